@@ -1,0 +1,56 @@
+"""What can go wrong on the host, as one tree.
+
+    ClusterctlError                 exit 1   something failed in the work itself
+    ├── UsageError                  exit 2   bad flag, file or name; told before anything is touched
+    │   └── InventoryError          exit 2   carries every problem found, each with file and line
+    └── PhoneError                  exit 1   one phone, one phase, one cause, one remedy
+
+Every error ends with what to do next (`remedy`), as a sentence or as a command to paste.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class ClusterctlError(Exception):
+    exit_code = EXIT_FAILED
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class UsageError(ClusterctlError):
+    exit_code = EXIT_USAGE
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing wrong with a file a person wrote."""
+
+    line: int
+    message: str
+
+
+class InventoryError(UsageError):
+    def __init__(self, source: Path, problems: list[Problem]) -> None:
+        self.source = source
+        self.problems = sorted(problems)
+        lines = "\n".join(f"{source}:{problem.line}: {problem.message}" for problem in self.problems)
+        super().__init__(lines, remedy=f"clusterctl inventory check -i {source}")
+
+
+class PhoneError(ClusterctlError):
+    """A failure on one phone; `phase` says how far the work got (see fleet.result.Phase)."""
+
+    def __init__(self, message: str, *, phase: str = "exec", remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.phase = phase

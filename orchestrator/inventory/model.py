@@ -1,0 +1,79 @@
+"""The nouns: a cluster has switches, a switch has ports, a port has a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Phone:
+    name: str
+    switch: str
+    port: int
+    address: IPv4Address
+    ssh_port: int = 8022
+    user: str = "termux"  # Termux's sshd ignores the login name
+    mac: str | None = None
+    serial: str | None = None
+
+    @property
+    def where(self) -> str:
+        return f"{self.switch}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.where}, {self.address})"
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """The cable from a switch to its neighbour."""
+
+    port: int
+    to: str
+    rate: str = "1gbit"
+
+
+@dataclass(frozen=True)
+class Switch:
+    name: str
+    ports: int
+    phones: tuple[Phone, ...]  # by port
+    uplink: Uplink | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    name: str
+    subnet: IPv4Network  # the wired network MPI may use
+    host: IPv4Address | None  # this computer's address on it; None: found by asking the routing table
+    interface: str
+    rate: str
+    switches: tuple[Switch, ...]
+    source: Path
+    ssh_key: Path | None = None  # None: the cluster's own key in the state directory
+    lab: Path | None = None  # the lab directory behind a cluster of virtual phones
+    _by_name: dict[str, Phone] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_name.update({phone.name: phone for phone in self.phones})
+
+    @cached_property
+    def phones(self) -> tuple[Phone, ...]:
+        """All phones in ring order: switch by switch as listed, port by port."""
+        return tuple(phone for switch in self.switches for phone in switch.phones)
+
+    def phone(self, name: str) -> Phone:
+        return self._by_name[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[Phone]:
+        return iter(self.phones)
+
+    def __len__(self) -> int:
+        return len(self.phones)

@@ -1,0 +1,39 @@
+"""Where the agent keeps things on a phone. All paths are relative to Termux's $HOME.
+
+The host uses these names over SSH (a session starts in $HOME), the agent uses them locally.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+ROOT = PurePosixPath(".clusterctl")
+RELEASES = ROOT / "agent" / "releases"
+CURRENT = ROOT / "agent" / "current"  # symlink to the release in use, swapped by rename
+PREVIOUS = ROOT / "agent" / "previous"  # the release before it, for going back
+RUNS = ROOT / "runs"
+DATA = ROOT / "data"
+WHEELS = ROOT / "wheels"
+LOGS = ROOT / "logs"
+
+MANIFEST = "manifest.json"  # inside a release: version, target, sha256 of every file
+
+
+def run_dir(run_id: str) -> PurePosixPath:
+    return RUNS / run_id
+
+
+# Files inside a run directory.
+RUN_FILE = "run.json"  # RunSpec: the same on every phone
+LAUNCH_FILE = "launch.json"  # LaunchSpec: on the head phone, how to start mpirun
+HOSTFILE = "hostfile"
+STATE_FILE = "state.json"  # on the head phone: starting, running, done, failed, stopped; pid, exit code
+MPIRUN_LOG = "mpirun.log"  # on the head phone: what mpirun and all ranks printed
+EVENTS_FILE = "events.jsonl"  # on the head phone, by rank 0: the run's merged progress
+RANK_EVENTS_FILE = "rank.jsonl"  # on every phone: that rank's own events
+RANK_LOG = "rank.log"  # on every phone: that rank's log
+
+
+def local(path: PurePosixPath) -> Path:
+    """The path on this phone."""
+    return Path.home() / path
