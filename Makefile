@@ -1,0 +1,29 @@
+# The project's verbs. Each does its own set-up; `make demo` and `make test` work on a fresh machine.
+PYTHON := .venv/bin/python
+
+.PHONY: setup demo test lint bench test-slow clean
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	@scripts/demo.sh
+
+test: setup
+	$(PYTHON) -m pytest
+
+lint: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+bench: setup
+	@scripts/setup.sh bench
+	$(PYTHON) -m benchmarks.ring_order
+	$(PYTHON) -m benchmarks.fleet
+
+test-slow: setup
+	$(PYTHON) -m pytest -m slow
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

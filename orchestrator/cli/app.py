@@ -1,0 +1,37 @@
+"""`clusterctl`: the commands, and how their errors reach a person.
+
+Command modules import what they need when they run, so `clusterctl --help` stays fast; a test keeps it so.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from orchestrator.cli import inventory
+from orchestrator.errors import EXIT_INTERRUPTED, ClusterctlError
+
+app = typer.Typer(
+    name="clusterctl",
+    help="Turn a rack of retired Android phones into a computer that trains neural networks.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(inventory.app, name="inventory")
+
+
+def main() -> None:
+    try:
+        app()
+    except ClusterctlError as error:
+        from orchestrator.view.console import print_error
+
+        print_error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

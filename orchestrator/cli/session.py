@@ -1,0 +1,62 @@
+"""From flags to the objects a command works with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import UsageError
+from orchestrator.fleet.network import DirectNetwork, Network
+from orchestrator.inventory import load, select
+from orchestrator.inventory.model import Cluster, Phone
+from orchestrator.paths import ClusterState, lab_inventory
+
+if TYPE_CHECKING:
+    from orchestrator.fleet import Fleet
+
+
+@dataclass(frozen=True)
+class Session:
+    """An inventory, the phones chosen from it, and the way to reach them."""
+
+    cluster: Cluster
+    phones: tuple[Phone, ...]
+    state: ClusterState
+    network: Network
+
+    @contextmanager
+    def fleet(self, *, trust_new_hosts: bool = False) -> Iterator[Fleet]:
+        from orchestrator.fleet import Fleet
+
+        with Fleet(self.phones, self.state, self.network, key=self.cluster.ssh_key, trust_new=trust_new_hosts) as fleet:
+            yield fleet
+
+
+def find_inventory(given: Path | None) -> Path:
+    if given is None and (variable := os.environ.get("CLUSTERCTL_INVENTORY")):
+        given = Path(variable)
+    if given is not None:
+        return given
+    if lab_inventory().exists():
+        return lab_inventory()
+    if (here := Path("inventory.yaml")).exists():
+        return here
+    raise UsageError("no inventory: no lab is up and there is no ./inventory.yaml", remedy="clusterctl lab up --phones 4")
+
+
+def open_session(inventory: Path | None, limit: str | None = None) -> Session:
+    cluster = load(find_inventory(inventory))
+    state = ClusterState(cluster.name)
+    return Session(cluster, select(cluster, limit, state), state, _network(cluster))
+
+
+def _network(cluster: Cluster) -> Network:
+    if cluster.lab is None:
+        return DirectNetwork()
+    from orchestrator.lab.network import LabNetwork
+
+    return LabNetwork(cluster.lab)
