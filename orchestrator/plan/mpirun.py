@@ -1,0 +1,65 @@
+"""The command line that carries a run from the head phone to all the others.
+
+Open MPI as Termux ships it wants: a bare `mpirun` (an absolute path exports LD_LIBRARY_PATH on every phone), hosts by
+address (every phone is called `localhost`), no binding (CPU 0 is a little core), daemons that let go of their ssh
+(Android kills an app with more than 32 children), and the wired network named by its prefix (an unreachable mobile
+interface otherwise hangs the first collective).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Network
+
+from phone_agent import layout
+from phone_agent.schema import LaunchSpec, RunSpec
+
+# A rank starts in mpirun's directory on the head phone. Its own $HOME is where its own sshd says it is.
+_ON_THE_PHONE = f'cd "$HOME" && PYTHONPATH="$HOME/{layout.CURRENT}" exec python3 -m phone_agent "$@"'
+
+_ENVIRONMENT = {
+    "OMPI_MCA_shmem": "mmap",  # the kernel has no System V shared memory, and asking for it kills the process
+    "OMPI_MCA_btl": "self,tcp",
+    "PMIX_MCA_gds": "hash",
+}
+
+
+def launch_spec(spec: RunSpec, subnet: IPv4Network, ssh_port: int) -> LaunchSpec:
+    hostfile = str(layout.run_dir(spec.run_id) / layout.HOSTFILE)
+    argv = mpirun_argv(len(spec.ranks), hostfile, subnet, ssh_port, agent_argv("train", spec.run_id))
+    return LaunchSpec(run_id=spec.run_id, argv=argv, env=environment())
+
+
+def environment() -> dict[str, str]:
+    return dict(_ENVIRONMENT)
+
+
+def agent_argv(*verb: str) -> tuple[str, ...]:
+    """The agent as a rank: a fixed script, with everything that varies passed as arguments."""
+    return ("bash", "-c", _ON_THE_PHONE, "bash", *verb)
+
+
+def mpirun_argv(
+    ranks: int, hostfile: str, subnet: IPv4Network, ssh_port: int, program: Sequence[str]
+) -> tuple[str, ...]:
+    parameters = {
+        "plm_rsh_agent": f"ssh -p {ssh_port} -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=8",
+        "plm_rsh_no_tree_spawn": "1",
+        "plm_rsh_num_concurrent": "16",
+        "btl_tcp_if_include": str(subnet),
+        "oob_tcp_if_include": str(subnet),
+    }
+    mca = [part for name, value in parameters.items() for part in ("--mca", name, value)]
+    return (
+        "mpirun",
+        "--hostfile",
+        hostfile,
+        "-np",
+        str(ranks),
+        "--bind-to",
+        "none",
+        "--map-by",
+        "node",
+        *mca,
+        *program,
+    )

@@ -1,0 +1,89 @@
+"""From what a person asked for to the RunSpec every phone reads."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import UsageError
+from orchestrator.inventory.model import Phone
+from orchestrator.plan.batch import split_batches
+from phone_agent.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec
+
+ALGORITHMS = ("ring", "mpi")
+DEFAULT_MODEL = "lenet"
+DEFAULT_STEPS = 200
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """The flags of `clusterctl launch`, before phones and data are known."""
+
+    model: str = DEFAULT_MODEL
+    steps: int | None = None
+    epochs: float | None = None
+    batch: int | None = None
+    global_batch: int | None = None
+    learning_rate: float = 0.05
+    momentum: float = 0.9
+    seed: int = 0
+    algorithm: str = "ring"
+
+
+def check_request(request: LaunchRequest) -> None:
+    """Everything that can be wrong with the flags alone, told before a phone is asked."""
+    from phone_agent.models import MODELS
+
+    if request.model not in MODELS:
+        raise UsageError(f"no model '{request.model}'; there is: {', '.join(sorted(MODELS))}")
+    if request.algorithm not in ALGORITHMS:
+        raise UsageError(f"no algorithm '{request.algorithm}'; there is: {', '.join(ALGORITHMS)}")
+    if request.steps is not None and request.epochs is not None:
+        raise UsageError("--steps and --epochs exclude each other", remedy="give only one of them")
+    split_batches(1, request.batch, request.global_batch)
+
+
+def plan_run(request: LaunchRequest, phones: Sequence[Phone], data: DataSpec, *, now: float | None = None) -> RunSpec:
+    """Ranks follow the phones' order, which is ring order; the first phone is the head."""
+    created = time.time() if now is None else now
+    batches = split_batches(len(phones), request.batch, request.global_batch)
+    return RunSpec(
+        run_id=new_run_id(request.model, created),
+        model=request.model,
+        data=data,
+        ranks=tuple(map(_rank, range(len(phones)), phones, batches)),
+        steps=_steps(request, sum(batches), data.samples),
+        seed=request.seed,
+        optimizer=OptimizerSpec(request.learning_rate, request.momentum),
+        algorithm=request.algorithm,
+        created=created,
+    )
+
+
+def new_run_id(model: str, created: float) -> str:
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(created))
+    return f"{stamp}-{model}-{secrets.token_hex(2)}"
+
+
+def common_ssh_port(phones: Sequence[Phone]) -> int:
+    """mpirun starts all its daemons with one ssh command, so all phones must listen on one port."""
+    ports = {phone.ssh_port for phone in phones}
+    if len(ports) != 1:
+        listed = ", ".join(map(str, sorted(ports)))
+        raise UsageError(
+            f"the phones listen on different ssh ports ({listed}); mpirun needs one", remedy="see ssh: port"
+        )
+    return ports.pop()
+
+
+def _rank(rank: int, phone: Phone, batch: int) -> RankSpec:
+    return RankSpec(rank, phone.name, phone.switch, phone.port, str(phone.address), batch)
+
+
+def _steps(request: LaunchRequest, global_batch: int, samples: int) -> int:
+    if request.epochs is not None:
+        return max(1, math.ceil(request.epochs * samples / global_batch))
+    return DEFAULT_STEPS if request.steps is None else request.steps

@@ -1,0 +1,28 @@
+"""Text that a phone wrote, made safe to show on a terminal.
+
+A phone's log is data from somebody else's computer: it may hold escape sequences that retitle a window, move the
+cursor or turn writing around. Everything that came from a phone passes through `one_line` before it is shown.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+_ELLIPSIS = "…"
+_UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def one_line(text: str, limit: int = 400) -> str:
+    """`text` as one harmless line of at most `limit` characters; what was unsafe stays visible as an escape."""
+    head = text[: limit + 1]  # an endless line is cut before it is looked at
+    shown = head if head.isascii() and head.isprintable() else "".join(map(_visible, head))
+    return shown if len(shown) <= limit else shown[: limit - 1] + _ELLIPSIS
+
+
+def _visible(character: str) -> str:
+    if character == "\t":
+        return " "
+    if unicodedata.category(character) not in _UNSAFE_CATEGORIES:
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
