@@ -35,10 +35,10 @@ class LaunchRequest:
 
 def check_request(request: LaunchRequest) -> None:
     """Everything that can be wrong with the flags alone, told before a phone is asked."""
-    from phone_agent.models import MODELS
+    from phone_agent.models import NAMES
 
-    if request.model not in MODELS:
-        raise UsageError(f"no model '{request.model}'; there is: {', '.join(sorted(MODELS))}")
+    if request.model not in NAMES:
+        raise UsageError(f"there is no model '{request.model}' yet; there is: {', '.join(NAMES)}")
     if request.algorithm not in ALGORITHMS:
         raise UsageError(f"no algorithm '{request.algorithm}'; there is: {', '.join(ALGORITHMS)}")
     if request.steps is not None and request.epochs is not None:

@@ -1,0 +1,74 @@
+"""Why a run failed: the first phone to blame and what it said.
+
+mpirun names nodes by address, or calls all of them `localhost`; a rank names itself in its error event. The answer
+is a phone and its switch port.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from orchestrator.runs.events import Event
+from orchestrator.view.text import one_line
+from phone_agent.schema import RankSpec, RunSpec
+
+_TAIL_LINES = 12
+
+# Marks in mpirun's log, the most telling first: (what the line looks like, what it means)
+_MARKS = (
+    (re.compile(r"Remote daemon:.* on node (?P<address>[\d.]+)"), "lost contact: power, cable or a killed Termux"),
+    (re.compile(r"ssh: connect to host (?P<address>[\d.]+) port \d+: (?P<why>.+)"), "the head phone cannot reach it"),
+    (re.compile(r"(?:termux|\w+)@(?P<address>[\d.]+): Permission denied"), "the head phone may not log in to it"),
+    (re.compile(r"Host key verification failed"), "a phone does not know another's host key"),
+    (
+        re.compile(r"rank (?P<rank>\d+) with PID \d+ on node \S+ exited on (?P<why>signal \d+[^.]*)"),
+        "its rank was killed",
+    ),
+    (re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]"), "its rank ended with an error"),
+    (re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+)"), "its rank gave up"),
+)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    message: str
+    phone: RankSpec | None = None
+    tail: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        if self.phone is None:
+            return self.message
+        return f"{self.phone.phone} ({self.phone.switch}:{self.phone.port}): {self.message}"
+
+
+def diagnose(spec: RunSpec, error: Event | None, mpirun_log: str) -> Diagnosis:
+    tail = tuple(one_line(line, 200) for line in mpirun_log.splitlines()[-_TAIL_LINES:])
+    if error is not None:
+        return Diagnosis(error.text("message") or "failed", _rank_of(spec, error), tail)
+    for pattern, meaning in _MARKS:
+        if match := pattern.search(mpirun_log):
+            return Diagnosis(_words(match, meaning), _blamed(spec, match), tail)
+    return Diagnosis(tail[-1] if tail else "mpirun left no word", None, tail)
+
+
+def _rank_of(spec: RunSpec, error: Event) -> RankSpec | None:
+    by_name = next((rank for rank in spec.ranks if rank.phone == error.phone), None)
+    return by_name or _by_rank(spec, error.fields.get("rank"))
+
+
+def _blamed(spec: RunSpec, match: re.Match[str]) -> RankSpec | None:
+    found = match.groupdict()
+    if address := found.get("address"):
+        return next((rank for rank in spec.ranks if rank.address == address), None)
+    return _by_rank(spec, int(found["rank"])) if found.get("rank") else None
+
+
+def _by_rank(spec: RunSpec, number: object) -> RankSpec | None:
+    return next((rank for rank in spec.ranks if rank.rank == number), None)
+
+
+def _words(match: re.Match[str], meaning: str) -> str:
+    why = match.groupdict().get("why")
+    return f"{meaning} ({one_line(why.strip(), 120)})" if why else meaning

@@ -1,0 +1,155 @@
+"""What a run says while it goes: one JSON object a line, from a phone that may send anything."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.view.text import one_line
+
+FINAL_STATES = frozenset({"done", "failed", "stopped"})
+_KEPT_LOSSES = 4096
+_KEPT_WARNINGS = 20
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: str
+    time: float
+    phone: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def number(self, name: str) -> float | None:
+        return as_number(self.fields.get(name))
+
+    def text(self, name: str) -> str:
+        return one_line(str(self.fields.get(name, "")))
+
+
+def parse_event(line: bytes | str) -> Event | None:
+    """The event, or None for a line that is not one: a torn or a hostile line is skipped, not fatal."""
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(raw, dict) or not isinstance(raw.get("event"), str):
+        return None
+    phone = raw.get("phone")
+    return Event(
+        kind=one_line(raw["event"], 40),
+        time=as_number(raw.get("time")) or 0.0,
+        phone=one_line(phone, 80) if isinstance(phone, str) else None,
+        fields=raw,
+    )
+
+
+def as_number(raw: Any) -> float | None:
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
+        return None
+    try:
+        number = float(raw)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+@dataclass
+class Progress:
+    """A run as its events have told it so far."""
+
+    steps: int
+    step: int = 0
+    state: str = "starting"
+    loss: float | None = None
+    images_per_s: float | None = None
+    compute_share: float | None = None  # of the step, 0 to 1
+    comm_share: float | None = None
+    hottest: tuple[str, float] | None = None
+    first_time: float | None = None
+    last_time: float | None = None
+    seconds: float | None = None  # of the whole run, told at its end
+    losses: list[float] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    error: Event | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.state in FINAL_STATES
+
+    @property
+    def elapsed_s(self) -> float:
+        if self.first_time is None or self.last_time is None:
+            return 0.0
+        return max(0.0, self.last_time - self.first_time)
+
+    @property
+    def eta_s(self) -> float | None:
+        if self.step == 0 or self.over:
+            return None
+        return self.elapsed_s / self.step * max(0, self.steps - self.step)
+
+    def update(self, event: Event) -> None:
+        if event.time:
+            self.first_time = event.time if self.first_time is None else self.first_time
+            self.last_time = event.time
+        handler = {
+            "start": self._start,
+            "step": self._step,
+            "warn": self._warn,
+            "error": self._error,
+            "done": self._done,
+            "end": self._end,
+        }.get(event.kind)
+        if handler is not None:
+            handler(event)
+
+    def _start(self, _event: Event) -> None:
+        self.state = "running"
+
+    def _step(self, event: Event) -> None:
+        self.state = "running"
+        self.step = max(self.step, round(event.number("step") or 0))
+        self.loss = event.number("loss")
+        self.images_per_s = event.number("images_per_s")
+        self._share_of_step(event)
+        self.hottest = _hottest(event.fields.get("hottest")) or self.hottest
+        if self.loss is not None:
+            self.losses.append(self.loss)
+            if len(self.losses) > _KEPT_LOSSES:
+                self.losses = self.losses[::2]
+
+    def _share_of_step(self, event: Event) -> None:
+        whole = event.number("step_s")
+        if whole:
+            self.compute_share = _share(event.number("compute_s"), whole)
+            self.comm_share = _share(event.number("comm_s"), whole)
+
+    def _warn(self, event: Event) -> None:
+        who = f"{event.phone}: " if event.phone else ""
+        self.warnings = [*self.warnings, who + event.text("message")][-_KEPT_WARNINGS:]
+
+    def _error(self, event: Event) -> None:
+        self.error = self.error or event
+
+    def _done(self, event: Event) -> None:
+        self.loss = event.number("loss") if event.number("loss") is not None else self.loss
+        self.images_per_s = event.number("images_per_s") or self.images_per_s
+        self.seconds = event.number("seconds")
+
+    def _end(self, event: Event) -> None:
+        state = event.text("state")
+        self.state = state if state in FINAL_STATES else "failed"
+
+
+def _share(part: float | None, whole: float) -> float | None:
+    return None if part is None else min(1.0, max(0.0, part / whole))
+
+
+def _hottest(raw: Any) -> tuple[str, float] | None:
+    if not isinstance(raw, dict) or not isinstance(raw.get("phone"), str):
+        return None
+    celsius = as_number(raw.get("temperature_c"))
+    return None if celsius is None else (one_line(raw["phone"], 80), celsius)

@@ -1,0 +1,71 @@
+"""Which phones can take part in a run, and why the others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orchestrator.errors import ClusterctlError
+from orchestrator.inventory import fold
+from orchestrator.inventory.model import Phone
+from orchestrator.runs.health import PhoneHealth
+
+
+@dataclass(frozen=True)
+class Unfit:
+    phone: Phone
+    reason: str
+    needs_provision: bool = False
+
+
+@dataclass(frozen=True)
+class Preflight:
+    fit: tuple[Phone, ...]
+    unfit: tuple[Unfit, ...]
+
+    def explain(self) -> list[str]:
+        """One line a cause, phones folded, with the command that helps where there is one."""
+        causes: dict[tuple[str, bool], list[Phone]] = {}
+        for each in self.unfit:
+            causes.setdefault((each.reason, each.needs_provision), []).append(each.phone)
+        return [_cause(phones, reason, provision) for (reason, provision), phones in causes.items()]
+
+
+class UnfitPhonesError(ClusterctlError):
+    """Some phones cannot take part; the remedy leaves exactly them out."""
+
+    def __init__(self, preflight: Preflight) -> None:
+        self.preflight = preflight
+        count = f"{len(preflight.unfit)} of {len(preflight.unfit) + len(preflight.fit)} phones cannot take part"
+        message = "\n".join([f"{count}:", *(f"  {line}" for line in preflight.explain())])
+        if preflight.fit:
+            message += "\nTo go on without them, add --skip-unfit, or name the others:"
+        super().__init__(message, remedy=_way_on(preflight))
+
+
+def inspect(health: Sequence[PhoneHealth]) -> Preflight:
+    unfit = tuple(filter(None, map(_unfit, health)))
+    out = {each.phone.name for each in unfit}
+    return Preflight(tuple(each.phone for each in health if each.phone.name not in out), unfit)
+
+
+def _unfit(health: PhoneHealth) -> Unfit | None:
+    if run := health.active_run:
+        return Unfit(health.phone, f"already running {run.id} (clusterctl attach {run.id}, clusterctl stop {run.id})")
+    if not health.notes:
+        return None
+    return Unfit(health.phone, "; ".join(health.notes), needs_provision=health.needs_provision)
+
+
+def _cause(phones: Sequence[Phone], reason: str, needs_provision: bool) -> str:  # noqa: FBT001 - one of two endings
+    who = f"{phones[0].name} ({phones[0].where})" if len(phones) == 1 else f"{fold(phones)} ({len(phones)} phones)"
+    limit = phones[0].name if len(phones) == 1 else fold(phones)
+    return f"{who}: {reason}" + (f" -> clusterctl provision --limit {limit}" if needs_provision else "")
+
+
+def _way_on(preflight: Preflight) -> str:
+    if preflight.fit:
+        return f"clusterctl launch --limit {fold(preflight.fit)}"
+    if provision := [each.phone for each in preflight.unfit if each.needs_provision]:
+        return f"clusterctl provision --limit {fold(provision)}"
+    return "clusterctl status"

@@ -1,0 +1,125 @@
+"""The host's memory of its runs: one directory each, files a person can read.
+
+<state>/runs/<run id>/run.json       the RunSpec, as every phone has it
+                      record.json    where it stands: RunRecord
+                      events.jsonl   the head phone's events as far as they have been followed
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from orchestrator.errors import UsageError
+from orchestrator.runs.events import FINAL_STATES, Progress
+from phone_agent.schema import RunSpec, SchemaError
+
+RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9_.-]{1,40}-[0-9a-f]{4}")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    run_id: str
+    model: str
+    head: str
+    phones: tuple[str, ...]
+    steps: int
+    created: float
+    state: str = "staging"  # then starting, running, and one of FINAL_STATES
+    step: int = 0
+    loss: float | None = None
+    images_per_s: float | None = None
+    ended: float | None = None
+    error: str | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.state in FINAL_STATES
+
+    def with_progress(self, progress: Progress) -> RunRecord:
+        """Where it stands by its events. A final state already recorded stays: events may be older than it."""
+        return replace(
+            self,
+            state=self.state if self.over else progress.state,
+            step=max(self.step, progress.step),
+            loss=progress.loss if progress.loss is not None else self.loss,
+            images_per_s=progress.images_per_s or self.images_per_s,
+            ended=progress.last_time if progress.over and self.ended is None else self.ended,
+        )
+
+
+class RunStore:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def create(self, spec: RunSpec) -> RunRecord:
+        directory = self.directory(spec.run_id)
+        directory.mkdir(parents=True, exist_ok=False)
+        (directory / "run.json").write_text(spec.to_json(), encoding="utf-8")
+        names = tuple(rank.phone for rank in spec.ranks)
+        record = RunRecord(spec.run_id, spec.model, names[0], names, spec.steps, spec.created)
+        self.save(record)
+        return record
+
+    def save(self, record: RunRecord) -> None:
+        directory = self.directory(record.run_id)
+        with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
+            json.dump(asdict(record), file, indent=2)
+        Path(file.name).replace(directory / "record.json")
+
+    def directory(self, run_id: str) -> Path:
+        return self.root / run_id
+
+    def events_file(self, run_id: str) -> Path:
+        return self.directory(run_id) / "events.jsonl"
+
+    def spec(self, run_id: str) -> RunSpec:
+        path = self.directory(run_id) / "run.json"
+        try:
+            return RunSpec.from_json(path.read_text(encoding="utf-8"))
+        except (OSError, SchemaError) as error:
+            raise UsageError(f"the record of run {run_id} is damaged: {error}") from None
+
+    def all(self) -> tuple[RunRecord, ...]:
+        """Oldest first; a damaged record is left out rather than in the way."""
+        return tuple(sorted(self._readable(), key=lambda record: (record.created, record.run_id)))
+
+    def find(self, wanted: str | None) -> RunRecord:
+        """By unique prefix of the id; the newest when nothing is asked for."""
+        records = self.all()
+        if not records:
+            raise UsageError("there are no runs yet", remedy="clusterctl launch")
+        if wanted is None:
+            return records[-1]
+        matches = [record for record in records if record.run_id.startswith(wanted)]
+        if len(matches) != 1:
+            raise _no_single_match(wanted, [record.run_id for record in matches or records], bool(matches))
+        return matches[0]
+
+    def _readable(self) -> Iterator[RunRecord]:
+        for path in self.root.glob("*/record.json"):
+            record = _read(path)
+            if record is not None and record.run_id == path.parent.name:
+                yield record
+
+
+def _read(path: Path) -> RunRecord | None:
+    known = {field.name for field in fields(RunRecord)}
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        record = RunRecord(**{key: value for key, value in raw.items() if key in known})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    return replace(record, phones=tuple(record.phones))
+
+
+def _no_single_match(wanted: str, ids: list[str], several: bool) -> UsageError:  # noqa: FBT001 - two wordings
+    if several:
+        return UsageError(f"'{wanted}' fits {len(ids)} runs: {', '.join(ids[-5:])}", remedy="give more of the id")
+    close = difflib.get_close_matches(wanted, ids, n=1, cutoff=0.4) or ids[-1:]
+    return UsageError(f"no run '{wanted}'; did you mean {close[0]}?", remedy="clusterctl runs")

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import IPv4Network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import UsageError
+from orchestrator.plan.batch import split_batches
+from orchestrator.plan.mpirun import launch_spec
+from orchestrator.plan.rate import allreduce_limit_s, bytes_per_second
+from orchestrator.plan.run import LaunchRequest, check_request, common_ssh_port, plan_run
+from orchestrator.runs.record import RUN_ID
+from phone_agent.schema import DataSpec
+from tests.runs.samples import phones, spec
+
+DATA = DataSpec("fashion-mnist", 60000, (28, 28, 1), 10)
+SUBNET = IPv4Network("10.77.0.0/16")
+
+
+@given(st.integers(1, 200), st.integers(0, 5000))
+def test_a_global_batch_is_shared_whole_and_evenly(count: int, extra: int) -> None:
+    batches = split_batches(count, None, count + extra)
+    assert sum(batches) == count + extra
+    assert max(batches) - min(batches) <= 1
+
+
+def test_a_batch_too_small_for_the_phones_is_refused() -> None:
+    with pytest.raises(UsageError, match="without an image"):
+        split_batches(8, None, 7)
+
+
+def test_ranks_follow_the_phones_and_the_steps_the_epochs() -> None:
+    planned = plan_run(LaunchRequest(epochs=2, batch=25), phones(4, switches=2), DATA)
+    assert [rank.phone for rank in planned.ranks] == ["p1-01", "p1-02", "p2-01", "p2-02"]
+    assert [rank.rank for rank in planned.ranks] == [0, 1, 2, 3]
+    assert planned.steps == 1200
+    assert planned.global_batch == 100
+
+
+def test_run_ids_have_the_agreed_form_and_differ() -> None:
+    ids = {plan_run(LaunchRequest(), phones(1), DATA, now=1769860800.0).run_id for _ in range(5)}
+    assert all(RUN_ID.fullmatch(run_id) and run_id.startswith("20260131-120000-lenet-") for run_id in ids)
+    assert len(ids) > 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (LaunchRequest(model="resnet999"), "there is no model 'resnet999' yet; there is: .*lenet"),
+        (LaunchRequest(algorithm="carrier-pigeon"), "ring, mpi"),
+        (LaunchRequest(steps=1, epochs=1), "exclude each other"),
+        (LaunchRequest(batch=1, global_batch=1), "exclude each other"),
+    ],
+)
+def test_bad_flags_are_told_before_anything_is_touched(request_: LaunchRequest, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        check_request(request_)
+
+
+def test_mpirun_is_called_as_termux_needs_it() -> None:
+    launch = launch_spec(spec(), SUBNET, 8022)
+    argv = launch.argv
+    assert argv[0] == "mpirun"  # an absolute path would export LD_LIBRARY_PATH on every phone
+    assert "--prefix" not in argv
+    assert argv[argv.index("-np") + 1] == "4"
+    parameters = {argv[at + 1]: argv[at + 2] for at, word in enumerate(argv) if word == "--mca"}
+    assert parameters["btl_tcp_if_include"] == parameters["oob_tcp_if_include"] == "10.77.0.0/16"
+    assert parameters["plm_rsh_no_tree_spawn"] == "1"
+    assert parameters["plm_rsh_agent"].startswith("ssh -p 8022 ")
+    assert argv[-2:] == ("train", spec().run_id)
+    assert launch.env["OMPI_MCA_btl"] == "self,tcp"
+
+
+def test_a_hostile_run_id_is_only_ever_an_argument() -> None:
+    evil = "x; touch $HOME/owned"
+    argv = launch_spec(replace(spec(), run_id=evil), SUBNET, 8022).argv
+    assert evil in argv
+    assert not any(evil in word and word != evil for word in argv[argv.index("bash") :])
+
+
+def test_phones_on_different_ssh_ports_are_refused() -> None:
+    first, second = phones(2)
+    assert common_ssh_port([first, second]) == 8022
+    with pytest.raises(UsageError, match="8022, 8023"):
+        common_ssh_port([first, replace(second, ssh_port=8023)])
+
+
+@pytest.mark.parametrize(("rate", "expected"), [("1gbit", 125e6), ("100mbit", 12.5e6), ("2.5 Gbit", 312.5e6)])
+def test_rates_are_read_as_tc_writes_them(rate: str, expected: float) -> None:
+    assert bytes_per_second(rate) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("rate", ["fast", "", "1", "0gbit", "-1gbit", "1gbyte"])
+def test_other_rates_are_refused(rate: str) -> None:
+    with pytest.raises(UsageError):
+        bytes_per_second(rate)
+
+
+def test_the_allreduce_limit_is_the_textbook_s() -> None:
+    assert allreduce_limit_s(4, 102_400_000, "1gbit") == pytest.approx(1.2288)
