@@ -1,0 +1,10 @@
+"""Which phones there are, on which switch ports: `inventory.yaml` and `--limit`."""
+
+from orchestrator.inventory.dump import dump
+from orchestrator.inventory.failed import remember_failed
+from orchestrator.inventory.load import load
+from orchestrator.inventory.model import Cluster, Phone, Switch, Uplink
+from orchestrator.inventory.selection import fold, select
+from orchestrator.plan.ring import hostfile
+
+__all__ = ["Cluster", "Phone", "Switch", "Uplink", "dump", "fold", "hostfile", "load", "remember_failed", "select"]

@@ -8,6 +8,8 @@ from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
+from orchestrator.inventory.topology import ring_order
+
 
 @dataclass(frozen=True)
 class Phone:
@@ -35,6 +37,7 @@ class Uplink:
     port: int
     to: str
     rate: str = "1gbit"
+    to_port: int | None = None  # the cable's other end, where it is known
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Cluster:
     interface: str
     rate: str
     switches: tuple[Switch, ...]
-    source: Path
+    source: Path = field(compare=False)
     ssh_key: Path | None = None  # None: the cluster's own key in the state directory
     lab: Path | None = None  # the lab directory behind a cluster of virtual phones
     _by_name: dict[str, Phone] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -63,8 +66,11 @@ class Cluster:
 
     @cached_property
     def phones(self) -> tuple[Phone, ...]:
-        """All phones in ring order: switch by switch as listed, port by port."""
-        return tuple(phone for switch in self.switches for phone in switch.phones)
+        """All phones in ring order: each switch once, port by port (see `topology.ring_order`)."""
+        return tuple(phone for switch in ring_order(self.switches) for phone in switch.phones)
+
+    def switch(self, name: str) -> Switch:
+        return next(switch for switch in self.switches if switch.name == name)
 
     def phone(self, name: str) -> Phone:
         return self._by_name[name]

@@ -1,0 +1,187 @@
+"""YAML text as a tree of nodes that know their lines.
+
+Built from parser events and not with `yaml.safe_load`, because a person needs the line of every mistake, because
+duplicate keys must not vanish, and because a value's type is the schema's business: a phone may be called `no`, and
+the MAC address 11:22:33:44:55:06 is not a number to base 60.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+from orchestrator.errors import InventoryError, Problem
+
+LARGEST_FILE = 4 * 2**20
+LARGEST_TREE = 200_000  # nodes, aliases written out: an alias bomb is refused before it goes off
+DEEPEST_TREE = 16
+NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+
+Report: TypeAlias = Callable[[int, str], None]  # takes line and message of one problem
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    kind: ClassVar = "a single value"
+    line: int
+    text: str | None  # None: nothing was written
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    kind: ClassVar = "a list"
+    line: int
+    items: list[Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    kind: ClassVar = "a mapping"
+    line: int
+    items: dict[str, Node] = field(default_factory=dict)
+    key_lines: dict[str, int] = field(default_factory=dict)
+
+
+Node: TypeAlias = Scalar | Sequence | Mapping
+
+
+def read_text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InventoryError(path, [Problem(0, f"cannot be read: {reason.lower()}")]) from error
+    if len(data) > LARGEST_FILE:
+        message = f"is larger than {LARGEST_FILE // 2**20} MiB: this is not an inventory"
+        raise InventoryError(path, [Problem(0, message)])
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        message = f"is not UTF-8 text: byte 0x{data[error.start]:02x} makes no character; save the file as UTF-8"
+        raise InventoryError(path, [Problem(line, message)]) from error
+
+
+def parse(text: str, report: Report) -> Node | None:
+    """The document's tree; None when there is none, or when it cannot be read any further."""
+    import yaml
+
+    loader: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    try:
+        return _Builder(yaml.parse(text, Loader=loader), report).document()
+    except _UnreadableError as stop:
+        report(stop.line, stop.message)
+    except yaml.YAMLError as error:
+        report(*_explain(error, text))
+    return None
+
+
+class _UnreadableError(Exception):
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+        self.message = message
+
+
+class _Builder:
+    def __init__(self, events: Iterator[Any], report: Report) -> None:
+        self._events = events
+        self._report = report
+        self._anchors: dict[str, tuple[Node, int]] = {}
+        self._size = 0
+
+    def document(self) -> Node | None:
+        next(self._events)  # stream start
+        if type(next(self._events)).__name__ == "StreamEndEvent":
+            return None
+        root = self._node(next(self._events), 0)
+        next(self._events)  # document end
+        after = next(self._events)
+        if type(after).__name__ != "StreamEndEvent":
+            raise _UnreadableError(_line(after), "a second YAML document starts here; an inventory is one document")
+        return root
+
+    def _node(self, event: Any, depth: int) -> Node:
+        if type(event).__name__ == "AliasEvent":
+            return self._alias(event)
+        self._grow(1, event)
+        if depth > DEEPEST_TREE:
+            raise _UnreadableError(_line(event), f"nested more than {DEEPEST_TREE} levels deep: not an inventory")
+        if event.tag not in {None, "!"}:
+            self._report(_line(event), f"the tag {event.tag} has no meaning in an inventory; remove it")
+        before = self._size
+        node = self._content(event, depth)
+        if event.anchor:
+            self._anchors[event.anchor] = (node, self._size - before + 1)
+        return node
+
+    def _content(self, event: Any, depth: int) -> Node:
+        match type(event).__name__:
+            case "MappingStartEvent":
+                return self._mapping(event, depth)
+            case "SequenceStartEvent":
+                return Sequence(_line(event), [self._node(inner, depth + 1) for inner in self._until("SequenceEnd")])
+            case _:
+                empty = event.style in {None, ""} and event.value in NULLS
+                return Scalar(_line(event), None if empty else event.value)
+
+    def _mapping(self, event: Any, depth: int) -> Mapping:
+        mapping = Mapping(_line(event))
+        for inner in self._until("MappingEnd"):
+            key = self._node(inner, depth + 1)
+            value = self._node(next(self._events), depth + 1)
+            if not isinstance(key, Scalar) or key.text is None:
+                self._report(_line(inner), "a key must be a single word")
+            elif key.text in mapping.items:
+                first = mapping.key_lines[key.text]
+                self._report(_line(inner), f"'{key.text}' is given twice (first on line {first})")
+            else:
+                mapping.items[key.text] = value
+                mapping.key_lines[key.text] = _line(inner)
+        return mapping
+
+    def _until(self, end: str) -> Iterator[Any]:
+        while not type(event := next(self._events)).__name__.startswith(end):
+            yield event
+
+    def _alias(self, event: Any) -> Node:
+        if event.anchor not in self._anchors:
+            raise _UnreadableError(
+                _line(event), f"'*{event.anchor}' refers to nothing above it; define '&{event.anchor}' first"
+            )
+        node, size = self._anchors[event.anchor]
+        self._grow(size, event)
+        return node
+
+    def _grow(self, nodes: int, event: Any) -> None:
+        self._size += nodes
+        if self._size > LARGEST_TREE:
+            raise _UnreadableError(
+                _line(event), f"grows beyond {LARGEST_TREE} values with its aliases: not an inventory"
+            )
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
+
+
+def _explain(error: Any, text: str) -> tuple[int, str]:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is None:  # a character YAML forbids; only its position is told
+        position = getattr(error, "position", 0)
+        return text.count("\n", 0, position) + 1, "not YAML: control characters are not allowed in a text file"
+    line = mark.line + 1
+    if _starts_with_tab(text, mark.line):
+        return line, "not YAML: indent with spaces, not with tabs"
+    context = f" {error.context}" if error.context else ""
+    return line, f"not YAML: {error.problem}{context}, at column {mark.column + 1}"
+
+
+def _starts_with_tab(text: str, index: int) -> bool:
+    lines = text.split("\n")
+    if index >= len(lines):
+        return False
+    return "\t" in lines[index][: len(lines[index]) - len(lines[index].lstrip())]

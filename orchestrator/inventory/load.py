@@ -1,0 +1,114 @@
+"""inventory.yaml -> Cluster, or every problem in the file with its line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+from orchestrator.errors import InventoryError, Problem
+from orchestrator.inventory import grammar
+from orchestrator.inventory.claims import Claims
+from orchestrator.inventory.document import Mapping, Report, Scalar, parse, read_text
+from orchestrator.inventory.load_switches import read_switches
+from orchestrator.inventory.model import Cluster
+from orchestrator.inventory.section import Section
+
+INVENTORY_KEYS = ("cluster", "network", "ssh", "switches", "lab")
+NETWORK_KEYS = ("subnet", "host", "interface", "rate")
+SSH_KEYS = ("port", "user", "key")
+NEEDED = "an inventory is a mapping with the keys cluster, network and switches"
+
+
+def load(path: Path) -> Cluster:
+    """Raises InventoryError with all that is wrong."""
+    problems: set[Problem] = set()
+
+    def report(line: int, message: str) -> None:
+        problems.add(Problem(line, message))
+
+    root = parse(read_text(path), report)
+    cluster = None
+    if isinstance(root, Mapping):
+        cluster = _cluster(Section(root, "the inventory", INVENTORY_KEYS, report), path, report)
+    elif root is None or (isinstance(root, Scalar) and root.text is None):
+        if not problems:
+            report(0, f"is empty; {NEEDED}")
+    else:
+        report(root.line, f"{NEEDED}; this is {root.kind}")
+    if problems or cluster is None:
+        raise InventoryError(path, list(problems))
+    return cluster
+
+
+def _cluster(top: Section, source: Path, report: Report) -> Cluster | None:
+    claims = Claims()
+    name = top.required("cluster", grammar.name)
+    network = _network(top, claims, report)
+    ssh = _ssh(top, source)
+    lab = top.optional("lab", lambda text: _path(text, source))
+    switches = read_switches(top, network.subnet, ssh.port, ssh.user, network.rate, claims, report)
+    if name is None or network.subnet is None:
+        return None
+    return Cluster(
+        name=name,
+        subnet=network.subnet,
+        host=network.host,
+        interface=network.interface,
+        rate=network.rate,
+        switches=switches,
+        source=source,
+        ssh_key=ssh.key,
+        lab=lab,
+    )
+
+
+@dataclass(frozen=True)
+class _Network:
+    subnet: IPv4Network | None = None
+    host: IPv4Address | None = None
+    interface: str = "eth0"
+    rate: str = "1gbit"
+
+
+def _network(top: Section, claims: Claims, report: Report) -> _Network:
+    section = top.section("network", NETWORK_KEYS, required=True)
+    if section is None:
+        return _Network()
+    subnet = section.required("subnet", grammar.subnet)
+    host = section.optional("host", grammar.address)
+    line = section.line_of("host")
+    if host is not None and (wrong := claims.address_conflict(host, subnet, "this computer (network.host)", line)):
+        report(line, f"host: {wrong}")
+    return _Network(
+        subnet,
+        host,
+        section.optional("interface", grammar.interface) or _Network.interface,
+        section.optional("rate", grammar.rate) or _Network.rate,
+    )
+
+
+@dataclass(frozen=True)
+class _Ssh:
+    port: int = 8022
+    user: str = "termux"
+    key: Path | None = None
+
+
+def _ssh(top: Section, source: Path) -> _Ssh:
+    section = top.section("ssh", SSH_KEYS)
+    if section is None:
+        return _Ssh()
+    return _Ssh(
+        section.optional("port", grammar.tcp_port) or _Ssh.port,
+        section.optional("user", grammar.user) or _Ssh.user,
+        section.optional("key", lambda text: _path(text, source)),
+    )
+
+
+def _path(text: str, source: Path) -> Path:
+    """Relative paths start at the inventory, not at the directory one happens to be in."""
+    try:
+        return source.absolute().parent / Path(grammar.path(text)).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"there is no such user as in '{text}'") from error

@@ -1,0 +1,171 @@
+"""The `phones:` entries of a switch: single ports, and ranges with templates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network
+
+from orchestrator.inventory import grammar, template
+from orchestrator.inventory.claims import Claims
+from orchestrator.inventory.document import Mapping, Report
+from orchestrator.inventory.model import Phone
+from orchestrator.inventory.ports import fold_ports, parse_ports
+from orchestrator.inventory.section import Section
+
+PHONE_KEYS = ("port", "ports", "name", "address", "mac", "macs", "serial", "serials")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One item under `phones:`, not yet a phone a port."""
+
+    section: Section
+    switch: str
+    ports: tuple[int, ...]
+    name: str | None
+    address: str | None
+    macs: dict[int, str]
+    serials: dict[int, str]
+    complaints: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def accept(self, key: str, conflict: str | None) -> bool:
+        """Notes a conflict under the key that caused it; a range tells its first only."""
+        if conflict:
+            self.complaints[key].append(conflict)
+        return conflict is None
+
+    def tell(self, report: Report) -> None:
+        for key, (first, *more) in self.complaints.items():
+            others = f" (and {len(more)} more of ports {fold_ports(self.ports)})" if more else ""
+            report(self.section.line_of(key), first + others)
+
+
+@dataclass
+class PhoneReader:
+    subnet: IPv4Network | None
+    ssh_port: int
+    user: str
+    claims: Claims
+    report: Report
+    any_entry: bool = field(default=False, init=False)
+
+    def read(self, switch: Section, name: str, last_port: int) -> tuple[Phone, ...]:
+        """The phones of one switch by port; what is wrong with them is reported."""
+        listed = switch.sequence("phones")
+        phones: list[Phone] = []
+        for node in listed.items if listed else ():
+            self.any_entry = True
+            if isinstance(node, Mapping):
+                section = Section(node, f"a phone entry of {name}", PHONE_KEYS, self.report)
+                phones += self._phones(self._entry(section, name, last_port))
+            else:
+                self.report(node.line, f"a phone entry of {name} must be a mapping with port or ports, name, address")
+        return tuple(sorted(phones, key=lambda phone: phone.port))
+
+    def _entry(self, section: Section, switch: str, last_port: int) -> Entry:
+        ports = self._ports(section, last_port)
+        return Entry(
+            section,
+            switch,
+            ports,
+            self._template(section, "name", ports),
+            self._template(section, "address", ports),
+            self._per_port(section, "mac", "macs", grammar.mac, ports),
+            self._per_port(section, "serial", "serials", grammar.serial, ports),
+        )
+
+    def _ports(self, section: Section, last_port: int) -> tuple[int, ...]:
+        if ("port" in section) == ("ports" in section):
+            self.report(section.line, "a phone entry needs either 'port: 7' or 'ports: 1-46'")
+            return ()
+        if "port" in section:
+            port = section.optional("port", lambda text: grammar.integer(1, last_port, text))
+            return () if port is None else (port,)
+        return section.optional("ports", lambda text: parse_ports(text, last_port)) or ()
+
+    def _template(self, section: Section, key: str, ports: tuple[int, ...]) -> str | None:
+        text = section.required(key, template.check)
+        if text is not None and len(ports) > 1 and not template.varies(text):
+            span = fold_ports(ports)
+            self.report(section.line_of(key), f"{key} '{text}' is the same for ports {span}; put {{port}} in it")
+            return None
+        return text
+
+    def _per_port(
+        self, section: Section, one: str, many: str, parse: Callable[[str], str], ports: tuple[int, ...]
+    ) -> dict[int, str]:
+        """`mac:` of a single port, or `macs: {1: …, 2: …}` of a range."""
+        wrong, right = (one, many) if "ports" in section else (many, one)
+        if wrong in section:
+            self.report(section.line_of(wrong), f"'{wrong}' does not go with {_given(section)}; use '{right}'")
+            return {}
+        if right == many:
+            return self._port_map(section, many, parse, ports)
+        value = section.optional(one, parse)
+        return dict.fromkeys(ports, value) if value is not None else {}
+
+    def _port_map(
+        self, section: Section, key: str, parse: Callable[[str], str], ports: tuple[int, ...]
+    ) -> dict[int, str]:
+        node = section.mapping(key)
+        if node is None:
+            return {}
+        names = {str(port): port for port in ports}
+        inner = Section(
+            node, f"'{key}' (ports {fold_ports(ports)})", tuple(node.items if not ports else names), self.report
+        )
+        values = {port: inner.optional(text, parse) for text, port in names.items()}
+        return {port: value for port, value in values.items() if value is not None}
+
+    def _phones(self, entry: Entry) -> list[Phone]:
+        made = [self._phone(entry, port) for port in entry.ports]
+        entry.tell(self.report)
+        return [phone for phone in made if phone is not None]
+
+    def _phone(self, entry: Entry, port: int) -> Phone | None:
+        line = entry.section.line
+        where = f"{entry.switch}:{port}"
+        name = self._name(entry, port)
+        owner = name or where
+        free = entry.accept("ports", self.claims.conflict("port", where, owner, line))
+        address = self._address(entry, port, owner)
+        unique = [
+            entry.accept(key, self.claims.conflict(what, value, owner, line))
+            for key, what, value in (
+                ("macs", "MAC address", entry.macs.get(port)),
+                ("serials", "serial number", entry.serials.get(port)),
+            )
+            if value is not None
+        ]
+        if name is None or address is None or not free or not all(unique):
+            return None
+        mac, serial = entry.macs.get(port), entry.serials.get(port)
+        return Phone(name, entry.switch, port, address, self.ssh_port, self.user, mac, serial)
+
+    def _name(self, entry: Entry, port: int) -> str | None:
+        if entry.name is None:
+            return None
+        try:
+            name = grammar.name(template.fill(entry.name, entry.switch, port))
+        except ValueError as error:
+            entry.accept("name", f"name: {error}")
+            return None
+        conflict = self.claims.conflict("name", name, f"{entry.switch}:{port}", entry.section.line)
+        return name if entry.accept("name", conflict) else None
+
+    def _address(self, entry: Entry, port: int, owner: str) -> IPv4Address | None:
+        if entry.address is None:
+            return None
+        try:
+            address = grammar.address(template.fill(entry.address, entry.switch, port))
+        except ValueError as error:
+            entry.accept("address", f"address: {error}")
+            return None
+        conflict = self.claims.address_conflict(address, self.subnet, owner, entry.section.line)
+        return address if entry.accept("address", conflict) else None
+
+
+def _given(section: Section) -> str:
+    return "'ports'" if "ports" in section else "'port'"

@@ -1,0 +1,152 @@
+"""`--limit`: which phones.
+
+    selector = group {"," group}            union
+    group    = item {"&" item}              intersection
+    item     = ["!"] term                   everything but the term
+    term     = NAME | GLOB | SWITCH | SWITCH ":" PORTS | "@all" | "@failed"
+    PORTS    = "1-8,12"                     a port list may itself contain commas
+
+A group that is one "!" item takes away from all the others, wherever it stands: `sw1,!p1-03` is sw1 without p1-03,
+and `!sw2` alone is everything but sw2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from orchestrator.errors import UsageError
+from orchestrator.inventory.failed import read_failed
+from orchestrator.inventory.model import Cluster, Phone, Switch
+from orchestrator.inventory.ports import PORTS, fold_ports, parse_ports
+from orchestrator.inventory.section import suggestion
+from orchestrator.paths import ClusterState
+
+_ITEM = re.compile(rf"\s*(?P<not>!?)\s*(?P<term>[^,&!:\s]+(?::\s*{PORTS.pattern})?)\s*(?P<end>[,&]|$)")
+_GLOB = re.compile(r"[*?\[]")
+
+
+def select(cluster: Cluster, limit: str | None, state: ClusterState) -> tuple[Phone, ...]:
+    """The chosen phones in ring order; all of them without a limit."""
+    if limit is None:
+        return cluster.phones
+    names = _Selector(cluster, state).names(limit)
+    if not names:
+        raise UsageError(f"--limit '{limit}' selects no phone")
+    return tuple(phone for phone in cluster if phone.name in names)
+
+
+def fold(phones: Iterable[Phone]) -> str:
+    """The shortest selector of exactly these phones: 'sw1:1-45,sw2:3'."""
+    by_switch: dict[str, list[int]] = {}
+    for phone in phones:
+        by_switch.setdefault(phone.switch, []).append(phone.port)
+    return ",".join(f"{switch}:{fold_ports(ports)}" for switch, ports in by_switch.items())
+
+
+class _Selector:
+    def __init__(self, cluster: Cluster, state: ClusterState) -> None:
+        self._cluster = cluster
+        self._state = state
+        self._all = frozenset(phone.name for phone in cluster)
+
+    def names(self, selector: str) -> frozenset[str]:
+        chosen: list[frozenset[str]] = []
+        removed: frozenset[str] = frozenset()
+        for group in _groups(selector):
+            (negated, term), *more = group
+            if negated and not more:
+                removed |= self._term(term, may_be_empty=True)
+            else:
+                chosen.append(frozenset.intersection(*(self._item(*item) for item in group)))
+        return (frozenset().union(*chosen) if chosen else self._all) - removed
+
+    def _item(self, negated: bool, term: str) -> frozenset[str]:  # noqa: FBT001  the grammar's own two parts
+        names = self._term(term, may_be_empty=negated)
+        return self._all - names if negated else names
+
+    def _term(self, term: str, *, may_be_empty: bool) -> frozenset[str]:
+        if term.startswith("@"):
+            return self._keyword(term, may_be_empty=may_be_empty)
+        name, colon, ports = term.partition(":")
+        if colon:
+            return self._on_ports(name, ports)
+        if term in self._cluster:
+            return frozenset({term})
+        if _GLOB.search(term):
+            return self._matching(term)
+        return self._on_switch(term)
+
+    def _keyword(self, term: str, *, may_be_empty: bool) -> frozenset[str]:
+        if term == "@all":
+            return self._all
+        if term != "@failed":
+            raise UsageError(f"--limit: there is no '{term}'; there are @all and @failed")
+        names = self._all & read_failed(self._state)
+        if not names and not may_be_empty:
+            raise UsageError(
+                "--limit @failed: nothing failed last time", remedy="leave --limit out, or name the phones"
+            )
+        return names
+
+    def _on_ports(self, name: str, ports: str) -> frozenset[str]:
+        switch = self._switch(name)
+        try:
+            wanted = parse_ports(ports, switch.ports)
+        except ValueError as error:
+            raise UsageError(f"--limit {name}:{ports}: {error}") from error
+        found = frozenset(phone.name for phone in switch.phones if phone.port in wanted)
+        if not found:
+            raise UsageError(f"--limit {name}:{ports}: no phone there; {_phones_of(switch)}")
+        return found
+
+    def _on_switch(self, name: str) -> frozenset[str]:
+        switch = self._switch(name)
+        if not switch.phones:
+            raise UsageError(f"--limit: {_phones_of(switch)}")
+        return frozenset(phone.name for phone in switch.phones)
+
+    def _switch(self, name: str) -> Switch:
+        switches = {switch.name: switch for switch in self._cluster.switches}
+        if name in switches:
+            return switches[name]
+        hint = suggestion(name, [*switches, *self._all]) or f"; switches: {', '.join(switches)}"
+        raise UsageError(f"--limit: no phone and no switch is called '{name}'{hint}")
+
+    def _matching(self, glob: str) -> frozenset[str]:
+        names = {
+            phone.name for phone in self._cluster if fnmatchcase(phone.name, glob) or fnmatchcase(phone.switch, glob)
+        }
+        if not names:
+            raise UsageError(f"--limit: no phone and no switch matches '{glob}'")
+        return frozenset(names)
+
+
+def _groups(selector: str) -> list[list[tuple[bool, str]]]:
+    groups: list[list[tuple[bool, str]]] = [[]]
+    at, end = 0, ","
+    while end:
+        match = _ITEM.match(selector, at)
+        if match is None:
+            raise _unreadable(selector, at)
+        groups[-1].append((bool(match["not"]), match["term"]))
+        at, end = match.end(), match["end"]
+        if end == ",":
+            groups.append([])
+    return groups
+
+
+def _unreadable(selector: str, at: int) -> UsageError:
+    rest = selector[at:].strip()
+    problem = f"cannot read '{rest}'" if rest else "a name is missing" if selector.strip() else "it is empty"
+    return UsageError(
+        f"--limit '{selector}': {problem}; write phones (p1-07, p1-*), switches (sw1), ports (sw1:1-8,12), @failed or "
+        "@all, joined by ',' (and also), '&' (only if also) and '!' (but not)"
+    )
+
+
+def _phones_of(switch: Switch) -> str:
+    if not switch.phones:
+        return f"switch {switch.name} has no phones"
+    return f"switch {switch.name} has phones on ports {fold_ports(phone.port for phone in switch.phones)}"
