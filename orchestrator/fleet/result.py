@@ -17,6 +17,7 @@ class Phase(StrEnum):
 
     TCP = "tcp"
     BANNER = "banner"
+    KEX = "kex"
     HOSTKEY = "hostkey"
     AUTH = "auth"
     EXEC = "exec"

@@ -1,0 +1,159 @@
+"""One phone at the other end of one SSH transport."""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+import fabric
+from paramiko import SSHException, Transport
+
+from orchestrator.errors import PhoneError
+from orchestrator.fleet import copy
+from orchestrator.fleet.errors import Unreachable
+from orchestrator.fleet.process import NO_EXIT_CODE, Finished, RemoteProcess, TooMuchOutputError, finish
+from orchestrator.fleet.result import CommandResult, Phase
+from orchestrator.fleet.shell import command_line
+from orchestrator.fleet.stream import Stream
+from orchestrator.fleet.timeouts import Timeouts
+from orchestrator.inventory.model import Phone
+
+MAX_OUTPUT = 16 * 1024 * 1024
+COPY_TIMEOUT = 600.0
+
+
+class PhoneConnection:
+    """Commands start in Termux's $HOME; remote paths are relative to it."""
+
+    def __init__(self, phone: Phone, connection: fabric.Connection, timeouts: Timeouts) -> None:
+        self.phone = phone
+        self._connection = connection
+        self._timeouts = timeouts
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+        check: bool = False,
+    ) -> CommandResult:
+        """Runs a command to its end. A command that times out may still be running on the phone."""
+        started = time.monotonic()
+        done = self._finish(argv, env, stdin or b"", timeout=timeout, limit=MAX_OUTPUT, phase=Phase.EXEC)
+        result = CommandResult(tuple(argv), done.rc, _text(done.stdout), _text(done.stderr), time.monotonic() - started)
+        if check and not result.ok:
+            raise PhoneError(failure(result), phase=Phase.EXEC)
+        return result
+
+    def script(self, text: str, *args: str, timeout: float = 60.0, check: bool = False) -> CommandResult:
+        """Runs fixed text in bash; data comes only as arguments. Its standard input is empty."""
+        # In braces, bash reads the whole text before it runs any of it: half a script never runs.
+        body = "{\n" + text + "\n} </dev/null\n"
+        return self.run(["bash", "-s", "--", *args], stdin=body.encode(), timeout=timeout, check=check)
+
+    def open_stream(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, silence: float | None = None
+    ) -> Stream:
+        with self._lost_while(argv, Phase.EXEC):
+            process = RemoteProcess(self._transport, command_line(argv, env), self._timeouts.channel)
+            process.feed([], self._timeouts.channel)
+        return Stream(process, silence)
+
+    def put(self, data: bytes, remote: PurePosixPath, mode: int = 0o600) -> None:
+        """Writes a small file: whole or not at all. Its directory is made."""
+        self._copy(copy.put_command(remote, len(data), mode), data)
+
+    def put_file(self, local: Path, remote: PurePosixPath) -> None:
+        """Copies a file with its mode: whole or not at all. Its directory is made."""
+        status = local.stat()
+        command = copy.put_command(remote, status.st_size, stat.S_IMODE(status.st_mode))
+        self._copy(command, copy.content(local, status.st_size))
+
+    def put_tree(self, local: Path, remote: PurePosixPath) -> None:
+        """Replaces the directory `remote` by a copy of `local`: one tar stream, links copied as links."""
+        self._copy(copy.tree_command(remote), copy.archive(local))
+
+    def get(self, remote: PurePosixPath, *, limit: int) -> bytes:
+        """A file's content; more than `limit` bytes is an error."""
+        return self._copy(["cat", "--", str(remote)], b"", limit).stdout
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._connection.is_connected)
+
+    def hang_up(self) -> None:
+        """Ends everything that is under way, at once; `close` afterwards frees what is left."""
+        if transport := self._connection.transport:
+            transport.hang_up()
+
+    def close(self) -> None:
+        self.hang_up()
+        self._connection.close()
+
+    @property
+    def _transport(self) -> Transport:
+        transport: Transport = self._connection.transport
+        return transport
+
+    def _copy(self, argv: Sequence[str], stdin: Iterable[bytes] | bytes, limit: int = MAX_OUTPUT) -> Finished:
+        done = self._finish(argv, None, stdin, timeout=COPY_TIMEOUT, limit=limit, phase=Phase.COPY)
+        if done.rc != 0:
+            raise PhoneError(_last_lines(_text(done.stderr)) or f"copy ended with {done.rc}", phase=Phase.COPY)
+        return done
+
+    def _finish(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None,
+        stdin: Iterable[bytes] | bytes,
+        *,
+        timeout: float,
+        limit: int,
+        phase: Phase,
+    ) -> Finished:
+        line = command_line(argv, env)
+        with self._lost_while(argv, phase):
+            try:
+                return finish(RemoteProcess(self._transport, line, self._timeouts.channel), stdin, timeout, limit)
+            except TimeoutError:
+                raise PhoneError(f"{_short(argv)}: not done after {timeout:g} s", phase=phase) from None
+            except TooMuchOutputError:
+                raise PhoneError(f"{_short(argv)}: more than {limit} bytes of output", phase=phase) from None
+
+    @contextmanager
+    def _lost_while(self, argv: Sequence[str], phase: Phase) -> Iterator[None]:
+        try:
+            yield
+        except (SSHException, EOFError, OSError) as error:
+            if self.alive and not isinstance(error, EOFError):
+                raise PhoneError(f"{_short(argv)}: {error}", phase=phase) from error
+            raise Unreachable(
+                f"{_short(argv)}: the connection was lost",
+                phase=phase,
+                remedy=f"check power and cable at {self.phone.where}",
+            ) from error
+
+
+def failure(result: CommandResult) -> str:
+    """`apt-get: exit code 100: …`, or what is known of a command that left no exit code."""
+    how = "killed, or never started" if result.rc == NO_EXIT_CODE else f"exit code {result.rc}"
+    said = _last_lines(result.stderr) or _last_lines(result.stdout)
+    return f"{_short(result.argv)}: {how}" + (f": {said}" if said else "")
+
+
+def _last_lines(text: str, count: int = 5) -> str:
+    return "\n".join(line[-500:] for line in text.strip().splitlines()[-count:])
+
+
+def _short(argv: Sequence[str]) -> str:
+    line = " ".join(argv)
+    return line if len(line) <= 80 else line[:79] + "…"
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

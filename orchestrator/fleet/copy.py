@@ -1,0 +1,94 @@
+"""Files to a phone: written beside their place and renamed into it, so nobody ever sees half a file.
+
+Everything travels as the standard input of one command. Against `sftp.put` that saves a channel, an sftp-server
+process and a round trip a file, and it is bounded by the same time limits as any other command.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from orchestrator.fleet.process import PIECE
+
+# A cut connection looks like the end of the input on the phone: the length is checked before the rename.
+PUT = """
+set -eu
+mkdir -p -- "$(dirname -- "$1")"
+umask 077
+new=$(mktemp -- "$1.XXXXXX")
+trap 'rm -f -- "$new"' EXIT
+cat >"$new"
+[ "$(stat -c %s -- "$new")" = "$2" ] || { echo "cut off" >&2; exit 1; }
+chmod -- "$3" "$new"
+mv -fT -- "$new" "$1"
+"""
+
+# tar takes an archive cut between two members for a whole one, so the last member is a mark.
+TREE_MARK = ".put-tree-is-complete"
+PUT_TREE = """
+set -eu
+mkdir -p -- "$(dirname -- "$1")"
+new=$(mktemp -d -- "$1.XXXXXX")
+old=
+trap 'rm -rf -- "$new" ${old:+"$old"}' EXIT
+tar -x -f - -C "$new" --no-same-owner
+rm -- "$new/$2"
+if [ -e "$1" ] || [ -L "$1" ]; then
+  old=$(mktemp -d -- "$1.XXXXXX")
+  mv -T -- "$1" "$old/tree"
+fi
+mv -T -- "$new" "$1"
+"""
+
+
+def put_command(remote: PurePosixPath, size: int, mode: int) -> list[str]:
+    return ["bash", "-c", PUT, "put", str(remote), str(size), f"{mode:o}"]
+
+
+def tree_command(remote: PurePosixPath) -> list[str]:
+    return ["bash", "-c", PUT_TREE, "put-tree", str(remote), TREE_MARK]
+
+
+def content(path: Path, size: int) -> Iterator[bytes]:
+    """Exactly `size` bytes, as promised to the phone; a file that shrinks meanwhile is an error."""
+    left = size
+    with path.open("rb") as file:
+        while left > 0:
+            if not (piece := file.read(min(PIECE, left))):
+                raise OSError(f"{path} became shorter while it was copied")
+            left -= len(piece)
+            yield piece
+
+
+def archive(root: Path) -> Iterator[bytes]:
+    """A tar of what is under `root`, the same bytes for the same files, made as it is sent."""
+    for path in sorted(root.rglob("*")):
+        yield from _member(path, path.relative_to(root).as_posix())
+    yield _header(tarfile.TarInfo(TREE_MARK))
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _member(path: Path, name: str) -> Iterator[bytes]:
+    """Files, directories and links (as links); sockets and the like stay behind."""
+    status = path.lstat()
+    member = tarfile.TarInfo(name)
+    member.mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISREG(status.st_mode):
+        member.size = status.st_size
+        yield _header(member)
+        yield from content(path, member.size)
+        yield bytes(-member.size % tarfile.BLOCKSIZE)
+    elif stat.S_ISDIR(status.st_mode):
+        member.type = tarfile.DIRTYPE
+        yield _header(member)
+    elif stat.S_ISLNK(status.st_mode):
+        member.type, member.linkname = tarfile.SYMTYPE, os.readlink(path)  # noqa: PTH115  (Path would tidy it up)
+        yield _header(member)
+
+
+def _header(member: tarfile.TarInfo) -> bytes:
+    return member.tobuf(tarfile.GNU_FORMAT)

@@ -1,0 +1,235 @@
+"""From a phone in the inventory to an authenticated connection, and how each way to fail is told.
+
+    tcp      the cable, the switch, the address
+    banner   is there an sshd that talks
+    kex      key exchange
+    hostkey  is it the phone we know
+    auth     does it know us
+
+A port is never merely probed: sshd counts connections that do not log in against this computer
+(PerSourcePenalties, OpenSSH 9.8), so every connection goes all the way and retries are few.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import fabric
+from paramiko import (
+    AuthenticationException,
+    BadHostKeyException,
+    MissingHostKeyPolicy,
+    PKey,
+    SSHClient,
+    SSHConfig,
+    SSHException,
+)
+
+from orchestrator.errors import PhoneError
+from orchestrator.fleet.errors import Unreachable
+from orchestrator.fleet.hostkeys import HostKey, HostKeys, changed, cloned, host_name, unknown
+from orchestrator.fleet.network import Network
+from orchestrator.fleet.result import Phase
+from orchestrator.fleet.timeouts import Timeouts
+from orchestrator.fleet.transport import PhoneTransport
+from orchestrator.inventory.model import Phone
+
+_NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
+
+
+class Dialer:
+    """What all phones share is made once here: login key, pinned host keys, Fabric's configuration."""
+
+    def __init__(
+        self, network: Network, key: PKey, key_path: Path, hosts: HostKeys, timeouts: Timeouts, *, trust_new: bool
+    ) -> None:
+        self._network = network
+        self._key = key
+        self._key_path = key_path
+        self._hosts = hosts
+        self._timeouts = timeouts
+        self._trust_new = trust_new
+        # An empty SSHConfig: what ~/.ssh/config says about other hosts is not about phones.
+        self._config = fabric.Config(lazy=True, ssh_config=SSHConfig())
+
+    def dial(self, phone: Phone) -> fabric.Connection:
+        attempt = 0
+        while True:
+            try:
+                return self._dial_once(phone)
+            except Unreachable as error:
+                if attempt >= error.retries:
+                    raise
+            time.sleep(random.uniform(0.2, 0.6) * 2**attempt)  # noqa: S311  (jitter, not a secret)
+            attempt += 1
+
+    def _dial_once(self, phone: Phone) -> fabric.Connection:
+        sock = self._call(phone)
+        try:
+            _await_banner(sock, self._timeouts.banner)
+            return self._open(phone, sock)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _call(self, phone: Phone) -> socket.socket:
+        try:
+            sock = self._network.connect(str(phone.address), phone.ssh_port, self._timeouts.tcp)
+        except OSError as error:
+            raise _no_call(phone, error, self._timeouts.tcp) from error
+        _watch_link(sock, self._timeouts.silence)
+        return sock
+
+    def _open(self, phone: Phone, sock: socket.socket) -> fabric.Connection:
+        connection = fabric.Connection(
+            str(phone.address), phone.user, phone.ssh_port, config=self._config, connect_kwargs=self._options(sock)
+        )
+        self._check_host_key(connection.client, phone)
+        try:
+            connection.open()
+        except BaseException as error:
+            transport = connection.client.get_transport()
+            connection.client.close()
+            if isinstance(error, BadHostKeyException):
+                raise changed(phone, _host_key(error.expected_key), _host_key(error.key)) from error
+            if isinstance(error, (SSHException, EOFError, OSError)):
+                raise self._no_session(phone, transport, error) from error
+            raise
+        return connection
+
+    def _options(self, sock: socket.socket) -> dict[str, Any]:
+        return {
+            "sock": sock,
+            "pkey": self._key,
+            "allow_agent": False,
+            "look_for_keys": False,
+            "transport_factory": PhoneTransport,
+            "timeout": self._timeouts.kex,
+            "banner_timeout": self._timeouts.banner,
+            "auth_timeout": self._timeouts.auth,
+            "channel_timeout": self._timeouts.channel,
+        }
+
+    def _check_host_key(self, client: SSHClient, phone: Phone) -> None:
+        """Gives paramiko the one key it needs to know, instead of a file to read again for each phone."""
+        if others := self._hosts.twins(phone):
+            raise cloned(others)
+        if pinned := self._hosts.pinned(phone):
+            client.get_host_keys().add(host_name(phone), pinned.kind, _public_key(pinned))
+        client.set_missing_host_key_policy(_FirstMeeting(phone, self._hosts, trust_new=self._trust_new))
+
+    def _no_session(self, phone: Phone, transport: PhoneTransport | None, error: Exception) -> PhoneError:
+        if isinstance(error, AuthenticationException) or (transport and transport.initial_kex_done):
+            return Unreachable(
+                f"did not let us in: {_reason(error)}",
+                phase=Phase.AUTH,
+                remedy=f"add {self._key_path}.pub to ~/.ssh/authorized_keys on {phone.name}",
+            )
+        return Unreachable(
+            f"key exchange failed: {_reason(error)}",
+            phase=Phase.KEX,
+            remedy=f"ssh -v -p {phone.ssh_port} {phone.address}",
+        )
+
+
+class _FirstMeeting(MissingHostKeyPolicy):
+    def __init__(self, phone: Phone, hosts: HostKeys, *, trust_new: bool) -> None:
+        self._phone = phone
+        self._hosts = hosts
+        self._trust_new = trust_new
+
+    def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:  # noqa: ARG002
+        shown = _host_key(key)
+        if not self._trust_new:
+            raise unknown(self._phone, shown)
+        self._hosts.accept(self._phone, shown)
+
+
+def _host_key(key: PKey) -> HostKey:
+    return HostKey(key.get_name(), key.get_base64())
+
+
+def _public_key(pinned: HostKey) -> PKey:
+    from base64 import b64decode
+
+    return PKey.from_type_string(pinned.kind, b64decode(pinned.blob))
+
+
+def _watch_link(sock: socket.socket, silence: float) -> None:
+    """Lets the kernel notice a pulled cable, so that commands may be silent for as long as they need."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(silence / 2)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(silence / 8)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silence * 1000))
+
+
+def _await_banner(sock: socket.socket, timeout: float) -> None:
+    """Looks at the first bytes without taking them, so that paramiko starts only on what is an SSH server."""
+    sock.settimeout(timeout)
+    try:
+        start = sock.recv(255, socket.MSG_PEEK)
+    except TimeoutError:
+        raise Unreachable(
+            f"no banner in {timeout:g} s: the port is open, but sshd does not speak",
+            phase=Phase.BANNER,
+            remedy="wake the phone, open Termux, run termux-wake-lock and sshd",
+        ) from None
+    except OSError as error:
+        raise _hung_up(str(error.strerror)) from error
+    if not start:
+        raise _hung_up("no reason given")
+    if not b"SSH-".startswith(start[:4]):
+        raise _not_ssh(start)
+
+
+def _not_ssh(start: bytes) -> Unreachable:
+    """sshd says in plain text why it hangs up; anything else is no sshd."""
+    said = start.decode("ascii", "replace").strip()
+    if said.startswith("Exceeded MaxStartups"):
+        return _hung_up(said)
+    if said.startswith("Not allowed at this time"):
+        return Unreachable(
+            "sshd is refusing this computer for a while, after too many connections that did not log in",
+            phase=Phase.BANNER,
+            remedy="wait ten minutes, or restart sshd on the phone",
+        )
+    return Unreachable(
+        f"not an SSH server: it says {said[:60]!r}", phase=Phase.BANNER, remedy="check ssh.port in the inventory"
+    )
+
+
+def _hung_up(reason: str) -> Unreachable:
+    return Unreachable(
+        f"the connection was closed before the banner ({reason})",
+        phase=Phase.BANNER,
+        remedy="restart sshd on the phone: pkill sshd; sshd",
+        retries=2,
+    )
+
+
+def _no_call(phone: Phone, error: OSError, timeout: float) -> Unreachable:
+    cable = f"check power and cable at {phone.where}, and the phone's address"
+    if isinstance(error, TimeoutError):
+        return Unreachable(f"no answer in {timeout:g} s", phase=Phase.TCP, remedy=cable, retries=1)
+    if error.errno in _NO_ROUTE:
+        return Unreachable(f"no phone at {phone.address}", phase=Phase.TCP, remedy=cable)
+    if isinstance(error, ConnectionError):
+        sshd = "on the phone, in Termux: termux-wake-lock; sshd"
+        message = f"nothing listens on port {phone.ssh_port}"
+        return Unreachable(message, phase=Phase.TCP, remedy=sshd, retries=2)
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return Unreachable("out of file descriptors on this computer", phase=Phase.TCP, remedy="ulimit -n 4096")
+    return Unreachable(str(error), phase=Phase.TCP, remedy=cable)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, AuthenticationException):
+        return "it does not accept our key"
+    return str(error) or type(error).__name__

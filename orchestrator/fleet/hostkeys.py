@@ -1,0 +1,159 @@
+"""Pinned host keys: which key each phone showed when it was first met.
+
+The file is OpenSSH's known_hosts, one line a phone, the phone's name as the comment:
+
+    [10.77.1.3]:8022 ssh-ed25519 AAAA… p1-03 sw1:3
+
+Lines that are not of this form (hashed names, markers) are kept as they are and never match.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import PhoneError
+from orchestrator.fleet.result import Phase
+from orchestrator.inventory.model import Phone
+
+
+@dataclass(frozen=True)
+class HostKey:
+    kind: str  # ssh-ed25519
+    blob: str  # base64, as in the file
+
+    @property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(base64.b64decode(self.blob)).digest()
+        return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+@dataclass(frozen=True)
+class Pin:
+    host: str  # [10.77.1.3]:8022
+    key: HostKey
+    owner: str  # 'p1-03 sw1:3', or the host where a line has no comment
+
+
+def host_name(phone: Phone) -> str:
+    return f"[{phone.address}]:{phone.ssh_port}" if phone.ssh_port != 22 else str(phone.address)
+
+
+class HostKeys:
+    """Read once, shared by all phones and threads; the file is rewritten as a whole, under a lock."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._pins = _index(_read(path))
+
+    def pinned(self, phone: Phone) -> HostKey | None:
+        pin = self._pins.get(host_name(phone))
+        return pin.key if pin else None
+
+    def twins(self, phone: Phone) -> tuple[str, ...]:
+        """Who else is pinned with this phone's key."""
+        pin = self._pins.get(host_name(phone))
+        return tuple(self._others(phone, pin.key)) if pin else ()
+
+    def accept(self, phone: Phone, key: HostKey) -> None:
+        """Pins a key seen for the first time. Refuses one that another phone already has."""
+        with self._lock, _locked(self._path):
+            lines = _read(self._path)
+            self._pins = _index(lines)
+            if others := self._others(phone, key):
+                raise cloned(others)
+            lines.append(f"{host_name(phone)} {key.kind} {key.blob} {phone.name} {phone.where}")
+            self._save(lines)
+
+    def forget(self, phones: Iterable[Phone]) -> tuple[Phone, ...]:
+        """Unpins; returns the phones that had been pinned."""
+        with self._lock, _locked(self._path):
+            lines = _read(self._path)
+            self._pins = _index(lines)
+            gone = {host_name(phone): phone for phone in phones if host_name(phone) in self._pins}
+            if gone:
+                self._save([kept for line in lines if (kept := _without(line, gone.keys()))])
+            return tuple(gone.values())
+
+    def _others(self, phone: Phone, key: HostKey) -> list[str]:
+        mine = host_name(phone)
+        return [pin.owner for pin in self._pins.values() if pin.key == key and pin.host != mine]
+
+    def _save(self, lines: list[str]) -> None:
+        descriptor, temporary = tempfile.mkstemp(dir=self._path.parent, prefix=".known_hosts-")  # mode 0600
+        with os.fdopen(descriptor, "w") as file:
+            file.writelines(line + "\n" for line in lines)
+        Path(temporary).replace(self._path)
+        self._pins = _index(lines)
+
+
+def changed(phone: Phone, pinned: HostKey, shown: HostKey) -> PhoneError:
+    return PhoneError(
+        f"its host key changed: pinned {pinned.fingerprint}, now shows {shown.fingerprint}; "
+        "either the phone was set up again, or something else answers at its address",
+        phase=Phase.HOSTKEY,
+        remedy=f"clusterctl hosts forget {phone.name}",
+    )
+
+
+def unknown(phone: Phone, shown: HostKey) -> PhoneError:
+    return PhoneError(
+        f"its host key {shown.fingerprint} is not known yet",
+        phase=Phase.HOSTKEY,
+        remedy=f"clusterctl provision --limit {phone.name}",
+    )
+
+
+def cloned(others: Iterable[str]) -> PhoneError:
+    return PhoneError(
+        f"shows the same host key as {', '.join(others)}: Termux was copied from one phone to the other, "
+        "and each could pass for the other",
+        phase=Phase.HOSTKEY,
+        remedy="on this phone, in Termux: rm $PREFIX/etc/ssh/ssh_host_*; ssh-keygen -A; pkill sshd; sshd",
+    )
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _index(lines: Iterable[str]) -> dict[str, Pin]:
+    return {pin.host: pin for line in lines for pin in _pins(line)}
+
+
+def _pins(line: str) -> Iterator[Pin]:
+    if line.startswith(("#", "@", "|")) or len(fields := line.split()) < 3:
+        return
+    hosts, kind, blob, *comment = fields
+    for host in hosts.split(","):
+        yield Pin(host, HostKey(kind, blob), " ".join(comment) or host)
+
+
+def _without(line: str, hosts: Iterable[str]) -> str | None:
+    """The line with some hosts taken out; None when nobody is left in it."""
+    if not any(pin.host in hosts for pin in _pins(line)):
+        return line
+    names, rest = line.split(maxsplit=1)
+    left = [name for name in names.split(",") if name not in hosts]
+    return f"{','.join(left)} {rest}" if left else None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Two clusterctl at once must not lose each other's pins."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (path.parent / ".known_hosts.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

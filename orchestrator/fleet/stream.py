@@ -1,0 +1,73 @@
+"""A command that talks for as long as it runs: its output, line by line, on a plain channel."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from orchestrator.errors import PhoneError
+from orchestrator.fleet.errors import Unreachable
+from orchestrator.fleet.process import RemoteProcess
+from orchestrator.fleet.result import Phase
+
+MAX_LINE = 1024 * 1024
+KEPT_STDERR = 16  # last pieces, for the message when the command fails
+
+
+class Stream:
+    """Iterate for lines (bytes, without the newline); `rc` is there once they have ended.
+
+    A lost connection raises Unreachable; `silence` seconds without a byte raise PhoneError. Ctrl-C works.
+    """
+
+    def __init__(self, process: RemoteProcess, silence: float | None) -> None:
+        self._process = process
+        self._silence = silence
+        self._errors: deque[bytes] = deque(maxlen=KEPT_STDERR)
+        self._closed = False
+        self.rc: int | None = None
+
+    @property
+    def stderr(self) -> str:
+        """The end of what the command said on its error output."""
+        return b"".join(self._errors).decode("utf-8", "replace")
+
+    def __iter__(self) -> Iterator[bytes]:
+        rest = b""
+        while (piece := self._next_piece()) is not None:
+            *lines, rest = (rest + piece).split(b"\n")
+            yield from lines
+            if len(rest) > MAX_LINE:
+                self.close()
+                raise PhoneError(f"sent a line longer than {MAX_LINE} bytes", phase=Phase.EXEC)
+        if rest:
+            yield rest
+
+    def close(self) -> None:
+        """May be called from another thread: the iteration then ends."""
+        self._closed = True
+        self._process.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _next_piece(self) -> bytes | None:
+        try:
+            arrived = self._process.read(self._silence)
+            if arrived is None and not self._closed:
+                self.rc = self._process.exit_code(self._silence)
+        except TimeoutError:
+            self.close()
+            raise PhoneError(f"silent for {self._silence:g} s", phase=Phase.EXEC) from None
+        except EOFError:
+            raise Unreachable("the connection was lost", phase=Phase.EXEC) from None
+        if arrived is None:
+            return None
+        if arrived[1]:
+            self._errors.append(arrived[1][-MAX_LINE:])
+        return arrived[0]
