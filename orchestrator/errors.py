@@ -10,6 +10,7 @@ Every error ends with what to do next (`remedy`), as a sentence or as a command 
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class UsageError(ClusterctlError):
 class Problem:
     """One thing wrong with a file a person wrote."""
 
-    line: int
+    line: int  # 0: the file as a whole
     message: str
 
 
@@ -44,8 +45,12 @@ class InventoryError(UsageError):
     def __init__(self, source: Path, problems: list[Problem]) -> None:
         self.source = source
         self.problems = sorted(problems)
-        lines = "\n".join(f"{source}:{problem.line}: {problem.message}" for problem in self.problems)
-        super().__init__(lines, remedy=f"clusterctl inventory check -i {source}")
+        lines = "\n".join(f"{source}{_at(problem)}: {problem.message}" for problem in self.problems)
+        super().__init__(lines, remedy=f"clusterctl inventory check -i {shlex.quote(str(source))}")
+
+
+def _at(problem: Problem) -> str:
+    return f":{problem.line}" if problem.line else ""
 
 
 class PhoneError(ClusterctlError):

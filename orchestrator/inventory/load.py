@@ -10,6 +10,7 @@ from orchestrator.errors import InventoryError, Problem
 from orchestrator.inventory import grammar
 from orchestrator.inventory.claims import Claims
 from orchestrator.inventory.document import Mapping, Report, Scalar, parse, read_text
+from orchestrator.inventory.load_phones import Common
 from orchestrator.inventory.load_switches import read_switches
 from orchestrator.inventory.model import Cluster
 from orchestrator.inventory.section import Section
@@ -25,7 +26,7 @@ def load(path: Path) -> Cluster:
     problems: set[Problem] = set()
 
     def report(line: int, message: str) -> None:
-        problems.add(Problem(line, message))
+        problems.add(Problem(line, _presentable(message)))
 
     root = parse(read_text(path), report)
     cluster = None
@@ -47,7 +48,7 @@ def _cluster(top: Section, source: Path, report: Report) -> Cluster | None:
     network = _network(top, claims, report)
     ssh = _ssh(top, source)
     lab = top.optional("lab", lambda text: _path(text, source))
-    switches = read_switches(top, network.subnet, ssh.port, ssh.user, network.rate, claims, report)
+    switches = read_switches(top, Common(network.subnet, network.rate, ssh.port, ssh.user), claims, report)
     if name is None or network.subnet is None:
         return None
     return Cluster(
@@ -112,3 +113,9 @@ def _path(text: str, source: Path) -> Path:
         return source.absolute().parent / Path(grammar.path(text)).expanduser()
     except RuntimeError as error:
         raise ValueError(f"there is no such user as in '{text}'") from error
+
+
+def _presentable(message: str) -> str:
+    """Messages quote the file, and the file may hold anything: nothing endless, nothing a terminal would obey."""
+    plain = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message[:400])
+    return plain if len(message) <= 400 else f"{plain} …"

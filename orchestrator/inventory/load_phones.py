@@ -11,10 +11,23 @@ from orchestrator.inventory import grammar, template
 from orchestrator.inventory.claims import Claims
 from orchestrator.inventory.document import Mapping, Report
 from orchestrator.inventory.model import Phone
-from orchestrator.inventory.ports import fold_ports, parse_ports
+from orchestrator.inventory.ports import fold_ports, parse_port, parse_ports
 from orchestrator.inventory.section import Section
 
 PHONE_KEYS = ("port", "ports", "name", "address", "mac", "macs", "serial", "serials")
+
+
+@dataclass(frozen=True)
+class Detail:
+    """Something a phone may have, and only one phone."""
+
+    key: str
+    what: str
+    parse: Callable[[str], str]
+
+
+MAC = Detail("mac", "MAC address", grammar.mac)
+SERIAL = Detail("serial", "serial number", grammar.serial)
 
 
 @dataclass(frozen=True)
@@ -42,11 +55,19 @@ class Entry:
             report(self.section.line_of(key), first + others)
 
 
-@dataclass
-class PhoneReader:
+@dataclass(frozen=True)
+class Common:
+    """What all phones of a cluster share."""
+
     subnet: IPv4Network | None
+    rate: str
     ssh_port: int
     user: str
+
+
+@dataclass
+class PhoneReader:
+    common: Common
     claims: Claims
     report: Report
     any_entry: bool = field(default=False, init=False)
@@ -72,8 +93,8 @@ class PhoneReader:
             ports,
             self._template(section, "name", ports),
             self._template(section, "address", ports),
-            self._per_port(section, "mac", "macs", grammar.mac, ports),
-            self._per_port(section, "serial", "serials", grammar.serial, ports),
+            self._per_port(section, MAC, switch, ports),
+            self._per_port(section, SERIAL, switch, ports),
         )
 
     def _ports(self, section: Section, last_port: int) -> tuple[int, ...]:
@@ -81,7 +102,7 @@ class PhoneReader:
             self.report(section.line, "a phone entry needs either 'port: 7' or 'ports: 1-46'")
             return ()
         if "port" in section:
-            port = section.optional("port", lambda text: grammar.integer(1, last_port, text))
+            port = section.optional("port", lambda text: parse_port(text, last_port))
             return () if port is None else (port,)
         return section.optional("ports", lambda text: parse_ports(text, last_port)) or ()
 
@@ -93,31 +114,35 @@ class PhoneReader:
             return None
         return text
 
-    def _per_port(
-        self, section: Section, one: str, many: str, parse: Callable[[str], str], ports: tuple[int, ...]
-    ) -> dict[int, str]:
+    def _per_port(self, section: Section, detail: Detail, switch: str, ports: tuple[int, ...]) -> dict[int, str]:
         """`mac:` of a single port, or `macs: {1: …, 2: …}` of a range."""
-        wrong, right = (one, many) if "ports" in section else (many, one)
+        one, many = detail.key, detail.key + "s"
+        wrong, right, given = (one, many, "ports") if "ports" in section else (many, one, "port")
         if wrong in section:
-            self.report(section.line_of(wrong), f"'{wrong}' does not go with {_given(section)}; use '{right}'")
-            return {}
-        if right == many:
-            return self._port_map(section, many, parse, ports)
-        value = section.optional(one, parse)
-        return dict.fromkeys(ports, value) if value is not None else {}
+            self.report(section.line_of(wrong), f"'{wrong}' does not go with '{given}'; use '{right}'")
+        found = self._by_port(section, many, ports) if given == "ports" else dict.fromkeys(ports, (section, one))
+        values = {port: self._unique(inner, key, detail, f"{switch}:{port}") for port, (inner, key) in found.items()}
+        return {port: value for port, value in values.items() if value is not None}
 
-    def _port_map(
-        self, section: Section, key: str, parse: Callable[[str], str], ports: tuple[int, ...]
-    ) -> dict[int, str]:
+    def _by_port(self, section: Section, key: str, ports: tuple[int, ...]) -> dict[int, tuple[Section, str]]:
         node = section.mapping(key)
-        if node is None:
+        if node is None or not ports:
             return {}
         names = {str(port): port for port in ports}
-        inner = Section(
-            node, f"'{key}' (ports {fold_ports(ports)})", tuple(node.items if not ports else names), self.report
-        )
-        values = {port: inner.optional(text, parse) for text, port in names.items()}
-        return {port: value for port, value in values.items() if value is not None}
+        for name in node.items.keys() - names.keys():
+            span = fold_ports(ports)
+            self.report(node.key_lines[name], f"{key}: '{name}' is not one of this entry's ports, {span}")
+        inner = Section(node, f"'{key}'", tuple(node.items), self.report)
+        return {port: (inner, name) for name, port in names.items()}
+
+    def _unique(self, section: Section, key: str, detail: Detail, owner: str) -> str | None:
+        def checked(text: str) -> str:
+            value = detail.parse(text)
+            if conflict := self.claims.conflict(detail.what, value, owner, section.line_of(key)):
+                raise ValueError(conflict)
+            return value
+
+        return section.optional(key, checked)
 
     def _phones(self, entry: Entry) -> list[Phone]:
         made = [self._phone(entry, port) for port in entry.ports]
@@ -125,24 +150,16 @@ class PhoneReader:
         return [phone for phone in made if phone is not None]
 
     def _phone(self, entry: Entry, port: int) -> Phone | None:
-        line = entry.section.line
         where = f"{entry.switch}:{port}"
         name = self._name(entry, port)
         owner = name or where
-        free = entry.accept("ports", self.claims.conflict("port", where, owner, line))
+        key = "ports" if "ports" in entry.section else "port"
+        free = entry.accept(key, self.claims.conflict("port", where, owner, entry.section.line))
         address = self._address(entry, port, owner)
-        unique = [
-            entry.accept(key, self.claims.conflict(what, value, owner, line))
-            for key, what, value in (
-                ("macs", "MAC address", entry.macs.get(port)),
-                ("serials", "serial number", entry.serials.get(port)),
-            )
-            if value is not None
-        ]
-        if name is None or address is None or not free or not all(unique):
+        if name is None or address is None or not free:
             return None
         mac, serial = entry.macs.get(port), entry.serials.get(port)
-        return Phone(name, entry.switch, port, address, self.ssh_port, self.user, mac, serial)
+        return Phone(name, entry.switch, port, address, self.common.ssh_port, self.common.user, mac, serial)
 
     def _name(self, entry: Entry, port: int) -> str | None:
         if entry.name is None:
@@ -163,9 +180,5 @@ class PhoneReader:
         except ValueError as error:
             entry.accept("address", f"address: {error}")
             return None
-        conflict = self.claims.address_conflict(address, self.subnet, owner, entry.section.line)
+        conflict = self.claims.address_conflict(address, self.common.subnet, owner, entry.section.line)
         return address if entry.accept("address", conflict) else None
-
-
-def _given(section: Section) -> str:
-    return "'ports'" if "ports" in section else "'port'"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from ipaddress import IPv4Network
 
 from orchestrator.inventory import grammar, topology
 from orchestrator.inventory.claims import Claims
 from orchestrator.inventory.document import Mapping, Report
-from orchestrator.inventory.load_phones import PhoneReader
+from orchestrator.inventory.load_phones import Common, PhoneReader
 from orchestrator.inventory.model import Switch, Uplink
 from orchestrator.inventory.section import Section, suggestion
 
@@ -29,15 +28,13 @@ class Frame:
     uplink_line: int
 
 
-def read_switches(
-    top: Section, subnet: IPv4Network | None, ssh_port: int, user: str, rate: str, claims: Claims, report: Report
-) -> tuple[Switch, ...]:
+def read_switches(top: Section, common: Common, claims: Claims, report: Report) -> tuple[Switch, ...]:
     listed = top.mapping("switches", required=True)
     if listed is None:
         return ()
-    frames = _frames(listed, rate, claims, report)
+    frames = _frames(listed, common.rate, claims, report)
     _check_uplinks(frames, claims, report)
-    phones = PhoneReader(subnet, ssh_port, user, claims, report)
+    phones = PhoneReader(common, claims, report)
     switches = tuple(
         Switch(frame.name, frame.ports, phones.read(frame.section, frame.name, frame.ports), frame.uplink)
         for frame in frames.values()

@@ -19,6 +19,13 @@ def parse_ports(text: str, last: int) -> tuple[int, ...]:
     return tuple(sorted(ports))
 
 
+def parse_port(text: str, last: int) -> int:
+    ports = parse_ports(text, last)
+    if len(ports) > 1:
+        raise ValueError(f"'{text}' is {len(ports)} ports; write 'ports: {text}'")
+    return ports[0]
+
+
 def _span(part: str, last: int, taken: set[int]) -> set[int]:
     low, _, high = part.partition("-")
     first, final = int(low), int(high or low)
