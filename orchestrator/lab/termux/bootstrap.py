@@ -1,47 +1,146 @@
-"""$PREFIX and $HOME of a phone right after the Termux app unpacked its bootstrap."""
+"""$PREFIX and $HOME of a phone right after the Termux app unpacked its bootstrap and `pkg install openssh` ran."""
 
 from __future__ import annotations
 
+import subprocess
+from hashlib import md5
 from pathlib import Path
 
+from orchestrator.lab.termux.catalogue import Package, catalogue, paragraph
+from orchestrator.lab.termux.contents import Entry, contents, maintainer_scripts
+from orchestrator.lab.termux.deb import conffiles, directories, md5sums
 from orchestrator.lab.termux.host import HostPrograms
+from orchestrator.lab.termux.layout import TERMUX_PREFIX, Layout, architecture
 
-_PROGRAMS = (
-    "bash cat chmod cp curl cut date df dirname du env find grep gzip head id kill ln ls mkdir mktemp mv nohup nproc "
-    "ps pgrep pkill readlink rm rmdir sed setsid sha256sum sleep sort ssh ssh-keygen stat tail tar taskset tee timeout "
-    "touch tr uname wc xz awk basename free"
-).split()
-_SSHD_CONFIG = """\
-Port 8022
-PrintMotd yes
-PasswordAuthentication yes
-UsePAM no
-PidFile {prefix}/var/run/sshd.pid
-HostKey {prefix}/etc/ssh/ssh_host_ed25519_key
-Include {prefix}/etc/ssh/sshd_config.d/*.conf
-Subsystem sftp {prefix}/libexec/sftp-server
+_DIRECTORIES = (
+    "etc/apt/apt.conf.d",
+    "etc/apt/preferences.d",
+    "etc/apt/sources.list.d",
+    "etc/apt/trusted.gpg.d",
+    "etc/profile.d",
+    "etc/ssh/ssh_config.d",
+    "etc/ssh/sshd_config.d",
+    "libexec/lab",
+    "tmp",
+    "var/empty",
+    "var/lib/apt/lists/partial",
+    "var/lib/dpkg/alternatives",
+    "var/lib/dpkg/info",
+    "var/lib/dpkg/triggers",
+    "var/lib/dpkg/updates",
+    "var/log/apt",
+    "var/run",
+)
+
+# Installed by dpkg on the phone, not unpacked from the bootstrap archive: dpkg remembers their conffiles.
+_INSTALLED_BY_DPKG = frozenset({"openssh", "openssh-sftp-server"})
+
+_APT_CONF = """\
+APT::Architecture "{architecture}";
+APT::Architectures {{ "{architecture}"; }};
+APT::Sandbox::User "root";
+APT::Keep-Downloaded-Packages "true";
+Acquire::Languages "none";
+Dir::Bin::dpkg "{prefix}/bin/dpkg";
+Dir::Cache "{cache}";
+Dir::Etc "{prefix}/etc/apt";
+Dir::Log "{prefix}/var/log/apt";
+Dir::State "{prefix}/var/lib/apt";
+Dir::State::status "{prefix}/var/lib/dpkg/status";
+"""
+
+_SSH_CONFIG = """\
+Include ~/.ssh/config
+Match all
+Include {prefix}/etc/ssh/ssh_config
 """
 
 
 def write_bootstrap(files: Path, host: HostPrograms, *, prefix: str) -> None:
     """`files` becomes Termux's data directory: files/usr is $PREFIX, files/home is $HOME.
 
-    `prefix` is the path the phone will see files/usr at. The caller gives the tree to the phone's uid.
+    `prefix` is the path the phone will see files/usr at. Next to `files` appears `cache`, Termux's cache directory;
+    the phone must see it next to its own `files` as well. The caller gives all of it to the phone's uid.
     """
+    layout = Layout(host, prefix)
     usr = files / "usr"
-    for directory in ("bin", "etc/ssh/sshd_config.d", "libexec", "tmp", "var/run"):
+    for directory in _DIRECTORIES:
         (usr / directory).mkdir(parents=True, exist_ok=True)
-    (files / "home" / ".ssh").mkdir(parents=True, mode=0o700, exist_ok=True)
-    for name in _PROGRAMS:
-        (usr / "bin" / name).symlink_to(host.program(name))
-    (usr / "bin" / "sh").symlink_to(host.program("dash"))
-    (usr / "libexec" / "sftp-server").symlink_to("/usr/lib/openssh/sftp-server")
-    (usr / "etc/ssh/sshd_config").write_text(_SSHD_CONFIG.format(prefix=prefix))
-    sshd = usr / "bin/sshd"
-    sshd.write_text(
-        f"#!{host.bin}/bash\n"
-        f'[ -e {prefix}/etc/ssh/ssh_host_ed25519_key ] || ssh-keygen -q -N "" -t ed25519 '
-        f"-f {prefix}/etc/ssh/ssh_host_ed25519_key\n"
-        f'exec {host.program("sshd")} -f {prefix}/etc/ssh/sshd_config "$@"\n'
+    installed = [package.at_bootstrap() for package in catalogue() if package.bootstrap]
+    status = [_unpack(package, usr, layout) for package in installed]
+    (usr / "var/lib/dpkg/status").write_text("\n".join(status))
+    _write_lab_files(usr, layout)
+    _write_home(files / "home")
+    _make_host_keys(usr / "etc/ssh")
+    (files.parent / "cache" / "apt" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
+
+
+def _unpack(package: Package, usr: Path, layout: Layout) -> str:
+    """Put the package's files in place and its records into dpkg's database; return its paragraph of the status."""
+    entries = contents(package, layout)
+    for entry in entries:
+        _write(usr / entry.path, entry)
+    _record(package, entries, usr / "var/lib/dpkg/info", layout)
+    fields = {**package.control(), "Status": "install ok installed"}
+    if package.name in _INSTALLED_BY_DPKG and package.conffiles:
+        fields["Conffiles"] = _conffile_sums(package, entries)
+    return paragraph(fields)
+
+
+def _write(path: Path, entry: Entry) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if entry.link is not None:
+        path.symlink_to(entry.link)
+        return
+    path.write_bytes(entry.data)
+    path.chmod(entry.mode)
+
+
+def _record(package: Package, entries: list[Entry], info: Path, layout: Layout) -> None:
+    paths = [*directories(entries), *(TERMUX_PREFIX / entry.path for entry in entries)]
+    records = {
+        "list": "".join(f"{'/.' if str(path) == '/' else path}\n" for path in paths),
+        "md5sums": md5sums(entries),
+        "conffiles": conffiles(package),
+        **{name: script.decode() for name, script in maintainer_scripts(package, layout).items()},
+    }
+    for name, text in records.items():
+        if text:
+            record = info / f"{package.name}.{name}"
+            record.write_text(text)
+            record.chmod(0o755 if text.startswith("#!") else 0o644)
+
+
+def _conffile_sums(package: Package, entries: list[Entry]) -> str:
+    data = {entry.path: entry.data for entry in entries}
+    lines = (
+        f"\n {TERMUX_PREFIX}/{path} {md5(data[path], usedforsecurity=False).hexdigest()}" for path in package.conffiles
     )
-    sshd.chmod(0o755)
+    return "".join(lines)
+
+
+def _write_lab_files(usr: Path, layout: Layout) -> None:
+    """What ties this computer's apt, dpkg and ssh to this phone's paths; Termux compiles that in."""
+    lab, prefix = usr / "libexec/lab", Path(layout.prefix)
+    cache = prefix.parent.parent / "cache" / "apt"
+    (lab / "apt.conf").write_text(_APT_CONF.format(architecture=architecture(), prefix=prefix, cache=cache))
+    (lab / "ssh_config").write_text(_SSH_CONFIG.format(prefix=prefix))
+    if layout.relocated:  # dpkg installs Termux's paths under a root that leads back to this $PREFIX
+        root = lab / "root" / TERMUX_PREFIX.relative_to("/").parent
+        root.parent.mkdir(parents=True)
+        root.symlink_to(prefix.parent)
+
+
+def _write_home(home: Path) -> None:
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh").chmod(0o700)
+    keys = home / ".ssh" / "authorized_keys"
+    keys.touch()
+    keys.chmod(0o600)
+
+
+def _make_host_keys(etc_ssh: Path) -> None:
+    """As openssh's postinst does; every phone has its own."""
+    for kind in ("ecdsa", "ed25519"):
+        key = etc_ssh / f"ssh_host_{kind}_key"
+        subprocess.run(["ssh-keygen", "-q", "-N", "", "-C", "", "-t", kind, "-f", str(key)], check=True)

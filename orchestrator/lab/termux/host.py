@@ -22,10 +22,8 @@ class HostPrograms:
 
     def find(self, name: str) -> str | None:
         """The path a phone uses for the host's program `name`, or None if this computer has none."""
-        for directory in (_HOST_BIN, _HOST_SBIN):
-            if (program := directory / name).exists():
-                return self.seen(program)
-        return None
+        here = locate(name)
+        return None if here is None else self.seen(here)
 
     def program(self, name: str) -> str:
         if found := self.find(name):
@@ -39,3 +37,9 @@ class HostPrograms:
             if real.is_relative_to(here):
                 return f"{there}/{real.relative_to(here)}"
         return str(real)
+
+
+def locate(name: str) -> Path | None:
+    """This computer's own program, where it is here."""
+    candidates = (directory / name for directory in (_HOST_BIN, _HOST_SBIN))
+    return next((program for program in candidates if program.exists()), None)

@@ -1,13 +1,138 @@
-"""What a virtual phone reports about itself: battery, heat, Android. One small file a key."""
+"""What a virtual phone reports about itself: battery, heat, Android, whether its mirrors answer.
+
+One small file a key, in a directory the phone can read, so that plain shell scripts find their answers there and
+a change takes effect while the phone runs.
+"""
 
 from __future__ import annotations
 
+import difflib
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-KEYS: tuple[str, ...] = ("battery.percentage", "thermal.cpu")
+from orchestrator.errors import UsageError
+
+NULL = "null"  # a battery field that the phone leaves out of its answer
+ZONES = ("cpu", "gpu", "skin", "battery")  # in the order of thermal_zone0, 1, ...
+ZONE_TYPES = {"cpu": "cpu-1-0-usr", "gpu": "gpuss-0-usr", "skin": "skin-therm", "battery": "battery"}
+
+
+@dataclass(frozen=True)
+class Key:
+    default: str
+    expects: str
+    accepts: Callable[[str], bool]
+
+
+def _choice(*values: str) -> Key:
+    return Key(values[0], " or ".join(values), values.__contains__)
+
+
+def _number(default: float | str, *, null: bool = False) -> Key:
+    expects = f"a number or {NULL}" if null else "a number"
+    return Key(str(default), expects, lambda value: (null and value == NULL) or _is_number(value))
+
+
+def _text(default: str) -> Key:
+    return Key(default, "one line of text", lambda value: "\n" not in value)
+
+
+def _is_number(value: str) -> bool:
+    try:
+        return abs(float(value)) < 1e9
+    except ValueError:
+        return False
+
+
+_BATTERY: dict[str, Key] = {
+    "battery": _choice("ok", "hang"),
+    "battery.present": _choice("true", "false", NULL),
+    "battery.technology": _text("Li-ion"),
+    "battery.health": _choice(
+        "GOOD", "OVERHEAT", "COLD", "DEAD", "OVER_VOLTAGE", "UNKNOWN", "UNSPECIFIED_FAILURE", NULL
+    ),
+    "battery.plugged": _choice("PLUGGED_AC", "UNPLUGGED", "PLUGGED_USB", "PLUGGED_WIRELESS", "PLUGGED_DOCK", NULL),
+    "battery.status": _choice("CHARGING", "DISCHARGING", "FULL", "NOT_CHARGING", "UNKNOWN", NULL),
+    "battery.temperature": _number(29.4, null=True),
+    "battery.voltage": _number(4213, null=True),
+    "battery.current": _number(231000, null=True),
+    "battery.current_average": _number(NULL, null=True),
+    "battery.percentage": _number(96, null=True),
+    "battery.level": _number(96, null=True),
+    "battery.scale": _number(100, null=True),
+    "battery.charge_counter": _number(3744000, null=True),
+    "battery.energy": _number(NULL, null=True),
+    "battery.cycle": _number(NULL, null=True),
+}
+
+_HEAT: dict[str, Key] = {
+    "thermal": _choice("readable", "denied"),
+    "thermal.cpu": _number(38.2),
+    "thermal.gpu": _number(36.5),
+    "thermal.skin": _number(33.0),
+    "thermal.battery": _number(29.4),
+}
+
+_ANDROID: dict[str, Key] = {
+    "dump": _choice("denied", "granted"),
+    "mirror": _choice("up", "down"),
+    "wakelock": _choice("released", "acquired"),
+    "prop.ro.board.platform": _text("msmnile"),
+    "prop.ro.build.version.release": _text("12"),
+    "prop.ro.build.version.sdk": _number(31),
+    "prop.ro.hardware": _text("qcom"),
+    "prop.ro.product.brand": _text("samsung"),
+    "prop.ro.product.cpu.abi": _text("arm64-v8a" if platform.machine() == "aarch64" else platform.machine()),
+    "prop.ro.product.device": _text("beyond2q"),
+    "prop.ro.product.manufacturer": _text("samsung"),
+    "prop.ro.product.model": _text("SM-G975U"),
+    "prop.ro.soc.model": _text("SM8150"),
+}
+
+KEYS: Mapping[str, Key] = {**_BATTERY, **_HEAT, **_ANDROID}
+
+
+def write_defaults(scenario: Path, sys_class: Path) -> None:
+    """A healthy phone: plugged in, cool, its mirrors up."""
+    for key, spec in KEYS.items():
+        apply_scenario(scenario, sys_class, key, spec.default)
+    (scenario / "wakelock").chmod(0o666)  # the phone itself writes this one
 
 
 def apply_scenario(scenario: Path, sys_class: Path, key: str, value: str) -> None:
-    del sys_class
+    """Change what a phone reports, at once. Raises UsageError for a key or value that means nothing."""
+    _check(key, value)
     scenario.mkdir(parents=True, exist_ok=True)
     (scenario / key).write_text(f"{value}\n")
+    if key == "thermal":
+        _thermal(sys_class).chmod(0o755 if value == "readable" else 0o000)
+    elif key.startswith("thermal."):
+        _write_zone(sys_class, key.removeprefix("thermal."), float(value))
+
+
+def _check(key: str, value: str) -> None:
+    if key not in KEYS:
+        close = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]}?" if close else f"keys are {', '.join(KEYS)}"
+        raise UsageError(f"a phone has no setting {key!r}", remedy=hint)
+    if not KEYS[key].accepts(value):
+        raise UsageError(f"{key} cannot be {value!r}", remedy=f"give {KEYS[key].expects}")
+
+
+def _thermal(sys_class: Path) -> Path:
+    thermal = sys_class / "thermal"
+    thermal.mkdir(parents=True, exist_ok=True)
+    return thermal
+
+
+def _write_zone(sys_class: Path, name: str, celsius: float) -> None:
+    thermal = sys_class / "thermal"
+    mode = thermal.stat().st_mode if thermal.exists() else 0o755
+    _thermal(sys_class).chmod(0o755)
+    zone = thermal / f"thermal_zone{ZONES.index(name)}"
+    zone.mkdir(exist_ok=True)
+    (zone / "type").write_text(f"{ZONE_TYPES[name]}\n")
+    (zone / "temp").write_text(f"{round(celsius * 1000)}\n")
+    thermal.chmod(mode)

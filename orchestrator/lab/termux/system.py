@@ -1,17 +1,35 @@
-"""Android's side of a phone: /system/bin and /sys/class/thermal."""
+"""Android's side of a phone: /system/bin, /sys/class/thermal, and the app behind Termux:API."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from orchestrator.lab.termux.catalogue import HERE
 from orchestrator.lab.termux.host import HostPrograms
+from orchestrator.lab.termux.scenario import write_defaults
+
+# What toybox and toolbox give a bare Android, as far as this computer has it.
+_TOOLS = ("cat", "date", "df", "echo", "grep", "id", "ip", "kill", "ls", "mount", "ping", "ps", "sleep", "uname")
 
 
 def write_system(system: Path, sys_class: Path, scenario: Path, host: HostPrograms) -> None:
-    """`scenario` is the directory the stand-ins read, at the path the phone sees it."""
-    del scenario
-    (system / "bin").mkdir(parents=True, exist_ok=True)
-    (sys_class / "thermal").mkdir(parents=True, exist_ok=True)
-    for name in ("sh", "ip", "ping"):
-        if found := host.find("dash" if name == "sh" else name):
-            (system / "bin" / name).symlink_to(found)
+    """Write the stand-ins for Android and a healthy phone's scenario.
+
+    The phone must see `scenario` at the same place relative to `system` as here; inside `system` is simplest.
+    """
+    binaries = system / "bin"
+    binaries.mkdir(parents=True)
+    (binaries / "sh").symlink_to(host.program("dash"))
+    for tool in _TOOLS:
+        if found := host.find(tool):
+            (binaries / tool).symlink_to(found)
+    for template in sorted((HERE / "android").iterdir()):
+        _write_script(binaries / template.name, template.read_text(), os.path.relpath(scenario, binaries), host)
+    write_defaults(scenario, sys_class)
+
+
+def _write_script(path: Path, template: str, scenario: str, host: HostPrograms) -> None:
+    text = template.replace("@SH@", host.program("dash")).replace("@SCENARIO@", f"${{0%/*}}/{scenario}")
+    path.write_text(text)
+    path.chmod(0o755)

@@ -1,0 +1,69 @@
+"""Termux's packages as packages.yaml tells them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+MAINTAINER = "clusterctl lab"
+
+
+@dataclass(frozen=True)
+class Package:
+    name: str
+    version: str
+    bootstrap: str | None = None
+    essential: bool = False
+    depends: str = ""
+    recommends: str = ""
+    provides: str = ""
+    conflicts: str = ""
+    conffiles: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    borrowed: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+    shims: dict[str, str] = field(default_factory=dict)
+    optional: bool = False
+
+    def at_bootstrap(self) -> Package:
+        """The package as a bare phone has it."""
+        return replace(self, version=self.bootstrap)
+
+    def control(self) -> dict[str, str]:
+        """The control fields, in the order dpkg writes them."""
+        fields = {
+            "Package": self.name,
+            "Essential": "yes" if self.essential else "",
+            "Architecture": "all",
+            "Version": self.version,
+            "Maintainer": MAINTAINER,
+            "Provides": self.provides,
+            "Depends": self.depends.replace("@VERSION@", self.version),
+            "Recommends": self.recommends,
+            "Conflicts": self.conflicts,
+            "Description": f"stand-in for Termux's {self.name}",
+        }
+        return {name: value for name, value in fields.items() if value}
+
+
+@cache
+def catalogue() -> tuple[Package, ...]:
+    entries: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "packages.yaml").read_text())
+    return tuple(_package(name, entry) for name, entry in sorted(entries.items()))
+
+
+def _package(name: str, entry: dict[str, Any]) -> Package:
+    words = {key: tuple(entry[key].split()) for key in ("programs", "modules") if key in entry}
+    conffiles = tuple(entry.get("conffiles", ()))
+    return Package(name=name, **{**entry, **words, "conffiles": conffiles})
+
+
+def paragraph(fields: dict[str, str]) -> str:
+    """Fields as one paragraph of a control file, a status file or a package index."""
+    return "".join(f"{name}: {value}\n" for name, value in fields.items())

@@ -1,0 +1,1 @@
+case $- in *i*) PS1='\w \$ ' ;; esac
