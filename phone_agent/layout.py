@@ -34,6 +34,16 @@ RANK_EVENTS_FILE = "rank.jsonl"  # on every phone: that rank's own events
 RANK_LOG = "rank.log"  # on every phone: that rank's log
 
 
+def shard_file(dataset: str, index: int, count: int) -> PurePosixPath:
+    """The part of a dataset that one phone of `count` trains on."""
+    return DATA / dataset / f"{index:04}-of-{count:04}.shard"
+
+
+def test_file(dataset: str) -> PurePosixPath:
+    """Held-out samples, on the head phone if anywhere: the run ends with the accuracy on them."""
+    return DATA / dataset / "test.shard"
+
+
 def local(path: PurePosixPath) -> Path:
     """The path on this phone."""
     return Path.home() / path

@@ -41,7 +41,7 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    learning_rate: float = 0.05
+    learning_rate: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 0.0
 

@@ -1,0 +1,62 @@
+"""The ranks of a run and what they need of each other besides the gradients."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.comm.ring import Transport
+from phone_agent.errors import AgentError
+
+
+class World(Protocol):
+    rank: int
+    size: int
+
+    def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Everybody's row, by rank."""
+        ...
+
+    def abort(self, code: int) -> NoReturn:
+        """Ends every rank."""
+        ...
+
+    def neighbours(self) -> Transport:
+        """The ring in rank order, which is the order of the hostfile and so of the switches."""
+        ...
+
+    def sum_in_place(self, buffer: NDArray[Any]) -> None:
+        """MPI's own allreduce."""
+        ...
+
+
+class Alone:
+    """One process without MPI."""
+
+    rank = 0
+    size = 1
+
+    def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
+        return row[None].copy()
+
+    def abort(self, code: int) -> NoReturn:
+        sys.exit(code)
+
+    def neighbours(self) -> Transport:
+        raise AgentError("one process has no neighbours")
+
+    def sum_in_place(self, buffer: NDArray[Any]) -> None:
+        """The sum over one rank is what it has."""
+
+
+def open_world() -> World:
+    """What mpirun made us part of; alone when it was not mpirun that started us."""
+    if "OMPI_COMM_WORLD_SIZE" not in os.environ:
+        return Alone()
+    from phone_agent.comm.mpi import MpiWorld
+
+    return MpiWorld()

@@ -1,0 +1,28 @@
+"""Which cores compute, and with how many threads. To be called before numpy is imported: its BLAS asks once."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from phone_agent.device import cpu
+from phone_agent.device.roots import REAL, Roots
+
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+
+
+def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
+    """Pins this process to the big cores; `threads` 0 means one for each. Returns the number of threads."""
+    cores = cpu.usable_cores(roots)
+    count = threads or len(cores)
+    for name in BLAS_THREADS:
+        os.environ[name] = str(count)
+    with suppress(OSError, AttributeError):  # denied, or not in this Python: slower, not wrong
+        os.sched_setaffinity(0, cores)
+    return count
+
+
+def is_demoted(roots: Roots = REAL) -> bool:
+    """Android keeps this process off the big cores: several times slower, and the slowest phone sets the pace."""
+    permitted = cpu.allowed(roots)
+    return permitted is not None and not set(permitted) & set(cpu.big_cores(roots))

@@ -1,0 +1,41 @@
+"""Running a small program that may hang: always bounded, never raising."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+
+def output(argv: Sequence[str], *, timeout: float) -> str | None:
+    """What the program printed; None when it is missing, failed or took too long."""
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+    except OSError:
+        return None
+    with process:
+        try:
+            text, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            return None
+    return text.decode(errors="replace") if process.returncode == 0 else None
+
+
+def find(name: str, directory: Path) -> str:
+    """The program by PATH, or in a directory that Termux's PATH leaves out."""
+    return shutil.which(name) or str(directory / name)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """The whole group: Termux's API scripts leave a helper behind that would keep the pipe open."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.stdout:
+        process.stdout.close()

@@ -1,0 +1,46 @@
+"""Small files: read without raising, written so that a reader never sees half of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def read_text(path: Path) -> str | None:
+    """The file's text; None when it is absent or Android denies it."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def read_int(path: Path) -> int | None:
+    try:
+        return int(read_text(path) or "")
+    except ValueError:
+        return None
+
+
+def read_json(path: Path) -> Any:
+    """The document; None when it is absent, denied or damaged."""
+    try:
+        return json.loads(read_text(path) or "")
+    except ValueError:
+        return None
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Atomic: a temporary file beside it, then a rename (Android allows no hard links)."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

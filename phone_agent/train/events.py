@@ -1,0 +1,36 @@
+"""Events, one JSON object a line, flushed at once: what the host follows."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+
+def event(name: str, rank: int, phone: str, **fields: Any) -> dict[str, Any]:
+    return {"event": name, "time": time.time(), "rank": rank, "phone": phone, **fields}
+
+
+class EventLog:
+    """Appends; several may be written at once when a rank reports for itself and for the run."""
+
+    def __init__(self, rank: int, phone: str, *paths: Path) -> None:
+        self._rank, self._phone = rank, phone
+        self._files = [path.open("a", encoding="utf-8", buffering=1) for path in paths]  # by line
+
+    def write(self, name: str, **fields: Any) -> str:
+        line = json.dumps(event(name, self._rank, self._phone, **fields), allow_nan=False)
+        for file in self._files:
+            file.write(line + "\n")
+        return line
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files:
+            file.close()
