@@ -71,6 +71,7 @@ class Progress:
     first_time: float | None = None
     last_time: float | None = None
     seconds: float | None = None  # of the whole run, told at its end
+    test_accuracy: float | None = None  # 0 to 1, told at the end where held-out samples were staged
     losses: list[float] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     error: Event | None = None
@@ -138,6 +139,7 @@ class Progress:
         self.loss = event.number("loss") if event.number("loss") is not None else self.loss
         self.images_per_s = event.number("images_per_s") or self.images_per_s
         self.seconds = event.number("seconds")
+        self.test_accuracy = event.number("test_accuracy")
 
     def _end(self, event: Event) -> None:
         state = event.text("state")

@@ -1,0 +1,106 @@
+"""Where a run's samples come from, and the shards they are sent in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import UsageError
+from phone_agent import layout
+from phone_agent.schema import DataSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Images = NDArray[np.uint8]
+
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # Debian's dataset-fashion-mnist
+SYNTHETIC = DataSpec("synthetic", 60000, (28, 28, 1), 10)
+AUTO = "auto"
+_TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
+_TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A file for a phone, known by its content."""
+
+    path: Path
+    remote: PurePosixPath
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples to be sent; `train` is None when phones make them up themselves."""
+
+    spec: DataSpec
+    train: tuple[Images, Images] | None = None
+    test: tuple[Images, Images] | None = None
+
+    def write_shards(self, count: int, out: Path) -> list[Parcel]:
+        """One parcel a phone, in ring order; none for made-up samples."""
+        if self.train is None:
+            return []
+        from phone_agent.data.shards import write_shards
+
+        images, labels = self.train
+        paths = write_shards(images, labels, count, out / self.spec.name)
+        return [_parcel(path, layout.shard_file(self.spec.name, index, count)) for index, path in enumerate(paths)]
+
+    def write_test(self, out: Path) -> Parcel | None:
+        """Held-out samples for the head phone."""
+        if self.test is None:
+            return None
+        from phone_agent.data.shards import write_test_shard
+
+        return _parcel(write_test_shard(*self.test, out / self.spec.name), layout.test_file(self.spec.name))
+
+
+def open_dataset(wanted: str) -> Dataset:
+    """`auto` is Fashion-MNIST where Debian's package is installed, else made-up samples."""
+    if wanted == SYNTHETIC.name or (wanted == AUTO and not FASHION_MNIST.is_dir()):
+        return Dataset(SYNTHETIC)
+    directory = FASHION_MNIST if wanted in {AUTO, FASHION_MNIST.name} else Path(wanted)
+    if not directory.is_dir():
+        raise UsageError(f"no data at {directory}", remedy=_remedy(directory))
+    train, test = _read(directory, *_TRAIN), _read(directory, *_TEST)
+    if train is None:
+        raise UsageError(f"{directory} has no {_TRAIN[0]}[.gz]", remedy="--data synthetic needs no files")
+    images, labels = train
+    shape = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
+    return Dataset(DataSpec(_slug(directory), len(images), shape, int(labels.max()) + 1), train, test)
+
+
+def _read(directory: Path, images_name: str, labels_name: str) -> tuple[Images, Images] | None:
+    from phone_agent.data.idx import read_images_and_labels
+    from phone_agent.errors import AgentError
+
+    images, labels = _existing(directory / images_name), _existing(directory / labels_name)
+    if images is None or labels is None:
+        return None
+    try:
+        return read_images_and_labels(images, labels)
+    except AgentError as error:
+        raise UsageError(str(error)) from None
+
+
+def _existing(path: Path) -> Path | None:
+    return next((file for file in (path, path.with_name(path.name + ".gz")) if file.is_file()), None)
+
+
+def _slug(directory: Path) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", directory.resolve().name.lower()).strip("-") or "data"
+
+
+def _remedy(directory: Path) -> str:
+    return "apt-get install dataset-fashion-mnist" if directory == FASHION_MNIST else "name a folder of IDX files"
+
+
+def _parcel(path: Path, remote: PurePosixPath) -> Parcel:
+    with path.open("rb") as file:
+        return Parcel(path, remote, hashlib.file_digest(file, "sha256").hexdigest())

@@ -1,0 +1,132 @@
+"""Bring a run from flags to ranks: check the phones, plan, stage, start."""
+
+from __future__ import annotations
+
+import fcntl
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import ClusterctlError
+from orchestrator.fleet.result import Outcome, Outcomes
+from orchestrator.inventory import hostfile, remember_failed
+from orchestrator.inventory.model import Cluster, Phone
+from orchestrator.paths import ClusterState
+from orchestrator.plan.mpirun import launch_spec
+from orchestrator.plan.run import common_ssh_port
+from orchestrator.runs import agent
+from orchestrator.runs.dataset import Dataset, Parcel
+from orchestrator.runs.health import PhoneHealth, judge
+from orchestrator.runs.record import RunRecord, RunStore
+from orchestrator.runs.vitals import ask_vitals
+from phone_agent import layout
+from phone_agent.schema import RunSpec
+
+if TYPE_CHECKING:
+    from orchestrator.fleet import Fleet, PhoneConnection
+
+OnProgress = Callable[[str, int, int], None]  # what is being done, phones done, phones in all
+
+
+class StagingError(ClusterctlError):
+    """Some phones did not take the run's files. Nothing was started."""
+
+    def __init__(self, failures: Sequence[Outcome[int]]) -> None:
+        lines = [f"  {each.phone.name} ({each.phone.where}): {each.error}" for each in failures]
+        count = f"{len(failures)} phones did not take the run's files; nothing was started:"
+        super().__init__("\n".join([count, *lines]), remedy="clusterctl status --limit @failed")
+
+
+@dataclass(frozen=True)
+class Launcher:
+    cluster: Cluster
+    state: ClusterState
+    fleet: Fleet
+    on_progress: OnProgress
+
+    @property
+    def store(self) -> RunStore:
+        return RunStore(self.state.runs)
+
+    def check(self) -> tuple[PhoneHealth, ...]:
+        return judge(self.fleet.map(ask_vitals, on_done=self._counter("checking", len(self.fleet.phones))))
+
+    def run(self, spec: RunSpec, dataset: Dataset) -> RunRecord:
+        """Stages and starts; afterwards the run goes on without this computer."""
+        phones = [self.cluster.phone(rank.phone) for rank in spec.ranks]
+        record = self.store.create(spec)
+        try:
+            self._stage(spec, phones, dataset)
+            self._start(spec, phones[0])
+        except ClusterctlError as error:
+            self.store.save(replace(record, state="failed", error=error.message))
+            raise
+        record = replace(record, state="starting")
+        self.store.save(record)
+        return record
+
+    def _stage(self, spec: RunSpec, phones: Sequence[Phone], dataset: Dataset) -> None:
+        with tempfile.TemporaryDirectory(prefix="clusterctl-shards-") as scratch:
+            shards = dataset.write_shards(len(phones), Path(scratch))
+            test = dataset.write_test(Path(scratch))
+            parcels = {phone.name: [shard] for phone, shard in zip(phones, shards, strict=bool(shards))}
+            if test is not None:
+                parcels[phones[0].name].append(test)
+            hosts = hostfile(phones)
+            outcomes = self.fleet.map(
+                lambda connection: stage_phone(connection, spec, hosts, parcels.get(connection.phone.name, [])),
+                phones,
+                on_done=self._counter("staging", len(phones)),
+            )
+        self._refuse_failures(outcomes)
+
+    def _refuse_failures(self, outcomes: Outcomes[int]) -> None:
+        remember_failed(self.state, [outcome.phone for outcome in outcomes.failures])
+        if outcomes.failures:
+            raise StagingError(outcomes.failures)
+
+    def _start(self, spec: RunSpec, head: Phone) -> None:
+        self.on_progress("starting", 0, 1)
+        phones = [self.cluster.phone(rank.phone) for rank in spec.ranks]
+        launch = launch_spec(spec, self.cluster.subnet, common_ssh_port(phones))
+        connection = self.fleet.connection(head)
+        connection.put(launch.to_json().encode(), layout.run_dir(spec.run_id) / layout.LAUNCH_FILE)
+        agent.call(connection, "start", spec.run_id)
+        self.on_progress("starting", 1, 1)
+
+    def _counter(self, what: str, total: int) -> Callable[[Any], None]:
+        done = iter(range(1, total + 1))
+        self.on_progress(what, 0, total)
+        return lambda _outcome: self.on_progress(what, next(done), total)
+
+
+def stage_phone(connection: PhoneConnection, spec: RunSpec, hosts: str, parcels: Sequence[Parcel]) -> int:
+    """Puts the run's files on a phone; returns how many bytes of samples had to travel."""
+    directory = layout.run_dir(spec.run_id)
+    connection.put(spec.to_json().encode(), directory / layout.RUN_FILE)
+    connection.put(hosts.encode(), directory / layout.HOSTFILE)
+    return sum(_deliver(connection, parcel) for parcel in parcels)
+
+
+def _deliver(connection: PhoneConnection, parcel: Parcel) -> int:
+    """Sends a shard unless the phone has the very same one from an earlier run."""
+    there = connection.run(["sha256sum", "--", str(parcel.remote)])
+    if there.ok and there.stdout.split(maxsplit=1)[:1] == [parcel.sha256]:
+        return 0
+    connection.put_file(parcel.path, parcel.remote)
+    return parcel.path.stat().st_size
+
+
+@contextmanager
+def one_launch_at_a_time(state: ClusterState) -> Iterator[None]:
+    """Two launches checking the phones at the same moment would both find them free."""
+    state.root.mkdir(parents=True, exist_ok=True)
+    with (state.root / "launch.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ClusterctlError("another launch is under way on this cluster", remedy="clusterctl runs") from None
+        yield

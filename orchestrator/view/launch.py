@@ -1,0 +1,288 @@
+"""A run as a person watches it: live on a terminal, line by line elsewhere. All on stderr; only the summary is not."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.runs.diagnosis import Diagnosis
+from orchestrator.runs.events import Event, Progress
+from orchestrator.view.console import err, next_step, out
+from phone_agent.schema import RunSpec
+
+_BARS = "▁▂▃▄▅▆▇█"
+_CURVE = 60
+_LINE_EVERY_S = 5.0
+_STATE_STYLE = {"done": "green", "running": "green", "failed": "bold red", "stopped": "yellow"}
+
+
+def run_view(spec: RunSpec | None = None) -> RunView:
+    return LiveView(spec) if err.is_terminal else PlainView()
+
+
+class PlainView:
+    """For logs and pipes: a line when something begins, and a step every few seconds."""
+
+    def __init__(self) -> None:
+        self._printed = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        return None
+
+    def show(self, spec: RunSpec) -> None:
+        err.print(f"{spec.run_id}: {spec.model} on {len(spec.ranks)} phones", markup=False)
+
+    def phase(self, what: str, done: int, total: int) -> None:
+        if done == total:
+            err.print(f"{what}: {total} of {total}", markup=False)
+
+    def update(self, progress: Progress, event: Event) -> None:
+        if event.kind == "warn":
+            err.print(f"warning: {progress.warnings[-1]}", markup=False)
+        last = progress.step >= progress.steps
+        if event.kind == "step" and (last or time.monotonic() - self._printed > _LINE_EVERY_S):
+            self._printed = time.monotonic()
+            err.print(step_line(progress), markup=False, soft_wrap=True)
+
+    def broken(self, why: str) -> None:
+        err.print(f"lost sight of the run ({why}); trying again", markup=False, soft_wrap=True)
+
+
+class LiveView:
+    """Redrawn in place; what it showed last stays on the screen."""
+
+    def __init__(self, spec: RunSpec | None) -> None:
+        self._spec = spec
+        self._live = Live(console=err, refresh_per_second=4, get_renderable=self._render)
+        self._phases: dict[str, tuple[int, int]] = {}
+        self._progress: Progress | None = None
+        self._heard = time.monotonic()
+        self._trouble = ""
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._live.stop()
+
+    def show(self, spec: RunSpec) -> None:
+        self._spec = spec
+
+    def phase(self, what: str, done: int, total: int) -> None:
+        self._phases[what] = (done, total)
+
+    def update(self, progress: Progress, event: Event) -> None:  # noqa: ARG002 - the live view shows states, not events
+        self._progress, self._heard, self._trouble = progress, time.monotonic(), ""
+
+    def broken(self, why: str) -> None:
+        self._trouble = f"lost sight of the run ({why}); trying again"
+
+    def _render(self) -> RenderableType:
+        lines: list[RenderableType] = []
+        if self._progress is None:
+            lines += [Text(f"{what} phones: {done} of {total}") for what, (done, total) in self._phases.items()]
+        if self._spec is not None and self._progress is not None:
+            quiet = 0.0 if self._progress.over else time.monotonic() - self._heard
+            lines.append(run_panel(self._spec, self._progress, quiet))
+        if self._trouble:
+            lines.append(Text(self._trouble, "yellow"))
+        return Group(*lines)
+
+
+def run_panel(spec: RunSpec, progress: Progress, quiet_s: float = 0.0) -> RenderableType:
+    """`quiet_s`: how long nothing was heard; it counts as time that passes."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", justify="right")
+    grid.add_column()
+    grid.add_row("", _title(spec, progress))
+    grid.add_row("step", _bar(progress))
+    grid.add_row("loss", _loss(progress))
+    grid.add_row("speed", Text(_speed(progress)))
+    grid.add_row("hottest", Text(_hottest(spec, progress)))
+    grid.add_row("time", Text(_times(progress, quiet_s)))
+    for warning in progress.warnings[-2:]:
+        grid.add_row("", Text(warning, "yellow", overflow="ellipsis", no_wrap=True))
+    if not progress.over:
+        grid.add_row("", Text("Ctrl-C: stop or detach. The run goes on without this computer.", "dim"))
+    return grid
+
+
+def sparkline(values: Sequence[float], width: int = _CURVE) -> str:
+    """The curve in at most `width` characters: each the mean of its part, from the lowest to the highest."""
+    if not values:
+        return ""
+    parts = min(width, len(values))
+    edges = [round(part * len(values) / parts) for part in range(parts + 1)]
+    means = [sum(values[low:high]) / (high - low) for low, high in pairwise(edges)]
+    low, high = min(means), max(means)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((mean - low) * scale)] for mean in means)
+
+
+def step_line(progress: Progress) -> str:
+    parts = (
+        f"step {progress.step}/{progress.steps}",
+        "" if progress.loss is None else f"loss {progress.loss:.4f}",
+        _speed(progress),
+        "" if progress.hottest is None else f"{progress.hottest[0]} {progress.hottest[1]:.0f} °C",
+        "" if progress.eta_s is None else f"{duration(progress.eta_s)} left",
+    )
+    return "  ".join(part for part in parts if part)
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+
+
+def ask_stop_or_detach() -> bool:
+    """True: stop the run. Asked once; without a terminal, or on another Ctrl-C, the run is left alone."""
+    if not (sys.stdin.isatty() and err.is_terminal):
+        return False
+    try:
+        answer = err.input("\n[bold]Stop the run, or detach and let it go on?[/] \\[s/[bold]D[/]] ")
+    except (EOFError, KeyboardInterrupt):
+        err.print()
+        return False
+    return answer.strip().lower() in {"s", "stop"}
+
+
+def say_detached(run_id: str) -> None:
+    err.print(f"Detached. {run_id} goes on.", markup=False)
+    next_step(f"clusterctl attach {run_id}", "watch")
+    next_step(f"clusterctl stop {run_id}", "stop")
+
+
+def print_summary(spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None) -> None:
+    where = f"{progress.step} of {progress.steps} steps on {len(spec.ranks)} phones"
+    out.print(Text.assemble((progress.state, _STATE_STYLE.get(progress.state, "")), f"  {spec.run_id}  {where}"))
+    out.print(f"  {_outcome(progress)}", markup=False)
+    if diagnosis is not None:
+        out.print(Text(f"  {diagnosis.headline}", "bold red"), soft_wrap=True)
+        for line in diagnosis.tail:
+            out.print(Text(f"  | {line}", "dim"), soft_wrap=True)
+    next_step(f"clusterctl collect-logs {spec.run_id}")
+
+
+def summary_json(spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None) -> dict[str, Any]:
+    blamed = diagnosis.phone if diagnosis else None
+    return {
+        "run_id": spec.run_id,
+        "state": progress.state,
+        "model": spec.model,
+        "data": spec.data.name,
+        "phones": [rank.phone for rank in spec.ranks],
+        "global_batch": spec.global_batch,
+        "steps": spec.steps,
+        "step": progress.step,
+        "loss": progress.loss,
+        "losses": progress.losses,
+        "test_accuracy": progress.test_accuracy,
+        "images_per_s": progress.images_per_s,
+        "seconds": progress.seconds,
+        "warnings": progress.warnings,
+        "error": diagnosis
+        and {
+            "message": diagnosis.message,
+            "phone": blamed and blamed.phone,
+            "switch": blamed and blamed.switch,
+            "port": blamed and blamed.port,
+            "log": list(diagnosis.tail),
+        },
+    }
+
+
+def _outcome(progress: Progress) -> str:
+    first = progress.losses[0] if progress.losses else None
+    parts = (
+        "" if first is None or progress.loss is None else f"loss {first:.4f} -> {progress.loss:.4f}",
+        "" if progress.test_accuracy is None else f"test accuracy {progress.test_accuracy:.1%}",
+        "" if progress.images_per_s is None else f"{progress.images_per_s:,.0f} images/s",
+        duration(progress.seconds if progress.seconds is not None else progress.elapsed_s),
+    )
+    return "   ".join(part for part in parts if part)
+
+
+def _title(spec: RunSpec, progress: Progress) -> Text:
+    title = Text.assemble(
+        (spec.model, "bold"), f" on {len(spec.ranks)} phones, batch {spec.global_batch}, {spec.data.name}"
+    )
+    return title.append(f"   {progress.state}", _STATE_STYLE.get(progress.state, "")).append(f"   {spec.run_id}", "dim")
+
+
+def _bar(progress: Progress) -> RenderableType:
+    row = Table.grid(padding=(0, 2))
+    share = progress.step / progress.steps if progress.steps else 0.0
+    row.add_row(
+        ProgressBar(total=max(1, progress.steps), completed=progress.step, width=_CURVE),
+        f"{progress.step}/{progress.steps}",
+        f"{share:.0%}",
+    )
+    return row
+
+
+def _loss(progress: Progress) -> Text:
+    if progress.loss is None:
+        return Text("waiting for the first step", "dim")
+    return Text.assemble((f"{sparkline(progress.losses):<{_CURVE}}", "cyan"), f"  {progress.loss:.4f}")
+
+
+def _speed(progress: Progress) -> str:
+    parts = (
+        "" if progress.images_per_s is None else f"{progress.images_per_s:,.0f} images/s",
+        "" if progress.compute_share is None else f"compute {progress.compute_share:.0%}",
+        "" if progress.comm_share is None else f"communication {progress.comm_share:.0%}",
+    )
+    return "  ".join(part for part in parts if part)
+
+
+def _hottest(spec: RunSpec, progress: Progress) -> str:
+    if progress.hottest is None:
+        return "unknown"
+    name, celsius = progress.hottest
+    where = next((f" ({rank.switch}:{rank.port})" for rank in spec.ranks if rank.phone == name), "")
+    return f"{name}{where}  {celsius:.0f} °C"
+
+
+def _times(progress: Progress, quiet_s: float) -> str:
+    passed = duration(progress.elapsed_s + quiet_s)
+    left = progress.eta_s
+    return f"{passed} passed" + ("" if left is None else f", {duration(max(0.0, left - quiet_s))} left")
+
+
+def print_plan(console: Console, spec: RunSpec, argv: Sequence[str]) -> None:
+    """What `--dry-run` shows: the run as it would start, neighbours with the same batch on one line."""
+    table = Table(box=None, padding=(0, 2), title=f"{spec.model}, {spec.steps} steps, global batch {spec.global_batch}")
+    for column in ("ranks", "ports", "phones", "addresses", "batch per phone"):
+        table.add_column(column)
+    for (switch, batch), group in groupby(spec.ranks, key=lambda rank: (rank.switch, rank.batch)):
+        ranks = list(group)
+        first, last = ranks[0], ranks[-1]
+        pairs = ((first.rank, last.rank), (f"{switch}:{first.port}", last.port), (first.phone, last.phone))
+        cells = [_ends(str(low), str(high), len(ranks)) for low, high in (*pairs, (first.address, last.address))]
+        table.add_row(*cells, str(batch))
+    console.print(table)
+    console.print(Text(shlex.join(argv), "dim"), soft_wrap=True)
+
+
+def _ends(first: str, last: str, count: int) -> str:
+    return first if count == 1 else f"{first} .. {last}"
+
+
+RunView = LiveView | PlainView

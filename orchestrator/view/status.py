@@ -1,0 +1,260 @@
+"""The whole rack on one screen.
+
+Up to 16 phones: a table with every figure. More: each switch as a grid of its ports, and a table of only those
+phones that deserve a look.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.inventory.model import Phone
+from orchestrator.runs.health import ACTIVE_RUN, PhoneHealth, State
+from orchestrator.runs.vitals import Vitals
+
+FEW = 16
+_CELL = 9
+_LOOK = {
+    State.RUNNING: ("●", "green"),
+    State.READY: ("○", "cyan"),
+    State.HOT: ("▲", "bold red"),
+    State.FAILED: ("✗", "bold magenta"),
+    State.UNPROVISIONED: ("+", "yellow"),
+    State.OFF: ("·", "red"),
+}
+_WORD = {State.FAILED: "fail", State.UNPROVISIONED: "new", State.OFF: "off"}
+_WORST_FIRST = (State.FAILED, State.HOT, State.OFF, State.UNPROVISIONED, State.RUNNING, State.READY)
+
+
+def render(cluster: str, health: Sequence[PhoneHealth], size: tuple[int, int]) -> RenderableType:
+    """`size`: columns and rows there are; the list of noteworthy phones is cut to fit, and says so."""
+    top = _headline(cluster, health)
+    if len(health) <= FEW:
+        return Group(top, _full_table(health), *_noteworthy(health, room=FEW))
+    racks = [line for rack in _by_switch(health) for line in _rack(*rack, size[0])]
+    room = max(4, size[1] - len(racks) - 8)
+    return Group(top, *racks, _legend(), *_noteworthy(health, room))
+
+
+def as_json(cluster: str, health: Sequence[PhoneHealth]) -> dict[str, Any]:
+    return {
+        "cluster": cluster,
+        "totals": {state.value: count for state, count in _totals(health)},
+        "phones": [_phone_json(each) for each in health],
+    }
+
+
+def _phone_json(health: PhoneHealth) -> dict[str, Any]:
+    phone = health.phone
+    return {
+        "name": phone.name,
+        "switch": phone.switch,
+        "port": phone.port,
+        "address": str(phone.address),
+        "state": health.state.value,
+        "notes": list(health.notes),
+        "remedy": health.remedy,
+        "vitals": None if health.vitals is None else asdict(health.vitals),
+    }
+
+
+def _headline(cluster: str, health: Sequence[PhoneHealth]) -> Text:
+    line = Text.assemble((cluster, "bold"), f"  {len(health)} phones  ")
+    for state, count in _totals(health):
+        mark, style = _LOOK[state]
+        line.append(f" {mark} {count} {state.value} ", style)
+    for run in _runs(health):
+        line.append(f"\n{run}", "green")
+    return line
+
+
+def _totals(health: Iterable[PhoneHealth]) -> list[tuple[State, int]]:
+    counts = Counter(each.state for each in health)
+    return [(state, counts[state]) for state in State if counts[state]]
+
+
+def _runs(health: Iterable[PhoneHealth]) -> list[str]:
+    steps: dict[str, list[int]] = {}
+    for run in filter(None, (each.active_run for each in health)):
+        steps.setdefault(run.id, []).append(run.step or 0)
+    return [f"{run_id}  step {max(each)} on {len(each)} phones" for run_id, each in steps.items()]
+
+
+# --- the grid ---------------------------------------------------------------------------------------------------
+
+
+def _by_switch(health: Sequence[PhoneHealth]) -> list[tuple[str, list[PhoneHealth]]]:
+    racks: dict[str, list[PhoneHealth]] = {}
+    for each in health:
+        racks.setdefault(each.phone.switch, []).append(each)
+    return list(racks.items())
+
+
+def _rack(switch: str, health: Sequence[PhoneHealth], width: int) -> list[RenderableType]:
+    columns = min(12, max(1, (width - 2) // _CELL))
+    rows = [health[start : start + columns] for start in range(0, len(health), columns)]
+    cells = [Text.assemble("  ", *map(_cell, row)) for row in rows]
+    return [Text(), _rack_line(switch, health), *cells, _rack_figures([each.vitals for each in health if each.vitals])]
+
+
+def _rack_line(switch: str, health: Sequence[PhoneHealth]) -> Text:
+    states = Counter(each.state for each in health)
+    line = Text.assemble((switch, "bold"), f"  {len(health)} phones")
+    for state in _WORST_FIRST:
+        if states[state]:
+            line.append(f" · {states[state]} {state.value}", _LOOK[state][1])
+    return line
+
+
+def _rack_figures(vitals: Sequence[Vitals]) -> Text:
+    figures = (
+        _spread("{} °C", (each.temperature_c for each in vitals)),
+        _spread("battery {} %", (each.battery.percent if each.battery else None for each in vitals)),
+        _spread("clock {} % of full", map(_clock_percent, vitals)),
+        _least("memory {} free", (each.memory_free_mb for each in vitals)),
+        _least("disk {} free", (each.disk_free_mb for each in vitals)),
+        "agent " + "/".join(sorted({each.agent_version for each in vitals if each.agent_version})),
+    )
+    return Text("      " + " · ".join(figure for figure in figures if figure), "dim", no_wrap=True, overflow="ellipsis")
+
+
+def _spread(words: str, values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    low, high = f"{min(known):.0f}", f"{max(known):.0f}"
+    return words.format(low if low == high else f"{low}-{high}")
+
+
+def _least(words: str, megabytes: Iterable[int | None]) -> str:
+    known = [value for value in megabytes if value is not None]
+    return words.format(f"≥ {_gigabytes(min(known))}") if known else ""
+
+
+def _cell(health: PhoneHealth) -> Text:
+    mark, style = _LOOK[health.state]
+    celsius = health.vitals.temperature_c if health.vitals else None
+    value = _WORD.get(health.state) or ("?" if celsius is None else f"{celsius:.0f}°")
+    flag = "!" if health.notes and health.state in {State.READY, State.RUNNING} else " "
+    return Text.assemble((f"{health.phone.port:>2}", "dim"), (f" {mark}{value:<4}", style), (flag, "bold yellow"))
+
+
+def _legend() -> Text:
+    line = Text("\n  port ", "dim")
+    for state, (mark, style) in _LOOK.items():
+        line.append(f" {mark} {state.value} ", style)
+    return line.append(" ! see below\n", "bold yellow")
+
+
+# --- the tables -------------------------------------------------------------------------------------------------
+
+
+def _noteworthy(health: Sequence[PhoneHealth], room: int) -> list[RenderableType]:
+    """Phones that share a state and a note are one line: a rack without power is not 46 lines."""
+    folded = _fold(each for each in health if each.noteworthy)
+    folded.sort(key=lambda entry: _WORST_FIRST.index(entry[0]))
+    if not folded:
+        return []
+    shown = folded if len(folded) <= room else folded[: room - 1]
+    table = Table(box=None, padding=(0, 2), show_header=False, pad_edge=True)
+    for state, note, phones in shown:
+        mark, style = _LOOK[state]
+        table.add_row(Text(f"{mark} {state.value}", style), _who(phones), Text(note, overflow="ellipsis", no_wrap=True))
+    left = len(folded) - len(shown)
+    return [table, *([Text(f"  … and {left} more (clusterctl status --json has all)", "dim")] if left else [])]
+
+
+def _fold(health: Iterable[PhoneHealth]) -> list[tuple[State, str, list[Phone]]]:
+    groups: dict[tuple[State, str], list[Phone]] = {}
+    for each in health:
+        groups.setdefault((each.state, "; ".join(each.notes)), []).append(each.phone)
+    return [(state, note, phones) for (state, note), phones in groups.items()]
+
+
+def _who(phones: Sequence[Phone]) -> Text:
+    from orchestrator.inventory import fold
+
+    if len(phones) == 1:
+        return Text(f"{phones[0].name} ({phones[0].where})", no_wrap=True)
+    return Text(f"{fold(phones)} ({len(phones)} phones)", no_wrap=True, overflow="ellipsis")
+
+
+def _full_table(health: Sequence[PhoneHealth]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in ("phone", "port", "state"):
+        table.add_column(name, no_wrap=True)
+    for name, _ in _COLUMNS:
+        table.add_column(name, no_wrap=True, justify="left" if name in {"agent", "run"} else "right")
+    for each in health:
+        table.add_row(*_row(each))
+    return table
+
+
+def _row(health: PhoneHealth) -> list[RenderableType]:
+    mark, style = _LOOK[health.state]
+    figures = [Text(column(health.vitals)) if health.vitals else Text("") for _, column in _COLUMNS]
+    note = Text("; ".join(health.notes), "yellow")
+    return [
+        Text(health.phone.name),
+        Text(health.phone.where),
+        Text(f"{mark} {health.state.value}", style),
+        *figures,
+        note,
+    ]
+
+
+def _figure(value: float | None, unit: str) -> str:
+    return "?" if value is None else f"{value:.0f} {unit}"
+
+
+def _battery(vitals: Vitals) -> str:
+    battery = vitals.battery
+    if battery is None or battery.percent is None:
+        return "?"
+    sign = {"CHARGING": "+", "DISCHARGING": "-"}.get(battery.status or "", " ")
+    return f"{battery.percent} %{sign}"
+
+
+def _clock_percent(vitals: Vitals) -> float | None:
+    if not vitals.frequency_mhz or not vitals.frequency_max_mhz:
+        return None
+    return 100 * vitals.frequency_mhz / vitals.frequency_max_mhz
+
+
+def _clock(vitals: Vitals) -> str:
+    return f"{vitals.frequency_mhz or '?'}/{vitals.frequency_max_mhz or '?'}"
+
+
+def _gigabytes(megabytes: int | None) -> str:
+    return "?" if megabytes is None else f"{megabytes / 1024:.1f} GB"
+
+
+def _run(vitals: Vitals) -> str:
+    """The end of the id is enough here: the whole id stands above the table."""
+    if vitals.run is None or vitals.run.state not in ACTIVE_RUN:
+        return ""
+    step = "" if vitals.run.step is None else f" @ {vitals.run.step}"
+    return "-".join(vitals.run.id.split("-")[-2:]) + step
+
+
+_COLUMNS: tuple[tuple[str, Callable[[Vitals], str]], ...] = (
+    ("temp", lambda vitals: _figure(vitals.temperature_c, "°C")),
+    ("battery", _battery),
+    ("MHz", _clock),
+    ("memory", lambda vitals: _gigabytes(vitals.memory_free_mb)),
+    ("disk", lambda vitals: _gigabytes(vitals.disk_free_mb)),
+    ("agent", lambda vitals: vitals.agent_version or vitals.agent_release or "none"),
+    ("run", _run),
+)
+
+
+def print_status(console: Console, cluster: str, health: Sequence[PhoneHealth]) -> None:
+    console.print(render(cluster, health, console.size))
