@@ -7,6 +7,7 @@ the MAC address 11:22:33:44:55:06 is not a number to base 60.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,9 @@ LARGEST_FILE = 4 * 2**20
 LARGEST_TREE = 200_000  # nodes, aliases written out: an alias bomb is refused before it goes off
 DEEPEST_TREE = 16
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+
+_BRACKETS = {"while parsing a flow mapping": "{…}", "while parsing a flow sequence": "[…]"}
+_BARE_BRACE = re.compile(r"[^\s\"'\[{,]\{")
 
 Report: TypeAlias = Callable[[int, str], None]  # takes line and message of one problem
 
@@ -174,14 +178,11 @@ def _explain(error: Any, text: str) -> tuple[int, str]:
         position = getattr(error, "position", 0)
         return text.count("\n", 0, position) + 1, "not YAML: control characters are not allowed in a text file"
     line = mark.line + 1
-    if _starts_with_tab(text, mark.line):
+    written = text.split("\n")[mark.line] if mark.line < text.count("\n") + 1 else ""
+    if "\t" in written[: len(written) - len(written.lstrip())]:
         return line, "not YAML: indent with spaces, not with tabs"
-    context = f" {error.context}" if error.context else ""
-    return line, f"not YAML: {error.problem}{context}, at column {mark.column + 1}"
-
-
-def _starts_with_tab(text: str, index: int) -> bool:
-    lines = text.split("\n")
-    if index >= len(lines):
-        return False
-    return "\t" in lines[index][: len(lines[index]) - len(lines[index].lstrip())]
+    if error.context in _BRACKETS:
+        opened = f"the {_BRACKETS[error.context]} of line {error.context_mark.line + 1}"
+        hint = "; a value with braces needs quotes" if _BARE_BRACE.search(written) else ""
+        return line, f"not YAML: {opened} lacks a comma or its end before column {mark.column + 1}{hint}"
+    return line, f"not YAML: {error.problem}{f' {error.context}' if error.context else ''}, at column {mark.column + 1}"

@@ -76,8 +76,8 @@ class PhoneReader:
         """The phones of one switch by port; what is wrong with them is reported."""
         listed = switch.sequence("phones")
         phones: list[Phone] = []
+        self.any_entry |= "phones" in switch and (listed is None or bool(listed.items))
         for node in listed.items if listed else ():
-            self.any_entry = True
             if isinstance(node, Mapping):
                 section = Section(node, f"a phone entry of {name}", PHONE_KEYS, self.report)
                 phones += self._phones(self._entry(section, name, last_port))

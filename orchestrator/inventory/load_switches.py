@@ -10,7 +10,8 @@ from orchestrator.inventory.claims import Claims
 from orchestrator.inventory.document import Mapping, Report
 from orchestrator.inventory.load_phones import Common, PhoneReader
 from orchestrator.inventory.model import Switch, Uplink
-from orchestrator.inventory.section import Section, suggestion
+from orchestrator.inventory.section import Section
+from orchestrator.inventory.suggest import listing, suggestion
 
 SWITCH_KEYS = ("ports", "uplink", "phones")
 UPLINK_KEYS = ("port", "to", "rate")
@@ -39,7 +40,7 @@ def read_switches(top: Section, common: Common, claims: Claims, report: Report) 
         Switch(frame.name, frame.ports, phones.read(frame.section, frame.name, frame.ports), frame.uplink)
         for frame in frames.values()
     )
-    if not phones.any_entry:
+    if not phones.any_entry and len(frames) == len(listed.items):
         report(top.line_of("switches"), "no switch has a phone; list some under 'phones'")
     return switches
 
@@ -102,7 +103,8 @@ def _uplink_complaints(frame: Frame, uplink: Uplink, frames: dict[str, Frame], c
     if uplink.to == frame.name:
         return ["it leads to the switch itself"]
     if uplink.to not in frames:
-        return [f"there is no switch '{uplink.to}'{suggestion(uplink.to, list(frames))}"]
+        hint = suggestion(uplink.to, list(frames)) or f"; there are {listing(list(frames))}"
+        return [f"there is no switch '{uplink.to}'{hint}"]
     here = _claim_port(frame, uplink.port, f"the uplink to {uplink.to}", frame.uplink_line, claims)
     if uplink.to_port is None:
         return here

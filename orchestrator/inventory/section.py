@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Ordered
-from difflib import get_close_matches
 from typing import TypeVar
 
 from orchestrator.inventory.document import Mapping, Report, Scalar, Sequence
+from orchestrator.inventory.suggest import suggestion
 
 T = TypeVar("T")
 N = TypeVar("N", Scalar, Sequence, Mapping)
-
-
-def suggestion(word: str, known: Ordered[str]) -> str:
-    """ "; did you mean …?", or nothing."""
-    close = get_close_matches(word, known, n=1, cutoff=0.6) or [one for one in known if one.lower() == word.lower()]
-    return f"; did you mean '{close[0]}'?" if close else ""
 
 
 class Section:

@@ -20,7 +20,7 @@ from orchestrator.errors import UsageError
 from orchestrator.inventory.failed import read_failed
 from orchestrator.inventory.model import Cluster, Phone, Switch
 from orchestrator.inventory.ports import PORTS, fold_ports, parse_ports
-from orchestrator.inventory.section import suggestion
+from orchestrator.inventory.suggest import listing, suggestion
 from orchestrator.paths import ClusterState
 
 _ITEM = re.compile(rf"\s*(?P<not>!?)\s*(?P<term>[^,&!:\s]+(?::\s*{PORTS.pattern})?)\s*(?P<end>[,&]|$)")
@@ -111,7 +111,9 @@ class _Selector:
         switches = {switch.name: switch for switch in self._cluster.switches}
         if name in switches:
             return switches[name]
-        hint = suggestion(name, [*switches, *self._all]) or f"; switches: {', '.join(switches)}"
+        names = [*switches, *(phone.name for phone in self._cluster)]
+        there_are = f"; there are {listing(list(switches))}, with phones such as {self._cluster.phones[0].name}"
+        hint = suggestion(name, names) or there_are
         raise UsageError(f"--limit: no phone and no switch is called '{name}'{hint}")
 
     def _matching(self, glob: str) -> frozenset[str]:

@@ -6,12 +6,13 @@ carries one flow a direction; interleaved, almost every hop crosses one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.inventory.model import Phone
+    from orchestrator.inventory.model import Cluster, Phone
 
 
 def hostfile(phones: Iterable[Phone]) -> str:
@@ -24,12 +25,31 @@ def interleaved(phones: Iterable[Phone]) -> tuple[Phone, ...]:
     by_switch: dict[str, list[Phone]] = {}
     for phone in phones:
         by_switch.setdefault(phone.switch, []).append(phone)
-    rounds = zip_longest(*by_switch.values())
-    return tuple(phone for turn in rounds for phone in turn if phone is not None)
+    turns = zip_longest(*by_switch.values())
+    return tuple(phone for turn in turns for phone in turn if phone is not None)
 
 
-def hops(phones: Sequence[Phone]) -> list[tuple[Phone, Phone]]:
-    """Sender and receiver of each hop of the ring; one phone sends to nobody."""
-    if len(phones) < 2:
-        return []
-    return list(zip(phones, [*phones[1:], phones[0]], strict=True))
+def crossings(cluster: Cluster, ring: Sequence[Phone]) -> Counter[tuple[str, str]]:
+    """How many hops of the ring each uplink carries, by direction: (from switch, to switch)."""
+    counted: Counter[tuple[str, str]] = Counter()
+    if len(ring) > 1:
+        for sender, receiver in zip(ring, [*ring[1:], ring[0]], strict=True):
+            counted.update(_cables(cluster, sender.switch, receiver.switch))
+    return counted
+
+
+def _cables(cluster: Cluster, start: str, end: str) -> Iterator[tuple[str, str]]:
+    """The directed uplinks between two switches: up to where their ways to the root meet, and down again."""
+    up, down = _way_to_root(cluster, start), _way_to_root(cluster, end)
+    while len(up) > 1 and len(down) > 1 and up[-2] == down[-2]:
+        up.pop()
+        down.pop()
+    path = [*up, *reversed(down[:-1])]
+    return pairwise(path)
+
+
+def _way_to_root(cluster: Cluster, name: str) -> list[str]:
+    way = [name]
+    while uplink := cluster.switch(way[-1]).uplink:
+        way.append(uplink.to)
+    return way
