@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from orchestrator.cli import inventory
+from orchestrator.cli import inventory, lab
 from orchestrator.errors import EXIT_INTERRUPTED, ClusterctlError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(inventory.app, name="inventory")
+app.add_typer(lab.app, name="lab")
 
 
 def main() -> None:

@@ -1,0 +1,74 @@
+"""`clusterctl lab`: a rack of virtual phones on this computer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.options import JsonOption
+
+app = typer.Typer(help="A rack of virtual phones on this computer.", no_args_is_help=True)
+PhoneArgument = Annotated[str, typer.Argument(help="A phone's name, such as p1-01.", show_default=False)]
+CommandArgument = Annotated[list[str], typer.Argument(help="The command, after --.", show_default=False)]
+_PASS_THROUGH = {"ignore_unknown_options": True}
+
+
+@app.command()
+def up(
+    phones: Annotated[int, typer.Option(help="How many virtual phones.")] = 4,
+    switches: Annotated[int, typer.Option(help="How many switches, in a chain.")] = 1,
+    rate: Annotated[str, typer.Option(help="Speed of each phone's link, both directions.")] = "1gbit",
+    uplink: Annotated[str, typer.Option(help="Speed of the links between switches.")] = "1gbit",
+    disk: Annotated[str, typer.Option(help="Room for each phone's data, in memory.")] = "1g",
+) -> None:
+    """Start a lab: real sshd on every phone, real links of the given speed."""
+    from orchestrator.lab.lifecycle import up as bring_up
+    from orchestrator.lab.shape import Shape
+    from orchestrator.view.console import next_step, note
+    from orchestrator.view.lab import told
+
+    outcome = bring_up(Shape(phones, switches, rate, uplink, disk), note)
+    told(outcome)
+    next_step("clusterctl provision")
+
+
+@app.command()
+def down() -> None:
+    """Remove the lab and everything in it."""
+    from orchestrator.lab.lifecycle import down as take_down
+    from orchestrator.view.console import note
+
+    note("the lab is gone" if take_down() else "no lab is up")
+
+
+@app.command()
+def status(as_json: JsonOption = False) -> None:
+    """Which phones are up, and whether their sshd listens."""
+    from orchestrator.lab.status import look
+    from orchestrator.view.console import print_json
+    from orchestrator.view.lab import print_status
+
+    report = look()
+    if as_json:
+        print_json(report)
+    else:
+        print_status(report)
+
+
+@app.command("exec", context_settings=_PASS_THROUGH)
+def execute(phone: PhoneArgument, command: CommandArgument) -> None:
+    """Run a command on a phone as its user, without ssh. Its exit code is passed on."""
+    from orchestrator.lab.remote import run
+    from orchestrator.paths import lab_dir
+
+    raise typer.Exit(run(lab_dir(), phone, command))
+
+
+@app.command(context_settings=_PASS_THROUGH)
+def enter(command: CommandArgument) -> None:
+    """Run a command on the host's side of the lab's network."""
+    from orchestrator.lab.remote import enter as run_inside
+    from orchestrator.paths import lab_dir
+
+    run_inside(lab_dir(), command)

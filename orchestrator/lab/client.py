@@ -1,0 +1,38 @@
+"""Asking a running lab's anchor for something."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.lab import wire
+from orchestrator.lab.lock import holder
+from orchestrator.lab.spec import LabSpec
+
+SPEC_NAME = "lab.json"
+
+
+def read_spec(lab_dir: Path) -> LabSpec:
+    """The plan of the running lab."""
+    if holder(lab_dir) is None:
+        left = " (it ended, and left files behind)" if lab_dir.exists() else ""
+        raise UsageError(f"no lab is up{left}", remedy="clusterctl lab up --phones 4")
+    return LabSpec.from_json((lab_dir / SPEC_NAME).read_text())
+
+
+def request(lab_dir: Path, message: dict[str, Any], files: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
+    """One question, one answer. Raises ClusterctlError with the anchor's own words if it could not."""
+    with wire.dial(lab_dir) as channel:
+        wire.send(channel, message, files)
+        try:
+            reply, received = wire.receive(channel)
+        except EOFError:
+            raise ClusterctlError("the lab ended while it was asked", remedy="clusterctl lab status") from None
+    if error := reply.get("error"):
+        for file in received:
+            os.close(file)
+        raise ClusterctlError(str(error), remedy=f"the lab's log: {lab_dir / 'anchor.log'}")
+    return reply, received

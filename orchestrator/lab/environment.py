@@ -1,0 +1,50 @@
+"""Where things are on a virtual phone, and the environment the Termux app gives its processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+TERMUX_FILES = "data/data/com.termux/files"  # below the phone's root
+_PRELOAD = "lib/libtermux-exec-ld-preload.so"
+
+
+@dataclass(frozen=True)
+class PhonePaths:
+    """Paths as the phone sees them. `root` is / except where there are no namespaces."""
+
+    root: Path
+
+    @property
+    def files(self) -> Path:
+        return self.root / TERMUX_FILES
+
+    @property
+    def prefix(self) -> Path:
+        return self.files / "usr"
+
+    @property
+    def home(self) -> Path:
+        return self.files / "home"
+
+    @property
+    def scenario(self) -> Path:
+        return self.root / "system" / "scenario"
+
+
+def termux_environment(paths: PhonePaths) -> dict[str, str]:
+    """As TermuxShellEnvironment.java and `login` leave it: no LD_LIBRARY_PATH, no /system/bin on PATH."""
+    prefix = paths.prefix
+    environment = {
+        "ANDROID_DATA": str(paths.root / "data"),
+        "ANDROID_ROOT": str(paths.root / "system"),
+        "HOME": str(paths.home),
+        "LANG": "en_US.UTF-8",
+        "PATH": str(prefix / "bin"),
+        "PREFIX": str(prefix),
+        "TERMUX_VERSION": "0.118.3",
+        "TMPDIR": str(prefix / "tmp"),
+    }
+    if (prefix / _PRELOAD).exists():
+        environment["LD_PRELOAD"] = str(prefix / _PRELOAD)
+    return environment

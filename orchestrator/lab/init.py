@@ -1,0 +1,143 @@
+"""Process 1 of a virtual phone: starts what Android would start, reaps, and keeps nothing alive.
+
+On a phone nobody restarts sshd unless provisioning arranged for it, so neither does this. The anchor sends it
+work over a socket; for `exec` it hands over the asking client's own connection, which gets the exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NoReturn
+
+from orchestrator.lab import wire
+from orchestrator.lab.environment import PhonePaths, termux_environment
+from orchestrator.lab.processes import descendants, exit_code, kill, spawn, wake_on_child_exit
+
+_SHEBANG_BYTES = 256
+
+
+def boot_command(script: Path, prefix: Path) -> list[str]:
+    """How Termux runs a script: an interpreter in /bin or /usr/bin is looked for in $PREFIX/bin."""
+    with script.open("rb") as stream:
+        first = stream.readline(_SHEBANG_BYTES)
+    if first.startswith(b"\x7fELF"):
+        return [str(script)]
+    words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else ["sh"]
+    if words[0].startswith(("/bin/", "/usr/bin/")) or "/" not in words[0]:
+        words[0] = str(prefix / "bin" / Path(words[0]).name)
+    return [*words, str(script)]
+
+
+def boot_scripts(home: Path) -> list[Path]:
+    """What Termux:Boot runs: the files of ~/.termux/boot in order, up to the first thing that is none."""
+    directory = home / ".termux" / "boot"
+    return list(takewhile(Path.is_file, sorted(directory.iterdir()))) if directory.is_dir() else []
+
+
+@dataclass
+class PhoneInit:
+    control: socket.socket  # to the anchor
+    paths: PhonePaths
+    become_user: Callable[[], None]
+    sshd: Sequence[str]
+    console: int  # where the output of what nobody watches goes
+    _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    _clients: dict[int, socket.socket] = field(default_factory=dict)  # by the process they wait for
+
+    def serve(self) -> NoReturn:
+        wake = wake_on_child_exit()
+        self._selector.register(wake, selectors.EVENT_READ, self._reap)
+        self._selector.register(self.control, selectors.EVENT_READ, self._obey)
+        while True:
+            for key, _ in self._selector.select():
+                key.data(key.fileobj)
+
+    def _obey(self, control: socket.socket) -> None:
+        try:
+            message, files = wire.receive(control)
+        except (EOFError, ConnectionError):
+            self._power_off()
+        match message["op"]:
+            case "boot":
+                self._boot()
+            case "exec":
+                self._exec(message, files)
+            case "start-sshd":
+                self._start(self.sshd)
+            case "stop-sshd":
+                self._stop_sshd()
+
+    def _boot(self) -> None:
+        scripts = boot_scripts(self.paths.home)
+        for script in scripts:
+            self._start(boot_command(script, self.paths.prefix))
+        if not scripts:
+            self._start(self.sshd)
+
+    def _start(self, argv: Sequence[str]) -> None:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        self._spawn(argv, [nothing, self.console, self.console])
+        os.close(nothing)
+
+    def _exec(self, message: dict[str, Any], files: list[int]) -> None:
+        client = socket.socket(fileno=files[0])
+        pid = self._spawn(message["argv"], files[1:])
+        for file in files[1:]:
+            os.close(file)
+        self._clients[pid] = client
+        self._selector.register(client, selectors.EVENT_READ, lambda _: self._abandon(pid))
+
+    def _spawn(self, argv: Sequence[str], stdio: Sequence[int]) -> int:
+        return spawn(argv, termux_environment(self.paths), stdio, self.become_user, self.paths.home)
+
+    def _abandon(self, pid: int) -> None:
+        """The client went away: hang up, as a terminal would."""
+        self._forget(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGHUP)
+
+    def _forget(self, pid: int) -> socket.socket | None:
+        client = self._clients.pop(pid, None)
+        if client is not None:
+            self._selector.unregister(client)
+        return client
+
+    def _reap(self, wake: socket.socket) -> None:
+        wake.recv(4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if client := self._forget(pid):
+                _answer(client, {"exit": exit_code(status)})
+
+    def _stop_sshd(self) -> None:
+        """The listener only: sessions go on, as they do when Android kills it."""
+        family = {process.pid: process for process in descendants(os.getpid())}
+        for process in family.values():
+            parent = family.get(process.parent)
+            if process.name == "sshd" and (parent is None or parent.name != "sshd"):
+                kill(process.pid, signal.SIGKILL)
+
+    def _power_off(self) -> NoReturn:
+        while alive := descendants(os.getpid()):
+            for process in alive:
+                kill(process.pid, signal.SIGKILL)
+            os.waitpid(-1, 0)
+        os._exit(0)
+
+
+def _answer(client: socket.socket, message: dict[str, Any]) -> None:
+    with client, contextlib.suppress(OSError):  # it may not wait for the answer any more
+        wire.send(client, message)

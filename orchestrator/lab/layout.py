@@ -1,0 +1,75 @@
+"""What is where in a lab directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.lab.environment import TERMUX_FILES
+
+
+@dataclass(frozen=True)
+class LabLayout:
+    """Everything here goes with the lab. `data` directories are mount points: they look empty from outside."""
+
+    root: Path
+
+    @property
+    def spec(self) -> Path:
+        return self.root / "lab.json"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "anchor.log"
+
+    @property
+    def upstream(self) -> Path:
+        """The stand-in for Termux's package repository."""
+        return self.root / "upstream"
+
+    @property
+    def bootstrap(self) -> Path:
+        """A bare Termux, copied to each phone when it starts for the first time."""
+        return self.root / "template" / "files"
+
+    @property
+    def system(self) -> Path:
+        return self.root / "template" / "system"
+
+    @property
+    def sys_class(self) -> Path:
+        return self.root / "template" / "sys_class"
+
+    @property
+    def staging(self) -> Path:
+        """Where each phone, in a mount namespace of its own, puts its root together."""
+        return self.root / "root"
+
+    def phone(self, name: str) -> PhoneLayout:
+        return PhoneLayout(self.root / "phones" / name)
+
+
+@dataclass(frozen=True)
+class PhoneLayout:
+    root: Path
+
+    @property
+    def data(self) -> Path:
+        return self.root / "data"
+
+    @property
+    def files(self) -> Path:
+        return self.root / TERMUX_FILES
+
+    @property
+    def scenario(self) -> Path:
+        return self.root / "scenario"
+
+    @property
+    def sys_class(self) -> Path:
+        return self.root / "sys_class"
+
+    @property
+    def log(self) -> Path:
+        """What the phone's own processes print when nobody reads it: sshd, boot scripts."""
+        return self.root / "console.log"

@@ -1,0 +1,97 @@
+"""Switches, cables and their speed: bridges, veth pairs and token buckets in the lab's network namespace.
+
+Every function returns lines for `ip -batch` or `tc -batch`; `configure` runs them. A cable is shaped at both
+ends, each end shaping what it sends, so both directions have the full rate at the same time as Ethernet does.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Iterator
+
+from orchestrator.lab.shape import Shape, bits_per_second
+from orchestrator.lab.spec import VirtualPhone
+
+HOST_END = "host0"
+_HOST_PORT = "port-host"
+_BURST_S = 0.001  # what a token bucket may send at once
+_SMALLEST_BURST = 16 << 10
+_QUEUE_BURSTS = 8  # what a port buffers before it drops, in bursts
+_CROWD = 20  # more neighbours than the kernel's table (shared by all namespaces) holds: phones squared
+
+
+def configure(ip_lines: Iterable[str], tc_lines: Iterable[str]) -> None:
+    """Applies the lines in this process's network namespace."""
+    _batch("ip", ip_lines)
+    _batch("tc", tc_lines)
+
+
+def _batch(program: str, lines: Iterable[str]) -> None:
+    done = subprocess.run(
+        [program, "-batch", "-"],
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise OSError(f"{program} -batch: {done.stderr.strip() or done.returncode}")
+
+
+def shaped(device: str, rate: str) -> str:
+    """A token bucket: at 1gbit its burst holds the largest packet the kernel forms, so none has to be cut up."""
+    burst = max(round(bits_per_second(rate) / 8 * _BURST_S), _SMALLEST_BURST)
+    return f"qdisc add dev {device} root tbf rate {rate.lower()} burst {burst} limit {burst * _QUEUE_BURSTS}"
+
+
+def switches(shape: Shape, host_network: str) -> tuple[list[str], list[str]]:
+    """The bridges, the cables between them, and the host plugged into the first."""
+    ip, tc = ["link set lo up"], []
+    for number in range(1, shape.switches + 1):
+        ip += [f"link add name sw{number} type bridge", f"link set sw{number} addrgenmode none up"]
+    for number in range(1, shape.switches):
+        ends = f"up{number}", f"down{number + 1}"
+        ip += [*_cable(*ends), *_plug(ends[0], number), *_plug(ends[1], number + 1)]
+        tc += [shaped(end, shape.uplink) for end in ends]
+    ip += [*_cable(HOST_END, _HOST_PORT), *_plug(_HOST_PORT, 1)]
+    ip += [f"addr add {host_network} dev {HOST_END}", f"link set {HOST_END} addrgenmode none up"]
+    tc += [shaped(HOST_END, shape.rate), shaped(_HOST_PORT, shape.rate)]
+    return ip, tc
+
+
+def phones(connected: Iterable[tuple[VirtualPhone, int]], rate: str) -> tuple[list[str], list[str]]:
+    """The switches' side: a cable for each phone, whose far end is eth0 in the namespace of process `pid`."""
+    ip, tc = [], []
+    for phone, pid in connected:
+        far = f"peer name eth0 address {phone.mac} netns {pid}"
+        ip += [f"link add name {phone.cable} type veth {far}", *_plug(phone.cable, phone.switch)]
+        tc += [shaped(phone.cable, rate)]
+    return ip, tc
+
+
+def inside(
+    phone: VirtualPhone, prefix_length: int, rate: str, others: Iterable[VirtualPhone]
+) -> tuple[list[str], list[str]]:
+    """The phone's side of its cable."""
+    ip = ["link set lo up", "link set eth0 addrgenmode none up", f"addr add {phone.address}/{prefix_length} dev eth0"]
+    return [*ip, *_neighbours(phone, tuple(others))], [shaped("eth0", rate)]
+
+
+def _neighbours(phone: VirtualPhone, others: tuple[VirtualPhone, ...]) -> Iterator[str]:
+    """In a crowd, phones know each other's MAC from the start.
+
+    The kernel counts learned neighbours over all namespaces against one limit of about a thousand; permanent
+    ones are not counted. This way nothing outside the lab has to be changed.
+    """
+    if len(others) > _CROWD:
+        for other in others:
+            if other != phone:
+                yield f"neigh add {other.address} lladdr {other.mac} dev eth0 nud permanent"
+
+
+def _cable(one_end: str, other_end: str) -> list[str]:
+    return [f"link add name {one_end} type veth peer name {other_end}"]
+
+
+def _plug(end: str, switch: int) -> list[str]:
+    return [f"link set {end} master sw{switch} addrgenmode none up"]

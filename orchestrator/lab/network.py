@@ -1,0 +1,52 @@
+"""The lab's wired network for this process: sockets made inside it by the anchor.
+
+A socket belongs to the network it was made in, whoever uses it. So clusterctl keeps its own network, and needs
+no privileges to talk to the virtual phones.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from orchestrator.errors import ClusterctlError
+from orchestrator.lab.client import read_spec, request
+
+
+class LabNetwork:
+    def __init__(self, lab_dir: Path) -> None:
+        self._lab_dir = lab_dir
+        read_spec(lab_dir)
+
+    def connect(self, address: str, port: int, timeout: float) -> socket.socket:
+        channel = self._socket(socket.SOCK_STREAM)
+        try:
+            channel.settimeout(timeout)
+            channel.connect((address, port))
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    def listen(self, address: str, port: int) -> socket.socket:
+        server = self._socket(socket.SOCK_STREAM)
+        try:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind((address, port))
+            server.listen()
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def source_address(self, towards: str) -> str:
+        with self._socket(socket.SOCK_DGRAM) as probe:
+            probe.connect((towards, 9))  # UDP connect sends nothing: it only asks the routing table
+            return str(probe.getsockname()[0])
+
+    def _socket(self, kind: socket.SocketKind) -> socket.socket:
+        try:
+            _, files = request(self._lab_dir, {"op": "socket", "kind": int(kind)})
+        except ClusterctlError as error:
+            raise ConnectionError(error.message) from error
+        return socket.socket(fileno=files[0])

@@ -1,0 +1,116 @@
+"""Starting and finding processes on a virtual phone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # a program expects them at their defaults
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    parent: int
+    name: str
+
+
+def spawn(
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    stdio: Sequence[int],
+    become_user: Callable[[], None],
+    home: Path,
+) -> int:
+    """Starts a program in a session of its own, as the phone's user. Returns its process id."""
+    if pid := os.fork():
+        return pid
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (*_IGNORED_BY_PYTHON, signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        for target, source in enumerate(stdio):
+            os.dup2(source, target)
+        become_user()
+        _execute(argv, environment, home)
+    finally:
+        os._exit(126)
+
+
+def _execute(argv: Sequence[str], environment: Mapping[str, str], home: Path) -> NoReturn:
+    os.umask(0o077)
+    os.chdir(home if home.is_dir() else "/")
+    try:
+        os.execvpe(argv[0], list(argv), dict(environment))  # noqa: S606 (no shell is the point)
+    except FileNotFoundError:
+        os.write(2, f"{argv[0]}: not found\n".encode())
+        os._exit(127)
+    except OSError as error:
+        os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
+        os._exit(126)
+
+
+def exit_code(status: int) -> int:
+    """A wait status as a shell reports it."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def descendants(ancestor: int) -> list[Process]:
+    """Parents before their children."""
+    children: dict[int, list[Process]] = {}
+    for process in _all_processes():
+        children.setdefault(process.parent, []).append(process)
+    found: list[Process] = []
+    waiting = [ancestor]
+    while waiting:
+        born = children.pop(waiting.pop(), [])
+        found += born
+        waiting += [process.pid for process in born]
+    return found
+
+
+def _all_processes() -> list[Process]:
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdecimal()]  # noqa: PTH208
+    return [process for pid in pids if (process := _read(pid)) is not None]
+
+
+def _read(pid: int) -> Process | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    name = stat[stat.index("(") + 1 : stat.rindex(")")]  # may itself contain spaces and brackets
+    return Process(pid, int(stat[stat.rindex(")") + 1 :].split()[1]), name)
+
+
+def kill(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def close_all_but(kept: Sequence[int]) -> None:
+    """After a fork without exec: what the parent had open is not this process's business."""
+    low = 3
+    for fd in sorted(kept):
+        os.closerange(low, fd)
+        low = max(low, fd + 1)
+    os.closerange(low, os.sysconf("SC_OPEN_MAX"))
+    sys.stdout = sys.stderr
+
+
+def wake_on_child_exit() -> socket.socket:
+    """A socket that becomes readable when a child has ended."""
+    wake, trigger = socket.socketpair()
+    trigger.settimeout(0)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(trigger.detach(), warn_on_full_buffer=False)
+    return wake

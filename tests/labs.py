@@ -1,0 +1,71 @@
+"""Labs of virtual phones for tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.lab.modes import FORCE_VARIABLE, why_not
+from orchestrator.lab.spec import Mode
+
+
+@dataclass(frozen=True)
+class TestLab:
+    """A state directory with a running lab in it."""
+
+    __test__ = False  # not a test class, whatever its name says
+
+    state: Path
+    mode: Mode | None = None  # None: the best this computer allows
+
+    @property
+    def environment(self) -> dict[str, str]:
+        forced = {FORCE_VARIABLE: str(self.mode)} if self.mode else {}
+        return {**os.environ, "CLUSTERCTL_STATE": str(self.state), **forced}
+
+    @property
+    def directory(self) -> Path:
+        return self.state / "lab"
+
+    @property
+    def inventory(self) -> Path:
+        return self.directory / "inventory.yaml"
+
+    def clusterctl(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Runs `clusterctl` on this lab."""
+        command = [sys.executable, "-m", "orchestrator.cli.app", *arguments]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        if check and done.returncode != 0:
+            raise AssertionError(f"clusterctl {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def on(self, phone: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Runs a command on a phone, without ssh."""
+        return self.clusterctl("lab", "exec", phone, "--", *command, check=check)
+
+
+@contextmanager
+def running_lab(phones: int, switches: int = 1, *, mode: Mode | None = None, **options: str) -> Iterator[TestLab]:
+    """A lab of its own, gone afterwards. `options` are further flags of `lab up`, such as rate="100mbit"."""
+    state = Path(tempfile.mkdtemp(prefix="cctl-"))
+    lab = TestLab(state, mode)
+    flags = [word for name, value in options.items() for word in (f"--{name}", value)]
+    try:
+        lab.clusterctl("lab", "up", "--phones", str(phones), "--switches", str(switches), *flags)
+        yield lab
+    finally:
+        lab.clusterctl("lab", "down", check=False)
+        shutil.rmtree(state, ignore_errors=True)
+
+
+def namespaces_missing() -> str | None:
+    """Why this computer cannot make labs with networks of their own; None if it can."""
+    reasons = [why_not(mode) for mode in (Mode.ROOT, Mode.USER)]
+    return None if None in reasons else "; ".join(str(reason) for reason in reasons)
