@@ -7,7 +7,7 @@ from hashlib import md5
 from pathlib import Path
 
 from orchestrator.lab.termux.catalogue import Package, catalogue, paragraph
-from orchestrator.lab.termux.contents import Entry, contents, maintainer_scripts
+from orchestrator.lab.termux.contents import Entry, contents, installed_kib, maintainer_scripts
 from orchestrator.lab.termux.deb import conffiles, directories, md5sums
 from orchestrator.lab.termux.host import HostPrograms
 from orchestrator.lab.termux.layout import TERMUX_PREFIX, Layout, architecture
@@ -41,6 +41,7 @@ APT::Architectures {{ "{architecture}"; }};
 APT::Sandbox::User "root";
 APT::Keep-Downloaded-Packages "true";
 Acquire::Languages "none";
+DPkg::Path "{prefix}/bin";
 Dir::Bin::dpkg "{prefix}/bin/dpkg";
 Dir::Cache "{cache}";
 Dir::Etc "{prefix}/etc/apt";
@@ -81,7 +82,7 @@ def _unpack(package: Package, usr: Path, layout: Layout) -> str:
     for entry in entries:
         _write(usr / entry.path, entry)
     _record(package, entries, usr / "var/lib/dpkg/info", layout)
-    fields = {**package.control(), "Status": "install ok installed"}
+    fields = {**package.control(installed_kib(entries)), "Status": "install ok installed"}
     if package.name in _INSTALLED_BY_DPKG and package.conffiles:
         fields["Conffiles"] = _conffile_sums(package, entries)
     return paragraph(fields)

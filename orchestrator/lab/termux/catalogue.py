@@ -33,16 +33,17 @@ class Package:
 
     def at_bootstrap(self) -> Package:
         """The package as a bare phone has it."""
-        return replace(self, version=self.bootstrap)
+        return self if self.bootstrap in {None, "same"} else replace(self, version=self.bootstrap)
 
-    def control(self) -> dict[str, str]:
-        """The control fields, in the order dpkg writes them."""
+    def control(self, installed_kib: int) -> dict[str, str]:
+        """The control fields. They must be the same everywhere: apt takes a difference for another build."""
         fields = {
             "Package": self.name,
             "Essential": "yes" if self.essential else "",
             "Architecture": "all",
             "Version": self.version,
             "Maintainer": MAINTAINER,
+            "Installed-Size": str(installed_kib),
             "Provides": self.provides,
             "Depends": self.depends.replace("@VERSION@", self.version),
             "Recommends": self.recommends,

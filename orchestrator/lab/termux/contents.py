@@ -39,6 +39,10 @@ def contents(package: Package, layout: Layout) -> list[Entry]:
     return sorted(found)
 
 
+def installed_kib(entries: list[Entry]) -> int:
+    return sum(len(entry.data) for entry in entries) // 1024 + 1
+
+
 def maintainer_scripts(package: Package, layout: Layout) -> dict[str, bytes]:
     """postinst and its like, by name."""
     directory = HERE / "content" / package.name / "DEBIAN"

@@ -10,15 +10,14 @@ from hashlib import md5
 from pathlib import PurePosixPath
 
 from orchestrator.lab.termux.catalogue import Package, paragraph
-from orchestrator.lab.termux.contents import Entry, contents, maintainer_scripts
+from orchestrator.lab.termux.contents import Entry, installed_kib, maintainer_scripts
 from orchestrator.lab.termux.layout import TERMUX_PREFIX, Layout
 
 _XZ = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 1 << 20}]
 
 
-def build_deb(package: Package, layout: Layout) -> bytes:
+def build_deb(package: Package, entries: list[Entry], layout: Layout) -> bytes:
     """The package as a .deb: an `ar` of two tars, everything owned by root and dated 1970."""
-    entries = contents(package, layout)
     return _ar(
         {
             "debian-binary": b"2.0\n",
@@ -48,9 +47,8 @@ def _md5(data: bytes) -> str:
 
 
 def _control(package: Package, entries: list[Entry], layout: Layout) -> bytes:
-    size = sum(len(entry.data) for entry in entries) // 1024 + 1
     members: dict[str, bytes] = {
-        "control": paragraph({**package.control(), "Installed-Size": str(size)}).encode(),
+        "control": paragraph(package.control(installed_kib(entries))).encode(),
         "md5sums": md5sums(entries).encode(),
         **maintainer_scripts(package, layout),
     }

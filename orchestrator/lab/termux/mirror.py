@@ -8,6 +8,7 @@ from hashlib import md5, sha256
 from pathlib import Path
 
 from orchestrator.lab.termux.catalogue import Package, catalogue, paragraph
+from orchestrator.lab.termux.contents import contents, installed_kib
 from orchestrator.lab.termux.deb import build_deb
 from orchestrator.lab.termux.host import HostPrograms
 from orchestrator.lab.termux.layout import Layout, architecture
@@ -32,11 +33,12 @@ def build_mirror(out: Path, host: HostPrograms, *, prefix: str) -> Path:
 
 def _publish(package: Package, out: Path, layout: Layout) -> str:
     """Put the package into the pool; return its paragraph of the index."""
-    deb = build_deb(package, layout)
+    entries = contents(package, layout)
+    deb = build_deb(package, entries, layout)
     filename = f"pool/main/{_pool_letter(package.name)}/{package.name}/{package.name}_{package.version}_all.deb"
     _write(out / filename, deb)
     where = {"Filename": filename, "Size": str(len(deb)), **_sums(deb)}
-    return paragraph({**package.control(), **where})
+    return paragraph({**package.control(installed_kib(entries)), **where})
 
 
 def _pool_letter(name: str) -> str:
