@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from typing import Any
 
@@ -17,16 +18,34 @@ def main() -> int:
     except AgentError as error:
         print(f"phone_agent: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever asked has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="phone_agent", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-    verbs.add_parser("facts", help="what this phone is").set_defaults(verb=facts)
-    verbs.add_parser("telemetry", help="how it is doing").set_defaults(verb=telemetry)
-    train_parser = verbs.add_parser("train", help="be a rank of a run (mpirun calls this)")
-    train_parser.add_argument("run_id")
-    train_parser.set_defaults(verb=train)
+
+    def add(name: str, verb: Any, summary: str) -> argparse.ArgumentParser:
+        added = verbs.add_parser(name, help=summary, description=summary)
+        added.set_defaults(verb=verb)
+        return added
+
+    add("facts", facts, "what this phone is")
+    add("telemetry", telemetry, "how it is doing now")
+    add("selftest", selftest, "can it be a worker?").add_argument("--address", help="the wired address it should have")
+    add("start", start, "start a staged run and leave it running").add_argument("run_id")
+    add("stop", stop, "end a run").add_argument("run_id")
+    follower = add("follow", follow, "a run's events as they come")
+    follower.add_argument("run_id")
+    follower.add_argument("--offset", type=int, default=0, help="bytes of events.jsonl already known")
+    add("runs", runs, "the runs on this phone")
+    add("train", train, "be a rank of a run (mpirun starts this)").add_argument("run_id")
+    bench = add("allreduce-bench", allreduce_bench, "time an allreduce (mpirun starts this)")
+    bench.add_argument("--mb", type=float, default=97.7)
+    bench.add_argument("--algorithm", default="ring")
+    bench.add_argument("--repeats", type=int, default=5)
     return parser.parse_args()
 
 
@@ -43,8 +62,43 @@ def facts(_: argparse.Namespace) -> int:
 
 def telemetry(_: argparse.Namespace) -> int:
     from phone_agent.device import telemetry as device_telemetry
+    from phone_agent.supervise.runs import latest
 
-    return answer(device_telemetry.collect())
+    return answer({**device_telemetry.collect(), "run": latest()})
+
+
+def selftest(arguments: argparse.Namespace) -> int:
+    from phone_agent import selftest as checks
+
+    report = checks.run(arguments.address)
+    answer(report)
+    return 0 if report["ok"] else 1
+
+
+def start(arguments: argparse.Namespace) -> int:
+    from phone_agent.supervise.start import start as start_run
+
+    return answer({"pid": start_run(arguments.run_id)})
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    from phone_agent.supervise.stop import stop as stop_run
+
+    return answer(stop_run(arguments.run_id))
+
+
+def follow(arguments: argparse.Namespace) -> int:
+    from phone_agent.supervise.follow import follow as follow_run
+
+    for line in follow_run(arguments.run_id, arguments.offset):
+        print(line, flush=True)
+    return 0
+
+
+def runs(_: argparse.Namespace) -> int:
+    from phone_agent.supervise.runs import all_runs
+
+    return answer(all_runs())
 
 
 def train(arguments: argparse.Namespace) -> int:
@@ -57,6 +111,15 @@ def train(arguments: argparse.Namespace) -> int:
     from phone_agent.train import rank  # imports numpy: after the cores are chosen
 
     return rank.run(directory, spec)
+
+
+def allreduce_bench(arguments: argparse.Namespace) -> int:
+    from phone_agent.comm import bench
+    from phone_agent.comm.world import open_world
+
+    world = open_world()
+    report = bench.run(world, arguments.mb, arguments.algorithm, arguments.repeats)
+    return answer(report) if world.rank == 0 else 0
 
 
 if __name__ == "__main__":

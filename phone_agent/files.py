@@ -32,6 +32,16 @@ def read_json(path: Path) -> Any:
         return None
 
 
+def read_tail(path: Path, size: int = 64 * 1024) -> list[str]:
+    """The last lines of a file that may be long; none when it is absent."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            return file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
 def write_json(path: Path, document: Any) -> None:
     """Atomic: a temporary file beside it, then a rename (Android allows no hard links)."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

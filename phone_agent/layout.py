@@ -28,6 +28,7 @@ RUN_FILE = "run.json"  # RunSpec: the same on every phone
 LAUNCH_FILE = "launch.json"  # LaunchSpec: on the head phone, how to start mpirun
 HOSTFILE = "hostfile"
 STATE_FILE = "state.json"  # on the head phone: starting, running, done, failed, stopped; pid, exit code
+STOP_FILE = "stop"  # on the head phone: somebody asked for the end, so it was no failure
 MPIRUN_LOG = "mpirun.log"  # on the head phone: what mpirun and all ranks printed
 EVENTS_FILE = "events.jsonl"  # on the head phone, by rank 0: the run's merged progress
 RANK_EVENTS_FILE = "rank.jsonl"  # on every phone: that rank's own events

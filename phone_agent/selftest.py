@@ -1,0 +1,117 @@
+"""Can this phone be a worker? Each check says what it found, or what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from phone_agent import manifest
+from phone_agent.device import interfaces, memory
+from phone_agent.device.facts import RELEASE
+from phone_agent.errors import AgentError
+
+LEAST_MB = 200
+LIBRARY_VERSION = (
+    "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+)
+RING_OF_ONE = ("allreduce-bench", "--mb", "0.1", "--algorithm", "ring", "--repeats", "1")
+
+Check = Callable[[], str]  # returns what it found; raises AgentError
+
+
+def run(address: str | None = None, release: Path = RELEASE) -> dict[str, Any]:
+    checks: dict[str, Check] = {
+        "numpy": check_numpy,
+        "mpi4py": check_mpi4py,
+        "ring": check_ring,
+        "tmpdir": check_tmpdir,
+        "disk": lambda: check_room("disk", memory.free_disk_mb(Path.home())),
+        "memory": lambda: check_room("memory", memory.available_mb()),
+        "release": lambda: check_release(release),
+    }
+    if address is not None:
+        checks["address"] = lambda: check_address(address)
+    results = [_result(name, check) for name, check in checks.items()]
+    return {"ok": all(result["ok"] for result in results), "checks": results}
+
+
+def check_numpy() -> str:
+    try:
+        import numpy as np
+    except ImportError as error:
+        raise AgentError(f"numpy cannot be imported: {error}") from None
+    square = np.arange(9, dtype=np.float32).reshape(3, 3)
+    if (square @ square).trace() != 180:
+        raise AgentError(f"numpy {np.__version__} multiplies wrong")
+    return f"numpy {np.__version__}"
+
+
+def check_mpi4py() -> str:
+    """In a process of its own: a library that does not fit this phone may kill it."""
+    return _output([sys.executable, "-c", LIBRARY_VERSION]).split(",")[0].strip()
+
+
+def check_ring() -> str:
+    answer = _output(["mpirun", "-np", "1", "--bind-to", "none", sys.executable, "-m", "phone_agent", *RING_OF_ONE])
+    if not json.loads(answer.splitlines()[-1])["correct"]:
+        raise AgentError("the allreduce of one rank gives a wrong sum")
+    return "mpirun starts a rank, and its allreduce is right"
+
+
+def check_tmpdir() -> str:
+    """Open MPI keeps its sockets there; Android has no /tmp to fall back to."""
+    directory = os.environ.get("TMPDIR")
+    if not directory:
+        raise AgentError("TMPDIR is not set: start sshd from Termux")
+    try:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            file.write(b"x")
+    except OSError as error:
+        raise AgentError(f"TMPDIR {directory} cannot be written: {error.strerror}") from None
+    return directory
+
+
+def check_room(name: str, free_mb: int | None) -> str:
+    if free_mb is None:
+        return "cannot be read"
+    if free_mb < LEAST_MB:
+        raise AgentError(f"{free_mb} MB of {name} free, {LEAST_MB} MB are needed")
+    return f"{free_mb} MB free"
+
+
+def check_release(release: Path) -> str:
+    problems = manifest.verify(release)
+    if problems:
+        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+        raise AgentError(f"{problems[0]}{more}: provision this phone again")
+    return f"version {manifest.read(release)['version']}"
+
+
+def check_address(address: str) -> str:
+    if interfaces.has_address(address) is False:
+        raise AgentError(f"no interface has {address}; there are: {interfaces.addresses()}")
+    return address
+
+
+def _output(argv: list[str]) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=30, check=True)
+    except subprocess.CalledProcessError as error:
+        last = " ".join(error.stderr.strip().splitlines()[-3:])
+        raise AgentError(f"{argv[0]} ended with {error.returncode}: {last}") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise AgentError(str(error)) from None
+    return done.stdout
+
+
+def _result(name: str, check: Check) -> dict[str, Any]:
+    try:
+        return {"name": name, "ok": True, "detail": check()}
+    except AgentError as error:
+        return {"name": name, "ok": False, "detail": str(error)}

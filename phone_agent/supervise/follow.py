@@ -1,0 +1,51 @@
+"""A run's events as they come, from a byte offset on, so that a broken link can be taken up where it broke."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from phone_agent import layout, rundir
+from phone_agent.errors import AgentError
+from phone_agent.supervise import state as run_state
+
+POLL_S = 0.2
+HEARTBEAT_S = 3.0
+
+
+def follow(run_id: str, offset: int, heartbeat_s: float = HEARTBEAT_S) -> Iterator[str]:
+    """Lines of events.jsonl as they are; between them heartbeats, which a dead link would swallow; then the end."""
+    directory = rundir.find(run_id)
+    beat_at = time.monotonic()
+    while True:
+        state = run_state.read(directory)  # before the events: what is final has written its last
+        if state is None:
+            raise AgentError(f"run {run_id} was not started on this phone")
+        for line in _complete_lines(directory / layout.EVENTS_FILE, offset):
+            offset += len(line)
+            yield line.decode(errors="replace").rstrip("\n")
+        if state.is_final:
+            yield _line("end", state=state.state, rc=state.rc, offset=offset)
+            return
+        if time.monotonic() >= beat_at:
+            yield _line("heartbeat", state=state.state, offset=offset)
+            beat_at = time.monotonic() + heartbeat_s
+        time.sleep(POLL_S)
+
+
+def _complete_lines(path: Path, offset: int) -> list[bytes]:
+    """What is there from `offset`, without a last line that is still being written."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            lines = file.readlines()
+    except FileNotFoundError:
+        return []
+    return [line for line in lines if line.endswith(b"\n")]
+
+
+def _line(name: str, **fields: Any) -> str:
+    return json.dumps({"event": name, "time": time.time(), **fields})
