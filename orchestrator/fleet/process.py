@@ -18,6 +18,7 @@ from paramiko.common import cMSG_CHANNEL_REQUEST
 
 PIECE = 32 * 1024  # one SSH packet; `Channel.sendall` of a large buffer copies its tail once a packet
 INLINE = 1024 * 1024  # half of sshd's receive window: that much is taken without reading what comes back
+MAX_STDERR = 16 * 1024 * 1024
 NO_EXIT_CODE = -1  # killed by a signal, or not started at all
 
 
@@ -122,7 +123,7 @@ def finish(process: RemoteProcess, stdin: Iterable[bytes] | bytes, timeout: floa
         while arrived := process.read(max(0.0, deadline - time.monotonic())):
             stdout += arrived[0]
             stderr += arrived[1]
-            if len(stdout) + len(stderr) > limit:
+            if len(stdout) > limit or len(stderr) > MAX_STDERR:
                 raise TooMuchOutputError
         rc = process.exit_code(max(0.0, deadline - time.monotonic()))
         return Finished(rc, bytes(stdout), bytes(stderr))
