@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from orchestrator.cli import inventory, lab
+from orchestrator.cli import attach, collect_logs, inventory, lab, launch, runs, status, stop
 from orchestrator.errors import EXIT_INTERRUPTED, ClusterctlError
 
 app = typer.Typer(
@@ -20,6 +20,12 @@ app = typer.Typer(
 )
 app.add_typer(inventory.app, name="inventory")
 app.add_typer(lab.app, name="lab")
+app.command()(attach.attach)
+app.command()(collect_logs.collect_logs)
+app.command()(launch.launch)
+app.command()(runs.runs)
+app.command()(status.status)
+app.command()(stop.stop)
 
 
 def main() -> None:
