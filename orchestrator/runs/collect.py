@@ -40,6 +40,10 @@ class Collected:
     lines: int
     archive: Path | None = None
 
+    @property
+    def whole(self) -> bool:
+        return all(outcome.value is not None and outcome.value.whole for outcome in self.outcomes)
+
 
 def collect(
     fleet: Fleet,

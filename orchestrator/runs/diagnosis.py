@@ -44,13 +44,15 @@ class Diagnosis:
 
 
 def diagnose(spec: RunSpec, error: Event | None, mpirun_log: str) -> Diagnosis:
+    """A rank's own words first; then what mpirun noticed; then whatever was said last."""
     tail = tuple(one_line(line, 200) for line in mpirun_log.splitlines()[-_TAIL_LINES:])
-    if error is not None:
-        return Diagnosis(error.text("message") or "failed", _rank_of(spec, error), tail)
+    if error is not None and (rank := _rank_of(spec, error)):
+        return Diagnosis(error.text("message") or "failed", rank, tail)
     for pattern, meaning in _MARKS:
         if match := pattern.search(mpirun_log):
             return Diagnosis(_words(match, meaning), _blamed(spec, match), tail)
-    return Diagnosis(tail[-1] if tail else "mpirun left no word", None, tail)
+    said = [line for line in tail if line.strip("- ")] or ["mpirun left no word"]
+    return Diagnosis(error.text("message") if error else said[-1], None, tail)
 
 
 def _rank_of(spec: RunSpec, error: Event) -> RankSpec | None:

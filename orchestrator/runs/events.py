@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.view.text import one_line
 
-FINAL_STATES = frozenset({"done", "failed", "stopped"})
+FINAL_STATES = frozenset({"done", "failed", "stopped", "lost"})  # lost: the head phone restarted under it
 _KEPT_LOSSES = 4096
 _KEPT_WARNINGS = 20
 

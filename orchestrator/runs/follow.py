@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
 PATIENCE_S = 120.0  # how long the head phone may stay away before this computer gives up looking
+SILENCE_S = 15.0  # the agent sends a heartbeat every 3 s
+_NOT_IN_THE_FILE = frozenset({"end", "heartbeat"})  # the follower's own words
 _PAUSES_S = (1.0, 2.0, 5.0)
 _LARGEST_COPY = 1 << 30
 
@@ -81,10 +83,10 @@ def follow(run_id: str, copy: Path, connect: Callable[[], PhoneConnection], on_b
 
 def _from_phone(run_id: str, events: EventsCopy, connect: Callable[[], PhoneConnection]) -> Iterator[Event]:
     verb = agent.argv("follow", run_id, "--offset", str(events.size))
-    with connect().open_stream(verb, env=agent.ENVIRONMENT) as stream:
+    with connect().open_stream(verb, env=agent.ENVIRONMENT, silence=SILENCE_S) as stream:
         for line in stream:
             event = parse_event(line)
-            if event is None or event.kind != "end":  # the end is the follower's word, not part of the file
+            if event is None or event.kind not in _NOT_IN_THE_FILE:
                 events.append(line + b"\n")
             if event is not None:
                 yield event

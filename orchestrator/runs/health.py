@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
-from orchestrator.runs.vitals import CurrentRun, Vitals
+from orchestrator.runs.vitals import CurrentRun, Vitals, ask_vitals
 from orchestrator.view.text import one_line
+
+if TYPE_CHECKING:
+    from orchestrator.fleet import Fleet
 
 HOT_CPU_C = 80.0
 HOT_BATTERY_C = 45.0  # lithium cells age fast above it, and Android stops charging
@@ -47,6 +51,10 @@ class PhoneHealth:
     def active_run(self) -> CurrentRun | None:
         run = self.vitals.run if self.vitals else None
         return run if run is not None and run.state in ACTIVE_RUN else None
+
+
+def ask_all(fleet: Fleet, on_done: Callable[[Any], None] | None = None) -> tuple[PhoneHealth, ...]:
+    return judge(fleet.map(ask_vitals, on_done=on_done))
 
 
 def judge(outcomes: Outcomes[Vitals]) -> tuple[PhoneHealth, ...]:

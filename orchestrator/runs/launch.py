@@ -19,9 +19,8 @@ from orchestrator.plan.mpirun import launch_spec
 from orchestrator.plan.run import common_ssh_port
 from orchestrator.runs import agent
 from orchestrator.runs.dataset import Dataset, Parcel
-from orchestrator.runs.health import PhoneHealth, judge
+from orchestrator.runs.health import PhoneHealth, ask_all
 from orchestrator.runs.record import RunRecord, RunStore
-from orchestrator.runs.vitals import ask_vitals
 from phone_agent import layout
 from phone_agent.schema import RunSpec
 
@@ -52,7 +51,7 @@ class Launcher:
         return RunStore(self.state.runs)
 
     def check(self) -> tuple[PhoneHealth, ...]:
-        return judge(self.fleet.map(ask_vitals, on_done=self._counter("checking", len(self.fleet.phones))))
+        return ask_all(self.fleet, self._counter("checking", len(self.fleet.phones)))
 
     def run(self, spec: RunSpec, dataset: Dataset) -> RunRecord:
         """Stages and starts; afterwards the run goes on without this computer."""

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from enum import Enum
 from itertools import groupby, pairwise
 from types import TracebackType
 from typing import Any, Self
@@ -18,13 +19,14 @@ from rich.text import Text
 
 from orchestrator.runs.diagnosis import Diagnosis
 from orchestrator.runs.events import Event, Progress
+from orchestrator.runs.record import RunRecord
 from orchestrator.view.console import err, next_step, out
 from phone_agent.schema import RunSpec
 
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVE = 60
 _LINE_EVERY_S = 5.0
-_STATE_STYLE = {"done": "green", "running": "green", "failed": "bold red", "stopped": "yellow"}
+STATE_STYLE = {"done": "green", "running": "green", "failed": "bold red", "stopped": "yellow", "lost": "bold red"}
 
 
 def run_view(spec: RunSpec | None = None) -> RunView:
@@ -151,16 +153,27 @@ def duration(seconds: float) -> str:
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
 
 
-def ask_stop_or_detach() -> bool:
-    """True: stop the run. Asked once; without a terminal, or on another Ctrl-C, the run is left alone."""
+class Answer(Enum):
+    STOP = "stop"
+    DETACH = "detach"
+    NOBODY = "nobody there to ask"
+
+
+def ask_stop_or_detach() -> Answer:
+    """Asked once. Without a terminal, or on another Ctrl-C, the run is left alone."""
     if not (sys.stdin.isatty() and err.is_terminal):
-        return False
+        return Answer.NOBODY
     try:
         answer = err.input("\n[bold]Stop the run, or detach and let it go on?[/] \\[s/[bold]D[/]] ")
     except (EOFError, KeyboardInterrupt):
         err.print()
-        return False
-    return answer.strip().lower() in {"s", "stop"}
+        return Answer.NOBODY
+    return Answer.STOP if answer.strip().lower() in {"s", "stop"} else Answer.DETACH
+
+
+def say_stopped(record: RunRecord) -> None:
+    err.print(f"{record.run_id} is {record.state} at step {record.step} of {record.steps}.", markup=False)
+    next_step(f"clusterctl collect-logs {record.run_id}")
 
 
 def say_detached(run_id: str) -> None:
@@ -171,7 +184,7 @@ def say_detached(run_id: str) -> None:
 
 def print_summary(spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None) -> None:
     where = f"{progress.step} of {progress.steps} steps on {len(spec.ranks)} phones"
-    out.print(Text.assemble((progress.state, _STATE_STYLE.get(progress.state, "")), f"  {spec.run_id}  {where}"))
+    out.print(Text.assemble((progress.state, STATE_STYLE.get(progress.state, "")), f"  {spec.run_id}  {where}"))
     out.print(f"  {_outcome(progress)}", markup=False)
     if diagnosis is not None:
         out.print(Text(f"  {diagnosis.headline}", "bold red"), soft_wrap=True)
@@ -223,7 +236,7 @@ def _title(spec: RunSpec, progress: Progress) -> Text:
     title = Text.assemble(
         (spec.model, "bold"), f" on {len(spec.ranks)} phones, batch {spec.global_batch}, {spec.data.name}"
     )
-    return title.append(f"   {progress.state}", _STATE_STYLE.get(progress.state, "")).append(f"   {spec.run_id}", "dim")
+    return title.append(f"   {progress.state}", STATE_STYLE.get(progress.state, "")).append(f"   {spec.run_id}", "dim")
 
 
 def _bar(progress: Progress) -> RenderableType:

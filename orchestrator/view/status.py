@@ -6,6 +6,7 @@ phones that deserve a look.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -13,12 +14,15 @@ from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.runs.health import ACTIVE_RUN, PhoneHealth, State
 from orchestrator.runs.vitals import Vitals
+from orchestrator.view.console import next_step
 
 FEW = 16
 _CELL = 9
@@ -31,6 +35,7 @@ _LOOK = {
     State.OFF: ("·", "red"),
 }
 _WORD = {State.FAILED: "fail", State.UNPROVISIONED: "new", State.OFF: "off"}
+_WATCH_EVERY_S = 3.0
 _WORST_FIRST = (State.FAILED, State.HOT, State.OFF, State.UNPROVISIONED, State.RUNNING, State.READY)
 
 
@@ -44,7 +49,7 @@ def render(cluster: str, health: Sequence[PhoneHealth], size: tuple[int, int]) -
     return Group(top, *racks, _legend(), *_noteworthy(health, room))
 
 
-def as_json(cluster: str, health: Sequence[PhoneHealth]) -> dict[str, Any]:
+def as_document(cluster: str, health: Sequence[PhoneHealth]) -> dict[str, Any]:
     return {
         "cluster": cluster,
         "totals": {state.value: count for state, count in _totals(health)},
@@ -180,8 +185,6 @@ def _fold(health: Iterable[PhoneHealth]) -> list[tuple[State, str, list[Phone]]]
 
 
 def _who(phones: Sequence[Phone]) -> Text:
-    from orchestrator.inventory import fold
-
     if len(phones) == 1:
         return Text(f"{phones[0].name} ({phones[0].where})", no_wrap=True)
     return Text(f"{fold(phones)} ({len(phones)} phones)", no_wrap=True, overflow="ellipsis")
@@ -258,3 +261,14 @@ _COLUMNS: tuple[tuple[str, Callable[[Vitals], str]], ...] = (
 
 def print_status(console: Console, cluster: str, health: Sequence[PhoneHealth]) -> None:
     console.print(render(cluster, health, console.size))
+    if bare := [each.phone for each in health if each.needs_provision]:
+        next_step(f"clusterctl provision --limit {fold(bare)}")
+
+
+def watch_status(console: Console, cluster: str, ask: Callable[[], Sequence[PhoneHealth]]) -> None:
+    """Redraws until Ctrl-C. The connections stay, so a round costs one command a phone."""
+    with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
+        while True:
+            picture = render(cluster, ask(), console.size)
+            live.update(Group(picture, Text(f"\n{time.strftime('%H:%M:%S')}  Ctrl-C ends", "dim")), refresh=True)
+            time.sleep(_WATCH_EVERY_S)

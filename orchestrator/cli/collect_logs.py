@@ -1,0 +1,57 @@
+"""`clusterctl collect-logs`: every phone's files of a run, and their merged timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.attach import RunArgument
+from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from orchestrator.cli.session import Session
+    from orchestrator.runs.record import RunRecord
+
+
+def collect_logs(
+    run: RunArgument = None,
+    out: Annotated[Path, typer.Option(help="Where to: a folder per run is made in it.")] = Path("logs"),
+    archive: Annotated[bool, typer.Option("--archive", help="Also pack it as RUN.tar.gz.")] = False,
+    inventory: InventoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring every phone's logs of a run here, with a timeline of all of them."""
+    from orchestrator.cli.session import open_session
+    from orchestrator.inventory import remember_failed
+    from orchestrator.runs.collect import collect
+    from orchestrator.runs.record import RunStore
+    from orchestrator.view.collect import as_document, print_collected
+    from orchestrator.view.console import print_json
+    from orchestrator.view.counting import counting
+
+    session = open_session(inventory)
+    record = RunStore(session.state.runs).find(run)
+    chosen = _phones_of(session, record)
+    with chosen.fleet() as fleet, counting("collecting from", chosen.phones) as on_done:
+        collected = collect(fleet, record.run_id, out, archive=archive, on_done=on_done)
+    remember_failed(session.state, [failure.phone for failure in collected.outcomes.failures])
+    if as_json:
+        print_json(as_document(record.run_id, collected))
+    else:
+        print_collected(collected)
+    if not collected.whole:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _phones_of(session: Session, record: RunRecord) -> Session:
+    from dataclasses import replace
+
+    from orchestrator.errors import UsageError
+
+    phones = tuple(phone for phone in session.cluster if phone.name in record.phones)
+    if not phones:
+        raise UsageError(f"none of {record.run_id}'s phones is in {session.cluster.source}")
+    return replace(session, phones=phones)

@@ -1,0 +1,25 @@
+"""`clusterctl runs`: what was trained, and what is being trained."""
+
+from __future__ import annotations
+
+from orchestrator.cli.options import InventoryOption, JsonOption
+
+
+def runs(inventory: InventoryOption = None, as_json: JsonOption = False) -> None:
+    """List the runs of this cluster, newest last."""
+    from dataclasses import asdict
+
+    from orchestrator.cli.session import open_session
+    from orchestrator.runs.control import refresh
+    from orchestrator.runs.record import RunStore
+    from orchestrator.view.console import out, print_json
+    from orchestrator.view.runs import print_runs
+
+    session = open_session(inventory)
+    store = RunStore(session.state.runs)
+    with session.fleet() as fleet:
+        silent = refresh(store, fleet)
+    if as_json:
+        print_json([{**asdict(record), "confirmed": record.run_id not in silent} for record in store.all()])
+    else:
+        print_runs(out, store.all(), silent)

@@ -1,0 +1,57 @@
+"""`clusterctl status`: the whole rack on one screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
+from orchestrator.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.runs.health import PhoneHealth
+
+WatchOption = Annotated[bool, typer.Option("--watch", help="Keep looking until Ctrl-C.")]
+
+
+def status(
+    watch: WatchOption = False,
+    inventory: InventoryOption = None,
+    limit: LimitOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how every phone is doing. Exit code 1 when some phone does not answer or is broken."""
+    from orchestrator.cli.session import open_session
+    from orchestrator.errors import UsageError
+    from orchestrator.inventory import remember_failed
+    from orchestrator.runs.health import ask_all
+    from orchestrator.view.console import out, print_json
+    from orchestrator.view.counting import counting
+    from orchestrator.view.status import as_document, print_status, watch_status
+
+    if watch and as_json:
+        raise UsageError("--watch and --json exclude each other")
+    session = open_session(inventory, limit)
+    with session.fleet() as fleet:
+        if watch:
+            watch_status(out, session.cluster.name, lambda: ask_all(fleet))
+            return
+        with counting("asking", fleet.phones) as on_done:
+            health = ask_all(fleet, on_done)
+    silent = [each.phone for each in health if each.vitals is None]
+    remember_failed(session.state, silent)
+    if as_json:
+        print_json(as_document(session.cluster.name, health))
+    else:
+        print_status(out, session.cluster.name, health)
+    _exit_by(health)
+
+
+def _exit_by(health: Sequence[PhoneHealth]) -> None:
+    from orchestrator.runs.health import State
+
+    if any(each.state in {State.OFF, State.FAILED} for each in health):
+        raise typer.Exit(EXIT_FAILED)

@@ -1,0 +1,26 @@
+"""`clusterctl stop`: end a run on all its phones."""
+
+from __future__ import annotations
+
+from orchestrator.cli.attach import RunArgument, head_fleet
+from orchestrator.cli.options import InventoryOption, JsonOption
+
+
+def stop(run: RunArgument = None, inventory: InventoryOption = None, as_json: JsonOption = False) -> None:
+    """End a run on all its phones."""
+    from dataclasses import asdict
+
+    from orchestrator.cli.session import open_session
+    from orchestrator.runs import control
+    from orchestrator.runs.record import RunStore
+    from orchestrator.view.console import print_json
+    from orchestrator.view.launch import say_stopped
+
+    session = open_session(inventory)
+    store = RunStore(session.state.runs)
+    record = store.find(run)
+    with head_fleet(session, record) as fleet:
+        record = control.stop(store, record, fleet.connection(fleet.phones[0]))
+    say_stopped(record)
+    if as_json:
+        print_json(asdict(record))

@@ -1,0 +1,66 @@
+"""Stop runs, and learn how those stand that nobody watched."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import PhoneError
+from orchestrator.runs import agent
+from orchestrator.runs.events import FINAL_STATES, Progress
+from orchestrator.runs.follow import follow
+from orchestrator.runs.record import RunRecord, RunStore
+
+if TYPE_CHECKING:
+    from orchestrator.fleet import Fleet, PhoneConnection
+
+_STOP_TIMEOUT_S = 60.0
+
+
+def stop(store: RunStore, record: RunRecord, connection: PhoneConnection) -> RunRecord:
+    """Ends the run on all phones, and takes over what it said last."""
+    agent.call(connection, "stop", record.run_id, timeout=_STOP_TIMEOUT_S)
+    return catch_up(store, record, connection)
+
+
+def catch_up(store: RunStore, record: RunRecord, connection: PhoneConnection) -> RunRecord:
+    """For a run that is over: reads its events to the end."""
+    progress = Progress(record.steps)
+    for event in follow(record.run_id, store.events_file(record.run_id), lambda: connection, _give_up):
+        progress.update(event)
+    settled = record.with_progress(progress)
+    store.save(settled)
+    return settled
+
+
+def refresh(store: RunStore, fleet: Fleet) -> set[str]:
+    """Asks the head phones about runs that were not over when last heard of; returns those nobody answers for."""
+    open_runs: dict[str, list[RunRecord]] = defaultdict(list)
+    for record in store.all():
+        if not record.over:
+            open_runs[record.head].append(record)
+    heads = [phone for phone in fleet.phones if phone.name in open_runs]
+    outcomes = fleet.map(lambda head: _refresh_head(store, head, open_runs[head.phone.name]), heads)
+    answered = {outcome.phone.name for outcome in outcomes if outcome.ok}
+    return {record.run_id for head, records in open_runs.items() if head not in answered for record in records}
+
+
+def _refresh_head(store: RunStore, connection: PhoneConnection, records: list[RunRecord]) -> None:
+    there = {run["id"]: run for run in agent.call(connection, "runs") if isinstance(run, dict) and "id" in run}
+    for record in records:
+        _refresh_run(store, connection, record, there.get(record.run_id))
+
+
+def _refresh_run(store: RunStore, connection: PhoneConnection, record: RunRecord, told: dict[str, Any] | None) -> None:
+    if told is None:
+        store.save(replace(record, state="failed", error="the head phone knows nothing of it"))
+    elif told.get("state") in FINAL_STATES:
+        catch_up(store, record, connection)
+    else:
+        step = told.get("step")
+        store.save(replace(record, state="running", step=step if isinstance(step, int) else record.step))
+
+
+def _give_up(why: str) -> None:
+    raise PhoneError(why)
