@@ -133,6 +133,7 @@ class PhoneReader:
             span = fold_ports(ports)
             self.report(node.key_lines[name], f"{key}: '{name}' is not one of this entry's ports, {span}")
         inner = Section(node, f"'{key}'", tuple(node.items), self.report)
+        inner.prefix = f"{key}: port "
         return {port: (inner, name) for name, port in names.items()}
 
     def _unique(self, section: Section, key: str, detail: Detail, owner: str) -> str | None:

@@ -19,6 +19,7 @@ class Section:
         self._items = node.items
         self._key_lines = node.key_lines
         self._what = what
+        self.prefix = ""  # of messages about a value, where its key alone says too little
         self._report = report
         for key in node.items:
             if key not in known:
@@ -43,7 +44,7 @@ class Section:
         try:
             return parse(node.text)
         except ValueError as error:
-            self._report(node.line, f"{key}: {error}")
+            self._report(node.line, f"{self.prefix}{key}: {error}")
             return None
 
     def mapping(self, key: str, *, required: bool = False) -> Mapping | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from orchestrator.inventory.grammar import bits_per_second
+
 if TYPE_CHECKING:
-    from orchestrator.inventory.model import Switch
+    from orchestrator.inventory.model import Cluster, Switch, Uplink
 
 
 def ring_order(switches: Iterable[Switch]) -> tuple[Switch, ...]:
@@ -28,6 +30,13 @@ def ring_order(switches: Iterable[Switch]) -> tuple[Switch, ...]:
             listed = [other for other in by_name if other in edges.get(name, ())]
             waiting.extend(reversed(listed))
     return tuple(order.values())
+
+
+def slow_uplinks(cluster: Cluster) -> list[tuple[str, Uplink]]:
+    """Uplinks that carry less than a single phone sends, with the switch they start from."""
+    phone = bits_per_second(cluster.rate)
+    uplinks = [(switch.name, switch.uplink) for switch in cluster.switches if switch.uplink]
+    return [(name, uplink) for name, uplink in uplinks if bits_per_second(uplink.rate) < phone]
 
 
 def loops(uplinks: Mapping[str, str]) -> list[list[str]]:

@@ -7,7 +7,7 @@ carries one flow a direction; interleaved, almost every hop crosses one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
@@ -34,18 +34,18 @@ def crossings(cluster: Cluster, ring: Sequence[Phone]) -> Counter[tuple[str, str
     counted: Counter[tuple[str, str]] = Counter()
     if len(ring) > 1:
         for sender, receiver in zip(ring, [*ring[1:], ring[0]], strict=True):
-            counted.update(_cables(cluster, sender.switch, receiver.switch))
+            counted.update(cables(cluster, sender.switch, receiver.switch))
     return counted
 
 
-def _cables(cluster: Cluster, start: str, end: str) -> Iterator[tuple[str, str]]:
-    """The directed uplinks between two switches: up to where their ways to the root meet, and down again."""
+def cables(cluster: Cluster, start: str, end: str) -> list[tuple[str, str]]:
+    """The uplinks on the way between two switches, each as (from, to): up until the ways meet, then down."""
     up, down = _way_to_root(cluster, start), _way_to_root(cluster, end)
     while len(up) > 1 and len(down) > 1 and up[-2] == down[-2]:
         up.pop()
         down.pop()
     path = [*up, *reversed(down[:-1])]
-    return pairwise(path)
+    return list(pairwise(path))
 
 
 def _way_to_root(cluster: Cluster, name: str) -> list[str]:
