@@ -219,7 +219,7 @@ def _no_call(phone: Phone, error: OSError, timeout: float) -> Unreachable:
     if isinstance(error, TimeoutError):
         return Unreachable(f"no answer in {timeout:g} s", phase=Phase.TCP, remedy=cable, retries=1)
     if error.errno in _NO_ROUTE:
-        return Unreachable(f"no phone at {phone.address}", phase=Phase.TCP, remedy=cable)
+        return Unreachable("no phone answers at its address", phase=Phase.TCP, remedy=cable)
     if isinstance(error, ConnectionError):
         sshd = "on the phone, in Termux: termux-wake-lock; sshd"
         message = f"nothing listens on port {phone.ssh_port}"

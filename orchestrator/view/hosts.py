@@ -1,0 +1,57 @@
+"""Pinned host keys, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.fleet.hostkeys import HostKeys
+from orchestrator.inventory import fold
+from orchestrator.inventory.model import Phone
+from orchestrator.view.console import next_step, note, out, print_json
+from orchestrator.view.text import one_line
+
+
+def print_pins(phones: Sequence[Phone], hosts: HostKeys, *, json: bool) -> None:
+    if json:
+        print_json([_as_json(phone, hosts) for phone in phones])
+        return
+    table = Table("phone", "port", "address", "host key", box=None, pad_edge=False, header_style="dim")
+    for phone in phones:
+        table.add_row(phone.name, phone.where, str(phone.address), _shown(phone, hosts))
+    out.print(table)
+    if strangers := [phone for phone in phones if hosts.pinned(phone) is None]:
+        next_step(f"clusterctl provision --limit {fold(strangers)}", "to meet the others")
+
+
+def print_forgotten(phones: Sequence[Phone], *, json: bool) -> None:
+    if json:
+        print_json([phone.name for phone in phones])
+    elif phones:
+        note(f"forgot the host keys of {fold(phones)}")
+        next_step(f"clusterctl provision --limit {fold(phones)}")
+    else:
+        note("nothing was pinned for them")
+
+
+def _as_json(phone: Phone, hosts: HostKeys) -> dict[str, object]:
+    key = hosts.pinned(phone)
+    return {
+        "phone": phone.name,
+        "port": phone.where,
+        "address": str(phone.address),
+        "type": key and key.kind,
+        "fingerprint": key and key.fingerprint,
+        "same_as": list(hosts.twins(phone)),
+    }
+
+
+def _shown(phone: Phone, hosts: HostKeys) -> Text:
+    key = hosts.pinned(phone)
+    if key is None:
+        return Text("not met yet", "dim")
+    if twins := hosts.twins(phone):
+        return Text(one_line(f"{key.fingerprint} also of {', '.join(twins)}"), "red")
+    return Text(key.fingerprint)

@@ -1,0 +1,91 @@
+"""What happened on many phones, folded: who is fine on one line, who is not in a table with the way out.
+
+sw1:1-45 ok; sw1:46 unreachable: no banner in 8 s
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.fleet.result import Outcome, Outcomes, Status
+from orchestrator.inventory import fold
+from orchestrator.view.console import err, next_step
+from orchestrator.view.text import one_line
+
+_ROWS = 20
+_STYLE = {Status.OK: "green", Status.FAILED: "red", Status.UNREACHABLE: "yellow", Status.CANCELLED: "dim"}
+
+
+def summary(outcomes: Iterable[Outcome[Any]]) -> str:
+    """One clause for each thing that happened, phones with the same one folded together."""
+    return "; ".join(f"{_ports(group)} {_what(group[0])}" for group in _groups(outcomes))
+
+
+def print_outcomes(outcomes: Outcomes[Any], retry: str) -> None:
+    """To stderr; ends with `retry --limit @failed` when somebody failed (the caller has remembered whom)."""
+    err.print(_styled_summary(outcomes), soft_wrap=True)
+    failed = [group for group in _groups(outcomes.failures) if group[0].status is not Status.CANCELLED]
+    if failed:
+        err.print(_failure_table(failed))
+    if len(failed) > _ROWS:
+        err.print(f"and {len(failed) - _ROWS} more", style="dim")
+    if not outcomes.ok:
+        next_step(f"{retry} --limit @failed")
+
+
+def as_json(outcomes: Outcomes[Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "phone": outcome.phone.name,
+            "port": outcome.phone.where,
+            "status": outcome.status.value,
+            "phase": outcome.phase and outcome.phase.value,
+            "error": outcome.error,
+            "remedy": outcome.remedy,
+            "seconds": round(outcome.seconds, 3),
+        }
+        for outcome in outcomes
+    ]
+
+
+def _groups(outcomes: Iterable[Outcome[Any]]) -> list[list[Outcome[Any]]]:
+    """Alike outcomes together, in the order in which their first phones stand in the ring; the good ones first."""
+    groups: dict[tuple[object, ...], list[Outcome[Any]]] = {}
+    for outcome in outcomes:
+        groups.setdefault((outcome.status, outcome.phase, outcome.error), []).append(outcome)
+    return sorted(groups.values(), key=lambda group: group[0].status is not Status.OK)
+
+
+def _ports(group: list[Outcome[Any]]) -> str:
+    return fold(outcome.phone for outcome in group)
+
+
+def _what(outcome: Outcome[Any]) -> str:
+    if outcome.error is None or outcome.status is Status.CANCELLED:
+        return outcome.status.value
+    return f"{outcome.status.value}: {one_line(outcome.error, 100)}"
+
+
+def _styled_summary(outcomes: Outcomes[Any]) -> Text:
+    """The causes stand in the table below; here only who."""
+    clauses = [
+        Text(f"{fold(outcome.phone for outcome in alike)} {status.value}", _STYLE[status])
+        for status in Status
+        if (alike := [outcome for outcome in outcomes if outcome.status is status])
+    ]
+    return Text("; ").join(clauses)
+
+
+def _failure_table(groups: list[list[Outcome[Any]]]) -> Table:
+    table = Table("phone", "port", "phase", "cause", "what to do", box=None, pad_edge=False, header_style="dim")
+    table.columns[3].overflow = table.columns[4].overflow = "fold"
+    for group in groups[:_ROWS]:
+        first = group[0]
+        name = first.phone.name if len(group) == 1 else f"{len(group)} phones"
+        cells = (name, _ports(group), first.phase or "", one_line(first.error or ""), one_line(first.remedy or ""))
+        table.add_row(*map(Text, cells))
+    return table
