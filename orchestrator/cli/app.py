@@ -9,7 +9,7 @@ import sys
 
 import typer
 
-from orchestrator.cli import attach, collect_logs, hosts, inventory, lab, launch, runs, status, stop
+from orchestrator.cli import attach, bench, collect_logs, hosts, inventory, lab, launch, runs, status, stop
 from orchestrator.errors import EXIT_INTERRUPTED, ClusterctlError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(bench.app, name="bench")
 app.add_typer(hosts.app, name="hosts")
 app.add_typer(inventory.app, name="inventory")
 app.add_typer(lab.app, name="lab")
