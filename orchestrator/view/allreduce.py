@@ -1,0 +1,35 @@
+"""How fast the phones summed, in words and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from orchestrator.runs.allreduce import AllreduceResult
+from orchestrator.view.console import out
+
+
+def as_document(result: AllreduceResult) -> dict[str, Any]:
+    request = result.request
+    return {
+        "seconds": result.seconds,
+        "line_rate_fraction": result.line_rate_fraction,
+        "correct": result.correct,
+        "limit_seconds": result.limit_s,
+        "all_seconds": list(result.all_seconds),
+        "bytes": result.bytes,
+        "phones": result.phones,
+        "algorithm": request.algorithm,
+        "wire": request.wire,
+        "order": request.order,
+    }
+
+
+def print_allreduce(result: AllreduceResult) -> None:
+    request = result.request
+    what = f"{result.bytes / 1e6:.1f} MB over {result.phones} phones, {request.algorithm}, {request.order} order"
+    out.print(Text.assemble(what, "  ", (f"{result.seconds:.3f} s", "bold")))
+    out.print(f"  {result.line_rate_fraction:.0%} of what the links allow ({result.limit_s:.3f} s)", markup=False)
+    if not result.correct:
+        out.print(Text("  the sums are wrong", "bold red"))
