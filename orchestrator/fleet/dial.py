@@ -16,6 +16,7 @@ import errno
 import random
 import socket
 import time
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,11 @@ from paramiko import (
     SSHConfig,
     SSHException,
 )
+from paramiko.pkey import UnknownKeyType
 
 from orchestrator.errors import PhoneError
 from orchestrator.fleet.errors import Unreachable
-from orchestrator.fleet.hostkeys import HostKey, HostKeys, changed, cloned, host_name, unknown
+from orchestrator.fleet.hostkeys import HostKey, HostKeys, changed, cloned, host_name, unknown, unreadable
 from orchestrator.fleet.network import Network
 from orchestrator.fleet.result import Phase
 from orchestrator.fleet.timeouts import Timeouts
@@ -120,7 +122,7 @@ class Dialer:
         if others := self._hosts.twins(phone):
             raise cloned(others)
         if pinned := self._hosts.pinned(phone):
-            client.get_host_keys().add(host_name(phone), pinned.kind, _public_key(pinned))
+            client.get_host_keys().add(host_name(phone), pinned.kind, _public_key(phone, pinned))
         client.set_missing_host_key_policy(_FirstMeeting(phone, self._hosts, trust_new=self._trust_new))
 
     def _no_session(self, phone: Phone, transport: PhoneTransport | None, error: Exception) -> PhoneError:
@@ -154,10 +156,11 @@ def _host_key(key: PKey) -> HostKey:
     return HostKey(key.get_name(), key.get_base64())
 
 
-def _public_key(pinned: HostKey) -> PKey:
-    from base64 import b64decode
-
-    return PKey.from_type_string(pinned.kind, b64decode(pinned.blob))
+def _public_key(phone: Phone, pinned: HostKey) -> PKey:
+    try:
+        return PKey.from_type_string(pinned.kind, b64decode(pinned.blob))
+    except (SSHException, UnknownKeyType, ValueError) as error:
+        raise unreadable(phone) from error
 
 
 def _watch_link(sock: socket.socket, silence: float) -> None:

@@ -32,7 +32,10 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(base64.b64decode(self.blob)).digest()
+        try:
+            digest = hashlib.sha256(base64.b64decode(self.blob)).digest()
+        except ValueError:
+            return "unreadable"
         return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
@@ -110,6 +113,12 @@ def unknown(phone: Phone, shown: HostKey) -> PhoneError:
         f"its host key {shown.fingerprint} is not known yet",
         phase=Phase.HOSTKEY,
         remedy=f"clusterctl provision --limit {phone.name}",
+    )
+
+
+def unreadable(phone: Phone) -> PhoneError:
+    return PhoneError(
+        "its pinned host key cannot be read", phase=Phase.HOSTKEY, remedy=f"clusterctl hosts forget {phone.name}"
     )
 
 

@@ -205,3 +205,11 @@ def test_a_clone_pinned_by_hand_is_still_refused(server: Server, state: ClusterS
         file.write(f"[{twin.address}]:{twin.ssh_port} {kind} {blob}\n")
     with Fleet([server.phone], state, DirectNetwork()) as fleet, pytest.raises(PhoneError, match="same host key"):
         fleet.connection(server.phone)
+
+
+@pytest.mark.parametrize("line", ["ssh-ed25519 AAAA", "ssh-ed25519 A", "ssh-unheard-of AAAA"])
+def test_a_damaged_pin_is_refused_with_the_way_out(server: Server, state: ClusterState, line: str) -> None:
+    state.known_hosts.write_text(f"[{server.phone.address}]:{server.phone.ssh_port} {line}\n")
+    outcome = attempt(server.phone, state)
+    assert (outcome.status, outcome.phase) == (Status.FAILED, "hostkey")
+    assert outcome.remedy == f"clusterctl hosts forget {server.phone.name}"
