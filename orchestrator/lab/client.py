@@ -9,18 +9,18 @@ from typing import Any
 
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.lab import wire
+from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.lock import holder
 from orchestrator.lab.spec import LabSpec
-
-SPEC_NAME = "lab.json"
 
 
 def read_spec(lab_dir: Path) -> LabSpec:
     """The plan of the running lab."""
-    if holder(lab_dir) is None:
+    lab = LabLayout(lab_dir)
+    if holder(lab.anchor_lock) is None:
         left = " (it ended, and left files behind)" if lab_dir.exists() else ""
         raise UsageError(f"no lab is up{left}", remedy="clusterctl lab up --phones 4")
-    return LabSpec.from_json((lab_dir / SPEC_NAME).read_text())
+    return LabSpec.from_json(lab.spec.read_text())
 
 
 def request(lab_dir: Path, message: dict[str, Any], files: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
@@ -34,5 +34,5 @@ def request(lab_dir: Path, message: dict[str, Any], files: Sequence[int] = ()) -
     if error := reply.get("error"):
         for file in received:
             os.close(file)
-        raise ClusterctlError(str(error), remedy=f"the lab's log: {lab_dir / 'anchor.log'}")
+        raise ClusterctlError(str(error), remedy=f"the lab's log: {LabLayout(lab_dir).log}")
     return reply, received

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from orchestrator.lab import syscalls, wire
+from orchestrator.lab.namespaces import map_user
 from orchestrator.lab.spec import Mode, VirtualPhone
 
 ANDROID_GROUPS = (3003, 9997)  # inet, everybody
@@ -59,10 +59,3 @@ def _user_namespace(uid: int) -> int:
         _, files = wire.receive(here)
     os.waitpid(child, 0)
     return files[0]
-
-
-def map_user(uid: int, gid: int, *, outside_uid: int, outside_gid: int) -> None:
-    """In a new user namespace: the one user we are outside is known as `uid` in here."""
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{uid} {outside_uid} 1")
-    Path("/proc/self/gid_map").write_text(f"{gid} {outside_gid} 1")

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from orchestrator.lab import wire
-from orchestrator.lab.environment import PhonePaths, termux_environment
+from orchestrator.lab.environment import TERMUX_FILES, PhonePaths, termux_environment
 from orchestrator.lab.processes import descendants, exit_code, kill, spawn, wake_on_child_exit
 
+_SSHD = ("sshd", "-D")  # in the foreground, as the app would start it
 _SHEBANG_BYTES = 256
+_NOT_HERE = ("/bin/", "/usr/bin/", f"/{TERMUX_FILES}/usr/bin/")  # or not here in a phone without namespaces
 
 
 def boot_command(script: Path, prefix: Path) -> list[str]:
@@ -31,7 +33,7 @@ def boot_command(script: Path, prefix: Path) -> list[str]:
     if first.startswith(b"\x7fELF"):
         return [str(script)]
     words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else ["sh"]
-    if words[0].startswith(("/bin/", "/usr/bin/")) or "/" not in words[0]:
+    if words[0].startswith(_NOT_HERE) or "/" not in words[0]:
         words[0] = str(prefix / "bin" / Path(words[0]).name)
     return [*words, str(script)]
 
@@ -47,7 +49,6 @@ class PhoneInit:
     control: socket.socket  # to the anchor
     paths: PhonePaths
     become_user: Callable[[], None]
-    sshd: Sequence[str]
     console: int  # where the output of what nobody watches goes
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     _clients: dict[int, socket.socket] = field(default_factory=dict)  # by the process they wait for
@@ -70,9 +71,9 @@ class PhoneInit:
                 self._boot()
             case "exec":
                 self._exec(message, files)
-            case "start-sshd":
-                self._start(self.sshd)
-            case "stop-sshd":
+            case "sshd-up":
+                self._start(_SSHD)
+            case "sshd-down":
                 self._stop_sshd()
 
     def _boot(self) -> None:
@@ -80,7 +81,7 @@ class PhoneInit:
         for script in scripts:
             self._start(boot_command(script, self.paths.prefix))
         if not scripts:
-            self._start(self.sshd)
+            self._start(_SSHD)
 
     def _start(self, argv: Sequence[str]) -> None:
         nothing = os.open(os.devnull, os.O_RDONLY)

@@ -23,14 +23,24 @@ class LabLayout:
         return self.root / "anchor.log"
 
     @property
+    def anchor_lock(self) -> Path:
+        """Held by the anchor: the lab runs."""
+        return self.root / "anchor.lock"
+
+    @property
+    def phones_lock(self) -> Path:
+        """Shared by phones that have no PID namespace, and so may outlive the anchor by a moment."""
+        return self.root / "phones.lock"
+
+    @property
     def upstream(self) -> Path:
         """The stand-in for Termux's package repository."""
         return self.root / "upstream"
 
     @property
-    def bootstrap(self) -> Path:
+    def termux(self) -> Path:
         """A bare Termux, copied to each phone when it starts for the first time."""
-        return self.root / "template" / "files"
+        return self.root / "template" / "com.termux"
 
     @property
     def system(self) -> Path:
@@ -58,12 +68,17 @@ class PhoneLayout:
         return self.root / "data"
 
     @property
-    def files(self) -> Path:
-        return self.root / TERMUX_FILES
+    def termux(self) -> Path:
+        """Termux's `files` and `cache`."""
+        return (self.root / TERMUX_FILES).parent
+
+    @property
+    def system(self) -> Path:
+        return self.root / "system"
 
     @property
     def scenario(self) -> Path:
-        return self.root / "scenario"
+        return self.system / "scenario"
 
     @property
     def sys_class(self) -> Path:

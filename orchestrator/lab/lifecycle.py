@@ -5,10 +5,10 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from orchestrator.lab.spec import CLUSTER_NAME, LabSpec
 from orchestrator.lab.template import write_template
 from orchestrator.paths import ClusterState, lab_dir, lab_inventory, state_dir
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class LabUp:
 
 
 def up(shape: Shape, on_event: Callable[[str], None]) -> LabUp:
+    """`on_event` is told, in a few words, what is going on."""
     shape.check()
     modes.check_programs()
     with _alone() as guard:
@@ -64,7 +65,7 @@ def down() -> bool:
 def _present() -> LabSpec | None:
     """The lab that is up; None as well for one whose `lab up` did not get to the end."""
     lab = LabLayout(lab_dir())
-    if lock.holder(lab.root) is None or not lab_inventory().exists():
+    if lock.holder(lab.anchor_lock) is None or not lab_inventory().exists():
         return None
     return LabSpec.from_json(lab.spec.read_text())
 
@@ -83,17 +84,25 @@ def _build(spec: LabSpec, guard: int, on_event: Callable[[str], None]) -> None:
     lab.root.mkdir(mode=0o700)
     write_template(lab, spec, state.host_key.with_suffix(".pub").read_text())
     lab.spec.write_text(spec.to_json())
-    (lab.root / lock.LOCK_NAME).touch()
+    for file in (lab.anchor_lock, lab.phones_lock):
+        file.touch(mode=0o600)
     on_event(f"starting {spec.shape.phones} phones")
     _start_anchor(lab, guard)
-    lab_inventory().write_text(dump(spec.cluster(lab.root, lab_inventory())))
+    _replace(lab_inventory(), dump(spec.cluster(lab.root, lab_inventory())))
+
+
+def _replace(path: Path, text: str) -> None:
+    """The inventory says that the lab is complete, so it appears at once."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(path)
 
 
 def _start_anchor(lab: LabLayout, guard: int) -> None:
     """Returns when all phones are up. The guard keeps other lab commands out until the anchor has its lock."""
     here, there = wire.pair()
-    with here, there, lab.log.open("wb") as log:
-        command = [sys.executable, "-m", "orchestrator.lab.anchor", str(lab.root), str(there.fileno()), str(guard)]
+    command = [sys.executable, "-m", "orchestrator.lab.anchor", str(lab.root), str(there.fileno()), str(guard)]
+    with here, lab.log.open("wb") as log:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -105,18 +114,21 @@ def _start_anchor(lab: LabLayout, guard: int) -> None:
         )
         there.close()
         _await_ready(here, lab)
-    process.poll()
+    process.returncode = 0  # in namespaces its child goes on; either way it is not ours to wait for
 
 
 def _await_ready(report: socket.socket, lab: LabLayout) -> None:
-    try:
-        message, _ = wire.receive(report)
-    except EOFError:
-        message = {"error": f"the lab's process ended: {_last_line(lab.log)}"}
-    if error := message.get("error"):
-        raise ClusterctlError(
-            f"the lab did not come up: {error}", remedy="CLUSTERCTL_LAB_MODE=loopback clusterctl lab up"
-        )
+    message: dict[str, object] = {}
+    while "ready" not in message:
+        try:
+            message, _ = wire.receive(report)
+        except (EOFError, ConnectionError):
+            message = {"error": f"the lab's process ended: {_last_line(lab.log)}"}
+        if error := message.get("error"):
+            raise ClusterctlError(f"the lab did not come up: {error}", remedy=_OTHER_WAY)
+
+
+_OTHER_WAY = f"{modes.FORCE_VARIABLE}=loopback clusterctl lab up (no namespaces needed)"
 
 
 def _last_line(log: Path) -> str:
@@ -126,10 +138,12 @@ def _last_line(log: Path) -> str:
 
 def _remove(root: Path) -> None:
     """Ends the anchor, and with it everything that runs or is mounted; then only files are left."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if lock.end_holder(root, number, _PATIENCE_S):
-            break
-    shutil.rmtree(root, ignore_errors=True)
+    lab = LabLayout(root)
+    lock.kill_holder(lab.anchor_lock)
+    while not lock.await_release(lab.phones_lock, _PATIENCE_S):
+        lock.kill_holder(lab.phones_lock)
+    if root.exists():
+        shutil.rmtree(root)
 
 
 @contextmanager
@@ -138,9 +152,19 @@ def _alone() -> Iterator[int]:
     state_dir().mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(state_dir(), os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(fd)
         yield fd
-    except BlockingIOError:
-        raise ClusterctlError("another `clusterctl lab` command is at work", remedy="wait for it to end") from None
     finally:
         os.close(fd)
+
+
+def _lock(fd: int) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                remedy = "wait until it has ended, then try again"
+                raise ClusterctlError("another `clusterctl lab` command is at work", remedy=remedy) from None
+            time.sleep(0.1)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable, Iterator
 
-from orchestrator.lab.shape import Shape, bits_per_second
-from orchestrator.lab.spec import VirtualPhone
+from orchestrator.lab.shape import bits_per_second
+from orchestrator.lab.spec import LabSpec, VirtualPhone
 
 HOST_END = "host0"
 _HOST_PORT = "port-host"
@@ -44,8 +44,9 @@ def shaped(device: str, rate: str) -> str:
     return f"qdisc add dev {device} root tbf rate {rate.lower()} burst {burst} limit {burst * _QUEUE_BURSTS}"
 
 
-def switches(shape: Shape, host_network: str) -> tuple[list[str], list[str]]:
+def switches(spec: LabSpec) -> tuple[list[str], list[str]]:
     """The bridges, the cables between them, and the host plugged into the first."""
+    shape = spec.shape
     ip, tc = ["link set lo up"], []
     for number in range(1, shape.switches + 1):
         ip += [f"link add name sw{number} type bridge", f"link set sw{number} addrgenmode none up"]
@@ -54,7 +55,10 @@ def switches(shape: Shape, host_network: str) -> tuple[list[str], list[str]]:
         ip += [*_cable(*ends), *_plug(ends[0], number), *_plug(ends[1], number + 1)]
         tc += [shaped(end, shape.uplink) for end in ends]
     ip += [*_cable(HOST_END, _HOST_PORT), *_plug(_HOST_PORT, 1)]
-    ip += [f"addr add {host_network} dev {HOST_END}", f"link set {HOST_END} addrgenmode none up"]
+    ip += [
+        f"addr add {spec.host_address}/{spec.mode.network.prefixlen} dev {HOST_END}",
+        f"link set {HOST_END} addrgenmode none up",
+    ]
     tc += [shaped(HOST_END, shape.rate), shaped(_HOST_PORT, shape.rate)]
     return ip, tc
 

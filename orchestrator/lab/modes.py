@@ -8,9 +8,9 @@ import socket
 
 from orchestrator.errors import UsageError
 from orchestrator.lab import links, syscalls, wire
-from orchestrator.lab.anchor import enter_namespaces
+from orchestrator.lab.namespaces import enter_lab
 from orchestrator.lab.shape import Shape
-from orchestrator.lab.spec import Mode
+from orchestrator.lab.spec import LabSpec, Mode
 
 FORCE_VARIABLE = "CLUSTERCTL_LAB_MODE"
 _PACKAGES = {
@@ -82,8 +82,8 @@ def why_not(mode: Mode) -> str | None:
 
 def _try(mode: Mode, report: socket.socket) -> None:
     try:
-        enter_namespaces(mode)
-        links.configure(*links.switches(Shape(1), "10.77.0.1/16"))
+        enter_lab(mode)
+        links.configure(*links.switches(LabSpec(mode, Shape(1))))
         syscalls.unshare(syscalls.CLONE_NEWNET)
         wire.send(report, {})
     except OSError as error:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.lab.client import read_spec, request
+from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.lock import holder
 from orchestrator.lab.modes import find_program
 from orchestrator.lab.spec import Mode
@@ -24,7 +25,7 @@ def run(lab_dir: Path, phone: str, command: Sequence[str], stdio: Sequence[int] 
 def enter(lab_dir: Path, command: Sequence[str]) -> NoReturn:
     """Replaces this process by a command that sees the lab's network instead of this computer's."""
     spec = read_spec(lab_dir)
-    argv = [*_entering(spec.mode, holder(lab_dir)), *command]
+    argv = [*_entering(spec.mode, holder(LabLayout(lab_dir).anchor_lock)), *command]
     try:
         os.execvp(argv[0], argv)  # noqa: S606 (no shell is the point)
     except FileNotFoundError:

@@ -40,7 +40,7 @@ def build(root: Path, phone: VirtualPhone, lab: LabLayout) -> None:
     own = lab.phone(phone.name)
     _bind_read_only(own.sys_class, root / "sys/class")
     _bind_read_only(lab.system, root / "system")
-    _bind_read_only(own.scenario, PhonePaths(root).scenario)
+    _bind(own.scenario, PhonePaths(root).scenario)
     _bind(own.data, root / "data")
 
 

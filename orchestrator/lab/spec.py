@@ -29,7 +29,12 @@ class Mode(StrEnum):
 
     @property
     def network(self) -> IPv4Network:
-        return IPv4Network("127.77.0.0/16" if self is Mode.LOOPBACK else "10.77.0.0/16")
+        """What Open MPI is told to use: of the loopback interface it knows but the one address, 127.0.0.1/8."""
+        return IPv4Network("127.0.0.0/8" if self is Mode.LOOPBACK else "10.77.0.0/16")
+
+    @property
+    def first_address(self) -> IPv4Address:
+        return IPv4Address("127.77.0.0" if self is Mode.LOOPBACK else "10.77.0.0")
 
     @property
     def interface(self) -> str:
@@ -65,7 +70,7 @@ class LabSpec:
 
     @property
     def host_address(self) -> str:
-        return str(self.mode.network.network_address + 1)
+        return str(self.mode.first_address + 1)
 
     @cached_property
     def phones(self) -> tuple[VirtualPhone, ...]:
@@ -77,7 +82,7 @@ class LabSpec:
         return tuple(self._phone(index, switch, port) for index, (switch, port) in enumerate(places))
 
     def _phone(self, index: int, switch: int, port: int) -> VirtualPhone:
-        address = self.mode.network.network_address + (switch << 8) + port
+        address = self.mode.first_address + (switch << 8) + port
         return VirtualPhone(f"p{switch}-{port:02}", switch, port, str(address), 10000 + _FIRST_APP_ID + index)
 
     def phone(self, name: str) -> VirtualPhone:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.lab.client import read_spec, request
+from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.lock import holder
 from orchestrator.paths import lab_dir, lab_inventory
 
@@ -21,7 +22,7 @@ def look() -> dict[str, Any]:
         "uplink": spec.shape.uplink,
         "disk": spec.shape.disk,
         "host": spec.host_address,
-        "anchor": holder(root),
+        "anchor": holder(LabLayout(root).anchor_lock),
         "inventory": str(lab_inventory()),
         "phones": [
             {
