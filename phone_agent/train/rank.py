@@ -35,6 +35,7 @@ log = logging.getLogger("phone_agent")
 
 def run(directory: Path, spec: RunSpec) -> int:
     """Trains; on failure tells why, in this order: rank.log, the event files, mpirun's log; then ends all ranks."""
+    logging.Formatter.converter = time.gmtime  # the host merges all phones' logs by time
     logging.basicConfig(filename=directory / layout.RANK_LOG, level=logging.INFO, format="%(asctime)s %(message)s")
     np.seterr(all="ignore")  # a run that diverges is told as an error of its own
     world = open_world()
