@@ -1,20 +1,32 @@
-"""Shell completion of phone and switch names."""
+"""Shell completion of `--limit`: switches, phones and @words of the inventory the command line names."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+import typer
 
 
-def complete_limit(incomplete: str) -> list[str]:
+def complete_limit(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Completes the last term of a selector; silent when there is no inventory to look into."""
     from orchestrator.cli.session import find_inventory
     from orchestrator.errors import ClusterctlError
-    from orchestrator.inventory import load
+    from orchestrator.inventory import Cluster, load
+
+    def words(cluster: Cluster) -> list[tuple[str, str]]:
+        return [
+            *((switch.name, f"{len(switch.phones)} phones") for switch in cluster.switches),
+            *((phone.name, f"{phone.where} {phone.address}") for phone in cluster),
+            ("@all", "every phone"),
+            ("@failed", "those that failed last time"),
+        ]
 
     try:
-        cluster = load(find_inventory(None))
+        given = ctx.params.get("inventory")
+        cluster = load(find_inventory(Path(given) if given else None))
     except ClusterctlError:
         return []
-    done, last = re.fullmatch(r"(.*?)([^,&!]*)", incomplete, re.DOTALL).groups()  # type: ignore[union-attr]
-    words = ["@failed", *(switch.name for switch in cluster.switches), *(phone.name for phone in cluster)]
-    return [done + word for word in words if word.startswith(last)]
+    last = re.split("[,&!]", incomplete)[-1]
+    done = incomplete.removesuffix(last)
+    return [(done + word, meaning) for word, meaning in words(cluster) if word.startswith(last)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -86,15 +87,15 @@ class Racks:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         glyphs = ASCII if options.ascii_only else UNICODE
-        blocks = max(1, min(WIDEST, (options.max_width - GUTTER - FRAME + 1) // (3 * GROUP + 1)))
         switches = ring_order(self.cluster.switches)
         yield self._heading()
         for before, switch in zip((None, *switches), switches, strict=False):
             if before:
-                yield _along(f"{glyphs.ring_side} {glyphs.down} ", self._way(before, switch, glyphs))
-            rows = list(self._rows(switch, blocks * GROUP, glyphs))
+                yield from self._way(before, switch, f"{glyphs.ring_side} {glyphs.down} ", glyphs)
+            rows = list(self._rows(switch, options.max_width - GUTTER - FRAME, glyphs))
             yield _beside_ring(rows, self._title(switch, glyphs), glyphs, first=before is None)
-        yield _along(f"{glyphs.ring_foot} {glyphs.up} ", self._way(switches[-1], switches[0], glyphs))
+        *back, last = self._way(switches[-1], switches[0], f"{glyphs.ring_side} {glyphs.up} ", glyphs)
+        yield from (*back, Text(glyphs.ring_foot, RING) + last[len(glyphs.ring_foot) :])
         yield self._legend(glyphs)
 
     def _heading(self) -> Text:
@@ -109,15 +110,20 @@ class Racks:
     def _title(self, switch: Switch, glyphs: Glyphs) -> Text:
         if not switch.phones:
             return Text.assemble((switch.name, "bold"), "  no phones")
-        first, last = switch.phones[0], switch.phones[-1]
         chosen = sum(phone in self.chosen for phone in switch.phones)
-        some = f"{chosen} of " if chosen < len(switch.phones) else ""
-        span = f"  {first.name} {glyphs.to} {last.name}  {first.address} {glyphs.to} {last.address}"
-        return Text.assemble((switch.name, "bold"), f"  {some}{len(switch.phones)} phones", (span, "dim"))
+        count = f"{chosen} of {len(switch.phones)}" if chosen < len(switch.phones) else str(chosen)
+        return Text.assemble(
+            (switch.name, "bold"),
+            f"  {count} phone{'s' * (len(switch.phones) > 1)}",
+            (f"  {_span([phone.name for phone in switch.phones], glyphs)}", "dim"),
+            (f"  {_span([str(phone.address) for phone in switch.phones], glyphs)}", "dim"),
+        )
 
-    def _rows(self, switch: Switch, columns: int, glyphs: Glyphs) -> Iterator[Text]:
+    def _rows(self, switch: Switch, width: int, glyphs: Glyphs) -> Iterator[Text]:
         """Odd ports above, even ports below, as on the real face; more rows where it is wider than the screen."""
         cells = self._cells(switch, glyphs)
+        block = GROUP * cells[1].cell_len + 1
+        columns = GROUP * max(1, min(WIDEST, (width + 1) // block))
         for start in range(1, switch.ports + 1, 2 * columns):
             for row in (start, start + 1):
                 ports = range(row, min(start + 2 * columns, switch.ports + 1), 2)
@@ -125,23 +131,23 @@ class Racks:
                 yield Text(" ").join(Text().join(cells[port] for port in group) for group in groups)
 
     def _cells(self, switch: Switch, glyphs: Glyphs) -> dict[int, Text]:
-        cells = {port: _cell(glyphs.empty, EMPTY) for port in range(1, switch.ports + 1)}
+        cell = partial(_cell, digits=len(str(switch.ports)))
+        cells = {port: cell(glyphs.empty, EMPTY) for port in range(1, switch.ports + 1)}
         for phone in switch.phones:
             taken = phone in self.chosen
-            cells[phone.port] = _cell(str(phone.port) if taken else glyphs.left_out, PHONE if taken else LEFT_OUT)
+            cells[phone.port] = cell(str(phone.port) if taken else glyphs.left_out, PHONE if taken else LEFT_OUT)
         for other in self.cluster.switches:
             if other.uplink and other.name == switch.name:
-                cells[other.uplink.port] = _cell(glyphs.uplink, UPLINK)
+                cells[other.uplink.port] = cell(glyphs.uplink, UPLINK)
             elif other.uplink and other.uplink.to == switch.name and other.uplink.to_port:
-                cells[other.uplink.to_port] = _cell(glyphs.uplink, UPLINK)
+                cells[other.uplink.to_port] = cell(glyphs.uplink, UPLINK)
         return cells
 
-    def _way(self, start: Switch, end: Switch, glyphs: Glyphs) -> Text:
-        """The cables from one switch to the next on the ring."""
+    def _way(self, start: Switch, end: Switch, ring: str, glyphs: Glyphs) -> list[Text]:
+        """The cables from one switch to the next on the ring, one a line."""
         hops = cables(self.cluster, start.name, end.name)
-        if not hops:
-            return Text("within the switch")
-        return Text(", then ").join(self._cable(one, other, glyphs) for one, other in hops)
+        drawn = [self._cable(one, other, glyphs) for one, other in hops] or [Text("within the switch")]
+        return [Text.assemble((ring, RING), cable) for cable in drawn]
 
     def _cable(self, one: str, other: str, glyphs: Glyphs) -> Text:
         """A cable is written at one of its ends; it is drawn from either."""
@@ -161,12 +167,12 @@ class Racks:
         return legend.append(f"{glyphs.ring_side.strip()} the ring", RING)
 
 
-def _along(ring: str, way: Text) -> Text:
-    return Text.assemble((ring, RING), way)
+def _span(names: list[str], glyphs: Glyphs) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} {glyphs.to} {names[-1]}"
 
 
-def _cell(content: str, style: str) -> Text:
-    return Text.assemble((f"{content:>2}", style), " ")
+def _cell(content: str, style: str, digits: int = 2) -> Text:
+    return Text.assemble((f"{content:>{max(2, digits)}}", style), " ")
 
 
 def _drawn(rate: str, one: tuple[str, int | None], other: tuple[str, int | None], glyphs: Glyphs) -> Text:
@@ -175,8 +181,9 @@ def _drawn(rate: str, one: tuple[str, int | None], other: tuple[str, int | None]
 
 
 def _beside_ring(rows: list[Text], title: Text, glyphs: Glyphs, *, first: bool) -> Table:
+    width = FRAME + max(*(row.cell_len for row in rows), title.cell_len + 3)
     face = Panel(
-        Text("\n").join(rows), title=title, title_align="left", expand=False, border_style="dim", padding=(0, 0, 0, 1)
+        Text("\n").join(rows), title=title, title_align="left", width=width, border_style="dim", padding=(0, 0, 0, 1)
     )
     top = ["", glyphs.ring_top] if first else [glyphs.ring_side] * 2
     beside = Table.grid()
