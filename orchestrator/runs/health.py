@@ -22,6 +22,7 @@ LOW_BATTERY_PERCENT = 30
 CLOCK_OFF_S = 5.0
 LITTLE_MEMORY_MB = 300
 LITTLE_DISK_MB = 500
+_UNMET = "not provisioned: its host key is not known yet"
 ACTIVE_RUN = frozenset({"starting", "running"})
 
 
@@ -79,10 +80,10 @@ def _judge_one(outcome: Outcome[Vitals], usual: str | None) -> PhoneHealth:
 
 def _silent(outcome: Outcome[Vitals]) -> PhoneHealth:
     """No vitals. A phone never met before has no pinned key: that is a new phone, not a broken one."""
-    note = one_line(outcome.error or "no answer", 160)
     unmet = outcome.phase is Phase.HOSTKEY and (outcome.remedy or "").startswith("clusterctl provision")
     if unmet:
-        return PhoneHealth(outcome.phone, State.UNPROVISIONED, None, (note,), outcome.remedy, needs_provision=True)
+        return PhoneHealth(outcome.phone, State.UNPROVISIONED, None, (_UNMET,), outcome.remedy, needs_provision=True)
+    note = one_line(outcome.error or "no answer", 160)
     state = State.OFF if outcome.status in {Status.UNREACHABLE, Status.CANCELLED} else State.FAILED
     return PhoneHealth(outcome.phone, state, None, (note,), outcome.remedy)
 

@@ -6,6 +6,7 @@ stands where the line before it stands; a file without any time stands at the en
 
 from __future__ import annotations
 
+import calendar
 import heapq
 import json
 import re
@@ -22,7 +23,7 @@ from orchestrator.view.text import one_line
 LONGEST_LINE = 1 << 16
 _SOURCES = ("events.jsonl", "rank.jsonl", "rank.log", "mpirun.log")
 _NEVER = 4102444800.0  # the year 2100: a phone that claims a later one has no clock worth sorting by
-_EPOCH = re.compile(r"(\d{10}(?:\.\d{1,9})?)\s+(.*)", re.DOTALL)
+_UTC = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.](\d{3}) (.*)", re.DOTALL)
 _NOT_SHOWN = frozenset({"event", "time", "rank", "phone"})
 
 
@@ -90,9 +91,17 @@ def read_line(line: bytes) -> tuple[float | None, str]:
     if event := parse_event(text):
         when = as_number(event.fields.get("time"))
         return _plausible(when), one_line(f"{event.kind} {_fields(event.fields)}".rstrip())
-    if match := _EPOCH.fullmatch(text):
-        return _plausible(float(match[1])), one_line(match[2])
+    if match := _UTC.fullmatch(text):
+        return _utc(match[1], match[2]), one_line(match[3])
     return None, one_line(text)
+
+
+def _utc(whole: str, thousandths: str) -> float | None:
+    try:
+        seconds = calendar.timegm(time.strptime(whole, "%Y-%m-%d %H:%M:%S"))
+    except ValueError:
+        return None
+    return _plausible(seconds + int(thousandths) / 1000)
 
 
 def _fields(fields: Mapping[str, object]) -> str:

@@ -236,7 +236,8 @@ def _title(spec: RunSpec, progress: Progress) -> Text:
     title = Text.assemble(
         (spec.model, "bold"), f" on {len(spec.ranks)} phones, batch {spec.global_batch}, {spec.data.name}"
     )
-    return title.append(f"   {progress.state}", STATE_STYLE.get(progress.state, "")).append(f"   {spec.run_id}", "dim")
+    word = "measuring accuracy" if progress.state == "running" and progress.step >= progress.steps else progress.state
+    return title.append(f"   {word}", STATE_STYLE.get(progress.state, "")).append(f"   {spec.run_id}", "dim")
 
 
 def _bar(progress: Progress) -> RenderableType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 
 from rich import box
@@ -13,6 +12,7 @@ from rich.text import Text
 from orchestrator.runs.record import RunRecord
 from orchestrator.view.console import next_step
 from orchestrator.view.launch import STATE_STYLE, duration
+from orchestrator.view.paper import wide_enough
 from orchestrator.view.text import one_line
 
 
@@ -21,14 +21,14 @@ def print_runs(console: Console, records: Sequence[RunRecord], silent: Collectio
         console.print("No runs yet.")
         next_step("clusterctl launch")
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("run", "state", "phones", "steps", "loss", "images/s", "started", "took"):
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in ("run", "state", "phones", "steps", "loss", "images/s", "took"):
         table.add_column(
             name, no_wrap=True, justify="right" if name in {"phones", "steps", "loss", "images/s"} else "left"
         )
     for record in records:
         table.add_row(*_row(record, heard=record.run_id not in silent))
-    console.print(table)
+    wide_enough(console).print(table)
     for record in records[-3:]:
         if record.error:
             console.print(Text(f"{record.run_id}: {one_line(record.error)}", "red"), soft_wrap=True)
@@ -44,6 +44,5 @@ def _row(record: RunRecord, *, heard: bool) -> list[str | Text]:
         f"{record.step}/{record.steps}",
         "" if record.loss is None else f"{record.loss:.4f}",
         "" if record.images_per_s is None else f"{record.images_per_s:,.0f}",
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created)),
         "" if record.ended is None else duration(record.ended - record.created),
     ]

@@ -23,6 +23,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.runs.health import ACTIVE_RUN, PhoneHealth, State
 from orchestrator.runs.vitals import Vitals
 from orchestrator.view.console import next_step
+from orchestrator.view.paper import wide_enough
 
 FEW = 16
 _CELL = 9
@@ -35,6 +36,8 @@ _LOOK = {
     State.OFF: ("·", "red"),
 }
 _WORD = {State.FAILED: "fail", State.UNPROVISIONED: "new", State.OFF: "off"}
+_WIDE = 100  # columns a terminal needs for all figures
+_ALWAYS = ("temp", "battery", "agent", "run")
 _WATCH_EVERY_S = 3.0
 _WORST_FIRST = (State.FAILED, State.HOT, State.OFF, State.UNPROVISIONED, State.RUNNING, State.READY)
 
@@ -43,7 +46,7 @@ def render(cluster: str, health: Sequence[PhoneHealth], size: tuple[int, int]) -
     """`size`: columns and rows there are; the list of noteworthy phones is cut to fit, and says so."""
     top = _headline(cluster, health)
     if len(health) <= FEW:
-        return Group(top, _full_table(health), *_noteworthy(health, room=FEW))
+        return Group(top, _full_table(health, size[0]), *_noteworthy(health, room=FEW))
     racks = [line for rack in _by_switch(health) for line in _rack(*rack, size[0])]
     room = max(4, size[1] - len(racks) - 8)
     return Group(top, *racks, _legend(), *_noteworthy(health, room))
@@ -190,28 +193,18 @@ def _who(phones: Sequence[Phone]) -> Text:
     return Text(f"{fold(phones)} ({len(phones)} phones)", no_wrap=True, overflow="ellipsis")
 
 
-def _full_table(health: Sequence[PhoneHealth]) -> Table:
+def _full_table(health: Sequence[PhoneHealth], width: int) -> Table:
+    columns = [column for column in _COLUMNS if width >= _WIDE or column[0] in _ALWAYS]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for name in ("phone", "port", "state"):
         table.add_column(name, no_wrap=True)
-    for name, _ in _COLUMNS:
+    for name, _ in columns:
         table.add_column(name, no_wrap=True, justify="left" if name in {"agent", "run"} else "right")
     for each in health:
-        table.add_row(*_row(each))
+        mark, style = _LOOK[each.state]
+        figures = [column(each.vitals) if each.vitals else "" for _, column in columns]
+        table.add_row(each.phone.name, each.phone.where, Text(f"{mark} {each.state.value}", style), *figures)
     return table
-
-
-def _row(health: PhoneHealth) -> list[RenderableType]:
-    mark, style = _LOOK[health.state]
-    figures = [Text(column(health.vitals)) if health.vitals else Text("") for _, column in _COLUMNS]
-    note = Text("; ".join(health.notes), "yellow")
-    return [
-        Text(health.phone.name),
-        Text(health.phone.where),
-        Text(f"{mark} {health.state.value}", style),
-        *figures,
-        note,
-    ]
 
 
 def _figure(value: float | None, unit: str) -> str:
@@ -260,6 +253,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Vitals], str]], ...] = (
 
 
 def print_status(console: Console, cluster: str, health: Sequence[PhoneHealth]) -> None:
+    console = wide_enough(console)
     console.print(render(cluster, health, console.size))
     if bare := [each.phone for each in health if each.needs_provision]:
         next_step(f"clusterctl provision --limit {fold(bare)}")

@@ -35,7 +35,8 @@ def test_lines_of_all_phones_are_sorted_by_time_with_their_ports(tmp_path: Path)
 
 
 def test_a_traceback_stays_with_the_line_before_it(tmp_path: Path) -> None:
-    write(tmp_path, "p1-01", "rank.log", b"1769860800.5 reading shard\nTraceback\n  File x\n1769860809 gone\n")
+    lines = (b"2026-01-31 12:00:00,500 reading shard", b"Traceback", b"  File x", b"2026-01-31 12:00:09,000 gone", b"")
+    write(tmp_path, "p1-01", "rank.log", b"\n".join(lines))
     write(tmp_path, "p1-02", "rank.jsonl", event("warn", 1769860805.0, message="hot"))
     assert [text for _, text in told(tmp_path)] == [
         "reading shard",
@@ -60,7 +61,7 @@ def test_a_clock_set_back_does_not_reorder_a_phone(tmp_path: Path) -> None:
 
 
 def test_escape_sequences_do_not_reach_the_reader(tmp_path: Path) -> None:
-    write(tmp_path, "p1-01", "rank.log", b"1769860800 \x1b]0;owned\x07\x1b[2Jhello\r\xff\n")
+    write(tmp_path, "p1-01", "rank.log", b"2026-01-31 12:00:00,000 \x1b]0;owned\x07\x1b[2Jhello\r\xff\n")
     write(tmp_path, "p1-02", "rank.jsonl", event("warn", 1769860805.0, message="\x1b[31m\u202e"))
     write_timeline(tmp_path, PORTS)
     shown = (tmp_path / "timeline.log").read_text(encoding="utf-8")
@@ -79,4 +80,5 @@ def test_any_line_is_read(line: bytes) -> None:
 
 def test_a_year_no_phone_lives_in_is_no_time() -> None:
     assert read_line(event("step", 1e300))[0] is None
-    assert read_line(b"9999999999.5 far")[0] is None
+    assert read_line(b"2999-01-01 00:00:00,000 far")[0] is None
+    assert read_line(b"2026-99-99 00:00:00,000 nowhere")[0] is None
