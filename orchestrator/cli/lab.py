@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli.options import JsonOption
+
+
+class PowerState(StrEnum):
+    ON = "on"
+    OFF = "off"
+
 
 app = typer.Typer(help="A rack of virtual phones on this computer.", no_args_is_help=True)
 PhoneArgument = Annotated[str, typer.Argument(help="A phone's name, such as p1-01.", show_default=False)]
@@ -72,3 +79,24 @@ def enter(command: CommandArgument) -> None:
     from orchestrator.paths import lab_dir
 
     run_inside(lab_dir(), command)
+
+
+@app.command()
+def power(phone: PhoneArgument, state: Annotated[PowerState, typer.Argument(help="on or off.")]) -> None:
+    """Switch a phone off, as by pulling its power, or on again. Its data stays."""
+    from orchestrator.lab.faults import set_power
+    from orchestrator.paths import lab_dir
+
+    set_power(lab_dir(), phone, state)
+
+
+@app.command("set")
+def change(
+    phone: PhoneArgument,
+    settings: Annotated[list[str], typer.Argument(help="Such as thermal.cpu=71.5 or link=down.", show_default=False)],
+) -> None:
+    """Change what a phone reports (battery, heat), or break something: disk=full, link=down, sshd=down, hostkey=new."""
+    from orchestrator.lab.faults import change as apply
+    from orchestrator.paths import lab_dir
+
+    apply(lab_dir(), phone, settings)

@@ -53,10 +53,11 @@ class Anchor:
             try:
                 message, files = wire.receive(client)
                 self._do(message, client, files)
-            except (OSError, ClusterctlError, KeyError, ValueError, TypeError, EOFError) as error:
+            except ClusterctlError as error:
+                _refuse(client, error.message, error.remedy)
+            except (OSError, ValueError, TypeError, EOFError) as error:
                 traceback.print_exc()
-                with contextlib.suppress(OSError):
-                    wire.send(client, {"error": str(error)})
+                _refuse(client, str(error), None)
             finally:
                 _close(files)
 
@@ -82,7 +83,7 @@ class Anchor:
                 self.rack.power_off(name)
             case {"op": "power", "state": "on" | "off"}:
                 pass  # it is already
-            case {"op": "sshd", "phone": str(name), "state": "up" | "down" as state}:
+            case {"op": "sshd", "phone": str(name), "state": "up" | "down" | "reload" as state}:
                 self.rack.tell(name, {"op": f"sshd-{state}"})
             case {"op": "link", "phone": str(name), "state": "up" | "down" as state}:
                 self.rack.set_link(name, state)
@@ -90,6 +91,11 @@ class Anchor:
                 self.rack.set_disk(name, full=state == "full")
             case _:
                 raise ValueError(f"the lab does not understand {message}")
+
+
+def _refuse(client: socket.socket, reason: str, remedy: str | None) -> None:
+    with contextlib.suppress(OSError):  # it may not wait for the answer any more
+        wire.send(client, {"error": reason, "remedy": remedy})
 
 
 def _close(files: Iterable[int]) -> None:

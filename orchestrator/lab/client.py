@@ -34,5 +34,5 @@ def request(lab_dir: Path, message: dict[str, Any], files: Sequence[int] = ()) -
     if error := reply.get("error"):
         for file in received:
             os.close(file)
-        raise ClusterctlError(str(error), remedy=f"the lab's log: {LabLayout(lab_dir).log}")
+        raise ClusterctlError(str(error), remedy=reply.get("remedy") or f"the lab's log: {LabLayout(lab_dir).log}")
     return reply, received

@@ -74,7 +74,9 @@ class PhoneInit:
             case "sshd-up":
                 self._start(_SSHD)
             case "sshd-down":
-                self._stop_sshd()
+                self._signal_sshd(signal.SIGKILL)
+            case "sshd-reload":
+                self._signal_sshd(signal.SIGHUP)
 
     def _boot(self) -> None:
         scripts = boot_scripts(self.paths.home)
@@ -123,13 +125,13 @@ class PhoneInit:
             if client := self._forget(pid):
                 _answer(client, {"exit": exit_code(status)})
 
-    def _stop_sshd(self) -> None:
+    def _signal_sshd(self, number: signal.Signals) -> None:
         """The listener only: sessions go on, as they do when Android kills it."""
         family = {process.pid: process for process in descendants(os.getpid())}
         for process in family.values():
             parent = family.get(process.parent)
             if process.name == "sshd" and (parent is None or parent.name != "sshd"):
-                kill(process.pid, signal.SIGKILL)
+                kill(process.pid, number)
 
     def _power_off(self) -> NoReturn:
         while alive := descendants(os.getpid()):

@@ -55,8 +55,13 @@ class LabLayout:
         """Where each phone, in a mount namespace of its own, puts its root together."""
         return self.root / "root"
 
+    @property
+    def phones(self) -> Path:
+        """May be a link to a place that the phones' users can reach."""
+        return self.root / "phones"
+
     def phone(self, name: str) -> PhoneLayout:
-        return PhoneLayout(self.root / "phones" / name)
+        return PhoneLayout(self.phones.resolve() / name)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from orchestrator.lab import lock, modes, wire
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.shape import Shape
 from orchestrator.lab.spec import CLUSTER_NAME, LabSpec
-from orchestrator.lab.template import write_template
+from orchestrator.lab.status import await_sshd
+from orchestrator.lab.template import remove_phones, write_template
 from orchestrator.paths import ClusterState, lab_dir, lab_inventory, state_dir
 
 _PATIENCE_S = 10.0
@@ -88,6 +89,8 @@ def _build(spec: LabSpec, guard: int, on_event: Callable[[str], None]) -> None:
         file.touch(mode=0o600)
     on_event(f"starting {spec.shape.phones} phones")
     _start_anchor(lab, guard)
+    if silent := await_sshd(lab.root, (phone.name for phone in spec.phones)):
+        raise ClusterctlError(f"no sshd came up on {', '.join(silent)}: {_last_line(lab.phone(silent[0]).log)}")
     _replace(lab_inventory(), dump(spec.cluster(lab.root, lab_inventory())))
 
 
@@ -142,6 +145,7 @@ def _remove(root: Path) -> None:
     lock.kill_holder(lab.anchor_lock)
     while not lock.await_release(lab.phones_lock, _PATIENCE_S):
         lock.kill_holder(lab.phones_lock)
+    remove_phones(lab)
     if root.exists():
         shutil.rmtree(root)
 

@@ -15,7 +15,7 @@ from orchestrator.lab.environment import PhonePaths
 from orchestrator.lab.identity import has_own_uid, user_switch
 from orchestrator.lab.init import PhoneInit
 from orchestrator.lab.layout import LabLayout, PhoneLayout
-from orchestrator.lab.processes import close_all_but
+from orchestrator.lab.processes import forget_parent
 from orchestrator.lab.spec import LabSpec, Mode, VirtualPhone
 from orchestrator.lab.template import make_host_keys
 
@@ -35,7 +35,7 @@ def start(lab: LabLayout, spec: LabSpec, phone: VirtualPhone) -> socket.socket:
 
 def _become(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: socket.socket) -> NoReturn:
     try:
-        close_all_but([control.fileno()])
+        forget_parent(control.fileno())
         put_together = _on_loopback if spec.mode is Mode.LOOPBACK else _in_namespaces
         init = put_together(lab, spec, phone, control)
         wire.send(control, {"booted": True})

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,14 +96,12 @@ def kill(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def close_all_but(kept: Sequence[int]) -> None:
-    """After a fork without exec: what the parent had open is not this process's business."""
-    low = 3
-    for fd in sorted(kept):
-        os.closerange(low, fd)
-        low = max(low, fd + 1)
-    os.closerange(low, os.sysconf("SC_OPEN_MAX"))
-    sys.stdout = sys.stderr
+def forget_parent(kept: int) -> None:
+    """After a fork without exec: the parent's open files, but for `kept`, and its signals are not ours."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def wake_on_child_exit() -> socket.socket:

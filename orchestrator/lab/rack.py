@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.errors import ClusterctlError
 from orchestrator.lab import links, phone, syscalls, wire
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.listening import is_listening
@@ -87,15 +88,13 @@ class Rack:
 
     def tell(self, name: str, message: dict[str, Any], files: Sequence[int] = ()) -> None:
         """A message to a phone's process 1."""
-        if name not in self.running:
-            raise OSError(f"{name} is switched off (clusterctl lab power {name} on)")
+        self._need_power(name)
         wire.send(self.running[name].control, message, files)
 
     def set_link(self, name: str, state: str) -> None:
         """Pulls the phone's cable, or plugs it in again."""
         self._need_namespaces("cables")
-        if name not in self.running:
-            raise OSError(f"{name} is switched off (clusterctl lab power {name} on)")
+        self._need_power(name)
         links.configure([f"link set {self.spec.phone(name).cable} {state}"], [])
 
     def set_disk(self, name: str, *, full: bool) -> None:
@@ -107,9 +106,14 @@ class Rack:
         size = used if full else disk_bytes(self.spec.shape.disk)
         syscalls.mount(None, data, None, syscalls.MS_REMOUNT | _DATA_FLAGS, f"size={size}")
 
+    def _need_power(self, name: str) -> None:
+        if name not in self.running:
+            raise ClusterctlError(f"{name} is switched off", remedy=f"clusterctl lab power {name} on")
+
     def _need_namespaces(self, what: str) -> None:
         if not self._has_namespaces:
-            raise OSError(f"phones on the loopback interface have no {what}")
+            remedy = "run the lab where namespaces are allowed: docs/lab.md"
+            raise ClusterctlError(f"phones on the loopback interface have no {what}", remedy=remedy)
 
     def status(self) -> list[dict[str, Any]]:
         return [self._status(each) for each in self.spec.phones]

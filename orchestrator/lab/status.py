@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from orchestrator.lab.client import read_spec, request
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.lock import holder
 from orchestrator.paths import lab_dir, lab_inventory
+
+_BOOT_PATIENCE_S = 15.0
+
+
+def await_sshd(lab_dir: Path, names: Iterable[str]) -> list[str]:
+    """Waits until the sshd of these phones listen; returns the phones whose does not."""
+    deadline = time.monotonic() + _BOOT_PATIENCE_S
+    waiting = list(names)
+    while True:
+        listening = {row["name"] for row in request(lab_dir, {"op": "status"})[0]["phones"] if row["sshd"]}
+        waiting = [name for name in waiting if name not in listening]
+        if not waiting or time.monotonic() > deadline:
+            return waiting
+        time.sleep(0.05)
 
 
 def look() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,12 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.lab.environment import PhonePaths
+from orchestrator.lab.identity import has_own_uid
 from orchestrator.lab.layout import LabLayout, PhoneLayout
 from orchestrator.lab.rootfs import HOST_BIN, HOST_SBIN
 from orchestrator.lab.spec import LabSpec, Mode, VirtualPhone
 from orchestrator.lab.termux import HostPrograms, build_mirror, write_bootstrap, write_system
 
 _MASKED = HostPrograms(HOST_BIN, HOST_SBIN)
+_WITHIN_REACH = "/var/tmp"  # noqa: S108 (under a name nobody can guess)
 _PLAIN = HostPrograms("/usr/bin", "/usr/sbin")
 
 
@@ -44,6 +47,8 @@ def _write_once(lab: LabLayout, spec: LabSpec, authorised_key: str) -> None:
 
 def _write_each(lab: LabLayout, spec: LabSpec, authorised_key: str) -> None:
     """Without namespaces every phone has other paths, and its sshd an address to keep to."""
+    if has_own_uid(spec.mode):
+        _move_within_reach(lab)
     for phone in spec.phones:
         own = lab.phone(phone.name)
         prefix = str(PhonePaths(own.root).prefix)
@@ -52,6 +57,19 @@ def _write_each(lab: LabLayout, spec: LabSpec, authorised_key: str) -> None:
         _keep_to_address(own, phone)
         write_system(own.system, own.sys_class, own.scenario, _PLAIN)
     build_mirror(lab.upstream, _PLAIN, prefix=prefix)
+
+
+def _move_within_reach(lab: LabLayout) -> None:
+    """Phones with uids of their own cannot look into root's home. The link comes first: who removes it finds all."""
+    place = Path(_WITHIN_REACH, f"clusterctl-lab-{secrets.token_hex(4)}")
+    lab.phones.symlink_to(place)
+    place.mkdir(mode=0o711)
+
+
+def remove_phones(lab: LabLayout) -> None:
+    """Removes what `_move_within_reach` put elsewhere."""
+    if lab.phones.is_symlink() and (place := lab.phones.readlink()).exists():
+        shutil.rmtree(place)
 
 
 def _authorise(termux: Path, key: str) -> None:

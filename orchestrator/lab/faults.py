@@ -1,0 +1,89 @@
+"""`clusterctl lab set`: what a phone reports, and what goes wrong with it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.lab.client import read_spec, request
+from orchestrator.lab.environment import PhonePaths
+from orchestrator.lab.layout import LabLayout
+from orchestrator.lab.remote import run
+from orchestrator.lab.spec import Mode
+from orchestrator.lab.status import await_sshd
+from orchestrator.lab.termux import KEYS, apply_scenario
+
+FAULTS: dict[str, tuple[str, ...]] = {
+    "disk": ("full", "free"),
+    "hostkey": ("new",),
+    "link": ("down", "up"),
+    "sshd": ("down", "up"),
+}
+
+
+def change(lab_dir: Path, phone: str, assignments: Sequence[str]) -> None:
+    """Applies `key=value`s to a phone. All are checked before the first takes effect."""
+    read_spec(lab_dir).phone(phone)
+    steps = [_step(lab_dir, phone, *_split(assignment)) for assignment in assignments]
+    for step in steps:
+        step()
+
+
+def set_power(lab_dir: Path, phone: str, state: str) -> None:
+    """Switches a phone on or off; when on, waits for its sshd as long as a boot may take."""
+    read_spec(lab_dir).phone(phone)
+    request(lab_dir, {"op": "power", "phone": phone, "state": state})
+    if state == "on":
+        await_sshd(lab_dir, [phone])
+
+
+def _split(assignment: str) -> tuple[str, str]:
+    key, equals, value = assignment.partition("=")
+    if not equals:
+        raise UsageError(f"{assignment!r} is not key=value", remedy="clusterctl lab set p1-01 thermal.cpu=71.5")
+    return key, value
+
+
+def _step(lab_dir: Path, phone: str, key: str, value: str) -> Callable[[], None]:
+    if key not in FAULTS:
+        return _report(lab_dir, phone, key, value)
+    if value not in FAULTS[key]:
+        raise UsageError(f"{key} cannot be {value!r}", remedy=" or ".join(f"{key}={each}" for each in FAULTS[key]))
+    if key == "hostkey":
+        return lambda: _renew_host_keys(lab_dir, phone)
+    return lambda: _ask(lab_dir, phone, key, value)
+
+
+def _report(lab_dir: Path, phone: str, key: str, value: str) -> Callable[[], None]:
+    """What the phone says of itself from now on."""
+    if key not in KEYS:
+        close = difflib.get_close_matches(key, [*FAULTS, *KEYS], n=1)
+        hint = f"did you mean {close[0]}?" if close else f"one of {', '.join([*FAULTS, *KEYS])}"
+        raise UsageError(f"a phone has no setting {key!r}", remedy=hint)
+    if not KEYS[key].accepts(value):
+        raise UsageError(f"{key} cannot be {value!r}", remedy=f"give {KEYS[key].expects}")
+    own = LabLayout(lab_dir).phone(phone)
+    return lambda: apply_scenario(own.scenario, own.sys_class, key, value)
+
+
+def _ask(lab_dir: Path, phone: str, key: str, value: str) -> None:
+    request(lab_dir, {"op": key, "phone": phone, "state": value})
+
+
+def _renew_host_keys(lab_dir: Path, phone: str) -> None:
+    """As after a factory reset: the same address, another key."""
+    root = LabLayout(lab_dir).phone(phone).root if read_spec(lab_dir).mode is Mode.LOOPBACK else Path("/")
+    directory = PhonePaths(root).prefix / "etc/ssh"
+    for kind in ("ecdsa", "ed25519"):
+        key = str(directory / f"ssh_host_{kind}_key")
+        _on_phone(lab_dir, phone, "rm", "-f", key, f"{key}.pub")
+        _on_phone(lab_dir, phone, "ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "", "-f", key)
+    _ask(lab_dir, phone, "sshd", "reload")
+    await_sshd(lab_dir, [phone])
+
+
+def _on_phone(lab_dir: Path, phone: str, *command: str) -> None:
+    if (code := run(lab_dir, phone, command)) != 0:
+        raise ClusterctlError(f"{command[0]} on {phone} ended with {code}")
