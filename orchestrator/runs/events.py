@@ -75,6 +75,7 @@ class Progress:
     losses: list[float] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     error: Event | None = None
+    _stepping_s: float = 0.0
 
     @property
     def over(self) -> bool:
@@ -88,9 +89,10 @@ class Progress:
 
     @property
     def eta_s(self) -> float | None:
+        """By the mean step so far; what came before the first step does not count."""
         if self.step == 0 or self.over:
             return None
-        return self.elapsed_s / self.step * max(0, self.steps - self.step)
+        return self._stepping_s / self.step * max(0, self.steps - self.step)
 
     def update(self, event: Event) -> None:
         if event.time:
@@ -125,6 +127,7 @@ class Progress:
     def _share_of_step(self, event: Event) -> None:
         whole = event.number("step_s")
         if whole:
+            self._stepping_s += max(0.0, whole)
             self.compute_share = _share(event.number("compute_s"), whole)
             self.comm_share = _share(event.number("comm_s"), whole)
 

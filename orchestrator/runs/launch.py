@@ -78,7 +78,7 @@ class Launcher:
             outcomes = self.fleet.map(
                 lambda connection: stage_phone(connection, spec, hosts, parcels.get(connection.phone.name, [])),
                 phones,
-                on_done=self._counter("staging", len(phones)),
+                on_done=self._counter("staging on", len(phones)),
             )
         self._refuse_failures(outcomes)
 
@@ -88,13 +88,13 @@ class Launcher:
             raise StagingError(outcomes.failures)
 
     def _start(self, spec: RunSpec, head: Phone) -> None:
-        self.on_progress("starting", 0, 1)
+        self.on_progress("starting on", 0, len(spec.ranks))
         phones = [self.cluster.phone(rank.phone) for rank in spec.ranks]
         launch = launch_spec(spec, self.cluster.subnet, common_ssh_port(phones))
         connection = self.fleet.connection(head)
         connection.put(launch.to_json().encode(), layout.run_dir(spec.run_id) / layout.LAUNCH_FILE)
         agent.call(connection, "start", spec.run_id)
-        self.on_progress("starting", 1, 1)
+        self.on_progress("starting on", len(spec.ranks), len(spec.ranks))
 
     def _counter(self, what: str, total: int) -> Callable[[Any], None]:
         done = iter(range(1, total + 1))

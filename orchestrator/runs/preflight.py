@@ -16,6 +16,7 @@ class Unfit:
     phone: Phone
     reason: str
     needs_provision: bool = False
+    busy_with: str | None = None  # the run it takes part in already
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def inspect(health: Sequence[PhoneHealth]) -> Preflight:
 
 def _unfit(health: PhoneHealth) -> Unfit | None:
     if run := health.active_run:
-        return Unfit(health.phone, f"already running {run.id} (clusterctl attach {run.id}, clusterctl stop {run.id})")
+        return Unfit(health.phone, f"takes part in {run.id}, which is {run.state}", busy_with=run.id)
     if not health.notes:
         return None
     return Unfit(health.phone, "; ".join(health.notes), needs_provision=health.needs_provision)
@@ -68,4 +69,5 @@ def _way_on(preflight: Preflight) -> str:
         return f"clusterctl launch --limit {fold(preflight.fit)}"
     if provision := [each.phone for each in preflight.unfit if each.needs_provision]:
         return f"clusterctl provision --limit {fold(provision)}"
-    return "clusterctl status"
+    busy = next((each.busy_with for each in preflight.unfit if each.busy_with), None)
+    return f"clusterctl attach {busy}" if busy else "clusterctl status"

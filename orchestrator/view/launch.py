@@ -45,12 +45,9 @@ class PlainView:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         return None
 
-    def show(self, spec: RunSpec) -> None:
-        err.print(f"{spec.run_id}: {spec.model} on {len(spec.ranks)} phones", markup=False)
-
     def phase(self, what: str, done: int, total: int) -> None:
         if done == total:
-            err.print(f"{what}: {total} of {total}", markup=False)
+            err.print(phase_line(what, (done, total)), markup=False)
 
     def update(self, progress: Progress, event: Event) -> None:
         if event.kind == "warn":
@@ -65,15 +62,15 @@ class PlainView:
 
 
 class LiveView:
-    """Redrawn in place; what it showed last stays on the screen."""
+    """Redrawn in place; the run as it was last seen stays on the screen."""
 
     def __init__(self, spec: RunSpec | None) -> None:
         self._spec = spec
-        self._live = Live(console=err, refresh_per_second=4, get_renderable=self._render)
         self._phases: dict[str, tuple[int, int]] = {}
         self._progress: Progress | None = None
         self._heard = time.monotonic()
         self._trouble = ""
+        self._live = Live(console=err, refresh_per_second=4, get_renderable=self._render, transient=spec is None)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -81,9 +78,6 @@ class LiveView:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._live.stop()
-
-    def show(self, spec: RunSpec) -> None:
-        self._spec = spec
 
     def phase(self, what: str, done: int, total: int) -> None:
         self._phases[what] = (done, total)
@@ -95,15 +89,19 @@ class LiveView:
         self._trouble = f"lost sight of the run ({why}); trying again"
 
     def _render(self) -> RenderableType:
-        lines: list[RenderableType] = []
-        if self._progress is None:
-            lines += [Text(f"{what} phones: {done} of {total}") for what, (done, total) in self._phases.items()]
-        if self._spec is not None and self._progress is not None:
-            quiet = 0.0 if self._progress.over else time.monotonic() - self._heard
-            lines.append(run_panel(self._spec, self._progress, quiet))
+        lines: list[RenderableType] = [Text(phase_line(*item)) for item in self._phases.items()]
+        if self._spec is not None:
+            progress = self._progress or Progress(self._spec.steps)
+            quiet = 0.0 if progress.over else time.monotonic() - self._heard
+            lines.append(run_panel(self._spec, progress, quiet))
         if self._trouble:
             lines.append(Text(self._trouble, "yellow"))
         return Group(*lines)
+
+
+def phase_line(what: str, count: tuple[int, int]) -> str:
+    done, total = count
+    return f"{what} {total} phones: {'done' if done == total else f'{done} of {total}'}"
 
 
 def run_panel(spec: RunSpec, progress: Progress, quiet_s: float = 0.0) -> RenderableType:

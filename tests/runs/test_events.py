@@ -26,7 +26,7 @@ def step(number: int, time: float, **fields: Any) -> bytes:
 def test_a_run_is_told_by_its_events() -> None:
     state = progress(
         event("start", 100.0, world=4),
-        step(1, 101.0),
+        step(1, 101.0, step_s=4.5),
         step(
             5,
             105.0,

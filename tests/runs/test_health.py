@@ -82,8 +82,13 @@ def test_unfit_phones_are_named_with_reason_remedy_and_the_limit_that_works() ->
     assert error.remedy == "clusterctl launch --limit sw1:1"
     assert "p1-02 (sw1:2): no route to host" in error.message
     assert "p1-03 (sw1:3): not provisioned -> clusterctl provision --limit p1-03" in error.message
-    assert "p1-04 (sw1:4): already running run-1" in error.message
+    assert "p1-04 (sw1:4): takes part in run-1, which is running" in error.message
     assert "--skip-unfit" in error.message
+
+
+def test_a_busy_rack_leads_to_its_run() -> None:
+    busy = [answers(phone, run={"id": "run-1", "state": "running", "step": 3}) for phone in phones(4)]
+    assert UnfitPhonesError(preflight(*busy)).remedy == "clusterctl attach run-1"
 
 
 def test_phones_with_the_same_trouble_share_a_line() -> None:
