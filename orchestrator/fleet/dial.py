@@ -45,7 +45,7 @@ _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
 
 
 class Dialer:
-    """What all phones share is made once here: login key, pinned host keys, Fabric's configuration."""
+    """What all phones share is loaded once: the login key and the pinned host keys."""
 
     def __init__(
         self, network: Network, key: PKey, key_path: Path, hosts: HostKeys, timeouts: Timeouts, *, trust_new: bool
@@ -56,8 +56,6 @@ class Dialer:
         self._hosts = hosts
         self._timeouts = timeouts
         self._trust_new = trust_new
-        # An empty SSHConfig: what ~/.ssh/config says about other hosts is not about phones.
-        self._config = fabric.Config(lazy=True, ssh_config=SSHConfig())
 
     def dial(self, phone: Phone) -> fabric.Connection:
         attempt = 0
@@ -88,8 +86,10 @@ class Dialer:
         return sock
 
     def _open(self, phone: Phone, sock: socket.socket) -> fabric.Connection:
+        # A configuration each: Fabric writes into it. An empty SSHConfig: ~/.ssh/config is not about phones.
+        config = fabric.Config(lazy=True, ssh_config=SSHConfig())
         connection = fabric.Connection(
-            str(phone.address), phone.user, phone.ssh_port, config=self._config, connect_kwargs=self._options(sock)
+            str(phone.address), phone.user, phone.ssh_port, config=config, connect_kwargs=self._options(sock)
         )
         self._check_host_key(connection.client, phone)
         try:
