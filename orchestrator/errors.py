@@ -46,7 +46,8 @@ class InventoryError(UsageError):
         self.source = source
         self.problems = sorted(problems)
         lines = "\n".join(f"{source}{_at(problem)}: {problem.message}" for problem in self.problems)
-        super().__init__(lines, remedy=f"clusterctl inventory check -i {shlex.quote(str(source))}")
+        check = f"clusterctl inventory check -i {shlex.quote(str(source))}"
+        super().__init__(lines, remedy=check if any(problem.line for problem in problems) else None)
 
 
 def _at(problem: Problem) -> str:

@@ -33,8 +33,9 @@ def print_problems(error: InventoryError, *, json: bool) -> None:
 
 
 def _lines(source: Path) -> list[str]:
+    """The file once more, for quoting; a pipe can be read only once."""
     try:
-        return read_text(source).split("\n")
+        return read_text(source).split("\n") if source.is_file() else []
     except InventoryError:
         return []
 
