@@ -60,9 +60,10 @@ def catalogue() -> tuple[Package, ...]:
 
 
 def _package(name: str, entry: dict[str, Any]) -> Package:
-    words = {key: tuple(entry[key].split()) for key in ("programs", "modules") if key in entry}
-    conffiles = tuple(entry.get("conffiles", ()))
-    return Package(name=name, **{**entry, **words, "conffiles": conffiles})
+    fields = {**entry, "conffiles": tuple(entry.get("conffiles", ()))}
+    for words in ("programs", "modules"):
+        fields[words] = tuple(entry.get(words, "").split())
+    return Package(name=name, **fields)
 
 
 def paragraph(fields: dict[str, str]) -> str:

@@ -78,7 +78,7 @@ def _shell_script(program: Path | None) -> bytes | None:
 
 def _links(package: Package, layout: Layout) -> Iterator[Entry]:
     for path, target in package.links.items():
-        yield Entry(path, link=layout.fill(target))
+        yield Entry(layout.fill(path), link=layout.fill(target))
 
 
 def _modules(package: Package, layout: Layout) -> Iterator[Entry]:

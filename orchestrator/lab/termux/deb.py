@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Iterable
 from hashlib import md5
 from pathlib import PurePosixPath
+from typing import Self
 
 from orchestrator.lab.termux.catalogue import Package, paragraph
 from orchestrator.lab.termux.contents import Entry, installed_kib, maintainer_scripts
@@ -74,7 +75,7 @@ class _Tar:
         self._buffer = io.BytesIO()
         self._tar = tarfile.open(fileobj=self._buffer, mode="w", format=tarfile.GNU_FORMAT)  # noqa: SIM115 (closed in __exit__)
 
-    def __enter__(self) -> _Tar:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
