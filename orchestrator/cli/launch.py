@@ -28,7 +28,7 @@ def launch(
     batch: Annotated[int | None, typer.Option(help="Images a phone and step. Default: 32.", **_POSITIVE)] = None,
     global_batch: Annotated[int | None, typer.Option(help="Instead: images a step in all.", **_POSITIVE)] = None,
     data: Annotated[str, typer.Option(help="auto, fashion-mnist, synthetic, or a folder of IDX files.")] = "auto",
-    lr: Annotated[float, typer.Option(help="Learning rate.", min=0.0)] = 0.05,
+    lr: Annotated[float, typer.Option(help="Learning rate.", min=0.0)] = 0.02,
     momentum: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.9,
     seed: Annotated[int, typer.Option(help="Decides first weights and order of samples.", min=0)] = 0,
     algorithm: Annotated[str, typer.Option(help="How gradients are summed: ring or mpi.")] = "ring",

@@ -27,7 +27,7 @@ class LaunchRequest:
     epochs: float | None = None
     batch: int | None = None
     global_batch: int | None = None
-    learning_rate: float = 0.05
+    learning_rate: float = 0.02
     momentum: float = 0.9
     seed: int = 0
     algorithm: str = "ring"

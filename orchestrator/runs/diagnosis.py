@@ -13,7 +13,7 @@ from orchestrator.runs.events import Event
 from orchestrator.view.text import one_line
 from phone_agent.schema import RankSpec, RunSpec
 
-_TAIL_LINES = 12
+_TAIL_LINES = 10
 
 # Marks in mpirun's log, the most telling first: (what the line looks like, what it means)
 _MARKS = (
@@ -26,6 +26,7 @@ _MARKS = (
         "its rank was killed",
     ),
     (re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]"), "its rank ended with an error"),
+    (re.compile(r"Peer host: +(?P<address>[\d.]+)"), "it hung up on the others"),
     (re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+)"), "its rank gave up"),
 )
 
@@ -45,14 +46,20 @@ class Diagnosis:
 
 def diagnose(spec: RunSpec, error: Event | None, mpirun_log: str) -> Diagnosis:
     """A rank's own words first; then what mpirun noticed; then whatever was said last."""
-    tail = tuple(one_line(line, 200) for line in mpirun_log.splitlines()[-_TAIL_LINES:])
+    tail = _tail(mpirun_log)
     if error is not None and (rank := _rank_of(spec, error)):
         return Diagnosis(error.text("message") or "failed", rank, tail)
     for pattern, meaning in _MARKS:
         if match := pattern.search(mpirun_log):
             return Diagnosis(_words(match, meaning), _blamed(spec, match), tail)
-    said = [line for line in tail if line.strip("- ")] or ["mpirun left no word"]
-    return Diagnosis(error.text("message") if error else said[-1], None, tail)
+    last_word = tail[-1] if tail else "mpirun left no word"
+    return Diagnosis(error.text("message") if error else last_word, None, tail)
+
+
+def _tail(log: str) -> tuple[str, ...]:
+    """The last lines that say something: mpirun frames its messages with dashes and blank lines."""
+    lines = [line for line in log.splitlines() if line.strip("- \t")]
+    return tuple(one_line(line, 200) for line in lines[-_TAIL_LINES:])
 
 
 def _rank_of(spec: RunSpec, error: Event) -> RankSpec | None:

@@ -90,7 +90,7 @@ class Progress:
     @property
     def eta_s(self) -> float | None:
         """By the mean step so far; what came before the first step does not count."""
-        if self.step == 0 or self.over:
+        if self.step == 0 or not self._stepping_s or self.over:
             return None
         return self._stepping_s / self.step * max(0, self.steps - self.step)
 

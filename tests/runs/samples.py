@@ -19,8 +19,9 @@ def phones(count: int, switches: int = 1) -> tuple[Phone, ...]:
     return tuple(phone(1 + index // each, 1 + index % each) for index in range(count))
 
 
-def spec(count: int = 4, steps: int = 20) -> RunSpec:
-    ranks = [RankSpec(r, p.name, p.switch, p.port, str(p.address), 8) for r, p in enumerate(phones(count))]
+def spec(count: int = 4, steps: int = 20, switches: int = 1) -> RunSpec:
+    chosen = phones(count, switches)
+    ranks = [RankSpec(r, p.name, p.switch, p.port, str(p.address), 8) for r, p in enumerate(chosen)]
     data = DataSpec("synthetic", 6000, (28, 28, 1), 10)
     return RunSpec("20260131-120000-lenet-00aa", "lenet", data, tuple(ranks), steps, created=1769860800.0)
 

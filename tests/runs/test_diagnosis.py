@@ -1,6 +1,8 @@
-"""What mpirun prints when a run breaks, and whom that blames."""
+"""What mpirun prints when a run breaks, and whom that blames. The files in data/ are from runs broken on purpose."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -8,25 +10,11 @@ from orchestrator.runs.diagnosis import diagnose
 from orchestrator.runs.events import parse_event
 from tests.runs.samples import event, spec
 
-LOST_DAEMON = """\
---------------------------------------------------------------------------
-ORTE has lost communication with a remote daemon.
-
-  HNP daemon   : [[63204,0],0] on node localhost
-  Remote daemon: [[63204,0],2] on node 10.77.1.3
-
-This is usually due to either a failure of the TCP network
-connection to the node, or possibly an internal failure of
-the daemon itself. We cannot recover from this failure, and
-therefore will terminate the job.
---------------------------------------------------------------------------
-"""
-NO_ROUTE = "ssh: connect to host 10.77.1.4 port 8022: No route to host\n"
-KILLED = """\
---------------------------------------------------------------------------
-mpirun noticed that process rank 1 with PID 0 on node 10.77.1.2 exited on signal 9 (Killed).
---------------------------------------------------------------------------
-"""
+DATA = Path(__file__).parent / "data"
+POWER_CUT = (DATA / "power-cut.log").read_text()
+RANK_KILLED = (DATA / "rank-killed.log").read_text()
+SPEC = spec(4, switches=2)
+NO_ROUTE = "ssh: connect to host 10.77.2.2 port 8022: No route to host\n"
 ENDED = """\
 mpirun detected that one or more processes exited with non-zero status, thus causing
 the job to be terminated. The first process to do so was:
@@ -40,25 +28,36 @@ DENIED = "termux@10.77.1.2: Permission denied (publickey).\n"
 @pytest.mark.parametrize(
     ("log", "headline"),
     [
-        (LOST_DAEMON, "p1-03 (sw1:3): lost contact: power, cable or a killed Termux"),
-        (NO_ROUTE, "p1-04 (sw1:4): the head phone cannot reach it (No route to host)"),
-        (KILLED, "p1-02 (sw1:2): its rank was killed (signal 9 (Killed))"),
-        (ENDED, "p1-03 (sw1:3): its rank ended with an error"),
+        (POWER_CUT, "p2-02 (sw2:2): lost contact: power, cable or a killed Termux"),
+        (NO_ROUTE, "p2-02 (sw2:2): the head phone cannot reach it (No route to host)"),
+        (RANK_KILLED, "p2-01 (sw2:1): its rank was killed (signal 9 (Killed))"),
+        (ENDED, "p2-01 (sw2:1): its rank ended with an error"),
         (DENIED, "p1-02 (sw1:2): the head phone may not log in to it"),
         ("something else\nlast word", "last word"),
         ("", "mpirun left no word"),
     ],
 )
 def test_mpirun_s_words_lead_to_a_phone_and_port(log: str, headline: str) -> None:
-    assert diagnose(spec(), None, log).headline == headline
+    assert diagnose(SPEC, None, log).headline == headline
 
 
 def test_a_phone_s_own_error_goes_before_what_mpirun_noticed_later() -> None:
-    error = parse_event(event("error", 1.0, phone="p1-04", rank=3, message="shard is damaged\x1b[2J"))
-    found = diagnose(spec(), error, KILLED)
-    assert found.headline == "p1-04 (sw1:4): shard is damaged\\x1b[2J"
+    error = parse_event(event("error", 1.0, phone="p2-02", rank=3, message="shard is damaged\x1b[2J"))
+    found = diagnose(SPEC, error, RANK_KILLED)
+    assert found.headline == "p2-02 (sw2:2): shard is damaged\\x1b[2J"
     assert any("signal 9" in line for line in found.tail)
 
 
 def test_an_unknown_address_blames_nobody() -> None:
-    assert diagnose(spec(), None, NO_ROUTE.replace("10.77.1.4", "192.0.2.1")).phone is None
+    assert diagnose(SPEC, None, NO_ROUTE.replace("10.77.2.2", "192.0.2.1")).phone is None
+
+
+def test_an_error_that_names_nobody_leaves_the_word_to_mpirun() -> None:
+    error = parse_event(event("error", 1.0, phone=None, rank=None, message="mpirun ended with code 1"))
+    assert diagnose(SPEC, error, RANK_KILLED).headline == "p2-01 (sw2:1): its rank was killed (signal 9 (Killed))"
+    assert diagnose(SPEC, error, "").headline == "mpirun ended with code 1"
+
+
+def test_the_tail_has_no_frames() -> None:
+    assert diagnose(SPEC, None, RANK_KILLED).tail[-1].startswith("mpirun noticed that process rank 2")
+    assert all(line.strip("- ") for line in diagnose(SPEC, None, POWER_CUT).tail)
