@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,6 +86,12 @@ struct passwd *getpwuid(uid_t uid) { return uid == getuid() ? &phone_user : NULL
 struct passwd *getpwnam(const char *login) {
     (void)login;
     return &phone_user;
+}
+
+/* Android has no group `tty`; with the host's, sshd would try to give terminals to it, which takes root. */
+struct group *getgrnam(const char *group) {
+    (void)group;
+    return NULL;
 }
 
 static int is_sshd(const char *path) {
