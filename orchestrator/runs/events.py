@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.view.text import one_line
 
 FINAL_STATES = frozenset({"done", "failed", "stopped", "lost"})  # lost: the head phone restarted under it
+FOLLOWER_EVENTS = frozenset({"end", "heartbeat"})  # said by the one who follows, not by the run
 _KEPT_LOSSES = 4096
 _KEPT_WARNINGS = 20
 
@@ -95,7 +96,7 @@ class Progress:
         return self._stepping_s / self.step * max(0, self.steps - self.step)
 
     def update(self, event: Event) -> None:
-        if event.time:
+        if event.time and event.kind not in FOLLOWER_EVENTS:  # those carry the time of looking
             self.first_time = event.time if self.first_time is None else self.first_time
             self.last_time = event.time
         handler = {

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.runs import agent
-from orchestrator.runs.events import Event, parse_event
+from orchestrator.runs.events import FOLLOWER_EVENTS, Event, parse_event
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
 PATIENCE_S = 120.0  # how long the head phone may stay away before this computer gives up looking
 SILENCE_S = 15.0  # the agent sends a heartbeat every 3 s
-_NOT_IN_THE_FILE = frozenset({"end", "heartbeat"})  # the follower's own words
 _PAUSES_S = (1.0, 2.0, 5.0)
 _LARGEST_COPY = 1 << 30
 
@@ -86,7 +85,7 @@ def _from_phone(run_id: str, events: EventsCopy, connect: Callable[[], PhoneConn
     with connect().open_stream(verb, env=agent.ENVIRONMENT, silence=SILENCE_S) as stream:
         for line in stream:
             event = parse_event(line)
-            if event is None or event.kind not in _NOT_IN_THE_FILE:
+            if event is None or event.kind not in FOLLOWER_EVENTS:
                 events.append(line + b"\n")
             if event is not None:
                 yield event

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.runs.diagnosis import Diagnosis
-from orchestrator.runs.events import Event, Progress
+from orchestrator.runs.events import FOLLOWER_EVENTS, Event, Progress
 from orchestrator.runs.record import RunRecord
 from orchestrator.view.console import err, next_step, out
 from phone_agent.schema import RunSpec
@@ -82,8 +82,10 @@ class LiveView:
     def phase(self, what: str, done: int, total: int) -> None:
         self._phases[what] = (done, total)
 
-    def update(self, progress: Progress, event: Event) -> None:  # noqa: ARG002 - the live view shows states, not events
-        self._progress, self._heard, self._trouble = progress, time.monotonic(), ""
+    def update(self, progress: Progress, event: Event) -> None:
+        self._progress, self._trouble = progress, ""
+        if event.kind not in FOLLOWER_EVENTS:
+            self._heard = time.monotonic()
 
     def broken(self, why: str) -> None:
         self._trouble = f"lost sight of the run ({why}); trying again"
