@@ -10,6 +10,7 @@ from phone_agent.files import read_text
 
 PROC = Path("/proc")
 STATE, SESSION, STARTED = 0, 3, 19  # fields of /proc/PID/stat after the name
+DEAD = {"Z", "X"}
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class ProcessId:
 
     def alive(self, proc: Path = PROC) -> bool:
         fields = _stat(self.pid, proc)
-        if fields is None or fields[STATE] in "ZX" or not _own(self.pid, proc):
+        if fields is None or not _own(self.pid, proc):
             return False
         return self.started is None or int(fields[STARTED]) == self.started
 
@@ -38,9 +39,10 @@ def session_members(leader: int, proc: Path = PROC) -> list[int]:
 
 
 def _stat(pid: int, proc: Path) -> list[str] | None:
-    """The fields after the name, which is in brackets and may hold anything."""
+    """The fields after the name, which is in brackets and may hold anything; None for what does not run (any more)."""
     text = read_text(proc / str(pid) / "stat")
-    return text.rpartition(")")[2].split() if text else None
+    fields = text.rpartition(")")[2].split() if text else None
+    return fields if fields and fields[STATE] not in DEAD else None
 
 
 def _own(pid: int, proc: Path) -> bool:

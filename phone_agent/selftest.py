@@ -27,10 +27,10 @@ Check = Callable[[], str]  # returns what it found; raises AgentError
 
 def run(address: str | None = None, release: Path = RELEASE) -> dict[str, Any]:
     checks: dict[str, Check] = {
+        "tmpdir": check_tmpdir,  # before MPI, which may make what is missing
         "numpy": check_numpy,
         "mpi4py": check_mpi4py,
         "ring": check_ring,
-        "tmpdir": check_tmpdir,
         "disk": lambda: check_room("disk", memory.free_disk_mb(Path.home())),
         "memory": lambda: check_room("memory", memory.available_mb()),
         "release": lambda: check_release(release),

@@ -69,7 +69,7 @@ class _Round:
             self._send(piece)
         hops = self._schedule.hops
         for position, hop in enumerate(hops):
-            while self._posted < min(position + AHEAD, len(hops)):
+            while self._posted < min(position + AHEAD, len(hops)) and self._may_post(hops[self._posted]):
                 self._post(hops[self._posted])
             self._finish(hop)
         for ticket in self._sends:
@@ -77,6 +77,10 @@ class _Round:
 
     def _send(self, piece: slice) -> None:
         self._sends.append(self._transport.send(self._buffer[piece]))
+
+    def _may_post(self, hop: Hop) -> bool:
+        """With fewer elements than ranks, a piece may be due back before it was even sent."""
+        return hop.add or self._taken < len(self._sends)
 
     def _post(self, hop: Hop) -> None:
         if hop.add:

@@ -38,7 +38,8 @@ class _NothingToLearn:
 
 
 HE = 6.0  # variance 2 / fan_in: for layers followed by a ReLU
-GLOROT = 3.0  # variance 1 / fan_in: for layers that no ReLU follows
+GLOROT = 3.0  # variance 1 / fan_in: gentler, for networks without normalisation
+UNDECIDED = 0.03  # for the layer that feeds the loss: all classes start about equally likely
 
 
 @dataclass(frozen=True)

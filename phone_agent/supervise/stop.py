@@ -34,9 +34,9 @@ def _end(state: RunState, directory: Path, grace_s: float) -> None:
     if state.process is None or not state.process.alive():
         return
     leader = state.process.pid
-    _signal_all([leader], signal.SIGTERM)
+    _signal([leader], signal.SIGTERM)
     if not _wait(lambda: not session_members(leader), grace_s):
-        _signal_all(session_members(leader), signal.SIGKILL)
+        _wait(lambda: not _signal(session_members(leader), signal.SIGKILL), grace_s)  # again: they may fork meanwhile
     _wait(lambda: _is_final(directory), grace_s)
 
 
@@ -56,10 +56,12 @@ def _is_final(directory: Path) -> bool:
     return state is None or state.is_final
 
 
-def _signal_all(pids: list[int], number: signal.Signals) -> None:
+def _signal(pids: list[int], number: signal.Signals) -> list[int]:
+    """Who there was to signal."""
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
+    return pids
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> bool:

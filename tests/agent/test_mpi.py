@@ -1,0 +1,42 @@
+"""The collectives on real MPI processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from phone_agent.comm import ALGORITHMS, collective
+from phone_agent.comm.world import Alone
+from phone_agent.errors import AgentError
+from tests.agent.phones import AGENT, Phone, make_phones, mpirun
+from tests.agent.ring_ranks import LENGTHS
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_sums_are_right_on_real_ranks(tmp_path: Path, world: int) -> None:
+    phones = make_phones(tmp_path, world)
+    done = mpirun(phones, sys.executable, "-m", "tests.agent.ring_ranks")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(world), str(world * len(ALGORITHMS) * 2 * len(LENGTHS))]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_allreduce_bench_reports_time_and_correctness(tmp_path: Path, algorithm: str) -> None:
+    phones = make_phones(tmp_path, 3)
+    done = mpirun(phones, *AGENT, "allreduce-bench", "--mb", "0.5", "--algorithm", algorithm, "--repeats", "2")
+    report = json.loads(done.stdout)
+    assert report["correct"] is True
+    assert (report["world"], report["bytes"], report["algorithm"]) == (3, 500_000, algorithm)
+    assert report["seconds"] == min(report["all"])
+    assert len(report["all"]) == 2
+
+
+def test_an_unknown_algorithm_is_told(phone: Phone) -> None:
+    with pytest.raises(AgentError, match="no allreduce called 'star'; there are: ring, mpi"):
+        collective("star", Alone())
+    done = phone.agent("allreduce-bench", "--algorithm", "star")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there are: ring, mpi" in done.stderr
