@@ -77,13 +77,18 @@ class RemoteProcess:
             raise self._feed_error
         if not self.channel.status_event.wait(timeout):
             raise TimeoutError
-        if self.channel.exit_status == NO_EXIT_CODE and not self.transport.is_active():
+        if self.channel.exit_status == NO_EXIT_CODE and self._transport_ends():
             raise EOFError("connection lost")
         return self.channel.exit_status
 
     def close(self) -> None:
         with contextlib.suppress(OSError, EOFError):
             self.channel.close()
+
+    def _transport_ends(self) -> bool:
+        """A dying transport closes its channels first and calls itself inactive afterwards."""
+        self.transport.join(0.5)
+        return not self.transport.is_active()
 
     def _execute(self, command: bytes) -> None:
         """`Channel.exec_command` without its wait for the answer, which has no time limit.

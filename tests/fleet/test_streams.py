@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import PhoneConnection, Unreachable
+from tests.fleet.servers import Server
 
 
 def test_lines_arrive_while_the_command_runs(phone: PhoneConnection) -> None:
@@ -46,9 +47,10 @@ def test_closing_from_another_thread_ends_the_iteration(phone: PhoneConnection) 
     assert stream.rc is None
 
 
-def test_a_lost_connection_is_not_an_end(phone: PhoneConnection) -> None:
-    stream = phone.open_stream(["bash", "-c", "echo one; kill -9 $PPID; sleep 5"])
-    lines = iter(stream)
+def test_a_lost_connection_is_not_an_end(phone: PhoneConnection, server: Server) -> None:
+    command = "echo one; until [ -e cut ]; do sleep 0.05; done; rm cut; kill -9 $PPID; sleep 5"
+    lines = iter(phone.open_stream(["bash", "-c", command]))
     assert next(lines) == b"one"
+    (server.home / "cut").touch()
     with pytest.raises(Unreachable):
         next(lines)
