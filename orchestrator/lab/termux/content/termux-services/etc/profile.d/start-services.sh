@@ -1,0 +1,2 @@
+export SVDIR="$PREFIX/var/service" LOGDIR="$PREFIX/var/log"
+service-daemon start
