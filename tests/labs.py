@@ -7,13 +7,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.lab.modes import FORCE_VARIABLE, why_not
+from orchestrator.lab.remote import run
 from orchestrator.lab.spec import Mode
+from orchestrator.lab.status import look
+
+CLUSTERCTL = (sys.executable, "-m", "orchestrator.cli.app")
 
 
 @dataclass(frozen=True)
@@ -38,17 +43,42 @@ class TestLab:
     def inventory(self) -> Path:
         return self.directory / "inventory.yaml"
 
-    def clusterctl(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def clusterctl(self, *arguments: str, check: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Runs `clusterctl` on this lab."""
-        command = [sys.executable, "-m", "orchestrator.cli.app", *arguments]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        command = [*CLUSTERCTL, *arguments]
+        done = subprocess.run(command, env=self.environment, input=stdin, capture_output=True, text=True, check=False)
         if check and done.returncode != 0:
             raise AssertionError(f"clusterctl {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """The same in the background; the caller ends it."""
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [*CLUSTERCTL, *arguments],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+        )
+
     def on(self, phone: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Runs a command on a phone, without ssh."""
-        return self.clusterctl("lab", "exec", phone, "--", *command, check=check)
+        """Runs a command on a phone, without ssh and without a new clusterctl."""
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, Path(os.devnull).open() as none:
+            code = run(self.directory, phone, command, [none.fileno(), out.fileno(), err.fileno()])
+            out.seek(0)
+            err.seek(0)
+            done = subprocess.CompletedProcess(command, code, out.read(), err.read())
+        if check and code != 0:
+            raise AssertionError(f"{command} on {phone}: {code}\n{done.stdout}{done.stderr}")
+        return done
+
+    def phone(self, name: str) -> dict[str, object]:
+        """What `lab status` says of one phone."""
+        report = look(self.directory)
+        found: dict[str, object] = next(phone for phone in report["phones"] if phone["name"] == name)
+        return found
 
 
 @contextmanager
@@ -69,3 +99,11 @@ def namespaces_missing() -> str | None:
     """Why this computer cannot make labs with networks of their own; None if it can."""
     reasons = [why_not(mode) for mode in (Mode.ROOT, Mode.USER)]
     return None if None in reasons else "; ".join(str(reason) for reason in reasons)
+
+
+def eventually(condition: Callable[[], bool], patience: float = 30.0) -> None:
+    """For what takes effect soon, on a computer of any speed."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, "still not so"
+        time.sleep(0.02)

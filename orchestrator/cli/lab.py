@@ -53,10 +53,11 @@ def down() -> None:
 def status(as_json: JsonOption = False) -> None:
     """Which phones are up, and whether their sshd listens."""
     from orchestrator.lab.status import look
+    from orchestrator.paths import lab_dir
     from orchestrator.view.console import print_json
     from orchestrator.view.lab import print_status
 
-    report = look()
+    report = look(lab_dir())
     if as_json:
         print_json(report)
     else:

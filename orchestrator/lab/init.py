@@ -32,7 +32,7 @@ def boot_command(script: Path, prefix: Path) -> list[str]:
         first = stream.readline(_SHEBANG_BYTES)
     if first.startswith(b"\x7fELF"):
         return [str(script)]
-    words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else ["sh"]
+    words = (first.startswith(b"#!") and first[2:].decode(errors="replace").split()) or ["sh"]
     if words[0].startswith(_NOT_HERE) or "/" not in words[0]:
         words[0] = str(prefix / "bin" / Path(words[0]).name)
     return [*words, str(script)]

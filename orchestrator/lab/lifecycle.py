@@ -19,6 +19,7 @@ from orchestrator.fleet.keys import ensure_keypair
 from orchestrator.inventory import dump
 from orchestrator.lab import lock, modes, wire
 from orchestrator.lab.layout import LabLayout
+from orchestrator.lab.programs import check_programs
 from orchestrator.lab.shape import Shape
 from orchestrator.lab.spec import CLUSTER_NAME, LabSpec
 from orchestrator.lab.status import await_sshd
@@ -38,7 +39,7 @@ class LabUp:
 def up(shape: Shape, on_event: Callable[[str], None]) -> LabUp:
     """`on_event` is told, in a few words, what is going on."""
     shape.check()
-    modes.check_programs()
+    check_programs()
     with _alone() as guard:
         if (present := _present()) is not None:
             _same_or_error(present.shape, shape)
@@ -113,7 +114,6 @@ def _start_anchor(lab: LabLayout, guard: int) -> None:
             stderr=log,
             pass_fds=[there.fileno(), guard],
             start_new_session=True,
-            env={**os.environ, "PATH": modes.search_path()},
         )
         there.close()
         _await_ready(here, lab)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable, Iterator
 
+from orchestrator.lab.programs import find_program
 from orchestrator.lab.shape import bits_per_second
 from orchestrator.lab.spec import LabSpec, VirtualPhone
 
@@ -28,7 +29,7 @@ def configure(ip_lines: Iterable[str], tc_lines: Iterable[str]) -> None:
 
 def _batch(program: str, lines: Iterable[str]) -> None:
     done = subprocess.run(
-        [program, "-batch", "-"],
+        [find_program(program) or program, "-batch", "-"],
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
         text=True,

@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 
 from orchestrator.errors import UsageError
-from orchestrator.lab import links, syscalls, wire
+from orchestrator.lab import links, wire
+from orchestrator.lab.identity import user_switch
 from orchestrator.lab.namespaces import enter_lab
 from orchestrator.lab.shape import Shape
 from orchestrator.lab.spec import LabSpec, Mode
 
 FORCE_VARIABLE = "CLUSTERCTL_LAB_MODE"
-_PACKAGES = {
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "sshd": "openssh-server",
-    "ssh-keygen": "openssh-client",
-    "nsenter": "util-linux",
-}
-
-
-def check_programs() -> None:
-    """sbin directories are searched too: a plain user has them rarely on PATH."""
-    missing = sorted({package for program, package in _PACKAGES.items() if find_program(program) is None})
-    if missing:
-        remedy = f"make setup (or: apt-get install {' '.join(missing)})"
-        raise UsageError(f"the lab needs programs of these packages: {', '.join(missing)}", remedy=remedy)
-
-
-def find_program(name: str) -> str | None:
-    return shutil.which(name, path=search_path())
-
-
-def search_path() -> str:
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 
 
 def choose() -> tuple[Mode, list[str]]:
@@ -43,11 +20,11 @@ def choose() -> tuple[Mode, list[str]]:
     if forced := os.environ.get(FORCE_VARIABLE):
         return _forced(forced)
     objections: list[str] = []
-    for mode in (Mode.ROOT, Mode.USER):
+    for mode in Mode:
         if (objection := why_not(mode)) is None:
             return mode, objections
         objections.append(objection)
-    return Mode.LOOPBACK, objections
+    raise UsageError(f"no lab can run here: {'; '.join(objections)}", remedy="run it as a user that is not root")
 
 
 def _forced(name: str) -> tuple[Mode, list[str]]:
@@ -62,10 +39,8 @@ def _forced(name: str) -> tuple[Mode, list[str]]:
 
 def why_not(mode: Mode) -> str | None:
     """None if labs can be made this way; otherwise the reason, found by trying in a child process."""
-    if mode is Mode.LOOPBACK:
-        return None
     if mode is Mode.ROOT and os.geteuid() != 0:
-        return "not root"
+        return "as root: this user is not root"
     here, there = wire.pair()
     if (child := os.fork()) == 0:
         here.close()
@@ -81,12 +56,14 @@ def why_not(mode: Mode) -> str | None:
 
 
 def _try(mode: Mode, report: socket.socket) -> None:
+    spec = LabSpec(mode, Shape(1))
     try:
-        enter_lab(mode)
-        links.configure(*links.switches(LabSpec(mode, Shape(1))))
-        syscalls.unshare(syscalls.CLONE_NEWNET)
+        if mode is not Mode.LOOPBACK:
+            enter_lab(mode)
+            links.configure(*links.switches(spec))
+        user_switch(mode, spec.phones[0])()
         wire.send(report, {})
     except OSError as error:
-        wire.send(report, {"error": f"namespaces as {mode}: {error}"})
+        wire.send(report, {"error": f"as {mode}: {error.strerror or error}"})
     finally:
         os._exit(0)

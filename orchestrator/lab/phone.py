@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
+import subprocess
 import traceback
 from pathlib import Path
 from typing import NoReturn
@@ -78,7 +78,7 @@ def _on_loopback(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: so
 
 def _unpack(lab: LabLayout, own: PhoneLayout, phone: VirtualPhone, mode: Mode) -> None:
     own.termux.parent.mkdir(mode=0o751)
-    shutil.copytree(lab.termux, own.termux, symlinks=True)
+    subprocess.run(["cp", "-a", lab.termux, own.termux], check=True)
     make_host_keys(own.termux)
     own.termux.chmod(0o700)
     if has_own_uid(mode):
@@ -90,7 +90,4 @@ def _open_console(own: PhoneLayout) -> int:
 
 
 def _give_to(tree: Path, uid: int) -> None:
-    os.chown(tree, uid, uid)
-    for directory, subdirectories, names in os.walk(tree):
-        for name in (*subdirectories, *names):
-            os.chown(Path(directory, name), uid, uid, follow_symlinks=False)
+    subprocess.run(["chown", "-hR", f"{uid}:{uid}", tree], check=True)

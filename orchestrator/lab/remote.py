@@ -11,7 +11,7 @@ from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.lab.client import read_spec, request
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.lock import holder
-from orchestrator.lab.modes import find_program
+from orchestrator.lab.programs import find_program
 from orchestrator.lab.spec import Mode
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from orchestrator.lab.client import read_spec, request
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.lock import holder
-from orchestrator.paths import lab_dir, lab_inventory
 
 _BOOT_PATIENCE_S = 15.0
 
@@ -27,11 +26,10 @@ def await_sshd(lab_dir: Path, names: Iterable[str]) -> list[str]:
         time.sleep(0.05)
 
 
-def look() -> dict[str, Any]:
+def look(lab_dir: Path) -> dict[str, Any]:
     """One JSON-able document: the lab, and each phone with what it does now."""
-    root = lab_dir()
-    spec = read_spec(root)
-    now = {row["name"]: row for row in request(root, {"op": "status"})[0]["phones"]}
+    spec = read_spec(lab_dir)
+    now = {row["name"]: row for row in request(lab_dir, {"op": "status"})[0]["phones"]}
     return {
         "mode": spec.mode,
         "switches": spec.shape.switches,
@@ -39,8 +37,8 @@ def look() -> dict[str, Any]:
         "uplink": spec.shape.uplink,
         "disk": spec.shape.disk,
         "host": spec.host_address,
-        "anchor": holder(LabLayout(root).anchor_lock),
-        "inventory": str(lab_inventory()),
+        "anchor": holder(LabLayout(lab_dir).anchor_lock),
+        "inventory": str(lab_dir / "inventory.yaml"),
         "phones": [
             {
                 "name": phone.name,

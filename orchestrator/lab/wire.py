@@ -25,7 +25,9 @@ def send(channel: socket.socket, message: dict[str, Any], files: Sequence[int] =
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """The next message and the files that came with it. EOFError when the other side is gone."""
-    data, files, _, _ = socket.recv_fds(channel, _LARGEST_PACKET, _MOST_FILES, socket.MSG_CMSG_CLOEXEC)
+    data, files, _, _ = socket.recv_fds(channel, _LARGEST_PACKET, _MOST_FILES)
+    for file in files:  # recv_fds ignores MSG_CMSG_CLOEXEC: github.com/python/cpython/issues/107898
+        os.set_inheritable(file, False)  # noqa: FBT003 (takes no keyword)
     if not data:
         raise EOFError
     message = json.loads(data)

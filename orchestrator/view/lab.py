@@ -15,12 +15,16 @@ _MEANING = {
     Mode.USER: "network namespaces in a user namespace",
     Mode.LOOPBACK: "plain processes on the loopback interface",
 }
+_LOST_ON_LOOPBACK = (
+    "So the links have no speed limit (--rate and --uplink mean nothing), link= and disk= cannot be set, "
+    "and phones see this computer's files, processes, temperatures and name."
+)
 
 
 def told(outcome: LabUp) -> None:
     note(("already up: " if outcome.was_up else "up: ") + f"{outcome.spec.shape} ({_MEANING[outcome.spec.mode]})")
     if outcome.spec.mode is Mode.LOOPBACK and not outcome.was_up:
-        warn(f"no namespaces here ({'; '.join(outcome.objections)}).")
+        warn(f"no namespaces here: {'; '.join(outcome.objections)}. {_LOST_ON_LOOPBACK}")
 
 
 def print_status(report: dict[str, Any]) -> None:

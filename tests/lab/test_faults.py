@@ -1,0 +1,140 @@
+"""What `lab power` and `lab set` do to a phone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.inventory import load
+from orchestrator.lab.client import request
+from orchestrator.lab.faults import change, set_power
+from orchestrator.lab.network import LabNetwork
+from tests.labs import TestLab, eventually
+
+pytestmark = pytest.mark.lab
+
+PHONE = "p1-02"
+
+
+def _address(lab: TestLab) -> str:
+    return str(load(lab.inventory).phone(PHONE).address)
+
+
+def _banner(lab: TestLab, timeout: float = 5.0) -> bytes:
+    with LabNetwork(lab.directory).connect(_address(lab), 8022, timeout) as channel:
+        return channel.recv(4)
+
+
+def _host_keys(lab: TestLab) -> str:
+    return lab.on(PHONE, "bash", "-c", "cat $PREFIX/etc/ssh/ssh_host_*_key.pub").stdout
+
+
+def test_power_off_and_on_keeps_the_data(any_lab: TestLab) -> None:
+    keys = _host_keys(any_lab)
+    any_lab.on(PHONE, "bash", "-c", "echo kept > ~/note")
+    any_lab.clusterctl("lab", "power", PHONE, "off")
+    assert any_lab.phone(PHONE)["up"] is False
+    with pytest.raises(OSError, match=r".+"):
+        _banner(any_lab, timeout=1.0)
+    with pytest.raises(ClusterctlError, match="switched off"):
+        any_lab.on(PHONE, "true")
+    any_lab.clusterctl("lab", "power", PHONE, "on")
+    assert _banner(any_lab) == b"SSH-"
+    assert any_lab.on(PHONE, "cat", "note").stdout == "kept\n"
+    assert _host_keys(any_lab) == keys
+    any_lab.on(PHONE, "rm", "note")
+
+
+def test_power_takes_every_process_with_it(any_lab: TestLab) -> None:
+    any_lab.on(PHONE, "bash", "-c", "setsid sleep 5151 >/dev/null 2>&1 &")
+    eventually(lambda: any_lab.on(PHONE, "pgrep", "-f", "^sleep 5151", check=False).returncode == 0)
+    set_power(any_lab.directory, PHONE, "off")
+    set_power(any_lab.directory, PHONE, "on")
+    assert any_lab.on(PHONE, "pgrep", "-f", "^sleep 5151", check=False).returncode == 1
+
+
+def test_power_twice_is_power_once(any_lab: TestLab) -> None:
+    pid = any_lab.on(PHONE, "pgrep", "-n", "-x", "sshd").stdout
+    set_power(any_lab.directory, PHONE, "on")
+    assert any_lab.on(PHONE, "pgrep", "-n", "-x", "sshd").stdout == pid
+
+
+def test_a_boot_script_is_run_instead_of_sshd(any_lab: TestLab) -> None:
+    script = "mkdir -p ~/.termux/boot; printf '#!/bin/sh\\necho $PREFIX > ~/booted\\n' > ~/.termux/boot/00-start"
+    any_lab.on(PHONE, "bash", "-c", script)
+    any_lab.clusterctl("lab", "power", PHONE, "off")
+    try:
+        request(any_lab.directory, {"op": "power", "phone": PHONE, "state": "on"})  # does not wait for an sshd
+        eventually(lambda: any_lab.on(PHONE, "cat", "booted", check=False).stdout.endswith("/files/usr\n"))
+        assert any_lab.phone(PHONE)["sshd"] is False
+    finally:
+        any_lab.on(PHONE, "rm", "-r", ".termux")
+        set_power(any_lab.directory, PHONE, "off")
+        set_power(any_lab.directory, PHONE, "on")
+    assert any_lab.phone(PHONE)["sshd"] is True
+
+
+def test_a_new_host_key_answers_at_the_old_address(any_lab: TestLab) -> None:
+    before = _host_keys(any_lab)
+    any_lab.clusterctl("lab", "set", PHONE, "hostkey=new")
+    after = _host_keys(any_lab)
+    assert len(after.splitlines()) == len(before.splitlines())
+    assert not set(before.splitlines()) & set(after.splitlines())
+    eventually(lambda: _banner(any_lab) == b"SSH-")
+
+
+def test_a_full_disk_and_a_freed_one(namespaced_lab: TestLab) -> None:
+    write = ("bash", "-c", "head -c 1000000 /dev/zero > ~/big")
+    change(namespaced_lab.directory, PHONE, ["disk=full"])
+    failed = namespaced_lab.on(PHONE, *write, check=False)
+    assert "No space left" in failed.stderr
+    assert namespaced_lab.on("p1-01", "bash", "-c", "echo fine > ~/x && rm ~/x").returncode == 0
+    change(namespaced_lab.directory, PHONE, ["disk=free"])
+    namespaced_lab.on(PHONE, *write)
+    namespaced_lab.on(PHONE, "rm", "big")
+
+
+def test_a_pulled_cable(namespaced_lab: TestLab) -> None:
+    change(namespaced_lab.directory, PHONE, ["link=down"])
+    with pytest.raises(OSError, match=r".+"):
+        _banner(namespaced_lab, timeout=1.0)
+    assert namespaced_lab.phone(PHONE)["sshd"] is True  # the phone itself is well
+    change(namespaced_lab.directory, PHONE, ["link=up"])
+    assert _banner(namespaced_lab) == b"SSH-"
+
+
+def test_what_a_phone_reports_about_itself(namespaced_lab: TestLab) -> None:
+    namespaced_lab.clusterctl("lab", "set", PHONE, "thermal.cpu=71.5", "battery.percentage=20")
+    zone = "/sys/class/thermal/thermal_zone0/temp"
+    assert namespaced_lab.on(PHONE, "cat", zone).stdout == "71500\n"
+    assert namespaced_lab.on("p1-01", "cat", zone).stdout != "71500\n"
+    assert namespaced_lab.on(PHONE, "cat", "/system/scenario/battery.percentage").stdout == "20\n"
+    change(namespaced_lab.directory, PHONE, ["thermal.cpu=38.2", "battery.percentage=96"])
+
+
+def test_loopback_phones_have_neither_cables_nor_disks(loopback_lab: TestLab) -> None:
+    for setting in ("link=down", "disk=full"):
+        with pytest.raises(ClusterctlError, match="loopback"):
+            change(loopback_lab.directory, PHONE, [setting])
+
+
+@pytest.mark.parametrize("wrong", ["disk", "disk=half", "thermal.cpux=3", "thermal.cpu=hot", "=3", ""])
+def test_a_wrong_setting_changes_nothing(loopback_lab: TestLab, wrong: str) -> None:
+    scenario = loopback_lab.directory / "phones" / PHONE / "system" / "scenario"
+    before = _contents(scenario)
+    with pytest.raises(UsageError):
+        change(loopback_lab.directory, PHONE, ["battery.percentage=11", wrong])
+    assert _contents(scenario) == before
+
+
+def test_an_unknown_phone(loopback_lab: TestLab) -> None:
+    for command in (("set", "p7-07", "link=down"), ("power", "p7-07", "off"), ("exec", "p7-07", "--", "true")):
+        done = loopback_lab.clusterctl("lab", *command, check=False)
+        assert done.returncode == 2
+        assert "p7-07" in done.stderr
+
+
+def _contents(directory: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in directory.iterdir()}
