@@ -9,7 +9,20 @@ import sys
 
 import typer
 
-from orchestrator.cli import attach, bench, collect_logs, hosts, inventory, lab, launch, runs, status, stop
+from orchestrator.cli import (
+    attach,
+    bench,
+    build,
+    collect_logs,
+    hosts,
+    inventory,
+    lab,
+    launch,
+    provision,
+    runs,
+    status,
+    stop,
+)
 from orchestrator.errors import EXIT_INTERRUPTED, ClusterctlError
 
 app = typer.Typer(
@@ -23,8 +36,10 @@ app.add_typer(hosts.app, name="hosts")
 app.add_typer(inventory.app, name="inventory")
 app.add_typer(lab.app, name="lab")
 app.command()(attach.attach)
+app.command()(build.build)
 app.command()(collect_logs.collect_logs)
 app.command()(launch.launch)
+app.command()(provision.provision)
 app.command()(runs.runs)
 app.command()(status.status)
 app.command()(stop.stop)

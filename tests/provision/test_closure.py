@@ -61,7 +61,7 @@ def test_a_missing_dependency_is_named_with_who_needs_it() -> None:
 
 
 def test_a_missing_root_is_named() -> None:
-    with pytest.raises(MissingPackageError, match=r"no pyton, which provisioning/packages\.txt needs"):
+    with pytest.raises(MissingPackageError, match=r"no pyton, which provisioning/packages\.yaml needs"):
         closure(Index([package("python")]), ["pyton"])
 
 

@@ -12,7 +12,7 @@ class MissingPackageError(ClusterctlError):
     def __init__(self, wanted: str, by: str) -> None:
         super().__init__(
             f"the package repository has no {wanted}, which {by} needs",
-            remedy="check the name in provisioning/packages.txt, or choose another repository with --upstream",
+            remedy="check the name in provisioning/packages.yaml, or choose another repository with --upstream",
         )
 
 
@@ -34,7 +34,7 @@ def closure(index: Index, roots: Iterable[str]) -> Index:
 def _root(index: Index, name: str) -> Package:
     if package := index.get(name):
         return package
-    raise MissingPackageError(name, "provisioning/packages.txt")
+    raise MissingPackageError(name, "provisioning/packages.yaml")
 
 
 def _choose(index: Index, group: Alternatives, preferred: set[str], needed_by: Package) -> Package:

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from orchestrator.provision.termux.closure import closure
 from orchestrator.provision.termux.index import Index, Package, parse_packages
@@ -49,9 +50,18 @@ class SnapshotStore:
 
     def take(self, wanted: Iterable[str], installed: Iterable[str], progress: Progress) -> Snapshot:
         """A snapshot with the wanted packages and newer ones of what is installed; no download twice."""
+        planned = self.plan(wanted, installed, progress)
+        self._download([package for package in planned.index if not self._pool_file(package).exists()], progress)
+        self._write_repository(planned.id, self._packages_text(planned.index))
+        self._remember(planned.id)
+        return planned
+
+    def plan(self, wanted: Iterable[str], installed: Iterable[str], progress: Progress) -> Snapshot:
+        """What `take` would take; nothing but the index is downloaded."""
         index = self._upstream_index(progress)
-        roots = {*wanted, *(name for name in installed if name in index)}
-        return self._write(closure(index, roots), progress)
+        chosen = closure(index, {*wanted, *(name for name in installed if name in index)})
+        name = hashlib.sha256(self._packages_text(chosen)).hexdigest()[:16]
+        return Snapshot(name, self._arch, self._root, chosen)
 
     def latest(self) -> Snapshot | None:
         """The snapshot made last from this upstream, if it is still whole."""
@@ -80,13 +90,9 @@ class SnapshotStore:
             _write_atomically(kept, self._upstream.index(listing).encode())
         return kept.read_text()
 
-    def _write(self, packages: Index, progress: Progress) -> Snapshot:
-        self._download([package for package in packages if not self._pool_file(package).exists()], progress)
-        text = "\n".join(package.stanza(Filename=f"pool/{self._pool_file(package).name}") for package in packages)
-        name = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self._write_repository(name, text.encode())
-        self._remember(name)
-        return Snapshot(name, self._arch, self._root, packages)
+    def _packages_text(self, packages: Index) -> bytes:
+        stanzas = (package.stanza(Filename=f"pool/{self._pool_file(package).name}") for package in packages)
+        return "\n".join(stanzas).encode()
 
     def _download(self, packages: list[Package], progress: Progress) -> None:
         if not packages:
@@ -117,7 +123,14 @@ class SnapshotStore:
     def _remember(self, name: str) -> None:
         file = self._root / "latest.json"
         known = json.loads(file.read_text()) if file.exists() else {}
-        _write_atomically(file, json.dumps({**known, self._upstream.url: name}, indent=2).encode())
+        kept = {url: snapshot for url, snapshot in known.items() if not _is_gone(url)}
+        _write_atomically(file, json.dumps({**kept, self._upstream.url: name}, indent=2).encode())
+
+
+def _is_gone(url: str) -> bool:
+    """A lab's repository, after the lab."""
+    parts = urlsplit(url)
+    return parts.scheme == "file" and not Path(unquote(parts.path)).exists()
 
 
 def _release(arch: str, index: dict[str, bytes]) -> str:

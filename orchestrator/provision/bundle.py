@@ -1,0 +1,77 @@
+"""The agent as phones get it: its Python files and a manifest of their sha256. The same input gives the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+
+import phone_agent
+from orchestrator.errors import UsageError
+from phone_agent import manifest
+from phone_agent.layout import MANIFEST
+
+
+class Target(StrEnum):
+    HOST = "host"  # this computer, and the lab's phones
+    AARCH64_ANDROID = "aarch64-android"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    id: str  # hash of the manifest
+    path: Path
+    tree_sha256: str  # what the phone's facts tell of the same files
+    files: int
+
+
+def build_bundle(target: Target, out: Path) -> Bundle:
+    """Writes the bundle to `out`, which must be new or an earlier bundle."""
+    _refuse_foreign(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=out.parent, prefix=".bundle-"))
+    try:
+        files = _copy_sources(scratch)
+        manifest.write(scratch, version=metadata.version("clusterctl"), target=target.value)
+        scratch.chmod(0o755)
+        _replace(scratch, out)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return Bundle(_sha256(out / MANIFEST)[:16], out, _tree_sha256(out), files)
+
+
+def _refuse_foreign(out: Path) -> None:
+    if out.exists() and any(out.iterdir()) and not (out / MANIFEST).is_file():
+        raise UsageError(f"{out} is not empty and holds no agent bundle", remedy="choose another directory with --out")
+
+
+def _copy_sources(destination: Path) -> int:
+    package = Path(phone_agent.__file__).parent
+    sources = sorted(path for path in package.rglob("*.py") if "__pycache__" not in path.parts)
+    for source in sources:
+        copy = destination / package.name / source.relative_to(package)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(source.read_bytes())
+        copy.chmod(0o644)
+    return len(sources)
+
+
+def _replace(new: Path, out: Path) -> None:
+    if out.exists():
+        shutil.rmtree(out)
+    new.rename(out)
+
+
+def _tree_sha256(root: Path) -> str:
+    """As `find . -type f | sort | xargs sha256sum | sha256sum` in the bundle's directory."""
+    names = sorted(f"./{path.relative_to(root)}" for path in root.rglob("*") if path.is_file())
+    listing = "".join(f"{_sha256(root / name)}  {name}\n" for name in names)
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

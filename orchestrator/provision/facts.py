@@ -1,0 +1,158 @@
+"""What is known of a phone: one script, one round trip, no Python needed there; everything else is computed from it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from orchestrator.errors import PhoneError
+
+_SSH_VERSION: Final = re.compile(r"OpenSSH_(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True)
+class FileFact:
+    mode: str  # octal, such as 600
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Installed:
+    version: str
+    status: str  # dpkg's word: installed, half-configured, unpacked, …
+
+
+@dataclass(frozen=True)
+class Battery:
+    percentage: float
+    plugged: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    epoch: float
+    prefix: str
+    home: str
+    arch: str
+    ssh_version: tuple[int, int] | None = None
+    sshd_pid: int | None = None
+    sshd: Mapping[str, str] = field(default_factory=dict)  # effective settings, keys in lower case
+    disk_free_kb: int | None = None
+    addresses: Mapping[str, str] = field(default_factory=dict)  # address -> interface
+    packages: Mapping[str, Installed] = field(default_factory=dict)
+    files: Mapping[str, FileFact] = field(default_factory=dict)  # by the name ManagedFile gives them
+    texts: Mapping[str, str] = field(default_factory=dict)
+    wake_lock: str | None = None  # held, free; None: this phone has no such command
+    python: tuple[str, str] | None = None  # cache tag and platform: cpython-314, android-24-arm64_v8a
+    mpi4py: tuple[str, str] | None = None  # version, and the sha256 of the wheel it came from
+    agent: tuple[str, str] | None = None  # release id, hash of its files
+    battery: Battery | None = None
+
+    def version(self, package: str) -> str | None:
+        found = self.packages.get(package)
+        return found.version if found and found.status == "installed" else None
+
+    @property
+    def abi(self) -> str | None:
+        """What a compiled mpi4py depends on; None until Python and Open MPI are there."""
+        openmpi = self.version("openmpi")
+        if self.python is None or openmpi is None:
+            return None
+        return f"{self.python[0]}-{self.python[1]}-openmpi-{openmpi}"
+
+
+def parse_facts(output: str) -> Facts:
+    """Reads what the facts script printed. Lines of other origin (a greeting, a warning) are passed over."""
+    lines = [line.split("\t") for line in output.splitlines() if "\t" in line]
+    keys = {line[0] for line in lines}
+    if not {"begin", "end", "epoch", "arch"} <= keys:
+        raise PhoneError(
+            "its description broke off: " + (output.strip().splitlines() or ["nothing was printed"])[-1][:200],
+            phase="facts",
+            remedy="on the phone: does bash start, and do coreutils work? If not, set Termux up again",
+        )
+    single = {key: values[0] for key, *values in lines if values}
+    texts = {name: _decoded(text) for name, text in _pairs(lines, "text")}
+    python = next(iter(_pairs(lines, "python")), None)
+    mpi4py = next(iter(_pairs(lines, "mpi4py")), None)
+    return Facts(
+        epoch=_number(single["epoch"]),
+        prefix=single.get("prefix", ""),
+        home=single.get("home", ""),
+        arch=single["arch"],
+        ssh_version=_ssh_version(single.get("ssh", "")),
+        sshd_pid=_integer(single.get("sshd_pid", "")),
+        sshd=dict(_pairs(lines, "sshd_setting")),
+        disk_free_kb=_integer(single.get("disk_kb", "")),
+        addresses={address.partition("/")[0]: interface for interface, address in _pairs(lines, "address")},
+        packages={name: Installed(*rest) for key, name, *rest in _wide(lines, "package", 4)},
+        files={name: FileFact(*rest) for key, name, *rest in _wide(lines, "file", 4)},
+        texts=texts,
+        wake_lock=single.get("wake_lock"),
+        python=python,
+        mpi4py=(mpi4py[0], _wheel_sha256(mpi4py[1])) if mpi4py else None,
+        agent=next(iter(_pairs(lines, "agent")), None),
+        battery=_battery(texts.get("battery", "")),
+    )
+
+
+def _wide(lines: list[list[str]], key: str, width: int) -> Iterator[list[str]]:
+    return (line for line in lines if line[0] == key and len(line) == width)
+
+
+def _pairs(lines: list[list[str]], key: str) -> Iterator[tuple[str, str]]:
+    return ((line[1], line[2]) for line in _wide(lines, key, 3))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.replace(",", "."))  # bash writes EPOCHREALTIME with the locale's decimal mark
+    except ValueError:
+        return 0.0
+
+
+def _integer(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def _ssh_version(text: str) -> tuple[int, int] | None:
+    found = _SSH_VERSION.search(text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text, validate=True).decode(
+            "utf-8", "surrogateescape"
+        )  # a file of others comes back as it was
+    except binascii.Error:
+        return ""
+
+
+def _wheel_sha256(origin: str) -> str:
+    """From pip's direct_url.json; empty when mpi4py did not come from a wheel of ours."""
+    document = _json(origin)
+    archive = document.get("archive_info")
+    hashes = archive.get("hashes") if isinstance(archive, dict) else None
+    return str(hashes.get("sha256", "")) if isinstance(hashes, dict) else ""
+
+
+def _battery(text: str) -> Battery | None:
+    document = _json(text)
+    percentage, plugged = document.get("percentage"), document.get("plugged")
+    if not isinstance(percentage, int | float) or not isinstance(plugged, str):
+        return None
+    return Battery(float(percentage), plugged != "UNPLUGGED")
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

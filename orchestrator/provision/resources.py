@@ -1,0 +1,47 @@
+"""The data files of `provisioning/`: what is put on phones, and the scripts that run there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+import yaml
+
+from orchestrator.errors import ClusterctlError
+
+_ROOT: Final = files("provisioning")
+
+
+@cache
+def read_text(name: str) -> str:
+    return _ROOT.joinpath(name).read_text(encoding="utf-8")
+
+
+def script(name: str) -> str:
+    """A fixed text for bash on a phone; data reaches it as arguments or standard input."""
+    return read_text(f"scripts/{name}.sh")
+
+
+def filled(name: str, **values: str) -> str:
+    """A template with every @NAME@ replaced; values are one line each."""
+    text = read_text(name)
+    for key, value in values.items():
+        if "\n" in value:
+            raise ClusterctlError(f"{name}: @{key}@ must be one line")
+        text = text.replace(f"@{key}@", value)
+    return text
+
+
+@dataclass(frozen=True)
+class PackageList:
+    upstream: str
+    phones: tuple[str, ...]
+    builder: tuple[str, ...]
+
+
+@cache
+def package_list() -> PackageList:
+    raw = yaml.safe_load(read_text("packages.yaml"))
+    return PackageList(raw["upstream"], tuple(raw["phones"]), tuple(raw["builder"]))

@@ -1,0 +1,27 @@
+"""The agent: a release directory of its own, checked file by file, put in use by one rename."""
+
+from __future__ import annotations
+
+from orchestrator.errors import PhoneError
+from orchestrator.provision.facts import Facts
+from orchestrator.provision.resources import script
+from orchestrator.provision.steps.step import Changes, Site
+from orchestrator.provision.want import Want
+from phone_agent.layout import RELEASES
+
+
+class Agent:
+    name = "agent"
+
+    def check(self, facts: Facts, want: Want) -> Changes:
+        release, tree = facts.agent or ("", "")
+        if release != want.bundle.id:
+            return (f"install agent {want.bundle.id}",)
+        return (f"repair agent {want.bundle.id}: its files were changed",) if tree != want.bundle.tree_sha256 else ()
+
+    def apply(self, site: Site, facts: Facts, want: Want) -> None:
+        del facts
+        site.connect().put_tree(want.bundle.path, RELEASES / "incoming")
+        done = site.connect().script(script("activate-agent"), want.bundle.id, want.bundle.tree_sha256)
+        if not done.ok:
+            raise PhoneError(f"cannot put the agent in use: {done.stderr.strip()[-300:]}", phase="agent")

@@ -1,0 +1,93 @@
+"""Termux packages: everything at the snapshot's version, and what a worker needs installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from orchestrator.errors import PhoneError
+from orchestrator.provision.background import run_in_background
+from orchestrator.provision.facts import Facts
+from orchestrator.provision.failures import explain
+from orchestrator.provision.steps.step import Changes, Site
+from orchestrator.provision.termux.version import Version
+from orchestrator.provision.want import Repository, Want
+
+_LIMIT: Final = 3600.0
+_SETTLED: Final = frozenset({"installed", "config-files", "not-installed"})
+
+
+class Packages:
+    name = "packages"
+
+    def check(self, facts: Facts, want: Want) -> Changes:
+        repository = want.repositories[facts.arch]
+        lines = (
+            _finish(broken(facts)),
+            _install(missing(facts, repository), want.packages.phones),
+            _upgrade(outdated(facts, repository)),
+        )
+        return tuple(line for line in lines if line)
+
+    def apply(self, site: Site, facts: Facts, want: Want) -> None:
+        install_packages(site, want.repositories[facts.arch], want.packages.phones)
+
+
+def install_packages(site: Site, repository: Repository, names: Iterable[str]) -> None:
+    if repository.url is None:
+        raise PhoneError("no package mirror is running", phase="packages")
+    job = run_in_background(site.connect, "packages", "packages", repository.url, *names, limit=_LIMIT)
+    if job.rc != 0:
+        cause, remedy = explain(job.log)
+        raise PhoneError(cause, phase="packages", remedy=remedy)
+
+
+def missing(facts: Facts, repository: Repository) -> tuple[str, ...]:
+    return tuple(name for name in repository.needed if facts.version(name) is None)
+
+
+def outdated(facts: Facts, repository: Repository) -> tuple[str, ...]:
+    """Installed, and older than the snapshot. What is newer stays: apt does not go back."""
+    return tuple(
+        name
+        for name, found in sorted(facts.packages.items())
+        if found.status == "installed"
+        and (offered := repository.index.get(name)) is not None
+        and is_older(found.version, offered.version)
+    )
+
+
+def broken(facts: Facts) -> tuple[str, ...]:
+    return tuple(name for name, found in sorted(facts.packages.items()) if found.status not in _SETTLED)
+
+
+@lru_cache(maxsize=4096)
+def is_older(version: str, other: str) -> bool:
+    return version != other and Version(version) < Version(other)
+
+
+def space_needed(facts: Facts, repository: Repository) -> int:
+    """Bytes: the archives while they are installed, and what comes out of them."""
+    coming = [repository.index[name] for name in (*missing(facts, repository), *outdated(facts, repository))]
+    return sum(package.size + package.installed_bytes for package in coming)
+
+
+def _install(names: tuple[str, ...], asked_for: tuple[str, ...]) -> str:
+    named = [name for name in asked_for if name in names]
+    others = len(names) - len(named)
+    if not names:
+        return ""
+    return f"install {', '.join(named) or 'dependencies'}" + (f" and {others} packages they need" if others else "")
+
+
+def _upgrade(names: tuple[str, ...]) -> str:
+    return f"upgrade {len(names)} packages ({_some(names)})" if names else ""
+
+
+def _finish(names: tuple[str, ...]) -> str:
+    return f"finish the interrupted installation of {_some(names)}" if names else ""
+
+
+def _some(names: tuple[str, ...], count: int = 4) -> str:
+    return ", ".join(names[:count]) + (", …" if len(names) > count else "")

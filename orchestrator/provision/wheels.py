@@ -1,0 +1,173 @@
+"""mpi4py for phones: no wheel on PyPI fits them, so one phone of each kind builds it for all others.
+
+    pypi/<key>/mpi4py/      its source, already translated to C by this computer's Cython
+    pypi/<key>/build/       what the building phone needs: pure Python wheels
+    wheels/<abi>/<key>/     what it built; an ABI is a Python, a platform and an Open MPI
+
+The key is a hash of the pinned requirements in `provisioning/requirements` and of the way it is built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from orchestrator.errors import ClusterctlError, PhoneError
+from orchestrator.provision.background import run_in_background
+from orchestrator.provision.failures import explain
+from orchestrator.provision.resources import read_text, script
+
+if TYPE_CHECKING:
+    from orchestrator.fleet import PhoneConnection
+
+_REQUIREMENTS: Final = ("mpi4py", "phone-build", "host-build")
+_BUILD_LIMIT: Final = 1800.0
+_PIP_LIMIT: Final = 900.0
+_LARGEST_WHEEL: Final = 64 << 20
+_WORK: Final = PurePosixPath(".clusterctl/build")
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Wheel:
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Sources:
+    key: str
+    path: Path
+
+
+def mpi4py_version() -> str:
+    pinned = re.search(r"^mpi4py==(\S+)", read_text("requirements/mpi4py.txt"), re.MULTILINE)
+    if pinned is None:
+        raise ClusterctlError("provisioning/requirements/mpi4py.txt names no version of mpi4py")
+    return pinned[1]
+
+
+class WheelStore:
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        texts = [read_text(f"requirements/{name}.txt") for name in _REQUIREMENTS]
+        self._key = hashlib.sha256("\0".join([*texts, script("build-wheel")]).encode()).hexdigest()[:16]
+
+    def find(self, abi: str) -> Wheel | None:
+        """The wheel built earlier for an ABI, if it is still what it was."""
+        directory = self._directory(abi)
+        try:
+            record = json.loads((directory / "wheel.json").read_text())
+            wheel = Wheel(directory / record["file"], record["sha256"])
+            return wheel if _sha256(wheel.path) == wheel.sha256 else None
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def build(self, connect: Callable[[], PhoneConnection], abi: str, progress: Progress) -> Wheel:
+        """Builds on a phone that has the compiler; no network is used there."""
+        sources = self.sources(progress)
+        connect().put_tree(sources.path, _WORK)
+        job = run_in_background(connect, "build-mpi4py", "build-wheel", str(_WORK), limit=_BUILD_LIMIT)
+        if job.rc != 0:
+            cause, remedy = explain(job.log)
+            raise PhoneError(f"building mpi4py failed: {cause}", phase="build", remedy=remedy)
+        name = job.log.strip().splitlines()[-1].strip()
+        if not re.fullmatch(r"mpi4py-[\w.+-]+\.whl", name):
+            raise PhoneError(f"building mpi4py left no wheel: {name[:120]!r}", phase="build")
+        data = connect().get(_WORK / "out" / name, limit=_LARGEST_WHEEL)
+        connect().run(["rm", "-rf", "--", str(_WORK)])
+        return self._keep(abi, name, data)
+
+    def sources(self, progress: Progress) -> Sources:
+        """Fetched and prepared once; later runs need no network."""
+        path = self._cache / "pypi" / self._key
+        if not path.exists():
+            progress("fetching mpi4py and translating it to C, once for all phones")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch-") as scratch:
+                _prepare(Path(scratch))
+                (Path(scratch) / "phone").rename(path)
+        return Sources(self._key, path)
+
+    def _directory(self, abi: str) -> Path:
+        return self._cache / "wheels" / re.sub(r"[^\w.+-]", "_", abi) / self._key
+
+    def _keep(self, abi: str, name: str, data: bytes) -> Wheel:
+        directory = self._directory(abi)
+        directory.mkdir(parents=True, exist_ok=True)
+        wheel = Wheel(directory / name, hashlib.sha256(data).hexdigest())
+        wheel.path.write_bytes(data)
+        record = directory / "wheel.json.new"
+        record.write_text(json.dumps({"file": name, "sha256": wheel.sha256}))
+        record.replace(directory / "wheel.json")
+        return wheel
+
+
+def _prepare(scratch: Path) -> None:
+    fetched, phone = scratch / "fetched", scratch / "phone"
+    # The pinned hash is of the source archive: no wheel can slip in, whatever index pip is configured with.
+    _pip("download", "mpi4py", "--no-binary=mpi4py", "-d", str(fetched))
+    _unpack(only_for_phones(fetched)[0], phone / "mpi4py")
+    _translate(scratch / "cython", phone / "mpi4py")
+    universal = ["--only-binary=:all:", "--platform=any", "--implementation=py", "--abi=none"]
+    _pip("download", "phone-build", *universal, "-d", str(phone / "build"))
+    only_for_phones(phone / "build")
+
+
+def _pip(verb: str, requirements: str, *arguments: str) -> None:
+    """This computer's pip, as its owner has configured it, on one of our requirements files."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
+        listed.write(read_text(f"requirements/{requirements}.txt"))
+        listed.flush()
+        command = [sys.executable, "-m", "pip", verb, "--quiet", "--no-deps", *arguments, "-r", listed.name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PIP_LIMIT)
+    if done.returncode != 0:
+        raise ClusterctlError(
+            f"pip cannot {verb} what mpi4py needs: {explain(done.stderr)[0]}",
+            remedy="check this computer's connection to PyPI; it is needed once",
+        )
+
+
+def _unpack(archive: Path, destination: Path) -> None:
+    with tarfile.open(archive) as sdist, tempfile.TemporaryDirectory(dir=destination.parent.parent) as scratch:
+        sdist.extractall(scratch, filter="data")
+        (top,) = Path(scratch).iterdir()
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(top, destination)
+
+
+def _translate(tools: Path, source: Path) -> None:
+    """Cython writes the same C for every platform; on a phone it would take minutes."""
+    _pip("install", "host-build", "--target", str(tools))
+    command = [sys.executable, "conf/cythonize.py"]
+    environment = {**os.environ, "PYTHONPATH": str(tools)}
+    done = subprocess.run(
+        command, cwd=source, env=environment, capture_output=True, text=True, check=False, timeout=_PIP_LIMIT
+    )
+    if done.returncode != 0:
+        raise ClusterctlError(f"cannot translate mpi4py to C: {explain(done.stderr)[0]}")
+
+
+def only_for_phones(directory: Path) -> list[Path]:
+    """Refuses what no phone could use: a wheel compiled for this computer."""
+    files = sorted(directory.iterdir())
+    for file in files:
+        if not file.name.endswith((".tar.gz", "-none-any.whl")):
+            raise ClusterctlError(f"{file.name} is compiled for another platform than a phone's")
+    return files
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

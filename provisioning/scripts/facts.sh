@@ -1,0 +1,108 @@
+# What is this phone like, and what is on it? Usage: facts.sh FILE...
+# One fact a line, fields separated by tabs; texts of many lines in base64. Reads only, and needs no Python.
+# A FILE is named '~/…' or '$PREFIX/…'; its mode and sha256 are told.
+export LC_ALL=C
+fact() { local IFS=$'\t'; printf '%s\n' "$*"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+expand() {
+  case $1 in
+    '~/'*) printf %s "$HOME/${1#\~/}" ;;
+    '$PREFIX/'*) printf %s "$PREFIX/${1#\$PREFIX/}" ;;
+    *) printf %s "$1" ;;
+  esac
+}
+encoded() { [ -f "$2" ] && [ -r "$2" ] && fact text "$1" "$(base64 -w0 <"$2")"; }
+
+fact begin 1
+fact epoch "$EPOCHREALTIME"
+
+# Without its app, termux-battery-status hangs: it is started first, bounded, and collected last.
+if have termux-battery-status; then
+  exec 7< <(timeout 8 termux-battery-status </dev/null 2>/dev/null | base64 -w0)
+fi
+
+fact uid "$(id -u)"
+fact prefix "$PREFIX"
+fact home "$HOME"
+fact arch "$(dpkg --print-architecture 2>/dev/null)"
+fact ssh "$(ssh -V 2>&1)"
+fact disk_kb "$(df -Pk "$HOME" 2>/dev/null | { read -r _; read -r _ _ _ available _ && printf %s "$available"; })"
+
+# The sshd that listens: the outermost ancestor of this shell that is one.
+pid=$$ sshd=
+while [ "$pid" -gt 1 ] && [ -r "/proc/$pid/status" ]; do
+  name= parent=0
+  while read -r key value; do
+    case $key in Name:) name=$value ;; PPid:) parent=$value && break ;; esac
+  done <"/proc/$pid/status"
+  case $name in sshd*) sshd=$pid ;; esac
+  pid=$parent
+done
+fact sshd_pid "$sshd"
+sshd -T 2>/dev/null | while read -r key value; do
+  case $key in
+    passwordauthentication | kbdinteractiveauthentication | pubkeyauthentication | maxstartups | usedns) ;;
+    clientalive* | allowagentforwarding | x11forwarding | persourcepenaltyexemptlist) ;;
+    *) continue ;;
+  esac
+  fact sshd_setting "$key" "$value"
+done
+
+for ip in ip /system/bin/ip; do
+  if have "$ip"; then
+    "$ip" -o -4 addr show 2>/dev/null | while read -r _ interface _ address _; do
+      fact address "${interface%%@*}" "$address"
+    done
+    break
+  fi
+done
+
+dpkg-query -W -f 'package\t${Package}\t${Version}\t${db:Status-Status}\n' 2>/dev/null
+
+files=()
+for label in "$@"; do
+  path=$(expand "$label")
+  [ -f "$path" ] && files+=("$label" "$path")
+done
+for ((i = 0; i < ${#files[@]}; i += 2)); do
+  sum=$(sha256sum <"${files[i + 1]}" 2>/dev/null)
+  fact file "${files[i]}" "$(stat -c %a "${files[i + 1]}")" "${sum%% *}"
+done
+encoded authorized_keys "$HOME/.ssh/authorized_keys"
+encoded ssh_config "$HOME/.ssh/config"
+
+if have termux-wake-lock; then
+  held=$(cat "$HOME/.clusterctl/wake-lock" 2>/dev/null)
+  boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
+  [ "$held" = "$boot $sshd" ] && fact wake_lock held || fact wake_lock free
+fi
+
+if have python3; then
+  python3 -c '
+import sys, sysconfig
+from importlib import metadata
+def fact(*fields):
+    print(*fields, sep="\t")
+fact("python", sys.implementation.cache_tag, sysconfig.get_platform())
+try:
+    mpi4py = metadata.distribution("mpi4py")
+    origin = " ".join((mpi4py.read_text("direct_url.json") or "").split())
+    fact("mpi4py", mpi4py.version, origin)
+except metadata.PackageNotFoundError:
+    pass
+' 2>/dev/null
+fi
+
+agent=$HOME/.clusterctl/agent/current
+if [ -d "$agent/" ]; then
+  tree=$(cd "$agent/" && find . -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+  release=$(readlink "$agent")
+  fact agent "${release##*/}" "${tree%% *}"
+fi
+encoded selftest "$HOME/.clusterctl/selftest"
+
+if have termux-battery-status; then
+  read -r battery <&7
+  fact text battery "$battery"
+fi
+fact end 1

@@ -1,0 +1,25 @@
+# Brings this phone to a snapshot: upgrades all that is installed, then installs. Usage: packages.sh URL NAME...
+# apt works in directories of its own: the phone's configured repository and its lists stay as they are.
+set -u
+export DEBIAN_FRONTEND=noninteractive TERMUX_PKG_NO_MIRROR_SELECT=1 LC_ALL=C
+url=$1
+shift
+work=$HOME/.clusterctl/apt
+trap 'rm -rf "$work"' EXIT
+rm -rf "$work"
+mkdir -p "$work/lists/partial" "$work/cache/archives/partial" || exit
+echo "deb [trusted=yes] $url stable main" >"$work/sources.list" || exit
+
+keep=(-o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold)
+apt=(
+  apt-get -y "${keep[@]}"
+  -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null
+  -o Dir::State::lists="$work/lists" -o Dir::Cache="$work/cache"
+  -o Acquire::Languages=none -o Acquire::http::Proxy=DIRECT -o Acquire::http::Timeout=20 -o Acquire::Retries=2
+  -o APT::Install-Recommends=false -o DPkg::Lock::Timeout=180
+)
+# A partial upgrade breaks Termux: everything moves to the snapshot before anything new comes.
+if [ -n "$(dpkg --audit 2>&1)" ]; then
+  dpkg --force-confdef --force-confold --configure -a || exit
+fi
+"${apt[@]}" --error-on=any update && "${apt[@]}" dist-upgrade && "${apt[@]}" install "$@"
