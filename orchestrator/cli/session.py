@@ -30,10 +30,17 @@ class Session:
 
     @contextmanager
     def fleet(self, *, trust_new_hosts: bool = False) -> Iterator[Fleet]:
-        from orchestrator.fleet import Fleet
+        """Ctrl-C tells what had arrived, and from whom nothing had."""
+        from orchestrator.fleet import Fleet, FleetInterrupted
 
         with Fleet(self.phones, self.state, self.network, key=self.cluster.ssh_key, trust_new=trust_new_hosts) as fleet:
-            yield fleet
+            try:
+                yield fleet
+            except FleetInterrupted as interrupted:
+                from orchestrator.view.outcomes import print_outcomes
+
+                print_outcomes(interrupted.outcomes)
+                raise
 
 
 def find_inventory(given: Path | None) -> Path:
@@ -45,7 +52,9 @@ def find_inventory(given: Path | None) -> Path:
         return lab_inventory()
     if (here := Path("inventory.yaml")).exists():
         return here
-    raise UsageError("no inventory: no lab is up and there is no ./inventory.yaml", remedy="clusterctl lab up --phones 4")
+    raise UsageError(
+        "no inventory: no lab is up and there is no ./inventory.yaml", remedy="clusterctl lab up --phones 4"
+    )
 
 
 def open_session(inventory: Path | None, limit: str | None = None) -> Session:

@@ -14,4 +14,4 @@ class Timeouts:
     kex: float = 15.0
     auth: float = 15.0
     channel: float = 15.0  # to open a session on a connection that stands
-    silence: float = 20.0  # a peer that acknowledges nothing for this long is gone; the kernel watches
+    silence: float = 10.0  # a peer that acknowledges nothing for this long is gone; the kernel watches

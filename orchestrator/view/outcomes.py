@@ -25,7 +25,7 @@ def summary(outcomes: Iterable[Outcome[Any]]) -> str:
     return "; ".join(f"{_ports(group)} {_what(group[0])}" for group in _groups(outcomes))
 
 
-def print_outcomes(outcomes: Outcomes[Any], retry: str) -> None:
+def print_outcomes(outcomes: Outcomes[Any], retry: str | None = None) -> None:
     """To stderr; ends with `retry --limit @failed` when somebody failed (the caller has remembered whom)."""
     err.print(_styled_summary(outcomes), soft_wrap=True)
     failed = [group for group in _groups(outcomes.failures) if group[0].status is not Status.CANCELLED]
@@ -33,7 +33,7 @@ def print_outcomes(outcomes: Outcomes[Any], retry: str) -> None:
         err.print(_failure_table(failed))
     if len(failed) > _ROWS:
         err.print(f"and {len(failed) - _ROWS} more", style="dim")
-    if not outcomes.ok:
+    if retry and not outcomes.ok:
         next_step(f"{retry} --limit @failed")
 
 
