@@ -15,6 +15,7 @@ from orchestrator.errors import PhoneError
 from orchestrator.fleet import copy
 from orchestrator.fleet.errors import Unreachable
 from orchestrator.fleet.process import NO_EXIT_CODE, Finished, RemoteProcess, TooMuchOutputError, finish
+from orchestrator.fleet.quote import last_lines, printable
 from orchestrator.fleet.result import CommandResult, Phase
 from orchestrator.fleet.shell import command_line
 from orchestrator.fleet.stream import Stream
@@ -103,7 +104,7 @@ class PhoneConnection:
     def _copy(self, argv: Sequence[str], stdin: Iterable[bytes] | bytes, limit: int = MAX_OUTPUT) -> Finished:
         done = self._finish(argv, None, stdin, timeout=COPY_TIMEOUT, limit=limit, phase=Phase.COPY)
         if done.rc != 0:
-            raise PhoneError(_last_lines(_text(done.stderr)) or f"copy ended with {done.rc}", phase=Phase.COPY)
+            raise PhoneError(last_lines(_text(done.stderr)) or f"copy ended with {done.rc}", phase=Phase.COPY)
         return done
 
     def _finish(
@@ -131,7 +132,7 @@ class PhoneConnection:
             yield
         except (SSHException, EOFError, OSError) as error:
             if self.alive and not isinstance(error, EOFError):
-                raise PhoneError(f"{_short(argv)}: {error}", phase=phase) from error
+                raise PhoneError(printable(f"{_short(argv)}: {error}"), phase=phase) from error
             raise Unreachable(
                 f"{_short(argv)}: the connection was lost",
                 phase=phase,
@@ -142,12 +143,8 @@ class PhoneConnection:
 def failure(result: CommandResult) -> str:
     """`apt-get: exit code 100: …`, or what is known of a command that left no exit code."""
     how = "killed, or never started" if result.rc == NO_EXIT_CODE else f"exit code {result.rc}"
-    said = _last_lines(result.stderr) or _last_lines(result.stdout)
+    said = last_lines(result.stderr) or last_lines(result.stdout)
     return f"{_short(result.argv)}: {how}" + (f": {said}" if said else "")
-
-
-def _last_lines(text: str, count: int = 5) -> str:
-    return "\n".join(line[-500:] for line in text.strip().splitlines()[-count:])
 
 
 def _short(argv: Sequence[str]) -> str:

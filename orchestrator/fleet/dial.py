@@ -36,6 +36,7 @@ from orchestrator.errors import PhoneError
 from orchestrator.fleet.errors import Unreachable
 from orchestrator.fleet.hostkeys import HostKey, HostKeys, changed, cloned, host_name, unknown, unreadable
 from orchestrator.fleet.network import Network
+from orchestrator.fleet.quote import printable
 from orchestrator.fleet.result import Phase
 from orchestrator.fleet.timeouts import Timeouts
 from orchestrator.fleet.transport import PhoneTransport
@@ -196,7 +197,7 @@ def _not_ssh(start: bytes) -> Unreachable:
     """sshd says in plain text why it hangs up; anything else is no sshd."""
     said = start.decode("ascii", "replace").strip()
     if said.startswith("Exceeded MaxStartups"):
-        return _hung_up(said)
+        return _hung_up("too many are being set up at once: MaxStartups")
     if said.startswith("Not allowed at this time"):
         return Unreachable(
             "sshd is refusing this computer for a while, after too many connections that did not log in",
@@ -235,4 +236,4 @@ def _no_call(phone: Phone, error: OSError, timeout: float) -> Unreachable:
 def _reason(error: Exception) -> str:
     if isinstance(error, AuthenticationException):
         return "it does not accept our key"
-    return str(error) or type(error).__name__
+    return printable(str(error)) or type(error).__name__

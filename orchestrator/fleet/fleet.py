@@ -19,6 +19,7 @@ from orchestrator.fleet.hostkeys import HostKeys
 from orchestrator.fleet.keys import load_private_key
 from orchestrator.fleet.network import Network
 from orchestrator.fleet.parallel import map_phones
+from orchestrator.fleet.quote import printable
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.fleet.timeouts import Timeouts
 from orchestrator.inventory.model import Phone
@@ -116,7 +117,8 @@ def _failure(phone: Phone, error: Exception, seconds: float) -> Outcome[T]:
     if isinstance(error, ClusterctlError):
         return Outcome(phone, Status.FAILED, seconds, phase=Phase.EXEC, error=error.message, remedy=error.remedy)
     _log.debug("%s", phone, exc_info=error)
-    return Outcome(phone, Status.FAILED, seconds, phase=Phase.EXEC, error=f"{type(error).__name__}: {error}")
+    described = printable(f"{type(error).__name__}: {error}")
+    return Outcome(phone, Status.FAILED, seconds, phase=Phase.EXEC, error=described)
 
 
 def _phase(error: PhoneError) -> Phase:

@@ -94,6 +94,13 @@ def test_check_tells_how_it_failed(phone: PhoneConnection) -> None:
     assert error.value.phase == "exec"
 
 
+def test_an_error_message_cannot_drive_the_terminal(phone: PhoneConnection) -> None:
+    with pytest.raises(PhoneError, match="exit code 1") as error:
+        phone.run(["bash", "-c", r"printf '\033]0;owned\007\033[2J first\nsecond' >&2; exit 1"], check=True)
+    assert error.value.message.splitlines()[-1] == "second"
+    assert error.value.message.replace("\n", "").isprintable()
+
+
 def test_a_killed_command_has_no_exit_code(phone: PhoneConnection) -> None:
     with pytest.raises(PhoneError, match="killed, or never started"):
         phone.run(["bash", "-c", "kill -9 $$"], check=True)

@@ -54,10 +54,11 @@ def test_no_answer_at_all(state: ClusterState) -> None:
     [
         (None, "no banner in 0.5 s", "banner"),
         (b"", "closed before the banner", "banner"),
-        (b"Exceeded MaxStartups\r\n", "closed before the banner (Exceeded MaxStartups)", "banner"),
+        (b"Exceeded MaxStartups\r\n", "closed before the banner (too many", "banner"),
         (b"Not allowed at this time\r\n", "refusing this computer for a while", "banner"),
         (b"HTTP/1.1 400 Bad Request\r\n", "not an SSH server: it says 'HTTP/1.1", "banner"),
         (b"SSH-2.0-odd\r\n\xff\xff\xff\xff" + b"\xff" * 100, "key exchange failed", "kex"),
+        (b"SSH-1.0-\x1b[2J\r\n", "key exchange failed", "kex"),
         (b"SSH-2.0-odd\r\n", "key exchange failed", "kex"),
     ],
 )
@@ -67,6 +68,7 @@ def test_a_server_that_is_not_an_sshd(state: ClusterState, says: bytes | None, m
         outcome = attempt(phone, state)
     assert (outcome.status, outcome.phase) == (Status.UNREACHABLE, phase)
     assert message in str(outcome.error)
+    assert str(outcome.error).isprintable()
     assert outcome.remedy
 
 
