@@ -23,7 +23,7 @@ from orchestrator.fleet.timeouts import Timeouts
 from orchestrator.inventory.model import Phone
 
 MAX_OUTPUT = 16 * 1024 * 1024
-COPY_TIMEOUT = 600.0
+COPY_TIMEOUT = 3600.0  # a dead link is noticed long before; this is for a phone that takes nothing
 
 
 class PhoneConnection:
@@ -45,7 +45,8 @@ class PhoneConnection:
     ) -> CommandResult:
         """Runs a command to its end. A command that times out may still be running on the phone."""
         started = time.monotonic()
-        done = self._finish(argv, env, stdin or b"", timeout=timeout, limit=MAX_OUTPUT, phase=Phase.EXEC)
+        with self._told_as(_short(argv), Phase.EXEC):
+            done = self._finish(command_line(argv, env), stdin or b"", timeout, MAX_OUTPUT)
         result = CommandResult(tuple(argv), done.rc, _text(done.stdout), _text(done.stderr), time.monotonic() - started)
         if check and not result.ok:
             raise PhoneError(failure(result), phase=Phase.EXEC)
@@ -60,28 +61,28 @@ class PhoneConnection:
     def open_stream(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, silence: float | None = None
     ) -> Stream:
-        with self._lost_while(argv, Phase.EXEC):
+        with self._told_as(_short(argv), Phase.EXEC):
             process = RemoteProcess(self._transport, command_line(argv, env), self._timeouts.channel)
             process.feed([], self._timeouts.channel)
         return Stream(process, silence)
 
     def put(self, data: bytes, remote: PurePosixPath, mode: int = 0o600) -> None:
         """Writes a small file: whole or not at all. Its directory is made."""
-        self._copy(copy.put_command(remote, len(data), mode), data)
+        self._copy(f"writing {remote}", copy.put_command(remote, len(data), mode), data)
 
     def put_file(self, local: Path, remote: PurePosixPath) -> None:
         """Copies a file with its mode: whole or not at all. Its directory is made."""
         status = local.stat()
         command = copy.put_command(remote, status.st_size, stat.S_IMODE(status.st_mode))
-        self._copy(command, copy.content(local, status.st_size))
+        self._copy(f"copying {local.name} to {remote}", command, copy.content(local, status.st_size))
 
     def put_tree(self, local: Path, remote: PurePosixPath) -> None:
         """Replaces the directory `remote` by a copy of `local`: one tar stream, links copied as links."""
-        self._copy(copy.tree_command(remote), copy.archive(local))
+        self._copy(f"copying {local.name}/ to {remote}", copy.tree_command(remote), copy.archive(local))
 
     def get(self, remote: PurePosixPath, *, limit: int) -> bytes:
         """A file's content; more than `limit` bytes is an error."""
-        return self._copy(["cat", "--", str(remote)], b"", limit).stdout
+        return self._copy(f"reading {remote}", ["cat", "--", str(remote)], b"", limit).stdout
 
     @property
     def alive(self) -> bool:
@@ -101,43 +102,38 @@ class PhoneConnection:
         transport: Transport = self._connection.transport
         return transport
 
-    def _copy(self, argv: Sequence[str], stdin: Iterable[bytes] | bytes, limit: int = MAX_OUTPUT) -> Finished:
-        done = self._finish(argv, None, stdin, timeout=COPY_TIMEOUT, limit=limit, phase=Phase.COPY)
+    def _copy(
+        self, what: str, argv: Sequence[str], stdin: Iterable[bytes] | bytes, limit: int = MAX_OUTPUT
+    ) -> Finished:
+        with self._told_as(what, Phase.COPY):
+            done = self._finish(command_line(argv), stdin, COPY_TIMEOUT, limit)
         if done.rc != 0:
-            raise PhoneError(last_lines(_text(done.stderr)) or f"copy ended with {done.rc}", phase=Phase.COPY)
+            raise PhoneError(f"{what}: {last_lines(_text(done.stderr)) or 'it was killed'}", phase=Phase.COPY)
         return done
 
-    def _finish(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str] | None,
-        stdin: Iterable[bytes] | bytes,
-        *,
-        timeout: float,
-        limit: int,
-        phase: Phase,
-    ) -> Finished:
-        line = command_line(argv, env)
-        with self._lost_while(argv, phase):
-            try:
-                return finish(RemoteProcess(self._transport, line, self._timeouts.channel), stdin, timeout, limit)
-            except TimeoutError:
-                raise PhoneError(f"{_short(argv)}: not done after {timeout:g} s", phase=phase) from None
-            except TooMuchOutputError:
-                raise PhoneError(f"{_short(argv)}: more than {limit} bytes of output", phase=phase) from None
+    def _finish(self, line: bytes, stdin: Iterable[bytes] | bytes, timeout: float, limit: int) -> Finished:
+        try:
+            return finish(RemoteProcess(self._transport, line, self._timeouts.channel), stdin, timeout, limit)
+        except TimeoutError:
+            raise PhoneError(f"not done after {timeout:g} s") from None
+        except TooMuchOutputError:
+            raise PhoneError(f"more than {limit} bytes of output") from None
 
     @contextmanager
-    def _lost_while(self, argv: Sequence[str], phase: Phase) -> Iterator[None]:
+    def _told_as(self, what: str, phase: Phase) -> Iterator[None]:
+        """Says what was being done, and tells a lost connection from an error on a good one."""
         try:
             yield
+        except PhoneError as error:
+            raise PhoneError(f"{what}: {error.message}", phase=phase) from error
         except (SSHException, EOFError, OSError) as error:
             if self.alive and not isinstance(error, EOFError):
-                raise PhoneError(printable(f"{_short(argv)}: {error}"), phase=phase) from error
-            raise Unreachable(
-                f"{_short(argv)}: the connection was lost",
-                phase=phase,
-                remedy=f"check power and cable at {self.phone.where}",
-            ) from error
+                raise PhoneError(printable(f"{what}: {error}"), phase=phase) from error
+            raise self._lost(what, phase) from error
+
+    def _lost(self, what: str, phase: Phase) -> Unreachable:
+        cable = f"check power and cable at {self.phone.where}"
+        return Unreachable(f"{what}: the connection was lost", phase=phase, remedy=cable)
 
 
 def failure(result: CommandResult) -> str:
@@ -148,7 +144,7 @@ def failure(result: CommandResult) -> str:
 
 
 def _short(argv: Sequence[str]) -> str:
-    line = " ".join(argv)
+    line = printable(" ".join(" ".join(argv).split()))
     return line if len(line) <= 80 else line[:79] + "…"
 
 
