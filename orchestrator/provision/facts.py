@@ -13,6 +13,7 @@ from typing import Any, Final
 from orchestrator.errors import PhoneError
 
 _SSH_VERSION: Final = re.compile(r"OpenSSH_(\d+)\.(\d+)")
+_WHEEL_PATH: Final = re.compile(r"/\.clusterctl/wheels/([0-9a-f]{64})/")
 
 
 @dataclass(frozen=True)
@@ -135,11 +136,9 @@ def _decoded(text: str) -> str:
 
 
 def _wheel_sha256(origin: str) -> str:
-    """From pip's direct_url.json; empty when mpi4py did not come from a wheel of ours."""
-    document = _json(origin)
-    archive = document.get("archive_info")
-    hashes = archive.get("hashes") if isinstance(archive, dict) else None
-    return str(hashes.get("sha256", "")) if isinstance(hashes, dict) else ""
+    """From pip's direct_url.json: our wheels lie in a directory named by their sum. Empty: it is not one of ours."""
+    found = _WHEEL_PATH.search(str(_json(origin).get("url", "")))
+    return found[1] if found else ""
 
 
 def _battery(text: str) -> Battery | None:

@@ -13,10 +13,8 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -141,11 +139,9 @@ def _pip(verb: str, requirements: str, *arguments: str) -> None:
 
 
 def _unpack(archive: Path, destination: Path) -> None:
-    with tarfile.open(archive) as sdist, tempfile.TemporaryDirectory(dir=destination.parent.parent) as scratch:
-        sdist.extractall(scratch, filter="data")
-        (top,) = Path(scratch).iterdir()
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(top, destination)
+    destination.mkdir(parents=True)
+    command = ["tar", "-xzf", str(archive), "--strip-components=1", "-C", str(destination)]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def _translate(tools: Path, source: Path) -> None:
