@@ -30,8 +30,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     if len(raw) < 4 or raw[:3] != bytes((0, 0, UNSIGNED_BYTE)):
         raise AgentError(f"{path} is not an IDX file of unsigned bytes")
     header = 4 + 4 * raw[3]
+    if len(raw) < header:
+        raise AgentError(f"{path} is damaged: it ends within its header")
     shape = tuple(int(size) for size in np.frombuffer(raw[4:header], ">u4"))
-    if len(shape) != raw[3] or len(raw) != header + prod(shape):
+    if len(raw) != header + prod(shape):
         raise AgentError(f"{path} is damaged: {len(raw)} bytes do not hold {shape}")
     return np.frombuffer(raw, np.uint8, offset=header).reshape(shape)
 
