@@ -45,11 +45,14 @@ def launch(
     from orchestrator.cli.session import open_session
     from orchestrator.plan.run import LaunchRequest, check_request
     from orchestrator.runs.dataset import open_dataset
+    from orchestrator.view.console import note
 
     request = LaunchRequest(model, steps, epochs, batch, global_batch, lr, momentum, seed, algorithm)
     check_request(request)
     session = open_session(inventory, limit)
     dataset = open_dataset(data)
+    if dataset.note:
+        note(dataset.note)
     if dry_run:
         _show_plan(session, request, dataset, skip_unfit, as_json)
         return

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # Debian's dataset-fashion-mnist
 SYNTHETIC = DataSpec("synthetic", 60000, (28, 28, 1), 10)
 AUTO = "auto"
+_INSTALL = "apt-get install dataset-fashion-mnist"
 _TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 _TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
@@ -41,6 +42,7 @@ class Dataset:
     spec: DataSpec
     train: tuple[Images, Images] | None = None
     test: tuple[Images, Images] | None = None
+    note: str | None = None  # what a person should know about this choice
 
     def write_shards(self, count: int, out: Path) -> list[Parcel]:
         """One parcel a phone, in ring order; none for made-up samples."""
@@ -63,11 +65,17 @@ class Dataset:
 
 def open_dataset(wanted: str) -> Dataset:
     """`auto` is Fashion-MNIST where Debian's package is installed, else made-up samples."""
-    if wanted == SYNTHETIC.name or (wanted == AUTO and not FASHION_MNIST.is_dir()):
+    if wanted == SYNTHETIC.name:
         return Dataset(SYNTHETIC)
-    directory = FASHION_MNIST if wanted in {AUTO, FASHION_MNIST.name} else Path(wanted)
+    if wanted == AUTO and not FASHION_MNIST.is_dir():
+        return Dataset(SYNTHETIC, note=f"training on made-up images: no Fashion-MNIST here ({_INSTALL})")
+    directory = FASHION_MNIST if wanted in {AUTO, "fashion-mnist"} else Path(wanted)
     if not directory.is_dir():
         raise UsageError(f"no data at {directory}", remedy=_remedy(directory))
+    return _from_idx(directory)
+
+
+def _from_idx(directory: Path) -> Dataset:
     train, test = _read(directory, *_TRAIN), _read(directory, *_TEST)
     if train is None:
         raise UsageError(f"{directory} has no {_TRAIN[0]}[.gz]", remedy="--data synthetic needs no files")
@@ -98,7 +106,7 @@ def _slug(directory: Path) -> str:
 
 
 def _remedy(directory: Path) -> str:
-    return "apt-get install dataset-fashion-mnist" if directory == FASHION_MNIST else "name a folder of IDX files"
+    return _INSTALL if directory == FASHION_MNIST else "name a folder of IDX files"
 
 
 def _parcel(path: Path, remote: PurePosixPath) -> Parcel:

@@ -1,0 +1,98 @@
+"""What is it worth that the ring follows the switches?
+
+    python -m benchmarks.ring_order --phones 12 --switches 3 --rounds 4
+
+Brings up a lab of its own, provisions it, and times the same allreduce in the inventory's order (every uplink carries
+one flow a direction) and interleaved (almost every hop crosses an uplink), in turns; the best round of each counts.
+The links are slower than a rack's so that they, and not this computer's cores, which all phones share, set the pace:
+the ratio is one of flows on an uplink and does not depend on the rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ORDERS = ("ring", "interleaved")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--phones", type=int, default=12)
+    parser.add_argument("--switches", type=int, default=3)
+    parser.add_argument("--rate", default="200mbit", help="of the phones' links and of the uplinks")
+    parser.add_argument("--mb", type=float, default=20.0)
+    parser.add_argument("--rounds", type=int, default=4)
+    options = parser.parse_args()
+    with lab(options.phones, options.switches, options.rate):
+        clusterctl("provision")
+        best = race(options.mb, options.rounds)
+    show(options, best)
+
+
+@contextmanager
+def lab(phones: int, switches: int, rate: str) -> Iterator[None]:
+    """In a state directory of its own, so that a lab that is up stays as it is."""
+    state = tempfile.mkdtemp(prefix="cctl-ring-")
+    os.environ["CLUSTERCTL_STATE"] = state
+    shape = ("--phones", str(phones), "--switches", str(switches), "--rate", rate, "--uplink", rate)
+    try:
+        clusterctl("lab", "up", *shape)
+        yield
+    finally:
+        clusterctl("lab", "down")
+        shutil.rmtree(state, ignore_errors=True)
+
+
+def race(megabytes: float, rounds: int) -> dict[str, dict[str, Any]]:
+    best: dict[str, dict[str, Any]] = {}
+    for _ in range(rounds):
+        for order in ORDERS:
+            found = allreduce(megabytes, order)
+            if order not in best or found["seconds"] < best[order]["seconds"]:
+                best[order] = found
+    return best
+
+
+def allreduce(megabytes: float, order: str) -> dict[str, Any]:
+    flags = ("--mb", str(megabytes), "--order", order, "--repeats", "1", "--json")
+    found: dict[str, Any] = json.loads(clusterctl("bench", "allreduce", *flags))
+    if not found["correct"]:
+        sys.exit(f"the sums in {order} order are wrong")
+    return found
+
+
+def clusterctl(*arguments: str) -> str:
+    command = [sys.executable, "-m", "orchestrator.cli.app", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"clusterctl {' '.join(arguments)} ended with {done.returncode}")
+    return done.stdout
+
+
+def show(options: argparse.Namespace, best: dict[str, dict[str, Any]]) -> None:
+    title = f"{options.mb:g} MB over {options.phones} phones on {options.switches} switches, {options.rate} links"
+    table = Table(title=title)
+    for column in ("order", "seconds", "of line rate"):
+        table.add_column(column, justify="left" if column == "order" else "right")
+    for order, found in best.items():
+        table.add_row(order, f"{found['seconds']:.3f}", f"{found['line_rate_fraction']:.0%}")
+    console = Console()
+    console.print(table)
+    ratio = best["interleaved"]["seconds"] / best["ring"]["seconds"]
+    console.print(f"following the switches is {ratio:.1f} times faster")
+
+
+if __name__ == "__main__":
+    main()
