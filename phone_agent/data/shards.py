@@ -81,11 +81,6 @@ def write_test_shard(images: Images, labels: Labels, out: Path) -> Path:
     return path
 
 
-def read_sha256(path: Path) -> str:
-    """What identifies a shard's content, without reading the content."""
-    return _read_header(path)[1]
-
-
 class Shard:
     """A shard on disk; samples are read when taken."""
 

@@ -10,7 +10,7 @@ from phone_agent import layout
 from phone_agent.data import Images, Labels, open_dataset
 from phone_agent.data.idx import read_idx, read_images_and_labels
 from phone_agent.data.sampling import normalise
-from phone_agent.data.shards import ShardError, open_shard, read_sha256, write_shards, write_test_shard
+from phone_agent.data.shards import ShardError, open_shard, write_shards, write_test_shard
 from phone_agent.errors import AgentError
 from phone_agent.schema import DataSpec
 
@@ -62,12 +62,6 @@ def test_a_cut_off_shard_is_found(tmp_path: Path, keep: int) -> None:
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ShardError, match="damaged"):
         open_shard(path)
-
-
-def test_the_sha256_tells_shards_apart(tmp_path: Path) -> None:
-    first, second = write_shards(*dataset(), 2, tmp_path / "pets")
-    (again, _) = write_shards(*dataset(), 2, tmp_path / "other" / "pets")
-    assert read_sha256(first) == read_sha256(again) != read_sha256(second)
 
 
 def test_an_absent_shard_asks_whether_it_is_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
