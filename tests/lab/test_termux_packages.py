@@ -151,7 +151,7 @@ def test_packages_hold_termux_paths_and_links_to_where_the_phone_sees_programs(t
     assert "root/root" in listing
     openssh = next(mirror.glob("pool/main/o/openssh/*.deb"))
     assert f"{TERMUX_PREFIX}/etc/ssh/sshd_config" in _dpkg_deb("--info", openssh, "conffiles")
-    assert _dpkg_deb("--info", openssh, "postinst").startswith(f"#!{TERMUX_PREFIX}/bin/dash\n")
+    assert _dpkg_deb("--info", openssh, "postinst").startswith(f"#!{TERMUX_PREFIX}/bin/sh\n")
 
 
 def _tree(root: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
@@ -134,6 +135,12 @@ def test_scripts_find_their_interpreter_in_the_prefix(phone: Phone) -> None:
     assert phone.ok("env ./script argument") == "ran with argument\n"
     lost = phone.run("env -u LD_PRELOAD bash -c ./script")
     assert lost.returncode in {126, 127}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give the phone a uid that nobody has")
+def test_the_phones_user_has_a_name_that_no_passwd_file_knows(phone: Phone) -> None:
+    assert phone.ok("whoami") == "u0_a123\n"
+    assert phone.ok("env -u LD_PRELOAD id -un || echo nameless") == "10123\nnameless\n"
 
 
 def test_services_start_stop_and_survive_a_crash(phone: Phone) -> None:

@@ -63,7 +63,7 @@ def _program(path: str, name: str, layout: Layout) -> Entry:
     script = _shell_script(locate(name))
     if script is None:
         return Entry(path, link=seen)
-    return Entry(path, data=f"#!{layout.interpreter('dash')}\n".encode() + script)
+    return Entry(path, data=f"#!{layout.interpreter('sh')}\n".encode() + script)
 
 
 def _shell_script(program: Path | None) -> bytes | None:
@@ -89,8 +89,8 @@ def _modules(package: Package, layout: Layout) -> Iterator[Entry]:
 
 
 def _shims(package: Package) -> Iterator[Entry]:
-    for path, source in package.shims.items():
-        yield Entry(path, data=compiled(source))
+    for path, sources in package.shims.items():
+        yield Entry(path, data=compiled(sources))
 
 
 def _files(package: Package, layout: Layout) -> Iterator[Entry]:

@@ -43,13 +43,14 @@ class Layout:
         return re.sub(r"@([A-Z_]+)@", lambda match: values[match[1]], text)
 
     def interpreter(self, name: str) -> str:
+        """What a script's first line names."""
         return self.host.program(name) if self.relocated else f"{self.prefix}/bin/{name}"
 
     @cached_property
     def _values(self) -> dict[str, str]:
         return {
             "PREFIX": str(TERMUX_PREFIX),
-            "SH": self.interpreter("dash"),
+            "SH": self.interpreter("sh"),
             "BASH": self.interpreter("bash"),
             "HOST_BIN": self.host.bin,
             "SSHD": self.host.program("sshd"),

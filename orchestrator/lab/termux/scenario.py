@@ -15,6 +15,7 @@ from pathlib import Path
 from orchestrator.errors import UsageError
 
 NULL = "null"  # a battery field that the phone leaves out of its answer
+WRITTEN_BY_PHONE = frozenset({"wakelock"})
 ZONES = ("cpu", "gpu", "skin", "battery")  # in the order of thermal_zone0, 1, ...
 ZONE_TYPES = {"cpu": "cpu-1-0-usr", "gpu": "gpuss-0-usr", "skin": "skin-therm", "battery": "battery"}
 
@@ -98,14 +99,13 @@ def write_defaults(scenario: Path, sys_class: Path) -> None:
     """A healthy phone: plugged in, cool, its mirrors up."""
     for key, spec in KEYS.items():
         apply_scenario(scenario, sys_class, key, spec.default)
-    (scenario / "wakelock").chmod(0o666)  # the phone itself writes this one
 
 
 def apply_scenario(scenario: Path, sys_class: Path, key: str, value: str) -> None:
     """Change what a phone reports, at once. Raises UsageError for a key or value that means nothing."""
     _check(key, value)
     scenario.mkdir(parents=True, exist_ok=True)
-    (scenario / key).write_text(f"{value}\n")
+    _replace(scenario / key, value)
     if key == "thermal":
         _thermal(sys_class).chmod(0o755 if value == "readable" else 0o000)
     elif key.startswith("thermal."):
@@ -133,6 +133,14 @@ def _write_zone(sys_class: Path, name: str, celsius: float) -> None:
     _thermal(sys_class).chmod(0o755)
     zone = thermal / f"thermal_zone{ZONES.index(name)}"
     zone.mkdir(exist_ok=True)
-    (zone / "type").write_text(f"{ZONE_TYPES[name]}\n")
-    (zone / "temp").write_text(f"{round(celsius * 1000)}\n")
+    _replace(zone / "type", ZONE_TYPES[name])
+    _replace(zone / "temp", str(round(celsius * 1000)))
     thermal.chmod(mode)
+
+
+def _replace(path: Path, line: str) -> None:
+    """At once: the phone reads while we write."""
+    written = path.with_name(f".{path.name}.new")
+    written.write_text(f"{line}\n")
+    written.chmod(0o666 if path.name in WRITTEN_BY_PHONE else 0o644)
+    written.replace(path)

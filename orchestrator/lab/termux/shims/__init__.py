@@ -13,19 +13,20 @@ _SSHD = Path("/usr/sbin/sshd")
 
 
 @cache
-def compiled(source: str) -> bytes:
-    """The shared library made from a C file of this directory; compiled once a process."""
+def compiled(sources: str) -> bytes:
+    """The shared library made from C files of this directory; compiled once a process."""
     with tempfile.TemporaryDirectory() as scratch:
         library = Path(scratch, "shim.so")
         argv = ["gcc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", *_defines()]
         done = subprocess.run(
-            [*argv, "-o", str(library), str(Path(__file__).parent / source), "-ldl"],
+            [*argv, "-o", str(library), *sources.split(), "-ldl"],
+            cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode:
-            raise ClusterctlError(f"cannot compile {source}: {done.stderr.strip()}", remedy="make setup")
+            raise ClusterctlError(f"cannot compile {sources}: {done.stderr.strip()}", remedy="make setup")
         return library.read_bytes()
 
 
