@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.fleet import Fleet, PhoneConnection, Timeouts, ensure_keypair
+from orchestrator.fleet import Fleet, PhoneConnection, ensure_keypair
 from orchestrator.fleet.network import DirectNetwork
 from orchestrator.paths import ClusterState
 from tests.fleet.servers import Server, free_port, loopback_phone, start_server
 
 RACK = 50
-QUICK = Timeouts(tcp=2.0, banner=0.5)
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +49,7 @@ def state(tmp_path: Path, login_key: Path, monkeypatch: pytest.MonkeyPatch) -> C
 def fleet(rack: list[Server], state: ClusterState) -> Iterator[Fleet]:
     """A few phones of the rack, met for the first time."""
     phones = [server.phone for server in rack[:4]]
-    with Fleet(phones, state, DirectNetwork(), trust_new=True, timeouts=QUICK) as fleet:
+    with Fleet(phones, state, DirectNetwork(), trust_new=True) as fleet:
         yield fleet
 
 

@@ -18,12 +18,15 @@ from orchestrator.fleet.network import DirectNetwork
 from orchestrator.fleet.result import CommandResult, Outcome, Status
 from orchestrator.inventory.model import Phone
 from orchestrator.paths import ClusterState
-from tests.fleet.conftest import QUICK
 from tests.fleet.servers import Server, free_port, loopback_phone, prepare, sshd, start_server
 
+DEFAULT = Timeouts()
 
-def attempt(phone: Phone, state: ClusterState, *, trust_new: bool = True) -> Outcome[CommandResult]:
-    with Fleet([phone], state, DirectNetwork(), trust_new=trust_new, timeouts=QUICK) as fleet:
+
+def attempt(
+    phone: Phone, state: ClusterState, *, trust_new: bool = True, timeouts: Timeouts = DEFAULT
+) -> Outcome[CommandResult]:
+    with Fleet([phone], state, DirectNetwork(), trust_new=trust_new, timeouts=timeouts) as fleet:
         return fleet.map(lambda connection: connection.run(["true"])).items[0]
 
 
@@ -65,7 +68,7 @@ def test_no_answer_at_all(state: ClusterState) -> None:
 def test_a_server_that_is_not_an_sshd(state: ClusterState, says: bytes | None, message: str, phase: str) -> None:
     phone = loopback_phone(3, free_port(), switch=2)
     with answering(phone, says):
-        outcome = attempt(phone, state)
+        outcome = attempt(phone, state, timeouts=Timeouts(banner=0.5) if says is None else DEFAULT)
     assert (outcome.status, outcome.phase) == (Status.UNREACHABLE, phase)
     assert message in str(outcome.error)
     assert str(outcome.error).isprintable()
@@ -190,7 +193,7 @@ def test_cloned_phones_are_named_both(server: Server, state: ClusterState, tmp_p
     )
     clone.await_port()
     phones = [server.phone, clone.phone]
-    with Fleet(phones, state, DirectNetwork(), trust_new=True, timeouts=QUICK) as fleet:
+    with Fleet(phones, state, DirectNetwork(), trust_new=True) as fleet:
         outcomes = fleet.map(lambda connection: connection.run(["true"]))
     clone.stop()
     (failed,) = outcomes.failures
