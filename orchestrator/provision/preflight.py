@@ -32,10 +32,14 @@ class Asked:
         return max(0.0, self.facts.epoch - self.received)
 
 
-def require(facts: Facts, want: Want) -> None:
-    """Raises for what makes the work pointless."""
+def require_packages(facts: Facts, want: Want) -> None:
+    """Everything else is computed from what dpkg says."""
     if facts.arch not in want.repositories:
         raise PhoneError("Termux's package manager does not answer", phase="preflight", remedy="set Termux up again")
+
+
+def require_space(facts: Facts, want: Want) -> None:
+    """For a phone with work to do: half done is worse than not begun."""
     needed = space_needed(facts, want.repositories[facts.arch]) + _SPARE
     if facts.disk_free_kb is not None and facts.disk_free_kb * 1024 < needed:
         raise PhoneError(
@@ -46,7 +50,7 @@ def require(facts: Facts, want: Want) -> None:
 
 
 def warnings(phone: Phone, asked: Asked, want: Want) -> tuple[str, ...]:
-    found = (_clock(asked), _battery(asked.facts), _interface(phone, asked.facts, want))
+    found = (_clock(asked), _battery(asked.facts), _storage(asked.facts), _interface(phone, asked.facts, want))
     return tuple(warning for warning in found if warning)
 
 
@@ -62,6 +66,12 @@ def _battery(facts: Facts) -> str:
     if battery is None or battery.plugged or battery.percentage > _LOW_BATTERY:
         return ""
     return f"battery is at {battery.percentage:.0f} % and nothing charges it: check the power of its port"
+
+
+def _storage(facts: Facts) -> str:
+    if facts.disk_free_kb is None or facts.disk_free_kb * 1024 >= _SPARE:
+        return ""
+    return f"has {facts.disk_free_kb / 1024:.0f} MB of storage left: runs and logs need more"
 
 
 def _interface(phone: Phone, facts: Facts, want: Want) -> str:

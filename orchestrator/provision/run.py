@@ -163,7 +163,9 @@ class _Run:
         for phone, each in asked.items():
             self._ledger.warn(phone, preflight.warnings(phone, each, want))
             try:
-                preflight.require(each.facts, want)
+                preflight.require_packages(each.facts, want)
+                if self._pending(phone, ALL_STEPS, want):
+                    preflight.require_space(each.facts, want)
             except PhoneError as error:
                 self._ledger.fail(phone, "preflight", error.message, error.remedy)
 

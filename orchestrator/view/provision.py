@@ -14,6 +14,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.provision.events import Event, Note, OnEvent, PhoneFinished, StageStarted, StepFinished, StepStarted
 from orchestrator.provision.report import PhoneReport, Report, StepStatus
 from orchestrator.view.console import err, next_step, note, out, warn
+from orchestrator.view.paper import wide_enough
 from orchestrator.view.text import one_line
 
 _LONGEST_CHANGE = 160
@@ -35,7 +36,7 @@ class _Progress:
                 self._title, self._left = title, dict.fromkeys(phones, "")
             case StepStarted(phone=phone, step=step):
                 self._left[phone] = step
-            case StepFinished(phone=phone, result=result) if result.status is StepStatus.FAILED:
+            case StepFinished(phone=phone, result=result) if self._show and result.status is StepStatus.FAILED:
                 err.print(Text(f"{phone} failed at {result.step}: {one_line(result.error or '', 200)}", "red"))
             case PhoneFinished(phone=phone):
                 self._left.pop(phone, None)
@@ -52,7 +53,7 @@ class _Progress:
 
 @contextmanager
 def watching() -> Iterator[OnEvent]:
-    """Progress on a terminal only; notes and failures everywhere."""
+    """Progress and early failures on a terminal only: elsewhere the report at the end has them all."""
     if not err.is_terminal:
         yield _Progress(None)
         return
@@ -68,7 +69,7 @@ def print_report(report: Report, retry: str) -> None:
     else:
         _print_done(report)
     if report.failed:
-        err.print(_failures(report.failed))
+        wide_enough(err).print(_failures(report.failed))
         next_step(retry, "when the causes are gone")
 
 

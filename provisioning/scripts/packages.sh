@@ -15,7 +15,7 @@ apt=(
   apt-get -y "${keep[@]}"
   -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null
   -o Dir::State::lists="$work/lists" -o Dir::Cache="$work/cache"
-  -o Acquire::Languages=none -o Acquire::http::Proxy=DIRECT -o Acquire::http::Timeout=20 -o Acquire::Retries=2
+  -o Acquire::Languages=none -o Acquire::http::Timeout=20 -o Acquire::Retries=2
   -o APT::Install-Recommends=false -o DPkg::Lock::Timeout=180
 )
 # A partial upgrade breaks Termux: everything moves to the snapshot before anything new comes.
