@@ -14,3 +14,11 @@ def lab4() -> Iterator[TestLab]:
     """Four bare phones on two switches, shared by all tests: leave them as you found them."""
     with running_lab(4, 2) as lab:
         yield lab
+
+
+@pytest.fixture(scope="session")
+def provisioned_lab4() -> Iterator[TestLab]:
+    """Four phones on two switches, ready to train: leave them as you found them."""
+    with running_lab(4, 2) as lab:
+        lab.clusterctl("provision")
+        yield lab
