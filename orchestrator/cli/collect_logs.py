@@ -25,7 +25,6 @@ def collect_logs(
 ) -> None:
     """Bring every phone's logs of a run here, with a timeline of all of them."""
     from orchestrator.cli.session import open_session
-    from orchestrator.inventory import remember_failed
     from orchestrator.runs.collect import collect
     from orchestrator.runs.record import RunStore
     from orchestrator.view.collect import as_document, print_collected
@@ -37,7 +36,6 @@ def collect_logs(
     chosen = _phones_of(session, record)
     with chosen.fleet() as fleet, counting("collecting from", chosen.phones) as on_done:
         collected = collect(fleet, record.run_id, out, archive=archive, on_done=on_done)
-    remember_failed(session.state, [failure.phone for failure in collected.outcomes.failures])
     if as_json:
         print_json(as_document(record.run_id, collected))
     else:

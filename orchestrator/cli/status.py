@@ -26,7 +26,6 @@ def status(
     """Show how every phone is doing. Exit code 1 when some phone does not answer or is broken."""
     from orchestrator.cli.session import open_session
     from orchestrator.errors import UsageError
-    from orchestrator.inventory import remember_failed
     from orchestrator.runs.health import ask_all
     from orchestrator.view.console import out, print_json
     from orchestrator.view.counting import counting
@@ -41,8 +40,6 @@ def status(
             return
         with counting("asking", fleet.phones) as on_done:
             health = ask_all(fleet, on_done)
-    silent = [each.phone for each in health if each.vitals is None]
-    remember_failed(session.state, silent)
     if as_json:
         print_json(as_document(session.cluster.name, health))
     else:

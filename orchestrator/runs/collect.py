@@ -71,8 +71,10 @@ def collect_phone(connection: PhoneConnection, run_id: str, directory: Path, lim
     with tempfile.TemporaryDirectory(prefix=".", dir=directory) as scratch:
         arriving = Path(scratch) / "files"
         arriving.mkdir()
+        troubles: list[str] = []
         with connection.open_stream(["bash", "-c", SEND, "bash", run_id], silence=_SILENCE_S) as stream:
-            unpacked = unpack(_decoded(stream), arriving, limits)
+            unpacked = unpack(_decoded(stream, troubles), arriving, limits)
+        unpacked.notes += troubles
         if not unpacked.files:
             raise PhoneError(_why_nothing(stream.rc, unpacked, run_id))
         arriving.rename(directory / connection.phone.name)
@@ -85,13 +87,15 @@ def _why_nothing(rc: int | None, unpacked: Unpacked, run_id: str) -> str:
     return "sent no files: " + "; ".join(unpacked.notes[-2:] or ["nothing came"])
 
 
-def _decoded(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """A line that is not base64 ends it: the unpacker then says that the phone stopped in the middle."""
-    for line in lines:
-        try:
+def _decoded(lines: Iterable[bytes], troubles: list[str]) -> Iterator[bytes]:
+    """Ends at the first trouble: what had come until then is kept."""
+    try:
+        for line in lines:
             yield binascii.a2b_base64(line, strict_mode=True)
-        except binascii.Error:
-            return
+    except binascii.Error:
+        troubles.append("what it sent is not base64")
+    except PhoneError as error:
+        troubles.append(error.message)
 
 
 def _keep_earlier(missing: Sequence[Phone], final: Path, fresh: Path) -> tuple[Phone, ...]:

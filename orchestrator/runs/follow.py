@@ -32,6 +32,10 @@ class LostHeadError(ClusterctlError):
     """The head phone stopped answering; the run may well go on without us."""
 
 
+class NotFollowedError(ClusterctlError):
+    """The agent itself refuses; asking again would not help."""
+
+
 class EventsCopy:
     """The local copy. Only one process writes to it; another that follows the same run just reads and remembers."""
 
@@ -89,8 +93,9 @@ def _from_phone(run_id: str, events: EventsCopy, connect: Callable[[], PhoneConn
                 events.append(line + b"\n")
             if event is not None:
                 yield event
-    complaint = stream.stderr.strip().splitlines()
-    raise PhoneError(complaint[-1] if complaint else "the stream ended before the run did")
+    if stream.rc:
+        raise NotFollowedError(stream.stderr.strip().removeprefix("phone_agent: ") or f"follow ended with {stream.rc}")
+    raise PhoneError("the stream ended before the run did")
 
 
 class _Patience:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ClusterctlError
 from orchestrator.fleet.result import Outcome, Outcomes
-from orchestrator.inventory import hostfile, remember_failed
+from orchestrator.inventory import fold, hostfile, remember_failed
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.paths import ClusterState
 from orchestrator.plan.mpirun import launch_spec
@@ -36,7 +36,8 @@ class StagingError(ClusterctlError):
     def __init__(self, failures: Sequence[Outcome[int]]) -> None:
         lines = [f"  {each.phone.name} ({each.phone.where}): {each.error}" for each in failures]
         count = f"{len(failures)} phones did not take the run's files; nothing was started:"
-        super().__init__("\n".join([count, *lines]), remedy="clusterctl status --limit @failed")
+        limit = fold(each.phone for each in failures)
+        super().__init__("\n".join([count, *lines]), remedy=f"clusterctl status --limit {limit}")
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,9 @@ class Launcher:
         try:
             self._stage(spec, phones, dataset)
             self._start(spec, phones[0])
-        except ClusterctlError as error:
-            self.store.save(replace(record, state="failed", error=error.message))
+        except (ClusterctlError, KeyboardInterrupt) as error:
+            why = error.message if isinstance(error, ClusterctlError) else "interrupted before it was started"
+            self.store.save(replace(record, state="failed", error=why))
             raise
         record = replace(record, state="starting")
         self.store.save(record)
@@ -83,8 +85,8 @@ class Launcher:
         self._refuse_failures(outcomes)
 
     def _refuse_failures(self, outcomes: Outcomes[int]) -> None:
-        remember_failed(self.state, [outcome.phone for outcome in outcomes.failures])
         if outcomes.failures:
+            remember_failed(self.state, [outcome.phone for outcome in outcomes.failures])
             raise StagingError(outcomes.failures)
 
     def _start(self, spec: RunSpec, head: Phone) -> None:

@@ -202,7 +202,7 @@ def _full_table(health: Sequence[PhoneHealth], width: int) -> Table:
         table.add_column(name, no_wrap=True, justify="left" if name in {"agent", "run"} else "right")
     for each in health:
         mark, style = _LOOK[each.state]
-        figures = [column(each.vitals) if each.vitals else "" for _, column in columns]
+        figures = [Text(column(each.vitals)) if each.vitals else "" for _, column in columns]  # no markup from phones
         table.add_row(each.phone.name, each.phone.where, Text(f"{mark} {each.state.value}", style), *figures)
     return table
 

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.runs import follow as module
-from orchestrator.runs.follow import LostHeadError, follow
+from orchestrator.runs.follow import LostHeadError, NotFollowedError, follow
 from tests.runs.samples import event
 
 LINES = [event("start", 1.0), event("step", 2.0, step=1), event("step", 3.0, step=2), event("done", 4.0)]
@@ -46,6 +46,7 @@ class Head:
 
 class Served:
     stderr = ""
+    rc = 0
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._lines = lines
@@ -104,6 +105,17 @@ def test_two_followers_do_not_write_twice(tmp_path: Path) -> None:
     assert followed(copy, Head()) == ALL
     assert [e.kind for e in first] == ALL
     assert copy.read_bytes() == FILE
+
+
+def test_an_agent_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
+    class Refuses(Head):
+        def open_stream(self, argv: list[str], **_options: Any) -> Any:
+            served = Served(iter(()))
+            served.rc, served.stderr = 1, "phone_agent: run x was not started on this phone\n"
+            return served
+
+    with pytest.raises(NotFollowedError, match="run x was not started on this phone"):
+        list(follow("x", tmp_path / "events", Refuses(), lambda _why: None))
 
 
 def test_patience_ends_with_how_to_go_on(tmp_path: Path) -> None:

@@ -88,6 +88,12 @@ def test_few_phones_get_every_figure() -> None:
     assert "p2-02 (sw2:2)" in text
 
 
+def test_a_phone_cannot_style_the_screen() -> None:
+    text = telemetry(agent={"version": "[bold]x[/]", "release": "r"})
+    answered = Outcome(phones(1)[0], Status.OK, 0.1, parse_vitals(text, "", (1000.0, 1000.0)))
+    assert any("[bold]x[/]" in line for line in status(judge(Outcomes((answered,)))))
+
+
 def test_a_narrow_terminal_gets_fewer_figures_whole() -> None:
     lines = status(rack(4, 2), width=80)
     assert "…" not in "\n".join(lines)
