@@ -47,9 +47,18 @@ class MpiWorld:
         self.size: int = self._comm.size
 
     def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
-        rows = np.empty((self.size, len(row)))
-        Request(self._comm.Iallgather(row, rows)).wait()
-        return rows
+        """Bruck's algorithm: a rank meets log2(K) others; Open MPI's nonblocking one would connect it to all."""
+        rows = np.empty((self.size, len(row)))  # row i is of rank + i, until the end
+        rows[0] = row
+        distance = 1
+        while distance < self.size:
+            count = min(distance, self.size - distance)
+            send = self._comm.Isend(rows[:count], (self.rank - distance) % self.size)
+            receive = self._comm.Irecv(rows[distance : distance + count], (self.rank + distance) % self.size)
+            Request(receive).wait()
+            Request(send).wait()
+            distance *= 2
+        return np.roll(rows, self.rank, axis=0)
 
     def abort(self, code: int) -> NoReturn:
         sys.stdout.flush()

@@ -18,9 +18,8 @@ Event = dict[str, Any]
 
 def all_runs() -> list[dict[str, Any]]:
     """Oldest first."""
-    folder = layout.local(layout.RUNS)
-    staged = [path.parent for path in folder.glob(f"*/{layout.RUN_FILE}")] if folder.is_dir() else []
-    return [summary(directory) for directory in sorted(staged, key=_staged_at)]
+    staged = [(_staged_at(path), path.parent) for path in layout.local(layout.RUNS).glob(f"*/{layout.RUN_FILE}")]
+    return [summary(directory) for _, directory in sorted(staged)]
 
 
 def latest() -> dict[str, Any] | None:
@@ -32,7 +31,7 @@ def summary(directory: Path) -> dict[str, Any]:
     """The head phone knows the run's state, the others only their own rank's."""
     state = run_state.read(directory)
     events = _events(directory)
-    step = next((event["step"] for event in reversed(events) if event["event"] == "step"), None)
+    step = next((event["step"] for event in reversed(events) if "step" in event), None)
     return {
         "id": directory.name,
         "state": state.state if state else _rank_state(directory, events),
@@ -51,21 +50,29 @@ def _rank_state(directory: Path, events: list[Event]) -> str:
 
 
 def _rank_lives(directory: Path) -> bool:
-    with (directory / layout.RANK_EVENTS_FILE).open(encoding="utf-8") as file:
-        start = json.loads(file.readline())
-    return "pid" in start and ProcessId(start["pid"], start["pid_started"]).alive()
+    try:
+        with (directory / layout.RANK_EVENTS_FILE).open(encoding="utf-8") as file:
+            start = json.loads(file.readline())
+        return ProcessId(start["pid"], start["pid_started"]).alive()
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _events(directory: Path) -> list[Event]:
-    """The last few of this rank."""
+    """The last few of this rank; a line may be cut off at the front, or still being written."""
     events = []
     for line in read_tail(directory / layout.RANK_EVENTS_FILE, size=4096):
         try:
-            events.append(json.loads(line))
-        except ValueError:  # cut off at the front, or still being written
+            event = json.loads(line)
+        except ValueError:
             continue
+        if isinstance(event, dict) and "event" in event:
+            events.append(event)
     return events
 
 
-def _staged_at(directory: Path) -> float:
-    return (directory / layout.RUN_FILE).stat().st_mtime
+def _staged_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

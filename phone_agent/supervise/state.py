@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from phone_agent import layout
 from phone_agent.files import read_json, write_json
@@ -34,28 +33,17 @@ class RunState:
 
 def read(directory: Path) -> RunState | None:
     """None when the run was never started here. A supervisor that died without a word makes the run lost."""
+    state = _parse(directory)
+    if state is None or state.is_final or state.supervisor.alive():
+        return state
+    state = _parse(directory) or state  # it may have written the end and left while we looked
+    return state if state.is_final else replace(state, state=LOST)
+
+
+def _parse(directory: Path) -> RunState | None:
     raw = read_json(directory / layout.STATE_FILE)
-    if not isinstance(raw, dict):
+    try:
+        supervisor, process = ProcessId(**raw["supervisor"]), raw["process"]
+        return RunState(**{**raw, "supervisor": supervisor, "process": ProcessId(**process) if process else None})
+    except (KeyError, TypeError):  # not there (yet)
         return None
-    state = _parse(raw)
-    if not state.is_final and not state.supervisor.alive():
-        return _reread_or_lost(directory, state)
-    return state
-
-
-def _reread_or_lost(directory: Path, before: RunState) -> RunState:
-    """It may have written the end and left between our reading and our looking."""
-    raw = read_json(directory / layout.STATE_FILE)
-    now = _parse(raw) if isinstance(raw, dict) else before
-    return now if now.is_final else replace(now, state=LOST)
-
-
-def _parse(raw: dict[str, Any]) -> RunState:
-    process = raw["process"]
-    return RunState(
-        **{
-            **raw,
-            "supervisor": ProcessId(**raw["supervisor"]),
-            "process": ProcessId(**process) if process else None,
-        }
-    )

@@ -239,6 +239,16 @@ def test_a_phone_that_is_not_the_head_knows_its_own_rank(phone: Phone) -> None:
     assert json.loads(phone.agent("runs").stdout)[0]["state"] == "failed"
 
 
+@pytest.mark.parametrize("rubbish", ["", "{", "[]", "7", '{"event": 1}', "\x00\x00"])
+def test_damaged_files_of_a_run_do_not_hide_the_phone(phone: Phone, rubbish: str) -> None:
+    directory = phone.stage(run_spec((2,)))
+    for name in (layout.STATE_FILE, layout.RANK_EVENTS_FILE, layout.EVENTS_FILE):
+        (directory / name).write_text(rubbish)
+    report = phone.agent("telemetry")
+    assert report.returncode == 0, report.stderr
+    assert json.loads(report.stdout)["run"]["id"] == "run"
+
+
 def test_errors_are_found_behind_mpiruns_tags() -> None:
     lines = ["noise", '[1,3]<stderr>:{"event": "error", "rank": 3}', '{"event": "error", "cut o', '{"event": "step"}']
     assert postmortem.errors_in(lines) == [{"event": "error", "rank": 3}]

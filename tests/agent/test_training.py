@@ -16,9 +16,11 @@ from phone_agent.data import Dataset
 from phone_agent.data.sampling import ShardSource, Union
 from phone_agent.data.shards import open_shard, write_shards, write_test_shard
 from phone_agent.data.synthetic import Synthetic
+from phone_agent.errors import AgentError
 from phone_agent.nn.backends import backend
 from phone_agent.nn.packing import State
 from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec
+from phone_agent.train.checks import own_rank
 from phone_agent.train.loop import Loop
 from phone_agent.train.sgd import Sgd
 from tests.agent.phones import AGENT, SYNTHETIC, Phone, make_phones, mpirun, run_spec
@@ -129,10 +131,6 @@ def swap_addresses(_: list[Phone]) -> RunSpec:
 FAULTS: dict[str, tuple[Callable[[list[Phone]], RunSpec], str]] = {
     "shard missing": (damage_shard, "is the dataset staged on this phone?"),
     "wrong address": (swap_addresses, "should be p1-02 at 192.0.2.77, but this phone does not have that address"),
-    "wrong world": (lambda _: run_spec((4, 4, 4)), "mpirun started 2 ranks, run.json has 3"),
-    "no such model": (lambda _: RunSpec.from_json(run_spec((4, 4)).to_json().replace("lenet", "leet")), "did you mean"),
-    "batch of none": (lambda _: run_spec((4, 0)), "gives p1-02 a batch of 0"),
-    "wire format": (lambda _: run_spec((4, 4), wire="fp8"), "no wire format called 'fp8'"),
 }
 
 
@@ -150,6 +148,21 @@ def test_a_failing_rank_says_why_and_ends_the_run(tmp_path: Path, fault: str) ->
     assert any(message in error["message"] for error in told)
     rank_logs = [(phone.run_dir("run") / layout.RANK_LOG).read_text() for phone in phones]
     assert any("Traceback" in log for log in rank_logs)  # the first to fail ends the others
+
+
+SPECS = {
+    "3 ranks": (run_spec((4, 4, 4)), "mpirun started 1 ranks, run.json has 3"),
+    "batch of none": (run_spec((0,)), "gives p1-01 a batch of 0"),
+    "wire format": (run_spec((4,), wire="fp8"), "no wire format called 'fp8'; there is: fp32"),
+    "order": (RunSpec.from_json(run_spec((4,)).to_json().replace('"rank": 0', '"rank": 1')), "as 0, 1, 2"),
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_spec_that_cannot_be_run_is_refused(name: str) -> None:
+    spec, message = SPECS[name]
+    with pytest.raises(AgentError, match=message):
+        own_rank(spec, Alone())
 
 
 def test_the_optimiser_is_the_textbook_one() -> None:
