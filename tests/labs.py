@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,16 +43,18 @@ class TestLab:
     def inventory(self) -> Path:
         return self.directory / "inventory.yaml"
 
+    def run(self, command: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """Runs any command with this lab's environment."""
+        return subprocess.run(command, env=self.environment, input=stdin, capture_output=True, text=True, check=False)
+
     def clusterctl(self, *arguments: str, check: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Runs `clusterctl` on this lab."""
-        command = [*CLUSTERCTL, *arguments]
-        done = subprocess.run(command, env=self.environment, input=stdin, capture_output=True, text=True, check=False)
+        done = self.run([*CLUSTERCTL, *arguments], stdin)
         if check and done.returncode != 0:
             raise AssertionError(f"clusterctl {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """The same in the background; the caller ends it."""
+        """`clusterctl` in the background; the caller ends it."""
         pipe = subprocess.PIPE
         return subprocess.Popen(
             [*CLUSTERCTL, *arguments],

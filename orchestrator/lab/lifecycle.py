@@ -46,7 +46,7 @@ def up(shape: Shape, on_event: Callable[[str], None]) -> LabUp:
             return LabUp(present, (), was_up=True)
         _remove(lab_dir())
         mode, objections = modes.choose()
-        spec = LabSpec(mode, shape)
+        spec = LabSpec(mode, shape, modes.free_octet(mode))
         try:
             _build(spec, guard, on_event)
         except BaseException:

@@ -10,7 +10,7 @@ from orchestrator.lab import links, wire
 from orchestrator.lab.identity import user_switch
 from orchestrator.lab.namespaces import enter_lab
 from orchestrator.lab.shape import Shape
-from orchestrator.lab.spec import LabSpec, Mode
+from orchestrator.lab.spec import FIRST_OCTET, SSH_PORT, LabSpec, Mode
 
 FORCE_VARIABLE = "CLUSTERCTL_LAB_MODE"
 
@@ -35,6 +35,21 @@ def _forced(name: str) -> tuple[Mode, list[str]]:
     if objection := why_not(mode):
         raise UsageError(f"{FORCE_VARIABLE}={name}: {objection}", remedy=f"unset {FORCE_VARIABLE}")
     return mode, [f"{FORCE_VARIABLE}={name} is set"]
+
+
+def free_octet(mode: Mode) -> int:
+    """Labs on the loopback interface share it: each takes 127.N with the first N that is free."""
+    return next(octet for octet in range(FIRST_OCTET, 256) if mode is not Mode.LOOPBACK or _is_free(f"127.{octet}.1.1"))
+
+
+def _is_free(address: str) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, SSH_PORT))
+        except OSError:
+            return False
+    return True
 
 
 def why_not(mode: Mode) -> str | None:

@@ -18,6 +18,7 @@ from orchestrator.lab.shape import Shape
 
 CLUSTER_NAME = "lab"
 SSH_PORT = 8022
+FIRST_OCTET = 77
 _FIRST_APP_ID = 100  # Android gives an app u0_aNNN, uid 10000 + NNN, and another NNN on every phone
 _USUAL_PORTS = 48
 
@@ -31,10 +32,6 @@ class Mode(StrEnum):
     def network(self) -> IPv4Network:
         """What Open MPI is told to use: of the loopback interface it knows but the one address, 127.0.0.1/8."""
         return IPv4Network("127.0.0.0/8" if self is Mode.LOOPBACK else "10.77.0.0/16")
-
-    @property
-    def first_address(self) -> IPv4Address:
-        return IPv4Address("127.77.0.0" if self is Mode.LOOPBACK else "10.77.0.0")
 
     @property
     def interface(self) -> str:
@@ -67,10 +64,15 @@ class VirtualPhone:
 class LabSpec:
     mode: Mode
     shape: Shape
+    octet: int = FIRST_OCTET  # another one only where several labs share the loopback interface
+
+    @property
+    def _first_address(self) -> IPv4Address:
+        return IPv4Address(f"{127 if self.mode is Mode.LOOPBACK else 10}.{self.octet}.0.0")
 
     @property
     def host_address(self) -> str:
-        return str(self.mode.first_address + 1)
+        return str(self._first_address + 1)
 
     @cached_property
     def phones(self) -> tuple[VirtualPhone, ...]:
@@ -82,7 +84,7 @@ class LabSpec:
         return tuple(self._phone(index, switch, port) for index, (switch, port) in enumerate(places))
 
     def _phone(self, index: int, switch: int, port: int) -> VirtualPhone:
-        address = self.mode.first_address + (switch << 8) + port
+        address = self._first_address + (switch << 8) + port
         return VirtualPhone(f"p{switch}-{port:02}", switch, port, str(address), 10000 + _FIRST_APP_ID + index)
 
     def phone(self, name: str) -> VirtualPhone:
@@ -112,12 +114,12 @@ class LabSpec:
         return Switch(f"sw{number}", ports, phones, uplink)
 
     def to_json(self) -> str:
-        return json.dumps({"mode": self.mode, "shape": asdict(self.shape)}, indent=2) + "\n"
+        return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> LabSpec:
         raw = json.loads(text)
-        return cls(Mode(raw["mode"]), Shape(**raw["shape"]))
+        return cls(Mode(raw["mode"]), Shape(**raw["shape"]), raw["octet"])
 
 
 def _inventory_phone(phone: VirtualPhone) -> Phone:

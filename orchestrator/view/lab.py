@@ -28,6 +28,12 @@ def told(outcome: LabUp) -> None:
 
 
 def print_status(report: dict[str, Any]) -> None:
+    on = sum(phone["up"] for phone in report["phones"])
+    out.print(
+        f"{on} of {len(report['phones'])} phones on, as {_MEANING[report['mode']]}; this computer is {report['host']}"
+    )
+    if report["mode"] is not Mode.LOOPBACK:
+        out.print(f"links {report['rate']}, uplinks {report['uplink']}, disks {report['disk']}")
     table = Table("phone", "port", "address", "user", "power", "sshd", box=None, pad_edge=False)
     for phone in report["phones"]:
         table.add_row(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-from ipaddress import IPv4Address
 
 import pytest
 
@@ -155,7 +154,8 @@ def test_the_wired_interface_is_the_only_one(namespaced_lab: TestLab) -> None:
 
 def test_loopback_phones_have_addresses_of_their_own(loopback_lab: TestLab) -> None:
     cluster = load(loopback_lab.inventory)
-    assert [phone.address for phone in cluster] == [IPv4Address(f"127.77.{end}") for end in ("1.1", "1.2", "2.1")]
+    assert [str(phone.address).split(".", 2)[2] for phone in cluster] == ["1.1", "1.2", "2.1"]
+    assert all(phone.address.is_loopback for phone in cluster)
     for phone in cluster:
         with socket.create_connection((str(phone.address), 8022), timeout=5) as channel:
             assert channel.recv(4) == b"SSH-"

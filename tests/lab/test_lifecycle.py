@@ -1,0 +1,93 @@
+"""`lab up` and `lab down`: again, differently, wrongly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import UsageError
+from orchestrator.lab import programs
+from orchestrator.lab.lock import holder
+from orchestrator.paths import ClusterState
+from tests.labs import TestLab, running_lab
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture
+def no_lab(tmp_path: Path) -> TestLab:
+    return TestLab(tmp_path / "state")
+
+
+def test_the_same_again_changes_nothing(any_lab: TestLab) -> None:
+    anchor = holder(any_lab.directory / "anchor.lock")
+    done = any_lab.clusterctl("lab", "up", "--phones", "3", "--switches", "2")
+    assert "already up" in done.stderr
+    assert holder(any_lab.directory / "anchor.lock") == anchor
+
+
+@pytest.mark.parametrize("flag", [("--phones", "4"), ("--rate", "100mbit"), ("--disk", "2g")])
+def test_another_shape_is_refused(loopback_lab: TestLab, flag: tuple[str, str]) -> None:
+    shape = {"--phones": "3", "--switches": "2"} | dict([flag])
+    done = loopback_lab.clusterctl("lab", "up", *(word for pair in shape.items() for word in pair), check=False)
+    assert done.returncode == 2
+    assert "clusterctl lab down" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--phones", "0"),
+        ("--phones", "201"),
+        ("--phones", "1", "--switches", "2"),
+        ("--switches", "99"),
+        ("--rate", "fast"),
+        ("--uplink", "0mbit"),
+        ("--disk", "3k"),
+    ],
+)
+def test_nonsense_is_refused_before_anything_is_touched(no_lab: TestLab, arguments: tuple[str, ...]) -> None:
+    done = no_lab.clusterctl("lab", "up", *arguments, check=False)
+    assert done.returncode == 2
+    assert "error:" in done.stderr
+    assert not no_lab.state.exists()
+
+
+def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "find_program", lambda name: None if name in {"tc", "sshd"} else f"/usr/bin/{name}")
+    with pytest.raises(UsageError, match="iproute2, openssh-server") as caught:
+        programs.check_programs()
+    assert "make setup" in str(caught.value.remedy)
+
+
+def test_commands_without_a_lab_say_how_to_get_one(no_lab: TestLab) -> None:
+    for command in (("status",), ("exec", "p1-01", "--", "true"), ("enter", "--", "true"), ("set", "p1-01", "link=up")):
+        done = no_lab.clusterctl("lab", *command, check=False)
+        assert done.returncode == 2
+        assert "clusterctl lab up" in done.stderr
+
+
+def test_down_without_a_lab_is_done(no_lab: TestLab) -> None:
+    assert no_lab.clusterctl("lab", "down").returncode == 0
+    assert not no_lab.state.exists()
+
+
+def test_keys_stay_and_pins_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster's key is the host's; the pinned keys are those of phones that no longer exist."""
+    with running_lab(1) as lab:
+        monkeypatch.setenv("CLUSTERCTL_STATE", str(lab.state))
+        state = ClusterState("lab")
+        key = state.host_key.read_bytes()
+        assert state.host_key.stat().st_mode & 0o777 == 0o600
+        state.known_hosts.write_text("[10.77.1.1]:8022 ssh-ed25519 AAAA\n")
+        lab.clusterctl("lab", "down")
+        assert [entry.name for entry in lab.state.iterdir()] == ["clusters"]
+        lab.clusterctl("lab", "up", "--phones", "1")
+        assert state.host_key.read_bytes() == key
+        assert not state.known_hosts.exists()
+
+
+def test_nobody_else_may_ask_the_anchor(any_lab: TestLab) -> None:
+    assert (any_lab.directory / "anchor.sock").stat().st_mode & 0o077 == 0
+    assert any_lab.directory.stat().st_mode & 0o077 == 0
