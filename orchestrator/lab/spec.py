@@ -118,8 +118,11 @@ class LabSpec:
 
     @classmethod
     def from_json(cls, text: str) -> LabSpec:
-        raw = json.loads(text)
-        return cls(Mode(raw["mode"]), Shape(**raw["shape"]), raw["octet"])
+        try:
+            raw = json.loads(text)
+            return cls(Mode(raw.pop("mode")), Shape(**raw.pop("shape")), **raw)
+        except (ValueError, KeyError, TypeError):
+            raise UsageError("another version of clusterctl made this lab", remedy="clusterctl lab down") from None
 
 
 def _inventory_phone(phone: VirtualPhone) -> Phone:

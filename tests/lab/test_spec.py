@@ -52,6 +52,14 @@ def test_spec_survives_its_file() -> None:
     assert LabSpec.from_json(spec.to_json()) == spec
 
 
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"mode": "magic", "shape": {"phones": 4}}', '{"mode": "root", "shape": {"x": 1}}']
+)
+def test_a_spec_of_another_version_is_told_as_such(text: str) -> None:
+    with pytest.raises(UsageError, match="another version"):
+        LabSpec.from_json(text)
+
+
 def test_an_unknown_phone_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="p9-01"):
         LabSpec(Mode.ROOT, Shape(4)).phone("p9-01")
