@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import ClusterctlError, PhoneError
-from orchestrator.fleet import Fleet, FleetInterrupted, PhoneConnection
+from orchestrator.fleet import Fleet, FleetInterrupted, HostKeys, PhoneConnection
 from orchestrator.fleet.network import Network
 from orchestrator.fleet.result import Outcome
-from orchestrator.inventory import remember_failed
+from orchestrator.inventory import fold, remember_failed
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.paths import ClusterState, cache_dir
 from orchestrator.provision import preflight
 from orchestrator.provision.builds import Builds
 from orchestrator.provision.bundle import Bundle, Target, build_bundle
-from orchestrator.provision.desired import PackageSource, default_upstream, gather_keys, host_key
+from orchestrator.provision.desired import PackageSource, default_upstream, gather_keys, host_key, known_hosts
 from orchestrator.provision.events import OnEvent, PhoneFinished, StageStarted
 from orchestrator.provision.ledger import Ledger
 from orchestrator.provision.preflight import Asked
@@ -116,6 +116,7 @@ class _Run:
         self._snapshots: dict[str, Snapshot] = {}
 
     def all(self) -> Report:
+        met_before = self._met()
         asked = self._look()
         want = self._decide(asked)
         self._inspect(asked, want)
@@ -126,12 +127,22 @@ class _Run:
                 self._do(served)
         else:
             self._leave_alone(self._ledger.working, ALL_STEPS)
+        self._point_to_the_others(met_before)
         return self.report()
 
     def report(self) -> Report:
         snapshots = {arch: snapshot.id for arch, snapshot in self._snapshots.items()}
         reports, notes = self._ledger.reports, self._ledger.notes
         return Report(reports, notes, self._options.dry_run, self._bundle.id, snapshots)
+
+    def _met(self) -> str:
+        return known_hosts(self._rack.cluster, HostKeys(self._rack.state.known_hosts))
+
+    def _point_to_the_others(self, met_before: str) -> None:
+        """Phones outside --limit do not know the host keys that were met for the first time in this run."""
+        others = [phone for phone in self._rack.cluster if phone not in set(self._fleet.phones)]
+        if others and not self._options.dry_run and self._met() != met_before:
+            self._ledger.note(f"{fold(others)} have yet to learn the new host keys: clusterctl provision")
 
     def _look(self) -> dict[Phone, Asked]:
         asked: dict[Phone, Asked] = {}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -104,6 +105,17 @@ def test_a_snapshot_that_lost_a_package_is_not_offered(store: SnapshotStore) -> 
     snapshot, _ = take(store)
     next((snapshot.path / "pool").glob("bash*")).unlink()
     assert store.latest() is None
+
+
+def test_old_snapshots_go_with_the_packages_only_they_had(store: SnapshotStore, repository: Path) -> None:
+    for patch in range(8):
+        write_repository(repository, [*DEBS[1:], Deb("python", f"3.14.{patch}", depends="libffi (>= 3)")])
+        snapshot, _ = take(store)
+        for path in (snapshot.path / "dists", *(snapshot.root / "pool").iterdir()):
+            os.utime(path, (patch, patch))
+    assert len(list(snapshot.root.glob("*/dists"))) == 6
+    assert len(list((snapshot.root / "pool").glob("python_*.deb"))) == 6
+    assert len(list((snapshot.root / "pool").glob("libffi_*.deb"))) == 1
 
 
 def test_an_architecture_without_packages_is_told(tmp_path: Path, repository: Path) -> None:

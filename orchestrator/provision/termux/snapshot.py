@@ -12,7 +12,9 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,8 @@ from orchestrator.provision.termux.upstream import Listing, Upstream, UpstreamEr
 
 _DOWNLOADS_AT_ONCE: Final = 8
 _ATTEMPTS: Final = 2
+_KEPT: Final = 6
+_IN_USE_SECONDS: Final = 6 * 3600.0  # younger ones may belong to a provision that is under way
 
 Progress = Callable[[str], None]
 
@@ -54,6 +58,7 @@ class SnapshotStore:
         self._download([package for package in planned.index if not self._pool_file(package).exists()], progress)
         self._write_repository(planned.id, self._packages_text(planned.index))
         self._remember(planned.id)
+        self._prune()
         return planned
 
     def plan(self, wanted: Iterable[str], installed: Iterable[str], progress: Progress) -> Snapshot:
@@ -112,6 +117,7 @@ class SnapshotStore:
     def _write_repository(self, name: str, packages: bytes) -> None:
         repository = self._root / name
         if (repository / "dists/stable/Release").exists():
+            os.utime(repository / "dists")  # used again: as good as new
             return
         index = {"Packages": packages, "Packages.gz": gzip.compress(packages, mtime=0)}
         for file, data in index.items():
@@ -126,11 +132,29 @@ class SnapshotStore:
         kept = {url: snapshot for url, snapshot in known.items() if not _is_gone(url)}
         _write_atomically(file, json.dumps({**kept, self._upstream.url: name}, indent=2).encode())
 
+    def _prune(self) -> None:
+        """Keeps the newest snapshots and the packages they hold; the cache does not grow for ever."""
+        repositories = sorted(self._root.glob("*/dists"), key=_age)
+        for dists in repositories[_KEPT:]:
+            if _age(dists) > _IN_USE_SECONDS:
+                shutil.rmtree(dists.parent)
+        needed = {file for dists in repositories if dists.exists() for file in self._held(dists.parent.name)}
+        for file in (self._root / "pool").glob("*.deb"):
+            if file not in needed and _age(file) > _IN_USE_SECONDS:
+                file.unlink(missing_ok=True)
+
+    def _held(self, name: str) -> Iterator[Path]:
+        yield from map(self._pool_file, parse_packages((self._index_dir(name) / "Packages").read_text()))
+
 
 def _is_gone(url: str) -> bool:
     """A lab's repository, after the lab."""
     parts = urlsplit(url)
     return parts.scheme == "file" and not Path(unquote(parts.path)).exists()
+
+
+def _age(path: Path) -> float:
+    return time.time() - path.stat().st_mtime
 
 
 def _release(arch: str, index: dict[str, bytes]) -> str:

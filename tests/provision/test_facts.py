@@ -1,0 +1,68 @@
+"""Facts as phones printed them: captured from a bare phone and from a ready one."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.errors import PhoneError
+from orchestrator.provision.facts import Battery, parse_facts
+from tests.provision.phones import DATA
+
+BARE = (DATA / "facts-bare.txt").read_text()
+READY = (DATA / "facts-ready.txt").read_text()
+
+
+def test_a_bare_phone() -> None:
+    facts = parse_facts(BARE)
+    assert facts.prefix == "/data/data/com.termux/files/usr"
+    assert facts.arch == "x86_64"
+    assert facts.version("openssh") == "10.3p1-1"
+    assert facts.version("python") is None
+    assert facts.sshd["passwordauthentication"] == "yes"
+    assert facts.addresses["10.77.1.1"] == "eth0"
+    assert (facts.python, facts.mpi4py, facts.agent, facts.abi, facts.battery) == (None, None, None, None, None)
+    assert facts.wake_lock == "free"
+    assert facts.sshd_pid is not None
+
+
+def test_a_ready_phone() -> None:
+    facts = parse_facts(READY)
+    assert facts.version("openssh") == "10.5p1"
+    assert facts.ssh_version == (9, 2)
+    assert facts.abi == "cpython-311-linux-x86_64-openmpi-4.1.5-1"
+    assert facts.mpi4py is not None
+    assert (facts.mpi4py[0], len(facts.mpi4py[1])) == ("4.1.2", 64)
+    assert facts.agent is not None
+    assert facts.battery == Battery(96.0, plugged=True)
+    assert facts.files["~/.ssh/authorized_keys"].mode == "600"
+    assert "clusterctl lab phones" in facts.texts["authorized_keys"]
+    assert facts.disk_free_kb is not None
+
+
+def test_greetings_and_warnings_between_the_facts_are_passed_over() -> None:
+    noisy = "Welcome to Termux!\n\nWARNING: linker: unused\tentry\n" + READY.replace("end\t1", "bash: odd\nend\t1")
+    assert parse_facts(noisy) == parse_facts(READY)
+
+
+def test_facts_that_broke_off_are_refused_with_the_last_words() -> None:
+    with pytest.raises(PhoneError, match="CANNOT LINK EXECUTABLE"):
+        parse_facts(BARE.partition("package")[0] + 'CANNOT LINK EXECUTABLE "dpkg-query"')
+    with pytest.raises(PhoneError, match="nothing was printed"):
+        parse_facts("")
+
+
+def test_an_android_python() -> None:
+    android = READY.replace("cpython-311\tlinux-x86_64", "cpython-314\tandroid-24-arm64_v8a")
+    assert parse_facts(android).abi == "cpython-314-android-24-arm64_v8a-openmpi-4.1.5-1"
+
+
+@pytest.mark.parametrize("origin", ["", "{}", "null", "[1]", '{"url": "https://pypi.org/mpi4py.whl"}'])
+def test_an_mpi4py_of_other_origin_is_not_ours(origin: str) -> None:
+    lines = [f"mpi4py\t4.1.2\t{origin}" if line.startswith("mpi4py\t") else line for line in READY.splitlines()]
+    assert parse_facts("\n".join(lines)).mpi4py == ("4.1.2", "")
+
+
+@pytest.mark.parametrize("battery", ["", "!!!", "e30=", "bm8="])
+def test_a_battery_that_says_nothing_is_unknown(battery: str) -> None:
+    lines = [f"text\tbattery\t{battery}" if line.startswith("text\tbattery") else line for line in READY.splitlines()]
+    assert parse_facts("\n".join(lines)).battery is None

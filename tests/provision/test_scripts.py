@@ -1,0 +1,110 @@
+"""The scripts that run on phones, run here by bash in a directory that plays the phone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.provision.bundle import Target, build_bundle
+from orchestrator.provision.files import ManagedFile, _archive
+from orchestrator.provision.resources import script
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "usr/tmp").mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def bash(home: Path, name: str, *args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "HOME": str(home), "PREFIX": str(home.parent / "usr")}
+    command = ["bash", "-c", script(name), "clusterctl", *args]
+    return subprocess.run(command, env=environment, cwd=home, input=stdin, capture_output=True, check=False, timeout=60)
+
+
+def test_files_are_installed_with_their_modes(home: Path) -> None:
+    files = (ManagedFile("~/.ssh/key", b"one", 0o600), ManagedFile("$PREFIX/etc/deep/conf", b"two", 0o644))
+    done = bash(home, "install-files", "600", files[0].path, "644", files[1].path, stdin=_archive(files))
+    assert done.returncode == 0, done.stderr
+    key, conf = home / ".ssh/key", home.parent / "usr/etc/deep/conf"
+    assert (key.read_bytes(), key.stat().st_mode & 0o777) == (b"one", 0o600)
+    assert (conf.read_bytes(), conf.stat().st_mode & 0o777) == (b"two", 0o644)
+    assert (home / ".ssh").stat().st_mode & 0o777 == 0o700
+    assert [path for path in home.parent.rglob("*clusterctl*")] == []  # noqa: C416  says what must not be left
+
+
+def test_files_go_nowhere_else(home: Path) -> None:
+    refused = bash(home, "install-files", "600", "/etc/passwd", stdin=_archive((ManagedFile("x", b"x"),)))
+    assert refused.returncode == 2
+
+
+def release(home: Path, tmp_path: Path, content: str) -> tuple[str, str]:
+    """Puts a release where the host's copy would arrive; returns its id and the hash of its files."""
+    incoming = home / ".clusterctl/agent/releases/incoming"
+    bundle = build_bundle(Target.HOST, incoming)
+    (incoming / "extra.py").write_text(content)
+    listing = "find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
+    tree = subprocess.run(["bash", "-c", listing], cwd=incoming, check=True, capture_output=True, text=True).stdout
+    return f"{bundle.id}-{content}", tree.split()[0]
+
+
+def test_a_release_is_put_in_use_and_the_one_before_is_kept(home: Path, tmp_path: Path) -> None:
+    names = []
+    for content in ("one", "two", "three"):
+        name, tree = release(home, tmp_path, content)
+        done = bash(home, "activate-agent", name, tree)
+        assert done.returncode == 0, done.stderr
+        names.append(name)
+    agent = home / ".clusterctl/agent"
+    assert (agent / "current").readlink() == Path("releases") / names[2]
+    assert (agent / "previous").readlink() == Path("releases") / names[1]
+    assert sorted(path.name for path in (agent / "releases").iterdir()) == sorted(names[1:])
+    assert (agent / "current/extra.py").read_text() == "three"
+
+
+def test_the_bundles_own_hash_is_what_the_phone_finds(home: Path) -> None:
+    bundle = build_bundle(Target.HOST, home / ".clusterctl/agent/releases/incoming")
+    done = bash(home, "activate-agent", bundle.id, bundle.tree_sha256)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_release_with_another_hash_is_refused_and_the_current_one_stays(home: Path, tmp_path: Path) -> None:
+    name, tree = release(home, tmp_path, "one")
+    bash(home, "activate-agent", name, tree)
+    release(home, tmp_path, "two")
+    (home / ".clusterctl/agent/releases/incoming/extra.py").write_text("tampered")
+    refused = bash(home, "activate-agent", "other", tree)
+    assert refused.returncode == 3
+    assert b"arrived damaged" in refused.stderr
+    assert (home / ".clusterctl/agent/current").readlink() == Path("releases") / name
+    assert not (home / ".clusterctl/agent/releases/incoming").exists()
+
+
+def test_a_job_outlives_who_started_it_and_tells_its_end(home: Path) -> None:
+    started = bash(home, "job-start", "work", 'sleep 0.2; echo "did $1"; exit 7', "a b")
+    assert started.stdout == b"started\n"
+    assert bash(home, "job-wait", "work", "20").stdout == b"ended 7\ndid a b\n"
+
+
+def test_a_job_that_runs_is_not_started_twice_and_can_be_stopped(home: Path) -> None:
+    bash(home, "job-start", "work", "sleep 600")
+    assert bash(home, "job-start", "work", "echo second").stdout == b"already running\n"
+    assert bash(home, "job-wait", "work", "0").stdout == b"running\n"
+    pid = int((home / ".clusterctl/jobs/work.pid").read_text())
+    assert bash(home, "job-stop", "work").returncode == 0
+    for _ in range(50):
+        if not Path(f"/proc/{pid}").exists():
+            break
+        time.sleep(0.1)
+    assert bash(home, "job-wait", "work", "0").stdout == b"lost\n"
+
+
+def test_facts_end_with_their_end_even_where_nothing_is_installed(home: Path) -> None:
+    output = bash(home, "facts", "~/missing").stdout.decode()
+    assert output.startswith("begin\t1\n")
+    assert output.endswith("end\t1\n")
