@@ -17,6 +17,7 @@ from phone_agent.device.facts import RELEASE
 from phone_agent.errors import AgentError
 
 LEAST_MB = 200
+PATIENCE_S = 90.0  # mpirun takes a second on a phone, but virtual phones share their cores
 LIBRARY_VERSION = (
     "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 )
@@ -101,7 +102,9 @@ def check_address(address: str) -> str:
 
 def _output(argv: list[str]) -> str:
     try:
-        done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=30, check=True)
+        done = subprocess.run(
+            argv, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=PATIENCE_S, check=True
+        )
     except subprocess.CalledProcessError as error:
         last = " ".join(error.stderr.strip().splitlines()[-3:])
         raise AgentError(f"{argv[0]} ended with {error.returncode}: {last}") from None

@@ -31,7 +31,7 @@ SYNTHETIC = DataSpec("synthetic", 400, (28, 28, 1), 10)
 class Phone:
     home: Path
 
-    def agent(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def agent(self, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*AGENT, *arguments], env=self.env, capture_output=True, text=True, timeout=timeout, check=False
         )
@@ -78,7 +78,7 @@ def make_phones(root: Path, count: int) -> list[Phone]:
     return phones
 
 
-def mpirun(phones: Sequence[Phone], *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def mpirun(phones: Sequence[Phone], *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
     """One rank a phone, each with the phone's own home."""
     argv = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for index, phone in enumerate(phones):

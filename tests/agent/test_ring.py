@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from phone_agent.comm.ring import RingAllreduce
 from phone_agent.comm.schedule import ring
 
-PATIENCE_S = 20
+PATIENCE_S = 120
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 
 
