@@ -31,8 +31,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--phones", type=int, default=12)
     parser.add_argument("--switches", type=int, default=3)
-    parser.add_argument("--rate", default="200mbit", help="of the phones' links and of the uplinks")
-    parser.add_argument("--mb", type=float, default=20.0)
+    parser.add_argument("--rate", default="50mbit", help="of the phones' links and of the uplinks")
+    parser.add_argument("--mb", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
     with lab(options.phones, options.switches, options.rate):

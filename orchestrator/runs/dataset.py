@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from phone_agent.data.shards import Name
+
     Images = NDArray[np.uint8]
+    Samples = tuple[Images, Images]  # and their labels
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # Debian's dataset-fashion-mnist
 SYNTHETIC = DataSpec("synthetic", 60000, (28, 28, 1), 10)
@@ -40,27 +43,24 @@ class Dataset:
     """Samples to be sent; `train` is None when phones make them up themselves."""
 
     spec: DataSpec
-    train: tuple[Images, Images] | None = None
-    test: tuple[Images, Images] | None = None
+    train: Samples | None = None
+    test: Samples | None = None
     note: str | None = None  # what a person should know about this choice
 
-    def write_shards(self, count: int, out: Path) -> list[Parcel]:
-        """One parcel a phone, in ring order; none for made-up samples."""
-        if self.train is None:
-            return []
+    def write_parcels(self, count: int, out: Path) -> list[list[Parcel]]:
+        """What each phone gets, in ring order: its part of the samples and of the held-out ones. Made-up: nothing."""
+        parts: list[list[Parcel]] = [[] for _ in range(count)]
+        for samples, name in ((self.train, layout.shard_file), (self.test, layout.test_file)):
+            if samples is not None and (name is layout.shard_file or len(samples[0]) >= count):
+                for part, parcel in zip(parts, self._write(samples, count, out, name), strict=True):
+                    part.append(parcel)
+        return parts
+
+    def _write(self, samples: Samples, count: int, out: Path, name: Name) -> list[Parcel]:
         from phone_agent.data.shards import write_shards
 
-        images, labels = self.train
-        paths = write_shards(images, labels, count, out / self.spec.name)
-        return [_parcel(path, layout.shard_file(self.spec.name, index, count)) for index, path in enumerate(paths)]
-
-    def write_test(self, out: Path) -> Parcel | None:
-        """Held-out samples for the head phone."""
-        if self.test is None:
-            return None
-        from phone_agent.data.shards import write_test_shard
-
-        return _parcel(write_test_shard(*self.test, out / self.spec.name), layout.test_file(self.spec.name))
+        paths = write_shards(*samples, count, out / self.spec.name, name)
+        return [_parcel(path, name(self.spec.name, index, count)) for index, path in enumerate(paths)]
 
 
 def open_dataset(wanted: str) -> Dataset:
@@ -84,7 +84,7 @@ def _from_idx(directory: Path) -> Dataset:
     return Dataset(DataSpec(_slug(directory), len(images), shape, int(labels.max()) + 1), train, test)
 
 
-def _read(directory: Path, images_name: str, labels_name: str) -> tuple[Images, Images] | None:
+def _read(directory: Path, images_name: str, labels_name: str) -> Samples | None:
     from phone_agent.data.idx import read_images_and_labels
     from phone_agent.errors import AgentError
 

@@ -71,14 +71,11 @@ class Launcher:
 
     def _stage(self, spec: RunSpec, phones: Sequence[Phone], dataset: Dataset) -> None:
         with tempfile.TemporaryDirectory(prefix="clusterctl-shards-") as scratch:
-            shards = dataset.write_shards(len(phones), Path(scratch))
-            test = dataset.write_test(Path(scratch))
-            parcels = {phone.name: [shard] for phone, shard in zip(phones, shards, strict=bool(shards))}
-            if test is not None:
-                parcels[phones[0].name].append(test)
+            names = [phone.name for phone in phones]
+            parcels = dict(zip(names, dataset.write_parcels(len(phones), Path(scratch)), strict=True))
             hosts = hostfile(phones)
             outcomes = self.fleet.map(
-                lambda connection: stage_phone(connection, spec, hosts, parcels.get(connection.phone.name, [])),
+                lambda connection: stage_phone(connection, spec, hosts, parcels[connection.phone.name]),
                 phones,
                 on_done=self._counter("staging on", len(phones)),
             )

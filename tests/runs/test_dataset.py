@@ -15,20 +15,29 @@ def test_a_folder_of_idx_files_becomes_one_shard_a_phone(tmp_path: Path) -> None
     write_idx(tmp_path / "Two Words", train=50, test=10)
     dataset = open_dataset(str(tmp_path / "Two Words"))
     assert (dataset.spec.name, dataset.spec.samples, dataset.spec.shape) == ("two-words", 50, (28, 28, 1))
-    parcels = dataset.write_shards(4, tmp_path)
-    assert [len(open_shard(parcel.path)) for parcel in parcels] == [13, 13, 12, 12]
-    assert str(parcels[3].remote) == ".clusterctl/data/two-words/0003-of-0004.shard"
-    assert len({parcel.sha256 for parcel in parcels}) == 4
-    test = dataset.write_test(tmp_path)
-    assert test is not None
-    assert len(open_shard(test.path)) == 10
+    parcels = dataset.write_parcels(4, tmp_path)
+    assert [[len(open_shard(parcel.path)) for parcel in part] for part in parcels] == [
+        [13, 3],
+        [13, 3],
+        [12, 2],
+        [12, 2],
+    ]
+    assert [str(parcel.remote) for parcel in parcels[3]] == [
+        ".clusterctl/data/two-words/0003-of-0004.shard",
+        ".clusterctl/data/two-words/test-0003-of-0004.shard",
+    ]
+    assert len({parcel.sha256 for part in parcels for parcel in part}) == 8
+
+
+def test_too_few_held_out_images_for_all_phones_are_left_out(tmp_path: Path) -> None:
+    write_idx(tmp_path / "few", train=50, test=3)
+    assert [len(part) for part in open_dataset(str(tmp_path / "few")).write_parcels(4, tmp_path)] == [1, 1, 1, 1]
 
 
 def test_made_up_samples_need_no_files(tmp_path: Path) -> None:
     dataset = open_dataset("synthetic")
     assert dataset.spec == SYNTHETIC
-    assert dataset.write_shards(4, tmp_path) == []
-    assert dataset.write_test(tmp_path) is None
+    assert dataset.write_parcels(2, tmp_path) == [[], []]
 
 
 def test_without_fashion_mnist_auto_says_what_it_does_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
