@@ -78,7 +78,7 @@ class Builds:
     def _add_compiler(self, site: Site, want: Want) -> None:
         facts = self._ledger.facts[site.phone]
         if any(facts.version(name) is None for name in want.packages.builder):
-            install_packages(site, want.repositories[facts.arch], want.packages.builder)
+            install_packages(site, facts, want, want.packages.builder)
 
     def _give_up(self, phones: Iterable[Phone], error: PhoneError) -> None:
         for phone in phones:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from orchestrator.inventory.model import Phone
+
+LAST_STEP: Final = "selftest"
 
 
 class StepStatus(StrEnum):
@@ -15,6 +17,7 @@ class StepStatus(StrEnum):
     CHANGED = "changed"
     PLANNED = "planned"  # a dry run: would change
     FAILED = "failed"
+    UNFINISHED = "unfinished"  # interrupted before the last step: of phones only
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,10 @@ class PhoneReport:
 
     @property
     def status(self) -> StepStatus:
-        """The most telling one: failed, else planned, else changed, else ok."""
+        """The most telling one: failed, else unfinished, else planned, else changed, else ok."""
         found = {step.status for step in self.steps}
+        if StepStatus.FAILED not in found and LAST_STEP not in {step.step for step in self.steps}:
+            return StepStatus.UNFINISHED
         order = (StepStatus.FAILED, StepStatus.PLANNED, StepStatus.CHANGED)
         return next((status for status in order if status in found), StepStatus.OK)
 
@@ -84,7 +89,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        return not self.failed
+        return not self.failed and not self.of(StepStatus.UNFINISHED)
 
     def of(self, status: StepStatus) -> tuple[PhoneReport, ...]:
         return tuple(report for report in self.phones if report.status is status)

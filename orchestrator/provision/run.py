@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from orchestrator.errors import ClusterctlError, PhoneError
-from orchestrator.fleet import Fleet, FleetInterrupted, HostKeys, PhoneConnection
+from orchestrator.fleet import Fleet, HostKeys, PhoneConnection
 from orchestrator.fleet.network import Network
 from orchestrator.fleet.result import Outcome
 from orchestrator.inventory import fold, remember_failed
@@ -93,7 +93,7 @@ def provision(rack: Rack, options: Options, on_event: OnEvent) -> Report:
         run = _Run(rack, options, fleet=fleet, upstream=upstream, bundle=bundle, ledger=Ledger(rack.phones, on_event))
         try:
             report = run.all()
-        except FleetInterrupted as interrupt:
+        except KeyboardInterrupt as interrupt:
             raise ProvisionInterrupted(run.report()) from interrupt
     if not options.dry_run:
         remember_failed(rack.state, (each.phone for each in report.failed))

@@ -68,6 +68,9 @@ def print_report(report: Report, retry: str) -> None:
         _print_plan(report)
     else:
         _print_done(report)
+    if unfinished := report.of(StepStatus.UNFINISHED):
+        err.print(Text(f"{_count(unfinished)} not finished ({_ports(unfinished)})", "yellow"), soft_wrap=True)
+        next_step("clusterctl provision", "to go on")
     if report.failed:
         wide_enough(err).print(_failures(report.failed))
         next_step(retry, "when the causes are gone")

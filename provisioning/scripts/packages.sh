@@ -1,9 +1,10 @@
-# Brings this phone to a snapshot: upgrades all that is installed, then installs. Usage: packages.sh URL NAME...
+# Brings this phone to a snapshot: upgrades all that is installed, then installs. Usage: packages.sh URL PID NAME...
+# PID is the sshd that listens.
 # apt works in directories of its own: the phone's configured repository and its lists stay as they are.
 set -u
 export DEBIAN_FRONTEND=noninteractive TERMUX_PKG_NO_MIRROR_SELECT=1 LC_ALL=C
-url=$1
-shift
+url=$1 sshd=$2
+shift 2
 work=$HOME/.clusterctl/apt
 trap 'rm -rf "$work"' EXIT
 rm -rf "$work"
@@ -22,4 +23,11 @@ apt=(
 if [ -n "$(dpkg --audit 2>&1)" ]; then
   dpkg --force-confdef --force-confold --configure -a || exit
 fi
-"${apt[@]}" --error-on=any update && "${apt[@]}" dist-upgrade && "${apt[@]}" install "$@"
+openssh() { dpkg-query -W -f '${Version}' openssh; }
+before=$(openssh)
+"${apt[@]}" --error-on=any update && "${apt[@]}" dist-upgrade
+rc=$?
+# An sshd that was replaced under its feet cannot start the new version's sessions: it has to start again itself.
+[ "$(openssh)" = "$before" ] || [ -z "$sshd" ] || { sshd -t && kill -HUP "$sshd"; }
+[ $rc -eq 0 ] || exit $rc
+"${apt[@]}" install "$@"

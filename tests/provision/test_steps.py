@@ -24,8 +24,8 @@ class TestPackages:
     def test_a_bare_phone(self) -> None:
         bare = facts(packages=installed(bash="5.3.9"))
         assert Packages().check(bare, want()) == (
-            "install python, openmpi and 1 packages they need",
-            "upgrade 1 packages (bash)",
+            "install python, openmpi and 1 that they need",
+            "upgrade bash",
         )
 
     def test_a_ready_phone(self) -> None:

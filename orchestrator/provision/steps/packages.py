@@ -31,13 +31,15 @@ class Packages:
         return tuple(line for line in lines if line)
 
     def apply(self, site: Site, facts: Facts, want: Want) -> None:
-        install_packages(site, want.repositories[facts.arch], want.packages.phones)
+        install_packages(site, facts, want, want.packages.phones)
 
 
-def install_packages(site: Site, repository: Repository, names: Iterable[str]) -> None:
+def install_packages(site: Site, facts: Facts, want: Want, names: Iterable[str]) -> None:
+    repository = want.repositories[facts.arch]
     if repository.url is None:
         raise PhoneError("no package mirror is running", phase="packages")
-    job = run_in_background(site.connect, "packages", "packages", repository.url, *names, limit=_LIMIT)
+    arguments = (repository.url, str(facts.sshd_pid or ""), *names)
+    job = run_in_background(site.connect, "packages", "packages", *arguments, limit=_LIMIT)
     if job.rc != 0:
         cause, remedy = explain(job.log)
         raise PhoneError(cause, phase="packages", remedy=remedy)
@@ -78,11 +80,11 @@ def _install(names: tuple[str, ...], asked_for: tuple[str, ...]) -> str:
     others = len(names) - len(named)
     if not names:
         return ""
-    return f"install {', '.join(named) or 'dependencies'}" + (f" and {others} packages they need" if others else "")
+    return f"install {', '.join(named) or 'dependencies'}" + (f" and {others} that they need" if others else "")
 
 
 def _upgrade(names: tuple[str, ...]) -> str:
-    return f"upgrade {len(names)} packages ({_some(names)})" if names else ""
+    return f"upgrade {_some(names)}" if names else ""
 
 
 def _finish(names: tuple[str, ...]) -> str:
@@ -90,4 +92,5 @@ def _finish(names: tuple[str, ...]) -> str:
 
 
 def _some(names: tuple[str, ...], count: int = 4) -> str:
-    return ", ".join(names[:count]) + (", …" if len(names) > count else "")
+    left = len(names) - count
+    return ", ".join(names[:count]) + (f" and {left} more" if left > 0 else "")

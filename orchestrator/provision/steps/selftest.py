@@ -8,6 +8,7 @@ from typing import Final
 
 from orchestrator.errors import PhoneError
 from orchestrator.provision.facts import Facts
+from orchestrator.provision.report import LAST_STEP
 from orchestrator.provision.resources import script
 from orchestrator.provision.steps.openmpi import wanted_files
 from orchestrator.provision.steps.step import Changes, Site
@@ -17,7 +18,7 @@ _LIMIT: Final = 150.0
 
 
 class SelfTest:
-    name = "selftest"
+    name = LAST_STEP
 
     def check(self, facts: Facts, want: Want) -> Changes:
         return () if facts.texts.get("selftest") == fingerprint(facts, want) else ("test the agent",)
