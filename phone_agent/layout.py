@@ -40,9 +40,9 @@ def shard_file(dataset: str, index: int, count: int) -> PurePosixPath:
     return DATA / dataset / f"{index:04}-of-{count:04}.shard"
 
 
-def test_file(dataset: str) -> PurePosixPath:
-    """Held-out samples, on the head phone if anywhere: the run ends with the accuracy on them."""
-    return DATA / dataset / "test.shard"
+def test_file(dataset: str, index: int, count: int) -> PurePosixPath:
+    """The part of the held-out samples that one phone of `count` judges the trained model by."""
+    return DATA / dataset / f"test-{index:04}-of-{count:04}.shard"
 
 
 def local(path: PurePosixPath) -> Path:

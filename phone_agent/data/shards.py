@@ -14,9 +14,10 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import prod
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ from phone_agent.schema import DataSpec
 MAGIC = b"CCSHARD1"
 PREFIX = struct.Struct("<8sI")
 PAGE = 4096
+
+Name = Callable[[str, int, int], PurePosixPath]  # of a shard file: layout.shard_file or layout.test_file
 
 
 class ShardError(AgentError):
@@ -59,26 +62,19 @@ class Header:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode())
 
 
-def write_shards(images: Images, labels: Labels, count: int, out: Path) -> list[Path]:
+def write_shards(images: Images, labels: Labels, count: int, out: Path, name: Name = layout.shard_file) -> list[Path]:
     """One shard for each of `count` phones, in the folder of the dataset it is named after."""
     if count > len(images):
         raise ShardError(f"{out.name} has {len(images)} samples: not one for each of {count} phones")
     mean, std = _statistics(images)
     paths = []
     for index in range(count):
-        path = out / layout.shard_file(out.name, index, count).name
+        path = out / name(out.name, index, count).name
         part, classes = images[index::count], int(labels.max()) + 1
         header = Header(out.name, index, count, len(part), images.shape[1:], classes, mean, std)
         _write(path, header, part, labels[index::count])
         paths.append(path)
     return paths
-
-
-def write_test_shard(images: Images, labels: Labels, out: Path) -> Path:
-    path = out / layout.test_file(out.name).name
-    header = Header(out.name, 0, 1, len(images), images.shape[1:], int(labels.max()) + 1, *_statistics(images))
-    _write(path, header, images, labels)
-    return path
 
 
 class Shard:

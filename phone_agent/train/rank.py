@@ -25,7 +25,7 @@ from phone_agent.nn.packing import State
 from phone_agent.schema import RankSpec, RunSpec
 from phone_agent.train import progress
 from phone_agent.train.checks import own_rank
-from phone_agent.train.evaluate import accuracy
+from phone_agent.train.evaluate import right_answers
 from phone_agent.train.events import EventLog
 from phone_agent.train.loop import Loop
 from phone_agent.train.sgd import Sgd
@@ -129,14 +129,19 @@ class _Rank:
             "images_per_s": self._spec.steps * self._spec.global_batch / seconds,
             "test_accuracy": self._test_accuracy(),
         }
-        self._world.allgather(np.zeros(1))  # nobody leaves before the accuracy is known: MPI would spin at its exit
         self._events.write("done", **summary)
         log.info("done: %s", json.dumps(summary))
 
     def _test_accuracy(self) -> float | None:
-        path = layout.local(layout.test_file(self._spec.data.name))
-        if self._world.rank != 0 or not path.exists():
-            return None
+        """Every phone judges its part of the held-out samples; nobody leaves before the sum is known."""
+        right, seen = self._world.allgather(np.array(self._judge(), np.float64)).sum(axis=0)
+        return float(right / seen) if seen else None
+
+    def _judge(self) -> tuple[int, int]:
+        path = layout.local(layout.test_file(self._spec.data.name, self._world.rank, self._world.size))
+        if not path.exists():
+            return 0, 0
         from phone_agent.data.shards import open_shard
 
-        return accuracy(self._loop.executable, open_shard(path), self._dataset)
+        test = open_shard(path)
+        return right_answers(self._loop.executable, test, self._dataset), len(test)

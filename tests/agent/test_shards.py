@@ -10,7 +10,7 @@ from phone_agent import layout
 from phone_agent.data import Images, Labels, open_dataset
 from phone_agent.data.idx import read_idx, read_images_and_labels
 from phone_agent.data.sampling import normalise
-from phone_agent.data.shards import ShardError, open_shard, write_shards, write_test_shard
+from phone_agent.data.shards import ShardError, open_shard, write_shards
 from phone_agent.errors import AgentError
 from phone_agent.schema import DataSpec
 
@@ -80,10 +80,12 @@ def test_a_shard_of_other_images_than_the_run_expects_is_refused(
         open_dataset(DataSpec("pets", 23, (28, 28, 1), 10), 1, 2, seed=0)
 
 
-def test_the_test_shard_is_found_by_its_name(tmp_path: Path) -> None:
-    path = write_test_shard(*dataset(), tmp_path / "pets")
-    assert path.name == layout.test_file("pets").name
-    assert len(open_shard(path)) == SAMPLES
+def test_held_out_shards_lie_beside_the_others(tmp_path: Path) -> None:
+    write_shards(*dataset(), 2, tmp_path / "pets")
+    held_out = write_shards(*dataset(), 2, tmp_path / "pets", layout.test_file)
+    assert [path.name for path in held_out] == ["test-0000-of-0002.shard", "test-0001-of-0002.shard"]
+    assert sum(len(open_shard(path)) for path in held_out) == SAMPLES
+    assert len(list((tmp_path / "pets").iterdir())) == 4
 
 
 def idx(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:

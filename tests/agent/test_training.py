@@ -14,7 +14,7 @@ from phone_agent.comm import collective
 from phone_agent.comm.world import Alone
 from phone_agent.data import Dataset
 from phone_agent.data.sampling import ShardSource, Union
-from phone_agent.data.shards import open_shard, write_shards, write_test_shard
+from phone_agent.data.shards import open_shard, write_shards
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import backend
@@ -83,7 +83,10 @@ def test_staged_shards_and_the_test_set(tmp_path: Path) -> None:
         shards[index].rename(staged)
         shards[index] = staged
     held_out, their_labels = Synthetic(400, (16, 16, 1), 4, seed=1).take(np.arange(300, 400))
-    write_test_shard(held_out, their_labels, phones[0].home / layout.DATA / "dots")
+    for phone, part in zip(
+        phones, write_shards(held_out, their_labels, 4, tmp_path / "dots", layout.test_file), strict=True
+    ):
+        part.rename(phone.home / layout.DATA / "dots" / part.name)
     spec = run_spec((9, 9, 9, 9), steps=STEPS, data=DataSpec("dots", 300, (16, 16, 1), 4))
     losses = train(phones, spec)
     np.testing.assert_allclose(losses, losses_of_one_process(spec, list(map(open_shard, shards))), rtol=TOLERANCE)
