@@ -20,6 +20,10 @@ _MARKS = (
     (re.compile(r"Remote daemon:.* on node (?P<address>[\d.]+)"), "lost contact: power, cable or a killed Termux"),
     (re.compile(r"ssh: connect to host (?P<address>[\d.]+) port \d+: (?P<why>.+)"), "the head phone cannot reach it"),
     (re.compile(r"(?:termux|\w+)@(?P<address>[\d.]+): Permission denied"), "the head phone may not log in to it"),
+    (
+        re.compile(r"Connection (?:closed|reset|timed out).* (?P<address>[\d.]+) port \d+"),
+        "it hung up on the head phone",
+    ),
     (re.compile(r"Host key verification failed"), "a phone does not know another's host key"),
     (
         re.compile(r"rank (?P<rank>\d+) with PID \d+ on node \S+ exited on (?P<why>signal \d+[^.]*)"),
@@ -48,12 +52,17 @@ def diagnose(spec: RunSpec, error: Event | None, mpirun_log: str) -> Diagnosis:
     """A rank's own words first; then what mpirun noticed; then whatever was said last."""
     tail = _tail(mpirun_log)
     if error is not None and (rank := _rank_of(spec, error)):
-        return Diagnosis(error.text("message") or "failed", rank, tail)
+        return Diagnosis(_first_line(error), rank, tail)
     for pattern, meaning in _MARKS:
         if match := pattern.search(mpirun_log):
             return Diagnosis(_words(match, meaning), _blamed(spec, match), tail)
     last_word = tail[-1] if tail else "mpirun left no word"
-    return Diagnosis(error.text("message") if error else last_word, None, tail)
+    return Diagnosis(_first_line(error) if error else last_word, None, tail)
+
+
+def _first_line(error: Event) -> str:
+    lines = str(error.fields.get("message", "")).splitlines()
+    return one_line(lines[0]) if lines else "failed"
 
 
 def _tail(log: str) -> tuple[str, ...]:

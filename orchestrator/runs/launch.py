@@ -21,6 +21,7 @@ from orchestrator.runs import agent
 from orchestrator.runs.dataset import Dataset, Parcel
 from orchestrator.runs.health import PhoneHealth, ask_all
 from orchestrator.runs.record import RunRecord, RunStore
+from orchestrator.view.text import count_of
 from phone_agent import layout
 from phone_agent.schema import RunSpec
 
@@ -35,7 +36,7 @@ class StagingError(ClusterctlError):
 
     def __init__(self, failures: Sequence[Outcome[int]]) -> None:
         lines = [f"  {each.phone.name} ({each.phone.where}): {each.error}" for each in failures]
-        count = f"{len(failures)} phones did not take the run's files; nothing was started:"
+        count = f"{count_of(failures, 'phone')} did not take the run's files; nothing was started:"
         limit = fold(each.phone for each in failures)
         super().__init__("\n".join([count, *lines]), remedy=f"clusterctl status --limit {limit}")
 

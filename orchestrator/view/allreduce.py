@@ -8,6 +8,7 @@ from rich.text import Text
 
 from orchestrator.runs.allreduce import AllreduceResult
 from orchestrator.view.console import out
+from orchestrator.view.text import count_of
 
 
 def as_document(result: AllreduceResult) -> dict[str, Any]:
@@ -28,7 +29,8 @@ def as_document(result: AllreduceResult) -> dict[str, Any]:
 
 def print_allreduce(result: AllreduceResult) -> None:
     request = result.request
-    what = f"{result.bytes / 1e6:.1f} MB over {result.phones} phones, {request.algorithm}, {request.order} order"
+    how = f"{request.algorithm}, {request.order} order"
+    what = f"{result.bytes / 1e6:.1f} MB over {count_of(result.phones, 'phone')}, {how}"
     out.print(Text.assemble(what, "  ", (f"{result.seconds:.3f} s", "bold")))
     out.print(f"  {result.line_rate_fraction:.0%} of what the links allow ({result.limit_s:.3f} s)", markup=False)
     if not result.correct:

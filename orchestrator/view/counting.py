@@ -12,6 +12,7 @@ from rich.text import Text
 
 from orchestrator.inventory.model import Phone
 from orchestrator.view.console import err
+from orchestrator.view.text import count_of
 
 _DELAY_S = 0.8
 _NAMED = 6
@@ -27,7 +28,9 @@ def counting(what: str, phones: Sequence[Phone]) -> Iterator[Callable[[Any], Non
         if not left or time.monotonic() - started < _DELAY_S:
             return Text()
         names = ", ".join(list(left)[:_NAMED]) + (", …" if len(left) > _NAMED else "")
-        return Text(f"{what} {len(phones)} phones: {len(phones) - len(left)} done, left: {names}", "dim", no_wrap=True)
+        return Text(
+            f"{what} {count_of(phones, 'phone')}: {len(phones) - len(left)} done, left: {names}", "dim", no_wrap=True
+        )
 
     if not err.is_terminal:
         yield lambda _outcome: None

@@ -21,6 +21,7 @@ from orchestrator.runs.diagnosis import Diagnosis
 from orchestrator.runs.events import FOLLOWER_EVENTS, Event, Progress
 from orchestrator.runs.record import RunRecord
 from orchestrator.view.console import err, next_step, out
+from orchestrator.view.text import count_of
 from phone_agent.schema import RunSpec
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -103,7 +104,7 @@ class LiveView:
 
 def phase_line(what: str, count: tuple[int, int]) -> str:
     done, total = count
-    return f"{what} {total} phones: {'done' if done == total else f'{done} of {total}'}"
+    return f"{what} {count_of(total, 'phone')}: {'done' if done == total else f'{done} of {total}'}"
 
 
 def run_panel(spec: RunSpec, progress: Progress, quiet_s: float = 0.0) -> RenderableType:
@@ -183,7 +184,7 @@ def say_detached(run_id: str) -> None:
 
 
 def print_summary(spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None) -> None:
-    where = f"{progress.step} of {progress.steps} steps on {len(spec.ranks)} phones"
+    where = f"{progress.step} of {count_of(progress.steps, 'step')} on {count_of(spec.ranks, 'phone')}"
     out.print(Text.assemble((progress.state, STATE_STYLE.get(progress.state, "")), f"  {spec.run_id}  {where}"))
     out.print(f"  {_outcome(progress)}", markup=False)
     if diagnosis is not None:
@@ -234,7 +235,7 @@ def _outcome(progress: Progress) -> str:
 
 def _title(spec: RunSpec, progress: Progress) -> Text:
     title = Text.assemble(
-        (spec.model, "bold"), f" on {len(spec.ranks)} phones, batch {spec.global_batch}, {spec.data.name}"
+        (spec.model, "bold"), f" on {count_of(spec.ranks, 'phone')}, batch {spec.global_batch}, {spec.data.name}"
     )
     word = "measuring accuracy" if progress.state == "running" and progress.step >= progress.steps else progress.state
     return title.append(f"   {word}", STATE_STYLE.get(progress.state, "")).append(f"   {spec.run_id}", "dim")

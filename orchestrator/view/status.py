@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -24,6 +25,7 @@ from orchestrator.runs.health import ACTIVE_RUN, PhoneHealth, State
 from orchestrator.runs.vitals import Vitals
 from orchestrator.view.console import next_step
 from orchestrator.view.paper import wide_enough
+from orchestrator.view.text import count_of
 
 FEW = 16
 _CELL = 9
@@ -75,7 +77,7 @@ def _phone_json(health: PhoneHealth) -> dict[str, Any]:
 
 
 def _headline(cluster: str, health: Sequence[PhoneHealth]) -> Text:
-    line = Text.assemble((cluster, "bold"), f"  {len(health)} phones  ")
+    line = Text.assemble((cluster, "bold"), f"  {count_of(health, 'phone')}  ")
     for state, count in _totals(health):
         mark, style = _LOOK[state]
         line.append(f" {mark} {count} {state.value} ", style)
@@ -93,7 +95,7 @@ def _runs(health: Iterable[PhoneHealth]) -> list[str]:
     steps: dict[str, list[int]] = {}
     for run in filter(None, (each.active_run for each in health)):
         steps.setdefault(run.id, []).append(run.step or 0)
-    return [f"{run_id}  step {max(each)} on {len(each)} phones" for run_id, each in steps.items()]
+    return [f"{run_id}  step {max(each)} on {count_of(each, 'phone')}" for run_id, each in steps.items()]
 
 
 # --- the grid ---------------------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ def _rack(switch: str, health: Sequence[PhoneHealth], width: int) -> list[Render
 
 def _rack_line(switch: str, health: Sequence[PhoneHealth]) -> Text:
     states = Counter(each.state for each in health)
-    line = Text.assemble((switch, "bold"), f"  {len(health)} phones")
+    line = Text.assemble((switch, "bold"), f"  {count_of(health, 'phone')}")
     for state in _WORST_FIRST:
         if states[state]:
             line.append(f" · {states[state]} {state.value}", _LOOK[state][1])
@@ -261,7 +263,8 @@ def print_status(console: Console, cluster: str, health: Sequence[PhoneHealth]) 
 
 def watch_status(console: Console, cluster: str, ask: Callable[[], Sequence[PhoneHealth]]) -> None:
     """Redraws until Ctrl-C. The connections stay, so a round costs one command a phone."""
-    with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
+    start = Text(f"asking the phones of {cluster} …", "dim")
+    with suppress(KeyboardInterrupt), Live(start, console=console, screen=console.is_terminal) as live:
         while True:
             picture = render(cluster, ask(), console.size)
             live.update(Group(picture, Text(f"\n{time.strftime('%H:%M:%S')}  Ctrl-C ends", "dim")), refresh=True)

@@ -7,6 +7,7 @@ cursor or turn writing around. Everything that came from a phone passes through 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sized
 
 _ELLIPSIS = "…"
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -17,6 +18,12 @@ def one_line(text: str, limit: int = 400) -> str:
     head = text[: limit + 1]  # an endless line is cut before it is looked at
     shown = head if head.isascii() and head.isprintable() else "".join(map(_visible, head))
     return shown if len(shown) <= limit else shown[: limit - 1] + _ELLIPSIS
+
+
+def count_of(things: Sized | int, noun: str) -> str:
+    """`1 phone`, `4 phones`."""
+    count = things if isinstance(things, int) else len(things)
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _visible(character: str) -> str:

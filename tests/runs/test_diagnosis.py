@@ -12,6 +12,7 @@ from tests.runs.samples import event, spec
 
 DATA = Path(__file__).parent / "data"
 POWER_CUT = (DATA / "power-cut.log").read_text()
+LOST_WHILE_STARTING = (DATA / "lost-while-starting.log").read_text()
 RANK_KILLED = (DATA / "rank-killed.log").read_text()
 SPEC = spec(4, switches=2)
 NO_ROUTE = "ssh: connect to host 10.77.2.2 port 8022: No route to host\n"
@@ -29,6 +30,7 @@ DENIED = "termux@10.77.1.2: Permission denied (publickey).\n"
     ("log", "headline"),
     [
         (POWER_CUT, "p2-02 (sw2:2): lost contact: power, cable or a killed Termux"),
+        (LOST_WHILE_STARTING, "p2-02 (sw2:2): it hung up on the head phone"),
         (NO_ROUTE, "p2-02 (sw2:2): the head phone cannot reach it (No route to host)"),
         (RANK_KILLED, "p2-01 (sw2:1): its rank was killed (signal 9 (Killed))"),
         (ENDED, "p2-01 (sw2:1): its rank ended with an error"),
@@ -53,7 +55,7 @@ def test_an_unknown_address_blames_nobody() -> None:
 
 
 def test_an_error_that_names_nobody_leaves_the_word_to_mpirun() -> None:
-    error = parse_event(event("error", 1.0, phone=None, rank=None, message="mpirun ended with code 1"))
+    error = parse_event(event("error", 1.0, phone=None, rank=None, message="mpirun ended with code 1\nlast words"))
     assert diagnose(SPEC, error, RANK_KILLED).headline == "p2-01 (sw2:1): its rank was killed (signal 9 (Killed))"
     assert diagnose(SPEC, error, "").headline == "mpirun ended with code 1"
 
