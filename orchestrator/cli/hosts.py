@@ -9,7 +9,7 @@ import typer
 from orchestrator.cli.completion import complete_limit
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 
-app = typer.Typer(help="Pinned host keys: look at them, forget one.", no_args_is_help=True)
+app = typer.Typer(help="Pinned host keys, and this computer's own key.", no_args_is_help=True)
 
 PhonesArgument = Annotated[
     str, typer.Argument(help="Which phones, written as for --limit.", autocompletion=complete_limit)
@@ -36,3 +36,14 @@ def forget(phones: PhonesArgument, inventory: InventoryOption = None, json: Json
 
     session = open_session(inventory, phones)
     view.print_forgotten(HostKeys(session.state.known_hosts).forget(session.phones), json=json)
+
+
+@app.command()
+def key(inventory: InventoryOption = None, json: JsonOption = False) -> None:
+    """Print the key this computer logs in with; it belongs into ~/.ssh/authorized_keys on each phone."""
+    from orchestrator.cli.session import open_session
+    from orchestrator.provision.desired import host_key
+    from orchestrator.view import hosts as view
+
+    session = open_session(inventory)
+    view.print_key(host_key(session.cluster, session.state), json=json)

@@ -36,6 +36,13 @@ def print_forgotten(phones: Sequence[Phone], *, json: bool) -> None:
         note("nothing was pinned for them")
 
 
+def print_key(public: str, *, json: bool) -> None:
+    if json:
+        print_json({"public_key": public})
+    else:
+        out.print(public, soft_wrap=True, markup=False)
+
+
 def _as_json(phone: Phone, hosts: HostKeys) -> dict[str, object]:
     key = hosts.pinned(phone)
     return {

@@ -56,3 +56,10 @@ def test_list_as_a_table(inventory: str) -> None:
 def test_forget_unpins_only_the_named(inventory: str, state: ClusterState) -> None:
     assert json.loads(run("forget", "p1-02,p1-03", "-i", inventory, "--json")) == ["p1-02"]
     assert state.known_hosts.read_text().count("\n") == 1
+
+
+def test_key_makes_the_login_key_once_and_prints_its_public_half(inventory: str, state: ClusterState) -> None:
+    printed = run("key", "-i", inventory).strip()
+    assert printed.startswith("ssh-ed25519 ")
+    assert json.loads(run("key", "-i", inventory, "--json")) == {"public_key": printed}
+    assert state.host_key.stat().st_mode & 0o777 == 0o600
