@@ -18,6 +18,7 @@ _HOST_PORT = "port-host"
 _BURST_S = 0.001  # what a token bucket may send at once
 _SMALLEST_BURST = 16 << 10
 _QUEUE_BURSTS = 8  # what a port buffers before it drops, in bursts
+_SMALLEST_QUEUE = 256 << 10  # less, and a slow link drops what TCP has under way at any time
 _CROWD = 20  # more neighbours than the kernel's table (shared by all namespaces) holds: phones squared
 
 
@@ -42,7 +43,8 @@ def _batch(program: str, lines: Iterable[str]) -> None:
 def shaped(device: str, rate: str) -> str:
     """A token bucket: at 1gbit its burst holds the largest packet the kernel forms, so none has to be cut up."""
     burst = max(round(bits_per_second(rate) / 8 * _BURST_S), _SMALLEST_BURST)
-    return f"qdisc add dev {device} root tbf rate {rate.lower()} burst {burst} limit {burst * _QUEUE_BURSTS}"
+    queue = max(burst * _QUEUE_BURSTS, _SMALLEST_QUEUE)
+    return f"qdisc add dev {device} root tbf rate {rate.lower()} burst {burst} limit {queue}"
 
 
 def switches(spec: LabSpec) -> tuple[list[str], list[str]]:

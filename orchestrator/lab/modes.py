@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 
 from orchestrator.errors import UsageError
-from orchestrator.lab import links, wire
-from orchestrator.lab.identity import user_switch
-from orchestrator.lab.namespaces import enter_lab
-from orchestrator.lab.shape import Shape
-from orchestrator.lab.spec import FIRST_OCTET, SSH_PORT, LabSpec, Mode
+from orchestrator.lab.probe import POSSIBLE
+from orchestrator.lab.spec import FIRST_OCTET, SSH_PORT, Mode
 
 FORCE_VARIABLE = "CLUSTERCTL_LAB_MODE"
 
@@ -53,32 +52,9 @@ def _is_free(address: str) -> bool:
 
 
 def why_not(mode: Mode) -> str | None:
-    """None if labs can be made this way; otherwise the reason, found by trying in a child process."""
+    """None if labs can be made this way; otherwise the reason, found by trying."""
     if mode is Mode.ROOT and os.geteuid() != 0:
         return "as root: this user is not root"
-    here, there = wire.pair()
-    if (child := os.fork()) == 0:
-        here.close()
-        _try(mode, there)
-    there.close()
-    with here:
-        try:
-            reply, _ = wire.receive(here)
-        except EOFError:
-            reply = {"error": "the attempt crashed"}
-    os.waitpid(child, 0)
-    return reply.get("error")
-
-
-def _try(mode: Mode, report: socket.socket) -> None:
-    spec = LabSpec(mode, Shape(1))
-    try:
-        if mode is not Mode.LOOPBACK:
-            enter_lab(mode)
-            links.configure(*links.switches(spec))
-        user_switch(mode, spec.phones[0])()
-        wire.send(report, {})
-    except OSError as error:
-        wire.send(report, {"error": f"as {mode}: {error.strerror or error}"})
-    finally:
-        os._exit(0)
+    command = [sys.executable, "-m", "orchestrator.lab.probe", mode]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return None if answer == POSSIBLE else f"as {mode}: {answer or 'the attempt crashed'}"
