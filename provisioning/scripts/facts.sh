@@ -6,9 +6,9 @@ fact() { local IFS=$'\t'; printf '%s\n' "$*"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 expand() {
   case $1 in
-    '~/'*) printf %s "$HOME/${1#\~/}" ;;
-    '$PREFIX/'*) printf %s "$PREFIX/${1#\$PREFIX/}" ;;
-    *) printf %s "$1" ;;
+    '~/'*) path=$HOME/${1#\~/} ;;
+    '$PREFIX/'*) path=$PREFIX/${1#\$PREFIX/} ;;
+    *) path=$1 ;;
   esac
 }
 encoded() { [ -f "$2" ] && [ -r "$2" ] && fact text "$1" "$(base64 -w0 <"$2")"; }
@@ -59,15 +59,18 @@ done
 
 dpkg-query -W -f 'package\t${Package}\t${Version}\t${db:Status-Status}\n' 2>/dev/null
 
-files=()
+labels=() paths=()
 for label in "$@"; do
-  path=$(expand "$label")
-  [ -f "$path" ] && files+=("$label" "$path")
+  expand "$label"
+  [ -f "$path" ] && [ -r "$path" ] && labels+=("$label") && paths+=("$path")
 done
-for ((i = 0; i < ${#files[@]}; i += 2)); do
-  sum=$(sha256sum <"${files[i + 1]}" 2>/dev/null)
-  fact file "${files[i]}" "$(stat -c %a "${files[i + 1]}")" "${sum%% *}"
-done
+if [ ${#paths[@]} -gt 0 ]; then
+  mapfile -t modes < <(stat -c %a -- "${paths[@]}")
+  mapfile -t sums < <(sha256sum -- "${paths[@]}")
+  for i in "${!paths[@]}"; do
+    fact file "${labels[i]}" "${modes[i]}" "${sums[i]%% *}"
+  done
+fi
 encoded authorized_keys "$HOME/.ssh/authorized_keys"
 encoded ssh_config "$HOME/.ssh/config"
 

@@ -43,6 +43,12 @@ def failures(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 # The tests of this module tell one story, in this order.
 
 
+def test_a_repository_nobody_vouches_for_is_refused_before_anything_is_touched(lab: TestLab) -> None:
+    refused = lab.clusterctl("provision", "--upstream", "http://example.org/termux", check=False)
+    assert refused.returncode == 2
+    assert "neither https:// nor file://" in refused.stderr
+
+
 def test_a_dry_run_tells_and_touches_nothing(lab: TestLab) -> None:
     before = lab.on("p1-01", "find", "/data/data/com.termux/files", "-newermt", "@0", "-printf", "%p %T@\n").stdout
     done = lab.clusterctl("provision", "--dry-run")

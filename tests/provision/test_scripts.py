@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import time
@@ -102,6 +103,17 @@ def test_a_job_that_runs_is_not_started_twice_and_can_be_stopped(home: Path) -> 
             break
         time.sleep(0.1)
     assert bash(home, "job-wait", "work", "0").stdout == b"lost\n"
+
+
+def test_facts_tell_modes_and_sums_of_files(home: Path) -> None:
+    (home / "one").write_text("1\n")
+    (home / "one").chmod(0o640)
+    (home.parent / "usr/two").write_text("2\n")
+    (home.parent / "usr/two").chmod(0o600)
+    output = bash(home, "facts", "~/one", "~/missing", "$PREFIX/two").stdout.decode()
+    files = [line.split("\t")[1:] for line in output.splitlines() if line.startswith("file\t")]
+    sums = [hashlib.sha256(text).hexdigest() for text in (b"1\n", b"2\n")]
+    assert files == [["~/one", "640", sums[0]], ["$PREFIX/two", "600", sums[1]]]
 
 
 def test_facts_end_with_their_end_even_where_nothing_is_installed(home: Path) -> None:
