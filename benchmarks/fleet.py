@@ -234,7 +234,7 @@ def report(best: dict[tuple[str, str], Cost], tools: list[Tool], phones: int) ->
             cells += [f"{theirs.seconds:.2f}", f"{theirs.seconds / ours.seconds:.2f}"]
             cells += [f"{theirs.cpu:.2f}", f"{theirs.cpu / ours.cpu:.2f}"]
         table.add_row(tool.name, *cells)
-    Console().print(table)
+    Console(width=100).print(table)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class Fleet:
         key: Path | None = None,
         trust_new: bool = False,
         timeouts: Timeouts = _DEFAULT_TIMEOUTS,
-        workers: int = 32,
+        workers: int = 64,
     ) -> None:
         self.phones = tuple(phones)
         self._timeouts = timeouts
