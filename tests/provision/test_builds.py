@@ -1,0 +1,103 @@
+"""Who builds mpi4py, and what happens when a builder cannot. The phones here only answer or fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import PhoneError
+from orchestrator.inventory.model import Phone
+from orchestrator.provision.builds import Builds
+from orchestrator.provision.events import Event
+from orchestrator.provision.ledger import Ledger
+from orchestrator.provision.steps.step import Site
+from orchestrator.provision.wheels import Wheel, WheelStore
+from tests.provision.phones import facts, installed, phone, want
+
+KIND = {"packages": installed(python="3.14.6-1", openmpi="4.1.5-1", clang="21"), "python": ("cpython-314", "android")}
+ABI = "cpython-314-android-openmpi-4.1.5-1"
+WHEEL = Wheel(Path("mpi4py.whl"), "a" * 64)
+
+
+class Store(WheelStore):
+    """Builds at once, or not at all, as the test says."""
+
+    def __init__(self, broken: Iterable[Phone] = (), before: dict[str, Wheel] | None = None) -> None:
+        self.broken = set(broken)
+        self.before = before or {}
+        self.asked: list[Phone] = []
+
+    def find(self, abi: str) -> Wheel | None:
+        return self.before.get(abi)
+
+    def sources(self, progress: Any) -> Any:
+        return None
+
+    def build(self, connect: Callable[[], Any], abi: str, progress: Any) -> Wheel:
+        builder = connect()
+        self.asked.append(builder)
+        if builder in self.broken:
+            raise PhoneError("clang crashed", remedy="another phone")
+        return WHEEL
+
+
+def one_after_another(title: str, phones: Iterable[Phone], task: Callable[[Site], None]) -> None:
+    for each in phones:
+        task(Site(each, lambda each=each: each, lambda: None))  # type: ignore[misc]
+
+
+def ledger(*ports: int, **changes: Any) -> tuple[Ledger, list[Event]]:
+    events: list[Event] = []
+    known = Ledger([phone(port) for port in ports], events.append)
+    known.facts.update({phone(port): facts(**{**KIND, **changes}) for port in ports})
+    return known, events
+
+
+def test_one_phone_of_a_kind_builds_for_all() -> None:
+    known, _ = ledger(1, 2, 3)
+    store = Store()
+    assert Builds(one_after_another, known, store).make(want()).wheels == {ABI: WHEEL}
+    assert store.asked == [phone(1)]
+
+
+def test_the_one_with_a_compiler_is_asked_first() -> None:
+    known, _ = ledger(1, 2)
+    known.facts[phone(1)] = facts(packages=installed(python="3.14.6-1", openmpi="4.1.5-1"), python=KIND["python"])
+    store = Store()
+    Builds(one_after_another, known, store).make(want())
+    assert store.asked == [phone(2)]
+
+
+def test_what_was_built_before_is_not_built_again() -> None:
+    known, _ = ledger(1)
+    store = Store(before={ABI: WHEEL})
+    assert Builds(one_after_another, known, store).make(want()).wheels == {ABI: WHEEL}
+    assert store.asked == []
+
+
+def test_nobody_builds_when_nobody_waits() -> None:
+    known, _ = ledger(1, mpi4py=("4.1.2", "b" * 64))
+    store = Store()
+    Builds(one_after_another, known, store).make(want())
+    assert store.asked == []
+
+
+def test_when_a_builder_fails_the_next_one_is_asked_and_nobody_fails() -> None:
+    known, _ = ledger(1, 2, 3)
+    store = Store(broken=[phone(1)])
+    assert Builds(one_after_another, known, store).make(want()).wheels == {ABI: WHEEL}
+    assert store.asked == [phone(1), phone(2)]
+    assert known.working == (phone(1), phone(2), phone(3))
+    assert "p1-01 (sw1:1, 10.77.1.1) could not build mpi4py: clang crashed" in known.notes
+
+
+def test_when_all_builders_fail_the_phones_that_wait_fail_with_the_cause() -> None:
+    known, _ = ledger(1, 2, 3, 4)
+    store = Store(broken=[phone(port) for port in (1, 2, 3, 4)])
+    Builds(one_after_another, known, store).make(want())
+    assert store.asked == [phone(1), phone(2), phone(3)]
+    assert known.working == ()
+    assert {(report.failure.step, report.failure.error) for report in known.reports if report.failure} == {
+        ("mpi4py", "clang crashed")
+    }
