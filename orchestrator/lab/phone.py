@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,6 +37,7 @@ def start(lab: LabLayout, spec: LabSpec, phone: VirtualPhone) -> socket.socket:
 def _become(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: socket.socket) -> NoReturn:
     try:
         forget_parent(control.fileno())
+        os.sched_setaffinity(0, cores_of(spec.phones.index(phone), len(spec.phones), sorted(os.sched_getaffinity(0))))
         put_together = _on_loopback if spec.mode is Mode.LOOPBACK else _in_namespaces
         init = put_together(lab, spec, phone, control)
         wire.send(control, {"booted": True})
@@ -46,6 +48,12 @@ def _become(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: socket.
             wire.send(control, {"error": f"{phone.name}: {error}"})
     finally:
         os._exit(1)
+
+
+def cores_of(index: int, phones: int, cores: Sequence[int]) -> set[int]:
+    """This computer's cores dealt out in turn: else each phone's agent would start a thread on every one of them."""
+    share = max(1, len(cores) // phones)
+    return {cores[(index * share + offset) % len(cores)] for offset in range(share)}
 
 
 def _in_namespaces(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: socket.socket) -> PhoneInit:
