@@ -26,13 +26,13 @@ from paramiko import (
     BadHostKeyException,
     MissingHostKeyPolicy,
     PKey,
+    RejectPolicy,
     SSHClient,
     SSHConfig,
     SSHException,
 )
 from paramiko.pkey import UnknownKeyType
 
-from orchestrator.errors import PhoneError
 from orchestrator.fleet.errors import Unreachable
 from orchestrator.fleet.hostkeys import HostKey, HostKeys, changed, cloned, host_name, unknown, unreadable
 from orchestrator.fleet.network import Network
@@ -59,6 +59,7 @@ class Dialer:
         self._trust_new = trust_new
 
     def dial(self, phone: Phone) -> fabric.Connection:
+        self._refuse_early(phone)
         attempt = 0
         while True:
             try:
@@ -68,6 +69,13 @@ class Dialer:
                     raise
             time.sleep(random.uniform(0.2, 0.6) * 2**attempt)  # noqa: S311  (jitter, not a secret)
             attempt += 1
+
+    def _refuse_early(self, phone: Phone) -> None:
+        """What the host keys already forbid is not worth a connection that would not log in."""
+        if others := self._hosts.twins(phone):
+            raise cloned(others)
+        if self._hosts.pinned(phone) is None and not self._trust_new:
+            raise unknown(phone)
 
     def _dial_once(self, phone: Phone) -> fabric.Connection:
         sock = self._call(phone)
@@ -96,13 +104,11 @@ class Dialer:
         try:
             connection.open()
         except BaseException as error:
-            transport = connection.client.get_transport()
+            told = self._no_session(phone, connection.client.get_transport(), error)
             connection.client.close()
-            if isinstance(error, BadHostKeyException):
-                raise changed(phone, _host_key(error.expected_key), _host_key(error.key)) from error
-            if isinstance(error, (SSHException, EOFError, OSError)):
-                raise self._no_session(phone, transport, error) from error
-            raise
+            if told is error:
+                raise
+            raise told from error
         return connection
 
     def _options(self, sock: socket.socket) -> dict[str, Any]:
@@ -120,37 +126,41 @@ class Dialer:
 
     def _check_host_key(self, client: SSHClient, phone: Phone) -> None:
         """Gives paramiko the one key it needs to know, instead of a file to read again for each phone."""
-        if others := self._hosts.twins(phone):
-            raise cloned(others)
         if pinned := self._hosts.pinned(phone):
             client.get_host_keys().add(host_name(phone), pinned.kind, _public_key(phone, pinned))
-        client.set_missing_host_key_policy(_FirstMeeting(phone, self._hosts, trust_new=self._trust_new))
+            client.set_missing_host_key_policy(RejectPolicy())
+        else:
+            client.set_missing_host_key_policy(_FirstMeeting(phone, self._hosts))
 
-    def _no_session(self, phone: Phone, transport: PhoneTransport | None, error: Exception) -> PhoneError:
-        if isinstance(error, AuthenticationException) or (transport and transport.initial_kex_done):
-            return Unreachable(
-                f"did not let us in: {_reason(error)}",
-                phase=Phase.AUTH,
-                remedy=f"add {self._key_path}.pub to ~/.ssh/authorized_keys on {phone.name}",
-            )
-        return Unreachable(
-            f"key exchange failed: {_reason(error)}",
-            phase=Phase.KEX,
-            remedy=f"ssh -v -p {phone.ssh_port} {phone.address}",
-        )
+    def _no_session(self, phone: Phone, transport: PhoneTransport | None, error: BaseException) -> BaseException:
+        """The error as told to a person; what is none of paramiko's own stays as it is."""
+        if isinstance(error, BadHostKeyException):
+            return changed(phone, _host_key(error.expected_key), _host_key(error.key))
+        if not isinstance(error, (SSHException, EOFError, OSError)):
+            return error
+        if transport and transport.initial_kex_done:
+            remedy = f"add {self._key_path}.pub to ~/.ssh/authorized_keys on {phone.name}"
+            return Unreachable(f"did not let us in: {self._why_not_in(error)}", phase=Phase.AUTH, remedy=remedy)
+        in_time = not (transport and transport.is_active())
+        why = _reason(error) if in_time else f"not done in {self._timeouts.kex:g} s"
+        remedy = f"ssh -v -p {phone.ssh_port} {phone.address}"
+        return Unreachable(f"key exchange failed: {why}", phase=Phase.KEX, remedy=remedy)
+
+    def _why_not_in(self, error: Exception) -> str:
+        if not isinstance(error, AuthenticationException):
+            return _reason(error)
+        if "timeout" in str(error).lower():
+            return f"no answer to our key in {self._timeouts.auth:g} s"
+        return "it does not accept our key"
 
 
 class _FirstMeeting(MissingHostKeyPolicy):
-    def __init__(self, phone: Phone, hosts: HostKeys, *, trust_new: bool) -> None:
+    def __init__(self, phone: Phone, hosts: HostKeys) -> None:
         self._phone = phone
         self._hosts = hosts
-        self._trust_new = trust_new
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:  # noqa: ARG002
-        shown = _host_key(key)
-        if not self._trust_new:
-            raise unknown(self._phone, shown)
-        self._hosts.accept(self._phone, shown)
+        self._hosts.accept(self._phone, _host_key(key))
 
 
 def _host_key(key: PKey) -> HostKey:
@@ -234,6 +244,4 @@ def _no_call(phone: Phone, error: OSError, timeout: float) -> Unreachable:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, AuthenticationException):
-        return "it does not accept our key"
     return printable(str(error)) or type(error).__name__

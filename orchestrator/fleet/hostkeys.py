@@ -108,11 +108,9 @@ def changed(phone: Phone, pinned: HostKey, shown: HostKey) -> PhoneError:
     )
 
 
-def unknown(phone: Phone, shown: HostKey) -> PhoneError:
+def unknown(phone: Phone) -> PhoneError:
     return PhoneError(
-        f"its host key {shown.fingerprint} is not known yet",
-        phase=Phase.HOSTKEY,
-        remedy=f"clusterctl provision --limit {phone.name}",
+        "its host key is not known yet", phase=Phase.HOSTKEY, remedy=f"clusterctl provision --limit {phone.name}"
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import PhoneError
-from orchestrator.fleet import Fleet, HostKeys, Timeouts, Unreachable, ensure_keypair
+from orchestrator.fleet import Fleet, HostKeys, Timeouts, ensure_keypair
 from orchestrator.fleet.hostkeys import HostKey
 from orchestrator.fleet.network import DirectNetwork
 from orchestrator.fleet.result import CommandResult, Outcome, Status
@@ -21,6 +21,7 @@ from orchestrator.paths import ClusterState
 from tests.fleet.servers import Server, free_port, loopback_phone, prepare, sshd, start_server
 
 DEFAULT = Timeouts()
+HOLD = b"<hold the line>"
 
 
 def attempt(
@@ -44,18 +45,16 @@ def test_no_answer_at_all(state: ClusterState) -> None:
     phone = loopback_phone(2, free_port(), switch=2)
     address = (str(phone.address), phone.ssh_port)
     with socket.create_server(address, backlog=0), closing(socket.create_connection(address)):
-        short = Timeouts(tcp=0.2)
-        with Fleet([phone], state, DirectNetwork(), timeouts=short) as fleet, pytest.raises(Unreachable) as error:
-            fleet.connection(phone)
-    assert (error.value.phase, error.value.message) == ("tcp", "no answer in 0.2 s")
-    assert error.value.remedy is not None
-    assert phone.where in error.value.remedy
+        outcome = attempt(phone, state, timeouts=Timeouts(tcp=0.2))
+    assert (outcome.status, outcome.phase, outcome.error) == (Status.UNREACHABLE, "tcp", "no answer in 0.2 s")
+    assert phone.where in str(outcome.remedy)
 
 
 @pytest.mark.parametrize(
     ("says", "message", "phase"),
     [
-        (None, "no banner in 0.5 s", "banner"),
+        (HOLD, "no banner in 0.5 s", "banner"),
+        (b"SSH-2.0-odd\r\n" + HOLD, "key exchange failed: not done in 0.5 s", "kex"),
         (b"", "closed before the banner", "banner"),
         (b"Exceeded MaxStartups\r\n", "closed before the banner (too many", "banner"),
         (b"Not allowed at this time\r\n", "refusing this computer for a while", "banner"),
@@ -65,10 +64,10 @@ def test_no_answer_at_all(state: ClusterState) -> None:
         (b"SSH-2.0-odd\r\n", "key exchange failed", "kex"),
     ],
 )
-def test_a_server_that_is_not_an_sshd(state: ClusterState, says: bytes | None, message: str, phase: str) -> None:
+def test_a_server_that_is_not_an_sshd(state: ClusterState, says: bytes, message: str, phase: str) -> None:
     phone = loopback_phone(3, free_port(), switch=2)
     with answering(phone, says):
-        outcome = attempt(phone, state, timeouts=Timeouts(banner=0.5) if says is None else DEFAULT)
+        outcome = attempt(phone, state, timeouts=Timeouts(banner=0.5, kex=0.5) if says.endswith(HOLD) else DEFAULT)
     assert (outcome.status, outcome.phase) == (Status.UNREACHABLE, phase)
     assert message in str(outcome.error)
     assert str(outcome.error).isprintable()
@@ -76,8 +75,8 @@ def test_a_server_that_is_not_an_sshd(state: ClusterState, says: bytes | None, m
 
 
 @contextmanager
-def answering(phone: Phone, says: bytes | None) -> Iterator[None]:
-    """Accepts every connection, says its one thing and hangs up; None: says nothing and holds the line."""
+def answering(phone: Phone, says: bytes) -> Iterator[None]:
+    """Accepts every connection, says its one thing and hangs up, or holds the line."""
 
     def serve() -> None:
         while True:
@@ -86,9 +85,9 @@ def answering(phone: Phone, says: bytes | None) -> Iterator[None]:
             except OSError:
                 return
             held.append(connection)
-            if says is not None:
-                with suppress(OSError):  # they may have left already
-                    connection.sendall(says)
+            with suppress(OSError):  # they may have left already
+                connection.sendall(says.removesuffix(HOLD))
+                if not says.endswith(HOLD):
                     connection.shutdown(socket.SHUT_WR)
 
     held: list[socket.socket] = []
@@ -141,7 +140,9 @@ def serve_the_second(listener: socket.socket, root: Path) -> None:
 
 
 def test_an_unknown_host_key_is_refused_unless_meeting_is_the_purpose(server: Server, state: ClusterState) -> None:
+    before = server.log.count("Connection from")
     refused = attempt(server.phone, state, trust_new=False)
+    assert server.log.count("Connection from") == before, "it would not have logged in"
     assert (refused.status, refused.phase) == (Status.FAILED, "hostkey")
     assert refused.remedy == f"clusterctl provision --limit {server.phone.name}"
     assert attempt(server.phone, state, trust_new=True).ok
