@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from orchestrator.lab import syscalls, wire
 from orchestrator.lab.namespaces import map_user
+from orchestrator.lab.seccomp import restrict_to_android
 from orchestrator.lab.spec import Mode, VirtualPhone
 
 ANDROID_GROUPS = (3003, 9997)  # inet, everybody
@@ -18,34 +19,31 @@ def has_own_uid(mode: Mode) -> bool:
 
 
 def user_switch(mode: Mode, phone: VirtualPhone) -> Callable[[], None]:
-    """Called in each new process of the phone, just before its program."""
-    if mode is Mode.USER:
-        return _mapped_user(phone.uid)
-    if has_own_uid(mode):
-        return lambda: _drop_to(phone.uid)
-    return syscalls.set_no_new_privs
+    """What each new process of the phone calls just before its program starts."""
+    namespace = _user_namespace(phone.uid) if mode is Mode.USER else None
+
+    def switch() -> None:
+        if namespace is not None:
+            syscalls.setns(namespace, syscalls.CLONE_NEWUSER)
+        elif os.geteuid() == 0:
+            _drop_to(phone.uid)
+        syscalls.set_no_new_privs()  # and capabilities in a user namespace end with exec: the uid is not 0
+        restrict_to_android(os.geteuid(), os.getegid())
+
+    return switch
 
 
 def _drop_to(uid: int) -> None:
     os.setgroups([uid, *ANDROID_GROUPS])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    syscalls.set_no_new_privs()
-
-
-def _mapped_user(uid: int) -> Callable[[], None]:
-    """Without root there is only one real uid: a further user namespace makes it look like the phone's."""
-    namespace = _user_namespace(uid)
-
-    def switch() -> None:
-        syscalls.setns(namespace, syscalls.CLONE_NEWUSER)
-        syscalls.set_no_new_privs()  # the capabilities that came with the namespace end with exec: uid is not 0
-
-    return switch
 
 
 def _user_namespace(uid: int) -> int:
-    """A file that stands for a new user namespace in which this process's user is `uid`."""
+    """A file that stands for a new user namespace in which this process's user is `uid`.
+
+    Without root there is only one real uid; in there it looks like the phone's.
+    """
     here, there = wire.pair()
     if (child := os.fork()) == 0:
         try:

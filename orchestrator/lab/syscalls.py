@@ -23,9 +23,10 @@ MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 MNT_DETACH = 0x2
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_SECCOMP = 22
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+_SECCOMP_MODE_FILTER = 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -72,8 +73,14 @@ def set_child_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def set_parent_death_signal(number: int) -> None:
-    _prctl(_PR_SET_PDEATHSIG, number)
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def set_seccomp_filter(instructions: bytes) -> None:
+    """A BPF program that decides about each system call from now on."""
+    program = _FilterProgram(len(instructions) // 8, instructions)
+    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0), "seccomp")
 
 
 def _prctl(option: int, value: int) -> None:

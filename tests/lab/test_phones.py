@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import textwrap
 
 import pytest
 
 from orchestrator.fleet import Fleet
 from orchestrator.inventory import load
 from orchestrator.lab.network import LabNetwork
+from orchestrator.lab.spec import Mode
 from orchestrator.paths import ClusterState
 from tests.labs import TestLab, eventually
 
@@ -159,3 +161,24 @@ def test_loopback_phones_have_addresses_of_their_own(loopback_lab: TestLab) -> N
     for phone in cluster:
         with socket.create_connection((str(phone.address), 8022), timeout=5) as channel:
             assert channel.recv(4) == b"SSH-"
+
+
+def test_system_calls_answer_as_androids(any_lab: TestLab) -> None:
+    code = """
+        import ctypes, errno, os
+        open("mine", "w").close()
+        os.chown("mine", os.getuid(), -1)
+        os.chown("mine", -1, -1)
+        for uid, gid in ((0, -1), (-1, 0), (0, 0)):
+            for change in (os.chown, os.lchown):
+                try:
+                    change("mine", uid, gid)
+                except PermissionError:
+                    print("denied")
+        os.unlink("mine")
+        libc = ctypes.CDLL(None, use_errno=True)
+        print(libc.shmget(0, 4096, 0o1600), errno.errorcode[ctypes.get_errno()])
+    """
+    python = "/usr/bin/python3" if any_lab.mode is Mode.LOOPBACK else "/apex/host/bin/python3"
+    shown = any_lab.on("p1-01", python, "-c", textwrap.dedent(code)).stdout
+    assert shown.splitlines() == [*["denied"] * 6, "-1 ENOSYS"]
