@@ -57,9 +57,12 @@ class Dataset:
         return parts
 
     def _write(self, samples: Samples, count: int, out: Path, name: Name) -> list[Parcel]:
-        from phone_agent.data.shards import write_shards
+        from phone_agent.data.shards import ShardError, write_shards
 
-        paths = write_shards(*samples, count, out / self.spec.name, name)
+        try:
+            paths = write_shards(*samples, count, out / self.spec.name, name)
+        except ShardError as error:
+            raise UsageError(str(error), remedy="fewer phones with --limit") from None
         return [_parcel(path, name(self.spec.name, index, count)) for index, path in enumerate(paths)]
 
 

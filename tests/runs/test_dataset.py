@@ -57,3 +57,9 @@ def test_a_folder_without_images_and_a_damaged_file_are_refused(tmp_path: Path) 
     (tmp_path / "torn/train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03only this")
     with pytest.raises(UsageError, match="damaged"):
         open_dataset(str(tmp_path / "torn"))
+
+
+def test_more_phones_than_samples_is_bad_usage(tmp_path: Path) -> None:
+    write_idx(tmp_path / "few", train=3, test=3)
+    with pytest.raises(UsageError, match="not one for each of 4 phones"):
+        open_dataset(str(tmp_path / "few")).write_parcels(4, tmp_path)
