@@ -6,7 +6,7 @@ Brings up a lab of its own, provisions it, and times the same allreduce in the i
 one flow a direction) and interleaved (almost every hop crosses an uplink), in turns; the best round of each counts.
 All phones share this computer's cores, so the links are made slower than a rack's until they, and not the cores, set
 the pace; look at ring order's share of the line rate to see whether they do. By count of flows on the busiest uplink
-12 phones on 3 switches differ by 4. With --rate 200mbit on two busy cores ring order reached only 37 % of the line rate,
+12 phones on 3 switches differ by 4. With --rate 200mbit on two busy cores ring order reached 37 % of the line rate,
 and the ratio was 1.8.
 """
 
