@@ -16,7 +16,24 @@ class PowerState(StrEnum):
 
 
 app = typer.Typer(help="A rack of virtual phones on this computer.", no_args_is_help=True)
-PhoneArgument = Annotated[str, typer.Argument(help="A phone's name, such as p1-01.", show_default=False)]
+
+
+def _complete_phone(incomplete: str) -> list[str]:
+    from orchestrator.errors import ClusterctlError
+    from orchestrator.lab.client import read_spec
+    from orchestrator.paths import lab_dir
+
+    try:
+        phones = read_spec(lab_dir()).phones
+    except ClusterctlError:
+        return []
+    return [phone.name for phone in phones if phone.name.startswith(incomplete)]
+
+
+PhoneArgument = Annotated[
+    str,
+    typer.Argument(help="A phone's name, such as p1-01.", show_default=False, autocompletion=_complete_phone),
+]
 CommandArgument = Annotated[list[str], typer.Argument(help="The command, after --.", show_default=False)]
 _PASS_THROUGH = {"ignore_unknown_options": True}
 

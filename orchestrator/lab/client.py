@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,15 @@ def read_spec(lab_dir: Path) -> LabSpec:
 
 def request(lab_dir: Path, message: dict[str, Any], files: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
     """One question, one answer. Raises ClusterctlError with the anchor's own words if it could not."""
-    with wire.dial(lab_dir) as channel:
-        wire.send(channel, message, files)
-        try:
+    try:
+        with wire.dial(lab_dir) as channel:
+            wire.send(channel, message, files)
             reply, received = wire.receive(channel)
-        except EOFError:
-            raise ClusterctlError("the lab ended while it was asked", remedy="clusterctl lab status") from None
-    if error := reply.get("error"):
-        for file in received:
-            os.close(file)
-        raise ClusterctlError(str(error), remedy=reply.get("remedy") or f"the lab's log: {LabLayout(lab_dir).log}")
+    except (OSError, EOFError) as error:
+        raise ClusterctlError(
+            f"the lab did not answer ({error or 'it ended'})", remedy="clusterctl lab status"
+        ) from error
+    if refusal := reply.get("error"):
+        remedy = reply.get("remedy") or f"the lab's log: {LabLayout(lab_dir).log}"
+        raise ClusterctlError(str(refusal), remedy=remedy)
     return reply, received

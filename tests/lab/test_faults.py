@@ -70,7 +70,7 @@ def test_a_boot_script_is_run_instead_of_sshd(any_lab: TestLab) -> None:
         eventually(lambda: any_lab.on(PHONE, "cat", "booted", check=False).stdout.endswith("/files/usr\n"))
         assert any_lab.phone(PHONE)["sshd"] is False
     finally:
-        any_lab.on(PHONE, "rm", "-r", ".termux")
+        any_lab.on(PHONE, "rm", "-rf", ".termux", "booted")
         set_power(any_lab.directory, PHONE, "off")
         set_power(any_lab.directory, PHONE, "on")
     assert any_lab.phone(PHONE)["sshd"] is True
