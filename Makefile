@@ -18,7 +18,6 @@ lint: setup
 	.venv/bin/mypy
 
 bench: setup
-	@scripts/setup.sh bench
 	$(PYTHON) -m benchmarks.ring_order
 	$(PYTHON) -m benchmarks.fleet
 

@@ -1,10 +1,7 @@
 #!/usr/bin/env bash
 # Everything a fresh Debian or Ubuntu machine needs, and nothing when it is all there.
-# Usage: scripts/setup.sh [extra]   (extra: an optional dependency group of pyproject.toml, such as bench)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-
-extra=${1:-}
 
 # What only the system has. The virtual phones borrow their programs from these packages.
 system_packages=(
@@ -68,13 +65,12 @@ pick_python() {
 
 # The virtual environment is made again only when what it is made from changed.
 install_python_packages() {
-  local groups=dev${extra:+,$extra} stamp wanted
-  stamp=.venv/.stamp-${extra:-dev}
+  local stamp=.venv/.stamp wanted
   wanted=$(sha256sum pyproject.toml | cut -d' ' -f1)
   [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
   echo "setup: installing Python packages into .venv"
   [ -x .venv/bin/python ] || "$(pick_python)" -m venv .venv
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$groups]"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
   echo "$wanted" >"$stamp"
 }
 

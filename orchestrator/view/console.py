@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from orchestrator.errors import ClusterctlError
+from orchestrator.view.text import one_line
 
 out = Console(highlight=False, soft_wrap=False)
 err = Console(stderr=True, highlight=False)
@@ -37,6 +38,8 @@ def next_step(command: str, why: str = "next") -> None:
 
 
 def print_error(error: ClusterctlError) -> None:
-    err.print(f"[bold red]error:[/] {escape(error.message)}", soft_wrap=True)
+    """Line by line harmless: a message may quote a phone."""
+    message = "\n".join(one_line(line, 2000) for line in error.message.splitlines())
+    err.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
     if error.remedy:
         next_step(error.remedy, "try")
