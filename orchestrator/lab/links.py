@@ -28,6 +28,11 @@ def configure(ip_lines: Iterable[str], tc_lines: Iterable[str]) -> None:
     _batch("tc", tc_lines)
 
 
+def remove(cable: str) -> None:
+    """Takes a phone's cable out. With the phone it goes by itself, but the kernel takes its time."""
+    subprocess.run([find_program("ip") or "ip", "link", "delete", cable], capture_output=True, check=False)
+
+
 def _batch(program: str, lines: Iterable[str]) -> None:
     done = subprocess.run(
         [find_program(program) or program, "-batch", "-"],

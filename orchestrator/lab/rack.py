@@ -61,9 +61,15 @@ class Rack:
             on_progress(count)
 
     def power_off(self, name: str) -> None:
+        os.waitpid(self._forget(name), 0)
+
+    def _forget(self, name: str) -> int:
+        """Ends a phone's process 1, if it is alive, and returns its process id."""
         gone = self.running.pop(name)
         gone.control.close()
-        os.waitpid(gone.pid, 0)
+        if self._has_namespaces:
+            links.remove(self.spec.phone(name).cable)
+        return gone.pid
 
     def reap(self) -> None:
         """Orphans of the whole lab end here. A phone whose process 1 was killed is off."""
@@ -75,7 +81,7 @@ class Rack:
             if pid == 0:
                 return
             for name in [name for name, each in self.running.items() if each.pid == pid]:
-                self.running.pop(name).control.close()
+                self._forget(name)
                 self._end_strays()
 
     def _end_strays(self) -> None:

@@ -138,3 +138,12 @@ def test_an_unknown_phone(loopback_lab: TestLab) -> None:
 
 def _contents(directory: Path) -> dict[str, str]:
     return {file.name: file.read_text() for file in directory.iterdir()}
+
+
+def test_a_phone_may_be_switched_off_and_on_in_quick_succession(namespaced_lab: TestLab) -> None:
+    """The kernel removes a dead phone's network some time later; the next one must not stumble over it."""
+    for _ in range(5):
+        for state in ("off", "on"):
+            request(namespaced_lab.directory, {"op": "power", "phone": PHONE, "state": state})
+    eventually(lambda: namespaced_lab.phone(PHONE)["sshd"] is True)
+    assert _banner(namespaced_lab) == b"SSH-"
