@@ -53,17 +53,19 @@ class TestLab:
             raise AssertionError(f"clusterctl {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """`clusterctl` in the background; the caller ends it."""
-        pipe = subprocess.PIPE
-        return subprocess.Popen(
-            [*CLUSTERCTL, *arguments],
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-        )
+    @contextmanager
+    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """`clusterctl` in the background, killed at the end if it has not ended by then."""
+        command = [*CLUSTERCTL, *arguments]
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        with subprocess.Popen(
+            command, env=self.environment, stdin=nothing, stdout=pipe, stderr=pipe, text=True
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+                process.communicate()
 
     def on(self, phone: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Runs a command on a phone, without ssh and without a new clusterctl."""
@@ -103,7 +105,7 @@ def namespaces_missing() -> str | None:
     return None if None in reasons else "; ".join(str(reason) for reason in reasons)
 
 
-def eventually(condition: Callable[[], bool], patience: float = 30.0) -> None:
+def eventually(condition: Callable[[], bool], patience: float = 120.0) -> None:
     """For what takes effect soon, on a computer of any speed."""
     deadline = time.monotonic() + patience
     while not condition():

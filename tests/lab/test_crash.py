@@ -125,10 +125,8 @@ def test_up_on_loopback_killed_while(tmp_path: Path, moment: str) -> None:
 def _check_killed_up(lab: TestLab, has_come: Callable[[LabLayout], bool]) -> None:
     """`lab up` cannot clean up after itself; the next command does."""
     layout = LabLayout(lab.directory)
-    starting = lab.start("lab", "up", "--phones", "2", "--switches", "2")
-    eventually(lambda: starting.poll() is not None or has_come(layout))
-    starting.kill()
-    starting.communicate()
+    with lab.started("lab", "up", "--phones", "2", "--switches", "2") as starting:
+        eventually(lambda: starting.poll() is not None or has_come(layout))
     assert starting.returncode == -signal.SIGKILL
     before = Trace.of(lab)
     lab.clusterctl("lab", "down")
@@ -137,10 +135,8 @@ def _check_killed_up(lab: TestLab, has_come: Callable[[LabLayout], bool]) -> Non
 
 def test_up_replaces_a_half_built_lab(tmp_path: Path) -> None:
     lab = TestLab(tmp_path / "state")
-    starting = lab.start("lab", "up", "--phones", "2", "--switches", "2")
-    eventually(lambda: _MOMENTS["the anchor is ready"](LabLayout(lab.directory)))
-    starting.kill()
-    starting.communicate()
+    with lab.started("lab", "up", "--phones", "2", "--switches", "2"):
+        eventually(lambda: _MOMENTS["the anchor is ready"](LabLayout(lab.directory)))
     try:
         lab.clusterctl("lab", "up", "--phones", "1")
         assert [phone.name for phone in LabLayout(lab.directory).phones.iterdir()] == ["p1-01"]
@@ -150,10 +146,10 @@ def test_up_replaces_a_half_built_lab(tmp_path: Path) -> None:
 
 def test_an_interrupted_up_cleans_up_itself(tmp_path: Path) -> None:
     lab = TestLab(tmp_path / "state")
-    starting = lab.start("lab", "up", "--phones", "2", "--switches", "2")
-    eventually(lambda: _MOMENTS["a phone is starting"](LabLayout(lab.directory)))
-    before = Trace.of(lab)
-    starting.send_signal(signal.SIGINT)
-    starting.communicate()
+    with lab.started("lab", "up", "--phones", "2", "--switches", "2") as starting:
+        eventually(lambda: _MOMENTS["a phone is starting"](LabLayout(lab.directory)))
+        before = Trace.of(lab)
+        starting.send_signal(signal.SIGINT)
+        starting.communicate()
     assert starting.returncode == 130
     before.assert_gone(lab)

@@ -56,9 +56,10 @@ def test_power_takes_every_process_with_it(any_lab: TestLab) -> None:
 
 
 def test_power_twice_is_power_once(any_lab: TestLab) -> None:
-    pid = any_lab.on(PHONE, "pgrep", "-n", "-x", "sshd").stdout
+    which = ("bash", "-c", "cat $PREFIX/var/run/sshd.pid")
+    sshd = any_lab.on(PHONE, *which).stdout
     set_power(any_lab.directory, PHONE, "on")
-    assert any_lab.on(PHONE, "pgrep", "-n", "-x", "sshd").stdout == pid
+    assert any_lab.on(PHONE, *which).stdout == sshd
 
 
 def test_a_boot_script_is_run_instead_of_sshd(any_lab: TestLab) -> None:

@@ -54,11 +54,9 @@ def test_exit_codes_output_and_input_are_passed_through(any_lab: TestLab) -> Non
 
 
 def test_a_command_ends_when_its_caller_does(any_lab: TestLab) -> None:
-    caller = any_lab.start("lab", "exec", "p1-02", "--", "bash", "-c", "echo started; sleep 4242")
-    assert caller.stdout is not None
-    assert caller.stdout.readline() == "started\n"
-    caller.kill()
-    caller.communicate()
+    with any_lab.started("lab", "exec", "p1-02", "--", "bash", "-c", "echo started; sleep 4242") as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == "started\n"
     eventually(lambda: any_lab.on("p1-02", "pgrep", "-f", "^sleep 4242", check=False).returncode == 1)
 
 
