@@ -50,11 +50,11 @@ def test_in_a_plain_container_it_falls_back_and_says_what_is_lost(tmp_path_facto
 
 
 @needs_root
-def test_the_phones_of_a_plain_container_cannot_read_each_others_data() -> None:
-    with running_lab(2, mode=Mode.LOOPBACK) as lab:
-        home = lab.on("p1-01", "printenv", "HOME").stdout.strip()
-        lab.on("p1-01", "bash", "-c", "echo secret > ~/mine")
-        assert lab.on("p1-02", "cat", f"{home}/mine", check=False).returncode != 0
+def test_the_phones_of_a_plain_container_cannot_read_each_others_data(loopback_lab: TestLab) -> None:
+    home = loopback_lab.on("p1-01", "printenv", "HOME").stdout.strip()
+    loopback_lab.on("p1-01", "bash", "-c", "echo secret > ~/mine")
+    assert loopback_lab.on("p1-02", "cat", f"{home}/mine", check=False).returncode != 0
+    loopback_lab.on("p1-01", "rm", "mine")
 
 
 def test_labs_on_the_loopback_interface_keep_out_of_each_others_way(loopback_lab: TestLab) -> None:
