@@ -103,11 +103,12 @@ def runs(_: argparse.Namespace) -> int:
 
 def train(arguments: argparse.Namespace) -> int:
     from phone_agent import rundir
-    from phone_agent.device import affinity
+    from phone_agent.device import affinity, timers
 
     directory = rundir.find(arguments.run_id)
     spec = rundir.read_spec(directory)
     affinity.use_big_cores(spec.threads)
+    timers.be_precise()
     from phone_agent.train import rank  # imports numpy: after the cores are chosen
 
     return rank.run(directory, spec)
@@ -116,7 +117,9 @@ def train(arguments: argparse.Namespace) -> int:
 def allreduce_bench(arguments: argparse.Namespace) -> int:
     from phone_agent.comm import bench
     from phone_agent.comm.world import open_world
+    from phone_agent.device import timers
 
+    timers.be_precise()
     world = open_world()
     report = bench.run(world, arguments.mb, arguments.algorithm, arguments.repeats)
     return answer(report) if world.rank == 0 else 0

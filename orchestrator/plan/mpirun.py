@@ -14,8 +14,9 @@ from ipaddress import IPv4Network
 from phone_agent import layout
 from phone_agent.schema import LaunchSpec, RunSpec
 
-# A rank starts in mpirun's directory on the head phone. Its own $HOME is where its own sshd says it is.
-_ON_THE_PHONE = f'cd "$HOME" && PYTHONPATH="$HOME/{layout.CURRENT}" exec python3 -m phone_agent "$@"'
+# A rank starts in mpirun's directory on the head phone. Its own $HOME is where its own sshd says it is. It stays with
+# the release it started from: what is imported late must not come from one that `provision` put in its place.
+_ON_THE_PHONE = f'cd "$HOME" && PYTHONPATH=$(readlink -f {layout.CURRENT}) exec python3 -m phone_agent "$@"'
 
 _ENVIRONMENT = {
     "OMPI_MCA_shmem": "mmap",  # the kernel has no System V shared memory, and asking for it kills the process

@@ -42,7 +42,7 @@ fact sshd_pid "$sshd"
 sshd -T 2>/dev/null | while read -r key value; do
   case $key in
     passwordauthentication | kbdinteractiveauthentication | pubkeyauthentication | maxstartups | usedns) ;;
-    clientalive* | allowagentforwarding | x11forwarding | persourcepenaltyexemptlist) ;;
+    clientalive* | disableforwarding | persourcepenaltyexemptlist) ;;
     *) continue ;;
   esac
   fact sshd_setting "$key" "$value"

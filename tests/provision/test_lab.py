@@ -100,7 +100,7 @@ def test_phones_reach_each_other_with_their_own_key_only(lab: TestLab) -> None:
     lab.on("p1-01", "ssh", "10.77.2.2", "true")
     config = lab.on("p1-01", "sshd", "-T").stdout
     assert "passwordauthentication no" in config
-    assert "allowagentforwarding no" in config
+    assert "disableforwarding yes" in config
     lab.on("p1-01", "mv", ".ssh/clusterctl_ed25519", ".ssh/away")
     refused = lab.on("p1-01", "ssh", "10.77.2.2", "true", check=False)
     lab.on("p1-01", "mv", ".ssh/away", ".ssh/clusterctl_ed25519")
