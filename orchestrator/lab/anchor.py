@@ -28,6 +28,8 @@ from orchestrator.lab.processes import wake_on_child_exit
 from orchestrator.lab.rack import Rack
 from orchestrator.lab.spec import LabSpec, Mode
 
+_LOOK_AROUND_S = 2.0
+
 
 @dataclass
 class Anchor:
@@ -38,9 +40,10 @@ class Anchor:
         selector.register(server, selectors.EVENT_READ, self._answer)
         selector.register(wake_on_child_exit(), selectors.EVENT_READ, self._reap)
         self.rack.reap()
-        while True:
-            for key, _ in selector.select():
+        while self.rack.lab.anchor_lock.exists():  # without its directory nobody could ever ask it to end
+            for key, _ in selector.select(_LOOK_AROUND_S):
                 key.data(key.fileobj)
+        sys.exit(0)
 
     def _reap(self, wake: socket.socket) -> None:
         wake.recv(4096)

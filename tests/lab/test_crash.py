@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,6 +67,15 @@ def test_whatever_is_killed_nothing_stays(mode: Mode) -> None:
         before.assert_gone(lab)
 
 
+@pytest.mark.parametrize("mode", [None, Mode.LOOPBACK])
+def test_a_lab_whose_directory_is_removed_ends(mode: Mode | None) -> None:
+    with running_lab(1, mode=mode) as lab:
+        before = Trace.of(lab)
+        shutil.rmtree(lab.directory)
+        eventually(lambda: not before.alive())
+        shutil.rmtree(before.phones, ignore_errors=True)
+
+
 def _kill_a_phone(lab: TestLab) -> None:
     lab.on("p1-01", "bash", "-c", "setsid sleep 6161 >/dev/null 2>&1 & touch old")
     anchor = holder(LabLayout(lab.directory).anchor_lock)
@@ -125,11 +135,13 @@ def test_up_on_loopback_killed_while(tmp_path: Path, moment: str) -> None:
 def _check_killed_up(lab: TestLab, has_come: Callable[[LabLayout], bool]) -> None:
     """`lab up` cannot clean up after itself; the next command does."""
     layout = LabLayout(lab.directory)
-    with lab.started("lab", "up", "--phones", "2", "--switches", "2") as starting:
-        eventually(lambda: starting.poll() is not None or has_come(layout))
-    assert starting.returncode == -signal.SIGKILL
-    before = Trace.of(lab)
-    lab.clusterctl("lab", "down")
+    try:
+        with lab.started("lab", "up", "--phones", "2", "--switches", "2") as starting:
+            eventually(lambda: starting.poll() is not None or has_come(layout))
+        assert starting.returncode == -signal.SIGKILL
+        before = Trace.of(lab)
+    finally:
+        lab.clusterctl("lab", "down")
     before.assert_gone(lab)
 
 
