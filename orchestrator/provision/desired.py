@@ -76,7 +76,8 @@ class PackageSource:
 
     def _repository(self, snapshot: Snapshot, address: str | None) -> Repository:
         needed = tuple(package.name for package in closure(snapshot.index, self._packages.phones))
-        return Repository(snapshot.index, needed, address and f"{address}/{snapshot.arch}/{snapshot.id}")
+        url = address and f"{address}/{snapshot.arch}/{snapshot.id}"
+        return Repository(snapshot.index, needed, snapshot.sha256, url)
 
     def _snapshot(self, arch: str, installed: set[str], *, keep: bool) -> Snapshot:
         store = SnapshotStore(self._cache, arch, self._upstream)

@@ -26,6 +26,13 @@ CAUSES: Final = (
         "free space on the phone (Settings, Device care, Storage; in Termux: apt-get clean), then run it again",
     ),
     _cause(
+        r"the package index that arrived has sha256",
+        "the package index that reached the phone is not the one this computer serves: something on the wired network "
+        "answers in its place",
+        "find the device with this computer's wired address, or the proxy in the phone's apt settings; nothing was "
+        "installed",
+    ),
+    _cause(
         r"cannot link executable",
         "a partial upgrade left a program without its libraries",
         "on the phone, in Termux: apt update && apt full-upgrade; if that does not start either, set Termux up again",

@@ -32,6 +32,7 @@ class Repository:
 
     index: Index
     needed: tuple[str, ...]  # what every phone has installed in the end, dependencies included
+    sha256: str  # of the index as it is served, uncompressed
     url: str | None = None  # where phones find it; None in a dry run
 
 

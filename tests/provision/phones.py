@@ -48,7 +48,7 @@ def want(**changes: Any) -> Want:
     plain = Want(
         cluster=cluster(),
         packages=PackageList("https://example.org", ("python", "openmpi"), ("clang",)),
-        repositories={ARCH: Repository(index, ("libffi", "openmpi", "python"))},
+        repositories={ARCH: Repository(index, ("libffi", "openmpi", "python"), "5" * 64)},
         keys=Keys(HOST_KEY, b"private", PHONE_KEY, "[10.77.1.1]:8022 ssh-ed25519 AAAAone\n"),
         bundle=Bundle("release-one", Path("bundle"), "tree-one", 3),
         mpi4py_version="4.1.2",

@@ -38,7 +38,7 @@ def install_packages(site: Site, facts: Facts, want: Want, names: Iterable[str])
     repository = want.repositories[facts.arch]
     if repository.url is None:
         raise PhoneError("no package mirror is running", phase="packages")
-    arguments = (repository.url, str(facts.sshd_pid or ""), *names)
+    arguments = (repository.url, repository.sha256, str(facts.sshd_pid or ""), *names)
     job = run_in_background(site.connect, "packages", "packages", *arguments, limit=_LIMIT)
     if job.rc != 0:
         cause, remedy = explain(job.log)

@@ -35,11 +35,15 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Snapshot:
-    id: str
+    sha256: str  # of its index, uncompressed
     arch: str
     root: Path  # what the mirror serves; the repository is the directory <id> below it
     index: Index
     fresh: bool = True  # False: upstream was not asked, or did not answer
+
+    @property
+    def id(self) -> str:
+        return _id(self.sha256)
 
     @property
     def path(self) -> Path:
@@ -65,19 +69,20 @@ class SnapshotStore:
         """What `take` would take; nothing but the index is downloaded."""
         index = self._upstream_index(progress)
         chosen = closure(index, {*wanted, *(name for name in installed if name in index)})
-        name = hashlib.sha256(self._packages_text(chosen)).hexdigest()[:16]
-        return Snapshot(name, self._arch, self._root, chosen)
+        return Snapshot(hashlib.sha256(self._packages_text(chosen)).hexdigest(), self._arch, self._root, chosen)
 
     def latest(self) -> Snapshot | None:
         """The snapshot made last from this upstream, if it is still whole."""
         try:
             name = json.loads((self._root / "latest.json").read_text())[self._upstream.url]
-            index = parse_packages((self._index_dir(name) / "Packages").read_text())
+            data = (self._index_dir(name) / "Packages").read_bytes()
+            index = parse_packages(data.decode())
         except (OSError, ValueError, KeyError):
             return None
-        if not all(self._pool_file(package).exists() for package in index):
+        sha256 = hashlib.sha256(data).hexdigest()
+        if _id(sha256) != name or not all(self._pool_file(package).exists() for package in index):
             return None
-        return Snapshot(name, self._arch, self._root, index, fresh=False)
+        return Snapshot(sha256, self._arch, self._root, index, fresh=False)
 
     def _upstream_index(self, progress: Progress) -> Index:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -145,6 +150,10 @@ class SnapshotStore:
 
     def _held(self, name: str) -> Iterator[Path]:
         yield from map(self._pool_file, parse_packages((self._index_dir(name) / "Packages").read_text()))
+
+
+def _id(sha256: str) -> str:
+    return sha256[:16]
 
 
 def _is_gone(url: str) -> bool:
