@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import shlex
 import shutil
 import socket
@@ -93,3 +94,21 @@ def test_another_index_than_the_hosts_stops_before_anything_is_installed(site: S
     assert "is not the one this computer serves" in cause
     assert site.snapshot.sha256 in cause
     assert "this computer's wired address" in (remedy or "")
+
+
+def test_a_phone_newer_than_the_snapshot_goes_back_to_it(site: Site) -> None:
+    phone = site.phone()
+    status = phone.prefix / "var/lib/dpkg/status"
+    stanzas = status.read_text().split("\n\n")
+    ahead = {"libedit": "99990101-3.1", "openssl": "1:99.1"}
+    for number, stanza in enumerate(stanzas):
+        if (name := stanza.partition("\n")[0].removeprefix("Package: ")) in ahead:
+            stanzas[number] = re.sub(r"(?m)^Version: .*$", f"Version: {ahead[name]}", stanza)
+    status.write_text("\n\n".join(stanzas))
+    assert versions(phone).items() >= ahead.items()
+    (phone.prefix / "etc/apt/preferences").write_text("Package: libedit\nPin: version 9999*\nPin-Priority: 2000\n")
+
+    done = site.packages(phone, "make")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 downgraded" in done.stdout
+    assert versions(phone) == {name: offered(site.snapshot)[name] for name in versions(phone)}

@@ -31,9 +31,18 @@ class TestPackages:
     def test_a_ready_phone(self) -> None:
         assert Packages().check(facts(packages=READY), want()) == ()
 
-    def test_a_phone_ahead_of_the_snapshot_is_left_alone(self) -> None:
-        ahead = {**READY, **installed(bash="5.4")}
-        assert Packages().check(facts(packages=ahead), want()) == ()
+    def test_a_phone_ahead_of_the_snapshot_goes_back_to_it(self) -> None:
+        ahead = {**READY, **installed(bash="5.4", libffi="3.4")}
+        assert Packages().check(facts(packages=ahead), want()) == ("upgrade libffi", "downgrade bash")
+        assert space_needed(facts(packages=ahead), want().repositories[ARCH]) == 2 * (1000 + 4000)
+
+    def test_a_version_written_otherwise_is_the_same(self) -> None:
+        same = {**READY, **installed(bash="5.3.15-0")}
+        assert Packages().check(facts(packages=same), want()) == ()
+
+    def test_what_the_snapshot_does_not_have_is_left_alone(self) -> None:
+        more = {**READY, **installed(vim="9.2")}
+        assert Packages().check(facts(packages=more), want()) == ()
 
     def test_a_package_removed_but_for_its_settings_is_missing(self) -> None:
         removed = {**READY, "openmpi": Installed("4.1.5-1", "config-files")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -26,7 +26,8 @@ class Packages:
         lines = (
             _finish(broken(facts)),
             _install(missing(facts, repository), want.packages.phones),
-            _upgrade(outdated(facts, repository)),
+            _change("upgrade", older(facts, repository)),
+            _change("downgrade", newer(facts, repository)),
         )
         return tuple(line for line in lines if line)
 
@@ -49,15 +50,24 @@ def missing(facts: Facts, repository: Repository) -> tuple[str, ...]:
     return tuple(name for name in repository.needed if facts.version(name) is None)
 
 
-def outdated(facts: Facts, repository: Repository) -> tuple[str, ...]:
-    """Installed, and older than the snapshot. What is newer stays: apt does not go back."""
-    return tuple(
-        name
-        for name, found in sorted(facts.packages.items())
-        if found.status == "installed"
-        and (offered := repository.index.get(name)) is not None
-        and is_older(found.version, offered.version)
-    )
+def older(facts: Facts, repository: Repository) -> tuple[str, ...]:
+    """Installed, and older than the snapshot."""
+    return tuple(name for name, here, offered in _pairs(facts, repository) if is_older(here, offered))
+
+
+def newer(facts: Facts, repository: Repository) -> tuple[str, ...]:
+    """Installed, and newer than the snapshot: a phone set up later than the others.
+
+    Termux's packages name no versions of what they need, so libraries must not be newer than the programs either.
+    """
+    return tuple(name for name, here, offered in _pairs(facts, repository) if is_older(offered, here))
+
+
+def _pairs(facts: Facts, repository: Repository) -> Iterator[tuple[str, str, str]]:
+    """Name, installed version, offered version."""
+    for name, found in sorted(facts.packages.items()):
+        if found.status == "installed" and (offered := repository.index.get(name)):
+            yield name, found.version, offered.version
 
 
 def broken(facts: Facts) -> tuple[str, ...]:
@@ -71,8 +81,8 @@ def is_older(version: str, other: str) -> bool:
 
 def space_needed(facts: Facts, repository: Repository) -> int:
     """Bytes: the archives while they are installed, and what comes out of them."""
-    coming = [repository.index[name] for name in (*missing(facts, repository), *outdated(facts, repository))]
-    return sum(package.size + package.installed_bytes for package in coming)
+    names = (*missing(facts, repository), *older(facts, repository), *newer(facts, repository))
+    return sum(repository.index[name].size + repository.index[name].installed_bytes for name in names)
 
 
 def _install(names: tuple[str, ...], asked_for: tuple[str, ...]) -> str:
@@ -83,8 +93,8 @@ def _install(names: tuple[str, ...], asked_for: tuple[str, ...]) -> str:
     return f"install {', '.join(named) or 'dependencies'}" + (f" and {others} that they need" if others else "")
 
 
-def _upgrade(names: tuple[str, ...]) -> str:
-    return f"upgrade {_some(names)}" if names else ""
+def _change(verb: str, names: tuple[str, ...]) -> str:
+    return f"{verb} {_some(names)}" if names else ""
 
 
 def _finish(names: tuple[str, ...]) -> str:
