@@ -6,6 +6,7 @@ Command modules import what they need when they run, so `clusterctl --help` stay
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -23,14 +24,28 @@ from orchestrator.cli import (
     status,
     stop,
 )
-from orchestrator.errors import EXIT_INTERRUPTED, ClusterctlError
+from orchestrator.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError, UsageError
 
 app = typer.Typer(
     name="clusterctl",
     help="Turn a rack of retired Android phones into a computer that trains neural networks.",
     no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def clusterctl(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"clusterctl {installed('clusterctl')}")
+        raise typer.Exit
+
+
 app.add_typer(bench.app, name="bench")
 app.add_typer(hosts.app, name="hosts")
 app.add_typer(inventory.app, name="inventory")
@@ -53,6 +68,13 @@ def main() -> None:
 
         print_error(error)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        from orchestrator.view.console import print_error
+
+        print_error(UsageError(f"{error.filename}: {error.strerror}"))
+        sys.exit(EXIT_USAGE)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
 

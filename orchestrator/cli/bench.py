@@ -23,7 +23,7 @@ def bench() -> None:
 @app.command()
 def allreduce(
     mb: Annotated[
-        float, typer.Option(help="Size of the summed buffer; ResNet-50's gradients are 97.7.", min=0.001)
+        float, typer.Option(help="Size of the summed buffer; ResNet-50's gradients are 97.7.", min=0.001, max=2000)
     ] = 97.7,
     algorithm: Annotated[str, typer.Option(help="ring (ours) or mpi (MPI_Allreduce).")] = "ring",
     wire: Annotated[str, typer.Option(help="How numbers travel: fp32.")] = "fp32",
@@ -38,6 +38,8 @@ def allreduce(
     """Time one allreduce over the phones, against the speed of their links."""
     from orchestrator.cli.session import open_session
     from orchestrator.runs.allreduce import AllreduceRequest, bench_allreduce
+    from orchestrator.runs.health import ask_all
+    from orchestrator.runs.preflight import UnfitPhonesError, inspect
     from orchestrator.view.allreduce import as_document, print_allreduce
     from orchestrator.view.console import print_json
 
@@ -45,6 +47,9 @@ def allreduce(
     request.check()
     session = open_session(inventory, limit)
     with session.fleet() as fleet:
+        preflight = inspect(ask_all(fleet))
+        if preflight.unfit:
+            raise UnfitPhonesError(preflight, "bench allreduce")
         result = bench_allreduce(session.cluster, session.phones, fleet.connection(session.phones[0]), request)
     if as_json:
         print_json(as_document(result))

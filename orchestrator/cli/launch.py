@@ -30,7 +30,7 @@ def launch(
     data: Annotated[str, typer.Option(help="auto, fashion-mnist, synthetic, or a folder of IDX files.")] = "auto",
     lr: Annotated[float, typer.Option(help="Learning rate.", min=0.0)] = 0.02,
     momentum: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.9,
-    seed: Annotated[int, typer.Option(help="Decides first weights and order of samples.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Decides first weights and order of samples.", min=0, max=2**31 - 1)] = 0,
     algorithm: Annotated[str, typer.Option(help="How gradients are summed: ring or mpi.")] = "ring",
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="Go on without phones that cannot take part.")
@@ -82,7 +82,7 @@ def _fit_phones(launcher: Launcher, skip_unfit: bool) -> tuple[Phone, ...]:
 
     preflight = inspect(launcher.check())
     if preflight.unfit and not (skip_unfit and preflight.fit):
-        raise UnfitPhonesError(preflight)
+        raise UnfitPhonesError(preflight, "launch")
     for line in preflight.explain():
         warn(f"going on without {line}")
     return preflight.fit

@@ -16,6 +16,7 @@ from phone_agent.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec
 ALGORITHMS = ("ring", "mpi")
 DEFAULT_MODEL = "lenet"
 DEFAULT_STEPS = 200
+MOST_STEPS = 10**9
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,10 @@ def check_request(request: LaunchRequest) -> None:
         raise UsageError(f"no algorithm '{request.algorithm}'; there is: {', '.join(ALGORITHMS)}")
     if request.steps is not None and request.epochs is not None:
         raise UsageError("--steps and --epochs exclude each other", remedy="give only one of them")
+    if not all(math.isfinite(each) for each in (request.learning_rate, request.epochs or 0.0)):
+        raise UsageError("--lr and --epochs must be finite numbers")
+    if max(request.steps or 0, request.epochs or 0) > MOST_STEPS:
+        raise UsageError(f"more than {MOST_STEPS} steps or epochs: no rack lives that long")
     split_batches(1, request.batch, request.global_batch)
 
 
@@ -50,6 +55,11 @@ def plan_run(request: LaunchRequest, phones: Sequence[Phone], data: DataSpec, *,
     """Ranks follow the phones' order, which is ring order; the first phone is the head."""
     created = time.time() if now is None else now
     batches = split_batches(len(phones), request.batch, request.global_batch)
+    if max(batches) * len(phones) > data.samples:
+        raise UsageError(
+            f"{max(batches)} images a phone and step, but {data.name} has only {data.samples // len(phones)} for each",
+            remedy="a smaller --batch or --global-batch",
+        )
     return RunSpec(
         run_id=new_run_id(request.model, created),
         model=request.model,

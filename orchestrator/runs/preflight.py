@@ -35,13 +35,13 @@ class Preflight:
 class UnfitPhonesError(ClusterctlError):
     """Some phones cannot take part; the remedy leaves exactly them out."""
 
-    def __init__(self, preflight: Preflight) -> None:
+    def __init__(self, preflight: Preflight, command: str) -> None:
         self.preflight = preflight
         count = f"{len(preflight.unfit)} of {len(preflight.unfit) + len(preflight.fit)} phones cannot take part"
         message = "\n".join([f"{count}:", *(f"  {line}" for line in preflight.explain())])
         if preflight.fit:
-            message += "\nTo go on without them, add --skip-unfit, or name the others:"
-        super().__init__(message, remedy=_way_on(preflight))
+            message += "\nTo go on without them, name the others:"
+        super().__init__(message, remedy=_way_on(preflight, command))
 
 
 def inspect(health: Sequence[PhoneHealth]) -> Preflight:
@@ -64,9 +64,9 @@ def _cause(phones: Sequence[Phone], reason: str, needs_provision: bool) -> str: 
     return f"{who}: {reason}" + (f" -> clusterctl provision --limit {limit}" if needs_provision else "")
 
 
-def _way_on(preflight: Preflight) -> str:
+def _way_on(preflight: Preflight, command: str) -> str:
     if preflight.fit:
-        return f"clusterctl launch --limit {fold(preflight.fit)}"
+        return f"clusterctl {command} --limit {fold(preflight.fit)}"
     if provision := [each.phone for each in preflight.unfit if each.needs_provision]:
         return f"clusterctl provision --limit {fold(provision)}"
     busy = next((each.busy_with for each in preflight.unfit if each.busy_with), None)

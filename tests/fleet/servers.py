@@ -24,7 +24,7 @@ CONFIG = """
 ListenAddress {phone.address}:{phone.ssh_port}
 HostKey {root}/host_key
 AuthorizedKeysFile {authorized}
-ForceCommand {root}/login
+ForceCommand exec {root}/login
 SetEnv HOME={root}/home
 PidFile none
 LogLevel VERBOSE

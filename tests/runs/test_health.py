@@ -77,22 +77,22 @@ def test_unfit_phones_are_named_with_reason_remedy_and_the_limit_that_works() ->
     busy = answers(fourth, run={"id": "run-1", "state": "running", "step": 3})
     found = preflight(answers(first), off(second), answers(third, BARE), busy)
     assert found.fit == (first,)
-    error = UnfitPhonesError(found)
+    error = UnfitPhonesError(found, "launch")
     assert error.exit_code == 1
     assert error.remedy == "clusterctl launch --limit sw1:1"
     assert "p1-02 (sw1:2): no route to host" in error.message
     assert "p1-03 (sw1:3): not provisioned -> clusterctl provision --limit p1-03" in error.message
     assert "p1-04 (sw1:4): takes part in run-1, which is running" in error.message
-    assert "--skip-unfit" in error.message
+    assert "name the others" in error.message
 
 
 def test_a_busy_rack_leads_to_its_run() -> None:
     busy = [answers(phone, run={"id": "run-1", "state": "running", "step": 3}) for phone in phones(4)]
-    assert UnfitPhonesError(preflight(*busy)).remedy == "clusterctl attach run-1"
+    assert UnfitPhonesError(preflight(*busy), "launch").remedy == "clusterctl attach run-1"
 
 
 def test_phones_with_the_same_trouble_share_a_line() -> None:
     found = preflight(*(answers(phone, BARE) for phone in phones(46)))
     assert found.explain() == ["sw1:1-46 (46 phones): not provisioned -> clusterctl provision --limit sw1:1-46"]
-    assert UnfitPhonesError(found).remedy == "clusterctl provision --limit sw1:1-46"
-    assert "--skip-unfit" not in UnfitPhonesError(found).message
+    assert UnfitPhonesError(found, "launch").remedy == "clusterctl provision --limit sw1:1-46"
+    assert "name the others" not in UnfitPhonesError(found, "launch").message

@@ -101,3 +101,23 @@ def test_other_rates_are_refused(rate: str) -> None:
 
 def test_the_allreduce_limit_is_the_textbook_s() -> None:
     assert allreduce_limit_s(4, 102_400_000, "1gbit") == pytest.approx(1.2288)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        LaunchRequest(epochs=float("inf")),
+        LaunchRequest(learning_rate=float("inf")),
+        LaunchRequest(steps=10**24),
+        LaunchRequest(epochs=1e300),
+    ],
+)
+def test_figures_without_end_are_refused(request_: LaunchRequest) -> None:
+    with pytest.raises(UsageError):
+        check_request(request_)
+
+
+def test_a_batch_larger_than_a_phones_share_is_refused() -> None:
+    with pytest.raises(UsageError, match=f"only {DATA.samples // 4} for each"):
+        plan_run(LaunchRequest(batch=DATA.samples // 4 + 1), phones(4), DATA)
+    assert plan_run(LaunchRequest(batch=DATA.samples // 4), phones(4), DATA).global_batch == DATA.samples // 4 * 4
