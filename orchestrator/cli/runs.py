@@ -17,8 +17,10 @@ def runs(inventory: InventoryOption = None, as_json: JsonOption = False) -> None
 
     session = open_session(inventory)
     store = RunStore(session.state.runs)
-    with session.fleet() as fleet:
-        silent = refresh(store, fleet)
+    silent: set[str] = set()
+    if any(not record.over for record in store.all()):
+        with session.fleet() as fleet:
+            silent = refresh(store, fleet)
     if as_json:
         print_json([{**asdict(record), "confirmed": record.run_id not in silent} for record in store.all()])
     else:

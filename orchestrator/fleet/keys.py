@@ -33,7 +33,9 @@ def load_private_key(path: Path) -> PKey:
     try:
         return PKey.from_path(path)
     except FileNotFoundError:
-        raise UsageError(f"no login key at {path}", remedy="clusterctl provision makes the cluster's key") from None
+        raise UsageError(
+            f"no login key at {path}", remedy="clusterctl hosts key makes the cluster's own, unless ssh.key names another"
+        ) from None
     except (PasswordRequiredException, TypeError):  # cryptography says TypeError for a missing passphrase
         raise UsageError(
             f"the login key {path} has a passphrase, and phones are reached without prompts",

@@ -31,3 +31,8 @@ def test_a_place_that_cannot_be_written_is_an_error_of_one_line(command: tuple[s
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {blocked}")
     assert "Traceback" not in done.stderr
+
+
+def test_a_cluster_that_never_ran_anything_has_no_runs(tmp_path: Path) -> None:
+    done = clusterctl("runs", "--json", "-i", "inventory.yaml", CLUSTERCTL_STATE=str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "[]\n")
