@@ -34,7 +34,8 @@ def load_private_key(path: Path) -> PKey:
         return PKey.from_path(path)
     except FileNotFoundError:
         raise UsageError(
-            f"no login key at {path}", remedy="clusterctl hosts key makes the cluster's own, unless ssh.key names another"
+            f"no login key at {path}",
+            remedy="clusterctl hosts key makes the cluster's own, unless ssh.key names another",
         ) from None
     except (PasswordRequiredException, TypeError):  # cryptography says TypeError for a missing passphrase
         raise UsageError(
