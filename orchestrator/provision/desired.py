@@ -62,13 +62,24 @@ class PackageSource:
     def snapshots(self, facts: Iterable[Facts], *, keep: bool) -> dict[str, Snapshot]:
         """By architecture. `keep`: an earlier snapshot that has everything is used as it is.
 
-        Part of a cluster keeps it, so that its versions stay those of the other phones.
+        Part of a cluster keeps it, so that its versions stay those of the other phones. An architecture that cannot be
+        had is left out, and that is said; when none can be had, that is an error.
         """
         installed: dict[str, set[str]] = defaultdict(set)
         for each in facts:
-            if each.arch:
-                installed[each.arch].update(each.packages)
-        return {arch: self._snapshot(arch, names, keep=keep) for arch, names in installed.items()}
+            installed[each.arch].update(each.packages)
+        found: dict[str, Snapshot] = {}
+        errors: list[ClusterctlError] = []
+        for arch, names in installed.items():
+            try:
+                found[arch] = self._snapshot(arch, names, keep=keep)
+            except ClusterctlError as error:
+                errors.append(error)
+        if errors and not found:
+            raise errors[0]
+        for failed in errors:
+            self._note(failed.message)
+        return found
 
     def repositories(self, snapshots: Mapping[str, Snapshot], address: str | None = None) -> dict[str, Repository]:
         """By architecture; `address` is the mirror's, once it runs."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -12,8 +11,15 @@ from typing import Any, Final
 
 from orchestrator.errors import PhoneError
 
-_SSH_VERSION: Final = re.compile(r"OpenSSH_(\d+)\.(\d+)")
+_SSH_VERSION: Final = re.compile(r"OpenSSH_([0-9]{1,4})\.([0-9]{1,4})")
+_ARCHITECTURES: Final = frozenset({"aarch64", "arm", "x86_64", "i686"})  # Termux's; the name becomes part of a path
+_PACKAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]{0,127}")
+_VERSION: Final = re.compile(r"([0-9]{1,9}:)?[A-Za-z0-9][A-Za-z0-9.+~_-]{0,127}")
+_STATUS: Final = re.compile(r"[a-z-]{1,32}")
+_TAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_INTEGER: Final = re.compile(r"[0-9]{1,18}")
 _WHEEL_PATH: Final = re.compile(r"/\.clusterctl/wheels/([0-9a-f]{64})/")
+_NOT_A_PHONE: Final = "is this a phone with Termux, and is its dpkg database whole? If not, set Termux up again"
 
 
 @dataclass(frozen=True)
@@ -85,18 +91,18 @@ def parse_facts(output: str) -> Facts:
         epoch=_number(single["epoch"]),
         prefix=single.get("prefix", ""),
         home=single.get("home", ""),
-        arch=single["arch"],
+        arch=_architecture(single["arch"]),
         ssh_version=_ssh_version(single.get("ssh", "")),
         sshd_pid=_integer(single.get("sshd_pid", "")),
         sshd=dict(_pairs(lines, "sshd_setting")),
         disk_free_kb=_integer(single.get("disk_kb", "")),
         addresses={address.partition("/")[0]: interface for interface, address in _pairs(lines, "address")},
-        packages={name: Installed(*rest) for key, name, *rest in _wide(lines, "package", 4)},
+        packages={name: _installed(name, *rest) for key, name, *rest in _wide(lines, "package", 4)},
         files={name: FileFact(*rest) for key, name, *rest in _wide(lines, "file", 4)},
         texts=texts,
         wake_lock=single.get("wake_lock"),
-        python=python,
-        mpi4py=(mpi4py[0], _wheel_sha256(mpi4py[1])) if mpi4py else None,
+        python=(_sane(_TAG, python[0]), _sane(_TAG, python[1])) if python else None,
+        mpi4py=(_sane(_VERSION, mpi4py[0]), _wheel_sha256(mpi4py[1])) if mpi4py else None,
         agent=next(iter(_pairs(lines, "agent")), None),
         battery=_battery(texts.get("battery", "")),
     )
@@ -110,6 +116,28 @@ def _pairs(lines: list[list[str]], key: str) -> Iterator[tuple[str, str]]:
     return ((line[1], line[2]) for line in _wide(lines, key, 3))
 
 
+def _architecture(text: str) -> str:
+    if not text:
+        raise PhoneError("Termux's package manager does not answer", phase="facts", remedy="set Termux up again")
+    if text not in _ARCHITECTURES:
+        raise PhoneError(f"its architecture is none of Termux's: {text[:40]!r}", phase="facts", remedy=_NOT_A_PHONE)
+    return text
+
+
+def _installed(name: str, version: str, status: str) -> Installed:
+    """dpkg knows no version of a package that was never wholly there."""
+    known = version or status == "installed"
+    _sane(_PACKAGE, name)
+    return Installed(_sane(_VERSION, version) if known else "", _sane(_STATUS, status))
+
+
+def _sane(pattern: re.Pattern[str], text: str) -> str:
+    """What a phone says goes into comparisons, paths and reports for all phones: what dpkg would not say is refused."""
+    if not pattern.fullmatch(text):
+        raise PhoneError(f"it describes itself with {text[:40]!r}", phase="facts", remedy=_NOT_A_PHONE)
+    return text
+
+
 def _number(text: str) -> float:
     try:
         return float(text.replace(",", "."))  # bash writes EPOCHREALTIME with the locale's decimal mark
@@ -118,7 +146,7 @@ def _number(text: str) -> float:
 
 
 def _integer(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
+    return int(text) if _INTEGER.fullmatch(text) else None
 
 
 def _ssh_version(text: str) -> tuple[int, int] | None:
@@ -131,7 +159,7 @@ def _decoded(text: str) -> str:
         return base64.b64decode(text, validate=True).decode(
             "utf-8", "surrogateescape"
         )  # a file of others comes back as it was
-    except binascii.Error:
+    except ValueError:  # binascii.Error is one, and so is what is not ASCII
         return ""
 
 

@@ -33,9 +33,13 @@ class Asked:
 
 
 def require_packages(facts: Facts, want: Want) -> None:
-    """Everything else is computed from what dpkg says."""
+    """An architecture the repository has nothing for stops its own phones only."""
     if facts.arch not in want.repositories:
-        raise PhoneError("Termux's package manager does not answer", phase="preflight", remedy="set Termux up again")
+        raise PhoneError(
+            f"there are no packages for its architecture, {facts.arch}",
+            phase="preflight",
+            remedy="the notes of this run say why; choose another repository with --upstream, or another phone",
+        )
 
 
 def require_space(facts: Facts, want: Want) -> None:

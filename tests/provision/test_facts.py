@@ -66,3 +66,41 @@ def test_an_mpi4py_of_other_origin_is_not_ours(origin: str) -> None:
 def test_a_battery_that_says_nothing_is_unknown(battery: str) -> None:
     lines = [f"text\tbattery\t{battery}" if line.startswith("text\tbattery") else line for line in READY.splitlines()]
     assert parse_facts("\n".join(lines)).battery is None
+
+
+def test_a_phone_whose_dpkg_is_silent_is_refused() -> None:
+    with pytest.raises(PhoneError, match="package manager does not answer"):
+        parse_facts(READY.replace("arch\tx86_64", "arch\t"))
+
+
+@pytest.mark.parametrize(
+    ("true", "told"),
+    [
+        ("arch\tx86_64", "arch\t../../../etc"),
+        ("arch\tx86_64", "arch\tsparc"),
+        ("bash\t5.3.15\t", "bash\t\t"),
+        ("bash\t5.3.15\t", "bash\t" + "9" * 5000 + "\t"),
+        ("bash\t5.3.15\t", "bash\t\N{SUPERSCRIPT TWO}:5\t"),
+        ("bash\t5.3.15\t", "bash\t5.3 15\t"),
+        ("bash\t5.3.15\tinstalled", "bash\t5.3.15\t\x1b[2J"),
+        ("package\tbash", "package\t../bash"),
+        ("cpython-311\t", "../cpython\t"),
+    ],
+)
+def test_what_dpkg_would_not_say_is_refused(true: str, told: str) -> None:
+    assert true in READY
+    with pytest.raises(PhoneError) as refused:
+        parse_facts(READY.replace(true, told))
+    assert refused.value.phase == "facts"
+    assert "set Termux up again" in (refused.value.remedy or "")
+
+
+def test_a_package_that_never_was_wholly_there_has_no_version() -> None:
+    facts = parse_facts(READY.replace("bash\t5.3.15\tinstalled", "bash\t\thalf-installed"))
+    assert facts.packages["bash"].version == ""
+
+
+@pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 5000, "-1", "much"])
+def test_numbers_that_are_none_are_unknown(number: str) -> None:
+    lines = [f"disk_kb\t{number}" if line.startswith("disk_kb\t") else line for line in READY.splitlines()]
+    assert parse_facts("\n".join(lines)).disk_free_kb is None

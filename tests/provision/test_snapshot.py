@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import UsageError
+from orchestrator.provision.desired import PackageSource
+from orchestrator.provision.resources import PackageList
 from orchestrator.provision.termux.closure import MissingPackageError
 from orchestrator.provision.termux.snapshot import Snapshot, SnapshotStore
 from orchestrator.provision.termux.upstream import Upstream, UpstreamError
+from tests.provision.phones import facts
 from tests.provision.repository import ARCH, Deb, write_repository
 
 DEBS = [
@@ -158,3 +161,14 @@ def test_a_download_goes_on_where_it_stopped(tmp_path: Path, repository: Path, m
         server.shutdown()
     assert asked[-1] == "bytes=1000-"
     assert file.read_bytes() == whole
+
+
+def test_an_architecture_that_cannot_be_had_leaves_the_others(tmp_path: Path, repository: Path) -> None:
+    said: list[str] = []
+    packages = PackageList("", ("python",), ("bash",))
+    upstream = Upstream(repository.as_uri())
+    source = PackageSource(upstream, packages, tmp_path / "cache", said.append, offline=False, dry_run=False)
+    assert source.snapshots([facts(), facts(arch="i686")], keep=False).keys() == {ARCH}
+    assert any("has no packages for i686" in line for line in said)
+    with pytest.raises(UpstreamError, match="has no packages for i686"):
+        source.snapshots([facts(arch="i686")], keep=False)
