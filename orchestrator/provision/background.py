@@ -33,7 +33,7 @@ def run_in_background(connect: Connect, name: str, body: str, *args: str, limit:
     """Runs a script from `provisioning/scripts` detached. Over `limit` seconds it is ended and PhoneError raised."""
     deadline = time.monotonic() + limit
     while True:
-        started = connect().script(script("job-start"), name, script(body), *args, check=True)
+        started = connect().script(script("job"), "start", name, script(body), *args, check=True)
         job = _wait(connect, name, deadline, limit)
         if "already running" not in started.stdout:  # else it was an earlier run's, started for other circumstances
             return job
@@ -43,7 +43,7 @@ def _wait(connect: Connect, name: str, deadline: float, limit: float) -> Job:
     while time.monotonic() < deadline:
         if job := _ask(connect, name, deadline):
             return job
-    connect().script(script("job-stop"), name)
+    connect().script(script("job"), "stop", name)
     raise PhoneError(f"{name}: not done after {limit / 60:.0f} minutes, ended", remedy="run it again")
 
 
@@ -52,7 +52,7 @@ def _ask(connect: Connect, name: str, deadline: float) -> Job | None:
     give_up = min(deadline, time.monotonic() + _PATIENCE)
     while True:
         try:
-            answer = connect().script(script("job-wait"), name, str(_ASK_SECONDS), timeout=_ASK_SECONDS + 30.0)
+            answer = connect().script(script("job"), "wait", name, str(_ASK_SECONDS), timeout=_ASK_SECONDS + 30.0)
             return _parse(answer.stdout, name)
         except PhoneError:
             if time.monotonic() > give_up:

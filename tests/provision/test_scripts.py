@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -87,22 +89,65 @@ def test_a_release_with_another_hash_is_refused_and_the_current_one_stays(home: 
 
 
 def test_a_job_outlives_who_started_it_and_tells_its_end(home: Path) -> None:
-    started = bash(home, "job-start", "work", 'sleep 0.2; echo "did $1"; exit 7', "a b")
+    started = bash(home, "job", "start", "work", 'sleep 0.2; echo "did $1"; exit 7', "a b")
     assert started.stdout == b"started\n"
-    assert bash(home, "job-wait", "work", "20").stdout == b"ended 7\ndid a b\n"
+    assert bash(home, "job", "wait", "work", "20").stdout == b"ended 7\ndid a b\n"
 
 
 def test_a_job_that_runs_is_not_started_twice_and_can_be_stopped(home: Path) -> None:
-    bash(home, "job-start", "work", "sleep 600")
-    assert bash(home, "job-start", "work", "echo second").stdout == b"already running\n"
-    assert bash(home, "job-wait", "work", "0").stdout == b"running\n"
-    pid = int((home / ".clusterctl/jobs/work.pid").read_text())
-    assert bash(home, "job-stop", "work").returncode == 0
+    bash(home, "job", "start", "work", "sleep 600")
+    assert bash(home, "job", "start", "work", "echo second").stdout == b"already running\n"
+    assert bash(home, "job", "wait", "work", "0").stdout == b"running\n"
+    pid = int((home / ".clusterctl/jobs/work.pid").read_text().split()[0])
+    assert bash(home, "job", "stop", "work").returncode == 0
     for _ in range(50):
         if not Path(f"/proc/{pid}").exists():
             break
         time.sleep(0.1)
-    assert bash(home, "job-wait", "work", "0").stdout == b"lost\n"
+    assert bash(home, "job", "wait", "work", "0").stdout == b"lost\n"
+
+
+@pytest.fixture
+def bystander(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Leads a process group of its own, as a job does; its name tries to look like more of its stat."""
+    program = tmp_path / "a) S 1 (b"
+    program.symlink_to("/usr/bin/sleep")
+    with subprocess.Popen([program, "600"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def identity(pid: int) -> list[str]:
+    started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return [str(pid), started, Path("/proc/sys/kernel/random/boot_id").read_text().strip()]
+
+
+@pytest.mark.parametrize(("field", "other"), [(1, "1"), (2, "another-boot"), (None, "")])
+def test_a_pid_that_is_another_process_now_is_no_job(
+    home: Path, bystander: subprocess.Popen[bytes], field: int | None, other: str
+) -> None:
+    known = identity(bystander.pid)
+    if field is None:
+        known = known[:1]
+    else:
+        known[field] = other
+    jobs = home / ".clusterctl/jobs"
+    jobs.mkdir(parents=True)
+    (jobs / "work.pid").write_text(" ".join(known) + "\n")
+    assert bash(home, "job", "wait", "work", "20").stdout == b"lost\n"
+    assert bash(home, "job", "stop", "work").returncode == 0
+    assert bystander.poll() is None
+    assert bash(home, "job", "start", "work", "true").stdout == b"started\n"
+    assert bash(home, "job", "wait", "work", "20").stdout == b"ended 0\n"
+
+
+def test_a_job_is_known_by_its_start_whatever_its_name(home: Path, bystander: subprocess.Popen[bytes]) -> None:
+    jobs = home / ".clusterctl/jobs"
+    jobs.mkdir(parents=True)
+    (jobs / "work.pid").write_text(" ".join(identity(bystander.pid)) + "\n")
+    assert bash(home, "job", "wait", "work", "0").stdout == b"running\n"
+    assert bash(home, "job", "stop", "work").returncode == 0
+    assert bystander.wait(10) == -signal.SIGTERM
 
 
 def test_facts_tell_modes_and_sums_of_files(home: Path) -> None:
