@@ -9,14 +9,16 @@ from typing import Final
 
 from orchestrator.errors import PhoneError
 from orchestrator.inventory.model import Phone
+from orchestrator.provision.facts import Facts
 from orchestrator.provision.ledger import Ledger
 from orchestrator.provision.steps.mpi4py import Mpi4py
-from orchestrator.provision.steps.packages import install_packages
+from orchestrator.provision.steps.packages import install_packages, space_to_add
 from orchestrator.provision.steps.step import Site
 from orchestrator.provision.want import Want
 from orchestrator.provision.wheels import Wheel, WheelStore
 
 _PHONES_TO_TRY: Final = 3
+_BUILD_SPACE: Final = 300 << 20  # for the source and what the compiler leaves while it works
 _STEP: Final = Mpi4py()
 
 Stage = Callable[[str, Iterable[Phone], Callable[[Site], None]], None]
@@ -48,7 +50,7 @@ class Builds:
         return want
 
     def _waiting(self, want: Want) -> dict[str, list[Phone]]:
-        """Phones that need a wheel nobody built yet, by ABI; those with a compiler first."""
+        """Phones that need a wheel nobody built yet, by ABI; those with a compiler first, then by free space."""
         waiting: dict[str, list[Phone]] = defaultdict(list)
         for phone in self._ledger.working:
             facts = self._ledger.facts[phone]
@@ -56,7 +58,7 @@ class Builds:
                 waiting[facts.abi].append(phone)
         compiler = want.packages.builder[0]
         for phones in waiting.values():
-            phones.sort(key=lambda phone: self._ledger.facts[phone].version(compiler) is None)
+            phones.sort(key=lambda phone: _effort(self._ledger.facts[phone], compiler))
         return waiting
 
     def _build(self, builders: dict[Phone, str], want: Want) -> dict[str, Wheel]:
@@ -78,8 +80,24 @@ class Builds:
     def _add_compiler(self, site: Site, want: Want) -> None:
         facts = self._ledger.facts[site.phone]
         if any(facts.version(name) is None for name in want.packages.builder):
+            _require_space(facts, want)
             install_packages(site, facts, want, want.packages.builder)
 
     def _give_up(self, phones: Iterable[Phone], error: PhoneError) -> None:
         for phone in phones:
             self._ledger.fail(phone, _STEP.name, error.message, error.remedy)
+
+
+def _effort(facts: Facts, compiler: str) -> tuple[bool, int]:
+    return facts.version(compiler) is None, -(facts.disk_free_kb or 0)
+
+
+def _require_space(facts: Facts, want: Want) -> None:
+    """The compiler is large: a phone must not be filled up with it."""
+    needed = space_to_add(facts, want.repositories[facts.arch], want.packages.builder) + _BUILD_SPACE
+    if facts.disk_free_kb is not None and facts.disk_free_kb * 1024 < needed:
+        raise PhoneError(
+            f"{facts.disk_free_kb >> 10} MB of storage are free, the compiler and its work need {needed >> 20} MB",
+            phase="build",
+            remedy="free space on one phone of its kind (Settings, Device care, Storage), then run it again",
+        )

@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from orchestrator.errors import PhoneError
 from orchestrator.inventory.model import Phone
 from orchestrator.provision.builds import Builds
 from orchestrator.provision.events import Event
 from orchestrator.provision.ledger import Ledger
 from orchestrator.provision.steps.step import Site
+from orchestrator.provision.termux.index import Index
+from orchestrator.provision.want import Repository, Want
 from orchestrator.provision.wheels import Wheel, WheelStore
-from tests.provision.phones import facts, installed, phone, want
+from tests.provision.phones import ARCH, facts, installed, package, phone, want
 
 KIND = {"packages": installed(python="3.14.6-1", openmpi="4.1.5-1", clang="21"), "python": ("cpython-314", "android")}
 ABI = "cpython-314-android-openmpi-4.1.5-1"
@@ -101,3 +105,36 @@ def test_when_all_builders_fail_the_phones_that_wait_fail_with_the_cause() -> No
     assert {(report.failure.step, report.failure.error) for report in known.reports if report.failure} == {
         ("mpi4py", "clang crashed")
     }
+
+
+WITHOUT = {"packages": installed(python="3.14.6-1", openmpi="4.1.5-1"), "python": KIND["python"]}
+
+
+def with_compiler_offered() -> Want:
+    clang = package("clang", "21", 100 << 20, Depends="libllvm", **{"Installed-Size": str(200 << 10)})
+    libllvm = package("libllvm", "21", 50 << 20, **{"Installed-Size": str(50 << 10)})
+    index = Index([*want().repositories[ARCH].index, clang, libllvm])
+    return want(repositories={ARCH: Repository(index, ("openmpi", "python"), "5" * 64, "http://10.77.0.1:1")})
+
+
+def test_the_one_with_most_space_gets_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Phone] = []
+    monkeypatch.setattr("orchestrator.provision.builds.install_packages", lambda site, *_: given.append(site.phone))
+    known, _ = ledger(1, 2, 3, **WITHOUT)
+    for port, megabytes in ((1, 699), (2, 700), (3, None)):
+        kilobytes = megabytes and megabytes << 10
+        known.facts[phone(port)] = facts(**WITHOUT, disk_free_kb=kilobytes)
+    store = Store()
+    Builds(one_after_another, known, store).make(with_compiler_offered())
+    assert (given, store.asked) == ([phone(2)], [phone(2)])
+
+
+def test_a_phone_is_not_filled_up_with_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Phone] = []
+    monkeypatch.setattr("orchestrator.provision.builds.install_packages", lambda site, *_: given.append(site.phone))
+    known, _ = ledger(1, 2, **WITHOUT, disk_free_kb=699 << 10)
+    store = Store()
+    Builds(one_after_another, known, store).make(with_compiler_offered())
+    assert (given, store.asked) == ([], [])
+    errors = {report.failure.error for report in known.reports if report.failure}
+    assert errors == {"699 MB of storage are free, the compiler and its work need 700 MB"}

@@ -11,6 +11,8 @@ from orchestrator.provision.background import run_in_background
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.failures import explain
 from orchestrator.provision.steps.step import Changes, Site
+from orchestrator.provision.termux.closure import closure
+from orchestrator.provision.termux.index import Package
 from orchestrator.provision.termux.version import Version
 from orchestrator.provision.want import Repository, Want
 
@@ -82,7 +84,16 @@ def is_older(version: str, other: str) -> bool:
 def space_needed(facts: Facts, repository: Repository) -> int:
     """Bytes: the archives while they are installed, and what comes out of them."""
     names = (*missing(facts, repository), *older(facts, repository), *newer(facts, repository))
-    return sum(repository.index[name].size + repository.index[name].installed_bytes for name in names)
+    return _space(repository.index[name] for name in names)
+
+
+def space_to_add(facts: Facts, repository: Repository, names: Iterable[str]) -> int:
+    """The same for packages beyond those of every phone, with all they need."""
+    return _space(package for package in closure(repository.index, names) if facts.version(package.name) is None)
+
+
+def _space(packages: Iterable[Package]) -> int:
+    return sum(package.size + package.installed_bytes for package in packages)
 
 
 def _install(names: tuple[str, ...], asked_for: tuple[str, ...]) -> str:
