@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from orchestrator.provision.resources import script
-from tests.labs import TestLab, running_lab
+from tests.labs import TestLab, namespaces_missing, running_lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(bool(namespaces_missing()), reason=f"full disks and Termux's paths: {namespaces_missing()}"),
+]
 
 
 @pytest.fixture(scope="module")
