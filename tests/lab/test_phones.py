@@ -60,7 +60,7 @@ def test_a_command_ends_when_its_caller_does(any_lab: TestLab) -> None:
     eventually(lambda: any_lab.on("p1-02", "pgrep", "-f", "^sleep 4242", check=False).returncode == 1)
 
 
-def test_nothing_restarts_sshd(any_lab: TestLab) -> None:
+def test_sshd_goes_down_and_up_on_demand(any_lab: TestLab) -> None:
     any_lab.clusterctl("lab", "set", "p1-02", "sshd=down")
     eventually(lambda: not any_lab.phone("p1-02")["sshd"])
     any_lab.clusterctl("lab", "set", "p1-02", "sshd=up")
