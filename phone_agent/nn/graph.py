@@ -20,12 +20,13 @@ class GraphError(AgentError):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One tensor to learn. Weights start uniform within +-sqrt(gain / fan_in), biases (gain 0) at zero."""
+    """One tensor to learn, or (a running statistic) to keep. Starts uniform within +-sqrt(gain / fan_in) of `middle`."""
 
     name: str
     shape: Shape
     fan_in: int
     gain: float
+    middle: float = 0.0
 
     @property
     def size(self) -> int:
@@ -36,46 +37,141 @@ class _NothingToLearn:
     def parameters(self, *_: Shape) -> tuple[Parameter, ...]:
         return ()
 
+    def statistics(self, *_: Shape) -> tuple[Parameter, ...]:
+        return ()
+
+
+class _NoStatistics:
+    def statistics(self, *_: Shape) -> tuple[Parameter, ...]:
+        return ()
+
+
+class _SameShape(_NothingToLearn):
+    def output(self, features: Shape) -> Shape:
+        return features
+
 
 HE = 6.0  # variance 2 / fan_in: for layers followed by a ReLU
 GLOROT = 3.0  # variance 1 / fan_in: gentler, for networks without normalisation
 UNDECIDED = 0.03  # for the layer that feeds the loss: all classes start about equally likely
 
+Side = int | tuple[int, int]  # one number for both, or (vertical, horizontal)
+
+
+def sides(value: Side) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else value
+
 
 @dataclass(frozen=True)
-class Conv:
-    """Square kernel, zero padding. Weights: (kernel, kernel, channels in, filters)."""
+class Conv(_NoStatistics):
+    """Zero padding. Weights: (kernel h, kernel w, channels in / groups, filters); group i makes the i-th part of the filters."""
 
     filters: int
-    kernel: int
+    kernel: Side
     stride: int = 1
-    padding: int = 0
+    padding: Side = 0
+    dilation: int = 1
+    groups: int = 1
+    bias: bool = True
     gain: float = HE
 
     def output(self, image: Shape) -> Shape:
-        height, width, _ = _image(image)
-        return (*_windows(height, width, self.kernel, self.stride, self.padding), self.filters)
+        height, width, channels = _image(image)
+        if self.groups < 1 or channels % self.groups or self.filters % self.groups:
+            raise GraphError(f"{self.groups} groups do not divide {channels} channels into {self.filters} filters")
+        if min(self.filters, self.stride, self.dilation) < 1:
+            raise GraphError("filters, stride and dilation are at least 1")
+        return (*windows(height, width, self.kernel, self.stride, self.padding, self.dilation), self.filters)
 
     def parameters(self, image: Shape) -> tuple[Parameter, ...]:
-        fan_in = self.kernel**2 * image[2]
-        weight = Parameter("weight", (self.kernel, self.kernel, image[2], self.filters), fan_in, self.gain)
-        return weight, Parameter("bias", (self.filters,), fan_in, 0.0)
+        rows, columns = sides(self.kernel)
+        shape = (rows, columns, image[2] // self.groups, self.filters)
+        fan_in = prod(shape[:3])
+        weight = Parameter("weight", shape, fan_in, self.gain)
+        return (weight, Parameter("bias", (self.filters,), fan_in, 0.0)) if self.bias else (weight,)
+
+    def is_depthwise(self, image: Shape) -> bool:
+        return self.groups > 1 and self.groups == image[2] == self.filters
 
 
 @dataclass(frozen=True)
 class MaxPool(_NothingToLearn):
-    kernel: int
+    """`ceil`: a last window that hangs over the far edge counts as well, as in Caffe. Padding never wins."""
+
+    kernel: Side
     stride: int
+    padding: Side = 0
+    ceil: bool = False
 
     def output(self, image: Shape) -> Shape:
         height, width, channels = _image(image)
-        return (*_windows(height, width, self.kernel, self.stride, 0), channels)
+        return (*windows(height, width, self.kernel, self.stride, self.padding, ceil=self.ceil), channels)
 
 
 @dataclass(frozen=True)
-class Relu(_NothingToLearn):
-    def output(self, features: Shape) -> Shape:
-        return features
+class AvgPool(_NothingToLearn):
+    """`count_padding`: divides by the whole window; else by its pixels inside the image."""
+
+    kernel: Side
+    stride: int
+    padding: Side = 0
+    ceil: bool = False
+    count_padding: bool = True
+
+    def output(self, image: Shape) -> Shape:
+        height, width, channels = _image(image)
+        return (*windows(height, width, self.kernel, self.stride, self.padding, ceil=self.ceil), channels)
+
+
+@dataclass(frozen=True)
+class GlobalAvgPool(_NothingToLearn):
+    """The mean of each channel: (height, width, channels) to (channels,)."""
+
+    def output(self, image: Shape) -> Shape:
+        return (_image(image)[2],)
+
+
+@dataclass(frozen=True)
+class BatchNorm:
+    """By channel, over batch and pixels. Evaluation uses the running statistics."""
+
+    epsilon: float = 1e-5
+    momentum: float = 0.1
+
+    def output(self, image: Shape) -> Shape:
+        return image
+
+    def parameters(self, image: Shape) -> tuple[Parameter, ...]:
+        shape = (image[-1],)
+        return Parameter("weight", shape, 1, 0.0, middle=1.0), Parameter("bias", shape, 1, 0.0)
+
+    def statistics(self, image: Shape) -> tuple[Parameter, ...]:
+        shape = (image[-1],)
+        return Parameter("running_mean", shape, 1, 0.0), Parameter("running_var", shape, 1, 0.0, middle=1.0)
+
+
+@dataclass(frozen=True)
+class Relu(_SameShape):
+    """`six`: nothing above 6 passes either."""
+
+    six: bool = False
+
+
+@dataclass(frozen=True)
+class LocalResponseNorm(_SameShape):
+    """Across channels: y = x (k + alpha / size * sum of x^2 over the `size` channels around)^-beta."""
+
+    size: int = 5
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0
+
+
+@dataclass(frozen=True)
+class Dropout(_SameShape):
+    """In training, each value is zero with probability `rate`; those kept are divided by 1 - rate."""
+
+    rate: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -89,7 +185,18 @@ class Add(_NothingToLearn):
 
 
 @dataclass(frozen=True)
-class Dense:
+class Concat(_NothingToLearn):
+    """Branches of the same height and width, channels side by side."""
+
+    def output(self, *branches: Shape) -> Shape:
+        places = {_image(branch)[:2] for branch in branches}
+        if len(places) != 1:
+            raise GraphError(f"joins maps of different sizes: {', '.join(map(str, branches))}")
+        return (*places.pop(), sum(branch[2] for branch in branches))
+
+
+@dataclass(frozen=True)
+class Dense(_NoStatistics):
     """Fully connected; an image is read as one long row. Weights: (features in, units)."""
 
     units: int
@@ -104,7 +211,7 @@ class Dense:
         return weight, Parameter("bias", (self.units,), fan_in, 0.0)
 
 
-Layer = Conv | MaxPool | Relu | Add | Dense
+Layer = Conv | MaxPool | AvgPool | GlobalAvgPool | BatchNorm | Relu | LocalResponseNorm | Dropout | Add | Concat | Dense
 
 
 @dataclass(frozen=True)
@@ -116,6 +223,7 @@ class Node:
     inputs: tuple[int, ...]
     shape: Shape
     parameters: tuple[Parameter, ...]
+    statistics: tuple[Parameter, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -148,7 +256,7 @@ class GraphBuilder:
         feeds = inputs or (len(self._nodes) - 1,)
         shapes = [self._shape if feed < 0 else self._nodes[feed].shape for feed in feeds]
         try:
-            node = Node(name, layer, feeds, layer.output(*shapes), layer.parameters(*shapes))
+            node = Node(name, layer, feeds, layer.output(*shapes), layer.parameters(*shapes), layer.statistics(*shapes))
         except (GraphError, TypeError) as error:
             raise GraphError(f"layer {name} ({type(layer).__name__}): {error}") from None
         self._nodes.append(node)
@@ -164,8 +272,21 @@ def _image(shape: Shape) -> tuple[int, int, int]:
     return shape[0], shape[1], shape[2]
 
 
-def _windows(height: int, width: int, kernel: int, stride: int, padding: int) -> tuple[int, int]:
-    rows, columns = ((side + 2 * padding - kernel) // stride + 1 for side in (height, width))
+def windows(
+    height: int, width: int, kernel: Side, stride: int, padding: Side = 0, dilation: int = 1, *, ceil: bool = False
+) -> tuple[int, int]:
+    """How many windows fit, down and across. A window of `ceil` starts inside the image or its near padding."""
+    rows, columns = (
+        _windows(side, (reach - 1) * dilation + 1, stride, pad, ceil=ceil)
+        for side, reach, pad in zip((height, width), sides(kernel), sides(padding), strict=True)
+    )
     if rows < 1 or columns < 1:
-        raise GraphError(f"its {kernel}x{kernel} window does not fit into {height}x{width} with padding {padding}")
+        reach = "x".join(map(str, sides(kernel)))
+        raise GraphError(f"its {reach} window does not fit into {height}x{width} with padding {padding}")
     return rows, columns
+
+
+def _windows(side: int, reach: int, stride: int, padding: int, *, ceil: bool) -> int:
+    room = side + 2 * padding - reach
+    count = (room + (stride - 1 if ceil else 0)) // stride + 1
+    return count - 1 if ceil and (count - 1) * stride >= side + padding else count

@@ -32,10 +32,10 @@ class Slot:
 class Packing:
     """Names ('conv1.weight') to slots of the buffer."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, named: list[tuple[str, Parameter]]) -> None:
         self.slots: dict[str, Slot] = {}
         self.size = 0
-        for name, parameter in backward_order(graph):
+        for name, parameter in named:
             self.slots[name] = Slot(self.size, parameter.shape)
             self.size += parameter.size
 
@@ -44,13 +44,18 @@ class Packing:
 
 
 class State:
-    """What training changes: values, their gradients, their momenta; each one buffer, all packed alike."""
+    """What training changes: values, their gradients, their momenta; each one buffer, all packed alike.
+
+    Running statistics of normalisations are a buffer of their own: they are not learned, and no gradient belongs to them.
+    """
 
     def __init__(self, graph: Graph, seed: int, dtype: DTypeLike = np.float32) -> None:
-        self.packing = Packing(graph)
-        self.values = initial_values(graph, seed, dtype)
+        self.packing = Packing(backward_order(graph))
+        self.values = initial_values(backward_order(graph), seed, dtype)
         self.gradients = np.zeros_like(self.values)
         self.momenta = np.zeros_like(self.values)
+        self.statistics_packing = Packing(statistics_order(graph))
+        self.statistics = initial_values(statistics_order(graph), seed, dtype)
 
 
 def backward_order(graph: Graph) -> list[tuple[str, Parameter]]:
@@ -59,12 +64,22 @@ def backward_order(graph: Graph) -> list[tuple[str, Parameter]]:
     ]
 
 
-def initial_values(graph: Graph, seed: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+def statistics_order(graph: Graph) -> list[tuple[str, Parameter]]:
+    return [(f"{node.name}.{kept.name}", kept) for node in graph.nodes for kept in node.statistics]
+
+
+def initial_values(named: list[tuple[str, Parameter]], seed: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """Depends on the seed and the graph alone: every phone computes the same bits."""
-    pieces = [_initial(parameter, (seed, index)) for index, (_, parameter) in enumerate(backward_order(graph))]
-    return np.concatenate([np.zeros(0), *pieces]).astype(dtype)
+    values = np.empty(sum(parameter.size for _, parameter in named), dtype)
+    start = 0
+    for index, (_, parameter) in enumerate(named):
+        values[start : start + parameter.size] = _initial(parameter, (seed, index))
+        start += parameter.size
+    return values
 
 
-def _initial(parameter: Parameter, key: tuple[int, ...]) -> NDArray[np.float64]:
+def _initial(parameter: Parameter, key: tuple[int, ...]) -> NDArray[np.float64] | float:
+    if parameter.gain == 0.0:
+        return parameter.middle
     limit = float(np.sqrt(parameter.gain / parameter.fan_in))
-    return (2.0 * rng.uniform(key, parameter.size) - 1.0) * limit
+    return parameter.middle + (2.0 * rng.uniform(key, parameter.size) - 1.0) * limit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -11,23 +13,54 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 
 
+Ready = Callable[[int, int], None]  # gradients[start:end] are complete
+
+
 class Executable(Protocol):
     def forward(self, images: NDArray[Any]) -> NDArray[Any]:
-        """Class scores of a batch, one row an image."""
+        """Class scores, one row an image, any number of them. As in use: running statistics, nothing dropped."""
         ...
 
-    def loss_and_gradients(self, images: NDArray[Any], labels: NDArray[Any], weight: float) -> float:
-        """The batch's mean cross-entropy, not weighted. Fills `state.gradients` with the gradient of weight x mean."""
+    def loss_and_gradients(
+        self, images: NDArray[Any], labels: NDArray[Any], weight: float, draw: int = 0, ready: Ready | None = None
+    ) -> float:
+        """The batch's mean cross-entropy, not weighted. Fills `state.gradients` with the gradient of weight x mean.
+
+        `draw` decides what dropout drops. `ready` is told each part of the gradients as backward completes it, from
+        the front of the buffer to its end.
+        """
         ...
+
+    def update(self, rate: float, momentum: float, decay: float, part: slice) -> None:
+        """v = momentum v + g + decay w; w = w - rate v; for a part of the packed buffers. The gradients may be spent."""
+        ...
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile. Nothing here changes what is computed beyond rounding."""
+
+    threads: int = 1
+    isa: str | None = None  # the best there is
+    memory_bytes: int | None = None  # recompute as much as it takes to fit
+    winograd: bool = True
+    bucket_bytes: int = 4 * 1024 * 1024  # `ready` is called for parts of about this size
 
 
 class Backend(Protocol):
-    def compile(self, graph: Graph, state: State, batch: int) -> Executable: ...
+    def compile(self, graph: Graph, state: State, batch: int, options: Options) -> Executable: ...
+
+
+NAMES = ("cpu", "reference")
 
 
 def backend(name: str) -> Backend:
+    if name == "cpu":
+        from phone_agent.nn.backends.cpu import CpuBackend
+
+        return CpuBackend()
     if name == "reference":
         from phone_agent.nn.backends.reference import ReferenceBackend
 
         return ReferenceBackend()
-    raise AgentError(f"there is no backend called '{name}'; there is: reference")
+    raise AgentError(f"there is no backend called '{name}'; there are: {', '.join(NAMES)}")

@@ -1,0 +1,159 @@
+"""Compiles the core with zig's clang: for this computer, or for a phone. Takes seconds, and needs nothing installed.
+
+The result depends on nothing: no libc, no other library. So the one for phones can be built anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from phone_agent.errors import AgentError
+
+SOURCES = Path(__file__).parent / "src"
+LIBRARY = "libcore.so"
+
+
+class BuildError(AgentError):
+    """The compiler is missing or refused; carries its words."""
+
+
+@dataclass(frozen=True)
+class Isa:
+    """One compilation of kernels.c: the folder with its header, and the processor it may count on."""
+
+    name: str
+    folder: str
+    cpu: str
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Target:
+    name: str
+    triple: str
+    baseline: str
+    isas: tuple[Isa, ...]
+
+
+X86_64 = Target(
+    "x86_64-linux",
+    "x86_64-linux-musl",
+    "x86_64",
+    (
+        Isa("avx512", "avx512", "x86_64_v4", ("-mprefer-vector-width=512",)),
+        Isa("avx2", "avx2", "x86_64_v3"),
+        Isa("plain", "plain", "x86_64"),
+    ),
+)
+_NEON = (Isa("neon-fp16", "neon", "cortex_a76"), Isa("neon", "neon", "generic"))
+AARCH64_ANDROID = Target("aarch64-android", "aarch64-linux-android", "generic", _NEON)
+AARCH64_LINUX = Target("aarch64-linux", "aarch64-linux-musl", "generic", _NEON)
+
+_COMPILE = [
+    "-std=c17",
+    "-O3",
+    "-g0",
+    "-fPIC",
+    "-ffreestanding",
+    "-nostdlib",
+    "-fvisibility=hidden",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-stack-protector",
+    "-fno-sanitize=all",
+    "-fno-unwind-tables",
+    "-fno-asynchronous-unwind-tables",
+    "-fomit-frame-pointer",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unused-function",
+]
+_LINK = [
+    "-shared",
+    "-nostdlib",
+    "-fvisibility=hidden",
+    "-Wl,--no-undefined",
+    "-Wl,-z,max-page-size=16384",
+    "-Wl,-z,noexecstack",
+    "-Wl,--build-id=none",
+    "-Wl,-s",
+    "-Wl,--hash-style=both",
+]
+
+
+def host_target() -> Target:
+    """As compiled for the machine this Python runs on."""
+    machine = os.uname().machine
+    for target in (X86_64, AARCH64_LINUX):
+        if target.name.startswith(machine):
+            return target
+    raise BuildError(f"the core has no kernels for a {machine} processor; there are x86_64 and aarch64")
+
+
+def fingerprint(target: Target) -> str:
+    """Changes with the sources, the flags and the target: names a built library."""
+    digest = hashlib.sha256(repr((target, _COMPILE, _LINK)).encode())
+    for source in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
+        digest.update(str(source.relative_to(SOURCES)).encode() + b"\0" + source.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def build(target: Target, out: Path) -> Path:
+    """Writes libcore.so into `out` (in one step: nobody sees half a library) and returns its path."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out, prefix=".core-") as scratch:
+        made = _link(target, _objects(target, Path(scratch)), Path(scratch))
+        return made.replace(out / LIBRARY)
+
+
+def _objects(target: Target, scratch: Path) -> list[Path]:
+    def compile_one(name: str, source: str, cpu: str, *flags: str) -> Path:
+        made = scratch / f"{name}.o"
+        common = ("-target", target.triple, f"-mcpu={cpu}", *_COMPILE)
+        _zig("cc", *common, *flags, "-c", str(SOURCES / source), "-o", str(made))
+        return made
+
+    with ThreadPoolExecutor() as pool:
+        jobs = [
+            pool.submit(
+                compile_one, isa.name, "kernels.c", isa.cpu, f'-DISA_HEADER="isa/{isa.folder}/isa.h"', *isa.flags
+            )
+            for isa in target.isas
+        ]
+        jobs += [
+            pool.submit(compile_one, name, f"{name}.c", target.baseline, "-fno-builtin")
+            for name in ("runtime", "isas", "memory")
+        ]
+        return [job.result() for job in jobs]
+
+
+def _link(target: Target, objects: list[Path], scratch: Path) -> Path:
+    made = scratch / LIBRARY
+    _zig("cc", "-target", target.triple, *_LINK, *map(str, objects), "-o", str(made))
+    return made
+
+
+def _zig(*arguments: str) -> None:
+    cache = {
+        "ZIG_GLOBAL_CACHE_DIR": os.environ.get(
+            "ZIG_GLOBAL_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"zig-cache-{os.getuid()}")
+        )
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "ziglang", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **cache},
+        check=False,
+    )
+    if done.returncode:
+        raise BuildError(f"zig {' '.join(arguments[:3])}: exit code {done.returncode}\n{done.stderr.strip()}")

@@ -1,0 +1,256 @@
+"""The structs of src/core.h, field for field. A test compares sizes with the library's own."""
+
+from __future__ import annotations
+
+from ctypes import Structure, c_float, c_int32, c_int64, c_uint32, c_void_p
+from enum import IntEnum
+from typing import Any, ClassVar
+
+ABI = 1
+MAX_THREADS = 64
+POOL_BYTES = 64 * 1024
+
+Fields = list[tuple[str, Any]]
+
+
+class Act(IntEnum):
+    NONE = 0
+    RELU = 1
+    RELU6 = 2
+
+
+class Algorithm(IntEnum):
+    DIRECT = 0
+    WINOGRAD2 = 1
+    WINOGRAD4 = 2
+
+
+class Pooling(IntEnum):
+    MAX = 0
+    AVERAGE = 1
+
+
+class Number(IntEnum):
+    FP32 = 0
+    FP16 = 1
+    BF16 = 2
+
+
+class Kind(IntEnum):
+    CONV_FORWARD = 0
+    CONV_BACKWARD_DATA = 1
+    CONV_BACKWARD_WEIGHTS = 2
+    DEPTHWISE_FORWARD = 3
+    DEPTHWISE_BACKWARD_DATA = 4
+    DEPTHWISE_BACKWARD_WEIGHTS = 5
+    POOL_FORWARD = 6
+    POOL_BACKWARD = 7
+    NORM_FORWARD = 8
+    NORM_FOLD = 9
+    NORM_BACKWARD = 10
+    JOIN_FORWARD = 11
+    JOIN_BACKWARD = 12
+    LRN_FORWARD = 13
+    LRN_BACKWARD = 14
+    DROPOUT_FORWARD = 15
+    DROPOUT_BACKWARD = 16
+    SOFTMAX_LOSS = 17
+    SGD = 18
+    CONVERT = 19
+    REDUCE = 20
+    AUGMENT = 21
+    FMA_PEAK = 22
+
+
+def _pointers(*names: str) -> Fields:
+    return [(name, c_void_p) for name in names]
+
+
+def _ints(*names: str) -> Fields:
+    return [(name, c_int32) for name in names]
+
+
+def _floats(*names: str) -> Fields:
+    return [(name, c_float) for name in names]
+
+
+_ROWS: Fields = [("rows", c_int64)]
+
+
+class Source(Structure):
+    _fields_: ClassVar = _pointers("data", "scale", "shift") + _ints("ld", "act")
+
+
+class Norm(Structure):
+    _fields_: ClassVar = (
+        _pointers(
+            "gamma",
+            "beta",
+            "running_mean",
+            "running_var",
+            "mean",
+            "inv_std",
+            "scale",
+            "shift",
+            "dgamma",
+            "dbeta",
+            "sums",
+        )
+        + _floats("epsilon", "momentum")
+        + _ints("channels", "accumulate")
+    )
+
+
+class Sink(Structure):
+    _fields_: ClassVar = _pointers("data", "y", "norm") + _ints("ld", "ld_y", "act", "accumulate")
+
+
+class Geometry(Structure):
+    _fields_: ClassVar = _ints(
+        "batch", "in_h", "in_w", "in_c", "out_h", "out_w", "out_c",
+        "kernel_h", "kernel_w", "stride", "pad_h", "pad_w", "dilation", "groups",
+    )  # fmt: skip
+
+
+_GEOMETRY: Fields = [("g", Geometry)]
+_X: Fields = [("x", Source)]
+_DX: Fields = [("dx", Sink)]
+
+
+class ConvForward(Structure):
+    _fields_: ClassVar = (
+        _GEOMETRY + _X + _pointers("weights", "bias", "y", "norm") + _ints("ld_y", "act", "algorithm", "unused")
+    )
+
+
+class ConvBackwardData(Structure):
+    _fields_: ClassVar = _GEOMETRY + _pointers("dy", "weights") + _DX + _ints("ld_dy", "algorithm")
+
+
+class ConvBackwardWeights(Structure):
+    _fields_: ClassVar = (
+        _GEOMETRY + _X + _pointers("dy", "dweights", "dbias") + _ints("ld_dy", "algorithm", "accumulate", "unused")
+    )
+
+
+class PoolForward(Structure):
+    _fields_: ClassVar = _GEOMETRY + _X + _pointers("y", "winner") + _ints("ld_y", "pooling", "count_padding", "unused")
+
+
+class PoolBackward(Structure):
+    _fields_: ClassVar = (
+        _GEOMETRY + _pointers("dy", "winner") + _DX + _ints("ld_dy", "pooling", "count_padding", "unused")
+    )
+
+
+class NormForward(Structure):
+    _fields_: ClassVar = _pointers("norm", "z") + _ROWS + _ints("ld_z", "unused")
+
+
+class NormFold(Structure):
+    _fields_: ClassVar = _pointers("norm")
+
+
+class NormBackward(Structure):
+    _fields_: ClassVar = (
+        _pointers("norm", "z", "joined", "dy", "dz")
+        + _ROWS
+        + _ints("ld_z", "ld_joined", "ld_dy", "ld_dz", "act", "join_act", "reduced", "keep_dy")
+    )
+
+
+class JoinForward(Structure):
+    _fields_: ClassVar = [
+        ("a", Source),
+        ("b", Source),
+        *_pointers("y"),
+        *_ROWS,
+        *_ints("channels", "ld_y", "act", "unused"),
+    ]
+
+
+class JoinBackward(Structure):
+    _fields_: ClassVar = (
+        _pointers("dy", "y", "target") + _ROWS + _ints("channels", "ld_dy", "ld_y", "ld_target", "act", "accumulate")
+    )
+
+
+_LRN: Fields = _floats("alpha", "beta", "k", "unused2")
+
+
+class LrnForward(Structure):
+    _fields_: ClassVar = _X + _pointers("y") + _ROWS + _ints("channels", "ld_y", "size", "unused") + _LRN
+
+
+class LrnBackward(Structure):
+    _fields_: ClassVar = _X + _pointers("dy") + _DX + _ROWS + _ints("channels", "ld_dy", "size", "unused") + _LRN
+
+
+_RATE: Fields = [("rate", c_float), ("salt", c_uint32)]
+
+
+class DropoutForward(Structure):
+    _fields_: ClassVar = _X + _pointers("y", "draw") + _ROWS + _ints("channels", "ld_y") + _RATE
+
+
+class DropoutBackward(Structure):
+    _fields_: ClassVar = _pointers("dy") + _DX + _pointers("draw") + _ROWS + _ints("channels", "ld_dy") + _RATE
+
+
+class SoftmaxLoss(Structure):
+    _fields_: ClassVar = _pointers("scores", "labels", "weight", "dscores", "loss") + _ints(
+        "batch", "classes", "ld_scores", "ld_dscores"
+    )
+
+
+class Sgd(Structure):
+    _fields_: ClassVar = [*_pointers("values", "momenta", "gradients", "rules"), ("count", c_int64)]
+
+
+class Convert(Structure):
+    _fields_: ClassVar = [*_pointers("source", "target"), ("count", c_int64), *_ints("number_from", "number_to")]
+
+
+class Reduce(Structure):
+    _fields_: ClassVar = [*_pointers("target", "source"), ("count", c_int64), *_ints("number_to", "number_from")]
+
+
+class Augment(Structure):
+    _fields_: ClassVar = _pointers("images", "crops", "mean", "inv_std", "out") + _ints(
+        "batch", "in_h", "in_w", "out_h", "out_w", "channels"
+    )
+
+
+class FmaPeak(Structure):
+    _fields_: ClassVar = [*_pointers("flops"), ("count", c_int64)]
+
+
+class Step(Structure):
+    _fields_: ClassVar = [*_ints("kind", "unused"), *_pointers("op")]
+
+
+STRUCTS: dict[Kind, type[Structure]] = {
+    Kind.CONV_FORWARD: ConvForward,
+    Kind.CONV_BACKWARD_DATA: ConvBackwardData,
+    Kind.CONV_BACKWARD_WEIGHTS: ConvBackwardWeights,
+    Kind.DEPTHWISE_FORWARD: ConvForward,
+    Kind.DEPTHWISE_BACKWARD_DATA: ConvBackwardData,
+    Kind.DEPTHWISE_BACKWARD_WEIGHTS: ConvBackwardWeights,
+    Kind.POOL_FORWARD: PoolForward,
+    Kind.POOL_BACKWARD: PoolBackward,
+    Kind.NORM_FORWARD: NormForward,
+    Kind.NORM_FOLD: NormFold,
+    Kind.NORM_BACKWARD: NormBackward,
+    Kind.JOIN_FORWARD: JoinForward,
+    Kind.JOIN_BACKWARD: JoinBackward,
+    Kind.LRN_FORWARD: LrnForward,
+    Kind.LRN_BACKWARD: LrnBackward,
+    Kind.DROPOUT_FORWARD: DropoutForward,
+    Kind.DROPOUT_BACKWARD: DropoutBackward,
+    Kind.SOFTMAX_LOSS: SoftmaxLoss,
+    Kind.SGD: Sgd,
+    Kind.CONVERT: Convert,
+    Kind.REDUCE: Reduce,
+    Kind.AUGMENT: Augment,
+    Kind.FMA_PEAK: FmaPeak,
+}

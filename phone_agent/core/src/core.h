@@ -1,0 +1,288 @@
+/* The core's face: what Python hands over, and what the kernels agree on. No libc anywhere.
+ *
+ * Activations are rows of channels, one row a pixel (NHWC); `ld` floats lie between two rows, so a tensor may be a
+ * slice of the channels of a wider one (that is how concatenation costs nothing). Weights are (kernel h, kernel w,
+ * channels in / groups, channels out), gradients alike.
+ *
+ * A program is an array of steps. All threads run every step together: they share its work through `take`, and
+ * `meet` between phases. phone_agent/core/ops.py mirrors every struct below; a test compares sizes and offsets.
+ */
+#pragma once
+
+typedef signed int i32;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+typedef unsigned short u16;
+typedef unsigned char u8;
+
+enum { CORE_ABI = 1, MAX_THREADS = 64 };
+
+enum act { ACT_NONE, ACT_RELU, ACT_RELU6 };
+
+/* A tensor as its readers see it: act(scale[c] * data + shift[c]); scale is null where there is nothing to apply.
+ * So a batch normalisation and its ReLU are done where the next layer loads, and their result is never stored. */
+typedef struct {
+    const float *data, *scale, *shift;
+    i32 ld, act;
+} source;
+
+/* One batch normalisation. `sums` is scratch for its reductions: [threads][2][channels]. */
+typedef struct {
+    const float *gamma, *beta;
+    float *running_mean, *running_var;
+    float *mean, *inv_std; /* of this batch, kept for backward */
+    float *scale, *shift;  /* gamma * inv_std, beta - mean * scale: what a `source` applies */
+    float *dgamma, *dbeta;
+    double *sums;
+    float epsilon, momentum; /* running = (1 - momentum) running + momentum batch; variance unbiased, as PyTorch's */
+    i32 channels, accumulate; /* accumulate: add to dgamma, dbeta */
+} norm;
+
+/* Where a gradient goes. The sum (over what is there already, if `accumulate`) is then multiplied with the derivative
+ * of the activation whose output this is the gradient of, where `act` is set: read off `y`, the stored output; or,
+ * where `norm` is set, off y = act(scale * z + shift), and then the sums backward needs (of g and g * (z - mean), by
+ * channel) are gathered in norm->sums as well. The planner sets these only on the last contribution. */
+typedef struct {
+    float *data;
+    const float *y; /* stored output, or z where norm is set */
+    const norm *norm;
+    i32 ld, ld_y, act, accumulate;
+} sink;
+
+typedef struct {
+    i32 batch, in_h, in_w, in_c, out_h, out_w, out_c;
+    i32 kernel_h, kernel_w, stride, pad_h, pad_w, dilation, groups;
+} geometry;
+
+enum algorithm { DIRECT, WINOGRAD2, WINOGRAD4 };
+
+enum kind {
+    CONV_FORWARD,
+    CONV_BACKWARD_DATA,
+    CONV_BACKWARD_WEIGHTS,
+    DEPTHWISE_FORWARD,
+    DEPTHWISE_BACKWARD_DATA,
+    DEPTHWISE_BACKWARD_WEIGHTS,
+    POOL_FORWARD,
+    POOL_BACKWARD,
+    NORM_FORWARD,
+    NORM_FOLD,
+    NORM_BACKWARD,
+    JOIN_FORWARD,
+    JOIN_BACKWARD,
+    LRN_FORWARD,
+    LRN_BACKWARD,
+    DROPOUT_FORWARD,
+    DROPOUT_BACKWARD,
+    SOFTMAX_LOSS,
+    SGD,
+    CONVERT,
+    REDUCE,
+    AUGMENT,
+    FMA_PEAK,
+    KINDS
+};
+
+/* Convolution with any geometry; fully connected is 1x1 on a 1x1 image. DEPTHWISE_* takes the same structs with
+ * groups == in_c == out_c. y = act(conv(x) + bias), bias may be null. With `norm`: bias null, act none, and the
+ * step ends with the batch's mean, inv_std, scale, shift and running statistics in *norm. */
+typedef struct {
+    geometry g;
+    source x;
+    const float *weights, *bias;
+    float *y;
+    norm *norm;
+    i32 ld_y, act, algorithm, unused;
+} conv_forward;
+
+typedef struct {
+    geometry g;
+    const float *dy, *weights;
+    sink dx;
+    i32 ld_dy, algorithm;
+} conv_backward_data;
+
+typedef struct {
+    geometry g;
+    source x;
+    const float *dy;
+    float *dweights, *dbias; /* dbias may be null */
+    i32 ld_dy, algorithm, accumulate, unused;
+} conv_backward_weights;
+
+enum pooling { POOL_MAX, POOL_AVERAGE };
+
+/* in_c == out_c, kernel_h * kernel_w <= 255 for max. `winner`: for max, which tap of the window, kept for backward;
+ * rows of out_c bytes. Average: over the whole window where count_padding, else over the pixels inside the image. A window
+ * may hang over the far edge (ceil mode). */
+typedef struct {
+    geometry g;
+    source x;
+    float *y;
+    u8 *winner;
+    i32 ld_y, pooling, count_padding, unused;
+} pool_forward;
+
+typedef struct {
+    geometry g;
+    const float *dy;
+    const u8 *winner;
+    sink dx;
+    i32 ld_dy, pooling, count_padding, unused;
+} pool_backward;
+
+/* Statistics of z where no convolution made them. Ends like conv_forward with norm. */
+typedef struct {
+    norm *norm;
+    const float *z;
+    i64 rows;
+    i32 ld_z, unused;
+} norm_forward;
+
+/* scale and shift from the running statistics: for evaluation. */
+typedef struct {
+    norm *norm;
+} norm_fold;
+
+/* dz from dy. y = act(scale * z + shift), and where `joined` is set, joined = join_act(y + something): then dy is the
+ * gradient of `joined`, its masked value g is also written back to dy (the other branch needs it) unless keep_dy.
+ * `reduced`: a sink has masked dy and filled norm->sums already. dz may be dy. */
+typedef struct {
+    norm *norm;
+    const float *z, *joined;
+    float *dy, *dz;
+    i64 rows;
+    i32 ld_z, ld_joined, ld_dy, ld_dz, act, join_act, reduced, keep_dy;
+} norm_backward;
+
+/* y = act(a + b); b.data may be null: then this stores a source as its readers see it. */
+typedef struct {
+    source a, b;
+    float *y;
+    i64 rows;
+    i32 channels, ld_y, act, unused;
+} join_forward;
+
+/* target (+)= dy * act'(y): y null where act is none. */
+typedef struct {
+    const float *dy, *y;
+    float *target;
+    i64 rows;
+    i32 channels, ld_dy, ld_y, ld_target, act, accumulate;
+} join_backward;
+
+/* y = x * (k + alpha / size * sum of x^2 over `size` channels around)^-beta; x as seen through the source. */
+typedef struct {
+    source x;
+    float *y;
+    i64 rows;
+    i32 channels, ld_y, size, unused;
+    float alpha, beta, k, unused2;
+} lrn_forward;
+
+typedef struct {
+    source x;
+    const float *dy;
+    sink dx;
+    i64 rows;
+    i32 channels, ld_dy, size, unused;
+    float alpha, beta, k, unused2;
+} lrn_backward;
+
+/* Element i (counted without gaps: row * channels + channel) is kept where hash(i, *draw, salt) >= rate * 2^32, and divided by
+ * 1 - rate: see dropout.c and phone_agent/nn/dropout.py, which agree bit for bit. */
+typedef struct {
+    source x;
+    float *y;
+    const u64 *draw;
+    i64 rows;
+    i32 channels, ld_y;
+    float rate;
+    u32 salt;
+} dropout_forward;
+
+typedef struct {
+    const float *dy;
+    sink dx;
+    const u64 *draw;
+    i64 rows;
+    i32 channels, ld_dy;
+    float rate;
+    u32 salt;
+} dropout_backward;
+
+/* Mean cross-entropy of softmax(scores) in *loss; dscores = *weight * its gradient. */
+typedef struct {
+    const float *scores;
+    const i32 *labels;
+    const float *weight;
+    float *dscores;
+    double *loss;
+    i32 batch, classes, ld_scores, ld_dscores;
+} softmax_loss;
+
+/* v = momentum v + g + decay w; w -= rate v. *rules = {rate, momentum, decay}. */
+typedef struct {
+    float *values, *momenta;
+    const float *gradients, *rules;
+    i64 count;
+} sgd;
+
+enum number { FP32, FP16, BF16 };
+
+typedef struct {
+    const void *from;
+    void *to;
+    i64 count;
+    i32 number_from, number_to;
+} convert;
+
+/* to[i] += from[i], added in fp32; each side in its own number format. */
+typedef struct {
+    void *to;
+    const void *from;
+    i64 count;
+    i32 number_to, number_from;
+} reduce;
+
+/* Crop, flip and normalise: out = (image / 255 - mean[c]) * inv_std[c]. crops: {top, left, flip} an image; what lies outside the
+ * image is zero before normalisation. */
+typedef struct {
+    const u8 *images;
+    const i32 *crops;
+    const float *mean, *inv_std;
+    float *out;
+    i32 batch, in_h, in_w, out_h, out_w, channels;
+} augment;
+
+/* `count` rounds of independent fused multiply-adds in registers, on every thread; *flops says how many per thread. */
+typedef struct {
+    double *flops;
+    i64 count;
+} fma_peak;
+
+typedef struct {
+    i32 kind, unused;
+    void *op;
+} step;
+
+/* Exported. A pool is CORE_POOL_BYTES of zeroed, 64-byte aligned memory that Python owns. */
+typedef struct pool pool;
+enum { CORE_POOL_BYTES = 64 * 1024 };
+
+#pragma GCC visibility push(default)
+i32 core_abi(void);
+i32 core_sizeof(i32 kind);
+i32 core_isa_count(void);
+const char *core_isa_name(i32 isa);  /* best first */
+i32 core_isa_runs_here(i32 isa);
+i32 core_lanes(i32 isa); /* floats in a vector */
+/* Bytes of workspace this step needs when `threads` run it. */
+i64 core_workspace(i32 isa, i32 threads, i32 kind, const void *op);
+void core_open(pool *p, i32 isa, i32 threads, void *workspace);
+void core_work(pool *p, i32 index); /* a worker thread's whole life: indices 1 .. threads - 1 */
+void core_close(pool *p);
+/* nanoseconds: null, or one i64 a step. */
+void core_run(pool *p, const step *program, i32 count, i64 *nanoseconds);
+#pragma GCC visibility pop

@@ -1,0 +1,3 @@
+/* 16 registers of 8 floats, 2 fused multiply-adds a cycle. */
+#define LANES 8
+#define TABLE table_avx2

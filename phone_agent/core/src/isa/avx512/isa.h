@@ -1,0 +1,3 @@
+/* 32 registers of 16 floats, 2 fused multiply-adds a cycle. */
+#define LANES 16
+#define TABLE table_avx512

@@ -1,0 +1,3 @@
+/* What every x86-64 has: 16 registers of 4 floats, no fused multiply-add. */
+#define LANES 4
+#define TABLE table_plain

@@ -1,0 +1,97 @@
+/* Which ISAs this library carries, and which of them this processor has. */
+#include "table.h"
+
+typedef struct {
+    const char *name;
+    i32 (*runs_here)(void);
+} isa;
+
+#if defined(__x86_64__)
+extern const isa_table table_avx512, table_avx2, table_plain;
+const isa_table *const isa_tables[] = {&table_avx512, &table_avx2, &table_plain};
+
+typedef struct {
+    u32 a, b, c, d;
+} registers;
+
+static registers cpuid(u32 leaf) {
+    registers r;
+    __asm__ volatile("cpuid" : "=a"(r.a), "=b"(r.b), "=c"(r.c), "=d"(r.d) : "a"(leaf), "c"(0));
+    return r;
+}
+
+/* Does the kernel save these register files on a switch? */
+static i32 saved(u32 wanted) {
+    if (!(cpuid(1).c >> 27 & 1)) return 0;
+    u32 low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & wanted) == wanted;
+}
+
+static i32 has_avx2(void) {
+    registers one = cpuid(1);
+    return cpuid(0).a >= 7 && (one.c >> 12 & 1) && (one.c >> 29 & 1) && (cpuid(7).b >> 5 & 1) && saved(0x6);
+}
+
+static i32 has_avx512(void) {
+    u32 wanted = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31; /* F, DQ, CD, BW, VL */
+    return has_avx2() && (cpuid(7).b & wanted) == wanted && saved(0xe6);
+}
+
+static i32 always(void) { return 1; }
+
+static const isa isas[] = {{"avx512", has_avx512}, {"avx2", has_avx2}, {"plain", always}};
+#elif defined(__aarch64__)
+extern const isa_table table_neon_fp16, table_neon;
+const isa_table *const isa_tables[] = {&table_neon_fp16, &table_neon};
+
+u64 auxiliary_value(u64 wanted);
+
+static i32 has_fp16(void) {
+    u64 features = auxiliary_value(16);
+    return features >> 10 & features >> 20 & 1; /* half-precision arithmetic, dot product */
+}
+
+static i32 always(void) { return 1; }
+
+static const isa isas[] = {{"neon-fp16", has_fp16}, {"neon", always}};
+#endif
+
+i32 core_abi(void) { return CORE_ABI; }
+i32 core_isa_count(void) { return sizeof isas / sizeof *isas; }
+const char *core_isa_name(i32 i) { return isas[i].name; }
+i32 core_isa_runs_here(i32 i) { return isas[i].runs_here(); }
+i32 core_lanes(i32 i) { return isa_tables[i]->lanes; }
+
+i64 core_workspace(i32 i, i32 threads, i32 kind, const void *op) {
+    return isa_tables[i]->workspace[kind] ? isa_tables[i]->workspace[kind](threads, op) : 0;
+}
+
+i32 core_sizeof(i32 kind) {
+    static const i32 sizes[KINDS] = {
+        [CONV_FORWARD] = sizeof(conv_forward),
+        [CONV_BACKWARD_DATA] = sizeof(conv_backward_data),
+        [CONV_BACKWARD_WEIGHTS] = sizeof(conv_backward_weights),
+        [DEPTHWISE_FORWARD] = sizeof(conv_forward),
+        [DEPTHWISE_BACKWARD_DATA] = sizeof(conv_backward_data),
+        [DEPTHWISE_BACKWARD_WEIGHTS] = sizeof(conv_backward_weights),
+        [POOL_FORWARD] = sizeof(pool_forward),
+        [POOL_BACKWARD] = sizeof(pool_backward),
+        [NORM_FORWARD] = sizeof(norm_forward),
+        [NORM_FOLD] = sizeof(norm_fold),
+        [NORM_BACKWARD] = sizeof(norm_backward),
+        [JOIN_FORWARD] = sizeof(join_forward),
+        [JOIN_BACKWARD] = sizeof(join_backward),
+        [LRN_FORWARD] = sizeof(lrn_forward),
+        [LRN_BACKWARD] = sizeof(lrn_backward),
+        [DROPOUT_FORWARD] = sizeof(dropout_forward),
+        [DROPOUT_BACKWARD] = sizeof(dropout_backward),
+        [SOFTMAX_LOSS] = sizeof(softmax_loss),
+        [SGD] = sizeof(sgd),
+        [CONVERT] = sizeof(convert),
+        [REDUCE] = sizeof(reduce),
+        [AUGMENT] = sizeof(augment),
+        [FMA_PEAK] = sizeof(fma_peak),
+    };
+    return kind >= 0 && kind < KINDS ? sizes[kind] : -1;
+}

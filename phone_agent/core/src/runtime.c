@@ -1,0 +1,154 @@
+/* Threads, waiting and the program. Compiled once, for the oldest processor of the family. */
+#include "table.h"
+
+struct pool {
+    const isa_table *isa;
+    char *workspace;
+    const step *program;
+    i64 *nanoseconds;
+    i32 threads, count;
+    /* Each on its own cache line: they are written while others read the rest. */
+    _Alignas(64) u32 generation; /* counts calls of core_run; workers wait on it */
+    u32 closing;
+    _Alignas(64) u32 arrived;
+    _Alignas(64) u32 phase; /* counts meetings; whoever waits for one waits on it */
+    u32 sleepers;           /* in a futex, on either word */
+    _Alignas(64) i64 next_tile;
+};
+_Static_assert(sizeof(struct pool) <= CORE_POOL_BYTES, "CORE_POOL_BYTES is too small");
+
+enum { SPINS = 4000 }; /* some microseconds: meetings are rarely further apart */
+
+#if defined(__x86_64__)
+static inline i64 syscall6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f) {
+    register i64 r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
+    __asm__ volatile("syscall" : "+a"(n) : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+    return n;
+}
+enum { SYS_FUTEX = 202, SYS_CLOCK_GETTIME = 228 };
+static inline void relax(void) { __asm__ volatile("pause"); }
+static inline u32 add_fetch(u32 *word, u32 by) { return __atomic_add_fetch(word, by, __ATOMIC_SEQ_CST); }
+static inline i64 fetch_add(i64 *word, i64 by) { return __atomic_fetch_add(word, by, __ATOMIC_RELAXED); }
+#elif defined(__aarch64__)
+static inline i64 syscall6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f) {
+    register i64 x8 __asm__("x8") = n, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
+    register i64 x3 __asm__("x3") = d, x4 __asm__("x4") = e, x5 __asm__("x5") = f;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+    return x0;
+}
+enum { SYS_FUTEX = 98, SYS_CLOCK_GETTIME = 113 };
+static inline void relax(void) { __asm__ volatile("yield"); }
+/* By hand: for ARMv8.0 clang calls libgcc's outlined atomics, and there is no libgcc here. */
+static inline u32 add_fetch(u32 *word, u32 by) {
+    u32 value, failed;
+    __asm__ volatile("1: ldaxr %w0, %2; add %w0, %w0, %w3; stlxr %w1, %w0, %2; cbnz %w1, 1b; dmb ish"
+                     : "=&r"(value), "=&r"(failed), "+Q"(*word) : "r"(by) : "memory");
+    return value;
+}
+static inline i64 fetch_add(i64 *word, i64 by) {
+    i64 value, sum;
+    u32 failed;
+    __asm__ volatile("1: ldxr %0, %3; add %1, %0, %4; stxr %w2, %1, %3; cbnz %w2, 1b"
+                     : "=&r"(value), "=&r"(sum), "=&r"(failed), "+Q"(*word) : "r"(by) : "memory");
+    return value;
+}
+#else
+#error "no system calls for this processor"
+#endif
+
+enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129, CLOCK_MONOTONIC = 1 };
+
+static void wait_while(struct pool *p, u32 *word, u32 value) {
+    for (i32 spin = 0; spin < SPINS; spin++) {
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) return;
+        relax();
+    }
+    add_fetch(&p->sleepers, 1);
+    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
+        syscall6(SYS_FUTEX, (i64)word, FUTEX_WAIT_PRIVATE, value, 0, 0, 0);
+    add_fetch(&p->sleepers, (u32)-1);
+}
+
+static void advance(struct pool *p, u32 *word) {
+    add_fetch(word, 1);
+    if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST))
+        syscall6(SYS_FUTEX, (i64)word, FUTEX_WAKE_PRIVATE, MAX_THREADS, 0, 0, 0);
+}
+
+static i64 now(void) {
+    i64 time[2];
+    syscall6(SYS_CLOCK_GETTIME, CLOCK_MONOTONIC, (i64)time, 0, 0, 0, 0);
+    return time[0] * 1000000000 + time[1];
+}
+
+i64 take(worker *w) { return fetch_add(&w->pool->next_tile, 1); }
+
+void meet(worker *w) {
+    struct pool *p = w->pool;
+    if (p->threads == 1) {
+        p->next_tile = 0;
+        return;
+    }
+    u32 phase = __atomic_load_n(&p->phase, __ATOMIC_RELAXED);
+    if (add_fetch(&p->arrived, 1) == (u32)p->threads) {
+        p->arrived = 0;
+        p->next_tile = 0;
+        advance(p, &p->phase);
+    } else {
+        wait_while(p, &p->phase, phase);
+    }
+}
+
+/* After the last meeting thread 0 may start another program: so the others look at this one's fields only before. */
+static void run_program(struct pool *p, i32 index) {
+    worker w = {p, index, p->threads, p->workspace};
+    const step *program = p->program;
+    i64 *nanoseconds = index == 0 ? p->nanoseconds : 0;
+    for (i32 i = 0, count = p->count; i < count; i++) {
+        i64 started = nanoseconds ? now() : 0;
+        p->isa->run[program[i].kind](&w, program[i].op);
+        meet(&w);
+        if (nanoseconds) nanoseconds[i] = now() - started;
+    }
+}
+
+void core_open(pool *p, i32 isa, i32 threads, void *workspace) {
+    *p = (struct pool){.isa = isa_tables[isa], .workspace = workspace, .threads = threads};
+}
+
+void core_work(pool *p, i32 index) {
+    for (u32 generation = 0;; generation++) {
+        wait_while(p, &p->generation, generation);
+        if (__atomic_load_n(&p->closing, __ATOMIC_ACQUIRE)) return;
+        run_program(p, index);
+    }
+}
+
+void core_close(pool *p) {
+    __atomic_store_n(&p->closing, 1, __ATOMIC_RELEASE);
+    advance(p, &p->generation);
+}
+
+void core_run(pool *p, const step *program, i32 count, i64 *nanoseconds) {
+    p->program = program;
+    p->count = count;
+    p->nanoseconds = nanoseconds;
+    p->next_tile = 0;
+    if (p->threads > 1) advance(p, &p->generation);
+    run_program(p, 0);
+}
+
+#if defined(__aarch64__)
+/* One entry of what the kernel told this process at its start (AT_HWCAP is 16), or 0. */
+u64 auxiliary_value(u64 wanted) {
+    enum { SYS_OPENAT = 56, SYS_CLOSE = 57, SYS_READ = 63, AT_FDCWD = -100 };
+    u64 entries[64];
+    i64 file = syscall6(SYS_OPENAT, AT_FDCWD, (i64) "/proc/self/auxv", 0, 0, 0, 0);
+    if (file < 0) return 0;
+    i64 bytes = syscall6(SYS_READ, file, (i64)entries, sizeof entries, 0, 0, 0);
+    syscall6(SYS_CLOSE, file, 0, 0, 0, 0, 0);
+    for (i64 i = 0; i + 1 < bytes / (i64)sizeof *entries; i += 2)
+        if (entries[i] == wanted) return entries[i + 1];
+    return 0;
+}
+#endif

@@ -1,0 +1,11 @@
+/* What an ISA offers: one table, filled by kernels.c compiled for it. */
+#pragma once
+#include "runtime.h"
+
+typedef struct {
+    void (*run[KINDS])(worker *w, const void *op);
+    i64 (*workspace[KINDS])(i32 threads, const void *op); /* null: none */
+    i32 lanes;
+} isa_table;
+
+extern const isa_table *const isa_tables[]; /* best first: isas.c */

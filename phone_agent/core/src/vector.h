@@ -1,0 +1,36 @@
+/* Vectors of LANES floats, and the few things kernels do with them. No intrinsics: clang's vector extensions. */
+#pragma once
+#include "table.h"
+
+typedef float vec __attribute__((ext_vector_type(LANES)));
+typedef float loose_vec __attribute__((ext_vector_type(LANES), aligned(4)));
+typedef i32 ivec __attribute__((ext_vector_type(LANES)));
+typedef double dvec __attribute__((ext_vector_type(LANES)));
+
+INLINE vec load(const float *p) { return *(const loose_vec *)p; }
+INLINE void store(float *p, vec v) { *(loose_vec *)p = v; }
+INLINE vec splat(float x) { return (vec)x; }
+
+/* The first n lanes; the others are 0, or not touched. For tails: n < LANES. */
+INLINE vec load_some(const float *p, i32 n) {
+    vec v = 0;
+    for (i32 i = 0; i < n; i++) v[i] = p[i];
+    return v;
+}
+INLINE void store_some(float *p, vec v, i32 n) {
+    for (i32 i = 0; i < n; i++) p[i] = v[i];
+}
+
+/* NaN stays NaN: a diverged run must show. */
+INLINE vec relu(vec v) { return 0 > v ? (vec)0 : v; }
+INLINE vec activate(vec v, i32 act) {
+    if (act == ACT_NONE) return v;
+    v = relu(v);
+    return act == ACT_RELU6 ? (6 < v ? (vec)6 : v) : v;
+}
+/* g where the activation that gave y passes gradients, else 0. */
+INLINE vec passed(vec g, vec y, i32 act) {
+    if (act == ACT_NONE) return g;
+    g = y > 0 ? g : (vec)0;
+    return act == ACT_RELU6 ? (y < 6 ? g : (vec)0) : g;
+}

@@ -1,0 +1,92 @@
+"""Threads that run programs of the core: parked inside it between programs, so that waking them costs microseconds."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.core import ops
+from phone_agent.core.library import CoreError, isa_index, library
+
+ALIGNMENT = 64
+
+
+def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:
+    """Zeroed memory that starts on a cache line. Pages not touched cost nothing."""
+    size = np.dtype(dtype).itemsize
+    raw = np.zeros(count * size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + count * size].view(dtype)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps in the core's own form. Keeps the ops alive; the tensors they point to are the maker's to keep."""
+
+    steps: ctypes.Array[ops.Step]
+    kept: tuple[ctypes.Structure, ...]
+
+    @classmethod
+    def of(cls, made: Iterable[tuple[ops.Kind, ctypes.Structure]]) -> Program:
+        pairs = list(made)
+        steps = (ops.Step * len(pairs))(*(ops.Step(kind, 0, ctypes.addressof(op)) for kind, op in pairs))
+        return cls(steps, tuple(op for _, op in pairs))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+class Team:
+    """`threads` of them, this one included. Close it, or let it go: its threads end."""
+
+    def __init__(self, threads: int, isa: str | None = None, workspace_bytes: int = 0) -> None:
+        if not 1 <= threads <= ops.MAX_THREADS:
+            raise CoreError(f"{threads} threads: the core runs on 1 to {ops.MAX_THREADS}")
+        self.threads = threads
+        self._core = library()
+        self._isa = isa_index(self._core, isa)
+        self.isa: str = self._core.core_isa_name(self._isa).decode()
+        self.lanes: int = self._core.core_lanes(self._isa)
+        self._workspace = aligned(max(workspace_bytes, 1), np.uint8)
+        self._pool = aligned(ops.POOL_BYTES, np.uint8)
+        pool = self._pool.ctypes.data
+        self._core.core_open(pool, self._isa, threads, self._workspace.ctypes.data)
+        workers = [
+            threading.Thread(target=self._core.core_work, args=(pool, index), daemon=True, name=f"core-{index}")
+            for index in range(1, threads)
+        ]
+        for worker in workers:
+            worker.start()
+        self._end = weakref.finalize(self, _end, self._core, self._pool, workers)
+
+    def run(
+        self, program: Program, first: int = 0, last: int | None = None, nanoseconds: NDArray[np.int64] | None = None
+    ) -> None:
+        """Steps first .. last; `nanoseconds`, if given, is filled with what each took."""
+        count = (len(program) if last is None else last) - first
+        start = ctypes.addressof(program.steps) + first * ctypes.sizeof(ops.Step)
+        times = None if nanoseconds is None else nanoseconds.ctypes.data
+        self._core.core_run(self._pool.ctypes.data, start, count, times)
+
+    def close(self) -> None:
+        self._end()
+
+
+def workspace_bytes(threads: int, made: Sequence[tuple[ops.Kind, ctypes.Structure]], isa: str | None = None) -> int:
+    """What the hungriest of these ops needs of a team's workspace."""
+    core = library()
+    index = isa_index(core, isa)
+    return max((int(core.core_workspace(index, threads, kind, ctypes.addressof(op))) for kind, op in made), default=0)
+
+
+def _end(core: ctypes.CDLL, pool: NDArray[np.uint8], workers: list[threading.Thread]) -> None:
+    core.core_close(pool.ctypes.data)
+    for worker in workers:
+        worker.join()
