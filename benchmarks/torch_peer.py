@@ -1,0 +1,285 @@
+# mypy: allow-subclassing-any, no-warn-return-any
+"""Our graphs as PyTorch programs: the same layers, the same weights, written as PyTorch users are told to write them.
+
+`TorchNet` builds modules from a graph, in channels_last (or NCHW) memory format; `Trainer` is a training step with
+the fastest of PyTorch's own SGD implementations. Tensors here are NCHW, ours are NHWC: `to_torch` and `from_torch`
+translate parameters and their gradients.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from phone_agent.nn.graph import (
+    Add,
+    AvgPool,
+    BatchNorm,
+    Concat,
+    Conv,
+    Dense,
+    Dropout,
+    GlobalAvgPool,
+    Graph,
+    Layer,
+    LocalResponseNorm,
+    MaxPool,
+    Node,
+    Relu,
+    Shape,
+    sides,
+)
+from phone_agent.nn.packing import State
+
+Array = NDArray[Any]
+Masks = Callable[[Node, int], Array]  # node, batch -> what to multiply with, NHWC: 0, or 1 / (1 - rate)
+
+
+class Sum(nn.Module):
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        return left + right
+
+
+class Join(nn.Module):
+    def forward(self, *branches: Tensor) -> Tensor:
+        return torch.cat(branches, dim=1)
+
+
+class Mask(nn.Module):
+    """Drops what it is told to, so that two programs can drop the same."""
+
+    def __init__(self, node: Node, masks: Masks) -> None:
+        super().__init__()
+        self.node, self.masks = node, masks
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.from_numpy(np.ascontiguousarray(_nchw(self.masks(self.node, x.shape[0])))).to(x.dtype)
+        return x * mask.reshape(x.shape)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One module in its place; `last_use` are the values nobody reads after it."""
+
+    name: str
+    module: nn.Module
+    inputs: tuple[int, ...]
+    last_use: tuple[int, ...]
+
+
+class TorchNet(nn.Module):
+    """`dropout`: 'own' draws as PyTorch does, 'off' keeps everything, or masks decide."""
+
+    def __init__(self, graph: Graph, dropout: str | Masks = "own") -> None:
+        super().__init__()
+        readers = _readers(graph)
+        self.calls: list[Call] = []
+        for index, node in enumerate(graph.nodes):
+            shapes = [graph.shape if feed < 0 else graph.nodes[feed].shape for feed in node.inputs]
+            alone = all(readers[feed] == [index] and feed >= 0 for feed in node.inputs)
+            module = _drop(node, dropout) if isinstance(node.layer, Dropout) else _module(node.layer, shapes, alone)
+            self.add_module(_attribute(node.name), module)
+            last = tuple(feed for feed in node.inputs if readers[feed][-1] == index)
+            self.calls.append(Call(node.name, module, node.inputs, last))
+
+    def forward(self, images: Tensor) -> Tensor:
+        values = {-1: images}
+        for index, call in enumerate(self.calls):
+            values[index] = call.module(*(values[feed] for feed in call.inputs))
+            for feed in call.last_use:
+                values.pop(feed, None)
+        return values[len(self.calls) - 1].flatten(1)
+
+
+def torch_net(graph: Graph, state: State, dropout: str | Masks = "own", *, channels_last: bool = True) -> TorchNet:
+    """With the state's values and statistics, in their precision."""
+    net = TorchNet(graph, dropout)
+    net = net.to(dtype=torch.float64 if state.values.dtype == np.float64 else torch.float32)
+    load(net, graph, state)
+    return net.to(memory_format=torch.channels_last) if channels_last else net
+
+
+def load(net: TorchNet, graph: Graph, state: State) -> None:
+    """Our values and statistics into the modules."""
+    values, statistics = state.packing.views(state.values), state.statistics_packing.views(state.statistics)
+    shapes = _input_shapes(graph)
+    with torch.no_grad():
+        for call in net.calls:
+            for kept in [*call.module.named_parameters(), *call.module.named_buffers()]:
+                ours = {**values, **statistics}.get(f"{call.name}.{kept[0]}")
+                if ours is not None:
+                    kept[1].copy_(torch.from_numpy(np.ascontiguousarray(to_torch(ours, shapes[call.name]))))
+
+
+def gradients(net: TorchNet, graph: Graph) -> dict[str, Array]:
+    """By our names, in our layout."""
+    shapes = _input_shapes(graph)
+    ours = {f"{node.name}.{parameter.name}": parameter for node in graph.nodes for parameter in node.parameters}
+    found: dict[str, Array] = {}
+    for call in net.calls:
+        for name, parameter in call.module.named_parameters():
+            if parameter.grad is not None:
+                full = f"{call.name}.{name}"
+                found[full] = from_torch(parameter.grad.numpy(), ours[full].shape, shapes[call.name])
+    return found
+
+
+def statistics(net: TorchNet) -> dict[str, Array]:
+    """Running means and variances, by our names."""
+    return {
+        f"{call.name}.{name}": buffer.numpy()
+        for call in net.calls
+        for name, buffer in call.module.named_buffers()
+        if name.startswith("running")
+    }
+
+
+def to_torch(ours: Array, fed: Shape) -> Array:
+    """Weights of a convolution (h, w, in, out) and of a dense layer that reads an image as h, w, c."""
+    if ours.ndim == 4:
+        return ours.transpose(3, 2, 0, 1)
+    if ours.ndim == 2:
+        return ours.reshape(*_as_image(fed), -1).transpose(3, 2, 0, 1).reshape(ours.shape[1], ours.shape[0])
+    return ours
+
+
+def from_torch(theirs: Array, shape: Shape, fed: Shape) -> Array:
+    if len(shape) == 4:
+        return theirs.transpose(2, 3, 1, 0)
+    if len(shape) == 2:
+        height, width, channels = _as_image(fed)
+        return theirs.reshape(-1, channels, height, width).transpose(2, 3, 1, 0).reshape(shape)
+    return theirs
+
+
+def images_to_torch(images: Array, *, channels_last: bool = True) -> Tensor:
+    """NHWC to the same numbers, seen as NCHW."""
+    tensor = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
+    return tensor.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+
+
+class Trainer:
+    """Forward, backward, update, with the faster of PyTorch's two SGDs."""
+
+    def __init__(self, net: TorchNet, rate: float = 0.01, momentum: float = 0.9, decay: float = 1e-4) -> None:
+        self.net = net.train()
+        self._criterion = nn.CrossEntropyLoss()
+        self._sgd: Callable[[str], torch.optim.SGD] = lambda kind: torch.optim.SGD(
+            net.parameters(), lr=rate, momentum=momentum, weight_decay=decay, **{kind: True}
+        )
+        self.kind = "fused"
+        self.optimiser = self._sgd("fused")
+
+    def choose(self, images: Tensor, labels: Tensor, rounds: int = 3) -> str:
+        """Times both implementations on real gradients and keeps the faster."""
+        self._backward(images, labels)
+        seconds = {kind: self._update_seconds(self._sgd(kind), rounds) for kind in ("foreach", "fused")}
+        self.kind = min(seconds, key=lambda kind: seconds[kind])
+        self.optimiser = self._sgd(self.kind)
+        return self.kind
+
+    def step(self, images: Tensor, labels: Tensor) -> float:
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = self._backward(images, labels)
+        self.optimiser.step()
+        return loss
+
+    def _backward(self, images: Tensor, labels: Tensor) -> float:
+        loss = self._criterion(self.net(images), labels)
+        loss.backward()
+        return float(loss.detach())
+
+    @staticmethod
+    def _update_seconds(optimiser: torch.optim.SGD, rounds: int) -> float:
+        optimiser.step()  # makes the momenta
+        taken = []
+        for _ in range(rounds):
+            start = time.perf_counter()
+            optimiser.step()
+            taken.append(time.perf_counter() - start)
+        return min(taken)
+
+
+def _module(layer: Layer, shapes: list[Shape], alone: bool) -> nn.Module:  # noqa: C901, PLR0911, FBT001 - one line a layer
+    match layer:
+        case Conv():
+            return nn.Conv2d(
+                shapes[0][2],
+                layer.filters,
+                sides(layer.kernel),
+                layer.stride,
+                sides(layer.padding),
+                layer.dilation,
+                layer.groups,
+                bias=layer.bias,
+            )
+        case MaxPool():
+            return nn.MaxPool2d(sides(layer.kernel), layer.stride, sides(layer.padding), ceil_mode=layer.ceil)
+        case AvgPool():
+            return nn.AvgPool2d(
+                sides(layer.kernel),
+                layer.stride,
+                sides(layer.padding),
+                ceil_mode=layer.ceil,
+                count_include_pad=layer.count_padding,
+            )
+        case GlobalAvgPool():
+            return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        case BatchNorm():
+            return nn.BatchNorm2d(shapes[0][-1], eps=layer.epsilon, momentum=layer.momentum)
+        case Relu():
+            return nn.ReLU6(inplace=alone) if layer.six else nn.ReLU(inplace=alone)
+        case LocalResponseNorm():
+            return nn.LocalResponseNorm(layer.size, layer.alpha, layer.beta, layer.k)
+        case Add():
+            return Sum()
+        case Concat():
+            return Join()
+        case Dense():
+            return _Dense(prod(shapes[0]), layer.units)
+        case Dropout():
+            raise AssertionError(layer)
+
+
+class _Dense(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(1))
+
+
+def _drop(node: Node, dropout: str | Masks) -> nn.Module:
+    assert isinstance(node.layer, Dropout)
+    if callable(dropout):
+        return Mask(node, dropout)
+    return nn.Dropout(node.layer.rate) if dropout == "own" else nn.Identity()
+
+
+def _readers(graph: Graph) -> dict[int, list[int]]:
+    readers: dict[int, list[int]] = {feed: [] for feed in range(-1, len(graph.nodes))}
+    for index, node in enumerate(graph.nodes):
+        for feed in node.inputs:
+            readers[feed].append(index)
+    return readers
+
+
+def _input_shapes(graph: Graph) -> dict[str, Shape]:
+    return {node.name: graph.shape if node.inputs[0] < 0 else graph.nodes[node.inputs[0]].shape for node in graph.nodes}
+
+
+def _attribute(name: str) -> str:
+    return name.replace(".", "/").replace("_", "__")
+
+
+def _as_image(shape: Shape) -> tuple[int, int, int]:
+    return (shape[0], shape[1], shape[2]) if len(shape) == 3 else (1, 1, prod(shape))
+
+
+def _nchw(values: Array) -> Array:
+    return values.transpose(0, 3, 1, 2) if values.ndim == 4 else values
