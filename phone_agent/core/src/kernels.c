@@ -1,6 +1,7 @@
 /* All kernels, compiled once for each ISA: build.py defines ISA_HEADER. Everything but the table is static. */
 #include ISA_HEADER
 #include "rows.h"
+#include "gemm.h"
 
 #include "conv.c"
 #include "depthwise.c"

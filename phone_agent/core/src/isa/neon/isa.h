@@ -5,3 +5,4 @@
 #else
 #define TABLE table_neon
 #endif
+#define MICRO_HEADER "isa/neon/micro.h"

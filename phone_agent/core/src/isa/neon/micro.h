@@ -1,0 +1,73 @@
+/* 8 x 8: 16 sums, 8 registers of A, 8 of B. A register holds 4 floats of A and is multiplied lane by lane, so that loads
+ * never hold up the two multiply-adds a Cortex-A76 can do in a cycle. */
+#pragma once
+#include "../../vector.h"
+enum { MR = 8, NR = 8, NR_HALF = NR / 2 };
+
+INLINE void load_tile(vec sum[MR][NR / LANES], const i32 vecs, const float *c, i64 ldc, i32 accumulate) {
+    UNROLL for (i32 i = 0; i < MR; i++) {
+        UNROLL for (i32 j = 0; j < vecs; j++) sum[i][j] = accumulate ? load(c + i * ldc + j * LANES) : (vec)0;
+    }
+}
+
+INLINE void store_tile(vec sum[MR][NR / LANES], const i32 vecs, float *c, i64 ldc) {
+    UNROLL for (i32 i = 0; i < MR; i++) {
+        UNROLL for (i32 j = 0; j < vecs; j++) store(c + i * ldc + j * LANES, sum[i][j]);
+    }
+}
+
+/* Row i of A in a[i]: its floats for 4 steps of k, one after the other. */
+INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
+    vec sum[MR][NR / LANES];
+    load_tile(sum, vecs, c, ldc, accumulate);
+    for (; k >= 4; k -= 4, a += 4, panel += 4 * vecs * LANES) {
+        vec x[MR];
+        UNROLL for (i32 i = 0; i < MR; i++) x[i] = load(a + i * lda);
+        UNROLL for (i32 step = 0; step < 4; step++) {
+            UNROLL for (i32 j = 0; j < vecs; j++) {
+                vec row = load(panel + (step * vecs + j) * LANES);
+                UNROLL for (i32 i = 0; i < MR; i++) sum[i][j] += row * x[i][step];
+            }
+        }
+    }
+    for (; k > 0; k--, a++, panel += vecs * LANES) {
+        UNROLL for (i32 j = 0; j < vecs; j++) {
+            vec row = load(panel + j * LANES);
+            UNROLL for (i32 i = 0; i < MR; i++) sum[i][j] += row * a[i * lda];
+        }
+    }
+    store_tile(sum, vecs, c, ldc);
+}
+
+/* The rows of one step of k lie side by side in both operands. */
+INLINE void outer_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
+    vec sum[MR][NR / LANES];
+    load_tile(sum, vecs, c, ldc, accumulate);
+    for (; k > 0; k--, a += lda, b += ldb) {
+        vec x[MR / LANES];
+        UNROLL for (i32 i = 0; i < MR / LANES; i++) x[i] = load(a + i * LANES);
+        UNROLL for (i32 j = 0; j < vecs; j++) {
+            vec row = load(b + j * LANES);
+            UNROLL for (i32 i = 0; i < MR; i++) sum[i][j] += row * x[i / LANES][i % LANES];
+        }
+    }
+    store_tile(sum, vecs, c, ldc);
+}
+
+/* C[MR][NR] (+)= A[MR][k] * panel[k][NR]; the panel is packed. */
+static NOINLINE void micro_dot(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
+    dot_tile(NR / LANES, k, a, lda, panel, c, ldc, accumulate);
+}
+
+static NOINLINE void micro_dot_half(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
+    dot_tile(NR_HALF / LANES, k, a, lda, panel, c, ldc, accumulate);
+}
+
+/* C[i][j] (+)= sum over k of a[k * lda + i] * b[k * ldb + j]. */
+static NOINLINE void micro_outer(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
+    outer_tile(NR / LANES, k, a, lda, b, ldb, c, ldc, accumulate);
+}
+
+static NOINLINE void micro_outer_half(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
+    outer_tile(NR_HALF / LANES, k, a, lda, b, ldb, c, ldc, accumulate);
+}
