@@ -11,15 +11,33 @@ INLINE vec load(const float *p) { return *(const loose_vec *)p; }
 INLINE void store(float *p, vec v) { *(loose_vec *)p = v; }
 INLINE vec splat(float x) { return (vec)x; }
 
-/* The first n lanes; the others are 0, or not touched. For tails: n < LANES. */
+/* The first n lanes; the others are 0, or not touched, and their memory is neither read nor written. */
+#if LANES > 4
+typedef _Bool lane_mask __attribute__((ext_vector_type(LANES)));
+
+INLINE lane_mask first_lanes(i32 n) {
+    ivec lane;
+    UNROLL for (i32 i = 0; i < LANES; i++) lane[i] = i;
+    return __builtin_convertvector(lane < n, lane_mask);
+}
+INLINE vec load_some(const float *p, i32 n) { return __builtin_masked_load(first_lanes(n), p, (vec)0); }
+INLINE void store_some(float *p, vec v, i32 n) { __builtin_masked_store(first_lanes(n), v, p); }
+#else /* no masked loads in the instruction set: predictable branches are the best there is */
 INLINE vec load_some(const float *p, i32 n) {
     vec v = 0;
-    for (i32 i = 0; i < n; i++) v[i] = p[i];
+    if (n > 0) v[0] = p[0];
+    if (n > 1) v[1] = p[1];
+    if (n > 2) v[2] = p[2];
+    if (n > 3) v[3] = p[3];
     return v;
 }
 INLINE void store_some(float *p, vec v, i32 n) {
-    for (i32 i = 0; i < n; i++) p[i] = v[i];
+    if (n > 0) p[0] = v[0];
+    if (n > 1) p[1] = v[1];
+    if (n > 2) p[2] = v[2];
+    if (n > 3) p[3] = v[3];
 }
+#endif
 
 /* NaN stays NaN: a diverged run must show. */
 INLINE vec relu(vec v) { return 0 > v ? (vec)0 : v; }
