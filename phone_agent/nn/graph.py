@@ -20,7 +20,7 @@ class GraphError(AgentError):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One tensor to learn, or (a running statistic) to keep. Starts uniform within +-sqrt(gain / fan_in) of `middle`."""
+    """One tensor to learn, or (a running statistic) to keep. Starts uniform, +-sqrt(gain / fan_in) around `middle`."""
 
     name: str
     shape: Shape
@@ -64,7 +64,7 @@ def sides(value: Side) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Conv(_NoStatistics):
-    """Zero padding. Weights: (kernel h, kernel w, channels in / groups, filters); group i makes the i-th part of the filters."""
+    """Zero padding. Weights: (kernel h, kernel w, channels in / groups, filters); each group makes its share."""
 
     filters: int
     kernel: Side
@@ -81,7 +81,8 @@ class Conv(_NoStatistics):
             raise GraphError(f"{self.groups} groups do not divide {channels} channels into {self.filters} filters")
         if min(self.filters, self.stride, self.dilation) < 1:
             raise GraphError("filters, stride and dilation are at least 1")
-        return (*windows(height, width, self.kernel, self.stride, self.padding, self.dilation), self.filters)
+        places = windows(height, width, self.kernel, self.stride, padding=self.padding, dilation=self.dilation)
+        return (*places, self.filters)
 
     def parameters(self, image: Shape) -> tuple[Parameter, ...]:
         rows, columns = sides(self.kernel)
@@ -105,7 +106,7 @@ class MaxPool(_NothingToLearn):
 
     def output(self, image: Shape) -> Shape:
         height, width, channels = _image(image)
-        return (*windows(height, width, self.kernel, self.stride, self.padding, ceil=self.ceil), channels)
+        return (*windows(height, width, self.kernel, self.stride, padding=self.padding, ceil=self.ceil), channels)
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class AvgPool(_NothingToLearn):
 
     def output(self, image: Shape) -> Shape:
         height, width, channels = _image(image)
-        return (*windows(height, width, self.kernel, self.stride, self.padding, ceil=self.ceil), channels)
+        return (*windows(height, width, self.kernel, self.stride, padding=self.padding, ceil=self.ceil), channels)
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,7 @@ def _image(shape: Shape) -> tuple[int, int, int]:
 
 
 def windows(
-    height: int, width: int, kernel: Side, stride: int, padding: Side = 0, dilation: int = 1, *, ceil: bool = False
+    height: int, width: int, kernel: Side, stride: int, *, padding: Side = 0, dilation: int = 1, ceil: bool = False
 ) -> tuple[int, int]:
     """How many windows fit, down and across. A window of `ceil` starts inside the image or its near padding."""
     rows, columns = (

@@ -46,7 +46,7 @@ class Packing:
 class State:
     """What training changes: values, their gradients, their momenta; each one buffer, all packed alike.
 
-    Running statistics of normalisations are a buffer of their own: they are not learned, and no gradient belongs to them.
+    Running statistics of normalisations are a buffer of their own: they are not learned, and have no gradient.
     """
 
     def __init__(self, graph: Graph, seed: int, dtype: DTypeLike = np.float32) -> None:
