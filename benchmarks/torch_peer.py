@@ -1,6 +1,8 @@
 # mypy: allow-subclassing-any, no-warn-return-any
 """Our graphs as PyTorch programs: the same layers, the same weights, written as PyTorch users are told to write them.
 
+Started as a program, it is a contestant of `compute` and `layers` (see peers.py).
+
 `TorchNet` builds modules from a graph, in channels_last (or NCHW) memory format; `Trainer` is a training step with
 the fastest of PyTorch's own SGD implementations. Tensors here are NCHW, ours are NHWC: `to_torch` and `from_torch`
 translate parameters and their gradients.
@@ -19,6 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from benchmarks.networks import Sample, network, peak_rss_mb, sample
+from benchmarks.peers import serve
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -283,3 +287,98 @@ def _as_image(shape: Shape) -> tuple[int, int, int]:
 
 def _nchw(values: Array) -> Array:
     return values.transpose(0, 3, 1, 2) if values.ndim == 4 else values
+
+
+class Contestant:
+    """Answers what peers.py asks."""
+
+    def __init__(self) -> None:
+        self._trainer: Trainer | None = None
+        self._images = self._labels = torch.empty(0)
+
+    def open(
+        self, model: str, batch: int, threads: int, *, layout: str = "channels_last", onednn: bool = True
+    ) -> dict[str, Any]:
+        """`onednn` off leaves im2col with a BLAS, as where PyTorch is built without oneDNN and NNPACK."""
+        self._prepare(threads, onednn=onednn)
+        self._trainer = None
+        graph = network(model)
+        last = layout == "channels_last"
+        self._trainer = Trainer(torch_net(graph, State(graph, seed=1), channels_last=last))
+        self._load(sample(graph, batch), channels_last=last)
+        return {"optimiser": self._trainer.choose(self._images, self._labels), "threads": torch.get_num_threads()}
+
+    def steps(self, count: int) -> dict[str, Any]:
+        assert self._trainer is not None
+        seconds, loss = [], 0.0
+        for _ in range(count):
+            start = time.perf_counter()
+            loss = self._trainer.step(self._images, self._labels)
+            seconds.append(time.perf_counter() - start)
+        return {"seconds": seconds, "loss": loss, "peak_rss_mb": peak_rss_mb()}
+
+    def open_layers(self, threads: int) -> dict[str, Any]:
+        self._prepare(threads, onednn=True)
+        return {}
+
+    @staticmethod
+    def layer(geometry: dict[str, int], direction: str, seconds: float) -> dict[str, Any]:
+        run = _direction(geometry, direction)
+        run()
+        taken: list[float] = []
+        end = time.perf_counter() + seconds
+        while len(taken) < 3 or time.perf_counter() < end:
+            start = time.perf_counter()
+            run()
+            taken.append(time.perf_counter() - start)
+        return {"best": min(taken)}
+
+    def _load(self, made: Sample, *, channels_last: bool) -> None:
+        self._images = images_to_torch(made.images, channels_last=channels_last)
+        self._labels = torch.from_numpy(made.labels).long()
+
+    @staticmethod
+    def _prepare(threads: int, *, onednn: bool) -> None:
+        torch.set_num_threads(threads)
+        torch.backends.mkldnn.enabled = onednn
+        if not onednn:
+            torch.backends.nnpack.set_flags(False)
+
+
+def _direction(g: dict[str, int], direction: str) -> Callable[[], object]:
+    last = torch.channels_last
+    if g["in_h"] == g["in_w"] == 1:
+        return _dense_direction(g, direction)
+    x = torch.randn(g["batch"], g["in_c"], g["in_h"], g["in_w"]).contiguous(memory_format=last)
+    w = torch.randn(g["out_c"], g["in_c"] // g["groups"], g["kernel_h"], g["kernel_w"]).contiguous(memory_format=last)
+    dy = torch.randn(g["batch"], g["out_c"], g["out_h"], g["out_w"]).contiguous(memory_format=last)
+    places = ([g["stride"]] * 2, [g["pad_h"], g["pad_w"]], [g["dilation"]] * 2)
+    if direction == "forward":
+        return lambda: torch.conv2d(x, w, None, *places, groups=g["groups"])
+    wanted = [direction == "backward_data", direction == "backward_weights", False]
+    backward = torch.ops.aten.convolution_backward
+    rest = (False, [0, 0], g["groups"], wanted)  # not transposed
+    return lambda: backward(dy, x, w, None, *places, *rest)
+
+
+def _dense_direction(g: dict[str, int], direction: str) -> Callable[[], object]:
+    x, w = torch.randn(g["batch"], g["in_c"]), torch.randn(g["out_c"], g["in_c"])
+    dy = torch.randn(g["batch"], g["out_c"])
+    calls: dict[str, Callable[[], object]] = {
+        "forward": lambda: nn.functional.linear(x, w),
+        "backward_data": lambda: dy.mm(w),
+        "backward_weights": lambda: dy.t().mm(x),
+    }
+    return calls[direction]
+
+
+if __name__ == "__main__":
+    contestant = Contestant()
+    serve(
+        {
+            "open": contestant.open,
+            "steps": contestant.steps,
+            "open_layers": contestant.open_layers,
+            "layer": contestant.layer,
+        }
+    )

@@ -1,0 +1,51 @@
+"""The ten networks of the first paper's Table I, its batches, and images to train them with."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent import models
+from phone_agent.nn.graph import Graph
+
+TABLE_I = {
+    "alexnet": 32,
+    "googlenet": 16,
+    "inception_v3": 4,
+    "mobilenet_v1": 8,
+    "mobilenet_v2": 8,
+    "resnet50": 4,
+    "resnet101": 2,
+    "resnet152": 2,
+    "squeezenet_v1_0": 16,
+    "squeezenet_v1_1": 32,
+}
+CLASSES = 1000
+SIZES = {"inception_v3": 299, "lenet": 28, "resnet20": 32, "mentee": 32, "mobilenet_reduced": 32, "resnet_reduced": 32}
+
+
+@dataclass(frozen=True)
+class Sample:
+    images: NDArray[np.float32]
+    labels: NDArray[np.int32]
+
+
+def network(name: str) -> Graph:
+    size = SIZES.get(name, 224)
+    return models.build(name, 10 if size <= 32 else CLASSES, (size, size, 1 if name == "lenet" else 3))
+
+
+def sample(graph: Graph, batch: int, seed: int = 0) -> Sample:
+    """Noise: the time of a step does not depend on what is on the pictures."""
+    numbers = np.random.default_rng(seed)
+    images: NDArray[Any] = numbers.standard_normal((batch, *graph.shape), dtype=np.float32)
+    return Sample(images, numbers.integers(0, graph.classes, batch).astype(np.int32))
+
+
+def peak_rss_mb() -> float:
+    """Of this process, so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

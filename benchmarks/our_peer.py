@@ -1,0 +1,94 @@
+"""Our engine as a contestant of `compute` and `layers` (see peers.py)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.networks import Sample, network, peak_rss_mb, sample
+from benchmarks.peers import serve
+from phone_agent.bench.cases import convolution
+from phone_agent.bench.kernels import best_seconds, peak_gflops
+from phone_agent.core import ops
+from phone_agent.core.team import Team
+from phone_agent.nn.backends import Executable, Options, backend
+from phone_agent.nn.packing import State
+
+RATE, MOMENTUM, DECAY = 0.01, 0.9, 1e-4
+
+
+class Contestant:
+    def __init__(self) -> None:
+        self._executable: Executable | None = None
+        self._sample: Sample | None = None
+        self._threads = 1
+        self._isa: str | None = None
+
+    def open(
+        self,
+        model: str,
+        batch: int,
+        threads: int,
+        isa: str | None = None,
+        *,
+        engine: str = "cpu",
+        winograd: bool = True,
+        memory_bytes: int | None = None,
+    ) -> dict[str, Any]:
+        self._executable = None
+        graph = network(model)
+        options = Options(threads=threads, isa=isa, winograd=winograd, memory_bytes=memory_bytes)
+        self._executable = backend(engine).compile(graph, State(graph, seed=1), batch, options)
+        self._sample = sample(graph, batch)
+        return {}
+
+    def steps(self, count: int) -> dict[str, Any]:
+        assert self._executable is not None
+        assert self._sample is not None
+        seconds, loss = [], 0.0
+        for index in range(count):
+            start = time.perf_counter()
+            loss = self._executable.loss_and_gradients(self._sample.images, self._sample.labels, 1.0, draw=index)
+            self._executable.update(RATE, MOMENTUM, DECAY, slice(None))
+            seconds.append(time.perf_counter() - start)
+        return {"seconds": seconds, "loss": loss, "peak_rss_mb": peak_rss_mb()}
+
+    def profile(self) -> dict[str, Any]:
+        """Seconds of a step by kind of work."""
+        return {}
+
+    def open_layers(self, threads: int, isa: str | None = None) -> dict[str, Any]:
+        self._threads, self._isa = threads, isa
+        return {}
+
+    def peak(self) -> dict[str, Any]:
+        team = Team(self._threads, self._isa)
+        try:
+            return {"gflops": peak_gflops(team), "isa": team.isa}
+        finally:
+            team.close()
+
+    def layer(self, geometry: dict[str, int], direction: str, seconds: float, algorithm: str) -> dict[str, Any]:
+        g = ops.Geometry(**geometry)
+        family = "DEPTHWISE" if 1 < g.groups == g.in_c == g.out_c else "CONV"
+        kind = ops.Kind[f"{family}_{direction.upper()}"]
+        case = convolution(kind, g, _algorithm(algorithm), self._threads)
+        return {"best": best_seconds(case, self._threads, self._isa, seconds)}
+
+
+def _algorithm(name: str) -> ops.Algorithm:
+    return ops.Algorithm.DIRECT if name == "plan" else ops.Algorithm[name.upper()]
+
+
+if __name__ == "__main__":
+    contestant = Contestant()
+    serve(
+        {
+            "open": contestant.open,
+            "steps": contestant.steps,
+            "profile": contestant.profile,
+            "open_layers": contestant.open_layers,
+            "peak": contestant.peak,
+            "layer": contestant.layer,
+        }
+    )

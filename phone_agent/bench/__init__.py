@@ -1,0 +1,1 @@
+"""How fast this machine trains: whole steps (`compute`) and one kernel at a time (`kernels`)."""

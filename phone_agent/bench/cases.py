@@ -1,0 +1,277 @@
+"""Single steps of the core with real shapes and made-up numbers: what `bench kernels` times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ctypes import Structure, addressof
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.core import ops
+from phone_agent.core.ops import Kind
+from phone_agent.core.team import aligned
+
+FLOAT = 4  # bytes
+
+
+@dataclass
+class Case:
+    """One op, ready to run. `flops` are those of the direct method; `bytes` each operand read or written once."""
+
+    name: str
+    shape: str
+    kind: Kind
+    op: Structure
+    flops: float = 0.0
+    bytes: float = 0.0
+    kept: list[Any] = field(default_factory=list)
+
+
+class Tensors:
+    """Makes what ops point to, and keeps it alive."""
+
+    def __init__(self, threads: int, seed: int = 0) -> None:
+        self.threads = threads
+        self.kept: list[Any] = []
+        self._numbers = np.random.default_rng(seed)
+
+    def floats(self, *shape: int) -> NDArray[np.float32]:
+        made = self._keep(aligned(int(np.prod(shape))))
+        self._numbers.standard_normal(out=made, dtype=np.float32)
+        return made
+
+    def zeros(self, count: int, dtype: Any = np.float32) -> NDArray[Any]:
+        return self._keep(aligned(count, dtype))
+
+    def given(self, values: Any, dtype: Any) -> NDArray[Any]:
+        made = self._keep(aligned(len(values), dtype))
+        made[:] = values
+        return made
+
+    def norm(self, channels: int) -> int:
+        """The address of one; its batch has mean 0 and variance 1."""
+        zero, one = ([value] * channels for value in (0.0, 1.0))
+        fields = {
+            name: self.given(values, np.float32).ctypes.data
+            for values, names in (
+                (one, ("gamma", "inv_std", "scale", "running_var")),
+                (zero, ("beta", "mean", "shift", "running_mean", "dgamma", "dbeta")),
+            )
+            for name in names
+        }
+        sums = self.zeros(self.threads * 2 * channels, np.float64).ctypes.data
+        made = ops.Norm(sums=sums, epsilon=1e-5, momentum=0.1, channels=channels, accumulate=0, **fields)
+        self.kept.append(made)
+        return addressof(made)
+
+    def _keep(self, array: NDArray[Any]) -> NDArray[Any]:
+        self.kept.append(array)
+        return array
+
+
+def geometry(  # noqa: PLR0917 - as one writes a layer down
+    batch: int, size: int, channels: int, filters: int, kernel: int = 1, stride: int = 1, padding: int | None = None
+) -> ops.Geometry:
+    pad = kernel // 2 if padding is None else padding
+    out = (size + 2 * pad - kernel) // stride + 1
+    return ops.Geometry(batch, size, size, channels, out, out, filters, kernel, kernel, stride, pad, pad, 1, 1)
+
+
+def convolution(kind: Kind, g: ops.Geometry, algorithm: ops.Algorithm, threads: int, name: str = "") -> Case:
+    """Any of the six convolution kinds, without fused neighbours."""
+    made = Tensors(threads)
+    x = made.floats(g.batch, g.in_h, g.in_w, g.in_c)
+    y = made.floats(g.batch, g.out_h, g.out_w, g.out_c)
+    taps = g.kernel_h * g.kernel_w * (g.in_c // g.groups)
+    weights = made.floats(taps, g.out_c)
+    if kind in {Kind.CONV_FORWARD, Kind.DEPTHWISE_FORWARD}:
+        op: Structure = ops.ConvForward(
+            g=g, x=_source(x, g.in_c), weights=_at(weights), y=_at(y), ld_y=g.out_c, algorithm=algorithm
+        )
+    elif kind in {Kind.CONV_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_DATA}:
+        op = ops.ConvBackwardData(
+            g=g, dy=_at(y), weights=_at(weights), dx=_sink(x, g.in_c), ld_dy=g.out_c, algorithm=algorithm
+        )
+    else:
+        op = ops.ConvBackwardWeights(
+            g=g, x=_source(x, g.in_c), dy=_at(y), dweights=_at(weights), ld_dy=g.out_c, algorithm=algorithm
+        )
+    flops = 2.0 * g.batch * g.out_h * g.out_w * g.out_c * taps
+    return Case(name or kind.name.lower(), shape_of(g), kind, op, flops, _bytes(x, y, weights), made.kept)
+
+
+def shape_of(g: ops.Geometry) -> str:
+    stride = f" s{g.stride}" if g.stride > 1 else ""
+    return f"{g.kernel_h}x{g.kernel_w}{stride} {g.in_c}->{g.out_c} @{g.in_h} b{g.batch}"
+
+
+def all_cases(threads: int) -> Iterator[Case]:
+    """Made one by one: together they would need gigabytes."""
+    yield from _convolutions(threads)
+    yield from _depthwise(threads)
+    yield from _pools(threads)
+    yield from _norms(threads)
+    yield from _joins(threads)
+    yield from _others(threads)
+    yield from _flat(threads)
+
+
+_CONVOLUTIONS = (
+    (4, 56, 64, 64, 3),
+    (4, 14, 256, 256, 3),
+    (4, 7, 512, 512, 3),
+    (4, 56, 64, 256, 1),
+    (4, 14, 1024, 256, 1),
+    (4, 224, 3, 64, 7, 2, 3),
+    (32, 1, 4096, 4096, 1),
+)
+_DIRECTIONS = (Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS)
+
+
+def _convolutions(threads: int) -> Iterator[Case]:
+    for dims in _CONVOLUTIONS:
+        g = geometry(*dims)
+        for kind in _DIRECTIONS:
+            if g.in_c > 3 or kind != Kind.CONV_BACKWARD_DATA:
+                yield convolution(kind, g, ops.Algorithm.DIRECT, threads)
+    for dims in _CONVOLUTIONS[:3]:
+        for algorithm in (ops.Algorithm.WINOGRAD2, ops.Algorithm.WINOGRAD4):
+            for kind in _DIRECTIONS[:2]:
+                name = f"{kind.name} {algorithm.name}".lower()
+                yield convolution(kind, geometry(*dims), algorithm, threads, name)
+
+
+def _depthwise(threads: int) -> Iterator[Case]:
+    for batch, size, channels, stride in ((8, 112, 64, 2), (8, 56, 128, 1), (8, 14, 512, 1)):
+        g = geometry(batch, size, channels, channels, 3, stride)
+        g.groups = channels
+        for kind in (Kind.DEPTHWISE_FORWARD, Kind.DEPTHWISE_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_WEIGHTS):
+            yield convolution(kind, g, ops.Algorithm.DIRECT, threads)
+
+
+def _pools(threads: int) -> Iterator[Case]:
+    g = geometry(4, 112, 64, 64, 3, 2, 1)
+    for pooling in (ops.Pooling.MAX, ops.Pooling.AVERAGE):
+        made = Tensors(threads)
+        x, y = made.floats(g.batch, g.in_h, g.in_w, g.in_c), made.floats(g.batch, g.out_h, g.out_w, g.out_c)
+        winner = made.zeros(y.size, np.uint8)
+        common = {"g": g, "winner": _at(winner), "pooling": pooling, "count_padding": 1}
+        forward = ops.PoolForward(x=_source(x, g.in_c), y=_at(y), ld_y=g.out_c, **common)
+        backward = ops.PoolBackward(dy=_at(y), dx=_sink(x, g.in_c), ld_dy=g.out_c, **common)
+        moved = _bytes(x, y, winner) if pooling == ops.Pooling.MAX else _bytes(x, y)
+        for kind, op in ((Kind.POOL_FORWARD, forward), (Kind.POOL_BACKWARD, backward)):
+            yield Case(f"{kind.name} {pooling.name}".lower(), shape_of(g), kind, op, 0.0, moved, made.kept)
+
+
+_ROWS, _CHANNELS = 4 * 56 * 56, 256
+
+
+def _norms(threads: int) -> Iterator[Case]:
+    made = Tensors(threads)
+    z, dy = made.floats(_ROWS, _CHANNELS), made.floats(_ROWS, _CHANNELS)
+    norm = made.norm(_CHANNELS)
+    forward = ops.NormForward(norm=norm, z=_at(z), rows=_ROWS, ld_z=_CHANNELS)
+    backward = ops.NormBackward(
+        norm=norm, z=_at(z), dy=_at(dy), dz=_at(dy), rows=_ROWS,
+        ld_z=_CHANNELS, ld_dy=_CHANNELS, ld_dz=_CHANNELS, act=ops.Act.RELU,
+    )  # fmt: skip
+    yield _rows(Kind.NORM_FORWARD, forward, _bytes(z), made)
+    yield _rows(Kind.NORM_BACKWARD, backward, 2 * _bytes(z, dy) + _bytes(dy), made)
+
+
+def _joins(threads: int) -> Iterator[Case]:
+    made = Tensors(threads)
+    a, b, y = (made.floats(_ROWS, _CHANNELS) for _ in range(3))
+    sizes = {"rows": _ROWS, "channels": _CHANNELS, "ld_y": _CHANNELS, "act": ops.Act.RELU}
+    forward = ops.JoinForward(a=_source(a, _CHANNELS), b=_source(b, _CHANNELS), y=_at(y), **sizes)
+    backward = ops.JoinBackward(dy=_at(a), y=_at(y), target=_at(b), ld_dy=_CHANNELS, ld_target=_CHANNELS, **sizes)
+    yield _rows(Kind.JOIN_FORWARD, forward, _bytes(a, b, y), made)
+    yield _rows(Kind.JOIN_BACKWARD, backward, _bytes(a, b, y), made)
+
+
+def _others(threads: int) -> Iterator[Case]:
+    made = Tensors(threads)
+    x, y, dx = (made.floats(_ROWS, _CHANNELS) for _ in range(3))
+    draw = made.given([7], np.uint64)
+    sizes = {"rows": _ROWS, "channels": _CHANNELS}
+    lrn = {"size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0, **sizes}
+    drop = {"draw": _at(draw), "rate": 0.5, "salt": 1, **sizes}
+    source, sink = _source(x, _CHANNELS), _sink(dx, _CHANNELS)
+    yield _rows(Kind.LRN_FORWARD, ops.LrnForward(x=source, y=_at(y), ld_y=_CHANNELS, **lrn), _bytes(x, y), made)
+    lrn_backward = ops.LrnBackward(x=source, dy=_at(y), dx=sink, ld_dy=_CHANNELS, **lrn)
+    yield _rows(Kind.LRN_BACKWARD, lrn_backward, _bytes(x, y, dx), made)
+    dropout = ops.DropoutForward(x=source, y=_at(y), ld_y=_CHANNELS, **drop)
+    yield _rows(Kind.DROPOUT_FORWARD, dropout, _bytes(x, y), made)
+    dropout_backward = ops.DropoutBackward(dy=_at(y), dx=sink, ld_dy=_CHANNELS, **drop)
+    yield _rows(Kind.DROPOUT_BACKWARD, dropout_backward, _bytes(y, dx), made)
+    yield _softmax(threads)
+
+
+def _softmax(threads: int, batch: int = 64, classes: int = 1000) -> Case:
+    made = Tensors(threads)
+    scores, dscores = made.floats(batch, classes), made.floats(batch, classes)
+    op = ops.SoftmaxLoss(
+        scores=_at(scores), dscores=_at(dscores), labels=_at(made.zeros(batch, np.int32)),
+        weight=_at(made.given([1.0], np.float32)), loss=_at(made.zeros(1, np.float64)),
+        batch=batch, classes=classes, ld_scores=classes, ld_dscores=classes,
+    )  # fmt: skip
+    shape = f"{batch} x {classes}"
+    return Case("softmax_loss", shape, Kind.SOFTMAX_LOSS, op, 0.0, _bytes(scores, dscores), made.kept)
+
+
+def _flat(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
+    made = Tensors(threads)
+    values, gradients = made.floats(count), made.floats(count)
+    momenta = made.zeros(count)
+    rules = made.given([0.0, 0.9, 0.0], np.float32)
+    op = ops.Sgd(values=_at(values), momenta=_at(momenta), gradients=_at(gradients), rules=_at(rules), count=count)
+    shape = f"{count // 1024**2} M"
+    yield Case("sgd", shape, Kind.SGD, op, 0.0, 5.0 * _bytes(values), made.kept)
+    half = made.zeros(count, np.uint16)
+    for number in (ops.Number.FP16, ops.Number.BF16):
+        to = ops.Convert(
+            source=_at(values), target=_at(half), count=count, number_from=ops.Number.FP32, number_to=number
+        )
+        add = ops.Reduce(
+            target=_at(momenta), source=_at(half), count=count, number_to=ops.Number.FP32, number_from=number
+        )
+        yield Case(f"convert {number.name}".lower(), shape, Kind.CONVERT, to, 0.0, _bytes(values, half), made.kept)
+        moved = 2.0 * _bytes(momenta) + _bytes(half)
+        yield Case(f"reduce {number.name}".lower(), shape, Kind.REDUCE, add, 0.0, moved, made.kept)
+    yield _augment(threads)
+
+
+def _augment(threads: int, batch: int = 16, size: int = 256, crop: int = 224) -> Case:
+    made = Tensors(threads)
+    images = made.zeros(batch * size * size * 3, np.uint8)
+    out = made.zeros(batch * crop * crop * 3)
+    op = ops.Augment(
+        images=_at(images), crops=_at(made.given([5, 9, 1] * batch, np.int32)),
+        mean=_at(made.given([0.5] * 3, np.float32)), inv_std=_at(made.given([4.0] * 3, np.float32)), out=_at(out),
+        batch=batch, in_h=size, in_w=size, out_h=crop, out_w=crop, channels=3,
+    )  # fmt: skip
+    return Case("augment", f"{batch} x {size} to {crop}", Kind.AUGMENT, op, 0.0, _bytes(out) * 1.25, made.kept)
+
+
+def _rows(kind: Kind, op: Structure, moved: float, made: Tensors) -> Case:
+    return Case(kind.name.lower(), f"{_ROWS} x {_CHANNELS}", kind, op, 0.0, moved, made.kept)
+
+
+def _source(x: NDArray[Any], ld: int) -> ops.Source:
+    return ops.Source(data=_at(x), ld=ld)
+
+
+def _sink(dx: NDArray[Any], ld: int) -> ops.Sink:
+    return ops.Sink(data=_at(dx), ld=ld)
+
+
+def _at(array: NDArray[Any]) -> int:
+    address: int = array.ctypes.data
+    return address
+
+
+def _bytes(*arrays: NDArray[Any]) -> float:
+    return float(sum(array.nbytes for array in arrays))

@@ -1,0 +1,94 @@
+"""`clusterctl bench kernels`: each kernel alone, as a share of what the processor could do at most."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from phone_agent.bench.cases import Case, all_cases
+from phone_agent.core import ops
+from phone_agent.core.team import Program, Team, aligned, workspace_bytes
+
+COPY_FLOATS = 64 * 1024 * 1024  # beyond any cache
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the kernels are measured against."""
+
+    isa: str
+    threads: int
+    peak_gflops: float  # fused multiply-adds in registers
+    copy_gbs: float  # numpy's copy of memory too large for the caches, reads and writes counted, one thread
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One kernel on one shape; the best of its runs."""
+
+    name: str
+    shape: str
+    seconds: float
+    gflops: float | None
+    peak_share: float | None
+    gbs: float
+
+
+def measure_machine(threads: int, isa: str | None = None, seconds: float = 0.2) -> Machine:
+    team = Team(threads, isa)
+    try:
+        return Machine(team.isa, threads, peak_gflops(team, seconds), copy_gbs())
+    finally:
+        team.close()
+
+
+def measure_all(machine: Machine, only: str = "", seconds: float = 0.2) -> Iterator[Measured]:
+    """Those with `only` in their name, as they come."""
+    for case in all_cases(machine.threads):
+        if only in case.name:
+            taken = best_seconds(case, machine.threads, machine.isa, seconds)
+            gflops = case.flops / taken / 1e9 if case.flops else None
+            share = gflops / machine.peak_gflops if gflops else None
+            yield Measured(case.name, case.shape, taken, gflops, share, case.bytes / taken / 1e9)
+
+
+def best_seconds(case: Case, threads: int, isa: str | None, seconds: float) -> float:
+    """Of as many runs as fit into `seconds`; at least three."""
+    made = [(case.kind, case.op)]
+    team = Team(threads, isa, workspace_bytes(threads, made, isa))
+    try:
+        return _best(team, Program.of(made), seconds)
+    finally:
+        team.close()
+
+
+def peak_gflops(team: Team, seconds: float = 0.2) -> float:
+    """All threads together."""
+    flops = aligned(1, np.float64)
+    op = ops.FmaPeak(flops=flops.ctypes.data, count=2_000_000)
+    best = _best(team, Program.of([(ops.Kind.FMA_PEAK, op)]), seconds)
+    return float(flops[0]) * team.threads / best / 1e9
+
+
+def copy_gbs(rounds: int = 3) -> float:
+    source, target = np.ones(COPY_FLOATS, np.float32), np.empty(COPY_FLOATS, np.float32)
+    taken = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        np.copyto(target, source)
+        taken.append(time.perf_counter() - start)
+    return 2 * source.nbytes / min(taken) / 1e9
+
+
+def _best(team: Team, program: Program, seconds: float, at_least: int = 3) -> float:
+    times = np.zeros(len(program), np.int64)
+    team.run(program)
+    taken: list[int] = []
+    end = time.perf_counter() + seconds
+    while len(taken) < at_least or time.perf_counter() < end:
+        team.run(program, nanoseconds=times)
+        taken.append(int(times.sum()))
+    return max(min(taken), 1) / 1e9
