@@ -1,5 +1,83 @@
+/* Dropout without a stored mask: backward draws the same one again.
+ *
+ * Which elements are kept depends on (draw, salt) and on the element's position alone, in 32-bit arithmetic that wraps:
+ *     mix(x):    x ^= x >> 16;  x *= 0x7feb352d;  x ^= x >> 15;  x *= 0x846ca68b;  x ^= x >> 16
+ *     key        = mix(low 32 bits of draw + 0x9E3779B9 * salt) ^ mix(high 32 bits of draw + salt)
+ *     threshold  = rate (a float) * 2^32, rounded down, at most 2^32 - 1
+ *     element i  is kept where mix(low 32 bits of i ^ key) >= threshold
+ * phone_agent/nn/dropout.py says the same in numpy, bit for bit. `draw` counts steps, `salt` tells layers apart.
+ *
+ * An element that is not kept is multiplied with 0: NaN stays NaN. */
+
+typedef struct {
+    u32 key, threshold;
+    float kept; /* what a kept element is multiplied with */
+} lottery;
+
+static u32 mix(u32 x) {
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x *= 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
+static lottery lottery_of(u64 draw, u32 salt, float rate) {
+    u32 key = mix((u32)draw + 0x9E3779B9u * salt) ^ mix((u32)(draw >> 32) + salt);
+    double threshold = (double)rate * 4294967296.0;
+    return (lottery){key, threshold < 4294967295.0 ? (u32)threshold : 0xFFFFFFFFu, 1 / (1 - rate)};
+}
+
+INLINE uvec lane_numbers(void) {
+    uvec lane;
+    UNROLL for (u32 i = 0; i < LANES; i++) lane[i] = i;
+    return lane;
+}
+
+/* What elements i .. i + LANES are multiplied with. */
+INLINE vec factors(lottery l, i64 i) {
+    uvec x = ((u32)i + lane_numbers()) ^ l.key;
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x *= 0x846ca68bu;
+    x ^= x >> 16;
+    return x >= l.threshold ? (vec)l.kept : (vec)0;
+}
+
+/* Work is cut into tiles of so many rows and channels: a fully connected layer has few rows, all long. */
+enum { DROP_ROWS = 16, DROP_CHANNELS = 256 };
+
+typedef struct {
+    i64 row;
+    i32 rows, c, channels;
+} drop_tile;
+
+INLINE i64 drop_tiles(i64 rows, i32 channels) {
+    return CEIL_DIV(rows, DROP_ROWS) * CEIL_DIV(channels, DROP_CHANNELS);
+}
+
+static drop_tile drop_tile_at(i64 tile, i64 rows, i32 channels) {
+    i64 across = CEIL_DIV(channels, DROP_CHANNELS), row = tile / across * DROP_ROWS;
+    i32 c = (i32)(tile % across) * DROP_CHANNELS;
+    return (drop_tile){row, (i32)MIN(DROP_ROWS, rows - row), c, MIN(DROP_CHANNELS, channels - c)};
+}
+
 static void run_dropout_forward(worker *w, const void *p) {
-    (void)w, (void)p;
+    const dropout_forward *op = p;
+    lottery l = lottery_of(*op->draw, op->salt, op->rate);
+    float local[DROP_CHANNELS + LANES];
+    for (i64 tile; (tile = take(w)) < drop_tiles(op->rows, op->channels);) {
+        drop_tile at = drop_tile_at(tile, op->rows, op->channels);
+        for (i64 row = at.row; row < at.row + at.rows; row++) {
+            see_row(&op->x, row, at.c, at.channels, local);
+            float *y = op->y + row * op->ld_y + at.c;
+            i64 i = row * op->channels + at.c;
+            i32 c = 0;
+            for (; c + LANES <= at.channels; c += LANES) store(y + c, load(local + c) * factors(l, i + c));
+            if (c < at.channels) store_some(y + c, load(local + c) * factors(l, i + c), at.channels - c);
+        }
+    }
 }
 
 static i64 workspace_dropout_forward(i32 threads, const void *p) {
@@ -8,11 +86,27 @@ static i64 workspace_dropout_forward(i32 threads, const void *p) {
 }
 
 static void run_dropout_backward(worker *w, const void *p) {
-    (void)w, (void)p;
+    const dropout_backward *op = p;
+    lottery l = lottery_of(*op->draw, op->salt, op->rate);
+    float local[DROP_ROWS][DROP_CHANNELS + LANES];
+    i64 start, end, rows[DROP_ROWS];
+    share(drop_tiles(op->rows, op->channels), w->index, w->threads, &start, &end); /* fixed: a sink may add up */
+    if (op->dx.norm) norm_begin(op->dx.norm, w);
+    for (i64 tile = start; tile < end; tile++) {
+        drop_tile at = drop_tile_at(tile, op->rows, op->channels);
+        for (i32 r = 0; r < at.rows; r++) {
+            rows[r] = at.row + r;
+            const float *dy = op->dy + rows[r] * op->ld_dy + at.c;
+            i64 i = rows[r] * op->channels + at.c;
+            i32 c = 0;
+            for (; c + LANES <= at.channels; c += LANES) store(local[r] + c, load(dy + c) * factors(l, i + c));
+            if (c < at.channels) store(local[r] + c, load_some(dy + c, at.channels - c) * factors(l, i + c));
+        }
+        sink_tile(&op->dx, w, local[0], DROP_CHANNELS + LANES, rows, at.rows, at.c, at.channels);
+    }
 }
 
 static i64 workspace_dropout_backward(i32 threads, const void *p) {
     (void)threads, (void)p;
     return 0;
 }
-

@@ -1,9 +1,67 @@
+/* Softmax and cross-entropy, with their gradient: one image at a time. */
+#include "mathematics.h"
+
+INLINE float largest_lane(vec v) {
+    float largest = v[0];
+    for (i32 i = 1; i < LANES; i++) largest = v[i] > largest ? v[i] : largest;
+    return largest;
+}
+
+/* NaN may or may not count here; it shows in the sum of the exponentials. */
+static float largest_score(const float *scores, i32 classes) {
+    vec largest = splat(scores[0]);
+    i32 c = 0;
+    for (; c + LANES <= classes; c += LANES) {
+        vec v = load(scores + c);
+        largest = v > largest ? v : largest;
+    }
+    float one = largest_lane(largest);
+    for (; c < classes; c++) one = scores[c] > one ? scores[c] : one;
+    return one;
+}
+
+/* to = exp(scores - largest); returns their sum. `to` may be `scores`. */
+static float exponentials(const float *scores, float largest, i32 classes, float *to) {
+    vec sums = 0;
+    i32 c = 0;
+    for (; c + LANES <= classes; c += LANES) {
+        vec e = exponential(load(scores + c) - largest);
+        store(to + c, e);
+        sums += e;
+    }
+    if (c < classes) store_some(to + c, exponential(load_some(scores + c, classes - c) - largest), classes - c);
+    float sum = 0;
+    for (i32 i = 0; i < LANES; i++) sum += sums[i];
+    for (; c < classes; c++) sum += to[c];
+    return sum;
+}
+
+/* One image's cross-entropy. A label that is no class gives NaN, and touches no memory. */
+static double image_loss(const softmax_loss *op, i64 image) {
+    const float *scores = op->scores + image * op->ld_scores;
+    float *gradient = op->dscores + image * op->ld_dscores;
+    i32 label = op->labels[image], known = label >= 0 && label < op->classes;
+    float score = known ? scores[label] : __builtin_nanf("");
+    float largest = largest_score(scores, op->classes);
+    float sum = exponentials(scores, largest, op->classes, gradient);
+    float weight = *op->weight / op->batch, factor = weight / sum;
+    for (i32 c = 0; c < op->classes; c++) gradient[c] *= factor;
+    if (known) gradient[label] -= weight;
+    return (double)logarithm_of(sum) + ((double)largest - score);
+}
+
 static void run_softmax_loss(worker *w, const void *p) {
-    (void)w, (void)p;
+    const softmax_loss *op = p;
+    double *losses = (double *)w->workspace;
+    for (i64 image; (image = take(w)) < op->batch;) losses[image] = image_loss(op, image);
+    meet(w);
+    if (w->index != 0) return;
+    double sum = 0;
+    for (i32 image = 0; image < op->batch; image++) sum += losses[image];
+    *op->loss = sum / op->batch;
 }
 
 static i64 workspace_softmax_loss(i32 threads, const void *p) {
-    (void)threads, (void)p;
-    return 0;
+    (void)threads;
+    return ((const softmax_loss *)p)->batch * (i64)sizeof(double);
 }
-

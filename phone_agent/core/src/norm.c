@@ -1,14 +1,86 @@
+/* Batch normalisation and residual sums: passes over whole tensors, meant to run as fast as memory delivers them.
+ *
+ * Rows are taken some at a time, all channels of them: so memory is read in order, and what belongs to a channel is
+ * loaded once for these rows. Sums are added up in fp32 over a stretch of rows, and in double from stretch to stretch;
+ * threads get fixed shares, so that a result does not depend on who was faster. */
+
+enum { GROUP = 4, STRETCH = 256 };
+
+/* Calls body(first row, rows, first channel, lanes, ...): rows is the constant GROUP and lanes the constant LANES
+ * wherever the tensor is not at its end. */
+#define OVER_ROWS_AND_CHANNELS(start, end, channels, body, ...)                                       \
+    do {                                                                                              \
+        i64 row_ = (start);                                                                           \
+        for (; row_ + GROUP <= (end); row_ += GROUP) {                                                \
+            i32 c_ = 0;                                                                               \
+            for (; c_ + LANES <= (channels); c_ += LANES) body(row_, GROUP, c_, LANES, __VA_ARGS__);  \
+            if (c_ < (channels)) body(row_, GROUP, c_, (channels) - c_, __VA_ARGS__);                 \
+        }                                                                                             \
+        for (i32 c_ = 0; row_ < (end) && c_ < (channels); c_ += LANES)                                \
+            body(row_, (i32)((end) - row_), c_, MIN(LANES, (channels) - c_), __VA_ARGS__);            \
+    } while (0)
+
+/* A thread's two sums of each channel over one stretch, in whole vectors. */
+INLINE i64 partial_floats(i32 channels) { return 2 * ROUND_UP(channels, 16); }
+INLINE float *partial_sums(const norm *n, const worker *w, float *workspace) {
+    return workspace + w->index * partial_floats(n->channels);
+}
+
+static void add_partial_sums(const norm *n, const worker *w, float *partial) {
+    double *sums = norm_sums(n, w->index);
+    const float *seconds = partial + partial_floats(n->channels) / 2;
+    for (i32 c = 0; c < n->channels; c++) {
+        sums[c] += partial[c];
+        sums[n->channels + c] += seconds[c];
+    }
+    zero_row(partial, (i32)partial_floats(n->channels));
+}
+
+/* --- forward ------------------------------------------------------------------------------------------------- */
+
+INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_forward *op, float *partial) {
+    float *seconds = partial + partial_floats(op->norm->channels) / 2;
+    vec sum = 0, squares = 0;
+    for (i32 r = 0; r < rows; r++) {
+        vec z = load_lanes(op->z + (row + r) * op->ld_z + c, lanes);
+        sum += z;
+        squares += z * z;
+    }
+    store(partial + c, load(partial + c) + sum);
+    store(seconds + c, load(seconds + c) + squares);
+}
+
 static void run_norm_forward(worker *w, const void *p) {
-    (void)w, (void)p;
+    const norm_forward *op = p;
+    norm *n = op->norm;
+    float *partial = partial_sums(n, w, (float *)w->workspace);
+    i64 start, end;
+    share(op->rows, w->index, w->threads, &start, &end);
+    norm_begin(n, w);
+    zero_row(partial, (i32)partial_floats(n->channels));
+    for (i64 row0 = start; row0 < end; row0 += STRETCH) {
+        OVER_ROWS_AND_CHANNELS(row0, MIN(end, row0 + STRETCH), n->channels, count_group, op, partial);
+        add_partial_sums(n, w, partial);
+    }
+    meet(w);
+    norm_statistics(n, w, op->rows);
 }
 
 static i64 workspace_norm_forward(i32 threads, const void *p) {
-    (void)threads, (void)p;
-    return 0;
+    const norm_forward *op = p;
+    return threads * partial_floats(op->norm->channels) * (i64)sizeof(float);
 }
 
 static void run_norm_fold(worker *w, const void *p) {
-    (void)w, (void)p;
+    const norm *n = ((const norm_fold *)p)->norm;
+    i64 start, end;
+    share(n->channels, w->index, w->threads, &start, &end);
+    for (i64 c = start; c < end; c++) {
+        n->mean[c] = n->running_mean[c];
+        n->inv_std[c] = (float)(1.0 / __builtin_elementwise_sqrt((double)n->running_var[c] + n->epsilon));
+        n->scale[c] = n->gamma[c] * n->inv_std[c];
+        n->shift[c] = n->beta[c] - n->mean[c] * n->scale[c];
+    }
 }
 
 static i64 workspace_norm_fold(i32 threads, const void *p) {
@@ -16,17 +88,172 @@ static i64 workspace_norm_fold(i32 threads, const void *p) {
     return 0;
 }
 
+/* --- backward ------------------------------------------------------------------------------------------------ */
+
+/* With x = (z - mean) inv_std and means over the batch, dz = gamma inv_std (g - mean(g) - x mean(g x)): for each
+ * channel that is of_g * g + of_z * z + constant. */
+typedef struct {
+    float *of_g, *of_z, *constant;
+} coefficients;
+
+INLINE i64 coefficient_floats(i32 channels) { return 3 * ROUND_UP(channels, 16); }
+
+INLINE coefficients coefficients_in(const norm *n, float *workspace) {
+    i64 each = coefficient_floats(n->channels) / 3;
+    return (coefficients){workspace, workspace + each, workspace + 2 * each};
+}
+
+/* The gradient of joined, off the ReLU behind the sum; as the other branch wants it. */
+INLINE vec joined_gradient(const norm_backward *op, i64 row, i32 c, i32 lanes, i32 join_act) {
+    vec g = load_lanes(op->dy + row * op->ld_dy + c, lanes);
+    if (join_act == ACT_NONE) return g;
+    return passed(g, load_lanes(op->joined + row * op->ld_joined + c, lanes), join_act);
+}
+
+INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backward *op, float *partial, i32 act,
+                         i32 join_act) {
+    const norm *n = op->norm;
+    float *seconds = partial + partial_floats(n->channels) / 2;
+    vec mean = load_lanes(n->mean + c, lanes), sum = 0, products = 0, scale = 0, shift = 0;
+    if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
+    for (i32 r = 0; r < rows; r++) {
+        vec z = load_lanes(op->z + (row + r) * op->ld_z + c, lanes);
+        vec g = joined_gradient(op, row + r, c, lanes, join_act);
+        if (join_act != ACT_NONE && !op->keep_dy) store_lanes(op->dy + (row + r) * op->ld_dy + c, g, lanes);
+        g = passed(g, z * scale + shift, act);
+        sum += g;
+        products += g * (z - mean);
+    }
+    store(partial + c, load(partial + c) + sum);
+    store(seconds + c, load(seconds + c) + products);
+}
+
+INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backward *op, const coefficients *k, i32 act,
+                         i32 join_act) {
+    const norm *n = op->norm;
+    vec of_g = load(k->of_g + c), of_z = load(k->of_z + c), constant = load(k->constant + c), scale = 0, shift = 0;
+    if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
+    for (i32 r = 0; r < rows; r++) {
+        vec z = load_lanes(op->z + (row + r) * op->ld_z + c, lanes);
+        vec g = joined_gradient(op, row + r, c, lanes, join_act);
+        g = passed(g, z * scale + shift, act);
+        store_lanes(op->dz + (row + r) * op->ld_dz + c, of_g * g + (of_z * z + constant), lanes);
+    }
+}
+
+/* One copy of the loops for each pair of activations, so that they hold no branches. */
+#define WITH_ACTS(call, act, join_act)                                    \
+    switch ((act) * 3 + (join_act)) {                                     \
+        case ACT_NONE * 3 + ACT_NONE: call(ACT_NONE, ACT_NONE);           \
+        case ACT_NONE * 3 + ACT_RELU: call(ACT_NONE, ACT_RELU);           \
+        case ACT_NONE * 3 + ACT_RELU6: call(ACT_NONE, ACT_RELU6);         \
+        case ACT_RELU * 3 + ACT_NONE: call(ACT_RELU, ACT_NONE);           \
+        case ACT_RELU * 3 + ACT_RELU: call(ACT_RELU, ACT_RELU);           \
+        case ACT_RELU * 3 + ACT_RELU6: call(ACT_RELU, ACT_RELU6);         \
+        case ACT_RELU6 * 3 + ACT_NONE: call(ACT_RELU6, ACT_NONE);         \
+        case ACT_RELU6 * 3 + ACT_RELU: call(ACT_RELU6, ACT_RELU);         \
+        case ACT_RELU6 * 3 + ACT_RELU6: call(ACT_RELU6, ACT_RELU6);       \
+    }
+
+static NOINLINE void reduce_rows(const norm_backward *op, i64 start, i64 end, float *partial) {
+#define REDUCE(act, join_act) \
+    OVER_ROWS_AND_CHANNELS(start, end, op->norm->channels, reduce_group, op, partial, act, join_act); \
+    break
+    WITH_ACTS(REDUCE, op->act, op->joined ? op->join_act : ACT_NONE)
+#undef REDUCE
+}
+
+static NOINLINE void spread_rows(const norm_backward *op, i64 start, i64 end, coefficients k, i32 act, i32 join_act) {
+#define SPREAD(act, join_act) \
+    OVER_ROWS_AND_CHANNELS(start, end, op->norm->channels, spread_group, op, &k, act, join_act); \
+    break
+    WITH_ACTS(SPREAD, act, join_act)
+#undef SPREAD
+}
+
+static void set_coefficients(const norm_backward *op, const worker *w, coefficients k) {
+    const norm *n = op->norm;
+    i64 start, end;
+    share(n->channels, w->index, w->threads, &start, &end);
+    for (i64 c = start; c < end; c++) {
+        double sum = 0, products = 0;
+        for (i32 t = 0; t < w->threads; t++) {
+            sum += norm_sums(n, t)[c];
+            products += norm_sums(n, t)[n->channels + c];
+        }
+        double inv_std = n->inv_std[c], of_g = n->gamma[c] * inv_std;
+        double of_z = -of_g * inv_std * inv_std * products / op->rows;
+        k.of_g[c] = (float)of_g;
+        k.of_z[c] = (float)of_z;
+        k.constant[c] = (float)(-of_g * sum / op->rows - of_z * n->mean[c]);
+        n->dgamma[c] = (n->accumulate ? n->dgamma[c] : 0) + (float)(inv_std * products);
+        n->dbeta[c] = (n->accumulate ? n->dbeta[c] : 0) + (float)sum;
+    }
+}
+
+static void reduce_gradient(const norm_backward *op, const worker *w, i64 start, i64 end) {
+    float *partial = partial_sums(op->norm, w, (float *)w->workspace + coefficient_floats(op->norm->channels));
+    norm_begin(op->norm, w);
+    zero_row(partial, (i32)partial_floats(op->norm->channels));
+    for (i64 row = start; row < end; row += STRETCH) {
+        reduce_rows(op, row, MIN(end, row + STRETCH), partial);
+        add_partial_sums(op->norm, w, partial);
+    }
+}
+
 static void run_norm_backward(worker *w, const void *p) {
-    (void)w, (void)p;
+    const norm_backward *op = p;
+    coefficients k = coefficients_in(op->norm, (float *)w->workspace);
+    i64 start, end;
+    share(op->rows, w->index, w->threads, &start, &end);
+    if (!op->reduced) {
+        reduce_gradient(op, w, start, end);
+        meet(w);
+    }
+    set_coefficients(op, w, k);
+    meet(w);
+    i32 act = op->reduced ? ACT_NONE : op->act;
+    i32 join_act = op->reduced || !op->joined || !op->keep_dy ? ACT_NONE : op->join_act;
+    /* From the end: what the first pass read last is still in the cache. */
+    for (i64 row = end; row > start; row -= STRETCH) spread_rows(op, MAX(start, row - STRETCH), row, k, act, join_act);
 }
 
 static i64 workspace_norm_backward(i32 threads, const void *p) {
-    (void)threads, (void)p;
-    return 0;
+    const norm_backward *op = p;
+    i32 channels = op->norm->channels;
+    return (coefficient_floats(channels) + threads * partial_floats(channels)) * (i64)sizeof(float);
+}
+
+/* --- residual sums ------------------------------------------------------------------------------------------- */
+
+enum { JOIN_FLOATS = 16 * 1024 }; /* in a tile: enough to hide its hand-out, few enough to share evenly */
+
+INLINE i64 join_rows(i32 channels) { return MAX(1, JOIN_FLOATS / channels); }
+
+INLINE vec seen(const source *x, i64 row, i32 c, i32 lanes, vec scale, vec shift) {
+    vec v = load_lanes(x->data + row * x->ld + c, lanes);
+    return x->scale ? activate(v * scale + shift, x->act) : v;
+}
+
+INLINE void join_group(i64 row, i32 rows, i32 c, i32 lanes, const join_forward *op, i32 two) {
+    vec scale_a = 0, shift_a = 0, scale_b = 0, shift_b = 0;
+    if (op->a.scale) scale_a = load_lanes(op->a.scale + c, lanes), shift_a = load_lanes(op->a.shift + c, lanes);
+    if (two && op->b.scale) scale_b = load_lanes(op->b.scale + c, lanes), shift_b = load_lanes(op->b.shift + c, lanes);
+    for (i32 r = 0; r < rows; r++) {
+        vec v = seen(&op->a, row + r, c, lanes, scale_a, shift_a);
+        if (two) v += seen(&op->b, row + r, c, lanes, scale_b, shift_b);
+        store_lanes(op->y + (row + r) * op->ld_y + c, activate(v, op->act), lanes);
+    }
 }
 
 static void run_join_forward(worker *w, const void *p) {
-    (void)w, (void)p;
+    const join_forward *op = p;
+    i64 each = join_rows(op->channels);
+    for (i64 row; (row = take(w) * each) < op->rows;) {
+        i64 end = MIN(op->rows, row + each);
+        if (op->b.data) OVER_ROWS_AND_CHANNELS(row, end, op->channels, join_group, op, 1);
+        else OVER_ROWS_AND_CHANNELS(row, end, op->channels, join_group, op, 0);
+    }
 }
 
 static i64 workspace_join_forward(i32 threads, const void *p) {
@@ -34,12 +261,23 @@ static i64 workspace_join_forward(i32 threads, const void *p) {
     return 0;
 }
 
+INLINE void join_backward_group(i64 row, i32 rows, i32 c, i32 lanes, const join_backward *op) {
+    for (i32 r = 0; r < rows; r++) {
+        vec g = load_lanes(op->dy + (row + r) * op->ld_dy + c, lanes);
+        if (op->act != ACT_NONE) g = passed(g, load_lanes(op->y + (row + r) * op->ld_y + c, lanes), op->act);
+        float *to = op->target + (row + r) * op->ld_target + c;
+        store_lanes(to, op->accumulate ? load_lanes(to, lanes) + g : g, lanes);
+    }
+}
+
 static void run_join_backward(worker *w, const void *p) {
-    (void)w, (void)p;
+    const join_backward *op = p;
+    i64 each = join_rows(op->channels);
+    for (i64 row; (row = take(w) * each) < op->rows;)
+        OVER_ROWS_AND_CHANNELS(row, MIN(op->rows, row + each), op->channels, join_backward_group, op);
 }
 
 static i64 workspace_join_backward(i32 threads, const void *p) {
     (void)threads, (void)p;
     return 0;
 }
-

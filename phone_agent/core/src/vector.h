@@ -5,6 +5,7 @@
 typedef float vec __attribute__((ext_vector_type(LANES)));
 typedef float loose_vec __attribute__((ext_vector_type(LANES), aligned(4)));
 typedef i32 ivec __attribute__((ext_vector_type(LANES)));
+typedef u32 uvec __attribute__((ext_vector_type(LANES)));
 typedef double dvec __attribute__((ext_vector_type(LANES)));
 
 INLINE vec load(const float *p) { return *(const loose_vec *)p; }
@@ -38,6 +39,12 @@ INLINE void store_some(float *p, vec v, i32 n) {
     if (n > 3) p[3] = v[3];
 }
 #endif
+/* For code written once for whole vectors and tails: `lanes` is the constant LANES in the one, fewer in the other. */
+INLINE vec load_lanes(const float *p, i32 lanes) { return lanes == LANES ? load(p) : load_some(p, lanes); }
+INLINE void store_lanes(float *p, vec v, i32 lanes) {
+    if (lanes == LANES) store(p, v);
+    else store_some(p, v, lanes);
+}
 
 /* NaN stays NaN: a diverged run must show. */
 INLINE vec relu(vec v) { return 0 > v ? (vec)0 : v; }
