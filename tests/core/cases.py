@@ -1,0 +1,688 @@
+"""Every op on every shape, with what must come out. Variants (how it is read, how finished) go round the shapes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.core import ops
+from phone_agent.core.ops import Act, Algorithm, Geometry, Kind, Number, Pooling
+from tests.core import grid, oracle
+from tests.core.memory import Case, Memory, Wanted, block, read_rows, struct, written_rows
+
+Array = NDArray[Any]
+
+# Largest error against the largest number of the result, in float32. Sums of thousands of products end up here.
+SUMS = 1e-5
+WINOGRAD2 = 3e-5
+WINOGRAD4 = 3e-4
+ELEMENTWISE = 2e-6
+STATISTICS = 3e-5  # variance as a difference of two sums
+POWERS = 5e-6
+SOFTMAX = 5e-6
+EXACT = 0.0
+
+
+class Draw:
+    """Random numbers that follow from a case's name alone."""
+
+    def __init__(self, name: str) -> None:
+        self._rng = np.random.default_rng(zlib.crc32(name.encode()))
+
+    def normal(self, *shape: int) -> Array:
+        """Rounded to float32, so that oracle and core start from the same numbers."""
+        return self._rng.standard_normal(shape).astype(np.float32).astype(np.float64)
+
+    def positive(self, *shape: int) -> Array:
+        return np.abs(self.normal(*shape)) + 0.5
+
+    def eighths(self, *shape: int) -> Array:
+        """Few enough bits that float32 computes with them exactly."""
+        return self._rng.integers(-64, 65, shape) / 8
+
+    def choice(self, values: list[float], *shape: int) -> Array:
+        return self._rng.choice(values, shape)
+
+    def integers(self, low: int, high: int, *shape: int) -> Array:
+        return self._rng.integers(low, high, shape)
+
+
+class Seen:
+    """A source: what is stored, and what its readers see."""
+
+    def __init__(
+        self, draw: Draw, name: str, shape: tuple[int, ...], extra: int, act: Act | None, *, exact: bool = False
+    ) -> None:
+        stored = draw.eighths(*shape) if exact else draw.normal(*shape)
+        channels = shape[-1]
+        fields: dict[str, Any] = {"data": read_rows(name, stored, channels + extra), "ld": channels + extra}
+        scale = shift = None
+        if act is not None:
+            scale = draw.choice([0.5, 1, 2, -1], channels) if exact else draw.normal(channels)
+            shift = draw.eighths(channels) if exact else draw.normal(channels)
+            fields |= {"scale": block("scale", scale), "shift": block("shift", shift), "act": act}
+        self.memory = struct(ops.Source, **fields)
+        self.values = oracle.seen(stored, scale, shift, act or Act.NONE)
+
+
+SOURCES: list[Act | None] = [None, Act.RELU, Act.NONE, Act.RELU6]
+
+
+class Norm:
+    """A batch normalisation: before its statistics are known, or (with `z`) after."""
+
+    EPSILON, MOMENTUM = 1e-5, 0.1
+
+    def __init__(self, draw: Draw, channels: int, *, known: bool, accumulate: bool = False) -> None:
+        self.channels = channels
+        self.gamma, self.beta = draw.normal(channels), draw.normal(channels)
+        self.running_mean, self.running_var = draw.normal(channels), draw.positive(channels)
+        self.mean, self.inv_std = draw.normal(channels), draw.positive(channels)
+        self.scale = (self.gamma * self.inv_std).astype(np.float32).astype(np.float64)
+        self.shift = (self.beta - self.mean * self.scale).astype(np.float32).astype(np.float64)
+        self.dgamma, self.dbeta = draw.normal(channels), draw.normal(channels)
+        self.accumulate = accumulate
+        unknown = np.full(channels, np.nan)
+        self._blocks = {
+            "gamma": block("gamma", self.gamma),
+            "beta": block("beta", self.beta),
+            "running_mean": block("running_mean", self.running_mean),
+            "running_var": block("running_var", self.running_var),
+            "dgamma": block("dgamma", self.dgamma if accumulate else unknown),
+            "dbeta": block("dbeta", self.dbeta if accumulate else unknown),
+            **{
+                part: block(part, getattr(self, part) if known else unknown)
+                for part in ("mean", "inv_std", "scale", "shift")
+            },
+        }
+        self.sums = Memory("sums", np.full(2 * channels, np.nan), per_thread=True)
+        self.memory = struct(
+            ops.Norm, "norm", **self._blocks, sums=self.sums,
+            epsilon=self.EPSILON, momentum=self.MOMENTUM, channels=channels, accumulate=int(accumulate),
+        )  # fmt: skip
+
+    def wants(self, tolerance: float, **values: Array) -> Iterator[Wanted]:
+        for part, want in values.items():
+            yield Wanted(self._blocks[part], want, tolerance)
+
+    def wants_statistics(self, z: Array) -> Iterator[Wanted]:
+        mean, inv_std, unbiased = oracle.statistics(z, self.EPSILON)
+        old = 1 - self.MOMENTUM
+        yield from self.wants(
+            STATISTICS,
+            mean=mean,
+            inv_std=inv_std,
+            scale=self.gamma * inv_std,
+            shift=self.beta - mean * self.gamma * inv_std,
+            running_mean=old * self.running_mean + self.MOMENTUM * mean,
+            running_var=old * self.running_var + self.MOMENTUM * unbiased,
+        )
+
+    def off_the_edges(self, z: Array, act: Act) -> Array:
+        """z moved where rounding cannot change which gradients pass: away from scale z + shift = 0 or 6."""
+        return away(z, self.scale, self.shift, act)
+
+
+def away(z: Array, scale: Array, shift: Array, act: Act) -> Array:
+    if act == Act.NONE:
+        return z
+    y = scale * z + shift
+    near = (np.abs(y) < 1e-3) | (np.abs(y - 6) < 1e-3)
+    moved: Array = np.where(near, z + 0.01 / np.where(np.abs(scale) < 1e-3, 1e-3, scale), z)
+    return moved.astype(np.float32).astype(np.float64)
+
+
+class Sunk:
+    """A sink of one variety, and what must be in it after `gradient` went there."""
+
+    def __init__(
+        self, draw: Draw, gradient: Array, variety: tuple[bool, str, Act], extra: int, tolerance: float
+    ) -> None:
+        accumulate, mask, act = variety
+        channels = gradient.shape[-1]
+        before = draw.normal(*gradient.shape) if accumulate else None
+        total = gradient if before is None else gradient + before
+        fields: dict[str, Any] = {"act": act, "accumulate": int(accumulate), "ld": channels + extra}
+        self.wanted: list[Wanted] = []
+        if mask == "norm":
+            norm = Norm(draw, channels, known=True)
+            z = norm.off_the_edges(draw.normal(*gradient.shape), act)
+            total = oracle.passed(total, norm.scale * z + norm.shift, act)
+            fields |= {"y": read_rows("z", z, channels + 2), "ld_y": channels + 2, "norm": norm.memory}
+            self.wanted.append(Wanted(norm.sums, oracle.gradient_sums(total, z, norm.mean).reshape(-1), SUMS))
+        elif act != Act.NONE:
+            y = oracle.activate(4 * draw.normal(*gradient.shape), act)
+            total = oracle.passed(total, y, act)
+            fields |= {"y": read_rows("masking y", y, channels + 1), "ld_y": channels + 1}
+        into = written_rows("dx", before, total, channels + extra, tolerance)
+        self.wanted.append(into)
+        self.memory = struct(ops.Sink, **fields, data=into.memory)
+
+
+SINKS: list[tuple[bool, str, Act]] = [
+    (False, "", Act.NONE),
+    (True, "", Act.NONE),
+    (False, "y", Act.RELU),
+    (True, "y", Act.RELU6),
+    (False, "norm", Act.RELU),
+    (True, "norm", Act.RELU6),
+    (True, "norm", Act.NONE),
+]
+
+
+def _image(g: Geometry) -> tuple[int, int, int, int]:
+    return g.batch, g.in_h, g.in_w, g.in_c
+
+
+def _result(g: Geometry) -> tuple[int, int, int, int]:
+    return g.batch, g.out_h, g.out_w, g.out_c
+
+
+def _weight(g: Geometry) -> tuple[int, int, int, int]:
+    return g.kernel_h, g.kernel_w, g.in_c // g.groups, g.out_c
+
+
+FINISHES = ["plain", "bias", "norm", "relu", "bias relu6", "bias relu", "norm", "relu6"]
+
+
+def conv_forward(kind: Kind, g: Geometry, algorithm: Algorithm, act: Act | None, finish: str, extra: int) -> Case:
+    name = f"{grid.name(g)} {algorithm.name.lower()} source={act} {finish} +{extra}"
+    draw = Draw(name)
+    tolerance = _tolerance(algorithm)
+    x = Seen(draw, "x", _image(g), extra, act)
+    weights = draw.normal(*_weight(g)) / np.sqrt(np.prod(_weight(g)[:3]))
+    weights = weights.astype(np.float32).astype(np.float64)
+    y = oracle.conv_forward(g, x.values, weights)
+    fields: dict[str, Any] = {"x": x.memory, "weights": block("weights", weights), "algorithm": algorithm}
+    wanted: list[Wanted] = []
+    scratch: tuple[Memory, ...] = ()
+    if finish == "norm":
+        norm = Norm(draw, g.out_c, known=False)
+        if g.batch * g.out_h * g.out_w > 1:  # of one pixel there is no variance
+            wanted += norm.wants_statistics(y)
+        else:
+            scratch = tuple(norm.memory.reachable())[1:]
+        scratch += (norm.sums,)
+        fields["norm"] = norm.memory
+    if "bias" in finish:
+        bias = draw.normal(g.out_c)
+        y = y + bias
+        fields["bias"] = block("bias", bias)
+    after = Act.RELU6 if "relu6" in finish else Act.RELU if "relu" in finish else Act.NONE
+    into = written_rows("y", None, oracle.activate(y, after), g.out_c + extra, tolerance)
+    op = struct(ops.ConvForward, g=_part(g), y=into.memory, ld_y=g.out_c + extra, act=after, **fields)
+    return Case(name, kind, op, (into, *wanted), scratch)
+
+
+def conv_backward_data(kind: Kind, g: Geometry, algorithm: Algorithm, sink: tuple[bool, str, Act], extra: int) -> Case:
+    name = f"{grid.name(g)} {algorithm.name.lower()} sink={sink} +{extra}"
+    draw = Draw(name)
+    dy = draw.normal(*_result(g))
+    weights = draw.normal(*_weight(g))
+    sunk = Sunk(draw, oracle.conv_backward_data(g, dy, weights), sink, extra, _tolerance(algorithm))
+    op = struct(
+        ops.ConvBackwardData, g=_part(g), dy=read_rows("dy", dy, g.out_c + extra), weights=block("weights", weights),
+        dx=sunk.memory, ld_dy=g.out_c + extra, algorithm=algorithm,
+    )  # fmt: skip
+    return Case(name, kind, op, tuple(sunk.wanted))
+
+
+def conv_backward_weights(
+    kind: Kind, g: Geometry, algorithm: Algorithm, act: Act | None, variety: tuple[bool, bool], extra: int
+) -> Case:
+    accumulate, bias = variety
+    name = f"{grid.name(g)} {algorithm.name.lower()} source={act} accumulate={accumulate} bias={bias} +{extra}"
+    draw = Draw(name)
+    x = Seen(draw, "x", _image(g), extra, act)
+    dy = draw.normal(*_result(g))
+    dweights = oracle.conv_backward_weights(g, x.values, dy)
+    dbias = dy.reshape(-1, g.out_c).sum(axis=0)
+    targets = {"dweights": dweights} | ({"dbias": dbias} if bias else {})
+    wanted = []
+    for target, want in targets.items():
+        before = draw.normal(want.size).reshape(want.shape) if accumulate else np.full(want.shape, np.nan)
+        total = want + before if accumulate else want
+        wanted.append(Wanted(block(target, before), total.reshape(-1), _tolerance(algorithm)))
+    op = struct(
+        ops.ConvBackwardWeights, g=_part(g), x=x.memory, dy=read_rows("dy", dy, g.out_c + extra), ld_dy=g.out_c + extra,
+        algorithm=algorithm, accumulate=int(accumulate), **{item.memory.name: item.memory for item in wanted},
+    )  # fmt: skip
+    return Case(name, kind, op, tuple(wanted))
+
+
+def _tolerance(algorithm: Algorithm) -> float:
+    return {Algorithm.DIRECT: SUMS, Algorithm.WINOGRAD2: WINOGRAD2, Algorithm.WINOGRAD4: WINOGRAD4}[algorithm]
+
+
+def _part(g: Geometry) -> Memory:
+    return Memory("geometry", np.frombuffer(bytes(g), np.uint8))
+
+
+def _every(kind: Kind, shapes: list[Geometry], algorithm: Algorithm = Algorithm.DIRECT) -> Iterator[Case]:
+    sources, finishes, extras, sinks = cycle(SOURCES), cycle(FINISHES), cycle([0, 3, 16]), cycle(SINKS)
+    weights = cycle([(False, True), (True, False), (False, False), (True, True), (False, True)])
+    for g in shapes:
+        extra = next(extras)
+        match kind:
+            case Kind.CONV_FORWARD | Kind.DEPTHWISE_FORWARD:
+                yield conv_forward(kind, g, algorithm, next(sources), next(finishes), extra)
+            case Kind.CONV_BACKWARD_DATA | Kind.DEPTHWISE_BACKWARD_DATA:
+                yield conv_backward_data(kind, g, algorithm, next(sinks), extra)
+            case _:
+                yield conv_backward_weights(kind, g, algorithm, next(sources), next(weights), extra)
+
+
+def _convolution(kind: Kind) -> Callable[[bool], Iterator[Case]]:
+    def cases(full: bool) -> Iterator[Case]:  # noqa: FBT001 - the table's shape
+        yield from _every(kind, grid.convolutions(full=full) * (2 if full else 1))
+        # Every way in with every way out, on one shape with tails everywhere.
+        odd = [grid.geometry(2, (5, 7), 19, 21, 3, pad=1)] * 56
+        yield from _every(kind, odd if full else odd[:8])
+        for algorithm in (Algorithm.WINOGRAD2, Algorithm.WINOGRAD4):
+            yield from _every(kind, grid.winograd(full=full), algorithm)
+
+    return cases
+
+
+def _depthwise(kind: Kind) -> Callable[[bool], Iterator[Case]]:
+    def cases(full: bool) -> Iterator[Case]:  # noqa: FBT001
+        yield from _every(kind, grid.depthwise(full=full))
+        odd = [grid.geometry(2, (5, 7), 19, 19, 3, pad=1, groups=19)] * 56
+        yield from _every(kind, odd if full else odd[:8])
+
+    return cases
+
+
+VARIETIES_OF_POOLS = [(Pooling.MAX, False), (Pooling.AVERAGE, False), (Pooling.AVERAGE, True)]
+
+
+def pool_forward(g: Geometry, pooling: Pooling, *, count_padding: bool, act: Act | None, extra: int) -> Case:
+    name = f"{grid.name(g)} {pooling.name.lower()} count_padding={count_padding} source={act} +{extra}"
+    draw = Draw(name)
+    x = Seen(draw, "x", _image(g), extra, act, exact=True)
+    ld = g.out_c + extra
+    fields: dict[str, Any] = {}
+    wanted = []
+    if pooling == Pooling.MAX:
+        y, winner = oracle.max_pool_forward(g, x.values)
+        wanted.append(Wanted(Memory("winner", np.full(winner.size, 255, np.uint8)), winner.reshape(-1), EXACT))
+        fields["winner"] = wanted[0].memory
+    else:
+        y = oracle.average_pool_forward(g, x.values, count_padding=count_padding)
+    into = written_rows("y", None, y, ld, EXACT if pooling == Pooling.MAX else ELEMENTWISE)
+    op = struct(
+        ops.PoolForward, g=_part(g), x=x.memory, y=into.memory, ld_y=ld, pooling=pooling,
+        count_padding=int(count_padding), **fields,
+    )  # fmt: skip
+    return Case(name, Kind.POOL_FORWARD, op, (into, *wanted))
+
+
+def pool_backward(
+    g: Geometry, pooling: Pooling, *, count_padding: bool, sink: tuple[bool, str, Act], extra: int
+) -> Case:
+    name = f"{grid.name(g)} {pooling.name.lower()} count_padding={count_padding} sink={sink} +{extra}"
+    draw = Draw(name)
+    dy = draw.normal(*_result(g))
+    fields: dict[str, Any] = {}
+    if pooling == Pooling.MAX:
+        _, winner = oracle.max_pool_forward(g, draw.normal(*_image(g)))
+        fields["winner"] = block("winner", winner, np.uint8)
+        dx = oracle.max_pool_backward(g, dy, winner)
+    else:
+        dx = oracle.average_pool_backward(g, dy, count_padding=count_padding)
+    sunk = Sunk(draw, dx, sink, extra, ELEMENTWISE)
+    op = struct(
+        ops.PoolBackward, g=_part(g), dy=read_rows("dy", dy, g.out_c + extra), dx=sunk.memory, ld_dy=g.out_c + extra,
+        pooling=pooling, count_padding=int(count_padding), **fields,
+    )  # fmt: skip
+    return Case(name, Kind.POOL_BACKWARD, op, tuple(sunk.wanted))
+
+
+def _pool_forwards(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    acts, extras = cycle(SOURCES), cycle([0, 3, 16])
+    for g in grid.pools(full=full):
+        for pooling, count_padding in VARIETIES_OF_POOLS:
+            if pooling == Pooling.AVERAGE or (2 * g.pad_h <= g.kernel_h and 2 * g.pad_w <= g.kernel_w):
+                yield pool_forward(g, pooling, count_padding=count_padding, act=next(acts), extra=next(extras))
+
+
+def _pool_backwards(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    sinks, extras = cycle(SINKS), cycle([0, 3, 16])
+    for g in grid.pools(full=full):
+        for pooling, count_padding in VARIETIES_OF_POOLS:
+            yield pool_backward(g, pooling, count_padding=count_padding, sink=next(sinks), extra=next(extras))
+
+
+def _norm_forwards(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    for (rows, channels), extra in zip(grid.matrices(full=full), cycle([0, 5]), strict=False):
+        if rows == 1:
+            continue
+        name = f"{rows}x{channels} +{extra}"
+        draw = Draw(name)
+        norm = Norm(draw, channels, known=False)
+        z = draw.normal(rows, channels) + 2 * draw.normal(channels)
+        z = z.astype(np.float32).astype(np.float64)
+        memory = read_rows("z", z, channels + extra)
+        op = struct(ops.NormForward, norm=norm.memory, z=memory, rows=rows, ld_z=channels + extra)
+        yield Case(name, Kind.NORM_FORWARD, op, tuple(norm.wants_statistics(z)), (norm.sums,))
+
+
+def _norm_folds(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    for _, channels in grid.matrices(full=full):
+        norm = Norm(Draw(f"fold {channels}"), channels, known=False)
+        scale = norm.gamma / np.sqrt(norm.running_var + norm.EPSILON)
+        wanted = norm.wants(ELEMENTWISE, scale=scale, shift=norm.beta - norm.running_mean * scale)
+        op = struct(ops.NormFold, norm=norm.memory)
+        yield Case(str(channels), Kind.NORM_FOLD, op, tuple(wanted), (norm.sums,))
+
+
+JOINS = ["", "joined", "joined keep", "reduced", "joined reduced keep"]
+
+
+def norm_backward(rows: int, channels: int, how: str, acts: tuple[Act, Act], extra: int, *, in_place: bool) -> Case:
+    name = f"{rows}x{channels} {how or 'alone'} acts={acts} +{extra} in_place={in_place}"
+    draw = Draw(name)
+    act, join_act = acts
+    norm = Norm(draw, channels, known=True, accumulate=extra > 0)
+    z = norm.off_the_edges(draw.normal(rows, channels), act)
+    dy = draw.normal(rows, channels)
+    fields: dict[str, Any] = {}
+    g = dy
+    if "joined" in how:
+        joined = oracle.activate(4 * draw.normal(rows, channels), join_act)
+        g = oracle.passed(g, joined, join_act)
+        fields |= {"joined": read_rows("joined", joined, channels + 1), "ld_joined": channels + 1, "join_act": join_act}
+    masked = oracle.passed(g, norm.scale * z + norm.shift, act)
+    dz, dgamma, dbeta = oracle.norm_backward(masked, z, norm.gamma, norm.mean, norm.inv_std)
+    if norm.accumulate:
+        dgamma, dbeta = dgamma + norm.dgamma, dbeta + norm.dbeta
+    before = dy
+    if "reduced" in how:  # a sink was here: dy is masked, its sums are known
+        before = masked
+        norm.sums.data[:] = oracle.gradient_sums(masked, z, norm.mean).reshape(-1)
+    writes_dy = "joined" in how and "keep" not in how and "reduced" not in how
+    ld = channels + extra
+    dy_after = dz if in_place else g if writes_dy else before
+    dy_wanted = written_rows("dy", before, dy_after, ld, SUMS if in_place else EXACT if not writes_dy else ELEMENTWISE)
+    dz_wanted = dy_wanted if in_place else written_rows("dz", None, dz, ld, SUMS)
+    op = struct(
+        ops.NormBackward, norm=norm.memory, z=read_rows("z", z, channels + 2), dy=dy_wanted.memory, dz=dz_wanted.memory,
+        rows=rows, ld_z=channels + 2, ld_dy=ld, ld_dz=ld, act=act, reduced=int("reduced" in how),
+        keep_dy=int("keep" in how), **fields,
+    )  # fmt: skip
+    wanted = {id(item): item for item in (dy_wanted, dz_wanted, *norm.wants(SUMS, dgamma=dgamma, dbeta=dbeta))}
+    return Case(name, Kind.NORM_BACKWARD, op, tuple(wanted.values()), (norm.sums,))
+
+
+def _norm_backwards(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    extras = cycle([0, 3])
+    acts = cycle([(Act.RELU, Act.NONE), (Act.NONE, Act.RELU), (Act.RELU6, Act.NONE), (Act.NONE, Act.RELU6)])
+    for rows, channels in grid.matrices(full=full):
+        for how in JOINS:
+            pair = next(acts)
+            if "joined" in how:
+                pair = (Act.NONE, pair[0] or pair[1])
+            # In place, dy would be dz and the masked gradient of the other branch at once.
+            in_place = how in {"", "reduced"} and rows % 2 == 1
+            yield norm_backward(rows, channels, how, pair, next(extras), in_place=in_place)
+
+
+def _join_forwards(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    acts, sources, extras = cycle([Act.NONE, Act.RELU, Act.RELU6]), cycle(SOURCES), cycle([0, 3, 7])
+    for rows, channels in grid.matrices(full=full):
+        for both in (True, False):
+            act, left, right, extra = next(acts), next(sources), next(sources), next(extras)
+            name = f"{rows}x{channels} a={left} b={right if both else 'null'} act={act} +{extra}"
+            draw = Draw(name)
+            a = Seen(draw, "a", (rows, channels), extra, left)
+            y = a.values
+            fields = {"a": a.memory}
+            if both:
+                b = Seen(draw, "b", (rows, channels), 2 * extra, right)
+                y = y + b.values
+                fields["b"] = b.memory
+            into = written_rows("y", None, oracle.activate(y, act), channels + extra, ELEMENTWISE)
+            op = struct(
+                ops.JoinForward, y=into.memory, rows=rows, channels=channels, ld_y=channels + extra, act=act, **fields
+            )
+            yield Case(name, Kind.JOIN_FORWARD, op, (into,))
+
+
+def _join_backwards(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    acts, extras = cycle([Act.NONE, Act.RELU, Act.RELU6]), cycle([0, 3, 7, 16])
+    for rows, channels in grid.matrices(full=full):
+        for accumulate in (False, True):
+            act, extra = next(acts), next(extras)
+            name = f"{rows}x{channels} act={act} accumulate={accumulate} +{extra}"
+            draw = Draw(name)
+            dy = draw.normal(rows, channels)
+            fields: dict[str, Any] = {"dy": read_rows("dy", dy, channels + extra), "ld_dy": channels + extra}
+            if act != Act.NONE:
+                y = oracle.activate(4 * draw.normal(rows, channels), act)
+                dy = oracle.passed(dy, y, act)
+                fields |= {"y": read_rows("y", y, channels + 1), "ld_y": channels + 1}
+            before = draw.normal(rows, channels) if accumulate else None
+            into = written_rows("target", before, dy if before is None else dy + before, channels + 2, ELEMENTWISE)
+            op = struct(
+                ops.JoinBackward, target=into.memory, rows=rows, channels=channels, ld_target=channels + 2, act=act,
+                accumulate=int(accumulate), **fields,
+            )  # fmt: skip
+            yield Case(name, Kind.JOIN_BACKWARD, op, (into,))
+
+
+LRN = [(5, 1e-4, 0.75, 1.0), (5, 0.5, 0.75, 2.0), (3, 1.0, 0.5, 1.0), (4, 0.3, 1.0, 1.0), (1, 0.1, 0.6, 1.5)]
+
+
+def _lrn_forwards(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    rules, sources, extras = cycle(LRN), cycle(SOURCES), cycle([0, 3])
+    for rows, channels in grid.matrices(full=full):
+        (size, alpha, beta, k), act, extra = next(rules), next(sources), next(extras)
+        name = f"{rows}x{channels} size={size} alpha={alpha} beta={beta} k={k} source={act} +{extra}"
+        x = Seen(Draw(name), "x", (rows, channels), extra, act)
+        y = oracle.lrn_forward(x.values, size, alpha, beta, k)
+        into = written_rows("y", None, y, channels + extra, POWERS)
+        op = struct(
+            ops.LrnForward, x=x.memory, y=into.memory, rows=rows, channels=channels, ld_y=channels + extra, size=size,
+            alpha=alpha, beta=beta, k=k,
+        )  # fmt: skip
+        yield Case(name, Kind.LRN_FORWARD, op, (into,))
+
+
+def _lrn_backwards(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    rules, sources, sinks, extras = cycle(LRN), cycle(SOURCES), cycle(SINKS), cycle([0, 3])
+    for rows, channels in grid.matrices(full=full):
+        (size, alpha, beta, k), act, sink, extra = next(rules), next(sources), next(sinks), next(extras)
+        name = f"{rows}x{channels} size={size} alpha={alpha} beta={beta} k={k} source={act} sink={sink} +{extra}"
+        draw = Draw(name)
+        x = Seen(draw, "x", (rows, channels), extra, act)
+        dy = draw.normal(rows, channels)
+        sunk = Sunk(draw, oracle.lrn_backward(x.values, dy, size, alpha, beta, k), sink, extra, POWERS)
+        op = struct(
+            ops.LrnBackward, x=x.memory, dy=read_rows("dy", dy, channels + extra), dx=sunk.memory, rows=rows,
+            channels=channels, ld_dy=channels + extra, size=size, alpha=alpha, beta=beta, k=k,
+        )  # fmt: skip
+        yield Case(name, Kind.LRN_BACKWARD, op, tuple(sunk.wanted))
+
+
+def _kept(draw: int, salt: int, rate: float, shape: tuple[int, int]) -> Array:
+    from phone_agent.nn.dropout import keep_mask
+
+    return keep_mask(shape[0] * shape[1], rate, draw, salt).reshape(shape)
+
+
+def _dropout_forwards(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    rates, sources, extras = cycle([0.5, 0.1, 0.9, 0.0]), cycle(SOURCES), cycle([0, 3])
+    for rows, channels in grid.matrices(full=full):
+        rate, act, extra = next(rates), next(sources), next(extras)
+        name = f"{rows}x{channels} rate={rate} source={act} +{extra}"
+        x = Seen(Draw(name), "x", (rows, channels), extra, act)
+        drawn, salt = 2**40 + 7 * rows, 1000 + channels
+        y = np.where(_kept(drawn, salt, rate, (rows, channels)), x.values / (1 - rate), 0)
+        into = written_rows("y", None, y, channels + extra, ELEMENTWISE)
+        op = struct(
+            ops.DropoutForward, x=x.memory, y=into.memory, draw=block("draw", np.array([drawn]), np.uint64), rows=rows,
+            channels=channels, ld_y=channels + extra, rate=rate, salt=salt,
+        )  # fmt: skip
+        yield Case(name, Kind.DROPOUT_FORWARD, op, (into,))
+
+
+def _dropout_backwards(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    rates, sinks, extras = cycle([0.5, 0.1, 0.9, 0.0]), cycle(SINKS), cycle([0, 3])
+    for rows, channels in grid.matrices(full=full):
+        rate, sink, extra = next(rates), next(sinks), next(extras)
+        name = f"{rows}x{channels} rate={rate} sink={sink} +{extra}"
+        draw = Draw(name)
+        dy = draw.normal(rows, channels)
+        drawn, salt = 2**40 + 7 * rows, 1000 + channels
+        dx = np.where(_kept(drawn, salt, rate, (rows, channels)), dy / (1 - rate), 0)
+        sunk = Sunk(draw, dx, sink, extra, ELEMENTWISE)
+        op = struct(
+            ops.DropoutBackward, dy=read_rows("dy", dy, channels + extra), dx=sunk.memory,
+            draw=block("draw", np.array([drawn]), np.uint64), rows=rows, channels=channels, ld_dy=channels + extra,
+            rate=rate, salt=salt,
+        )  # fmt: skip
+        yield Case(name, Kind.DROPOUT_BACKWARD, op, tuple(sunk.wanted))
+
+
+def _softmax_losses(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    for batch, classes, extra in [(1, 1, 0), (1, 10, 0), (7, 10, 3), (3, 17, 0), (16, 1000, 0), (65, 33, 5)]:
+        for spread in (1.0, 40.0) if full else (5.0,):
+            name = f"{batch}x{classes} spread={spread} +{extra}"
+            draw = Draw(name)
+            scores = (spread * draw.normal(batch, classes)).astype(np.float32).astype(np.float64)
+            labels = draw.integers(0, classes, batch)
+            loss, dscores = oracle.softmax_loss(scores, labels, 0.25)
+            into = written_rows("dscores", None, dscores, classes + extra, SOFTMAX)
+            loss_wanted = Wanted(block("loss", np.array([np.nan]), np.float64), np.array([loss]), SOFTMAX)
+            op = struct(
+                ops.SoftmaxLoss, scores=read_rows("scores", scores, classes + extra),
+                labels=block("labels", labels, np.int32), weight=block("weight", np.array([0.25])), dscores=into.memory,
+                loss=loss_wanted.memory, batch=batch, classes=classes, ld_scores=classes + extra,
+                ld_dscores=classes + extra,
+            )  # fmt: skip
+            yield Case(name, Kind.SOFTMAX_LOSS, op, (into, loss_wanted))
+
+
+def _sgds(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    for count, decay in zip(grid.lengths(full=full), cycle([0.0, 0.01]), strict=False):
+        name = f"{count} decay={decay}"
+        draw = Draw(name)
+        values, momenta, gradients = draw.normal(count), draw.normal(count), draw.normal(count)
+        rules = np.array([0.1, 0.9, decay], np.float32).astype(np.float64)
+        after = rules[1] * momenta + gradients + rules[2] * values
+        wanted = (
+            Wanted(block("momenta", momenta), after, ELEMENTWISE),
+            Wanted(block("values", values), values - rules[0] * after, ELEMENTWISE),
+        )
+        spent = block("gradients", gradients)
+        op = struct(
+            ops.Sgd,
+            momenta=wanted[0].memory,
+            values=wanted[1].memory,
+            gradients=spent,
+            rules=block("rules", rules),
+            count=count,
+        )
+        yield Case(name, Kind.SGD, op, wanted)
+
+
+def to_number(values: Array, number: Number) -> Array:
+    """Rounded to the nearest, ties to even, as the bytes that hold them."""
+    single = values.astype(np.float32)
+    if number == Number.FP32:
+        return single
+    if number == Number.FP16:
+        with np.errstate(over="ignore"):
+            return single.astype(np.float16)
+    bits = single.view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(single), 0x7FC0, rounded).astype(np.uint16)
+
+
+def from_number(held: Array, number: Number) -> Array:
+    if number == Number.BF16:
+        return (held.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return held.astype(np.float64)
+
+
+def _converts(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    for count in grid.lengths(full=full):
+        for source in Number:
+            for target in Number:
+                name = f"{count} {source.name}-{target.name}"
+                draw = Draw(name)
+                values = draw.normal(count) * 2.0 ** draw.integers(-30, 18, count)  # beyond both ends of fp16
+                held = to_number(values, source)
+                want = to_number(from_number(held, source), target)
+                into = Wanted(Memory("to", np.full(count, 77, want.dtype)), want, EXACT)
+                op = struct(
+                    ops.Convert, source=Memory("from", held), target=into.memory, count=count, number_from=source,
+                    number_to=target,
+                )  # fmt: skip
+                yield Case(name, Kind.CONVERT, op, (into,))
+
+
+def _reduces(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    for count in grid.lengths(full=full):
+        for source in Number:
+            for target in Number:
+                name = f"{count} {source.name}-{target.name}"
+                draw = Draw(name)
+                left, right = to_number(draw.normal(count), target), to_number(draw.normal(count), source)
+                single = from_number(left, target).astype(np.float32) + from_number(right, source).astype(np.float32)
+                into = Wanted(Memory("to", left), to_number(single, target), EXACT)
+                op = struct(
+                    ops.Reduce, target=into.memory, source=Memory("from", right), count=count, number_to=target,
+                    number_from=source,
+                )  # fmt: skip
+                yield Case(name, Kind.REDUCE, op, (into,))
+
+
+def _augments(full: bool) -> Iterator[Case]:  # noqa: FBT001
+    shapes = [(1, 1, 1, 1, 1, 1), (2, 5, 7, 5, 7, 3), (3, 32, 32, 32, 32, 3), (2, 9, 6, 7, 4, 1), (1, 4, 4, 9, 10, 5)]
+    shapes += [(2, 40, 33, 28, 28, 3), (1, 11, 13, 5, 6, 17)] if full else []
+    for batch, in_h, in_w, out_h, out_w, channels in shapes:
+        name = f"{batch}x{in_h}x{in_w}x{channels} to {out_h}x{out_w}"
+        draw = Draw(name)
+        images = draw.integers(0, 256, batch, in_h, in_w, channels)
+        crops = np.stack([draw.integers(-4, 5, batch), draw.integers(-4, 5, batch), draw.integers(0, 2, batch)], axis=1)
+        mean, inv_std = draw.normal(channels), draw.positive(channels)
+        out = oracle.augment(images, crops, (out_h, out_w), mean, inv_std)
+        into = written_rows("out", None, out, channels, ELEMENTWISE)
+        op = struct(
+            ops.Augment, images=block("images", images, np.uint8), crops=block("crops", crops, np.int32),
+            mean=block("mean", mean), inv_std=block("inv_std", inv_std), out=into.memory, batch=batch, in_h=in_h,
+            in_w=in_w, out_h=out_h, out_w=out_w, channels=channels,
+        )  # fmt: skip
+        yield Case(name, Kind.AUGMENT, op, (into,))
+
+
+CASES: dict[Kind, Callable[[bool], Iterator[Case]]] = {
+    Kind.CONV_FORWARD: _convolution(Kind.CONV_FORWARD),
+    Kind.CONV_BACKWARD_DATA: _convolution(Kind.CONV_BACKWARD_DATA),
+    Kind.CONV_BACKWARD_WEIGHTS: _convolution(Kind.CONV_BACKWARD_WEIGHTS),
+    Kind.DEPTHWISE_FORWARD: _depthwise(Kind.DEPTHWISE_FORWARD),
+    Kind.DEPTHWISE_BACKWARD_DATA: _depthwise(Kind.DEPTHWISE_BACKWARD_DATA),
+    Kind.DEPTHWISE_BACKWARD_WEIGHTS: _depthwise(Kind.DEPTHWISE_BACKWARD_WEIGHTS),
+    Kind.POOL_FORWARD: _pool_forwards,
+    Kind.POOL_BACKWARD: _pool_backwards,
+    Kind.NORM_FORWARD: _norm_forwards,
+    Kind.NORM_FOLD: _norm_folds,
+    Kind.NORM_BACKWARD: _norm_backwards,
+    Kind.JOIN_FORWARD: _join_forwards,
+    Kind.JOIN_BACKWARD: _join_backwards,
+    Kind.LRN_FORWARD: _lrn_forwards,
+    Kind.LRN_BACKWARD: _lrn_backwards,
+    Kind.DROPOUT_FORWARD: _dropout_forwards,
+    Kind.DROPOUT_BACKWARD: _dropout_backwards,
+    Kind.SOFTMAX_LOSS: _softmax_losses,
+    Kind.SGD: _sgds,
+    Kind.CONVERT: _converts,
+    Kind.REDUCE: _reduces,
+    Kind.AUGMENT: _augments,
+}
