@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import Any
 
 from benchmarks.networks import Sample, network, peak_rss_mb, sample
 from benchmarks.peers import serve
 from phone_agent.bench.cases import convolution
+from phone_agent.bench.compute import breakdown
 from phone_agent.bench.kernels import best_seconds, peak_gflops
 from phone_agent.core import ops
 from phone_agent.core.team import Team
@@ -54,8 +56,11 @@ class Contestant:
         return {"seconds": seconds, "loss": loss, "peak_rss_mb": peak_rss_mb()}
 
     def profile(self) -> dict[str, Any]:
-        """Seconds of a step by kind of work."""
-        return {}
+        """Where the time of a step goes."""
+        assert self._executable is not None
+        assert self._sample is not None
+        shares = breakdown(self._executable, self._sample.images, self._sample.labels)
+        return {"shares": [asdict(share) for share in shares]}
 
     def open_layers(self, threads: int, isa: str | None = None) -> dict[str, Any]:
         self._threads, self._isa = threads, isa

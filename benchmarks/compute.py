@@ -1,0 +1,262 @@
+"""A training step (forward, backward, SGD with momentum): ours against PyTorch's.
+
+    python -m benchmarks.compute --torch-python ~/torch/bin/python
+    python -m benchmarks.compute --networks resnet50,mobilenet_v1 --batches 16 --rounds 5
+
+The ten networks of the paper's Table I at its batches and at 16. PyTorch runs the same graph from the same weights
+(torch_peer.py): channels_last, its faster SGD, once with glibc's default allocator and once told to keep freed memory;
+the better of the two is the opponent. `im2col` is the same PyTorch with oneDNN and NNPACK off, which is how Termux
+builds it (there with OpenBLAS, here with MKL), in its better layout. MNN, the one other engine that trains on phones
+and comes as a package, takes part on MobileNet-v1.
+
+Every contestant is a process that lives through the network; they take turns of a few steps, never two at once. A
+ratio is their best step over our best step; the one of the medians stands beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from math import exp, log
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.networks import TABLE_I
+from benchmarks.peers import KEEP_MEMORY, Peer, PeerError, Times, take_turns, torch_python
+
+notes = Console(stderr=True, highlight=False)
+
+
+@dataclass(frozen=True)
+class Rival:
+    """One way to run the opponent."""
+
+    name: str
+    module: str
+    env: dict[str, str]
+    asked: dict[str, Any]
+    only: tuple[str, ...] = ()  # networks; all unless named
+
+    def plays(self, network: str) -> bool:
+        return not self.only or network in self.only
+
+
+RIVALS = {
+    "tuned": Rival("torch, memory kept", "benchmarks.torch_peer", KEEP_MEMORY, {}),
+    "default": Rival("torch, default malloc", "benchmarks.torch_peer", {}, {}),
+    "nchw": Rival("torch, NCHW, memory kept", "benchmarks.torch_peer", KEEP_MEMORY, {"layout": "nchw"}),
+    "im2col": Rival("torch without oneDNN", "benchmarks.torch_peer", KEEP_MEMORY, {"onednn": False}),
+    "im2col-nchw": Rival(
+        "torch without oneDNN, NCHW", "benchmarks.torch_peer", KEEP_MEMORY, {"onednn": False, "layout": "nchw"}
+    ),
+    "mnn": Rival("MNN", "benchmarks.mnn_peer", {}, {}, ("mobilenet_v1",)),
+}
+BEST = ("tuned", "default", "nchw")
+WITHOUT = ("im2col", "im2col-nchw")
+DUELS = (("tuned", "default", "nchw"), ("im2col", "im2col-nchw"), ("mnn",))  # who is in memory at the same time
+
+
+@dataclass
+class Match:
+    """One network at one batch."""
+
+    network: str
+    batch: int
+    ours: Times
+    rivals: dict[str, Times] = field(default_factory=dict)
+    peak_rss_mb: dict[str, float] = field(default_factory=dict)
+    profile: list[dict[str, Any]] = field(default_factory=list)
+
+    def opponent(self, names: tuple[str, ...] = BEST) -> str | None:
+        """The fastest of them."""
+        played = [name for name in names if name in self.rivals]
+        return min(played, key=lambda name: self.rivals[name].best, default=None)
+
+    def ratio(self, names: tuple[str, ...] = BEST, *, middle: bool = False) -> float | None:
+        name = self.opponent(names)
+        if name is None:
+            return None
+        theirs = self.rivals[name]
+        return theirs.middle / self.ours.middle if middle else theirs.best / self.ours.best
+
+
+def main() -> None:
+    options = _options()
+    python = torch_python(options.torch_python)
+    matches = []
+    for network, batch in _pairs(options):
+        matches.append(play(network, batch, options, python))
+        notes.print(_line(matches[-1]), markup=False)
+    if options.json:
+        print(json.dumps([_document(match) for match in matches], indent=2))
+    else:
+        report(matches)
+    if options.check and not _passes(matches):
+        sys.exit(1)
+
+
+def play(network: str, batch: int, options: argparse.Namespace, python: str) -> Match:
+    match = Match(network, batch, Times(()))
+    for duel in DUELS:
+        rivals = [name for name in duel if name in options.rivals and RIVALS[name].plays(network)]
+        if rivals:
+            _duel(match, rivals, options, python)
+    return match
+
+
+def _duel(match: Match, names: list[str], options: argparse.Namespace, python: str) -> None:
+    with ExitStack() as stack:
+        ours = stack.enter_context(Peer("ours", "benchmarks.our_peer"))
+        ours.ask("open", **_common(match, options), isa=options.isa, engine=options.engine, winograd=options.winograd)
+        peers = [ours]
+        for name in names:
+            rival = RIVALS[name]
+            peer = stack.enter_context(Peer(name, rival.module, python, rival.env))
+            try:
+                peer.ask("open", **_common(match, options), **rival.asked)
+            except PeerError as error:
+                notes.print(f"{match.network}: {error}", markup=False)
+            else:
+                peers.append(peer)
+        times = take_turns(peers, options.rounds, options.steps)
+        match.ours += times.pop("ours")
+        match.rivals.update(times)
+        match.peak_rss_mb.update({peer.name: peer.ask("steps", count=1)["peak_rss_mb"] for peer in peers})
+        match.profile = match.profile or ours.ask("profile")["shares"]
+
+
+def _common(match: Match, options: argparse.Namespace) -> dict[str, Any]:
+    return {"model": match.network, "batch": match.batch, "threads": options.threads}
+
+
+def report(matches: list[Match]) -> None:
+    console = Console(width=150, highlight=False)
+    console.print(_speeds(matches))
+    for batches in ("table", "16"):
+        chosen = [match for match in matches if (match.batch == 16) == (batches == "16")]
+        _verdict(console, f"batch {'of Table I' if batches == 'table' else '16'}", chosen)
+    _verdict(console, "all", matches)
+    console.print(_profiles(matches))
+
+
+def _speeds(matches: list[Match]) -> Table:
+    names = [name for name in RIVALS if any(name in match.rivals for match in matches)]
+    table = Table("network", "batch", "ours ms", "images/s", *(f"{name} ms" for name in names), title="a training step")
+    for column in ("ratio", "(medians)", "without oneDNN"):
+        table.add_column(column, justify="right")
+    for match in matches:
+        theirs = [f"{match.rivals[name].best * 1e3:.0f}" if name in match.rivals else "" for name in names]
+        rate = match.batch / match.ours.best
+        ratios = (match.ratio(), match.ratio(middle=True), match.ratio(WITHOUT))
+        table.add_row(
+            match.network,
+            str(match.batch),
+            f"{match.ours.best * 1e3:.0f}",
+            f"{rate:.1f}",
+            *theirs,
+            *map(_times, ratios),
+        )
+    return table
+
+
+def _profiles(matches: list[Match]) -> Table:
+    table = Table("network", "batch", "where our time goes", title="ours")
+    for match in matches:
+        parts = [
+            f"{share['kind']} {share['direction']} {share['share']:.0%}"
+            + (f" ({share['gflops']:.0f} GFLOP/s)" if share["gflops"] else "")
+            for share in match.profile
+            if share["share"] >= 0.02
+        ]
+        table.add_row(match.network, str(match.batch), ", ".join(parts))
+    return table
+
+
+def _verdict(console: Console, title: str, matches: list[Match]) -> None:
+    for what, names in (("PyTorch", BEST), ("PyTorch without oneDNN", WITHOUT), ("MNN", ("mnn",))):
+        ratios = {match.network: ratio for match in matches if (ratio := match.ratio(names))}
+        if ratios:
+            worst = min(ratios, key=lambda name: ratios[name])
+            mean = geometric_mean(list(ratios.values()))
+            console.print(f"{title}: {mean:.2f}x {what} by geometric mean; least {ratios[worst]:.2f}x ({worst})")
+
+
+def geometric_mean(ratios: list[float]) -> float:
+    return exp(sum(map(log, ratios)) / len(ratios))
+
+
+def _passes(matches: list[Match]) -> bool:
+    """At least as fast on every network, 1.3x by geometric mean; twice as fast as without oneDNN, 4x on MobileNets."""
+    best = [ratio for match in matches if (ratio := match.ratio())]
+    without = [ratio for match in matches if (ratio := match.ratio(WITHOUT))]
+    mobile = [ratio for match in matches if match.network.startswith("mobilenet") and (ratio := match.ratio(WITHOUT))]
+    return (
+        (not best or (min(best) >= 1.0 and geometric_mean(best) >= 1.3))
+        and (not without or geometric_mean(without) >= 2.0)
+        and (not mobile or min(mobile) >= 4.0)
+    )
+
+
+def _times(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    return f"[{'green' if ratio >= 1 else 'red'}]{ratio:.2f}x[/]"
+
+
+def _line(match: Match) -> str:
+    theirs = ", ".join(f"{name} {times.best * 1e3:.0f} ms" for name, times in match.rivals.items())
+    return f"{match.network} batch {match.batch}: ours {match.ours.best * 1e3:.0f} ms, {theirs}"
+
+
+def _document(match: Match) -> dict[str, Any]:
+    return {
+        **asdict(match),
+        "opponent": match.opponent(),
+        "ratio": match.ratio(),
+        "ratio_of_medians": match.ratio(middle=True),
+        "ratio_without_onednn": match.ratio(WITHOUT),
+        "ratio_mnn": match.ratio(("mnn",)),
+    }
+
+
+def _pairs(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
+    """Each network at its batches, none twice."""
+    for network in options.networks.split(","):
+        wanted = (TABLE_I.get(network, 16) if each == "table" else int(each) for each in options.batches.split(","))
+        for batch in dict.fromkeys(wanted):
+            yield network, batch
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", default=",".join(TABLE_I))
+    parser.add_argument("--batches", default="table,16", help="numbers, or 'table' for the paper's")
+    parser.add_argument("--rivals", default="tuned,default,im2col,im2col-nchw,mnn", help=", ".join(RIVALS))
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3, help="turns each contestant gets")
+    parser.add_argument("--steps", type=int, default=2, help="steps that count in a turn, after one that does not")
+    parser.add_argument("--torch-python", help="an interpreter that has PyTorch (and MNN)")
+    parser.add_argument("--isa", help="avx512, avx2 or plain; the best unless given")
+    parser.add_argument("--engine", default="cpu", help="our backend")
+    parser.add_argument("--no-winograd", dest="winograd", action="store_false")
+    parser.add_argument("--quick", action="store_true", help="two networks, one batch, against PyTorch at its best")
+    parser.add_argument("--check", action="store_true", help="exit code 1 unless we are as fast as promised")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.quick:
+        options.networks, options.batches, options.rivals = "mobilenet_v1,squeezenet_v1_1", "8", "tuned"
+    options.rivals = options.rivals.split(",")
+    unknown = set(options.rivals) - set(RIVALS)
+    if unknown:
+        parser.error(f"no such rival: {', '.join(sorted(unknown))}; there are {', '.join(RIVALS)}")
+    return options
+
+
+if __name__ == "__main__":
+    main()

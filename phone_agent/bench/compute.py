@@ -1,0 +1,184 @@
+"""`clusterctl bench compute`: training steps of one network on this machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import isfinite
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent import models
+from phone_agent.bench.arithmetic import training_flops
+from phone_agent.bench.kernels import peak_gflops
+from phone_agent.core.ops import MAX_THREADS
+from phone_agent.core.team import Team
+from phone_agent.device.memory import available_mb
+from phone_agent.errors import AgentError
+from phone_agent.nn.backends import NAMES as BACKENDS
+from phone_agent.nn.backends import Executable, Options, backend
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+
+RATE, MOMENTUM, DECAY = 1e-3, 0.9, 1e-4
+MAX_BATCH = 65_536
+
+
+class BadRequestError(AgentError):
+    """Asked for what cannot be measured."""
+
+
+@dataclass(frozen=True)
+class Request:
+    model: str
+    batch: int
+    threads: int
+    steps: int
+    backend: str = "cpu"
+    isa: str | None = None
+    memory_bytes: int | None = None
+    winograd: bool = True
+
+    def check(self) -> None:
+        if self.backend not in BACKENDS:
+            raise BadRequestError(f"there is no backend called '{self.backend}'; there are: {', '.join(BACKENDS)}")
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise BadRequestError(f"{self.threads} threads: 1 to {MAX_THREADS} can work together")
+        if not 1 <= self.batch <= MAX_BATCH:
+            raise BadRequestError(f"a batch of {self.batch}: 1 to {MAX_BATCH} images")
+        if self.steps < 1:
+            raise BadRequestError(f"{self.steps} steps: at least 1 is needed")
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one kind of work takes of a step."""
+
+    kind: str
+    direction: str
+    seconds: float
+    share: float
+    gflops: float | None
+    gbs: float | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    request: Request
+    isa: str
+    step_s: float  # median
+    best_s: float
+    loss: float
+    peak_rss_mb: float
+    planned_mb: float | None  # what the plan said before anything ran
+    gflops: float  # of the best step, by the direct method
+    peak_gflops: float | None
+    breakdown: tuple[Share, ...]
+
+    @property
+    def images_per_s(self) -> float:
+        return self.request.batch / self.step_s
+
+    @property
+    def peak_share(self) -> float | None:
+        return self.gflops / self.peak_gflops if self.peak_gflops else None
+
+
+def measure(request: Request) -> Outcome:
+    request.check()
+    graph = models.build(request.model)
+    executable, planned = _compiled(graph, request)
+    images, labels = _sample(graph, request.batch)
+    loss, seconds = _steps(executable, images, labels, request.steps)
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    isa, peak = _machine(request)
+    best = min(seconds)
+    return Outcome(
+        request, isa, median(seconds), best, loss, rss, planned,
+        training_flops(graph) * request.batch / best / 1e9, peak, breakdown(executable, images, labels),
+    )  # fmt: skip
+
+
+def breakdown(executable: Executable, images: NDArray[Any], labels: NDArray[Any], runs: int = 3) -> tuple[Share, ...]:
+    """Where the time of a step goes, largest first. Nothing where the backend cannot say."""
+    profile = getattr(executable, "profile", None)
+    return _by_kind(profile(images, labels, runs=runs)) if profile else ()
+
+
+def _by_kind(times: Iterable[Any]) -> tuple[Share, ...]:
+    groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for one in times:
+        groups[one.kind, one.direction].append(one)
+    total = sum(one.seconds for group in groups.values() for one in group) or 1.0
+    shares = [_share(*key, group, total) for key, group in groups.items()]
+    return tuple(sorted(shares, key=lambda share: -share.seconds))
+
+
+def _share(kind: str, direction: str, group: list[Any], total: float) -> Share:
+    seconds = sum(one.seconds for one in group)
+    flops, moved = sum(one.flops for one in group), sum(one.bytes for one in group)
+    rate = 1e9 * seconds or 1.0
+    return Share(kind, direction, seconds, seconds / total, flops / rate or None, moved / rate or None)
+
+
+def _compiled(graph: Graph, request: Request) -> tuple[Executable, float | None]:
+    """The budget is what was given, else what this machine has left: a batch too large is refused, not killed."""
+    left = available_mb()
+    budget = request.memory_bytes or (left * 1_000_000 if left else None)
+    options = Options(
+        threads=request.threads, isa=request.isa, memory_bytes=request.memory_bytes, winograd=request.winograd
+    )
+    planned = None
+    if request.backend == "cpu":
+        planned = _planned(graph, request.batch, options, budget)
+    return backend(request.backend).compile(graph, State(graph, seed=1), request.batch, options), planned
+
+
+def _planned(graph: Graph, batch: int, options: Options, budget: int | None) -> float:
+    from phone_agent.nn.plan.memory import DoesNotFitError, estimate
+
+    total = estimate(graph, batch, options).total
+    if budget and total > budget:
+        raise DoesNotFitError(total, budget)
+    return total / 1e6
+
+
+def _steps(executable: Executable, images: NDArray[Any], labels: NDArray[Any], count: int) -> tuple[float, list[float]]:
+    """One more than asked for runs first: it touches the memory."""
+    seconds, loss = [], 0.0
+    for index in range(count + 1):
+        start = time.perf_counter()
+        loss = executable.loss_and_gradients(images, labels, 1.0, draw=index)
+        executable.update(RATE, MOMENTUM, DECAY, slice(None))
+        seconds.append(time.perf_counter() - start)
+        if not isfinite(loss):
+            raise AgentError(f"the loss of step {index} is {loss}: the arithmetic went wrong")
+    return loss, seconds[1:]
+
+
+def _machine(request: Request) -> tuple[str, float | None]:
+    if request.backend != "cpu":
+        return "numpy", None
+    team = Team(request.threads, request.isa)
+    try:
+        return team.isa, peak_gflops(team) or None
+    finally:
+        team.close()
+
+
+def _sample(graph: Graph, batch: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Noise: the time of a step does not depend on what is on the pictures."""
+    numbers = np.random.default_rng(0)
+    images = numbers.standard_normal((batch, *graph.shape), dtype=np.float32)
+    return images, numbers.integers(0, graph.classes, batch).astype(np.int32)
+
+
+def usable_threads() -> int:
+    return min(len(os.sched_getaffinity(0)), MAX_THREADS)
