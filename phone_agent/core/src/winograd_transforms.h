@@ -1,0 +1,95 @@
+/* Winograd's transforms of one line: F(2, 3) at the points 0, 1, -1, inf and F(4, 3) at 0, 1, -1, 2, -2, inf. m outputs of a
+ * 3-tap filter come from m + 2 inputs and as many multiplications: y = A^T ((G g) * (B^T d)). Squares are these twice, first
+ * along the rows, then along the columns. `m` is a constant wherever these are called. */
+#pragma once
+#include "vector.h"
+
+enum { MAX_SIDE = 6, MAX_POINTS = MAX_SIDE * MAX_SIDE };
+
+/* B^T: inputs. */
+INLINE void spread_input(const i32 m, const vec *d, vec *v) {
+    if (m == 2) {
+        v[0] = d[0] - d[2];
+        v[1] = d[1] + d[2];
+        v[2] = d[2] - d[1];
+        v[3] = d[1] - d[3];
+        return;
+    }
+    vec even = d[4] - 4 * d[2], odd = d[3] - 4 * d[1];
+    v[0] = 4 * d[0] + (d[4] - 5 * d[2]);
+    v[1] = even + odd;
+    v[2] = even - odd;
+    even = d[4] - d[2], odd = d[3] - d[1];
+    v[3] = even + 2 * odd;
+    v[4] = even - 2 * odd;
+    v[5] = 4 * d[1] + (d[5] - 5 * d[3]);
+}
+
+/* A^T: products to outputs. */
+INLINE void collect_output(const i32 m, const vec *v, vec *y) {
+    vec sum1 = v[1] + v[2], difference1 = v[1] - v[2];
+    if (m == 2) {
+        y[0] = v[0] + sum1;
+        y[1] = difference1 - v[3];
+        return;
+    }
+    vec sum2 = v[3] + v[4], difference2 = v[3] - v[4];
+    y[0] = v[0] + sum1 + sum2;
+    y[1] = difference1 + 2 * difference2;
+    y[2] = sum1 + 4 * sum2;
+    y[3] = difference1 + 8 * difference2 + v[5];
+}
+
+/* A: gradients of outputs, on their way to the products. */
+INLINE void spread_gradient(const i32 m, const vec *d, vec *v) {
+    if (m == 2) {
+        v[0] = d[0];
+        v[1] = d[0] + d[1];
+        v[2] = d[0] - d[1];
+        v[3] = -d[1];
+        return;
+    }
+    vec even = d[0] + d[2], odd = d[1] + d[3];
+    v[0] = d[0];
+    v[1] = even + odd;
+    v[2] = even - odd;
+    even = d[0] + 4 * d[2], odd = 2 * d[1] + 8 * d[3];
+    v[3] = even + odd;
+    v[4] = even - odd;
+    v[5] = d[3];
+}
+
+/* G: weights. */
+INLINE void spread_weights(const i32 m, const vec *g, vec *u) {
+    if (m == 2) {
+        vec even = 0.5f * (g[0] + g[2]), odd = 0.5f * g[1];
+        u[0] = g[0];
+        u[1] = even + odd;
+        u[2] = even - odd;
+        u[3] = g[2];
+        return;
+    }
+    vec even = (-1.f / 6) * (g[0] + g[2]), odd = (1.f / 6) * g[1];
+    u[0] = 0.25f * g[0];
+    u[1] = even - odd;
+    u[2] = even + odd;
+    even = (1.f / 24) * g[0] + (1.f / 6) * g[2], odd = (1.f / 12) * g[1];
+    u[3] = even + odd;
+    u[4] = even - odd;
+    u[5] = g[2];
+}
+
+/* G^T: gradients of weights. */
+INLINE void collect_weights(const i32 m, const vec *u, vec *g) {
+    vec sum1 = u[1] + u[2], difference1 = u[1] - u[2];
+    if (m == 2) {
+        g[0] = u[0] + 0.5f * sum1;
+        g[1] = 0.5f * difference1;
+        g[2] = u[3] + 0.5f * sum1;
+        return;
+    }
+    vec sum2 = u[3] + u[4], difference2 = u[3] - u[4];
+    g[0] = 0.25f * u[0] - (1.f / 6) * sum1 + (1.f / 24) * sum2;
+    g[1] = (1.f / 12) * difference2 - (1.f / 6) * difference1;
+    g[2] = (1.f / 6) * (sum2 - sum1) + u[5];
+}
