@@ -4,31 +4,40 @@
 #pragma once
 #include "vector.h"
 
+INLINE void see_scaled(const float *from, const float *scale, const float *shift, i32 channels, float *to, i32 act) {
+    i32 c = 0;
+    for (; c + 2 * LANES <= channels; c += 2 * LANES) {
+        vec v0 = load(from + c) * load(scale + c) + load(shift + c);
+        vec v1 = load(from + c + LANES) * load(scale + c + LANES) + load(shift + c + LANES);
+        store(to + c, activate(v0, act));
+        store(to + c + LANES, activate(v1, act));
+    }
+    for (; c < channels; c += LANES) {
+        i32 lanes = MIN(LANES, channels - c);
+        vec v = load_lanes(from + c, lanes) * load_lanes(scale + c, lanes) + load_lanes(shift + c, lanes);
+        store_lanes(to + c, activate(v, act), lanes);
+    }
+}
+
 /* to[0 .. channels) = channels c0 .. of row `row`, as the source's readers see it. */
 INLINE void see_row(const source *x, i64 row, i32 c0, i32 channels, float *to) {
     const float *from = x->data + row * x->ld + c0;
-    i32 c = 0;
     if (!x->scale) {
+        i32 c = 0;
         for (; c + LANES <= channels; c += LANES) store(to + c, load(from + c));
-        for (; c < channels; c++) to[c] = from[c];
+        if (c < channels) store_some(to + c, load_some(from + c, channels - c), channels - c);
         return;
     }
     const float *scale = x->scale + c0, *shift = x->shift + c0;
-    i32 act = x->act;
-    for (; c + LANES <= channels; c += LANES)
-        store(to + c, activate(load(from + c) * load(scale + c) + load(shift + c), act));
-    for (; c < channels; c++) {
-        float v = from[c] * scale[c] + shift[c];
-        if (act != ACT_NONE) v = 0 > v ? 0 : v;
-        if (act == ACT_RELU6) v = 6 < v ? 6 : v;
-        to[c] = v;
-    }
+    if (x->act == ACT_NONE) see_scaled(from, scale, shift, channels, to, ACT_NONE);
+    else if (x->act == ACT_RELU) see_scaled(from, scale, shift, channels, to, ACT_RELU);
+    else see_scaled(from, scale, shift, channels, to, ACT_RELU6);
 }
 
 INLINE void zero_row(float *to, i32 channels) {
     i32 c = 0;
     for (; c + LANES <= channels; c += LANES) store(to + c, (vec)0);
-    for (; c < channels; c++) to[c] = 0;
+    if (c < channels) store_some(to + c, (vec)0, channels - c);
 }
 
 INLINE double *norm_sums(const norm *n, i32 index) { return n->sums + (i64)index * 2 * n->channels; }
@@ -48,58 +57,122 @@ INLINE void add_sums(double *to, vec v, i32 lanes) {
     for (i32 i = 0; i < lanes; i++) to[i] += v[i];
 }
 
-/* A forward tile, finished: + bias, activated, stored to rows row0 .. of y; and counted, where a norm follows. */
-static void emit_tile(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows, i32 c0, i32 channels) {
-    float *y = op->y + row0 * op->ld_y + c0;
-    double *sums = op->norm ? norm_sums(op->norm, w->index) + c0 : 0;
-    for (i32 c = 0; c < channels; c += LANES) {
-        i32 lanes = MIN(LANES, channels - c);
-        vec bias = !op->bias ? (vec)0 : lanes == LANES ? load(op->bias + c0 + c) : load_some(op->bias + c0 + c, lanes);
-        vec sum = 0, squares = 0;
-        for (i32 r = 0; r < rows; r++) {
-            vec v = activate(load(tile + (i64)r * ld + c) + bias, op->act);
-            if (lanes == LANES) store(y + (i64)r * op->ld_y + c, v);
-            else store_some(y + (i64)r * op->ld_y + c, v, lanes);
-            sum += v;
-            squares += v * v;
+/* Some columns of vectors of a tile, all its rows: what belongs to a channel stays in registers. The calls below make `vectors`,
+ * `act` and the like constants, so that the loops hold no branches; `lanes` is LANES but for a single tail. */
+INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, float *y, i32 rows, i32 c,
+                         i32 vectors, i32 lanes, i32 act) {
+    enum { MOST = 4 };
+    vec bias[MOST], sum[MOST], squares[MOST];
+    UNROLL for (i32 v = 0; v < vectors; v++) {
+        bias[v] = op->bias ? load_lanes(op->bias + c + v * LANES, lanes) : (vec)0;
+        sum[v] = squares[v] = 0;
+    }
+    for (i32 r = 0; r < rows; r++, tile += ld, y += op->ld_y) {
+        UNROLL for (i32 v = 0; v < vectors; v++) {
+            vec value = load(tile + v * LANES);
+            if (sums) {
+                sum[v] += value;
+                squares[v] += value * value;
+            } else {
+                value = activate(value + bias[v], act);
+            }
+            store_lanes(y + v * LANES, value, lanes);
         }
-        if (sums) {
-            add_sums(sums + c, sum, lanes);
-            add_sums(sums + op->norm->channels + c, squares, lanes);
-        }
+    }
+    if (!sums) return;
+    UNROLL for (i32 v = 0; v < vectors; v++) {
+        add_sums(sums + c + v * LANES, sum[v], lanes);
+        add_sums(sums + op->norm->channels + c + v * LANES, squares[v], lanes);
     }
 }
 
-/* A gradient tile into its sink; row i of the tile is row rows[i] of the tensor. A norm's sums: of g, and of g * (z - mean). */
-static void sink_tile(const sink *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0, i32 channels) {
+INLINE void emit_all_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, i64 row0, i32 rows,
+                             i32 c0, i32 channels, i32 act) {
+    float *y = op->y + row0 * op->ld_y + c0;
+    i32 c = 0;
+    for (; c + 4 * LANES <= channels; c += 4 * LANES)
+        emit_columns(op, sums, tile + c, ld, y + c, rows, c0 + c, 4, LANES, act);
+    if (c + 2 * LANES <= channels) {
+        emit_columns(op, sums, tile + c, ld, y + c, rows, c0 + c, 2, LANES, act);
+        c += 2 * LANES;
+    }
+    if (c + LANES <= channels) {
+        emit_columns(op, sums, tile + c, ld, y + c, rows, c0 + c, 1, LANES, act);
+        c += LANES;
+    }
+    if (c < channels) emit_columns(op, sums, tile + c, ld, y + c, rows, c0 + c, 1, channels - c, act);
+}
+
+/* A forward tile, finished: + bias, activated, stored to rows row0 .. of y; or, where a norm follows, stored and counted. */
+static NOINLINE void emit_tile(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows, i32 c0, i32 channels) {
+    if (op->norm) emit_all_columns(op, norm_sums(op->norm, w->index), tile, ld, row0, rows, c0, channels, ACT_NONE);
+    else if (op->act == ACT_NONE) emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_NONE);
+    else if (op->act == ACT_RELU) emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU);
+    else emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU6);
+}
+
+INLINE void sink_columns(const sink *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c,
+                         i32 vectors, i32 lanes, i32 act, i32 accumulate) {
+    enum { MOST = 2 };
     const norm *n = s->norm;
-    double *sums = n ? norm_sums(n, w->index) + c0 : 0;
-    for (i32 c = 0; c < channels; c += LANES) {
-        i32 lanes = MIN(LANES, channels - c), at = c0 + c;
-        i32 whole = lanes == LANES;
-#define GET(p) (whole ? load(p) : load_some(p, lanes))
-        vec scale = n ? GET(n->scale + at) : (vec)0, shift = n ? GET(n->shift + at) : (vec)0;
-        vec mean = n ? GET(n->mean + at) : (vec)0, sum = 0, products = 0;
-        for (i32 r = 0; r < count; r++) {
-            float *to = s->data + rows[r] * s->ld + at;
-            vec g = load(tile + (i64)r * ld + c);
-            if (s->accumulate) g += GET(to);
-            if (n) {
-                vec z = GET(s->y + rows[r] * s->ld_y + at);
-                g = passed(g, z * scale + shift, s->act);
-                sum += g;
-                products += g * (z - mean);
-            } else if (s->act != ACT_NONE) {
-                g = passed(g, GET(s->y + rows[r] * s->ld_y + at), s->act);
+    vec scale[MOST], shift[MOST], mean[MOST], sum[MOST], products[MOST];
+    UNROLL for (i32 v = 0; sums && v < vectors; v++) {
+        i32 at = c + v * LANES;
+        scale[v] = load_lanes(n->scale + at, lanes), shift[v] = load_lanes(n->shift + at, lanes);
+        mean[v] = load_lanes(n->mean + at, lanes);
+        sum[v] = products[v] = 0;
+    }
+    for (i32 r = 0; r < count; r++, tile += ld) {
+        float *to = s->data + rows[r] * s->ld + c;
+        const float *from = s->y + rows[r] * s->ld_y + c;
+        UNROLL for (i32 v = 0; v < vectors; v++) {
+            vec g = load(tile + v * LANES);
+            if (accumulate) g += load_lanes(to + v * LANES, lanes);
+            if (sums) {
+                vec z = load_lanes(from + v * LANES, lanes);
+                g = passed(g, z * scale[v] + shift[v], act);
+                sum[v] += g;
+                products[v] += g * (z - mean[v]);
+            } else if (act != ACT_NONE) {
+                g = passed(g, load_lanes(from + v * LANES, lanes), act);
             }
-            if (whole) store(to, g);
-            else store_some(to, g, lanes);
+            store_lanes(to + v * LANES, g, lanes);
         }
-#undef GET
-        if (n) {
-            add_sums(sums + c, sum, lanes);
-            add_sums(sums + n->channels + c, products, lanes);
-        }
+    }
+    UNROLL for (i32 v = 0; sums && v < vectors; v++) {
+        add_sums(sums + c + v * LANES, sum[v], lanes);
+        add_sums(sums + n->channels + c + v * LANES, products[v], lanes);
+    }
+}
+
+INLINE void sink_all_columns(const sink *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
+                             i32 channels, i32 act, i32 accumulate) {
+    i32 c = 0;
+    for (; c + 2 * LANES <= channels; c += 2 * LANES)
+        sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 2, LANES, act, accumulate);
+    if (c + LANES <= channels) {
+        sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, LANES, act, accumulate);
+        c += LANES;
+    }
+    if (c < channels) sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, channels - c, act, accumulate);
+}
+
+INLINE void sink_with_act(const sink *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0, i32 channels, i32 act) {
+    if (s->accumulate) sink_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 1);
+    else sink_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 0);
+}
+
+/* A gradient tile into its sink; row i of the tile is row rows[i] of the tensor. A norm's sums: of g, and of g * (z - mean). */
+static NOINLINE void sink_tile(const sink *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0, i32 channels) {
+    if (s->norm) {
+        double *sums = norm_sums(s->norm, w->index);
+        if (s->act == ACT_NONE) sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_NONE);
+        else if (s->act == ACT_RELU) sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU);
+        else sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU6);
+    } else {
+        if (s->act == ACT_NONE) sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_NONE);
+        else if (s->act == ACT_RELU) sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU);
+        else sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU6);
     }
 }
 
