@@ -3,6 +3,7 @@
 #include "rows.h"
 #include "gemm.h"
 
+#include "winograd.c"
 #include "conv.c"
 #include "depthwise.c"
 #include "pool.c"
