@@ -24,8 +24,6 @@ TABLE_I = {
     "squeezenet_v1_0": 16,
     "squeezenet_v1_1": 32,
 }
-CLASSES = 1000
-SIZES = {"inception_v3": 299, "lenet": 28, "resnet20": 32, "mentee": 32, "mobilenet_reduced": 32, "resnet_reduced": 32}
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,8 @@ class Sample:
 
 
 def network(name: str) -> Graph:
-    size = SIZES.get(name, 224)
-    return models.build(name, 10 if size <= 32 else CLASSES, (size, size, 1 if name == "lenet" else 3))
+    """As published."""
+    return models.build(name)
 
 
 def sample(graph: Graph, batch: int, seed: int = 0) -> Sample:

@@ -1,23 +1,30 @@
-"""`clusterctl bench`: measure what the rack can do."""
+"""`clusterctl bench`: measure what the rack can do, or (`compute`, `kernels`) this machine alone."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
-from orchestrator.errors import EXIT_FAILED
+from orchestrator.errors import EXIT_FAILED, ClusterctlError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.runs.allreduce import AllreduceResult
 
-app = typer.Typer(help="Measure what the rack can do.", no_args_is_help=True)
+app = typer.Typer(help="Measure what the rack, or this machine, can do.", no_args_is_help=True)
+
+ThreadsOption = Annotated[
+    int | None, typer.Option(help="Threads. Default: one for each core this process may use.", show_default=False)
+]
+IsaOption = Annotated[str | None, typer.Option(help="Kernels to use: avx512, avx2, plain; neon-fp16, neon.")]
 
 
 @app.callback()
 def bench() -> None:
-    """Measure what the rack can do."""
+    """Measure what the rack, or this machine, can do."""
 
 
 @app.command()
@@ -56,6 +63,80 @@ def allreduce(
     else:
         print_allreduce(result)
     _exit_by(result)
+
+
+@app.command()
+def compute(
+    model: Annotated[str, typer.Option(help="The network to train.")] = "mobilenet_v1",
+    batch: Annotated[int, typer.Option(help="Images a step.")] = 8,
+    threads: ThreadsOption = None,
+    steps: Annotated[int, typer.Option(help="Steps to time, after one to warm up.")] = 5,
+    backend: Annotated[str, typer.Option(help="cpu (the core), or reference (numpy: slow).")] = "cpu",
+    isa: IsaOption = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Stay below, e.g. 2.8GB: layers are computed twice where that saves memory.")
+    ] = None,
+    winograd: Annotated[bool, typer.Option(help="Let 3x3 convolutions use Winograd's method.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Time training steps of a network on this machine, and say where the time goes."""
+    from orchestrator.view.compute import compute_document, print_compute
+    from orchestrator.view.console import print_json
+    from phone_agent.bench.compute import Request, measure, usable_threads
+
+    request = Request(
+        model, batch, usable_threads() if threads is None else threads, steps, backend, isa, _bytes(memory), winograd
+    )
+    with _agent_errors():
+        outcome = measure(request)
+    if as_json:
+        print_json(compute_document(outcome))
+    else:
+        print_compute(outcome)
+
+
+@app.command()
+def kernels(
+    only: Annotated[str, typer.Option(help="Kernels with this in their name, e.g. depthwise.")] = "",
+    threads: ThreadsOption = None,
+    isa: IsaOption = None,
+    seconds: Annotated[float, typer.Option(help="Time for each.", min=0.0, max=60)] = 0.2,
+    as_json: JsonOption = False,
+) -> None:
+    """Time each kernel of the core alone, as a share of what this processor could do at most."""
+    from orchestrator.view.compute import kernels_document, print_kernels
+    from orchestrator.view.console import print_json
+    from phone_agent.bench.compute import usable_threads
+    from phone_agent.bench.kernels import measure_all, measure_machine
+
+    with _agent_errors():
+        machine = measure_machine(usable_threads() if threads is None else threads, isa, seconds)
+        measured = list(measure_all(machine, only, seconds))
+    if as_json:
+        print_json(kernels_document(machine, measured))
+    else:
+        print_kernels(machine, measured)
+
+
+@contextmanager
+def _agent_errors() -> Iterator[None]:
+    """The engine's own words. What was asked for cannot be: nothing has been harmed."""
+    from phone_agent.bench.compute import FailedError
+    from phone_agent.errors import AgentError
+
+    try:
+        yield
+    except FailedError as error:
+        raise ClusterctlError(str(error)) from None
+    except AgentError as error:
+        raise UsageError(str(error)) from None
+
+
+def _bytes(given: str | None) -> int | None:
+    from phone_agent.sizes import parse_bytes
+
+    with _agent_errors():
+        return None if given is None else parse_bytes(given)
 
 
 def _exit_by(result: AllreduceResult) -> None:

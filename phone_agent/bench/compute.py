@@ -35,6 +35,10 @@ class BadRequestError(AgentError):
     """Asked for what cannot be measured."""
 
 
+class FailedError(AgentError):
+    """It ran, and something went wrong."""
+
+
 @dataclass(frozen=True)
 class Request:
     model: str
@@ -146,7 +150,7 @@ def _planned(graph: Graph, batch: int, options: Options, budget: int | None) -> 
 
     total = estimate(graph, batch, options).total
     if budget and total > budget:
-        raise DoesNotFitError(total, budget)
+        raise DoesNotFitError(batch, total, budget)
     return total / 1e6
 
 
@@ -159,7 +163,7 @@ def _steps(executable: Executable, images: NDArray[Any], labels: NDArray[Any], c
         executable.update(RATE, MOMENTUM, DECAY, slice(None))
         seconds.append(time.perf_counter() - start)
         if not isfinite(loss):
-            raise AgentError(f"the loss of step {index} is {loss}: the arithmetic went wrong")
+            raise FailedError(f"the loss of step {index} is {loss}: the arithmetic went wrong")
     return loss, seconds[1:]
 
 

@@ -1,0 +1,28 @@
+"""Amounts of memory as people write them: 2.8GB, 512 MB, 3GiB. Without a unit, bytes."""
+
+from __future__ import annotations
+
+import re
+
+from phone_agent.errors import AgentError
+
+UNITS = {"": 1, "B": 1} | {
+    f"{letter}{suffix}": base**power
+    for power, letter in enumerate("KMGT", start=1)
+    for suffix, base in (("", 1000), ("B", 1000), ("IB", 1024))
+}
+_AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+class SizeError(AgentError):
+    """Not an amount of memory."""
+
+
+def parse_bytes(text: str) -> int:
+    match = _AMOUNT.fullmatch(text)
+    if match is None or match[2].upper() not in UNITS:
+        raise SizeError(f"'{text}' is not an amount of memory; write it like 2.8GB or 512MB")
+    amount = int(float(match[1]) * UNITS[match[2].upper()])
+    if amount < 1:
+        raise SizeError(f"'{text}' is no memory at all")
+    return amount
