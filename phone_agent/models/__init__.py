@@ -1,15 +1,62 @@
-"""The networks, by name. A model is a module here with `build(classes, shape) -> Graph`."""
+"""The networks, by name: `build("resnet50", classes=10, shape=(32, 32, 3), width=0.5)`. One module a family.
+
+Layers are called as torchvision calls its modules, where it has the same or a like network: see nn/weights.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
+from math import isfinite
 
 from phone_agent.errors import AgentError
-from phone_agent.nn.graph import Graph
+from phone_agent.models import (
+    alexnet,
+    googlenet,
+    inception_v3,
+    lenet,
+    mentee,
+    mobilenet_v1,
+    mobilenet_v2,
+    resnet,
+    squeezenet,
+)
+from phone_agent.nn.graph import Graph, GraphError, Shape
 
-NAMES = ("lenet",)
+WIDEST = 16.0
+LARGEST_IMAGE = 1024
+IMAGENET, CIFAR = (224, 224, 3), (32, 32, 3)
+
+
+@dataclass(frozen=True)
+class Model:
+    """How a network is built, and what it was made for."""
+
+    build: Callable[[int, Shape, float], Graph]
+    description: str
+    shape: Shape = IMAGENET
+    classes: int = 1000
+
+
+MODELS: dict[str, Model] = {
+    "alexnet": Model(alexnet.build, "Caffe's: two groups, response normalisation, three dense layers"),
+    "googlenet": Model(googlenet.build, "Caffe's: inception modules without batch normalisation or auxiliary heads"),
+    "inception_v3": Model(inception_v3.build, "factorised inception modules, no auxiliary head", (299, 299, 3)),
+    "mobilenet_v1": Model(mobilenet_v1.build, "depthwise separable convolutions"),
+    "mobilenet_v2": Model(mobilenet_v2.build, "inverted residuals, linear bottlenecks"),
+    "resnet50": Model(resnet.resnet50, "bottleneck blocks, stride in the 3x3"),
+    "resnet101": Model(resnet.resnet101, "bottleneck blocks, stride in the 3x3"),
+    "resnet152": Model(resnet.resnet152, "bottleneck blocks, stride in the 3x3"),
+    "squeezenet_v1_0": Model(squeezenet.v1_0, "fire modules; no dense layer"),
+    "squeezenet_v1_1": Model(squeezenet.v1_1, "fire modules; pools earlier, so a third of v1.0's work"),
+    "mentee": Model(mentee.build, "five convolutions, three dense layers: learns beside a larger network", CIFAR, 10),
+    "mobilenet_reduced": Model(mobilenet_v1.reduced, "MobileNet-v1's first five blocks", CIFAR, 10),
+    "resnet_reduced": Model(resnet.reduced, "six wide convolutions, two of the pairs residual", CIFAR, 10),
+    "lenet": Model(lenet.build, "Caffe's: two convolutions, two dense layers", (28, 28, 1), 10),
+    "resnet20": Model(resnet.resnet20, "three groups of three basic blocks", CIFAR, 10),
+}
+NAMES = tuple(MODELS)
 
 
 class UnknownModelError(AgentError):
@@ -17,12 +64,51 @@ class UnknownModelError(AgentError):
 
     def __init__(self, name: str) -> None:
         meant = get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {meant[0]}?" if meant else f"there is: {', '.join(NAMES)}"
+        hint = f"did you mean {meant[0]}?" if meant else f"there are: {', '.join(NAMES)}"
         super().__init__(f"there is no model called '{name}'; {hint}")
 
 
-def build(name: str, classes: int, shape: Sequence[int]) -> Graph:
-    if name not in NAMES:
+def model(name: str) -> Model:
+    if name not in MODELS:
         raise UnknownModelError(name)
-    graph: Graph = import_module(f"phone_agent.models.{name}").build(classes, shape)
-    return graph
+    return MODELS[name]
+
+
+def build(
+    name: str, classes: int | None = None, shape: Sequence[int] | None = None, width: float | None = None
+) -> Graph:
+    """What is not given is as it was published. `width` multiplies the channels of every layer but the last."""
+    of = model(name)
+    classes = of.classes if classes is None else classes
+    shape = of.shape if shape is None else tuple(shape)
+    width = 1.0 if width is None else width
+    if classes < 1:
+        raise GraphError(f"{name}: {classes} classes; at least 1 is needed")
+    if not (isfinite(width) and 0 < width <= WIDEST):
+        raise GraphError(f"{name}: a width of {width:g}; it is more than 0, and at most {WIDEST:g}")
+    if len(shape) != 3 or min(shape) < 1:
+        raise GraphError(f"{name}: an image is height, width and channels, all at least 1; got {shape}")
+    return _build(name, of, classes, shape, width)
+
+
+def _build(name: str, of: Model, classes: int, shape: Shape, width: float) -> Graph:
+    try:
+        return of.build(classes, shape, width)
+    except GraphError as error:
+        smallest = _smallest(of, classes, shape[2], width)
+        hint = f"; the smallest image it takes is {smallest}x{smallest}" if smallest else ""
+        size = "x".join(map(str, shape))
+        raise GraphError(f"{name} does not take {size}: {error}{hint}") from None
+
+
+def _smallest(of: Model, classes: int, channels: int, width: float) -> int | None:
+    """By halving: what fits a small image fits a larger one."""
+    small, large = 0, LARGEST_IMAGE
+    while large - small > 1:
+        middle = (small + large) // 2
+        try:
+            of.build(classes, (middle, middle, channels), width)
+            large = middle
+        except GraphError:
+            small = middle
+    return large if large < LARGEST_IMAGE else None

@@ -20,11 +20,14 @@ class GraphError(AgentError):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One tensor to learn, or (a running statistic) to keep. Starts uniform, +-sqrt(gain / fan_in) around `middle`."""
+    """One tensor to learn, or (a running statistic) to keep. Starts uniform within +-sqrt(gain / fan) of `middle`.
+
+    `fan` is how many values a result is made of, or how many results a value goes into.
+    """
 
     name: str
     shape: Shape
-    fan_in: int
+    fan: int
     gain: float
     middle: float = 0.0
 
@@ -51,8 +54,8 @@ class _SameShape(_NothingToLearn):
         return features
 
 
-HE = 6.0  # variance 2 / fan_in: for layers followed by a ReLU
-GLOROT = 3.0  # variance 1 / fan_in: gentler, for networks without normalisation
+HE = 6.0  # variance 2 / fan: for layers followed by a ReLU
+GLOROT = 3.0  # variance 1 / fan: gentler, for networks without normalisation
 UNDECIDED = 0.03  # for the layer that feeds the loss: all classes start about equally likely
 
 Side = int | tuple[int, int]  # one number for both, or (vertical, horizontal)
@@ -74,6 +77,9 @@ class Conv(_NoStatistics):
     groups: int = 1
     bias: bool = True
     gain: float = HE
+    fan_out: bool = (
+        False  # start by results a value goes into: keeps gradients even, where normalisation keeps values so
+    )
 
     def output(self, image: Shape) -> Shape:
         height, width, channels = _image(image)
@@ -87,9 +93,9 @@ class Conv(_NoStatistics):
     def parameters(self, image: Shape) -> tuple[Parameter, ...]:
         rows, columns = sides(self.kernel)
         shape = (rows, columns, image[2] // self.groups, self.filters)
-        fan_in = prod(shape[:3])
-        weight = Parameter("weight", shape, fan_in, self.gain)
-        return (weight, Parameter("bias", (self.filters,), fan_in, 0.0)) if self.bias else (weight,)
+        fan = rows * columns * (self.filters // self.groups if self.fan_out else shape[2])
+        weight = Parameter("weight", shape, fan, self.gain)
+        return (weight, Parameter("bias", (self.filters,), fan, 0.0)) if self.bias else (weight,)
 
     def is_depthwise(self, image: Shape) -> bool:
         return self.groups > 1 and self.groups == image[2] == self.filters
@@ -249,18 +255,26 @@ class GraphBuilder:
     def __init__(self, shape: Sequence[int]) -> None:
         self._shape: Shape = tuple(shape)
         self._nodes: list[Node] = []
+        self._names: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def shape_of(self, position: int) -> Shape:
+        return self._shape if position < 0 else self._nodes[position].shape
 
     def add(self, name: str, layer: Layer, *inputs: int) -> int:
         """After the layer before it, unless told which positions feed it."""
-        if any(node.name == name for node in self._nodes):
+        if name in self._names:
             raise GraphError(f"layer {name}: the name is taken")
         feeds = inputs or (len(self._nodes) - 1,)
-        shapes = [self._shape if feed < 0 else self._nodes[feed].shape for feed in feeds]
+        shapes = [self.shape_of(feed) for feed in feeds]
         try:
             node = Node(name, layer, feeds, layer.output(*shapes), layer.parameters(*shapes), layer.statistics(*shapes))
         except (GraphError, TypeError) as error:
             raise GraphError(f"layer {name} ({type(layer).__name__}): {error}") from None
         self._nodes.append(node)
+        self._names.add(name)
         return len(self._nodes) - 1
 
     def build(self) -> Graph:

@@ -5,6 +5,7 @@ Packing the gradients for the wire therefore costs no copy, and the optimiser is
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -16,6 +17,7 @@ from phone_agent import rng
 from phone_agent.nn.graph import Graph, Parameter, Shape
 
 Tensors = dict[str, NDArray[Any]]
+BLOCK = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,17 @@ def initial_values(named: list[tuple[str, Parameter]], seed: int, dtype: DTypeLi
     values = np.empty(sum(parameter.size for _, parameter in named), dtype)
     start = 0
     for index, (_, parameter) in enumerate(named):
-        values[start : start + parameter.size] = _initial(parameter, (seed, index))
+        _start(parameter, (seed, index), values[start : start + parameter.size])
         start += parameter.size
     return values
 
 
-def _initial(parameter: Parameter, key: tuple[int, ...]) -> NDArray[np.float64] | float:
+def _start(parameter: Parameter, key: tuple[int, ...], values: NDArray[Any]) -> None:
+    """In double precision, a block at a time: the largest layers have as many values as would fill a phone's memory."""
+    values[...] = parameter.middle
     if parameter.gain == 0.0:
-        return parameter.middle
-    limit = float(np.sqrt(parameter.gain / parameter.fan_in))
-    return parameter.middle + (2.0 * rng.uniform(key, parameter.size) - 1.0) * limit
+        return
+    limit = math.sqrt(parameter.gain / parameter.fan)
+    for start in range(0, parameter.size, BLOCK):
+        block = values[start : start + BLOCK]
+        block += (2.0 * rng.uniform(key, len(block), start) - 1.0) * limit

@@ -1,9 +1,29 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from phone_agent import models
-from phone_agent.nn.graph import Add, Conv, Dense, GraphBuilder, GraphError, MaxPool, Relu
+from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.graph import (
+    Add,
+    AvgPool,
+    BatchNorm,
+    Concat,
+    Conv,
+    Dense,
+    GlobalAvgPool,
+    GraphBuilder,
+    GraphError,
+    Layer,
+    LocalResponseNorm,
+    MaxPool,
+    Relu,
+    Side,
+    sides,
+)
+from phone_agent.nn.packing import State
 
 
 def test_shapes_follow_the_layers() -> None:
@@ -36,6 +56,19 @@ def test_adding_branches_of_different_shape_is_refused() -> None:
         net.add("sum", Add(), first, second)
 
 
+def test_joining_maps_of_different_size_is_refused() -> None:
+    net = GraphBuilder((4, 4, 1))
+    first = net.add("relu", Relu())
+    second = net.add("pool", MaxPool(kernel=2, stride=2))
+    with pytest.raises(GraphError, match=r"layer join \(Concat\): joins maps of different sizes"):
+        net.add("join", Concat(), first, second)
+
+
+def test_groups_that_do_not_divide_the_channels_are_refused() -> None:
+    with pytest.raises(GraphError, match=r"layer conv \(Conv\): 2 groups do not divide 3 channels into 4 filters"):
+        GraphBuilder((4, 4, 3)).add("conv", Conv(4, kernel=1, groups=2))
+
+
 def test_a_name_is_used_once() -> None:
     net = GraphBuilder((4, 4, 1))
     net.add("relu", Relu())
@@ -43,22 +76,45 @@ def test_a_name_is_used_once() -> None:
         net.add("relu", Relu())
 
 
-def test_lenet_has_the_published_number_of_parameters() -> None:
-    assert models.build("lenet", 10, (28, 28, 1)).parameter_count == 431_080
+def side() -> st.SearchStrategy[Side]:
+    return st.one_of(st.integers(1, 4), st.tuples(st.integers(1, 4), st.integers(1, 4)))
 
 
-@pytest.mark.parametrize("shape", [(32, 32, 3), (16, 16, 1), (28, 40, 1)])
-def test_lenet_takes_other_images(shape: tuple[int, int, int]) -> None:
-    assert models.build("lenet", 7, shape).nodes[-1].shape == (7,)
+def near(draw: st.DrawFn, kernel: Side) -> Side:
+    """Padding of less than half a window, so that a pooling window always meets the image."""
+    return tuple(draw(st.integers(0, reach // 2)) for reach in sides(kernel))  # type: ignore[return-value]
 
 
-def test_lenet_on_a_tiny_image_names_the_layer() -> None:
-    with pytest.raises(GraphError, match="layer conv2"):
-        models.build("lenet", 10, (12, 12, 1))
+@st.composite
+def layers(draw: st.DrawFn, channels: int) -> Layer:
+    kernel, stride, ceil = draw(side()), draw(st.integers(1, 4)), draw(st.booleans())
+    padding = near(draw, kernel)
+    groups = draw(st.sampled_from([each for each in range(1, channels + 1) if channels % each == 0]))
+    filters = groups * draw(st.integers(1, 3))
+    dilation = draw(st.integers(1, 3))
+    choice: list[Layer] = [
+        Conv(filters, kernel, stride, padding, dilation, groups),
+        MaxPool(kernel, stride, padding, ceil),
+        AvgPool(kernel, stride, padding, ceil, count_padding=draw(st.booleans())),
+        GlobalAvgPool(),
+        BatchNorm(),
+        Relu(),
+        LocalResponseNorm(),
+        Dense(5),
+    ]
+    return draw(st.sampled_from(choice))
 
 
-def test_an_unknown_model_gets_a_suggestion() -> None:
-    with pytest.raises(models.UnknownModelError, match=r"no model called 'lenett'; did you mean lenet\?"):
-        models.build("lenett", 10, (28, 28, 1))
-    with pytest.raises(models.UnknownModelError, match="there is: lenet"):
-        models.build("unheard-of", 10, (28, 28, 1))
+@given(data=st.data(), height=st.integers(1, 13), width=st.integers(1, 13), channels=st.integers(1, 6))
+@settings(max_examples=300, deadline=None)
+def test_shapes_are_those_that_computing_gives(data: st.DataObject, height: int, width: int, channels: int) -> None:
+    """Or the layer is refused by name."""
+    net = GraphBuilder((height, width, channels))
+    try:
+        net.add("layer", data.draw(layers(channels)))
+    except GraphError as error:
+        assert str(error).startswith("layer layer (")  # noqa: PT017 - nothing raised is as good
+        return
+    graph = net.build()
+    executable = backend("reference").compile(graph, State(graph, seed=0), 2, Options())
+    assert executable.forward(np.ones((2, height, width, channels), np.float32)).shape[1:] == graph.nodes[-1].shape

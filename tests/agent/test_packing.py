@@ -3,25 +3,26 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+import pytest
 
 from phone_agent import models
-from phone_agent.nn.packing import Packing, State, initial_values
+from phone_agent.nn import packing
+from phone_agent.nn.packing import Packing, State, backward_order, initial_values
 
 LENET = models.build("lenet", 10, (28, 28, 1))
 
 
 def test_the_buffer_is_in_the_order_backward_finishes() -> None:
-    packing = Packing(LENET)
-    layers = [name.split(".")[0] for name in packing.slots]
+    layers = [name.split(".")[0] for name in Packing(backward_order(LENET)).slots]
     assert layers == ["fc2", "fc2", "fc1", "fc1", "conv2", "conv2", "conv1", "conv1"]
 
 
 def test_slots_cover_the_buffer_without_gap_or_overlap() -> None:
-    packing = Packing(LENET)
-    buffer = np.zeros(packing.size, np.int32)
-    for view in packing.views(buffer).values():
+    packed = Packing(backward_order(LENET))
+    buffer = np.zeros(packed.size, np.int32)
+    for view in packed.views(buffer).values():
         np.add(view, 1, out=view)
-    assert packing.size == LENET.parameter_count
+    assert packed.size == LENET.parameter_count
     assert (buffer == 1).all()
 
 
@@ -33,14 +34,41 @@ def test_views_share_memory_with_the_buffer() -> None:
 
 def test_initial_values_are_these_bits_on_every_phone() -> None:
     """Written down: a phone with another numpy or processor must start from the very same values."""
-    digest = hashlib.sha256(initial_values(LENET, seed=1).tobytes()).hexdigest()
-    assert digest == "3ebe50a08ae1d9128f6300b3e6e1e4232d6dd197e12a37effcc13c4a7d061275"
-    assert not np.array_equal(initial_values(LENET, seed=1), initial_values(LENET, seed=2))
+    digest = hashlib.sha256(initial_values(backward_order(LENET), seed=1).tobytes()).hexdigest()
+    assert digest == "8e7b8d5896fa5662e114a73481760304da13ab72c5f8eb4e009b1ec5b3e3f661"
+    assert not np.array_equal(
+        initial_values(backward_order(LENET), seed=1), initial_values(backward_order(LENET), seed=2)
+    )
 
 
 def test_biases_start_at_zero_and_weights_within_their_limit() -> None:
-    views = Packing(LENET).views(initial_values(LENET, seed=1))
+    views = Packing(backward_order(LENET)).views(initial_values(backward_order(LENET), seed=1))
     assert not views["conv1.bias"].any()
     limit = np.sqrt(6 / 800)
     assert 0.99 * limit < abs(views["fc1.weight"]).max() <= limit
     assert abs(views["fc1.weight"].var() - 2 / 800) < 0.02 * 2 / 800
+
+
+def test_values_do_not_depend_on_the_block_they_are_computed_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = initial_values(backward_order(LENET), seed=1)
+    monkeypatch.setattr(packing, "BLOCK", 997)
+    np.testing.assert_array_equal(initial_values(backward_order(LENET), seed=1), whole)
+
+
+def test_normalisations_start_as_the_identity() -> None:
+    graph = models.build("resnet20")
+    state = State(graph, seed=1)
+    values = state.packing.views(state.values)
+    statistics = state.statistics_packing.views(state.statistics)
+    assert (values["bn1.weight"] == 1).all()
+    assert not values["bn1.bias"].any()
+    assert not statistics["bn1.running_mean"].any()
+    assert (statistics["bn1.running_var"] == 1).all()
+    assert state.statistics_packing.size == sum(kept.size for node in graph.nodes for kept in node.statistics)
+
+
+def test_convolutions_may_start_by_their_fan_out() -> None:
+    values = State(models.build("resnet20"), seed=1).values
+    weight = State(models.build("resnet20"), seed=1).packing.views(values)["layer2.0.conv1.weight"]
+    limit = np.sqrt(6 / (9 * 32))
+    assert 0.99 * limit < abs(weight).max() <= limit
