@@ -88,6 +88,7 @@ _LINK = [
     "-Wl,-s",
     "-Wl,--hash-style=both",
 ]
+_PROGRAM = ["-static", "-nostdlib", "-Wl,--build-id=none", "-Wl,-s"]
 
 
 def host_target() -> Target:
@@ -111,35 +112,40 @@ def build(target: Target, out: Path) -> Path:
     """Writes libcore.so into `out` (in one step: nobody sees half a library) and returns its path."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".core-") as scratch:
-        made = _link(target, _objects(target, Path(scratch)), Path(scratch))
+        made = Path(scratch) / LIBRARY
+        _zig("cc", "-target", target.triple, *_LINK, *_objects(target, Path(scratch)), "-o", str(made))
         return made.replace(out / LIBRARY)
 
 
-def _objects(target: Target, scratch: Path) -> list[Path]:
-    def compile_one(name: str, source: str, cpu: str, *flags: str) -> Path:
-        made = scratch / f"{name}.o"
-        common = ("-target", target.triple, f"-mcpu={cpu}", *_COMPILE)
-        _zig("cc", *common, *flags, "-c", str(SOURCES / source), "-o", str(made))
-        return made
+def build_program(target: Target, source: Path, out: Path) -> Path:
+    """A program around the core that brings its own _start: for processors only an emulator has."""
+    with tempfile.TemporaryDirectory(prefix=".core-") as scratch:
+        own = _compile(target, Path(scratch) / "program.o", source, target.baseline, f"-I{SOURCES}")
+        _zig("cc", "-target", target.triple, *_PROGRAM, own, *_objects(target, Path(scratch)), "-o", str(out))
+    return out
 
+
+def _objects(target: Target, scratch: Path) -> list[str]:
     with ThreadPoolExecutor() as pool:
-        jobs = [
+        kernels = [
             pool.submit(
-                compile_one, isa.name, "kernels.c", isa.cpu, f'-DISA_HEADER="isa/{isa.folder}/isa.h"', *isa.flags
+                _compile, target, scratch / f"{isa.name}.o", SOURCES / "kernels.c", isa.cpu,
+                f'-DISA_HEADER="isa/{isa.folder}/isa.h"', *isa.flags,
             )
             for isa in target.isas
-        ]
-        jobs += [
-            pool.submit(compile_one, name, f"{name}.c", target.baseline, "-fno-builtin")
+        ]  # fmt: skip
+        # These also run where the kernels cannot: they find out whether.
+        others = [
+            pool.submit(_compile, target, scratch / f"{name}.o", SOURCES / f"{name}.c", target.baseline, "-fno-builtin")
             for name in ("runtime", "isas", "memory")
         ]
-        return [job.result() for job in jobs]
+        return [job.result() for job in (*kernels, *others)]
 
 
-def _link(target: Target, objects: list[Path], scratch: Path) -> Path:
-    made = scratch / LIBRARY
-    _zig("cc", "-target", target.triple, *_LINK, *map(str, objects), "-o", str(made))
-    return made
+def _compile(target: Target, made: Path, source: Path, cpu: str, *flags: str) -> str:
+    common = ("-target", target.triple, f"-mcpu={cpu}", *_COMPILE)
+    _zig("cc", *common, *flags, "-c", str(source), "-o", str(made))
+    return str(made)
 
 
 def _zig(*arguments: str) -> None:

@@ -11,14 +11,16 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from phone_agent.core.library import isas, library
 from phone_agent.core.ops import Kind
-from tests.core import host
+from tests.core import host, qemu
 from tests.core.cases import CASES
 from tests.core.guarded import Guard
 from tests.core.memory import Array, Case, Wanted
@@ -75,7 +77,7 @@ def _compare(wanted: Wanted, got: Array, threads: int) -> list[str]:
 
 def _run(kind: Kind, isa: str, threads: Iterable[int], only: str, *, full: bool) -> int:
     failures = 0
-    for case in CASES[kind](full):
+    for case in CASES[kind](full=full):
         if only not in case.name:
             continue
         for count in threads:
@@ -114,10 +116,30 @@ def in_own_process(
     return wrong
 
 
+def emulated(kind: Kind, isa: str, threads: Iterable[int], *, full: bool = False, only: str = "") -> list[str]:
+    """The same on qemu's processor."""
+    cases = [case for case in CASES[kind](full=full) if only in case.name]
+    with tempfile.TemporaryDirectory() as scratch:
+        program = qemu.runner(Path(scratch))
+        return [line for count in threads for guard in Guard for line in on_qemu(program, cases, isa, count, guard)]
+
+
+def on_qemu(program: Path, cases: Sequence[Case], isa: str, threads: int, guard: Guard) -> Iterator[str]:
+    how = f"{threads} threads, guard {guard.value}"
+    try:
+        results = qemu.run(program, cases, isa, threads, guard)
+    except qemu.EndedError as ended:
+        yield f"{ended}; {how}"
+        return
+    for case, after in zip(cases, results, strict=True):
+        yield from (f"{case.name}; {how}: {line}" for line in differences(case, after, threads))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=[kind.name for kind in CASES] + ["ALL"])
-    parser.add_argument("--isa", choices=isas(library()), action="append", help="default: all this processor has")
+    here = isas(library())
+    parser.add_argument("--isa", choices=[*here, *qemu.ISAS], action="append", help="default: all this processor has")
     parser.add_argument("--threads", type=int, nargs="+", default=list(THREADS))
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", default="", help="part of the names of the cases to run")
@@ -129,9 +151,10 @@ def main() -> None:
         return
     failed = False
     for kind in kinds:
-        for isa in arguments.isa or isas(library()):
+        for isa in arguments.isa or here:
             started = time.monotonic()
-            wrong = in_own_process(kind, isa, arguments.threads, full=arguments.full, only=arguments.only)
+            run = in_own_process if isa in here else emulated
+            wrong = run(kind, isa, arguments.threads, full=arguments.full, only=arguments.only)
             failed |= bool(wrong)
             _say(f"{kind.name} {isa}: {len(wrong)} wrong, {time.monotonic() - started:.1f} s")
             for line in wrong[:20]:

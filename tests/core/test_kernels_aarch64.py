@@ -1,0 +1,47 @@
+"""Every kernel as phones run it: both sets of NEON kernels, on an emulated Cortex-A76."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phone_agent.core.ops import Kind
+from tests.core import qemu
+from tests.core.cases import CASES
+from tests.core.check import on_qemu
+from tests.core.guarded import Guard
+from tests.core.test_kernels import kinds
+
+pytestmark = pytest.mark.skipif(not qemu.is_there(), reason=f"needs {qemu.EMULATOR}: apt install qemu-user-static")
+BATCH = 200
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return qemu.runner(tmp_path_factory.mktemp("aarch64"))
+
+
+@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("isa", qemu.ISAS)
+def test_kernel_agrees_with_the_oracle(program: Path, kind: Kind, isa: str) -> None:
+    cases = list(CASES[kind](full=False))
+    wrong = [*on_qemu(program, cases, isa, 1, Guard.BEHIND), *on_qemu(program, cases[::3], isa, 2, Guard.BEFORE)]
+    assert not wrong, "\n".join(wrong[:20])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("isa", qemu.ISAS)
+def test_kernel_agrees_with_the_oracle_on_the_full_grid(program: Path, kind: Kind, isa: str) -> None:
+    cases = list(CASES[kind](full=True))
+    wrong: list[str] = []
+    for start in range(0, len(cases), BATCH):
+        for threads, guard in ((1, Guard.BEFORE), (2, Guard.BEHIND), (3, Guard.BEHIND)):
+            wrong += on_qemu(program, cases[start : start + BATCH], isa, threads, guard)
+    assert not wrong, "\n".join(wrong[:20])
+
+
+def test_half_precision_kernels_are_for_processors_that_have_it(program: Path) -> None:
+    assert qemu.runs_here(program, "cortex-a76") == {"neon-fp16": True, "neon": True}
+    assert qemu.runs_here(program, "cortex-a53") == {"neon-fp16": False, "neon": True}
