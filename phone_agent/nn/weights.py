@@ -1,0 +1,97 @@
+"""Weights under torchvision's names and in its layouts, so that anyone can compare. Dictionaries of arrays, no files.
+
+Ours are NHWC: convolutions (h, w, in, out), dense layers (in, out) reading an image as h, w, c. There it is
+(out, in, h, w), and (out, in) reading c, h, w.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.errors import AgentError
+from phone_agent.nn.graph import Conv, Dense, Graph, Layer, Shape
+from phone_agent.nn.packing import State, Tensors
+
+COUNTER = ".num_batches_tracked"  # PyTorch counts the batches a normalisation saw, and uses it for nothing here
+AUXILIARY = ("AuxLogits.", "aux1.", "aux2.")  # heads that networks of ours do without
+SHOWN = 5
+
+
+class WeightsError(AgentError):
+    """Weights of another network; names the tensors."""
+
+
+def to_state_dict(graph: Graph, state: State) -> dict[str, NDArray[Any]]:
+    """Copies, in the order layers run."""
+    return {name: theirs(layer, ours, fed) for name, layer, fed, ours in _tensors(graph, state)}
+
+
+def from_state_dict(graph: Graph, state: State, weights: Mapping[str, Any]) -> None:
+    """Into the state's values and statistics, all of them or none. Momenta are left alone."""
+    tensors = list(_tensors(graph, state))
+    loaded = {name: np.asarray(value) for name, value in weights.items() if not _needless(name)}
+    _check({name: theirs(layer, ours, fed).shape for name, layer, fed, ours in tensors}, loaded)
+    for name, layer, fed, ours in tensors:
+        ours[...] = _ours(layer, loaded[name], fed)
+
+
+def theirs(layer: Layer, ours: NDArray[Any], fed: Shape) -> NDArray[Any]:
+    """`fed` is the shape of the layer's input."""
+    if isinstance(layer, Conv) and ours.ndim == 4:
+        return np.ascontiguousarray(ours.transpose(3, 2, 0, 1))
+    if isinstance(layer, Dense) and ours.ndim == 2:
+        return np.ascontiguousarray(ours.reshape(*_as_image(fed), -1).transpose(3, 2, 0, 1)).reshape(ours.shape[::-1])
+    return ours.copy()
+
+
+def _ours(layer: Layer, of_theirs: NDArray[Any], fed: Shape) -> NDArray[Any]:
+    if isinstance(layer, Conv) and of_theirs.ndim == 4:
+        return of_theirs.transpose(2, 3, 1, 0)
+    if isinstance(layer, Dense) and of_theirs.ndim == 2:
+        height, width, channels = _as_image(fed)
+        image = of_theirs.reshape(-1, channels, height, width).transpose(2, 3, 1, 0)
+        return image.reshape(of_theirs.shape[::-1])
+    return of_theirs
+
+
+def _tensors(graph: Graph, state: State) -> Iterator[tuple[str, Layer, Shape, NDArray[Any]]]:
+    kept: Tensors = state.packing.views(state.values) | state.statistics_packing.views(state.statistics)
+    for node in graph.nodes:
+        fed = graph.shape if node.inputs[0] < 0 else graph.nodes[node.inputs[0]].shape
+        for each in (*node.parameters, *node.statistics):
+            name = f"{node.name}.{each.name}"
+            yield name, node.layer, fed, kept[name]
+
+
+def _as_image(shape: Shape) -> tuple[int, int, int]:
+    return (shape[0], shape[1], shape[2]) if len(shape) == 3 else (1, 1, prod(shape))
+
+
+def _needless(name: str) -> bool:
+    return name.endswith(COUNTER) or name.startswith(AUXILIARY)
+
+
+def _check(wanted: dict[str, Shape], loaded: dict[str, NDArray[Any]]) -> None:
+    wrong = [
+        f"{name} is {loaded[name].shape}, not {shape}"
+        for name, shape in wanted.items()
+        if name in loaded and loaded[name].shape != shape
+    ]
+    problems = [
+        _told("missing", [name for name in wanted if name not in loaded]),
+        _told("unexpected", [name for name in loaded if name not in wanted]),
+        _told("of another shape", wrong),
+        _told("not all finite", [name for name in loaded if not np.isfinite(loaded[name]).all()]),
+    ]
+    if any(problems):
+        raise WeightsError(f"these are not this network's weights: {'; '.join(filter(None, problems))}")
+
+
+def _told(what: str, names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{what}: {', '.join(names[:SHOWN])}{more}" if names else ""
