@@ -1,0 +1,195 @@
+"""The core as a backend: a plan with memory behind it, and threads to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.core import ops
+from phone_agent.core.team import Program, Team, aligned
+from phone_agent.errors import AgentError
+from phone_agent.nn.backends import Options, Ready
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan.buckets import cuts
+from phone_agent.nn.plan.emit import Addresses, Emitter
+from phone_agent.nn.plan.memory import MemoryPlan, describe, fit
+from phone_agent.nn.plan.network import Network
+from phone_agent.nn.plan.places import DRAW, LABELS, LOSS, WEIGHT
+from phone_agent.nn.plan.steps import FLOAT, Home, View
+
+Array = NDArray[Any]
+
+
+class InputError(AgentError):
+    """Images or labels that do not go with the network."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """What one step of the core took, and what it did in that time. `bytes`: activations, each tensor once."""
+
+    name: str
+    kind: str
+    direction: str
+    seconds: float
+    flops: int
+    bytes: int
+
+
+class CpuBackend:
+    def compile(self, graph: Graph, state: State, batch: int, options: Options) -> CpuExecutable:
+        return CpuExecutable(graph, state, batch, options)
+
+
+class CpuExecutable:
+    def __init__(self, graph: Graph, state: State, batch: int, options: Options) -> None:
+        _check_state(graph, state)
+        self._graph, self._state, self._batch = graph, state, batch
+        self._plan = plan = fit(graph, batch, options)
+        self.memory: MemoryPlan = describe(graph, plan)
+        self._arena = aligned(max(plan.arena, 1), np.uint8)
+        self._vectors = _vectors(plan.network)
+        self._cells = aligned(LABELS + batch * FLOAT, np.uint8)
+        self._loss = self._cells[LOSS : LOSS + 8].view(np.float64)
+        self._weight = self._cells[WEIGHT : WEIGHT + 4].view(np.float32)
+        self._draw = self._cells[DRAW : DRAW + 8].view(np.uint64)
+        self._labels = self._cells[LABELS:].view(np.int32)
+        self._copy: Array | None = None  # of images that cannot be read where they are
+        self._emitter = Emitter(Addresses(self._homes(), plan.offsets))
+        self._training = Program.of(self._emitter.emit(plan.training.steps))
+        self._evaluation = Program.of(self._emitter.emit(plan.evaluation.steps))
+        self._cuts = cuts(plan.training, state.packing, options.bucket_bytes)
+        self._team = Team(options.threads, options.isa, plan.workspace)
+        self._rules = np.zeros(3, np.float32)
+
+    def forward(self, images: Array) -> Array:
+        self._check_images(images)
+        scores = np.empty((len(images), self._graph.classes), np.float32)
+        for start in range(0, len(images), self._batch):
+            chunk = images[start : start + self._batch]
+            self._show(chunk)
+            self._team.run(self._evaluation)
+            scores[start : start + len(chunk)] = self._stored(self._plan.evaluation.scores)[: len(chunk)]
+        return scores
+
+    def loss_and_gradients(
+        self, images: Array, labels: Array, weight: float, draw: int = 0, ready: Ready | None = None
+    ) -> float:
+        self._check_batch(images, labels)
+        self._labels[:] = labels
+        self._weight[0] = weight
+        self._draw[0] = draw
+        self._show(images)
+        done = 0
+        for step, start, end in self._parts(ready):
+            self._team.run(self._training, done, step)
+            done = step
+            if ready is not None:
+                ready(start, end)
+        return float(self._loss[0])
+
+    def update(self, rate: float, momentum: float, decay: float, part: slice) -> None:
+        start, end, _ = part.indices(self._state.values.size)
+        self._rules[:] = rate, momentum, decay
+        buffers = [buffer.ctypes.data + start * FLOAT for buffer in self._learned()]
+        op = ops.Sgd(buffers[0], buffers[2], buffers[1], self._rules.ctypes.data, max(end - start, 0))
+        self._team.run(Program.of([(ops.Kind.SGD, op)]))
+
+    def profile(self, images: Array, labels: Array, runs: int = 1) -> list[StepTime]:
+        """Where a step's time goes, by step of the core: the best of some runs. Fills the gradients, as training does."""
+        self._check_batch(images, labels)
+        self._labels[:], self._weight[0] = labels, 1.0
+        self._show(images)
+        steps = self._plan.training.steps
+        times = np.zeros(len(steps), np.int64)
+        best = np.full(len(steps), np.iinfo(np.int64).max)
+        for _ in range(runs):
+            self._team.run(self._training, nanoseconds=times)
+            best = np.minimum(best, times)
+        return [
+            StepTime(step.name, step.kind.name.lower(), step.direction.value, time * 1e-9, step.flops, step.traffic)
+            for step, time in zip(steps, best.tolist(), strict=True)
+        ]
+
+    def close(self) -> None:
+        self._team.close()
+
+    def _parts(self, ready: Ready | None) -> Iterator[tuple[int, int, int]]:
+        """Pieces of the program, each with the gradients complete after it. All at once where nobody asks."""
+        if ready is None:
+            yield len(self._training), 0, self._state.gradients.size
+        else:
+            yield from ((cut.step, cut.start, cut.end) for cut in self._cuts)
+
+    def _learned(self) -> tuple[Array, Array, Array]:
+        return self._state.values, self._state.gradients, self._state.momenta
+
+    def _homes(self) -> dict[Home, int]:
+        values, gradients, _ = self._learned()
+        return {
+            Home.ARENA: self._arena.ctypes.data,
+            Home.VALUES: values.ctypes.data,
+            Home.GRADIENTS: gradients.ctypes.data,
+            Home.STATISTICS: self._state.statistics.ctypes.data,
+            Home.VECTORS: self._vectors.ctypes.data,
+            Home.IMAGES: 0,  # pointed at the batch, each time
+            Home.CELLS: self._cells.ctypes.data,
+        }
+
+    def _show(self, images: Array) -> None:
+        """Points the program at these images; at a copy, where they are not what the core reads."""
+        if not (images.dtype == np.float32 and images.flags.c_contiguous and len(images) == self._batch):
+            images = self._copied(images)
+        self._shown = images  # alive as long as the program points at it
+        self._emitter.point_at_images(images.ctypes.data)
+
+    def _copied(self, images: Array) -> Array:
+        if self._copy is None:
+            self._copy = np.zeros((self._batch, *self._graph.shape), np.float32)
+        self._copy[: len(images)] = images
+        return self._copy
+
+    def _stored(self, view: View) -> Array:
+        """One row an image of what the program left in the arena."""
+        start = self._plan.offsets[view.buffer]
+        rows = self._arena[start : start + view.buffer.bytes].view(np.float32).reshape(view.rows, view.ld)
+        return rows[:, view.start : view.start + view.channels].reshape(self._batch, -1)
+
+    def _check_batch(self, images: Array, labels: Array) -> None:
+        self._check_images(images)
+        if len(images) != self._batch:
+            raise InputError(f"{len(images)} images; the network was compiled for batches of {self._batch}")
+        if labels.shape != (self._batch,):
+            raise InputError(f"labels of shape {labels.shape} for {self._batch} images: one whole number an image")
+        if not np.issubdtype(labels.dtype, np.integer):
+            raise InputError(f"labels are {labels.dtype}: one whole number an image")
+        if labels.min() < 0 or labels.max() >= self._graph.classes:
+            wrong = labels[(labels < 0) | (labels >= self._graph.classes)][0]
+            raise InputError(f"label {wrong}: the network has classes 0 to {self._graph.classes - 1}")
+
+    def _check_images(self, images: Array) -> None:
+        if images.shape[1:] != self._graph.shape:
+            raise InputError(f"images of shape {images.shape[1:]}; the network takes {self._graph.shape}")
+        if images.dtype.kind not in "fiu":
+            raise InputError(f"images are {images.dtype}, not numbers")
+
+
+def _check_state(graph: Graph, state: State) -> None:
+    for name, buffer in (("values", state.values), ("gradients", state.gradients), ("momenta", state.momenta)):
+        if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
+            raise InputError(f"the core computes in float32; the state's {name} are {buffer.dtype}")
+        if buffer.size != graph.parameter_count:
+            raise InputError(f"{buffer.size} {name} for a network of {graph.parameter_count} parameters")
+
+
+def _vectors(network: Network) -> Array:
+    """Scales are 1 and shifts 0 until a normalisation says otherwise."""
+    vectors = aligned(max(network.vectors, 1))
+    for scales in network.scales:
+        vectors[scales.offset : scales.offset + scales.channels] = 1
+    return vectors

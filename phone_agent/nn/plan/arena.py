@@ -1,0 +1,77 @@
+"""One allocation for all that comes and goes: a buffer has a fixed place, and others have it when it is not in use."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from phone_agent.nn.plan.steps import Buffer, Home, Step
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """From the first step that touches the buffer to the last, both included."""
+
+    buffer: Buffer
+    first: int
+    last: int
+
+    @property
+    def bytes(self) -> int:
+        return -(-self.buffer.bytes // ALIGNMENT) * ALIGNMENT
+
+    def meets(self, other: Lifetime) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class Layout:
+    offsets: dict[Buffer, int]
+    bytes: int
+
+
+def lifetimes(steps: Iterable[Step]) -> list[Lifetime]:
+    spans: dict[Buffer, tuple[int, int]] = {}
+    for index, step in enumerate(steps):
+        for place in step.places():
+            if place.buffer.home == Home.ARENA:
+                first, _ = spans.get(place.buffer, (index, index))
+                spans[place.buffer] = first, index
+    return [Lifetime(buffer, first, last) for buffer, (first, last) in spans.items()]
+
+
+def peak(lives: Iterable[Lifetime]) -> int:
+    """Most bytes in use at once: no layout can be smaller."""
+    changes: list[tuple[int, int]] = []
+    for life in lives:
+        changes += [(life.first, life.bytes), (life.last + 1, -life.bytes)]
+    changes.sort()
+    most = now = 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def lay_out(lives: Iterable[Lifetime]) -> Layout:
+    """Largest first, each at the lowest place that is free all its life."""
+    placed: list[tuple[int, int, Lifetime]] = []  # offset, a number that makes ties decidable, whose
+    ends = 0
+    for number, life in enumerate(sorted(lives, key=lambda life: (-life.bytes, life.first))):
+        offset = _lowest_gap(life, placed)
+        insort(placed, (offset, number, life), key=lambda entry: entry[:2])
+        ends = max(ends, offset + life.bytes)
+    return Layout({life.buffer: offset for offset, _, life in placed}, ends)
+
+
+def _lowest_gap(life: Lifetime, placed: list[tuple[int, int, Lifetime]]) -> int:
+    candidate = 0
+    for offset, _, other in placed:
+        if offset >= candidate + life.bytes:
+            break
+        if other.meets(life):
+            candidate = max(candidate, offset + other.bytes)
+    return candidate

@@ -1,0 +1,64 @@
+"""Steps into the core's own structs, once every buffer has an address."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from phone_agent.core import ops
+from phone_agent.nn.plan.steps import Buffer, Field, Home, Place, Shared, Step
+
+Made = tuple[ops.Kind, ctypes.Structure]
+
+
+@dataclass(frozen=True)
+class Addresses:
+    homes: Mapping[Home, int]
+    offsets: Mapping[Buffer, int]  # of what lies in the arena
+
+    def of(self, place: Place) -> int:
+        return self.homes[place.buffer.home] + self.offsets.get(place.buffer, 0) + place.offset
+
+
+@dataclass
+class Emitter:
+    """Makes structs; keeps those that others point to alive, and knows who points at the images."""
+
+    addresses: Addresses
+    shared: dict[Shared, ops.Norm] = field(default_factory=dict)
+    image_pointers: list[tuple[ctypes.Structure, str]] = field(default_factory=list)
+
+    def emit(self, steps: Iterable[Step]) -> list[Made]:
+        return [(step.kind, self._filled(ops.STRUCTS[step.kind](), step.fields)) for step in steps]
+
+    def point_at_images(self, address: int) -> None:
+        for struct, name in self.image_pointers:
+            setattr(struct, name, address)
+
+    def _filled(self, struct: ctypes.Structure, fields: Mapping[str, Field]) -> ctypes.Structure:
+        for name, value in fields.items():
+            self._set(struct, name, value)
+        return struct
+
+    def _set(self, struct: ctypes.Structure, name: str, value: Field) -> None:
+        match value:
+            case None:
+                pass  # null already
+            case Place():
+                setattr(struct, name, self.addresses.of(value))
+                if value.buffer.home == Home.IMAGES:
+                    self.image_pointers.append((struct, name))
+            case Shared():
+                setattr(struct, name, ctypes.addressof(self._norm(value)))
+            case Mapping():
+                self._filled(getattr(struct, name), value)
+            case _:
+                setattr(struct, name, value)
+
+    def _norm(self, shared: Shared) -> ops.Norm:
+        if shared not in self.shared:
+            norm = ops.Norm()
+            self._filled(norm, shared.fields)
+            self.shared[shared] = norm
+        return self.shared[shared]

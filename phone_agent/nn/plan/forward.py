@@ -1,0 +1,172 @@
+"""One piece of work, forward: the step that computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from phone_agent.core.ops import Kind, Pooling
+from phone_agent.nn.graph import sides
+from phone_agent.nn.plan.algorithms import Choose
+from phone_agent.nn.plan.network import Convolve, Drop, Join, Normalise, Pool, ResponseNorm, Side, Value, Work
+from phone_agent.nn.plan.places import DRAW, Places
+from phone_agent.nn.plan.steps import Buffer, Direction, Field, Place, Step, View
+
+See = Callable[[Value], View]
+Winners = dict[Pool, Buffer]
+
+
+class Forward:
+    """Makes forward steps; `see` tells where values lie at the moment."""
+
+    def __init__(self, places: Places, see: See, choose: Choose) -> None:
+        self._places = places
+        self._see = see
+        self._choose = choose
+        self.winners: Winners = {}
+
+    def train(self, work: Work) -> Step | None:
+        """As in training: statistics of the batch, and what backward will ask for is kept."""
+        match work:
+            case Convolve():
+                return self._convolve(work, Direction.FORWARD, with_norm=True)
+            case Normalise():
+                return self._normalise(work)
+            case Pool() if work.pooling == Pooling.MAX:
+                rows = self._see(work.y).rows
+                self.winners[work] = Buffer(f"{work.name} winners", rows * work.y.channels)
+                return self._pool(work, Direction.FORWARD, Place(self.winners[work]))
+            case _:
+                return self._same(work, Direction.FORWARD)
+
+    def again(self, work: Work) -> Step | None:
+        """The same output once more. Statistics and winners are known by now."""
+        return self._same(work, Direction.AGAIN)
+
+    def use(self, work: Work) -> Step | None:
+        """As in evaluation: nothing is dropped, scales are those of the running statistics (see `fold`)."""
+        if isinstance(work, Drop):
+            return self._join(Join(work.name, work.x, None, work.y), Direction.FORWARD)
+        return self._same(work, Direction.FORWARD)
+
+    def _same(self, work: Work, direction: Direction) -> Step | None:
+        match work:
+            case Convolve():
+                return self._convolve(work, direction, with_norm=False)
+            case Join():
+                return self._join(work, direction)
+            case Pool():
+                return self._pool(work, direction, None)
+            case ResponseNorm():
+                return self._response_norm(work, direction)
+            case Drop():
+                return self._drop(work, direction)
+            case Normalise() | Side():
+                return None
+
+    def _convolve(self, work: Convolve, direction: Direction, *, with_norm: bool) -> Step:
+        places, y = self._places, self._see(work.y)
+        kind = Kind.DEPTHWISE_FORWARD if work.depthwise else Kind.CONV_FORWARD
+        shape = geometry(work, places.batch)
+        x = seen(self._see(work.x), work, places.batch)
+        norm = places.norm(work.y.norm) if with_norm and work.y.norm else None
+        fields: dict[str, Field] = {
+            "g": shape,
+            "x": places.source(work.x, x),
+            "weights": places.value(work.weight),
+            "bias": None if work.bias is None else places.value(work.bias),
+            "y": y.place,
+            "norm": norm,
+            "ld_y": y.ld,
+            "act": 0 if work.y.scales else work.y.act,
+            "algorithm": self._choose(kind, shape),
+        }
+        return Step(kind, work.name, direction, fields, flops(shape), x.bytes + y.bytes)
+
+    def _normalise(self, work: Normalise) -> Step:
+        z = self._see(work.x)
+        fields: dict[str, Field] = {"norm": self._places.norm(work.norm), "z": z.place, "rows": z.rows, "ld_z": z.ld}
+        return Step(Kind.NORM_FORWARD, work.name, Direction.FORWARD, fields, traffic=z.bytes)
+
+    def _join(self, work: Join, direction: Direction) -> Step:
+        a, y = self._see(work.a), self._see(work.y)
+        b = None if work.b is None else self._see(work.b)
+        fields: dict[str, Field] = {
+            "a": self._places.source(work.a, a),
+            "y": y.place,
+            "rows": y.rows,
+            "channels": y.channels,
+            "ld_y": y.ld,
+            "act": work.y.act if work.y.maker is work else 0,
+        }
+        if work.b is not None and b is not None:
+            fields["b"] = self._places.source(work.b, b)
+        return Step(Kind.JOIN_FORWARD, work.name, direction, fields, traffic=(2 if b is None else 3) * y.bytes)
+
+    def _pool(self, work: Pool, direction: Direction, winner: Place | None) -> Step:
+        x, y = self._see(work.x), self._see(work.y)
+        fields: dict[str, Field] = {
+            "g": pool_geometry(work, self._places.batch),
+            "x": self._places.source(work.x, x),
+            "y": y.place,
+            "winner": winner,
+            "ld_y": y.ld,
+            "pooling": work.pooling,
+            "count_padding": work.count_padding,
+        }
+        return Step(Kind.POOL_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
+
+    def _response_norm(self, work: ResponseNorm, direction: Direction) -> Step:
+        x, y = self._see(work.x), self._see(work.y)
+        fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld}
+        fields |= response_norm_fields(work, y)
+        return Step(Kind.LRN_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
+
+    def _drop(self, work: Drop, direction: Direction) -> Step:
+        x, y = self._see(work.x), self._see(work.y)
+        fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld}
+        fields |= drop_fields(work, y, self._places)
+        return Step(Kind.DROPOUT_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
+
+
+def seen(view: View, work: Convolve, batch: int) -> View:
+    """A fully connected layer reads a map as one long row."""
+    return view.flat(batch) if work.flat else view
+
+
+def geometry(work: Convolve, batch: int) -> dict[str, int]:
+    x, y, layer = work.x, work.y, work.layer
+    kernel, padding = sides(layer.kernel), sides(layer.padding)
+    height, width, channels = (1, 1, x.pixels * x.channels) if work.flat else (x.height, x.width, x.channels)
+    return {
+        "batch": batch, "in_h": height, "in_w": width, "in_c": channels,
+        "out_h": y.height, "out_w": y.width, "out_c": y.channels,
+        "kernel_h": kernel[0], "kernel_w": kernel[1], "stride": layer.stride,
+        "pad_h": padding[0], "pad_w": padding[1], "dilation": layer.dilation, "groups": layer.groups,
+    }  # fmt: skip
+
+
+def pool_geometry(work: Pool, batch: int) -> dict[str, int]:
+    x, y = work.x, work.y
+    return {
+        "batch": batch, "in_h": x.height, "in_w": x.width, "in_c": x.channels,
+        "out_h": y.height, "out_w": y.width, "out_c": y.channels,
+        "kernel_h": work.kernel[0], "kernel_w": work.kernel[1], "stride": work.stride,
+        "pad_h": work.padding[0], "pad_w": work.padding[1], "dilation": 1, "groups": 1,
+    }  # fmt: skip
+
+
+def flops(shape: dict[str, int]) -> int:
+    """A multiplication and an addition count as two. The same in all three directions."""
+    pixels = shape["batch"] * shape["out_h"] * shape["out_w"]
+    return 2 * pixels * shape["kernel_h"] * shape["kernel_w"] * shape["in_c"] // shape["groups"] * shape["out_c"]
+
+
+def response_norm_fields(work: ResponseNorm, view: View) -> dict[str, Field]:
+    layer = work.layer
+    constants = {"size": layer.size, "alpha": layer.alpha, "beta": layer.beta, "k": layer.k}
+    return {"rows": view.rows, "channels": view.channels, **constants}
+
+
+def drop_fields(work: Drop, view: View, places: Places) -> dict[str, Field]:
+    draw = places.cell(DRAW)
+    return {"draw": draw, "rows": view.rows, "channels": view.channels, "rate": work.rate, "salt": work.salt}

@@ -1,0 +1,292 @@
+"""Graph to network: what can be computed where something else is computed anyway, is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import cast
+
+from phone_agent.core.ops import Act, Pooling
+from phone_agent.nn.graph import (
+    Add,
+    AvgPool,
+    BatchNorm,
+    Concat,
+    Conv,
+    Dense,
+    Dropout,
+    GlobalAvgPool,
+    Graph,
+    GraphError,
+    LocalResponseNorm,
+    MaxPool,
+    Node,
+    Relu,
+    Shape,
+    sides,
+)
+from phone_agent.nn.plan.network import (
+    Convolve,
+    Drop,
+    Join,
+    Network,
+    Norm,
+    Normalise,
+    Pool,
+    ResponseNorm,
+    Scales,
+    Side,
+    Storage,
+    Value,
+    Work,
+)
+
+LINE = 16  # floats in a cache line: vectors of channels start on one
+
+
+def fuse(graph: Graph) -> Network:
+    return _Fusion(graph).network()
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """A layer and what follows it without anybody reading in between: a normalisation, an activation."""
+
+    positions: tuple[int, ...]
+    norm: Node | None
+    act: Act = Act.NONE
+
+
+class _Fusion:
+    def __init__(self, graph: Graph) -> None:
+        self._nodes = graph.nodes
+        self._readers = _readers(graph)
+        self._image = _value("image", graph.shape)
+        self._values: dict[int, Value] = {-1: self._image}  # by node; a node fused into another has its value
+        self._uses: dict[Value, int] = {self._image: len(self._readers[-1])}
+        self._works: list[Work] = []
+        self._norms: list[Norm] = []
+
+    def network(self) -> Network:
+        for position, node in enumerate(self._nodes):
+            if position not in self._values:
+                self._add(position, node)
+        scores = self._values[len(self._nodes) - 1]
+        scores = self._contiguous(scores) if scores.pixels > 1 else self._unscaled(scores)
+        for work in self._works:
+            for value in work.inputs:
+                value.readers.append(work)
+            work.y.needs_gradient = isinstance(work, Convolve | Normalise) or any(
+                value.needs_gradient for value in work.inputs
+            )
+        scales = _all_scales(self._works)
+        return Network(
+            self._image, tuple(self._works), scores, tuple(self._norms), scales, _lay_out(scales, self._norms)
+        )
+
+    def _add(self, position: int, node: Node) -> None:  # noqa: C901 - one line a layer
+        if isinstance(node.layer, Concat):
+            if self._only_reader(position, Concat) is None:  # else it becomes part of a wider one
+                self._side(position, node)
+            return
+        x = self._values[node.inputs[0]]
+        match node.layer:
+            case Conv() as layer:
+                self._convolve(position, node, layer, x)
+            case Dense() as layer:
+                self._dense(position, node, layer, x)
+            case BatchNorm():
+                self._normalise(position, node, x)
+            case Relu() as layer:
+                self._join(_Tail((position,), None, _act(layer)), node, x, None)
+            case Add():
+                self._join(self._tail(position), node, x, self._values[node.inputs[1]])
+            case MaxPool() | AvgPool() | GlobalAvgPool():
+                self._pool(position, node, x)
+            case LocalResponseNorm() as layer:
+                self._make((position,), ResponseNorm(node.name, layer, x, _value(node.name, node.shape)))
+            case Dropout() as layer:
+                work = Drop(node.name, layer.rate, position, x, _value(node.name, node.shape))
+                work.y.within = Act.RELU if work.x.within != Act.NONE else Act.NONE
+                self._make((position,), work)
+
+    def _convolve(self, position: int, node: Node, layer: Conv, x: Value) -> None:
+        y = _value(node.name, node.shape)
+        tail = self._tail(position, norm=not layer.bias)
+        if tail.norm is not None:
+            self._attach(tail.norm, y)
+        y.act = y.within = tail.act
+        bias = f"{node.name}.bias" if layer.bias else None
+        self._make(tail.positions, Convolve(node.name, layer, f"{node.name}.weight", bias, x, y))
+
+    def _dense(self, position: int, node: Node, layer: Dense, x: Value) -> None:
+        y, flat = _value(node.name, node.shape), x.pixels > 1
+        tail = self._tail(position)
+        y.act = y.within = tail.act
+        x = self._contiguous(x) if flat else x
+        weight, bias = f"{node.name}.weight", f"{node.name}.bias"
+        self._make(tail.positions, Convolve(node.name, Conv(layer.units, 1), weight, bias, x, y, flat))
+
+    def _normalise(self, position: int, node: Node, x: Value) -> None:
+        x = self._unscaled(x)
+        y = Value(node.name, x.height, x.width, x.channels, x.storage, x.start)
+        tail = self._tail(position)
+        norm = self._attach(node, y)
+        y.act = y.within = tail.act
+        self._make(tail.positions, Normalise(node.name, norm, x, y))
+
+    def _attach(self, node: Node, y: Value) -> Norm:
+        y.scales = Scales(y.channels)
+        y.norm = Norm(node.name, cast("BatchNorm", node.layer), y.channels, y.scales)
+        self._norms.append(y.norm)
+        return y.norm
+
+    def _join(self, tail: _Tail, node: Node, a: Value, b: Value | None) -> None:
+        y = _value(node.name, node.shape)
+        y.act = y.within = tail.act
+        self._make(tail.positions, Join(node.name, a, b, y))
+
+    def _pool(self, position: int, node: Node, x: Value) -> None:
+        y = _value(node.name, node.shape)
+        y.within = x.within
+        match node.layer:
+            case MaxPool(kernel, stride, padding):
+                work = Pool(
+                    node.name, Pooling.MAX, sides(kernel), stride, sides(padding), count_padding=False, x=x, y=y
+                )
+            case AvgPool(kernel, stride, padding, _, count):
+                work = Pool(node.name, Pooling.AVERAGE, sides(kernel), stride, sides(padding), count, x, y)
+            case _:
+                work = Pool(node.name, Pooling.AVERAGE, (x.height, x.width), 1, (0, 0), count_padding=False, x=x, y=y)
+        self._make((position,), work)
+
+    def _side(self, position: int, node: Node) -> None:
+        """One wide storage. Parts are written right into it, unless somebody else has a say in where they lie."""
+        y = _value(node.name, node.shape)
+        wanted = [self._values[feed] for feed in self._feeds(position)]
+        scaled = [value for value in wanted if value.scales and self._may_move(value)]
+        y.scales = Scales(y.channels) if scaled else None
+        act = scaled[0].act if scaled else Act.NONE
+        parts = [
+            value if self._may_move(value) and _goes_with(value, act, scaled) else self._copy(value) for value in wanted
+        ]
+        start = 0
+        for part in parts:
+            _move(part, y, start)
+            start += part.channels
+        y.act = act if scaled else _common({part.act for part in parts})
+        y.within = _common({part.within for part in parts})
+        self._make((position,), Side(node.name, tuple(parts), y))
+
+    def _feeds(self, position: int) -> list[int]:
+        """A concatenation of concatenations is one."""
+        feeds: list[int] = []
+        for feed in self._nodes[position].inputs:
+            feeds += [feed] if feed in self._values else self._feeds(feed)
+        return feeds
+
+    def _may_move(self, value: Value) -> bool:
+        return isinstance(value.maker, Convolve | Join | Pool | ResponseNorm | Drop) and self._uses[value] == 1
+
+    def _copy(self, value: Value) -> Value:
+        """As its readers see it, stored."""
+        y = _value(f"{value.name} (stored)", (value.height, value.width, value.channels))
+        y.within = value.within
+        self._works.append(Join(y.name, value, None, y))
+        y.maker, self._uses[y] = self._works[-1], 1
+        y.storage.writers.append(self._works[-1])
+        return y
+
+    def _unscaled(self, value: Value) -> Value:
+        return self._copy(value) if value.scales else value
+
+    def _contiguous(self, value: Value) -> Value:
+        return self._unscaled(value) if value.fills_its_storage else self._copy(value)
+
+    def _make(self, positions: tuple[int, ...], work: Work) -> None:
+        self._works.append(work)
+        work.y.maker = work
+        if not isinstance(work, Side | Normalise):
+            work.y.storage.writers.append(work)
+        self._uses[work.y] = len(self._readers[positions[-1]])
+        for position in positions:
+            self._values[position] = work.y
+
+    def _tail(self, position: int, *, norm: bool = False) -> _Tail:
+        positions, follower = [position], None
+        if norm and (follower := self._only_reader(position, BatchNorm)) is not None:
+            positions.append(follower)
+        relu = self._only_reader(positions[-1], Relu)
+        act = Act.NONE
+        if relu is not None:
+            positions.append(relu)
+            act = _act(cast("Relu", self._nodes[relu].layer))
+        return _Tail(tuple(positions), None if follower is None else self._nodes[follower], act)
+
+    def _only_reader(self, position: int, layer: type) -> int | None:
+        readers = self._readers[position]
+        alone = len(readers) == 1 and readers[0] < len(self._nodes)
+        return readers[0] if alone and isinstance(self._nodes[readers[0]].layer, layer) else None
+
+
+def _readers(graph: Graph) -> dict[int, list[int]]:
+    """By node, who reads it; the loss (one past the last node) reads the last."""
+    if not graph.nodes:
+        raise GraphError("a network without layers")
+    readers: dict[int, list[int]] = defaultdict(list)
+    for position, node in enumerate(graph.nodes):
+        for feed in node.inputs:
+            readers[feed].append(position)
+    readers[len(graph.nodes) - 1].append(len(graph.nodes))
+    for position, node in enumerate(graph.nodes):
+        if not readers[position]:
+            raise GraphError(f"layer {node.name}: nothing reads its output")
+    return readers
+
+
+def _value(name: str, shape: Shape) -> Value:
+    height, width, channels = shape if len(shape) == 3 else (1, 1, shape[0])
+    return Value(name, height, width, channels, Storage(name, height * width, channels))
+
+
+def _act(layer: Relu) -> Act:
+    return Act.RELU6 if layer.six else Act.RELU
+
+
+def _common(acts: set[Act]) -> Act:
+    return acts.pop() if len(acts) == 1 else Act.NONE
+
+
+def _goes_with(value: Value, act: Act, scaled: list[Value]) -> bool:
+    """May readers apply `act` to this one as well?"""
+    if not scaled:
+        return True
+    if value.scales:
+        return value.act == act
+    return act in {Act.NONE, value.within} or (act, value.within) == (Act.RELU, Act.RELU6)
+
+
+def _move(part: Value, whole: Value, start: int) -> None:
+    whole.storage.writers += part.storage.writers
+    part.storage, part.start = whole.storage, start
+    if part.norm is not None and whole.scales is not None:
+        part.scales, part.scales_start = whole.scales, start
+        part.norm.scales, part.norm.start = whole.scales, start
+
+
+def _all_scales(works: list[Work]) -> tuple[Scales, ...]:
+    return tuple(dict.fromkeys(work.y.scales for work in works if work.y.scales is not None))
+
+
+def _lay_out(scales: tuple[Scales, ...], norms: list[Norm]) -> int:
+    """Where the vectors lie: each on a cache line of its own. Returns how many floats they take."""
+    end = 0
+    for some in scales:
+        some.offset, end = end, end + 2 * padded(some.channels)
+    for norm in norms:
+        norm.offset, end = end, end + 2 * padded(norm.channels)
+    return end
+
+
+def padded(channels: int) -> int:
+    return -(-channels // LINE) * LINE

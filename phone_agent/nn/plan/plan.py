@@ -1,0 +1,57 @@
+"""The whole plan for a graph, a batch size and some options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from phone_agent.core.team import workspace_bytes
+from phone_agent.nn.backends import Options
+from phone_agent.nn.graph import Graph, GraphError
+from phone_agent.nn.plan import algorithms, recompute
+from phone_agent.nn.plan.arena import Layout, lay_out, lifetimes
+from phone_agent.nn.plan.emit import Addresses, Emitter
+from phone_agent.nn.plan.fuse import fuse
+from phone_agent.nn.plan.network import Network, Storage
+from phone_agent.nn.plan.places import Places
+from phone_agent.nn.plan.schedule import Schedule, evaluation, training
+from phone_agent.nn.plan.steps import Buffer, Home, Step
+
+SOMEWHERE = 1 << 20  # an address nobody looks behind: sizes can be asked for before there is memory
+
+
+@dataclass(frozen=True)
+class Plan:
+    network: Network
+    places: Places
+    training: Schedule
+    evaluation: Schedule
+    layouts: tuple[Layout, Layout]
+    workspace: int
+    dropped: tuple[Storage, ...]
+
+    @property
+    def arena(self) -> int:
+        return max(layout.bytes for layout in self.layouts)
+
+    @property
+    def offsets(self) -> dict[Buffer, int]:
+        first, second = self.layouts
+        return first.offsets | second.offsets
+
+
+def make(graph: Graph, batch: int, options: Options, arena_budget: int | None = None) -> Plan:
+    """Under `arena_budget`, if given, as little as possible is computed twice; smaller than that, as much as helps."""
+    if batch < 1:
+        raise GraphError(f"a batch of {batch} images")
+    network = fuse(graph)
+    places = Places(graph, network, batch, options.threads)
+    choose = algorithms.chooser(options)
+    dropped = recompute.choose(network, places, choose, arena_budget)
+    train, use = training(network, places, choose, dropped), evaluation(network, places, choose)
+    layouts = lay_out(lifetimes(train.steps)), lay_out(lifetimes(use.steps))
+    return Plan(network, places, train, use, layouts, workspace((*train.steps, *use.steps), options), dropped)
+
+
+def workspace(steps: tuple[Step, ...], options: Options) -> int:
+    emitter = Emitter(Addresses(dict.fromkeys(Home, SOMEWHERE), {}))
+    return workspace_bytes(options.threads, emitter.emit(steps), options.isa)

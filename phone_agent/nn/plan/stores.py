@@ -1,0 +1,48 @@
+"""Which buffer holds which storage at the moment; and how to have it again once it was dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from phone_agent.nn.plan.network import Network, Storage, Value, Work
+from phone_agent.nn.plan.places import Places
+from phone_agent.nn.plan.steps import FLOAT, Buffer, View
+
+
+class Stores:
+    def __init__(self, network: Network, places: Places) -> None:
+        self._batch = places.batch
+        self._buffers: dict[Storage, Buffer] = {network.image.storage: places.images()}
+        self.again: Callable[[Work], None] = _nothing_was_dropped
+
+    def see(self, value: Value) -> View:
+        """Where the value lies; computed again if it was dropped."""
+        storage = value.storage
+        if storage not in self._buffers:
+            self._make_again(storage)
+        return self._view(value)
+
+    def make(self, storage: Storage) -> None:
+        size = self._batch * storage.pixels * storage.channels * FLOAT
+        self._buffers.setdefault(storage, Buffer(storage.name, size))
+
+    def drop(self, storages: Collection[Storage]) -> None:
+        for storage in storages:
+            self._buffers.pop(storage, None)
+
+    def _make_again(self, storage: Storage) -> None:
+        for work in storage.writers:
+            for value in work.inputs:
+                self.see(value)  # first, so that what this one needs is there before it
+        self.make(storage)
+        for work in storage.writers:
+            self.again(work)
+
+    def _view(self, value: Value) -> View:
+        storage = value.storage
+        rows = self._batch * storage.pixels
+        return View(self._buffers[storage], rows, value.channels, storage.channels, value.start)
+
+
+def _nothing_was_dropped(work: Work) -> None:
+    raise AssertionError(work.name)
