@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -34,10 +34,18 @@ class PeerError(Exception):
 class Peer:
     """One contestant."""
 
-    def __init__(self, name: str, module: str, python: str | None = None, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        python: str | None = None,
+        env: Mapping[str, str] | None = None,
+        inside: Sequence[str] = (),
+    ) -> None:
+        """`inside`: a command that sets limits and then becomes the rest of its arguments."""
         self.name = name
         self._process = subprocess.Popen(
-            [python or sys.executable, "-m", module],
+            [*inside, python or sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
