@@ -338,7 +338,7 @@ static void spread_block(const tiling *l, const tile_blocking *b, const tile_pla
 }
 
 /* products[tile][point][wide] = V[point][tile] * panel[point] */
-static void multiply_panel(const tiling *l, const tile_blocking *b, i32 count, i32 wide, const float *values, const float *panel,
+static void multiply_points(const tiling *l, const tile_blocking *b, i32 count, i32 wide, const float *values, const float *panel,
                            float *products) {
     i64 ld = l->points * wide;
     for (i32 point = 0; point < l->points; point++) {
@@ -366,7 +366,7 @@ static void winograd_convolve(worker *w, const tiling *l, const float *weights, 
         for (i32 t = 0; t < count; t++) places[t] = tile_place_of(l, i * b.block + t);
         spread_block(l, &b, places, count, values);
         for (i32 n0 = 0; n0 < l->out_c; n0 += NR) {
-            multiply_panel(l, &b, count, winograd_panel_wide(l->out_c - n0), values, u + winograd_panel_offset(l, n0), products);
+            multiply_points(l, &b, count, winograd_panel_wide(l->out_c - n0), values, u + winograd_panel_offset(l, n0), products);
             finish_panel(f, w, l, places, count, products, n0);
         }
     }
