@@ -12,6 +12,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from phone_agent.errors import AgentError
@@ -108,6 +109,20 @@ def fingerprint(target: Target) -> str:
     return digest.hexdigest()[:16]
 
 
+def cached(target: Target) -> Path:
+    """Built once for these very sources, and kept."""
+    out = cache_dir() / f"core-{target.name}-{fingerprint(target)}"
+    return out / LIBRARY if (out / LIBRARY).is_file() else build(target, out)
+
+
+def cache_dir() -> Path:
+    """orchestrator.paths has the same rule; the agent does not import it."""
+    if chosen := os.environ.get("CLUSTERCTL_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache").absolute() / "clusterctl"
+
+
 def build(target: Target, out: Path) -> Path:
     """Writes libcore.so into `out` (in one step: nobody sees half a library) and returns its path."""
     out.mkdir(parents=True, exist_ok=True)
@@ -149,17 +164,10 @@ def _compile(target: Target, made: Path, source: Path, cpu: str, *flags: str) ->
 
 
 def _zig(*arguments: str) -> None:
-    cache = {
-        "ZIG_GLOBAL_CACHE_DIR": os.environ.get(
-            "ZIG_GLOBAL_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"zig-cache-{os.getuid()}")
-        )
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "ziglang", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **cache},
-        check=False,
-    )
+    if find_spec("ziglang") is None:
+        raise BuildError("the core's compiler is missing: pip install ziglang")
+    environment = {"ZIG_GLOBAL_CACHE_DIR": str(cache_dir() / "zig"), **os.environ}
+    command = [sys.executable, "-m", "ziglang", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise BuildError(f"zig {' '.join(arguments[:3])}: exit code {done.returncode}\n{done.stderr.strip()}")

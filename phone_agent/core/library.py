@@ -12,6 +12,7 @@ from phone_agent.core import build, ops
 from phone_agent.errors import AgentError
 
 SHIPPED = Path(__file__).parent / "lib" / build.LIBRARY
+REMEDY = "provision the phone again"
 
 
 class CoreError(AgentError):
@@ -25,21 +26,36 @@ def library() -> ctypes.CDLL:
 
 
 def built_here() -> Path:
-    """Built once for these very sources, and kept in the cache directory."""
-    target = build.host_target()
-    out = _cache() / f"core-{target.name}-{build.fingerprint(target)}"
-    return out / build.LIBRARY if (out / build.LIBRARY).is_file() else build.build(target, out)
+    """From the sources, where they are: not on a phone."""
+    if not build.SOURCES.is_dir():
+        raise CoreError(f"{SHIPPED} is missing: provision this phone again (clusterctl provision)")
+    return build.cached(build.host_target())
 
 
 def load(path: Path) -> ctypes.CDLL:
+    machine = os.uname().machine
+    made_for = _machine(path)
+    if made_for != machine:
+        raise CoreError(f"{path} is for {made_for or 'no known'} processors, this is {machine}: {REMEDY}")
     try:
         core = ctypes.CDLL(str(path))
     except OSError as error:
-        raise CoreError(f"{path} cannot be loaded on this {os.uname().machine} machine: {error}") from None
+        raise CoreError(f"{path} cannot be loaded: {error}: {REMEDY}") from None
     try:
         return _declare(core)
     except AttributeError as error:
-        raise CoreError(f"{path} is not a core: {error}") from None
+        raise CoreError(f"{path} is not a core: {error}: {REMEDY}") from None
+
+
+def _machine(path: Path) -> str | None:
+    """What processor an ELF file is for, as uname calls it. The loader's own words for the wrong one mislead."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(20)
+    except OSError as error:
+        raise CoreError(f"{path} cannot be read: {error.strerror}: {REMEDY}") from None
+    known = {62: "x86_64", 183: "aarch64"}
+    return known.get(int.from_bytes(start[18:20], "little")) if start.startswith(b"\x7fELF") else None
 
 
 def isas(core: ctypes.CDLL) -> tuple[str, ...]:
@@ -64,7 +80,7 @@ def _declare(core: ctypes.CDLL) -> ctypes.CDLL:
     i32, pointer = ctypes.c_int32, ctypes.c_void_p
     _function(core, "core_abi", i32)
     if core.core_abi() != ops.ABI:
-        raise CoreError(f"the core speaks version {core.core_abi()}, this agent {ops.ABI}: provision the phone again")
+        raise CoreError(f"the core speaks version {core.core_abi()}, this agent {ops.ABI}: {REMEDY}")
     _function(core, "core_sizeof", i32, i32)
     _function(core, "core_isa_count", i32)
     _function(core, "core_isa_name", ctypes.c_char_p, i32)
@@ -81,8 +97,3 @@ def _declare(core: ctypes.CDLL) -> ctypes.CDLL:
 def _function(core: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> None:
     function = getattr(core, name)
     function.restype, function.argtypes = result, list(arguments)
-
-
-def _cache() -> Path:
-    base = os.environ.get("CLUSTERCTL_CACHE")
-    return Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "clusterctl"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -64,16 +65,23 @@ class Team:
         ]
         for worker in workers:
             worker.start()
+        self._process = os.getpid()
+        self._running = threading.Lock()
         self._end = weakref.finalize(self, _end, self._core, self._pool, workers)
 
     def run(
         self, program: Program, first: int = 0, last: int | None = None, nanoseconds: NDArray[np.int64] | None = None
     ) -> None:
         """Steps first .. last; `nanoseconds`, if given, is filled with what each took."""
+        if not self._end.alive or self._process != os.getpid():
+            raise CoreError(
+                "this team's threads have ended: it was closed, or belongs to the process this one was forked from"
+            )
         count = (len(program) if last is None else last) - first
         start = ctypes.addressof(program.steps) + first * ctypes.sizeof(ops.Step)
         times = None if nanoseconds is None else nanoseconds.ctypes.data
-        self._core.core_run(self._pool.ctypes.data, start, count, times)
+        with self._running:  # one program at a time, whoever calls
+            self._core.core_run(self._pool.ctypes.data, start, count, times)
 
     def close(self) -> None:
         self._end()

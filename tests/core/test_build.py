@@ -1,0 +1,92 @@
+"""The library as the compiler makes it: for phones, it must load wherever there is a kernel, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator import paths
+from phone_agent.core import build
+from tests.core import elf
+
+AARCH64 = 183
+EXECUTABLE = 1
+PAGE = 16 * 1024  # of Android 15 on; smaller ones divide it
+
+
+@pytest.fixture(scope="module")
+def for_phones() -> elf.Elf:
+    return elf.Elf(build.cached(build.AARCH64_ANDROID))
+
+
+def test_phone_library_needs_no_other(for_phones: elf.Elf) -> None:
+    assert for_phones.machine == AARCH64
+    assert elf.NEEDED not in for_phones.dynamic_tags()
+    assert elf.TEXTREL not in for_phones.dynamic_tags()
+
+
+def test_phone_library_leaves_no_symbol_open_and_shows_only_its_own(for_phones: elf.Elf) -> None:
+    symbols = for_phones.symbols()
+    assert [symbol.name for symbol in symbols if not symbol.is_defined] == []
+    assert {symbol.name for symbol in symbols if not symbol.name.startswith("core_")} == set()
+    assert "core_run" in {symbol.name for symbol in symbols}
+
+
+def test_phone_library_loads_with_large_pages_and_a_plain_stack(for_phones: elf.Elf) -> None:
+    loads = [segment for segment in for_phones.segments if segment.kind == elf.LOAD]
+    assert loads
+    assert all(segment.alignment == PAGE for segment in loads)
+    assert not any(segment.flags & EXECUTABLE for segment in for_phones.segments if segment.kind == elf.STACK)
+
+
+@pytest.mark.parametrize("target", [build.AARCH64_ANDROID, build.host_target()], ids=lambda target: target.name)
+def test_same_sources_give_the_same_bytes(target: build.Target, tmp_path: Path) -> None:
+    first, second = build.build(target, tmp_path / "one"), build.build(target, tmp_path / "another, with a space")
+    assert first.read_bytes() == second.read_bytes() == build.cached(target).read_bytes()
+
+
+def test_compiler_errors_are_shown(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.c"
+    broken.write_text("int f(void) { return missing; }\n")
+    with pytest.raises(build.BuildError, match="undeclared identifier 'missing'"):
+        build.build_program(build.host_target(), broken, tmp_path / "program")
+
+
+def test_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "find_spec", lambda _: None)
+    with pytest.raises(build.BuildError, match="pip install ziglang"):
+        build.build(build.host_target(), tmp_path)
+
+
+def test_unknown_processors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.uname", lambda: type("Uname", (), {"machine": "riscv64"}))
+    with pytest.raises(build.BuildError, match="riscv64"):
+        build.host_target()
+
+
+@pytest.mark.parametrize("environment", [{}, {"XDG_CACHE_HOME": "/x"}, {"CLUSTERCTL_CACHE": "~/y"}])
+def test_cache_is_where_the_host_keeps_its_own(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CACHE_HOME", "CLUSTERCTL_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert build.cache_dir() == paths.cache_dir()
+
+
+def test_says_where_it_is_and_what_it_runs_here() -> None:
+    done = subprocess.run([sys.executable, "-m", "phone_agent.core"], capture_output=True, text=True, check=True)
+    assert build.LIBRARY in done.stdout
+    assert done.stdout.strip().endswith(("plain", "neon"))
+
+
+def test_agent_never_imports_the_compiler() -> None:
+    """It is run as a program of its own, where there is one: phones have none."""
+    for source in build.SOURCES.parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.startswith("ziglang") for name in names), source

@@ -1,0 +1,173 @@
+"""Threads of the core: started, shared, left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from phone_agent.core import ops
+from phone_agent.core.library import CoreError
+from phone_agent.core.team import Program, Team, aligned, workspace_bytes
+
+RULES = np.array([1.0, 0.0, 0.0], np.float32)  # values -= gradients
+
+
+def _subtraction(count: int) -> tuple[Program, np.ndarray]:
+    """values -= 1, and the arrays to be kept alive with it; the values first."""
+    values, momenta, gradients = aligned(count), aligned(count), aligned(count)
+    gradients[:] = 1
+    op = ops.Sgd(values.ctypes.data, momenta.ctypes.data, gradients.ctypes.data, RULES.ctypes.data, count)
+    op.arrays = (values, momenta, gradients)
+    return Program.of([(ops.Kind.SGD, op)]), values
+
+
+@pytest.mark.parametrize("threads", [-1, 0, 65, 1000])
+def test_impossible_numbers_of_threads_are_refused(threads: int) -> None:
+    with pytest.raises(CoreError, match=f"{threads} threads: the core runs on 1 to 64"):
+        Team(threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8, 64])
+def test_any_number_of_threads_does_all_the_work(threads: int) -> None:
+    team = Team(threads)
+    program, values = _subtraction(10_007)
+    team.run(program)
+    team.close()
+    assert (values == -1).all()
+
+
+def test_many_programs_in_a_row() -> None:
+    """More meetings than a lost wake-up survives: some find the threads spinning, some asleep."""
+    team = Team(2)
+    program, values = _subtraction(1000)
+    for number in range(3000):
+        team.run(program)
+        if number % 500 == 0:
+            threading.Event().wait(0.01)
+    team.close()
+    assert (values == -3000).all()
+
+
+def test_long_programs_and_parts_of_them() -> None:
+    program, values = _subtraction(64)
+    long = Program.of([(ops.Kind.SGD, program.kept[0])] * 1000)
+    team = Team(3)
+    team.run(long)
+    team.run(long, 10, 15)
+    team.run(long, 7, 7)
+    team.close()
+    assert (values == -1005).all()
+
+
+def test_times_of_steps_are_told() -> None:
+    program, _ = _subtraction(100_000)
+    times = np.zeros(1, np.int64)
+    Team(2).run(program, nanoseconds=times)
+    assert 0 < times[0] < 10**9
+
+
+def test_two_callers_take_turns() -> None:
+    team = Team(2)
+    program, values = _subtraction(5000)
+
+    def call() -> None:
+        for _ in range(200):
+            team.run(program)
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    team.close()
+    assert (values == -800).all()
+
+
+def test_closed_team_refuses() -> None:
+    team = Team(2)
+    team.close()
+    team.close()
+    with pytest.raises(CoreError, match="have ended"):
+        team.run(_subtraction(1)[0])
+
+
+def _threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("core-")}
+
+
+def test_forgotten_team_ends_its_threads() -> None:
+    assert _threads() == set()
+    team = Team(4)
+    assert _threads() == {"core-1", "core-2", "core-3"}
+    del team
+    gc.collect()
+    assert _threads() == set()
+
+
+def test_no_memory_or_threads_are_left_of_many_teams() -> None:
+    program, values = _subtraction(100)
+    for _ in range(100):
+        Team(3).run(program)
+    assert (values == -100).all()
+    assert _threads() == set()
+
+
+def test_workspace_is_that_of_the_hungriest() -> None:
+    program, _ = _subtraction(10)
+    assert workspace_bytes(2, [(ops.Kind.SGD, program.kept[0])]) >= 0
+    assert workspace_bytes(2, []) == 0
+
+
+def _run(code: str) -> subprocess.CompletedProcess[str]:
+    preamble = "from tests.core.test_team import *\nfrom tests.core.test_team import _subtraction\n"
+    return subprocess.run(
+        [sys.executable, "-c", preamble + code], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [("", 0), ("sys.exit(3)", 3), ("raise ValueError", 1), ("os._exit(4)", 4), ("os.kill(os.getpid(), 15)", -15)],
+)
+def test_process_ends_with_threads_parked(ending: str, code: int) -> None:
+    done = _run(f"team = Team(3)\nprogram, values = _subtraction(99)\nteam.run(program)\n{ending}\n")
+    assert done.returncode == code, done.stderr
+
+
+def test_forked_process_is_told_that_it_has_no_threads() -> None:
+    done = _run(
+        "team = Team(2)\n"
+        "program, values = _subtraction(99)\n"
+        "team.run(program)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    try: team.run(program)\n"
+        "    except CoreError as error: print(error, flush=True)\n"
+        "    own = Team(2); own.run(program); own.close()\n"
+        "    sys.exit(int(values[0]) + 2)\n"
+        "print(os.waitpid(child, 0)[1])\n"
+        "team.run(program)\n"
+        "print(values[0])\n"
+    )
+    told, child, parents = done.stdout.splitlines()
+    assert "forked" in told
+    assert (child, parents) == ("0", "-2.0"), done
+
+
+def test_other_threads_of_python_run_meanwhile() -> None:
+    """The core holds no interpreter lock: a program of a second would be a second without heartbeats."""
+    program, _ = _subtraction(1 << 20)
+    long = Program.of([(ops.Kind.SGD, program.kept[0])] * 200)
+    ticks = []
+    runner = threading.Thread(target=Team(1).run, args=(long,))
+    runner.start()
+    while runner.is_alive():
+        ticks.append(os.getpid())
+        runner.join(0.001)
+    assert len(ticks) > 5
