@@ -68,7 +68,7 @@ def best_seconds(case: Case, threads: int, isa: str | None, seconds: float) -> f
 def peak_gflops(team: Team, seconds: float = 0.2) -> float:
     """All threads together."""
     flops = aligned(1, np.float64)
-    op = ops.FmaPeak(flops=flops.ctypes.data, count=2_000_000)
+    op = ops.FmaPeak(flops=flops.ctypes.data, count=300_000)
     best = _best(team, Program.of([(ops.Kind.FMA_PEAK, op)]), seconds)
     return float(flops[0]) * team.threads / best / 1e9
 
