@@ -1,0 +1,198 @@
+"""Does training suffer from Winograd's rounding? The same runs with direct convolutions, F(2x2) and F(4x4).
+
+    python -m benchmarks.winograd_ab --seeds 3 --epochs 3
+
+ResNet-20 on Fashion-MNIST, brought to CIFAR's 32x32x3 by a margin of two pixels and equal colours, with shifts and
+mirroring (CIFAR itself comes from a site, not from a package; Debian's dataset-fashion-mnist is on any mirror). Every
+3x3 convolution of stride 1 uses the method on trial, forward and backward, also where the planner would not. A seed fixes
+the weights, the order and the augmentation, so that runs differ in rounding alone, which chaos then amplifies: what
+counts is whether the methods differ by more than the seeds do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from math import cos, pi, sqrt
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from phone_agent import models
+from phone_agent.core.ops import Algorithm, Kind
+from phone_agent.data.idx import read_images_and_labels
+from phone_agent.nn.backends import Executable, Options, backend
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan import algorithms
+
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+SIZE, SHIFT = 32, 2
+RATE, MOMENTUM, DECAY = 0.1, 0.9, 5e-4
+POINTS = 0.5  # of accuracy: less is no difference to anyone
+
+Array = NDArray[Any]
+notes = Console(stderr=True, highlight=False)
+
+
+@dataclass(frozen=True)
+class Data:
+    images: Array  # NHWC, normalised
+    labels: Array
+
+
+@dataclass(frozen=True)
+class Run:
+    method: str
+    seed: int
+    losses: tuple[float, ...]  # of every step
+    accuracy: float  # on the test set, in percent
+
+    @property
+    def final_loss(self) -> float:
+        """The mean of the last tenth."""
+        return mean(self.losses[-max(1, len(self.losses) // 10) :])
+
+
+def main() -> None:
+    options = _options()
+    train, test = load(options.data, "train"), load(options.data, "t10k")
+    runs = []
+    for seed in range(options.seeds):
+        for method in Algorithm:
+            runs.append(one_run(method, seed, train, test, options))
+            last = runs[-1]
+            notes.print(f"seed {seed} {last.method}: loss {last.final_loss:.4f}, accuracy {last.accuracy:.2f} %")
+    safe = {method: is_safe(runs, method) for method in ("winograd2", "winograd4")}
+    if options.json:
+        print(json.dumps({"runs": [asdict(run) for run in runs], "safe": safe}))
+    else:
+        report(runs, safe)
+    if not all(safe.values()):
+        sys.exit(1)
+
+
+def load(folder: Path, part: str) -> Data:
+    if not folder.is_dir():
+        sys.exit(f"{folder} is missing: apt-get install dataset-fashion-mnist")
+    images, labels = read_images_and_labels(
+        folder / f"{part}-images-idx3-ubyte.gz", folder / f"{part}-labels-idx1-ubyte.gz"
+    )
+    grey = np.pad(images.astype(np.float32) / 255, ((0, 0), (SHIFT, SHIFT), (SHIFT, SHIFT), (0, 0)))
+    colours = np.repeat((grey - grey.mean()) / grey.std(), 3, axis=3)
+    return Data(np.ascontiguousarray(colours), labels.astype(np.int32))
+
+
+def one_run(method: Algorithm, seed: int, train: Data, test: Data, options: argparse.Namespace) -> Run:
+    graph = models.build("resnet20")
+    with forced(method):
+        executable = backend("cpu").compile(graph, State(graph, seed), options.batch, Options(threads=options.threads))
+    steps = options.epochs * options.samples // options.batch
+    losses = []
+    started = time.monotonic()
+    for step, (images, labels) in enumerate(batches(train, seed, steps, options.batch)):
+        losses.append(executable.loss_and_gradients(images, labels, 1.0))
+        executable.update(0.5 * RATE * (1 + cos(pi * step / steps)), MOMENTUM, DECAY, slice(None))
+    notes.print(f"{steps} steps in {time.monotonic() - started:.0f} s")
+    return Run(method.name.lower(), seed, tuple(losses), accuracy(executable, test))
+
+
+def forced(method: Algorithm) -> AbstractContextManager[object]:
+    """Within it, plans use this method wherever it can be used."""
+
+    def choose(_: Kind, shape: dict[str, int]) -> Algorithm:
+        return method if can_be_winograd(shape) else Algorithm.DIRECT
+
+    return patch.object(algorithms, "chooser", lambda _: choose)
+
+
+def can_be_winograd(shape: dict[str, int]) -> bool:
+    wanted = {"kernel_h": 3, "kernel_w": 3, "stride": 1, "dilation": 1, "groups": 1}
+    return all(shape[name] == value for name, value in wanted.items())
+
+
+def batches(data: Data, seed: int, steps: int, batch: int) -> Iterator[tuple[Array, Array]]:
+    """Shifted by up to two pixels and mirrored, anew each time."""
+    numbers = np.random.default_rng(seed)
+    order = np.concatenate(
+        [numbers.permutation(len(data.labels)) for _ in range(steps * batch // len(data.labels) + 1)]
+    )
+    for step in range(steps):
+        chosen = order[step * batch : (step + 1) * batch]
+        images = np.roll(data.images[chosen], tuple(numbers.integers(-SHIFT, SHIFT + 1, 2)), axis=(1, 2))
+        mirrored = numbers.random(batch) < 0.5
+        images[mirrored] = images[mirrored, :, ::-1]
+        yield np.ascontiguousarray(images), data.labels[chosen]
+
+
+def accuracy(executable: Executable, test: Data) -> float:
+    return 100.0 * float(np.mean(executable.forward(test.images).argmax(axis=1) == test.labels))
+
+
+def is_safe(runs: list[Run], method: str) -> bool:
+    """Not worse than direct by more than half a point, or than twice the standard error of the difference by seed."""
+    lost = [
+        direct.accuracy - other.accuracy
+        for direct in runs
+        for other in runs
+        if direct.method == "direct" and other.method == method and direct.seed == other.seed
+    ]
+    noise = 2 * stdev(lost) / sqrt(len(lost)) if len(lost) > 1 else 0.0
+    return mean(lost) <= max(POINTS, noise)
+
+
+def report(runs: list[Run], safe: dict[str, bool]) -> None:
+    table = Table(
+        "method", "accuracy by seed, %", "mean", "spread", "final loss", title="ResNet-20, Fashion-MNIST at 32x32x3"
+    )
+    for method in Algorithm:
+        own = [run for run in runs if run.method == method.name.lower()]
+        scores = [run.accuracy for run in own]
+        spread = f"{stdev(scores):.2f}" if len(scores) > 1 else ""
+        each = ", ".join(f"{score:.2f}" for score in scores)
+        loss = f"{mean(run.final_loss for run in own):.4f}"
+        table.add_row(method.name.lower(), each, f"{mean(scores):.2f}", spread, loss)
+    console = Console(width=120, highlight=False)
+    console.print(table)
+    console.print(_curves(runs))
+    for name, verdict in safe.items():
+        console.print(f"{name}: {'as good as direct' if verdict else 'WORSE than direct'}")
+
+
+def _curves(runs: list[Run], points: int = 8) -> Table:
+    length = min(len(run.losses) for run in runs)
+    ends = [length * (point + 1) // points for point in range(points)]
+    table = Table("training loss up to step", *map(str, ends))
+    for method in Algorithm:
+        own = [run.losses for run in runs if run.method == method.name.lower()]
+        parts = [
+            mean(mean(losses[start:end]) for losses in own) for start, end in zip([0, *ends[:-1]], ends, strict=True)
+        ]
+        table.add_row(method.name.lower(), *(f"{part:.4f}" for part in parts))
+    return table
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--samples", type=int, default=20_000, help="in an epoch")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--data", type=Path, default=FASHION)
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
