@@ -1,27 +1,506 @@
-static void run_conv_forward(worker *w, const void *p) {
-    (void)w, (void)p;
+/* Convolution of any geometry, three directions, as products of matrices.
+ *
+ * Forward: rows are output pixels, columns output channels, depth (tap, input channel). Backward to the data is the same
+ * on dy: rows are input pixels, columns input channels, depth (tap, output channel); with a stride, the input pixels fall
+ * into stride x stride phases that different taps reach, and each phase is a product of its own: nothing is multiplied in
+ * vain. Backward to the weights: rows are (tap, input channel), columns output channels, depth the pixels.
+ */
+
+/* One direction of the image, as a product sees it. Tap t of grid point j reads pixel j * stride + offset + t * spacing
+ * (nothing outside 0 .. size), with weight first + t * step; its result is pixel to_first + j * to_step of the target. */
+typedef struct {
+    i32 grid, taps, stride, offset, spacing, size, first, step, to_first, to_step, to_size;
+} axis;
+
+static axis forward_axis(i32 in, i32 out, i32 kernel, i32 stride, i32 pad, i32 dilation) {
+    return (axis){out, kernel, stride, -pad, dilation, in, 0, 1, 0, 1, out};
+}
+
+/* Input pixel i = phase + j * stride is reached by tap k from output pixel (i + pad - k * dilation) / stride, if that is
+ * whole. The taps for which it is are evenly spaced; they are counted from the last, so that pixels ascend. */
+static axis backward_axis(i32 in, i32 out, i32 kernel, i32 stride, i32 pad, i32 dilation, i32 phase) {
+    axis a = {.stride = 1, .size = out, .to_first = phase, .to_step = stride, .to_size = in};
+    a.grid = phase < in ? CEIL_DIV(in - phase, stride) : 0;
+    for (i32 k = kernel - 1; k >= 0; k--) {
+        i32 distance = phase + pad - k * dilation;
+        if (distance % stride) continue;
+        if (a.taps == 0) {
+            a.first = k;
+            a.offset = distance / stride;
+        } else if (a.taps == 1) {
+            a.step = k - a.first;
+            a.spacing = distance / stride - a.offset;
+        }
+        a.taps++;
+    }
+    return a;
+}
+
+/* Where a product's depth comes from: pixels around a grid point, `channels` of each (of one group). Where the taps of a
+ * kernel row lie side by side in memory, they are one run. */
+typedef struct {
+    source x;
+    axis h, w;
+    i32 channels, run_taps;
+    i64 rows, depth;
+} view;
+
+static view view_of(source x, axis h, axis w, i32 batch, i32 channels) {
+    view v = {.x = x, .h = h, .w = w, .channels = channels, .run_taps = 1};
+    v.rows = (i64)batch * h.grid * w.grid;
+    v.depth = (i64)h.taps * w.taps * channels;
+    if (!x.scale && x.ld == channels && (w.spacing == 1 || w.taps == 1)) v.run_taps = w.taps;
+    return v;
+}
+
+/* Some rows of a product: their first pixel in the view's image, and their row in the target. */
+typedef struct {
+    i32 count;
+    i32 y[BLOCK_ROWS], x[BLOCK_ROWS];
+    i64 image[BLOCK_ROWS], target[BLOCK_ROWS];
+} row_list;
+
+static void locate_rows(const view *v, i64 row0, i32 count, row_list *rows) {
+    i32 x = (i32)(row0 % v->w.grid), y = (i32)(row0 / v->w.grid % v->h.grid);
+    i64 image = row0 / v->w.grid / v->h.grid;
+    rows->count = count;
+    for (i32 r = 0; r < count; r++) {
+        rows->y[r] = y * v->h.stride + v->h.offset;
+        rows->x[r] = x * v->w.stride + v->w.offset;
+        rows->image[r] = image * v->h.size * v->w.size;
+        rows->target[r] = (image * v->h.to_size + v->h.to_first + y * v->h.to_step) * v->w.to_size + v->w.to_first + x * v->w.to_step;
+        if (++x < v->w.grid) continue;
+        x = 0;
+        if (++y < v->h.grid) continue;
+        y = 0;
+        image++;
+    }
+}
+
+/* Floats c .. c + count of the run that starts at pixel (y, x): several taps side by side, some perhaps outside. */
+INLINE void gather_run(const view *v, i64 image, i32 y, i32 x, i32 c, i32 count, float *to) {
+    i32 start = MAX(0, -x) * v->channels, end = MIN(v->run_taps, v->w.size - x) * v->channels;
+    start = MIN(MAX(start - c, 0), count);
+    end = MAX(MIN(end - c, count), start);
+    const float *from = v->x.data + ((image + (i64)y * v->w.size + x) * v->channels + c);
+    zero_row(to, start);
+    copy_run(from + start, end - start, to + start);
+    zero_row(to + end, count - end);
+}
+
+/* to[r][0 .. depth) = floats k0 .. of the depth of these rows; zeros where taps lie outside the image. */
+static void gather_rows(const view *v, const row_list *rows, i32 row0, i32 count, i32 group, i64 k0, i64 depth, float *to, i64 ld) {
+    i32 length = v->run_taps * v->channels, runs = v->w.taps / v->run_taps, channel0 = group * v->channels;
+    for (i64 k = 0; k < depth;) {
+        i32 run = (i32)((k0 + k) / length), c = (i32)((k0 + k) % length);
+        i32 floats = (i32)MIN(length - c, depth - k);
+        i32 dy = run / runs * v->h.spacing, dx = run % runs * v->w.spacing;
+        for (i32 r = 0; r < count; r++) {
+            float *at = to + r * ld + k;
+            i32 y = rows->y[row0 + r] + dy, x = rows->x[row0 + r] + dx;
+            i64 image = rows->image[row0 + r];
+            if (y < 0 || y >= v->h.size) zero_row(at, floats);
+            else if (v->run_taps > 1) gather_run(v, image, y, x, c, floats, at);
+            else if (x < 0 || x >= v->w.size) zero_row(at, floats);
+            else see_row(&v->x, image + (i64)y * v->w.size + x, channel0 + c, floats, at);
+        }
+        k += floats;
+    }
+}
+
+/* The weights of a product: row (tap, channel), column n of a group. One of the two strides is 1. */
+typedef struct {
+    const float *data;
+    i64 tap, group, row, column;
+    i32 kernel_w;
+} weight_matrix;
+
+/* A product, and how it is cut into items of work: row block x column block x group. */
+typedef struct {
+    view view;
+    weight_matrix weights;
+    i32 columns, groups;
+    i32 block_tiles, row_blocks, block_panels, column_blocks;
+    i64 block_depth, depth_blocks;
+    i32 packs_alone; /* each thread packs the weights it needs, when it needs them: there are hardly other users */
+    float *panels;   /* all of the weights, where not */
+} product;
+
+static i64 product_items(const product *p) { return (i64)p->groups * p->row_blocks * p->column_blocks; }
+static i64 panel_floats(const product *p) { return p->packs_alone ? 0 : p->groups * p->view.depth * padded_columns(p->columns); }
+
+/* What one item costs, in tile multiplications: these, gathering a tile of rows, and bringing a panel close. */
+static i64 item_cost(i64 tiles, i64 panels) { return 10 * tiles * panels + 5 * tiles + 5 * panels; }
+
+/* The cut that keeps all threads busy and blocks large. */
+static void cut_product(product *p, i32 threads) {
+    i32 tiles = (i32)CEIL_DIV(p->view.rows, MR), panels = panel_count(p->columns);
+    p->depth_blocks = MAX(1, CEIL_DIV(p->view.depth, BLOCK_DEPTH));
+    p->block_depth = ROUND_UP(CEIL_DIV(p->view.depth, p->depth_blocks), 8);
+    p->packs_alone = tiles * MR <= BLOCK_ROWS;
+    if (tiles == 0) return; /* a phase beyond the image: no items */
+    i32 most_panels = MIN(panels, p->packs_alone ? PACK_COLUMNS / NR : p->depth_blocks > 1 ? BLOCK_COLUMNS / NR : panels);
+    i64 best = -1;
+    for (i32 row_blocks = CEIL_DIV(tiles, BLOCK_ROWS / MR); row_blocks <= tiles; row_blocks++) {
+        i32 block_tiles = CEIL_DIV(tiles, row_blocks);
+        for (i32 column_blocks = CEIL_DIV(panels, most_panels); column_blocks <= panels; column_blocks *= 2) {
+            i32 block_panels = CEIL_DIV(panels, column_blocks);
+            i64 count = (i64)p->groups * CEIL_DIV(tiles, block_tiles) * CEIL_DIV(panels, block_panels);
+            i64 cost = CEIL_DIV(count, threads) * item_cost(block_tiles, block_panels);
+            if (best >= 0 && cost >= best) continue;
+            best = cost;
+            p->block_tiles = block_tiles;
+            p->block_panels = block_panels;
+        }
+        if (p->packs_alone || row_blocks >= 8 * threads) break;
+    }
+    p->row_blocks = CEIL_DIV(tiles, p->block_tiles);
+    p->column_blocks = CEIL_DIV(panels, p->block_panels);
+}
+
+/* Rows k0 .. k0 + depth of some panels, as they come in the weights: to row k_to of panels of `panel_depth` rows. */
+static void pack_weights(const product *p, i32 group, i64 k0, i64 depth, i32 panel0, i32 panels, float *to, i64 panel_depth, i64 k_to) {
+    const weight_matrix *m = &p->weights;
+    const axis *h = &p->view.h, *w = &p->view.w;
+    for (i64 k = k0; k < k0 + depth;) {
+        i32 tap = (i32)(k / p->view.channels), c = (i32)(k % p->view.channels);
+        i32 count = (i32)MIN(p->view.channels - c, k0 + depth - k);
+        i64 kernel = (i64)(h->first + tap / w->taps * h->step) * m->kernel_w + w->first + tap % w->taps * w->step;
+        const float *from = m->data + kernel * m->tap + group * m->group + c * m->row;
+        for (i32 panel = 0; panel < panels; panel++) {
+            i32 n = (panel0 + panel) * NR, width = panel_width(p->columns, panel0 + panel), used = MIN(width, p->columns - n);
+            float *at = to + (i64)panel * NR * panel_depth + (k - k0 + k_to) * width;
+            if (m->row == 1) transpose_into_panel(from + n * m->column, m->column, used, count, at, width);
+            else
+                for (i32 i = 0; i < count; i++) copy_padded(from + i * m->row + n, used, at + (i64)i * width, width);
+        }
+        k += count;
+    }
+}
+
+enum { PACKED_AT_ONCE = 64 };
+
+static i64 pack_items(const product *p) { return p->packs_alone ? 0 : p->groups * CEIL_DIV(p->view.depth, PACKED_AT_ONCE); }
+
+static void pack_item(const product *p, i64 item) {
+    i64 pieces = CEIL_DIV(p->view.depth, PACKED_AT_ONCE), k0 = item % pieces * PACKED_AT_ONCE;
+    i32 group = (i32)(item / pieces);
+    float *to = p->panels + group * p->view.depth * padded_columns(p->columns);
+    pack_weights(p, group, k0, MIN(PACKED_AT_ONCE, p->view.depth - k0), 0, panel_count(p->columns), to, p->view.depth, k0);
+}
+
+/* A thread's own memory in a product. */
+typedef struct {
+    float *rows, *results, *panels;
+} bench;
+
+enum {
+    BENCH_ROWS = BLOCK_ROWS * LDA,
+    BENCH_RESULTS = BLOCK_ROWS * BLOCK_COLUMNS,
+    BENCH_PANELS = PACK_COLUMNS * ROUND_UP(BLOCK_DEPTH, 8),
+    BENCH_FLOATS = ROUND_UP(BENCH_ROWS + BENCH_RESULTS + BENCH_PANELS, 16),
+};
+
+static bench bench_of(const worker *w, float *all) {
+    float *mine = all + (i64)w->index * BENCH_FLOATS;
+    return (bench){mine, mine + BENCH_ROWS, mine + BENCH_ROWS + BENCH_RESULTS};
+}
+
+/* Who takes the results: exactly one is set. */
+typedef struct {
+    const conv_forward *forward;
+    const sink *gradient;
+} taker;
+
+static void hand_over(const taker *t, const worker *w, const row_list *rows, const float *tile, i32 c0, i32 channels) {
+    if (t->forward) emit_tile(t->forward, w, tile, NR, rows->target[0], rows->count, c0, channels);
+    else sink_tile(t->gradient, w, tile, NR, rows->target, rows->count, c0, channels);
+}
+
+static void multiply_item(const product *p, const taker *t, const worker *w, bench b, i64 item) {
+    i32 column_block = (i32)(item % p->column_blocks), group = (i32)(item / p->column_blocks / p->row_blocks);
+    i64 row0 = item / p->column_blocks % p->row_blocks * p->block_tiles * MR, depth = p->view.depth;
+    i32 count = (i32)MIN((i64)p->block_tiles * MR, p->view.rows - row0), tiles = CEIL_DIV(count, MR);
+    i32 panel0 = column_block * p->block_panels, panels = MIN(p->block_panels, panel_count(p->columns) - panel0);
+    row_list rows;
+    locate_rows(&p->view, row0, count, &rows);
+    memset(b.rows + (i64)count * LDA, 0, (u64)(tiles * MR - count) * LDA * sizeof(float));
+    for (i64 block = 0; block < p->depth_blocks; block++) {
+        i64 k0 = block * p->block_depth, k = MAX(0, MIN(p->block_depth, depth - k0));
+        gather_rows(&p->view, &rows, 0, count, group, k0, k, b.rows, LDA);
+        if (p->packs_alone) pack_weights(p, group, k0, k, panel0, panels, b.panels, k, 0);
+        for (i32 i = 0; i < panels; i++) {
+            i32 width = panel_width(p->columns, panel0 + i), n = (panel0 + i) * NR;
+            const float *panel = p->packs_alone
+                                     ? b.panels + i * NR * k
+                                     : p->panels + group * depth * padded_columns(p->columns) + n * depth + k0 * width;
+            float *results = p->depth_blocks > 1 ? b.results + (i64)i * tiles * MR * NR : b.results;
+            multiply_tiles(tiles, k, b.rows, LDA, panel, width, results, block > 0);
+            if (block + 1 == p->depth_blocks) hand_over(t, w, &rows, results, group * p->columns + n, MIN(width, p->columns - n));
+        }
+    }
+}
+
+/* One product, or the phases of a stride: `plan` makes each, and finds its panels at `panels`. */
+typedef product (*planner)(const void *op, i32 phase, i32 threads, float *panels);
+
+static i64 workspace_products(planner plan, const void *op, i32 phases, i32 threads) {
+    i64 floats = (i64)threads * BENCH_FLOATS;
+    for (i32 phase = 0; phase < phases; phase++) {
+        product p = plan(op, phase, threads, 0);
+        floats += panel_floats(&p);
+    }
+    return floats * (i64)sizeof(float);
+}
+
+static void pack_products(worker *w, planner plan, const void *op, i32 phases, float *panels) {
+    i64 item = take(w), first = 0;
+    for (i32 phase = 0; phase < phases; phase++) {
+        product p = plan(op, phase, w->threads, panels);
+        for (; item < first + pack_items(&p); item = take(w)) pack_item(&p, item - first);
+        first += pack_items(&p);
+        panels += panel_floats(&p);
+    }
+}
+
+static void run_products(worker *w, planner plan, const void *op, i32 phases, taker t) {
+    float *panels = (float *)w->workspace + (i64)w->threads * BENCH_FLOATS;
+    pack_products(w, plan, op, phases, panels);
+    meet(w);
+    bench b = bench_of(w, (float *)w->workspace);
+    i64 item = take(w), first = 0;
+    for (i32 phase = 0; phase < phases; phase++) {
+        product p = plan(op, phase, w->threads, panels);
+        for (; item < first + product_items(&p); item = take(w)) multiply_item(&p, &t, w, b, item - first);
+        first += product_items(&p);
+        panels += panel_floats(&p);
+    }
+}
+
+static view forward_view(const geometry *g, source x) {
+    axis h = forward_axis(g->in_h, g->out_h, g->kernel_h, g->stride, g->pad_h, g->dilation);
+    axis w = forward_axis(g->in_w, g->out_w, g->kernel_w, g->stride, g->pad_w, g->dilation);
+    return view_of(x, h, w, g->batch, g->in_c / g->groups);
+}
+
+static product plan_forward(const void *op, i32 phase, i32 threads, float *panels) {
+    (void)phase;
+    const conv_forward *o = op;
+    const geometry *g = &o->g;
+    i32 in = g->in_c / g->groups, out = g->out_c / g->groups;
+    product p = {.view = forward_view(g, o->x), .columns = out, .groups = g->groups, .panels = panels};
+    p.weights = (weight_matrix){o->weights, (i64)in * g->out_c, out, g->out_c, 1, g->kernel_w};
+    cut_product(&p, threads);
+    return p;
+}
+
+static product plan_backward_data(const void *op, i32 phase, i32 threads, float *panels) {
+    const conv_backward_data *o = op;
+    const geometry *g = &o->g;
+    i32 in = g->in_c / g->groups, out = g->out_c / g->groups;
+    axis h = backward_axis(g->in_h, g->out_h, g->kernel_h, g->stride, g->pad_h, g->dilation, phase / g->stride);
+    axis w = backward_axis(g->in_w, g->out_w, g->kernel_w, g->stride, g->pad_w, g->dilation, phase % g->stride);
+    source dy = {.data = o->dy, .ld = o->ld_dy};
+    product p = {.view = view_of(dy, h, w, g->batch, out), .columns = in, .groups = g->groups, .panels = panels};
+    p.weights = (weight_matrix){o->weights, (i64)in * g->out_c, out, 1, g->out_c, g->kernel_w};
+    cut_product(&p, threads);
+    return p;
 }
 
 static i64 workspace_conv_forward(i32 threads, const void *p) {
-    (void)threads, (void)p;
-    return 0;
+    const conv_forward *op = p;
+    if (op->algorithm != DIRECT) return winograd_workspace_forward(threads, op);
+    return workspace_products(plan_forward, op, 1, threads);
 }
 
-static void run_conv_backward_data(worker *w, const void *p) {
-    (void)w, (void)p;
+static void run_conv_forward(worker *w, const void *p) {
+    const conv_forward *op = p;
+    if (op->algorithm != DIRECT) {
+        winograd_forward(w, op);
+        return;
+    }
+    if (op->norm) norm_begin(op->norm, w);
+    run_products(w, plan_forward, op, 1, (taker){.forward = op});
+    if (!op->norm) return;
+    meet(w);
+    norm_statistics(op->norm, w, (i64)op->g.batch * op->g.out_h * op->g.out_w);
 }
 
 static i64 workspace_conv_backward_data(i32 threads, const void *p) {
-    (void)threads, (void)p;
-    return 0;
+    const conv_backward_data *op = p;
+    if (op->algorithm != DIRECT) return winograd_workspace_backward_data(threads, op);
+    return workspace_products(plan_backward_data, op, op->g.stride * op->g.stride, threads);
 }
 
-static void run_conv_backward_weights(worker *w, const void *p) {
-    (void)w, (void)p;
+static void run_conv_backward_data(worker *w, const void *p) {
+    const conv_backward_data *op = p;
+    if (op->algorithm != DIRECT) {
+        winograd_backward_data(w, op);
+        return;
+    }
+    if (op->dx.norm) norm_begin(op->dx.norm, w);
+    run_products(w, plan_backward_data, op, op->g.stride * op->g.stride, (taker){.gradient = &op->dx});
+}
+
+/* Weight gradients. Rows: (tap, channel), and one more for the bias, whose x is 1 everywhere. An item is a block of rows
+ * x a block of columns x a slice of the pixels: where there are too few blocks for the threads, slices are summed up apart
+ * and then together, always in the same order. */
+enum { TILE_WIDTH = ROUND_UP(MR, LANES), GATHERED_AT_ONCE = 8 };
+
+typedef struct {
+    view view;
+    const conv_backward_weights *op;
+    i32 columns, rows, block_tiles, row_blocks, block_panels, column_blocks, slices;
+    i64 block_pixels;
+} gradient;
+
+static i64 gradient_blocks(const gradient *g) { return (i64)g->op->g.groups * g->row_blocks * g->column_blocks; }
+static i64 result_floats(const gradient *g) { return (i64)g->block_tiles * MR * g->block_panels * NR; }
+
+static gradient plan_gradient(const conv_backward_weights *op, i32 threads) {
+    const geometry *geo = &op->g;
+    gradient g = {.view = forward_view(geo, op->x), .op = op, .columns = geo->out_c / geo->groups, .slices = 1};
+    g.rows = (i32)g.view.depth + (op->dbias ? 1 : 0);
+    i32 tiles = CEIL_DIV(g.rows, MR), panels = panel_count(g.columns);
+    g.block_tiles = CEIL_DIV(tiles, CEIL_DIV(tiles, GRADIENT_ROWS / MR));
+    g.block_panels = CEIL_DIV(panels, CEIL_DIV(panels, GRADIENT_COLUMNS / NR));
+    g.row_blocks = CEIL_DIV(tiles, g.block_tiles);
+    g.column_blocks = CEIL_DIV(panels, g.block_panels);
+    i64 blocks = gradient_blocks(&g), most = MIN(threads, CEIL_DIV(g.view.rows, 32));
+    while (g.slices < most && blocks * g.slices < 4 * threads && blocks * g.slices % threads) g.slices++;
+    i64 pixels = CEIL_DIV(g.view.rows, g.slices);
+    g.block_pixels = CEIL_DIV(pixels, CEIL_DIV(pixels, GRADIENT_PIXELS));
+    return g;
+}
+
+/* A thread's own memory: rows as gathered, then as tiles; columns as panels; and results, where they are not kept. */
+enum {
+    GATHERED_LD = GRADIENT_ROWS + LANES,
+    GRADIENT_GATHERED = GATHERED_AT_ONCE * GATHERED_LD,
+    GRADIENT_TILES = GRADIENT_ROWS / MR * TILE_WIDTH * GRADIENT_PIXELS,
+    GRADIENT_PANELS = GRADIENT_COLUMNS * GRADIENT_PIXELS,
+    GRADIENT_RESULTS = GRADIENT_ROWS * GRADIENT_COLUMNS,
+    GRADIENT_FLOATS = ROUND_UP(GRADIENT_GATHERED + GRADIENT_TILES + GRADIENT_PANELS + GRADIENT_RESULTS, 16),
+};
+
+/* Rows row0 .. of `pixels` pixels, as tiles: tile t, pixel p at tiles[(t * pixels + p) * TILE_WIDTH]. */
+static void gather_tiles(const gradient *g, i32 group, i64 pixel0, i32 pixels, i64 row0, i32 rows, float *gathered, float *tiles) {
+    i32 depth = (i32)MIN(rows, g->view.depth - row0), count = CEIL_DIV(rows, MR);
+    for (i32 p = 0; p < pixels; p += GATHERED_AT_ONCE) {
+        i32 some = MIN(GATHERED_AT_ONCE, pixels - p);
+        row_list list;
+        locate_rows(&g->view, pixel0 + p, some, &list);
+        gather_rows(&g->view, &list, 0, some, group, row0, depth, gathered, GATHERED_LD);
+        for (i32 r = 0; r < some; r++) {
+            float *from = gathered + r * GATHERED_LD;
+            if (depth < rows) from[depth] = 1;
+            for (i32 t = 0; t < count; t++)
+                for (i32 i = 0; i < TILE_WIDTH; i += LANES)
+                    store(tiles + ((i64)t * pixels + p + r) * TILE_WIDTH + i, load(from + t * MR + i));
+        }
+    }
+}
+
+static void gather_panels(const gradient *g, i32 group, i64 pixel0, i32 pixels, i32 panel0, i32 panels, float *to) {
+    const conv_backward_weights *op = g->op;
+    for (i32 p = 0; p < pixels; p++) {
+        const float *from = op->dy + (pixel0 + p) * op->ld_dy + group * g->columns;
+        for (i32 i = 0; i < panels; i++) {
+            i32 n = (panel0 + i) * NR, width = panel_width(g->columns, panel0 + i);
+            copy_padded(from + n, MIN(width, g->columns - n), to + (i64)i * NR * pixels + p * width, width);
+        }
+    }
+}
+
+/* What a block covers. Its results: tile t of panel i at results[(i * block_tiles + t) * MR * NR], NR floats a row. */
+typedef struct {
+    i32 group, row0, rows, panel0, panels;
+} gradient_block;
+
+static gradient_block locate_block(const gradient *g, i64 block) {
+    i32 row_block = (i32)(block / g->column_blocks % g->row_blocks);
+    gradient_block b = {.group = (i32)(block / g->column_blocks / g->row_blocks)};
+    b.row0 = row_block * g->block_tiles * MR;
+    b.rows = MIN(g->block_tiles * MR, g->rows - b.row0);
+    b.panel0 = (i32)(block % g->column_blocks) * g->block_panels;
+    b.panels = MIN(g->block_panels, panel_count(g->columns) - b.panel0);
+    return b;
+}
+
+static void sum_slice(const gradient *g, gradient_block b, i32 slice, float *bench, float *results) {
+    float *gathered = bench, *tiles = gathered + GRADIENT_GATHERED, *panels = tiles + GRADIENT_TILES;
+    i64 start, end;
+    share(g->view.rows, slice, g->slices, &start, &end);
+    memset(gathered, 0, GRADIENT_GATHERED * sizeof(float));
+    for (i64 pixel = start; pixel < end; pixel += g->block_pixels) {
+        i32 pixels = (i32)MIN(g->block_pixels, end - pixel);
+        gather_tiles(g, b.group, pixel, pixels, b.row0, b.rows, gathered, tiles);
+        gather_panels(g, b.group, pixel, pixels, b.panel0, b.panels, panels);
+        for (i32 i = 0; i < b.panels; i++) {
+            const float *panel = panels + (i64)i * NR * pixels;
+            i32 width = panel_width(g->columns, b.panel0 + i);
+            for (i32 t = 0; t < CEIL_DIV(b.rows, MR); t++) {
+                const float *tile = tiles + (i64)t * pixels * TILE_WIDTH;
+                float *c = results + (i64)(i * g->block_tiles + t) * MR * NR;
+                if (width == NR) micro_outer(pixels, tile, TILE_WIDTH, panel, NR, c, NR, pixel > start);
+                else micro_outer_half(pixels, tile, TILE_WIDTH, panel, NR_HALF, c, NR, pixel > start);
+            }
+        }
+    }
+}
+
+/* Row `row` of a block: the slices' results added up, into dweights or dbias. */
+static void write_row(const gradient *g, gradient_block b, i32 row, const float *results) {
+    const conv_backward_weights *op = g->op;
+    i64 k = b.row0 + row;
+    float *to = (k < g->view.depth ? op->dweights + k * op->g.out_c : op->dbias) + b.group * g->columns;
+    for (i32 i = 0; i < b.panels; i++) {
+        i32 n0 = (b.panel0 + i) * NR, count = MIN(NR, g->columns - n0);
+        const float *from = results + ((i64)i * g->block_tiles * MR + row) * NR;
+        for (i32 n = 0; n < count; n += LANES) {
+            i32 lanes = MIN(LANES, count - n);
+            float *at = to + n0 + n;
+            vec sum = 0;
+            if (op->accumulate) sum = lanes == LANES ? load(at) : load_some(at, lanes);
+            for (i32 s = 0; s < g->slices; s++) sum += load(from + s * result_floats(g) + n);
+            if (lanes == LANES) store(at, sum);
+            else store_some(at, sum, lanes);
+        }
+    }
 }
 
 static i64 workspace_conv_backward_weights(i32 threads, const void *p) {
-    (void)threads, (void)p;
-    return 0;
+    const conv_backward_weights *op = p;
+    if (op->algorithm != DIRECT) return winograd_workspace_backward_weights(threads, op);
+    gradient g = plan_gradient(op, threads);
+    i64 kept = g.slices > 1 ? gradient_blocks(&g) * g.slices * result_floats(&g) : 0;
+    return ((i64)threads * GRADIENT_FLOATS + kept) * (i64)sizeof(float);
 }
 
+static void sum_gradient(worker *w, const conv_backward_weights *op) {
+    gradient g = plan_gradient(op, w->threads);
+    float *bench = (float *)w->workspace + (i64)w->index * GRADIENT_FLOATS;
+    float *kept = (float *)w->workspace + (i64)w->threads * GRADIENT_FLOATS;
+    float *own = bench + GRADIENT_FLOATS - GRADIENT_RESULTS;
+    i64 blocks = gradient_blocks(&g);
+    for (i64 item = take(w); item < blocks * g.slices; item = take(w)) {
+        gradient_block b = locate_block(&g, item / g.slices);
+        sum_slice(&g, b, (i32)(item % g.slices), bench, g.slices > 1 ? kept + item * result_floats(&g) : own);
+        if (g.slices > 1) continue;
+        for (i32 row = 0; row < b.rows; row++) write_row(&g, b, row, own);
+    }
+    if (g.slices == 1) return;
+    meet(w);
+    for (i64 block = 0; block < blocks; block++) {
+        gradient_block b = locate_block(&g, block);
+        i64 start, end;
+        share(b.rows, w->index, w->threads, &start, &end);
+        for (i32 row = (i32)start; row < end; row++) write_row(&g, b, row, kept + block * g.slices * result_floats(&g));
+    }
+}
+
+static void run_conv_backward_weights(worker *w, const void *p) {
+    const conv_backward_weights *op = p;
+    if (op->algorithm != DIRECT) winograd_backward_weights(w, op);
+    else sum_gradient(w, op);
+}

@@ -2,3 +2,11 @@
 #define LANES 8
 #define TABLE table_avx2
 #define MICRO_HEADER "isa/avx2/micro.h"
+/* For L1 of 32 KB, L2 of 256 KB and more. */
+#define BLOCK_ROWS 96 /* of gathered pixels */
+#define BLOCK_DEPTH 256
+#define BLOCK_COLUMNS 256 /* of a block's results, where depth is more than one block */
+#define PACK_COLUMNS 128 /* of weights that a thread packs for itself */
+#define GRADIENT_ROWS 96 /* of a block of weight gradients */
+#define GRADIENT_COLUMNS 128
+#define GRADIENT_PIXELS 256

@@ -2,3 +2,11 @@
 #define LANES 4
 #define TABLE table_plain
 #define MICRO_HEADER "isa/plain/micro.h"
+/* For L1 of 32 KB, L2 of 256 KB and more. */
+#define BLOCK_ROWS 64 /* of gathered pixels */
+#define BLOCK_DEPTH 256
+#define BLOCK_COLUMNS 128 /* of a block's results, where depth is more than one block */
+#define PACK_COLUMNS 128 /* of weights that a thread packs for itself */
+#define GRADIENT_ROWS 64 /* of a block of weight gradients */
+#define GRADIENT_COLUMNS 64
+#define GRADIENT_PIXELS 256
