@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.networks import TABLE_I
-from benchmarks.peers import KEEP_MEMORY, Peer, PeerError, Times, take_turns, torch_python
+from benchmarks.peers import CLOCKS, KEEP_MEMORY, Peer, PeerError, Times, take_turns, torch_python
 
 notes = Console(stderr=True, highlight=False)
 
@@ -124,7 +124,7 @@ def _duel(match: Match, names: list[str], options: argparse.Namespace, python: s
                 notes.print(f"{match.network}: {error}", markup=False)
             else:
                 peers.append(peer)
-        times = take_turns(peers, options.rounds, options.steps)
+        times = take_turns(peers, options.rounds, options.steps, options.clock)
         match.ours += times.pop("ours")
         match.rivals.update(times)
         match.peak_rss_mb.update({peer.name: peer.ask("steps", count=1)["peak_rss_mb"] for peer in peers})
@@ -242,6 +242,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="turns each contestant gets")
     parser.add_argument("--steps", type=int, default=2, help="steps that count in a turn, after one that does not")
     parser.add_argument("--torch-python", help="an interpreter that has PyTorch (and MNN)")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: for one thread on a busy machine")
     parser.add_argument("--isa", help="avx512, avx2 or plain; the best unless given")
     parser.add_argument("--engine", default="cpu", help="our backend")
     parser.add_argument("--no-winograd", dest="winograd", action="store_false")

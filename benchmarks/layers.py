@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peers import KEEP_MEMORY, Peer, PeerError, torch_python
+from benchmarks.peers import CLOCKS, KEEP_MEMORY, Peer, PeerError, torch_python
 
 DIRECTIONS = ("forward", "backward_data", "backward_weights")
 
@@ -191,7 +191,12 @@ def measure(
     def best(peer: Peer | None, **more: Any) -> float | None:
         if peer is None:
             return None
-        asked = {"geometry": shape.geometry(options.batch), "direction": direction, "seconds": options.seconds}
+        asked = {
+            "geometry": shape.geometry(options.batch),
+            "direction": direction,
+            "seconds": options.seconds,
+            "clock": options.clock,
+        }
         try:
             return float(peer.ask("layer", **asked, **more)["best"])
         except PeerError as error:
@@ -249,6 +254,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3, help="turns each side gets")
     parser.add_argument("--seconds", type=float, default=0.1, help="length of a turn")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: for one thread on a busy machine")
     parser.add_argument("--isa", help="avx512, avx2 or plain; the best unless given")
     parser.add_argument(
         "--algorithm", default="plan", help="plan (as the planner would), direct, winograd2 or winograd4"

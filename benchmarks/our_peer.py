@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from typing import Any
 
 from benchmarks.networks import Sample, network, peak_rss_mb, sample
-from benchmarks.peers import serve
+from benchmarks.peers import CLOCKS, serve
 from phone_agent.bench.cases import convolution
 from phone_agent.bench.compute import breakdown
 from phone_agent.bench.kernels import best_seconds, peak_gflops
@@ -44,15 +43,16 @@ class Contestant:
         self._sample = sample(graph, batch)
         return {}
 
-    def steps(self, count: int) -> dict[str, Any]:
+    def steps(self, count: int, clock: str = "wall") -> dict[str, Any]:
+        now = CLOCKS[clock]
         assert self._executable is not None
         assert self._sample is not None
         seconds, loss = [], 0.0
         for index in range(count):
-            start = time.perf_counter()
+            start = now()
             loss = self._executable.loss_and_gradients(self._sample.images, self._sample.labels, 1.0, draw=index)
             self._executable.update(RATE, MOMENTUM, DECAY, slice(None))
-            seconds.append(time.perf_counter() - start)
+            seconds.append(now() - start)
         return {"seconds": seconds, "loss": loss, "peak_rss_mb": peak_rss_mb()}
 
     def profile(self) -> dict[str, Any]:
@@ -69,16 +69,18 @@ class Contestant:
     def peak(self) -> dict[str, Any]:
         team = Team(self._threads, self._isa)
         try:
-            return {"gflops": peak_gflops(team), "isa": team.isa}
+            return {"gflops": peak_gflops(team, 0.5), "isa": team.isa}
         finally:
             team.close()
 
-    def layer(self, geometry: dict[str, int], direction: str, seconds: float, algorithm: str) -> dict[str, Any]:
+    def layer(
+        self, geometry: dict[str, int], direction: str, seconds: float, algorithm: str, clock: str = "wall"
+    ) -> dict[str, Any]:
         g = ops.Geometry(**geometry)
         family = "DEPTHWISE" if 1 < g.groups == g.in_c == g.out_c else "CONV"
         kind = ops.Kind[f"{family}_{direction.upper()}"]
         case = convolution(kind, g, _algorithm(algorithm), self._threads)
-        return {"best": best_seconds(case, self._threads, self._isa, seconds)}
+        return {"best": best_seconds(case, self._threads, self._isa, seconds, CLOCKS[clock])}
 
 
 def _algorithm(name: str) -> ops.Algorithm:

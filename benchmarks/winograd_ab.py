@@ -4,8 +4,8 @@
 
 ResNet-20 on Fashion-MNIST, brought to CIFAR's 32x32x3 by a margin of two pixels and equal colours, with shifts and
 mirroring (CIFAR itself comes from a site, not from a package; Debian's dataset-fashion-mnist is on any mirror). Every
-3x3 convolution of stride 1 uses the method on trial, forward and backward, also where the planner would not. A seed fixes
-the weights, the order and the augmentation, so that runs differ in rounding alone, which chaos then amplifies: what
+3x3 convolution of stride 1 uses the method on trial, forward and backward, also where the planner would not. A seed
+fixes the weights, the order and the augmentation: runs differ in rounding alone, which chaos then amplifies. What
 counts is whether the methods differ by more than the seeds do.
 """
 

@@ -1,0 +1,95 @@
+"""The judging parts of `benchmarks/`: who won, what fits, which loop is hot."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from benchmarks import compute, layers, memory, winograd_ab
+from benchmarks.limits import memory_limit
+from benchmarks.neon_loops import hot_loops
+from benchmarks.peers import Peer, PeerError, Times, take_turns
+
+ASSEMBLY = """\
+warm:
+.LBB0_1:
+\tldr\tq0, [x0], #16
+\tfmla\tv1.4s, v0.4s, v2.s[0]
+\tsubs\tx1, x1, #1
+\tb.ne\t.LBB0_1
+\tret
+hot:
+.LBB1_1:
+\tmov\tx5, x6
+.LBB1_2:
+\tfmla\tv1.4s, v0.4s, v2.s[0]
+\tfmla\tv3.4s, v0.4s, v2.s[1]
+\tcbnz\tx1, .LBB1_2
+\tcbnz\tx2, .LBB1_1
+\tret
+""".splitlines()
+
+
+def test_the_innermost_loops_are_found_with_their_functions() -> None:
+    assert [name for name, _ in hot_loops(ASSEMBLY, 1)] == ["warm", "hot"]
+    ((name, body),) = hot_loops(ASSEMBLY, 2)
+    assert name == "hot"
+    assert len(body) == 3
+
+
+@pytest.mark.parametrize("most", [1, 2, 17, 40, 41, 63, 64, 200])
+@pytest.mark.parametrize("start", [1, 40, 100])
+def test_the_largest_batch_is_found_from_any_start(most: int, start: int) -> None:
+    good, bad = memory.search(lambda batch: batch <= most, start)
+    assert good <= most < bad
+    assert bad - good <= max(1, good // 50)
+
+
+def test_nothing_may_fit() -> None:
+    assert memory.search(lambda _: False, 40) == (0, 1)
+
+
+def test_the_opponent_is_the_fastest_of_its_kind() -> None:
+    match = compute.Match("resnet50", 16, Times((2.0, 4.0)))
+    match.rivals = {"default": Times((5.0, 6.0)), "tuned": Times((3.0, 8.0)), "im2col": Times((9.0,))}
+    assert match.opponent() == "tuned"
+    assert match.ratio() == 1.5
+    assert match.ratio(middle=True) == 5.5 / 3
+    assert match.ratio(compute.WITHOUT) == 4.5
+    assert match.ratio(("mnn",)) is None
+
+
+def test_a_contestant_of_pipes_answers_and_its_errors_arrive() -> None:
+    with Peer("ours", "benchmarks.our_peer", sys.executable) as peer:
+        peer.ask("open", model="lenet", batch=2, threads=1, engine="reference")
+        times = take_turns([peer], rounds=2, steps=1)
+        assert len(times["ours"].all) == 2
+        with pytest.raises(PeerError, match="no model called"):
+            peer.ask("open", model="lenot", batch=2, threads=1)
+
+
+def test_a_process_is_held_to_its_memory() -> None:
+    with memory_limit(300_000_000) as limit:
+        with Peer("small", "benchmarks.our_peer", inside=limit.inside) as peer:
+            peer.ask("open", model="lenet", batch=2, threads=1, engine="reference")
+        with Peer("large", "benchmarks.our_peer", inside=limit.inside) as peer, pytest.raises(PeerError):
+            peer.ask("open", model="alexnet", batch=2, threads=1, engine="reference")
+
+
+def test_layers_have_the_shapes_of_their_networks() -> None:
+    for shape in layers.SHAPES:
+        geometry = shape.geometry(4)
+        assert min(geometry["out_h"], geometry["out_w"]) >= 1
+        assert shape.channels % shape.groups == 0
+    titles = [shape.title for shape in layers.SHAPES]
+    assert len(titles) == len(set(titles))
+
+
+def test_methods_are_judged_by_seed() -> None:
+    def run(method: str, seed: int, accuracy: float) -> winograd_ab.Run:
+        return winograd_ab.Run(method, seed, (1.0,), accuracy)
+
+    runs = [run("direct", seed, 90 + seed) for seed in range(3)]
+    assert winograd_ab.is_safe([*runs, *(run("winograd4", seed, 89.9 + seed) for seed in range(3))], "winograd4")
+    assert not winograd_ab.is_safe([*runs, *(run("winograd4", seed, 88 + seed) for seed in range(3))], "winograd4")
