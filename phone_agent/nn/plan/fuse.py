@@ -164,19 +164,22 @@ class _Fusion:
         """One wide storage. Parts are written right into it, unless somebody else has a say in where they lie."""
         y = _value(node.name, node.shape)
         wanted = [self._values[feed] for feed in self._feeds(position)]
-        scaled = [value for value in wanted if value.scales and self._may_move(value)]
-        y.scales = Scales(y.channels) if scaled else None
-        act = scaled[0].act if scaled else Act.NONE
-        parts = [
-            value if self._may_move(value) and _goes_with(value, act, scaled) else self._copy(value) for value in wanted
-        ]
+        act = self._pending(wanted)
+        y.scales = None if act is None else Scales(y.channels)
+        parts = [value if self._may_move(value) and _goes_with(value, act) else self._copy(value) for value in wanted]
         start = 0
         for part in parts:
             _move(part, y, start)
             start += part.channels
-        y.act = act if scaled else _common({part.act for part in parts})
+        y.act = _common({part.act for part in parts}) if act is None else act
         y.within = _common({part.within for part in parts})
         self._make((position,), Side(node.name, tuple(parts), y))
+
+    def _pending(self, parts: list[Value]) -> Act | None:
+        """The activation readers shall apply to all these, after scales of their own; none if they cannot."""
+        acts = {value.act for value in parts if value.scales and self._may_move(value)}
+        act = acts.pop() if len(acts) == 1 else None
+        return act if all(_unchanged_by(act, value) for value in parts) else None
 
     def _feeds(self, position: int) -> list[int]:
         """A concatenation of concatenations is one."""
@@ -257,13 +260,13 @@ def _common(acts: set[Act]) -> Act:
     return acts.pop() if len(acts) == 1 else Act.NONE
 
 
-def _goes_with(value: Value, act: Act, scaled: list[Value]) -> bool:
-    """May readers apply `act` to this one as well?"""
-    if not scaled:
-        return True
-    if value.scales:
-        return value.act == act
-    return act in {Act.NONE, value.within} or (act, value.within) == (Act.RELU, Act.RELU6)
+def _unchanged_by(act: Act | None, value: Value) -> bool:
+    return act in {None, Act.NONE, value.within} or (act, value.within) == (Act.RELU, Act.RELU6)
+
+
+def _goes_with(value: Value, act: Act | None) -> bool:
+    """Can it be read like the others, right where it was written?"""
+    return value.scales is None or value.act == act
 
 
 def _move(part: Value, whole: Value, start: int) -> None:

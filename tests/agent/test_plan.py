@@ -1,0 +1,122 @@
+"""Plans of graphs nobody would draw: memory that never overlaps, and programs that compute what the oracle computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phone_agent.nn.backends import Options, cpu
+from phone_agent.nn.backends.reference import ReferenceBackend
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan import algorithms, plan, recompute
+from phone_agent.nn.plan.arena import ALIGNMENT, Lifetime, lay_out, lifetimes, peak
+from phone_agent.nn.plan.buckets import cuts
+from phone_agent.nn.plan.fuse import fuse
+from phone_agent.nn.plan.network import Network, Storage
+from phone_agent.nn.plan.places import Places
+from phone_agent.nn.plan.schedule import Schedule, training
+from phone_agent.nn.plan.steps import Buffer
+from tests.agent.numpy_core import NumpyTeam
+from tests.agent.random_graphs import graphs
+
+BATCH = 3
+
+
+def _droppable(network: Network) -> list[Storage]:
+    return list(dict.fromkeys(work.y.storage for work in network.works if work.y.storage.writers))
+
+
+def _schedule(graph: Graph, dropped: list[bool]) -> Schedule:
+    network = fuse(graph)
+    chosen = [storage for storage, drop in zip(_droppable(network), dropped, strict=False) if drop]
+    return training(network, Places(graph, network, BATCH, 2), algorithms.chooser(Options()), chosen)
+
+
+def _overlaps(lives: list[Lifetime], offsets: dict[Buffer, int]) -> list[tuple[str, str]]:
+    def meets(one: Lifetime, other: Lifetime) -> bool:
+        start, begin = offsets[one.buffer], offsets[other.buffer]
+        in_space = start < begin + other.buffer.bytes and begin < start + one.buffer.bytes
+        return in_space and one.first <= other.last and other.first <= one.last
+
+    return [
+        (one.buffer.name, other.buffer.name)
+        for index, one in enumerate(lives)
+        for other in lives[:index]
+        if meets(one, other)
+    ]
+
+
+drops = st.lists(st.booleans(), max_size=20)
+
+
+@given(graphs(), drops)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_no_two_buffers_in_use_overlap(graph: Graph, dropped: list[bool]) -> None:
+    lives = lifetimes(_schedule(graph, dropped).steps)
+    layout = lay_out(lives)
+    assert _overlaps(lives, layout.offsets) == []
+    assert all(offset % ALIGNMENT == 0 for offset in layout.offsets.values())
+    assert all(layout.offsets[life.buffer] + life.buffer.bytes <= layout.bytes for life in lives)
+    assert layout.bytes >= peak(lives)
+
+
+spans = st.tuples(st.integers(1, 5000), st.integers(0, 12), st.integers(0, 12))
+
+
+@given(st.lists(spans, max_size=25))
+@settings(deadline=None)
+def test_any_lifetimes_are_laid_out_apart(made: list[tuple[int, int, int]]) -> None:
+    lives = [Lifetime(Buffer(str(size), size), min(a, b), max(a, b)) for size, a, b in made]
+    layout = lay_out(lives)
+    assert _overlaps(lives, layout.offsets) == []
+    assert layout.bytes <= sum(life.bytes for life in lives)
+
+
+@given(graphs(), drops)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_parts_of_the_gradients_complete_from_front_to_back(graph: Graph, dropped: list[bool]) -> None:
+    schedule, packing = _schedule(graph, dropped), State(graph, 0).packing
+    found = cuts(schedule, packing, bucket_bytes=64)
+    assert [cut.start for cut in found] == [0, *(cut.end for cut in found[:-1])]
+    assert found[-1].end == packing.size
+    assert [cut.step for cut in found] == sorted(cut.step for cut in found)
+    assert found[-1].step == len(schedule.steps)
+
+
+def _gradients_agree(graph: Graph, options: Options, draw: int = 7) -> None:
+    ours, theirs = State(graph, 1), State(graph, 1, np.float64)
+    rng = np.random.default_rng(5)
+    for name, values in ours.packing.views(ours.values).items():
+        values += rng.normal(0, 0.3, values.shape).astype(np.float32)
+        theirs.packing.views(theirs.values)[name][...] = values
+    images = rng.normal(0, 1, (BATCH, *graph.shape)).astype(np.float32)
+    labels = rng.integers(0, graph.classes, BATCH)
+    ours.gradients[:] = np.nan
+    executable = cpu.CpuBackend().compile(graph, ours, BATCH, options)
+    reference = ReferenceBackend().compile(graph, theirs, BATCH, options)
+    loss = executable.loss_and_gradients(images, labels, 0.5, draw)
+    assert loss == pytest.approx(reference.loss_and_gradients(images.astype(np.float64), labels, 0.5, draw), 1e-4)
+    largest = np.abs(theirs.gradients).max()
+    for name, wanted in theirs.packing.views(theirs.gradients).items():
+        got = ours.packing.views(ours.gradients)[name]
+        tolerance = 2e-4 * (np.abs(wanted).max() + 0.1 * largest)
+        np.testing.assert_allclose(got, wanted, atol=tolerance, rtol=0, err_msg=name)
+    np.testing.assert_allclose(ours.statistics, theirs.statistics, atol=1e-5, rtol=1e-5)
+    scores = reference.forward(images.astype(np.float64))
+    np.testing.assert_allclose(executable.forward(images), scores, atol=1e-4 * max(1, np.abs(scores).max()))
+
+
+@given(graphs(), drops)
+@settings(max_examples=120, deadline=None, derandomize=True)
+def test_plans_compute_what_the_oracle_computes(graph: Graph, dropped: list[bool]) -> None:
+    def chosen(network: Network, *_: object) -> tuple[Storage, ...]:
+        return tuple(storage for storage, drop in zip(_droppable(network), dropped, strict=False) if drop)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "Team", NumpyTeam)
+        patch.setattr(plan, "workspace", lambda *_: 0)
+        patch.setattr(recompute, "choose", chosen)
+        _gradients_agree(graph, Options(threads=2))
