@@ -16,19 +16,24 @@ static void lay_out(const augment *op, float *scale, float *shift) {
         }
 }
 
+/* local = pixels left .. left + out_w of a row, perhaps from right to left; zero where there are none. */
+INLINE void put_together(const augment *op, const u8 *row, i64 left, i32 flip, u8 *local, i32 channels) {
+    for (i64 x = 0; x < op->out_w; x++) {
+        i64 from = left + (flip ? op->out_w - 1 - x : x);
+        i32 there = row && from >= 0 && from < op->in_w;
+        for (i32 c = 0; c < channels; c++) local[x * channels + c] = there ? row[from * channels + c] : 0;
+    }
+}
+
 /* Row y of the result, before normalisation: in the image itself where it lies there as it is, else put together. */
 static const u8 *cropped_row(const augment *op, i64 image, i32 y, u8 *local) {
     const i32 *crop = op->crops + 3 * image;
-    i64 from_y = (i64)crop[0] + y, left = crop[1], channels = op->channels;
-    i32 flip = crop[2];
-    i32 inside = from_y >= 0 && from_y < op->in_h;
-    const u8 *row = op->images + (image * op->in_h + (inside ? from_y : 0)) * op->in_w * channels;
-    if (inside && !flip && left >= 0 && left + op->out_w <= op->in_w) return row + left * channels;
-    for (i64 x = 0; x < op->out_w; x++) {
-        i64 from_x = left + (flip ? op->out_w - 1 - x : x);
-        i32 there = inside && from_x >= 0 && from_x < op->in_w;
-        for (i64 c = 0; c < channels; c++) local[x * channels + c] = there ? row[from_x * channels + c] : 0;
-    }
+    i64 from_y = (i64)crop[0] + y, left = crop[1], bytes = (i64)op->in_w * op->channels;
+    i32 inside = from_y >= 0 && from_y < op->in_h, flip = crop[2];
+    const u8 *row = inside ? op->images + (image * op->in_h + from_y) * bytes : 0;
+    if (row && !flip && left >= 0 && left + op->out_w <= op->in_w) return row + left * op->channels;
+    if (op->channels == 3) put_together(op, row, left, flip, local, 3);
+    else put_together(op, row, left, flip, local, op->channels);
     return local;
 }
 
