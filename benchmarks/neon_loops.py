@@ -87,11 +87,10 @@ def assembly(isa_name: str) -> list[str]:
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / "kernels.s"
         flags = [
-            "-target", build.AARCH64_ANDROID.triple, f"-mcpu={isa.cpu}", *build._COMPILE, *isa.flags,  # noqa: SLF001
-            f'-DISA_HEADER="isa/{isa.folder}/isa.h"',
+            "-target", build.AARCH64_ANDROID.triple, f"-mcpu={isa.cpu}", *build._COMPILE, *build.isa_flags(isa),  # noqa: SLF001
         ]  # fmt: skip
         flags.append("-Wno-unused-command-line-argument")  # zig adds -c
-        build._zig("cc", *flags, "-S", str(build.SOURCES / "kernels.c"), "-o", str(made))  # noqa: SLF001
+        build._zig("cc", *flags, "-S", str(build.UNITS / "convolution.c"), "-o", str(made))  # noqa: SLF001
         return made.read_text().splitlines()
 
 

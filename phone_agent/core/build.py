@@ -18,6 +18,7 @@ from pathlib import Path
 from phone_agent.errors import AgentError
 
 SOURCES = Path(__file__).parent / "src"
+UNITS = SOURCES / "units"  # each compiled once for every ISA
 LIBRARY = "libcore.so"
 
 
@@ -27,7 +28,7 @@ class BuildError(AgentError):
 
 @dataclass(frozen=True)
 class Isa:
-    """One compilation of kernels.c: the folder with its header, and the processor it may count on."""
+    """One compilation of the units: the folder with its header, and the processor it may count on."""
 
     name: str
     folder: str
@@ -144,10 +145,9 @@ def _objects(target: Target, scratch: Path) -> list[str]:
     with ThreadPoolExecutor() as pool:
         kernels = [
             pool.submit(
-                _compile, target, scratch / f"{isa.name}.o", SOURCES / "kernels.c", isa.cpu,
-                f'-DISA_HEADER="isa/{isa.folder}/isa.h"', *isa.flags,
+                _compile, target, scratch / f"{isa.name}-{unit.stem}.o", unit, isa.cpu, *isa_flags(isa)
             )
-            for isa in target.isas
+            for unit in sorted(UNITS.glob("*.c")) for isa in target.isas
         ]  # fmt: skip
         # These also run where the kernels cannot: they find out whether.
         others = [
@@ -155,6 +155,10 @@ def _objects(target: Target, scratch: Path) -> list[str]:
             for name in ("runtime", "isas", "memory")
         ]
         return [job.result() for job in (*kernels, *others)]
+
+
+def isa_flags(isa: Isa) -> list[str]:
+    return [f'-DISA_HEADER="../isa/{isa.folder}/isa.h"', f"-I{SOURCES}", *isa.flags]
 
 
 def _compile(target: Target, made: Path, source: Path, cpu: str, *flags: str) -> str:

@@ -1,4 +1,4 @@
-/* What an ISA offers: one table, filled by kernels.c compiled for it. */
+/* What an ISA offers: one table, filled by units/table.c compiled for it. */
 #pragma once
 #include "runtime.h"
 

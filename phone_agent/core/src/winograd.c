@@ -372,7 +372,7 @@ static void winograd_convolve(worker *w, const tiling *l, const float *weights, 
     }
 }
 
-static void winograd_forward(worker *w, const conv_forward *op) {
+void winograd_forward(worker *w, const conv_forward *op) {
     tiling l = tiling_of(&op->g, op->algorithm, op->x);
     if (op->norm) norm_begin(op->norm, w);
     winograd_convolve(w, &l, op->weights, 0, &(tile_finish){.forward = op});
@@ -381,7 +381,7 @@ static void winograd_forward(worker *w, const conv_forward *op) {
     norm_statistics(op->norm, w, (i64)op->g.batch * op->g.out_h * op->g.out_w);
 }
 
-static i64 winograd_workspace_forward(i32 threads, const conv_forward *op) {
+i64 winograd_workspace_forward(i32 threads, const conv_forward *op) {
     tiling l = tiling_of(&op->g, op->algorithm, op->x);
     return tile_blocking_bytes(&l, threads);
 }
@@ -390,13 +390,13 @@ static tiling tiling_of_gradient(const conv_backward_data *op) {
     return tiling_backward(&op->g, op->algorithm, (source){.data = op->dy, .ld = op->ld_dy});
 }
 
-static void winograd_backward_data(worker *w, const conv_backward_data *op) {
+void winograd_backward_data(worker *w, const conv_backward_data *op) {
     tiling l = tiling_of_gradient(op);
     if (op->dx.norm) norm_begin(op->dx.norm, w);
     winograd_convolve(w, &l, op->weights, 1, &(tile_finish){.sink = &op->dx});
 }
 
-static i64 winograd_workspace_backward_data(i32 threads, const conv_backward_data *op) {
+i64 winograd_workspace_backward_data(i32 threads, const conv_backward_data *op) {
     tiling l = tiling_of_gradient(op);
     return tile_blocking_bytes(&l, threads);
 }
@@ -544,7 +544,7 @@ INLINE void collect_row(const i32 m, const conv_backward_weights *op, const tile
     }
 }
 
-static void winograd_backward_weights(worker *w, const conv_backward_weights *op) {
+void winograd_backward_weights(worker *w, const conv_backward_weights *op) {
     tiling l = tiling_of(&op->g, op->algorithm, op->x);
     tile_gathering b = tile_gathering_of(&l);
     float *sums = (float *)w->workspace, *values = sums + b.sums, *gradients = values + b.values;
@@ -561,7 +561,7 @@ static void winograd_backward_weights(worker *w, const conv_backward_weights *op
     }
 }
 
-static i64 winograd_workspace_backward_weights(i32 threads, const conv_backward_weights *op) {
+i64 winograd_workspace_backward_weights(i32 threads, const conv_backward_weights *op) {
     (void)threads;
     tiling l = tiling_of(&op->g, op->algorithm, op->x);
     tile_gathering b = tile_gathering_of(&l);

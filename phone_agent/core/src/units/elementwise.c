@@ -1,0 +1,20 @@
+#include "unit.h"
+#include "../norm.c"
+#include "../dropout.c"
+#include "../loss.c"
+#include "../optimiser.c"
+#include "../wire.c"
+#include "../augment.c"
+
+EXPORT(norm_forward)
+EXPORT(norm_fold)
+EXPORT(norm_backward)
+EXPORT(join_forward)
+EXPORT(join_backward)
+EXPORT(dropout_forward)
+EXPORT(dropout_backward)
+EXPORT(softmax_loss)
+EXPORT(sgd)
+EXPORT(convert)
+EXPORT(reduce)
+EXPORT(augment)

@@ -1,0 +1,2 @@
+#include "../winograd.h"
+#include "../winograd.c"
