@@ -9,7 +9,7 @@
 
 /* Outputs whose sums are in registers together. Pixel counts of common maps are multiples of it. */
 enum { STRIP = 7 };
-enum { WINDOW_FLOATS = 32 * 1024, TILE_FLOATS = 4 * 1024, BLOCK_CHANNELS = 128, TILES_A_THREAD = 16 };
+enum { WINDOW_FLOATS = 32 * 1024, PASS_PIXELS = 256, BLOCK_CHANNELS = 128, TILES_A_THREAD = 16 };
 
 /* The taps an output coordinate meets along one axis: output j of a phase meets input j * step + first + k * gap through tap
  * tap + k * next, for k in 0 .. count - 1. */
@@ -84,7 +84,7 @@ static void set_columns(walk *k) {
 }
 
 static i32 fits(const walk *k, i32 rows) {
-    return (i64)slots_for(k, rows) * k->width * k->block <= WINDOW_FLOATS && (i64)rows * k->out_w * LANES <= TILE_FLOATS;
+    return (i64)slots_for(k, rows) * k->width * k->block <= WINDOW_FLOATS && (rows == 1 || (i64)rows * k->out_w <= PASS_PIXELS);
 }
 
 static void cut(walk *k, i32 threads) {
@@ -130,30 +130,23 @@ static walk walk_backward(const geometry *g, i32 threads) {
     return k;
 }
 
-/* What a thread keeps: window, tile and weights of all channels, vector by vector. */
+/* What a thread keeps: the window, the weights of all channels, and the sums of a pass for a norm; vector by vector. */
 typedef struct {
-    float *window, *tile, *weights;
-    i64 *pixels;
+    float *window, *weights, *sums;
 } scratch;
 
 INLINE i64 vectors(i64 channels) { return CEIL_DIV(channels, LANES); }
 INLINE i64 floats_bytes(i64 floats) { return ROUND_UP(floats * 4, 64); }
 static i64 window_bytes(const walk *k) { return floats_bytes(vectors(k->block) * k->plane); }
-static i64 tile_bytes(const walk *k) { return floats_bytes((i64)k->rows * k->out_w * LANES); }
 static i64 weights_bytes(const walk *k) {
     return floats_bytes(vectors(k->channels) * k->kernel_h * k->kernel_w * LANES);
 }
-static i64 pixels_bytes(const walk *k) { return ROUND_UP((i64)k->rows * k->out_w * 8, 64); }
-static i64 scratch_bytes(const walk *k) { return window_bytes(k) + tile_bytes(k) + weights_bytes(k) + pixels_bytes(k); }
+static i64 pass_sums_bytes(const walk *k) { return floats_bytes(2 * k->block); }
+static i64 scratch_bytes(const walk *k) { return window_bytes(k) + weights_bytes(k) + pass_sums_bytes(k); }
 
 static scratch scratch_of(const walk *k, const worker *w) {
     char *at = w->workspace + w->index * scratch_bytes(k);
-    scratch b;
-    b.window = (float *)at;
-    b.tile = (float *)(at += window_bytes(k));
-    b.weights = (float *)(at += tile_bytes(k));
-    b.pixels = (i64 *)(at + weights_bytes(k));
-    return b;
+    return (scratch){(float *)at, (float *)(at + window_bytes(k)), (float *)(at + window_bytes(k) + weights_bytes(k))};
 }
 
 static void lay_out_weights(const walk *k, const float *weights, float *to) {
@@ -253,15 +246,111 @@ INLINE enum shape shape_of(const taps *t, i32 step) {
     return t->count == 1 && step == 1 ? ONE : ANY;
 }
 
-/* The outputs of one phase in one row, to every phases-th pixel of the tile's row. */
-INLINE void convolve_phase(const walk *k, const taps *tx, const taps *ty, const float *window, i32 slot, const float *weights,
-                           i32 outputs, float *to, const enum shape shape) {
-    for (i32 j = 0; j < outputs; j += STRIP) {
+/* Where a strip of outputs ends up: exactly one of `forward` and `backward` is set. Sums for a norm are kept in floats for one
+ * pass, two vectors for each vector of channels, and then added to the norm's own. */
+typedef struct {
+    const conv_forward *forward;
+    const sink *backward;
+    const worker *worker;
+    float *sums;
+    vec low, high; /* forward: results are kept within; backward: gradients pass where the output lies between */
+} finish;
+
+INLINE finish finish_forward(const conv_forward *op, const worker *w, float *sums) {
+    vec infinity = splat(__builtin_inff());
+    return (finish){.forward = op, .worker = w, .sums = sums, .low = op->act == ACT_NONE ? -infinity : (vec)0,
+                    .high = op->act == ACT_RELU6 ? splat(6) : infinity};
+}
+
+INLINE finish finish_backward(const sink *s, const worker *w, float *sums) {
+    vec infinity = splat(__builtin_inff());
+    return (finish){.backward = s, .worker = w, .sums = sums, .low = s->act == ACT_NONE ? -infinity : (vec)0,
+                    .high = s->act == ACT_RELU6 ? splat(6) : infinity};
+}
+
+/* As emit_tile, for `count` outputs in registers, `apart` pixels from one to the next. */
+INLINE void emit_strip(const finish *f, const vec *outputs, i32 count, i64 pixel, i32 apart, i32 c, float *sums) {
+    const conv_forward *op = f->forward;
+    float *y = op->y + pixel * op->ld_y + c;
+    i64 ld = (i64)apart * op->ld_y;
+    vec bias = op->bias ? load(op->bias + c) : (vec)0, sum = 0, squares = 0;
+    UNROLL for (i32 i = 0; i < STRIP; i++) {
+        if (i >= count) break;
+        vec v = outputs[i] + bias;
+        v = f->low > v ? f->low : v;
+        v = f->high < v ? f->high : v;
+        store(y + i * ld, v);
+        sum += v;
+        squares += v * v;
+    }
+    store(sums, load(sums) + sum);
+    store(sums + LANES, load(sums + LANES) + squares);
+}
+
+/* As sink_tile. */
+INLINE void sink_strip(const finish *f, const vec *gradients, i32 count, i64 pixel, i32 apart, i32 c, float *sums) {
+    const sink *s = f->backward;
+    const norm *n = s->norm;
+    float *to = s->data + pixel * s->ld + c;
+    i64 ld = (i64)apart * s->ld, ld_y = (i64)apart * s->ld_y;
+    vec g[STRIP];
+    UNROLL for (i32 i = 0; i < STRIP; i++) g[i] = gradients[i];
+    if (s->accumulate) UNROLL for (i32 i = 0; i < STRIP; i++) if (i < count) g[i] += load(to + i * ld);
+    if (n) {
+        const float *z = s->y + pixel * s->ld_y + c;
+        vec scale = load(n->scale + c), shift = load(n->shift + c), mean = load(n->mean + c), sum = 0, products = 0;
+        UNROLL for (i32 i = 0; i < STRIP; i++) {
+            if (i >= count) break;
+            vec at = load(z + i * ld_y), y = at * scale + shift;
+            g[i] = y > f->low && y < f->high ? g[i] : (vec)0;
+            sum += g[i];
+            products += g[i] * (at - mean);
+        }
+        store(sums, load(sums) + sum);
+        store(sums + LANES, load(sums + LANES) + products);
+    } else if (s->act != ACT_NONE) {
+        const float *from = s->y + pixel * s->ld_y + c;
+        UNROLL for (i32 i = 0; i < STRIP; i++) {
+            if (i >= count) break;
+            vec y = load(from + i * ld_y);
+            g[i] = y > f->low && y < f->high ? g[i] : (vec)0;
+        }
+    }
+    UNROLL for (i32 i = 0; i < STRIP; i++) if (i < count) store(to + i * ld, g[i]);
+}
+
+/* A last vector with fewer channels than lanes. */
+static NOINLINE void finish_tail(const finish *f, const vec *outputs, i32 count, i64 pixel, i32 apart, i32 c, i32 lanes) {
+    float tile[STRIP * LANES];
+    i64 rows[STRIP];
+    for (i32 i = 0; i < count; i++) store(tile + i * LANES, outputs[i]), rows[i] = pixel + (i64)i * apart;
+    if (f->forward) emit_tile(f->forward, f->worker, tile, LANES, pixel, count, c, lanes);
+    else sink_tile(f->backward, f->worker, tile, LANES, rows, count, c, lanes);
+}
+
+/* Adds a pass's sums to the norm's, and starts them again. */
+static void flush_sums(const finish *f, const norm *n, i32 c0, i32 channels) {
+    if (!n) return;
+    double *to = norm_sums(n, f->worker->index) + c0;
+    float *from = f->sums;
+    for (i32 c = 0; c + LANES <= channels; c += LANES, from += 2 * LANES) {
+        add_sums(to + c, load(from), LANES);
+        add_sums(to + n->channels + c, load(from + LANES), LANES);
+        store(from, (vec)0);
+        store(from + LANES, (vec)0);
+    }
+}
+
+/* One strip through all taps, for each vector of channels in the block. */
+INLINE void convolve_strip(const walk *k, const taps *tx, const taps *ty, const float *window, i32 slot, const float *weights,
+                           i32 count, i64 pixel, i32 c0, i32 channels, const finish *f, const enum shape shape) {
+    float *of_vector = f->sums;
+    for (i32 c = 0; c < channels; c += LANES, window += k->plane, of_vector += 2 * LANES) {
         vec sums[STRIP];
         UNROLL for (i32 i = 0; i < STRIP; i++) sums[i] = 0;
         i32 at = slot;
         for (i32 y = 0; y < ty->count; y++) {
-            const float *line = window + ((i64)at * k->width + (i64)j * k->step + tx->first - k->left) * LANES;
+            const float *line = window + (i64)at * k->width * LANES;
             const float *row = weights + ((i64)(ty->tap + y * ty->next) * k->kernel_w + tx->tap) * LANES;
             if (shape == TRIPLE) strip_dense(sums, line, row, tx->next, 3, 1);
             else if (shape == TRIPLE_BY_2) strip_dense(sums, line, row, tx->next, 3, 2);
@@ -271,24 +360,34 @@ INLINE void convolve_phase(const walk *k, const taps *tx, const taps *ty, const 
             at += ty->gap;
             if (at >= k->slots) at -= k->slots;
         }
-        float *out = to + (i64)j * k->phases * LANES;
-        if (outputs - j >= STRIP)
-            UNROLL for (i32 i = 0; i < STRIP; i++) store(out + (i64)i * k->phases * LANES, sums[i]);
-        else
-            for (i32 i = 0; i < outputs - j; i++) store(out + (i64)i * k->phases * LANES, sums[i]);
+        weights += (i64)k->kernel_h * k->kernel_w * LANES;
+        if (c + LANES > channels) finish_tail(f, sums, count, pixel, k->phases, c0 + c, channels - c);
+        else if (f->forward) emit_strip(f, sums, count, pixel, k->phases, c0 + c, of_vector);
+        else sink_strip(f, sums, count, pixel, k->phases, c0 + c, of_vector);
     }
 }
 
-static void convolve_row(const walk *k, const ring *r, const float *window, const float *weights, i32 y, float *to) {
+/* The outputs of one phase in one row, whose first is `pixel`. */
+INLINE void convolve_phase(const walk *k, const taps *tx, const taps *ty, const float *window, i32 slot, const float *weights,
+                           i32 outputs, i64 pixel, i32 c0, i32 channels, const finish *f, const enum shape shape) {
+    window += (i64)(tx->first - k->left) * LANES;
+    i32 j = 0;
+    for (; j + STRIP <= outputs; j += STRIP, window += (i64)STRIP * k->step * LANES)
+        convolve_strip(k, tx, ty, window, slot, weights, STRIP, pixel + (i64)j * k->phases, c0, channels, f, shape);
+    if (j < outputs)
+        convolve_strip(k, tx, ty, window, slot, weights, outputs - j, pixel + (i64)j * k->phases, c0, channels, f, shape);
+}
+
+static void convolve_row(const walk *k, const ring *r, const float *window, const float *weights, i32 y, i64 pixel, i32 c0,
+                         i32 channels, const finish *f) {
     taps ty = walk_taps(k, k->kernel_h, k->pad_h, y % k->phases);
     i32 slot = ty.count ? (y / k->phases * k->step + ty.first - r->base) % k->slots : 0;
-    for (i32 phase = 0; phase < k->phases; phase++, to += LANES) {
-        taps tx = walk_taps(k, k->kernel_w, k->pad_w, phase);
-        taps rows = ty;
+    for (i32 phase = 0; phase < k->phases; phase++, pixel++) {
+        taps tx = walk_taps(k, k->kernel_w, k->pad_w, phase), rows = ty;
         if (!tx.count) rows.count = 0;
         i32 outputs = CEIL_DIV(k->out_w - phase, k->phases);
 #define CASE(shape) \
-    case shape: convolve_phase(k, &tx, &rows, window, slot, weights, outputs, to, shape); break
+    case shape: convolve_phase(k, &tx, &rows, window, slot, weights, outputs, pixel, c0, channels, f, shape); break
         switch (shape_of(&tx, k->step)) {
             CASE(ANY);
             CASE(ONE);
@@ -300,58 +399,48 @@ static void convolve_row(const walk *k, const ring *r, const float *window, cons
     }
 }
 
-/* Exactly one of the two says what becomes of the sums. */
-typedef struct {
-    const conv_forward *forward;
-    const sink *backward;
-} finish;
-
-static void finish_tile(finish f, const worker *w, const walk *k, const scratch *b, i64 pixel, i32 rows, i32 c, i32 lanes) {
-    i32 pixels = rows * k->out_w;
-    if (f.forward) {
-        emit_tile(f.forward, w, b->tile, LANES, pixel, pixels, c, lanes);
-        return;
-    }
-    for (i32 i = 0; i < pixels; i++) b->pixels[i] = pixel + i;
-    sink_tile(f.backward, w, b->tile, LANES, b->pixels, pixels, c, lanes);
-}
-
 /* Output rows start .. end - 1 of an image, channels c0 .. */
-static void walk_image(const walk *k, const worker *w, const scratch *b, const source *x, finish f, i64 image, i32 start, i32 end,
-                       i32 c0, i32 channels) {
+static void walk_image(const walk *k, const scratch *b, const source *x, const finish *f, i64 image, i32 start, i32 end, i32 c0,
+                       i32 channels) {
     ring r = {first_row(k, start), first_row(k, start)};
-    i64 taps_floats = (i64)k->kernel_h * k->kernel_w * LANES;
+    const norm *n = f->forward ? f->forward->norm : f->backward->norm;
+    const float *weights = b->weights + (i64)c0 * k->kernel_h * k->kernel_w;
     for (i32 y = start; y < end; y += k->rows) {
         i32 rows = MIN(k->rows, end - y);
         roll(k, &r, x, image, first_row(k, y), past_row(k, y + rows), c0, channels, b->window);
-        for (i32 c = 0; c < channels; c += LANES) {
-            const float *window = b->window + c / LANES * k->plane, *weights = b->weights + (c0 + c) / LANES * taps_floats;
-            for (i32 i = 0; i < rows; i++) convolve_row(k, &r, window, weights, y + i, b->tile + (i64)i * k->out_w * LANES);
-            finish_tile(f, w, k, b, (image * k->out_h + y) * k->out_w, rows, c0 + c, MIN(LANES, channels - c));
-        }
+        for (i32 i = y; i < y + rows; i++)
+            convolve_row(k, &r, b->window, weights, i, (image * k->out_h + i) * k->out_w, c0, channels, f);
+        flush_sums(f, n, c0, channels);
     }
 }
 
-static void walk_tiles(const walk *k, worker *w, const source *x, const float *weights, finish f) {
-    scratch b = scratch_of(k, w);
-    lay_out_weights(k, weights, b.weights);
+static void walk_tiles(const walk *k, worker *w, const source *x, const finish *f, const scratch *b) {
     i64 all = (i64)k->batch * k->out_h, blocks = CEIL_DIV(k->channels, k->block), tiles = CEIL_DIV(all, k->chunk) * blocks;
     for (i64 tile = take(w); tile < tiles; tile = take(w)) {
         i32 c0 = (i32)(tile % blocks) * k->block, channels = MIN(k->block, k->channels - c0);
         i64 row = tile / blocks * k->chunk, end = MIN(all, row + k->chunk);
         while (row < end) {
             i32 start = (i32)(row % k->out_h), stop = (i32)MIN(k->out_h, start + end - row);
-            walk_image(k, w, &b, x, f, row / k->out_h, start, stop, c0, channels);
+            walk_image(k, b, x, f, row / k->out_h, start, stop, c0, channels);
             row += stop - start;
         }
     }
 }
 
+static scratch prepare(const walk *k, const worker *w, const float *weights) {
+    scratch b = scratch_of(k, w);
+    lay_out_weights(k, weights, b.weights);
+    for (i32 c = 0; c < 2 * k->block; c += LANES) store(b.sums + c, (vec)0);
+    return b;
+}
+
 static void run_depthwise_forward(worker *w, const void *p) {
     const conv_forward *op = p;
     walk k = walk_forward(&op->g, w->threads);
+    scratch b = prepare(&k, w, op->weights);
+    finish f = finish_forward(op, w, b.sums);
     if (op->norm) norm_begin(op->norm, w);
-    walk_tiles(&k, w, &op->x, op->weights, (finish){.forward = op});
+    walk_tiles(&k, w, &op->x, &f, &b);
     if (!op->norm) return;
     meet(w);
     norm_statistics(op->norm, w, (i64)k.batch * k.out_h * k.out_w);
@@ -366,8 +455,10 @@ static void run_depthwise_backward_data(worker *w, const void *p) {
     const conv_backward_data *op = p;
     walk k = walk_backward(&op->g, w->threads);
     source dy = {.data = op->dy, .ld = op->ld_dy};
+    scratch b = prepare(&k, w, op->weights);
+    finish f = finish_backward(&op->dx, w, b.sums);
     if (op->dx.norm) norm_begin(op->dx.norm, w);
-    walk_tiles(&k, w, &dy, op->weights, (finish){.backward = &op->dx});
+    walk_tiles(&k, w, &dy, &f, &b);
 }
 
 static i64 workspace_depthwise_backward_data(i32 threads, const void *p) {
