@@ -44,7 +44,8 @@ class _Drawing:
             self._add(GlobalAvgPool(), self._unread[0])
         self._add(Dense(CLASSES), self._unread[0])
         if self._draw(st.booleans()):
-            self._add(self._draw(st.sampled_from((Relu(), Dense(CLASSES)))), self._unread[0])
+            last: tuple[Layer, ...] = (Relu(), Dense(CLASSES))
+            self._add(self._draw(st.sampled_from(last)), self._unread[0])
         return self._net.build()
 
     def _layer(self) -> None:
@@ -70,7 +71,7 @@ class _Drawing:
             plain = Conv(self._draw(st.sampled_from((2, 4))), (3, 1), padding=(1, 0), bias=bias)
             return self._draw(st.sampled_from((plain, plain, Conv(4, 1, bias=bias), depthwise)))
         average = AvgPool(3, 1, padding=1, count_padding=self._draw(st.booleans()))
-        others = (MaxPool(3, 1, padding=1), average, LocalResponseNorm(alpha=0.1), Dropout(0.4))
+        others: tuple[Layer, ...] = (MaxPool(3, 1, padding=1), average, LocalResponseNorm(alpha=0.1), Dropout(0.4))
         return self._draw(st.sampled_from(others))
 
     def _some(self) -> int:

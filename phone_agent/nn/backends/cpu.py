@@ -101,7 +101,7 @@ class CpuExecutable:
         self._team.run(Program.of([(ops.Kind.SGD, op)]))
 
     def profile(self, images: Array, labels: Array, runs: int = 1) -> list[StepTime]:
-        """Where a step's time goes, by step of the core: the best of some runs. Fills the gradients as training does."""
+        """Where a step's time goes, by step of the core: the best of some runs. Fills the gradients, like any step."""
         self._check_batch(images, labels)
         self._labels[:], self._weight[0] = labels, 1.0
         self._show(images)

@@ -11,8 +11,8 @@ Choose = Callable[[Kind, dict[str, int]], Algorithm]
 
 
 def chooser(options: Options) -> Choose:
-    return _direct if not options.winograd else _direct
+    return direct if not options.winograd else direct
 
 
-def _direct(_kind: Kind, _shape: dict[str, int]) -> Algorithm:
+def direct(_kind: Kind, _shape: dict[str, int]) -> Algorithm:
     return Algorithm.DIRECT

@@ -43,17 +43,18 @@ def lifetimes(steps: Iterable[Step]) -> list[Lifetime]:
     return [Lifetime(buffer, first, last) for buffer, (first, last) in spans.items()]
 
 
-def peak(lives: Iterable[Lifetime]) -> int:
-    """Most bytes in use at once: no layout can be smaller."""
+def peak(lives: Iterable[Lifetime]) -> tuple[int, int]:
+    """The step with most bytes in use at once, and how many: no layout can be smaller."""
     changes: list[tuple[int, int]] = []
     for life in lives:
         changes += [(life.first, life.bytes), (life.last + 1, -life.bytes)]
     changes.sort()
-    most = now = 0
-    for _, change in changes:
+    most = now = when = 0
+    for step, change in changes:
         now += change
-        most = max(most, now)
-    return most
+        if now > most:
+            most, when = now, step
+    return when, most
 
 
 def lay_out(lives: Iterable[Lifetime]) -> Layout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 from phone_agent.core.ops import Act, Pooling
@@ -44,6 +45,7 @@ from phone_agent.nn.plan.network import (
 LINE = 16  # floats in a cache line: vectors of channels start on one
 
 
+@lru_cache(maxsize=8)
 def fuse(graph: Graph) -> Network:
     return _Fusion(graph).network()
 

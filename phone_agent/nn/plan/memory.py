@@ -12,6 +12,7 @@ from phone_agent.nn.plan import plan as planning
 from phone_agent.nn.plan.plan import Plan
 from phone_agent.nn.plan.steps import FLOAT
 
+MARGINS = (1.0, 0.98, 0.95, 0.0)  # a layout may have gaps; 0: whatever it takes
 PROCESS = 48 * 1024 * 1024  # Python and numpy, measured
 
 
@@ -78,12 +79,12 @@ def fit(graph: Graph, batch: int, options: Options) -> Plan:
     budget = options.memory_bytes
     if budget is None or describe(graph, plan).total <= budget:
         return plan
-    beside = describe(graph, plan).total - plan.arena
-    plan = planning.make(graph, batch, options, arena_budget=budget - beside)
-    need = describe(graph, plan).total
-    if need > budget:
-        raise DoesNotFitError(batch, need, budget)
-    return plan
+    arena_budget = budget - (describe(graph, plan).total - plan.arena)
+    for margin in MARGINS:
+        plan = planning.make(graph, batch, options, max(0, int(arena_budget * margin)))
+        if describe(graph, plan).total <= budget:
+            return plan
+    raise DoesNotFitError(batch, describe(graph, plan).total, budget)
 
 
 def describe(graph: Graph, plan: Plan) -> MemoryPlan:

@@ -46,7 +46,7 @@ def make(graph: Graph, batch: int, options: Options, arena_budget: int | None = 
     network = fuse(graph)
     places = Places(graph, network, batch, options.threads)
     choose = algorithms.chooser(options)
-    dropped = recompute.choose(network, places, choose, arena_budget)
+    dropped = recompute.choose(graph, batch, arena_budget)
     train, use = training(network, places, choose, dropped), evaluation(network, places, choose)
     layouts = lay_out(lifetimes(train.steps)), lay_out(lifetimes(use.steps))
     return Plan(network, places, train, use, layouts, workspace((*train.steps, *use.steps), options), dropped)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from phone_agent.core.ops import Kind
 from phone_agent.nn.plan.algorithms import Choose
@@ -11,7 +11,7 @@ from phone_agent.nn.plan.backward import Backward
 from phone_agent.nn.plan.forward import Forward
 from phone_agent.nn.plan.network import Network, Storage, Work
 from phone_agent.nn.plan.places import LABELS, LOSS, WEIGHT, Places
-from phone_agent.nn.plan.steps import Direction, Field, Step, View
+from phone_agent.nn.plan.steps import Buffer, Direction, Field, Step, View
 from phone_agent.nn.plan.stores import Stores
 
 
@@ -20,6 +20,7 @@ class Schedule:
     steps: tuple[Step, ...]
     scores: View
     backward: int  # the first step after the loss
+    back: Mapping[Buffer, Storage] = field(default_factory=dict)  # what was dropped, and made again
 
 
 def training(network: Network, places: Places, choose: Choose, dropped: Collection[Storage] = ()) -> Schedule:
@@ -42,7 +43,7 @@ def training(network: Network, places: Places, choose: Choose, dropped: Collecti
     stores.again = again
     for work in reversed(network.works):
         backward.add(work)
-    return Schedule(tuple(steps), scores, start)
+    return Schedule(tuple(steps), scores, start, stores.back)
 
 
 def evaluation(network: Network, places: Places, choose: Choose) -> Schedule:

@@ -13,6 +13,7 @@ class Stores:
     def __init__(self, network: Network, places: Places) -> None:
         self._batch = places.batch
         self._buffers: dict[Storage, Buffer] = {network.image.storage: places.images()}
+        self.back: dict[Buffer, Storage] = {}  # what was made again
         self.again: Callable[[Work], None] = _nothing_was_dropped
 
     def see(self, value: Value) -> View:
@@ -35,6 +36,7 @@ class Stores:
             for value in work.inputs:
                 self.see(value)  # first, so that what this one needs is there before it
         self.make(storage)
+        self.back[self._buffers[storage]] = storage
         for work in storage.writers:
             self.again(work)
 
