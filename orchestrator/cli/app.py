@@ -19,6 +19,7 @@ from orchestrator.cli import (
     inventory,
     lab,
     launch,
+    models,
     provision,
     runs,
     status,
@@ -50,6 +51,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(hosts.app, name="hosts")
 app.add_typer(inventory.app, name="inventory")
 app.add_typer(lab.app, name="lab")
+app.add_typer(models.app, name="models")
 app.command()(attach.attach)
 app.command()(build.build)
 app.command()(collect_logs.collect_logs)

@@ -40,20 +40,20 @@ class Model:
 
 
 MODELS: dict[str, Model] = {
-    "alexnet": Model(alexnet.build, "Caffe's: two groups, response normalisation, three dense layers"),
-    "googlenet": Model(googlenet.build, "Caffe's: inception modules without batch normalisation or auxiliary heads"),
-    "inception_v3": Model(inception_v3.build, "factorised inception modules, no auxiliary head", (299, 299, 3)),
+    "alexnet": Model(alexnet.build, "Caffe's, in two groups, with response normalisation"),
+    "googlenet": Model(googlenet.build, "Caffe's inception modules, no batch normalisation"),
+    "inception_v3": Model(inception_v3.build, "factorised inception modules", (299, 299, 3)),
     "mobilenet_v1": Model(mobilenet_v1.build, "depthwise separable convolutions"),
     "mobilenet_v2": Model(mobilenet_v2.build, "inverted residuals, linear bottlenecks"),
     "resnet50": Model(resnet.resnet50, "bottleneck blocks, stride in the 3x3"),
     "resnet101": Model(resnet.resnet101, "bottleneck blocks, stride in the 3x3"),
     "resnet152": Model(resnet.resnet152, "bottleneck blocks, stride in the 3x3"),
-    "squeezenet_v1_0": Model(squeezenet.v1_0, "fire modules; no dense layer"),
-    "squeezenet_v1_1": Model(squeezenet.v1_1, "fire modules; pools earlier, so a third of v1.0's work"),
-    "mentee": Model(mentee.build, "five convolutions, three dense layers: learns beside a larger network", CIFAR, 10),
+    "squeezenet_v1_0": Model(squeezenet.v1_0, "fire modules, no dense layer"),
+    "squeezenet_v1_1": Model(squeezenet.v1_1, "fire modules, pooled earlier: less than half v1.0's work"),
+    "mentee": Model(mentee.build, "five convolutions, three dense layers", CIFAR, 10),
     "mobilenet_reduced": Model(mobilenet_v1.reduced, "MobileNet-v1's first five blocks", CIFAR, 10),
-    "resnet_reduced": Model(resnet.reduced, "six wide convolutions, two of the pairs residual", CIFAR, 10),
-    "lenet": Model(lenet.build, "Caffe's: two convolutions, two dense layers", (28, 28, 1), 10),
+    "resnet_reduced": Model(resnet.reduced, "six convolutions, ten times as wide as usual", CIFAR, 10),
+    "lenet": Model(lenet.build, "Caffe's, two convolutions and two dense layers", (28, 28, 1), 10),
     "resnet20": Model(resnet.resnet20, "three groups of three basic blocks", CIFAR, 10),
 }
 NAMES = tuple(MODELS)
@@ -89,6 +89,19 @@ def build(
     if len(shape) != 3 or min(shape) < 1:
         raise GraphError(f"{name}: an image is height, width and channels, all at least 1; got {shape}")
     return _build(name, of, classes, shape, width)
+
+
+def image_shape(name: str, given: str | None) -> Shape | None:
+    """Of '64', '64x48' or '64x48x1'; what is not said is as published."""
+    published = model(name).shape
+    if given is None:
+        return None
+    parts = given.lower().split("x")
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts) or len(parts) > 3:
+        raise GraphError(f"'{given}' is not an image; write its side (64), or HEIGHTxWIDTH, or HEIGHTxWIDTHxCHANNELS")
+    sides = [int(part) for part in parts]
+    square = sides * 2 if len(sides) == 1 else sides
+    return (*square, published[2])[:3]
 
 
 def _build(name: str, of: Model, classes: int, shape: Shape, width: float) -> Graph:

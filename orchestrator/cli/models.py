@@ -1,0 +1,73 @@
+"""`clusterctl models`: the networks there are, and what training them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.completion import complete_model
+from orchestrator.cli.options import JsonOption
+from orchestrator.errors import UsageError
+
+app = typer.Typer(help="The networks there are, and what training them takes.", no_args_is_help=True)
+
+PHONE_MEMORY = "2.8GB"  # what the paper's phones had to spare
+MOST_BATCH, MOST_THREADS = 1 << 20, 64
+
+
+@app.command("list")
+def list_models(as_json: JsonOption = False) -> None:
+    """List the networks, as they were published."""
+    from orchestrator.view.console import print_json
+    from orchestrator.view.models import overview_document, print_overviews
+    from phone_agent.nn.overview import overviews
+
+    found = overviews()
+    if as_json:
+        print_json([overview_document(one) for one in found])
+    else:
+        print_overviews(found)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="See clusterctl models list.", autocompletion=complete_model)],
+    batch: Annotated[int, typer.Option(help="Images a step.", min=1, max=MOST_BATCH)] = 32,
+    memory: Annotated[str, typer.Option(help="Of a phone: how large may the batch be?")] = PHONE_MEMORY,
+    classes: Annotated[int | None, typer.Option(help="Default: as published.", show_default=False)] = None,
+    image: Annotated[
+        str | None, typer.Option(help="Pixels a side, or HEIGHTxWIDTH[xCHANNELS].", show_default=False)
+    ] = None,
+    width: Annotated[float, typer.Option(help="Channels of every layer, times this.")] = 1.0,
+    threads: Annotated[int, typer.Option(help="Of a phone; each needs some memory.", min=1, max=MOST_THREADS)] = 4,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a network's layers, its size, and the memory a training step takes."""
+    from orchestrator.view.console import print_json
+    from orchestrator.view.models import print_sheet, sheet_document
+    from phone_agent import models
+    from phone_agent.nn.overview import describe
+    from phone_agent.sizes import parse_bytes
+
+    with _agent_errors():
+        shape = models.image_shape(name, image)
+        graph = models.build(name, classes, shape, width)
+        sheet = describe(name, graph, batch, parse_bytes(memory), threads)
+    if as_json:
+        print_json(sheet_document(sheet))
+    else:
+        print_sheet(sheet)
+
+
+@contextmanager
+def _agent_errors() -> Iterator[None]:
+    """What was asked for cannot be; the engine says why."""
+    from phone_agent.errors import AgentError
+
+    try:
+        yield
+    except AgentError as error:
+        raise UsageError(str(error)) from None

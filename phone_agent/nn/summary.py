@@ -1,0 +1,132 @@
+"""A network in a few rows: what its blocks are made of, what they hold and what they cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from math import prod
+
+from phone_agent.nn.graph import (
+    Add,
+    AvgPool,
+    BatchNorm,
+    Concat,
+    Conv,
+    Dense,
+    Dropout,
+    GlobalAvgPool,
+    Graph,
+    Layer,
+    LocalResponseNorm,
+    MaxPool,
+    Node,
+    Relu,
+    Shape,
+    Side,
+    sides,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Layers whose names begin alike; `last` names the last of several equal blocks in a row."""
+
+    name: str
+    layers: str
+    shape: Shape
+    parameters: int
+    flops: int  # forward, of one image
+    times: int = 1
+    last: str = ""
+
+
+def blocks(graph: Graph) -> list[Block]:
+    """In order, equal neighbours folded. Layers that only look at one value at a time go with what is before them."""
+    folded: list[Block] = []
+    for block in (_block(graph, nodes) for nodes in _grouped(graph)):
+        if folded and _alike(folded[-1], block):
+            folded[-1] = replace(folded[-1], times=folded[-1].times + 1, last=block.name)
+        else:
+            folded.append(block)
+    return folded
+
+
+def forward_flops(graph: Graph) -> int:
+    """Of one image: multiplications and additions of convolutions and dense layers, by the direct method."""
+    return sum(map(node_flops, graph.nodes))
+
+
+def node_flops(node: Node) -> int:
+    match node.layer:
+        case Conv():
+            return 2 * prod(node.shape) * prod(node.parameters[0].shape[:3])
+        case Dense():
+            return 2 * prod(node.parameters[0].shape)
+    return 0
+
+
+def training_flops(graph: Graph) -> int:
+    """Of one image: forward, backward to the weights, and backward to the input of all layers but the first."""
+    return sum(node_flops(node) * (2 if node.inputs[0] < 0 else 3) for node in graph.nodes)
+
+
+def block_name(name: str) -> str:
+    """'layer1.0' of layer1.0.conv2, 'features.3' of features.3.squeeze, 'Mixed_5b' of Mixed_5b.branch1x1.conv."""
+    first, *more = name.split(".")
+    return f"{first}.{more[0]}" if more and more[0].isdigit() else first
+
+
+def _grouped(graph: Graph) -> Iterator[list[Node]]:
+    grouped = [list(nodes) for _, nodes in groupby(graph.nodes, lambda node: block_name(node.name))]
+    for before, after in pairwise(range(len(grouped))):
+        if all(isinstance(node.layer, BatchNorm | Relu | LocalResponseNorm | Dropout) for node in grouped[after]):
+            grouped[after] = grouped[before] + grouped[after]
+            grouped[before] = []
+    return filter(None, grouped)
+
+
+def _block(graph: Graph, nodes: list[Node]) -> Block:
+    counted = Counter(word for node in nodes if (word := _word(graph, node)))
+    layers = ", ".join(word if times == 1 else f"{times} {word}" for word, times in counted.items())
+    parameters = sum(parameter.size for node in nodes for parameter in node.parameters)
+    return Block(block_name(nodes[0].name), layers, nodes[-1].shape, parameters, sum(map(node_flops, nodes)))
+
+
+def _alike(one: Block, other: Block) -> bool:
+    return replace(one, name="", times=1, last="") == replace(other, name="")
+
+
+def _word(graph: Graph, node: Node) -> str:  # noqa: C901, PLR0911 - one line a layer
+    layer: Layer = node.layer
+    match layer:
+        case Conv():
+            fed = graph.shape if node.inputs[0] < 0 else graph.nodes[node.inputs[0]].shape
+            grouped = f" in {layer.groups} groups" if layer.groups > 1 else ""
+            return _window(layer.kernel, layer.stride) + (" depthwise" if layer.is_depthwise(fed) else grouped)
+        case MaxPool():
+            return f"max {_window(layer.kernel, layer.stride)}"
+        case AvgPool():
+            return f"average {_window(layer.kernel, layer.stride)}"
+        case GlobalAvgPool():
+            return "mean"
+        case BatchNorm():
+            return "norm"
+        case Relu():
+            return "relu6" if layer.six else "relu"
+        case LocalResponseNorm():
+            return "response norm"
+        case Dropout():
+            return f"dropout {layer.rate:g}"
+        case Add():
+            return "add"
+        case Concat():
+            return "concat"
+        case Dense():
+            return "dense"
+
+
+def _window(kernel: Side, stride: int) -> str:
+    rows, columns = sides(kernel)
+    return f"{rows}x{columns}" + (f"/{stride}" if stride > 1 else "")
