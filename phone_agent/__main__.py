@@ -107,11 +107,11 @@ def train(arguments: argparse.Namespace) -> int:
 
     directory = rundir.find(arguments.run_id)
     spec = rundir.read_spec(directory)
-    affinity.use_big_cores(spec.threads)
+    threads = affinity.use_big_cores(spec.threads)
     timers.be_precise()
     from phone_agent.train import rank  # imports numpy: after the cores are chosen
 
-    return rank.run(directory, spec)
+    return rank.run(directory, spec, threads)
 
 
 def allreduce_bench(arguments: argparse.Namespace) -> int:

@@ -55,10 +55,11 @@ class RunSpec:
     steps: int
     seed: int = 0
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
-    backend: str = "reference"
+    backend: str = "cpu"
     algorithm: str = "ring"
     wire: str = "fp32"
     threads: int = 0  # 0: as many as the phone's big cores
+    memory_bytes: int = 0  # 0: what the phone has free
     created: float = 0.0  # epoch seconds on the host
     schema: int = SCHEMA_VERSION
 

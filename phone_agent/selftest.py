@@ -31,6 +31,7 @@ def run(address: str | None = None, release: Path = RELEASE) -> dict[str, Any]:
         "tmpdir": check_tmpdir,  # before MPI, which may make what is missing
         "numpy": check_numpy,
         "mpi4py": check_mpi4py,
+        "core": check_core,
         "ring": check_ring,
         "disk": lambda: check_room("disk", memory.free_disk_mb(Path.home())),
         "memory": lambda: check_room("memory", memory.available_mb()),
@@ -56,6 +57,11 @@ def check_numpy() -> str:
 def check_mpi4py() -> str:
     """In a process of its own: a library that does not fit this phone may kill it."""
     return _output([sys.executable, "-c", LIBRARY_VERSION]).split(",")[0].strip()
+
+
+def check_core() -> str:
+    """In a process of its own, likewise. Says which instruction sets there are kernels for, best first."""
+    return _output([sys.executable, "-m", "phone_agent.core"]).strip()
 
 
 def check_ring() -> str:

@@ -17,7 +17,7 @@ OutOption = Annotated[Path, typer.Option("--out", help="Directory to write; an e
 
 
 def build(target: TargetOption = "host", out: OutOption = Path("dist/agent"), as_json: JsonOption = False) -> None:
-    """Write the agent bundle: Python files and a manifest with their sha256. The same sources give the same bytes."""
+    """Write the agent bundle: Python files, the compute core and a manifest. The same sources give the same bytes."""
     from orchestrator.errors import UsageError
     from orchestrator.provision.bundle import Target, build_bundle
 

@@ -1,4 +1,4 @@
-"""Shell completion of `--limit`: switches, phones and @words of the inventory the command line names."""
+"""Shell completion: of `--limit`, from the inventory the command line names; of models and backends."""
 
 from __future__ import annotations
 
@@ -30,3 +30,15 @@ def complete_limit(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]
     last = re.split("[,&!]", incomplete)[-1]
     done = incomplete.removesuffix(last)
     return [(done + word, meaning) for word, meaning in words(cluster) if word.startswith(last)]
+
+
+def complete_model(incomplete: str) -> list[tuple[str, str]]:
+    from phone_agent.models import MODELS
+
+    return [(name, model.description) for name, model in MODELS.items() if name.startswith(incomplete)]
+
+
+def complete_backend(incomplete: str) -> list[str]:
+    from phone_agent.nn.backends import NAMES
+
+    return [name for name in NAMES if name.startswith(incomplete)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orchestrator.cli.completion import complete_backend, complete_model
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 
 if TYPE_CHECKING:
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
     from orchestrator.runs.launch import Launcher
     from orchestrator.runs.record import RunRecord
 
-_POSITIVE = {"min": 1, "show_default": False}
+_POSITIVE: dict[str, Any] = {"min": 1, "show_default": False}
+MOST_THREADS = 64
 
 
 def launch(
-    model: Annotated[str, typer.Option(help="Which network.")] = "lenet",
+    model: Annotated[
+        str, typer.Option(help="Which network: see clusterctl models list.", autocompletion=complete_model)
+    ] = "lenet",
     steps: Annotated[int | None, typer.Option(help="How many steps. Default: 200.", **_POSITIVE)] = None,
     epochs: Annotated[
         float | None, typer.Option(help="Instead of steps: how often through the data.", min=0.001)
@@ -32,6 +36,15 @@ def launch(
     momentum: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.9,
     seed: Annotated[int, typer.Option(help="Decides first weights and order of samples.", min=0, max=2**31 - 1)] = 0,
     algorithm: Annotated[str, typer.Option(help="How gradients are summed: ring or mpi.")] = "ring",
+    backend: Annotated[
+        str, typer.Option(help="What computes: cpu, or reference (numpy: slow).", autocompletion=complete_backend)
+    ] = "cpu",
+    threads: Annotated[
+        int | None, typer.Option(help="Of each phone. Default: one a big core.", max=MOST_THREADS, **_POSITIVE)
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Most a phone may use, such as 2.8GB. Default: what it has free.")
+    ] = None,
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="Go on without phones that cannot take part.")
     ] = False,
@@ -47,10 +60,23 @@ def launch(
     from orchestrator.runs.dataset import open_dataset
     from orchestrator.view.console import note
 
-    request = LaunchRequest(model, steps, epochs, batch, global_batch, lr, momentum, seed, algorithm)
+    request = LaunchRequest(
+        model,
+        steps,
+        epochs,
+        batch,
+        global_batch,
+        lr,
+        momentum,
+        seed,
+        algorithm,
+        backend,
+        threads or 0,
+        _bytes(memory),
+    )
     check_request(request)
     session = open_session(inventory, limit)
-    dataset = open_dataset(data)
+    dataset = open_dataset(data, model)
     if dataset.note:
         note(dataset.note)
     if dry_run:
@@ -63,6 +89,16 @@ def launch(
         from orchestrator.cli.attach import follow_to_the_end
 
         follow_to_the_end(session, record, as_json)
+
+
+def _bytes(memory: str | None) -> int:
+    from orchestrator.errors import UsageError
+    from phone_agent.sizes import SizeError, parse_bytes
+
+    try:
+        return 0 if memory is None else parse_bytes(memory)
+    except SizeError as error:
+        raise UsageError(str(error)) from None
 
 
 def _start(session: Session, request: LaunchRequest, dataset: Dataset, skip_unfit: bool) -> RunRecord:

@@ -32,14 +32,22 @@ class LaunchRequest:
     momentum: float = 0.9
     seed: int = 0
     algorithm: str = "ring"
+    backend: str = "cpu"
+    threads: int = 0  # of each phone; 0: its big cores
+    memory_bytes: int = 0  # of each phone; 0: what it has free
 
 
 def check_request(request: LaunchRequest) -> None:
     """Everything that can be wrong with the flags alone, told before a phone is asked."""
-    from phone_agent.models import NAMES
+    from phone_agent.models import UnknownModelError, model
+    from phone_agent.nn.backends import NAMES as BACKENDS
 
-    if request.model not in NAMES:
-        raise UsageError(f"there is no model '{request.model}' yet; there is: {', '.join(NAMES)}")
+    try:
+        model(request.model)
+    except UnknownModelError as error:
+        raise UsageError(str(error), remedy="clusterctl models list") from None
+    if request.backend not in BACKENDS:
+        raise UsageError(f"no backend '{request.backend}'; there is: {', '.join(BACKENDS)}")
     if request.algorithm not in ALGORITHMS:
         raise UsageError(f"no algorithm '{request.algorithm}'; there is: {', '.join(ALGORITHMS)}")
     if request.steps is not None and request.epochs is not None:
@@ -54,6 +62,7 @@ def check_request(request: LaunchRequest) -> None:
 def plan_run(request: LaunchRequest, phones: Sequence[Phone], data: DataSpec, *, now: float | None = None) -> RunSpec:
     """Ranks follow the phones' order, which is ring order; the first phone is the head."""
     created = time.time() if now is None else now
+    _check_fit(request.model, data)
     batches = split_batches(len(phones), request.batch, request.global_batch)
     if max(batches) * len(phones) > data.samples:
         raise UsageError(
@@ -68,9 +77,23 @@ def plan_run(request: LaunchRequest, phones: Sequence[Phone], data: DataSpec, *,
         steps=_steps(request, sum(batches), data.samples),
         seed=request.seed,
         optimizer=OptimizerSpec(request.learning_rate, request.momentum),
+        backend=request.backend,
         algorithm=request.algorithm,
+        threads=request.threads,
+        memory_bytes=request.memory_bytes,
         created=created,
     )
+
+
+def _check_fit(model: str, data: DataSpec) -> None:
+    """A network that cannot take these images is known before a phone is asked."""
+    from phone_agent.errors import AgentError
+    from phone_agent.models import build
+
+    try:
+        build(model, data.classes, data.shape)
+    except AgentError as error:
+        raise UsageError(str(error), remedy="--data synthetic makes up images of the size it takes") from None
 
 
 def new_run_id(model: str, created: float) -> str:

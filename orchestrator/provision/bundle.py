@@ -1,4 +1,7 @@
-"""The agent as phones get it: its Python files and a manifest of their sha256. The same input gives the same bytes."""
+"""The agent as phones get it: its Python files, its compute core, and a manifest of their sha256.
+
+The same input gives the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from importlib import metadata
 from pathlib import Path
 
 import phone_agent
-from orchestrator.errors import UsageError
+from orchestrator.errors import ClusterctlError, UsageError
 from phone_agent import manifest
+from phone_agent.core import build, library
 from phone_agent.layout import MANIFEST
 
 
@@ -35,7 +39,7 @@ def build_bundle(target: Target, out: Path) -> Bundle:
     out.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=out.parent, prefix=".bundle-"))
     try:
-        files = _copy_sources(scratch)
+        files = _copy_sources(scratch) + _copy_core(target, scratch)
         manifest.write(scratch, version=metadata.version("clusterctl"), target=target.value)
         scratch.chmod(0o755)
         _replace(scratch, out)
@@ -53,11 +57,25 @@ def _copy_sources(destination: Path) -> int:
     package = Path(phone_agent.__file__).parent
     sources = sorted(path for path in package.rglob("*.py") if "__pycache__" not in path.parts)
     for source in sources:
-        copy = destination / package.name / source.relative_to(package)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(source.read_bytes())
-        copy.chmod(0o644)
+        _copy(source, destination / package.name / source.relative_to(package))
     return len(sources)
+
+
+def _copy_core(target: Target, destination: Path) -> int:
+    """Built here: phones have neither its sources nor a compiler."""
+    made_for = build.AARCH64_ANDROID if target is Target.AARCH64_ANDROID else build.host_target()
+    package = Path(phone_agent.__file__).parent
+    try:
+        _copy(build.cached(made_for), destination / package.name / library.SHIPPED.relative_to(package))
+    except build.BuildError as error:
+        raise ClusterctlError(f"the compute core cannot be built: {error}") from None
+    return 1
+
+
+def _copy(source: Path, copy: Path) -> None:
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(source.read_bytes())
+    copy.chmod(0o644)
 
 
 def _replace(new: Path, out: Path) -> None:

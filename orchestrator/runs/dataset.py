@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
+from orchestrator.plan.run import DEFAULT_MODEL
 from phone_agent import layout
 from phone_agent.schema import DataSpec
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     Samples = tuple[Images, Images]  # and their labels
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # Debian's dataset-fashion-mnist
-SYNTHETIC = DataSpec("synthetic", 60000, (28, 28, 1), 10)
+SYNTHETIC = "synthetic"
+SYNTHETIC_SAMPLES = 60000
 AUTO = "auto"
+FASHION_MNIST_SHAPE = (28, 28, 1)
 _INSTALL = "apt-get install dataset-fashion-mnist"
 _TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 _TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -66,12 +69,22 @@ class Dataset:
         return [_parcel(path, name(self.spec.name, index, count)) for index, path in enumerate(paths)]
 
 
-def open_dataset(wanted: str) -> Dataset:
-    """`auto` is Fashion-MNIST where Debian's package is installed, else made-up samples."""
-    if wanted == SYNTHETIC.name:
-        return Dataset(SYNTHETIC)
+def open_dataset(wanted: str, model: str = DEFAULT_MODEL) -> Dataset:
+    """`auto` is Fashion-MNIST, where Debian's package is installed and the network is made for it; else made up."""
+    from phone_agent import models
+
+    made_for = models.model(model)
+    height, width, channels = made_for.shape
+    made_up = DataSpec(SYNTHETIC, SYNTHETIC_SAMPLES, (height, width, channels), made_for.classes)
+    if wanted == SYNTHETIC:
+        return Dataset(made_up)
+    if wanted == AUTO and made_for.shape != FASHION_MNIST_SHAPE:
+        size = "x".join(map(str, made_for.shape))
+        return Dataset(
+            made_up, note=f"training on made-up images of {size}: what {model} is made for"
+        )
     if wanted == AUTO and not FASHION_MNIST.is_dir():
-        return Dataset(SYNTHETIC, note=f"training on made-up images: no Fashion-MNIST here ({_INSTALL})")
+        return Dataset(made_up, note=f"training on made-up images: no Fashion-MNIST here ({_INSTALL})")
     directory = FASHION_MNIST if wanted in {AUTO, "fashion-mnist"} else Path(wanted)
     if not directory.is_dir():
         raise UsageError(f"no data at {directory}", remedy=_remedy(directory))

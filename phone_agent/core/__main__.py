@@ -1,20 +1,25 @@
-"""`python -m phone_agent.core`: builds the core if need be, and says which it is and what it can use here."""
+"""`python -m phone_agent.core`: builds the core if need be, tries it, and says what it can use here."""
 
 from __future__ import annotations
 
 import sys
 
-from phone_agent.core import library
+from phone_agent.core.library import isas, library
+from phone_agent.core.trial import multiplies
 from phone_agent.errors import AgentError
 
 
 def main() -> int:
     try:
-        core = library.library()
+        names = isas(library())
+        wrong = [isa for isa in names if not multiplies(isa)]
     except AgentError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"{core._name}: {', '.join(library.isas(core))}\n")  # noqa: SLF001 - ctypes' own, documented
+    if wrong:
+        sys.stderr.write(f"the core's kernels multiply wrong: {', '.join(wrong)}\n")
+        return 1
+    sys.stdout.write(", ".join(names) + "\n")
     return 0
 
 

@@ -5,12 +5,15 @@ The result depends on nothing: no libc, no other library. So the one for phones 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -113,7 +116,20 @@ def fingerprint(target: Target) -> str:
 def cached(target: Target) -> Path:
     """Built once for these very sources, and kept."""
     out = cache_dir() / f"core-{target.name}-{fingerprint(target)}"
-    return out / LIBRARY if (out / LIBRARY).is_file() else build(target, out)
+    if not (out / LIBRARY).is_file():
+        with _alone(out):
+            if not (out / LIBRARY).is_file():  # nobody else made it while this process waited
+                build(target, out)
+    return out / LIBRARY
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """The ranks of a test start together, and would all compile."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def cache_dir() -> Path:

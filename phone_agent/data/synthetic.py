@@ -27,7 +27,7 @@ class Synthetic:
         self.std = np.full(shape[2], STD, np.float32)
         self._seed, self._index, self._count = seed, index, count
         self._samples = len(range(index, samples, count))
-        self._patterns = np.stack([self._pattern(label) for label in range(classes)])
+        self._cells = np.stack([self._pattern(label) for label in range(classes)])
 
     def __len__(self) -> int:
         return self._samples
@@ -36,13 +36,15 @@ class Synthetic:
         numbers = indices * self._count + self._index
         labels = numbers % self.classes
         noise = np.stack([self._noise(int(number)) for number in numbers])
-        return (self._patterns[labels] * 0.35 + noise * 0.65).astype(np.uint8), labels
+        height, width, _ = self.shape
+        rows, columns = np.arange(height) * CELLS // height, np.arange(width) * CELLS // width
+        patterns = self._cells[labels][:, rows][:, :, columns]  # drawn when wanted: those of 1000 classes are large
+        return (patterns * 0.35 + noise * 0.65).astype(np.uint8), labels
 
     def _pattern(self, label: int) -> NDArray[np.float32]:
-        height, width, channels = self.shape
+        channels = self.shape[2]
         cells = rng.uniform((self._seed, PATTERNS, label), CELLS * CELLS * channels).reshape(CELLS, CELLS, channels)
-        rows, columns = np.arange(height) * CELLS // height, np.arange(width) * CELLS // width
-        return (cells[rows][:, columns] * 255).astype(np.float32)
+        return (cells * 255).astype(np.float32)
 
     def _noise(self, number: int) -> NDArray[np.float32]:
         size = prod(self.shape)

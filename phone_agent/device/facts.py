@@ -11,6 +11,7 @@ from typing import Any
 
 from phone_agent.device import commands, cpu, interfaces, memory
 from phone_agent.device.roots import REAL, Roots
+from phone_agent.errors import AgentError
 from phone_agent.files import read_json
 from phone_agent.layout import MANIFEST
 
@@ -25,6 +26,7 @@ def collect(roots: Roots = REAL) -> dict[str, Any]:
         "mpi4py": _package_version("mpi4py"),
         "openmpi": openmpi_version(),
         "arch": platform.machine(),
+        "core": core(),
         "android": getprop("ro.build.version.release", roots),
         "model": getprop("ro.product.model", roots),
         "cpus": len(cpu.present(roots)),
@@ -43,6 +45,16 @@ def agent(release: Path = RELEASE) -> dict[str, Any]:
     manifest = read_json(release / MANIFEST)
     version = manifest.get("version") if isinstance(manifest, dict) else None
     return {"version": version, "release": release.name}
+
+
+def core() -> str | None:
+    """The instruction set the compute core uses here. None: it is missing, or not for this processor."""
+    from phone_agent.core import library
+
+    try:
+        return library.isas(library.load(library.SHIPPED))[0]
+    except AgentError:
+        return None
 
 
 def getprop(name: str, roots: Roots = REAL) -> str | None:

@@ -6,11 +6,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from phone_agent import rng
 from phone_agent.comm import Collective
 from phone_agent.data.sampling import Source
 from phone_agent.nn.backends import Executable
 from phone_agent.nn.packing import State
-from phone_agent.train.sgd import Sgd
+from phone_agent.schema import OptimizerSpec
+
+DROPS = 4  # stream of random numbers; see data.sampling for the others
 
 
 @dataclass(frozen=True)
@@ -21,17 +24,27 @@ class Loop:
     state: State
     source: Source
     collective: Collective
-    optimizer: Sgd
+    optimizer: OptimizerSpec
     weight: float
+    seed: int = 0
+    rank: int = 0
 
     def run(self, first: int, last: int) -> Iterator[tuple[int, float, float, float]]:
         """Steps `first` to `last`, counted from 1: step, own loss, seconds computing, seconds communicating."""
         for step in range(first, last + 1):
             started = time.monotonic()
             batch = self.source.batch(step - 1)
-            loss = self.executable.loss_and_gradients(batch.images, batch.labels, self.weight)
+            loss = self.executable.loss_and_gradients(batch.images, batch.labels, self.weight, self._draw(step))
             computed = time.monotonic()
             self.collective.allreduce(self.state.gradients)
             reduced = time.monotonic()
-            self.optimizer.step()
+            self._update()
             yield step, loss, computed - started + time.monotonic() - reduced, reduced - computed
+
+    def _draw(self, step: int) -> int:
+        """Decides what dropout drops: something else on each rank and at each step, and the same when run again."""
+        return int(rng.bits((self.seed, DROPS, self.rank), 1, start=step)[0])
+
+    def _update(self) -> None:
+        rules = self.optimizer
+        self.executable.update(rules.learning_rate, rules.momentum, rules.weight_decay, slice(None))

@@ -18,9 +18,9 @@ from phone_agent.comm import collective
 from phone_agent.comm.world import World, open_world
 from phone_agent.data import Dataset, open_dataset
 from phone_agent.data.sampling import ShardSource
-from phone_agent.device import affinity
+from phone_agent.device import affinity, memory
 from phone_agent.errors import AgentError
-from phone_agent.nn.backends import backend
+from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.schema import RankSpec, RunSpec
 from phone_agent.train import progress
@@ -28,12 +28,11 @@ from phone_agent.train.checks import own_rank
 from phone_agent.train.evaluate import right_answers
 from phone_agent.train.events import EventLog
 from phone_agent.train.loop import Loop
-from phone_agent.train.sgd import Sgd
 
 log = logging.getLogger("phone_agent")
 
 
-def run(directory: Path, spec: RunSpec) -> int:
+def run(directory: Path, spec: RunSpec, threads: int) -> int:
     """Trains; on failure tells why, in this order: rank.log, the event files, mpirun's log; then ends all ranks."""
     logging.Formatter.converter = time.gmtime  # the host merges all phones' logs by time
     logging.basicConfig(filename=directory / layout.RANK_LOG, level=logging.INFO, format="%(asctime)s %(message)s")
@@ -41,7 +40,7 @@ def run(directory: Path, spec: RunSpec) -> int:
     world = open_world()
     with _event_log(directory, spec, world) as events:
         try:
-            _Rank(directory, spec, world, events).train()
+            _Rank(directory, spec, threads, world, events).train()
         except Exception as error:
             log.exception("rank %d failed", world.rank)
             _tell(error, events)
@@ -63,9 +62,16 @@ def _tell(error: Exception, events: EventLog) -> None:
     sys.stderr.write(events.write("error", message=message) + "\n")
 
 
+def free_bytes() -> int | None:
+    """What training may take when nobody said: most of what is free. Unknown: whatever it takes."""
+    free = memory.available_mb()
+    return None if free is None else free * 900_000
+
+
 class _Rank:
-    def __init__(self, directory: Path, spec: RunSpec, world: World, events: EventLog) -> None:
+    def __init__(self, directory: Path, spec: RunSpec, threads: int, world: World, events: EventLog) -> None:
         self._directory, self._spec, self._world, self._events = directory, spec, world, events
+        self._options = Options(threads=threads, memory_bytes=spec.memory_bytes or free_bytes())
         self._own: RankSpec = own_rank(spec, world)
         self._dataset: Dataset = open_dataset(spec.data, world.rank, world.size, spec.seed)
         self._loop = self._build()
@@ -76,12 +82,14 @@ class _Rank:
         graph = models.build(spec.model, spec.data.classes, spec.data.shape)
         state = State(graph, spec.seed)
         return Loop(
-            executable=backend(spec.backend).compile(graph, state, own.batch),
+            executable=backend(spec.backend).compile(graph, state, own.batch, self._options),
             state=state,
             source=ShardSource(self._dataset, own.batch, spec.seed, own.rank),
             collective=collective(spec.algorithm, self._world),
-            optimizer=Sgd(spec.optimizer, state),
+            optimizer=spec.optimizer,
             weight=own.batch / spec.global_batch,
+            seed=spec.seed,
+            rank=own.rank,
         )
 
     def train(self) -> None:
@@ -114,6 +122,8 @@ class _Rank:
             global_batch=spec.global_batch,
             parameters=len(values),
             data=spec.data.name,
+            backend=spec.backend,
+            threads=self._options.threads,
             pid=identity.pid,
             pid_started=identity.started,
         )
@@ -134,8 +144,16 @@ class _Rank:
 
     def _test_accuracy(self) -> float | None:
         """Every phone judges its part of the held-out samples; nobody leaves before the sum is known."""
+        self._agree_on_statistics()
         right, seen = self._world.allgather(np.array(self._judge(), np.float64)).sum(axis=0)
         return float(right / seen) if seen else None
+
+    def _agree_on_statistics(self) -> None:
+        """Each phone's normalisations saw only its own batches; all are judged by what they saw together."""
+        statistics = self._loop.state.statistics
+        if statistics.size:
+            self._loop.collective.allreduce(statistics)
+            statistics /= self._world.size
 
     def _judge(self) -> tuple[int, int]:
         path = layout.local(layout.test_file(self._spec.data.name, self._world.rank, self._world.size))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent import layout
+from phone_agent.core import build
 from phone_agent.schema import DataSpec, LaunchSpec, OptimizerSpec, RankSpec, RunSpec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -22,6 +23,7 @@ MPI_ENV = {
     "OMPI_MCA_btl": "self,tcp",  # as on phones
     "OMPI_MCA_mpi_yield_when_idle": "1",
     "OPENBLAS_NUM_THREADS": "1",
+    "CLUSTERCTL_CACHE": str(build.cache_dir()),  # where the core is built already: homes here are new and empty
     "PYTHONPATH": str(REPOSITORY),
 }
 SYNTHETIC = DataSpec("synthetic", 400, (28, 28, 1), 10)

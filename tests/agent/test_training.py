@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +19,11 @@ from phone_agent.data.sampling import ShardSource, Union
 from phone_agent.data.shards import open_shard, write_shards
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.errors import AgentError
-from phone_agent.nn.backends import backend
+from phone_agent.nn.backends import NAMES, Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec
 from phone_agent.train.checks import own_rank
 from phone_agent.train.loop import Loop
-from phone_agent.train.sgd import Sgd
 from tests.agent.phones import AGENT, SYNTHETIC, Phone, make_phones, mpirun, run_spec
 
 STEPS = 12
@@ -36,11 +37,11 @@ def losses_of_one_process(spec: RunSpec, parts: list[Dataset]) -> list[float]:
     state = State(graph, spec.seed)
     pairs = zip(spec.ranks, parts, strict=True)
     loop = Loop(
-        executable=backend("reference").compile(graph, state, spec.global_batch),
+        executable=backend(spec.backend).compile(graph, state, spec.global_batch, Options()),
         state=state,
         source=Union([ShardSource(part, rank.batch, spec.seed, rank.rank) for rank, part in pairs]),
         collective=collective("ring", Alone()),
-        optimizer=Sgd(spec.optimizer, state),
+        optimizer=spec.optimizer,
         weight=1.0,
     )
     return [loss for _, loss, _, _ in loop.run(1, spec.steps)]
@@ -62,9 +63,17 @@ def synthetic_parts(spec: RunSpec) -> list[Dataset]:
     ]
 
 
-@pytest.mark.parametrize(("batches", "algorithm"), [((6, 6, 6, 6), "ring"), ((2, 9, 5, 8), "ring"), ((7, 3), "mpi")])
-def test_ranks_train_like_one_process(tmp_path: Path, batches: tuple[int, ...], algorithm: str) -> None:
-    spec = run_spec(batches, steps=STEPS, algorithm=algorithm)
+@pytest.mark.parametrize(
+    ("batches", "how"),
+    [
+        ((6, 6, 6, 6), {}),
+        ((2, 9, 5, 8), {"threads": 2}),
+        ((7, 3), {"algorithm": "mpi"}),
+        ((3, 5), {"backend": "reference"}),
+    ],
+)
+def test_ranks_train_like_one_process(tmp_path: Path, batches: tuple[int, ...], how: dict[str, Any]) -> None:
+    spec = run_spec(batches, steps=STEPS, **how)
     losses = train(make_phones(tmp_path, len(batches)), spec)
     expected = losses_of_one_process(spec, synthetic_parts(spec))
     assert len(losses) == STEPS
@@ -168,15 +177,47 @@ def test_a_spec_that_cannot_be_run_is_refused(name: str) -> None:
         own_rank(spec, Alone())
 
 
-def test_the_optimiser_is_the_textbook_one() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_the_optimiser_is_the_textbook_one(name: str) -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
-    state = State(graph, seed=1, dtype=np.float64)
-    values, momenta = state.values.copy(), np.zeros_like(state.values)
-    sgd = Sgd(OptimizerSpec(learning_rate=0.1, momentum=0.8, weight_decay=0.01), state)
+    state = State(graph, seed=1)
+    executable = backend(name).compile(graph, state, 2, Options(threads=2))
+    values, momenta = state.values.astype(np.float64), np.zeros(len(state.values))
     for step in range(3):
         gradients = np.cos(np.arange(len(values)) + step)
         state.gradients[...] = gradients
-        sgd.step()
+        middle = len(values) // 3
+        for part in (slice(None, middle), slice(middle, None)):
+            executable.update(0.1, 0.8, 0.01, part)
         momenta = 0.8 * momenta + gradients + 0.01 * values
         values -= 0.1 * momenta
-    np.testing.assert_allclose(state.values, values, rtol=1e-12)
+    np.testing.assert_allclose(state.values, values, atol=1e-6)
+
+
+def test_a_network_that_does_not_fit_is_refused_with_its_need(phone: Phone) -> None:
+    spec = run_spec((64,), memory_bytes=50_000_000)
+    phone.stage(spec)
+    done = mpirun([phone], *AGENT, "train", spec.run_id)
+    assert done.returncode == 1
+    assert "of memory, the budget is 50 MB" in done.stderr
+
+
+@pytest.mark.parametrize("threads", [65, 1000])
+def test_more_threads_than_the_core_runs_are_refused(phone: Phone, threads: int) -> None:
+    spec = run_spec((4,), threads=threads)
+    phone.stage(spec)
+    done = mpirun([phone], *AGENT, "train", spec.run_id)
+    assert done.returncode == 1
+    assert f"{threads} threads: the core runs on 1 to 64" in done.stderr
+
+
+def test_statistics_and_dropout_on_several_phones(tmp_path: Path) -> None:
+    """Each normalisation sees its own phone's batch only: no one process does the same. But twice alike."""
+    data = DataSpec("synthetic", 400, (32, 32, 3), 10)
+    losses = []
+    for attempt in ("a", "b"):
+        (tmp_path / attempt).mkdir()
+        spec = replace(run_spec((4, 4), steps=6, data=data), model="mobilenet_reduced")
+        losses.append(train(make_phones(tmp_path / attempt, 2), spec))
+    assert losses[0] == losses[1]
+    assert np.isfinite(losses).all()

@@ -70,3 +70,8 @@ def test_silent_without_a_right_inventory(tmp_path: Path, content: str | None) -
     if content:
         (tmp_path / "inventory.yaml").write_text(content, encoding="utf-8")
     assert completed("clusterctl inventory show --limit s", tmp_path) == []
+
+
+def test_models_and_backends(tmp_path: Path) -> None:
+    assert completed("clusterctl launch --model resnet1", tmp_path) == ["resnet101", "resnet152"]
+    assert completed("clusterctl launch --backend ", tmp_path) == ["cpu", "reference"]

@@ -77,9 +77,8 @@ def test_cache_is_where_the_host_keeps_its_own(environment: dict[str, str], monk
     assert build.cache_dir() == paths.cache_dir()
 
 
-def test_says_where_it_is_and_what_it_runs_here() -> None:
+def test_tries_its_kernels_and_says_which_there_are() -> None:
     done = subprocess.run([sys.executable, "-m", "phone_agent.core"], capture_output=True, text=True, check=True)
-    assert build.LIBRARY in done.stdout
     assert done.stdout.strip().endswith(("plain", "neon"))
 
 

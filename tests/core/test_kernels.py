@@ -9,28 +9,10 @@ from phone_agent.core.ops import Kind
 from tests.core.cases import CASES
 from tests.core.check import in_own_process
 
-# Kernels that are still to be written: known to be wrong. Shrinks to nothing.
-TO_COME = frozenset(
-    {
-        Kind.CONV_FORWARD,
-        Kind.CONV_BACKWARD_DATA,
-        Kind.CONV_BACKWARD_WEIGHTS,
-        Kind.POOL_FORWARD,
-        Kind.POOL_BACKWARD,
-        Kind.LRN_FORWARD,
-        Kind.LRN_BACKWARD,
-    }
-)
+KINDS = [pytest.param(kind, id=kind.name) for kind in CASES]
 
 
-def kinds() -> list[object]:
-    return [
-        pytest.param(kind, id=kind.name, marks=[pytest.mark.xfail(reason="to come")] if kind in TO_COME else [])
-        for kind in CASES
-    ]
-
-
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("isa", isas(library()))
 def test_kernel_agrees_with_the_oracle(kind: Kind, isa: str) -> None:
     wrong = in_own_process(kind, isa)
@@ -38,7 +20,7 @@ def test_kernel_agrees_with_the_oracle(kind: Kind, isa: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("isa", isas(library()))
 def test_kernel_agrees_with_the_oracle_on_the_full_grid(kind: Kind, isa: str) -> None:
     wrong = in_own_process(kind, isa, full=True)

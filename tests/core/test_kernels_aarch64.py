@@ -11,7 +11,7 @@ from tests.core import qemu
 from tests.core.cases import CASES
 from tests.core.check import on_qemu
 from tests.core.guarded import Guard
-from tests.core.test_kernels import kinds
+from tests.core.test_kernels import KINDS
 
 pytestmark = pytest.mark.skipif(not qemu.is_there(), reason=f"needs {qemu.EMULATOR}: apt install qemu-user-static")
 BATCH = 200
@@ -22,7 +22,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return qemu.runner(tmp_path_factory.mktemp("aarch64"))
 
 
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("isa", qemu.ISAS)
 def test_kernel_agrees_with_the_oracle(program: Path, kind: Kind, isa: str) -> None:
     cases = list(CASES[kind](full=False))
@@ -31,7 +31,7 @@ def test_kernel_agrees_with_the_oracle(program: Path, kind: Kind, isa: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("isa", qemu.ISAS)
 def test_kernel_agrees_with_the_oracle_on_the_full_grid(program: Path, kind: Kind, isa: str) -> None:
     cases = list(CASES[kind](full=True))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,10 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.provision.bundle import Target, build_bundle
 from phone_agent import manifest
+from phone_agent.core import build
+from tests.core import elf
+
+CORE = "phone_agent/core/lib/libcore.so"
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -25,7 +31,8 @@ def test_it_holds_the_agent_and_nothing_else(tmp_path: Path) -> None:
     build_bundle(Target.AARCH64_ANDROID, tmp_path / "out")
     names = set(contents(tmp_path / "out"))
     assert {"manifest.json", "phone_agent/__main__.py", "phone_agent/schema.py"} <= names
-    assert all(name == "manifest.json" or name.endswith(".py") for name in names)
+    assert {name for name in names if not name.endswith(".py")} == {"manifest.json", CORE}
+    assert elf.Elf(tmp_path / "out" / CORE).machine == 183  # aarch64
     assert json.loads((tmp_path / "out/manifest.json").read_text())["target"] == "aarch64-android"
 
 
@@ -51,3 +58,45 @@ def test_an_earlier_bundle_is_replaced_and_other_directories_are_left_alone(tmp_
     with pytest.raises(UsageError, match="holds no agent bundle"):
         build_bundle(Target.HOST, tmp_path / "precious")
     assert (tmp_path / "precious/file").exists()
+
+
+def agent(release: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """As on a phone: no compiler, no sources, nothing but the release."""
+    environment = {"PYTHONPATH": str(release), "PATH": "/nonexistent", "HOME": str(release.parent)}
+    command = [sys.executable, "-S", "-c", RUN_WITHOUT_ZIG, *arguments]
+    return subprocess.run(command, cwd=release, env=environment, capture_output=True, text=True, check=False)
+
+
+# Site packages without the compiler.
+RUN_WITHOUT_ZIG = f"""
+import runpy, sys
+sys.path += {[path for path in sys.path if "site-packages" in path]!r}
+sys.modules["ziglang"] = None
+sys.argv = ["phone_agent.core", *sys.argv[1:]]
+runpy.run_module("phone_agent.core", run_name="__main__")
+"""
+
+
+def test_the_core_of_a_bundle_runs_where_nothing_else_is(tmp_path: Path) -> None:
+    bundle = build_bundle(Target.HOST, tmp_path / "out")
+    done = agent(bundle.path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split(", ")[-1].strip() in {"plain", "neon"}
+    assert not (tmp_path / ".cache").exists(), "it was built again"
+
+
+def test_a_missing_core_is_told_with_what_to_do(tmp_path: Path) -> None:
+    bundle = build_bundle(Target.HOST, tmp_path / "out")
+    (bundle.path / CORE).unlink()
+    done = agent(bundle.path)
+    assert done.returncode == 1
+    assert "libcore.so is missing: provision this phone again (clusterctl provision)" in done.stderr
+
+
+def test_a_core_for_another_processor_is_told(tmp_path: Path) -> None:
+    bundle = build_bundle(Target.HOST, tmp_path / "out")
+    foreign = build.X86_64 if build.host_target() is build.AARCH64_LINUX else build.AARCH64_ANDROID
+    (bundle.path / CORE).write_bytes(build.cached(foreign).read_bytes())
+    done = agent(bundle.path)
+    assert done.returncode == 1
+    assert "provision the phone again" in done.stderr

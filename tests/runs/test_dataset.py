@@ -6,8 +6,9 @@ import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.runs import dataset as module
-from orchestrator.runs.dataset import SYNTHETIC, open_dataset
+from orchestrator.runs.dataset import open_dataset
 from phone_agent.data.shards import open_shard
+from phone_agent.schema import DataSpec
 from tests.runs.idx import write_idx
 
 
@@ -36,14 +37,21 @@ def test_too_few_held_out_images_for_all_phones_are_left_out(tmp_path: Path) -> 
 
 def test_made_up_samples_need_no_files(tmp_path: Path) -> None:
     dataset = open_dataset("synthetic")
-    assert dataset.spec == SYNTHETIC
+    assert dataset.spec == DataSpec("synthetic", 60000, (28, 28, 1), 10)
     assert dataset.write_parcels(2, tmp_path) == [[], []]
+
+
+def test_images_are_made_up_in_the_size_a_network_is_made_for() -> None:
+    assert open_dataset("synthetic", "inception_v3").spec == DataSpec("synthetic", 60000, (299, 299, 3), 1000)
+    dataset = open_dataset("auto", "resnet20")
+    assert (dataset.spec.name, dataset.spec.shape, dataset.spec.classes) == ("synthetic", (32, 32, 3), 10)
+    assert dataset.note == "training on made-up images of 32x32x3: what resnet20 is made for"
 
 
 def test_without_fashion_mnist_auto_says_what_it_does_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FASHION_MNIST", tmp_path / "absent")
     dataset = open_dataset("auto")
-    assert dataset.spec == SYNTHETIC
+    assert dataset.spec.name == "synthetic"
     assert dataset.note is not None
     assert "apt-get install dataset-fashion-mnist" in dataset.note
     with pytest.raises(UsageError, match="no data at"):

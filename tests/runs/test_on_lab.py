@@ -21,11 +21,10 @@ from phone_agent.comm import collective
 from phone_agent.comm.world import Alone
 from phone_agent.data.sampling import ShardSource, Union
 from phone_agent.data.synthetic import Synthetic
-from phone_agent.nn.backends import backend
+from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.schema import RunSpec
 from phone_agent.train.loop import Loop
-from phone_agent.train.sgd import Sgd
 from tests.labs import TestLab
 from tests.runs.idx import write_idx
 
@@ -81,8 +80,8 @@ def losses_in_one_process(spec: RunSpec) -> list[float]:
     ]
     graph = models.build(spec.model, data.classes, data.shape)
     state = State(graph, spec.seed)
-    executable = backend(spec.backend).compile(graph, state, spec.global_batch)
-    loop = Loop(executable, state, Union(sources), collective("ring", Alone()), Sgd(spec.optimizer, state), 1.0)
+    executable = backend(spec.backend).compile(graph, state, spec.global_batch, Options())
+    loop = Loop(executable, state, Union(sources), collective("ring", Alone()), spec.optimizer, 1.0)
     return [loss for _, loss, _, _ in loop.run(1, spec.steps)]
 
 
@@ -207,4 +206,4 @@ def test_the_allreduce_is_right_and_compared_with_the_links(provisioned_lab4: Te
 def test_a_model_that_is_not_there_yet_is_bad_usage(provisioned_lab4: TestLab) -> None:
     done = provisioned_lab4.clusterctl("launch", "--model", "resnet999", check=False)
     assert done.returncode == 2
-    assert "there is no model 'resnet999' yet; there is: lenet" in done.stderr
+    assert "there is no model called 'resnet999'; did you mean" in done.stderr

@@ -13,7 +13,7 @@ from orchestrator.plan.mpirun import launch_spec
 from orchestrator.plan.rate import allreduce_limit_s, bytes_per_second
 from orchestrator.plan.run import LaunchRequest, check_request, common_ssh_port, plan_run
 from orchestrator.runs.record import RUN_ID
-from phone_agent.schema import DataSpec
+from phone_agent.schema import DataSpec, RunSpec
 from tests.runs.samples import phones, spec
 
 DATA = DataSpec("fashion-mnist", 60000, (28, 28, 1), 10)
@@ -49,8 +49,9 @@ def test_run_ids_have_the_agreed_form_and_differ() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (LaunchRequest(model="resnet999"), "there is no model 'resnet999' yet; there is: .*lenet"),
+        (LaunchRequest(model="resnet999"), "there is no model called 'resnet999'; did you mean"),
         (LaunchRequest(algorithm="carrier-pigeon"), "ring, mpi"),
+        (LaunchRequest(backend="abacus"), "cpu, reference"),
         (LaunchRequest(steps=1, epochs=1), "exclude each other"),
         (LaunchRequest(batch=1, global_batch=1), "exclude each other"),
     ],
@@ -121,3 +122,15 @@ def test_a_batch_larger_than_a_phones_share_is_refused() -> None:
     with pytest.raises(UsageError, match=f"only {DATA.samples // 4} for each"):
         plan_run(LaunchRequest(batch=DATA.samples // 4 + 1), phones(4), DATA)
     assert plan_run(LaunchRequest(batch=DATA.samples // 4), phones(4), DATA).global_batch == DATA.samples // 4 * 4
+
+
+def test_a_network_that_cannot_take_the_images_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"alexnet does not take 28x28x1: layer .*the smallest image it takes is"):
+        plan_run(LaunchRequest(model="alexnet"), phones(2), DATA)
+
+
+def test_how_to_compute_is_passed_on() -> None:
+    request = LaunchRequest(backend="reference", threads=3, memory_bytes=2_800_000_000)
+    spec = plan_run(request, phones(2), DATA)
+    assert (spec.backend, spec.threads, spec.memory_bytes) == ("reference", 3, 2_800_000_000)
+    assert RunSpec.from_json(spec.to_json()) == spec
