@@ -1,210 +1,60 @@
 /* Convolutions 3x3 with stride 1 by Winograd: F(2x2, 3x3) and F(4x4, 3x3), which take 16 multiplications where DIRECT takes 36, and
- * 36 where it takes 144. The output is cut into tiles of m x m pixels; a tile sees a window of (m + 2) x (m + 2) inputs. Transformed, a
- * window and a filter are (m + 2)^2 points, and the sum over channels is one small matrix product a point:
+ * 36 where it takes 144. Transformed, the window a tile sees and a filter are (m + 2)^2 points, and the sum over channels is one
+ * small matrix product a point:
  *
  *   forward           V = B^T x B       U = G w G^T        M[point] = V[point] U[point]        y = A^T M A
  *   backward data     the same with dy for x and turned, transposed weights for w
  *   backward weights  V = B^T x B       D = A dy A^T       dU[point] = V[point]^T D[point]     dw = G^T dU G
  *
- * Points are numbered row by row. V: [point][tile][channel in]; M: [tile][point][channel out]; U: by panels of NR channels out,
- * in each [point][channel in][NR]. */
-#include "gemm.h"
-#include "winograd_transforms.h"
+ * Points are numbered line by line. The transformed tensors are 2.25 (F4) to 4 times as large as their originals: they are made
+ * piece by piece, where they stay in a core's own cache, rather than written out and read again. */
+#include "winograd_tiles.h"
 
-/* Floats in what a thread works on at a time: half of a second-level cache, of a server's or of a phone's. */
-enum { WINOGRAD_LOCAL = LANES > 4 ? 224 << 10 : 48 << 10, WINOGRAD_MAX_BLOCK = 256, WINOGRAD_DEEP = 256, LINE_FLOATS = 16 };
+enum {
+    /* Floats in what a thread works on at a time: fit for the second-level cache of a server's core, or of a phone's. */
+    WINOGRAD_LOCAL = LANES > 4 ? 240 << 10 : 56 << 10,
+    /* Transformed weights beyond this many floats are not kept: every thread makes them again for each of its blocks. */
+    WINOGRAD_KEPT = LANES > 4 ? 768 << 10 : 160 << 10,
+    /* Transformed tiles up to this many floats may be shared, where the tiles are few. */
+    WINOGRAD_SHARED = LANES > 4 ? 1536 << 10 : 384 << 10,
+    WINOGRAD_MAX_BLOCK = 252,
+    WINOGRAD_DEPTH = 256, /* channels in of a panel that stays in the first-level cache */
+    LINE_FLOATS = 16,     /* in a cache line */
+};
 
-typedef struct {
-    source x;
-    i32 m, side, points;
-    i32 in_h, in_w, in_c, out_h, out_w, out_c, top, left;
-    i32 down, across; /* tiles in an image */
-    i64 tiles;
-} tiling;
-
-static tiling tiling_of(const geometry *g, i32 algorithm, source x) {
-    i32 m = algorithm == WINOGRAD2 ? 2 : 4;
-    tiling l = {.x = x, .m = m, .side = m + 2, .points = (m + 2) * (m + 2)};
-    l.in_h = g->in_h, l.in_w = g->in_w, l.in_c = g->in_c;
-    l.out_h = g->out_h, l.out_w = g->out_w, l.out_c = g->out_c;
-    l.top = g->pad_h, l.left = g->pad_w;
-    l.down = CEIL_DIV(l.out_h, m), l.across = CEIL_DIV(l.out_w, m);
-    l.tiles = (i64)g->batch * l.down * l.across;
-    return l;
-}
-
-/* dy goes in, dx comes out. Padding of 3 and more makes negative padding here: windows then start inside dy. */
-static tiling tiling_backward(const geometry *g, i32 algorithm, source dy) {
-    geometry turned = *g;
-    turned.in_h = g->out_h, turned.in_w = g->out_w, turned.in_c = g->out_c;
-    turned.out_h = g->in_h, turned.out_w = g->in_w, turned.out_c = g->in_c;
-    turned.pad_h = 2 - g->pad_h, turned.pad_w = 2 - g->pad_w;
-    return tiling_of(&turned, algorithm, dy);
-}
-
-/* Where a tile lies in the output: its first pixel, as a row of the tensor, and how much of it is inside the image. */
-typedef struct {
-    i64 image, row;
-    i32 y, x, rows, columns;
-} tile_place;
-
-static tile_place tile_place_of(const tiling *l, i64 tile) {
-    i32 inside = (i32)(tile % ((i64)l->down * l->across));
-    tile_place p = {.image = tile / ((i64)l->down * l->across)};
-    p.y = inside / l->across * l->m, p.x = inside % l->across * l->m;
-    p.row = (p.image * l->out_h + p.y) * l->out_w + p.x;
-    p.rows = MIN(l->m, l->out_h - p.y), p.columns = MIN(l->m, l->out_w - p.x);
-    return p;
-}
-
-/* A square of pixels that may hang over the edges: what lies outside is read from the first pixel, and then masked to 0. */
-typedef struct {
-    const float *at[MAX_POINTS];
-    i32 inside[MAX_POINTS]; /* all bits, or none */
-    i32 whole;
-} tile_window;
-
-static void look_at_tile(tile_window *v, const float *data, i64 ld, i64 image, i32 h, i32 w, i32 y0, i32 x0, i32 side) {
-    v->whole = 1;
-    for (i32 r = 0; r < side; r++) {
-        for (i32 q = 0; q < side; q++) {
-            i32 y = y0 + r, x = x0 + q, inside = y >= 0 && y < h && x >= 0 && x < w;
-            v->at[r * side + q] = inside ? data + ((image * h + y) * w + x) * ld : data;
-            v->inside[r * side + q] = -inside;
-            v->whole &= inside;
-        }
-    }
-}
-
-INLINE vec masked_vec(vec v, i32 bits) { return (vec)((ivec)v & (ivec)bits); }
-
-/* ---- V = B^T x B ---- */
-
-enum { UNSEEN = -1 }; /* in place of an activation: a source that changes nothing */
-
-/* One window, all channels; the last vector may overlap the one before it. */
-INLINE void spread_window(const i32 m, const i32 act, const i32 whole, const tile_window *v, const source *x, i32 channels, float *to,
-                          i64 point) {
-    const i32 side = m + 2;
-    for (i32 begin = 0; begin < channels; begin += LANES) {
-        i32 c = MIN(begin, channels - LANES);
-        vec scale = act == UNSEEN ? (vec)1 : load(x->scale + c), shift = act == UNSEEN ? (vec)0 : load(x->shift + c);
-        vec half[MAX_SIDE][MAX_SIDE];
-        UNROLL for (i32 r = 0; r < side; r++) {
-            vec d[MAX_SIDE];
-            UNROLL for (i32 q = 0; q < side; q++) {
-                d[q] = load(v->at[r * side + q] + c);
-                if (act != UNSEEN) d[q] = activate(d[q] * scale + shift, act);
-                if (!whole) d[q] = masked_vec(d[q], v->inside[r * side + q]);
-            }
-            spread_input(m, d, half[r]);
-        }
-        UNROLL for (i32 q = 0; q < side; q++) {
-            vec d[MAX_SIDE], out[MAX_SIDE];
-            UNROLL for (i32 r = 0; r < side; r++) d[r] = half[r][q];
-            spread_input(m, d, out);
-            UNROLL for (i32 r = 0; r < side; r++) store(to + (r * side + q) * point + c, out[r]);
-        }
-    }
-}
-
-INLINE void spread_seen(const i32 m, const i32 act, const tile_window *v, const source *x, i32 channels, float *to, i64 point) {
-    if (v->whole) spread_window(m, act, 1, v, x, channels, to, point);
-    else spread_window(m, act, 0, v, x, channels, to, point);
-}
-
-INLINE void spread_any(const i32 m, const tile_window *v, const source *x, i32 channels, float *to, i64 point) {
-    if (!x->scale) spread_seen(m, UNSEEN, v, x, channels, to, point);
-    else if (x->act == ACT_NONE) spread_seen(m, ACT_NONE, v, x, channels, to, point);
-    else if (x->act == ACT_RELU) spread_seen(m, ACT_RELU, v, x, channels, to, point);
-    else spread_seen(m, ACT_RELU6, v, x, channels, to, point);
-}
-
-/* Fewer channels than a vector has: the window is copied to where there is room, as the source's readers see it. */
-static void spread_narrow(i32 m, const tile_window *v, const source *x, i32 channels, float *to, i64 point) {
-    float copy[MAX_POINTS][LANES];
-    tile_window local = {.whole = 1};
-    for (i32 i = 0; i < (m + 2) * (m + 2); i++) {
-        zero_row(copy[i], LANES);
-        if (v->inside[i]) see_row(x, (v->at[i] - x->data) / x->ld, 0, channels, copy[i]);
-        local.at[i] = copy[i];
-    }
-    if (m == 2) spread_window(2, UNSEEN, 1, &local, x, LANES, to, point);
-    else spread_window(4, UNSEEN, 1, &local, x, LANES, to, point);
-}
-
-/* to[point * (floats between points) + channel]; at least LANES channels are written. */
-static NOINLINE void spread_tile(const tiling *l, const tile_place *p, float *to, i64 point) {
-    tile_window v;
-    look_at_tile(&v, l->x.data, l->x.ld, p->image, l->in_h, l->in_w, p->y - l->top, p->x - l->left, l->side);
-    if (l->in_c < LANES) spread_narrow(l->m, &v, &l->x, l->in_c, to, point);
-    else if (l->m == 2) spread_any(2, &v, &l->x, l->in_c, to, point);
-    else spread_any(4, &v, &l->x, l->in_c, to, point);
-}
+/* An odd number of cache lines: the points of a tile then do not compete for the same few places in the first-level cache. */
+static i64 odd_lines(i64 floats) { return ROUND_UP(floats, LINE_FLOATS) | LINE_FLOATS; }
 
 /* ---- U = G w G^T ---- */
 
-enum { WEIGHT_ROWS = LANES }; /* channels in, transformed at a time */
-
-INLINE i32 winograd_panel_wide(i32 channels) { return channels > NR_HALF ? NR : NR_HALF; }
-
-/* Rows of one panel: taps[tap * tap_floats + k * k_floats + channel], `channels` of them; the panel's other columns become 0. */
-INLINE void spread_filters(const i32 m, const float *taps, i64 tap_floats, i64 k_floats, i32 rows, i32 channels, i32 wide, float *to,
-                        i64 point) {
-    const i32 side = m + 2;
-    for (i32 k = 0; k < rows; k++) {
-        for (i32 c = 0; c < wide; c += LANES) {
-            i32 lanes = MAX(0, MIN(LANES, channels - c));
-            vec half[MAX_SIDE][3];
-            UNROLL for (i32 q = 0; q < 3; q++) {
-                vec g[3], u[MAX_SIDE];
-                UNROLL for (i32 r = 0; r < 3; r++) g[r] = load_lanes(taps + (r * 3 + q) * tap_floats + k * k_floats + c, lanes);
-                spread_weights(m, g, u);
-                UNROLL for (i32 r = 0; r < side; r++) half[r][q] = u[r];
-            }
-            UNROLL for (i32 r = 0; r < side; r++) {
-                vec u[MAX_SIDE];
-                spread_weights(m, half[r], u);
-                UNROLL for (i32 q = 0; q < side; q++) store(to + (r * side + q) * point + (i64)k * wide + c, u[q]);
-            }
-        }
-    }
-}
-
-/* The weights of backward data: filters turned by 180 degrees, channels in and out exchanged. from: [tap][channel][k]. */
-static void turn_filters(const float *from, i64 tap_floats, i64 channel_floats, i32 rows, i32 channels, float to[9][WEIGHT_ROWS][NR]) {
-    for (i32 tap = 0; tap < 9; tap++) {
-        for (i32 c = 0; c < channels; c++) {
-            const float *row = from + (8 - tap) * tap_floats + c * channel_floats;
-            for (i32 k = 0; k < rows; k++) to[tap][k][c] = row[k];
-        }
-    }
-}
-
-/* Rows k0 .. of the panel of channels n0 .. */
-static NOINLINE void spread_panel(const tiling *l, const float *weights, i32 turned, i32 n0, i32 k0, float *panel) {
-    i32 channels = MIN(NR, l->out_c - n0), wide = winograd_panel_wide(channels), rows = MIN(WEIGHT_ROWS, l->in_c - k0);
-    i64 tap_floats = (i64)l->in_c * l->out_c, k_floats = l->out_c, point = (i64)l->in_c * wide;
-    const float *taps = weights + (i64)k0 * l->out_c + n0;
-    float local[9][WEIGHT_ROWS][NR];
+/* One tap of a panel of weights: [channel in][width]. Backward data turns filters by 180 degrees and exchanges channels. */
+static void pack_tap(const tiling *l, const float *weights, i32 turned, i32 panel, i32 tap, float *to) {
+    i32 n0 = panel * NR, width = panel_width(l->out_c, panel), channels = MIN(width, l->out_c - n0);
+    i64 tap_floats = (i64)l->in_c * l->out_c;
     if (turned) {
-        turn_filters(weights + (i64)n0 * l->in_c + k0, tap_floats, l->in_c, rows, channels, local);
-        taps = local[0][0], tap_floats = WEIGHT_ROWS * NR, k_floats = NR;
+        transpose_into_panel(weights + (8 - tap) * tap_floats + (i64)n0 * l->in_c, l->in_c, channels, l->in_c, to, width);
+        return;
     }
-    panel += (i64)k0 * wide;
-    if (l->m == 2) spread_filters(2, taps, tap_floats, k_floats, rows, channels, wide, panel, point);
-    else spread_filters(4, taps, tap_floats, k_floats, rows, channels, wide, panel, point);
+    const float *from = weights + tap * tap_floats + n0;
+    for (i32 k = 0; k < l->in_c; k++) copy_padded(from + (i64)k * l->out_c, channels, to + (i64)k * width, width);
 }
 
-static i64 winograd_panel_offset(const tiling *l, i32 n0) { return (i64)l->points * l->in_c * n0; }
-
-static void spread_all_weights(worker *w, const tiling *l, const float *weights, i32 turned, float *u) {
-    i32 blocks = CEIL_DIV(l->in_c, WEIGHT_ROWS);
-    i64 count = (i64)blocks * CEIL_DIV(l->out_c, NR);
-    for (i64 i = take(w); i < count; i = take(w)) {
-        i32 n0 = (i32)(i / blocks) * NR, k0 = (i32)(i % blocks) * WEIGHT_ROWS;
-        spread_panel(l, weights, turned, n0, k0, u + winograd_panel_offset(l, n0));
+/* One line of points of a packed panel. */
+INLINE void spread_filters(const i32 m, i32 line, const float *taps, i32 channels, i32 width, float *to, i64 point) {
+    const float *g = filter_line(m, line);
+    i64 tap = (i64)channels * width;
+    for (i64 i = 0; i < tap; i += LANES) {
+        vec half[3], u[MAX_SIDE];
+        UNROLL for (i32 q = 0; q < 3; q++)
+            half[q] = g[0] * load(taps + q * tap + i) + g[1] * load(taps + (3 + q) * tap + i) + g[2] * load(taps + (6 + q) * tap + i);
+        spread_weights(m, half, u);
+        UNROLL for (i32 q = 0; q < m + 2; q++) store(to + q * point + i, u[q]);
     }
+}
+
+static NOINLINE void spread_panel(const tiling *l, i32 line, const float *taps, i32 width, float *to, i64 point) {
+    if (l->m == 2) spread_filters(2, line, taps, l->in_c, width, to, point);
+    else spread_filters(4, line, taps, l->in_c, width, to, point);
 }
 
 /* ---- y = A^T M A ---- */
@@ -228,12 +78,12 @@ typedef struct {
 } tile_finish;
 
 INLINE void emit_vector(const i32 m, const conv_forward *op, const worker *w, const tiling *l, const tile_place *places, i32 count,
-                        const float *products, i32 wide, i32 c0, i32 lanes) {
+                        const float *products, i32 width, i32 c0, i32 lanes) {
     double *sums = op->norm ? norm_sums(op->norm, w->index) + c0 : 0;
     vec bias = op->bias ? load_lanes(op->bias + c0, lanes) : (vec)0, sum = 0, squares = 0;
-    for (i32 i = 0; i < count; i++, products += l->points * wide) {
+    for (i32 i = 0; i < count; i++, products += l->points * width) {
         vec y[4][4];
-        collect_tile(m, products, wide, y);
+        collect_tile(m, products, width, y);
         UNROLL for (i32 r = 0; r < m; r++) {
             float *to = op->y + (places[i].row + r * l->out_w) * op->ld_y + c0;
             UNROLL for (i32 q = 0; q < m; q++, to += op->ld_y) {
@@ -251,14 +101,14 @@ INLINE void emit_vector(const i32 m, const conv_forward *op, const worker *w, co
 }
 
 INLINE void sink_vector(const i32 m, const sink *s, const worker *w, const tiling *l, const tile_place *places, i32 count,
-                        const float *products, i32 wide, i32 c0, i32 lanes) {
+                        const float *products, i32 width, i32 c0, i32 lanes) {
     const norm *n = s->norm;
     double *sums = n ? norm_sums(n, w->index) + c0 : 0;
     vec scale = n ? load_lanes(n->scale + c0, lanes) : (vec)0, shift = n ? load_lanes(n->shift + c0, lanes) : (vec)0;
     vec mean = n ? load_lanes(n->mean + c0, lanes) : (vec)0, sum = 0, moments = 0;
-    for (i32 i = 0; i < count; i++, products += l->points * wide) {
+    for (i32 i = 0; i < count; i++, products += l->points * width) {
         vec y[4][4];
-        collect_tile(m, products, wide, y);
+        collect_tile(m, products, width, y);
         UNROLL for (i32 r = 0; r < m; r++) {
             UNROLL for (i32 q = 0; q < m; q++) {
                 if (r >= places[i].rows || q >= places[i].columns) continue;
@@ -283,92 +133,143 @@ INLINE void sink_vector(const i32 m, const sink *s, const worker *w, const tilin
     add_sums(sums + n->channels, moments, lanes);
 }
 
-INLINE void finish_vector(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count, const float *products,
-                          i32 wide, i32 c0, i32 lanes) {
-    if (f->forward && l->m == 2) emit_vector(2, f->forward, w, l, places, count, products, wide, c0, lanes);
-    else if (f->forward) emit_vector(4, f->forward, w, l, places, count, products, wide, c0, lanes);
-    else if (l->m == 2) sink_vector(2, f->sink, w, l, places, count, products, wide, c0, lanes);
-    else sink_vector(4, f->sink, w, l, places, count, products, wide, c0, lanes);
+INLINE void finish_vector(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count,
+                          const float *products, i32 width, i32 c0, i32 lanes) {
+    if (f->forward && l->m == 2) emit_vector(2, f->forward, w, l, places, count, products, width, c0, lanes);
+    else if (f->forward) emit_vector(4, f->forward, w, l, places, count, products, width, c0, lanes);
+    else if (l->m == 2) sink_vector(2, f->sink, w, l, places, count, products, width, c0, lanes);
+    else sink_vector(4, f->sink, w, l, places, count, products, width, c0, lanes);
 }
 
-/* Channels n0 .. of the tiles at `places`. */
+/* One panel's channels of the tiles at `places`; products: [tile][point][width]. */
 static NOINLINE void finish_panel(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count,
-                                  const float *products, i32 n0) {
-    i32 channels = MIN(NR, l->out_c - n0), wide = winograd_panel_wide(channels), c = 0;
-    for (; c + LANES <= channels; c += LANES) finish_vector(f, w, l, places, count, products + c, wide, n0 + c, LANES);
-    if (c < channels) finish_vector(f, w, l, places, count, products + c, wide, n0 + c, channels - c);
+                                  const float *products, i32 panel) {
+    i32 n0 = panel * NR, width = panel_width(l->out_c, panel), channels = MIN(width, l->out_c - n0), c = 0;
+    for (; c + LANES <= channels; c += LANES) finish_vector(f, w, l, places, count, products + c, width, n0 + c, LANES);
+    if (c < channels) finish_vector(f, w, l, places, count, products + c, width, n0 + c, channels - c);
 }
 
 /* ---- forward, and backward data ---- */
 
-/* How a step's work is cut, and where its buffers lie in the workspace. */
+/* KEEP_FILTERS: all weights are transformed once; then threads take blocks of tiles.
+ * MAKE_FILTERS: the same, but transformed weights are too large for the caches, and cheaper made anew than read from memory.
+ * KEEP_TILES: the tiles are few. All of them are transformed once; then threads take panels of weights. */
+enum way { KEEP_FILTERS, MAKE_FILTERS, KEEP_TILES };
+
+/* How a step's work is cut, and the floats of its buffers: first those all threads share, then each thread's own. */
 typedef struct {
-    i32 block;            /* tiles at a time, a multiple of MR */
-    i64 ld_v, v_point;    /* floats between rows and between points of V */
-    i64 weights, values, products; /* floats in U, V, M; V and M for each thread */
+    enum way way;
+    i32 block;                           /* tiles at a time, a multiple of MR */
+    i64 ld_v, v_point, u_point, u_panel; /* distances in V: [point][tile][channel], and in U: [panel][point][channel][NR] */
+    i64 taps, shared, values, filters, products;
 } tile_blocking;
 
-/* An odd number of cache lines: the points of a tile then do not compete for the same few places in the first-level cache. */
-static i64 odd_lines(i64 floats) { return ROUND_UP(floats, LINE_FLOATS) | LINE_FLOATS; }
+static i64 block_of(const tiling *l, i32 threads) {
+    i64 per_tile = (i64)l->points * (l->in_c + MIN(NR, padded_columns(l->out_c)));
+    i64 most = MAX(2 * MR, MIN(WINOGRAD_LOCAL / per_tile, WINOGRAD_MAX_BLOCK) / MR * MR);
+    i64 rounds = CEIL_DIV(l->tiles, most * threads); /* so that all threads have as much to do */
+    return MIN(most, ROUND_UP(CEIL_DIV(l->tiles, rounds * threads), MR));
+}
 
 static tile_blocking tile_blocking_of(const tiling *l, i32 threads) {
-    i64 per_tile = (i64)l->points * (l->in_c + MIN(NR, ROUND_UP(l->out_c, NR_HALF)));
-    i64 block = MAX(2 * MR, MIN(WINOGRAD_LOCAL / per_tile, (i64)WINOGRAD_MAX_BLOCK - MR));
-    i64 rounds = CEIL_DIV(l->tiles, block * threads); /* so that all threads have as much to do */
-    block = MIN(block, ROUND_UP(CEIL_DIV(l->tiles, rounds * threads), MR));
-    tile_blocking b = {.block = (i32)(block / MR * MR)};
-    b.ld_v = odd_lines(l->in_c + LANES);
+    tile_blocking b = {.ld_v = odd_lines(l->in_c + LANES), .u_point = odd_lines((i64)l->in_c * NR)};
+    i32 panels = panel_count(l->out_c);
+    i64 all_tiles = ROUND_UP(l->tiles, MR);
+    if ((i64)l->points * l->in_c * l->out_c <= WINOGRAD_KEPT) b.way = KEEP_FILTERS;
+    else if (all_tiles <= WINOGRAD_MAX_BLOCK && l->points * all_tiles * l->in_c <= WINOGRAD_SHARED && panels >= threads) b.way = KEEP_TILES;
+    else b.way = MAKE_FILTERS;
+    b.block = (i32)(b.way == KEEP_TILES ? all_tiles : block_of(l, threads));
     b.v_point = odd_lines(b.block * b.ld_v);
-    b.weights = (i64)l->points * l->in_c * ROUND_UP(l->out_c, NR_HALF);
-    b.weights = ROUND_UP(b.weights, LINE_FLOATS);
-    b.values = ROUND_UP(l->points * b.v_point, LINE_FLOATS);
+    b.u_panel = l->points * b.u_point;
+    b.taps = ROUND_UP((i64)panels * 9 * l->in_c * NR, LINE_FLOATS);
+    i64 values = l->points * b.v_point;
+    b.shared = b.taps + (b.way == KEEP_FILTERS ? panels * b.u_panel : b.way == KEEP_TILES ? values : 0);
+    b.values = b.way == KEEP_TILES ? 0 : values;
+    b.filters = b.way == KEEP_FILTERS ? 0 : l->side * b.u_point;
     b.products = ROUND_UP((i64)b.block * l->points * NR, LINE_FLOATS);
     return b;
 }
 
 static i64 tile_blocking_bytes(const tiling *l, i32 threads) {
     tile_blocking b = tile_blocking_of(l, threads);
-    return (b.weights + threads * (b.values + b.products)) * (i64)sizeof(float);
+    return (b.shared + threads * (b.values + b.filters + b.products)) * (i64)sizeof(float);
 }
 
-static void spread_block(const tiling *l, const tile_blocking *b, const tile_place *places, i32 count, float *values) {
-    for (i32 i = 0; i < count; i++) spread_tile(l, places + i, values + i * b->ld_v, b->v_point);
-    for (i32 i = count; i < ROUND_UP(count, MR); i++)
-        for (i32 point = 0; point < l->points; point++) zero_row(values + point * b->v_point + i * b->ld_v, l->in_c);
+static void find_places(const tiling *l, i64 first, i32 count, tile_place *places) {
+    for (i32 i = 0; i < count; i++) places[i] = tile_place_of(l, first + i);
 }
 
-/* products[tile][point][wide] = V[point][tile] * panel[point] */
-static void multiply_points(const tiling *l, const tile_blocking *b, i32 count, i32 wide, const float *values, const float *panel,
-                           float *products) {
-    i64 ld = l->points * wide;
-    for (i32 point = 0; point < l->points; point++) {
-        for (i32 k0 = 0; k0 < l->in_c; k0 += WINOGRAD_DEEP) {
-            i32 k = MIN(WINOGRAD_DEEP, l->in_c - k0);
-            const float *a = values + point * b->v_point + k0, *u = panel + ((i64)point * l->in_c + k0) * wide;
+/* One tile of V; rows after the last are zeros, up to whole register tiles. */
+static void spread_value(const tiling *l, const tile_blocking *b, const tile_place *places, i32 i, i32 count, float *values) {
+    tile_target to = {.at = values + i * b->ld_v, .point = b->v_point, .width = (i32)ROUND_UP(l->in_c, LANES)};
+    if (i < count) spread_tile(l, ALL, places + i, 0, l->in_c, to);
+    else
+        for (i32 point = 0; point < l->points; point++) zero_row(to.at + point * b->v_point, l->in_c);
+}
+
+/* products[tile][point][width] = V[point][tile] * U[point], for one line of points. */
+static void multiply_line(const tiling *l, const tile_blocking *b, i32 line, i32 count, i32 width, const float *values, const float *u,
+                          float *products) {
+    i64 ld = l->points * width;
+    for (i32 q = 0; q < l->side; q++) {
+        i32 point = line * l->side + q;
+        for (i32 k0 = 0; k0 < l->in_c; k0 += WINOGRAD_DEPTH) {
+            i32 k = MIN(WINOGRAD_DEPTH, l->in_c - k0);
+            const float *a = values + point * b->v_point + k0, *rows = u + q * b->u_point + (i64)k0 * width;
             for (i32 i = 0; i < count; i += MR) {
-                float *to = products + i * ld + point * wide;
-                if (wide == NR) micro_dot(k, a + i * b->ld_v, b->ld_v, u, to, ld, k0 > 0);
-                else micro_dot_half(k, a + i * b->ld_v, b->ld_v, u, to, ld, k0 > 0);
+                float *to = products + i * ld + point * width;
+                if (width == NR) micro_dot(k, a + i * b->ld_v, b->ld_v, rows, to, ld, k0 > 0);
+                else micro_dot_half(k, a + i * b->ld_v, b->ld_v, rows, to, ld, k0 > 0);
             }
         }
     }
 }
 
+/* One panel of outputs of one block of tiles. `kept`: the transformed weights of all panels, or null: then `own` is room for a line. */
+static void convolve_panel(const worker *w, const tiling *l, const tile_blocking *b, const tile_finish *f, const tile_place *places,
+                           i32 count, i32 panel, const float *values, const float *taps, const float *kept, float *own, float *products) {
+    i32 width = panel_width(l->out_c, panel);
+    for (i32 line = 0; line < l->side; line++) {
+        const float *u = kept ? kept + panel * b->u_panel + line * l->side * b->u_point : own;
+        if (!kept) spread_panel(l, line, taps + (i64)panel * 9 * l->in_c * NR, width, own, b->u_point);
+        multiply_line(l, b, line, count, width, values, u, products);
+    }
+    finish_panel(f, w, l, places, count, products, panel);
+}
+
 static void winograd_convolve(worker *w, const tiling *l, const float *weights, i32 turned, const tile_finish *f) {
     tile_blocking b = tile_blocking_of(l, w->threads);
-    float *u = (float *)w->workspace, *values = u + b.weights + w->index * (b.values + b.products), *products = values + b.values;
-    spread_all_weights(w, l, weights, turned, u);
+    i32 panels = panel_count(l->out_c), count = (i32)MIN(b.block, l->tiles);
+    float *taps = (float *)w->workspace, *kept = b.way == KEEP_FILTERS ? taps + b.taps : 0;
+    float *own = taps + b.shared + w->index * (b.values + b.filters + b.products), *products = own + b.filters;
+    float *values = b.way == KEEP_TILES ? taps + b.taps : products + b.products;
+    tile_place places[WINOGRAD_MAX_BLOCK];
+    for (i64 i = take(w); i < panels * 9; i = take(w))
+        pack_tap(l, weights, turned, (i32)(i / 9), (i32)(i % 9), taps + (i / 9 * 9 * NR + i % 9 * panel_width(l->out_c, (i32)(i / 9))) * l->in_c);
     meet(w);
+    if (b.way == KEEP_FILTERS) {
+        for (i64 i = take(w); i < panels * l->side; i = take(w)) {
+            i32 panel = (i32)(i / l->side), line = (i32)(i % l->side);
+            float *u = kept + panel * b.u_panel + line * l->side * b.u_point;
+            spread_panel(l, line, taps + (i64)panel * 9 * l->in_c * NR, panel_width(l->out_c, panel), u, b.u_point);
+        }
+        meet(w);
+    }
+    if (b.way == KEEP_TILES) {
+        find_places(l, 0, count, places);
+        for (i64 i = take(w); i < b.block; i = take(w)) spread_value(l, &b, places, (i32)i, count, values);
+        meet(w);
+        for (i64 i = take(w); i < panels; i = take(w))
+            convolve_panel(w, l, &b, f, places, count, (i32)i, values, taps, kept, own, products);
+        return;
+    }
     i64 blocks = CEIL_DIV(l->tiles, b.block);
     for (i64 i = take(w); i < blocks; i = take(w)) {
-        tile_place places[WINOGRAD_MAX_BLOCK];
-        i32 count = (i32)MIN(b.block, l->tiles - i * b.block);
-        for (i32 t = 0; t < count; t++) places[t] = tile_place_of(l, i * b.block + t);
-        spread_block(l, &b, places, count, values);
-        for (i32 n0 = 0; n0 < l->out_c; n0 += NR) {
-            multiply_points(l, &b, count, winograd_panel_wide(l->out_c - n0), values, u + winograd_panel_offset(l, n0), products);
-            finish_panel(f, w, l, places, count, products, n0);
-        }
+        count = (i32)MIN(b.block, l->tiles - i * b.block);
+        find_places(l, i * b.block, count, places);
+        for (i32 t = 0; t < ROUND_UP(count, MR); t++) spread_value(l, &b, places, t, count, values);
+        for (i32 panel = 0; panel < panels; panel++)
+            convolve_panel(w, l, &b, f, places, count, panel, values, taps, kept, own, products);
     }
 }
 
@@ -403,118 +304,93 @@ i64 winograd_workspace_backward_data(i32 threads, const conv_backward_data *op) 
 
 /* ---- backward weights ---- */
 
-/* D = A dy A^T for one tile, as spread_window. */
-INLINE void spread_gradients(const i32 m, const i32 whole, const tile_window *v, i32 channels, float *to, i64 point) {
-    const i32 side = m + 2;
-    for (i32 begin = 0; begin < channels; begin += LANES) {
-        i32 c = MIN(begin, channels - LANES);
-        vec half[4][MAX_SIDE];
-        UNROLL for (i32 r = 0; r < m; r++) {
-            vec d[4];
-            UNROLL for (i32 q = 0; q < m; q++) {
-                d[q] = load(v->at[r * m + q] + c);
-                if (!whole) d[q] = masked_vec(d[q], v->inside[r * m + q]);
-            }
-            spread_gradient(m, d, half[r]);
-        }
-        UNROLL for (i32 q = 0; q < side; q++) {
-            vec d[4], out[MAX_SIDE];
-            UNROLL for (i32 r = 0; r < m; r++) d[r] = half[r][q];
-            spread_gradient(m, d, out);
-            UNROLL for (i32 r = 0; r < side; r++) store(to + (r * side + q) * point + c, out[r]);
-        }
-    }
-}
-
-static void spread_gradients_narrow(i32 m, const tile_window *v, i32 channels, float *to, i64 point) {
-    float copy[16][LANES];
-    tile_window local = {.whole = 1};
-    for (i32 i = 0; i < m * m; i++) {
-        store(copy[i], v->inside[i] ? load_some(v->at[i], channels) : (vec)0);
-        local.at[i] = copy[i];
-    }
-    if (m == 2) spread_gradients(2, 1, &local, LANES, to, point);
-    else spread_gradients(4, 1, &local, LANES, to, point);
-}
-
-static NOINLINE void spread_gradient_tile(const tiling *l, const conv_backward_weights *op, const tile_place *p, float *to, i64 point) {
-    tile_window v;
-    look_at_tile(&v, op->dy, op->ld_dy, p->image, l->out_h, l->out_w, p->y, p->x, l->m);
-    if (l->out_c < LANES) spread_gradients_narrow(l->m, &v, l->out_c, to, point);
-    else if (l->m == 2 && v.whole) spread_gradients(2, 1, &v, l->out_c, to, point);
-    else if (l->m == 2) spread_gradients(2, 0, &v, l->out_c, to, point);
-    else if (v.whole) spread_gradients(4, 1, &v, l->out_c, to, point);
-    else spread_gradients(4, 0, &v, l->out_c, to, point);
-}
-
-/* A chunk of tiles is transformed by all threads for all; then each adds its own points and channels of dU up. So there is one dU,
- * and every sum in it is made in the same order whatever the number of threads. */
+/* The work is cut into units: all points, or a pair of lines of them; a part of the channels in, or else of the tiles. A unit adds up
+ * its own piece of dU (parts of the tiles have a dU each), in the same order whoever takes it. */
 typedef struct {
-    i32 chunk, rows, columns; /* tiles at a time; dU[point][rows][columns], padded for whole register tiles */
-    i64 ld_v, ld_d, v_point, d_point;
-    i64 values, gradients, sums; /* floats in V, D, dU */
+    i32 pairs;               /* 1: all points are one unit */
+    i32 channel_parts, tile_parts;
+    i32 rows, columns;       /* dU[part of tiles][point][rows][columns], padded for whole register tiles */
+    i32 part_rows, block;    /* channels in of a unit, at most; tiles at a time */
+    i64 v_point, d_point;    /* V: [point][group][tile][STRIP_GROUP]; D: [point][panel][tile][NR] */
+    i64 sums, bias, values, gradients; /* floats in one dU, in one sum of dy; in V and D of each thread */
 } tile_gathering;
 
-enum { WINOGRAD_SHARED = LANES > 4 ? 2 << 20 : 256 << 10, WINOGRAD_MIN_CHUNK = 128, WINOGRAD_MAX_CHUNK = 512, TAKEN_TILES = 8 };
+enum {
+    STRIP_GROUP = MR * LANES / 2, /* whole strips of MR, and whole vectors */
+    WINOGRAD_SUMS = LANES > 4 ? 160 << 10 : 24 << 10, /* floats in a dU that is cut no further by points */
+    WINOGRAD_MIN_DEPTH = 28,
+    WINOGRAD_MAX_DEPTH = 128,
+};
+_Static_assert(STRIP_GROUP % MR == 0 && STRIP_GROUP % LANES == 0, "groups hold whole strips and whole vectors");
 
-static tile_gathering tile_gathering_of(const tiling *l) {
-    tile_gathering b = {.rows = (i32)ROUND_UP(l->in_c, MR), .columns = (i32)ROUND_UP(l->out_c, NR_HALF)};
-    i64 chunk = WINOGRAD_SHARED / ((i64)l->points * (l->in_c + l->out_c));
-    chunk = MIN(MAX(chunk, WINOGRAD_MIN_CHUNK), WINOGRAD_MAX_CHUNK);
-    b.chunk = (i32)CEIL_DIV(l->tiles, CEIL_DIV(l->tiles, chunk));
-    b.ld_v = odd_lines(MAX(b.rows, l->in_c + LANES)), b.ld_d = odd_lines(b.columns + LANES);
-    b.v_point = odd_lines(b.chunk * b.ld_v), b.d_point = odd_lines(b.chunk * b.ld_d);
-    b.values = l->points * b.v_point, b.gradients = l->points * b.d_point;
-    b.sums = ROUND_UP((i64)l->points * b.rows * b.columns, LINE_FLOATS);
+static i32 common_divisor(i32 a, i32 b) { return b ? common_divisor(b, a % b) : a; }
+
+static tile_gathering tile_gathering_of(const tiling *l, i32 threads) {
+    tile_gathering b = {.rows = (i32)ROUND_UP(l->in_c, MR), .columns = (i32)padded_columns(l->out_c)};
+    b.sums = odd_lines((i64)l->points * b.rows * b.columns);
+    b.pairs = (i64)l->points * l->in_c * l->out_c <= WINOGRAD_SUMS ? 1 : pairs_of(l->m);
+    i32 parts = threads / common_divisor(threads, b.pairs);
+    i32 wide = l->in_c >= parts * STRIP_GROUP; /* D is made again for each part of the channels: not for narrow ones */
+    b.channel_parts = wide ? parts : 1, b.tile_parts = wide ? 1 : (i32)MIN(parts, l->tiles);
+    b.part_rows = (i32)CEIL_DIV(b.rows / MR, b.channel_parts) * MR;
+    i64 points = b.pairs == 1 ? l->points : 2 * l->side;
+    i64 block = WINOGRAD_LOCAL / (points * (b.part_rows + b.columns));
+    if (b.pairs == 1) block = (WINOGRAD_LOCAL - WINOGRAD_SUMS / 2) / (points * (b.part_rows + b.columns));
+    b.block = (i32)MIN(MIN(MAX(block, WINOGRAD_MIN_DEPTH), WINOGRAD_MAX_DEPTH), l->tiles);
+    b.v_point = odd_lines(ROUND_UP(b.part_rows, STRIP_GROUP) * b.block);
+    b.d_point = odd_lines(ROUND_UP(l->out_c, NR) * b.block);
+    b.bias = ROUND_UP(b.columns + LANES, LINE_FLOATS);
+    b.values = points * b.v_point, b.gradients = points * b.d_point;
     return b;
 }
 
-static void spread_chunk(worker *w, const tiling *l, const tile_gathering *b, const conv_backward_weights *op, i64 first, i32 count,
-                         float *values, float *gradients) {
-    for (i64 t = take(w) * TAKEN_TILES; t < count; t = take(w) * TAKEN_TILES) {
-        for (i64 i = t; i < MIN(t + TAKEN_TILES, count); i++) {
-            tile_place p = tile_place_of(l, first + i);
-            spread_tile(l, &p, values + i * b->ld_v, b->v_point);
-            spread_gradient_tile(l, op, &p, gradients + i * b->ld_d, b->d_point);
-        }
-    }
-}
-
-/* dU[rows][columns] of one point: strips of MR rows start .. end. */
-static void add_products(const tiling *l, const tile_gathering *b, i32 start, i32 end, i32 tiles, const float *values, const float *gradients,
-                         float *sums, i32 accumulate) {
-    for (i32 n0 = 0; n0 < l->out_c; n0 += NR) {
-        i32 wide = winograd_panel_wide(l->out_c - n0);
-        for (i32 i = start * MR; i < end * MR; i += MR) {
-            float *to = sums + (i64)i * b->columns + n0;
-            if (wide == NR) micro_outer(tiles, values + i, b->ld_v, gradients + n0, b->ld_d, to, b->columns, accumulate);
-            else micro_outer_half(tiles, values + i, b->ld_v, gradients + n0, b->ld_d, to, b->columns, accumulate);
+/* sums[rows][columns] of one point, the rows from `row` on: V^T D. */
+static void add_products(const tiling *l, const tile_gathering *b, i32 row, i32 rows, i32 tiles, const float *values,
+                         const float *gradients, float *sums, i32 accumulate) {
+    for (i32 panel = 0; panel < panel_count(l->out_c); panel++) {
+        const float *d = gradients + (i64)panel * NR * b->block;
+        for (i32 i = 0; i < rows; i += MR) {
+            const float *v = values + (i64)(i / STRIP_GROUP) * STRIP_GROUP * b->block + i % STRIP_GROUP;
+            float *to = sums + (i64)(row + i) * b->columns + panel * NR;
+            if (panel_width(l->out_c, panel) == NR) micro_outer(tiles, v, STRIP_GROUP, d, NR, to, b->columns, accumulate);
+            else micro_outer_half(tiles, v, STRIP_GROUP, d, NR, to, b->columns, accumulate);
         }
     }
 }
 
 /* Point (1, 1) of A dy A^T is the sum of the tile's gradients. */
-static void add_bias_gradient(const conv_backward_weights *op, const tile_gathering *b, i32 tiles, const float *gradients, i32 accumulate) {
-    for (i32 c = 0; c < op->g.out_c; c += LANES) {
-        i32 lanes = MIN(LANES, op->g.out_c - c);
-        vec sum = accumulate ? load_lanes(op->dbias + c, lanes) : (vec)0;
-        for (i32 i = 0; i < tiles; i++) sum += load(gradients + i * b->ld_d + c);
-        store_lanes(op->dbias + c, sum, lanes);
+static void add_bias_gradient(const tiling *l, const tile_gathering *b, i32 tiles, const float *gradients, float *sums, i32 accumulate) {
+    for (i32 c = 0; c < l->out_c; c += LANES) {
+        const float *d = gradients + (i64)(c / NR) * NR * b->block + c % NR;
+        vec sum = accumulate ? load(sums + c) : (vec)0;
+        for (i32 i = 0; i < tiles; i++) sum += load(d + i * NR);
+        store(sums + c, sum);
     }
 }
 
-/* This thread's share of the points' strips of MR rows. */
-static void add_chunk(const worker *w, const tiling *l, const tile_gathering *b, const conv_backward_weights *op, i64 first, i32 count,
-                      const float *values, const float *gradients, float *sums) {
-    i32 strips = b->rows / MR;
-    i64 start, end;
-    share((i64)l->points * strips, w->index, w->threads, &start, &end);
-    for (i64 at = start; at < end;) {
-        i32 point = (i32)(at / strips), strip = (i32)(at % strips), last = (i32)MIN(strips, strip + end - at);
-        const float *d = gradients + point * b->d_point;
-        add_products(l, b, strip, last, count, values + point * b->v_point, d, sums + (i64)point * b->rows * b->columns, first > 0);
-        if (op->dbias && point == l->side + 1 && strip == 0) add_bias_gradient(op, b, count, d, first > 0 || op->accumulate);
-        at += last - strip;
+static void gather_unit(const tiling *l, const tile_gathering *b, const source *dy, i32 unit, float *sums, float *bias, float *values,
+                        float *gradients) {
+    i32 parts = b->channel_parts * b->tile_parts, pair = b->pairs == 1 ? ALL : unit / parts, part = unit % parts;
+    i64 strip, last_strip, first, last;
+    share(b->rows / MR, part % b->channel_parts, b->channel_parts, &strip, &last_strip);
+    share(l->tiles, part / b->channel_parts, b->tile_parts, &first, &last);
+    i32 row = (i32)strip * MR, rows = (i32)(last_strip - strip) * MR, channels = MIN(rows, l->in_c - row);
+    sums += part / b->channel_parts * b->sums, bias += part / b->channel_parts * b->bias;
+    for (i64 t = first; t < last; t += b->block) {
+        i32 count = (i32)MIN(b->block, last - t);
+        for (i32 i = 0; i < count; i++) {
+            tile_place p = tile_place_of(l, t + i);
+            tile_target v = {values + (i64)i * STRIP_GROUP, b->v_point, (i64)b->block * STRIP_GROUP, STRIP_GROUP};
+            tile_target d = {gradients + (i64)i * NR, b->d_point, (i64)b->block * NR, NR};
+            spread_tile(l, pair, &p, row, channels, v);
+            spread_gradient_tile(l, pair, dy, &p, d);
+        }
+        for (i32 i = 0; i < (pair == ALL ? l->points : 2 * l->side); i++) {
+            i32 point = pair == ALL ? i : line_of(l->m, pair, i / l->side) * l->side + i % l->side;
+            const float *d = gradients + i * b->d_point;
+            add_products(l, b, row, rows, count, values + i * b->v_point, d, sums + (i64)point * b->rows * b->columns, t > first);
+            if (row == 0 && point == l->side + 1) add_bias_gradient(l, b, count, d, bias, t > first);
+        }
     }
 }
 
@@ -529,7 +405,10 @@ INLINE void collect_row(const i32 m, const conv_backward_weights *op, const tile
         vec half[3][MAX_SIDE];
         UNROLL for (i32 q = 0; q < side; q++) {
             vec u[MAX_SIDE], g[3];
-            UNROLL for (i32 r = 0; r < side; r++) u[r] = load(from + (r * side + q) * point);
+            UNROLL for (i32 r = 0; r < side; r++) {
+                u[r] = load(from + (r * side + q) * point);
+                for (i32 part = 1; part < b->tile_parts; part++) u[r] += load(from + part * b->sums + (r * side + q) * point);
+            }
             collect_weights(m, u, g);
             UNROLL for (i32 r = 0; r < 3; r++) half[r][q] = g[r];
         }
@@ -544,17 +423,25 @@ INLINE void collect_row(const i32 m, const conv_backward_weights *op, const tile
     }
 }
 
+static void collect_bias(const conv_backward_weights *op, const tile_gathering *b, const float *sums) {
+    for (i32 c = 0; c < op->g.out_c; c += LANES) {
+        i32 lanes = MIN(LANES, op->g.out_c - c);
+        vec sum = op->accumulate ? load_lanes(op->dbias + c, lanes) : (vec)0;
+        for (i32 part = 0; part < b->tile_parts; part++) sum += load(sums + part * b->bias + c);
+        store_lanes(op->dbias + c, sum, lanes);
+    }
+}
+
 void winograd_backward_weights(worker *w, const conv_backward_weights *op) {
     tiling l = tiling_of(&op->g, op->algorithm, op->x);
-    tile_gathering b = tile_gathering_of(&l);
-    float *sums = (float *)w->workspace, *values = sums + b.sums, *gradients = values + b.values;
-    for (i64 first = 0; first < l.tiles; first += b.chunk) {
-        i32 count = (i32)MIN(b.chunk, l.tiles - first);
-        spread_chunk(w, &l, &b, op, first, count, values, gradients);
-        meet(w);
-        add_chunk(w, &l, &b, op, first, count, values, gradients, sums);
-        meet(w);
-    }
+    tile_gathering b = tile_gathering_of(&l, w->threads);
+    source dy = {.data = op->dy, .ld = op->ld_dy};
+    float *sums = (float *)w->workspace, *bias = sums + b.tile_parts * b.sums;
+    float *values = bias + b.tile_parts * b.bias + w->index * (b.values + b.gradients), *gradients = values + b.values;
+    i32 units = b.pairs * b.channel_parts * b.tile_parts;
+    for (i64 unit = take(w); unit < units; unit = take(w)) gather_unit(&l, &b, &dy, (i32)unit, sums, bias, values, gradients);
+    meet(w);
+    if (w->index == 0 && op->dbias) collect_bias(op, &b, bias);
     for (i64 k = take(w); k < op->g.in_c; k = take(w)) {
         if (l.m == 2) collect_row(2, op, &b, sums, (i32)k);
         else collect_row(4, op, &b, sums, (i32)k);
@@ -562,8 +449,7 @@ void winograd_backward_weights(worker *w, const conv_backward_weights *op) {
 }
 
 i64 winograd_workspace_backward_weights(i32 threads, const conv_backward_weights *op) {
-    (void)threads;
     tiling l = tiling_of(&op->g, op->algorithm, op->x);
-    tile_gathering b = tile_gathering_of(&l);
-    return (b.sums + b.values + b.gradients) * (i64)sizeof(float);
+    tile_gathering b = tile_gathering_of(&l, threads);
+    return (b.tile_parts * (b.sums + b.bias) + threads * (b.values + b.gradients)) * (i64)sizeof(float);
 }

@@ -6,23 +6,29 @@
 
 enum { MAX_SIDE = 6, MAX_POINTS = MAX_SIDE * MAX_SIDE };
 
+/* Lines of a square come in pairs that share their arithmetic: 0 and the last, 1 and 2, 3 and 4. ALL: every one of them. */
+enum { ALL = -1 };
+INLINE i32 pairs_of(const i32 m) { return m / 2 + 1; }
+INLINE i32 line_of(const i32 m, i32 pair, i32 second) { return pair > 0 ? 2 * pair - 1 + second : second * (m + 1); }
+
 /* B^T: inputs. */
-INLINE void spread_input(const i32 m, const vec *d, vec *v) {
+INLINE void spread_input_pair(const i32 m, const i32 pair, const vec *d, vec *first, vec *second) {
     if (m == 2) {
-        v[0] = d[0] - d[2];
-        v[1] = d[1] + d[2];
-        v[2] = d[2] - d[1];
-        v[3] = d[1] - d[3];
-        return;
+        *first = pair == 0 ? d[0] - d[2] : d[1] + d[2];
+        *second = pair == 0 ? d[1] - d[3] : d[2] - d[1];
+    } else if (pair == 0) {
+        *first = 4 * d[0] + (d[4] - 5 * d[2]);
+        *second = 4 * d[1] + (d[5] - 5 * d[3]);
+    } else {
+        vec even = pair == 1 ? d[4] - 4 * d[2] : d[4] - d[2], odd = pair == 1 ? d[3] - 4 * d[1] : 2 * (d[3] - d[1]);
+        *first = even + odd;
+        *second = even - odd;
     }
-    vec even = d[4] - 4 * d[2], odd = d[3] - 4 * d[1];
-    v[0] = 4 * d[0] + (d[4] - 5 * d[2]);
-    v[1] = even + odd;
-    v[2] = even - odd;
-    even = d[4] - d[2], odd = d[3] - d[1];
-    v[3] = even + 2 * odd;
-    v[4] = even - 2 * odd;
-    v[5] = 4 * d[1] + (d[5] - 5 * d[3]);
+}
+
+INLINE void spread_input(const i32 m, const vec *d, vec *v) {
+    UNROLL for (i32 pair = 0; pair < pairs_of(m); pair++)
+        spread_input_pair(m, pair, d, v + line_of(m, pair, 0), v + line_of(m, pair, 1));
 }
 
 /* A^T: products to outputs. */
@@ -41,25 +47,35 @@ INLINE void collect_output(const i32 m, const vec *v, vec *y) {
 }
 
 /* A: gradients of outputs, on their way to the products. */
-INLINE void spread_gradient(const i32 m, const vec *d, vec *v) {
-    if (m == 2) {
-        v[0] = d[0];
-        v[1] = d[0] + d[1];
-        v[2] = d[0] - d[1];
-        v[3] = -d[1];
-        return;
+INLINE void spread_gradient_pair(const i32 m, const i32 pair, const vec *d, vec *first, vec *second) {
+    if (pair == 0) {
+        *first = d[0];
+        *second = m == 2 ? -d[1] : d[3];
+    } else if (m == 2) {
+        *first = d[0] + d[1];
+        *second = d[0] - d[1];
+    } else {
+        vec even = pair == 1 ? d[0] + d[2] : d[0] + 4 * d[2], odd = pair == 1 ? d[1] + d[3] : 2 * d[1] + 8 * d[3];
+        *first = even + odd;
+        *second = even - odd;
     }
-    vec even = d[0] + d[2], odd = d[1] + d[3];
-    v[0] = d[0];
-    v[1] = even + odd;
-    v[2] = even - odd;
-    even = d[0] + 4 * d[2], odd = 2 * d[1] + 8 * d[3];
-    v[3] = even + odd;
-    v[4] = even - odd;
-    v[5] = d[3];
+}
+
+INLINE void spread_gradient(const i32 m, const vec *d, vec *v) {
+    UNROLL for (i32 pair = 0; pair < pairs_of(m); pair++)
+        spread_gradient_pair(m, pair, d, v + line_of(m, pair, 0), v + line_of(m, pair, 1));
 }
 
 /* G: weights. */
+static const float G2[4][3] = {{1, 0, 0}, {0.5f, 0.5f, 0.5f}, {0.5f, -0.5f, 0.5f}, {0, 0, 1}};
+static const float G4[6][3] = {{1.f / 4, 0, 0},
+                               {-1.f / 6, -1.f / 6, -1.f / 6},
+                               {-1.f / 6, 1.f / 6, -1.f / 6},
+                               {1.f / 24, 1.f / 12, 1.f / 6},
+                               {1.f / 24, -1.f / 12, 1.f / 6},
+                               {0, 0, 1}};
+INLINE const float *filter_line(const i32 m, i32 line) { return m == 2 ? G2[line] : G4[line]; }
+
 INLINE void spread_weights(const i32 m, const vec *g, vec *u) {
     if (m == 2) {
         vec even = 0.5f * (g[0] + g[2]), odd = 0.5f * g[1];
