@@ -1,7 +1,7 @@
 # The project's verbs. Each does its own set-up; `make demo` and `make test` work on a fresh machine.
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test lint bench test-slow clean
+.PHONY: setup demo test lint bench bench-setup test-slow clean
 
 setup:
 	@scripts/setup.sh
@@ -17,9 +17,16 @@ lint: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-bench: setup
+bench: bench-setup
 	$(PYTHON) -m benchmarks.ring_order
 	$(PYTHON) -m benchmarks.fleet
+	$(PYTHON) -m benchmarks.compute --quick
+	$(PYTHON) -m benchmarks.layers --quick
+	$(PYTHON) -m benchmarks.memory --quick
+	$(PYTHON) -m benchmarks.neon_loops
+
+bench-setup:
+	@scripts/setup.sh --bench
 
 test-slow: setup
 	$(PYTHON) -m pytest -m slow

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Everything a fresh Debian or Ubuntu machine needs, and nothing when it is all there.
+# With --bench also what the benchmarks compare with: PyTorch, MNN, other orchestrators, a model of a phone's processor.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+extras=dev
+[ "${1:-}" != --bench ] || extras=dev,bench
 
 # What only the system has. The virtual phones borrow their programs from these packages.
 system_packages=(
@@ -12,7 +15,10 @@ system_packages=(
   gcc libc6-dev make             # mpi4py is compiled on a phone
   iproute2 iperf3 util-linux procps  # links, their speed, namespaces
   dataset-fashion-mnist          # what the demo trains on
+  qemu-user-static               # a phone's processor, for the kernels' tests
 )
+
+[ $extras = dev ] || system_packages+=(llvm-19)  # llvm-mca-19 counts the cycles of the hot loops
 
 missing_packages() {
   local package
@@ -66,13 +72,20 @@ pick_python() {
 # The virtual environment is made again only when what it is made from changed.
 install_python_packages() {
   local stamp=.venv/.stamp wanted
-  wanted=$(sha256sum pyproject.toml | cut -d' ' -f1)
-  [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && return
+  wanted="$(sha256sum pyproject.toml | cut -d' ' -f1) $extras"
+  # What the benchmarks need holds what all else needs: it need not be undone.
+  [ -f "$stamp" ] && [[ "$(cat "$stamp")" == "$wanted"* ]] && return
   echo "setup: installing Python packages into .venv"
   [ -x .venv/bin/python ] || "$(pick_python)" -m venv .venv
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$extras]"
   echo "$wanted" >"$stamp"
+}
+
+# Takes seconds; nothing when the core of these sources is there already.
+build_core() {
+  .venv/bin/python -m phone_agent.core >/dev/null || { echo "setup: the compute core cannot be built" >&2; exit 1; }
 }
 
 install_system_packages
 install_python_packages
+build_core

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -106,11 +107,18 @@ def host_target() -> Target:
 
 
 def fingerprint(target: Target) -> str:
-    """Changes with the sources, the flags and the target: names a built library."""
-    digest = hashlib.sha256(repr((target, _COMPILE, _LINK)).encode())
+    """Changes with the sources, the flags, the target and the compiler: names a built library."""
+    digest = hashlib.sha256(repr((target, _COMPILE, _LINK, _compiler_version())).encode())
     for source in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
         digest.update(str(source.relative_to(SOURCES)).encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def _compiler_version() -> str | None:
+    try:
+        return metadata.version("ziglang")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def cached(target: Target) -> Path:
