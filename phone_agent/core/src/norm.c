@@ -141,25 +141,22 @@ INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backwar
     }
 }
 
-/* One copy of the loops for each pair of activations, so that they hold no branches. */
-#define WITH_ACTS(call, act, join_act)                                    \
-    switch ((act) * 3 + (join_act)) {                                     \
-        case ACT_NONE * 3 + ACT_NONE: call(ACT_NONE, ACT_NONE);           \
-        case ACT_NONE * 3 + ACT_RELU: call(ACT_NONE, ACT_RELU);           \
-        case ACT_NONE * 3 + ACT_RELU6: call(ACT_NONE, ACT_RELU6);         \
-        case ACT_RELU * 3 + ACT_NONE: call(ACT_RELU, ACT_NONE);           \
-        case ACT_RELU * 3 + ACT_RELU: call(ACT_RELU, ACT_RELU);           \
-        case ACT_RELU * 3 + ACT_RELU6: call(ACT_RELU, ACT_RELU6);         \
-        case ACT_RELU6 * 3 + ACT_NONE: call(ACT_RELU6, ACT_NONE);         \
-        case ACT_RELU6 * 3 + ACT_RELU: call(ACT_RELU6, ACT_RELU);         \
-        case ACT_RELU6 * 3 + ACT_RELU6: call(ACT_RELU6, ACT_RELU6);       \
+/* A copy of the loops without branches for each of the pairs that networks are made of, and one for all others. */
+#define WITH_ACTS(call, act, join_act)                              \
+    switch ((act) * 3 + (join_act)) {                               \
+        case ACT_NONE * 3 + ACT_NONE: call(ACT_NONE, ACT_NONE);     \
+        case ACT_RELU * 3 + ACT_NONE: call(ACT_RELU, ACT_NONE);     \
+        case ACT_RELU6 * 3 + ACT_NONE: call(ACT_RELU6, ACT_NONE);   \
+        case ACT_NONE * 3 + ACT_RELU: call(ACT_NONE, ACT_RELU);     \
+        default: call(act, join_act);                               \
     }
 
 static NOINLINE void reduce_rows(const norm_backward *op, i64 start, i64 end, float *partial) {
-#define REDUCE(act, join_act) \
+    i32 act = op->act, join_act = op->joined ? op->join_act : ACT_NONE;
+#define REDUCE(act, join_act)                                                                         \
     OVER_ROWS_AND_CHANNELS(start, end, op->norm->channels, reduce_group, op, partial, act, join_act); \
     break
-    WITH_ACTS(REDUCE, op->act, op->joined ? op->join_act : ACT_NONE)
+    WITH_ACTS(REDUCE, act, join_act)
 #undef REDUCE
 }
 
@@ -173,6 +170,7 @@ static NOINLINE void spread_rows(const norm_backward *op, i64 start, i64 end, co
 
 static void set_coefficients(const norm_backward *op, const worker *w, coefficients k) {
     const norm *n = op->norm;
+    double per_row = 1.0 / op->rows;
     i64 start, end;
     share(n->channels, w->index, w->threads, &start, &end);
     for (i64 c = start; c < end; c++) {
@@ -182,10 +180,10 @@ static void set_coefficients(const norm_backward *op, const worker *w, coefficie
             products += norm_sums(n, t)[n->channels + c];
         }
         double inv_std = n->inv_std[c], of_g = n->gamma[c] * inv_std;
-        double of_z = -of_g * inv_std * inv_std * products / op->rows;
+        double of_z = -of_g * inv_std * inv_std * products * per_row;
         k.of_g[c] = (float)of_g;
         k.of_z[c] = (float)of_z;
-        k.constant[c] = (float)(-of_g * sum / op->rows - of_z * n->mean[c]);
+        k.constant[c] = (float)(-of_g * sum * per_row - of_z * n->mean[c]);
         n->dgamma[c] = (n->accumulate ? n->dgamma[c] : 0) + (float)(inv_std * products);
         n->dbeta[c] = (n->accumulate ? n->dbeta[c] : 0) + (float)sum;
     }

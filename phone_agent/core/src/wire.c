@@ -39,63 +39,56 @@ INLINE short_vec to_brain(vec v) {
     return __builtin_convertvector(((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded) >> 16, short_vec);
 }
 
-/* `number` is a constant where these are called. */
-INLINE vec load_number(const void *from, i64 i, i32 number) {
-    if (number == FP32) return load((const float *)from + i);
-    short_vec bits = *(const loose_short_vec *)((const u16 *)from + i);
-    return number == FP16 ? from_half(bits) : from_brain(bits);
+/* `count` numbers as floats in `local`, and back. `local` has room for whole vectors; nothing behind the numbers is touched. */
+#define FOR_VECTORS(count) for (i32 c = 0, lanes; lanes = MIN(LANES, (count) - c), c < (count); c += LANES)
+
+INLINE short_vec load_shorts(const u16 *from, i32 lanes) {
+    if (lanes == LANES) return *(const loose_short_vec *)from;
+    short_vec v = 0;
+    for (i32 i = 0; i < lanes; i++) v[i] = from[i];
+    return v;
 }
-INLINE void store_number(void *to, i64 i, vec v, i32 number) {
-    if (number == FP32) store((float *)to + i, v);
-    else *(loose_short_vec *)((u16 *)to + i) = number == FP16 ? to_half(v) : to_brain(v);
+INLINE void store_shorts(u16 *to, short_vec v, i32 lanes) {
+    if (lanes == LANES) *(loose_short_vec *)to = v;
+    else
+        for (i32 i = 0; i < lanes; i++) to[i] = v[i];
 }
 
-INLINE i64 number_bytes(i32 number) { return number == FP32 ? 4 : 2; }
-INLINE void copy_numbers(char *to, const char *from, i64 count, i32 number) {
-    for (i64 i = 0; i < count * number_bytes(number); i++) to[i] = from[i];
-}
-
-enum { WIRE_NUMBERS = 16 * 1024 }; /* in a tile */
-
-/* Numbers start .. end; the last few pass through local vectors, so that nothing behind them is touched. */
-INLINE void wire_run(void *to, i32 number_to, const void *from, i32 number_from, i32 add, i64 start, i64 end) {
-    i64 i = start;
-    for (; i + LANES <= end; i += LANES) {
-        vec v = load_number(from, i, number_from);
-        store_number(to, i, add ? load_number(to, i, number_to) + v : v, number_to);
+static NOINLINE void unpack(const void *from, i64 start, i32 count, i32 number, float *local) {
+    const float *floats = (const float *)from + start;
+    const u16 *shorts = (const u16 *)from + start;
+    if (number == FP32) {
+        FOR_VECTORS(count) store(local + c, load_lanes(floats + c, lanes));
+    } else if (number == FP16) {
+        FOR_VECTORS(count) store(local + c, from_half(load_shorts(shorts + c, lanes)));
+    } else {
+        FOR_VECTORS(count) store(local + c, from_brain(load_shorts(shorts + c, lanes)));
     }
-    if (i == end) return;
-    char local_from[LANES * 4] = {0}, local_to[LANES * 4] = {0};
-    char *tail = (char *)to + i * number_bytes(number_to);
-    copy_numbers(local_from, (const char *)from + i * number_bytes(number_from), end - i, number_from);
-    copy_numbers(local_to, tail, end - i, number_to);
-    vec v = load_number(local_from, 0, number_from);
-    store_number(local_to, 0, add ? load_number(local_to, 0, number_to) + v : v, number_to);
-    copy_numbers(tail, local_to, end - i, number_to);
 }
 
-/* One copy of the loop for each pair of formats. */
-INLINE void wire_tile(void *to, i32 number_to, const void *from, i32 number_from, i32 add, i64 start, i64 end) {
-#define PAIR(t, f) \
-    case (t) * 3 + (f): wire_run(to, t, from, f, add, start, end); break
-    switch (number_to * 3 + number_from) {
-        PAIR(FP32, FP32);
-        PAIR(FP32, FP16);
-        PAIR(FP32, BF16);
-        PAIR(FP16, FP32);
-        PAIR(FP16, FP16);
-        PAIR(FP16, BF16);
-        PAIR(BF16, FP32);
-        PAIR(BF16, FP16);
-        PAIR(BF16, BF16);
+static NOINLINE void pack(const float *local, i32 count, i32 number, void *to, i64 start) {
+    float *floats = (float *)to + start;
+    u16 *shorts = (u16 *)to + start;
+    if (number == FP32) {
+        FOR_VECTORS(count) store_lanes(floats + c, load(local + c), lanes);
+    } else if (number == FP16) {
+        FOR_VECTORS(count) store_shorts(shorts + c, to_half(load(local + c)), lanes);
+    } else {
+        FOR_VECTORS(count) store_shorts(shorts + c, to_brain(load(local + c)), lanes);
     }
-#undef PAIR
 }
+
+enum { WIRE_TILE = 16 * 1024, WIRE_BLOCK = 256 }; /* numbers: to hand out; to hold in the nearest cache */
 
 static void run_convert(worker *w, const void *p) {
     const convert *op = p;
-    for (i64 i; (i = take(w) * WIRE_NUMBERS) < op->count;)
-        wire_tile(op->to, op->number_to, op->from, op->number_from, 0, i, MIN(op->count, i + WIRE_NUMBERS));
+    float local[WIRE_BLOCK];
+    for (i64 i; (i = take(w) * WIRE_TILE) < op->count;)
+        for (i64 end = MIN(op->count, i + WIRE_TILE); i < end; i += WIRE_BLOCK) {
+            i32 count = (i32)MIN(WIRE_BLOCK, end - i);
+            unpack(op->from, i, count, op->number_from, local);
+            pack(local, count, op->number_to, op->to, i);
+        }
 }
 
 static i64 workspace_convert(i32 threads, const void *p) {
@@ -105,8 +98,15 @@ static i64 workspace_convert(i32 threads, const void *p) {
 
 static void run_reduce(worker *w, const void *p) {
     const reduce *op = p;
-    for (i64 i; (i = take(w) * WIRE_NUMBERS) < op->count;)
-        wire_tile(op->to, op->number_to, op->from, op->number_from, 1, i, MIN(op->count, i + WIRE_NUMBERS));
+    float local[WIRE_BLOCK], added[WIRE_BLOCK];
+    for (i64 i; (i = take(w) * WIRE_TILE) < op->count;)
+        for (i64 end = MIN(op->count, i + WIRE_TILE); i < end; i += WIRE_BLOCK) {
+            i32 count = (i32)MIN(WIRE_BLOCK, end - i);
+            unpack(op->to, i, count, op->number_to, local);
+            unpack(op->from, i, count, op->number_from, added);
+            for (i32 c = 0; c < count; c += LANES) store(local + c, load(local + c) + load(added + c));
+            pack(local, count, op->number_to, op->to, i);
+        }
 }
 
 static i64 workspace_reduce(i32 threads, const void *p) {
