@@ -83,19 +83,22 @@ def main() -> None:
 
 
 def assembly(isa_name: str) -> list[str]:
+    """Of all units, one after the other."""
     isa = next(isa for isa in build.AARCH64_ANDROID.isas if isa.name == isa_name)
+    lines: list[str] = []
     with tempfile.TemporaryDirectory() as scratch:
-        made = Path(scratch) / "kernels.s"
-        flags = [
-            "-target", build.AARCH64_ANDROID.triple, f"-mcpu={isa.cpu}", *build._COMPILE, *build.isa_flags(isa),  # noqa: SLF001
-        ]  # fmt: skip
-        flags.append("-Wno-unused-command-line-argument")  # zig adds -c
-        build._zig("cc", *flags, "-S", str(build.UNITS / "convolution.c"), "-o", str(made))  # noqa: SLF001
-        return made.read_text().splitlines()
+        for unit in sorted(build.UNITS.glob("*.c")):
+            made = Path(scratch) / "unit.s"
+            build._zig(  # noqa: SLF001 - as the build does, but for the last stage
+                "cc", "-target", build.AARCH64_ANDROID.triple, f"-mcpu={isa.cpu}", *build._COMPILE,  # noqa: SLF001
+                *build.isa_flags(isa), "-Wno-unused-command-line-argument", "-S", str(unit), "-o", str(made),
+            )  # fmt: skip
+            lines += made.read_text().splitlines()
+    return lines
 
 
 def hot_loops(lines: list[str], at_least: int) -> Iterator[tuple[str, list[str]]]:
-    """Innermost loops with so many multiply-adds: from a label to the branch back to it, no other loop inside."""
+    """Innermost loops with so many multiply-adds (GEMM tiles: any): from a label to the branch back to it."""
     function, labels, ended = "", dict[str, int](), -1
     for number, line in enumerate(lines):
         label = _LABEL.match(line)
@@ -107,7 +110,7 @@ def hot_loops(lines: list[str], at_least: int) -> Iterator[tuple[str, list[str]]
         if branch and branch[1] in labels and labels[branch[1]] > ended:
             body = [each for each in lines[labels[branch[1]] : number + 1] if _is_instruction(each)]
             ended = number
-            if sum(bool(_FMA.match(each)) for each in body) >= at_least:
+            if sum(bool(_FMA.match(each)) for each in body) >= (1 if GEMM.match(function) else at_least):
                 yield function, body
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.bench.arithmetic import training_flops
 from phone_agent.bench.kernels import peak_gflops
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.core.team import Team
@@ -26,6 +25,7 @@ from phone_agent.nn.backends import NAMES as BACKENDS
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
+from phone_agent.nn.summary import training_flops
 
 RATE, MOMENTUM, DECAY = 1e-3, 0.9, 1e-4
 MAX_BATCH = 65_536
