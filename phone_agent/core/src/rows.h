@@ -1,6 +1,6 @@
 /* What happens to rows of channels on their way in and out of every kernel: seen through a source, finished into an
- * output or a sink. Tiles are small local matrices: `ld` floats between rows, and at least LANES readable floats from any
- * channel that is a multiple of LANES (padded, so that tails need no care here). */
+ * output or a sink. Tiles are small local matrices: `ld` floats between rows, and at least LANES readable floats from
+ * any channel that is a multiple of LANES (padded, so that tails need no care here). */
 #pragma once
 #include "vector.h"
 
@@ -57,8 +57,8 @@ INLINE void add_sums(double *to, vec v, i32 lanes) {
     for (i32 i = 0; i < lanes; i++) to[i] += v[i];
 }
 
-/* Some columns of vectors of a tile, all its rows: what belongs to a channel stays in registers. The calls below make `vectors`,
- * `act` and the like constants, so that the loops hold no branches; `lanes` is LANES but for a single tail. */
+/* Some columns of vectors of a tile, all its rows: what belongs to a channel stays in registers. The calls below make
+ * `vectors`, `act` and the like constants: the loops hold no branches. `lanes` is LANES but for a single tail. */
 INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, float *y, i32 rows, i32 c,
                          i32 vectors, i32 lanes, i32 act) {
     enum { MOST = 4 };
@@ -115,7 +115,7 @@ static NOINLINE void emit_rows(const conv_forward *op, const worker *w, const fl
     else emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU6);
 }
 
-/* A forward tile, finished: + bias, activated, stored to rows row0 .. of y; or, where a norm follows, stored and counted. */
+/* A forward tile, finished: + bias, activated, stored to rows row0 .. of y; where a norm follows, also counted. */
 static void emit_tile(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows, i32 c0,
                       i32 channels) {
     i32 step = channels > WIDE ? ROWS_AT_ONCE : rows;
@@ -189,7 +189,8 @@ static NOINLINE void sink_rows(const sink *s, const worker *w, const float *tile
     }
 }
 
-/* A gradient tile into its sink; row i of the tile is row rows[i] of the tensor. A norm's sums: of g, and of g * (z - mean). */
+/* A gradient tile into its sink; row i of the tile is row rows[i] of the tensor. A norm's sums: of g, and of
+ * g * (z - mean). */
 static void sink_tile(const sink *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
                       i32 channels) {
     i32 step = channels > WIDE ? ROWS_AT_ONCE : count;
@@ -197,7 +198,7 @@ static void sink_tile(const sink *s, const worker *w, const float *tile, i32 ld,
         sink_rows(s, w, tile + (i64)r * ld, ld, rows + r, MIN(step, count - r), c0, channels);
 }
 
-/* The threads' sums, added up by whoever takes channel blocks; call between two meetings. `rows`: pixels in the batch. */
+/* The threads' sums, added up, each thread some channels; call between two meetings. `rows`: pixels in the batch. */
 static void norm_statistics(norm *n, worker *w, i64 rows) {
     i64 start, end;
     share(n->channels, w->index, w->threads, &start, &end);

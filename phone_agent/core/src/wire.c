@@ -39,7 +39,8 @@ INLINE short_vec to_brain(vec v) {
     return __builtin_convertvector(((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded) >> 16, short_vec);
 }
 
-/* `count` numbers as floats in `local`, and back. `local` has room for whole vectors; nothing behind the numbers is touched. */
+/* `count` numbers as floats in `local`, and back. `local` has room for whole vectors; nothing behind the last number
+ * is touched. */
 #define FOR_VECTORS(count) for (i32 c = 0, lanes; lanes = MIN(LANES, (count) - c), c < (count); c += LANES)
 
 INLINE short_vec load_shorts(const u16 *from, i32 lanes) {
