@@ -27,16 +27,23 @@ static i64 odd_lines(i64 floats) { return ROUND_UP(floats, LINE_FLOATS) | LINE_F
 
 /* ---- U = G w G^T ---- */
 
-/* One tap of a panel of weights: [channel in][width]. Backward data turns filters by 180 degrees and exchanges channels. */
-static void pack_tap(const tiling *l, const float *weights, i32 turned, i32 panel, i32 tap, float *to) {
+/* Backward data turns filters by 180 degrees, and exchanges channels in and out. */
+typedef struct {
+    const float *at;
+    i32 turned;
+} tile_weights;
+
+/* One tap of a panel: [tap][channel in][width]. */
+static void pack_tap(const tiling *l, const tile_weights *from, i32 panel, i32 tap, float *taps) {
     i32 n0 = panel * NR, width = panel_width(l->out_c, panel), channels = MIN(width, l->out_c - n0);
     i64 tap_floats = (i64)l->in_c * l->out_c;
-    if (turned) {
-        transpose_into_panel(weights + (8 - tap) * tap_floats + (i64)n0 * l->in_c, l->in_c, channels, l->in_c, to, width);
+    float *to = taps + (i64)tap * l->in_c * width;
+    if (from->turned) {
+        transpose_into_panel(from->at + (8 - tap) * tap_floats + (i64)n0 * l->in_c, l->in_c, channels, l->in_c, to, width);
         return;
     }
-    const float *from = weights + tap * tap_floats + n0;
-    for (i32 k = 0; k < l->in_c; k++) copy_padded(from + (i64)k * l->out_c, channels, to + (i64)k * width, width);
+    const float *rows = from->at + tap * tap_floats + n0;
+    for (i32 k = 0; k < l->in_c; k++) copy_padded(rows + (i64)k * l->out_c, channels, to + (i64)k * width, width);
 }
 
 /* One line of points of a packed panel. */
@@ -156,12 +163,14 @@ static NOINLINE void finish_panel(const tile_finish *f, const worker *w, const t
  * KEEP_TILES: the tiles are few. All of them are transformed once; then threads take panels of weights. */
 enum way { KEEP_FILTERS, MAKE_FILTERS, KEEP_TILES };
 
-/* How a step's work is cut, and the floats of its buffers: first those all threads share, then each thread's own. */
+/* How a step's work is cut, and the floats of its buffers: those all threads share, and those each thread has of its own. */
 typedef struct {
     enum way way;
     i32 block;                           /* tiles at a time, a multiple of MR */
     i64 ld_v, v_point, u_point, u_panel; /* distances in V: [point][tile][channel], and in U: [panel][point][channel][NR] */
-    i64 taps, shared, values, filters, products;
+    i64 panel_taps;                      /* floats in a panel as it is packed, not transformed */
+    i64 all_taps, all_filters, all_values;
+    i64 taps, filters, values, products;
 } tile_blocking;
 
 static i64 block_of(const tiling *l, i32 threads) {
@@ -174,25 +183,48 @@ static i64 block_of(const tiling *l, i32 threads) {
 static tile_blocking tile_blocking_of(const tiling *l, i32 threads) {
     tile_blocking b = {.ld_v = odd_lines(l->in_c + LANES), .u_point = odd_lines((i64)l->in_c * NR)};
     i32 panels = panel_count(l->out_c);
-    i64 all_tiles = ROUND_UP(l->tiles, MR);
+    i64 tiles = ROUND_UP(l->tiles, MR);
     if ((i64)l->points * l->in_c * l->out_c <= WINOGRAD_KEPT) b.way = KEEP_FILTERS;
-    else if (all_tiles <= WINOGRAD_MAX_BLOCK && l->points * all_tiles * l->in_c <= WINOGRAD_SHARED && panels >= threads) b.way = KEEP_TILES;
+    else if (tiles <= WINOGRAD_MAX_BLOCK && l->points * tiles * l->in_c <= WINOGRAD_SHARED && panels >= threads) b.way = KEEP_TILES;
     else b.way = MAKE_FILTERS;
-    b.block = (i32)(b.way == KEEP_TILES ? all_tiles : block_of(l, threads));
+    b.block = (i32)(b.way == KEEP_TILES ? tiles : block_of(l, threads));
     b.v_point = odd_lines(b.block * b.ld_v);
     b.u_panel = l->points * b.u_point;
-    b.taps = ROUND_UP((i64)panels * 9 * l->in_c * NR, LINE_FLOATS);
-    i64 values = l->points * b.v_point;
-    b.shared = b.taps + (b.way == KEEP_FILTERS ? panels * b.u_panel : b.way == KEEP_TILES ? values : 0);
-    b.values = b.way == KEEP_TILES ? 0 : values;
-    b.filters = b.way == KEEP_FILTERS ? 0 : l->side * b.u_point;
+    b.panel_taps = odd_lines((i64)9 * l->in_c * NR);
+    *(b.way == KEEP_TILES ? &b.all_values : &b.values) = l->points * b.v_point;
+    *(b.way == KEEP_TILES ? &b.taps : &b.all_taps) = (b.way == KEEP_TILES ? 1 : panels) * b.panel_taps;
+    *(b.way == KEEP_FILTERS ? &b.all_filters : &b.filters) = b.way == KEEP_FILTERS ? panels * b.u_panel : l->side * b.u_point;
     b.products = ROUND_UP((i64)b.block * l->points * NR, LINE_FLOATS);
     return b;
 }
 
+static i64 shared_floats(const tile_blocking *b) { return b->all_taps + b->all_filters + b->all_values; }
+static i64 own_floats(const tile_blocking *b) { return b->taps + b->filters + b->values + b->products; }
+
 static i64 tile_blocking_bytes(const tiling *l, i32 threads) {
     tile_blocking b = tile_blocking_of(l, threads);
-    return (b.shared + threads * (b.values + b.filters + b.products)) * (i64)sizeof(float);
+    return (shared_floats(&b) + threads * own_floats(&b)) * (i64)sizeof(float);
+}
+
+/* One thread's view of a step: the buffers it works on, shared or its own. */
+typedef struct {
+    const worker *w;
+    const tiling *l;
+    const tile_blocking *b;
+    const tile_weights *weights;
+    const tile_finish *finish;
+    float *taps, *filters, *values, *products;
+} tile_work;
+
+static tile_work tile_work_of(const worker *w, const tiling *l, const tile_blocking *b, const tile_weights *weights, const tile_finish *f) {
+    float *shared = (float *)w->workspace, *own = shared + shared_floats(b) + w->index * own_floats(b);
+    return (tile_work){
+        .w = w, .l = l, .b = b, .weights = weights, .finish = f,
+        .taps = b->taps ? own : shared,
+        .filters = b->filters ? own + b->taps : shared + b->all_taps,
+        .values = b->values ? own + b->taps + b->filters : shared + b->all_taps + b->all_filters,
+        .products = own + b->taps + b->filters + b->values,
+    };
 }
 
 static void find_places(const tiling *l, i64 first, i32 count, tile_place *places) {
@@ -200,83 +232,98 @@ static void find_places(const tiling *l, i64 first, i32 count, tile_place *place
 }
 
 /* One tile of V; rows after the last are zeros, up to whole register tiles. */
-static void spread_value(const tiling *l, const tile_blocking *b, const tile_place *places, i32 i, i32 count, float *values) {
-    tile_target to = {.at = values + i * b->ld_v, .point = b->v_point, .width = (i32)ROUND_UP(l->in_c, LANES)};
+static void spread_value(const tile_work *k, const tile_place *places, i32 i, i32 count) {
+    const tiling *l = k->l;
+    tile_target to = {k->values + i * k->b->ld_v, k->b->v_point, 0, (i32)ROUND_UP(l->in_c, LANES)};
     if (i < count) spread_tile(l, ALL, places + i, 0, l->in_c, to);
     else
-        for (i32 point = 0; point < l->points; point++) zero_row(to.at + point * b->v_point, l->in_c);
+        for (i32 point = 0; point < l->points; point++) zero_row(to.at + point * to.point, l->in_c);
 }
 
 /* products[tile][point][width] = V[point][tile] * U[point], for one line of points. */
-static void multiply_line(const tiling *l, const tile_blocking *b, i32 line, i32 count, i32 width, const float *values, const float *u,
-                          float *products) {
-    i64 ld = l->points * width;
-    for (i32 q = 0; q < l->side; q++) {
-        i32 point = line * l->side + q;
-        for (i32 k0 = 0; k0 < l->in_c; k0 += WINOGRAD_DEPTH) {
-            i32 k = MIN(WINOGRAD_DEPTH, l->in_c - k0);
-            const float *a = values + point * b->v_point + k0, *rows = u + q * b->u_point + (i64)k0 * width;
+static void multiply_line(const tile_work *k, i32 line, i32 count, i32 width, const float *u) {
+    i64 ld = k->l->points * width, ld_v = k->b->ld_v;
+    for (i32 q = 0; q < k->l->side; q++, u += k->b->u_point) {
+        i32 point = line * k->l->side + q;
+        for (i32 c = 0; c < k->l->in_c; c += WINOGRAD_DEPTH) {
+            i32 depth = MIN(WINOGRAD_DEPTH, k->l->in_c - c);
+            const float *a = k->values + point * k->b->v_point + c, *rows = u + (i64)c * width;
             for (i32 i = 0; i < count; i += MR) {
-                float *to = products + i * ld + point * width;
-                if (width == NR) micro_dot(k, a + i * b->ld_v, b->ld_v, rows, to, ld, k0 > 0);
-                else micro_dot_half(k, a + i * b->ld_v, b->ld_v, rows, to, ld, k0 > 0);
+                float *to = k->products + i * ld + point * width;
+                if (width == NR) micro_dot(depth, a + i * ld_v, ld_v, rows, to, ld, c > 0);
+                else micro_dot_half(depth, a + i * ld_v, ld_v, rows, to, ld, c > 0);
             }
         }
     }
 }
 
-/* One panel of outputs of one block of tiles. `kept`: the transformed weights of all panels, or null: then `own` is room for a line. */
-static void convolve_panel(const worker *w, const tiling *l, const tile_blocking *b, const tile_finish *f, const tile_place *places,
-                           i32 count, i32 panel, const float *values, const float *taps, const float *kept, float *own, float *products) {
+/* One panel of the outputs of the tiles in V. */
+static void convolve_panel(const tile_work *k, const tile_place *places, i32 count, i32 panel) {
+    const tiling *l = k->l;
+    const tile_blocking *b = k->b;
     i32 width = panel_width(l->out_c, panel);
+    const float *taps = b->taps ? k->taps : k->taps + panel * b->panel_taps;
+    for (i32 tap = 0; b->taps && tap < 9; tap++) pack_tap(l, k->weights, panel, tap, k->taps);
     for (i32 line = 0; line < l->side; line++) {
-        const float *u = kept ? kept + panel * b->u_panel + line * l->side * b->u_point : own;
-        if (!kept) spread_panel(l, line, taps + (i64)panel * 9 * l->in_c * NR, width, own, b->u_point);
-        multiply_line(l, b, line, count, width, values, u, products);
+        float *u = b->filters ? k->filters : k->filters + panel * b->u_panel + line * l->side * b->u_point;
+        if (b->filters) spread_panel(l, line, taps, width, u, b->u_point);
+        multiply_line(k, line, count, width, u);
     }
-    finish_panel(f, w, l, places, count, products, panel);
+    finish_panel(k->finish, k->w, l, places, count, k->products, panel);
 }
 
-static void winograd_convolve(worker *w, const tiling *l, const float *weights, i32 turned, const tile_finish *f) {
-    tile_blocking b = tile_blocking_of(l, w->threads);
-    i32 panels = panel_count(l->out_c), count = (i32)MIN(b.block, l->tiles);
-    float *taps = (float *)w->workspace, *kept = b.way == KEEP_FILTERS ? taps + b.taps : 0;
-    float *own = taps + b.shared + w->index * (b.values + b.filters + b.products), *products = own + b.filters;
-    float *values = b.way == KEEP_TILES ? taps + b.taps : products + b.products;
-    tile_place places[WINOGRAD_MAX_BLOCK];
-    for (i64 i = take(w); i < panels * 9; i = take(w))
-        pack_tap(l, weights, turned, (i32)(i / 9), (i32)(i % 9), taps + (i / 9 * 9 * NR + i % 9 * panel_width(l->out_c, (i32)(i / 9))) * l->in_c);
+static void pack_all_taps(worker *w, const tile_work *k) {
+    for (i64 i = take(w); i < 9 * panel_count(k->l->out_c); i = take(w))
+        pack_tap(k->l, k->weights, (i32)(i / 9), (i32)(i % 9), k->taps + i / 9 * k->b->panel_taps);
     meet(w);
-    if (b.way == KEEP_FILTERS) {
-        for (i64 i = take(w); i < panels * l->side; i = take(w)) {
-            i32 panel = (i32)(i / l->side), line = (i32)(i % l->side);
-            float *u = kept + panel * b.u_panel + line * l->side * b.u_point;
-            spread_panel(l, line, taps + (i64)panel * 9 * l->in_c * NR, panel_width(l->out_c, panel), u, b.u_point);
-        }
-        meet(w);
+}
+
+static void spread_all_filters(worker *w, const tile_work *k) {
+    const tile_blocking *b = k->b;
+    for (i64 i = take(w); i < panel_count(k->l->out_c) * k->l->side; i = take(w)) {
+        i32 panel = (i32)(i / k->l->side), line = (i32)(i % k->l->side);
+        float *u = k->filters + panel * b->u_panel + line * k->l->side * b->u_point;
+        spread_panel(k->l, line, k->taps + panel * b->panel_taps, panel_width(k->l->out_c, panel), u, b->u_point);
     }
+    meet(w);
+}
+
+static void take_blocks(worker *w, const tile_work *k) {
+    tile_place places[WINOGRAD_MAX_BLOCK];
+    i32 block = k->b->block;
+    for (i64 i = take(w) * block; i < k->l->tiles; i = take(w) * block) {
+        i32 count = (i32)MIN(block, k->l->tiles - i);
+        find_places(k->l, i, count, places);
+        for (i32 t = 0; t < ROUND_UP(count, MR); t++) spread_value(k, places, t, count);
+        for (i32 panel = 0; panel < panel_count(k->l->out_c); panel++) convolve_panel(k, places, count, panel);
+    }
+}
+
+static void take_panels(worker *w, const tile_work *k) {
+    tile_place places[WINOGRAD_MAX_BLOCK];
+    i32 count = (i32)k->l->tiles;
+    find_places(k->l, 0, count, places);
+    for (i64 i = take(w); i < k->b->block; i = take(w)) spread_value(k, places, (i32)i, count);
+    meet(w);
+    for (i64 i = take(w); i < panel_count(k->l->out_c); i = take(w)) convolve_panel(k, places, count, (i32)i);
+}
+
+static void winograd_convolve(worker *w, const tiling *l, tile_weights weights, tile_finish f) {
+    tile_blocking b = tile_blocking_of(l, w->threads);
+    tile_work work = tile_work_of(w, l, &b, &weights, &f);
     if (b.way == KEEP_TILES) {
-        find_places(l, 0, count, places);
-        for (i64 i = take(w); i < b.block; i = take(w)) spread_value(l, &b, places, (i32)i, count, values);
-        meet(w);
-        for (i64 i = take(w); i < panels; i = take(w))
-            convolve_panel(w, l, &b, f, places, count, (i32)i, values, taps, kept, own, products);
+        take_panels(w, &work);
         return;
     }
-    i64 blocks = CEIL_DIV(l->tiles, b.block);
-    for (i64 i = take(w); i < blocks; i = take(w)) {
-        count = (i32)MIN(b.block, l->tiles - i * b.block);
-        find_places(l, i * b.block, count, places);
-        for (i32 t = 0; t < ROUND_UP(count, MR); t++) spread_value(l, &b, places, t, count, values);
-        for (i32 panel = 0; panel < panels; panel++)
-            convolve_panel(w, l, &b, f, places, count, panel, values, taps, kept, own, products);
-    }
+    pack_all_taps(w, &work);
+    if (b.way == KEEP_FILTERS) spread_all_filters(w, &work);
+    take_blocks(w, &work);
 }
 
 void winograd_forward(worker *w, const conv_forward *op) {
     tiling l = tiling_of(&op->g, op->algorithm, op->x);
     if (op->norm) norm_begin(op->norm, w);
-    winograd_convolve(w, &l, op->weights, 0, &(tile_finish){.forward = op});
+    winograd_convolve(w, &l, (tile_weights){op->weights, 0}, (tile_finish){.forward = op});
     if (!op->norm) return;
     meet(w);
     norm_statistics(op->norm, w, (i64)op->g.batch * op->g.out_h * op->g.out_w);
@@ -294,7 +341,7 @@ static tiling tiling_of_gradient(const conv_backward_data *op) {
 void winograd_backward_data(worker *w, const conv_backward_data *op) {
     tiling l = tiling_of_gradient(op);
     if (op->dx.norm) norm_begin(op->dx.norm, w);
-    winograd_convolve(w, &l, op->weights, 1, &(tile_finish){.sink = &op->dx});
+    winograd_convolve(w, &l, (tile_weights){op->weights, 1}, (tile_finish){.sink = &op->dx});
 }
 
 i64 winograd_workspace_backward_data(i32 threads, const conv_backward_data *op) {
@@ -304,21 +351,24 @@ i64 winograd_workspace_backward_data(i32 threads, const conv_backward_data *op) 
 
 /* ---- backward weights ---- */
 
-/* The work is cut into units: all points, or a pair of lines of them; a part of the channels in, or else of the tiles. A unit adds up
- * its own piece of dU (parts of the tiles have a dU each), in the same order whoever takes it. */
+/* The work is cut into units: a pair of lines of points, a part of the channels in, a part of the channels out; and where these are too
+ * few for the threads, a part of the tiles. A unit's piece of dU stays in the cache while all its tiles go by; V and D are made again
+ * for each unit. Parts of the tiles have a dU each. So sums are made in the same order whoever takes a unit. */
 typedef struct {
-    i32 pairs;               /* 1: all points are one unit */
-    i32 channel_parts, tile_parts;
-    i32 rows, columns;       /* dU[part of tiles][point][rows][columns], padded for whole register tiles */
-    i32 part_rows, block;    /* channels in of a unit, at most; tiles at a time */
-    i64 v_point, d_point;    /* V: [point][group][tile][STRIP_GROUP]; D: [point][panel][tile][NR] */
-    i64 sums, bias, values, gradients; /* floats in one dU, in one sum of dy; in V and D of each thread */
+    i32 channel_parts, filter_parts, tile_parts, units;
+    i32 rows, columns;         /* of dU, padded for whole register tiles: [part of tiles][point][row][column] */
+    i32 block;                 /* tiles at a time */
+    i64 v_point, d_point;      /* V: [point][group][tile][STRIP_GROUP]; D: [point][panel][tile][NR] */
+    i64 sums, bias;            /* floats in one dU, and in one sum of dy */
+    i64 values, gradients;     /* floats in V and D, of each thread */
 } tile_gathering;
 
 enum {
     STRIP_GROUP = MR * LANES / 2, /* whole strips of MR, and whole vectors */
-    WINOGRAD_SUMS = LANES > 4 ? 160 << 10 : 24 << 10, /* floats in a dU that is cut no further by points */
-    WINOGRAD_MIN_DEPTH = 28,
+    PART_STRIPS = LANES > 4 ? 128 / MR : 64 / MR,
+    PART_PANELS = LANES > 4 ? 64 / NR : 32 / NR,
+    UNITS_PER_THREAD = 3, /* at least, or else numbers that can be dealt out evenly */
+    WINOGRAD_MIN_DEPTH = 16,
     WINOGRAD_MAX_DEPTH = 128,
 };
 _Static_assert(STRIP_GROUP % MR == 0 && STRIP_GROUP % LANES == 0, "groups hold whole strips and whole vectors");
@@ -328,68 +378,93 @@ static i32 common_divisor(i32 a, i32 b) { return b ? common_divisor(b, a % b) : 
 static tile_gathering tile_gathering_of(const tiling *l, i32 threads) {
     tile_gathering b = {.rows = (i32)ROUND_UP(l->in_c, MR), .columns = (i32)padded_columns(l->out_c)};
     b.sums = odd_lines((i64)l->points * b.rows * b.columns);
-    b.pairs = (i64)l->points * l->in_c * l->out_c <= WINOGRAD_SUMS ? 1 : pairs_of(l->m);
-    i32 parts = threads / common_divisor(threads, b.pairs);
-    i32 wide = l->in_c >= parts * STRIP_GROUP; /* D is made again for each part of the channels: not for narrow ones */
-    b.channel_parts = wide ? parts : 1, b.tile_parts = wide ? 1 : (i32)MIN(parts, l->tiles);
-    b.part_rows = (i32)CEIL_DIV(b.rows / MR, b.channel_parts) * MR;
-    i64 points = b.pairs == 1 ? l->points : 2 * l->side;
-    i64 block = WINOGRAD_LOCAL / (points * (b.part_rows + b.columns));
-    if (b.pairs == 1) block = (WINOGRAD_LOCAL - WINOGRAD_SUMS / 2) / (points * (b.part_rows + b.columns));
-    b.block = (i32)MIN(MIN(MAX(block, WINOGRAD_MIN_DEPTH), WINOGRAD_MAX_DEPTH), l->tiles);
-    b.v_point = odd_lines(ROUND_UP(b.part_rows, STRIP_GROUP) * b.block);
-    b.d_point = odd_lines(ROUND_UP(l->out_c, NR) * b.block);
     b.bias = ROUND_UP(b.columns + LANES, LINE_FLOATS);
+    b.channel_parts = CEIL_DIV(b.rows / MR, PART_STRIPS);
+    b.filter_parts = CEIL_DIV(panel_count(l->out_c), PART_PANELS);
+    b.units = pairs_of(l->m) * b.channel_parts * b.filter_parts;
+    i32 even = b.units >= UNITS_PER_THREAD * threads;
+    b.tile_parts = (i32)MIN(even ? 1 : threads / common_divisor(threads, b.units), l->tiles);
+    b.units *= b.tile_parts;
+    i64 points = 2 * l->side, rows = CEIL_DIV(b.rows / MR, b.channel_parts) * MR;
+    i64 columns = CEIL_DIV(panel_count(l->out_c), b.filter_parts) * NR;
+    i64 block = (WINOGRAD_LOCAL - points * rows * columns) / (points * (rows + columns));
+    b.block = (i32)MIN(MIN(MAX(block, WINOGRAD_MIN_DEPTH), WINOGRAD_MAX_DEPTH), l->tiles);
+    b.v_point = odd_lines(ROUND_UP(rows, STRIP_GROUP) * b.block);
+    b.d_point = odd_lines(columns * b.block);
     b.values = points * b.v_point, b.gradients = points * b.d_point;
     return b;
 }
 
-/* sums[rows][columns] of one point, the rows from `row` on: V^T D. */
-static void add_products(const tiling *l, const tile_gathering *b, i32 row, i32 rows, i32 tiles, const float *values,
+/* What a unit works on. */
+typedef struct {
+    i32 pair, row, rows, panel, panels;
+    i64 tile, last_tile, tile_part;
+} tile_unit;
+
+static tile_unit tile_unit_of(const tiling *l, const tile_gathering *b, i32 index) {
+    tile_unit u = {.pair = index % pairs_of(l->m)};
+    index /= pairs_of(l->m);
+    i64 first, last;
+    share(b->rows / MR, index % b->channel_parts, b->channel_parts, &first, &last);
+    u.row = (i32)first * MR, u.rows = (i32)(last - first) * MR;
+    index /= b->channel_parts;
+    share(panel_count(l->out_c), index % b->filter_parts, b->filter_parts, &first, &last);
+    u.panel = (i32)first, u.panels = (i32)(last - first);
+    u.tile_part = index / b->filter_parts;
+    share(l->tiles, (i32)u.tile_part, b->tile_parts, &u.tile, &u.last_tile);
+    return u;
+}
+
+/* A block of tiles: V and D of one unit. */
+static void spread_unit(const tiling *l, const tile_gathering *b, const source *dy, const tile_unit *u, i64 tile, i32 count,
+                        float *values, float *gradients) {
+    i32 c0 = u->panel * NR, channels = MIN(u->panels * NR, l->out_c - c0);
+    for (i32 i = 0; i < count; i++) {
+        tile_place p = tile_place_of(l, tile + i);
+        tile_target v = {values + (i64)i * STRIP_GROUP, b->v_point, (i64)b->block * STRIP_GROUP, STRIP_GROUP};
+        tile_target d = {gradients + (i64)i * NR, b->d_point, (i64)b->block * NR, NR};
+        spread_tile(l, u->pair, &p, u->row, (i32)MIN(ROUND_UP(u->rows, LANES), l->in_c - u->row), v);
+        spread_gradient_tile(l, u->pair, dy, &p, c0, channels, d);
+    }
+}
+
+/* sums[row][column] of one point, the unit's rows and columns of it: V^T D. */
+static void add_products(const tiling *l, const tile_gathering *b, const tile_unit *u, i32 tiles, const float *values,
                          const float *gradients, float *sums, i32 accumulate) {
-    for (i32 panel = 0; panel < panel_count(l->out_c); panel++) {
-        const float *d = gradients + (i64)panel * NR * b->block;
-        for (i32 i = 0; i < rows; i += MR) {
+    for (i32 panel = 0; panel < u->panels; panel++, gradients += (i64)NR * b->block) {
+        i32 width = panel_width(l->out_c, u->panel + panel);
+        for (i32 i = 0; i < u->rows; i += MR) {
             const float *v = values + (i64)(i / STRIP_GROUP) * STRIP_GROUP * b->block + i % STRIP_GROUP;
-            float *to = sums + (i64)(row + i) * b->columns + panel * NR;
-            if (panel_width(l->out_c, panel) == NR) micro_outer(tiles, v, STRIP_GROUP, d, NR, to, b->columns, accumulate);
-            else micro_outer_half(tiles, v, STRIP_GROUP, d, NR, to, b->columns, accumulate);
+            float *to = sums + (i64)(u->row + i) * b->columns + (u->panel + panel) * NR;
+            if (width == NR) micro_outer(tiles, v, STRIP_GROUP, gradients, NR, to, b->columns, accumulate);
+            else micro_outer_half(tiles, v, STRIP_GROUP, gradients, NR, to, b->columns, accumulate);
         }
     }
 }
 
 /* Point (1, 1) of A dy A^T is the sum of the tile's gradients. */
-static void add_bias_gradient(const tiling *l, const tile_gathering *b, i32 tiles, const float *gradients, float *sums, i32 accumulate) {
-    for (i32 c = 0; c < l->out_c; c += LANES) {
+static void add_bias_gradient(const tiling *l, const tile_gathering *b, const tile_unit *u, i32 tiles, const float *gradients,
+                              float *sums, i32 accumulate) {
+    for (i32 c = 0; c < MIN(u->panels * NR, l->out_c - u->panel * NR); c += LANES) {
         const float *d = gradients + (i64)(c / NR) * NR * b->block + c % NR;
-        vec sum = accumulate ? load(sums + c) : (vec)0;
+        float *to = sums + u->panel * NR + c;
+        vec sum = accumulate ? load(to) : (vec)0;
         for (i32 i = 0; i < tiles; i++) sum += load(d + i * NR);
-        store(sums + c, sum);
+        store(to, sum);
     }
 }
 
-static void gather_unit(const tiling *l, const tile_gathering *b, const source *dy, i32 unit, float *sums, float *bias, float *values,
-                        float *gradients) {
-    i32 parts = b->channel_parts * b->tile_parts, pair = b->pairs == 1 ? ALL : unit / parts, part = unit % parts;
-    i64 strip, last_strip, first, last;
-    share(b->rows / MR, part % b->channel_parts, b->channel_parts, &strip, &last_strip);
-    share(l->tiles, part / b->channel_parts, b->tile_parts, &first, &last);
-    i32 row = (i32)strip * MR, rows = (i32)(last_strip - strip) * MR, channels = MIN(rows, l->in_c - row);
-    sums += part / b->channel_parts * b->sums, bias += part / b->channel_parts * b->bias;
-    for (i64 t = first; t < last; t += b->block) {
-        i32 count = (i32)MIN(b->block, last - t);
-        for (i32 i = 0; i < count; i++) {
-            tile_place p = tile_place_of(l, t + i);
-            tile_target v = {values + (i64)i * STRIP_GROUP, b->v_point, (i64)b->block * STRIP_GROUP, STRIP_GROUP};
-            tile_target d = {gradients + (i64)i * NR, b->d_point, (i64)b->block * NR, NR};
-            spread_tile(l, pair, &p, row, channels, v);
-            spread_gradient_tile(l, pair, dy, &p, d);
-        }
-        for (i32 i = 0; i < (pair == ALL ? l->points : 2 * l->side); i++) {
-            i32 point = pair == ALL ? i : line_of(l->m, pair, i / l->side) * l->side + i % l->side;
+static void gather_unit(const tiling *l, const tile_gathering *b, const source *dy, const tile_unit *u, float *sums, float *bias,
+                        float *values, float *gradients) {
+    sums += u->tile_part * b->sums, bias += u->tile_part * b->bias;
+    for (i64 tile = u->tile; tile < u->last_tile; tile += b->block) {
+        i32 count = (i32)MIN(b->block, u->last_tile - tile), later = tile > u->tile;
+        spread_unit(l, b, dy, u, tile, count, values, gradients);
+        for (i32 i = 0; i < 2 * l->side; i++) {
+            i32 point = line_of(l->m, u->pair, i / l->side) * l->side + i % l->side;
             const float *d = gradients + i * b->d_point;
-            add_products(l, b, row, rows, count, values + i * b->v_point, d, sums + (i64)point * b->rows * b->columns, t > first);
-            if (row == 0 && point == l->side + 1) add_bias_gradient(l, b, count, d, bias, t > first);
+            add_products(l, b, u, count, values + i * b->v_point, d, sums + (i64)point * b->rows * b->columns, later);
+            if (u->row == 0 && point == l->side + 1) add_bias_gradient(l, b, u, count, d, bias, later);
         }
     }
 }
@@ -438,8 +513,10 @@ void winograd_backward_weights(worker *w, const conv_backward_weights *op) {
     source dy = {.data = op->dy, .ld = op->ld_dy};
     float *sums = (float *)w->workspace, *bias = sums + b.tile_parts * b.sums;
     float *values = bias + b.tile_parts * b.bias + w->index * (b.values + b.gradients), *gradients = values + b.values;
-    i32 units = b.pairs * b.channel_parts * b.tile_parts;
-    for (i64 unit = take(w); unit < units; unit = take(w)) gather_unit(&l, &b, &dy, (i32)unit, sums, bias, values, gradients);
+    for (i64 i = take(w); i < b.units; i = take(w)) {
+        tile_unit unit = tile_unit_of(&l, &b, (i32)i);
+        gather_unit(&l, &b, &dy, &unit, sums, bias, values, gradients);
+    }
     meet(w);
     if (w->index == 0 && op->dbias) collect_bias(op, &b, bias);
     for (i64 k = take(w); k < op->g.in_c; k = take(w)) {

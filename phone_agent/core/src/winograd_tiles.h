@@ -161,22 +161,21 @@ static void spread_tile(const tiling *l, i32 pair, const tile_place *p, i32 c0, 
 
 /* ---- D = A dy A^T ---- */
 
-INLINE void spread_gradients(const i32 m, const i32 pair, const i32 whole, const tile_window *v, i32 channels, tile_target to) {
-    const i32 side = m + 2, lines = pair == ALL ? side : 2;
+INLINE void spread_gradients(const i32 m, const i32 pair, const i32 whole, const tile_window *v, i32 c0, i32 channels,
+                             tile_target to) {
+    const i32 side = m + 2;
     for (i32 block = 0; block < channels; block += to.width, to.at += to.next) {
         for (i32 c = block; c < MIN(channels, block + to.width); c += LANES) {
-            vec half[MAX_SIDE][4];
+            vec half[2][4];
             UNROLL for (i32 q = 0; q < m; q++) {
-                vec d[4], out[MAX_SIDE];
+                vec d[4];
                 UNROLL for (i32 r = 0; r < m; r++) {
-                    d[r] = load(v->at[r * m + q] + c);
+                    d[r] = load(v->at[r * m + q] + c0 + c);
                     if (!whole) d[r] = masked_vec(d[r], v->inside[r * m + q]);
                 }
-                if (pair == ALL) spread_gradient(m, d, out);
-                else spread_gradient_pair(m, pair, d, out, out + 1);
-                UNROLL for (i32 r = 0; r < lines; r++) half[r][q] = out[r];
+                spread_gradient_pair(m, pair, d, half[0] + q, half[1] + q);
             }
-            UNROLL for (i32 r = 0; r < lines; r++) {
+            UNROLL for (i32 r = 0; r < 2; r++) {
                 vec out[MAX_SIDE];
                 spread_gradient(m, half[r], out);
                 UNROLL for (i32 q = 0; q < side; q++) store(to.at + (r * side + q) * to.point + c - block, out[q]);
@@ -185,29 +184,27 @@ INLINE void spread_gradients(const i32 m, const i32 pair, const i32 whole, const
     }
 }
 
-INLINE void spread_gradients_of(const i32 m, const i32 pair, const tile_window *v, i32 channels, tile_target to) {
-    if (v->whole) spread_gradients(m, pair, 1, v, channels, to);
-    else spread_gradients(m, pair, 0, v, channels, to);
+INLINE void spread_gradients_of(const i32 m, const i32 pair, const tile_window *v, i32 c0, i32 channels, tile_target to) {
+    if (v->whole) spread_gradients(m, pair, 1, v, c0, channels, to);
+    else spread_gradients(m, pair, 0, v, c0, channels, to);
 }
 
-static NOINLINE void spread_gradient_lines(i32 m, i32 pair, const tile_window *v, i32 channels, tile_target to) {
-    if (m == 2 && pair == ALL) spread_gradients_of(2, ALL, v, channels, to);
-    else if (m == 2 && pair == 0) spread_gradients_of(2, 0, v, channels, to);
-    else if (m == 2) spread_gradients_of(2, 1, v, channels, to);
-    else if (pair == ALL) spread_gradients_of(4, ALL, v, channels, to);
-    else if (pair == 0) spread_gradients_of(4, 0, v, channels, to);
-    else if (pair == 1) spread_gradients_of(4, 1, v, channels, to);
-    else spread_gradients_of(4, 2, v, channels, to);
+static NOINLINE void spread_gradient_lines(i32 m, i32 pair, const tile_window *v, i32 c0, i32 channels, tile_target to) {
+    if (m == 2 && pair == 0) spread_gradients_of(2, 0, v, c0, channels, to);
+    else if (m == 2) spread_gradients_of(2, 1, v, c0, channels, to);
+    else if (pair == 0) spread_gradients_of(4, 0, v, c0, channels, to);
+    else if (pair == 1) spread_gradients_of(4, 1, v, c0, channels, to);
+    else spread_gradients_of(4, 2, v, c0, channels, to);
 }
 
-/* All channels of a tile of gradients, as spread_tile. */
-static void spread_gradient_tile(const tiling *l, i32 pair, const source *dy, const tile_place *p, tile_target to) {
+/* A pair of lines of a tile of gradients, as spread_tile. */
+static void spread_gradient_tile(const tiling *l, i32 pair, const source *dy, const tile_place *p, i32 c0, i32 channels, tile_target to) {
     tile_window v, tail = {.whole = 1};
     float copy[MAX_POINTS][LANES];
-    i32 even = l->out_c / LANES * LANES;
+    i32 even = channels / LANES * LANES;
     look_at_tile(&v, dy->data, dy->ld, p->image, l->out_h, l->out_w, p->y, p->x, l->m);
-    spread_gradient_lines(l->m, pair, &v, even, to);
-    if (even == l->out_c) return;
-    look_at_tail(&tail, copy, &v, l->m * l->m, dy, even, l->out_c - even);
-    spread_gradient_lines(l->m, pair, &tail, LANES, target_from(to, even));
+    spread_gradient_lines(l->m, pair, &v, c0, even, to);
+    if (even == channels) return;
+    look_at_tail(&tail, copy, &v, l->m * l->m, dy, c0 + even, channels - even);
+    spread_gradient_lines(l->m, pair, &tail, 0, LANES, target_from(to, even));
 }
