@@ -42,6 +42,7 @@ typedef struct {
     source x;
     axis h, w;
     i32 channels, run_taps;
+    i32 linear; /* row r is pixel r */
     i64 rows, depth;
 } view;
 
@@ -49,56 +50,67 @@ static view view_of(source x, axis h, axis w, i32 batch, i32 channels) {
     view v = {.x = x, .h = h, .w = w, .channels = channels, .run_taps = 1};
     v.rows = (i64)batch * h.grid * w.grid;
     v.depth = (i64)h.taps * w.taps * channels;
+    v.linear = h.taps * w.taps == 1 && h.stride * w.stride == 1 && h.grid == h.size && w.grid == w.size && !h.offset && !w.offset;
     if (!x.scale && x.ld == channels && (w.spacing == 1 || w.taps == 1)) v.run_taps = w.taps;
     return v;
 }
 
 /* Some rows of a product: their first pixel in the view's image, and their row in the target. */
+enum { LISTED_ROWS = MAX(BLOCK_ROWS, GRADIENT_PIXELS) };
 typedef struct {
     i32 count;
-    i32 y[BLOCK_ROWS], x[BLOCK_ROWS];
-    i64 image[BLOCK_ROWS], target[BLOCK_ROWS];
+    i32 y[LISTED_ROWS], x[LISTED_ROWS];
+    i64 image[LISTED_ROWS], target[LISTED_ROWS];
 } row_list;
 
 static void locate_rows(const view *v, i64 row0, i32 count, row_list *rows) {
-    i32 x = (i32)(row0 % v->w.grid), y = (i32)(row0 / v->w.grid % v->h.grid);
-    i64 image = row0 / v->w.grid / v->h.grid;
+    const axis *h = &v->h, *w = &v->w;
+    i32 x = (i32)(row0 % w->grid), y = (i32)(row0 / w->grid % h->grid);
+    i64 image = row0 / w->grid / h->grid;
     rows->count = count;
-    for (i32 r = 0; r < count; r++) {
-        rows->y[r] = y * v->h.stride + v->h.offset;
-        rows->x[r] = x * v->w.stride + v->w.offset;
-        rows->image[r] = image * v->h.size * v->w.size;
-        rows->target[r] = (image * v->h.to_size + v->h.to_first + y * v->h.to_step) * v->w.to_size + v->w.to_first + x * v->w.to_step;
-        if (++x < v->w.grid) continue;
-        x = 0;
-        if (++y < v->h.grid) continue;
+    for (i32 r = 0; r < count; x = 0) {
+        i32 some = MIN(count - r, w->grid - x);
+        i64 target = (image * h->to_size + h->to_first + y * h->to_step) * w->to_size + w->to_first + x * w->to_step;
+        for (i32 i = 0; i < some; i++) {
+            rows->y[r + i] = y * h->stride + h->offset;
+            rows->x[r + i] = (x + i) * w->stride + w->offset;
+            rows->image[r + i] = image * h->size * w->size;
+            rows->target[r + i] = target + i * w->to_step;
+        }
+        r += some;
+        if (++y < h->grid) continue;
         y = 0;
         image++;
     }
 }
 
 /* Floats c .. c + count of the run that starts at pixel (y, x): several taps side by side, some perhaps outside. */
-INLINE void gather_run(const view *v, i64 image, i32 y, i32 x, i32 c, i32 count, float *to) {
+static NOINLINE void gather_edge(const view *v, const float *from, i32 x, i32 c, i32 count, float *to) {
     i32 start = MAX(0, -x) * v->channels, end = MIN(v->run_taps, v->w.size - x) * v->channels;
     start = MIN(MAX(start - c, 0), count);
     end = MAX(MIN(end - c, count), start);
-    const float *from = v->x.data + ((image + (i64)y * v->w.size + x) * v->channels + c);
     zero_row(to, start);
     copy_run(from + start, end - start, to + start);
     zero_row(to + end, count - end);
 }
 
+INLINE void gather_run(const view *v, i64 image, i32 y, i32 x, i32 c, i32 count, float *to) {
+    const float *from = v->x.data + ((image + (i64)y * v->w.size + x) * v->channels + c);
+    if (x >= 0 && x + v->run_taps <= v->w.size) copy_run(from, count, to);
+    else gather_edge(v, from, x, c, count, to);
+}
+
 /* to[r][0 .. depth) = floats k0 .. of the depth of these rows; zeros where taps lie outside the image. */
-static void gather_rows(const view *v, const row_list *rows, i32 row0, i32 count, i32 group, i64 k0, i64 depth, float *to, i64 ld) {
+static void gather_rows(const view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld) {
     i32 length = v->run_taps * v->channels, runs = v->w.taps / v->run_taps, channel0 = group * v->channels;
     for (i64 k = 0; k < depth;) {
         i32 run = (i32)((k0 + k) / length), c = (i32)((k0 + k) % length);
         i32 floats = (i32)MIN(length - c, depth - k);
         i32 dy = run / runs * v->h.spacing, dx = run % runs * v->w.spacing;
-        for (i32 r = 0; r < count; r++) {
+        for (i32 r = 0; r < rows->count; r++) {
             float *at = to + r * ld + k;
-            i32 y = rows->y[row0 + r] + dy, x = rows->x[row0 + r] + dx;
-            i64 image = rows->image[row0 + r];
+            i32 y = rows->y[r] + dy, x = rows->x[r] + dx;
+            i64 image = rows->image[r];
             if (y < 0 || y >= v->h.size) zero_row(at, floats);
             else if (v->run_taps > 1) gather_run(v, image, y, x, c, floats, at);
             else if (x < 0 || x >= v->w.size) zero_row(at, floats);
@@ -115,22 +127,26 @@ typedef struct {
     i32 kernel_w;
 } weight_matrix;
 
-/* A product, and how it is cut into items of work: row block x column block x group. */
+/* A product, and how it is cut: an item of work is some row blocks, one after the other, x a column block x a group. */
 typedef struct {
     view view;
     weight_matrix weights;
     i32 columns, groups;
-    i32 block_tiles, row_blocks, block_panels, column_blocks;
+    i32 block_tiles, row_blocks, item_blocks, block_panels, column_blocks;
     i64 block_depth, depth_blocks;
     i32 packs_alone; /* each thread packs the weights it needs, when it needs them: there are hardly other users */
     float *panels;   /* all of the weights, where not */
 } product;
 
-static i64 product_items(const product *p) { return (i64)p->groups * p->row_blocks * p->column_blocks; }
-static i64 panel_floats(const product *p) { return p->packs_alone ? 0 : p->groups * p->view.depth * padded_columns(p->columns); }
+static i64 product_items(const product *p) {
+    return p->row_blocks ? (i64)p->groups * CEIL_DIV(p->row_blocks, p->item_blocks) * p->column_blocks : 0;
+}
+static i64 panel_floats(const product *p) { return p->packs_alone ? 0 : p->groups * p->view.depth * strip_columns(p->columns); }
 
-/* What one item costs, in tile multiplications: these, gathering a tile of rows, and bringing a panel close. */
-static i64 item_cost(i64 tiles, i64 panels) { return 10 * tiles * panels + 5 * tiles + 5 * panels; }
+/* What one block costs, in tile multiplications: these, gathering a tile of rows, and bringing a panel close. */
+static i64 block_cost(i64 tiles, i64 panels) { return 10 * tiles * panels + 4 * tiles + 5 * panels; }
+
+enum { MOST_ITEM_BLOCKS = 8 };
 
 /* The cut that keeps all threads busy and blocks large. */
 static void cut_product(product *p, i32 threads) {
@@ -145,8 +161,8 @@ static void cut_product(product *p, i32 threads) {
         i32 block_tiles = CEIL_DIV(tiles, row_blocks);
         for (i32 column_blocks = CEIL_DIV(panels, most_panels); column_blocks <= panels; column_blocks *= 2) {
             i32 block_panels = CEIL_DIV(panels, column_blocks);
-            i64 count = (i64)p->groups * CEIL_DIV(tiles, block_tiles) * CEIL_DIV(panels, block_panels);
-            i64 cost = CEIL_DIV(count, threads) * item_cost(block_tiles, block_panels);
+            i64 blocks = (i64)p->groups * CEIL_DIV(tiles, block_tiles) * CEIL_DIV(panels, block_panels);
+            i64 cost = CEIL_DIV(blocks, threads) * block_cost(block_tiles, block_panels);
             if (best >= 0 && cost >= best) continue;
             best = cost;
             p->block_tiles = block_tiles;
@@ -156,6 +172,7 @@ static void cut_product(product *p, i32 threads) {
     }
     p->row_blocks = CEIL_DIV(tiles, p->block_tiles);
     p->column_blocks = CEIL_DIV(panels, p->block_panels);
+    p->item_blocks = MAX(1, MIN(MOST_ITEM_BLOCKS, p->row_blocks / (8 * threads)));
 }
 
 /* Rows k0 .. k0 + depth of some panels, as they come in the weights: to row k_to of panels of `panel_depth` rows. */
@@ -168,7 +185,7 @@ static void pack_weights(const product *p, i32 group, i64 k0, i64 depth, i32 pan
         i64 kernel = (i64)(h->first + tap / w->taps * h->step) * m->kernel_w + w->first + tap % w->taps * w->step;
         const float *from = m->data + kernel * m->tap + group * m->group + c * m->row;
         for (i32 panel = 0; panel < panels; panel++) {
-            i32 n = (panel0 + panel) * NR, width = panel_width(p->columns, panel0 + panel), used = MIN(width, p->columns - n);
+            i32 n = (panel0 + panel) * NR, width = strip_width(p->columns, panel0 + panel), used = MIN(width, p->columns - n);
             float *at = to + (i64)panel * NR * panel_depth + (k - k0 + k_to) * width;
             if (m->row == 1) transpose_into_panel(from + n * m->column, m->column, used, count, at, width);
             else
@@ -185,7 +202,7 @@ static i64 pack_items(const product *p) { return p->packs_alone ? 0 : p->groups 
 static void pack_item(const product *p, i64 item) {
     i64 pieces = CEIL_DIV(p->view.depth, PACKED_AT_ONCE), k0 = item % pieces * PACKED_AT_ONCE;
     i32 group = (i32)(item / pieces);
-    float *to = p->panels + group * p->view.depth * padded_columns(p->columns);
+    float *to = p->panels + group * p->view.depth * strip_columns(p->columns);
     pack_weights(p, group, k0, MIN(PACKED_AT_ONCE, p->view.depth - k0), 0, panel_count(p->columns), to, p->view.depth, k0);
 }
 
@@ -196,7 +213,7 @@ typedef struct {
 
 enum {
     BENCH_ROWS = BLOCK_ROWS * LDA,
-    BENCH_RESULTS = BLOCK_ROWS * BLOCK_COLUMNS,
+    BENCH_RESULTS = BLOCK_ROWS * (BLOCK_COLUMNS + LANES),
     BENCH_PANELS = PACK_COLUMNS * ROUND_UP(BLOCK_DEPTH, 8),
     BENCH_FLOATS = ROUND_UP(BENCH_ROWS + BENCH_RESULTS + BENCH_PANELS, 16),
 };
@@ -212,32 +229,63 @@ typedef struct {
     const sink *gradient;
 } taker;
 
-static void hand_over(const taker *t, const worker *w, const row_list *rows, const float *tile, i32 c0, i32 channels) {
-    if (t->forward) emit_tile(t->forward, w, tile, NR, rows->target[0], rows->count, c0, channels);
-    else sink_tile(t->gradient, w, tile, NR, rows->target, rows->count, c0, channels);
+static void hand_over(const taker *t, const worker *w, const row_list *rows, const float *tile, i32 ld, i32 c0, i32 channels) {
+    if (t->forward) emit_tile(t->forward, w, tile, ld, rows->target[0], rows->count, c0, channels);
+    else sink_tile(t->gradient, w, tile, ld, rows->target, rows->count, c0, channels);
 }
 
-static void multiply_item(const product *p, const taker *t, const worker *w, bench b, i64 item) {
-    i32 column_block = (i32)(item % p->column_blocks), group = (i32)(item / p->column_blocks / p->row_blocks);
-    i64 row0 = item / p->column_blocks % p->row_blocks * p->block_tiles * MR, depth = p->view.depth;
-    i32 count = (i32)MIN((i64)p->block_tiles * MR, p->view.rows - row0), tiles = CEIL_DIV(count, MR);
-    i32 panel0 = column_block * p->block_panels, panels = MIN(p->block_panels, panel_count(p->columns) - panel0);
+/* What a block will touch when it is handed over, and what the next one will gather; where that lies in one piece. */
+static errand block_errand(const product *p, const taker *t, i64 row0, i32 count, i32 next) {
+    enum { MOST_FLOATS = 1 << 16 };
+    errand e = {0};
+    i64 columns = (i64)p->groups * p->columns;
+    if (p->column_blocks == 1 && p->groups == 1 && p->view.w.to_step == 1) {
+        const conv_forward *f = t->forward;
+        const sink *s = t->gradient;
+        if (f && f->ld_y < 2 * columns) fetch_later(&e, f->y + row0 * f->ld_y, (i64)count * f->ld_y);
+        if (s && s->ld < 2 * columns) fetch_later(&e, s->data + row0 * s->ld, (i64)count * s->ld);
+        if (s && s->act != ACT_NONE && s->ld_y < 2 * columns) fetch_later(&e, s->y + row0 * s->ld_y, (i64)count * s->ld_y);
+    }
+    const source *x = &p->view.x;
+    if (p->view.linear && (i64)next * x->ld <= MOST_FLOATS) fetch_later(&e, x->data + (row0 + count) * x->ld, (i64)next * x->ld);
+    return e;
+}
+
+static void multiply_block(const product *p, const taker *t, const worker *w, bench b, i32 group, i32 column_block, i64 row0,
+                           i32 count, errand e) {
+    enum { AT_ONCE = BLOCK_COLUMNS / NR };
+    i64 depth = p->view.depth;
+    i32 tiles = CEIL_DIV(count, MR), panel0 = column_block * p->block_panels;
+    i32 panels = MIN(p->block_panels, panel_count(p->columns) - panel0), ld = MIN(panels, AT_ONCE) * NR + LANES;
     row_list rows;
     locate_rows(&p->view, row0, count, &rows);
     memset(b.rows + (i64)count * LDA, 0, (u64)(tiles * MR - count) * LDA * sizeof(float));
     for (i64 block = 0; block < p->depth_blocks; block++) {
         i64 k0 = block * p->block_depth, k = MAX(0, MIN(p->block_depth, depth - k0));
-        gather_rows(&p->view, &rows, 0, count, group, k0, k, b.rows, LDA);
+        gather_rows(&p->view, &rows, group, k0, k, b.rows, LDA);
         if (p->packs_alone) pack_weights(p, group, k0, k, panel0, panels, b.panels, k, 0);
         for (i32 i = 0; i < panels; i++) {
-            i32 width = panel_width(p->columns, panel0 + i), n = (panel0 + i) * NR;
+            i32 width = strip_width(p->columns, panel0 + i), n = (panel0 + i) * NR, slot = i % AT_ONCE;
             const float *panel = p->packs_alone
                                      ? b.panels + i * NR * k
-                                     : p->panels + group * depth * padded_columns(p->columns) + n * depth + k0 * width;
-            float *results = p->depth_blocks > 1 ? b.results + (i64)i * tiles * MR * NR : b.results;
-            multiply_tiles(tiles, k, b.rows, LDA, panel, width, results, block > 0);
-            if (block + 1 == p->depth_blocks) hand_over(t, w, &rows, results, group * p->columns + n, MIN(width, p->columns - n));
+                                     : p->panels + group * depth * strip_columns(p->columns) + n * depth + k0 * width;
+            multiply_tiles(tiles, k, b.rows, LDA, panel, width, b.results + slot * NR, ld, block > 0, &e);
+            if (block + 1 < p->depth_blocks || (slot + 1 < AT_ONCE && i + 1 < panels)) continue;
+            i32 first = n - slot * NR;
+            hand_over(t, w, &rows, b.results, ld, group * p->columns + first, MIN((slot + 1) * NR, p->columns - first));
         }
+    }
+}
+
+static void multiply_item(const product *p, const taker *t, const worker *w, bench b, i64 item) {
+    i32 column_block = (i32)(item % p->column_blocks), item_rows = p->item_blocks * p->block_tiles * MR;
+    i64 spans = CEIL_DIV(p->row_blocks, p->item_blocks), span = item / p->column_blocks % spans;
+    i32 group = (i32)(item / p->column_blocks / spans);
+    i64 end = MIN((span + 1) * item_rows, p->view.rows);
+    for (i64 row = span * item_rows; row < end;) {
+        i32 count = (i32)MIN((i64)p->block_tiles * MR, end - row), next = (i32)MIN((i64)p->block_tiles * MR, end - row - count);
+        multiply_block(p, t, w, b, group, column_block, row, count, block_errand(p, t, row, count, next));
+        row += count;
     }
 }
 
@@ -345,8 +393,6 @@ static void run_conv_backward_data(worker *w, const void *p) {
 /* Weight gradients. Rows: (tap, channel), and one more for the bias, whose x is 1 everywhere. An item is a block of rows
  * x a block of columns x a slice of the pixels: where there are too few blocks for the threads, slices are summed up apart
  * and then together, always in the same order. */
-enum { TILE_WIDTH = ROUND_UP(MR, LANES), GATHERED_AT_ONCE = 8 };
-
 typedef struct {
     view view;
     const conv_backward_weights *op;
@@ -357,60 +403,53 @@ typedef struct {
 static i64 gradient_blocks(const gradient *g) { return (i64)g->op->g.groups * g->row_blocks * g->column_blocks; }
 static i64 result_floats(const gradient *g) { return (i64)g->block_tiles * MR * g->block_panels * NR; }
 
+/* What one pixel of an item costs: multiplications, gathering rows, gathering columns. */
+static i64 pixel_cost(i64 tiles, i64 panels) { return 14 * tiles * panels + 6 * tiles + 10 * panels; }
+
+static void cut_gradient(gradient *g, i32 threads) {
+    i32 tiles = CEIL_DIV(g->rows, MR), panels = panel_count(g->columns), groups = g->op->g.groups;
+    i32 most_slices = (i32)MIN(threads, CEIL_DIV(g->view.rows, 32));
+    i64 best = -1;
+    for (i32 rows = CEIL_DIV(tiles, GRADIENT_ROWS / MR), i = 0; rows <= tiles && i < 6; rows++, i++)
+        for (i32 columns = CEIL_DIV(panels, GRADIENT_COLUMNS / NR); columns <= panels; columns *= 2)
+            for (i32 slices = 1; slices <= most_slices; slices++) {
+                i64 block_tiles = CEIL_DIV(tiles, rows), block_panels = CEIL_DIV(panels, columns);
+                i64 blocks = groups * CEIL_DIV(tiles, block_tiles) * CEIL_DIV(panels, block_panels);
+                i64 pixels = CEIL_DIV(g->view.rows, slices);
+                i64 cost = CEIL_DIV(blocks * slices, threads) * pixels * pixel_cost(block_tiles, block_panels);
+                if (slices > 1) cost += (slices + 1) * 4 * MR * blocks * block_tiles * block_panels / threads;
+                if (best >= 0 && cost >= best) continue;
+                best = cost;
+                g->block_tiles = (i32)block_tiles;
+                g->block_panels = (i32)block_panels;
+                g->slices = slices;
+            }
+    g->row_blocks = CEIL_DIV(tiles, g->block_tiles);
+    g->column_blocks = CEIL_DIV(panels, g->block_panels);
+}
+
 static gradient plan_gradient(const conv_backward_weights *op, i32 threads) {
-    const geometry *geo = &op->g;
-    gradient g = {.view = forward_view(geo, op->x), .op = op, .columns = geo->out_c / geo->groups, .slices = 1};
+    gradient g = {.view = forward_view(&op->g, op->x), .op = op, .columns = op->g.out_c / op->g.groups};
     g.rows = (i32)g.view.depth + (op->dbias ? 1 : 0);
-    i32 tiles = CEIL_DIV(g.rows, MR), panels = panel_count(g.columns);
-    g.block_tiles = CEIL_DIV(tiles, CEIL_DIV(tiles, GRADIENT_ROWS / MR));
-    g.block_panels = CEIL_DIV(panels, CEIL_DIV(panels, GRADIENT_COLUMNS / NR));
-    g.row_blocks = CEIL_DIV(tiles, g.block_tiles);
-    g.column_blocks = CEIL_DIV(panels, g.block_panels);
-    i64 blocks = gradient_blocks(&g), most = MIN(threads, CEIL_DIV(g.view.rows, 32));
-    while (g.slices < most && blocks * g.slices < 4 * threads && blocks * g.slices % threads) g.slices++;
+    cut_gradient(&g, threads);
     i64 pixels = CEIL_DIV(g.view.rows, g.slices);
     g.block_pixels = CEIL_DIV(pixels, CEIL_DIV(pixels, GRADIENT_PIXELS));
     return g;
 }
 
-/* A thread's own memory: rows as gathered, then as tiles; columns as panels; and results, where they are not kept. */
+/* A thread's own memory: some gathered rows, and all of a block as tiles; columns as panels; results, where they are not
+ * kept. A tile has TILE_WIDTH floats a pixel: a power of two, to be copied at once. */
 enum {
-    GATHERED_LD = GRADIENT_ROWS + LANES,
-    GRADIENT_GATHERED = GATHERED_AT_ONCE * GATHERED_LD,
+    TILE_WIDTH = MR <= 4 ? 4 : 8,
+    GATHERED_AT_ONCE = 8,
+    GRADIENT_LD = GRADIENT_ROWS + LANES,
+    GRADIENT_GATHERED = GATHERED_AT_ONCE * GRADIENT_LD,
     GRADIENT_TILES = GRADIENT_ROWS / MR * TILE_WIDTH * GRADIENT_PIXELS,
     GRADIENT_PANELS = GRADIENT_COLUMNS * GRADIENT_PIXELS,
     GRADIENT_RESULTS = GRADIENT_ROWS * GRADIENT_COLUMNS,
     GRADIENT_FLOATS = ROUND_UP(GRADIENT_GATHERED + GRADIENT_TILES + GRADIENT_PANELS + GRADIENT_RESULTS, 16),
 };
-
-/* Rows row0 .. of `pixels` pixels, as tiles: tile t, pixel p at tiles[(t * pixels + p) * TILE_WIDTH]. */
-static void gather_tiles(const gradient *g, i32 group, i64 pixel0, i32 pixels, i64 row0, i32 rows, float *gathered, float *tiles) {
-    i32 depth = (i32)MIN(rows, g->view.depth - row0), count = CEIL_DIV(rows, MR);
-    for (i32 p = 0; p < pixels; p += GATHERED_AT_ONCE) {
-        i32 some = MIN(GATHERED_AT_ONCE, pixels - p);
-        row_list list;
-        locate_rows(&g->view, pixel0 + p, some, &list);
-        gather_rows(&g->view, &list, 0, some, group, row0, depth, gathered, GATHERED_LD);
-        for (i32 r = 0; r < some; r++) {
-            float *from = gathered + r * GATHERED_LD;
-            if (depth < rows) from[depth] = 1;
-            for (i32 t = 0; t < count; t++)
-                for (i32 i = 0; i < TILE_WIDTH; i += LANES)
-                    store(tiles + ((i64)t * pixels + p + r) * TILE_WIDTH + i, load(from + t * MR + i));
-        }
-    }
-}
-
-static void gather_panels(const gradient *g, i32 group, i64 pixel0, i32 pixels, i32 panel0, i32 panels, float *to) {
-    const conv_backward_weights *op = g->op;
-    for (i32 p = 0; p < pixels; p++) {
-        const float *from = op->dy + (pixel0 + p) * op->ld_dy + group * g->columns;
-        for (i32 i = 0; i < panels; i++) {
-            i32 n = (panel0 + i) * NR, width = panel_width(g->columns, panel0 + i);
-            copy_padded(from + n, MIN(width, g->columns - n), to + (i64)i * NR * pixels + p * width, width);
-        }
-    }
-}
+_Static_assert(MR <= TILE_WIDTH && TILE_WIDTH <= MR + LANES, "a copied tile stays within the padding");
 
 /* What a block covers. Its results: tile t of panel i at results[(i * block_tiles + t) * MR * NR], NR floats a row. */
 typedef struct {
@@ -427,44 +466,95 @@ static gradient_block locate_block(const gradient *g, i64 block) {
     return b;
 }
 
+/* The rows of a block as tiles: tile t, pixel p at tiles[(t * pixels + p) * TILE_WIDTH]. The last is filled up with zeros. */
+static void gather_tiles(const gradient *g, gradient_block b, i64 pixel0, i32 pixels, float *gathered, float *tiles) {
+    typedef float part __attribute__((ext_vector_type(TILE_WIDTH), aligned(4)));
+    i32 depth = (i32)MIN(b.rows, g->view.depth - b.row0), count = CEIL_DIV(b.rows, MR);
+    for (i32 p = 0; p < pixels; p += GATHERED_AT_ONCE) {
+        row_list list;
+        locate_rows(&g->view, pixel0 + p, MIN(GATHERED_AT_ONCE, pixels - p), &list);
+        gather_rows(&g->view, &list, b.group, b.row0, depth, gathered, GRADIENT_LD);
+        for (i32 r = 0; r < list.count; r++) {
+            float *from = gathered + (i64)r * GRADIENT_LD, *to = tiles + (i64)(p + r) * TILE_WIDTH;
+            for (i32 i = depth; i < count * MR; i++) from[i] = i < b.rows;
+            for (i32 t = 0; t < count; t++) *(part *)(to + (i64)t * pixels * TILE_WIDTH) = *(const part *)(from + t * MR);
+        }
+    }
+}
+
+static void gather_panels(const gradient *g, gradient_block b, i64 pixel0, i32 pixels, float *to) {
+    const conv_backward_weights *op = g->op;
+    for (i32 p = 0; p < pixels; p++) {
+        const float *from = op->dy + (pixel0 + p) * op->ld_dy + b.group * g->columns;
+        for (i32 i = 0; i < b.panels; i++) {
+            i32 n = (b.panel0 + i) * NR, width = strip_width(g->columns, b.panel0 + i);
+            copy_padded(from + n, MIN(width, g->columns - n), to + (i64)i * NR * pixels + p * width, width);
+        }
+    }
+}
+
+/* What the next pixels' gathering will read, where it lies in one piece. */
+static errand pixel_errand(const gradient *g, gradient_block b, i64 pixel, i64 count) {
+    errand e = {0};
+    const conv_backward_weights *op = g->op;
+    if (b.panels * NR * 2 > op->ld_dy) fetch_later(&e, op->dy + pixel * op->ld_dy, count * op->ld_dy);
+    if (g->view.linear && b.rows * 2 > op->x.ld) fetch_later(&e, op->x.data + pixel * op->x.ld, count * op->x.ld);
+    return e;
+}
+
+/* Where tile t of panel i is summed up: in dweights itself where one block of pixels is all there is, else in results. */
+typedef struct {
+    float *c;
+    i64 ldc;
+    i32 in_place;
+} sum_target;
+
+static sum_target target_of(const gradient *g, gradient_block b, i32 i, i32 t, float *results) {
+    i64 k = b.row0 + t * MR;
+    i32 n = (b.panel0 + i) * NR, out_c = g->op->g.out_c;
+    if (g->view.rows > g->block_pixels || k + MR > g->view.depth || n + strip_width(g->columns, b.panel0 + i) > g->columns)
+        return (sum_target){results + (i64)(i * g->block_tiles + t) * MR * NR, NR, 0};
+    return (sum_target){g->op->dweights + k * out_c + b.group * g->columns + n, out_c, 1};
+}
+
 static void sum_slice(const gradient *g, gradient_block b, i32 slice, float *bench, float *results) {
-    float *gathered = bench, *tiles = gathered + GRADIENT_GATHERED, *panels = tiles + GRADIENT_TILES;
+    float *tiles = bench + GRADIENT_GATHERED, *panels = tiles + GRADIENT_TILES;
     i64 start, end;
     share(g->view.rows, slice, g->slices, &start, &end);
-    memset(gathered, 0, GRADIENT_GATHERED * sizeof(float));
     for (i64 pixel = start; pixel < end; pixel += g->block_pixels) {
         i32 pixels = (i32)MIN(g->block_pixels, end - pixel);
-        gather_tiles(g, b.group, pixel, pixels, b.row0, b.rows, gathered, tiles);
-        gather_panels(g, b.group, pixel, pixels, b.panel0, b.panels, panels);
+        gather_tiles(g, b, pixel, pixels, bench, tiles);
+        gather_panels(g, b, pixel, pixels, panels);
+        errand e = pixel_errand(g, b, pixel + pixels, MIN(g->block_pixels, end - pixel - pixels));
         for (i32 i = 0; i < b.panels; i++) {
             const float *panel = panels + (i64)i * NR * pixels;
-            i32 width = panel_width(g->columns, b.panel0 + i);
+            i32 width = strip_width(g->columns, b.panel0 + i);
             for (i32 t = 0; t < CEIL_DIV(b.rows, MR); t++) {
+                sum_target to = target_of(g, b, i, t, results);
+                i32 accumulate = pixel > start || (to.in_place && g->op->accumulate);
                 const float *tile = tiles + (i64)t * pixels * TILE_WIDTH;
-                float *c = results + (i64)(i * g->block_tiles + t) * MR * NR;
-                if (width == NR) micro_outer(pixels, tile, TILE_WIDTH, panel, NR, c, NR, pixel > start);
-                else micro_outer_half(pixels, tile, TILE_WIDTH, panel, NR_HALF, c, NR, pixel > start);
+                lookahead ahead = next_errand(&e, pixels, tile);
+                micro_outer_ahead(width, pixels, tile, TILE_WIDTH, panel, width, to.c, to.ldc, accumulate, ahead);
             }
         }
     }
 }
 
 /* Row `row` of a block: the slices' results added up, into dweights or dbias. */
-static void write_row(const gradient *g, gradient_block b, i32 row, const float *results) {
+static void write_row(const gradient *g, gradient_block b, i32 row, float *results) {
     const conv_backward_weights *op = g->op;
     i64 k = b.row0 + row;
     float *to = (k < g->view.depth ? op->dweights + k * op->g.out_c : op->dbias) + b.group * g->columns;
     for (i32 i = 0; i < b.panels; i++) {
+        sum_target made = target_of(g, b, i, row / MR, results);
+        if (made.in_place) continue;
         i32 n0 = (b.panel0 + i) * NR, count = MIN(NR, g->columns - n0);
-        const float *from = results + ((i64)i * g->block_tiles * MR + row) * NR;
+        const float *from = made.c + row % MR * NR;
         for (i32 n = 0; n < count; n += LANES) {
             i32 lanes = MIN(LANES, count - n);
-            float *at = to + n0 + n;
-            vec sum = 0;
-            if (op->accumulate) sum = lanes == LANES ? load(at) : load_some(at, lanes);
+            vec sum = op->accumulate ? load_lanes(to + n0 + n, lanes) : (vec)0;
             for (i32 s = 0; s < g->slices; s++) sum += load(from + s * result_floats(g) + n);
-            if (lanes == LANES) store(at, sum);
-            else store_some(at, sum, lanes);
+            store_lanes(to + n0 + n, sum, lanes);
         }
     }
 }

@@ -16,6 +16,10 @@ INLINE i32 panel_count(i32 columns) { return CEIL_DIV(columns, NR); }
 INLINE i32 panel_width(i32 columns, i32 panel) { return columns - panel * NR > NR_HALF ? NR : NR_HALF; }
 INLINE i64 padded_columns(i32 columns) { return ROUND_UP(columns, NR_HALF); }
 
+/* The same where the last panel has as many vectors as it needs. */
+INLINE i32 strip_width(i32 columns, i32 strip) { return MIN(NR, ROUND_UP(columns - strip * NR, LANES)); }
+INLINE i64 strip_columns(i32 columns) { return ROUND_UP(columns, LANES); }
+
 /* to[0 .. count) = from, and zeros up to `width`, a multiple of LANES. */
 INLINE void copy_padded(const float *from, i32 count, float *to, i32 width) {
     i32 i = 0;
@@ -61,10 +65,11 @@ static void transpose_into_panel(const float *from, i64 ld, i32 columns, i32 dep
         for (i32 k = 0; k < depth; k++) to[(i64)k * width + j] = j < columns ? from[j * ld + k] : 0;
 }
 
-/* `tiles` tiles of MR rows times one panel; c: NR floats a row. */
-static void multiply_tiles(i32 tiles, i64 depth, const float *a, i64 lda, const float *panel, i32 width, float *c, i32 accumulate) {
-    for (i32 tile = 0; tile < tiles; tile++, a += MR * lda, c += MR * NR) {
-        if (width == NR) micro_dot(depth, a, lda, panel, c, NR, accumulate);
-        else micro_dot_half(depth, a, lda, panel, c, NR, accumulate);
+/* `tiles` tiles of MR rows times one panel. */
+static void multiply_tiles(i32 tiles, i64 depth, const float *a, i64 lda, const float *panel, i32 width, float *c, i64 ldc,
+                           i32 accumulate, errand *e) {
+    for (i32 tile = 0; tile < tiles; tile++, a += MR * lda, c += MR * ldc) {
+        lookahead ahead = next_errand(e, depth, a);
+        micro_dot_ahead(width, depth, a, lda, panel, c, ldc, accumulate, ahead);
     }
 }

@@ -4,7 +4,7 @@
 #include "../vector.h"
 
 INLINE void broadcast_tile(const i32 rows, const i32 vecs, i64 k, const float *a, i64 a_row, i64 a_k, const float *b, i64 ldb,
-                           float *c, i64 ldc, i32 accumulate) {
+                           float *c, i64 ldc, i32 accumulate, const i32 looks, lookahead ahead) {
     vec sum[MR][NR / LANES];
     /* Without the pragmas clang keeps loops of 12 rows and more, and with them the sums in memory: a third of the speed. */
     UNROLL for (i32 i = 0; i < rows; i++) {
@@ -12,6 +12,7 @@ INLINE void broadcast_tile(const i32 rows, const i32 vecs, i64 k, const float *a
     }
     for (; k > 0; k--, a += a_k, b += ldb) {
         vec row[NR / LANES];
+        if (looks) look(&ahead, 1);
         UNROLL for (i32 j = 0; j < vecs; j++) row[j] = load(b + j * LANES);
         UNROLL for (i32 i = 0; i < rows; i++) {
             vec x = splat(a[i * a_row]);
@@ -23,20 +24,14 @@ INLINE void broadcast_tile(const i32 rows, const i32 vecs, i64 k, const float *a
     }
 }
 
-/* C[MR][NR] (+)= A[MR][k] * panel[k][NR]; the panel is packed. */
-static NOINLINE void micro_dot(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
-    broadcast_tile(MR, NR / LANES, k, a, lda, 1, panel, NR, c, ldc, accumulate);
+INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
+                     const i32 looks, lookahead ahead) {
+    broadcast_tile(MR, vecs, k, a, lda, 1, panel, vecs * LANES, c, ldc, accumulate, looks, ahead);
 }
 
-static NOINLINE void micro_dot_half(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
-    broadcast_tile(MR, NR_HALF / LANES, k, a, lda, 1, panel, NR_HALF, c, ldc, accumulate);
+INLINE void outer_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate,
+                       const i32 looks, lookahead ahead) {
+    broadcast_tile(MR, vecs, k, a, 1, lda, b, ldb, c, ldc, accumulate, looks, ahead);
 }
 
-/* C[i][j] (+)= sum over k of a[k * lda + i] * b[k * ldb + j]. */
-static NOINLINE void micro_outer(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
-    broadcast_tile(MR, NR / LANES, k, a, 1, lda, b, ldb, c, ldc, accumulate);
-}
-
-static NOINLINE void micro_outer_half(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
-    broadcast_tile(MR, NR_HALF / LANES, k, a, 1, lda, b, ldb, c, ldc, accumulate);
-}
+#include "tiles.h"

@@ -1,4 +1,7 @@
-/* 28 sums, 2 of B, 1 of A: 31 of 32 registers. 14 divides the pixels of 7, 14, 28, 56, 112-wide maps. */
+/* 24 sums, 4 of B, 1 of A. Wide rather than tall: an Ice Lake core hardly loads more than one 512-bit vector a cycle, and
+ * a tile of 6 x 64 needs 10 loads for 24 multiply-adds (12 cycles) where one of 14 x 32 needs 16 for 28. */
 #pragma once
-enum { MR = 14, NR = 32, NR_HALF = NR / 2 };
+#define TILE_VECTORS 4
+enum { MR = 6, NR = TILE_VECTORS * LANES, NR_HALF = NR / 2, AHEAD_BYTES = 64 };
+#include "../../ahead.h"
 #include "../broadcast.h"

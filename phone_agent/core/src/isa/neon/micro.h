@@ -1,8 +1,9 @@
 /* 8 x 8: 16 sums, 8 registers of A, 8 of B. A register holds 4 floats of A and is multiplied lane by lane, so that loads
  * never hold up the two multiply-adds a Cortex-A76 can do in a cycle. */
 #pragma once
-#include "../../vector.h"
-enum { MR = 8, NR = 8, NR_HALF = NR / 2 };
+#define TILE_VECTORS 2
+enum { MR = 8, NR = TILE_VECTORS * LANES, NR_HALF = NR / 2, AHEAD_BYTES = 16 };
+#include "../../ahead.h"
 
 INLINE void load_tile(vec sum[MR][NR / LANES], const i32 vecs, const float *c, i64 ldc, i32 accumulate) {
     UNROLL for (i32 i = 0; i < MR; i++) {
@@ -17,11 +18,13 @@ INLINE void store_tile(vec sum[MR][NR / LANES], const i32 vecs, float *c, i64 ld
 }
 
 /* Row i of A in a[i]: its floats for 4 steps of k, one after the other. */
-INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
+INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
+                     const i32 looks, lookahead ahead) {
     vec sum[MR][NR / LANES];
     load_tile(sum, vecs, c, ldc, accumulate);
     for (; k >= 4; k -= 4, a += 4, panel += 4 * vecs * LANES) {
         vec x[MR];
+        if (looks) look(&ahead, 4);
         UNROLL for (i32 i = 0; i < MR; i++) x[i] = load(a + i * lda);
         UNROLL for (i32 step = 0; step < 4; step++) {
             UNROLL for (i32 j = 0; j < vecs; j++) {
@@ -40,11 +43,13 @@ INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float
 }
 
 /* The rows of one step of k lie side by side in both operands. */
-INLINE void outer_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
+INLINE void outer_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate,
+                     const i32 looks, lookahead ahead) {
     vec sum[MR][NR / LANES];
     load_tile(sum, vecs, c, ldc, accumulate);
     for (; k > 0; k--, a += lda, b += ldb) {
         vec x[MR / LANES];
+        if (looks) look(&ahead, 1);
         UNROLL for (i32 i = 0; i < MR / LANES; i++) x[i] = load(a + i * LANES);
         UNROLL for (i32 j = 0; j < vecs; j++) {
             vec row = load(b + j * LANES);
@@ -54,20 +59,4 @@ INLINE void outer_tile(const i32 vecs, i64 k, const float *a, i64 lda, const flo
     store_tile(sum, vecs, c, ldc);
 }
 
-/* C[MR][NR] (+)= A[MR][k] * panel[k][NR]; the panel is packed. */
-static NOINLINE void micro_dot(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
-    dot_tile(NR / LANES, k, a, lda, panel, c, ldc, accumulate);
-}
-
-static NOINLINE void micro_dot_half(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
-    dot_tile(NR_HALF / LANES, k, a, lda, panel, c, ldc, accumulate);
-}
-
-/* C[i][j] (+)= sum over k of a[k * lda + i] * b[k * ldb + j]. */
-static NOINLINE void micro_outer(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
-    outer_tile(NR / LANES, k, a, lda, b, ldb, c, ldc, accumulate);
-}
-
-static NOINLINE void micro_outer_half(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
-    outer_tile(NR_HALF / LANES, k, a, lda, b, ldb, c, ldc, accumulate);
-}
+#include "../tiles.h"

@@ -5,8 +5,8 @@
 /* For L1 of 32 KB, L2 of 256 KB and more. */
 #define BLOCK_ROWS 64 /* of gathered pixels */
 #define BLOCK_DEPTH 256
-#define BLOCK_COLUMNS 128 /* of a block's results, where depth is more than one block */
+#define BLOCK_COLUMNS 128 /* of a block's results */
 #define PACK_COLUMNS 128 /* of weights that a thread packs for itself */
-#define GRADIENT_ROWS 64 /* of a block of weight gradients */
-#define GRADIENT_COLUMNS 64
-#define GRADIENT_PIXELS 256
+#define GRADIENT_ROWS 128 /* of a block of weight gradients */
+#define GRADIENT_COLUMNS 128
+#define GRADIENT_PIXELS 96
