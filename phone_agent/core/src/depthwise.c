@@ -1,15 +1,13 @@
-/* Depthwise convolution: each channel by itself. Bandwidth decides here, so everything is read once and written once.
+/* Depthwise convolution: each channel by itself. Bandwidth decides here, so nothing is copied, and memory is met in order: strip
+ * by strip along a row, all channels of a strip before the next, the rows and strips that come next prefetched meanwhile.
+ * A source is applied at each load: arithmetic is free where memory is the limit.
  *
- * A thread walks down a band of rows with a window of input rows: copied once, seen through the source, padded with zeros on all
- * sides, and laid out one vector of channels after the other (so there are no edges and no tails in the arithmetic, and all
- * loads there are next to each other). Where it pays, several output rows are made in a pass, because each pass ends in sums.
- *
- * Forward and backward are the same walk. Backward, output pixels of one remainder by the stride (a phase) all
- * meet the same taps, and along a phase dy is walked one by one. */
+ * Forward and backward data are the same walk. Backward, input pixels of one remainder by the stride (a phase) all
+ * meet the same taps, and along a phase dy is walked one by one. Backward weights walk like forward, with a sum a tap. */
 
-/* Outputs whose sums are in registers together. Pixel counts of common maps are multiples of it. */
+/* Pixels whose sums are in registers together. Widths of common maps are multiples of it. */
 enum { STRIP = 7 };
-enum { WINDOW_FLOATS = 32 * 1024, PASS_PIXELS = 256, BLOCK_CHANNELS = 128, TILES_A_THREAD = 16 };
+enum { TILES_A_THREAD = 16, PASS_PIXELS = 256, LEAST_BLOCK = 64 };
 
 /* The taps an output coordinate meets along one axis: output j of a phase meets input j * step + first + k * gap through tap
  * tap + k * next, for k in 0 .. count - 1. */
@@ -17,10 +15,10 @@ typedef struct {
     i32 count, tap, next, first, gap;
 } taps;
 
-INLINE taps taps_forward(i32 kernel, i32 pad, i32 dilation) { return (taps){kernel, 0, 1, -pad, dilation}; }
+static taps taps_forward(i32 kernel, i32 pad, i32 dilation) { return (taps){kernel, 0, 1, -pad, dilation}; }
 
 /* Output i of forward met input i * stride - pad + tap * dilation: so input `phase` meets the taps that leave no remainder. */
-INLINE taps taps_backward(i32 kernel, i32 pad, i32 dilation, i32 stride, i32 phase) {
+static taps taps_backward(i32 kernel, i32 pad, i32 dilation, i32 stride, i32 phase) {
     taps t = {0, 0, 0, 0, 0};
     i32 last = -1;
     for (i32 tap = 0; tap < kernel; tap++) {
@@ -36,72 +34,28 @@ INLINE taps taps_backward(i32 kernel, i32 pad, i32 dilation, i32 stride, i32 pha
     return t;
 }
 
-INLINE i32 floor_div(i32 a, i32 b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-
 /* One walk: sizes of what is read (`in`) and what is made (`out`), and how they are cut. */
 typedef struct {
     i32 batch, in_h, in_w, out_h, out_w, channels;
     i32 kernel_h, kernel_w, pad_h, pad_w, dilation;
     i32 step, phases, backward; /* forward: stride, 1; backward: 1, stride */
-    i32 block;              /* channels in a window: a multiple of LANES */
-    i32 rows;               /* output rows in a pass */
-    i32 slots, left, width; /* window rows; its first column, counted in input pixels; its columns */
-    i64 plane;              /* floats of one vector of channels in the window */
-    i64 chunk;              /* output rows (of all images) in a tile */
+    i32 block;                  /* channels in a tile: all, or a multiple of LANES where there are few rows */
+    i64 chunk;                  /* output rows (of all images) in a tile */
 } walk;
 
-INLINE taps walk_taps(const walk *k, i32 kernel, i32 pad, i32 phase) {
-    return k->backward ? taps_backward(kernel, pad, k->dilation, k->phases, phase) : taps_forward(kernel, pad, k->dilation);
+static taps walk_taps(const walk *k, i32 kernel, i32 pad, i32 phase) {
+    if (!k->backward) return taps_forward(kernel, pad, k->dilation);
+    return taps_backward(kernel, pad, k->dilation, k->phases, phase);
 }
 
-/* The first and one past the last input row that output rows start .. end - 1 meet. */
-INLINE i32 first_row(const walk *k, i32 start) {
-    if (!k->backward) return start * k->step - k->pad_h;
-    return -floor_div(-(start + k->pad_h - (k->kernel_h - 1) * k->dilation), k->phases);
-}
-INLINE i32 past_row(const walk *k, i32 end) {
-    if (k->backward) return floor_div(end - 1 + k->pad_h, k->phases) + 1;
-    return (end - 1) * k->step - k->pad_h + (k->kernel_h - 1) * k->dilation + 1;
-}
-
-INLINE i32 slots_for(const walk *k, i32 rows) {
-    i32 span = (k->kernel_h - 1) * k->dilation;
-    return k->backward ? (rows - 1 + span) / k->phases + 1 : (rows - 1) * k->step + span + 1;
-}
-
-/* Columns the strips of all phases load, past the last output too. */
-static void set_columns(walk *k) {
-    i32 first = 0, past = 1;
-    for (i32 phase = 0; phase < k->phases; phase++) {
-        taps t = walk_taps(k, k->kernel_w, k->pad_w, phase);
-        i32 outputs = ROUND_UP(CEIL_DIV(k->out_w - phase, k->phases), STRIP);
-        if (!t.count || outputs <= 0) continue;
-        first = MIN(first, t.first);
-        past = MAX(past, (outputs - 1) * k->step + t.first + (t.count - 1) * t.gap + 1);
-    }
-    k->left = first;
-    k->width = past - first;
-}
-
-static i32 fits(const walk *k, i32 rows) {
-    return (i64)slots_for(k, rows) * k->width * k->block <= WINDOW_FLOATS && (rows == 1 || (i64)rows * k->out_w <= PASS_PIXELS);
-}
+INLINE i64 walk_rows(const walk *k) { return (i64)k->batch * k->out_h; }
+INLINE i64 walk_blocks(const walk *k) { return CEIL_DIV(k->channels, k->block); }
 
 static void cut(walk *k, i32 threads) {
-    set_columns(k);
-    i32 blocks = CEIL_DIV(k->channels, BLOCK_CHANNELS);
-    do {
-        k->block = ROUND_UP(CEIL_DIV(k->channels, blocks), LANES);
-        blocks++;
-    } while (k->block > LANES && !fits(k, 1));
-    k->rows = 1;
-    while (k->rows < k->out_h && fits(k, k->rows + 1)) k->rows++;
-    k->slots = slots_for(k, k->rows);
-    /* One vector more, lest all planes lie on the same cache sets. */
-    k->plane = ((i64)k->slots * k->width + 1) * LANES;
-    i64 all = (i64)k->batch * k->out_h;
-    blocks = CEIL_DIV(k->channels, k->block);
-    k->chunk = MAX(ROUND_UP(CEIL_DIV(all * blocks, threads * TILES_A_THREAD), k->rows), 4 * k->rows);
+    i64 wanted = (i64)threads * TILES_A_THREAD, rows = walk_rows(k);
+    i32 blocks = (i32)MIN(CEIL_DIV(wanted, rows), CEIL_DIV(k->channels, LEAST_BLOCK));
+    k->block = ROUND_UP(CEIL_DIV(k->channels, blocks), LANES);
+    k->chunk = CEIL_DIV(rows, wanted);
 }
 
 static walk walk_of(const geometry *g) {
@@ -130,156 +84,122 @@ static walk walk_backward(const geometry *g, i32 threads) {
     return k;
 }
 
-/* What a thread keeps: the window, the weights of all channels, and the sums of a pass for a norm; vector by vector. */
-typedef struct {
-    float *window, *weights, *sums;
-} scratch;
-
 INLINE i64 vectors(i64 channels) { return CEIL_DIV(channels, LANES); }
 INLINE i64 floats_bytes(i64 floats) { return ROUND_UP(floats * 4, 64); }
-static i64 window_bytes(const walk *k) { return floats_bytes(vectors(k->block) * k->plane); }
-static i64 weights_bytes(const walk *k) {
-    return floats_bytes(vectors(k->channels) * k->kernel_h * k->kernel_w * LANES);
-}
-static i64 pass_sums_bytes(const walk *k) { return floats_bytes(2 * k->block); }
-static i64 scratch_bytes(const walk *k) { return window_bytes(k) + weights_bytes(k) + pass_sums_bytes(k); }
 
-static scratch scratch_of(const walk *k, const worker *w) {
-    char *at = w->workspace + w->index * scratch_bytes(k);
-    return (scratch){(float *)at, (float *)(at + window_bytes(k)), (float *)(at + window_bytes(k) + weights_bytes(k))};
+/* Vectors of channels that lie next to each other in memory, or nearly: so that prefetching them meets memory in order. */
+typedef struct {
+    const float *at;
+    i64 pixel, vector; /* floats */
+} ahead;
+
+INLINE ahead pixels_ahead(const float *at, i64 apart, i32 channels) {
+    if (apart == channels) return (ahead){at, LANES, STRIP * LANES};
+    return (ahead){at, apart, LANES};
+}
+INLINE void prefetch_to_read(const ahead *a, i32 vector) {
+    const float *from = a->at + vector * a->vector;
+    UNROLL for (i32 i = 0; i < STRIP; i++) __builtin_prefetch(from + i * a->pixel, 0);
+}
+INLINE void prefetch_to_write(const ahead *a, i32 vector) {
+    const float *from = a->at + vector * a->vector;
+    UNROLL for (i32 i = 0; i < STRIP; i++) __builtin_prefetch(from + i * a->pixel, 1);
 }
 
-static void lay_out_weights(const walk *k, const float *weights, float *to) {
-    i32 all = k->kernel_h * k->kernel_w;
-    for (i32 c = 0; c < k->channels; c += LANES)
-        for (i32 tap = 0; tap < all; tap++, to += LANES) {
-            const float *from = weights + (i64)tap * k->channels + c;
-            store(to, c + LANES <= k->channels ? load(from) : load_some(from, k->channels - c));
+/* What a strip reads. Column q of it is inside of the image for start <= q < end; `from` is column 0 in the first tap row that is
+ * inside, and is met with `rows` rows of weights. `apart` and `line` are floats between columns, and between tap rows. */
+typedef struct {
+    const float *from, *scale, *shift;
+    i64 apart, line;
+    i32 rows, start, end;
+    const taps *taps;
+    i32 step;
+    ahead next[2]; /* rows needed next, at this place */
+    i32 next_count;
+} view;
+
+/* How a source is seen, as a constant for the inner loops. */
+enum seen { RAW, RELU, CLAMPED };
+INLINE enum seen seen_of(const source *x) { return !x->scale ? RAW : x->act == ACT_RELU ? RELU : CLAMPED; }
+
+typedef struct {
+    vec scale, shift, low, high;
+} glasses;
+
+INLINE vec lower_limit(i32 act) { return act == ACT_NONE ? splat(-__builtin_inff()) : (vec)0; }
+INLINE vec upper_limit(i32 act) { return splat(act == ACT_RELU6 ? 6 : __builtin_inff()); }
+
+INLINE glasses glasses_for(const view *v, i32 act, i32 c, i32 lanes, const enum seen seen) {
+    if (seen == RAW) return (glasses){0, 0, 0, 0};
+    return (glasses){load_lanes(v->scale + c, lanes), load_lanes(v->shift + c, lanes), lower_limit(act), upper_limit(act)};
+}
+
+INLINE vec look(vec v, const glasses *g, const enum seen seen) {
+    if (seen == RAW) return v;
+    v = v * g->scale + g->shift;
+    if (seen == RELU) return relu(v);
+    v = g->low > v ? g->low : v;
+    return g->high < v ? g->high : v;
+}
+
+/* Sums of a strip over `count` neighbouring taps, `step` columns from one output to the next. */
+INLINE void strip_dense(vec *sums, const view *v, i32 c, const float *weights, i64 weights_line, const glasses *g,
+                        const i32 count, const i32 step, const enum seen seen, const i32 edge) {
+    const float *from = v->from + c;
+    i64 next = v->taps->next * LANES;
+    for (i32 y = 0; y < v->rows; y++, from += v->line, weights += weights_line) {
+        vec w[3];
+        UNROLL for (i32 i = 0; i < count; i++) w[i] = load(weights + i * next);
+        UNROLL for (i32 q = 0; q < (STRIP - 1) * step + count; q++) {
+            if (edge && (q < v->start || q >= v->end)) continue;
+            vec x = look(load(from + q * v->apart), g, seen);
+            UNROLL for (i32 i = 0; i < count; i++)
+                if (q >= i && (q - i) % step == 0 && (q - i) / step < STRIP) sums[(q - i) / step] += x * w[i];
+        }
+    }
+}
+
+/* The same for any taps, and for a last vector that is not whole. */
+INLINE void strip_any(vec *sums, const view *v, i32 c, i32 lanes, const float *weights, i64 weights_line, const glasses *g,
+                      const enum seen seen) {
+    const float *from = v->from + c;
+    for (i32 y = 0; y < v->rows; y++, from += v->line, weights += weights_line)
+        for (i32 i = 0; i < v->taps->count; i++) {
+            vec w = load(weights + (i64)i * v->taps->next * LANES);
+            UNROLL for (i32 j = 0; j < STRIP; j++) {
+                i32 q = i * v->taps->gap + j * v->step;
+                if (q < v->start || q >= v->end) continue;
+                sums[j] += w * look(load_lanes(from + q * v->apart, lanes), g, seen);
+            }
         }
 }
 
-/* A pixel's channels to their planes, as the source's readers see them. */
-INLINE void gather_pixel(const float *from, const float *scale, const float *shift, i32 act, i32 channels, float *to, i64 plane) {
-    i32 c = 0;
-    for (; c + LANES <= channels; c += LANES, to += plane) {
-        vec v = load(from + c);
-        store(to, scale ? activate(v * load(scale + c) + load(shift + c), act) : v);
-    }
-    if (c == channels) return;
-    i32 n = channels - c;
-    vec v = load_some(from + c, n);
-    store(to, scale ? activate(v * load_some(scale + c, n) + load_some(shift + c, n), act) : v);
-}
-
-INLINE void gather_pixels(const source *x, i64 pixel, i32 count, i32 c0, i32 channels, i32 act, float *to, i64 plane) {
-    const float *from = x->data + pixel * x->ld + c0, *scale = x->scale + c0, *shift = x->shift + c0;
-    for (i32 i = 0; i < count; i++) gather_pixel(from + (i64)i * x->ld, scale, shift, act, channels, to + (i64)i * LANES, plane);
-}
-
-static void gather_seen(const source *x, i64 pixel, i32 count, i32 c0, i32 channels, float *to, i64 plane) {
-    if (!x->scale) {
-        const float *from = x->data + pixel * x->ld + c0;
-        for (i32 i = 0; i < count; i++)
-            gather_pixel(from + (i64)i * x->ld, 0, 0, ACT_NONE, channels, to + (i64)i * LANES, plane);
-    } else if (x->act == ACT_NONE) {
-        gather_pixels(x, pixel, count, c0, channels, ACT_NONE, to, plane);
-    } else if (x->act == ACT_RELU) {
-        gather_pixels(x, pixel, count, c0, channels, ACT_RELU, to, plane);
-    } else {
-        gather_pixels(x, pixel, count, c0, channels, ACT_RELU6, to, plane);
-    }
-}
-
-static void clear_pixels(float *to, i32 count, i32 channels, i64 plane) {
-    for (i32 c = 0; c < channels; c += LANES, to += plane)
-        for (i32 i = 0; i < count; i++) store(to + (i64)i * LANES, (vec)0);
-}
-
-/* `count` pixels of row y of an image, from column `left`; zeros outside of the image. */
-static void gather_line(const source *x, i64 image, i32 y, i32 in_h, i32 in_w, i32 left, i32 count, i32 c0, i32 channels,
-                        float *to, i64 plane) {
-    i32 start = MIN(MAX(0, -left), count), end = MAX(MIN(count, in_w - left), start);
-    if (y < 0 || y >= in_h) start = end = count;
-    clear_pixels(to, start, channels, plane);
-    clear_pixels(to + (i64)end * LANES, count - end, channels, plane);
-    if (start < end)
-        gather_seen(x, (image * in_h + y) * in_w + left + start, end - start, c0, channels, to + (i64)start * LANES, plane);
-}
-
-INLINE float *window_line(const walk *k, float *window, i32 slot) { return window + (i64)slot * k->width * LANES; }
-
-/* The window holds rows .. `have` of an image; row r lies in slot (r - base) % slots. */
-typedef struct {
-    i32 base, have;
-} ring;
-
-static void roll(const walk *k, ring *r, const source *x, i64 image, i32 first, i32 past, i32 c0, i32 channels, float *window) {
-    for (i32 y = MAX(first, r->have); y < past; y++)
-        gather_line(x, image, y, k->in_h, k->in_w, k->left, k->width, c0, channels,
-                    window_line(k, window, (y - r->base) % k->slots), k->plane);
-    r->have = MAX(r->have, past);
-}
-
-/* Sums of one strip over one window row: `count` and `step` are constants where it matters, or `gap` rules. */
-INLINE void strip_dense(vec *sums, const float *line, const float *weights, i32 next, const i32 count, const i32 step) {
-    vec w[3];
-    UNROLL for (i32 i = 0; i < count; i++) w[i] = load(weights + (i64)i * next * LANES);
-    UNROLL for (i32 column = 0; column < (STRIP - 1) * step + count; column++) {
-        vec v = load(line + column * LANES);
-        UNROLL for (i32 i = 0; i < count; i++)
-            if (column >= i && (column - i) % step == 0 && (column - i) / step < STRIP) sums[(column - i) / step] += v * w[i];
-    }
-}
-
-INLINE void strip_any(vec *sums, const float *line, const float *weights, const taps *t, i32 step) {
-    for (i32 i = 0; i < t->count; i++) {
-        vec w = load(weights + (i64)i * t->next * LANES);
-        const float *from = line + (i64)i * t->gap * LANES;
-        UNROLL for (i32 j = 0; j < STRIP; j++) sums[j] += w * load(from + (i64)j * step * LANES);
-    }
-}
-
-enum shape { ANY, ONE, PAIR, TRIPLE, TRIPLE_BY_2 };
-INLINE enum shape shape_of(const taps *t, i32 step) {
-    if (t->count == 3 && t->gap == 1 && step <= 2) return step == 1 ? TRIPLE : TRIPLE_BY_2;
-    if (t->count == 2 && t->gap == 1 && step == 1) return PAIR;
-    return t->count == 1 && step == 1 ? ONE : ANY;
-}
-
-/* Where a strip of outputs ends up: exactly one of `forward` and `backward` is set. Sums for a norm are kept in floats for one
- * pass, two vectors for each vector of channels, and then added to the norm's own. */
+/* Where a strip of outputs goes: `count` pixels from `pixel` on, `apart` from one to the next; channels from c0 on. Exactly one of
+ * forward and backward is set. Sums for a norm are kept in floats for a while (two vectors for each vector of channels), and
+ * then added to the norm's own. */
 typedef struct {
     const conv_forward *forward;
     const sink *backward;
     const worker *worker;
     float *sums;
-    vec low, high; /* forward: results are kept within; backward: gradients pass where the output lies between */
+    i64 pixel;
+    i32 count, apart, c0, channels;
+    ahead to, y; /* what the next strip writes, and reads */
 } finish;
 
-INLINE finish finish_forward(const conv_forward *op, const worker *w, float *sums) {
-    vec infinity = splat(__builtin_inff());
-    return (finish){.forward = op, .worker = w, .sums = sums, .low = op->act == ACT_NONE ? -infinity : (vec)0,
-                    .high = op->act == ACT_RELU6 ? splat(6) : infinity};
-}
-
-INLINE finish finish_backward(const sink *s, const worker *w, float *sums) {
-    vec infinity = splat(__builtin_inff());
-    return (finish){.backward = s, .worker = w, .sums = sums, .low = s->act == ACT_NONE ? -infinity : (vec)0,
-                    .high = s->act == ACT_RELU6 ? splat(6) : infinity};
-}
-
-/* As emit_tile, for `count` outputs in registers, `apart` pixels from one to the next. */
-INLINE void emit_strip(const finish *f, const vec *outputs, i32 count, i64 pixel, i32 apart, i32 c, float *sums) {
+/* As emit_tile, for outputs in registers. */
+INLINE void emit_strip(const finish *f, const vec *outputs, i32 c, float *sums) {
     const conv_forward *op = f->forward;
-    float *y = op->y + pixel * op->ld_y + c;
-    i64 ld = (i64)apart * op->ld_y;
+    c += f->c0;
+    float *y = op->y + f->pixel * op->ld_y + c;
     vec bias = op->bias ? load(op->bias + c) : (vec)0, sum = 0, squares = 0;
+    vec low = lower_limit(op->act), high = upper_limit(op->act);
     UNROLL for (i32 i = 0; i < STRIP; i++) {
-        if (i >= count) break;
+        if (i >= f->count) break;
         vec v = outputs[i] + bias;
-        v = f->low > v ? f->low : v;
-        v = f->high < v ? f->high : v;
-        store(y + i * ld, v);
+        v = low > v ? low : v;
+        v = high < v ? high : v;
+        store(y + (i64)i * op->ld_y, v);
         sum += v;
         squares += v * v;
     }
@@ -288,52 +208,52 @@ INLINE void emit_strip(const finish *f, const vec *outputs, i32 count, i64 pixel
 }
 
 /* As sink_tile. */
-INLINE void sink_strip(const finish *f, const vec *gradients, i32 count, i64 pixel, i32 apart, i32 c, float *sums) {
+INLINE void sink_strip(const finish *f, const vec *gradients, i32 c, float *sums) {
     const sink *s = f->backward;
     const norm *n = s->norm;
-    float *to = s->data + pixel * s->ld + c;
-    i64 ld = (i64)apart * s->ld, ld_y = (i64)apart * s->ld_y;
+    c += f->c0;
+    float *to = s->data + f->pixel * s->ld + c;
+    const float *from = s->y + f->pixel * s->ld_y + c;
+    i64 ld = (i64)f->apart * s->ld, ld_y = (i64)f->apart * s->ld_y;
+    vec low = lower_limit(s->act), high = upper_limit(s->act);
     vec g[STRIP];
     UNROLL for (i32 i = 0; i < STRIP; i++) g[i] = gradients[i];
-    if (s->accumulate) UNROLL for (i32 i = 0; i < STRIP; i++) if (i < count) g[i] += load(to + i * ld);
+    if (s->accumulate) UNROLL for (i32 i = 0; i < STRIP; i++) if (i < f->count) g[i] += load(to + i * ld);
     if (n) {
-        const float *z = s->y + pixel * s->ld_y + c;
         vec scale = load(n->scale + c), shift = load(n->shift + c), mean = load(n->mean + c), sum = 0, products = 0;
         UNROLL for (i32 i = 0; i < STRIP; i++) {
-            if (i >= count) break;
-            vec at = load(z + i * ld_y), y = at * scale + shift;
-            g[i] = y > f->low && y < f->high ? g[i] : (vec)0;
+            if (i >= f->count) break;
+            vec z = load(from + i * ld_y), y = z * scale + shift;
+            g[i] = y > low && y < high ? g[i] : (vec)0;
             sum += g[i];
-            products += g[i] * (at - mean);
+            products += g[i] * (z - mean);
         }
         store(sums, load(sums) + sum);
         store(sums + LANES, load(sums + LANES) + products);
     } else if (s->act != ACT_NONE) {
-        const float *from = s->y + pixel * s->ld_y + c;
         UNROLL for (i32 i = 0; i < STRIP; i++) {
-            if (i >= count) break;
+            if (i >= f->count) break;
             vec y = load(from + i * ld_y);
-            g[i] = y > f->low && y < f->high ? g[i] : (vec)0;
+            g[i] = y > low && y < high ? g[i] : (vec)0;
         }
     }
-    UNROLL for (i32 i = 0; i < STRIP; i++) if (i < count) store(to + i * ld, g[i]);
+    UNROLL for (i32 i = 0; i < STRIP; i++) if (i < f->count) store(to + i * ld, g[i]);
 }
 
-/* A last vector with fewer channels than lanes. */
-static NOINLINE void finish_tail(const finish *f, const vec *outputs, i32 count, i64 pixel, i32 apart, i32 c, i32 lanes) {
+static void finish_tail(const finish *f, const vec *outputs, i32 c, i32 lanes) {
     float tile[STRIP * LANES];
     i64 rows[STRIP];
-    for (i32 i = 0; i < count; i++) store(tile + i * LANES, outputs[i]), rows[i] = pixel + (i64)i * apart;
-    if (f->forward) emit_tile(f->forward, f->worker, tile, LANES, pixel, count, c, lanes);
-    else sink_tile(f->backward, f->worker, tile, LANES, rows, count, c, lanes);
+    for (i32 i = 0; i < f->count; i++) store(tile + i * LANES, outputs[i]), rows[i] = f->pixel + (i64)i * f->apart;
+    if (f->forward) emit_tile(f->forward, f->worker, tile, LANES, f->pixel, f->count, f->c0 + c, lanes);
+    else sink_tile(f->backward, f->worker, tile, LANES, rows, f->count, f->c0 + c, lanes);
 }
 
-/* Adds a pass's sums to the norm's, and starts them again. */
-static void flush_sums(const finish *f, const norm *n, i32 c0, i32 channels) {
+/* Adds what was summed in floats to the norm's sums, and starts again. */
+static void flush_sums(const finish *f, const norm *n) {
     if (!n) return;
-    double *to = norm_sums(n, f->worker->index) + c0;
+    double *to = norm_sums(n, f->worker->index) + f->c0;
     float *from = f->sums;
-    for (i32 c = 0; c + LANES <= channels; c += LANES, from += 2 * LANES) {
+    for (i32 c = 0; c + LANES <= f->channels; c += LANES, from += 2 * LANES) {
         add_sums(to + c, load(from), LANES);
         add_sums(to + n->channels + c, load(from + LANES), LANES);
         store(from, (vec)0);
@@ -341,109 +261,210 @@ static void flush_sums(const finish *f, const norm *n, i32 c0, i32 channels) {
     }
 }
 
-/* One strip through all taps, for each vector of channels in the block. */
-INLINE void convolve_strip(const walk *k, const taps *tx, const taps *ty, const float *window, i32 slot, const float *weights,
-                           i32 count, i64 pixel, i32 c0, i32 channels, const finish *f, const enum shape shape) {
-    float *of_vector = f->sums;
-    for (i32 c = 0; c < channels; c += LANES, window += k->plane, of_vector += 2 * LANES) {
+/* Weights are laid out by vectors of channels, tap after tap; `weights` is the first tap of the first row this strip meets. */
+typedef struct {
+    const float *weights;
+    i64 line, vector; /* floats from tap row to tap row, and from vector to vector */
+} kernel;
+
+INLINE void prefetch_next(const view *v, const finish *f, i32 vector) {
+    for (i32 i = 0; i < v->next_count; i++) prefetch_to_read(&v->next[i], vector);
+    prefetch_to_write(&f->to, vector);
+    if (f->y.at) prefetch_to_read(&f->y, vector);
+}
+
+static NOINLINE void convolve_tail(const view *v, const kernel *w, const finish *f, i32 act, i32 c) {
+    i32 lanes = f->channels - c;
+    vec sums[STRIP];
+    for (i32 i = 0; i < STRIP; i++) sums[i] = 0;
+    const float *weights = w->weights + c / LANES * w->vector;
+    glasses g = glasses_for(v, act, c, lanes, v->scale ? CLAMPED : RAW);
+    if (v->scale) strip_any(sums, v, c, lanes, weights, w->line, &g, CLAMPED);
+    else strip_any(sums, v, c, lanes, weights, w->line, &g, RAW);
+    finish_tail(f, sums, c, lanes);
+}
+
+/* One strip, all its channels. count 0 stands for any taps. */
+INLINE void convolve_strip(const view *v, const kernel *w, const finish *f, i32 act, const i32 count, const i32 step,
+                           const enum seen seen, const i32 edge, const i32 backward) {
+    i32 c = 0;
+    for (i32 vector = 0; c + LANES <= f->channels; c += LANES, vector++) {
+        prefetch_next(v, f, vector);
         vec sums[STRIP];
         UNROLL for (i32 i = 0; i < STRIP; i++) sums[i] = 0;
-        i32 at = slot;
-        for (i32 y = 0; y < ty->count; y++) {
-            const float *line = window + (i64)at * k->width * LANES;
-            const float *row = weights + ((i64)(ty->tap + y * ty->next) * k->kernel_w + tx->tap) * LANES;
-            if (shape == TRIPLE) strip_dense(sums, line, row, tx->next, 3, 1);
-            else if (shape == TRIPLE_BY_2) strip_dense(sums, line, row, tx->next, 3, 2);
-            else if (shape == PAIR) strip_dense(sums, line, row, tx->next, 2, 1);
-            else if (shape == ONE) strip_dense(sums, line, row, tx->next, 1, 1);
-            else strip_any(sums, line, row, tx, k->step);
-            at += ty->gap;
-            if (at >= k->slots) at -= k->slots;
-        }
-        weights += (i64)k->kernel_h * k->kernel_w * LANES;
-        if (c + LANES > channels) finish_tail(f, sums, count, pixel, k->phases, c0 + c, channels - c);
-        else if (f->forward) emit_strip(f, sums, count, pixel, k->phases, c0 + c, of_vector);
-        else sink_strip(f, sums, count, pixel, k->phases, c0 + c, of_vector);
+        glasses g = glasses_for(v, act, c, LANES, seen);
+        const float *weights = w->weights + vector * w->vector;
+        if (count) strip_dense(sums, v, c, weights, w->line, &g, count, step, seen, edge);
+        else strip_any(sums, v, c, LANES, weights, w->line, &g, seen);
+        if (backward) sink_strip(f, sums, c, f->sums + 2 * c);
+        else emit_strip(f, sums, c, f->sums + 2 * c);
     }
+    if (c < f->channels) convolve_tail(v, w, f, act, c);
 }
 
-/* The outputs of one phase in one row, whose first is `pixel`. */
-INLINE void convolve_phase(const walk *k, const taps *tx, const taps *ty, const float *window, i32 slot, const float *weights,
-                           i32 outputs, i64 pixel, i32 c0, i32 channels, const finish *f, const enum shape shape) {
-    window += (i64)(tx->first - k->left) * LANES;
-    i32 j = 0;
-    for (; j + STRIP <= outputs; j += STRIP, window += (i64)STRIP * k->step * LANES)
-        convolve_strip(k, tx, ty, window, slot, weights, STRIP, pixel + (i64)j * k->phases, c0, channels, f, shape);
-    if (j < outputs)
-        convolve_strip(k, tx, ty, window, slot, weights, outputs - j, pixel + (i64)j * k->phases, c0, channels, f, shape);
+typedef void strip_function(const view *v, const kernel *w, const finish *f, i32 act);
+#define STRIP_FUNCTION(name, count, step, seen, edge, backward) \
+    static void name(const view *v, const kernel *w, const finish *f, i32 act) { \
+        convolve_strip(v, w, f, act, count, step, seen, edge, backward); \
+    }
+/* Names: taps, then step; within: no column outside of the image. */
+#define STRIP_FUNCTIONS(seen) \
+    STRIP_FUNCTION(any_##seen, 0, 0, seen, 1, 0) \
+    STRIP_FUNCTION(three_##seen, 3, 1, seen, 1, 0) \
+    STRIP_FUNCTION(three_within_##seen, 3, 1, seen, 0, 0) \
+    STRIP_FUNCTION(three_by_two_##seen, 3, 2, seen, 1, 0) \
+    STRIP_FUNCTION(three_by_two_within_##seen, 3, 2, seen, 0, 0)
+STRIP_FUNCTIONS(RAW)
+STRIP_FUNCTIONS(RELU)
+STRIP_FUNCTIONS(CLAMPED)
+STRIP_FUNCTION(back_any, 0, 0, RAW, 1, 1)
+STRIP_FUNCTION(back_one, 1, 1, RAW, 1, 1)
+STRIP_FUNCTION(back_one_within, 1, 1, RAW, 0, 1)
+STRIP_FUNCTION(back_two, 2, 1, RAW, 1, 1)
+STRIP_FUNCTION(back_two_within, 2, 1, RAW, 0, 1)
+STRIP_FUNCTION(back_three, 3, 1, RAW, 1, 1)
+STRIP_FUNCTION(back_three_within, 3, 1, RAW, 0, 1)
+
+enum shape { ANY, ONE, TWO, THREE, THREE_BY_TWO, SHAPES };
+static enum shape shape_of(const taps *t, i32 step) {
+    if (t->count == 3 && t->gap == 1 && step <= 2) return step == 1 ? THREE : THREE_BY_TWO;
+    if (t->count == 2 && t->gap == 1 && step == 1) return TWO;
+    return t->count == 1 && step == 1 ? ONE : ANY;
 }
 
-static void convolve_row(const walk *k, const ring *r, const float *window, const float *weights, i32 y, i64 pixel, i32 c0,
-                         i32 channels, const finish *f) {
-    taps ty = walk_taps(k, k->kernel_h, k->pad_h, y % k->phases);
-    i32 slot = ty.count ? (y / k->phases * k->step + ty.first - r->base) % k->slots : 0;
-    for (i32 phase = 0; phase < k->phases; phase++, pixel++) {
-        taps tx = walk_taps(k, k->kernel_w, k->pad_w, phase), rows = ty;
-        if (!tx.count) rows.count = 0;
-        i32 outputs = CEIL_DIV(k->out_w - phase, k->phases);
-#define CASE(shape) \
-    case shape: convolve_phase(k, &tx, &rows, window, slot, weights, outputs, pixel, c0, channels, f, shape); break
-        switch (shape_of(&tx, k->step)) {
-            CASE(ANY);
-            CASE(ONE);
-            CASE(PAIR);
-            CASE(TRIPLE);
-            CASE(TRIPLE_BY_2);
-        }
-#undef CASE
-    }
+static strip_function *strip_forward(enum shape shape, enum seen seen, i32 edge) {
+#define CHOICES(seen) \
+    {{any_##seen, any_##seen}, {any_##seen, any_##seen}, {any_##seen, any_##seen}, {three_within_##seen, three_##seen}, \
+     {three_by_two_within_##seen, three_by_two_##seen}}
+    static strip_function *const choices[][SHAPES][2] = {CHOICES(RAW), CHOICES(RELU), CHOICES(CLAMPED)};
+    return choices[seen][shape][edge];
 }
 
-/* Output rows start .. end - 1 of an image, channels c0 .. */
-static void walk_image(const walk *k, const scratch *b, const source *x, const finish *f, i64 image, i32 start, i32 end, i32 c0,
-                       i32 channels) {
-    ring r = {first_row(k, start), first_row(k, start)};
-    const norm *n = f->forward ? f->forward->norm : f->backward->norm;
-    const float *weights = b->weights + (i64)c0 * k->kernel_h * k->kernel_w;
-    for (i32 y = start; y < end; y += k->rows) {
-        i32 rows = MIN(k->rows, end - y);
-        roll(k, &r, x, image, first_row(k, y), past_row(k, y + rows), c0, channels, b->window);
-        for (i32 i = y; i < y + rows; i++)
-            convolve_row(k, &r, b->window, weights, i, (image * k->out_h + i) * k->out_w, c0, channels, f);
-        flush_sums(f, n, c0, channels);
-    }
+static strip_function *strip_backward(enum shape shape, i32 edge) {
+    static strip_function *const choices[SHAPES][2] = {{back_any, back_any},
+                                                       {back_one_within, back_one},
+                                                       {back_two_within, back_two},
+                                                       {back_three_within, back_three},
+                                                       {back_any, back_any}};
+    return choices[shape][edge];
 }
 
-static void walk_tiles(const walk *k, worker *w, const source *x, const finish *f, const scratch *b) {
-    i64 all = (i64)k->batch * k->out_h, blocks = CEIL_DIV(k->channels, k->block), tiles = CEIL_DIV(all, k->chunk) * blocks;
-    for (i64 tile = take(w); tile < tiles; tile = take(w)) {
-        i32 c0 = (i32)(tile % blocks) * k->block, channels = MIN(k->block, k->channels - c0);
-        i64 row = tile / blocks * k->chunk, end = MIN(all, row + k->chunk);
-        while (row < end) {
-            i32 start = (i32)(row % k->out_h), stop = (i32)MIN(k->out_h, start + end - row);
-            walk_image(k, b, x, f, row / k->out_h, start, stop, c0, channels);
-            row += stop - start;
-        }
-    }
+/* What a thread keeps: weights of all channels, sums of one vector pair for each vector in a block, taps of each phase. */
+typedef struct {
+    float *weights, *sums;
+    taps *phases;
+} scratch;
+
+static i64 weights_bytes(const walk *k) {
+    return floats_bytes(vectors(k->channels) * k->kernel_h * k->kernel_w * LANES);
+}
+static i64 pass_sums_bytes(const walk *k) { return floats_bytes(2 * (i64)k->block); }
+static i64 scratch_bytes(const walk *k) {
+    return weights_bytes(k) + pass_sums_bytes(k) + ROUND_UP(k->phases * (i64)sizeof(taps), 64);
+}
+
+static void lay_out_weights(const walk *k, const float *weights, float *to) {
+    i32 all = k->kernel_h * k->kernel_w;
+    for (i32 c = 0; c < k->channels; c += LANES)
+        for (i32 tap = 0; tap < all; tap++, to += LANES)
+            store(to, load_lanes(weights + (i64)tap * k->channels + c, MIN(LANES, k->channels - c)));
 }
 
 static scratch prepare(const walk *k, const worker *w, const float *weights) {
-    scratch b = scratch_of(k, w);
+    char *at = w->workspace + w->index * scratch_bytes(k);
+    scratch b = {(float *)at, (float *)(at + weights_bytes(k)), (taps *)(at + weights_bytes(k) + pass_sums_bytes(k))};
     lay_out_weights(k, weights, b.weights);
     for (i32 c = 0; c < 2 * k->block; c += LANES) store(b.sums + c, (vec)0);
+    for (i32 phase = 0; phase < k->phases; phase++) b.phases[phase] = walk_taps(k, k->kernel_w, k->pad_w, phase);
     return b;
+}
+
+/* The tap rows of an output row that lie inside of the image: `rows` of them from tap `first` on; the first meets input row y. */
+typedef struct {
+    i32 first, rows, y;
+} tap_rows;
+
+static tap_rows tap_rows_inside(const walk *k, const taps *t, i32 y) {
+    i32 at = y / k->phases * k->step + t->first, first = 0, past = t->count;
+    while (first < past && at + first * t->gap < 0) first++;
+    while (first < past && at + (past - 1) * t->gap >= k->in_h) past--;
+    return (tap_rows){first, past - first, at + first * t->gap};
+}
+
+/* The input rows that the row after this one needs and this one does not. */
+static void look_ahead(const walk *k, const source *x, const taps *t, i32 y, const float *image, i32 column, i32 channels, view *v) {
+    v->next_count = 0;
+    if (y % k->phases) return;
+    i32 past = y / k->phases * k->step + t->first + (t->count - 1) * t->gap + 1;
+    for (i32 row = MAX(past, 0); row < MIN(past + MIN(k->step, 2), k->in_h); row++)
+        v->next[v->next_count++] = pixels_ahead(image + ((i64)row * k->in_w + column) * x->ld, x->ld, channels);
+}
+
+static void look_ahead_of_output(finish *f, const sink *s, float *to, i64 ld) {
+    i64 next = f->pixel + (i64)f->count * f->apart;
+    f->to = pixels_ahead(to + next * ld + f->c0, ld, f->channels);
+    f->y.at = 0;
+    if (s && s->y) f->y = pixels_ahead(s->y + next * s->ld_y + f->c0, s->ld_y, f->channels);
+}
+
+static void convolve_row(const walk *k, const scratch *b, const source *x, finish *f, i64 image, i32 y) {
+    taps ty = walk_taps(k, k->kernel_h, k->pad_h, y % k->phases);
+    tap_rows inside = tap_rows_inside(k, &ty, y);
+    i64 of_vector = (i64)k->kernel_h * k->kernel_w * LANES, of_line = (i64)k->kernel_w * LANES;
+    const float *of_image = x->data + image * k->in_h * k->in_w * x->ld + f->c0;
+    const float *line = of_image + (i64)inside.y * k->in_w * x->ld;
+    const float *weights = b->weights + f->c0 / LANES * of_vector + (ty.tap + inside.first * ty.next) * of_line;
+    float *to = f->forward ? f->forward->y : f->backward->data;
+    i64 ld = f->forward ? f->forward->ld_y : f->backward->ld, row = (image * k->out_h + y) * k->out_w;
+    view v = {.scale = x->scale + f->c0, .shift = x->shift + f->c0, .apart = x->ld, .line = ty.gap * k->in_w * (i64)x->ld};
+    if (!x->scale) v.scale = 0;
+    v.step = k->step;
+    for (i32 column = 0, j = 0; column < k->out_w; column += STRIP * k->phases, j += STRIP)
+        for (i32 phase = 0; phase < MIN(k->phases, k->out_w - column); phase++) {
+            v.taps = &b->phases[phase];
+            i32 first = j * k->step + v.taps->first, span = (STRIP - 1) * k->step + (v.taps->count - 1) * v.taps->gap + 1;
+            v.from = line + (i64)first * x->ld;
+            v.rows = v.taps->count ? inside.rows : 0;
+            v.start = -first, v.end = k->in_w - first;
+            look_ahead(k, x, &ty, y, of_image, j * k->step, f->channels, &v);
+            if (phase) v.next_count = 0;
+            f->pixel = row + column + phase;
+            f->count = MIN(STRIP, CEIL_DIV(k->out_w - column - phase, k->phases));
+            look_ahead_of_output(f, f->backward, to, ld);
+            kernel w = {weights + v.taps->tap * LANES, ty.next * of_line, of_vector};
+            i32 edge = v.start > 0 || v.end < span;
+            enum shape shape = shape_of(v.taps, k->step);
+            (f->forward ? strip_forward(shape, seen_of(x), edge) : strip_backward(shape, edge))(&v, &w, f, x->act);
+        }
+}
+
+static void walk_tiles(const walk *k, worker *w, const source *x, finish *f, const scratch *b) {
+    const norm *n = f->forward ? f->forward->norm : f->backward->norm;
+    i64 blocks = walk_blocks(k), tiles = CEIL_DIV(walk_rows(k), k->chunk) * blocks;
+    f->worker = w, f->sums = b->sums, f->apart = k->phases;
+    for (i64 tile = take(w); tile < tiles; tile = take(w)) {
+        f->c0 = (i32)(tile % blocks) * k->block, f->channels = MIN(k->block, k->channels - f->c0);
+        i64 row = tile / blocks * k->chunk, end = MIN(walk_rows(k), row + k->chunk);
+        for (i32 pixels = 0; row < end; row++) {
+            convolve_row(k, b, x, f, row / k->out_h, (i32)(row % k->out_h));
+            pixels += k->out_w;
+            if (pixels < PASS_PIXELS && row + 1 < end) continue;
+            flush_sums(f, n);
+            pixels = 0;
+        }
+    }
 }
 
 static void run_depthwise_forward(worker *w, const void *p) {
     const conv_forward *op = p;
     walk k = walk_forward(&op->g, w->threads);
     scratch b = prepare(&k, w, op->weights);
-    finish f = finish_forward(op, w, b.sums);
+    finish f = {.forward = op};
     if (op->norm) norm_begin(op->norm, w);
     walk_tiles(&k, w, &op->x, &f, &b);
     if (!op->norm) return;
     meet(w);
-    norm_statistics(op->norm, w, (i64)k.batch * k.out_h * k.out_w);
+    norm_statistics(op->norm, w, walk_rows(&k) * k.out_w);
 }
 
 static i64 workspace_depthwise_forward(i32 threads, const void *p) {
@@ -454,9 +475,9 @@ static i64 workspace_depthwise_forward(i32 threads, const void *p) {
 static void run_depthwise_backward_data(worker *w, const void *p) {
     const conv_backward_data *op = p;
     walk k = walk_backward(&op->g, w->threads);
-    source dy = {.data = op->dy, .ld = op->ld_dy};
     scratch b = prepare(&k, w, op->weights);
-    finish f = finish_backward(&op->dx, w, b.sums);
+    finish f = {.backward = &op->dx};
+    source dy = {.data = op->dy, .ld = op->ld_dy};
     if (op->dx.norm) norm_begin(op->dx.norm, w);
     walk_tiles(&k, w, &dy, &f, &b);
 }
@@ -470,117 +491,146 @@ static i64 workspace_depthwise_backward_data(i32 threads, const void *p) {
  * with sums of their own, added up in the end in their order: so the result does not depend on who took which. */
 enum { CHUNKS_A_THREAD = 4 };
 
-typedef struct {
-    float *window, *dy;
-} pair_of_windows;
-
-INLINE i64 dy_line(const walk *k) { return (i64)ROUND_UP(k->out_w, STRIP) * LANES; }
-INLINE i64 dy_plane(const walk *k) { return k->rows * dy_line(k) + LANES; }
-static i64 dy_bytes(const walk *k) { return floats_bytes(vectors(k->block) * dy_plane(k)); }
 /* Of one chunk, vector by vector of channels: a sum a tap, and one more for the bias. */
 INLINE i64 sums_of_vector(const walk *k) { return ((i64)k->kernel_h * k->kernel_w + 1) * LANES; }
 static i64 sums_bytes(const walk *k) { return floats_bytes(vectors(k->channels) * sums_of_vector(k)); }
 
 static walk walk_weights(const geometry *g, i32 threads) {
     walk k = walk_forward(g, threads);
-    k.chunk = CEIL_DIV((i64)k.batch * k.out_h, threads * CHUNKS_A_THREAD);
+    k.chunk = CEIL_DIV(walk_rows(&k), threads * CHUNKS_A_THREAD);
     return k;
 }
 
-static i64 chunks_of(const walk *k) { return CEIL_DIV((i64)k->batch * k->out_h, k->chunk); }
+static i64 chunks_of(const walk *k) { return CEIL_DIV(walk_rows(k), k->chunk); }
 
 static i64 workspace_depthwise_backward_weights(i32 threads, const void *p) {
     walk k = walk_weights(&((const conv_backward_weights *)p)->g, threads);
-    return threads * (window_bytes(&k) + dy_bytes(&k)) + chunks_of(&k) * sums_bytes(&k);
+    return chunks_of(&k) * sums_bytes(&k);
 }
 
-INLINE void correlate_3x3(const walk *k, i32 slot, const float *window, const float *dy, i32 rows, float *sums, const i32 step) {
-    vec acc[9];
-    UNROLL for (i32 i = 0; i < 9; i++) acc[i] = load(sums + i * LANES);
-    i64 line = (i64)k->width * LANES;
-    for (i32 y = 0; y < rows; y++, dy += dy_line(k)) {
-        i32 second = slot + 1 < k->slots ? slot + 1 : 0, third = second + 1 < k->slots ? second + 1 : 0;
-        const float *lines[3] = {window + slot * line, window + second * line, window + third * line};
-        for (i32 x = 0; x < k->out_w; x += STRIP) {
-            vec d[STRIP];
-            UNROLL for (i32 i = 0; i < STRIP; i++) d[i] = load(dy + (i64)(x + i) * LANES);
-            UNROLL for (i32 row = 0; row < 3; row++) {
-                const float *from = lines[row] + (i64)x * step * LANES;
-                UNROLL for (i32 column = 0; column < (STRIP - 1) * step + 3; column++) {
-                    vec v = load(from + column * LANES);
-                    UNROLL for (i32 i = 0; i < 3; i++)
-                        if (column >= i && (column - i) % step == 0 && (column - i) / step < STRIP)
-                            acc[row * 3 + i] += v * d[(column - i) / step];
-                }
+/* A strip of dy, and the sums it goes to: `sums` is the first tap of the first row that meets the strip. */
+typedef struct {
+    const float *from;
+    float *sums;
+    i64 apart, line, vector; /* floats: pixel to pixel of dy; tap row to tap row and vector to vector of sums */
+    i32 count, channels;
+    i64 bias; /* where the bias's sum lies, from `sums` on; or -1 */
+    ahead next;
+} gradient;
+
+INLINE void correlate_dense(const view *v, const vec *d, float *sums, i64 sums_line, i32 c, const glasses *g, const i32 step,
+                            const enum seen seen, const i32 edge) {
+    const float *from = v->from + c;
+    for (i32 y = 0; y < v->rows; y++, from += v->line, sums += sums_line) {
+        vec s[3];
+        UNROLL for (i32 i = 0; i < 3; i++) s[i] = load(sums + i * LANES);
+        UNROLL for (i32 q = 0; q < (STRIP - 1) * step + 3; q++) {
+            if (edge && (q < v->start || q >= v->end)) continue;
+            vec x = look(load(from + q * v->apart), g, seen);
+            UNROLL for (i32 i = 0; i < 3; i++)
+                if (q >= i && (q - i) % step == 0 && (q - i) / step < STRIP) s[i] += x * d[(q - i) / step];
+        }
+        UNROLL for (i32 i = 0; i < 3; i++) store(sums + i * LANES, s[i]);
+    }
+}
+
+INLINE void correlate_any(const view *v, const vec *d, float *sums, i64 sums_line, i32 c, i32 lanes, const glasses *g,
+                          const enum seen seen) {
+    const float *from = v->from + c;
+    for (i32 y = 0; y < v->rows; y++, from += v->line, sums += sums_line)
+        for (i32 i = 0; i < v->taps->count; i++) {
+            vec s = load(sums + i * LANES);
+            UNROLL for (i32 j = 0; j < STRIP; j++) {
+                i32 q = i * v->taps->gap + j * v->step;
+                if (q >= v->start && q < v->end) s += d[j] * look(load_lanes(from + q * v->apart, lanes), g, seen);
             }
+            store(sums + i * LANES, s);
         }
-        slot += step;
-        if (slot >= k->slots) slot -= k->slots;
+}
+
+INLINE void load_strip(const gradient *r, vec *d, i32 c, i32 lanes) {
+    UNROLL for (i32 i = 0; i < STRIP; i++) d[i] = i < r->count ? load_lanes(r->from + i * r->apart + c, lanes) : (vec)0;
+}
+
+INLINE void add_bias(const gradient *r, const vec *d, float *sums) {
+    if (r->bias < 0) return;
+    vec s = load(sums + r->bias);
+    UNROLL for (i32 i = 0; i < STRIP; i++) s += d[i];
+    store(sums + r->bias, s);
+}
+
+static NOINLINE void correlate_tail(const view *v, const gradient *r, i32 act, i32 c, float *sums) {
+    i32 lanes = r->channels - c;
+    vec d[STRIP];
+    load_strip(r, d, c, lanes);
+    glasses g = glasses_for(v, act, c, lanes, v->scale ? CLAMPED : RAW);
+    if (v->scale) correlate_any(v, d, sums, r->line, c, lanes, &g, CLAMPED);
+    else correlate_any(v, d, sums, r->line, c, lanes, &g, RAW);
+    add_bias(r, d, sums);
+}
+
+/* step 0 stands for any taps. */
+INLINE void correlate_strip(const view *v, const gradient *r, i32 act, const i32 step, const enum seen seen, const i32 edge) {
+    i32 c = 0;
+    float *sums = r->sums;
+    for (i32 vector = 0; c + LANES <= r->channels; c += LANES, vector++, sums += r->vector) {
+        for (i32 i = 0; i < v->next_count; i++) prefetch_to_read(&v->next[i], vector);
+        prefetch_to_read(&r->next, vector);
+        vec d[STRIP];
+        load_strip(r, d, c, LANES);
+        glasses g = glasses_for(v, act, c, LANES, seen);
+        if (step) correlate_dense(v, d, sums, r->line, c, &g, step, seen, edge);
+        else correlate_any(v, d, sums, r->line, c, LANES, &g, seen);
+        add_bias(r, d, sums);
     }
-    UNROLL for (i32 i = 0; i < 9; i++) store(sums + i * LANES, acc[i]);
+    if (c < r->channels) correlate_tail(v, r, act, c, sums);
 }
 
-static void correlate_by_1(const walk *k, i32 slot, const float *window, const float *dy, i32 rows, float *sums) {
-    correlate_3x3(k, slot, window, dy, rows, sums, 1);
+typedef void correlate_function(const view *v, const gradient *r, i32 act);
+#define CORRELATE_FUNCTION(name, step, seen, edge) \
+    static void name(const view *v, const gradient *r, i32 act) { correlate_strip(v, r, act, step, seen, edge); }
+#define CORRELATE_FUNCTIONS(seen) \
+    CORRELATE_FUNCTION(correlate_any_##seen, 0, seen, 1) \
+    CORRELATE_FUNCTION(correlate_by_one_##seen, 1, seen, 1) \
+    CORRELATE_FUNCTION(correlate_by_one_within_##seen, 1, seen, 0) \
+    CORRELATE_FUNCTION(correlate_by_two_##seen, 2, seen, 1) \
+    CORRELATE_FUNCTION(correlate_by_two_within_##seen, 2, seen, 0)
+CORRELATE_FUNCTIONS(RAW)
+CORRELATE_FUNCTIONS(RELU)
+CORRELATE_FUNCTIONS(CLAMPED)
+
+static correlate_function *correlate_for(enum shape shape, enum seen seen, i32 edge) {
+#define CORRELATE_CHOICES(seen) \
+    {{correlate_any_##seen, correlate_any_##seen}, {correlate_by_one_within_##seen, correlate_by_one_##seen}, \
+     {correlate_by_two_within_##seen, correlate_by_two_##seen}}
+    static correlate_function *const choices[][3][2] = {CORRELATE_CHOICES(RAW), CORRELATE_CHOICES(RELU),
+                                                        CORRELATE_CHOICES(CLAMPED)};
+    return choices[seen][shape == THREE ? 1 : shape == THREE_BY_TWO ? 2 : 0][edge];
 }
 
-static void correlate_by_2(const walk *k, i32 slot, const float *window, const float *dy, i32 rows, float *sums) {
-    correlate_3x3(k, slot, window, dy, rows, sums, 2);
-}
-
-static void correlate_any(const walk *k, i32 slot, const float *window, const float *dy, i32 rows, float *sums) {
-    for (i32 tap = 0; tap < k->kernel_h * k->kernel_w; tap++, sums += LANES) {
-        vec sum = 0;
-        for (i32 y = 0; y < rows; y++) {
-            i32 at = (slot + y * k->step + tap / k->kernel_w * k->dilation) % k->slots;
-            const float *from = window + ((i64)at * k->width + tap % k->kernel_w * k->dilation) * LANES;
-            const float *d = dy + y * dy_line(k);
-            for (i32 x = 0; x < k->out_w; x++) sum += load(from + (i64)x * k->step * LANES) * load(d + (i64)x * LANES);
-        }
-        store(sums, load(sums) + sum);
-    }
-}
-
-static void correlate(const walk *k, i32 slot, const float *window, const float *dy, i32 rows, float *sums) {
-    i32 small = k->kernel_h == 3 && k->kernel_w == 3 && k->dilation == 1;
-    if (small && k->step == 1) correlate_by_1(k, slot, window, dy, rows, sums);
-    else if (small && k->step == 2) correlate_by_2(k, slot, window, dy, rows, sums);
-    else correlate_any(k, slot, window, dy, rows, sums);
-}
-
-static void add_bias(const walk *k, const float *dy, i32 rows, float *sum) {
-    vec s = load(sum);
-    for (i64 i = 0, end = rows * dy_line(k); i < end; i += LANES) s += load(dy + i);
-    store(sum, s);
-}
-
-static void correlate_image(const conv_backward_weights *op, const walk *k, const pair_of_windows *b, i64 image, i32 start,
-                            i32 end, i32 c0, i32 channels, float *sums) {
-    source dy = {.data = op->dy, .ld = op->ld_dy};
-    ring r = {first_row(k, start), first_row(k, start)};
-    for (i32 y = start; y < end; y += k->rows) {
-        i32 rows = MIN(k->rows, end - y), first = first_row(k, y);
-        roll(k, &r, &op->x, image, first, past_row(k, y + rows), c0, channels, b->window);
-        for (i32 i = 0; i < rows; i++)
-            gather_line(&dy, image, y + i, k->out_h, k->out_w, 0, ROUND_UP(k->out_w, STRIP), c0, channels,
-                        b->dy + i * dy_line(k), dy_plane(k));
-        for (i32 c = 0; c < vectors(channels); c++) {
-            float *of_vector = sums + c * sums_of_vector(k);
-            const float *d = b->dy + c * dy_plane(k);
-            correlate(k, (first - r.base) % k->slots, b->window + c * k->plane, d, rows, of_vector);
-            if (op->dbias) add_bias(k, d, rows, of_vector + sums_of_vector(k) - LANES);
-        }
-    }
-}
-
-static void correlate_chunk(const conv_backward_weights *op, const walk *k, const pair_of_windows *b, i64 chunk, i32 c0,
-                            i32 channels, float *sums) {
-    for (i64 i = 0, end = vectors(channels) * sums_of_vector(k); i < end; i += LANES) store(sums + i, (vec)0);
-    i64 row = chunk * k->chunk, end = MIN((i64)k->batch * k->out_h, row + k->chunk);
-    while (row < end) {
-        i32 start = (i32)(row % k->out_h), stop = (i32)MIN(k->out_h, start + end - row);
-        correlate_image(op, k, b, row / k->out_h, start, stop, c0, channels, sums);
-        row += stop - start;
+static void correlate_row(const conv_backward_weights *op, const walk *k, i64 image, i32 y, i32 c0, i32 channels, float *sums) {
+    const source *x = &op->x;
+    taps tx = taps_forward(k->kernel_w, k->pad_w, k->dilation), ty = taps_forward(k->kernel_h, k->pad_h, k->dilation);
+    tap_rows inside = tap_rows_inside(k, &ty, y);
+    const float *of_image = x->data + image * k->in_h * k->in_w * x->ld + c0;
+    const float *line = of_image + (i64)inside.y * k->in_w * x->ld;
+    const float *dy = op->dy + (image * k->out_h + y) * k->out_w * op->ld_dy + c0;
+    view v = {.scale = x->scale + c0, .shift = x->shift + c0, .apart = x->ld, .line = ty.gap * k->in_w * (i64)x->ld};
+    if (!x->scale) v.scale = 0;
+    v.step = k->step, v.taps = &tx, v.rows = inside.rows;
+    gradient r = {.apart = op->ld_dy, .line = (i64)k->kernel_w * LANES, .vector = sums_of_vector(k), .channels = channels};
+    r.sums = sums + inside.first * r.line;
+    r.bias = op->dbias ? r.vector - LANES - inside.first * r.line : -1;
+    for (i32 j = 0; j < k->out_w; j += STRIP) {
+        i32 first = j * k->step + tx.first, span = (STRIP - 1) * k->step + (tx.count - 1) * tx.gap + 1;
+        v.from = line + (i64)first * x->ld;
+        v.start = -first, v.end = k->in_w - first;
+        look_ahead(k, x, &ty, y, of_image, j * k->step, channels, &v);
+        r.from = dy + (i64)j * op->ld_dy;
+        r.count = MIN(STRIP, k->out_w - j);
+        r.next = pixels_ahead(r.from + (i64)STRIP * op->ld_dy, op->ld_dy, channels);
+        i32 edge = v.start > 0 || v.end < span;
+        correlate_for(shape_of(&tx, k->step), seen_of(x), edge)(&v, &r, x->act);
     }
 }
 
@@ -592,26 +642,24 @@ static void deliver(const conv_backward_weights *op, const walk *k, const char *
         for (i64 chunk = 0; chunk < chunks_of(k); chunk++)
             sum += load((const float *)(sums + chunk * sums_bytes(k)) + vector * sums_of_vector(k) + tap * LANES);
         float *to = (tap < all ? op->dweights + (i64)tap * k->channels : op->dbias) + c;
-        if (op->accumulate) sum += load_some(to, lanes);
-        store_some(to, sum, lanes);
+        if (op->accumulate) sum += load_lanes(to, lanes);
+        store_lanes(to, sum, lanes);
     }
 }
 
 static void run_depthwise_backward_weights(worker *w, const void *p) {
     const conv_backward_weights *op = p;
     walk k = walk_weights(&op->g, w->threads);
-    i64 own = window_bytes(&k) + dy_bytes(&k);
-    pair_of_windows b = {(float *)(w->workspace + w->index * own), (float *)(w->workspace + w->index * own + window_bytes(&k))};
-    char *sums = w->workspace + w->threads * own;
-    i64 blocks = CEIL_DIV(k.channels, k.block), tiles = chunks_of(&k) * blocks;
+    i64 blocks = walk_blocks(&k), tiles = chunks_of(&k) * blocks;
     for (i64 tile = take(w); tile < tiles; tile = take(w)) {
         i32 c0 = (i32)(tile % blocks) * k.block, channels = MIN(k.block, k.channels - c0);
-        i64 chunk = tile / blocks;
-        float *of_block = (float *)(sums + chunk * sums_bytes(&k)) + c0 / LANES * sums_of_vector(&k);
-        correlate_chunk(op, &k, &b, chunk, c0, channels, of_block);
+        i64 row = tile / blocks * k.chunk, past = MIN(walk_rows(&k), row + k.chunk), of_vector = sums_of_vector(&k);
+        float *sums = (float *)(w->workspace + tile / blocks * sums_bytes(&k)) + c0 / LANES * of_vector;
+        for (i64 i = 0; i < vectors(channels) * of_vector; i += LANES) store(sums + i, (vec)0);
+        for (; row < past; row++) correlate_row(op, &k, row / k.out_h, (i32)(row % k.out_h), c0, channels, sums);
     }
     meet(w);
     i64 start, end;
     share(vectors(k.channels), w->index, w->threads, &start, &end);
-    for (i64 vector = start; vector < end; vector++) deliver(op, &k, sums, vector);
+    for (i64 vector = start; vector < end; vector++) deliver(op, &k, w->workspace, vector);
 }
