@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from phone_agent.nn.packing import Packing
 from phone_agent.nn.plan.schedule import Schedule
@@ -19,23 +20,22 @@ class Cut:
 
 
 def cuts(schedule: Schedule, packing: Packing, bucket_bytes: int) -> list[Cut]:
-    """Front to back, in parts of at least bucket_bytes; the last step belongs to the last part."""
+    """Front to back, in parts of at least bucket_bytes, each some steps after the last; the end of all ends a part."""
     done = _last_writes(schedule)
     found: list[Cut] = []
     start = step = 0
     for slot in packing.slots.values():
-        size = 1
-        for side in slot.shape:
-            size *= side
         step = max(step, done[slot.offset] + 1)
-        end = slot.offset + size
-        if (end - start) * FLOAT >= bucket_bytes:
-            found.append(Cut(step, start, end))
-            start = end
-    if start < packing.size or not found:
-        found.append(Cut(len(schedule.steps), start, packing.size))
-    found[-1] = Cut(len(schedule.steps), found[-1].start, found[-1].end)
-    return found
+        end = slot.offset + prod(slot.shape)
+        if (end - start) * FLOAT < bucket_bytes:
+            continue
+        if found and found[-1].step == step:
+            start = found.pop().start
+        found.append(Cut(step, start, end))
+        start = end
+    if start == packing.size or (found and found[-1].step == len(schedule.steps)):
+        start = found.pop().start if found else 0
+    return [*found, Cut(len(schedule.steps), start, packing.size)]
 
 
 def _last_writes(schedule: Schedule) -> dict[int, int]:

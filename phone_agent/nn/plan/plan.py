@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from phone_agent.core.library import CoreError
+from phone_agent.core.ops import MAX_THREADS
 from phone_agent.core.team import workspace_bytes
 from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import Graph, GraphError
@@ -43,6 +45,8 @@ def make(graph: Graph, batch: int, options: Options, arena_budget: int | None = 
     """Under `arena_budget`, if given, as little as possible is computed twice; smaller than that, as much as helps."""
     if batch < 1:
         raise GraphError(f"a batch of {batch} images")
+    if not 1 <= options.threads <= MAX_THREADS:
+        raise CoreError(f"{options.threads} threads: the core runs on 1 to {MAX_THREADS}")
     network = fuse(graph)
     places = Places(graph, network, batch, options.threads)
     choose = algorithms.chooser(options)

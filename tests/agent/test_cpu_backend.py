@@ -1,0 +1,226 @@
+"""The core as a backend: the oracle's losses, gradients and scores, from the real kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from phone_agent import models
+from phone_agent.core.library import CoreError
+from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.backends.cpu import CpuBackend, CpuExecutable, InputError
+from phone_agent.nn.backends.reference import Array
+from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, GraphError, MaxPool, Relu
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan.memory import DoesNotFitError, estimate, largest_batch
+from tests.agent.random_graphs import graphs
+
+NETWORKS = (
+    ("lenet", (28, 28, 1), 6),
+    ("resnet20", (32, 32, 3), 4),
+    ("mobilenet_reduced", (32, 32, 3), 4),
+    ("squeezenet_v1_1", (40, 40, 3), 3),
+    ("googlenet", (32, 32, 3), 3),
+)
+
+
+def _batch(graph: Graph, batch: int, seed: int = 3) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    images = rng.normal(0, 1, (batch, *graph.shape)).astype(np.float32)
+    return images, rng.integers(0, graph.classes, batch)
+
+
+def _agrees(graph: Graph, batch: int, options: Options, tolerance: float = 3e-4) -> CpuExecutable:
+    """Loss, every gradient, running statistics and scores as the oracle has them in double precision.
+
+    A value that is zero but for rounding may pass a ReLU here and not there, and all gradients before it feel that. So
+    the best of some draws of images counts.
+    """
+    ours, theirs = State(graph, 1), State(graph, 1, np.float64)
+    executable = CpuBackend().compile(graph, ours, batch, options)
+    reference = backend("reference").compile(graph, theirs, batch, options)
+    worst = []
+    for seed in range(5):
+        images, labels = _batch(graph, batch, seed)
+        ours.gradients[:] = np.nan
+        loss = reference.loss_and_gradients(images.astype(np.float64), labels, 0.5, draw=9)
+        assert executable.loss_and_gradients(images, labels, 0.5, draw=9) == pytest.approx(loss, rel=1e-5)
+        worst.append(_worst(ours, theirs))
+        np.testing.assert_allclose(ours.statistics, theirs.statistics, atol=1e-4, rtol=1e-4)
+        scores = reference.forward(images.astype(np.float64))
+        np.testing.assert_allclose(executable.forward(images), scores, atol=tolerance * np.abs(scores).max(), rtol=0)
+        if worst[-1][0] < tolerance:
+            return executable
+    pytest.fail(f"largest errors: {worst}")
+
+
+def _worst(ours: State, theirs: State) -> tuple[float, str]:
+    """The largest error of a gradient, of the largest of its tensor; tensors of next to nothing count less."""
+    got, wanted = ours.packing.views(ours.gradients), theirs.packing.views(theirs.gradients)
+    floor = 0.1 * np.abs(theirs.gradients).max()
+    errors = {name: np.abs(got[name] - wanted[name]).max() / (np.abs(wanted[name]).max() + floor) for name in wanted}
+    return max((float(np.nan_to_num(error, nan=np.inf)), name) for name, error in errors.items())
+
+
+@pytest.mark.parametrize(("name", "shape", "batch"), NETWORKS)
+def test_networks_agree_with_the_oracle(name: str, shape: tuple[int, int, int], batch: int) -> None:
+    _agrees(models.build(name, 10, shape), batch, Options(threads=2, winograd=False))
+
+
+@pytest.mark.parametrize("name", ["resnet20", "squeezenet_v1_1"])
+def test_networks_agree_with_the_oracle_in_winograds_way(name: str) -> None:
+    """F(4x4) rounds some thirty times as coarsely."""
+    _agrees(models.build(name, 10, (32, 32, 3)), 4, Options(threads=1), tolerance=1e-2)
+
+
+def _gradients(graph: Graph, batch: int, options: Options) -> tuple[CpuExecutable, Array, float]:
+    state = State(graph, 1)
+    executable = CpuBackend().compile(graph, state, batch, options)
+    loss = executable.loss_and_gradients(*_batch(graph, batch), 1.0, draw=4)
+    return executable, state.gradients, loss
+
+
+@pytest.mark.parametrize("name", ["resnet20", "mobilenet_reduced", "squeezenet_v1_1", "googlenet"])
+def test_what_is_computed_again_is_the_same(name: str) -> None:
+    graph = models.build(name, 10, (48, 48, 3))
+    whole, gradients, loss = _gradients(graph, 4, Options(threads=2))
+    budget = whole.memory.total - int(whole.memory.arena * 0.2)
+    tight, again, same = _gradients(graph, 4, Options(threads=2, memory_bytes=budget))
+    assert tight.memory.total <= budget
+    assert len(tight.memory.recomputed) > len(whole.memory.recomputed)
+    assert same == loss
+    np.testing.assert_allclose(again, gradients, atol=1e-6 * np.abs(gradients).max(), rtol=0)
+
+
+@given(graphs())
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_any_graph_agrees_with_the_oracle(graph: Graph) -> None:
+    _agrees(graph, 5, Options(threads=2, winograd=False), tolerance=1e-3).close()
+
+
+def _small() -> Graph:
+    net = GraphBuilder((6, 6, 2))
+    net.add("conv", Conv(5, 3))
+    net.add("relu", Relu())
+    net.add("pool", MaxPool(2, 2))
+    net.add("fc", Dense(4))
+    return net.build()
+
+
+def _compiled(batch: int = 4, bucket_bytes: int = 4) -> tuple[CpuExecutable, State, Array, Array]:
+    graph = _small()
+    state = State(graph, 0)
+    executable = CpuBackend().compile(graph, state, batch, Options(threads=2, bucket_bytes=bucket_bytes))
+    return executable, state, *_batch(graph, batch)
+
+
+def test_scores_of_any_number_of_images() -> None:
+    executable, _, _, _ = _compiled(batch=4)
+    images, _ = _batch(_small(), 11)
+    scores = executable.forward(images)
+    assert scores.shape == (11, 4)
+    np.testing.assert_array_equal(scores[:4], executable.forward(images[:4]))
+    np.testing.assert_allclose(scores[10:], executable.forward(images[10:]), rtol=1e-5)
+    assert executable.forward(images[:0]).shape == (0, 4)
+
+
+def test_images_that_lie_otherwise_give_the_same() -> None:
+    executable, state, images, labels = _compiled()
+    loss = executable.loss_and_gradients(images, labels, 1.0)
+    gradients = state.gradients.copy()
+    for same in (images.astype(np.float64), np.asfortranarray(images), np.repeat(images, 2, axis=0)[::2]):
+        assert executable.loss_and_gradients(same, labels.astype(np.uint8), 1.0) == loss
+        np.testing.assert_array_equal(state.gradients, gradients)
+
+
+def test_ready_tells_complete_parts_from_front_to_back() -> None:
+    executable, state, images, labels = _compiled()
+    executable.loss_and_gradients(images, labels, 1.0)
+    whole, parts = state.gradients.copy(), []
+    state.gradients[:] = np.nan
+
+    def ready(start: int, end: int) -> None:
+        parts.append((start, end))
+        np.testing.assert_array_equal(state.gradients[:end], whole[:end])
+
+    executable.loss_and_gradients(images, labels, 1.0, ready=ready)
+    assert len(parts) > 1
+    assert [start for start, _ in parts] == [0, *(end for _, end in parts[:-1])]
+    assert parts[-1][1] == whole.size
+
+
+def test_update_is_the_reference_one_on_a_part() -> None:
+    executable, state, images, labels = _compiled()
+    executable.loss_and_gradients(images, labels, 1.0)
+    state.momenta[:] = np.linspace(-1, 1, state.momenta.size)
+    values, momenta = state.values.copy(), state.momenta.copy()
+    part = slice(3, state.values.size - 5)
+    executable.update(0.1, 0.9, 0.01, part)
+    momenta[part] = 0.9 * momenta[part] + state.gradients[part] + 0.01 * values[part]
+    values[part] -= 0.1 * momenta[part]
+    np.testing.assert_allclose(state.momenta, momenta, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(state.values, values, rtol=1e-5, atol=1e-7)
+
+
+def test_profile_names_every_step() -> None:
+    executable, _, images, labels = _compiled()
+    times = executable.profile(images, labels, runs=2)
+    assert [time.kind for time in times if time.name == "conv"][:1] == ["conv_forward"]
+    assert {time.direction for time in times} == {"forward", "backward"}
+    assert all(time.seconds >= 0 for time in times)
+    assert sum(time.flops for time in times if time.kind == "conv_forward") == 2 * 4 * (16 * 9 * 2 * 5 + 20 * 4)
+
+
+def test_a_loss_that_is_not_a_number_is_returned() -> None:
+    executable, state, images, labels = _compiled()
+    state.values[:] = np.nan
+    assert np.isnan(executable.loss_and_gradients(images, labels, 1.0))
+
+
+def test_what_does_not_go_together_is_refused_by_name() -> None:
+    executable, _, images, labels = _compiled(batch=4)
+    with pytest.raises(InputError, match="3 images; the network was compiled for batches of 4"):
+        executable.loss_and_gradients(images[:3], labels[:3], 1.0)
+    with pytest.raises(InputError, match=r"images of shape \(5, 6, 2\); the network takes \(6, 6, 2\)"):
+        executable.forward(images[:, 1:])
+    with pytest.raises(InputError, match=r"labels of shape \(3,\) for 4 images"):
+        executable.loss_and_gradients(images, labels[:3], 1.0)
+    with pytest.raises(InputError, match="label 4: the network has classes 0 to 3"):
+        executable.loss_and_gradients(images, labels * 0 + 4, 1.0)
+    with pytest.raises(InputError, match="label -1"):
+        executable.loss_and_gradients(images, labels * 0 - 1, 1.0)
+    with pytest.raises(InputError, match="labels are float64"):
+        executable.loss_and_gradients(images, labels.astype(np.float64), 1.0)
+    with pytest.raises(InputError, match="not numbers"):
+        executable.forward(images.astype(np.str_))
+
+
+@pytest.mark.parametrize("threads", [0, 1000, -1])
+def test_thread_counts_out_of_range_are_refused(threads: int) -> None:
+    with pytest.raises(CoreError, match=f"{threads} threads"):
+        CpuBackend().compile(_small(), State(_small(), 0), 2, Options(threads=threads))
+
+
+def test_a_state_of_another_kind_is_refused() -> None:
+    with pytest.raises(InputError, match="float64"):
+        CpuBackend().compile(_small(), State(_small(), 0, np.float64), 2, Options())
+    with pytest.raises(InputError, match="parameters"):
+        CpuBackend().compile(_small(), State(models.build("lenet"), 0), 2, Options())
+    with pytest.raises(GraphError, match="a batch of 0 images"):
+        CpuBackend().compile(_small(), State(_small(), 0), 0, Options())
+
+
+def test_a_network_that_does_not_fit_says_what_it_needs() -> None:
+    graph = models.build("resnet50")
+    with pytest.raises(DoesNotFitError, match=r"a batch of 64 needs .* of memory, the budget is 400 MB"):
+        CpuBackend().compile(graph, State(graph, 0), 64, Options(memory_bytes=400_000_000))
+    with pytest.raises(DoesNotFitError, match="one image needs"):
+        largest_batch(graph, 200_000_000)
+
+
+@pytest.mark.parametrize(("name", "plain", "again"), [("resnet50", 40, 80), ("mobilenet_v1", 80, 160)])
+def test_largest_batches_in_the_memory_of_a_phone(name: str, plain: int, again: int) -> None:
+    graph = models.build(name)
+    assert largest_batch(graph, 2_800_000_000, Options(threads=2)) >= plain
+    assert estimate(graph, again, Options(threads=2, memory_bytes=2_800_000_000)).total <= 2_800_000_000
