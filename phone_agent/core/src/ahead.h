@@ -3,16 +3,9 @@
 #pragma once
 #include "vector.h"
 
-/* `step` is 0 where there is nothing (more) to fetch. */
-typedef struct {
-    const char *at;
-    i64 step;
-} lookahead;
-
-/* AHEAD_BYTES for each step of k: about what memory delivers while a tile makes one. */
-INLINE void look(lookahead *ahead, i32 steps) {
-    __builtin_prefetch(ahead->at, 0, 2);
-    ahead->at += ahead->step * steps;
+INLINE void look(const char **ahead, i64 step) {
+    __builtin_prefetch(*ahead, 0, 2);
+    *ahead += step;
 }
 
 /* Stretches of memory, fetched one after the other. */
@@ -28,11 +21,13 @@ INLINE void fetch_later(errand *e, const float *from, i64 floats) {
     e->end[e->count++] = (const char *)(from + floats);
 }
 
-/* What the next k steps may fetch. `near`: some memory that costs nothing to touch. */
-INLINE lookahead next_errand(errand *e, i64 k, const void *near) {
-    if (e->current == e->count) return (lookahead){near, 0};
-    lookahead ahead = {e->at[e->current], AHEAD_BYTES};
-    e->at[e->current] += k * AHEAD_BYTES;
+/* What the next k steps may fetch: AHEAD_BYTES each, about what memory delivers while a tile makes one. Where there is nothing
+ * (more), `near`, which costs nothing to touch, with a step of 0. */
+INLINE const char *next_errand(errand *e, i64 k, const void *near, i64 *step) {
+    *step = e->current < e->count ? AHEAD_BYTES : 0;
+    if (!*step) return near;
+    const char *at = e->at[e->current];
+    e->at[e->current] = at + k * AHEAD_BYTES;
     if (e->at[e->current] >= e->end[e->current]) e->current++;
-    return ahead;
+    return at;
 }

@@ -100,9 +100,38 @@ INLINE void gather_run(const view *v, i64 image, i32 y, i32 x, i32 c, i32 count,
     else gather_edge(v, from, x, c, count, to);
 }
 
+/* All of a row's depth, where that is short runs (an image of few channels) and none of them touches an edge. */
+INLINE i32 gather_inside(const view *v, i64 image, i32 y, i32 x, float *to) {
+    i32 length = v->run_taps * v->channels;
+    i64 line = (i64)v->w.size * v->channels;
+    if (x < 0 || x + v->run_taps > v->w.size || y < 0 || y + (v->h.taps - 1) * v->h.spacing >= v->h.size) return 0;
+    const float *from = v->x.data + (image * v->channels + y * line + (i64)x * v->channels);
+    for (i32 tap = 0; tap < v->h.taps; tap++, from += v->h.spacing * line, to += length) {
+        store(to, load(from));
+        store(to + length - LANES, load(from + length - LANES));
+    }
+    return 1;
+}
+
+static void gather_short_runs(const view *v, const row_list *rows, float *to, i64 ld) {
+    i32 length = v->run_taps * v->channels;
+    for (i32 r = 0; r < rows->count; r++, to += ld) {
+        i32 y = rows->y[r], x = rows->x[r];
+        if (gather_inside(v, rows->image[r], y, x, to)) continue;
+        for (i32 tap = 0; tap < v->h.taps; tap++, y += v->h.spacing) {
+            if (y < 0 || y >= v->h.size) zero_row(to + tap * length, length);
+            else gather_run(v, rows->image[r], y, x, 0, length, to + tap * length);
+        }
+    }
+}
+
 /* to[r][0 .. depth) = floats k0 .. of the depth of these rows; zeros where taps lie outside the image. */
 static void gather_rows(const view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld) {
     i32 length = v->run_taps * v->channels, runs = v->w.taps / v->run_taps, channel0 = group * v->channels;
+    if (v->run_taps > 1 && depth == v->depth && length >= LANES && length <= 2 * LANES) {
+        gather_short_runs(v, rows, to, ld);
+        return;
+    }
     for (i64 k = 0; k < depth;) {
         i32 run = (i32)((k0 + k) / length), c = (i32)((k0 + k) % length);
         i32 floats = (i32)MIN(length - c, depth - k);
@@ -474,10 +503,12 @@ static void gather_tiles(const gradient *g, gradient_block b, i64 pixel0, i32 pi
         row_list list;
         locate_rows(&g->view, pixel0 + p, MIN(GATHERED_AT_ONCE, pixels - p), &list);
         gather_rows(&g->view, &list, b.group, b.row0, depth, gathered, GRADIENT_LD);
-        for (i32 r = 0; r < list.count; r++) {
-            float *from = gathered + (i64)r * GRADIENT_LD, *to = tiles + (i64)(p + r) * TILE_WIDTH;
-            for (i32 i = depth; i < count * MR; i++) from[i] = i < b.rows;
-            for (i32 t = 0; t < count; t++) *(part *)(to + (i64)t * pixels * TILE_WIDTH) = *(const part *)(from + t * MR);
+        for (i32 r = 0; r < list.count; r++)
+            for (i32 i = depth; i < count * MR; i++) gathered[r * GRADIENT_LD + i] = i < b.rows;
+        for (i32 t = 0; t < count; t++) {
+            float *to = tiles + ((i64)t * pixels + p) * TILE_WIDTH;
+            for (i32 r = 0; r < list.count; r++)
+                *(part *)(to + r * TILE_WIDTH) = *(const part *)(gathered + r * GRADIENT_LD + t * MR);
         }
     }
 }
@@ -533,8 +564,9 @@ static void sum_slice(const gradient *g, gradient_block b, i32 slice, float *ben
                 sum_target to = target_of(g, b, i, t, results);
                 i32 accumulate = pixel > start || (to.in_place && g->op->accumulate);
                 const float *tile = tiles + (i64)t * pixels * TILE_WIDTH;
-                lookahead ahead = next_errand(&e, pixels, tile);
-                micro_outer_ahead(width, pixels, tile, TILE_WIDTH, panel, width, to.c, to.ldc, accumulate, ahead);
+                i64 step;
+                const char *ahead = next_errand(&e, pixels, tile, &step);
+                micro_outer_ahead(width, pixels, tile, TILE_WIDTH, panel, width, to.c, to.ldc, accumulate, ahead, step);
             }
         }
     }

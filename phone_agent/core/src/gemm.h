@@ -69,7 +69,8 @@ static void transpose_into_panel(const float *from, i64 ld, i32 columns, i32 dep
 static void multiply_tiles(i32 tiles, i64 depth, const float *a, i64 lda, const float *panel, i32 width, float *c, i64 ldc,
                            i32 accumulate, errand *e) {
     for (i32 tile = 0; tile < tiles; tile++, a += MR * lda, c += MR * ldc) {
-        lookahead ahead = next_errand(e, depth, a);
-        micro_dot_ahead(width, depth, a, lda, panel, c, ldc, accumulate, ahead);
+        i64 step;
+        const char *ahead = next_errand(e, depth, a, &step);
+        micro_dot_ahead(width, depth, a, lda, panel, c, ldc, accumulate, ahead, step);
     }
 }

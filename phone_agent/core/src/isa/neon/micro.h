@@ -19,12 +19,12 @@ INLINE void store_tile(vec sum[MR][NR / LANES], const i32 vecs, float *c, i64 ld
 
 /* Row i of A in a[i]: its floats for 4 steps of k, one after the other. */
 INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
-                     const i32 looks, lookahead ahead) {
+                     const i32 looks, const char *ahead, i64 ahead_step) {
     vec sum[MR][NR / LANES];
     load_tile(sum, vecs, c, ldc, accumulate);
     for (; k >= 4; k -= 4, a += 4, panel += 4 * vecs * LANES) {
         vec x[MR];
-        if (looks) look(&ahead, 4);
+        if (looks) look(&ahead, 4 * ahead_step);
         UNROLL for (i32 i = 0; i < MR; i++) x[i] = load(a + i * lda);
         UNROLL for (i32 step = 0; step < 4; step++) {
             UNROLL for (i32 j = 0; j < vecs; j++) {
@@ -44,12 +44,12 @@ INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float
 
 /* The rows of one step of k lie side by side in both operands. */
 INLINE void outer_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate,
-                     const i32 looks, lookahead ahead) {
+                     const i32 looks, const char *ahead, i64 ahead_step) {
     vec sum[MR][NR / LANES];
     load_tile(sum, vecs, c, ldc, accumulate);
     for (; k > 0; k--, a += lda, b += ldb) {
         vec x[MR / LANES];
-        if (looks) look(&ahead, 1);
+        if (looks) look(&ahead, ahead_step);
         UNROLL for (i32 i = 0; i < MR / LANES; i++) x[i] = load(a + i * LANES);
         UNROLL for (i32 j = 0; j < vecs; j++) {
             vec row = load(b + j * LANES);
