@@ -6,6 +6,8 @@
 
 enum { GROUP = 4, STRETCH = 256 };
 
+/* To the compiler a vector that is stored might be the op itself, or its norm. So hot loops work on copies of these. */
+
 /* Calls body(first row, rows, first channel, lanes, ...): rows is the constant GROUP and lanes the constant LANES
  * wherever the tensor is not at its end. */
 #define OVER_ROWS_AND_CHANNELS(start, end, channels, body, ...)                                       \
@@ -38,8 +40,8 @@ static void add_partial_sums(const norm *n, const worker *w, float *partial) {
 
 /* --- forward ------------------------------------------------------------------------------------------------- */
 
-INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_forward *op, float *partial) {
-    float *seconds = partial + partial_floats(op->norm->channels) / 2;
+INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_forward *op, i32 channels, float *partial) {
+    float *seconds = partial + partial_floats(channels) / 2;
     vec sum = 0, squares = 0;
     for (i32 r = 0; r < rows; r++) {
         vec z = load_lanes(op->z + (row + r) * op->ld_z + c, lanes);
@@ -51,19 +53,20 @@ INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_forward 
 }
 
 static void run_norm_forward(worker *w, const void *p) {
-    const norm_forward *op = p;
-    norm *n = op->norm;
+    norm_forward op = *(const norm_forward *)p;
+    norm *n = op.norm;
+    i32 channels = n->channels;
     float *partial = partial_sums(n, w, (float *)w->workspace);
     i64 start, end;
-    share(op->rows, w->index, w->threads, &start, &end);
+    share(op.rows, w->index, w->threads, &start, &end);
     norm_begin(n, w);
-    zero_row(partial, (i32)partial_floats(n->channels));
-    for (i64 row0 = start; row0 < end; row0 += STRETCH) {
-        OVER_ROWS_AND_CHANNELS(row0, MIN(end, row0 + STRETCH), n->channels, count_group, op, partial);
+    zero_row(partial, (i32)partial_floats(channels));
+    for (i64 row = start; row < end; row += STRETCH) {
+        OVER_ROWS_AND_CHANNELS(row, MIN(end, row + STRETCH), channels, count_group, &op, channels, partial);
         add_partial_sums(n, w, partial);
     }
     meet(w);
-    norm_statistics(n, w, op->rows);
+    norm_statistics(n, w, op.rows);
 }
 
 static i64 workspace_norm_forward(i32 threads, const void *p) {
@@ -110,9 +113,8 @@ INLINE vec joined_gradient(const norm_backward *op, i64 row, i32 c, i32 lanes, i
     return passed(g, load_lanes(op->joined + row * op->ld_joined + c, lanes), join_act);
 }
 
-INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backward *op, float *partial, i32 act,
-                         i32 join_act) {
-    const norm *n = op->norm;
+INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backward *op, const norm *n, float *partial,
+                         i32 act, i32 join_act) {
     float *seconds = partial + partial_floats(n->channels) / 2;
     vec mean = load_lanes(n->mean + c, lanes), sum = 0, products = 0, scale = 0, shift = 0;
     if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
@@ -128,9 +130,8 @@ INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backwar
     store(seconds + c, load(seconds + c) + products);
 }
 
-INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backward *op, const coefficients *k, i32 act,
-                         i32 join_act) {
-    const norm *n = op->norm;
+INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backward *op, const norm *n,
+                         const coefficients *k, i32 act, i32 join_act) {
     vec of_g = load(k->of_g + c), of_z = load(k->of_z + c), constant = load(k->constant + c), scale = 0, shift = 0;
     if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
     for (i32 r = 0; r < rows; r++) {
@@ -151,18 +152,22 @@ INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backwar
         default: call(act, join_act);                               \
     }
 
-static NOINLINE void reduce_rows(const norm_backward *op, i64 start, i64 end, float *partial) {
-    i32 act = op->act, join_act = op->joined ? op->join_act : ACT_NONE;
-#define REDUCE(act, join_act)                                                                         \
-    OVER_ROWS_AND_CHANNELS(start, end, op->norm->channels, reduce_group, op, partial, act, join_act); \
+static NOINLINE void reduce_rows(const norm_backward *from, i64 start, i64 end, float *partial) {
+    norm_backward op = *from;
+    norm n = *op.norm;
+    i32 act = op.act, join_act = op.joined ? op.join_act : ACT_NONE;
+#define REDUCE(act, join_act)                                                                       \
+    OVER_ROWS_AND_CHANNELS(start, end, n.channels, reduce_group, &op, &n, partial, act, join_act);  \
     break
     WITH_ACTS(REDUCE, act, join_act)
 #undef REDUCE
 }
 
-static NOINLINE void spread_rows(const norm_backward *op, i64 start, i64 end, coefficients k, i32 act, i32 join_act) {
-#define SPREAD(act, join_act) \
-    OVER_ROWS_AND_CHANNELS(start, end, op->norm->channels, spread_group, op, &k, act, join_act); \
+static NOINLINE void spread_rows(const norm_backward *from, i64 start, i64 end, coefficients k, i32 act, i32 join_act) {
+    norm_backward op = *from;
+    norm n = *op.norm;
+#define SPREAD(act, join_act)                                                                 \
+    OVER_ROWS_AND_CHANNELS(start, end, n.channels, spread_group, &op, &n, &k, act, join_act); \
     break
     WITH_ACTS(SPREAD, act, join_act)
 #undef SPREAD
@@ -245,12 +250,12 @@ INLINE void join_group(i64 row, i32 rows, i32 c, i32 lanes, const join_forward *
 }
 
 static void run_join_forward(worker *w, const void *p) {
-    const join_forward *op = p;
-    i64 each = join_rows(op->channels);
-    for (i64 row; (row = take(w) * each) < op->rows;) {
-        i64 end = MIN(op->rows, row + each);
-        if (op->b.data) OVER_ROWS_AND_CHANNELS(row, end, op->channels, join_group, op, 1);
-        else OVER_ROWS_AND_CHANNELS(row, end, op->channels, join_group, op, 0);
+    join_forward op = *(const join_forward *)p;
+    i64 each = join_rows(op.channels);
+    for (i64 row; (row = take(w) * each) < op.rows;) {
+        i64 end = MIN(op.rows, row + each);
+        if (op.b.data) OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 1);
+        else OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 0);
     }
 }
 
@@ -269,10 +274,10 @@ INLINE void join_backward_group(i64 row, i32 rows, i32 c, i32 lanes, const join_
 }
 
 static void run_join_backward(worker *w, const void *p) {
-    const join_backward *op = p;
-    i64 each = join_rows(op->channels);
-    for (i64 row; (row = take(w) * each) < op->rows;)
-        OVER_ROWS_AND_CHANNELS(row, MIN(op->rows, row + each), op->channels, join_backward_group, op);
+    join_backward op = *(const join_backward *)p;
+    i64 each = join_rows(op.channels);
+    for (i64 row; (row = take(w) * each) < op.rows;)
+        OVER_ROWS_AND_CHANNELS(row, MIN(op.rows, row + each), op.channels, join_backward_group, &op);
 }
 
 static i64 workspace_join_backward(i32 threads, const void *p) {

@@ -62,12 +62,13 @@ INLINE void add_sums(double *to, vec v, i32 lanes) {
 INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, float *y, i32 rows, i32 c,
                          i32 vectors, i32 lanes, i32 act) {
     enum { MOST = 4 };
+    i64 ld_y = op->ld_y; /* a copy: to the compiler, what is stored might be *op */
     vec bias[MOST], sum[MOST], squares[MOST];
     UNROLL for (i32 v = 0; v < vectors; v++) {
         bias[v] = op->bias ? load_lanes(op->bias + c + v * LANES, lanes) : (vec)0;
         sum[v] = squares[v] = 0;
     }
-    for (i32 r = 0; r < rows; r++, tile += ld, y += op->ld_y) {
+    for (i32 r = 0; r < rows; r++, tile += ld, y += ld_y) {
         UNROLL for (i32 v = 0; v < vectors; v++) {
             vec value = load(tile + v * LANES);
             if (sums) {
@@ -127,6 +128,9 @@ INLINE void sink_columns(const sink *s, double *sums, const float *tile, i32 ld,
                          i32 vectors, i32 lanes, i32 act, i32 accumulate) {
     enum { MOST = 2 };
     const norm *n = s->norm;
+    float *data = s->data + c; /* copies: to the compiler, what is stored might be *s */
+    const float *y = s->y + c;
+    i64 ld_data = s->ld, ld_y = s->ld_y;
     vec scale[MOST], shift[MOST], mean[MOST], sum[MOST], products[MOST];
     UNROLL for (i32 v = 0; sums && v < vectors; v++) {
         i32 at = c + v * LANES;
@@ -135,8 +139,8 @@ INLINE void sink_columns(const sink *s, double *sums, const float *tile, i32 ld,
         sum[v] = products[v] = 0;
     }
     for (i32 r = 0; r < count; r++, tile += ld) {
-        float *to = s->data + rows[r] * s->ld + c;
-        const float *from = s->y + rows[r] * s->ld_y + c;
+        float *to = data + rows[r] * ld_data;
+        const float *from = y + rows[r] * ld_y;
         UNROLL for (i32 v = 0; v < vectors; v++) {
             vec g = load(tile + v * LANES);
             if (accumulate) g += load_lanes(to + v * LANES, lanes);
