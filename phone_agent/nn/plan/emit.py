@@ -51,7 +51,7 @@ class Emitter:
                     self.image_pointers.append((struct, name))
             case Shared():
                 setattr(struct, name, ctypes.addressof(self._norm(value)))
-            case Mapping():
+            case dict():
                 self._filled(getattr(struct, name), value)
             case _:
                 setattr(struct, name, value)

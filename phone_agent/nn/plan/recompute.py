@@ -114,7 +114,8 @@ class _Choice:
         return [self._fewest(order, budget) for order in self._orders(cheap_only=False)]
 
     def _fewest(self, order: Sequence[_Droppable], budget: int) -> tuple[Storage, ...]:
-        few, many = 0, len(order)
+        fitting = (len(order) * part // 4 for part in (2, 3, 4))
+        few, many = 0, next((count for count in fitting if self.peak(_storages(order[:count])) <= budget), 0)
         while few < many:
             middle = (few + many) // 2
             if self.peak(_storages(order[:middle])) <= budget:
