@@ -13,15 +13,17 @@ KINDS = [pytest.param(kind, id=kind.name) for kind in CASES]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("isa", isas(library()))
-def test_kernel_agrees_with_the_oracle(kind: Kind, isa: str) -> None:
-    wrong = in_own_process(kind, isa)
+def test_kernel_agrees_with_the_oracle(kind: Kind) -> None:
+    wrong = in_own_process(kind, isas(library()))
     assert not wrong, "\n".join(wrong[:20])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("isa", isas(library()))
-def test_kernel_agrees_with_the_oracle_on_the_full_grid(kind: Kind, isa: str) -> None:
-    wrong = in_own_process(kind, isa, full=True)
+def test_kernel_agrees_with_the_oracle_on_the_full_grid(kind: Kind) -> None:
+    wrong = in_own_process(kind, isas(library()), full=True)
     assert not wrong, "\n".join(wrong[:20])
+
+
+def test_every_kernel_is_tested() -> None:
+    assert set(Kind) - set(CASES) == {Kind.FMA_PEAK}  # computes nothing; benchmarks judge it

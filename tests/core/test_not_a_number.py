@@ -1,0 +1,50 @@
+"""A run that diverged must show: no kernel turns what is not a number into one that looks like a result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from phone_agent.core.library import isas, library
+from phone_agent.core.ops import Kind
+from tests.core import host
+from tests.core.cases import CASES
+from tests.core.guarded import Guard
+from tests.core.memory import GAP, Case, Memory
+
+FORWARD = {
+    Kind.CONV_FORWARD: "x",
+    Kind.DEPTHWISE_FORWARD: "x",
+    Kind.POOL_FORWARD: "x",
+    Kind.JOIN_FORWARD: "a",
+    Kind.LRN_FORWARD: "x",
+    Kind.SOFTMAX_LOSS: "scores",
+}
+BACKWARD = {
+    Kind.CONV_BACKWARD_DATA: "dy",
+    Kind.CONV_BACKWARD_WEIGHTS: "dy",
+    Kind.DEPTHWISE_BACKWARD_WEIGHTS: "dy",
+    Kind.SGD: "gradients",
+}
+
+
+def _block(case: Case, name: str) -> Memory:
+    return next(memory for memory in case.op.reachable() if memory.name == name)
+
+
+def _sees_all(case: Case) -> bool:
+    """No padding, no mask: every result depends on what is poisoned."""
+    return "p" not in case.name.split(" ")[0] and ("sink" not in case.name or "(False, ''" in case.name)
+
+
+@pytest.mark.parametrize("isa", isas(library()))
+@pytest.mark.parametrize(("kind", "poisoned"), [*FORWARD.items(), *BACKWARD.items()])
+def test_poison_goes_through(kind: Kind, poisoned: str, isa: str) -> None:
+    cases = [case for case in CASES[kind](full=False) if _sees_all(case)][:12]
+    assert cases
+    for case in cases:
+        _block(case, poisoned).data[:] = np.nan
+        after = host.run(case, isa, 2, Guard.BEHIND)
+        result = after[id(case.wanted[0].memory)]
+        inside = result[case.wanted[0].values != GAP]
+        assert not np.isfinite(inside).any(), case.name
