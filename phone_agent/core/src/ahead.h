@@ -3,31 +3,53 @@
 #pragma once
 #include "vector.h"
 
-INLINE void look(const char **ahead, i64 step) {
-    __builtin_prefetch(*ahead, 0, 2);
-    *ahead += step;
+/* A tile fetches AHEAD_BYTES for each step of k, about what memory delivers meanwhile: AHEAD_RUN bytes side by side, then it
+ * jumps. */
+enum { AHEAD_RUN = 512, AHEAD_STEPS = AHEAD_RUN / AHEAD_BYTES };
+
+typedef struct {
+    const char *at;
+    i64 step, jump;
+} lookahead;
+
+INLINE void look(const char **at, i64 step) {
+    __builtin_prefetch(*at, 0, 2);
+    *at += step;
 }
 
-/* Stretches of memory, fetched one after the other. */
-enum { MOST_STRETCHES = 4 };
+/* Stretches of memory, fetched one after the other: `runs` runs, `stride` bytes apart. */
+enum { MOST_STRETCHES = 8 };
 typedef struct {
-    const char *at[MOST_STRETCHES], *end[MOST_STRETCHES];
+    const char *at[MOST_STRETCHES];
+    i64 stride[MOST_STRETCHES], runs[MOST_STRETCHES];
     i32 count, current;
 } errand;
 
-INLINE void fetch_later(errand *e, const float *from, i64 floats) {
-    if (floats <= 0 || e->count == MOST_STRETCHES) return;
-    e->at[e->count] = (const char *)from;
-    e->end[e->count++] = (const char *)(from + floats);
+INLINE void fetch_runs(errand *e, const void *from, i64 stride, i64 runs) {
+    if (runs <= 0 || e->count == MOST_STRETCHES) return;
+    e->at[e->count] = from;
+    e->stride[e->count] = stride;
+    e->runs[e->count++] = runs;
 }
 
-/* What the next k steps may fetch: AHEAD_BYTES each, about what memory delivers while a tile makes one. Where there is nothing
- * (more), `near`, which costs nothing to touch, with a step of 0. */
-INLINE const char *next_errand(errand *e, i64 k, const void *near, i64 *step) {
-    *step = e->current < e->count ? AHEAD_BYTES : 0;
-    if (!*step) return near;
-    const char *at = e->at[e->current];
-    e->at[e->current] = at + k * AHEAD_BYTES;
-    if (e->at[e->current] >= e->end[e->current]) e->current++;
-    return at;
+static void fetch_floats(errand *e, const float *from, i64 count) {
+    fetch_runs(e, from, AHEAD_RUN, CEIL_DIV(count * (i64)sizeof(float), AHEAD_RUN));
+}
+
+/* A matrix: rows of `columns` floats, ld floats apart. */
+static void fetch_matrix(errand *e, const float *from, i64 rows, i64 columns, i64 ld) {
+    for (i64 byte = 0; byte < columns * (i64)sizeof(float); byte += AHEAD_RUN)
+        fetch_runs(e, (const char *)from + byte, ld * (i64)sizeof(float), rows);
+}
+
+/* What the next k steps may fetch. Where there is nothing (more): `near`, which costs nothing to touch. */
+INLINE lookahead next_errand(errand *e, i64 k, const void *near) {
+    if (e->current == e->count) return (lookahead){near, 0, 0};
+    i32 i = e->current;
+    i64 runs = k / AHEAD_STEPS;
+    lookahead ahead = {e->at[i], AHEAD_BYTES, e->stride[i] - AHEAD_RUN};
+    e->at[i] += runs * e->stride[i];
+    e->runs[i] -= runs;
+    e->current += e->runs[i] <= 0;
+    return ahead;
 }

@@ -56,7 +56,7 @@ static view view_of(source x, axis h, axis w, i32 batch, i32 channels) {
 }
 
 /* Some rows of a product: their first pixel in the view's image, and their row in the target. */
-enum { LISTED_ROWS = MAX(BLOCK_ROWS, GRADIENT_PIXELS) };
+enum { LISTED_ROWS = MAX(ALONE_ROWS, MAX(BLOCK_ROWS, GRADIENT_PIXELS)) };
 typedef struct {
     i32 count;
     i32 y[LISTED_ROWS], x[LISTED_ROWS];
@@ -172,47 +172,60 @@ static i64 product_items(const product *p) {
 }
 static i64 panel_floats(const product *p) { return p->packs_alone ? 0 : p->groups * p->view.depth * strip_columns(p->columns); }
 
-/* What one block costs, in tile multiplications: these, gathering a tile of rows, and bringing a panel close. */
+/* What one block costs, in tenths of tile multiplications: these, gathering a tile of rows, bringing a panel close. */
 static i64 block_cost(i64 tiles, i64 panels) { return 10 * tiles * panels + 4 * tiles + 5 * panels; }
+/* And packing a panel: when all do it before, and when each does it on the way, with its weights fetched ahead. */
+enum { PACK_COST = 80, PACK_ALONE_COST = 40 };
 
 enum { MOST_ITEM_BLOCKS = 8 };
+
+/* A way to cut rows into blocks of `block_tiles`, columns into blocks of `block_panels`; its cost replaces *best if lower. */
+static void try_cut(product *p, i32 tiles, i32 panels, i32 block_tiles, i32 block_panels, i32 alone, i32 threads, i64 *best) {
+    i64 blocks = (i64)p->groups * CEIL_DIV(tiles, block_tiles) * CEIL_DIV(panels, block_panels);
+    i64 cost = block_cost(block_tiles, block_panels) + (alone ? PACK_ALONE_COST * block_panels : 0);
+    cost = CEIL_DIV(blocks, threads) * cost + (alone ? 0 : CEIL_DIV((i64)PACK_COST * panels * p->groups, threads));
+    if (*best >= 0 && cost >= *best) return;
+    *best = cost;
+    p->block_tiles = block_tiles;
+    p->block_panels = block_panels;
+    p->packs_alone = alone;
+}
 
 /* The cut that keeps all threads busy and blocks large. */
 static void cut_product(product *p, i32 threads) {
     i32 tiles = (i32)CEIL_DIV(p->view.rows, MR), panels = panel_count(p->columns);
     p->depth_blocks = MAX(1, CEIL_DIV(p->view.depth, BLOCK_DEPTH));
     p->block_depth = ROUND_UP(CEIL_DIV(p->view.depth, p->depth_blocks), 8);
-    p->packs_alone = tiles * MR <= BLOCK_ROWS;
+    p->packs_alone = 1;
     if (tiles == 0) return; /* a phase beyond the image: no items */
-    i32 most_panels = MIN(panels, p->packs_alone ? PACK_COLUMNS / NR : p->depth_blocks > 1 ? BLOCK_COLUMNS / NR : panels);
     i64 best = -1;
-    for (i32 row_blocks = CEIL_DIV(tiles, BLOCK_ROWS / MR); row_blocks <= tiles; row_blocks++) {
-        i32 block_tiles = CEIL_DIV(tiles, row_blocks);
-        for (i32 column_blocks = CEIL_DIV(panels, most_panels); column_blocks <= panels; column_blocks *= 2) {
-            i32 block_panels = CEIL_DIV(panels, column_blocks);
-            i64 blocks = (i64)p->groups * CEIL_DIV(tiles, block_tiles) * CEIL_DIV(panels, block_panels);
-            i64 cost = CEIL_DIV(blocks, threads) * block_cost(block_tiles, block_panels);
-            if (best >= 0 && cost >= best) continue;
-            best = cost;
-            p->block_tiles = block_tiles;
-            p->block_panels = block_panels;
-        }
-        if (p->packs_alone || row_blocks >= 8 * threads) break;
-    }
+    if (tiles * MR <= ALONE_ROWS)
+        for (i32 blocks = CEIL_DIV(panels, PACK_COLUMNS / NR); blocks <= panels; blocks++)
+            try_cut(p, tiles, panels, tiles, CEIL_DIV(panels, blocks), 1, threads, &best);
+    i32 most_panels = MIN(panels, p->depth_blocks > 1 ? BLOCK_COLUMNS / NR : panels);
+    for (i32 rows = CEIL_DIV(tiles, BLOCK_ROWS / MR), i = 0; rows <= tiles && i < 8 * threads; rows++, i++)
+        for (i32 blocks = CEIL_DIV(panels, most_panels); blocks <= panels; blocks *= 2)
+            try_cut(p, tiles, panels, CEIL_DIV(tiles, rows), CEIL_DIV(panels, blocks), 0, threads, &best);
     p->row_blocks = CEIL_DIV(tiles, p->block_tiles);
     p->column_blocks = CEIL_DIV(panels, p->block_panels);
     p->item_blocks = MAX(1, MIN(MOST_ITEM_BLOCKS, p->row_blocks / (8 * threads)));
 }
 
+/* Row k of the weights, column 0. */
+static const float *weights_at(const product *p, i32 group, i64 k) {
+    const weight_matrix *m = &p->weights;
+    const axis *h = &p->view.h, *w = &p->view.w;
+    i32 tap = (i32)(k / p->view.channels), c = (i32)(k % p->view.channels);
+    i64 kernel = (i64)(h->first + tap / w->taps * h->step) * m->kernel_w + w->first + tap % w->taps * w->step;
+    return m->data + kernel * m->tap + group * m->group + c * m->row;
+}
+
 /* Rows k0 .. k0 + depth of some panels, as they come in the weights: to row k_to of panels of `panel_depth` rows. */
 static void pack_weights(const product *p, i32 group, i64 k0, i64 depth, i32 panel0, i32 panels, float *to, i64 panel_depth, i64 k_to) {
     const weight_matrix *m = &p->weights;
-    const axis *h = &p->view.h, *w = &p->view.w;
     for (i64 k = k0; k < k0 + depth;) {
-        i32 tap = (i32)(k / p->view.channels), c = (i32)(k % p->view.channels);
-        i32 count = (i32)MIN(p->view.channels - c, k0 + depth - k);
-        i64 kernel = (i64)(h->first + tap / w->taps * h->step) * m->kernel_w + w->first + tap % w->taps * w->step;
-        const float *from = m->data + kernel * m->tap + group * m->group + c * m->row;
+        i32 count = (i32)MIN(p->view.channels - k % p->view.channels, k0 + depth - k);
+        const float *from = weights_at(p, group, k);
         for (i32 panel = 0; panel < panels; panel++) {
             i32 n = (panel0 + panel) * NR, width = strip_width(p->columns, panel0 + panel), used = MIN(width, p->columns - n);
             float *at = to + (i64)panel * NR * panel_depth + (k - k0 + k_to) * width;
@@ -241,8 +254,8 @@ typedef struct {
 } bench;
 
 enum {
-    BENCH_ROWS = BLOCK_ROWS * LDA,
-    BENCH_RESULTS = BLOCK_ROWS * (BLOCK_COLUMNS + LANES),
+    BENCH_ROWS = MAX(ALONE_ROWS, BLOCK_ROWS) * LDA,
+    BENCH_RESULTS = MAX(ALONE_ROWS * (PACK_COLUMNS + LANES), BLOCK_ROWS * (BLOCK_COLUMNS + LANES)),
     BENCH_PANELS = PACK_COLUMNS * ROUND_UP(BLOCK_DEPTH, 8),
     BENCH_FLOATS = ROUND_UP(BENCH_ROWS + BENCH_RESULTS + BENCH_PANELS, 16),
 };
@@ -271,13 +284,25 @@ static errand block_errand(const product *p, const taker *t, i64 row0, i32 count
     if (p->column_blocks == 1 && p->groups == 1 && p->view.w.to_step == 1) {
         const conv_forward *f = t->forward;
         const sink *s = t->gradient;
-        if (f && f->ld_y < 2 * columns) fetch_later(&e, f->y + row0 * f->ld_y, (i64)count * f->ld_y);
-        if (s && s->ld < 2 * columns) fetch_later(&e, s->data + row0 * s->ld, (i64)count * s->ld);
-        if (s && s->act != ACT_NONE && s->ld_y < 2 * columns) fetch_later(&e, s->y + row0 * s->ld_y, (i64)count * s->ld_y);
+        if (f && f->ld_y < 2 * columns) fetch_floats(&e, f->y + row0 * f->ld_y, (i64)count * f->ld_y);
+        if (s && s->ld < 2 * columns) fetch_floats(&e, s->data + row0 * s->ld, (i64)count * s->ld);
+        if (s && s->act != ACT_NONE && s->ld_y < 2 * columns) fetch_floats(&e, s->y + row0 * s->ld_y, (i64)count * s->ld_y);
     }
     const source *x = &p->view.x;
-    if (p->view.linear && (i64)next * x->ld <= MOST_FLOATS) fetch_later(&e, x->data + (row0 + count) * x->ld, (i64)next * x->ld);
+    if (p->view.linear && (i64)next * x->ld <= MOST_FLOATS) fetch_floats(&e, x->data + (row0 + count) * x->ld, (i64)next * x->ld);
     return e;
+}
+
+/* The weights that the next block of depth will pack. */
+static void fetch_weights(const product *p, i32 group, i64 k0, i32 n0, i32 columns, errand *e) {
+    const weight_matrix *m = &p->weights;
+    i64 depth = MIN(p->block_depth, p->view.depth - k0);
+    if (depth <= 0) return;
+    i32 c = (i32)(k0 % p->view.channels);
+    const float *from = weights_at(p, group, k0) + n0 * m->column;
+    depth = MIN(depth, p->view.channels - c);
+    if (m->row == 1) fetch_matrix(e, from, columns, depth, m->column);
+    else fetch_matrix(e, from, depth, columns, m->row);
 }
 
 static void multiply_block(const product *p, const taker *t, const worker *w, bench b, i32 group, i32 column_block, i64 row0,
@@ -292,7 +317,11 @@ static void multiply_block(const product *p, const taker *t, const worker *w, be
     for (i64 block = 0; block < p->depth_blocks; block++) {
         i64 k0 = block * p->block_depth, k = MAX(0, MIN(p->block_depth, depth - k0));
         gather_rows(&p->view, &rows, group, k0, k, b.rows, LDA);
-        if (p->packs_alone) pack_weights(p, group, k0, k, panel0, panels, b.panels, k, 0);
+        if (p->packs_alone) {
+            pack_weights(p, group, k0, k, panel0, panels, b.panels, k, 0);
+            e = (errand){0};
+            fetch_weights(p, group, k0 + k, panel0 * NR, MIN(panels * NR, p->columns - panel0 * NR), &e);
+        }
         for (i32 i = 0; i < panels; i++) {
             i32 width = strip_width(p->columns, panel0 + i), n = (panel0 + i) * NR, slot = i % AT_ONCE;
             const float *panel = p->packs_alone
@@ -528,8 +557,8 @@ static void gather_panels(const gradient *g, gradient_block b, i64 pixel0, i32 p
 static errand pixel_errand(const gradient *g, gradient_block b, i64 pixel, i64 count) {
     errand e = {0};
     const conv_backward_weights *op = g->op;
-    if (b.panels * NR * 2 > op->ld_dy) fetch_later(&e, op->dy + pixel * op->ld_dy, count * op->ld_dy);
-    if (g->view.linear && b.rows * 2 > op->x.ld) fetch_later(&e, op->x.data + pixel * op->x.ld, count * op->x.ld);
+    if (b.panels * NR * 2 > op->ld_dy) fetch_floats(&e, op->dy + pixel * op->ld_dy, count * op->ld_dy);
+    if (g->view.linear && b.rows * 2 > op->x.ld) fetch_floats(&e, op->x.data + pixel * op->x.ld, count * op->x.ld);
     return e;
 }
 
@@ -564,9 +593,8 @@ static void sum_slice(const gradient *g, gradient_block b, i32 slice, float *ben
                 sum_target to = target_of(g, b, i, t, results);
                 i32 accumulate = pixel > start || (to.in_place && g->op->accumulate);
                 const float *tile = tiles + (i64)t * pixels * TILE_WIDTH;
-                i64 step;
-                const char *ahead = next_errand(&e, pixels, tile, &step);
-                micro_outer_ahead(width, pixels, tile, TILE_WIDTH, panel, width, to.c, to.ldc, accumulate, ahead, step);
+                lookahead ahead = next_errand(&e, pixels, tile);
+                micro_outer_ahead(width, pixels, tile, TILE_WIDTH, panel, width, to.c, to.ldc, accumulate, &ahead);
             }
         }
     }

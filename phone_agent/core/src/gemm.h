@@ -6,7 +6,7 @@
 #include "rows.h"
 #include MICRO_HEADER
 
-_Static_assert(BLOCK_ROWS % MR == 0 && GRADIENT_ROWS % MR == 0, "blocks hold whole tiles");
+_Static_assert(BLOCK_ROWS % MR == 0 && ALONE_ROWS % MR == 0 && GRADIENT_ROWS % MR == 0, "blocks hold whole tiles");
 _Static_assert(BLOCK_COLUMNS % NR == 0 && PACK_COLUMNS % NR == 0 && GRADIENT_COLUMNS % NR == 0, "blocks hold whole panels");
 
 /* Not a power of two: rows of a block must not all fall into the same few sets of the L1 cache. */
@@ -69,8 +69,7 @@ static void transpose_into_panel(const float *from, i64 ld, i32 columns, i32 dep
 static void multiply_tiles(i32 tiles, i64 depth, const float *a, i64 lda, const float *panel, i32 width, float *c, i64 ldc,
                            i32 accumulate, errand *e) {
     for (i32 tile = 0; tile < tiles; tile++, a += MR * lda, c += MR * ldc) {
-        i64 step;
-        const char *ahead = next_errand(e, depth, a, &step);
-        micro_dot_ahead(width, depth, a, lda, panel, c, ldc, accumulate, ahead, step);
+        lookahead ahead = next_errand(e, depth, a);
+        micro_dot_ahead(width, depth, a, lda, panel, c, ldc, accumulate, &ahead);
     }
 }

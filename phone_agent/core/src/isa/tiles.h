@@ -4,31 +4,31 @@
 
 /* C[MR][NR] (+)= A[MR][k] * panel[k][NR]; the panel is packed. */
 static NOINLINE void micro_dot(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
-    dot_tile(NR / LANES, k, a, lda, panel, c, ldc, accumulate, 0, 0, 0);
+    dot_tile(NR / LANES, k, a, lda, panel, c, ldc, accumulate, 0, 0);
 }
 
 static NOINLINE void micro_dot_half(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
-    dot_tile(NR_HALF / LANES, k, a, lda, panel, c, ldc, accumulate, 0, 0, 0);
+    dot_tile(NR_HALF / LANES, k, a, lda, panel, c, ldc, accumulate, 0, 0);
 }
 
 /* C[i][j] (+)= sum over k of a[k * lda + i] * b[k * ldb + j]. */
 static NOINLINE void micro_outer(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
-    outer_tile(NR / LANES, k, a, lda, b, ldb, c, ldc, accumulate, 0, 0, 0);
+    outer_tile(NR / LANES, k, a, lda, b, ldb, c, ldc, accumulate, 0, 0);
 }
 
 static NOINLINE void micro_outer_half(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
-    outer_tile(NR_HALF / LANES, k, a, lda, b, ldb, c, ldc, accumulate, 0, 0, 0);
+    outer_tile(NR_HALF / LANES, k, a, lda, b, ldb, c, ldc, accumulate, 0, 0);
 }
 
 /* The same for 1 .. NR / LANES vectors of columns, while memory that will be needed soon comes closer. */
 #define TILES_AHEAD(VECTORS)                                                                                                  \
     static NOINLINE void dot_ahead_##VECTORS(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc,           \
-                                             i32 accumulate, const char *ahead, i64 ahead_step) {                                               \
-        dot_tile(VECTORS, k, a, lda, panel, c, ldc, accumulate, 1, ahead, ahead_step);                                                    \
+                                             i32 accumulate, const lookahead *ahead) {                                               \
+        dot_tile(VECTORS, k, a, lda, panel, c, ldc, accumulate, 1, ahead);                                                    \
     }                                                                                                                         \
     static NOINLINE void outer_ahead_##VECTORS(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc,    \
-                                               i32 accumulate, const char *ahead, i64 ahead_step) {                                             \
-        outer_tile(VECTORS, k, a, lda, b, ldb, c, ldc, accumulate, 1, ahead, ahead_step);                                                 \
+                                               i32 accumulate, const lookahead *ahead) {                                             \
+        outer_tile(VECTORS, k, a, lda, b, ldb, c, ldc, accumulate, 1, ahead);                                                 \
     }
 TILES_AHEAD(1)
 TILES_AHEAD(2)
@@ -38,25 +38,25 @@ TILES_AHEAD(4)
 #endif
 
 static void micro_dot_ahead(i32 width, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
-                            const char *ahead, i64 ahead_step) {
+                            const lookahead *ahead) {
     switch (width / LANES) {
-    case 1: dot_ahead_1(k, a, lda, panel, c, ldc, accumulate, ahead, ahead_step); break;
-    case 2: dot_ahead_2(k, a, lda, panel, c, ldc, accumulate, ahead, ahead_step); break;
+    case 1: dot_ahead_1(k, a, lda, panel, c, ldc, accumulate, ahead); break;
+    case 2: dot_ahead_2(k, a, lda, panel, c, ldc, accumulate, ahead); break;
 #if TILE_VECTORS == 4
-    case 3: dot_ahead_3(k, a, lda, panel, c, ldc, accumulate, ahead, ahead_step); break;
-    case 4: dot_ahead_4(k, a, lda, panel, c, ldc, accumulate, ahead, ahead_step); break;
+    case 3: dot_ahead_3(k, a, lda, panel, c, ldc, accumulate, ahead); break;
+    case 4: dot_ahead_4(k, a, lda, panel, c, ldc, accumulate, ahead); break;
 #endif
     }
 }
 
 static void micro_outer_ahead(i32 width, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc,
-                              i32 accumulate, const char *ahead, i64 ahead_step) {
+                              i32 accumulate, const lookahead *ahead) {
     switch (width / LANES) {
-    case 1: outer_ahead_1(k, a, lda, b, ldb, c, ldc, accumulate, ahead, ahead_step); break;
-    case 2: outer_ahead_2(k, a, lda, b, ldb, c, ldc, accumulate, ahead, ahead_step); break;
+    case 1: outer_ahead_1(k, a, lda, b, ldb, c, ldc, accumulate, ahead); break;
+    case 2: outer_ahead_2(k, a, lda, b, ldb, c, ldc, accumulate, ahead); break;
 #if TILE_VECTORS == 4
-    case 3: outer_ahead_3(k, a, lda, b, ldb, c, ldc, accumulate, ahead, ahead_step); break;
-    case 4: outer_ahead_4(k, a, lda, b, ldb, c, ldc, accumulate, ahead, ahead_step); break;
+    case 3: outer_ahead_3(k, a, lda, b, ldb, c, ldc, accumulate, ahead); break;
+    case 4: outer_ahead_4(k, a, lda, b, ldb, c, ldc, accumulate, ahead); break;
 #endif
     }
 }

@@ -4,9 +4,10 @@
 #define MICRO_HEADER "isa/avx512/micro.h"
 /* A panel of B (64 x 160 floats) fits an L1 of 48 KB; what a thread works on stays under 1 MB of L2. */
 #define BLOCK_ROWS 96 /* of gathered pixels */
+#define ALONE_ROWS 396 /* the same where a thread packs weights for itself */
 #define BLOCK_DEPTH 160
 #define BLOCK_COLUMNS 512 /* of a block's results */
-#define PACK_COLUMNS 256 /* of weights that a thread packs for itself */
+#define PACK_COLUMNS 256 /* of those weights */
 #define GRADIENT_ROWS 480 /* of a block of weight gradients */
 #define GRADIENT_COLUMNS 512
 #define GRADIENT_PIXELS 112

@@ -8,9 +8,10 @@
 #define MICRO_HEADER "isa/neon/micro.h"
 /* For a Cortex-A76: L1 64 KB, L2 256 KB. */
 #define BLOCK_ROWS 64 /* of gathered pixels */
+#define ALONE_ROWS 128 /* the same where a thread packs weights for itself */
 #define BLOCK_DEPTH 256
 #define BLOCK_COLUMNS 256 /* of a block's results */
-#define PACK_COLUMNS 128 /* of weights that a thread packs for itself */
+#define PACK_COLUMNS 128 /* of those weights */
 #define GRADIENT_ROWS 128 /* of a block of weight gradients */
 #define GRADIENT_COLUMNS 128
 #define GRADIENT_PIXELS 96

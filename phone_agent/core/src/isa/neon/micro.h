@@ -19,19 +19,25 @@ INLINE void store_tile(vec sum[MR][NR / LANES], const i32 vecs, float *c, i64 ld
 
 /* Row i of A in a[i]: its floats for 4 steps of k, one after the other. */
 INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
-                     const i32 looks, const char *ahead, i64 ahead_step) {
+                     const i32 looks, const lookahead *ahead) {
     vec sum[MR][NR / LANES];
     load_tile(sum, vecs, c, ldc, accumulate);
-    for (; k >= 4; k -= 4, a += 4, panel += 4 * vecs * LANES) {
-        vec x[MR];
-        if (looks) look(&ahead, 4 * ahead_step);
-        UNROLL for (i32 i = 0; i < MR; i++) x[i] = load(a + i * lda);
-        UNROLL for (i32 step = 0; step < 4; step++) {
-            UNROLL for (i32 j = 0; j < vecs; j++) {
-                vec row = load(panel + (step * vecs + j) * LANES);
-                UNROLL for (i32 i = 0; i < MR; i++) sum[i][j] += row * x[i][step];
+    const char *at = looks ? ahead->at : 0;
+    i64 fetched = looks ? 4 * ahead->step : 0, jump = looks ? ahead->jump : 0;
+    while (k >= 4) {
+        i64 stop = looks && k > AHEAD_STEPS ? k - AHEAD_STEPS : 3;
+        for (; k > stop; k -= 4, a += 4, panel += 4 * vecs * LANES) {
+            vec x[MR];
+            if (looks) look(&at, fetched);
+            UNROLL for (i32 i = 0; i < MR; i++) x[i] = load(a + i * lda);
+            UNROLL for (i32 step = 0; step < 4; step++) {
+                UNROLL for (i32 j = 0; j < vecs; j++) {
+                    vec row = load(panel + (step * vecs + j) * LANES);
+                    UNROLL for (i32 i = 0; i < MR; i++) sum[i][j] += row * x[i][step];
+                }
             }
         }
+        at += jump;
     }
     for (; k > 0; k--, a++, panel += vecs * LANES) {
         UNROLL for (i32 j = 0; j < vecs; j++) {
@@ -44,17 +50,23 @@ INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float
 
 /* The rows of one step of k lie side by side in both operands. */
 INLINE void outer_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate,
-                     const i32 looks, const char *ahead, i64 ahead_step) {
+                     const i32 looks, const lookahead *ahead) {
     vec sum[MR][NR / LANES];
     load_tile(sum, vecs, c, ldc, accumulate);
-    for (; k > 0; k--, a += lda, b += ldb) {
-        vec x[MR / LANES];
-        if (looks) look(&ahead, ahead_step);
-        UNROLL for (i32 i = 0; i < MR / LANES; i++) x[i] = load(a + i * LANES);
-        UNROLL for (i32 j = 0; j < vecs; j++) {
-            vec row = load(b + j * LANES);
-            UNROLL for (i32 i = 0; i < MR; i++) sum[i][j] += row * x[i / LANES][i % LANES];
+    const char *at = looks ? ahead->at : 0;
+    i64 fetched = looks ? ahead->step : 0, jump = looks ? ahead->jump : 0;
+    while (k > 0) {
+        i64 stop = looks && k > AHEAD_STEPS ? k - AHEAD_STEPS : 0;
+        for (; k > stop; k--, a += lda, b += ldb) {
+            vec x[MR / LANES];
+            if (looks) look(&at, fetched);
+            UNROLL for (i32 i = 0; i < MR / LANES; i++) x[i] = load(a + i * LANES);
+            UNROLL for (i32 j = 0; j < vecs; j++) {
+                vec row = load(b + j * LANES);
+                UNROLL for (i32 i = 0; i < MR; i++) sum[i][j] += row * x[i / LANES][i % LANES];
+            }
         }
+        at += jump;
     }
     store_tile(sum, vecs, c, ldc);
 }

@@ -4,9 +4,10 @@
 #define MICRO_HEADER "isa/plain/micro.h"
 /* For L1 of 32 KB, L2 of 256 KB and more. */
 #define BLOCK_ROWS 64 /* of gathered pixels */
+#define ALONE_ROWS 128 /* the same where a thread packs weights for itself */
 #define BLOCK_DEPTH 256
 #define BLOCK_COLUMNS 128 /* of a block's results */
-#define PACK_COLUMNS 128 /* of weights that a thread packs for itself */
+#define PACK_COLUMNS 128 /* of those weights */
 #define GRADIENT_ROWS 128 /* of a block of weight gradients */
 #define GRADIENT_COLUMNS 128
 #define GRADIENT_PIXELS 96
