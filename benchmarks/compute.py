@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from math import exp, log
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -96,7 +97,7 @@ def main() -> None:
     if options.json:
         print(json.dumps([_document(match) for match in matches], indent=2))
     else:
-        report(matches)
+        report(matches, box.MARKDOWN if options.markdown else box.HEAVY_HEAD)
     if options.check and not _passes(matches):
         sys.exit(1)
 
@@ -135,19 +136,20 @@ def _common(match: Match, options: argparse.Namespace) -> dict[str, Any]:
     return {"model": match.network, "batch": match.batch, "threads": options.threads}
 
 
-def report(matches: list[Match]) -> None:
-    console = Console(width=150, highlight=False)
-    console.print(_speeds(matches))
+def report(matches: list[Match], style: box.Box) -> None:
+    console = Console(width=500 if style is box.MARKDOWN else 150, highlight=False)
+    console.print(_speeds(matches, style))
     for batches in ("table", "16"):
         chosen = [match for match in matches if (match.batch == 16) == (batches == "16")]
         _verdict(console, f"batch {'of Table I' if batches == 'table' else '16'}", chosen)
     _verdict(console, "all", matches)
-    console.print(_profiles(matches))
+    console.print(_profiles(matches, style))
 
 
-def _speeds(matches: list[Match]) -> Table:
+def _speeds(matches: list[Match], style: box.Box) -> Table:
     names = [name for name in RIVALS if any(name in match.rivals for match in matches)]
-    table = Table("network", "batch", "ours ms", "images/s", *(f"{name} ms" for name in names), title="a training step")
+    columns = ("network", "batch", "ours ms", "images/s", *(f"{name} ms" for name in names))
+    table = Table(*columns, title="a training step", box=style)
     for column in ("ratio", "(medians)", "without oneDNN"):
         table.add_column(column, justify="right")
     for match in matches:
@@ -165,8 +167,8 @@ def _speeds(matches: list[Match]) -> Table:
     return table
 
 
-def _profiles(matches: list[Match]) -> Table:
-    table = Table("network", "batch", "where our time goes", title="ours")
+def _profiles(matches: list[Match], style: box.Box) -> Table:
+    table = Table("network", "batch", "where our time goes", title="ours", box=style)
     for match in matches:
         parts = [
             f"{share['kind']} {share['direction']} {share['share']:.0%}"
@@ -248,6 +250,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--no-winograd", dest="winograd", action="store_false")
     parser.add_argument("--quick", action="store_true", help="two networks, one batch, against PyTorch at its best")
     parser.add_argument("--check", action="store_true", help="exit code 1 unless we are as fast as promised")
+    parser.add_argument("--markdown", action="store_true", help="tables as docs/performance.md has them")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.quick:

@@ -77,6 +77,7 @@ def peak(name: str, options: argparse.Namespace, python: str) -> Peak:
     ours = _peak_of(Peer("ours", "benchmarks.our_peer"), asked)
     theirs = min(_peak_of(Peer("torch", "benchmarks.torch_peer", python, env), asked) for env in ({}, KEEP_MEMORY))
     planned = estimate(network(name), options.batch, Options(threads=options.threads)).total / 1e6
+    notes.print(f"{name} batch {options.batch}: ours {ours:.0f} MB, PyTorch {theirs:.0f} MB", markup=False)
     return Peak(name, options.batch, ours, planned, theirs)
 
 
@@ -84,7 +85,7 @@ def _peak_of(peer: Peer, asked: dict[str, Any]) -> float:
     """In MB of a million bytes, as all figures here."""
     with peer:
         peer.ask("open", **asked)
-        return float(peer.ask("steps", count=3)["peak_rss_mb"]) * 1.048576
+        return float(peer.ask("steps", count=2)["peak_rss_mb"]) * 1.048576
 
 
 def _fits(name: str, options: argparse.Namespace, python: str | None) -> list[Fits]:
