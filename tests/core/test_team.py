@@ -65,6 +65,18 @@ def test_long_programs_and_parts_of_them() -> None:
     assert (values == -1005).all()
 
 
+def test_empty_programs_between_others() -> None:
+    """Nobody meets in them: the threads must not take one for the program that follows."""
+    program, values = _subtraction(100)
+    team = Team(3)
+    for _ in range(500):
+        team.run(program, 0, 0)
+        team.run(program)
+        team.run(program, 1, 1)
+    team.close()
+    assert (values == -500).all()
+
+
 def test_times_of_steps_are_told() -> None:
     program, _ = _subtraction(100_000)
     times = np.zeros(1, np.int64)
