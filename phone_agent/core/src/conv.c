@@ -459,7 +459,7 @@ typedef struct {
 } gradient;
 
 static i64 gradient_blocks(const gradient *g) { return (i64)g->op->g.groups * g->row_blocks * g->column_blocks; }
-static i64 result_floats(const gradient *g) { return (i64)g->block_tiles * MR * g->block_panels * NR; }
+static i64 result_floats(const gradient *g) { return (i64)g->block_tiles * MR * (g->block_panels * NR + LANES); }
 
 /* What one pixel of an item costs: multiplications, gathering rows, gathering columns. */
 static i64 pixel_cost(i64 tiles, i64 panels) { return 14 * tiles * panels + 6 * tiles + 10 * panels; }
@@ -504,12 +504,12 @@ enum {
     GRADIENT_GATHERED = GATHERED_AT_ONCE * GRADIENT_LD,
     GRADIENT_TILES = GRADIENT_ROWS / MR * TILE_WIDTH * GRADIENT_PIXELS,
     GRADIENT_PANELS = GRADIENT_COLUMNS * GRADIENT_PIXELS,
-    GRADIENT_RESULTS = GRADIENT_ROWS * GRADIENT_COLUMNS,
+    GRADIENT_RESULTS = GRADIENT_ROWS * (GRADIENT_COLUMNS + LANES),
     GRADIENT_FLOATS = ROUND_UP(GRADIENT_GATHERED + GRADIENT_TILES + GRADIENT_PANELS + GRADIENT_RESULTS, 16),
 };
 _Static_assert(MR <= TILE_WIDTH && TILE_WIDTH <= MR + LANES, "a copied tile stays within the padding");
 
-/* What a block covers. Its results: tile t of panel i at results[(i * block_tiles + t) * MR * NR], NR floats a row. */
+/* What a block covers. */
 typedef struct {
     i32 group, row0, rows, panel0, panels;
 } gradient_block;
@@ -562,19 +562,46 @@ static errand pixel_errand(const gradient *g, gradient_block b, i64 pixel, i64 c
     return e;
 }
 
-/* Where tile t of panel i is summed up: in dweights itself where one block of pixels is all there is, else in results. */
-typedef struct {
-    float *c;
-    i64 ldc;
-    i32 in_place;
-} sum_target;
+/* Results are a matrix; LANES floats more a row keep its rows out of the same sets of L1. */
+INLINE i64 result_ld(const gradient *g) { return (i64)g->block_panels * NR + LANES; }
 
-static sum_target target_of(const gradient *g, gradient_block b, i32 i, i32 t, float *results) {
-    i64 k = b.row0 + t * MR;
-    i32 n = (b.panel0 + i) * NR, out_c = g->op->g.out_c;
-    if (g->view.rows > g->block_pixels || k + MR > g->view.depth || n + strip_width(g->columns, b.panel0 + i) > g->columns)
-        return (sum_target){results + (i64)(i * g->block_tiles + t) * MR * NR, NR, 0};
-    return (sum_target){g->op->dweights + k * out_c + b.group * g->columns + n, out_c, 1};
+INLINE void sum_tile(const gradient *g, gradient_block b, i32 i, i32 pixels, const float *tile, const float *panels, float *to,
+                     i32 accumulate, errand *e) {
+    i32 width = strip_width(g->columns, b.panel0 + i);
+    lookahead ahead = next_errand(e, pixels, tile);
+    micro_outer_ahead(width, pixels, tile, TILE_WIDTH, panels + (i64)i * NR * pixels, width, to + i * NR, result_ld(g), accumulate,
+                      &ahead);
+}
+
+/* One row of a block: the slices' results added up, into dweights or dbias; `row` counts from the block's first. */
+static void write_row(const gradient *g, gradient_block b, i32 row, const float *results) {
+    enum { MUCH = 1 << 22 }; /* floats: more than caches keep until the optimiser comes */
+    const conv_backward_weights *op = g->op;
+    i64 k = b.row0 + row;
+    i32 n0 = b.panel0 * NR, count = MIN(b.panels * NR, g->columns - n0), n = 0;
+    float *to = (k < g->view.depth ? op->dweights + k * op->g.out_c : op->dbias) + b.group * g->columns + n0;
+    if (g->slices == 1 && !op->accumulate && g->view.depth * op->g.out_c >= MUCH && (u64)to % sizeof(vec) == 0)
+        for (; n + LANES <= count; n += LANES) __builtin_nontemporal_store(load(results + n), (vec *)(to + n));
+    for (; n < count; n += LANES) {
+        i32 lanes = MIN(LANES, count - n);
+        vec sum = op->accumulate ? load_lanes(to + n, lanes) : (vec)0;
+        for (i32 s = 0; s < g->slices; s++) sum += load(results + s * result_floats(g) + n);
+        store_lanes(to + n, sum, lanes);
+    }
+}
+
+/* Where one block of pixels is all there is, a tile is written as soon as it is made. */
+static void sum_at_once(const gradient *g, gradient_block b, float *bench, float *results) {
+    float *tiles = bench + GRADIENT_GATHERED, *panels = tiles + GRADIENT_TILES;
+    i32 pixels = (i32)g->view.rows;
+    errand e = {0};
+    gather_tiles(g, b, 0, pixels, bench, tiles);
+    gather_panels(g, b, 0, pixels, panels);
+    for (i32 t = 0; t < CEIL_DIV(b.rows, MR); t++) {
+        for (i32 i = 0; i < b.panels; i++)
+            sum_tile(g, b, i, pixels, tiles + (i64)t * pixels * TILE_WIDTH, panels, results, 0, &e);
+        for (i32 row = 0; row < MIN(MR, b.rows - t * MR); row++) write_row(g, b, t * MR + row, results + row * result_ld(g));
+    }
 }
 
 static void sum_slice(const gradient *g, gradient_block b, i32 slice, float *bench, float *results) {
@@ -586,36 +613,9 @@ static void sum_slice(const gradient *g, gradient_block b, i32 slice, float *ben
         gather_tiles(g, b, pixel, pixels, bench, tiles);
         gather_panels(g, b, pixel, pixels, panels);
         errand e = pixel_errand(g, b, pixel + pixels, MIN(g->block_pixels, end - pixel - pixels));
-        for (i32 i = 0; i < b.panels; i++) {
-            const float *panel = panels + (i64)i * NR * pixels;
-            i32 width = strip_width(g->columns, b.panel0 + i);
-            for (i32 t = 0; t < CEIL_DIV(b.rows, MR); t++) {
-                sum_target to = target_of(g, b, i, t, results);
-                i32 accumulate = pixel > start || (to.in_place && g->op->accumulate);
-                const float *tile = tiles + (i64)t * pixels * TILE_WIDTH;
-                lookahead ahead = next_errand(&e, pixels, tile);
-                micro_outer_ahead(width, pixels, tile, TILE_WIDTH, panel, width, to.c, to.ldc, accumulate, &ahead);
-            }
-        }
-    }
-}
-
-/* Row `row` of a block: the slices' results added up, into dweights or dbias. */
-static void write_row(const gradient *g, gradient_block b, i32 row, float *results) {
-    const conv_backward_weights *op = g->op;
-    i64 k = b.row0 + row;
-    float *to = (k < g->view.depth ? op->dweights + k * op->g.out_c : op->dbias) + b.group * g->columns;
-    for (i32 i = 0; i < b.panels; i++) {
-        sum_target made = target_of(g, b, i, row / MR, results);
-        if (made.in_place) continue;
-        i32 n0 = (b.panel0 + i) * NR, count = MIN(NR, g->columns - n0);
-        const float *from = made.c + row % MR * NR;
-        for (i32 n = 0; n < count; n += LANES) {
-            i32 lanes = MIN(LANES, count - n);
-            vec sum = op->accumulate ? load_lanes(to + n0 + n, lanes) : (vec)0;
-            for (i32 s = 0; s < g->slices; s++) sum += load(from + s * result_floats(g) + n);
-            store_lanes(to + n0 + n, sum, lanes);
-        }
+        for (i32 i = 0; i < b.panels; i++)
+            for (i32 t = 0; t < CEIL_DIV(b.rows, MR); t++)
+                sum_tile(g, b, i, pixels, tiles + (i64)t * pixels * TILE_WIDTH, panels, results + t * MR * result_ld(g), pixel > start, &e);
     }
 }
 
@@ -635,9 +635,13 @@ static void sum_gradient(worker *w, const conv_backward_weights *op) {
     i64 blocks = gradient_blocks(&g);
     for (i64 item = take(w); item < blocks * g.slices; item = take(w)) {
         gradient_block b = locate_block(&g, item / g.slices);
+        if (g.view.rows <= g.block_pixels) {
+            sum_at_once(&g, b, bench, own);
+            continue;
+        }
         sum_slice(&g, b, (i32)(item % g.slices), bench, g.slices > 1 ? kept + item * result_floats(&g) : own);
         if (g.slices > 1) continue;
-        for (i32 row = 0; row < b.rows; row++) write_row(&g, b, row, own);
+        for (i32 row = 0; row < b.rows; row++) write_row(&g, b, row, own + row * result_ld(&g));
     }
     if (g.slices == 1) return;
     meet(w);
@@ -645,7 +649,8 @@ static void sum_gradient(worker *w, const conv_backward_weights *op) {
         gradient_block b = locate_block(&g, block);
         i64 start, end;
         share(b.rows, w->index, w->threads, &start, &end);
-        for (i32 row = (i32)start; row < end; row++) write_row(&g, b, row, kept + block * g.slices * result_floats(&g));
+        for (i32 row = (i32)start; row < end; row++) 
+            write_row(&g, b, row, kept + block * g.slices * result_floats(&g) + row * result_ld(&g));
     }
 }
 
