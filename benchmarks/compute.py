@@ -139,10 +139,8 @@ def _common(match: Match, options: argparse.Namespace) -> dict[str, Any]:
 def report(matches: list[Match], style: box.Box) -> None:
     console = Console(width=500 if style is box.MARKDOWN else 150, highlight=False)
     console.print(_speeds(matches, style))
-    for batches in ("table", "16"):
-        chosen = [match for match in matches if (match.batch == 16) == (batches == "16")]
-        _verdict(console, f"batch {'of Table I' if batches == 'table' else '16'}", chosen)
-    _verdict(console, "all", matches)
+    _verdict(console, "batches of Table I", [match for match in matches if match.batch == TABLE_I.get(match.network)])
+    _verdict(console, "batch 16", [match for match in matches if match.batch == 16])
     console.print(_profiles(matches, style))
 
 
