@@ -80,9 +80,7 @@ def open_dataset(wanted: str, model: str = DEFAULT_MODEL) -> Dataset:
         return Dataset(made_up)
     if wanted == AUTO and made_for.shape != FASHION_MNIST_SHAPE:
         size = "x".join(map(str, made_for.shape))
-        return Dataset(
-            made_up, note=f"training on made-up images of {size}: what {model} is made for"
-        )
+        return Dataset(made_up, note=f"training on made-up images of {size}: what {model} is made for")
     if wanted == AUTO and not FASHION_MNIST.is_dir():
         return Dataset(made_up, note=f"training on made-up images: no Fashion-MNIST here ({_INSTALL})")
     directory = FASHION_MNIST if wanted in {AUTO, "fashion-mnist"} else Path(wanted)

@@ -12,7 +12,6 @@ from phone_agent.errors import AgentError
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 
-
 Ready = Callable[[int, int], None]  # gradients[start:end] are complete
 
 
@@ -32,7 +31,7 @@ class Executable(Protocol):
         ...
 
     def update(self, rate: float, momentum: float, decay: float, part: slice) -> None:
-        """v = momentum v + g + decay w; w = w - rate v; for a part of the packed buffers. The gradients may be spent."""
+        """v = momentum v + g + decay w; w = w - rate v; for part of the packed buffers. The gradients may be spent."""
         ...
 
 
