@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from phone_agent.models.width import scaled
 from phone_agent.nn.graph import (
+    MODEST,
     UNDECIDED,
     Conv,
     Dense,
@@ -36,7 +37,7 @@ def build(classes: int, shape: Shape, width: float) -> Graph:
         net.add(f"features.{number + 1}", Relu())
     net.add("features.12", MaxPool(kernel=3, stride=2, ceil=True))
     for number, dropout in ((1, "classifier.3"), (4, "classifier.dropout")):
-        net.add(f"classifier.{number}", Dense(scaled(4096, width)))
+        net.add(f"classifier.{number}", Dense(scaled(4096, width), gain=MODEST))
         net.add(f"classifier.{number + 1}", Relu())
         net.add(dropout, Dropout(0.5))
     net.add("classifier.6", Dense(classes, gain=UNDECIDED))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phone_agent.models.width import scaled
 from phone_agent.nn.graph import (
-    UNDECIDED,
+    MODEST,
     Concat,
     Conv,
     Dropout,
@@ -49,7 +49,7 @@ def _build(classes: int, shape: Shape, width: float, *, stem: Conv, pools: tuple
             squeezed, half = next(fires)
             _fire(net, f"features.{number}", scaled(squeezed, width), scaled(half, width))
     net.add("classifier.0", Dropout(0.5))
-    net.add("classifier.1", Conv(classes, kernel=1, gain=UNDECIDED))
+    net.add("classifier.1", Conv(classes, kernel=1, gain=MODEST))  # a ReLU and an average dampen it
     net.add("classifier.2", Relu())
     net.add("classifier.3", GlobalAvgPool())
     return net.build()

@@ -56,6 +56,7 @@ class _SameShape(_NothingToLearn):
 
 HE = 6.0  # variance 2 / fan: for layers followed by a ReLU
 GLOROT = 3.0  # variance 1 / fan: gentler, for networks without normalisation
+MODEST = 1.0  # variance 1 / (3 fan), as PyTorch's own: for wide dense layers without normalisation
 UNDECIDED = 0.03  # for the layer that feeds the loss: all classes start about equally likely
 
 Side = int | tuple[int, int]  # one number for both, or (vertical, horizontal)
