@@ -13,12 +13,14 @@
 enum {
     /* Floats in what a thread works on at a time: fit for the second-level cache of a server's core, or of a phone's. */
     WINOGRAD_LOCAL = LANES > 4 ? 240 << 10 : 56 << 10,
+    /* The same where transformed weights are made for each block: they should be used for many tiles then. */
+    WINOGRAD_LOCAL_MAKING = LANES > 4 ? 600 << 10 : 128 << 10,
+    WINOGRAD_MIN_BLOCK = 24,
     /* Transformed weights beyond this many floats are not kept: every thread makes them again for each of its blocks. */
     WINOGRAD_KEPT = LANES > 4 ? 768 << 10 : 160 << 10,
     /* Transformed tiles up to this many floats may be shared, where the tiles are few. */
     WINOGRAD_SHARED = LANES > 4 ? 1536 << 10 : 384 << 10,
     WINOGRAD_MAX_BLOCK = 252,
-    WINOGRAD_DEPTH = 256, /* channels in of a panel that stays in the first-level cache */
     LINE_FLOATS = 16,     /* in a cache line */
 };
 
@@ -35,7 +37,7 @@ typedef struct {
 
 /* One tap of a panel: [tap][channel in][width]. */
 static void pack_tap(const tiling *l, const tile_weights *from, i32 panel, i32 tap, float *taps) {
-    i32 n0 = panel * NR, width = panel_width(l->out_c, panel), channels = MIN(width, l->out_c - n0);
+    i32 n0 = panel * NR, width = strip_width(l->out_c, panel), channels = MIN(width, l->out_c - n0);
     i64 tap_floats = (i64)l->in_c * l->out_c;
     float *to = taps + (i64)tap * l->in_c * width;
     if (from->turned) {
@@ -151,7 +153,7 @@ INLINE void finish_vector(const tile_finish *f, const worker *w, const tiling *l
 /* One panel's channels of the tiles at `places`; products: [tile][point][width]. */
 static NOINLINE void finish_panel(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count,
                                   const float *products, i32 panel) {
-    i32 n0 = panel * NR, width = panel_width(l->out_c, panel), channels = MIN(width, l->out_c - n0), c = 0;
+    i32 n0 = panel * NR, width = strip_width(l->out_c, panel), channels = MIN(width, l->out_c - n0), c = 0;
     for (; c + LANES <= channels; c += LANES) finish_vector(f, w, l, places, count, products + c, width, n0 + c, LANES);
     if (c < channels) finish_vector(f, w, l, places, count, products + c, width, n0 + c, channels - c);
 }
@@ -166,18 +168,21 @@ enum way { KEEP_FILTERS, MAKE_FILTERS, KEEP_TILES };
 /* How a step's work is cut, and the floats of its buffers: those all threads share, and those each thread has of its own. */
 typedef struct {
     enum way way;
-    i32 block;                           /* tiles at a time, a multiple of MR */
+    i64 blocks;
+    i32 block;                           /* tiles in one at most, a multiple of MR */
     i64 ld_v, v_point, u_point, u_panel; /* distances in V: [point][tile][channel], and in U: [panel][point][channel][NR] */
     i64 panel_taps;                      /* floats in a panel as it is packed, not transformed */
     i64 all_taps, all_filters, all_values;
     i64 taps, filters, values, products;
 } tile_blocking;
 
-static i64 block_of(const tiling *l, i32 threads) {
-    i64 per_tile = (i64)l->points * (l->in_c + MIN(NR, padded_columns(l->out_c)));
-    i64 most = MAX(2 * MR, MIN(WINOGRAD_LOCAL / per_tile, WINOGRAD_MAX_BLOCK) / MR * MR);
-    i64 rounds = CEIL_DIV(l->tiles, most * threads); /* so that all threads have as much to do */
-    return MIN(most, ROUND_UP(CEIL_DIV(l->tiles, rounds * threads), MR));
+/* Blocks of whole register tiles, as many for each thread. */
+static i64 blocks_of(const tiling *l, i32 threads, enum way way) {
+    i64 per_tile = (i64)l->points * (l->in_c + MIN(NR, strip_columns(l->out_c)));
+    i64 room = way == KEEP_FILTERS ? WINOGRAD_LOCAL : WINOGRAD_LOCAL_MAKING;
+    i64 most = MAX(WINOGRAD_MIN_BLOCK, MIN(room / per_tile, WINOGRAD_MAX_BLOCK)) / MR * MR;
+    i64 blocks = CEIL_DIV(l->tiles, most);
+    return MIN(ROUND_UP(blocks, threads), CEIL_DIV(l->tiles, MR));
 }
 
 static tile_blocking tile_blocking_of(const tiling *l, i32 threads) {
@@ -187,7 +192,8 @@ static tile_blocking tile_blocking_of(const tiling *l, i32 threads) {
     if ((i64)l->points * l->in_c * l->out_c <= WINOGRAD_KEPT) b.way = KEEP_FILTERS;
     else if (tiles <= WINOGRAD_MAX_BLOCK && l->points * tiles * l->in_c <= WINOGRAD_SHARED && panels >= threads) b.way = KEEP_TILES;
     else b.way = MAKE_FILTERS;
-    b.block = (i32)(b.way == KEEP_TILES ? tiles : block_of(l, threads));
+    b.blocks = b.way == KEEP_TILES ? 1 : blocks_of(l, threads, b.way);
+    b.block = (i32)CEIL_DIV(tiles / MR, b.blocks) * MR;
     b.v_point = odd_lines(b.block * b.ld_v);
     b.u_panel = l->points * b.u_point;
     b.panel_taps = odd_lines((i64)9 * l->in_c * NR);
@@ -242,18 +248,18 @@ static void spread_value(const tile_work *k, const tile_place *places, i32 i, i3
 
 /* products[tile][point][width] = V[point][tile] * U[point], for one line of points. */
 static void multiply_line(const tile_work *k, i32 line, i32 count, i32 width, const float *u) {
-    i64 ld = k->l->points * width, ld_v = k->b->ld_v;
-    for (i32 q = 0; q < k->l->side; q++, u += k->b->u_point) {
+    const tile_blocking *b = k->b;
+    i32 channels = k->l->in_c, depth = CEIL_DIV(channels, CEIL_DIV(channels, BLOCK_DEPTH));
+    i64 ld = k->l->points * width;
+    for (i32 q = 0; q < k->l->side; q++, u += b->u_point) {
         i32 point = line * k->l->side + q;
-        for (i32 c = 0; c < k->l->in_c; c += WINOGRAD_DEPTH) {
-            i32 depth = MIN(WINOGRAD_DEPTH, k->l->in_c - c);
-            const float *a = k->values + point * k->b->v_point + c, *rows = u + (i64)c * width;
-            for (i32 i = 0; i < count; i += MR) {
-                float *to = k->products + i * ld + point * width;
-                if (width == NR) micro_dot(depth, a + i * ld_v, ld_v, rows, to, ld, c > 0);
-                else micro_dot_half(depth, a + i * ld_v, ld_v, rows, to, ld, c > 0);
-            }
-        }
+        const float *values = k->values + point * b->v_point;
+        errand soon = {0}; /* the next point's: of weights or of tiles, whichever is further away */
+        if (b->filters) fetch_floats(&soon, values + b->v_point, count * b->ld_v);
+        else fetch_floats(&soon, u + b->u_point, (i64)channels * width);
+        for (i32 c = 0; c < channels; c += depth)
+            multiply_tiles(CEIL_DIV(count, MR), MIN(depth, channels - c), values + c, b->ld_v, u + (i64)c * width, width,
+                           k->products + point * width, ld, c > 0, &soon);
     }
 }
 
@@ -261,7 +267,7 @@ static void multiply_line(const tile_work *k, i32 line, i32 count, i32 width, co
 static void convolve_panel(const tile_work *k, const tile_place *places, i32 count, i32 panel) {
     const tiling *l = k->l;
     const tile_blocking *b = k->b;
-    i32 width = panel_width(l->out_c, panel);
+    i32 width = strip_width(l->out_c, panel);
     const float *taps = b->taps ? k->taps : k->taps + panel * b->panel_taps;
     for (i32 tap = 0; b->taps && tap < 9; tap++) pack_tap(l, k->weights, panel, tap, k->taps);
     for (i32 line = 0; line < l->side; line++) {
@@ -283,17 +289,18 @@ static void spread_all_filters(worker *w, const tile_work *k) {
     for (i64 i = take(w); i < panel_count(k->l->out_c) * k->l->side; i = take(w)) {
         i32 panel = (i32)(i / k->l->side), line = (i32)(i % k->l->side);
         float *u = k->filters + panel * b->u_panel + line * k->l->side * b->u_point;
-        spread_panel(k->l, line, k->taps + panel * b->panel_taps, panel_width(k->l->out_c, panel), u, b->u_point);
+        spread_panel(k->l, line, k->taps + panel * b->panel_taps, strip_width(k->l->out_c, panel), u, b->u_point);
     }
     meet(w);
 }
 
 static void take_blocks(worker *w, const tile_work *k) {
     tile_place places[WINOGRAD_MAX_BLOCK];
-    i32 block = k->b->block;
-    for (i64 i = take(w) * block; i < k->l->tiles; i = take(w) * block) {
-        i32 count = (i32)MIN(block, k->l->tiles - i);
-        find_places(k->l, i, count, places);
+    for (i64 i = take(w); i < k->b->blocks; i = take(w)) {
+        i64 first, last;
+        share(CEIL_DIV(k->l->tiles, MR), (i32)i, (i32)k->b->blocks, &first, &last);
+        i32 count = (i32)(MIN(last * MR, k->l->tiles) - first * MR);
+        find_places(k->l, first * MR, count, places);
         for (i32 t = 0; t < ROUND_UP(count, MR); t++) spread_value(k, places, t, count);
         for (i32 panel = 0; panel < panel_count(k->l->out_c); panel++) convolve_panel(k, places, count, panel);
     }
@@ -351,23 +358,25 @@ i64 winograd_workspace_backward_data(i32 threads, const conv_backward_data *op) 
 
 /* ---- backward weights ---- */
 
-/* The work is cut into units: a pair of lines of points, a part of the channels in, a part of the channels out; and where these are too
- * few for the threads, a part of the tiles. A unit's piece of dU stays in the cache while all its tiles go by; V and D are made again
- * for each unit. Parts of the tiles have a dU each. So sums are made in the same order whoever takes a unit. */
+/* The work is cut into units: a pair of lines of points, a part of the channels in, a part of the channels out. A unit's piece of dU
+ * stays in the cache while a chunk of tiles goes by; V and D are made again for each unit. Each thread has its own units; where they
+ * are too few for that, the tiles are cut into parts as well, and each part has a dU. So sums are made in the same order every time. */
 typedef struct {
     i32 channel_parts, filter_parts, tile_parts, units;
-    i32 rows, columns;         /* of dU, padded for whole register tiles: [part of tiles][point][row][column] */
-    i32 block;                 /* tiles at a time */
-    i64 v_point, d_point;      /* V: [point][group][tile][STRIP_GROUP]; D: [point][panel][tile][NR] */
-    i64 sums, bias;            /* floats in one dU, and in one sum of dy */
-    i64 values, gradients;     /* floats in V and D, of each thread */
+    i32 rows, columns;     /* of dU, padded for whole register tiles: [part of tiles][point][row][column] */
+    i64 chunk;             /* tiles a thread goes through with all its units, before it takes the next ones */
+    i32 block;             /* tiles at a time */
+    i64 v_point, d_point;  /* V: [point][group][tile][STRIP_GROUP]; D: [point][panel][tile][NR] */
+    i64 sums, bias;        /* floats in one dU, and in one sum of dy */
+    i64 values, gradients; /* floats in V and D, of each thread */
 } tile_gathering;
 
 enum {
     STRIP_GROUP = MR * LANES / 2, /* whole strips of MR, and whole vectors */
-    PART_STRIPS = LANES > 4 ? 128 / MR : 64 / MR,
-    PART_PANELS = LANES > 4 ? 64 / NR : 32 / NR,
-    UNITS_PER_THREAD = 3, /* at least, or else numbers that can be dealt out evenly */
+    PART_STRIPS = LANES > 4 ? CEIL_DIV(128, MR) : CEIL_DIV(64, MR),
+    PART_PANELS = LANES > 4 ? CEIL_DIV(64, NR) : CEIL_DIV(32, NR),
+    WINOGRAD_CHUNK = LANES > 4 ? 2 << 20 : 512 << 10, /* floats of x and dy that may be read again and again */
+    UNITS_PER_THREAD = 6, /* at least, or else a number that can be dealt out evenly */
     WINOGRAD_MIN_DEPTH = 16,
     WINOGRAD_MAX_DEPTH = 128,
 };
@@ -376,15 +385,15 @@ _Static_assert(STRIP_GROUP % MR == 0 && STRIP_GROUP % LANES == 0, "groups hold w
 static i32 common_divisor(i32 a, i32 b) { return b ? common_divisor(b, a % b) : a; }
 
 static tile_gathering tile_gathering_of(const tiling *l, i32 threads) {
-    tile_gathering b = {.rows = (i32)ROUND_UP(l->in_c, MR), .columns = (i32)padded_columns(l->out_c)};
+    tile_gathering b = {.rows = (i32)ROUND_UP(l->in_c, MR), .columns = (i32)strip_columns(l->out_c)};
     b.sums = odd_lines((i64)l->points * b.rows * b.columns);
     b.bias = ROUND_UP(b.columns + LANES, LINE_FLOATS);
     b.channel_parts = CEIL_DIV(b.rows / MR, PART_STRIPS);
     b.filter_parts = CEIL_DIV(panel_count(l->out_c), PART_PANELS);
     b.units = pairs_of(l->m) * b.channel_parts * b.filter_parts;
-    i32 even = b.units >= UNITS_PER_THREAD * threads;
-    b.tile_parts = (i32)MIN(even ? 1 : threads / common_divisor(threads, b.units), l->tiles);
-    b.units *= b.tile_parts;
+    i32 parts = b.units >= UNITS_PER_THREAD * threads ? 1 : threads / common_divisor(threads, b.units);
+    b.tile_parts = parts <= l->tiles ? parts : 1;
+    b.chunk = MAX(WINOGRAD_MAX_DEPTH, WINOGRAD_CHUNK / ((i64)l->m * l->m * (l->in_c + l->out_c)));
     i64 points = 2 * l->side, rows = CEIL_DIV(b.rows / MR, b.channel_parts) * MR;
     i64 columns = CEIL_DIV(panel_count(l->out_c), b.filter_parts) * NR;
     i64 block = (WINOGRAD_LOCAL - points * rows * columns) / (points * (rows + columns));
@@ -398,7 +407,6 @@ static tile_gathering tile_gathering_of(const tiling *l, i32 threads) {
 /* What a unit works on. */
 typedef struct {
     i32 pair, row, rows, panel, panels;
-    i64 tile, last_tile, tile_part;
 } tile_unit;
 
 static tile_unit tile_unit_of(const tiling *l, const tile_gathering *b, i32 index) {
@@ -408,10 +416,8 @@ static tile_unit tile_unit_of(const tiling *l, const tile_gathering *b, i32 inde
     share(b->rows / MR, index % b->channel_parts, b->channel_parts, &first, &last);
     u.row = (i32)first * MR, u.rows = (i32)(last - first) * MR;
     index /= b->channel_parts;
-    share(panel_count(l->out_c), index % b->filter_parts, b->filter_parts, &first, &last);
+    share(panel_count(l->out_c), index, b->filter_parts, &first, &last);
     u.panel = (i32)first, u.panels = (i32)(last - first);
-    u.tile_part = index / b->filter_parts;
-    share(l->tiles, (i32)u.tile_part, b->tile_parts, &u.tile, &u.last_tile);
     return u;
 }
 
@@ -432,12 +438,12 @@ static void spread_unit(const tiling *l, const tile_gathering *b, const source *
 static void add_products(const tiling *l, const tile_gathering *b, const tile_unit *u, i32 tiles, const float *values,
                          const float *gradients, float *sums, i32 accumulate) {
     for (i32 panel = 0; panel < u->panels; panel++, gradients += (i64)NR * b->block) {
-        i32 width = panel_width(l->out_c, u->panel + panel);
+        i32 width = strip_width(l->out_c, u->panel + panel);
         for (i32 i = 0; i < u->rows; i += MR) {
             const float *v = values + (i64)(i / STRIP_GROUP) * STRIP_GROUP * b->block + i % STRIP_GROUP;
             float *to = sums + (i64)(u->row + i) * b->columns + (u->panel + panel) * NR;
-            if (width == NR) micro_outer(tiles, v, STRIP_GROUP, gradients, NR, to, b->columns, accumulate);
-            else micro_outer_half(tiles, v, STRIP_GROUP, gradients, NR, to, b->columns, accumulate);
+            lookahead none = next_errand(&(errand){0}, tiles, v);
+            micro_outer_ahead(width, tiles, v, STRIP_GROUP, gradients, NR, to, b->columns, accumulate, &none);
         }
     }
 }
@@ -454,17 +460,33 @@ static void add_bias_gradient(const tiling *l, const tile_gathering *b, const ti
     }
 }
 
-static void gather_unit(const tiling *l, const tile_gathering *b, const source *dy, const tile_unit *u, float *sums, float *bias,
-                        float *values, float *gradients) {
-    sums += u->tile_part * b->sums, bias += u->tile_part * b->bias;
-    for (i64 tile = u->tile; tile < u->last_tile; tile += b->block) {
-        i32 count = (i32)MIN(b->block, u->last_tile - tile), later = tile > u->tile;
+/* Adds tiles first .. last to a unit's piece of dU, or starts it. */
+static void gather_unit(const tiling *l, const tile_gathering *b, const source *dy, const tile_unit *u, i64 first, i64 last, i32 start,
+                        float *sums, float *bias, float *values, float *gradients) {
+    for (i64 tile = first; tile < last; tile += b->block, start = 0) {
+        i32 count = (i32)MIN(b->block, last - tile);
         spread_unit(l, b, dy, u, tile, count, values, gradients);
         for (i32 i = 0; i < 2 * l->side; i++) {
             i32 point = line_of(l->m, u->pair, i / l->side) * l->side + i % l->side;
             const float *d = gradients + i * b->d_point;
-            add_products(l, b, u, count, values + i * b->v_point, d, sums + (i64)point * b->rows * b->columns, later);
-            if (u->row == 0 && point == l->side + 1) add_bias_gradient(l, b, u, count, d, bias, later);
+            add_products(l, b, u, count, values + i * b->v_point, d, sums + (i64)point * b->rows * b->columns, !start);
+            if (u->row == 0 && point == l->side + 1) add_bias_gradient(l, b, u, count, d, bias, !start);
+        }
+    }
+}
+
+/* This thread's part of the tiles and of the units. */
+static void gather_share(const worker *w, const tiling *l, const tile_gathering *b, const source *dy, float *sums, float *bias,
+                         float *values, float *gradients) {
+    i32 part = w->index % b->tile_parts;
+    i64 tile, last_tile, first, last;
+    share(l->tiles, part, b->tile_parts, &tile, &last_tile);
+    share(b->units, w->index / b->tile_parts, w->threads / b->tile_parts, &first, &last);
+    for (i64 chunk = tile; chunk < last_tile; chunk += b->chunk) {
+        for (i64 i = first; i < last; i++) {
+            tile_unit unit = tile_unit_of(l, b, (i32)i);
+            gather_unit(l, b, dy, &unit, chunk, MIN(chunk + b->chunk, last_tile), chunk == tile, sums + part * b->sums,
+                        bias + part * b->bias, values, gradients);
         }
     }
 }
@@ -513,10 +535,7 @@ void winograd_backward_weights(worker *w, const conv_backward_weights *op) {
     source dy = {.data = op->dy, .ld = op->ld_dy};
     float *sums = (float *)w->workspace, *bias = sums + b.tile_parts * b.sums;
     float *values = bias + b.tile_parts * b.bias + w->index * (b.values + b.gradients), *gradients = values + b.values;
-    for (i64 i = take(w); i < b.units; i = take(w)) {
-        tile_unit unit = tile_unit_of(&l, &b, (i32)i);
-        gather_unit(&l, &b, &dy, &unit, sums, bias, values, gradients);
-    }
+    gather_share(w, &l, &b, &dy, sums, bias, values, gradients);
     meet(w);
     if (w->index == 0 && op->dbias) collect_bias(op, &b, bias);
     for (i64 k = take(w); k < op->g.in_c; k = take(w)) {

@@ -56,11 +56,14 @@ typedef struct {
 
 static void look_at_tile(tile_window *v, const float *data, i64 ld, i64 image, i32 h, i32 w, i32 y0, i32 x0, i32 side) {
     v->whole = y0 >= 0 && x0 >= 0 && y0 + side <= h && x0 + side <= w;
+    i64 first = (image * h + y0) * w + x0;
+    for (i32 r = 0; r < side; r++) {
+        for (i32 q = 0; q < side; q++) v->at[r * side + q] = data + (first + r * w + q) * ld, v->inside[r * side + q] = -1;
+    }
+    if (v->whole) return;
     for (i32 r = 0; r < side; r++) {
         for (i32 q = 0; q < side; q++) {
-            i32 y = y0 + r, x = x0 + q, inside = y >= 0 && y < h && x >= 0 && x < w;
-            v->at[r * side + q] = inside ? data + ((image * h + y) * w + x) * ld : data;
-            v->inside[r * side + q] = -inside;
+            if (y0 + r < 0 || y0 + r >= h || x0 + q < 0 || x0 + q >= w) v->at[r * side + q] = data, v->inside[r * side + q] = 0;
         }
     }
 }
