@@ -9,6 +9,7 @@ from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan import plan as planning
+from phone_agent.nn.plan import recompute as recomputation
 from phone_agent.nn.plan.plan import Plan
 from phone_agent.nn.plan.steps import FLOAT
 
@@ -54,23 +55,29 @@ def estimate(graph: Graph, batch: int, options: Options = Options()) -> MemoryPl
 
 def largest_batch(graph: Graph, budget_bytes: int, options: Options = Options(), *, recompute: bool = False) -> int:  # noqa: B008 - frozen
     """The most images a step can take within the budget; `recompute`: at the price of running convolutions twice."""
-    plain = replace(options, memory_bytes=budget_bytes if recompute else None)
-
-    def fits(batch: int) -> bool:
-        try:
-            return estimate(graph, batch, plain).total <= budget_bytes
-        except DoesNotFitError:
-            return False
-
-    if not fits(1):
+    within = replace(options, memory_bytes=budget_bytes if recompute else None)
+    batch = _guess(graph, budget_bytes, within, recompute=recompute)
+    while batch > 1 and not _fits(graph, batch, within, budget_bytes):
+        batch -= max(1, batch // 100)
+    if batch == 1 and not _fits(graph, 1, within, budget_bytes):
         raise DoesNotFitError(1, estimate(graph, 1, replace(options, memory_bytes=None)).total, budget_bytes)
-    good, bad = 1, 2
-    while fits(bad):
-        good, bad = bad, bad * 2
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if fits(middle) else (good, middle)
-    return good
+    while _fits(graph, batch + 1, within, budget_bytes):
+        batch += 1
+    return batch
+
+
+def _guess(graph: Graph, budget: int, options: Options, *, recompute: bool) -> int:
+    """Memory is a constant and so much an image, but for the workspace, which grows a little at times."""
+    one = describe(graph, planning.make(graph, 1, replace(options, memory_bytes=None)))
+    each = recomputation.arena_per_image(graph, recompute=recompute) + one.images
+    return max(1, int((budget - (one.total - one.arena - one.images)) / each))
+
+
+def _fits(graph: Graph, batch: int, options: Options, budget: int) -> bool:
+    try:
+        return estimate(graph, batch, options).total <= budget
+    except DoesNotFitError:
+        return False
 
 
 def fit(graph: Graph, batch: int, options: Options) -> Plan:

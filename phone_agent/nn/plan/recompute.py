@@ -22,6 +22,7 @@ from phone_agent.nn.plan.steps import Direction
 
 BATCH = 16
 FLOPS, BYTES = 100e9, 10e9  # a second, roughly, of a phone or of two cores: only their ratio counts
+PARTS = 8
 WORTH_IT = 0.95  # of the peak: a pass over memory is not spent on less
 STRETCHES = (1.0, 1 / 2, 1 / 3, 1 / 4, 1 / 6, 1 / 8, 1 / 12, 1 / 16, 1 / 24)  # between checkpoints, of all there is
 
@@ -54,7 +55,14 @@ def choose(graph: Graph, batch: int, arena_budget: int | None) -> tuple[Storage,
     fitting = [plan for plan in choice.plans_within(budget) if choice.peak(plan) <= budget]
     if fitting:
         return min(fitting, key=choice.seconds)
-    return choice.improved(choice.smallest([light, *choice.plans(cheap_only=False)]))
+    return choice.improved(choice.smallest([light, *choice.probes()]))
+
+
+def arena_per_image(graph: Graph, *, recompute: bool) -> float:
+    """Bytes, at the least; without arithmetic done twice unless `recompute`."""
+    choice = _choice(graph)
+    plans = [choice.light(), *(choice.probes() if recompute else ())]
+    return min(map(choice.peak, plans)) / BATCH
 
 
 @lru_cache(maxsize=8)
@@ -109,13 +117,16 @@ class _Choice:
         """Everything dropped but checkpoints; and nothing dropped."""
         return [(), *(_storages(order) for order in self._orders(cheap_only=cheap_only))]
 
+    def probes(self) -> list[tuple[Storage, ...]]:
+        """More and more of what can be dropped, up to all. Not always the more the better: it comes back."""
+        return [plan for order in self._orders(cheap_only=False) for plan in _probes(order)]
+
     def plans_within(self, budget: int) -> list[tuple[Storage, ...]]:
         """For each distance of checkpoints, the fewest drops that fit, those first that free most for their time."""
         return [self._fewest(order, budget) for order in self._orders(cheap_only=False)]
 
     def _fewest(self, order: Sequence[_Droppable], budget: int) -> tuple[Storage, ...]:
-        fitting = (len(order) * part // 4 for part in (2, 3, 4))
-        few, many = 0, next((count for count in fitting if self.peak(_storages(order[:count])) <= budget), 0)
+        few, many = 0, next((len(plan) for plan in _probes(order) if self.peak(plan) <= budget), 0)
         while few < many:
             middle = (few + many) // 2
             if self.peak(_storages(order[:middle])) <= budget:
@@ -146,6 +157,10 @@ class _Choice:
                 kept.add(best)
                 passed, best = 0, None
         return frozenset(kept)
+
+
+def _probes(order: Sequence[_Droppable]) -> list[tuple[Storage, ...]]:
+    return [_storages(order[: len(order) * part // PARTS]) for part in range(2, PARTS + 1)]
 
 
 def _storages(dropped: Iterable[_Droppable]) -> tuple[Storage, ...]:
