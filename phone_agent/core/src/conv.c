@@ -106,7 +106,11 @@ INLINE i32 gather_inside(const view *v, i64 image, i32 y, i32 x, float *to) {
     i64 line = (i64)v->w.size * v->channels;
     if (x < 0 || x + v->run_taps > v->w.size || y < 0 || y + (v->h.taps - 1) * v->h.spacing >= v->h.size) return 0;
     const float *from = v->x.data + (image * v->channels + y * line + (i64)x * v->channels);
-    for (i32 tap = 0; tap < v->h.taps; tap++, from += v->h.spacing * line, to += length) {
+    i64 step = v->h.spacing * line;
+    i32 taps = v->h.taps;
+    if (length < LANES)
+        for (; taps > 0; taps--, from += step, to += length) store_some(to, load_some(from, length), length);
+    for (; taps > 0; taps--, from += step, to += length) {
         store(to, load(from));
         store(to + length - LANES, load(from + length - LANES));
     }
@@ -128,7 +132,7 @@ static void gather_short_runs(const view *v, const row_list *rows, float *to, i6
 /* to[r][0 .. depth) = floats k0 .. of the depth of these rows; zeros where taps lie outside the image. */
 static void gather_rows(const view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld) {
     i32 length = v->run_taps * v->channels, runs = v->w.taps / v->run_taps, channel0 = group * v->channels;
-    if (v->run_taps > 1 && depth == v->depth && length >= LANES && length <= 2 * LANES) {
+    if (v->run_taps > 1 && depth == v->depth && length <= 2 * LANES) {
         gather_short_runs(v, rows, to, ld);
         return;
     }
@@ -311,12 +315,15 @@ static void multiply_block(const product *p, const taker *t, const worker *w, be
     i64 depth = p->view.depth;
     i32 tiles = CEIL_DIV(count, MR), panel0 = column_block * p->block_panels;
     i32 panels = MIN(p->block_panels, panel_count(p->columns) - panel0), ld = MIN(panels, AT_ONCE) * NR + LANES;
+    const source *x = &p->view.x;
+    i32 in_place = p->view.linear && !x->scale && count % MR == 0; /* the rows may be multiplied where they are */
     row_list rows;
     locate_rows(&p->view, row0, count, &rows);
     memset(b.rows + (i64)count * LDA, 0, (u64)(tiles * MR - count) * LDA * sizeof(float));
     for (i64 block = 0; block < p->depth_blocks; block++) {
         i64 k0 = block * p->block_depth, k = MAX(0, MIN(p->block_depth, depth - k0));
-        gather_rows(&p->view, &rows, group, k0, k, b.rows, LDA);
+        const float *a = in_place ? x->data + row0 * x->ld + group * p->view.channels + k0 : b.rows;
+        if (!in_place) gather_rows(&p->view, &rows, group, k0, k, b.rows, LDA);
         if (p->packs_alone) {
             pack_weights(p, group, k0, k, panel0, panels, b.panels, k, 0);
             e = (errand){0};
@@ -327,7 +334,7 @@ static void multiply_block(const product *p, const taker *t, const worker *w, be
             const float *panel = p->packs_alone
                                      ? b.panels + i * NR * k
                                      : p->panels + group * depth * strip_columns(p->columns) + n * depth + k0 * width;
-            multiply_tiles(tiles, k, b.rows, LDA, panel, width, b.results + slot * NR, ld, block > 0, &e);
+            multiply_tiles(tiles, k, a, in_place ? x->ld : LDA, panel, width, b.results + slot * NR, ld, block > 0, &e);
             if (block + 1 < p->depth_blocks || (slot + 1 < AT_ONCE && i + 1 < panels)) continue;
             i32 first = n - slot * NR;
             hand_over(t, w, &rows, b.results, ld, group * p->columns + first, MIN((slot + 1) * NR, p->columns - first));

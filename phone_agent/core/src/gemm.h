@@ -33,8 +33,7 @@ INLINE void copy_run(const float *from, i32 count, float *to) {
     for (; i + LANES <= count; i += LANES) store(to + i, load(from + i));
     if (i == count) return;
     if (count >= LANES) store(to + count - LANES, load(from + count - LANES));
-    else
-        for (; i < count; i++) to[i] = from[i];
+    else store_some(to, load_some(from, count), count);
 }
 
 typedef float quad __attribute__((ext_vector_type(4)));
