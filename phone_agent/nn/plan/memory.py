@@ -81,10 +81,10 @@ def _fits(graph: Graph, batch: int, options: Options, budget: int) -> bool:
 
 
 def fit(graph: Graph, batch: int, options: Options) -> Plan:
-    """The plan that fits options.memory_bytes with the least computed twice."""
+    """The plan that fits options.memory_bytes with the least computed twice; a lean one where there is no limit."""
     plan = planning.make(graph, batch, options)
     budget = options.memory_bytes
-    if budget is None or describe(graph, plan).total <= budget:
+    if budget is None:
         return plan
     arena_budget = budget - (describe(graph, plan).total - plan.arena)
     for margin in MARGINS:

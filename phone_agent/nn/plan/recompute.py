@@ -44,18 +44,19 @@ class _Droppable:
 
 
 def choose(graph: Graph, batch: int, arena_budget: int | None) -> tuple[Storage, ...]:
-    """Without a budget: sums only, where that lowers the peak. They cost a pass over memory, and no arithmetic."""
+    """Without a budget: sums only, where that lowers the peak. They cost a pass over memory, and no arithmetic.
+
+    Within a budget: what takes the least time; if nothing fits, the smallest there is.
+    """
     choice = _choice(graph)
     light = choice.light()
     if arena_budget is None:
         return light
     budget = arena_budget * BATCH // batch
-    if choice.peak(light) <= budget:
-        return light
-    fitting = [plan for plan in choice.plans_within(budget) if choice.peak(plan) <= budget]
-    if fitting:
-        return min(fitting, key=choice.seconds)
-    return choice.improved(choice.smallest([light, *choice.probes()]))
+    if choice.peak(()) <= budget:
+        return ()
+    plans = [plan for plan in (light, *choice.plans_within(budget)) if choice.peak(plan) <= budget]
+    return min(plans, key=choice.seconds) if plans else choice.improved(choice.smallest([light, *choice.probes()]))
 
 
 def arena_per_image(graph: Graph, *, recompute: bool) -> float:
