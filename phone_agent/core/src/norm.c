@@ -6,11 +6,6 @@
 
 enum { GROUP = 2, STRETCH = 256 }; /* groups of 4 confuse prefetchers: 15-30 % slower where 4 rows share a page */
 
-/* A page ahead: 5-15 % faster on the one ISA where a vector is a whole cache line; elsewhere it would cost too much. */
-INLINE void fetch_ahead(const float *p) {
-    if (LANES == 16) __builtin_prefetch(p + 1024);
-}
-
 /* To the compiler a vector that is stored might be the op itself, or its norm. So hot loops work on copies of these. */
 
 /* Calls body(first row, rows, first channel, lanes, ...): rows is the constant GROUP and lanes the constant LANES
@@ -149,7 +144,9 @@ INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backwar
         fetch_ahead(from);
         vec g = joined_gradient(op, row + r, c, lanes, join_act);
         g = passed(g, z * scale + shift, act);
-        store_lanes(op->dz + (row + r) * op->ld_dz + c, of_g * g + (of_z * z + constant), lanes);
+        float *to = op->dz + (row + r) * op->ld_dz + c;
+        fetch_ahead(to);
+        store_lanes(to, of_g * g + (of_z * z + constant), lanes);
     }
 }
 
@@ -258,7 +255,9 @@ INLINE void join_group(i64 row, i32 rows, i32 c, i32 lanes, const join_forward *
     for (i32 r = 0; r < rows; r++) {
         vec v = seen(&op->a, row + r, c, lanes, scale_a, shift_a);
         if (two) v += seen(&op->b, row + r, c, lanes, scale_b, shift_b);
-        store_lanes(op->y + (row + r) * op->ld_y + c, activate(v, op->act), lanes);
+        float *to = op->y + (row + r) * op->ld_y + c;
+        fetch_ahead(to);
+        store_lanes(to, activate(v, op->act), lanes);
     }
 }
 
@@ -279,9 +278,15 @@ static i64 workspace_join_forward(i32 threads, const void *p) {
 
 INLINE void join_backward_group(i64 row, i32 rows, i32 c, i32 lanes, const join_backward *op) {
     for (i32 r = 0; r < rows; r++) {
-        vec g = load_lanes(op->dy + (row + r) * op->ld_dy + c, lanes);
-        if (op->act != ACT_NONE) g = passed(g, load_lanes(op->y + (row + r) * op->ld_y + c, lanes), op->act);
+        const float *dy = op->dy + (row + r) * op->ld_dy + c, *y = op->y + (row + r) * op->ld_y + c;
         float *to = op->target + (row + r) * op->ld_target + c;
+        fetch_ahead(dy);
+        fetch_ahead(to);
+        vec g = load_lanes(dy, lanes);
+        if (op->act != ACT_NONE) {
+            g = passed(g, load_lanes(y, lanes), op->act);
+            fetch_ahead(y);
+        }
         store_lanes(to, op->accumulate ? load_lanes(to, lanes) + g : g, lanes);
     }
 }

@@ -43,13 +43,23 @@ INLINE short_vec to_brain(vec v) {
  * is touched. */
 #define FOR_VECTORS(count) for (i32 c = 0, lanes; lanes = MIN(LANES, (count) - c), c < (count); c += LANES)
 
+INLINE vec load_floats(const float *from, i32 lanes) {
+    fetch_ahead(from);
+    return load_lanes(from, lanes);
+}
+INLINE void store_floats(float *to, vec v, i32 lanes) {
+    fetch_ahead(to);
+    store_lanes(to, v, lanes);
+}
 INLINE short_vec load_shorts(const u16 *from, i32 lanes) {
+    fetch_ahead(from);
     if (lanes == LANES) return *(const loose_short_vec *)from;
     short_vec v = 0;
     for (i32 i = 0; i < lanes; i++) v[i] = from[i];
     return v;
 }
 INLINE void store_shorts(u16 *to, short_vec v, i32 lanes) {
+    fetch_ahead(to);
     if (lanes == LANES) *(loose_short_vec *)to = v;
     else
         for (i32 i = 0; i < lanes; i++) to[i] = v[i];
@@ -59,7 +69,7 @@ static NOINLINE void unpack(const void *from, i64 start, i32 count, i32 number, 
     const float *floats = (const float *)from + start;
     const u16 *shorts = (const u16 *)from + start;
     if (number == FP32) {
-        FOR_VECTORS(count) store(local + c, load_lanes(floats + c, lanes));
+        FOR_VECTORS(count) store(local + c, load_floats(floats + c, lanes));
     } else if (number == FP16) {
         FOR_VECTORS(count) store(local + c, from_half(load_shorts(shorts + c, lanes)));
     } else {
@@ -71,7 +81,7 @@ static NOINLINE void pack(const float *local, i32 count, i32 number, void *to, i
     float *floats = (float *)to + start;
     u16 *shorts = (u16 *)to + start;
     if (number == FP32) {
-        FOR_VECTORS(count) store_lanes(floats + c, load(local + c), lanes);
+        FOR_VECTORS(count) store_floats(floats + c, load(local + c), lanes);
     } else if (number == FP16) {
         FOR_VECTORS(count) store_shorts(shorts + c, to_half(load(local + c)), lanes);
     } else {
@@ -79,7 +89,7 @@ static NOINLINE void pack(const float *local, i32 count, i32 number, void *to, i
     }
 }
 
-enum { WIRE_TILE = 16 * 1024, WIRE_BLOCK = 256 }; /* numbers: to hand out; to hold in the nearest cache */
+enum { WIRE_TILE = 16 * 1024, WIRE_BLOCK = 512 }; /* numbers: to hand out; to hold in the nearest cache */
 
 static void run_convert(worker *w, const void *p) {
     const convert *op = p;
