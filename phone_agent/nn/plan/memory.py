@@ -14,7 +14,7 @@ from phone_agent.nn.plan.plan import Plan
 from phone_agent.nn.plan.steps import FLOAT
 
 MARGINS = (1.0, 0.98, 0.95, 0.0)  # a layout may have gaps; 0: whatever it takes
-PROCESS = 48 * 1024 * 1024  # Python and numpy, measured
+PROCESS = 64 * 1024 * 1024  # Python, numpy, and the planning of a deep network: measured
 
 
 class DoesNotFitError(AgentError):
