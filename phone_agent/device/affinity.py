@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from phone_agent.core.ops import MAX_THREADS
 from phone_agent.device import cpu
 from phone_agent.device.roots import REAL, Roots
 
@@ -14,7 +15,7 @@ BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
     """Pins this process to the big cores; `threads` 0 means one for each. Returns the number of threads."""
     cores = cpu.usable_cores(roots)
-    count = threads or len(cores)
+    count = threads or min(len(cores), MAX_THREADS)  # a server may have more than the core runs
     for name in BLAS_THREADS:
         os.environ[name] = str(count)
     with suppress(OSError, AttributeError):  # denied, or not in this Python: slower, not wrong

@@ -58,6 +58,18 @@ def test_a_phone_in_the_background_has_little_cores_only(s10: Roots) -> None:
     assert affinity.is_demoted(s10)
 
 
+def test_threads_are_as_many_as_the_core_runs(s10: Roots, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in affinity.BLAS_THREADS:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _pid, _cores: None)
+    assert affinity.use_big_cores(roots=s10) == 4
+    for core in range(8, 100):
+        write(s10.cpus / f"cpu{core}" / "cpufreq" / "cpuinfo_max_freq", PRIME)
+    write(s10.proc / "self" / "status", "Cpus_allowed_list:\t0-99")
+    assert affinity.use_big_cores(roots=s10) == 64
+    assert affinity.use_big_cores(3, s10) == 3
+
+
 def test_capacity_tells_cores_apart_where_the_kernel_gives_it(s10: Roots) -> None:
     for core in range(8):
         write(s10.cpus / f"cpu{core}" / "cpu_capacity", 1024 if core == 7 else 400)
