@@ -59,7 +59,7 @@ class RunSpec:
     algorithm: str = "ring"
     wire: str = "fp32"
     threads: int = 0  # 0: as many as the phone's big cores
-    memory_bytes: int = 0  # 0: what the phone has free
+    memory_bytes: int = 0  # 0: as little as it takes without arithmetic done twice
     created: float = 0.0  # epoch seconds on the host
     schema: int = SCHEMA_VERSION
 

@@ -45,23 +45,34 @@ def _order(key: tuple[int, ...], size: int) -> NDArray[np.int64]:
     return rng.permutation(key, size)
 
 
-def normalise(images: Images, dataset: Dataset) -> NDArray[np.float32]:
-    """Bytes to zero mean and unit deviation, channel by channel."""
-    scale = 1 / (255 * dataset.std)
-    normal: NDArray[np.float32] = images.astype(np.float32) * scale - dataset.mean / dataset.std
-    return normal
+class Normaliser:
+    """Bytes to zero mean and unit deviation, channel by channel; always into the same memory, which holds a batch.
+
+    What it returns is good until it is asked again: memory is planned for one batch of images, not for two.
+    """
+
+    def __init__(self, dataset: Dataset, batch: int) -> None:
+        self.batch = batch
+        self._scale, self._shift = 1 / (255 * dataset.std), dataset.mean / dataset.std
+        self._kept = np.empty((batch, *dataset.shape), np.float32)
+
+    def normalise(self, images: Images) -> NDArray[np.float32]:
+        normal = self._kept[: len(images)]
+        np.multiply(images, self._scale, out=normal)
+        normal -= self._shift
+        return normal
 
 
 class ShardSource:
-    """One phone's batches."""
+    """One phone's batches; the images of one are good until the next is asked for."""
 
     def __init__(self, dataset: Dataset, batch: int, seed: int, index: int) -> None:
-        self.dataset = dataset
+        self.dataset, self.normaliser = dataset, Normaliser(dataset, batch)
         self._batch, self._key = batch, (seed, ORDER, index)
 
     def batch(self, step: int) -> Batch:
         images, labels = self.dataset.take(indices(len(self.dataset), self._batch, step, self._key))
-        return Batch(normalise(images, self.dataset), labels)
+        return Batch(self.normaliser.normalise(images), labels)
 
 
 class Union:

@@ -35,11 +35,17 @@ class Synthetic:
     def take(self, indices: NDArray[np.int64]) -> tuple[Images, Labels]:
         numbers = indices * self._count + self._index
         labels = numbers % self.classes
-        noise = np.stack([self._noise(int(number)) for number in numbers])
+        images = np.empty((len(numbers), *self.shape), np.uint8)
+        for image, number, label in zip(images, numbers.tolist(), labels.tolist(), strict=True):
+            image[...] = self._drawn(label) * 0.35 + self._noise(number) * 0.65
+        return images, labels
+
+    def _drawn(self, label: int) -> NDArray[np.float32]:
+        """The pattern in full size: made when wanted, since those of 1000 classes are large."""
         height, width, _ = self.shape
         rows, columns = np.arange(height) * CELLS // height, np.arange(width) * CELLS // width
-        patterns = self._cells[labels][:, rows][:, :, columns]  # drawn when wanted: those of 1000 classes are large
-        return (patterns * 0.35 + noise * 0.65).astype(np.uint8), labels
+        pattern: NDArray[np.float32] = self._cells[label][rows][:, columns]
+        return pattern
 
     def _pattern(self, label: int) -> NDArray[np.float32]:
         channels = self.shape[2]

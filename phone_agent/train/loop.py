@@ -33,13 +33,17 @@ class Loop:
         """Steps `first` to `last`, counted from 1: step, own loss, seconds computing, seconds communicating."""
         for step in range(first, last + 1):
             started = time.monotonic()
-            batch = self.source.batch(step - 1)
-            loss = self.executable.loss_and_gradients(batch.images, batch.labels, self.weight, self._draw(step))
+            loss = self._loss_and_gradients(step)
             computed = time.monotonic()
             self.collective.allreduce(self.state.gradients)
             reduced = time.monotonic()
             self._update()
             yield step, loss, computed - started + time.monotonic() - reduced, reduced - computed
+
+    def _loss_and_gradients(self, step: int) -> float:
+        """Lets go of the batch: the next one is made in its place, not beside it."""
+        batch = self.source.batch(step - 1)
+        return self.executable.loss_and_gradients(batch.images, batch.labels, self.weight, self._draw(step))
 
     def _draw(self, step: int) -> int:
         """Decides what dropout drops: something else on each rank and at each step, and the same when run again."""

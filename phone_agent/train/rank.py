@@ -16,14 +16,17 @@ import numpy as np
 from phone_agent import layout, models, process
 from phone_agent.comm import collective
 from phone_agent.comm.world import World, open_world
-from phone_agent.data import Dataset, open_dataset
+from phone_agent.data import open_dataset
 from phone_agent.data.sampling import ShardSource
-from phone_agent.device import affinity, memory
+from phone_agent.device import affinity
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RankSpec, RunSpec
 from phone_agent.train import progress
+from phone_agent.train.budget import plan_memory
 from phone_agent.train.checks import own_rank
 from phone_agent.train.evaluate import right_answers
 from phone_agent.train.events import EventLog
@@ -62,29 +65,30 @@ def _tell(error: Exception, events: EventLog) -> None:
     sys.stderr.write(events.write("error", message=message) + "\n")
 
 
-def free_bytes() -> int | None:
-    """What training may take when nobody said: most of what is free. Unknown: whatever it takes."""
-    free = memory.available_mb()
-    return None if free is None else free * 900_000
+def _planned(graph: Graph, batch: int, spec: RunSpec, threads: int) -> tuple[Options, MemoryPlan | None]:
+    """Only the core plans its memory; numpy takes what it takes."""
+    options = Options(threads=threads, memory_bytes=spec.memory_bytes or None)
+    return plan_memory(graph, batch, options) if spec.backend == "cpu" else (options, None)
 
 
 class _Rank:
     def __init__(self, directory: Path, spec: RunSpec, threads: int, world: World, events: EventLog) -> None:
         self._directory, self._spec, self._world, self._events = directory, spec, world, events
-        self._options = Options(threads=threads, memory_bytes=spec.memory_bytes or free_bytes())
         self._own: RankSpec = own_rank(spec, world)
-        self._dataset: Dataset = open_dataset(spec.data, world.rank, world.size, spec.seed)
-        self._loop = self._build()
+        dataset = open_dataset(spec.data, world.rank, world.size, spec.seed)
+        self._source = ShardSource(dataset, self._own.batch, spec.seed, self._own.rank)
+        graph = models.build(spec.model, spec.data.classes, spec.data.shape)
+        self._options, self._memory = _planned(graph, self._own.batch, spec, threads)
+        self._loop = self._build(graph)
         self._thermometer = progress.Thermometer()
 
-    def _build(self) -> Loop:
+    def _build(self, graph: Graph) -> Loop:
         spec, own = self._spec, self._own
-        graph = models.build(spec.model, spec.data.classes, spec.data.shape)
         state = State(graph, spec.seed)
         return Loop(
             executable=backend(spec.backend).compile(graph, state, own.batch, self._options),
             state=state,
-            source=ShardSource(self._dataset, own.batch, spec.seed, own.rank),
+            source=self._source,
             collective=collective(spec.algorithm, self._world),
             optimizer=spec.optimizer,
             weight=own.batch / spec.global_batch,
@@ -108,7 +112,7 @@ class _Rank:
     def _start(self) -> None:
         """Agree that all start from the same values, and say who is slow for a reason that can be cured."""
         values = self._loop.state.values
-        row = np.array([zlib.crc32(values.tobytes()), affinity.is_demoted()], np.float64)
+        row = np.array([zlib.crc32(values.data), affinity.is_demoted()], np.float64)
         sums, demoted = self._world.allgather(row).T
         spec = self._spec
         for rank in spec.ranks:
@@ -124,6 +128,8 @@ class _Rank:
             data=spec.data.name,
             backend=spec.backend,
             threads=self._options.threads,
+            memory_mb=round(self._memory.total / 1e6) if self._memory else None,
+            recomputed=len(self._memory.recomputed) if self._memory else 0,
             pid=identity.pid,
             pid_started=identity.started,
         )
@@ -162,4 +168,4 @@ class _Rank:
         from phone_agent.data.shards import open_shard
 
         test = open_shard(path)
-        return right_answers(self._loop.executable, test, self._dataset), len(test)
+        return right_answers(self._loop.executable, test, self._source.normaliser), len(test)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import tracemalloc
+import zlib
+
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from phone_agent import rng
-from phone_agent.data.sampling import ShardSource, Union, indices
+from phone_agent.data.sampling import Normaliser, ShardSource, Union, indices
 from phone_agent.data.synthetic import Synthetic
 
 SHAPE = (6, 5, 2)
@@ -43,11 +46,37 @@ def test_phones_make_up_the_same_samples_as_one_process() -> None:
         np.testing.assert_array_equal(part_labels, labels[index::3])
 
 
+def test_made_up_images_are_these_on_every_phone() -> None:
+    images, labels = Synthetic(40, (9, 7, 3), 5, seed=3, index=1, count=2).take(np.array([4, 0, 17]))
+    assert labels.tolist() == [4, 1, 0]
+    assert zlib.crc32(images.data) == 248710461
+
+
 def test_synthetic_images_of_a_class_resemble_each_other() -> None:
     images, labels = Synthetic(200, (28, 28, 1), 5, seed=1).take(np.arange(200))
     means = np.stack([images[labels == label].mean(axis=0) for label in range(5)])
     distances = ((images[:, None].astype(float) - means[None]) ** 2).sum(axis=(2, 3, 4))
     assert (distances.argmin(axis=1) == labels).mean() > 0.95
+
+
+def test_normalised_as_in_the_textbook() -> None:
+    dataset = Synthetic(9, SHAPE, 4, seed=1)
+    images, _ = dataset.take(np.arange(9))
+    expected = images.astype(np.float32) * (1 / (255 * dataset.std)) - dataset.mean / dataset.std
+    np.testing.assert_array_equal(Normaliser(dataset, 9).normalise(images), expected)
+
+
+def test_training_holds_one_batch_of_images() -> None:
+    source = ShardSource(Synthetic(64, (32, 32, 3), 4, seed=1), 64, 1, 0)
+    first = source.batch(0).images
+    tracemalloc.start()
+    try:
+        second = source.batch(1).images
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert np.shares_memory(first, second)
+    assert peak < first.nbytes / 2  # the bytes they are made from are a quarter
 
 
 def test_the_union_is_the_phones_batches_in_rank_order() -> None:

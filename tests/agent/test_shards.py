@@ -9,7 +9,7 @@ import pytest
 from phone_agent import layout
 from phone_agent.data import Images, Labels, open_dataset
 from phone_agent.data.idx import read_idx, read_images_and_labels
-from phone_agent.data.sampling import normalise
+from phone_agent.data.sampling import Normaliser
 from phone_agent.data.shards import ShardError, open_shard, write_shards
 from phone_agent.errors import AgentError
 from phone_agent.schema import DataSpec
@@ -41,7 +41,9 @@ def test_more_phones_than_samples_is_refused(tmp_path: Path) -> None:
 
 def test_normalised_by_the_whole_dataset(tmp_path: Path) -> None:
     shards = [open_shard(path) for path in write_shards(*dataset(), 3, tmp_path / "pets")]
-    values = np.concatenate([normalise(shard.take(np.arange(len(shard)))[0], shard) for shard in shards])
+    values = np.concatenate(
+        [Normaliser(shard, len(shard)).normalise(shard.take(np.arange(len(shard)))[0]) for shard in shards]
+    )
     np.testing.assert_allclose(values.mean(axis=(0, 1, 2)), 0, atol=1e-5)
     np.testing.assert_allclose(values.std(axis=(0, 1, 2)), 1, atol=1e-5)
 

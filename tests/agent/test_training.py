@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +16,18 @@ from phone_agent import layout, models
 from phone_agent.comm import collective
 from phone_agent.comm.world import Alone
 from phone_agent.data import Dataset
-from phone_agent.data.sampling import ShardSource, Union
+from phone_agent.data.sampling import Batch, Normaliser, ShardSource, Union
 from phone_agent.data.shards import open_shard, write_shards
 from phone_agent.data.synthetic import Synthetic
+from phone_agent.device import memory
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import NAMES, Options, backend
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.memory import estimate
 from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec
+from phone_agent.train.budget import affordable_bytes, plan_memory
 from phone_agent.train.checks import own_rank
+from phone_agent.train.evaluate import right_answers
 from phone_agent.train.loop import Loop
 from tests.agent.phones import AGENT, SYNTHETIC, Phone, make_phones, mpirun, run_spec
 
@@ -108,6 +113,8 @@ def test_events_say_what_the_contract_says(phone: Phone) -> None:
     train([phone], run_spec((4,), steps=2))
     start, first, second, done = phone.events("run")
     assert (start["event"], start["world"], start["parameters"], start["data"]) == ("start", 1, 431_080, "synthetic")
+    assert start["memory_mb"] > 0
+    assert start["recomputed"] == 0
     assert (first["step"], second["step"]) == (1, 2)
     assert {"loss", "images_per_s", "step_s", "compute_s", "comm_s", "slowest", "hottest"} <= first.keys()
     assert (done["event"], done["steps"], done["test_accuracy"]) == ("done", 2, None)
@@ -200,6 +207,65 @@ def test_a_network_that_does_not_fit_is_refused_with_its_need(phone: Phone) -> N
     done = mpirun([phone], *AGENT, "train", spec.run_id)
     assert done.returncode == 1
     assert "of memory, the budget is 50 MB" in done.stderr
+
+
+def test_without_a_budget_the_plan_is_lean(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
+    lean = estimate(graph, 128, options)
+    for available in (None, 1_000_000):
+        monkeypatch.setattr(memory, "available_mb", lambda available=available: available)
+        assert plan_memory(graph, 128, options) == (options, lean)
+
+
+def test_more_than_the_phone_can_give_is_made_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
+    lean = estimate(graph, 128, options)
+    monkeypatch.setattr(memory, "available_mb", lambda: int(0.8 * lean.total / 0.6 / 1e6))
+    within, planned = plan_memory(graph, 128, options)
+    assert within.memory_bytes == affordable_bytes()
+    assert planned.total <= 0.8 * lean.total
+    assert len(planned.recomputed) > len(lean.recomputed)
+
+
+def test_what_no_recomputing_makes_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_mb", lambda: 100)
+    graph = models.build("lenet", 10, SYNTHETIC.shape)
+    with pytest.raises(AgentError, match="the budget is 60 MB, 60 % of what this phone has available: a smaller"):
+        plan_memory(graph, 8, Options())
+    given = Options(memory_bytes=500_000_000)
+    assert plan_memory(graph, 8, given)[0] == given
+
+
+class OneAtATime:
+    """Hands out batches, and expects that nobody holds the one before."""
+
+    def __init__(self) -> None:
+        self._before: Callable[[], Batch | None] = lambda: None
+
+    def batch(self, step: int) -> Batch:
+        assert self._before() is None
+        batch = Batch(np.full((2, *SYNTHETIC.shape), step, np.float32), np.array([0, 1]))
+        self._before = weakref.ref(batch)
+        return batch
+
+
+def test_a_batch_is_let_go_before_the_next_is_made() -> None:
+    graph = models.build("lenet", 10, SYNTHETIC.shape)
+    state = State(graph, 0)
+    executable = backend("cpu").compile(graph, state, 2, Options())
+    loop = Loop(executable, state, OneAtATime(), collective("ring", Alone()), OptimizerSpec(), weight=1.0)
+    assert len(list(loop.run(1, 3))) == 3
+
+
+@pytest.mark.parametrize("samples", [3, 70, 100])
+def test_held_out_samples_are_judged_a_batch_at_a_time(samples: int) -> None:
+    graph = models.build("lenet", 10, SYNTHETIC.shape)
+    executable = backend("cpu").compile(graph, State(graph, 0), 7, Options())
+    held_out = Synthetic(samples, SYNTHETIC.shape, 10, seed=1)
+    images, labels = held_out.take(np.arange(samples))
+    scores = executable.forward(Normaliser(held_out, samples).normalise(images))
+    right = int((scores.argmax(axis=1) == labels).sum())
+    assert right_answers(executable, held_out, Normaliser(held_out, 7)) == right
 
 
 @pytest.mark.parametrize("threads", [65, 1000])

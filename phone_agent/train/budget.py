@@ -1,0 +1,37 @@
+"""How much memory training may take when nobody said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from phone_agent.device import memory
+from phone_agent.errors import AgentError
+from phone_agent.nn.backends import Options
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.plan.memory import DoesNotFitError, MemoryPlan, estimate
+
+PERCENT = 60  # of what is available: of the rest, Android and what people run on the phone must live
+
+
+def plan_memory(graph: Graph, batch: int, options: Options) -> tuple[Options, MemoryPlan]:
+    """The options to compile with, and the memory they take.
+
+    Without a budget the plan is lean: no arithmetic is done twice. Only where that is more than the phone can give,
+    as much is computed again as makes it fit.
+    """
+    planned = estimate(graph, batch, options)
+    affordable = affordable_bytes()
+    if options.memory_bytes is not None or affordable is None or planned.total <= affordable:
+        return options, planned
+    within = replace(options, memory_bytes=affordable)
+    try:
+        return within, estimate(graph, batch, within)
+    except DoesNotFitError as error:
+        reason = f"{PERCENT} % of what this phone has available"
+        raise AgentError(f"{error}, {reason}: a smaller --batch takes less, --memory sets another budget") from None
+
+
+def affordable_bytes() -> int | None:
+    """Unknown where the kernel does not say what is available."""
+    available = memory.available_mb()
+    return None if available is None else available * 10_000 * PERCENT
