@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.runs.record import RunRecord
 
 _POSITIVE: dict[str, Any] = {"min": 1, "show_default": False}
-MOST_THREADS = 64
+MOST_THREADS = 64  # core.ops.MAX_THREADS; importing that would slow down every command
 
 
 def launch(
@@ -43,7 +43,7 @@ def launch(
         int | None, typer.Option(help="Of each phone. Default: one a big core.", max=MOST_THREADS, **_POSITIVE)
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Most a phone may use, such as 2.8GB. Default: what it has free.")
+        str | None, typer.Option(help="Most a phone may use, such as 2.8GB. Default: what training takes.")
     ] = None,
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="Go on without phones that cannot take part.")

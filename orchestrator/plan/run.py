@@ -7,11 +7,15 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Phone
 from orchestrator.plan.batch import split_batches
 from phone_agent.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec
+
+if TYPE_CHECKING:
+    from phone_agent.nn.graph import Graph
 
 ALGORITHMS = ("ring", "mpi")
 DEFAULT_MODEL = "lenet"
@@ -34,7 +38,7 @@ class LaunchRequest:
     algorithm: str = "ring"
     backend: str = "cpu"
     threads: int = 0  # of each phone; 0: its big cores
-    memory_bytes: int = 0  # of each phone; 0: what it has free
+    memory_bytes: int = 0  # of each phone; 0: as little as it takes without arithmetic done twice
 
 
 def check_request(request: LaunchRequest) -> None:
@@ -62,13 +66,15 @@ def check_request(request: LaunchRequest) -> None:
 def plan_run(request: LaunchRequest, phones: Sequence[Phone], data: DataSpec, *, now: float | None = None) -> RunSpec:
     """Ranks follow the phones' order, which is ring order; the first phone is the head."""
     created = time.time() if now is None else now
-    _check_fit(request.model, data)
+    graph = _build(request.model, data)
     batches = split_batches(len(phones), request.batch, request.global_batch)
     if max(batches) * len(phones) > data.samples:
         raise UsageError(
             f"{max(batches)} images a phone and step, but {data.name} has only {data.samples // len(phones)} for each",
             remedy="a smaller --batch or --global-batch",
         )
+    if request.memory_bytes and request.backend == "cpu":
+        _check_memory(graph, max(batches), request)
     return RunSpec(
         run_id=new_run_id(request.model, created),
         model=request.model,
@@ -85,15 +91,29 @@ def plan_run(request: LaunchRequest, phones: Sequence[Phone], data: DataSpec, *,
     )
 
 
-def _check_fit(model: str, data: DataSpec) -> None:
+def _build(model: str, data: DataSpec) -> Graph:
     """A network that cannot take these images is known before a phone is asked."""
     from phone_agent.errors import AgentError
     from phone_agent.models import build
 
     try:
-        build(model, data.classes, data.shape)
+        return build(model, data.classes, data.shape)
     except AgentError as error:
         raise UsageError(str(error), remedy="--data synthetic makes up images of the size it takes") from None
+
+
+def _check_memory(graph: Graph, batch: int, request: LaunchRequest) -> None:
+    """A batch that no phone can hold within --memory. One thread takes the least: phones may still refuse more."""
+    from phone_agent.errors import AgentError
+    from phone_agent.nn.backends import Options
+    from phone_agent.nn.plan.memory import DoesNotFitError, estimate
+
+    try:
+        estimate(graph, batch, Options(threads=request.threads or 1, memory_bytes=request.memory_bytes))
+    except DoesNotFitError as error:
+        raise UsageError(str(error), remedy="a smaller --batch, or more --memory") from None
+    except AgentError:
+        return  # there is no core to ask on this machine; the phones have theirs
 
 
 def new_run_id(model: str, created: float) -> str:

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.cli import launch
 from orchestrator.errors import UsageError
 from orchestrator.plan.batch import split_batches
 from orchestrator.plan.mpirun import launch_spec
 from orchestrator.plan.rate import allreduce_limit_s, bytes_per_second
 from orchestrator.plan.run import LaunchRequest, check_request, common_ssh_port, plan_run
 from orchestrator.runs.record import RUN_ID
+from phone_agent.core.ops import MAX_THREADS
 from phone_agent.schema import DataSpec, RunSpec
 from tests.runs.samples import phones, spec
 
@@ -134,3 +136,15 @@ def test_how_to_compute_is_passed_on() -> None:
     spec = plan_run(request, phones(2), DATA)
     assert (spec.backend, spec.threads, spec.memory_bytes) == ("reference", 3, 2_800_000_000)
     assert RunSpec.from_json(spec.to_json()) == spec
+
+
+def test_a_batch_that_cannot_fit_the_memory_is_refused() -> None:
+    small, ample = (LaunchRequest(batch=64, memory_bytes=amount) for amount in (60_000_000, 2_800_000_000))
+    with pytest.raises(UsageError, match=r"a batch of 64 needs .* of memory, the budget is 60 MB"):
+        plan_run(small, phones(2), DATA)
+    assert plan_run(ample, phones(2), DATA).memory_bytes == 2_800_000_000
+    assert plan_run(replace(small, backend="reference"), phones(2), DATA).memory_bytes == 60_000_000
+
+
+def test_as_many_threads_can_be_asked_for_as_the_core_runs() -> None:
+    assert launch.MOST_THREADS == MAX_THREADS
