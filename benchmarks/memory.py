@@ -85,7 +85,7 @@ def _peak_of(peer: Peer, asked: dict[str, Any]) -> float:
     """In MB of a million bytes, as all figures here."""
     with peer:
         peer.ask("open", **asked)
-        return float(peer.ask("steps", count=2)["peak_rss_mb"]) * 1.048576
+        return float(peer.ask("steps", count=2)["peak_rss_mb"])
 
 
 def _fits(name: str, options: argparse.Namespace, python: str | None) -> list[Fits]:

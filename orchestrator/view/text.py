@@ -27,9 +27,10 @@ def count_of(things: Sized | int, noun: str) -> str:
 
 
 def _visible(character: str) -> str:
-    if character == "\t":
+    category = unicodedata.category(character)
+    if character == "\t" or category == "Zs":  # spaces of every kind
         return " "
-    if unicodedata.category(character) not in _UNSAFE_CATEGORIES:
+    if category not in _UNSAFE_CATEGORIES:
         return character
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -101,7 +101,7 @@ def measure(request: Request) -> Outcome:
     executable, planned = _compiled(graph, request)
     images, labels = _sample(graph, request.batch)
     loss, seconds = _steps(executable, images, labels, request.steps)
-    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     isa, peak = _machine(request)
     best = min(seconds)
     return Outcome(

@@ -17,6 +17,7 @@ from phone_agent.core import ops
 from phone_agent.core.library import CoreError, isa_index, library
 
 ALIGNMENT = 64
+ENDED = "this team's threads have ended: it was closed, or belongs to the process this one was forked from"
 
 
 def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:
@@ -59,29 +60,40 @@ class Team:
         self._pool = aligned(ops.POOL_BYTES, np.uint8)
         pool = self._pool.ctypes.data
         self._core.core_open(pool, self._isa, threads, self._workspace.ctypes.data)
-        workers = [
-            threading.Thread(target=self._core.core_work, args=(pool, index), daemon=True, name=f"core-{index}")
-            for index in range(1, threads)
-        ]
-        for worker in workers:
-            worker.start()
         self._process = os.getpid()
         self._running = threading.Lock()
-        self._end = weakref.finalize(self, _end, self._core, self._pool, workers)
+        self._workers: list[threading.Thread] = []
+        self._end = weakref.finalize(self, _end, self._core, self._pool, self._workers, self._running, self._process)
+        self._start()
+
+    def _start(self) -> None:
+        pool = self._pool.ctypes.data
+        for index in range(1, self.threads):
+            worker = threading.Thread(
+                target=self._core.core_work, args=(pool, index), daemon=True, name=f"core-{index}"
+            )
+            try:
+                worker.start()
+            except RuntimeError as error:
+                self.close()
+                raise CoreError(f"only {index} of {self.threads} threads can be started: {error}") from None
+            self._workers.append(worker)
 
     def run(
         self, program: Program, first: int = 0, last: int | None = None, nanoseconds: NDArray[np.int64] | None = None
     ) -> None:
         """Steps first .. last; `nanoseconds`, if given, is filled with what each took."""
-        if not self._end.alive or self._process != os.getpid():
-            raise CoreError(
-                "this team's threads have ended: it was closed, or belongs to the process this one was forked from"
-            )
-        count = (len(program) if last is None else last) - first
+        last = len(program) if last is None else last
+        if not 0 <= first <= last <= len(program):
+            raise CoreError(f"steps {first} to {last} of a program of {len(program)}")
         start = ctypes.addressof(program.steps) + first * ctypes.sizeof(ops.Step)
         times = None if nanoseconds is None else nanoseconds.ctypes.data
-        with self._running:  # one program at a time, whoever calls
-            self._core.core_run(self._pool.ctypes.data, start, count, times)
+        if self._process != os.getpid():
+            raise CoreError(ENDED)
+        with self._running:  # one program at a time, whoever calls, and none while the team ends
+            if not self._end.alive:
+                raise CoreError(ENDED)
+            self._core.core_run(self._pool.ctypes.data, start, last - first, times)
 
     def close(self) -> None:
         self._end()
@@ -94,7 +106,12 @@ def workspace_bytes(threads: int, made: Sequence[tuple[ops.Kind, ctypes.Structur
     return max((int(core.core_workspace(index, threads, kind, ctypes.addressof(op))) for kind, op in made), default=0)
 
 
-def _end(core: ctypes.CDLL, pool: NDArray[np.uint8], workers: list[threading.Thread]) -> None:
-    core.core_close(pool.ctypes.data)
+def _end(
+    core: ctypes.CDLL, pool: NDArray[np.uint8], workers: list[threading.Thread], running: threading.Lock, process: int
+) -> None:
+    if os.getpid() != process:  # forked: the threads are the other process's
+        return
+    with running:
+        core.core_close(pool.ctypes.data)
     for worker in workers:
         worker.join()

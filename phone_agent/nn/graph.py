@@ -59,6 +59,8 @@ GLOROT = 3.0  # variance 1 / fan: gentler, for networks without normalisation
 MODEST = 1.0  # variance 1 / (3 fan), as PyTorch's own: for wide dense layers without normalisation
 UNDECIDED = 0.03  # for the layer that feeds the loss: all classes start about equally likely
 
+MOST_TAPS = 255  # of a max pool: which of them won is kept in a byte
+
 Side = int | tuple[int, int]  # one number for both, or (vertical, horizontal)
 
 
@@ -113,6 +115,10 @@ class MaxPool(_NothingToLearn):
 
     def output(self, image: Shape) -> Shape:
         height, width, channels = _image(image)
+        if prod(sides(self.kernel)) > MOST_TAPS:
+            raise GraphError(f"its window has more than {MOST_TAPS} pixels")
+        if any(2 * pad > reach for pad, reach in zip(sides(self.padding), sides(self.kernel), strict=True)):
+            raise GraphError(f"padding {self.padding} is more than half of its window: one could hold padding alone")
         return (*windows(height, width, self.kernel, self.stride, padding=self.padding, ceil=self.ceil), channels)
 
 
@@ -180,6 +186,11 @@ class Dropout(_SameShape):
     """In training, each value is zero with probability `rate`; those kept are divided by 1 - rate."""
 
     rate: float = 0.5
+
+    def output(self, features: Shape) -> Shape:
+        if not 0 <= self.rate < 1:
+            raise GraphError(f"drops with probability {self.rate}: 0 or more, and less than 1")
+        return features
 
 
 @dataclass(frozen=True)
@@ -292,6 +303,8 @@ def windows(
     height: int, width: int, kernel: Side, stride: int, *, padding: Side = 0, dilation: int = 1, ceil: bool = False
 ) -> tuple[int, int]:
     """How many windows fit, down and across. A window of `ceil` starts inside the image or its near padding."""
+    if min(stride, *sides(kernel)) < 1 or min(sides(padding)) < 0:
+        raise GraphError("kernel and stride are at least 1, and padding is not negative")
     rows, columns = (
         _windows(side, (reach - 1) * dilation + 1, stride, pad, ceil=ceil)
         for side, reach, pad in zip((height, width), sides(kernel), sides(padding), strict=True)
