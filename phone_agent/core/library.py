@@ -12,7 +12,7 @@ from phone_agent.core import build, ops
 from phone_agent.errors import AgentError
 
 SHIPPED = Path(__file__).parent / "lib" / build.LIBRARY
-REMEDY = "provision the phone again"
+REMEDY = "provision the phone again, or, on a computer with the sources, delete that file: it is built anew"
 
 
 class CoreError(AgentError):
@@ -42,7 +42,7 @@ def load(path: Path) -> ctypes.CDLL:
     except OSError as error:
         raise CoreError(f"{path} cannot be loaded: {error}: {REMEDY}") from None
     try:
-        return _declare(core)
+        return _declare(core, path)
     except AttributeError as error:
         raise CoreError(f"{path} is not a core: {error}: {REMEDY}") from None
 
@@ -76,11 +76,11 @@ def isa_index(core: ctypes.CDLL, wanted: str | None) -> int:
     return names.index(wanted)
 
 
-def _declare(core: ctypes.CDLL) -> ctypes.CDLL:
+def _declare(core: ctypes.CDLL, path: Path) -> ctypes.CDLL:
     i32, pointer = ctypes.c_int32, ctypes.c_void_p
     _function(core, "core_abi", i32)
     if core.core_abi() != ops.ABI:
-        raise CoreError(f"the core speaks version {core.core_abi()}, this agent {ops.ABI}: {REMEDY}")
+        raise CoreError(f"the core {path} speaks version {core.core_abi()}, this agent {ops.ABI}: {REMEDY}")
     _function(core, "core_sizeof", i32, i32)
     _function(core, "core_isa_count", i32)
     _function(core, "core_isa_name", ctypes.c_char_p, i32)

@@ -17,7 +17,6 @@ from phone_agent.core import ops
 from phone_agent.core.library import CoreError, isa_index, library
 
 ALIGNMENT = 64
-ENDED = "this team's threads have ended: it was closed, or belongs to the process this one was forked from"
 
 
 def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:
@@ -55,29 +54,27 @@ class Team:
         self._core = library()
         self._isa = isa_index(self._core, isa)
         self.isa: str = self._core.core_isa_name(self._isa).decode()
-        self.lanes: int = self._core.core_lanes(self._isa)
         self._workspace = aligned(max(workspace_bytes, 1), np.uint8)
         self._pool = aligned(ops.POOL_BYTES, np.uint8)
-        pool = self._pool.ctypes.data
-        self._core.core_open(pool, self._isa, threads, self._workspace.ctypes.data)
+        self._core.core_open(self._pool.ctypes.data, self._isa, threads, self._workspace.ctypes.data)
         self._process = os.getpid()
         self._running = threading.Lock()
-        self._workers: list[threading.Thread] = []
-        self._end = weakref.finalize(self, _end, self._core, self._pool, self._workers, self._running, self._process)
-        self._start()
+        workers: list[threading.Thread] = []
+        self._end = weakref.finalize(self, _end, self._core, self._pool, workers, self._running, self._process)
+        self._start(workers)
 
-    def _start(self) -> None:
+    def _start(self, workers: list[threading.Thread]) -> None:
+        """All of them, or none is left."""
         pool = self._pool.ctypes.data
         for index in range(1, self.threads):
-            worker = threading.Thread(
-                target=self._core.core_work, args=(pool, index), daemon=True, name=f"core-{index}"
-            )
+            work, name = self._core.core_work, f"core-{index}"
+            worker = threading.Thread(target=work, args=(pool, index), daemon=True, name=name)
             try:
                 worker.start()
-            except RuntimeError as error:
+            except RuntimeError:
                 self.close()
-                raise CoreError(f"only {index} of {self.threads} threads can be started: {error}") from None
-            self._workers.append(worker)
+                raise CoreError(f"only {index} of {self.threads} threads can be started") from None
+            workers.append(worker)
 
     def run(
         self, program: Program, first: int = 0, last: int | None = None, nanoseconds: NDArray[np.int64] | None = None
@@ -87,12 +84,12 @@ class Team:
         if not 0 <= first <= last <= len(program):
             raise CoreError(f"steps {first} to {last} of a program of {len(program)}")
         start = ctypes.addressof(program.steps) + first * ctypes.sizeof(ops.Step)
-        times = None if nanoseconds is None else nanoseconds.ctypes.data
+        times = None if nanoseconds is None else _room(nanoseconds, last - first)
         if self._process != os.getpid():
-            raise CoreError(ENDED)
-        with self._running:  # one program at a time, whoever calls, and none while the team ends
+            raise CoreError("this team's threads have ended: it belongs to the process this one was forked from")
+        with self._running:  # one program at a time, whoever calls; nor does anybody close the team meanwhile
             if not self._end.alive:
-                raise CoreError(ENDED)
+                raise CoreError("this team's threads have ended: it was closed")
             self._core.core_run(self._pool.ctypes.data, start, last - first, times)
 
     def close(self) -> None:
@@ -106,10 +103,17 @@ def workspace_bytes(threads: int, made: Sequence[tuple[ops.Kind, ctypes.Structur
     return max((int(core.core_workspace(index, threads, kind, ctypes.addressof(op))) for kind, op in made), default=0)
 
 
+def _room(nanoseconds: NDArray[np.int64], count: int) -> int:
+    if nanoseconds.dtype != np.int64 or not nanoseconds.flags.c_contiguous or nanoseconds.size < count:
+        raise CoreError(f"the times of {count} steps take as many int64 in a row")
+    address: int = nanoseconds.ctypes.data
+    return address
+
+
 def _end(
     core: ctypes.CDLL, pool: NDArray[np.uint8], workers: list[threading.Thread], running: threading.Lock, process: int
 ) -> None:
-    if os.getpid() != process:  # forked: the threads are the other process's
+    if os.getpid() != process:  # a fork has no such threads, and the lock may be one that nobody will release
         return
     with running:
         core.core_close(pool.ctypes.data)

@@ -109,6 +109,45 @@ def test_closed_team_refuses() -> None:
         team.run(_subtraction(1)[0])
 
 
+def test_threads_that_cannot_start_are_told_and_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def at_most_two(thread: threading.Thread) -> None:
+        if len(_threads()) == 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", at_most_two)
+    with pytest.raises(CoreError, match="only 3 of 8 threads can be started"):
+        Team(8)
+    assert _threads() == set()
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 1), (1, 0), (0, 2), (2, None)])
+def test_steps_a_program_does_not_have_are_refused(first: int, last: int | None) -> None:
+    with pytest.raises(CoreError, match=r"steps -?\d to \d of a program of 1"):
+        Team(1).run(_subtraction(1)[0], first, last)
+
+
+@pytest.mark.parametrize("times", [np.zeros(0, np.int64), np.zeros(1, np.int32), np.zeros((1, 2), np.int64).T[:, :0]])
+def test_too_little_room_for_times_is_refused(times: np.ndarray) -> None:
+    with pytest.raises(CoreError, match="the times of 1 steps"):
+        Team(1).run(_subtraction(1)[0], nanoseconds=times)
+
+
+def test_closing_waits_for_the_program_that_runs() -> None:
+    program, values = _subtraction(1 << 20)
+    long = Program.of([(ops.Kind.SGD, program.kept[0])] * 50)
+    team = Team(2)
+    runner = threading.Thread(target=team.run, args=(long,))
+    runner.start()
+    while not team._running.locked() and runner.is_alive():
+        pass
+    team.close()
+    runner.join()
+    assert (values == -50).all()
+
+
 def _threads() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("core-")}
 
