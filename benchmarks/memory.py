@@ -82,7 +82,6 @@ def peak(name: str, options: argparse.Namespace, python: str) -> Peak:
 
 
 def _peak_of(peer: Peer, asked: dict[str, Any]) -> float:
-    """In MB of a million bytes, as all figures here."""
     with peer:
         peer.ask("open", **asked)
         return float(peer.ask("steps", count=2)["peak_rss_mb"])

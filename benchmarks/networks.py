@@ -45,5 +45,5 @@ def sample(graph: Graph, batch: int, seed: int = 0) -> Sample:
 
 
 def peak_rss_mb() -> float:
-    """Of this process, so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    """Of this process, so far; in MB of a million bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6  # kept in KiB

@@ -9,6 +9,7 @@ import pytest
 from benchmarks import compute, layers, memory, winograd_ab
 from benchmarks.limits import memory_limit
 from benchmarks.neon_loops import hot_loops
+from benchmarks.networks import TABLE_I
 from benchmarks.peers import Peer, PeerError, Times, take_turns
 
 ASSEMBLY = """\
@@ -58,6 +59,34 @@ def test_the_opponent_is_the_fastest_of_its_kind() -> None:
     assert match.ratio(middle=True) == 5.5 / 3
     assert match.ratio(compute.WITHOUT) == 4.5
     assert match.ratio(("mnn",)) is None
+
+
+def _played(ratio: float, without: float) -> list[compute.Match]:
+    """Every network at its batch of Table I and at 16."""
+    pairs = dict.fromkeys((network, batch) for network, own in TABLE_I.items() for batch in (own, 16))
+    matches = [compute.Match(network, batch, Times((1.0,))) for network, batch in pairs]
+    for match in matches:
+        match.rivals = {"tuned": Times((ratio,)), "im2col": Times((without,))}
+    return matches
+
+
+def test_promises_are_kept_for_each_set_of_batches_or_told() -> None:
+    assert compute.broken_promises(_played(1.4, 4.5)) == []
+    assert [told.partition(":")[0] for told in compute.broken_promises(_played(1.2, 4.5))] == [
+        "batches of Table I",
+        "batch 16",
+    ]
+    slow = _played(1.4, 4.5)
+    slow[-1].rivals["tuned"] = Times((0.9,))
+    assert any("squeezenet_v1_1 0.90x PyTorch" in told for told in compute.broken_promises(slow))
+    assert len(compute.broken_promises(_played(1.4, 3.0))) == 4  # both MobileNets, twice
+
+
+def test_what_was_not_played_breaks_the_promise() -> None:
+    assert len(compute.broken_promises([])) == 4
+    told = compute.broken_promises([match for match in _played(1.4, 4.5) if match.network != "resnet50"])
+    assert len(told) == 4
+    assert all("not played" in each and each.endswith("resnet50") for each in told)
 
 
 def test_a_contestant_of_pipes_answers_and_its_errors_arrive() -> None:
