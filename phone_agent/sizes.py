@@ -26,3 +26,18 @@ def parse_bytes(text: str) -> int:
     if amount < 1:
         raise SizeError(f"'{text}' is no memory at all")
     return amount
+
+
+def readable(size: int, of_gb: int = 2, of_mb: int = 1) -> str:
+    """As `parse_bytes` reads it, with so many decimals."""
+    return f"{size / 1e9:.{of_gb}f} GB" if size >= 1e9 else f"{size / 1e6:.{of_mb}f} MB"
+
+
+def readable_apart(one: int, other: int) -> tuple[str, str]:
+    """Two amounts, with as many decimals as it takes to see that they differ."""
+    shown = readable(one), readable(other)
+    for more in range(7):
+        shown = readable(one, 2 + more, more), readable(other, 2 + more, more)
+        if shown[0] != shown[1]:
+            break
+    return shown

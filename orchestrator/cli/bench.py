@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.engine import engine_errors
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
-from orchestrator.errors import EXIT_FAILED, ClusterctlError, UsageError
+from orchestrator.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
     from orchestrator.runs.allreduce import AllreduceResult
@@ -82,12 +81,12 @@ def compute(
     """Time training steps of a network on this machine, and say where the time goes."""
     from orchestrator.view.compute import compute_document, print_compute
     from orchestrator.view.console import print_json
-    from phone_agent.bench.compute import Request, measure, usable_threads
+    from phone_agent.bench.compute import FailedError, Request, measure, usable_threads
 
     request = Request(
         model, batch, usable_threads() if threads is None else threads, steps, backend, isa, _bytes(memory), winograd
     )
-    with _agent_errors():
+    with engine_errors(FailedError):
         outcome = measure(request)
     if as_json:
         print_json(compute_document(outcome))
@@ -109,7 +108,7 @@ def kernels(
     from phone_agent.bench.compute import usable_threads
     from phone_agent.bench.kernels import measure_all, measure_machine
 
-    with _agent_errors():
+    with engine_errors():
         machine = measure_machine(usable_threads() if threads is None else threads, isa, seconds)
         measured = list(measure_all(machine, only, seconds))
     if as_json:
@@ -118,24 +117,10 @@ def kernels(
         print_kernels(machine, measured)
 
 
-@contextmanager
-def _agent_errors() -> Iterator[None]:
-    """The engine's own words. What was asked for cannot be: nothing has been harmed."""
-    from phone_agent.bench.compute import FailedError
-    from phone_agent.errors import AgentError
-
-    try:
-        yield
-    except FailedError as error:
-        raise ClusterctlError(str(error)) from None
-    except AgentError as error:
-        raise UsageError(str(error)) from None
-
-
 def _bytes(given: str | None) -> int | None:
     from phone_agent.sizes import parse_bytes
 
-    with _agent_errors():
+    with engine_errors():
         return None if given is None else parse_bytes(given)
 
 

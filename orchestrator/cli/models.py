@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli.completion import complete_model
+from orchestrator.cli.engine import engine_errors
 from orchestrator.cli.options import JsonOption
-from orchestrator.errors import UsageError
 
 app = typer.Typer(help="The networks there are, and what training them takes.", no_args_is_help=True)
 
@@ -36,7 +34,9 @@ def list_models(as_json: JsonOption = False) -> None:
 def show(
     name: Annotated[str, typer.Argument(help="See clusterctl models list.", autocompletion=complete_model)],
     batch: Annotated[int, typer.Option(help="Images a step.", min=1, max=MOST_BATCH)] = 32,
-    memory: Annotated[str, typer.Option(help="Of a phone: how large may the batch be?")] = PHONE_MEMORY,
+    memory: Annotated[
+        str, typer.Option(help="Of a phone: does the batch fit, and how large may it be?")
+    ] = PHONE_MEMORY,
     classes: Annotated[int | None, typer.Option(help="Default: as published.", show_default=False)] = None,
     image: Annotated[
         str | None, typer.Option(help="Pixels a side, or HEIGHTxWIDTH[xCHANNELS].", show_default=False)
@@ -52,7 +52,7 @@ def show(
     from phone_agent.nn.overview import describe
     from phone_agent.sizes import parse_bytes
 
-    with _agent_errors():
+    with engine_errors():
         shape = models.image_shape(name, image)
         graph = models.build(name, classes, shape, width)
         sheet = describe(name, graph, batch, parse_bytes(memory), threads)
@@ -60,14 +60,3 @@ def show(
         print_json(sheet_document(sheet))
     else:
         print_sheet(sheet)
-
-
-@contextmanager
-def _agent_errors() -> Iterator[None]:
-    """What was asked for cannot be; the engine says why."""
-    from phone_agent.errors import AgentError
-
-    try:
-        yield
-    except AgentError as error:
-        raise UsageError(str(error)) from None

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from orchestrator.view.console import next_step, out
 from orchestrator.view.text import count_of
+from phone_agent.sizes import readable
 
 if TYPE_CHECKING:
     from phone_agent.nn.overview import Overview, Sheet
@@ -42,8 +43,9 @@ def print_sheet(sheet: Sheet) -> None:
     facts.add_row("parameters", chunks)
     work = f"{one.forward_flops / 1e9:.2f} GFLOP an image, {sheet.training_flops / 1e9:.2f} with backward"
     facts.add_row("work", work)
-    facts.add_row(f"batch {memory.batch}", f"{amount(memory.total)} of memory: {_parts(sheet)}")
-    facts.add_row(f"in {amount(sheet.budget_bytes)}", _fits(sheet))
+    facts.add_row(f"batch {memory.batch}", f"{readable(memory.total)} of memory: {_parts(sheet)}")
+    facts.add_row(f"in {readable(sheet.budget_bytes)}", f"batch {memory.batch} {_fits(sheet)}")
+    facts.add_row("", f"largest: {_largest(sheet)}")
     out.print(facts)
 
 
@@ -67,6 +69,8 @@ def sheet_document(sheet: Sheet) -> dict[str, Any]:
         "threads": sheet.threads,
         "memory": {**asdict(sheet.memory), "total": sheet.memory.total},
         "budget_bytes": sheet.budget_bytes,
+        "fits": sheet.within is not None,
+        "memory_in_budget": None if sheet.within is None else {**asdict(sheet.within), "total": sheet.within.total},
         "largest_batch": sheet.largest_batch,
         "largest_batch_recomputing": sheet.largest_batch_recomputing,
         "layers": layers,
@@ -75,10 +79,6 @@ def sheet_document(sheet: Sheet) -> dict[str, Any]:
 
 def times(shape: Iterable[int]) -> str:
     return "x".join(map(str, shape))
-
-
-def amount(size: int) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def _blocks(blocks: Iterable[Block]) -> Table:
@@ -103,17 +103,25 @@ def _parts(sheet: Sheet) -> str:
         "Python": memory.process,
     }
     shown = sorted(parts.items(), key=lambda part: -part[1])
-    return ", ".join(f"{name} {amount(size)}" for name, size in shown if size > memory.total / 100)
+    return ", ".join(f"{name} {readable(size)}" for name, size in shown if size > memory.total / 100)
 
 
 def _fits(sheet: Sheet) -> str:
+    if sheet.within is None:
+        return "does not fit"
+    twice = sheet.within.recomputed
+    how = f"{count_of(twice, 'layer')} computed twice" if twice else "nothing computed twice"
+    return f"fits with {how}: {readable(sheet.within.total)}"
+
+
+def _largest(sheet: Sheet) -> str:
     plain, again = sheet.largest_batch, sheet.largest_batch_recomputing
     if not again:
         return "not even one image"
     return (
-        f"a batch of {plain}; of {again} where layers are computed twice"
+        f"a batch of {plain} with no convolution computed twice, of {again} with some"
         if plain
-        else f"a batch of {again}, where layers are computed twice"
+        else f"a batch of {again}, with convolutions computed twice"
     )
 
 

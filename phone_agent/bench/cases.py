@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import Structure, addressof
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
 from phone_agent.core.team import aligned
-
-FLOAT = 4  # bytes
 
 
 @dataclass
@@ -73,11 +71,21 @@ class Tensors:
 
 
 def geometry(  # noqa: PLR0917 - as one writes a layer down
-    batch: int, size: int, channels: int, filters: int, kernel: int = 1, stride: int = 1, padding: int | None = None
+    batch: int,
+    size: int,
+    channels: int,
+    filters: int,
+    kernel: int = 1,
+    stride: int = 1,
+    *,
+    dilation: int = 1,
+    groups: int = 1,
 ) -> ops.Geometry:
-    pad = kernel // 2 if padding is None else padding
-    out = (size + 2 * pad - kernel) // stride + 1
-    return ops.Geometry(batch, size, size, channels, out, out, filters, kernel, kernel, stride, pad, pad, 1, 1)
+    """Padded so that a stride of 1 keeps the size."""
+    pad = kernel // 2 * dilation
+    out = (size + 2 * pad - (kernel - 1) * dilation - 1) // stride + 1
+    sides = (batch, size, size, channels, out, out, filters, kernel, kernel)
+    return ops.Geometry(*sides, stride, pad, pad, dilation, groups)
 
 
 def convolution(kind: Kind, g: ops.Geometry, algorithm: ops.Algorithm, threads: int, name: str = "") -> Case:
@@ -104,19 +112,35 @@ def convolution(kind: Kind, g: ops.Geometry, algorithm: ops.Algorithm, threads: 
 
 
 def shape_of(g: ops.Geometry) -> str:
-    stride = f" s{g.stride}" if g.stride > 1 else ""
-    return f"{g.kernel_h}x{g.kernel_w}{stride} {g.in_c}->{g.out_c} @{g.in_h} b{g.batch}"
+    marks = (("s", g.stride), ("d", g.dilation), ("g", g.groups))
+    more = "".join(f" {mark}{value}" for mark, value in marks if value > 1)
+    return f"{g.kernel_h}x{g.kernel_w}{more} {g.in_c}->{g.out_c} @{g.in_h} b{g.batch}"
 
 
-def all_cases(threads: int) -> Iterator[Case]:
-    """Made one by one: together they would need gigabytes."""
-    yield from _convolutions(threads)
-    yield from _depthwise(threads)
-    yield from _pools(threads)
-    yield from _norms(threads)
-    yield from _joins(threads)
-    yield from _others(threads)
-    yield from _flat(threads)
+def all_cases(threads: int, only: str = "") -> Iterator[Case]:
+    """Those with `only` in their name, made one by one: together they would need gigabytes."""
+    for layer in _layers():
+        if only in layer.name:
+            yield convolution(layer.kind, layer.g, layer.algorithm, threads, layer.name)
+    for names_of_it, make in _TOGETHER:
+        if any(only in name for name in names_of_it):
+            yield from (case for case in make(threads) if only in case.name)
+
+
+def names() -> tuple[str, ...]:
+    """Of all cases, each once."""
+    together = (name for names_of_it, _ in _TOGETHER for name in names_of_it)
+    return tuple(dict.fromkeys([*(layer.name for layer in _layers()), *together]))
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A convolution to be measured, without its tensors."""
+
+    name: str
+    kind: Kind
+    g: ops.Geometry
+    algorithm: ops.Algorithm = ops.Algorithm.DIRECT
 
 
 _CONVOLUTIONS = (
@@ -125,35 +149,33 @@ _CONVOLUTIONS = (
     (4, 7, 512, 512, 3),
     (4, 56, 64, 256, 1),
     (4, 14, 1024, 256, 1),
-    (4, 224, 3, 64, 7, 2, 3),
+    (4, 224, 3, 64, 7, 2),
     (32, 1, 4096, 4096, 1),
 )
 _DIRECTIONS = (Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS)
+_BY_CHANNEL = (Kind.DEPTHWISE_FORWARD, Kind.DEPTHWISE_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_WEIGHTS)
 
 
-def _convolutions(threads: int) -> Iterator[Case]:
+def _layers() -> Iterator[_Layer]:
     for dims in _CONVOLUTIONS:
         g = geometry(*dims)
         for kind in _DIRECTIONS:
             if g.in_c > 3 or kind != Kind.CONV_BACKWARD_DATA:
-                yield convolution(kind, g, ops.Algorithm.DIRECT, threads)
+                yield _Layer(kind.name.lower(), kind, g)
     for dims in _CONVOLUTIONS[:3]:
         for algorithm in (ops.Algorithm.WINOGRAD2, ops.Algorithm.WINOGRAD4):
-            for kind in _DIRECTIONS[:2]:
-                name = f"{kind.name} {algorithm.name}".lower()
-                yield convolution(kind, geometry(*dims), algorithm, threads, name)
-
-
-def _depthwise(threads: int) -> Iterator[Case]:
+            for kind in _DIRECTIONS:
+                yield _Layer(f"{kind.name} {algorithm.name}".lower(), kind, geometry(*dims), algorithm)
+    for kind in _DIRECTIONS:
+        yield _Layer(f"{kind.name.lower()} grouped", kind, geometry(8, 27, 96, 256, 5, groups=2))
+        yield _Layer(f"{kind.name.lower()} dilated", kind, geometry(4, 28, 128, 128, 3, dilation=2))
     for batch, size, channels, stride in ((8, 112, 64, 2), (8, 56, 128, 1), (8, 14, 512, 1)):
-        g = geometry(batch, size, channels, channels, 3, stride)
-        g.groups = channels
-        for kind in (Kind.DEPTHWISE_FORWARD, Kind.DEPTHWISE_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_WEIGHTS):
-            yield convolution(kind, g, ops.Algorithm.DIRECT, threads)
+        for kind in _BY_CHANNEL:
+            yield _Layer(kind.name.lower(), kind, geometry(batch, size, channels, channels, 3, stride, groups=channels))
 
 
 def _pools(threads: int) -> Iterator[Case]:
-    g = geometry(4, 112, 64, 64, 3, 2, 1)
+    g = geometry(4, 112, 64, 64, 3, 2)
     for pooling in (ops.Pooling.MAX, ops.Pooling.AVERAGE):
         made = Tensors(threads)
         x, y = made.floats(g.batch, g.in_h, g.in_w, g.in_c), made.floats(g.batch, g.out_h, g.out_w, g.out_c)
@@ -207,10 +229,9 @@ def _others(threads: int) -> Iterator[Case]:
     yield _rows(Kind.DROPOUT_FORWARD, dropout, _bytes(x, y), made)
     dropout_backward = ops.DropoutBackward(dy=_at(y), dx=sink, ld_dy=_CHANNELS, **drop)
     yield _rows(Kind.DROPOUT_BACKWARD, dropout_backward, _bytes(y, dx), made)
-    yield _softmax(threads)
 
 
-def _softmax(threads: int, batch: int = 64, classes: int = 1000) -> Case:
+def _softmax(threads: int, batch: int = 64, classes: int = 1000) -> Iterator[Case]:
     made = Tensors(threads)
     scores, dscores = made.floats(batch, classes), made.floats(batch, classes)
     op = ops.SoftmaxLoss(
@@ -219,7 +240,7 @@ def _softmax(threads: int, batch: int = 64, classes: int = 1000) -> Case:
         batch=batch, classes=classes, ld_scores=classes, ld_dscores=classes,
     )  # fmt: skip
     shape = f"{batch} x {classes}"
-    return Case("softmax_loss", shape, Kind.SOFTMAX_LOSS, op, 0.0, _bytes(scores, dscores), made.kept)
+    yield Case("softmax_loss", shape, Kind.SOFTMAX_LOSS, op, 0.0, _bytes(scores, dscores), made.kept)
 
 
 def _flat(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
@@ -241,10 +262,9 @@ def _flat(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
         yield Case(f"convert {number.name}".lower(), shape, Kind.CONVERT, to, 0.0, _bytes(values, half), made.kept)
         moved = 2.0 * _bytes(momenta) + _bytes(half)
         yield Case(f"reduce {number.name}".lower(), shape, Kind.REDUCE, add, 0.0, moved, made.kept)
-    yield _augment(threads)
 
 
-def _augment(threads: int, batch: int = 16, size: int = 256, crop: int = 224) -> Case:
+def _augment(threads: int, batch: int = 16, size: int = 256, crop: int = 224) -> Iterator[Case]:
     made = Tensors(threads)
     images = made.zeros(batch * size * size * 3, np.uint8)
     out = made.zeros(batch * crop * crop * 3)
@@ -253,11 +273,23 @@ def _augment(threads: int, batch: int = 16, size: int = 256, crop: int = 224) ->
         mean=_at(made.given([0.5] * 3, np.float32)), inv_std=_at(made.given([4.0] * 3, np.float32)), out=_at(out),
         batch=batch, in_h=size, in_w=size, out_h=crop, out_w=crop, channels=3,
     )  # fmt: skip
-    return Case("augment", f"{batch} x {size} to {crop}", Kind.AUGMENT, op, 0.0, _bytes(out) * 1.25, made.kept)
+    yield Case("augment", f"{batch} x {size} to {crop}", Kind.AUGMENT, op, 0.0, _bytes(out) * 1.25, made.kept)
 
 
 def _rows(kind: Kind, op: Structure, moved: float, made: Tensors) -> Case:
     return Case(kind.name.lower(), f"{_ROWS} x {_CHANNELS}", kind, op, 0.0, moved, made.kept)
+
+
+# Cases that share tensors, with their names: what is not asked for is not made.
+_TOGETHER: tuple[tuple[tuple[str, ...], Callable[[int], Iterator[Case]]], ...] = (
+    (("pool_forward max", "pool_backward max", "pool_forward average", "pool_backward average"), _pools),
+    (("norm_forward", "norm_backward"), _norms),
+    (("join_forward", "join_backward"), _joins),
+    (("lrn_forward", "lrn_backward", "dropout_forward", "dropout_backward"), _others),
+    (("softmax_loss",), _softmax),
+    (("sgd", "convert fp16", "reduce fp16", "convert bf16", "reduce bf16"), _flat),
+    (("augment",), _augment),
+)
 
 
 def _source(x: NDArray[Any], ld: int) -> ops.Source:

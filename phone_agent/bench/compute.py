@@ -101,7 +101,7 @@ def measure(request: Request) -> Outcome:
     executable, planned = _compiled(graph, request)
     images, labels = _sample(graph, request.batch)
     loss, seconds = _steps(executable, images, labels, request.steps)
-    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6  # kept in KiB
     isa, peak = _machine(request)
     best = min(seconds)
     return Outcome(
@@ -139,19 +139,26 @@ def _compiled(graph: Graph, request: Request) -> tuple[Executable, float | None]
     options = Options(
         threads=request.threads, isa=request.isa, memory_bytes=request.memory_bytes, winograd=request.winograd
     )
-    planned = None
-    if request.backend == "cpu":
-        planned = _planned(graph, request.batch, options, budget)
-    return backend(request.backend).compile(graph, State(graph, seed=1), request.batch, options), planned
+    try:
+        executable = backend(request.backend).compile(graph, State(graph, seed=1), request.batch, options)
+    except MemoryError:  # not even the addresses for it
+        raise _refusal(graph, request.batch, options, budget) from None
+    memory = getattr(executable, "memory", None)
+    if memory is None:
+        return executable, None
+    if budget and memory.total > budget:  # nothing was touched yet, so it took no memory so far
+        raise _refusal(graph, request.batch, options, budget)
+    return executable, memory.total / 1e6
 
 
-def _planned(graph: Graph, batch: int, options: Options, budget: int | None) -> float:
-    from phone_agent.nn.plan.memory import DoesNotFitError, estimate
+def _refusal(graph: Graph, batch: int, options: Options, budget: int | None) -> AgentError:
+    from phone_agent.nn.plan.memory import estimate, refusal
 
-    total = estimate(graph, batch, options).total
-    if budget and total > budget:
-        raise DoesNotFitError(batch, total, budget)
-    return total / 1e6
+    if budget is None:
+        return BadRequestError(
+            f"{graph.name}: a batch of {batch} needs more memory than there is; take a smaller --batch"
+        )
+    return refusal(graph, batch, estimate(graph, batch, options).total, budget, options)
 
 
 def _steps(executable: Executable, images: NDArray[Any], labels: NDArray[Any], count: int) -> tuple[float, list[float]]:

@@ -8,11 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phone_agent.bench.cases import Case, all_cases
+from phone_agent.bench.cases import Case, all_cases, names
 from phone_agent.core import ops
 from phone_agent.core.team import Program, Team, aligned, workspace_bytes
+from phone_agent.errors import AgentError
 
 COPY_FLOATS = 64 * 1024 * 1024  # beyond any cache
+
+
+class NoSuchKernelError(AgentError):
+    """Nothing of that name can be measured."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,13 @@ def measure_machine(threads: int, isa: str | None = None, seconds: float = 0.2) 
 
 def measure_all(machine: Machine, only: str = "", seconds: float = 0.2) -> Iterator[Measured]:
     """Those with `only` in their name, as they come."""
-    for case in all_cases(machine.threads):
-        if only in case.name:
-            taken = best_seconds(case, machine.threads, machine.isa, seconds)
-            gflops = case.flops / taken / 1e9 if case.flops else None
-            share = gflops / machine.peak_gflops if gflops else None
-            yield Measured(case.name, case.shape, taken, gflops, share, case.bytes / taken / 1e9)
+    if not any(only in name for name in names()):
+        raise NoSuchKernelError(f"no kernel has '{only}' in its name; there are: {', '.join(names())}")
+    for case in all_cases(machine.threads, only):
+        taken = best_seconds(case, machine.threads, machine.isa, seconds)
+        gflops = case.flops / taken / 1e9 if case.flops else None
+        share = gflops / machine.peak_gflops if gflops else None
+        yield Measured(case.name, case.shape, taken, gflops, share, case.bytes / taken / 1e9)
 
 
 def best_seconds(

@@ -6,7 +6,7 @@ Layers are called as torchvision calls its modules, where it has the same or a l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import isfinite
 
@@ -22,7 +22,7 @@ from phone_agent.models import (
     resnet,
     squeezenet,
 )
-from phone_agent.nn.graph import Graph, GraphError, Shape
+from phone_agent.nn.graph import MOST_CHANNELS, Graph, GraphError, Shape
 
 WIDEST = 16.0
 LARGEST_IMAGE = 1024
@@ -82,8 +82,8 @@ def build(
     classes = of.classes if classes is None else classes
     shape = of.shape if shape is None else tuple(shape)
     width = 1.0 if width is None else width
-    if classes < 1:
-        raise GraphError(f"{name}: {classes} classes; at least 1 is needed")
+    if not 1 <= classes <= MOST_CHANNELS:
+        raise GraphError(f"{name}: {classes} classes; 1 to {MOST_CHANNELS} can be")
     if not (isfinite(width) and 0 < width <= WIDEST):
         raise GraphError(f"{name}: a width of {width:g}; it is more than 0, and at most {WIDEST:g}")
     if len(shape) != 3 or min(shape) < 1:
@@ -106,7 +106,7 @@ def image_shape(name: str, given: str | None) -> Shape | None:
 
 def _build(name: str, of: Model, classes: int, shape: Shape, width: float) -> Graph:
     try:
-        return of.build(classes, shape, width)
+        return replace(of.build(classes, shape, width), name=name)
     except GraphError as error:
         smallest = _smallest(of, classes, shape[2], width)
         hint = f"; the smallest image it takes is {smallest}x{smallest}" if smallest else ""

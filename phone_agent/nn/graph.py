@@ -13,6 +13,9 @@ from phone_agent.errors import AgentError
 
 Shape = tuple[int, ...]
 
+MOST_CHANNELS = 2**24
+MOST_VALUES = 2**31 - 1  # in one tensor: what an int32 counts
+
 
 class GraphError(AgentError):
     """A layer that cannot be; the message names it."""
@@ -58,8 +61,6 @@ HE = 6.0  # variance 2 / fan: for layers followed by a ReLU
 GLOROT = 3.0  # variance 1 / fan: gentler, for networks without normalisation
 MODEST = 1.0  # variance 1 / (3 fan), as PyTorch's own: for wide dense layers without normalisation
 UNDECIDED = 0.03  # for the layer that feeds the loss: all classes start about equally likely
-
-MOST_TAPS = 255  # of a max pool: which of them won is kept in a byte
 
 Side = int | tuple[int, int]  # one number for both, or (vertical, horizontal)
 
@@ -114,12 +115,7 @@ class MaxPool(_NothingToLearn):
     ceil: bool = False
 
     def output(self, image: Shape) -> Shape:
-        height, width, channels = _image(image)
-        if prod(sides(self.kernel)) > MOST_TAPS:
-            raise GraphError(f"its window has more than {MOST_TAPS} pixels")
-        if any(2 * pad > reach for pad, reach in zip(sides(self.padding), sides(self.kernel), strict=True)):
-            raise GraphError(f"padding {self.padding} is more than half of its window: one could hold padding alone")
-        return (*windows(height, width, self.kernel, self.stride, padding=self.padding, ceil=self.ceil), channels)
+        return _pooled(self, image)
 
 
 @dataclass(frozen=True)
@@ -133,8 +129,7 @@ class AvgPool(_NothingToLearn):
     count_padding: bool = True
 
     def output(self, image: Shape) -> Shape:
-        height, width, channels = _image(image)
-        return (*windows(height, width, self.kernel, self.stride, padding=self.padding, ceil=self.ceil), channels)
+        return _pooled(self, image)
 
 
 @dataclass(frozen=True)
@@ -172,7 +167,7 @@ class Relu(_SameShape):
 
 
 @dataclass(frozen=True)
-class LocalResponseNorm(_SameShape):
+class LocalResponseNorm(_NothingToLearn):
     """Across channels: y = x (k + alpha / size * sum of x^2 over the `size` channels around)^-beta."""
 
     size: int = 5
@@ -180,16 +175,21 @@ class LocalResponseNorm(_SameShape):
     beta: float = 0.75
     k: float = 1.0
 
+    def output(self, features: Shape) -> Shape:
+        if self.size < 1:
+            raise GraphError(f"a size of {self.size} channels; at least 1 is needed")
+        return features
+
 
 @dataclass(frozen=True)
-class Dropout(_SameShape):
+class Dropout(_NothingToLearn):
     """In training, each value is zero with probability `rate`; those kept are divided by 1 - rate."""
 
     rate: float = 0.5
 
     def output(self, features: Shape) -> Shape:
         if not 0 <= self.rate < 1:
-            raise GraphError(f"drops with probability {self.rate}: 0 or more, and less than 1")
+            raise GraphError(f"a rate of {self.rate:g}; it is at least 0, and less than 1")
         return features
 
 
@@ -247,10 +247,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in the order they run; the last one gives the class scores."""
+    """Nodes in the order they run; the last one gives the class scores. `name` is for messages."""
 
     shape: Shape
     nodes: tuple[Node, ...]
+    name: str = ""
 
     @property
     def classes(self) -> int:
@@ -265,7 +266,7 @@ class GraphBuilder:
     """Adds layers one by one. `add` returns the layer's position, for those that branch off it."""
 
     def __init__(self, shape: Sequence[int]) -> None:
-        self._shape: Shape = tuple(shape)
+        self._shape: Shape = _countable(tuple(shape))
         self._nodes: list[Node] = []
         self._names: set[str] = set()
 
@@ -282,7 +283,8 @@ class GraphBuilder:
         feeds = inputs or (len(self._nodes) - 1,)
         shapes = [self.shape_of(feed) for feed in feeds]
         try:
-            node = Node(name, layer, feeds, layer.output(*shapes), layer.parameters(*shapes), layer.statistics(*shapes))
+            shape = _countable(layer.output(*shapes))
+            node = Node(name, layer, feeds, shape, layer.parameters(*shapes), layer.statistics(*shapes))
         except (GraphError, TypeError) as error:
             raise GraphError(f"layer {name} ({type(layer).__name__}): {error}") from None
         self._nodes.append(node)
@@ -293,18 +295,37 @@ class GraphBuilder:
         return Graph(self._shape, tuple(self._nodes))
 
 
+def _countable(shape: Shape) -> Shape:
+    if min(shape, default=0) < 1:
+        raise GraphError(f"{shape} is no shape: every part of one is at least 1")
+    if shape[-1] > MOST_CHANNELS:
+        raise GraphError(f"{shape[-1]} channels or classes; at most {MOST_CHANNELS} can be")
+    if prod(shape) > MOST_VALUES:
+        raise GraphError(f"{shape} are {prod(shape)} values an image; at most {MOST_VALUES} can be")
+    return shape
+
+
 def _image(shape: Shape) -> tuple[int, int, int]:
     if len(shape) != 3:
         raise GraphError(f"needs an image (height, width, channels), its input is {shape}")
     return shape[0], shape[1], shape[2]
 
 
+def _pooled(layer: MaxPool | AvgPool, image: Shape) -> Shape:
+    height, width, channels = _image(image)
+    if any(2 * pad > reach for pad, reach in zip(sides(layer.padding), sides(layer.kernel), strict=True)):
+        raise GraphError(f"a padding of {layer.padding} around a window of {layer.kernel}; it is at most half of it")
+    return (*windows(height, width, layer.kernel, layer.stride, padding=layer.padding, ceil=layer.ceil), channels)
+
+
 def windows(
     height: int, width: int, kernel: Side, stride: int, *, padding: Side = 0, dilation: int = 1, ceil: bool = False
 ) -> tuple[int, int]:
     """How many windows fit, down and across. A window of `ceil` starts inside the image or its near padding."""
-    if min(stride, *sides(kernel)) < 1 or min(sides(padding)) < 0:
-        raise GraphError("kernel and stride are at least 1, and padding is not negative")
+    if min(*sides(kernel), stride) < 1:
+        raise GraphError(f"a window of {kernel} and a stride of {stride}; both are at least 1")
+    if min(sides(padding)) < 0:
+        raise GraphError(f"a padding of {padding}; it is at least 0")
     rows, columns = (
         _windows(side, (reach - 1) * dilation + 1, stride, pad, ceil=ceil)
         for side, reach, pad in zip((height, width), sides(kernel), sides(padding), strict=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from phone_agent.models import MODELS, build
 from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import Graph, Shape
-from phone_agent.nn.plan.memory import DoesNotFitError, MemoryPlan, estimate, largest_batch
+from phone_agent.nn.plan.memory import DoesNotFitError, MemoryPlan, estimate, largest_batch, within
 from phone_agent.nn.summary import Block, blocks, forward_flops, training_flops
 
 
@@ -31,7 +31,10 @@ class Overview:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Everything `models show` tells. Batches are 0 where not even one image fits."""
+    """Everything `models show` tells. Batches are 0 where not even one image fits.
+
+    `memory` is what the batch takes without a budget; `within` what it takes in the budget, if it fits.
+    """
 
     overview: Overview
     graph: Graph
@@ -39,6 +42,7 @@ class Sheet:
     training_flops: int
     threads: int
     memory: MemoryPlan
+    within: MemoryPlan | None
     budget_bytes: int
     largest_batch: int
     largest_batch_recomputing: int
@@ -70,6 +74,7 @@ def describe(name: str, graph: Graph, batch: int, budget_bytes: int, threads: in
         training_flops=training_flops(graph),
         threads=threads,
         memory=estimate(graph, batch, options),
+        within=within(graph, batch, budget_bytes, options),
         budget_bytes=budget_bytes,
         largest_batch=_largest(graph, budget_bytes, options, recompute=False),
         largest_batch_recomputing=_largest(graph, budget_bytes, options, recompute=True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from phone_agent.nn.backends.cpu import CpuBackend, CpuExecutable, InputError
 from phone_agent.nn.backends.reference import Array
 from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, GraphError, MaxPool, Relu
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import DoesNotFitError, estimate, largest_batch
+from phone_agent.nn.plan.memory import DoesNotFitError, estimate, largest_batch, refusal
 from tests.agent.random_graphs import graphs
 
 NETWORKS = (
@@ -214,10 +216,45 @@ def test_a_state_of_another_kind_is_refused() -> None:
 
 def test_a_network_that_does_not_fit_says_what_it_needs() -> None:
     graph = models.build("resnet50")
-    with pytest.raises(DoesNotFitError, match=r"a batch of 64 needs .* of memory, the budget is 400 MB"):
+    with pytest.raises(
+        DoesNotFitError, match=r"resnet50: a batch of 64 needs .* of memory, the budget is 400 MB"
+    ) as told:
         CpuBackend().compile(graph, State(graph, 0), 64, Options(memory_bytes=400_000_000))
+    fitting = re.fullmatch(r"--batch (\d+), which fits, or a larger --memory", told.value.remedy)
+    assert fitting
+    assert estimate(graph, int(fitting[1]), Options(memory_bytes=400_000_000)).total <= 400_000_000
     with pytest.raises(DoesNotFitError, match="one image needs"):
         largest_batch(graph, 200_000_000)
+
+
+def test_need_and_budget_can_be_told_apart() -> None:
+    graph = models.build("lenet")
+    need = estimate(graph, 8, Options()).total
+    told = refusal(graph, 8, need, need - 1, Options())
+    much, budget = re.findall(r"[\d.]+ [MG]B", str(told))
+    assert much != budget
+
+
+def test_batches_beyond_counting_are_refused() -> None:
+    graph = models.build("lenet")
+    with pytest.raises(GraphError, match=r"a batch of 1000000 needs \d+ values at once in conv1"):
+        estimate(graph, 1_000_000)
+    assert largest_batch(graph, 10**12) < 1_000_000
+
+
+def test_windows_with_more_places_than_a_byte_counts_are_refused() -> None:
+    net = GraphBuilder((20, 20, 1))
+    net.add("conv", Conv(2, kernel=1))
+    net.add("pool", MaxPool(16, 16))
+    net.add("fc", Dense(3))
+    with pytest.raises(GraphError, match=r"layer pool \(MaxPool\): its 16x16 window has more than 255 places"):
+        estimate(net.build(), 1)
+
+
+def test_updates_with_gaps_are_refused() -> None:
+    executable = CpuBackend().compile(_small(), State(_small(), 0), 2, Options())
+    with pytest.raises(InputError, match="in steps of 2"):
+        executable.update(0.1, 0.9, 0.0, slice(None, None, 2))
 
 
 @pytest.mark.parametrize(("name", "plain", "again"), [("resnet50", 40, 80), ("mobilenet_v1", 80, 160)])

@@ -13,6 +13,7 @@ from phone_agent.nn.graph import (
     Concat,
     Conv,
     Dense,
+    Dropout,
     GlobalAvgPool,
     GraphBuilder,
     GraphError,
@@ -74,6 +75,34 @@ def test_a_name_is_used_once() -> None:
     net.add("relu", Relu())
     with pytest.raises(GraphError, match="layer relu: the name is taken"):
         net.add("relu", Relu())
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (MaxPool(kernel=2, stride=0), "a stride of 0"),
+        (MaxPool(kernel=0, stride=1), "a window of 0"),
+        (MaxPool(kernel=3, stride=1, padding=2), "at most half"),
+        (AvgPool(kernel=(1, 0), stride=1), r"a window of \(1, 0\)"),
+        (AvgPool(kernel=2, stride=1, padding=-1), "a padding of -1"),
+        (Conv(2, kernel=0), "a window of 0"),
+        (Conv(2**25, kernel=1), "33554432 channels"),
+        (Dense(0), r"\(0,\) is no shape"),
+        (Dense(2**24 + 1), "16777217 channels or classes"),
+        (Dropout(1.0), "a rate of 1"),
+        (Dropout(-0.1), "a rate of -0.1"),
+        (Dropout(float("nan")), "a rate of nan"),
+        (LocalResponseNorm(size=0), "a size of 0"),
+    ],
+)
+def test_layers_that_cannot_be_are_refused_by_name(layer: Layer, said: str) -> None:
+    with pytest.raises(GraphError, match=rf"layer odd \({type(layer).__name__}\): .*{said}"):
+        GraphBuilder((4, 4, 2)).add("odd", layer)
+
+
+def test_images_beyond_counting_are_refused() -> None:
+    with pytest.raises(GraphError, match="values an image"):
+        GraphBuilder((50_000, 50_000, 1))
 
 
 def side() -> st.SearchStrategy[Side]:

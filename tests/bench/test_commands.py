@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from phone_agent.bench import cases
 from phone_agent.core.ops import Kind
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +56,7 @@ def test_compute_on_the_core_says_where_the_time_goes() -> None:
         (["--batch", "0"], "a batch of 0"),
         (["--batch", "60000"], "needs"),
         (["--memory", "60MB"], "needs"),
+        (["--memory", "300MB", "--batch", "500"], "which fits, or a larger --memory"),
         (["--memory", "lots"], "2.8GB"),
         (["--steps", "0"], "at least 1"),
         (["--isa", "sse9"], "avx512"),
@@ -72,7 +74,9 @@ def test_compute_refuses_clearly(arguments: list[str], said: str) -> None:
 def test_kernels_measures_every_kind_the_core_has() -> None:
     told = answered("bench", "kernels", "--seconds", "0", "--threads", "2")
     assert told["machine"]["peak_gflops"] > 1
-    names = " ".join(kernel["name"] for kernel in told["kernels"])
+    assert dict.fromkeys(kernel["name"] for kernel in told["kernels"]) == dict.fromkeys(cases.names())
+    names = " ".join(cases.names())
+    assert {"conv_backward_weights winograd4", "conv_forward grouped", "conv_forward dilated"} <= set(cases.names())
     for kind in set(Kind) - {Kind.FMA_PEAK, Kind.NORM_FOLD}:  # the measure itself; a few numbers a layer
         assert kind.name.lower() in names
     for kernel in told["kernels"]:
@@ -87,6 +91,25 @@ def test_kernels_in_words() -> None:
     assert "GFLOP/s" in ended.stdout
     assert "depthwise" in ended.stdout
     assert "sgd" not in ended.stdout
+
+
+def test_what_was_not_asked_for_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    whole = cases.convolution
+
+    def noted(*given: Any) -> cases.Case:
+        made.append(given[-1])
+        return whole(*given)
+
+    monkeypatch.setattr(cases, "convolution", noted)
+    monkeypatch.setattr(cases, "_TOGETHER", ())
+    assert len(list(cases.all_cases(1, "depthwise_forward"))) == len(made) == 3
+
+
+def test_kernels_that_are_not_there_are_told() -> None:
+    ended = clusterctl("bench", "kernels", "--seconds", "0", "--threads", "1", "--only", "depthwide")
+    assert ended.returncode == 2
+    assert "no kernel has 'depthwide' in its name; there are: conv_forward" in " ".join(ended.stderr.split())
 
 
 @pytest.mark.parametrize("arguments", [["--threads", "0"], ["--threads", "1000"], ["--isa", "sse9"]])

@@ -43,6 +43,7 @@ def test_show_tells_layers_size_work_and_memory() -> None:
     assert shown.returncode == 0, shown.stderr
     for words in ("layer1.0", "272,474 in 65 tensors", "batch 8", "in 200.0 MB", "a batch of "):
         assert words in shown.stdout
+    assert "batch 8 fits with nothing computed twice" in " ".join(shown.stdout.split())
     assert "layer1.1 to 2" in " ".join(shown.stdout.split()) or "layer1.0 to 2" in " ".join(shown.stdout.split())
 
 
@@ -55,6 +56,19 @@ def test_show_as_json() -> None:
     assert shown["layers"][0]["inputs"] == ["image"]
     assert sum(layer["parameters"] for layer in shown["layers"]) == shown["parameters"]
     assert sum(layer["flops"] for layer in shown["layers"]) == shown["forward_flops"]
+
+
+def test_show_says_whether_the_batch_fits_and_at_what_price() -> None:
+    shown = document("show", "resnet20", "--batch", "64", "--memory", "120MB")
+    assert shown["fits"]
+    assert shown["memory"]["total"] > shown["memory_in_budget"]["total"]
+    assert shown["memory_in_budget"]["total"] <= 120_000_000
+    twice = len(shown["memory_in_budget"]["recomputed"])
+    told = " ".join(clusterctl("show", "resnet20", "--batch", "64", "--memory", "120MB").stdout.split())
+    assert f"batch 64 fits with {twice} layers computed twice" in told
+    shown = document("show", "resnet20", "--batch", "4096", "--memory", "120MB")
+    assert (shown["fits"], shown["memory_in_budget"]) == (False, None)
+    assert "batch 4096 does not fit" in clusterctl("show", "resnet20", "--batch", "4096", "--memory", "120MB").stdout
 
 
 def test_a_larger_batch_takes_more_memory() -> None:
@@ -78,6 +92,9 @@ def test_memory_that_holds_not_even_one_image_is_told() -> None:
         (("show", "lenet", "--memory", "much"), "'much' is not an amount of memory"),
         (("show", "lenet", "--width", "-1"), "a width of -1"),
         (("show", "lenet", "--classes", "0"), "0 classes"),
+        (("show", "lenet", "--classes", "4294967297"), "4294967297 classes; 1 to"),
+        (("show", "lenet", "--image", "90000"), "values an image"),
+        (("show", "lenet", "--batch", "1000000"), "a batch of 1000000 needs"),
         (("show", "lenet", "--batch", "0"), "--batch"),
         (("show", "lenet", "--threads", "1000"), "--threads"),
         (("show",), "Missing argument"),

@@ -94,7 +94,9 @@ class CpuExecutable:
         return float(self._loss[0])
 
     def update(self, rate: float, momentum: float, decay: float, part: slice) -> None:
-        start, end, _ = part.indices(self._state.values.size)
+        start, end, step = part.indices(self._state.values.size)
+        if step != 1:
+            raise InputError(f"an update in steps of {step}: the core updates parts without gaps")
         self._rules[:] = rate, momentum, decay
         buffers = [buffer.ctypes.data + start * FLOAT for buffer in self._learned()]
         op = ops.Sgd(buffers[0], buffers[2], buffers[1], self._rules.ctypes.data, max(end - start, 0))

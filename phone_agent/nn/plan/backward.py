@@ -138,8 +138,6 @@ class Backward:
 
     def _pool(self, work: Pool) -> None:
         dy = self._finished(work.y, work.name).view
-        if not work.x.needs_gradient:
-            return
         sink, moved = self._sink(work.x)
         fields: dict[str, Field] = {
             "g": pool_geometry(work, self._places.batch),

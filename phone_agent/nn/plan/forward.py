@@ -43,7 +43,7 @@ class Forward:
         return self._same(work, Direction.AGAIN)
 
     def use(self, work: Work) -> Step | None:
-        """As in evaluation: nothing is dropped, scales are those of the running statistics (see `fold`)."""
+        """As in evaluation: nothing is dropped, scales are those of the running statistics (see NORM_FOLD)."""
         if isinstance(work, Drop):
             return self._join(Join(work.name, work.x, None, work.y), Direction.FORWARD)
         return self._same(work, Direction.FORWARD)
@@ -96,7 +96,7 @@ class Forward:
             "rows": y.rows,
             "channels": y.channels,
             "ld_y": y.ld,
-            "act": work.y.act if work.y.maker is work else 0,
+            "act": work.y.act,
         }
         if work.b is not None and b is not None:
             fields["b"] = self._places.source(work.b, b)

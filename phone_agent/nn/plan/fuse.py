@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import cast
 
 from phone_agent.core.ops import Act, Pooling
@@ -42,6 +43,7 @@ from phone_agent.nn.plan.network import (
     Work,
 )
 
+MOST_TAPS = 255  # of a max pool: which one won is kept in a byte
 LINE = 16  # floats in a cache line: vectors of channels start on one
 
 
@@ -153,6 +155,11 @@ class _Fusion:
         y.within = x.within
         match node.layer:
             case MaxPool(kernel, stride, padding):
+                if prod(sides(kernel)) > MOST_TAPS:
+                    window = "x".join(map(str, sides(kernel)))
+                    raise GraphError(
+                        f"layer {node.name} (MaxPool): its {window} window has more than {MOST_TAPS} places"
+                    )
                 work = Pool(
                     node.name, Pooling.MAX, sides(kernel), stride, sides(padding), count_padding=False, x=x, y=y
                 )

@@ -12,18 +12,21 @@ from phone_agent.nn.plan import plan as planning
 from phone_agent.nn.plan import recompute as recomputation
 from phone_agent.nn.plan.plan import Plan
 from phone_agent.nn.plan.steps import FLOAT
+from phone_agent.sizes import readable_apart
 
 MARGINS = (1.0, 0.98, 0.95, 0.0)  # a layout may have gaps; 0: whatever it takes
 PROCESS = 64 * 1024 * 1024  # Python, numpy, and the planning of a deep network: measured
 
 
 class DoesNotFitError(AgentError):
-    """Says how much it would take, and how much there is."""
+    """Says how much it would take, and how much there is; `remedy`, what to do about it."""
 
-    def __init__(self, batch: int, need: int, budget: int) -> None:
+    def __init__(self, network: str, batch: int, need: int, budget: int, remedy: str) -> None:
         images = "one image" if batch == 1 else f"a batch of {batch}"
-        super().__init__(f"{images} needs {_readable(need)} of memory, the budget is {_readable(budget)}")
-        self.need, self.budget = need, budget
+        of = f"{network}: " if network else ""
+        much, there_is = readable_apart(need, budget)
+        super().__init__(f"{of}{images} needs {much} of memory, the budget is {there_is}")
+        self.need, self.budget, self.remedy = need, budget, remedy
 
 
 @dataclass(frozen=True)
@@ -55,13 +58,39 @@ def estimate(graph: Graph, batch: int, options: Options = Options()) -> MemoryPl
 
 def largest_batch(graph: Graph, budget_bytes: int, options: Options = Options(), *, recompute: bool = False) -> int:  # noqa: B008 - frozen
     """The most images a step can take within the budget; `recompute`: at the price of running convolutions twice."""
-    within = replace(options, memory_bytes=budget_bytes if recompute else None)
-    batch = _guess(graph, budget_bytes, within, recompute=recompute)
-    while batch > 1 and not _fits(graph, batch, within, budget_bytes):
+    batch = _largest(graph, budget_bytes, options, recompute=recompute)
+    if not batch:
+        least = _leanest(graph, 1, replace(options, memory_bytes=budget_bytes if recompute else None))
+        raise DoesNotFitError(graph.name, 1, describe(graph, least).total, budget_bytes, _remedy(0, twice=recompute))
+    return batch
+
+
+def refusal(graph: Graph, batch: int, need: int, budget_bytes: int, options: Options) -> DoesNotFitError:
+    """With the batch that would fit; convolutions are computed twice for it only where `options` have a budget."""
+    twice = options.memory_bytes is not None
+    fitting = _largest(graph, budget_bytes, options, recompute=twice)
+    return DoesNotFitError(graph.name, batch, need, budget_bytes, _remedy(fitting, twice=twice))
+
+
+def _remedy(fitting: int, *, twice: bool) -> str:
+    more = "a larger --memory" if twice else "--memory, under which layers are computed twice"
+    return f"--batch {fitting}, which fits, or {more}" if fitting else more
+
+
+def within(graph: Graph, batch: int, budget_bytes: int, options: Options = Options()) -> MemoryPlan | None:  # noqa: B008 - frozen
+    """What such a step takes where layers may be computed twice; nothing, if it does not fit even so."""
+    plan = _leanest(graph, batch, replace(options, memory_bytes=budget_bytes))
+    found = describe(graph, plan)
+    return found if found.total <= budget_bytes else None
+
+
+def _largest(graph: Graph, budget: int, options: Options, *, recompute: bool) -> int:
+    """0 if nothing fits."""
+    options = replace(options, memory_bytes=budget if recompute else None)
+    batch = _guess(graph, budget, options, recompute=recompute)
+    while batch and not _fits(graph, batch, options, budget):
         batch -= max(1, batch // 100)
-    if batch == 1 and not _fits(graph, 1, within, budget_bytes):
-        raise DoesNotFitError(1, estimate(graph, 1, replace(options, memory_bytes=None)).total, budget_bytes)
-    while _fits(graph, batch + 1, within, budget_bytes):
+    while batch and _fits(graph, batch + 1, options, budget):
         batch += 1
     return batch
 
@@ -75,13 +104,22 @@ def _guess(graph: Graph, budget: int, options: Options, *, recompute: bool) -> i
 
 def _fits(graph: Graph, batch: int, options: Options, budget: int) -> bool:
     try:
-        return estimate(graph, batch, options).total <= budget
-    except DoesNotFitError:
+        return describe(graph, _leanest(graph, batch, options)).total <= budget
+    except planning.TooManyError:
         return False
 
 
 def fit(graph: Graph, batch: int, options: Options) -> Plan:
     """The plan that fits options.memory_bytes with the least computed twice; a lean one where there is no limit."""
+    plan = _leanest(graph, batch, options)
+    budget = options.memory_bytes
+    if budget is not None and (need := describe(graph, plan).total) > budget:
+        raise refusal(graph, batch, need, budget, options)
+    return plan
+
+
+def _leanest(graph: Graph, batch: int, options: Options) -> Plan:
+    """As `fit`; if nothing fits, what comes closest."""
     plan = planning.make(graph, batch, options)
     budget = options.memory_bytes
     if budget is None:
@@ -90,8 +128,8 @@ def fit(graph: Graph, batch: int, options: Options) -> Plan:
     for margin in MARGINS:
         plan = planning.make(graph, batch, options, max(0, int(arena_budget * margin)))
         if describe(graph, plan).total <= budget:
-            return plan
-    raise DoesNotFitError(batch, describe(graph, plan).total, budget)
+            break
+    return plan
 
 
 def describe(graph: Graph, plan: Plan) -> MemoryPlan:
@@ -110,7 +148,3 @@ def describe(graph: Graph, plan: Plan) -> MemoryPlan:
         process=PROCESS,
         recomputed=tuple(dict.fromkeys(again)),
     )
-
-
-def _readable(amount: int) -> str:
-    return f"{amount / 1e9:.2f} GB" if amount >= 1e9 else f"{amount / 1e6:.0f} MB"

@@ -8,17 +8,21 @@ from phone_agent.core.library import CoreError
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.core.team import workspace_bytes
 from phone_agent.nn.backends import Options
-from phone_agent.nn.graph import Graph, GraphError
+from phone_agent.nn.graph import MOST_VALUES, Graph, GraphError
 from phone_agent.nn.plan import algorithms, recompute
 from phone_agent.nn.plan.arena import Layout, lay_out, lifetimes
 from phone_agent.nn.plan.emit import Addresses, Emitter
 from phone_agent.nn.plan.fuse import fuse
-from phone_agent.nn.plan.network import Network, Storage
+from phone_agent.nn.plan.network import Network
 from phone_agent.nn.plan.places import Places
 from phone_agent.nn.plan.schedule import Schedule, evaluation, training
 from phone_agent.nn.plan.steps import Buffer, Home, Step
 
 SOMEWHERE = 1 << 20  # an address nobody looks behind: sizes can be asked for before there is memory
+
+
+class TooManyError(GraphError):
+    """A batch with which some tensor has more values than can be counted."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,6 @@ class Plan:
     evaluation: Schedule
     layouts: tuple[Layout, Layout]
     workspace: int
-    dropped: tuple[Storage, ...]
 
     @property
     def arena(self) -> int:
@@ -48,12 +51,22 @@ def make(graph: Graph, batch: int, options: Options, arena_budget: int | None = 
     if not 1 <= options.threads <= MAX_THREADS:
         raise CoreError(f"{options.threads} threads: the core runs on 1 to {MAX_THREADS}")
     network = fuse(graph)
+    _check_counts(network, batch)
     places = Places(graph, network, batch, options.threads)
     choose = algorithms.chooser(options)
     dropped = recompute.choose(graph, batch, arena_budget)
     train, use = training(network, places, choose, dropped), evaluation(network, places, choose)
     layouts = lay_out(lifetimes(train.steps)), lay_out(lifetimes(use.steps))
-    return Plan(network, places, train, use, layouts, workspace((*train.steps, *use.steps), options), dropped)
+    return Plan(network, places, train, use, layouts, workspace((*train.steps, *use.steps), options))
+
+
+def _check_counts(network: Network, batch: int) -> None:
+    for value in (network.image, *(work.y for work in network.works)):
+        count = batch * value.storage.pixels * value.storage.channels
+        if count > MOST_VALUES:
+            raise TooManyError(
+                f"a batch of {batch} needs {count} values at once in {value.storage.name}; at most {MOST_VALUES} can be"
+            )
 
 
 def workspace(steps: tuple[Step, ...], options: Options) -> int:
