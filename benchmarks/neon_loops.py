@@ -32,7 +32,7 @@ MCA = "llvm-mca-19"
 MODEL = "neoverse-n1"
 PIPES = 2
 WANTED = 0.95
-GEMM = re.compile(r"^micro_(dot|outer)")
+GEMM = re.compile(r"^(micro_(dot|outer)|(dot|outer)_ahead)")
 ITERATIONS = 1000
 
 _LABEL = re.compile(r"^(\.?[A-Za-z_][\w.$]*):")

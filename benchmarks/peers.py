@@ -73,6 +73,9 @@ class Peer:
         except BrokenPipeError:
             raise PeerError(f"{self.name} has ended ({self._process.wait()})") from None
         line = self._process.stdout.readline()
+        while line and not line.startswith("{"):  # what a library prints while it is imported
+            sys.stderr.write(line)
+            line = self._process.stdout.readline()
         if not line:
             raise PeerError(f"{self.name} ended with {self._process.wait()} while asked to {verb}")
         answer: dict[str, Any] = json.loads(line)

@@ -81,7 +81,10 @@ def test_counters_and_auxiliary_heads_are_passed_over() -> None:
     graph, state = resnet()
     weights = to_state_dict(graph, state)
     weights |= {"bn1.num_batches_tracked": np.array(3), "AuxLogits.conv0.conv.weight": np.zeros((1, 1))}
+    before = state.values.copy()
+    state.values[...] = 0
     from_state_dict(graph, state, weights)
+    assert (state.values == before).all()
 
 
 @pytest.mark.parametrize(
