@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class SchemaError(ValueError):
@@ -35,15 +35,42 @@ class DataSpec:
 
     name: str
     samples: int
-    shape: tuple[int, int, int]  # height, width, channels
+    shape: tuple[int, int, int]  # height, width, channels, as stored
     classes: int
+    image: tuple[int, int, int] | None = None  # what the network reads, where that is cut out of what is stored
+    test_samples: int = 0
+    whole: bool = False  # every phone has all samples, not only its share
+    augment: str = "none"
+    on_damage: str = "refuse"  # or skip
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        return self.image or self.shape
 
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    learning_rate: float = 0.01
+    method: str = "sgd"  # or nesterov, lars, lamb
+    learning_rate: float = 0.01  # at its highest
     momentum: float = 0.9
     weight_decay: float = 0.0
+    decay_all: bool = False  # biases and normalisations as well
+    second_momentum: float = 0.999  # lamb's
+    epsilon: float = 1e-6  # lamb's
+    trust: float = 0.001  # lars's coefficient
+    label_smoothing: float = 0.0
+
+
+@dataclass(frozen=True)
+class ScheduleSpec:
+    """How the learning rate goes on from its highest, after a linear rise over `warmup_steps`."""
+
+    policy: str = "constant"  # or step, polynomial, cosine
+    warmup_steps: int = 0
+    every_steps: int = 0  # step: times `gamma` each so many
+    gamma: float = 0.1
+    power: float = 1.0  # polynomial's
+    floor: float = 0.0  # never below this part of the highest
 
 
 @dataclass(frozen=True)
@@ -55,9 +82,19 @@ class RunSpec:
     steps: int
     seed: int = 0
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
     backend: str = "cpu"
-    algorithm: str = "ring"
-    wire: str = "fp32"
+    algorithm: str = "ring"  # or hierarchical, mpi, chunkwise, auto
+    wire: str = "fp32"  # or fp16, bf16, int8, powersgd, auto
+    overlap: bool = True  # gradients travel while others are still being computed
+    bucket_bytes: int = 0  # of gradients handed over at once; 0: by measurement
+    micro_batch: int = 0  # images computed at once; 0: a rank's whole batch, or as much of it as fits
+    local_steps: int = 1  # more: phones step alone in between, and average what they learned
+    evaluate_every: int = 0  # steps; 0: at the end only
+    checkpoint_every: int = 0  # steps; 0: at the end only
+    weights: str = ""  # file in the run's directory to start from
+    freeze: tuple[str, ...] = ()  # layers that do not learn, by name or pattern
+    model_file: str = ""  # file in the run's directory that builds the network; `model` then names its function
     threads: int = 0  # 0: as many as the phone's big cores
     memory_bytes: int = 0  # 0: as little as it takes without arithmetic done twice
     created: float = 0.0  # epoch seconds on the host
@@ -76,10 +113,14 @@ class RunSpec:
         try:
             if raw["schema"] != SCHEMA_VERSION:
                 raise SchemaError(f"run.json has schema {raw['schema']}, this agent speaks {SCHEMA_VERSION}")
-            data = DataSpec(**{**raw["data"], "shape": tuple(raw["data"]["shape"])})
-            ranks = tuple(RankSpec(**rank) for rank in raw["ranks"])
-            optimizer = OptimizerSpec(**raw["optimizer"])
-            return cls(**{**raw, "data": data, "ranks": ranks, "optimizer": optimizer})
+            parts = {
+                "data": _data(raw["data"]),
+                "ranks": tuple(RankSpec(**rank) for rank in raw["ranks"]),
+                "optimizer": OptimizerSpec(**raw["optimizer"]),
+                "schedule": ScheduleSpec(**raw["schedule"]),
+                "freeze": tuple(raw["freeze"]),
+            }
+            return cls(**{**raw, **parts})
         except KeyError as missing:
             raise SchemaError(f"run.json lacks {missing}") from None
         except TypeError as mismatch:
@@ -104,6 +145,11 @@ class LaunchSpec:
             return cls(run_id=str(raw["run_id"]), argv=tuple(map(str, raw["argv"])), env=dict(raw["env"]))
         except KeyError as missing:
             raise SchemaError(f"launch.json lacks {missing}") from None
+
+
+def _data(raw: dict[str, Any]) -> DataSpec:
+    shape, image = raw["shape"], raw["image"]
+    return DataSpec(**{**raw, "shape": tuple(shape), "image": None if image is None else tuple(image)})
 
 
 def _object(text: str, name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@
 
 /* Pixels whose sums are in registers together. Widths of common maps are multiples of it. */
 enum { STRIP = 7 };
-enum { TILES_A_THREAD = 16, PASS_PIXELS = 256, LEAST_BLOCK = 64 };
+enum { TILES_A_THREAD = 16, PASS_PIXELS = 256, LEAST_BLOCK = 64, SUMS = 3 };
 
 /* The taps an output coordinate meets along one axis: output j of a phase meets input j * step + first + k * gap through tap
  * tap + k * next, for k in 0 .. count - 1. */
@@ -175,15 +175,15 @@ INLINE void strip_any(vec *sums, const view *v, i32 c, i32 lanes, const float *w
 }
 
 /* Where a strip of outputs goes: `count` pixels from `pixel` on, `apart` from one to the next; channels from c0 on. Exactly one of
- * forward and backward is set. Sums for a norm are kept in floats for a while (two vectors for each vector of channels), and
- * then added to the norm's own. */
+ * forward and backward is set. Sums for a norm are kept in floats for some pixels (for each vector of channels: two sums and
+ * the pivot of forward's, see add_statistics), and then added to the norm's own. */
 typedef struct {
     const conv_forward *forward;
     const sink *backward;
     const worker *worker;
     float *sums;
     i64 pixel;
-    i32 count, apart, c0, channels;
+    i32 count, apart, c0, channels, summed; /* summed: pixels in sums */
     ahead to, y; /* what the next strip writes, and reads */
 } finish;
 
@@ -193,29 +193,29 @@ INLINE void emit_strip(const finish *f, const vec *outputs, i32 c, float *sums) 
     c += f->c0;
     float *y = op->y + f->pixel * op->ld_y + c;
     vec bias = op->bias ? load(op->bias + c) : (vec)0, sum = 0, squares = 0;
-    vec low = lower_limit(op->act), high = upper_limit(op->act);
+    vec low = lower_limit(op->act), high = upper_limit(op->act), pivot = f->summed ? load(sums + 2 * LANES) : outputs[0];
     UNROLL for (i32 i = 0; i < STRIP; i++) {
         if (i >= f->count) break;
         vec v = outputs[i] + bias;
         v = low > v ? low : v;
         v = high < v ? high : v;
         store(y + (i64)i * op->ld_y, v);
-        sum += v;
-        squares += v * v;
+        vec d = v - pivot;
+        sum += d;
+        squares += d * d;
     }
     store(sums, load(sums) + sum);
     store(sums + LANES, load(sums + LANES) + squares);
+    store(sums + 2 * LANES, pivot);
 }
 
-/* As sink_tile. */
-INLINE void sink_strip(const finish *f, const vec *gradients, i32 c, float *sums) {
+INLINE void sink_strip_with_act(const finish *f, const vec *gradients, i32 c, float *sums, const i32 act) {
     const sink *s = f->backward;
     const norm *n = s->norm;
     c += f->c0;
     float *to = s->data + f->pixel * s->ld + c;
     const float *from = s->y + f->pixel * s->ld_y + c;
     i64 ld = (i64)f->apart * s->ld, ld_y = (i64)f->apart * s->ld_y;
-    vec low = lower_limit(s->act), high = upper_limit(s->act);
     vec g[STRIP];
     UNROLL for (i32 i = 0; i < STRIP; i++) g[i] = gradients[i];
     if (s->accumulate) UNROLL for (i32 i = 0; i < STRIP; i++) if (i < f->count) g[i] += load(to + i * ld);
@@ -223,21 +223,28 @@ INLINE void sink_strip(const finish *f, const vec *gradients, i32 c, float *sums
         vec scale = load(n->scale + c), shift = load(n->shift + c), mean = load(n->mean + c), sum = 0, products = 0;
         UNROLL for (i32 i = 0; i < STRIP; i++) {
             if (i >= f->count) break;
-            vec z = load(from + i * ld_y), y = z * scale + shift;
-            g[i] = y > low && y < high ? g[i] : (vec)0;
+            vec z = load(from + i * ld_y);
+            g[i] = passed(g[i], z * scale + shift, act);
             sum += g[i];
             products += g[i] * (z - mean);
         }
         store(sums, load(sums) + sum);
         store(sums + LANES, load(sums + LANES) + products);
-    } else if (s->act != ACT_NONE) {
+    } else if (act != ACT_NONE) {
         UNROLL for (i32 i = 0; i < STRIP; i++) {
             if (i >= f->count) break;
-            vec y = load(from + i * ld_y);
-            g[i] = y > low && y < high ? g[i] : (vec)0;
+            g[i] = passed(g[i], load(from + i * ld_y), act);
         }
     }
     UNROLL for (i32 i = 0; i < STRIP; i++) if (i < f->count) store(to + i * ld, g[i]);
+}
+
+/* As sink_tile. */
+INLINE void sink_strip(const finish *f, const vec *gradients, i32 c, float *sums) {
+    i32 act = f->backward->act;
+    if (act == ACT_NONE) sink_strip_with_act(f, gradients, c, sums, ACT_NONE);
+    else if (act == ACT_RELU) sink_strip_with_act(f, gradients, c, sums, ACT_RELU);
+    else sink_strip_with_act(f, gradients, c, sums, ACT_RELU6);
 }
 
 static void finish_tail(const finish *f, const vec *outputs, i32 c, i32 lanes) {
@@ -249,16 +256,16 @@ static void finish_tail(const finish *f, const vec *outputs, i32 c, i32 lanes) {
 }
 
 /* Adds what was summed in floats to the norm's sums, and starts again. */
-static void flush_sums(const finish *f, const norm *n) {
-    if (!n) return;
-    double *to = norm_sums(n, f->worker->index) + f->c0;
+static void flush_sums(finish *f, const norm *n) {
     float *from = f->sums;
-    for (i32 c = 0; c + LANES <= f->channels; c += LANES, from += 2 * LANES) {
-        add_sums(to + c, load(from), LANES);
-        add_sums(to + n->channels + c, load(from + LANES), LANES);
+    for (i32 c = 0; n && c + LANES <= f->channels; c += LANES, from += SUMS * LANES) {
+        vec pivot = f->forward ? load(from + 2 * LANES) : (vec)0;
+        double *to = norm_sums(n, f->worker->index) + f->c0 + c;
+        add_statistics(to, n->channels, pivot, load(from), load(from + LANES), f->summed, LANES);
         store(from, (vec)0);
         store(from + LANES, (vec)0);
     }
+    f->summed = 0;
 }
 
 /* Weights are laid out by vectors of channels, tap after tap; `weights` is the first tap of the first row this strip meets. */
@@ -296,8 +303,8 @@ INLINE void convolve_strip(const view *v, const kernel *w, const finish *f, i32 
         const float *weights = w->weights + vector * w->vector;
         if (count) strip_dense(sums, v, c, weights, w->line, &g, count, step, seen, edge);
         else strip_any(sums, v, c, LANES, weights, w->line, &g, seen);
-        if (backward) sink_strip(f, sums, c, f->sums + 2 * c);
-        else emit_strip(f, sums, c, f->sums + 2 * c);
+        if (backward) sink_strip(f, sums, c, f->sums + SUMS * c);
+        else emit_strip(f, sums, c, f->sums + SUMS * c);
     }
     if (c < f->channels) convolve_tail(v, w, f, act, c);
 }
@@ -349,7 +356,7 @@ static strip_function *strip_backward(enum shape shape, i32 edge) {
     return choices[shape][edge];
 }
 
-/* What a thread keeps: weights of all channels, sums of one vector pair for each vector in a block, taps of each phase. */
+/* What a thread keeps: weights of all channels, sums for a norm of the channels in a block, taps of each phase. */
 typedef struct {
     float *weights, *sums;
     taps *phases;
@@ -358,7 +365,7 @@ typedef struct {
 static i64 weights_bytes(const walk *k) {
     return floats_bytes(vectors(k->channels) * k->kernel_h * k->kernel_w * LANES);
 }
-static i64 pass_sums_bytes(const walk *k) { return floats_bytes(2 * (i64)k->block); }
+static i64 pass_sums_bytes(const walk *k) { return floats_bytes(SUMS * (i64)k->block); }
 static i64 scratch_bytes(const walk *k) {
     return weights_bytes(k) + pass_sums_bytes(k) + ROUND_UP(k->phases * (i64)sizeof(taps), 64);
 }
@@ -374,7 +381,7 @@ static scratch prepare(const walk *k, const worker *w, const float *weights) {
     char *at = w->workspace + w->index * scratch_bytes(k);
     scratch b = {(float *)at, (float *)(at + weights_bytes(k)), (taps *)(at + weights_bytes(k) + pass_sums_bytes(k))};
     lay_out_weights(k, weights, b.weights);
-    for (i32 c = 0; c < 2 * k->block; c += LANES) store(b.sums + c, (vec)0);
+    for (i32 c = 0; c < SUMS * k->block; c += LANES) store(b.sums + c, (vec)0);
     for (i32 phase = 0; phase < k->phases; phase++) b.phases[phase] = walk_taps(k, k->kernel_w, k->pad_w, phase);
     return b;
 }
@@ -435,6 +442,7 @@ static void convolve_row(const walk *k, const scratch *b, const source *x, finis
             i32 edge = v.start > 0 || v.end < span;
             enum shape shape = shape_of(v.taps, k->step);
             (f->forward ? strip_forward(shape, seen_of(x), edge) : strip_backward(shape, edge))(&v, &w, f, x->act);
+            f->summed += f->count;
         }
 }
 
@@ -445,12 +453,9 @@ static void walk_tiles(const walk *k, worker *w, const source *x, finish *f, con
     for (i64 tile = take(w); tile < tiles; tile = take(w)) {
         f->c0 = (i32)(tile % blocks) * k->block, f->channels = MIN(k->block, k->channels - f->c0);
         i64 row = tile / blocks * k->chunk, end = MIN(walk_rows(k), row + k->chunk);
-        for (i32 pixels = 0; row < end; row++) {
+        for (; row < end; row++) {
             convolve_row(k, b, x, f, row / k->out_h, (i32)(row % k->out_h));
-            pixels += k->out_w;
-            if (pixels < PASS_PIXELS && row + 1 < end) continue;
-            flush_sums(f, n);
-            pixels = 0;
+            if (f->summed >= PASS_PIXELS || row + 1 == end) flush_sums(f, n);
         }
     }
 }

@@ -28,25 +28,28 @@ INLINE float *partial_sums(const norm *n, const worker *w, float *workspace) {
     return workspace + w->index * partial_floats(n->channels);
 }
 
-static void add_partial_sums(const norm *n, const worker *w, float *partial) {
+/* pivots: null where the sums are of values themselves; see add_statistics. */
+static void add_partial_sums(const norm *n, const worker *w, float *partial, const float *pivots, i32 rows) {
     double *sums = norm_sums(n, w->index);
     const float *seconds = partial + partial_floats(n->channels) / 2;
-    for (i32 c = 0; c < n->channels; c++) {
-        sums[c] += partial[c];
-        sums[n->channels + c] += seconds[c];
+    for (i32 c = 0; c < n->channels; c += LANES) {
+        i32 lanes = MIN(LANES, n->channels - c);
+        vec pivot = pivots ? load_lanes(pivots + c, lanes) : (vec)0;
+        add_statistics(sums + c, n->channels, pivot, load(partial + c), load(seconds + c), rows, lanes);
     }
     zero_row(partial, (i32)partial_floats(n->channels));
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------- */
 
-INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_forward *op, i32 channels, float *partial) {
+INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_forward *op, i32 channels, const float *pivots,
+                        float *partial) {
     float *seconds = partial + partial_floats(channels) / 2;
-    vec sum = 0, squares = 0;
+    vec pivot = load_lanes(pivots + c, lanes), sum = 0, squares = 0;
     for (i32 r = 0; r < rows; r++) {
-        vec z = load_lanes(op->z + (row + r) * op->ld_z + c, lanes);
-        sum += z;
-        squares += z * z;
+        vec d = load_lanes(op->z + (row + r) * op->ld_z + c, lanes) - pivot;
+        sum += d;
+        squares += d * d;
     }
     store(partial + c, load(partial + c) + sum);
     store(seconds + c, load(seconds + c) + squares);
@@ -62,8 +65,10 @@ static void run_norm_forward(worker *w, const void *p) {
     norm_begin(n, w);
     zero_row(partial, (i32)partial_floats(channels));
     for (i64 row = start; row < end; row += STRETCH) {
-        OVER_ROWS_AND_CHANNELS(row, MIN(end, row + STRETCH), channels, count_group, &op, channels, partial);
-        add_partial_sums(n, w, partial);
+        const float *pivots = op.z + row * op.ld_z;
+        i64 next = MIN(end, row + STRETCH);
+        OVER_ROWS_AND_CHANNELS(row, next, channels, count_group, &op, channels, pivots, partial);
+        add_partial_sums(n, w, partial, pivots, (i32)(next - row));
     }
     meet(w);
     norm_statistics(n, w, op.rows);
@@ -196,7 +201,7 @@ static void set_coefficients(const norm_backward *op, const worker *w, coefficie
         double of_z = -of_g * inv_std * inv_std * products * per_row;
         k.of_g[c] = (float)of_g;
         k.of_z[c] = (float)of_z;
-        k.constant[c] = (float)(-of_g * sum * per_row - of_z * n->mean[c]);
+        k.constant[c] = (float)(-of_g * sum * per_row - k.of_z[c] * (double)n->mean[c]);
         n->dgamma[c] = (n->accumulate ? n->dgamma[c] : 0) + (float)(inv_std * products);
         n->dbeta[c] = (n->accumulate ? n->dbeta[c] : 0) + (float)sum;
     }
@@ -208,7 +213,7 @@ static void reduce_gradient(const norm_backward *op, const worker *w, i64 start,
     zero_row(partial, (i32)partial_floats(op->norm->channels));
     for (i64 row = start; row < end; row += STRETCH) {
         reduce_rows(op, row, MIN(end, row + STRETCH), partial);
-        add_partial_sums(op->norm, w, partial);
+        add_partial_sums(op->norm, w, partial, 0, 0);
     }
 }
 

@@ -48,13 +48,24 @@ static void norm_begin(const norm *n, const worker *w) {
     for (i32 i = 0; i < 2 * n->channels; i++) sums[i] = 0;
 }
 
-INLINE void add_sums(double *to, vec v, i32 lanes) {
+INLINE dvec in_double(vec v) { return __builtin_convertvector(v, dvec); }
+
+INLINE void add_sums(double *to, dvec v, i32 lanes) {
     if (lanes == LANES) {
         typedef double loose_dvec __attribute__((ext_vector_type(LANES), aligned(8)));
-        *(loose_dvec *)to = *(loose_dvec *)to + __builtin_convertvector(v, dvec);
+        *(loose_dvec *)to = *(loose_dvec *)to + v;
         return;
     }
     for (i32 i = 0; i < lanes; i++) to[i] += v[i];
+}
+
+/* A variance is the mean of squares less the square of the mean, which takes digits that fp32 has not where the mean is
+ * large against the spread. So fp32 sums up differences from a pivot, one of the values; here they become, in double, the
+ * sums of `count` values and of their squares. */
+INLINE void add_statistics(double *sums, i32 channels, vec pivot, vec sum, vec squares, i32 count, i32 lanes) {
+    dvec p = in_double(pivot), d = in_double(sum), all = p * (double)count;
+    add_sums(sums, d + all, lanes);
+    add_sums(sums + channels, in_double(squares) + p * (d + d + all), lanes);
 }
 
 /* Some columns of vectors of a tile, all its rows: what belongs to a channel stays in registers. The calls below make
@@ -63,8 +74,9 @@ INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile
                          i32 vectors, i32 lanes, i32 act) {
     enum { MOST = 4 };
     i64 ld_y = op->ld_y; /* a copy: to the compiler, what is stored might be *op */
-    vec bias[MOST], sum[MOST], squares[MOST];
+    vec bias[MOST], pivot[MOST], sum[MOST], squares[MOST];
     UNROLL for (i32 v = 0; v < vectors; v++) {
+        pivot[v] = load(tile + v * LANES);
         bias[v] = op->bias ? load_lanes(op->bias + c + v * LANES, lanes) : (vec)0;
         sum[v] = squares[v] = 0;
     }
@@ -72,8 +84,9 @@ INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile
         UNROLL for (i32 v = 0; v < vectors; v++) {
             vec value = load(tile + v * LANES);
             if (sums) {
-                sum[v] += value;
-                squares[v] += value * value;
+                vec d = value - pivot[v];
+                sum[v] += d;
+                squares[v] += d * d;
             } else {
                 value = activate(value + bias[v], act);
             }
@@ -81,10 +94,8 @@ INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile
         }
     }
     if (!sums) return;
-    UNROLL for (i32 v = 0; v < vectors; v++) {
-        add_sums(sums + c + v * LANES, sum[v], lanes);
-        add_sums(sums + op->norm->channels + c + v * LANES, squares[v], lanes);
-    }
+    UNROLL for (i32 v = 0; v < vectors; v++)
+        add_statistics(sums + c + v * LANES, op->norm->channels, pivot[v], sum[v], squares[v], rows, lanes);
 }
 
 INLINE void emit_all_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, i64 row0, i32 rows,
@@ -105,8 +116,11 @@ INLINE void emit_all_columns(const conv_forward *op, double *sums, const float *
 }
 
 /* A tile of many rows and columns is taken some rows at a time: processors prefetch from a few pages at once only, and
- * with 1024 channels each row lies in a page of its own. Twice as fast there, where memory is the limit. */
-enum { ROWS_AT_ONCE = 16, WIDE = 4 * LANES };
+ * with 1024 channels each row lies in a page of its own. Twice as fast there, where memory is the limit. And fp32 sums of
+ * more rows would lose digits. */
+enum { ROWS_OF_WIDE = 16, ROWS_AT_ONCE = 64, WIDE = 4 * LANES };
+
+INLINE i32 rows_at_once(i32 channels) { return channels > WIDE ? ROWS_OF_WIDE : ROWS_AT_ONCE; }
 
 static NOINLINE void emit_rows(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows,
                                i32 c0, i32 channels) {
@@ -119,7 +133,7 @@ static NOINLINE void emit_rows(const conv_forward *op, const worker *w, const fl
 /* A forward tile, finished: + bias, activated, stored to rows row0 .. of y; where a norm follows, also counted. */
 static void emit_tile(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows, i32 c0,
                       i32 channels) {
-    i32 step = channels > WIDE ? ROWS_AT_ONCE : rows;
+    i32 step = rows_at_once(channels);
     for (i32 r = 0; r < rows; r += step)
         emit_rows(op, w, tile + (i64)r * ld, ld, row0 + r, MIN(step, rows - r), c0, channels);
 }
@@ -156,8 +170,8 @@ INLINE void sink_columns(const sink *s, double *sums, const float *tile, i32 ld,
         }
     }
     UNROLL for (i32 v = 0; sums && v < vectors; v++) {
-        add_sums(sums + c + v * LANES, sum[v], lanes);
-        add_sums(sums + n->channels + c + v * LANES, products[v], lanes);
+        add_sums(sums + c + v * LANES, in_double(sum[v]), lanes);
+        add_sums(sums + n->channels + c + v * LANES, in_double(products[v]), lanes);
     }
 }
 
@@ -197,7 +211,7 @@ static NOINLINE void sink_rows(const sink *s, const worker *w, const float *tile
  * g * (z - mean). */
 static void sink_tile(const sink *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
                       i32 channels) {
-    i32 step = channels > WIDE ? ROWS_AT_ONCE : count;
+    i32 step = rows_at_once(channels);
     for (i32 r = 0; r < count; r += step)
         sink_rows(s, w, tile + (i64)r * ld, ld, rows + r, MIN(step, count - r), c0, channels);
 }
@@ -214,11 +228,11 @@ static void norm_statistics(norm *n, worker *w, i64 rows) {
         }
         double mean = sum / rows, variance = squares / rows - mean * mean;
         if (variance < 0) variance = 0;
-        float inv_std = (float)(1.0 / __builtin_elementwise_sqrt(variance + n->epsilon));
+        double inv_std = 1.0 / __builtin_elementwise_sqrt(variance + n->epsilon);
         n->mean[c] = (float)mean;
-        n->inv_std[c] = inv_std;
-        n->scale[c] = n->gamma[c] * inv_std;
-        n->shift[c] = n->beta[c] - (float)mean * n->scale[c];
+        n->inv_std[c] = (float)inv_std;
+        n->scale[c] = (float)(n->gamma[c] * inv_std);
+        n->shift[c] = (float)(n->beta[c] - mean * n->scale[c]);
         double unbiased = rows > 1 ? variance * rows / (rows - 1) : variance;
         n->running_mean[c] += n->momentum * ((float)mean - n->running_mean[c]);
         n->running_var[c] += n->momentum * ((float)unbiased - n->running_var[c]);

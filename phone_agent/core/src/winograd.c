@@ -88,25 +88,27 @@ typedef struct {
 
 INLINE void emit_vector(const i32 m, const conv_forward *op, const worker *w, const tiling *l, const tile_place *places, i32 count,
                         const float *products, i32 width, i32 c0, i32 lanes) {
-    double *sums = op->norm ? norm_sums(op->norm, w->index) + c0 : 0;
-    vec bias = op->bias ? load_lanes(op->bias + c0, lanes) : (vec)0, sum = 0, squares = 0;
+    vec bias = op->bias ? load_lanes(op->bias + c0, lanes) : (vec)0, pivot = 0, sum = 0, squares = 0;
+    i32 pixels = 0;
     for (i32 i = 0; i < count; i++, products += l->points * width) {
         vec y[4][4];
         collect_tile(m, products, width, y);
+        if (i == 0) pivot = y[0][0];
+        pixels += places[i].rows * places[i].columns;
         UNROLL for (i32 r = 0; r < m; r++) {
             float *to = op->y + (places[i].row + r * l->out_w) * op->ld_y + c0;
             UNROLL for (i32 q = 0; q < m; q++, to += op->ld_y) {
                 if (r >= places[i].rows || q >= places[i].columns) continue;
                 vec v = activate(y[r][q] + bias, op->act);
                 store_lanes(to, v, lanes);
-                sum += v;
-                squares += v * v;
+                vec d = v - pivot;
+                sum += d;
+                squares += d * d;
             }
         }
     }
-    if (!sums) return;
-    add_sums(sums, sum, lanes);
-    add_sums(sums + op->norm->channels, squares, lanes);
+    if (!op->norm) return;
+    add_statistics(norm_sums(op->norm, w->index) + c0, op->norm->channels, pivot, sum, squares, pixels, lanes);
 }
 
 INLINE void sink_vector(const i32 m, const sink *s, const worker *w, const tiling *l, const tile_place *places, i32 count,
@@ -138,8 +140,8 @@ INLINE void sink_vector(const i32 m, const sink *s, const worker *w, const tilin
         }
     }
     if (!n) return;
-    add_sums(sums, sum, lanes);
-    add_sums(sums + n->channels, moments, lanes);
+    add_sums(sums, in_double(sum), lanes);
+    add_sums(sums + n->channels, in_double(moments), lanes);
 }
 
 INLINE void finish_vector(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count,
@@ -151,11 +153,20 @@ INLINE void finish_vector(const tile_finish *f, const worker *w, const tiling *l
 }
 
 /* One panel's channels of the tiles at `places`; products: [tile][point][width]. */
-static NOINLINE void finish_panel(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count,
+static NOINLINE void finish_tiles(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count,
                                   const float *products, i32 panel) {
     i32 n0 = panel * NR, width = strip_width(l->out_c, panel), channels = MIN(width, l->out_c - n0), c = 0;
     for (; c + LANES <= channels; c += LANES) finish_vector(f, w, l, places, count, products + c, width, n0 + c, LANES);
     if (c < channels) finish_vector(f, w, l, places, count, products + c, width, n0 + c, channels - c);
+}
+
+/* Some tiles at a time: a norm's fp32 sums of more pixels would lose digits. */
+static void finish_panel(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count,
+                         const float *products, i32 panel) {
+    i32 step = 2 * ROWS_AT_ONCE / (l->m * l->m);
+    i64 tile = (i64)l->points * strip_width(l->out_c, panel);
+    for (i32 i = 0; i < count; i += step)
+        finish_tiles(f, w, l, places + i, MIN(step, count - i), products + i * tile, panel);
 }
 
 /* ---- forward, and backward data ---- */
