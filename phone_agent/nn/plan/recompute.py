@@ -15,7 +15,7 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan.algorithms import direct
 from phone_agent.nn.plan.arena import lifetimes, peak
 from phone_agent.nn.plan.fuse import fuse
-from phone_agent.nn.plan.network import Drop, Join, Network, Storage
+from phone_agent.nn.plan.network import Drop, Join, Network, Pool, Storage
 from phone_agent.nn.plan.places import Places
 from phone_agent.nn.plan.schedule import Schedule, training
 from phone_agent.nn.plan.steps import Direction
@@ -44,7 +44,7 @@ class _Droppable:
 
 
 def choose(graph: Graph, batch: int, arena_budget: int | None) -> tuple[Storage, ...]:
-    """Without a budget: sums only, where that lowers the peak. They cost a pass over memory, and no arithmetic.
+    """Without a budget: sums and pools only, where that lowers the peak. They cost a pass over memory, no products.
 
     Within a budget: what takes the least time; if nothing fits, the smallest there is.
     """
@@ -60,7 +60,7 @@ def choose(graph: Graph, batch: int, arena_budget: int | None) -> tuple[Storage,
 
 
 def arena_per_image(graph: Graph, *, recompute: bool) -> float:
-    """Bytes, at the least; without arithmetic done twice unless `recompute`."""
+    """Bytes, at the least; without convolutions done twice unless `recompute`."""
     choice = _choice(graph)
     plans = [choice.light(), *(choice.probes() if recompute else ())]
     return min(map(choice.peak, plans)) / BATCH
@@ -83,11 +83,18 @@ class _Choice:
         self._light: tuple[Storage, ...] | None = None
 
     def light(self) -> tuple[Storage, ...]:
-        """The smallest peak that needs no arithmetic done twice."""
+        """The smallest peak that needs no convolution done twice."""
         if self._light is None:
-            light = self.improved(self.smallest(self.plans(cheap_only=True)))
+            light = self._extended(self.improved(self.smallest(self.plans(cheap_only=True))))
             self._light = light if self.peak(light) < WORTH_IT * self.peak(()) else ()
         return self._light
+
+    def _extended(self, dropped: tuple[Storage, ...]) -> tuple[Storage, ...]:
+        """With whatever else is cheap and lowers the peak."""
+        for each in self._droppable:
+            if each.cheap and each.storage not in dropped:
+                dropped = self.smallest([dropped, (*dropped, each.storage)])
+        return dropped
 
     def peak(self, dropped: tuple[Storage, ...]) -> int:
         return self._at_peak(dropped).bytes
@@ -187,7 +194,7 @@ def _droppable(network: Network, places: Places) -> list[_Droppable]:
         if storage is not network.scores.storage and storage.writers:
             size = places.batch * storage.pixels * storage.channels
             seconds = sum(costs[work.name] for work in storage.writers)
-            cheap = all(isinstance(work, Join | Drop) for work in storage.writers)
+            cheap = all(isinstance(work, Join | Drop | Pool) for work in storage.writers)
             found.append(_Droppable(storage, size, seconds, cheap))
     return found
 
