@@ -27,7 +27,7 @@ SUMS = 1e-5
 WINOGRAD2 = 3e-5
 WINOGRAD4 = 3e-4
 ELEMENTWISE = 2e-6
-STATISTICS = 3e-5  # variance as a difference of two sums
+STATISTICS = 3e-6
 POWERS = 5e-6
 SOFTMAX = 5e-6
 EXACT = 0.0
@@ -121,8 +121,8 @@ class Norm:
     def wants_statistics(self, z: Array) -> Iterator[Wanted]:
         mean, inv_std, unbiased = oracle.statistics(z, self.EPSILON)
         old = 1 - self.MOMENTUM
-        # What the difference of two sums costs where the mean is large against the spread.
-        cost = (mean * inv_std) ** 2 * inv_std / inv_std.max()
+        # What rounding of z costs where the mean is large against the spread.
+        cost = np.abs(mean) * inv_std**2 / inv_std.max()
         yield from self.wants(
             STATISTICS * max(1.0, float(cost.max())),
             mean=mean,
