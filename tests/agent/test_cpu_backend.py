@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from phone_agent import models
 from phone_agent.core.library import CoreError
-from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.backends import NAMES, Options, backend
 from phone_agent.nn.backends.cpu import CpuBackend, CpuExecutable, InputError
 from phone_agent.nn.backends.reference import Array
 from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, GraphError, MaxPool, Relu
@@ -151,6 +151,53 @@ def test_ready_tells_complete_parts_from_front_to_back() -> None:
     assert len(parts) > 1
     assert [start for start, _ in parts] == [0, *(end for _, end in parts[:-1])]
     assert parts[-1][1] == whole.size
+
+
+def test_values_are_asked_for_before_they_are_read() -> None:
+    """Until a part is asked for, it holds what would spoil everything."""
+    executable, state, images, labels = _compiled()
+    wanted = executable.loss_and_gradients(images, labels, 1.0)
+    values, asked = state.values.copy(), []
+    state.values[:] = np.nan
+
+    def need(start: int, end: int) -> None:
+        asked.append((start, end))
+        state.values[start:end] = values[start:end]
+
+    assert executable.loss_and_gradients(images, labels, 1.0, need=need) == wanted
+    assert len(asked) > 1
+    assert sum(end - start for start, end in asked) == values.size
+
+
+def test_values_of_parts_told_are_not_read_any_more() -> None:
+    executable, state, images, labels = _compiled()
+    executable.loss_and_gradients(images, labels, 1.0)
+    wanted = state.gradients.copy()
+
+    def ready(start: int, end: int) -> None:
+        state.values[start:end] = np.nan
+
+    executable.loss_and_gradients(images, labels, 1.0, ready=ready)
+    np.testing.assert_array_equal(state.gradients, wanted)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("model", ["lenet", "mobilenet_reduced", "squeezenet_v1_1"])
+def test_gradients_of_small_batches_add_up(name: str, model: str) -> None:
+    """Three images, then two: the gradients are the sum of those that each batch has alone."""
+    graph = models.build(model, 10, (28, 28, 1) if model == "lenet" else (40, 40, 3))
+    state = State(graph, 1)
+    executable = backend(name).compile(graph, state, 3, Options(threads=2), also=(2,))
+    rng = np.random.default_rng(3)
+    images, labels = rng.normal(0, 1, (5, *graph.shape)).astype(np.float32), rng.integers(0, 10, 5)
+    alone = []
+    for batch in (slice(0, 3), slice(3, 5)):
+        executable.loss_and_gradients(images[batch], labels[batch], 0.5, draw=4)
+        alone.append(state.gradients.astype(np.float64))
+    executable.loss_and_gradients(images[:3], labels[:3], 0.5, draw=4)
+    executable.loss_and_gradients(images[3:], labels[3:], 0.5, draw=4, accumulate=True)
+    wanted = alone[0] + alone[1]
+    np.testing.assert_allclose(state.gradients, wanted, atol=1e-6 * np.abs(wanted).max(), rtol=1e-5)
 
 
 def test_update_is_the_reference_one_on_a_part() -> None:

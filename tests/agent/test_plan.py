@@ -7,18 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phone_agent import models
 from phone_agent.nn.backends import Options, cpu
 from phone_agent.nn.backends.reference import ReferenceBackend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan import algorithms, plan, recompute
 from phone_agent.nn.plan.arena import ALIGNMENT, Lifetime, lay_out, lifetimes, peak
-from phone_agent.nn.plan.buckets import cuts
+from phone_agent.nn.plan.buckets import Bucket, buckets, parts
 from phone_agent.nn.plan.fuse import fuse
 from phone_agent.nn.plan.network import Network, Storage
 from phone_agent.nn.plan.places import Places
 from phone_agent.nn.plan.schedule import Schedule, training
-from phone_agent.nn.plan.steps import Buffer
+from phone_agent.nn.plan.steps import FLOAT, Buffer, Home, Step
 from tests.agent.numpy_core import NumpyTeam
 from tests.agent.random_graphs import graphs
 
@@ -79,11 +80,32 @@ def test_any_lifetimes_are_laid_out_apart(made: list[tuple[int, int, int]]) -> N
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_parts_of_the_gradients_complete_from_front_to_back(graph: Graph, dropped: list[bool]) -> None:
     schedule, packing = _schedule(graph, dropped), State(graph, 0).packing
-    found = cuts(schedule, packing, bucket_bytes=64)
-    assert [cut.start for cut in found] == [0, *(cut.end for cut in found[:-1])]
+    found = buckets(schedule, packing, bucket_bytes=64)
+    assert [bucket.start for bucket in found] == [0, *(bucket.end for bucket in found[:-1])]
     assert found[-1].end == packing.size
-    assert [cut.step for cut in found] == sorted({cut.step for cut in found})
-    assert found[-1].step == len(schedule.steps)
+    assert [bucket.done for bucket in found] == sorted(bucket.done for bucket in found)
+    for bucket in found:
+        touched = [index for index, step in enumerate(schedule.steps) if _touches(step, bucket)]
+        assert bucket.read == touched[0] < schedule.backward
+        assert bucket.done > touched[-1]
+
+
+def _touches(step: Step, bucket: Bucket) -> bool:
+    return any(
+        place.buffer.home in (Home.VALUES, Home.GRADIENTS) and bucket.start <= place.offset // FLOAT < bucket.end
+        for place in step.places()
+    )
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 300, 1 << 30])
+def test_parts_are_whole_parameters_and_as_large_as_asked_for(bucket_bytes: int) -> None:
+    packing = State(models.build("lenet", 10, (28, 28, 1)), 0).packing
+    found = parts(packing, bucket_bytes)
+    borders = {slot.offset for slot in packing.slots.values()}
+    assert {part.start for part in found} <= borders
+    assert [part.start for part in found] == [0, *(part.stop for part in found[:-1])]
+    assert found[-1].stop == packing.size
+    assert all((part.stop - part.start) * FLOAT >= bucket_bytes for part in found[:-1])
 
 
 def _gradients_agree(graph: Graph, options: Options, draw: int = 7) -> None:

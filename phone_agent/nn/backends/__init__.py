@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,7 +12,8 @@ from phone_agent.errors import AgentError
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 
-Ready = Callable[[int, int], None]  # gradients[start:end] are complete
+Ready = Callable[[int, int], None]  # gradients[start:end] are complete, and values[start:end] not read any more
+Need = Callable[[int, int], None]  # values[start:end] are about to be read
 
 
 class Executable(Protocol):
@@ -21,12 +22,21 @@ class Executable(Protocol):
         ...
 
     def loss_and_gradients(
-        self, images: NDArray[Any], labels: NDArray[Any], weight: float, draw: int = 0, ready: Ready | None = None
+        self,
+        images: NDArray[Any],
+        labels: NDArray[Any],
+        weight: float,
+        draw: int = 0,
+        *,
+        ready: Ready | None = None,
+        need: Need | None = None,
+        accumulate: bool = False,
     ) -> float:
         """The batch's mean cross-entropy, not weighted. Fills `state.gradients` with the gradient of weight x mean.
 
         `draw` decides what dropout drops. `ready` is told each part of the gradients as backward completes it, from
-        the front of the buffer to its end.
+        the front of the buffer to its end; `need` each part of the values before forward reads it, and may wait.
+        The parts are those of nn.plan.buckets. With `accumulate` the gradients are added to those that are there.
         """
         ...
 
@@ -47,7 +57,9 @@ class Options:
 
 
 class Backend(Protocol):
-    def compile(self, graph: Graph, state: State, batch: int, options: Options) -> Executable: ...
+    def compile(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> Executable:
+        """For training with batches of `batch` images and of those sizes in `also`, none larger."""
+        ...
 
 
 NAMES = ("cpu", "reference")

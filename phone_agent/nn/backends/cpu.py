@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,15 @@ from numpy.typing import NDArray
 from phone_agent.core import ops
 from phone_agent.core.team import Program, Team, aligned
 from phone_agent.errors import AgentError
-from phone_agent.nn.backends import Options, Ready
+from phone_agent.nn.backends import Need, Options, Ready
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.buckets import cuts
+from phone_agent.nn.plan.buckets import Bucket, buckets
 from phone_agent.nn.plan.emit import Addresses, Emitter
 from phone_agent.nn.plan.memory import MemoryPlan, describe, fit
 from phone_agent.nn.plan.network import Network
 from phone_agent.nn.plan.places import DRAW, LABELS, LOSS, WEIGHT
+from phone_agent.nn.plan.plan import Plan
 from phone_agent.nn.plan.steps import FLOAT, Home, View
 
 Array = NDArray[Any]
@@ -42,17 +44,48 @@ class StepTime:
 
 
 class CpuBackend:
-    def compile(self, graph: Graph, state: State, batch: int, options: Options) -> CpuExecutable:
-        return CpuExecutable(graph, state, batch, options)
+    def compile(
+        self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()
+    ) -> CpuExecutable:
+        return CpuExecutable(graph, state, batch, options, also)
+
+
+class _Programs:
+    """A plan for one size of batch, as the core runs it."""
+
+    def __init__(self, plan: Plan, homes: dict[Home, int], buckets: Sequence[Bucket]) -> None:
+        self._plan, self._homes, self.buckets = plan, homes, buckets
+        self.batch = plan.places.batch
+        self.gates = sorted(buckets, key=lambda bucket: bucket.read)
+        self._emitters: list[Emitter] = []
+        emit = self._emitter(adding=False).emit
+        self._made = emit(plan.training.steps)
+        self.training = Program.of(self._made)
+        self.evaluation = Program.of(emit(plan.evaluation.steps))
+
+    @cached_property
+    def adding(self) -> Program:
+        """Training that adds its gradients to those that are there."""
+        middle, steps = self._plan.training.backward, self._plan.training.steps
+        return Program.of([*self._made[:middle], *self._emitter(adding=True).emit(steps[middle:])])
+
+    def point_at_images(self, address: int) -> None:
+        for emitter in self._emitters:
+            emitter.point_at_images(address)
+
+    def _emitter(self, *, adding: bool) -> Emitter:
+        self._emitters.append(Emitter(Addresses(self._homes, self._plan.offsets), adding))
+        return self._emitters[-1]
 
 
 class CpuExecutable:
-    def __init__(self, graph: Graph, state: State, batch: int, options: Options) -> None:
+    def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
         _check_state(graph, state)
         self._graph, self._state, self._batch = graph, state, batch
-        self._plan = plan = fit(graph, batch, options)
+        plans = {size: fit(graph, size, options) for size in (batch, *also)}
+        self._plan = plan = plans[batch]
         self.memory: MemoryPlan = describe(graph, plan)
-        self._arena = aligned(max(plan.arena, 1), np.uint8)
+        self._arena = aligned(max(1, *(each.arena for each in plans.values())), np.uint8)
         self._vectors = _vectors(plan.network)
         self._cells = aligned(LABELS + batch * FLOAT, np.uint8)
         self._loss = self._cells[LOSS : LOSS + 8].view(np.float64)
@@ -60,38 +93,58 @@ class CpuExecutable:
         self._draw = self._cells[DRAW : DRAW + 8].view(np.uint64)
         self._labels = self._cells[LABELS:].view(np.int32)
         self._copy: Array | None = None  # of images that cannot be read where they are
-        self._emitter = Emitter(Addresses(self._homes(), plan.offsets))
-        self._training = Program.of(self._emitter.emit(plan.training.steps))
-        self._evaluation = Program.of(self._emitter.emit(plan.evaluation.steps))
-        self._cuts = cuts(plan.training, state.packing, options.bucket_bytes)
-        self._team = Team(options.threads, options.isa, plan.workspace)
+        self._programs = {
+            size: _Programs(each, self._homes(), buckets(each.training, state.packing, options.bucket_bytes))
+            for size, each in plans.items()
+        }
+        self._team = Team(options.threads, options.isa, max(each.workspace for each in plans.values()))
         self._rules = np.zeros(3, np.float32)
 
     def forward(self, images: Array) -> Array:
         self._check_images(images)
         scores = np.empty((len(images), self._graph.classes), np.float32)
+        programs = self._programs[self._batch]
         for start in range(0, len(images), self._batch):
             chunk = images[start : start + self._batch]
-            self._show(chunk)
-            self._team.run(self._evaluation)
+            self._show(chunk, programs)
+            self._team.run(programs.evaluation)
             scores[start : start + len(chunk)] = self._stored(self._plan.evaluation.scores)[: len(chunk)]
         return scores
 
     def loss_and_gradients(
-        self, images: Array, labels: Array, weight: float, draw: int = 0, ready: Ready | None = None
+        self,
+        images: Array,
+        labels: Array,
+        weight: float,
+        draw: int = 0,
+        *,
+        ready: Ready | None = None,
+        need: Need | None = None,
+        accumulate: bool = False,
     ) -> float:
         self._check_batch(images, labels)
-        self._labels[:] = labels
+        self._labels[: len(labels)] = labels
         self._weight[0] = weight
         self._draw[0] = draw
-        self._show(images)
+        programs = self._programs[len(images)]
+        program = programs.adding if accumulate else programs.training
+        self._show(images, programs)
         done = 0
-        for step, start, end in self._parts(ready):
-            self._team.run(self._training, done, step)
-            done = step
-            if ready is not None:
-                ready(start, end)
+        if need is not None:
+            for bucket in programs.gates:
+                done = self._run(program, done, bucket.read)
+                need(bucket.start, bucket.end)
+        if ready is not None:
+            for bucket in programs.buckets:
+                done = self._run(program, done, bucket.done)
+                ready(bucket.start, bucket.end)
+        self._run(program, done, len(program))
         return float(self._loss[0])
+
+    def _run(self, program: Program, first: int, last: int) -> int:
+        if first < last:
+            self._team.run(program, first, last)
+        return last
 
     def update(self, rate: float, momentum: float, decay: float, part: slice) -> None:
         start, end, step = part.indices(self._state.values.size)
@@ -106,12 +159,13 @@ class CpuExecutable:
         """Where a step's time goes, by step of the core: the best of some runs. Fills the gradients, like any step."""
         self._check_batch(images, labels)
         self._labels[:], self._weight[0] = labels, 1.0
-        self._show(images)
+        programs = self._programs[self._batch]
+        self._show(images, programs)
         steps = self._plan.training.steps
         times = np.zeros(len(steps), np.int64)
         best = np.full(len(steps), np.iinfo(np.int64).max)
         for _ in range(runs):
-            self._team.run(self._training, nanoseconds=times)
+            self._team.run(programs.training, nanoseconds=times)
             best = np.minimum(best, times)
         return [
             StepTime(step.name, step.kind.name.lower(), step.direction.value, time * 1e-9, step.flops, step.traffic)
@@ -120,13 +174,6 @@ class CpuExecutable:
 
     def close(self) -> None:
         self._team.close()
-
-    def _parts(self, ready: Ready | None) -> Iterator[tuple[int, int, int]]:
-        """Pieces of the program, each with the gradients complete after it. All at once where nobody asks."""
-        if ready is None:
-            yield len(self._training), 0, self._state.gradients.size
-        else:
-            yield from ((cut.step, cut.start, cut.end) for cut in self._cuts)
 
     def _learned(self) -> tuple[Array, Array, Array]:
         return self._state.values, self._state.gradients, self._state.momenta
@@ -143,12 +190,12 @@ class CpuExecutable:
             Home.CELLS: self._cells.ctypes.data,
         }
 
-    def _show(self, images: Array) -> None:
-        """Points the program at these images; at a copy, where they are not what the core reads."""
-        if not (images.dtype == np.float32 and images.flags.c_contiguous and len(images) == self._batch):
+    def _show(self, images: Array, programs: _Programs) -> None:
+        """Points the programs at these images; at a copy, where they are not what the core reads."""
+        if not (images.dtype == np.float32 and images.flags.c_contiguous and len(images) == programs.batch):
             images = self._copied(images)
-        self._shown = images  # alive as long as the program points at it
-        self._emitter.point_at_images(images.ctypes.data)
+        self._shown = images  # alive as long as the programs point at it
+        programs.point_at_images(images.ctypes.data)
 
     def _copied(self, images: Array) -> Array:
         if self._copy is None:
@@ -164,10 +211,11 @@ class CpuExecutable:
 
     def _check_batch(self, images: Array, labels: Array) -> None:
         self._check_images(images)
-        if len(images) != self._batch:
-            raise InputError(f"{len(images)} images; the network was compiled for batches of {self._batch}")
-        if labels.shape != (self._batch,):
-            raise InputError(f"labels of shape {labels.shape} for {self._batch} images: one whole number an image")
+        if len(images) not in self._programs:
+            sizes = " or ".join(map(str, self._programs))
+            raise InputError(f"{len(images)} images; the network was compiled for batches of {sizes}")
+        if labels.shape != (len(images),):
+            raise InputError(f"labels of shape {labels.shape} for {len(images)} images: one whole number an image")
         if not np.issubdtype(labels.dtype, np.integer):
             raise InputError(f"labels are {labels.dtype}: one whole number an image")
         if labels.min() < 0 or labels.max() >= self._graph.classes:

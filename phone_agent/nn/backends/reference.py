@@ -7,14 +7,14 @@ ReLU6), it is PyTorch's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.nn.backends import Options, Ready
+from phone_agent.nn.backends import Need, Options, Ready
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -34,6 +34,7 @@ from phone_agent.nn.graph import (
     windows,
 )
 from phone_agent.nn.packing import State, Tensors
+from phone_agent.nn.plan.buckets import parts
 
 Array = NDArray[Any]
 Index = tuple[slice, slice, slice]
@@ -290,6 +291,7 @@ class ReferenceBackend:
         state: State,
         batch: int,  # noqa: ARG002 - takes any
         options: Options | None = None,
+        also: Sequence[int] = (),  # noqa: ARG002 - takes any
     ) -> ReferenceExecutable:
         return ReferenceExecutable(graph, state, options or Options())
 
@@ -307,11 +309,12 @@ class _Place:
             each.name: kept[f"{node.name}.{each.name}"].view(state.statistics) for each in node.statistics
         }
         self.kept: Any = None
+        self.accumulate = False
 
     def learn(self, dx: Array, dweight: Array, dbias: Array) -> tuple[Array]:
         for name, gradient in (("weight", dweight), ("bias", dbias)):
             if name in self.gradients:
-                self.gradients[name][...] = gradient
+                self.gradients[name][...] = gradient + self.gradients[name] if self.accumulate else gradient
         return (dx,)
 
 
@@ -319,15 +322,28 @@ class ReferenceExecutable:
     """Evaluation is `_forward` with training off; a training step runs it with training on, then `_backward`."""
 
     def __init__(self, graph: Graph, state: State, options: Options) -> None:
-        self._state, self._bucket = state, options.bucket_bytes // state.gradients.itemsize
+        self._state, self._parts = state, parts(state.packing, options.bucket_bytes)
         self._places = [_Place(node, state) for node in graph.nodes]
 
     def forward(self, images: Array) -> Array:
         return self._forward_all(images, training=False, draw=0)[-2]
 
     def loss_and_gradients(
-        self, images: Array, labels: Array, weight: float, draw: int = 0, ready: Ready | None = None
+        self,
+        images: Array,
+        labels: Array,
+        weight: float,
+        draw: int = 0,
+        *,
+        ready: Ready | None = None,
+        need: Need | None = None,
+        accumulate: bool = False,
     ) -> float:
+        if need is not None:
+            for part in reversed(self._parts):
+                need(part.start, part.stop)
+        for place in self._places:
+            place.accumulate = accumulate
         outputs = self._forward_all(images, training=True, draw=draw)
         loss, softmax = cross_entropy_forward(outputs[-2], labels)
         self._backward_all(outputs, cross_entropy_backward(softmax, labels, weight), ready or (lambda *_: None))
@@ -349,16 +365,17 @@ class ReferenceExecutable:
 
     def _backward_all(self, outputs: list[Array], dscores: Array, ready: Ready) -> None:
         dys: dict[int, Array] = {len(self._places) - 1: dscores}
-        told = done = 0
+        waiting = list(self._parts)
+        done = 0
         for position in reversed(range(len(self._places))):
             place = self._places[position]
             dxs = self._backward(place, dys.pop(position), *(outputs[feed] for feed in place.inputs))
             for feed, dx in zip(place.inputs, dxs, strict=True):
                 dys[feed] = dys[feed] + dx if feed in dys else dx  # a layer that feeds two gets both gradients
             done += sum(gradient.size for gradient in place.gradients.values())
-            if done > told and (done - told >= self._bucket or position == 0):
-                ready(told, done)
-                told = done
+            while waiting and waiting[0].stop <= done:
+                part = waiting.pop(0)
+                ready(part.start, part.stop)
 
     def _forward(  # noqa: C901, PLR0911 - one case a layer
         self, at: _Place, x: Array, *more: Array, training: bool, draw: int, salt: int

@@ -1,4 +1,4 @@
-"""When which part of the gradients is complete."""
+"""The parts in which gradients are handed over, and when forward and backward touch each."""
 
 from __future__ import annotations
 
@@ -11,39 +11,47 @@ from phone_agent.nn.plan.steps import FLOAT, Home
 
 
 @dataclass(frozen=True)
-class Cut:
-    """After the steps before `step`, gradients[start:end] do not change any more."""
+class Bucket:
+    """Values and gradients [start:end]. Forward first reads them at step `read`; from `done` on nothing does."""
 
-    step: int
     start: int
     end: int
+    read: int
+    done: int
 
 
-def cuts(schedule: Schedule, packing: Packing, bucket_bytes: int) -> list[Cut]:
-    """Front to back, in parts of at least bucket_bytes, each some steps after the last; the end of all ends a part."""
-    done = _last_writes(schedule)
-    found: list[Cut] = []
-    start = step = 0
+def parts(packing: Packing, bucket_bytes: int) -> list[slice]:
+    """Whole parameters, front to back, of at least bucket_bytes each but for the last: the same on every phone."""
+    found: list[slice] = []
+    start = 0
     for slot in packing.slots.values():
-        step = max(step, done[slot.offset] + 1)
         end = slot.offset + prod(slot.shape)
-        if (end - start) * FLOAT < bucket_bytes:
-            continue
-        if found and found[-1].step == step:
-            start = found.pop().start
-        found.append(Cut(step, start, end))
-        start = end
-    if start == packing.size or (found and found[-1].step == len(schedule.steps)):
-        start = found.pop().start if found else 0
-    return [*found, Cut(len(schedule.steps), start, packing.size)]
+        if (end - start) * FLOAT >= bucket_bytes:
+            found.append(slice(start, end))
+            start = end
+    return found if start == packing.size else [*found, slice(start, packing.size)]
 
 
-def _last_writes(schedule: Schedule) -> dict[int, int]:
-    """By offset of the parameter in the gradients, the last step that writes there."""
+def buckets(schedule: Schedule, packing: Packing, bucket_bytes: int) -> list[Bucket]:
+    """Backward's data gradients read weights whose own gradients are there already: those count as touched, too."""
+    read, last = _touched(schedule)
+    found: list[Bucket] = []
+    done = 0
+    for part in parts(packing, bucket_bytes):
+        offsets = [slot.offset for slot in packing.slots.values() if part.start <= slot.offset < part.stop]
+        done = max(done, *(last[offset] + 1 for offset in offsets))
+        found.append(Bucket(part.start, part.stop, min(read[offset] for offset in offsets), done))
+    return found
+
+
+def _touched(schedule: Schedule) -> tuple[dict[int, int], dict[int, int]]:
+    """By offset of the parameter, the first and the last step that reads its value or writes its gradient."""
+    first: dict[int, int] = {}
     last: dict[int, int] = {}
     for index, step in enumerate(schedule.steps):
-        if index >= schedule.backward:
-            for place in step.places():
-                if place.buffer.home == Home.GRADIENTS:
-                    last[place.offset // FLOAT] = index
-    return last
+        for place in step.places():
+            if place.buffer.home in (Home.VALUES, Home.GRADIENTS):
+                offset = place.offset // FLOAT
+                first.setdefault(offset, index)
+                last[offset] = index
+    return first, last

@@ -23,18 +23,28 @@ class Addresses:
 
 @dataclass
 class Emitter:
-    """Makes structs; keeps those that others point to alive, and knows who points at the images."""
+    """Makes structs; keeps those that others point to alive, and knows who points at the images.
+
+    `adding`: gradients of parameters are added to what is there.
+    """
 
     addresses: Addresses
+    adding: bool = False
     shared: dict[Shared, ops.Norm] = field(default_factory=dict)
     image_pointers: list[tuple[ctypes.Structure, str]] = field(default_factory=list)
 
     def emit(self, steps: Iterable[Step]) -> list[Made]:
-        return [(step.kind, self._filled(ops.STRUCTS[step.kind](), step.fields)) for step in steps]
+        return [(step.kind, self._struct(step)) for step in steps]
 
     def point_at_images(self, address: int) -> None:
         for struct, name in self.image_pointers:
             setattr(struct, name, address)
+
+    def _struct(self, step: Step) -> ctypes.Structure:
+        struct = self._filled(ops.STRUCTS[step.kind](), step.fields)
+        if isinstance(struct, ops.ConvBackwardWeights):
+            struct.accumulate = self.adding
+        return struct
 
     def _filled(self, struct: ctypes.Structure, fields: Mapping[str, Field]) -> ctypes.Structure:
         for name, value in fields.items():
@@ -58,7 +68,7 @@ class Emitter:
 
     def _norm(self, shared: Shared) -> ops.Norm:
         if shared not in self.shared:
-            norm = ops.Norm()
+            norm = ops.Norm(accumulate=self.adding)
             self._filled(norm, shared.fields)
             self.shared[shared] = norm
         return self.shared[shared]
