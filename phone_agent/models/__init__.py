@@ -1,6 +1,7 @@
 """The networks, by name: `build("resnet50", classes=10, shape=(32, 32, 3), width=0.5)`. One module a family.
 
 Layers are called as torchvision calls its modules, where it has the same or a like network: see nn/weights.py.
+A name such as `path/to/file.py:build` is a network of the user's own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from phone_agent.models import (
     mentee,
     mobilenet_v1,
     mobilenet_v2,
+    own,
     resnet,
     squeezenet,
 )
@@ -69,6 +71,8 @@ class UnknownModelError(AgentError):
 
 
 def model(name: str) -> Model:
+    if own.is_own(name):
+        return _own_model(name)
     if name not in MODELS:
         raise UnknownModelError(name)
     return MODELS[name]
@@ -91,6 +95,18 @@ def build(
     return _build(name, of, classes, shape, width)
 
 
+def _own_model(name: str) -> Model:
+    found = own.load(name)
+
+    def build_it(classes: int, shape: Shape, width: float) -> Graph:
+        if width != 1.0:
+            raise GraphError(f"{name}: only the networks of clusterctl models list have a width")
+        return found.build(classes, shape)
+
+    shape, classes = tuple(found.defaults.get("shape", CIFAR)), found.defaults.get("classes", 10)
+    return Model(build_it, "your own", shape, classes)
+
+
 def image_shape(name: str, given: str | None) -> Shape | None:
     """Of '64', '64x48' or '64x48x1'; what is not said is as published."""
     published = model(name).shape
@@ -107,6 +123,8 @@ def image_shape(name: str, given: str | None) -> Shape | None:
 def _build(name: str, of: Model, classes: int, shape: Shape, width: float) -> Graph:
     try:
         return replace(of.build(classes, shape, width), name=name)
+    except own.OwnModelError:
+        raise
     except GraphError as error:
         smallest = _smallest(of, classes, shape[2], width)
         hint = f"; the smallest image it takes is {smallest}x{smallest}" if smallest else ""

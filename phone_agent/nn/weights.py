@@ -28,25 +28,41 @@ class WeightsError(AgentError):
 
 def to_state_dict(graph: Graph, state: State) -> dict[str, NDArray[Any]]:
     """Copies, in the order layers run."""
-    return {name: theirs(layer, ours, fed) for name, layer, fed, ours in _tensors(graph, state)}
+    return {name: tensor.copy() for name, tensor in as_state_dict(graph, state).items()}
+
+
+def as_state_dict(graph: Graph, state: State) -> dict[str, NDArray[Any]]:
+    """The state itself where that can be, in its own memory: for writing it out without a second copy."""
+    return {name: _theirs(layer, ours, fed) for name, layer, fed, ours in _tensors(graph, state)}
 
 
 def from_state_dict(graph: Graph, state: State, weights: Mapping[str, Any]) -> None:
     """Into the state's values and statistics, all of them or none. Momenta are left alone."""
-    tensors = list(_tensors(graph, state))
-    loaded = {name: np.asarray(value) for name, value in weights.items() if not _needless(name)}
-    _check({name: theirs(layer, ours, fed).shape for name, layer, fed, ours in tensors}, loaded)
-    for name, layer, fed, ours in tensors:
-        ours[...] = _ours(layer, loaded[name], fed)
+    _load(graph, state, _needed(weights), replaced=())
 
 
-def theirs(layer: Layer, ours: NDArray[Any], fed: Shape) -> NDArray[Any]:
+def start_from(graph: Graph, state: State, weights: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same, but the last layer may be absent or of another shape, as for other classes.
+
+    It then keeps the values it has, and its tensors are named in the answer.
+    """
+    loaded = _needed(weights)
+    wanted = as_state_dict(graph, state)
+    head = next((node for node in reversed(graph.nodes) if node.parameters), None)
+    tensors = [f"{head.name}.{each.name}" for each in head.parameters] if head else []
+    fits = all(name in loaded and loaded[name].shape == wanted[name].shape for name in tensors)
+    replaced = () if fits else tuple(tensors)
+    _load(graph, state, {name: value for name, value in loaded.items() if name not in replaced}, replaced)
+    return replaced
+
+
+def _theirs(layer: Layer, ours: NDArray[Any], fed: Shape) -> NDArray[Any]:
     """`fed` is the shape of the layer's input."""
     if isinstance(layer, Conv) and ours.ndim == 4:
-        return np.ascontiguousarray(ours.transpose(3, 2, 0, 1))
+        return ours.transpose(3, 2, 0, 1)
     if isinstance(layer, Dense) and ours.ndim == 2:
-        return np.ascontiguousarray(ours.reshape(*_as_image(fed), -1).transpose(3, 2, 0, 1)).reshape(ours.shape[::-1])
-    return ours.copy()
+        return ours.reshape(*_as_image(fed), -1).transpose(3, 2, 0, 1).reshape(ours.shape[::-1])
+    return ours
 
 
 def _ours(layer: Layer, of_theirs: NDArray[Any], fed: Shape) -> NDArray[Any]:
@@ -57,6 +73,17 @@ def _ours(layer: Layer, of_theirs: NDArray[Any], fed: Shape) -> NDArray[Any]:
         image = of_theirs.reshape(-1, channels, height, width).transpose(2, 3, 1, 0)
         return image.reshape(of_theirs.shape[::-1])
     return of_theirs
+
+
+def _needed(weights: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    return {name: np.asarray(value) for name, value in weights.items() if not _needless(name)}
+
+
+def _load(graph: Graph, state: State, loaded: dict[str, NDArray[Any]], replaced: tuple[str, ...]) -> None:
+    tensors = [each for each in _tensors(graph, state) if each[0] not in replaced]
+    _check({name: _theirs(layer, ours, fed).shape for name, layer, fed, ours in tensors}, loaded)
+    for name, layer, fed, ours in tensors:
+        ours[...] = _ours(layer, loaded[name], fed)
 
 
 def _tensors(graph: Graph, state: State) -> Iterator[tuple[str, Layer, Shape, NDArray[Any]]]:

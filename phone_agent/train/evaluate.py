@@ -1,22 +1,79 @@
-"""Right answers on held-out samples."""
+"""How good the network is on samples it never saw: each is judged once, by one phone."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from phone_agent.data import Dataset
 from phone_agent.data.sampling import Normaliser
+from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Executable
+from phone_agent.nn.packing import State
+from phone_agent.schema import RunSpec
+
+TOP = 5
+FIELDS = ("loss", "top1", "top5", "samples")
+
+Row = NDArray[np.float64]  # sums over the samples judged, in the order of FIELDS
 
 
-def right_answers(executable: Executable, test: Dataset, trained_with: Normaliser) -> int:
-    """How many; images are normalised as those trained on were, and as many at once: no more memory than training.
+def due(spec: RunSpec, step: int) -> bool:
+    return step == spec.steps or bool(spec.evaluate_every and step % spec.evaluate_every == 0)
+
+
+def combine_statistics(state: State, share: float, allreduce: Callable[[NDArray[np.float32]], None]) -> None:
+    """Each phone's normalisations saw only its own batches; all are judged by what they saw together.
+
+    `share` is of the global batch. Training may go on from there: a running mean of means is the mean of the running
+    means, so what is combined next time is what it would have been.
+    """
+    if state.statistics.size:
+        state.statistics *= np.float32(share)
+        allreduce(state.statistics)
+
+
+def own_part(samples: int, rank: int, ranks: int) -> range:
+    """The samples this rank judges; none where there are more ranks than samples."""
+    return range(samples * rank // ranks, samples * (rank + 1) // ranks)
+
+
+def judge(executable: Executable, test: Dataset, part: range, trained_with: Normaliser) -> Row:
+    """Images are normalised as those trained on were, and as many at once: no more memory than training.
 
     The last batch is filled up with samples judged before: of a smaller one the executable would need a copy.
     """
-    right = 0
-    for start in range(0, len(test), trained_with.batch):
-        images, labels = test.take(np.arange(start, start + trained_with.batch) % len(test))
+    row = np.zeros(len(FIELDS))
+    for start in range(0, len(part), trained_with.batch):
+        places = part.start + np.arange(start, start + trained_with.batch) % len(part)
+        images, labels = test.take(places)
         scores = executable.forward(trained_with.normalise(images))
-        right += int((scores.argmax(axis=1) == labels)[: len(test) - start].sum())
-    return right
+        count = min(trained_with.batch, len(part) - start)
+        row += mark(scores[:count], labels[:count])
+    return row
+
+
+def mark(scores: NDArray[Any], labels: NDArray[Any]) -> Row:
+    """Of equal scores the first class's comes first, as argmax has it."""
+    scores = scores.astype(np.float64)
+    own = scores[np.arange(len(scores)), labels][:, None]
+    earlier = np.arange(scores.shape[1]) < labels[:, None]
+    place = ((scores > own) | ((scores == own) & earlier)).sum(axis=1)
+    highest = scores.max(axis=1, keepdims=True)
+    loss = np.log(np.exp(scores - highest).sum(axis=1, keepdims=True)) + highest - own
+    return np.array([loss.sum(), (place < 1).sum(), (place < TOP).sum(), len(scores)], np.float64)
+
+
+def merge(rows: Row) -> dict[str, float | int] | None:
+    """What all phones' rows say together; nothing without samples."""
+    *sums, samples = rows.reshape(-1, len(FIELDS)).sum(axis=0).tolist()
+    if not samples:
+        return None
+    if not math.isfinite(sums[0]):
+        raise AgentError("the network's scores are not numbers: lower the learning rate")
+    means = dict(zip(FIELDS, (each / samples for each in sums), strict=False))
+    return {**means, "samples": round(samples)}

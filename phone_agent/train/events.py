@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -14,16 +15,17 @@ def event(name: str, rank: int, phone: str, **fields: Any) -> dict[str, Any]:
 
 
 class EventLog:
-    """Appends; several may be written at once when a rank reports for itself and for the run."""
+    """Appends, from any thread; to several files at once when a rank reports for itself and for the run."""
 
     def __init__(self, rank: int, phone: str, *paths: Path) -> None:
-        self._rank, self._phone = rank, phone
+        self._rank, self._phone, self._lock = rank, phone, threading.Lock()
         self._files = [path.open("a", encoding="utf-8", buffering=1) for path in paths]  # by line
 
     def write(self, name: str, **fields: Any) -> str:
         line = json.dumps(event(name, self._rank, self._phone, **fields), allow_nan=False)
-        for file in self._files:
-            file.write(line + "\n")
+        with self._lock:
+            for file in self._files:
+                file.write(line + "\n")
         return line
 
     def __enter__(self) -> Self:

@@ -25,10 +25,9 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RankSpec, RunSpec
-from phone_agent.train import progress
+from phone_agent.train import evaluate, progress
 from phone_agent.train.budget import plan_memory
 from phone_agent.train.checks import own_rank
-from phone_agent.train.evaluate import right_answers
 from phone_agent.train.events import EventLog
 from phone_agent.train.loop import Loop
 
@@ -150,22 +149,16 @@ class _Rank:
 
     def _test_accuracy(self) -> float | None:
         """Every phone judges its part of the held-out samples; nobody leaves before the sum is known."""
-        self._agree_on_statistics()
-        right, seen = self._world.allgather(np.array(self._judge(), np.float64)).sum(axis=0)
-        return float(right / seen) if seen else None
+        loop, share = self._loop, self._own.batch / self._spec.global_batch
+        evaluate.combine_statistics(loop.state, share, loop.collective.allreduce)
+        found = evaluate.merge(self._world.allgather(self._judge()))
+        return None if found is None else found["top1"]
 
-    def _agree_on_statistics(self) -> None:
-        """Each phone's normalisations saw only its own batches; all are judged by what they saw together."""
-        statistics = self._loop.state.statistics
-        if statistics.size:
-            self._loop.collective.allreduce(statistics)
-            statistics /= self._world.size
-
-    def _judge(self) -> tuple[int, int]:
+    def _judge(self) -> evaluate.Row:
         path = layout.local(layout.test_file(self._spec.data.name, self._world.rank, self._world.size))
         if not path.exists():
-            return 0, 0
+            return np.zeros(len(evaluate.FIELDS))
         from phone_agent.data.shards import open_shard
 
         test = open_shard(path)
-        return right_answers(self._loop.executable, test, self._source.normaliser), len(test)
+        return evaluate.judge(self._loop.executable, test, range(len(test)), self._source.normaliser)

@@ -27,7 +27,7 @@ from phone_agent.nn.plan.memory import estimate
 from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec
 from phone_agent.train.budget import affordable_bytes, plan_memory
 from phone_agent.train.checks import own_rank
-from phone_agent.train.evaluate import right_answers
+from phone_agent.train.evaluate import judge
 from phone_agent.train.loop import Loop
 from tests.agent.phones import AGENT, SYNTHETIC, Phone, make_phones, mpirun, run_spec
 
@@ -265,7 +265,7 @@ def test_held_out_samples_are_judged_a_batch_at_a_time(samples: int) -> None:
     images, labels = held_out.take(np.arange(samples))
     scores = executable.forward(Normaliser(held_out, samples).normalise(images))
     right = int((scores.argmax(axis=1) == labels).sum())
-    assert right_answers(executable, held_out, Normaliser(held_out, 7)) == right
+    assert judge(executable, held_out, range(samples), Normaliser(held_out, 7))[1] == right
 
 
 @pytest.mark.parametrize("threads", [65, 1000])

@@ -1,0 +1,165 @@
+"""A run's state as a file that anyone can open: weights under torchvision's names, what the optimiser remembers, and
+all it takes to go on from there (the run's specification, the step; which samples come next follows from these).
+
+Written by rank 0 beside the training: what is copied at a step's end, a thread writes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent import layout, safetensors
+from phone_agent.data import Dataset
+from phone_agent.errors import AgentError
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.weights import as_state_dict
+from phone_agent.schema import RunSpec, SchemaError
+
+SCHEMA = 1
+FORMAT = "clusterctl"
+REMEMBERED = "optimizer."  # before the names of what the optimiser keeps, packed as the parameters in `packing`
+KEPT = 2  # the newest ones
+
+Array = NDArray[Any]
+Tell = Callable[..., object]  # as EventLog.write
+
+
+class CheckpointError(AgentError):
+    """A checkpoint that cannot be used; names the file."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What a checkpoint says of itself. Weights from elsewhere say nothing."""
+
+    step: int = 0
+    classes: int | None = None
+    shape: tuple[int, int, int] | None = None  # of the images the network reads
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    class_names: tuple[str, ...] = ()
+    packing: tuple[str, ...] = ()
+    run: RunSpec | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    weights: dict[str, Array]
+    remembered: dict[str, Array] = field(default_factory=dict)
+    about: About = field(default_factory=About)
+
+
+class Checkpoints:
+    """Of one run, in its directory."""
+
+    def __init__(self, directory: Path, graph: Graph, metadata: Mapping[str, str], tell: Tell) -> None:
+        self._directory, self._graph, self._metadata, self._tell = directory, graph, metadata, tell
+        self._writer: threading.Thread | None = None
+        self._bug: Exception | None = None
+
+    def save(self, step: int, state: State, remembered: Mapping[str, Array]) -> None:
+        """At a step's end. One that is still being written is waited for: memory is for one copy."""
+        self.close()
+        kept = copy(state)
+        kept.values, kept.statistics = state.values.copy(), state.statistics.copy()
+        buffers = {REMEMBERED + name: buffer.copy() for name, buffer in remembered.items()}
+        self._writer = threading.Thread(target=self._write, args=(step, kept, buffers), name="checkpoint")
+        self._writer.start()
+
+    def close(self) -> None:
+        """Waits until all is written."""
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+        if self._bug is not None:
+            raise self._bug
+
+    def _write(self, step: int, state: State, remembered: dict[str, Array]) -> None:
+        path = self._directory / layout.checkpoint_file(step)
+        try:
+            tensors = as_state_dict(self._graph, state) | remembered
+            digest = safetensors.write(path, tensors, {**self._metadata, "step": str(step)})
+            size = path.stat().st_size
+            self._remove_old()
+        except OSError as error:
+            message = f"checkpoint {path.name} was not written: {error.strerror}; the run goes on without it"
+            self._tell("warn", message=message)
+        except Exception as error:  # noqa: BLE001 - raised where somebody can hear it
+            self._bug = error
+        else:
+            self._tell("checkpoint", step=step, file=path.name, bytes=size, sha256=digest)
+
+    def _remove_old(self) -> None:
+        for path in sorted(self._directory.glob(layout.CHECKPOINTS))[:-KEPT]:
+            path.unlink()
+
+
+def due(spec: RunSpec, step: int) -> bool:
+    return step == spec.steps or bool(spec.checkpoint_every and step % spec.checkpoint_every == 0)
+
+
+def describe(spec: RunSpec, state: State, data: Dataset, class_names: tuple[str, ...] = ()) -> dict[str, str]:
+    """A checkpoint's metadata, but for the step."""
+    return {
+        "format": FORMAT,
+        "schema": str(SCHEMA),
+        "run_id": spec.run_id,
+        "model": spec.model,
+        "seed": str(spec.seed),
+        "data": spec.data.name,
+        "classes": str(spec.data.classes),
+        "shape": json.dumps(spec.data.input_shape),
+        "mean": json.dumps(data.mean.tolist()),
+        "std": json.dumps(data.std.tolist()),
+        "class_names": json.dumps(class_names),
+        "packing": json.dumps(list(state.packing.slots)),
+        "run": spec.to_json(),
+    }
+
+
+def read(path: Path) -> Checkpoint:
+    """A checkpoint, or weights from elsewhere."""
+    content = safetensors.read(path)
+    weights = {name: value for name, value in content.tensors.items() if not name.startswith(REMEMBERED)}
+    remembered = {
+        name.removeprefix(REMEMBERED): value for name, value in content.tensors.items() if name.startswith(REMEMBERED)
+    }
+    return Checkpoint(weights, remembered, _about(content.metadata, path))
+
+
+def _about(metadata: dict[str, str], path: Path) -> About:
+    if metadata.get("format") != FORMAT:
+        return About()
+    if metadata.get("schema") != str(SCHEMA):
+        raise CheckpointError(f"{path} has schema {metadata.get('schema')!r}; known is {SCHEMA}: use a newer release")
+    try:
+        height, width, channels = map(int, json.loads(metadata["shape"]))
+        return About(
+            step=int(metadata["step"]),
+            classes=int(metadata["classes"]),
+            shape=(height, width, channels),
+            mean=_numbers(metadata["mean"]),
+            std=_numbers(metadata["std"]),
+            class_names=tuple(map(str, json.loads(metadata["class_names"]))),
+            packing=tuple(map(str, json.loads(metadata["packing"]))),
+            run=RunSpec.from_json(metadata["run"]),
+        )
+    except (KeyError, TypeError, ValueError, RecursionError, SchemaError) as error:
+        raise CheckpointError(f"{path} is damaged: its description lacks or garbles {error}") from None
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    numbers = tuple(map(float, json.loads(text)))
+    if not np.isfinite(numbers).all():
+        raise ValueError(text)
+    return numbers

@@ -1,0 +1,86 @@
+"""Top-1, top-5 and loss over the cluster: each held-out sample once, however many phones there are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
+
+from phone_agent import models
+from phone_agent.data.sampling import Normaliser
+from phone_agent.data.synthetic import Synthetic
+from phone_agent.errors import AgentError
+from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.packing import State
+from phone_agent.train import evaluate
+from tests.agent.phones import run_spec
+
+SCORES = arrays.arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 12)), elements=st.integers(-3, 3))
+
+
+@given(scores=SCORES, seed=st.integers(0, 99))
+def test_marks_are_those_of_sorting_and_of_the_definition(scores: NDArray[np.float32], seed: int) -> None:
+    labels = np.random.default_rng(seed).integers(0, scores.shape[1], len(scores))
+    loss, top1, top5, samples = evaluate.mark(scores, labels)
+    best = np.argsort(-scores, axis=1, kind="stable")
+    assert top1 == (best[:, 0] == labels).sum() == (scores.argmax(axis=1) == labels).sum()
+    assert top5 == sum(label in row[:5] for label, row in zip(labels, best, strict=True))
+    chances = np.exp(scores.astype(np.float64))
+    chances /= chances.sum(axis=1, keepdims=True)
+    assert loss == pytest.approx(-np.log(chances[np.arange(len(labels)), labels]).sum(), abs=1e-9)
+    assert samples == len(scores)
+
+
+def test_large_scores_do_not_overflow() -> None:
+    scores = np.array([[1e30, 0.0], [0.0, 1e30]], np.float32)
+    assert evaluate.mark(scores, np.array([0, 1])).tolist() == [0.0, 2.0, 2.0, 2.0]
+
+
+@given(samples=st.integers(0, 50), ranks=st.integers(1, 60))
+def test_each_sample_is_judged_by_one_phone(samples: int, ranks: int) -> None:
+    parts = [evaluate.own_part(samples, rank, ranks) for rank in range(ranks)]
+    assert [place for part in parts for place in part] == list(range(samples))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 14])
+def test_any_number_of_phones_finds_the_same(ranks: int) -> None:
+    held_out = Synthetic(13, (28, 28, 1), 10, seed=3)
+    graph = models.build("lenet", 10, (28, 28, 1), 0.25)
+    executable = backend("reference").compile(graph, State(graph, 1), 4, Options())
+    rows = [
+        evaluate.judge(executable, held_out, evaluate.own_part(13, rank, ranks), Normaliser(held_out, 4))
+        for rank in range(ranks)
+    ]
+    found = evaluate.merge(np.stack(rows))
+    images, labels = held_out.take(np.arange(13))
+    alone = evaluate.mark(executable.forward(Normaliser(held_out, 13).normalise(images)), labels) / 13
+    assert found is not None
+    assert found["samples"] == 13
+    assert [found["loss"], found["top1"], found["top5"]] == pytest.approx(alone[:3].tolist(), rel=1e-6)
+
+
+def test_nothing_held_out_is_no_figure_and_no_number_is_an_error() -> None:
+    assert evaluate.merge(np.zeros((3, 4))) is None
+    with pytest.raises(AgentError, match="lower the learning rate"):
+        evaluate.merge(np.array([[np.nan, 0, 0, 4], [1, 1, 1, 4]]))
+
+
+def test_statistics_are_combined_by_the_images_seen_and_training_may_go_on() -> None:
+    graph = models.build("resnet20", 10, (32, 32, 3), 0.25)
+    states = [State(graph, 1) for _ in range(3)]
+    shares = [0.5, 0.25, 0.25]
+    for number, state in enumerate(states):
+        state.statistics[...] = number + 1
+    contributions: list[NDArray[np.float32]] = []
+    for state, share in zip(states, shares, strict=True):
+        evaluate.combine_statistics(state, share, lambda buffer: contributions.append(buffer.copy()))
+    np.testing.assert_allclose(sum(contributions), 1.75)
+
+
+def test_when_one_is_due() -> None:
+    assert [step for step in range(1, 8) if evaluate.due(run_spec((4,), steps=7, evaluate_every=3), step)] == [3, 6, 7]
+    assert [step for step in range(1, 8) if evaluate.due(run_spec((4,), steps=7), step)] == [7]
