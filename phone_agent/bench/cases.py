@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.comm.wire import Bf16, Fp16, Int8
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
 from phone_agent.core.team import aligned
@@ -251,17 +252,22 @@ def _flat(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
     op = ops.Sgd(values=_at(values), momenta=_at(momenta), gradients=_at(gradients), rules=_at(rules), count=count)
     shape = f"{count // 1024**2} M"
     yield Case("sgd", shape, Kind.SGD, op, 0.0, 5.0 * _bytes(values), made.kept)
-    half = made.zeros(count, np.uint16)
-    for number in (ops.Number.FP16, ops.Number.BF16):
-        to = ops.Convert(
-            source=_at(values), target=_at(half), count=count, number_from=ops.Number.FP32, number_to=number
-        )
-        add = ops.Reduce(
-            target=_at(momenta), source=_at(half), count=count, number_to=ops.Number.FP32, number_from=number
-        )
-        yield Case(f"convert {number.name}".lower(), shape, Kind.CONVERT, to, 0.0, _bytes(values, half), made.kept)
-        moved = 2.0 * _bytes(momenta) + _bytes(half)
-        yield Case(f"reduce {number.name}".lower(), shape, Kind.REDUCE, add, 0.0, moved, made.kept)
+
+
+def _wires(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
+    made = Tensors(threads)
+    values, residual = made.floats(count), made.zeros(count)
+    arrived, room = made.zeros(4 * count, np.uint8), made.zeros(4 * count, np.uint8)
+    shape = f"{count // 1024**2} M"
+    for wire in (Fp16(), Bf16(), Int8()):
+        kept = _at(residual) if wire.feedback else None
+        common = {"values": _at(values), "count": count, "number": wire.number}
+        relay = ops.Encode(arrived=_at(arrived), target=_at(room), residual=kept, **common)
+        take = ops.Decode(source=_at(arrived), **common)
+        bytes_sent, bytes_kept = float(wire.size(count)), 2 * _bytes(residual) if wire.feedback else 0.0
+        moved = _bytes(values) + 2 * bytes_sent + bytes_kept
+        yield Case(f"relay {wire.name}", shape, Kind.ENCODE, relay, 0.0, moved, made.kept)
+        yield Case(f"take {wire.name}", shape, Kind.DECODE, take, 0.0, _bytes(values) + bytes_sent, made.kept)
 
 
 def _augment(threads: int, batch: int = 16, size: int = 256, crop: int = 224) -> Iterator[Case]:
@@ -287,7 +293,8 @@ _TOGETHER: tuple[tuple[tuple[str, ...], Callable[[int], Iterator[Case]]], ...] =
     (("join_forward", "join_backward"), _joins),
     (("lrn_forward", "lrn_backward", "dropout_forward", "dropout_backward"), _others),
     (("softmax_loss",), _softmax),
-    (("sgd", "convert fp16", "reduce fp16", "convert bf16", "reduce bf16"), _flat),
+    (("sgd",), _flat),
+    (("relay fp16", "take fp16", "relay bf16", "take bf16", "relay int8", "take int8"), _wires),
     (("augment",), _augment),
 )
 

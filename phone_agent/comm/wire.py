@@ -6,7 +6,7 @@ an allreduce, so what a coarse format rounds away can be kept beside the gradien
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from phone_agent.core.team import Program, Team
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
+BLOCK = 256  # numbers that share a scale, in the formats that have one: see core/src/wire.c
+SCALE_BYTES = 4
 
 
 class Wire(Protocol):
@@ -50,6 +52,29 @@ class Wire(Protocol):
         ...
 
 
+class _Core:
+    """The core's two ops for one number format, on the calling thread."""
+
+    def __init__(self, number: ops.Number) -> None:
+        self._team = Team(1)
+        self._encode, self._decode = ops.Encode(number=number), ops.Decode(number=number)
+        self._program = Program.of([(ops.Kind.ENCODE, self._encode), (ops.Kind.DECODE, self._decode)])
+
+    def encode(
+        self, values: Floats, arrived: Bytes | None, residual: Floats | None, room: Bytes, *, settle: bool = False
+    ) -> Bytes:
+        op = self._encode
+        op.values, op.arrived, op.residual, op.target = _at(values), _at(arrived), _at(residual), _at(room)
+        op.count, op.settle = values.size, settle
+        self._team.run(self._program, 0, 1)
+        return room
+
+    def decode(self, arrived: Bytes, values: Floats, *, accumulate: bool) -> None:
+        op = self._decode
+        op.source, op.values, op.count, op.accumulate = _at(arrived), _at(values), values.size, accumulate
+        self._team.run(self._program, 1, 2)
+
+
 class Fp32:
     """The buffer's own bytes."""
 
@@ -58,9 +83,7 @@ class Fp32:
     feedback = False
 
     def __init__(self) -> None:
-        self._team = Team(1)
-        self._sum = ops.Reduce(number_to=ops.Number.FP32, number_from=ops.Number.FP32)
-        self._program = Program.of([(ops.Kind.REDUCE, self._sum)])
+        self._core = _Core(ops.Number.FP32)
 
     def size(self, count: int) -> int:
         return 4 * count
@@ -74,14 +97,82 @@ class Fp32:
         return self.encode(own, residual, room)
 
     def add(self, arrived: Bytes, own: Floats) -> None:
-        self._sum.target, self._sum.source, self._sum.count = own.ctypes.data, arrived.ctypes.data, own.size
-        self._team.run(self._program)
+        self._core.decode(arrived, own, accumulate=True)
 
     def settle(self, values: Floats, residual: Floats | None, room: Bytes) -> Bytes:
         return self.encode(values, residual, room)
 
     def take(self, arrived: Bytes, own: Floats) -> None:
-        own.view(np.uint8)[...] = arrived
+        self._core.decode(arrived, own, accumulate=False)
 
 
-WIRES: dict[str, type[Wire]] = {"fp32": Fp32}
+class _Rounded:
+    """Fewer bytes than the buffer's: numbers are rounded on their way."""
+
+    exact = False
+    feedback = False
+    name: str
+    number: ops.Number
+
+    def __init__(self) -> None:
+        self._core = _Core(self.number)
+
+    def encode(self, values: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+        return self._core.encode(values, None, residual, room)
+
+    def relay(self, arrived: Bytes, own: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+        return self._core.encode(own, arrived, residual, room)
+
+    def add(self, arrived: Bytes, own: Floats) -> None:
+        self._core.decode(arrived, own, accumulate=True)
+
+    def settle(self, values: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+        return self._core.encode(values, None, residual, room, settle=True)
+
+    def take(self, arrived: Bytes, own: Floats) -> None:
+        self._core.decode(arrived, own, accumulate=False)
+
+
+class Fp16(_Rounded):
+    """11 bits of precision, and a power of two a block: neither overflow nor underflow, wherever gradients lie."""
+
+    name = "fp16"
+    number = ops.Number.FP16
+
+    def size(self, count: int) -> int:
+        return 2 * count + _scales(count)
+
+
+class Bf16(_Rounded):
+    """8 bits of precision and fp32's range."""
+
+    name = "bf16"
+    number = ops.Number.BF16
+
+    def size(self, count: int) -> int:
+        return 2 * count
+
+
+class Int8(_Rounded):
+    """A sign and 127 steps to the largest number of a block. Too coarse to lose the rest: it wants residuals."""
+
+    name = "int8"
+    feedback = True
+    number = ops.Number.INT8
+
+    def size(self, count: int) -> int:
+        return count + _scales(count)
+
+
+def _scales(count: int) -> int:
+    return SCALE_BYTES * -(-count // BLOCK)
+
+
+def _at(array: NDArray[Any] | None) -> int | None:
+    if array is None:
+        return None
+    address: int = array.ctypes.data
+    return address
+
+
+WIRES: dict[str, type[Wire]] = {"fp32": Fp32, "fp16": Fp16, "bf16": Bf16, "int8": Int8}

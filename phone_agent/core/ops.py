@@ -34,6 +34,7 @@ class Number(IntEnum):
     FP32 = 0
     FP16 = 1
     BF16 = 2
+    INT8 = 3
 
 
 class Kind(IntEnum):
@@ -56,8 +57,8 @@ class Kind(IntEnum):
     DROPOUT_BACKWARD = 16
     SOFTMAX_LOSS = 17
     SGD = 18
-    CONVERT = 19
-    REDUCE = 20
+    ENCODE = 19
+    DECODE = 20
     AUGMENT = 21
     FMA_PEAK = 22
 
@@ -207,12 +208,16 @@ class Sgd(Structure):
     _fields_: ClassVar = [*_pointers("values", "momenta", "gradients", "rules"), ("count", c_int64)]
 
 
-class Convert(Structure):
-    _fields_: ClassVar = [*_pointers("source", "target"), ("count", c_int64), *_ints("number_from", "number_to")]
+class Encode(Structure):
+    _fields_: ClassVar = [
+        *_pointers("values", "residual", "arrived", "target"),
+        ("count", c_int64),
+        *_ints("number", "settle"),
+    ]
 
 
-class Reduce(Structure):
-    _fields_: ClassVar = [*_pointers("target", "source"), ("count", c_int64), *_ints("number_to", "number_from")]
+class Decode(Structure):
+    _fields_: ClassVar = [*_pointers("source", "values"), ("count", c_int64), *_ints("number", "accumulate")]
 
 
 class Augment(Structure):
@@ -249,8 +254,8 @@ STRUCTS: dict[Kind, type[Structure]] = {
     Kind.DROPOUT_BACKWARD: DropoutBackward,
     Kind.SOFTMAX_LOSS: SoftmaxLoss,
     Kind.SGD: Sgd,
-    Kind.CONVERT: Convert,
-    Kind.REDUCE: Reduce,
+    Kind.ENCODE: Encode,
+    Kind.DECODE: Decode,
     Kind.AUGMENT: Augment,
     Kind.FMA_PEAK: FmaPeak,
 }

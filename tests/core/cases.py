@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.core import ops
-from phone_agent.core.ops import Act, Algorithm, Geometry, Kind, Number, Pooling
-from tests.core import grid, oracle
+from phone_agent.core.ops import Act, Algorithm, Geometry, Kind, Pooling
+from tests.core import grid, oracle, wire_cases
 from tests.core.memory import Case, Memory, Wanted, block, read_rows, struct, written_rows
 
 Array = NDArray[Any]
@@ -612,58 +612,6 @@ def _sgds(*, full: bool) -> Iterator[Case]:
         yield Case(name, Kind.SGD, op, wanted)
 
 
-def to_number(values: Array, number: Number) -> Array:
-    """Rounded to the nearest, ties to even, as the bytes that hold them."""
-    single = values.astype(np.float32)
-    if number == Number.FP32:
-        return single
-    if number == Number.FP16:
-        with np.errstate(over="ignore"):
-            return single.astype(np.float16)
-    bits = single.view(np.uint32).astype(np.uint64)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(single), 0x7FC0, rounded).astype(np.uint16)
-
-
-def from_number(held: Array, number: Number) -> Array:
-    if number == Number.BF16:
-        return (held.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return held.astype(np.float64)
-
-
-def _converts(*, full: bool) -> Iterator[Case]:
-    for count in grid.lengths(full=full):
-        for source in Number:
-            for target in Number:
-                name = f"{count} {source.name}-{target.name}"
-                draw = Draw(name)
-                values = draw.normal(count) * 2.0 ** draw.integers(-30, 18, count)  # beyond both ends of fp16
-                held = to_number(values, source)
-                want = to_number(from_number(held, source), target)
-                into = Wanted(Memory("to", np.full(count, 77, want.dtype)), want, EXACT)
-                op = struct(
-                    ops.Convert, source=Memory("from", held), target=into.memory, count=count, number_from=source,
-                    number_to=target,
-                )  # fmt: skip
-                yield Case(name, Kind.CONVERT, op, (into,))
-
-
-def _reduces(*, full: bool) -> Iterator[Case]:
-    for count in grid.lengths(full=full):
-        for source in Number:
-            for target in Number:
-                name = f"{count} {source.name}-{target.name}"
-                draw = Draw(name)
-                left, right = to_number(draw.normal(count), target), to_number(draw.normal(count), source)
-                single = from_number(left, target).astype(np.float32) + from_number(right, source).astype(np.float32)
-                into = Wanted(Memory("to", left), to_number(single, target), EXACT)
-                op = struct(
-                    ops.Reduce, target=into.memory, source=Memory("from", right), count=count, number_to=target,
-                    number_from=source,
-                )  # fmt: skip
-                yield Case(name, Kind.REDUCE, op, (into,))
-
-
 def _augments(*, full: bool) -> Iterator[Case]:
     shapes = [(1, 1, 1, 1, 1, 1), (2, 5, 7, 5, 7, 3), (3, 32, 32, 32, 32, 3), (2, 9, 6, 7, 4, 1), (1, 4, 4, 9, 10, 5)]
     shapes += [(2, 40, 33, 28, 28, 3), (1, 11, 13, 5, 6, 17)] if full else []
@@ -703,7 +651,7 @@ CASES: dict[Kind, Cases] = {
     Kind.DROPOUT_BACKWARD: _dropout_backwards,
     Kind.SOFTMAX_LOSS: _softmax_losses,
     Kind.SGD: _sgds,
-    Kind.CONVERT: _converts,
-    Kind.REDUCE: _reduces,
+    Kind.ENCODE: wire_cases.encodes,
+    Kind.DECODE: wire_cases.decodes,
     Kind.AUGMENT: _augments,
 }

@@ -77,8 +77,8 @@ enum kind {
     DROPOUT_BACKWARD,
     SOFTMAX_LOSS,
     SGD,
-    CONVERT,
-    REDUCE,
+    ENCODE,
+    DECODE,
     AUGMENT,
     FMA_PEAK,
     KINDS
@@ -229,22 +229,25 @@ typedef struct {
     i64 count;
 } sgd;
 
-enum number { FP32, FP16, BF16 };
+enum number { FP32, FP16, BF16, INT8 }; /* on the wire: wire.c says how they lie there */
 
+/* to = values + what `arrived` says + residual, which keeps what the format could not hold; both may be null. `settle`: values become
+ * what whoever decodes `to` will have. */
 typedef struct {
-    const void *from;
+    float *values, *residual;
+    const void *arrived;
     void *to;
     i64 count;
-    i32 number_from, number_to;
-} convert;
+    i32 number, settle;
+} encode;
 
-/* to[i] += from[i], added in fp32; each side in its own number format. */
+/* values = what `from` says, or values += that. */
 typedef struct {
-    void *to;
     const void *from;
+    float *values;
     i64 count;
-    i32 number_to, number_from;
-} reduce;
+    i32 number, accumulate;
+} decode;
 
 /* Crop, flip and normalise: out = (image / 255 - mean[c]) * inv_std[c]. crops: {top, left, flip} an image; what lies outside the
  * image is zero before normalisation. */

@@ -88,8 +88,8 @@ i32 core_sizeof(i32 kind) {
         [DROPOUT_BACKWARD] = sizeof(dropout_backward),
         [SOFTMAX_LOSS] = sizeof(softmax_loss),
         [SGD] = sizeof(sgd),
-        [CONVERT] = sizeof(convert),
-        [REDUCE] = sizeof(reduce),
+        [ENCODE] = sizeof(encode),
+        [DECODE] = sizeof(decode),
         [AUGMENT] = sizeof(augment),
         [FMA_PEAK] = sizeof(fma_peak),
     };

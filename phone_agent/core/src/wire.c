@@ -1,7 +1,18 @@
-/* Numbers on the wire: between fp32, fp16 and bf16, rounded to the nearest, ties to even. Sums are always in fp32. */
+/* Numbers on the wire, rounded to the nearest, ties to even; sums are always in fp32. The bytes, and what is left over, are the
+ * same on every processor: no product below is rounded together with the sum it goes into, since one of the two is
+ * exact (powers of two) or a sign is put on in between.
+ *
+ * Bytes lie in blocks of WIRE_BLOCK numbers, the last one perhaps shorter. fp16 and int8 begin each with a float that its
+ * numbers are multiplied with. fp16: a power of two that brings the largest to 2^14 .. 2^15, so that nothing overflows and
+ * only what is 2^29 times smaller begins to lose bits. int8: a 127th of the largest; sign and size of a number are apart.
+ * A block with a number that is not finite has NaN there: all of it arrives as NaN, and a diverged run shows. One whose
+ * largest is below 2^-80 has 0. bf16 has fp32's range, and needs none of this. */
 
+typedef u8 byte_vec __attribute__((ext_vector_type(LANES)));
+typedef u8 loose_byte_vec __attribute__((ext_vector_type(LANES), aligned(1)));
 typedef u16 short_vec __attribute__((ext_vector_type(LANES)));
-typedef u16 loose_short_vec __attribute__((ext_vector_type(LANES), aligned(2)));
+typedef u16 loose_short_vec __attribute__((ext_vector_type(LANES), aligned(1)));
+typedef u16 loose_short __attribute__((aligned(1)));
 
 INLINE vec bits_as_floats(uvec bits) { return __builtin_bit_cast(vec, bits); }
 INLINE uvec floats_as_bits(vec v) { return __builtin_bit_cast(uvec, v); }
@@ -39,8 +50,8 @@ INLINE short_vec to_brain(vec v) {
     return __builtin_convertvector(((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded) >> 16, short_vec);
 }
 
-/* `count` numbers as floats in `local`, and back. `local` has room for whole vectors; nothing behind the last number
- * is touched. */
+enum { WIRE_BLOCK = 256, WIRE_TILE = 64 * WIRE_BLOCK, SCALE_BYTES = 4, SMALLEST_EXPONENT = 127 - 80 };
+
 #define FOR_VECTORS(count) for (i32 c = 0, lanes; lanes = MIN(LANES, (count) - c), c < (count); c += LANES)
 
 INLINE vec load_floats(const float *from, i32 lanes) {
@@ -51,76 +62,153 @@ INLINE void store_floats(float *to, vec v, i32 lanes) {
     fetch_ahead(to);
     store_lanes(to, v, lanes);
 }
-INLINE short_vec load_shorts(const u16 *from, i32 lanes) {
+INLINE short_vec load_shorts(const loose_short *from, i32 lanes) {
     fetch_ahead(from);
     if (lanes == LANES) return *(const loose_short_vec *)from;
     short_vec v = 0;
     for (i32 i = 0; i < lanes; i++) v[i] = from[i];
     return v;
 }
-INLINE void store_shorts(u16 *to, short_vec v, i32 lanes) {
+INLINE void store_shorts(loose_short *to, short_vec v, i32 lanes) {
     fetch_ahead(to);
     if (lanes == LANES) *(loose_short_vec *)to = v;
     else
         for (i32 i = 0; i < lanes; i++) to[i] = v[i];
 }
+INLINE byte_vec load_bytes(const u8 *from, i32 lanes) {
+    fetch_ahead(from);
+    if (lanes == LANES) return *(const loose_byte_vec *)from;
+    byte_vec v = 0;
+    for (i32 i = 0; i < lanes; i++) v[i] = from[i];
+    return v;
+}
+INLINE void store_bytes(u8 *to, byte_vec v, i32 lanes) {
+    fetch_ahead(to);
+    if (lanes == LANES) *(loose_byte_vec *)to = v;
+    else
+        for (i32 i = 0; i < lanes; i++) to[i] = v[i];
+}
 
-static NOINLINE void unpack(const void *from, i64 start, i32 count, i32 number, float *local) {
-    const float *floats = (const float *)from + start;
-    const u16 *shorts = (const u16 *)from + start;
+INLINE i32 number_bytes(i32 number) { return number == FP32 ? 4 : number == INT8 ? 1 : 2; }
+INLINE i32 scale_bytes(i32 number) { return number == FP16 || number == INT8 ? SCALE_BYTES : 0; }
+INLINE i64 block_place(i64 i, i32 number) {
+    return i / WIRE_BLOCK * (scale_bytes(number) + WIRE_BLOCK * number_bytes(number));
+}
+
+INLINE float bits_as_float(u32 bits) { return __builtin_bit_cast(float, bits); }
+INLINE u32 float_as_bits(float x) { return __builtin_bit_cast(u32, x); }
+
+/* What numbers are multiplied with to be sent, and when they arrive. */
+typedef struct {
+    float up, down;
+} scaling;
+
+/* From the bits of the block's largest, without its sign. */
+INLINE scaling scaling_for(u32 largest, i32 number) {
+    u32 exponent = largest >> 23;
+    if (number == FP32 || number == BF16) return (scaling){1, 1};
+    if (exponent == 255) return (scaling){1, bits_as_float(0x7FC00000u)};
+    if (exponent < SMALLEST_EXPONENT) return (scaling){0, 0};
+    if (number == FP16) return (scaling){bits_as_float((268u - exponent) << 23), bits_as_float((exponent - 14u) << 23)};
+    return (scaling){127 / bits_as_float(largest), bits_as_float(largest) / 127};
+}
+
+INLINE byte_vec to_byte(vec v) {
+    uvec bits = floats_as_bits(v), size = bits & 0x7FFFFFFFu;
+    uvec rounded = floats_as_bits(bits_as_floats(size) + 0x1p23f); /* where a float's last bit is 1 */
+    return __builtin_convertvector((bits >> 24 & 0x80u) | (rounded & 0x7Fu), byte_vec);
+}
+INLINE vec from_byte(byte_vec b, float scale) {
+    uvec code = __builtin_convertvector(b, uvec), sign = (code & 0x80u) << 24;
+    vec size = __builtin_convertvector(__builtin_convertvector(code & 0x7Fu, ivec), vec);
+    return bits_as_floats(floats_as_bits(size * scale) | sign);
+}
+
+/* Number c of a block whose numbers begin at `from`. */
+INLINE vec decoded(const u8 *from, i32 c, i32 lanes, i32 number, float scale) {
+    if (number == FP32) return load_floats((const float *)from + c, lanes);
+    if (number == INT8) return from_byte(load_bytes(from + c, lanes), scale);
+    short_vec shorts = load_shorts((const loose_short *)from + c, lanes);
+    return number == FP16 ? from_half(shorts) * scale : from_brain(shorts);
+}
+
+/* Returns what everybody will decode. */
+INLINE vec encoded(u8 *to, i32 c, vec v, i32 lanes, i32 number, scaling s) {
     if (number == FP32) {
-        FOR_VECTORS(count) store(local + c, load_floats(floats + c, lanes));
-    } else if (number == FP16) {
-        FOR_VECTORS(count) store(local + c, from_half(load_shorts(shorts + c, lanes)));
-    } else {
-        FOR_VECTORS(count) store(local + c, from_brain(load_shorts(shorts + c, lanes)));
+        store_floats((float *)to + c, v, lanes);
+        return v;
+    }
+    if (number == INT8) {
+        byte_vec bytes = to_byte(v * s.up);
+        store_bytes(to + c, bytes, lanes);
+        return from_byte(bytes, s.down);
+    }
+    short_vec shorts = number == FP16 ? to_half(v * s.up) : to_brain(v);
+    store_shorts((loose_short *)to + c, shorts, lanes);
+    return number == FP16 ? from_half(shorts) * s.down : from_brain(shorts);
+}
+
+INLINE float load_scale(const u8 *block, i32 number) {
+    float scale = 1;
+    if (scale_bytes(number)) __builtin_memcpy(&scale, block, SCALE_BYTES);
+    return scale;
+}
+
+/* A block's numbers to `sums`; returns the largest one's bits without the sign, more than any finite one's for NaN. */
+INLINE u32 gather_block(const encode *op, i64 start, i32 count, i32 number, float *sums) {
+    const u8 *arrived = op->arrived ? (const u8 *)op->arrived + block_place(start, number) : 0;
+    float scale = arrived ? load_scale(arrived, number) : 1;
+    uvec largest = 0;
+    FOR_VECTORS(count) {
+        vec v = load_floats(op->values + start + c, lanes);
+        if (arrived) v += decoded(arrived + scale_bytes(number), c, lanes, number, scale);
+        if (op->residual) v += load_floats(op->residual + start + c, lanes);
+        store(sums + c, v);
+        uvec size = floats_as_bits(v) & 0x7FFFFFFFu;
+        largest = size > largest ? size : largest;
+    }
+    return __builtin_reduce_max(largest);
+}
+
+INLINE void encode_block(const encode *op, i64 start, i32 count, i32 number) {
+    float sums[WIRE_BLOCK];
+    scaling s = scaling_for(gather_block(op, start, count, number, sums), number);
+    u8 *to = (u8 *)op->to + block_place(start, number);
+    if (scale_bytes(number)) __builtin_memcpy(to, &s.down, SCALE_BYTES);
+    to += scale_bytes(number);
+    FOR_VECTORS(count) {
+        vec v = load(sums + c), there = encoded(to, c, v, lanes, number, s);
+        if (op->residual) store_floats(op->residual + start + c, v - there, lanes);
+        if (op->settle) store_floats(op->values + start + c, there, lanes);
     }
 }
 
-static NOINLINE void pack(const float *local, i32 count, i32 number, void *to, i64 start) {
-    float *floats = (float *)to + start;
-    u16 *shorts = (u16 *)to + start;
-    if (number == FP32) {
-        FOR_VECTORS(count) store_floats(floats + c, load(local + c), lanes);
-    } else if (number == FP16) {
-        FOR_VECTORS(count) store_shorts(shorts + c, to_half(load(local + c)), lanes);
-    } else {
-        FOR_VECTORS(count) store_shorts(shorts + c, to_brain(load(local + c)), lanes);
+INLINE void decode_block(const decode *op, i64 start, i32 count, i32 number) {
+    const u8 *from = (const u8 *)op->from + block_place(start, number);
+    float scale = load_scale(from, number);
+    FOR_VECTORS(count) {
+        vec v = decoded(from + scale_bytes(number), c, lanes, number, scale);
+        if (op->accumulate) v += load_floats(op->values + start + c, lanes);
+        store_floats(op->values + start + c, v, lanes);
     }
 }
 
-enum { WIRE_TILE = 16 * 1024, WIRE_BLOCK = 512 }; /* numbers: to hand out; to hold in the nearest cache */
+#define OF_NUMBER(op, number) \
+    static NOINLINE void op##_tile_##number(const op *it, i64 i, i64 end) { \
+        for (; i < end; i += WIRE_BLOCK) op##_block(it, i, (i32)MIN(WIRE_BLOCK, end - i), number); \
+    }
+#define RUN_BY_NUMBER(op) \
+    OF_NUMBER(op, FP32) OF_NUMBER(op, FP16) OF_NUMBER(op, BF16) OF_NUMBER(op, INT8) \
+    static void run_##op(worker *w, const void *p) { \
+        static void (*const tiles[])(const op *, i64, i64) = { \
+            [FP32] = op##_tile_FP32, [FP16] = op##_tile_FP16, [BF16] = op##_tile_BF16, [INT8] = op##_tile_INT8}; \
+        const op *it = p; \
+        for (i64 i; (i = take(w) * WIRE_TILE) < it->count;) tiles[it->number](it, i, MIN(it->count, i + WIRE_TILE)); \
+    } \
+    static i64 workspace_##op(i32 threads, const void *p) { \
+        (void)threads, (void)p; \
+        return 0; \
+    }
 
-static void run_convert(worker *w, const void *p) {
-    const convert *op = p;
-    float local[WIRE_BLOCK];
-    for (i64 i; (i = take(w) * WIRE_TILE) < op->count;)
-        for (i64 end = MIN(op->count, i + WIRE_TILE); i < end; i += WIRE_BLOCK) {
-            i32 count = (i32)MIN(WIRE_BLOCK, end - i);
-            unpack(op->from, i, count, op->number_from, local);
-            pack(local, count, op->number_to, op->to, i);
-        }
-}
-
-static i64 workspace_convert(i32 threads, const void *p) {
-    (void)threads, (void)p;
-    return 0;
-}
-
-static void run_reduce(worker *w, const void *p) {
-    const reduce *op = p;
-    float local[WIRE_BLOCK], added[WIRE_BLOCK];
-    for (i64 i; (i = take(w) * WIRE_TILE) < op->count;)
-        for (i64 end = MIN(op->count, i + WIRE_TILE); i < end; i += WIRE_BLOCK) {
-            i32 count = (i32)MIN(WIRE_BLOCK, end - i);
-            unpack(op->to, i, count, op->number_to, local);
-            unpack(op->from, i, count, op->number_from, added);
-            for (i32 c = 0; c < count; c += LANES) store(local + c, load(local + c) + load(added + c));
-            pack(local, count, op->number_to, op->to, i);
-        }
-}
-
-static i64 workspace_reduce(i32 threads, const void *p) {
-    (void)threads, (void)p;
-    return 0;
-}
+RUN_BY_NUMBER(encode)
+RUN_BY_NUMBER(decode)

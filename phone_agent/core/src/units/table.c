@@ -21,8 +21,8 @@
     DO(DROPOUT_BACKWARD, dropout_backward) \
     DO(SOFTMAX_LOSS, softmax_loss) \
     DO(SGD, sgd) \
-    DO(CONVERT, convert) \
-    DO(REDUCE, reduce) \
+    DO(ENCODE, encode) \
+    DO(DECODE, decode) \
     DO(AUGMENT, augment) \
     DO(FMA_PEAK, fma_peak)
 
