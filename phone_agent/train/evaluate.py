@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from phone_agent.nn.packing import State
 from phone_agent.schema import RunSpec
 
 TOP = 5
+MEAN, VARIANCE = ".running_mean", ".running_var"
 FIELDS = ("loss", "top1", "top5", "samples")
 
 Row = NDArray[np.float64]  # sums over the samples judged, in the order of FIELDS
@@ -29,12 +31,32 @@ def due(spec: RunSpec, step: int) -> bool:
 def combine_statistics(state: State, share: float, allreduce: Callable[[NDArray[np.float32]], None]) -> None:
     """Each phone's normalisations saw only its own batches; all are judged by what they saw together.
 
-    `share` is of the global batch. Training may go on from there: a running mean of means is the mean of the running
-    means, so what is combined next time is what it would have been.
+    `share` is of the global batch. Means are averaged by it; so are variances, and to these is added how far the
+    phones' means are apart: the variance of all the images, not the mean of the phones'.
     """
-    if state.statistics.size:
-        state.statistics *= np.float32(share)
-        allreduce(state.statistics)
+    if not state.statistics.size:
+        return
+    own, apart = state.statistics.copy(), np.zeros_like(state.statistics)
+    state.statistics *= np.float32(share)
+    allreduce(state.statistics)
+    views, own_views, apart_views = map(state.statistics_packing.views, (state.statistics, own, apart))
+    for name in views:
+        if name.endswith(MEAN):
+            variance = name.removesuffix(MEAN) + VARIANCE
+            apart_views[variance][...] = np.float32(share) * (own_views[name] - views[name]) ** 2
+    allreduce(apart)
+    state.statistics += apart
+
+
+@contextmanager
+def combined_statistics(state: State, share: float, allreduce: Callable[[NDArray[np.float32]], None]) -> Iterator[None]:
+    """For as long as it takes to judge or to save; training goes on with its own, as if nobody had looked."""
+    own = state.statistics.copy()
+    combine_statistics(state, share, allreduce)
+    try:
+        yield
+    finally:
+        state.statistics[...] = own
 
 
 def own_part(samples: int, rank: int, ranks: int) -> range:

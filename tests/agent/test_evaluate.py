@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +17,7 @@ from phone_agent.data.sampling import Normaliser
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.graph import BatchNorm, Dense, GraphBuilder
 from phone_agent.nn.packing import State
 from phone_agent.train import evaluate
 from tests.agent.phones import run_spec
@@ -69,16 +73,50 @@ def test_nothing_held_out_is_no_figure_and_no_number_is_an_error() -> None:
         evaluate.merge(np.array([[np.nan, 0, 0, 4], [1, 1, 1, 4]]))
 
 
-def test_statistics_are_combined_by_the_images_seen_and_training_may_go_on() -> None:
+def in_step(states: list[State], shares: list[float]) -> None:
+    """Combines as many ranks at once, each in a thread of its own."""
+    meet, rows = threading.Barrier(len(states)), [np.empty(0, np.float32)] * len(states)
+
+    def rank(number: int) -> None:
+        def allreduce(buffer: NDArray[np.float32]) -> None:
+            rows[number] = buffer.copy()
+            meet.wait(60)
+            buffer[...] = np.sum(rows, axis=0, dtype=np.float32)
+            meet.wait(60)
+
+        evaluate.combine_statistics(states[number], shares[number], allreduce)
+
+    with ThreadPoolExecutor(len(states)) as pool:
+        list(pool.map(rank, range(len(states))))
+
+
+def test_statistics_are_those_of_all_images_together() -> None:
+    net = GraphBuilder((4, 4, 3))
+    net.add("first", BatchNorm())
+    net.add("fc", Dense(5))
+    net.add("second", BatchNorm())
+    graph = net.build()
+    images = np.random.default_rng(0).normal(3, 2, (8, 4, 4, 3)).astype(np.float32)
+    parts, states = (images[:4], images[4:6], images[6:]), [State(graph, 1) for _ in range(3)]
+    for part, state in zip(parts, states, strict=True):
+        views = state.statistics_packing.views(state.statistics)
+        views["first.running_mean"][...], views["first.running_var"][...] = part.mean((0, 1, 2)), part.var((0, 1, 2))
+    in_step(states, [4 / 8, 2 / 8, 2 / 8])
+    for state in states:
+        views = state.statistics_packing.views(state.statistics)
+        np.testing.assert_allclose(views["first.running_mean"], images.mean((0, 1, 2)), rtol=1e-5)
+        np.testing.assert_allclose(views["first.running_var"], images.var((0, 1, 2)), rtol=1e-5)
+        np.testing.assert_array_equal(state.statistics, states[0].statistics)
+        np.testing.assert_array_equal(views["second.running_var"], 1)
+
+
+def test_training_goes_on_with_its_own_statistics() -> None:
     graph = models.build("resnet20", 10, (32, 32, 3), 0.25)
-    states = [State(graph, 1) for _ in range(3)]
-    shares = [0.5, 0.25, 0.25]
-    for number, state in enumerate(states):
-        state.statistics[...] = number + 1
-    contributions: list[NDArray[np.float32]] = []
-    for state, share in zip(states, shares, strict=True):
-        evaluate.combine_statistics(state, share, lambda buffer: contributions.append(buffer.copy()))
-    np.testing.assert_allclose(sum(contributions), 1.75)
+    state = State(graph, 1)
+    own = state.statistics.copy()
+    with evaluate.combined_statistics(state, 0.25, lambda _: None):
+        assert (state.statistics != own).any()
+    np.testing.assert_array_equal(state.statistics, own)
 
 
 def test_when_one_is_due() -> None:
