@@ -1,0 +1,108 @@
+"""MobileNet-v1 on four phones: clusterctl against PyTorch's DistributedDataParallel over gloo.
+
+    python -m benchmarks.ddp --torch-python .venv/bin/python
+
+Brings up a lab of its own with 1 Gbit/s cables. Both sides have the same networks (the phones' namespaces), the same
+cores, one thread a rank, the same images a step; PyTorch in channels_last, with the faster of its SGDs. They take
+turns; the first steps of a turn do not count; the best turn of each does. Ours is a real `clusterctl launch`, which
+makes up, normalises and feeds new images each step; PyTorch finds the same images in memory every time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.labs import INTERFACE, lab, launch, seats
+from benchmarks.networks import TABLE_I
+from benchmarks.peers import KEEP_MEMORY, Peer, torch_python
+
+MODEL, PHONES, PORT = "mobilenet_v1", 4, 29500
+WARM_UP = 3  # steps of a turn that do not count
+OURS, THEIRS = "clusterctl", "PyTorch DDP"
+AT_LEAST = 1.3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch-python", help="an interpreter with PyTorch, where this one has none")
+    parser.add_argument("--batch", type=int, default=TABLE_I[MODEL], help="images a phone and step")
+    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=15, help="that count, in a turn")
+    options = parser.parse_args()
+    python = torch_python(options.torch_python)
+    with lab(PHONES, rate=options.rate), ddp(python, options.batch) as theirs:
+        contestants = {OURS: _ours(options.batch), THEIRS: theirs}
+        found = race(contestants, options.rounds, options.steps, options.batch * PHONES)
+    show(options, found)
+    if ratio(found) < AT_LEAST:
+        sys.exit(f"less than {AT_LEAST} times as fast")
+
+
+Steps = Callable[[int], list[float]]  # how many: when each ended
+
+
+def race(contestants: dict[str, Steps], rounds: int, steps: int, images: int) -> dict[str, list[float]]:
+    """Images a second, turn by turn."""
+    found: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(rounds):
+        for name in list(contestants) if turn % 2 == 0 else reversed(contestants):
+            ended = contestants[name](WARM_UP + steps)[WARM_UP - 1 :]
+            found[name].append(steps * images / (ended[-1] - ended[0]))
+            print(f"{name}: {found[name][-1]:.1f} images/s", file=sys.stderr)
+    return found
+
+
+def ratio(found: dict[str, list[float]]) -> float:
+    return max(found[OURS]) / max(found[THEIRS])
+
+
+def _ours(batch: int) -> Steps:
+    flags = ("--model", MODEL, "--data", "synthetic", "--batch", str(batch), "--threads", "1")
+    return lambda steps: [step["time"] for step in launch(*flags, "--steps", str(steps)).of("step")]
+
+
+@contextmanager
+def ddp(python: str, batch: int) -> Iterator[Steps]:
+    """A rank in every phone's network, on its cores; they live through the whole race and wait in between."""
+    environment = {**KEEP_MEMORY, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": INTERFACE}
+    taken = seats()
+    with ExitStack() as stack, ThreadPoolExecutor(len(taken)) as pool:
+        ranks = [
+            stack.enter_context(Peer(f"rank {rank}", "benchmarks.ddp_peer", python, environment, seat.inside))
+            for rank, seat in enumerate(taken)
+        ]
+
+        def ask(verb: str, **arguments: Any) -> list[dict[str, Any]]:
+            asked = [pool.submit(peer.ask, verb, **arguments, **_rank(verb, rank)) for rank, peer in enumerate(ranks)]
+            return [each.result() for each in asked]
+
+        ask("open", model=MODEL, batch=batch, ranks=len(ranks), store=f"{taken[0].address}:{PORT}")
+        yield lambda steps: ask("steps", count=steps)[0]["ended"]
+
+
+def _rank(verb: str, rank: int) -> dict[str, int]:
+    return {"rank": rank} if verb == "open" else {}
+
+
+def show(options: argparse.Namespace, found: dict[str, list[float]]) -> None:
+    table = Table(title=f"{MODEL}, {PHONES} phones, {options.batch} images each a step, {options.rate}")
+    for column in ("", "best images/s", "all turns"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, turns in found.items():
+        table.add_row(name, f"{max(turns):.1f}", ", ".join(f"{turn:.1f}" for turn in turns))
+    console = Console()
+    console.print(table)
+    console.print(f"clusterctl is {ratio(found):.2f} times as fast")
+
+
+if __name__ == "__main__":
+    main()
