@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,9 @@ from orchestrator.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError
 if TYPE_CHECKING:
     from orchestrator.cli.session import Session
     from orchestrator.fleet import Fleet
-    from orchestrator.runs.record import RunRecord
+    from orchestrator.runs.events import Progress
+    from orchestrator.runs.record import RunRecord, RunStore
+    from orchestrator.runs.watch import Connect
 
 RunArgument = Annotated[
     str | None,
@@ -60,14 +63,31 @@ def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) ->
     spec = store.spec(record.run_id)
     with run_view(spec) as view:
         progress = watch(store, record, lambda: fleet.connection(head), view.update, view.broken)
+    checkpoint = _fetch_checkpoint(store, record, progress, lambda: fleet.connection(head))
     diagnosis = None
     if progress.state == "failed":
         diagnosis = explain_failure(store, record.run_id, progress, lambda: fleet.connection(head))
     if as_json:
-        print_json(summary_json(spec, progress, diagnosis))
+        print_json(summary_json(spec, progress, diagnosis, checkpoint))
     else:
-        print_summary(spec, progress, diagnosis)
+        print_summary(spec, progress, diagnosis, checkpoint)
     return progress.state
+
+
+def _fetch_checkpoint(store: RunStore, record: RunRecord, progress: Progress, connect: Connect) -> Path | None:
+    """Whatever goes wrong with it, the run's end is told as it was."""
+    from orchestrator.errors import PhoneError
+    from orchestrator.runs.checkpoints import FetchError
+    from orchestrator.runs.watch import fetch_checkpoint
+    from orchestrator.view.console import warn
+
+    try:
+        return fetch_checkpoint(store, record.run_id, progress, connect)
+    except (FetchError, PhoneError) as error:
+        warn(f"the run's checkpoint is not here: {error.message}; {error.remedy or 'clusterctl attach'} tries again")
+    except OSError as error:
+        warn(f"the run's checkpoint is not here: {error.strerror}")
+    return None
 
 
 def _stop_or_detach(session: Session, record: RunRecord, fleet: Fleet) -> int:

@@ -57,6 +57,17 @@ def as_number(raw: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """On held-out samples: parts of them, 0 to 1, and the mean loss."""
+
+    step: int
+    samples: int
+    top1: float | None
+    top5: float | None
+    loss: float | None
+
+
 @dataclass
 class Progress:
     """A run as its events have told it so far."""
@@ -73,6 +84,8 @@ class Progress:
     last_time: float | None = None
     seconds: float | None = None  # of the whole run, told at its end
     test_accuracy: float | None = None  # 0 to 1, told at the end where held-out samples were staged
+    evaluated: Evaluated | None = None  # on held-out samples, the last time
+    checkpoint: Event | None = None  # the last one written on the head phone
     losses: list[float] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     error: Event | None = None
@@ -102,6 +115,8 @@ class Progress:
         handler = {
             "start": self._start,
             "step": self._step,
+            "evaluate": self._evaluate,
+            "checkpoint": self._checkpoint,
             "warn": self._warn,
             "error": self._error,
             "done": self._done,
@@ -131,6 +146,13 @@ class Progress:
             self._stepping_s += max(0.0, whole)
             self.compute_share = _share(event.number("compute_s"), whole)
             self.comm_share = _share(event.number("comm_s"), whole)
+
+    def _evaluate(self, event: Event) -> None:
+        whole = [round(event.number(name) or 0) for name in ("step", "samples")]
+        self.evaluated = Evaluated(whole[0], whole[1], *map(event.number, ("top1", "top5", "loss")))
+
+    def _checkpoint(self, event: Event) -> None:
+        self.checkpoint = event
 
     def _warn(self, event: Event) -> None:
         who = f"{event.phone}: " if event.phone else ""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import PhoneError
+from orchestrator.runs.checkpoints import Told, fetch, remove_from_phone
 from orchestrator.runs.diagnosis import Diagnosis, diagnose
 from orchestrator.runs.events import Event, Progress
 from orchestrator.runs.follow import OnBreak, follow
 from orchestrator.runs.record import RunRecord, RunStore
+from orchestrator.runs.tensorboard import TensorBoard
 from phone_agent import layout
 
 if TYPE_CHECKING:
@@ -28,16 +31,29 @@ def watch(store: RunStore, record: RunRecord, connect: Connect, on_event: OnEven
     """Returns when the run is over. Interrupted, it leaves a record from which `attach` goes on."""
     progress = Progress(record.steps)
     saved = time.monotonic()
-    try:
-        for event in follow(record.run_id, store.events_file(record.run_id), connect, on_break):
-            progress.update(event)
-            on_event(progress, event)
-            if time.monotonic() - saved > _SAVE_EVERY_S:
-                saved = time.monotonic()
-                store.save(record.with_progress(progress))
-    finally:
-        store.save(record.with_progress(progress))
+    with TensorBoard(store.directory(record.run_id)) as figures:
+        try:
+            for event in follow(record.run_id, store.events_file(record.run_id), connect, on_break):
+                progress.update(event)
+                on_event(progress, event)
+                figures.write(event)
+                if time.monotonic() - saved > _SAVE_EVERY_S:
+                    saved = time.monotonic()
+                    store.save(record.with_progress(progress))
+        finally:
+            store.save(record.with_progress(progress))
     return progress
+
+
+def fetch_checkpoint(store: RunStore, run_id: str, progress: Progress, connect: Connect) -> Path | None:
+    """The last checkpoint the run told of, brought here; none if it told of none."""
+    told = progress.checkpoint and Told.of(progress.checkpoint)
+    if not told:
+        return None
+    path = fetch(connect(), run_id, told, store.directory(run_id))
+    if progress.state == "done":
+        remove_from_phone(connect(), run_id)
+    return path
 
 
 def explain_failure(store: RunStore, run_id: str, progress: Progress, connect: Connect) -> Diagnosis:

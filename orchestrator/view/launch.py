@@ -6,8 +6,10 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from enum import Enum
 from itertools import groupby, pairwise
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -183,7 +185,9 @@ def say_detached(run_id: str) -> None:
     next_step(f"clusterctl stop {run_id}", "stop")
 
 
-def print_summary(spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None) -> None:
+def print_summary(
+    spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None, checkpoint: Path | None = None
+) -> None:
     where = f"{progress.step} of {count_of(progress.steps, 'step')} on {count_of(spec.ranks, 'phone')}"
     out.print(Text.assemble((progress.state, STATE_STYLE.get(progress.state, "")), f"  {spec.run_id}  {where}"))
     out.print(f"  {_outcome(progress)}", markup=False)
@@ -191,10 +195,15 @@ def print_summary(spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None
         out.print(Text(f"  {diagnosis.headline}", "bold red"), soft_wrap=True)
         for line in diagnosis.tail:
             out.print(Text(f"  | {line}", "dim"), soft_wrap=True)
+    if checkpoint is not None:
+        out.print(f"  {checkpoint}", markup=False, soft_wrap=True)
+        next_step(f"clusterctl eval {spec.run_id}", "judge it")
     next_step(f"clusterctl collect-logs {spec.run_id}")
 
 
-def summary_json(spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None) -> dict[str, Any]:
+def summary_json(
+    spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None, checkpoint: Path | None = None
+) -> dict[str, Any]:
     blamed = diagnosis.phone if diagnosis else None
     return {
         "run_id": spec.run_id,
@@ -208,6 +217,8 @@ def summary_json(spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None)
         "loss": progress.loss,
         "losses": progress.losses,
         "test_accuracy": progress.test_accuracy,
+        "evaluated": progress.evaluated and asdict(progress.evaluated),
+        "checkpoint": checkpoint and str(checkpoint),
         "images_per_s": progress.images_per_s,
         "seconds": progress.seconds,
         "warnings": progress.warnings,
@@ -226,11 +237,18 @@ def _outcome(progress: Progress) -> str:
     first = progress.losses[0] if progress.losses else None
     parts = (
         "" if first is None or progress.loss is None else f"loss {first:.4f} -> {progress.loss:.4f}",
-        "" if progress.test_accuracy is None else f"test accuracy {progress.test_accuracy:.1%}",
+        _accuracy(progress),
         "" if progress.images_per_s is None else f"{progress.images_per_s:,.0f} images/s",
         duration(progress.seconds if progress.seconds is not None else progress.elapsed_s),
     )
     return "   ".join(part for part in parts if part)
+
+
+def _accuracy(progress: Progress) -> str:
+    found = progress.evaluated
+    if found is None or found.top1 is None or found.top5 is None:
+        return "" if progress.test_accuracy is None else f"test accuracy {progress.test_accuracy:.1%}"
+    return f"test accuracy {found.top1:.1%} (top 5: {found.top5:.1%})"
 
 
 def _title(spec: RunSpec, progress: Progress) -> Text:
