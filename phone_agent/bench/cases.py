@@ -275,7 +275,7 @@ def _augment(threads: int, batch: int = 16, size: int = 256, crop: int = 224) ->
     images = made.zeros(batch * size * size * 3, np.uint8)
     out = made.zeros(batch * crop * crop * 3)
     op = ops.Augment(
-        images=_at(images), crops=_at(made.given([5, 9, 1] * batch, np.int32)),
+        images=_at(images), views=_at(made.given([5, 9, crop, crop, 1, 0] * batch, np.int32)),
         mean=_at(made.given([0.5] * 3, np.float32)), inv_std=_at(made.given([4.0] * 3, np.float32)), out=_at(out),
         batch=batch, in_h=size, in_w=size, out_h=crop, out_w=crop, channels=3,
     )  # fmt: skip

@@ -220,8 +220,12 @@ class Decode(Structure):
     _fields_: ClassVar = [*_pointers("source", "values"), ("count", c_int64), *_ints("number", "accumulate")]
 
 
+class ImageView(Structure):
+    _fields_: ClassVar = _ints("top", "left", "height", "width", "flip", "unused")
+
+
 class Augment(Structure):
-    _fields_: ClassVar = _pointers("images", "crops", "mean", "inv_std", "out") + _ints(
+    _fields_: ClassVar = _pointers("images", "views", "colours", "mean", "inv_std", "out") + _ints(
         "batch", "in_h", "in_w", "out_h", "out_w", "channels"
     )
 

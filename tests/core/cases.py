@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, Algorithm, Geometry, Kind, Pooling
 from tests.core import grid, oracle, wire_cases
+from tests.core.augment_cases import augments
 from tests.core.memory import Case, Memory, Wanted, block, read_rows, struct, written_rows
 
 Array = NDArray[Any]
@@ -612,25 +613,6 @@ def _sgds(*, full: bool) -> Iterator[Case]:
         yield Case(name, Kind.SGD, op, wanted)
 
 
-def _augments(*, full: bool) -> Iterator[Case]:
-    shapes = [(1, 1, 1, 1, 1, 1), (2, 5, 7, 5, 7, 3), (3, 32, 32, 32, 32, 3), (2, 9, 6, 7, 4, 1), (1, 4, 4, 9, 10, 5)]
-    shapes += [(2, 40, 33, 28, 28, 3), (1, 11, 13, 5, 6, 17)] if full else []
-    for batch, in_h, in_w, out_h, out_w, channels in shapes:
-        name = f"{batch}x{in_h}x{in_w}x{channels} to {out_h}x{out_w}"
-        draw = Draw(name)
-        images = draw.integers(0, 256, batch, in_h, in_w, channels)
-        crops = np.stack([draw.integers(-4, 5, batch), draw.integers(-4, 5, batch), draw.integers(0, 2, batch)], axis=1)
-        mean, inv_std = draw.normal(channels), draw.positive(channels)
-        out = oracle.augment(images, crops, (out_h, out_w), mean, inv_std)
-        into = written_rows("out", None, out, channels, ELEMENTWISE)
-        op = struct(
-            ops.Augment, images=block("images", images, np.uint8), crops=block("crops", crops, np.int32),
-            mean=block("mean", mean), inv_std=block("inv_std", inv_std), out=into.memory, batch=batch, in_h=in_h,
-            in_w=in_w, out_h=out_h, out_w=out_w, channels=channels,
-        )  # fmt: skip
-        yield Case(name, Kind.AUGMENT, op, (into,))
-
-
 CASES: dict[Kind, Cases] = {
     Kind.CONV_FORWARD: _convolution(Kind.CONV_FORWARD),
     Kind.CONV_BACKWARD_DATA: _convolution(Kind.CONV_BACKWARD_DATA),
@@ -653,5 +635,5 @@ CASES: dict[Kind, Cases] = {
     Kind.SGD: _sgds,
     Kind.ENCODE: wire_cases.encodes,
     Kind.DECODE: wire_cases.decodes,
-    Kind.AUGMENT: _augments,
+    Kind.AUGMENT: augments,
 }

@@ -186,13 +186,32 @@ def softmax_loss(scores: Array, labels: Array, weight: float) -> tuple[float, Ar
     return loss, softmax * weight / len(labels)
 
 
-def augment(images: Array, crops: Array, size: tuple[int, int], mean: Array, inv_std: Array) -> Array:
-    n, _, _, channels = images.shape
-    out = np.zeros((n, *size, channels))
-    for image, (top, left, flip), into in zip(images, crops, out, strict=True):
-        for row in range(size[0]):
-            for column in range(size[1]):
-                y, x = top + row, left + column
-                if 0 <= y < images.shape[1] and 0 <= x < images.shape[2]:
-                    into[row, size[1] - 1 - column if flip else column] = image[y, x]
-    return (out / 255 - mean) * inv_std
+def augment(
+    images: Array, views: Array, size: tuple[int, int], colours: Array | None, mean: Array, inv_std: Array
+) -> Array:
+    out = np.stack([_viewed(image, view, size) for image, view in zip(images, views, strict=True)]) / 255
+    if colours is not None:
+        out = np.einsum("nhwk,nck->nhwc", out, colours[:, :, :3]) + colours[:, None, None, :, 3]
+    normal: Array = (out - mean) * inv_std
+    return normal
+
+
+def _viewed(image: Array, view: Array, size: tuple[int, int]) -> Array:
+    top, left, height, width, flip, _ = view
+    if (height, width) == size:
+        room = max(size) + max(image.shape) + 16
+        padded = np.pad(image, ((room, room), (room, room), (0, 0)))
+        out = padded[room + top : room + top + height, room + left : room + left + width].astype(float)
+    else:
+        window = image[top : top + height, left : left + width].astype(float)
+        out = _resized(_resized(window, size[0]).swapaxes(0, 1), size[1]).swapaxes(0, 1)
+    return out[:, ::-1] if flip else out
+
+
+def _resized(rows: Array, count: int) -> Array:
+    """Bilinear along the first axis, pixels having their centres at halves."""
+    places = np.clip((np.arange(count) + 0.5) * len(rows) / count - 0.5, 0, len(rows) - 1)
+    before = places.astype(int)
+    after, beyond = np.minimum(before + 1, len(rows) - 1), (places - before)[:, None, None]
+    mixed: Array = rows[before] * (1 - beyond) + rows[after] * beyond
+    return mixed

@@ -1,14 +1,21 @@
-/* Images as bytes become what a network reads: cropped, perhaps flipped, normalised.
+/* Images as bytes become what a network reads: a window of each, perhaps flipped, resized, in other colours, normalised.
  *
- * (byte / 255 - mean) * inv_std is byte * scale + shift. Both are laid out as long as a row of the result, channel by
- * channel, so that a row is one plain multiply-add whatever the number of channels. */
+ * Whatever happens to colours is affine, and normalisation as well: together a value of the result is a sum of its
+ * pixel's channels, each times a number, and a constant. Pixels lie channel by channel, so "the channel d before mine" is
+ * the row shifted by d, and a row of the result is a few plain multiply-adds whose factors repeat every `channels`. */
 
 typedef u8 bytes_vec __attribute__((ext_vector_type(LANES), aligned(1)));
 
+enum { COLOURED = 3, REACH = COLOURED - 1 }; /* colours mix in images of three channels; a row is shifted by -2 .. 2 */
+
 INLINE i64 augment_row(const augment *op) { return (i64)op->out_w * op->channels; }
 INLINE i64 augment_floats(const augment *op) { return ROUND_UP(augment_row(op), 16); }
+INLINE i64 window_floats(const augment *op) { return ROUND_UP((i64)op->in_w * op->channels, 16); }
+/* A thread's memory, all floats: a row of the result before its colours, between margins; a row as wide as the image. */
+INLINE i64 padded_floats(const augment *op) { return augment_floats(op) + 4 * 16; }
+INLINE i64 thread_floats(const augment *op) { return padded_floats(op) + window_floats(op); }
 
-static void lay_out(const augment *op, float *scale, float *shift) {
+static void lay_out_normalisation(const augment *op, float *scale, float *shift) {
     for (i64 x = 0, i = 0; x < op->out_w; x++)
         for (i32 c = 0; c < op->channels; c++, i++) {
             scale[i] = op->inv_std[c] / 255;
@@ -16,49 +23,125 @@ static void lay_out(const augment *op, float *scale, float *shift) {
         }
 }
 
-/* local = pixels left .. left + out_w of a row, perhaps from right to left; zero where there are none. */
-INLINE void put_together(const augment *op, const u8 *row, i64 left, i32 flip, u8 *local, i32 channels) {
+INLINE void widen_pixels(const u8 *from, float *to, i64 count) {
+    i64 i = 0;
+    for (; i + LANES <= count; i += LANES) store(to + i, __builtin_convertvector(*(const bytes_vec *)(from + i), vec));
+    for (; i < count; i++) to[i] = (float)from[i];
+}
+
+/* to = pixels left .. left + out_w of a row, perhaps from right to left; zero where there are none. */
+INLINE void copy_pixels(const augment *op, const u8 *row, i64 left, i32 flip, float *to, i32 channels) {
     for (i64 x = 0; x < op->out_w; x++) {
         i64 from = left + (flip ? op->out_w - 1 - x : x);
         i32 there = row && from >= 0 && from < op->in_w;
-        for (i32 c = 0; c < channels; c++) local[x * channels + c] = there ? row[from * channels + c] : 0;
+        for (i32 c = 0; c < channels; c++) to[x * channels + c] = there ? (float)row[from * channels + c] : 0;
     }
 }
 
-/* Row y of the result, before normalisation: in the image itself where it lies there as it is, else put together. */
-static const u8 *cropped_row(const augment *op, i64 image, i32 y, u8 *local) {
-    const i32 *crop = op->crops + 3 * image;
-    i64 from_y = (i64)crop[0] + y, left = crop[1], bytes = (i64)op->in_w * op->channels;
-    i32 inside = from_y >= 0 && from_y < op->in_h, flip = crop[2];
-    const u8 *row = inside ? op->images + (image * op->in_h + from_y) * bytes : 0;
-    if (row && !flip && left >= 0 && left + op->out_w <= op->in_w) return row + left * op->channels;
-    if (op->channels == 3) put_together(op, row, left, flip, local, 3);
-    else put_together(op, row, left, flip, local, op->channels);
-    return local;
+static void cropped_row(const augment *op, const image_view *v, const u8 *image, i32 y, float *to) {
+    i64 from_y = (i64)v->top + y, left = v->left, bytes = (i64)op->in_w * op->channels;
+    const u8 *row = from_y >= 0 && from_y < op->in_h ? image + from_y * bytes : 0;
+    if (row && !v->flip && left >= 0 && left + op->out_w <= op->in_w) widen_pixels(row + left * op->channels, to, augment_row(op));
+    else if (op->channels == 3) copy_pixels(op, row, left, v->flip, to, 3);
+    else copy_pixels(op, row, left, v->flip, to, op->channels);
 }
 
-static void normalise_row(const u8 *from, const float *scale, const float *shift, float *to, i64 count) {
-    i64 i = 0;
+/* Where place `i` of `out` lies among `in`, as pixels have their centres: the one before it, and how far it is beyond. */
+INLINE i64 view_place(i64 i, i64 in, i64 out, float *beyond) {
+    float at = ((float)i + 0.5f) * ((float)in / (float)out) - 0.5f;
+    at = at < 0 ? 0 : at > (float)(in - 1) ? (float)(in - 1) : at;
+    i64 before = (i64)at;
+    *beyond = at - (float)before;
+    return before;
+}
+
+INLINE void stretch_view(const augment *op, const image_view *v, const float *wide, float *to, i32 channels) {
+    for (i64 x = 0; x < op->out_w; x++) {
+        float beyond;
+        i64 before = view_place(v->flip ? op->out_w - 1 - x : x, v->width, op->out_w, &beyond), after = MIN(before + 1, v->width - 1);
+        for (i32 c = 0; c < channels; c++) {
+            float a = wide[before * channels + c], b = wide[after * channels + c];
+            to[x * channels + c] = a + (b - a) * beyond;
+        }
+    }
+}
+
+/* Bilinear: first between two rows of the window, then along it. */
+static void resized_row(const augment *op, const image_view *v, const u8 *image, i32 y, float *wide, float *to) {
+    float beyond;
+    i64 before = view_place(y, v->height, op->out_h, &beyond), after = MIN(before + 1, v->height - 1);
+    i64 bytes = (i64)op->in_w * op->channels, count = (i64)v->width * op->channels, i = 0;
+    const u8 *start = image + v->top * bytes + (i64)v->left * op->channels;
+    const u8 *upper = start + before * bytes, *lower = start + after * bytes;
     for (; i + LANES <= count; i += LANES) {
-        vec v = __builtin_convertvector(*(const bytes_vec *)(from + i), vec);
-        store(to + i, v * load(scale + i) + load(shift + i));
+        vec a = __builtin_convertvector(*(const bytes_vec *)(upper + i), vec);
+        vec b = __builtin_convertvector(*(const bytes_vec *)(lower + i), vec);
+        store(wide + i, a + (b - a) * beyond);
     }
-    for (; i < count; i++) to[i] = (float)from[i] * scale[i] + shift[i];
+    for (; i < count; i++) wide[i] = (float)upper[i] + ((float)lower[i] - (float)upper[i]) * beyond;
+    if (op->channels == 3) stretch_view(op, v, wide, to, 3);
+    else stretch_view(op, v, wide, to, op->channels);
+}
+
+static void normalise_row(const float *from, const float *scale, const float *shift, float *to, i64 count) {
+    i64 i = 0;
+    for (; i + LANES <= count; i += LANES) store(to + i, load(from + i) * load(scale + i) + load(shift + i));
+    for (; i < count; i++) to[i] = from[i] * scale[i] + shift[i];
+}
+
+/* The factors of one image: [shift by d][lane], for three vectors in a row, after which they repeat. */
+typedef struct {
+    vec factor[2 * REACH + 1][COLOURED], constant[COLOURED];
+} palette;
+
+static void mix_colours(const augment *op, const float *colours, palette *p) {
+    for (i32 i = 0; i < COLOURED * LANES; i++) {
+        i32 c = i % COLOURED;
+        float inv_std = op->inv_std[c];
+        for (i32 d = -REACH; d <= REACH; d++) {
+            i32 from = c + d;
+            p->factor[d + REACH][i / LANES][i % LANES] =
+                from >= 0 && from < COLOURED ? colours[c * (COLOURED + 1) + from] * inv_std / 255 : 0;
+        }
+        p->constant[i / LANES][i % LANES] = (colours[c * (COLOURED + 1) + COLOURED] - op->mean[c]) * inv_std;
+    }
+}
+
+/* `from` has margins of a vector at least; what lies there is finite, and its factors are 0. */
+static void colour_row(const float *from, const palette *p, float *to, i64 count) {
+    for (i64 i = 0, phase = 0; i < count; i += LANES, phase = phase == COLOURED - 1 ? 0 : phase + 1) {
+        vec sum = p->constant[phase];
+        UNROLL for (i32 d = -REACH; d <= REACH; d++) sum += p->factor[d + REACH][phase] * load(from + i + d);
+        store_lanes(to + i, sum, (i32)MIN(LANES, count - i));
+    }
 }
 
 static void run_augment(worker *w, const void *p) {
     const augment *op = p;
     float *scale = (float *)w->workspace, *shift = scale + augment_floats(op);
-    u8 *local = (u8 *)(shift + augment_floats(op)) + w->index * ROUND_UP(augment_row(op), 64);
-    if (w->index == 0) lay_out(op, scale, shift);
+    float *own = shift + augment_floats(op) + w->index * thread_floats(op);
+    float *row = own + 16, *wide = own + padded_floats(op);
+    i64 count = augment_row(op);
+    if (w->index == 0) lay_out_normalisation(op, scale, shift);
+    for (i64 i = 0; i < padded_floats(op); i++) own[i] = 0;
     meet(w);
-    for (i64 tile; (tile = take(w)) < (i64)op->batch * op->out_h;) {
-        const u8 *from = cropped_row(op, tile / op->out_h, (i32)(tile % op->out_h), local);
-        normalise_row(from, scale, shift, op->out + tile * augment_row(op), augment_row(op));
+    palette mixed;
+    for (i64 image; (image = take(w)) < op->batch;) {
+        const image_view *v = op->views + image;
+        const u8 *from = op->images + image * op->in_h * op->in_w * op->channels;
+        i32 as_is = v->height == op->out_h && v->width == op->out_w;
+        if (op->colours) mix_colours(op, op->colours + image * COLOURED * (COLOURED + 1), &mixed);
+        for (i32 y = 0; y < op->out_h; y++) {
+            float *to = op->out + (image * op->out_h + y) * count;
+            if (as_is) cropped_row(op, v, from, y, row);
+            else resized_row(op, v, from, y, wide, row);
+            if (op->colours) colour_row(row, &mixed, to, count);
+            else normalise_row(row, scale, shift, to, count);
+        }
     }
 }
 
 static i64 workspace_augment(i32 threads, const void *p) {
     const augment *op = p;
-    return 2 * augment_floats(op) * (i64)sizeof(float) + threads * ROUND_UP(augment_row(op), 64);
+    return (2 * augment_floats(op) + threads * thread_floats(op)) * (i64)sizeof(float);
 }

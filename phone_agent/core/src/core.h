@@ -249,12 +249,18 @@ typedef struct {
     i32 number, accumulate;
 } decode;
 
-/* Crop, flip and normalise: out = (image / 255 - mean[c]) * inv_std[c]. crops: {top, left, flip} an image; what lies outside the
- * image is zero before normalisation. */
+/* What of an image becomes the result: a window, as it is where it has the result's size (what lies outside the image is
+ * zero), else resized (it must then lie inside). */
+typedef struct {
+    i32 top, left, height, width, flip, unused;
+} image_view;
+
+/* out = (value - mean[c]) * inv_std[c], of the views of some images; value = image / 255, or where `colours` is set
+ * (channels is 3 then) colours[c][0..2] . image / 255 + colours[c][3], with 3 x 4 of them an image. */
 typedef struct {
     const u8 *images;
-    const i32 *crops;
-    const float *mean, *inv_std;
+    const image_view *views;
+    const float *colours, *mean, *inv_std;
     float *out;
     i32 batch, in_h, in_w, out_h, out_w, channels;
 } augment;
