@@ -33,6 +33,7 @@ MPIRUN_LOG = "mpirun.log"  # on the head phone: what mpirun and all ranks printe
 EVENTS_FILE = "events.jsonl"  # on the head phone, by rank 0: the run's merged progress
 RANK_EVENTS_FILE = "rank.jsonl"  # on every phone: that rank's own events
 RANK_LOG = "rank.log"  # on every phone: that rank's log
+TIMELINE_FILE = "timeline.jsonl"  # on every phone: what its threads did when, written at the end
 WEIGHTS_FILE = "weights.safetensors"  # on the head phone: what the run starts from, if that was given
 CHECKPOINTS = "checkpoint-*.safetensors"  # on the head phone, by rank 0
 

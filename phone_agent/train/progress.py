@@ -23,12 +23,16 @@ class DivergedError(AgentError):
 
 @dataclass(frozen=True)
 class RankStep:
-    """One rank's step. Not a number: temperature unknown."""
+    """One rank's step. `comm_s` is what its computing waited for communication, `reduce_s` what that took in all.
+
+    Not a number: temperature unknown.
+    """
 
     loss: float
     compute_s: float
     comm_s: float
     temperature_c: float
+    reduce_s: float = 0.0
 
 
 class Thermometer:
@@ -57,7 +61,7 @@ def exchange(own: RankStep, world: World, spec: RunSpec, step: int) -> list[Rank
 
 
 def merge(rows: list[RankStep], spec: RunSpec, step_s: float) -> dict[str, Any]:
-    """The slowest rank sets the pace, and the rank that waited least in the allreduce shows what it costs."""
+    """The slowest rank sets the pace, and the rank that waited least for the others shows what communication costs."""
     loss = sum(row.loss * rank.batch for row, rank in zip(rows, spec.ranks, strict=True)) / spec.global_batch
     slowest = max(range(len(rows)), key=lambda index: rows[index].compute_s)
     return {
@@ -66,6 +70,7 @@ def merge(rows: list[RankStep], spec: RunSpec, step_s: float) -> dict[str, Any]:
         "step_s": step_s,
         "compute_s": rows[slowest].compute_s,
         "comm_s": min(row.comm_s for row in rows),
+        "reduce_s": min(row.reduce_s for row in rows),
         "slowest": spec.ranks[slowest].phone,
         "hottest": _hottest(rows, spec),
     }

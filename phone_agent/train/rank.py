@@ -13,23 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from phone_agent import layout, models, process
-from phone_agent.comm import collective
+from phone_agent import layout, process
 from phone_agent.comm.world import World, open_world
-from phone_agent.data import open_dataset
-from phone_agent.data.sampling import ShardSource
 from phone_agent.device import affinity
 from phone_agent.errors import AgentError
-from phone_agent.nn.backends import Options, backend
-from phone_agent.nn.graph import Graph
-from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RankSpec, RunSpec
-from phone_agent.train import evaluate, progress
-from phone_agent.train.budget import plan_memory
+from phone_agent.train import checkpoint, evaluate, progress
+from phone_agent.train.build import build
 from phone_agent.train.checks import own_rank
 from phone_agent.train.events import EventLog
-from phone_agent.train.loop import Loop
+from phone_agent.train.timeline import clock_offset
 
 log = logging.getLogger("phone_agent")
 
@@ -64,56 +57,68 @@ def _tell(error: Exception, events: EventLog) -> None:
     sys.stderr.write(events.write("error", message=message) + "\n")
 
 
-def _planned(graph: Graph, batch: int, spec: RunSpec, threads: int) -> tuple[Options, MemoryPlan | None]:
-    """Only the core plans its memory; numpy takes what it takes."""
-    options = Options(threads=threads, memory_bytes=spec.memory_bytes or None)
-    return plan_memory(graph, batch, options) if spec.backend == "cpu" else (options, None)
+class _Report:
+    """Every step's result, exchanged between all ranks by the communication thread."""
+
+    def __init__(self, spec: RunSpec, world: World, events: EventLog) -> None:
+        self._spec, self._world, self._events = spec, world, events
+        self._before = time.monotonic()
+        self.loss = float("nan")
+
+    def start(self) -> None:
+        self._before = time.monotonic()
+
+    def tell(self, step: int, own: progress.RankStep) -> None:
+        rows = progress.exchange(own, self._world, self._spec, step)
+        now = time.monotonic()
+        merged = progress.merge(rows, self._spec, now - self._before)
+        self._events.write("step", step=step, **merged)
+        self.loss, self._before = merged["loss"], now
 
 
 class _Rank:
     def __init__(self, directory: Path, spec: RunSpec, threads: int, world: World, events: EventLog) -> None:
         self._directory, self._spec, self._world, self._events = directory, spec, world, events
         self._own: RankSpec = own_rank(spec, world)
-        dataset = open_dataset(spec.data, world.rank, world.size, spec.seed)
-        self._source = ShardSource(dataset, self._own.batch, spec.seed, self._own.rank)
-        graph = models.build(spec.model, spec.data.classes, spec.data.shape)
-        self._options, self._memory = _planned(graph, self._own.batch, spec, threads)
-        self._loop = self._build(graph)
-        self._thermometer = progress.Thermometer()
-
-    def _build(self, graph: Graph) -> Loop:
-        spec, own = self._spec, self._own
-        state = State(graph, spec.seed)
-        return Loop(
-            executable=backend(spec.backend).compile(graph, state, own.batch, self._options),
-            state=state,
-            source=self._source,
-            collective=collective(spec.algorithm, self._world),
-            optimizer=spec.optimizer,
-            weight=own.batch / spec.global_batch,
-            seed=spec.seed,
-            rank=own.rank,
-        )
+        self._report = _Report(spec, world, events)
+        self._training = build(directory, spec, threads, world, self._report.tell)
+        self._checkpoints = self._open_checkpoints() if world.rank == 0 else None
+        self._accuracy: float | None = None
 
     def train(self) -> None:
         self._start()
-        started = before = time.monotonic()
-        loss = float("nan")
-        for step, own_loss, compute_s, comm_s in self._loop.run(1, self._spec.steps):
-            own = progress.RankStep(own_loss, compute_s, comm_s, self._thermometer.read())
-            rows = progress.exchange(own, self._world, self._spec, step)
-            now = time.monotonic()
-            merged = progress.merge(rows, self._spec, now - before)
-            self._events.write("step", step=step, **merged)
-            loss, before = merged["loss"], now
-        self._done(loss, before - started)
+        offset_s, offset_error_s = clock_offset(self._world)
+        self._report.start()
+        started = time.monotonic()
+        try:
+            for step in self._training.loop.run(1, self._spec.steps):
+                self._between(step)
+            self._training.overlap.settle()
+        finally:
+            whose = {"rank": self._own.rank, "phone": self._own.phone}
+            path = self._directory / layout.TIMELINE_FILE
+            self._training.timeline.write(path, **whose, offset_s=offset_s, offset_error_s=offset_error_s)
+        self._done(time.monotonic() - started)
+
+    def _between(self, step: int) -> None:
+        """What wants the whole state as it is after a step."""
+        judging, keeping = evaluate.due(self._spec, step), checkpoint.due(self._spec, step)
+        if not (judging or keeping):
+            return
+        training = self._training
+        training.overlap.settle()
+        evaluate.combine_statistics(training.state, self._own.batch / self._spec.global_batch, training.exact.allreduce)
+        if judging:
+            self._judge(step)
+        if keeping and self._checkpoints is not None:
+            self._checkpoints.save(step, training.state, training.optimiser.buffers)
 
     def _start(self) -> None:
         """Agree that all start from the same values, and say who is slow for a reason that can be cured."""
-        values = self._loop.state.values
+        training, spec = self._training, self._spec
+        values = training.state.values
         row = np.array([zlib.crc32(values.data), affinity.is_demoted()], np.float64)
         sums, demoted = self._world.allgather(row).T
-        spec = self._spec
         for rank in spec.ranks:
             if sums[rank.rank] != sums[0]:
                 raise AgentError(f"{progress.where(rank)} starts from other values than rank 0: provision it again")
@@ -126,9 +131,10 @@ class _Rank:
             parameters=len(values),
             data=spec.data.name,
             backend=spec.backend,
-            threads=self._options.threads,
-            memory_mb=round(self._memory.total / 1e6) if self._memory else None,
-            recomputed=len(self._memory.recomputed) if self._memory else 0,
+            threads=training.threads,
+            micro_batches=len(training.loop.micro),
+            memory_mb=round(training.memory.total / 1e6) if training.memory else None,
+            recomputed=len(training.memory.recomputed) if training.memory else 0,
             pid=identity.pid,
             pid_started=identity.started,
         )
@@ -136,29 +142,36 @@ class _Rank:
             if demoted[rank.rank]:
                 self._events.write("warn", message=f"Android keeps {progress.where(rank)} off its big cores")
 
-    def _done(self, loss: float, seconds: float) -> None:
+    def _done(self, seconds: float) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.close()
         summary: dict[str, Any] = {
             "steps": self._spec.steps,
-            "loss": loss,
+            "loss": self._report.loss,
             "seconds": seconds,
             "images_per_s": self._spec.steps * self._spec.global_batch / seconds,
-            "test_accuracy": self._test_accuracy(),
+            "test_accuracy": self._accuracy,
         }
         self._events.write("done", **summary)
         log.info("done: %s", json.dumps(summary))
 
-    def _test_accuracy(self) -> float | None:
-        """Every phone judges its part of the held-out samples; nobody leaves before the sum is known."""
-        loop, share = self._loop, self._own.batch / self._spec.global_batch
-        evaluate.combine_statistics(loop.state, share, loop.collective.allreduce)
-        found = evaluate.merge(self._world.allgather(self._judge()))
-        return None if found is None else found["top1"]
+    def _open_checkpoints(self) -> checkpoint.Checkpoints:
+        training = self._training
+        about = checkpoint.describe(self._spec, training.state, training.dataset)
+        return checkpoint.Checkpoints(self._directory, training.graph, about, self._events.write)
 
-    def _judge(self) -> evaluate.Row:
+    def _judge(self, step: int) -> None:
+        """Every phone judges its part of the held-out samples; nobody leaves before the sum is known."""
+        found = evaluate.merge(self._world.allgather(self._judged()))
+        if found is not None:
+            self._accuracy = found["top1"]
+            self._events.write("evaluate", step=step, **found)
+
+    def _judged(self) -> evaluate.Row:
         path = layout.local(layout.test_file(self._spec.data.name, self._world.rank, self._world.size))
         if not path.exists():
             return np.zeros(len(evaluate.FIELDS))
         from phone_agent.data.shards import open_shard
 
-        test = open_shard(path)
-        return evaluate.judge(self._loop.executable, test, range(len(test)), self._source.normaliser)
+        test, training = open_shard(path), self._training
+        return evaluate.judge(training.executable, test, range(len(test)), training.normaliser)

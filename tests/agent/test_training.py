@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from phone_agent import layout, models
-from phone_agent.comm import collective
 from phone_agent.comm.world import Alone
 from phone_agent.data import Dataset
 from phone_agent.data.sampling import Batch, Normaliser, ShardSource, Union
@@ -23,12 +23,17 @@ from phone_agent.device import memory
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import NAMES, Options, backend
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import estimate
 from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec
 from phone_agent.train.budget import affordable_bytes, plan_memory
 from phone_agent.train.checks import own_rank
 from phone_agent.train.evaluate import judge
-from phone_agent.train.loop import Loop
+from phone_agent.train.loop import Loop, micro_batches
+from phone_agent.train.overlap import Overlap
+from phone_agent.train.progress import RankStep
+from phone_agent.train.timeline import Timeline
+from tests.agent.one_process import losses_alone
 from tests.agent.phones import AGENT, SYNTHETIC, Phone, make_phones, mpirun, run_spec
 
 STEPS = 12
@@ -37,19 +42,12 @@ STEPS = 12
 TOLERANCE = 5e-6
 
 
-def losses_of_one_process(spec: RunSpec, parts: list[Dataset]) -> list[float]:
+def losses_of_one_process(spec: RunSpec, shards: list[Dataset]) -> list[float]:
     graph = models.build(spec.model, spec.data.classes, spec.data.shape)
     state = State(graph, spec.seed)
-    pairs = zip(spec.ranks, parts, strict=True)
-    loop = Loop(
-        executable=backend(spec.backend).compile(graph, state, spec.global_batch, Options()),
-        state=state,
-        source=Union([ShardSource(part, rank.batch, spec.seed, rank.rank) for rank, part in pairs]),
-        collective=collective("ring", Alone()),
-        optimizer=spec.optimizer,
-        weight=1.0,
-    )
-    return [loss for _, loss, _, _ in loop.run(1, spec.steps)]
+    pairs = zip(spec.ranks, shards, strict=True)
+    source = Union([ShardSource(part, rank.batch, spec.seed, rank.rank) for rank, part in pairs])
+    return losses_alone(backend(spec.backend).compile(graph, state, spec.global_batch, Options()), source, spec)
 
 
 def train(phones: list[Phone], spec: RunSpec) -> list[float]:
@@ -60,7 +58,7 @@ def train(phones: list[Phone], spec: RunSpec) -> list[float]:
     return [event["loss"] for event in phones[0].events(spec.run_id) if event["event"] == "step"]
 
 
-def synthetic_parts(spec: RunSpec) -> list[Dataset]:
+def synthetic_shards(spec: RunSpec) -> list[Dataset]:
     count, data = len(spec.ranks), spec.data
     return [
         Synthetic(data.samples, data.shape, data.classes, seed=spec.seed, index=index, count=count)
@@ -72,7 +70,8 @@ def synthetic_parts(spec: RunSpec) -> list[Dataset]:
     ("batches", "how"),
     [
         ((6, 6, 6, 6), {}),
-        ((2, 9, 5, 8), {"threads": 2}),
+        ((2, 9, 5, 8), {"threads": 2, "bucket_bytes": 100_000, "micro_batch": 4}),
+        ((3, 5), {"overlap": False}),
         ((7, 3), {"algorithm": "mpi"}),
         ((3, 5), {"backend": "reference"}),
     ],
@@ -80,7 +79,7 @@ def synthetic_parts(spec: RunSpec) -> list[Dataset]:
 def test_ranks_train_like_one_process(tmp_path: Path, batches: tuple[int, ...], how: dict[str, Any]) -> None:
     spec = run_spec(batches, steps=STEPS, **how)
     losses = train(make_phones(tmp_path, len(batches)), spec)
-    expected = losses_of_one_process(spec, synthetic_parts(spec))
+    expected = losses_of_one_process(spec, synthetic_shards(spec))
     assert len(losses) == STEPS
     np.testing.assert_allclose(losses, expected, rtol=TOLERANCE)
     assert losses[-1] < losses[0]
@@ -111,12 +110,14 @@ def test_staged_shards_and_the_test_set(tmp_path: Path) -> None:
 
 def test_events_say_what_the_contract_says(phone: Phone) -> None:
     train([phone], run_spec((4,), steps=2))
-    start, first, second, done = phone.events("run")
+    start, first, second, kept, done = phone.events("run")
     assert (start["event"], start["world"], start["parameters"], start["data"]) == ("start", 1, 431_080, "synthetic")
     assert start["memory_mb"] > 0
     assert start["recomputed"] == 0
     assert (first["step"], second["step"]) == (1, 2)
-    assert {"loss", "images_per_s", "step_s", "compute_s", "comm_s", "slowest", "hottest"} <= first.keys()
+    assert (kept["event"], kept["step"]) == ("checkpoint", 2)
+    shown = {"loss", "images_per_s", "step_s", "compute_s", "comm_s", "reduce_s", "slowest", "hottest"}
+    assert shown <= first.keys()
     assert (done["event"], done["steps"], done["test_accuracy"]) == ("done", 2, None)
     assert all((event["rank"], event["phone"]) == (0, "p1-01") for event in (start, first, done))
 
@@ -242,19 +243,34 @@ class OneAtATime:
     def __init__(self) -> None:
         self._before: Callable[[], Batch | None] = lambda: None
 
-    def batch(self, step: int) -> Batch:
+    def batch(self, step: int, part: slice = slice(None)) -> Batch:
         assert self._before() is None
-        batch = Batch(np.full((2, *SYNTHETIC.shape), step, np.float32), np.array([0, 1]))
+        batch = Batch(np.full((2, *SYNTHETIC.shape), step, np.float32)[part], np.array([0, 1])[part])
         self._before = weakref.ref(batch)
         return batch
+
+
+class Nothing:
+    """A communication thread with nothing to do."""
+
+    def reduce(self, where: slice) -> None: ...
+
+    def update(self, part: slice, step: int) -> None: ...
+
+    def exchange(self, step: int, own: RankStep) -> None: ...
+
+    def gather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
+        return row[None]
 
 
 def test_a_batch_is_let_go_before_the_next_is_made() -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
     state = State(graph, 0)
-    executable = backend("cpu").compile(graph, state, 2, Options())
-    loop = Loop(executable, state, OneAtATime(), collective("ring", Alone()), OptimizerSpec(), weight=1.0)
+    executable = backend("cpu").compile(graph, state, 1, Options())
+    overlap = Overlap(parts(state.packing, Options().bucket_bytes), 1 << 20, Nothing(), Timeline())
+    loop = Loop(executable, OneAtATime(), overlap, micro_batches(2, 1), global_batch=2)
     assert len(list(loop.run(1, 3))) == 3
+    overlap.close()
 
 
 @pytest.mark.parametrize("samples", [3, 70, 100])

@@ -17,14 +17,12 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.comm import collective
-from phone_agent.comm.world import Alone
 from phone_agent.data.sampling import ShardSource, Union
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.schema import RunSpec
-from phone_agent.train.loop import Loop
+from tests.agent.one_process import losses_alone
 from tests.labs import TestLab
 from tests.runs.idx import write_idx
 
@@ -81,8 +79,7 @@ def losses_in_one_process(spec: RunSpec) -> list[float]:
     graph = models.build(spec.model, data.classes, data.shape)
     state = State(graph, spec.seed)
     executable = backend(spec.backend).compile(graph, state, spec.global_batch, Options())
-    loop = Loop(executable, state, Union(sources), collective("ring", Alone()), spec.optimizer, 1.0)
-    return [loss for _, loss, _, _ in loop.run(1, spec.steps)]
+    return losses_alone(executable, Union(sources), spec)
 
 
 def test_four_phones_train_as_one_process_would(provisioned_lab4: TestLab) -> None:
