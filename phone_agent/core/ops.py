@@ -59,8 +59,12 @@ class Kind(IntEnum):
     SGD = 18
     ENCODE = 19
     DECODE = 20
-    AUGMENT = 21
-    FMA_PEAK = 22
+    LOWRANK_SKETCH = 21
+    LOWRANK_ORTHONORMALISE = 22
+    LOWRANK_PROJECT = 23
+    LOWRANK_RESTORE = 24
+    AUGMENT = 25
+    FMA_PEAK = 26
 
 
 def _pointers(*names: str) -> Fields:
@@ -220,6 +224,10 @@ class Decode(Structure):
     _fields_: ClassVar = [*_pointers("source", "values"), ("count", c_int64), *_ints("number", "accumulate")]
 
 
+class LowRank(Structure):
+    _fields_: ClassVar = _pointers("matrix", "residual", "left", "right", "own") + _ROWS + _ints("columns", "rank")
+
+
 class ImageView(Structure):
     _fields_: ClassVar = _ints("top", "left", "height", "width", "flip", "unused")
 
@@ -260,6 +268,10 @@ STRUCTS: dict[Kind, type[Structure]] = {
     Kind.SGD: Sgd,
     Kind.ENCODE: Encode,
     Kind.DECODE: Decode,
+    Kind.LOWRANK_SKETCH: LowRank,
+    Kind.LOWRANK_ORTHONORMALISE: LowRank,
+    Kind.LOWRANK_PROJECT: LowRank,
+    Kind.LOWRANK_RESTORE: LowRank,
     Kind.AUGMENT: Augment,
     Kind.FMA_PEAK: FmaPeak,
 }

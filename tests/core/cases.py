@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, Algorithm, Geometry, Kind, Pooling
-from tests.core import grid, oracle, wire_cases
+from tests.core import grid, lowrank_cases, oracle, wire_cases
 from tests.core.augment_cases import augments
 from tests.core.memory import Case, Memory, Wanted, block, read_rows, struct, written_rows
 
@@ -635,5 +635,6 @@ CASES: dict[Kind, Cases] = {
     Kind.SGD: _sgds,
     Kind.ENCODE: wire_cases.encodes,
     Kind.DECODE: wire_cases.decodes,
+    **lowrank_cases.KINDS,
     Kind.AUGMENT: augments,
 }

@@ -79,6 +79,10 @@ enum kind {
     SGD,
     ENCODE,
     DECODE,
+    LOWRANK_SKETCH,
+    LOWRANK_ORTHONORMALISE,
+    LOWRANK_PROJECT,
+    LOWRANK_RESTORE,
     AUGMENT,
     FMA_PEAK,
     KINDS
@@ -248,6 +252,20 @@ typedef struct {
     i64 count;
     i32 number, accumulate;
 } decode;
+
+enum { MOST_RANK = 8 };
+
+/* A matrix and its thin factors, rank 1, 2, 4 or 8; `left` is (rows, rank), `right` and `own` (rank, columns). In this order:
+ * SKETCH: matrix += residual; left = matrix x right^T.
+ * ORTHONORMALISE: the columns of `left`; those that say nothing new become 0.
+ * PROJECT: right = left^T x matrix.
+ * RESTORE: residual = matrix - left x own; matrix = left x right. */
+typedef struct {
+    float *matrix, *residual, *left, *right;
+    const float *own;
+    i64 rows;
+    i32 columns, rank;
+} low_rank;
 
 /* What of an image becomes the result: a window, as it is where it has the result's size (what lies outside the image is
  * zero), else resized (it must then lie inside). */

@@ -90,6 +90,10 @@ i32 core_sizeof(i32 kind) {
         [SGD] = sizeof(sgd),
         [ENCODE] = sizeof(encode),
         [DECODE] = sizeof(decode),
+        [LOWRANK_SKETCH] = sizeof(low_rank),
+        [LOWRANK_ORTHONORMALISE] = sizeof(low_rank),
+        [LOWRANK_PROJECT] = sizeof(low_rank),
+        [LOWRANK_RESTORE] = sizeof(low_rank),
         [AUGMENT] = sizeof(augment),
         [FMA_PEAK] = sizeof(fma_peak),
     };

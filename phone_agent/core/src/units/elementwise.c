@@ -3,7 +3,6 @@
 #include "../dropout.c"
 #include "../loss.c"
 #include "../optimiser.c"
-#include "../wire.c"
 #include "../augment.c"
 
 EXPORT(norm_forward)
@@ -15,6 +14,4 @@ EXPORT(dropout_forward)
 EXPORT(dropout_backward)
 EXPORT(softmax_loss)
 EXPORT(sgd)
-EXPORT(encode)
-EXPORT(decode)
 EXPORT(augment)

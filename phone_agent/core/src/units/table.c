@@ -23,6 +23,10 @@
     DO(SGD, sgd) \
     DO(ENCODE, encode) \
     DO(DECODE, decode) \
+    DO(LOWRANK_SKETCH, lowrank_sketch) \
+    DO(LOWRANK_ORTHONORMALISE, lowrank_orthonormalise) \
+    DO(LOWRANK_PROJECT, lowrank_project) \
+    DO(LOWRANK_RESTORE, lowrank_restore) \
     DO(AUGMENT, augment) \
     DO(FMA_PEAK, fma_peak)
 

@@ -1,0 +1,130 @@
+/* Gradients as products of thin matrices: matrix ~ left x right, as PowerSGD sends them. One pass over the matrix a kernel.
+ *
+ * What the ranks must agree on to the bit (orthonormalise, and the matrix that restore leaves) is computed in one order
+ * whatever the vectors' length, and each product goes into one sum only: the same on all processors that multiply and add
+ * in one step, which all phones do. */
+
+enum { LOWRANK_ROWS = 32, LOWRANK_STRIPE = 512 }; /* of the matrix, in a tile */
+
+#define FOR_COLUMNS(first, last) for (i32 c = (first), lanes; lanes = MIN(LANES, (last) - c), c < (last); c += LANES)
+
+INLINE float lane_sum(vec v) {
+    UNROLL for (i32 half = LANES / 2; half; half /= 2) UNROLL for (i32 i = 0; i < half; i++) v[i] += v[i + half];
+    return v[0];
+}
+
+/* matrix += residual; left = matrix x right^T. */
+INLINE void sketch_row(const low_rank *op, i64 row, i32 rank) {
+    float *matrix = op->matrix + row * op->columns;
+    const float *residual = op->residual + row * op->columns;
+    vec sums[MOST_RANK];
+    UNROLL for (i32 k = 0; k < rank; k++) sums[k] = 0;
+    FOR_COLUMNS(0, op->columns) {
+        fetch_ahead(matrix + c);
+        fetch_ahead(residual + c);
+        vec v = load_lanes(matrix + c, lanes) + load_lanes(residual + c, lanes);
+        store_lanes(matrix + c, v, lanes);
+        UNROLL for (i32 k = 0; k < rank; k++) sums[k] += v * load_lanes(op->right + (i64)k * op->columns + c, lanes);
+    }
+    UNROLL for (i32 k = 0; k < rank; k++) op->left[row * rank + k] = lane_sum(sums[k]);
+}
+INLINE void sketch_tile(const low_rank *op, i64 tile, i32 rank) {
+    i64 row = tile * LOWRANK_ROWS, end = MIN(op->rows, row + LOWRANK_ROWS);
+    for (; row < end; row++) sketch_row(op, row, rank);
+}
+
+/* One vector of columns of right += left^T x some rows of the matrix. */
+INLINE void project_vector(const low_rank *op, i64 row, i64 last, i32 c, i32 lanes, i32 rank) {
+    vec sums[MOST_RANK];
+    UNROLL for (i32 k = 0; k < rank; k++) sums[k] = 0;
+    for (i64 i = row; i < last; i++) {
+        vec v = load_lanes(op->matrix + i * op->columns + c, lanes);
+        UNROLL for (i32 k = 0; k < rank; k++) sums[k] += op->left[i * rank + k] * v;
+    }
+    UNROLL for (i32 k = 0; k < rank; k++) {
+        float *to = op->right + (i64)k * op->columns + c;
+        store_lanes(to, row ? load_lanes(to, lanes) + sums[k] : sums[k], lanes);
+    }
+}
+
+INLINE void project_tile(const low_rank *op, i64 tile, i32 rank) {
+    i32 first = (i32)tile * LOWRANK_STRIPE, last = MIN(op->columns, first + LOWRANK_STRIPE);
+    for (i64 row = 0; row < op->rows; row += LOWRANK_ROWS) {
+        i64 end = MIN(op->rows, row + LOWRANK_ROWS);
+        FOR_COLUMNS(first, last) {
+            if (lanes == LANES) project_vector(op, row, end, c, LANES, rank);
+            else project_vector(op, row, end, c, lanes, rank);
+        }
+    }
+}
+
+/* residual = matrix - left x own; matrix = left x right. */
+INLINE void restore_row(const low_rank *op, i64 row, i32 rank) {
+    float *matrix = op->matrix + row * op->columns, *residual = op->residual + row * op->columns;
+    const float *left = op->left + row * rank;
+    FOR_COLUMNS(0, op->columns) {
+        fetch_ahead(matrix + c);
+        fetch_ahead(residual + c);
+        vec rest = load_lanes(matrix + c, lanes), all = 0;
+        UNROLL for (i32 k = 0; k < rank; k++) {
+            rest -= left[k] * load_lanes(op->own + (i64)k * op->columns + c, lanes);
+            all += left[k] * load_lanes(op->right + (i64)k * op->columns + c, lanes);
+        }
+        store_lanes(residual + c, rest, lanes);
+        store_lanes(matrix + c, all, lanes);
+    }
+}
+INLINE void restore_tile(const low_rank *op, i64 tile, i32 rank) {
+    i64 row = tile * LOWRANK_ROWS, end = MIN(op->rows, row + LOWRANK_ROWS);
+    for (; row < end; row++) restore_row(op, row, rank);
+}
+
+static double column_product(const low_rank *op, i32 a, i32 b) {
+    double sums[4] = {0};
+    for (i64 i = 0; i < op->rows; i++) sums[i % 4] += (double)op->left[i * op->rank + a] * op->left[i * op->rank + b];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* Gram and Schmidt's way, in double. A column that others explain all but a millionth of becomes 0: it has nothing to say. */
+static void orthonormalise_column(const low_rank *op, i32 k) {
+    double before = column_product(op, k, k);
+    for (i32 j = 0; j < k; j++) {
+        double product = column_product(op, j, k);
+        for (i64 i = 0; i < op->rows; i++) {
+            float *row = op->left + i * op->rank;
+            row[k] = (float)(row[k] - product * row[j]);
+        }
+    }
+    double after = column_product(op, k, k), scale = after <= 1e-12 * before ? 0 : 1 / __builtin_elementwise_sqrt(after);
+    for (i64 i = 0; i < op->rows; i++) op->left[i * op->rank + k] = (float)(op->left[i * op->rank + k] * scale);
+}
+
+#define RUN_BY_RANK(name, tiles) \
+    static void run_lowrank_##name(worker *w, const void *p) { \
+        const low_rank *op = p; \
+        for (i64 tile; (tile = take(w)) < (tiles);) { \
+            if (op->rank == 1) name##_tile(op, tile, 1); \
+            else if (op->rank == 2) name##_tile(op, tile, 2); \
+            else if (op->rank == 4) name##_tile(op, tile, 4); \
+            else name##_tile(op, tile, MOST_RANK); \
+        } \
+    } \
+    static i64 workspace_lowrank_##name(i32 threads, const void *p) { \
+        (void)threads, (void)p; \
+        return 0; \
+    }
+
+RUN_BY_RANK(sketch, CEIL_DIV(op->rows, LOWRANK_ROWS))
+RUN_BY_RANK(project, CEIL_DIV(op->columns, LOWRANK_STRIPE))
+RUN_BY_RANK(restore, CEIL_DIV(op->rows, LOWRANK_ROWS))
+
+static void run_lowrank_orthonormalise(worker *w, const void *p) {
+    const low_rank *op = p;
+    if (take(w) == 0)
+        for (i32 k = 0; k < op->rank; k++) orthonormalise_column(op, k);
+}
+
+static i64 workspace_lowrank_orthonormalise(i32 threads, const void *p) {
+    (void)threads, (void)p;
+    return 0;
+}
