@@ -43,11 +43,15 @@ def read_tail(path: Path, size: int = 64 * 1024) -> list[str]:
 
 
 def write_json(path: Path, document: Any) -> None:
+    write_bytes(path, json.dumps(document).encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Atomic: a temporary file beside it, then a rename (Android allows no hard links)."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(document, file)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)

@@ -15,6 +15,7 @@ from orchestrator.cli import (
     bench,
     build,
     collect_logs,
+    export,
     hosts,
     inventory,
     lab,
@@ -55,6 +56,7 @@ app.add_typer(models.app, name="models")
 app.command()(attach.attach)
 app.command()(build.build)
 app.command()(collect_logs.collect_logs)
+app.command()(export.export)
 app.command()(launch.launch)
 app.command()(provision.provision)
 app.command()(runs.runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,14 +17,19 @@ if TYPE_CHECKING:
     from orchestrator.runs.dataset import Dataset
     from orchestrator.runs.launch import Launcher
     from orchestrator.runs.record import RunRecord
+    from orchestrator.runs.start import Start
 
 _POSITIVE: dict[str, Any] = {"min": 1, "show_default": False}
+_STEPS: dict[str, Any] = {"min": 0, "show_default": False}
 MOST_THREADS = 64  # core.ops.MAX_THREADS; importing that would slow down every command
 
 
 def launch(
     model: Annotated[
-        str, typer.Option(help="Which network: see clusterctl models list.", autocompletion=complete_model)
+        str,
+        typer.Option(
+            help="Which network: see clusterctl models list; or FILE.py:FUNCTION.", autocompletion=complete_model
+        ),
     ] = "lenet",
     steps: Annotated[int | None, typer.Option(help="How many steps. Default: 200.", **_POSITIVE)] = None,
     epochs: Annotated[
@@ -45,6 +51,18 @@ def launch(
     memory: Annotated[
         str | None, typer.Option(help="Most a phone may use, such as 2.8GB. Default: what training takes.")
     ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Start from these: a checkpoint, safetensors or .npz.", show_default=False)
+    ] = None,
+    freeze: Annotated[
+        list[str] | None, typer.Option(help="Layers that do not learn: a name or pattern.", show_default=False)
+    ] = None,
+    evaluate_every: Annotated[
+        int, typer.Option(help="Judge on held-out images each so many steps. Default: at the end.", **_STEPS)
+    ] = 0,
+    checkpoint_every: Annotated[
+        int, typer.Option(help="Write a checkpoint each so many steps. Default: at the end.", **_STEPS)
+    ] = 0,
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="Go on without phones that cannot take part.")
     ] = False,
@@ -73,16 +91,21 @@ def launch(
         backend,
         threads or 0,
         _bytes(memory),
+        evaluate_every,
+        checkpoint_every,
+        weights,
+        tuple(freeze or ()),
     )
     check_request(request)
     session = open_session(inventory, limit)
     dataset = open_dataset(data, model)
     if dataset.note:
         note(dataset.note)
+    start = _starting_point(request, dataset)
     if dry_run:
         _show_plan(session, request, dataset, skip_unfit, as_json)
         return
-    record = _start(session, request, dataset, skip_unfit)
+    record = _start(session, request, dataset, start, skip_unfit)
     if detach:
         _report_detached(record, as_json)
     else:
@@ -101,7 +124,19 @@ def _bytes(memory: str | None) -> int:
         raise UsageError(str(error)) from None
 
 
-def _start(session: Session, request: LaunchRequest, dataset: Dataset, skip_unfit: bool) -> RunRecord:
+def _starting_point(request: LaunchRequest, dataset: Dataset) -> Start:
+    from orchestrator.plan.run import build_graph
+    from orchestrator.runs.start import starting_point
+    from orchestrator.view.console import note
+
+    graph = build_graph(request.model, dataset.spec)
+    start = starting_point(request.model, graph, request.weights, request.freeze, request.seed)
+    if start.replaced:
+        note(f"starting anew, for {graph.classes} classes: {', '.join(start.replaced)}; all else as given")
+    return start
+
+
+def _start(session: Session, request: LaunchRequest, dataset: Dataset, start: Start, skip_unfit: bool) -> RunRecord:
     from orchestrator.plan.run import plan_run
     from orchestrator.runs.launch import Launcher, one_launch_at_a_time
     from orchestrator.view.launch import run_view
@@ -109,7 +144,7 @@ def _start(session: Session, request: LaunchRequest, dataset: Dataset, skip_unfi
     with one_launch_at_a_time(session.state), session.fleet() as fleet, run_view() as view:
         launcher = Launcher(session.cluster, session.state, fleet, view.phase)
         spec = plan_run(request, _fit_phones(launcher, skip_unfit), dataset.spec)
-        return launcher.run(spec, dataset)
+        return launcher.run(spec, dataset, start)
 
 
 def _fit_phones(launcher: Launcher, skip_unfit: bool) -> tuple[Phone, ...]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Phone
 from orchestrator.plan.batch import split_batches
+from phone_agent import layout
 from phone_agent.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ ALGORITHMS = ("ring", "mpi")
 DEFAULT_MODEL = "lenet"
 DEFAULT_STEPS = 200
 MOST_STEPS = 10**9
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py")
 
 
 @dataclass(frozen=True)
@@ -39,16 +43,21 @@ class LaunchRequest:
     backend: str = "cpu"
     threads: int = 0  # of each phone; 0: its big cores
     memory_bytes: int = 0  # of each phone; 0: as little as it takes without arithmetic done twice
+    evaluate_every: int = 0  # steps; 0: at the end only
+    checkpoint_every: int = 0  # steps; 0: at the end only
+    weights: Path | None = None  # to start from
+    freeze: tuple[str, ...] = ()  # layers that do not learn, by name or pattern
 
 
 def check_request(request: LaunchRequest) -> None:
     """Everything that can be wrong with the flags alone, told before a phone is asked."""
-    from phone_agent.models import UnknownModelError, model
+    from phone_agent.errors import AgentError
+    from phone_agent.models import model
     from phone_agent.nn.backends import NAMES as BACKENDS
 
     try:
         model(request.model)
-    except UnknownModelError as error:
+    except AgentError as error:
         raise UsageError(str(error), remedy="clusterctl models list") from None
     if request.backend not in BACKENDS:
         raise UsageError(f"no backend '{request.backend}'; there is: {', '.join(BACKENDS)}")
@@ -66,7 +75,8 @@ def check_request(request: LaunchRequest) -> None:
 def plan_run(request: LaunchRequest, phones: Sequence[Phone], data: DataSpec, *, now: float | None = None) -> RunSpec:
     """Ranks follow the phones' order, which is ring order; the first phone is the head."""
     created = time.time() if now is None else now
-    graph = _build(request.model, data)
+    graph = build_graph(request.model, data)
+    model, model_file = _model_and_file(request.model)
     batches = split_batches(len(phones), request.batch, request.global_batch)
     if max(batches) * len(phones) > data.samples:
         raise UsageError(
@@ -76,8 +86,8 @@ def plan_run(request: LaunchRequest, phones: Sequence[Phone], data: DataSpec, *,
     if request.memory_bytes and request.backend == "cpu":
         _check_memory(graph, max(batches), request)
     return RunSpec(
-        run_id=new_run_id(request.model, created),
-        model=request.model,
+        run_id=new_run_id(Path(model_file).stem or model, created),
+        model=model,
         data=data,
         ranks=tuple(map(_rank, range(len(phones)), phones, batches)),
         steps=_steps(request, sum(batches), data.samples),
@@ -87,17 +97,22 @@ def plan_run(request: LaunchRequest, phones: Sequence[Phone], data: DataSpec, *,
         algorithm=request.algorithm,
         threads=request.threads,
         memory_bytes=request.memory_bytes,
+        evaluate_every=request.evaluate_every,
+        checkpoint_every=request.checkpoint_every,
+        weights=layout.WEIGHTS_FILE if request.weights else "",
+        freeze=request.freeze,
+        model_file=model_file,
         created=created,
     )
 
 
-def _build(model: str, data: DataSpec) -> Graph:
+def build_graph(model: str, data: DataSpec) -> Graph:
     """A network that cannot take these images is known before a phone is asked."""
     from phone_agent.errors import AgentError
     from phone_agent.models import build
 
     try:
-        return build(model, data.classes, data.shape)
+        return build(model, data.classes, data.input_shape)
     except AgentError as error:
         raise UsageError(str(error), remedy="--data synthetic makes up images of the size it takes") from None
 
@@ -118,7 +133,20 @@ def _check_memory(graph: Graph, batch: int, request: LaunchRequest) -> None:
 
 def new_run_id(model: str, created: float) -> str:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(created))
-    return f"{stamp}-{model}-{secrets.token_hex(2)}"
+    short = re.sub(r"[^a-z0-9_.-]+", "-", model.lower())[:40]
+    return f"{stamp}-{short}-{secrets.token_hex(2)}"
+
+
+def _model_and_file(model: str) -> tuple[str, str]:
+    """What a RunSpec says of a network: its name, or the function and the file it is staged as."""
+    from phone_agent.models import own
+
+    if not own.is_own(model):
+        return model, ""
+    path, function = own.split(model)
+    if not PLAIN_NAME.fullmatch(path.name):
+        raise UsageError(f"{path.name} cannot be a file's name on every phone", remedy="letters, digits, '_', '-', '.'")
+    return function, path.name
 
 
 def common_ssh_port(phones: Sequence[Phone]) -> int:

@@ -21,6 +21,7 @@ from orchestrator.runs import agent
 from orchestrator.runs.dataset import Dataset, Parcel
 from orchestrator.runs.health import PhoneHealth, ask_all
 from orchestrator.runs.record import RunRecord, RunStore
+from orchestrator.runs.start import Start
 from orchestrator.view.text import count_of
 from phone_agent import layout
 from phone_agent.schema import RunSpec
@@ -28,6 +29,7 @@ from phone_agent.schema import RunSpec
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
 
+NOTHING_GIVEN = Start()
 OnProgress = Callable[[str, int, int], None]  # what is being done, phones done, phones in all
 
 
@@ -55,12 +57,13 @@ class Launcher:
     def check(self) -> tuple[PhoneHealth, ...]:
         return ask_all(self.fleet, self._counter("checking", len(self.fleet.phones)))
 
-    def run(self, spec: RunSpec, dataset: Dataset) -> RunRecord:
+    def run(self, spec: RunSpec, dataset: Dataset, start: Start = NOTHING_GIVEN) -> RunRecord:
         """Stages and starts; afterwards the run goes on without this computer."""
         phones = [self.cluster.phone(rank.phone) for rank in spec.ranks]
         record = self.store.create(spec)
+        start.keep(spec, self.store.directory(spec.run_id))
         try:
-            self._stage(spec, phones, dataset)
+            self._stage(spec, phones, dataset, start)
             self._start(spec, phones[0])
         except (ClusterctlError, KeyboardInterrupt) as error:
             why = error.message if isinstance(error, ClusterctlError) else "interrupted before it was started"
@@ -70,16 +73,16 @@ class Launcher:
         self.store.save(record)
         return record
 
-    def _stage(self, spec: RunSpec, phones: Sequence[Phone], dataset: Dataset) -> None:
+    def _stage(self, spec: RunSpec, phones: Sequence[Phone], dataset: Dataset, start: Start) -> None:
+        def stage(connection: PhoneConnection) -> int:
+            start.stage(connection, spec, Path(scratch))
+            return stage_phone(connection, spec, hosts, parcels[connection.phone.name])
+
         with tempfile.TemporaryDirectory(prefix="clusterctl-shards-") as scratch:
             names = [phone.name for phone in phones]
             parcels = dict(zip(names, dataset.write_parcels(len(phones), Path(scratch)), strict=True))
             hosts = hostfile(phones)
-            outcomes = self.fleet.map(
-                lambda connection: stage_phone(connection, spec, hosts, parcels[connection.phone.name]),
-                phones,
-                on_done=self._counter("staging on", len(phones)),
-            )
+            outcomes = self.fleet.map(stage, phones, on_done=self._counter("staging on", len(phones)))
         self._refuse_failures(outcomes)
 
     def _refuse_failures(self, outcomes: Outcomes[int]) -> None:

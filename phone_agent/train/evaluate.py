@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.data import Dataset
-from phone_agent.data.sampling import Normaliser
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Executable
 from phone_agent.nn.packing import State
@@ -20,6 +19,16 @@ from phone_agent.schema import RunSpec
 TOP = 5
 MEAN, VARIANCE = ".running_mean", ".running_var"
 FIELDS = ("loss", "top1", "top5", "samples")
+
+
+class Normalises(Protocol):
+    """Stored images as the network reads them, `batch` at once."""
+
+    @property
+    def batch(self) -> int: ...
+
+    def normalise(self, images: NDArray[np.uint8]) -> NDArray[np.float32]: ...
+
 
 Row = NDArray[np.float64]  # sums over the samples judged, in the order of FIELDS
 
@@ -64,7 +73,7 @@ def own_part(samples: int, rank: int, ranks: int) -> range:
     return range(samples * rank // ranks, samples * (rank + 1) // ranks)
 
 
-def judge(executable: Executable, test: Dataset, part: range, trained_with: Normaliser) -> Row:
+def judge(executable: Executable, test: Dataset, part: range, trained_with: Normalises) -> Row:
     """Images are normalised as those trained on were, and as many at once: no more memory than training.
 
     The last batch is filled up with samples judged before: of a smaller one the executable would need a copy.

@@ -1,0 +1,60 @@
+"""`clusterctl export`: a trained network as a file for other programs."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.cli.trained import ModelOption, TrainedArgument
+
+if TYPE_CHECKING:
+    from orchestrator.trained import Trained
+
+
+class Format(Enum):
+    ONNX = "onnx"
+    SAFETENSORS = "safetensors"
+
+
+def export(
+    trained: TrainedArgument = None,
+    format: Annotated[Format, typer.Option(help="What to write.")] = Format.ONNX,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="File to write. Default: MODEL.onnx, MODEL.safetensors.")
+    ] = None,
+    model: ModelOption = None,
+    inventory: InventoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a trained network as ONNX (NCHW images in, class scores out), or its weights under torchvision's names."""
+    from orchestrator.cli.engine import engine_errors
+    from orchestrator.cli.trained import find_trained
+    from orchestrator.view.trained import print_exported
+
+    found = find_trained(trained, model, inventory)
+    path = out or Path(f"{_short(found.model)}.{format.value}")
+    with engine_errors():
+        _write(found, format, path)
+    print_exported(found, path, format.value, as_json=as_json)
+
+
+def _short(model: str) -> str:
+    return Path(model.partition(":")[0]).stem
+
+
+def _write(found: Trained, format: Format, path: Path) -> None:
+    from orchestrator.export import onnx
+    from orchestrator.trained import describe
+    from phone_agent import safetensors
+    from phone_agent.files import write_bytes
+    from phone_agent.nn.weights import to_state_dict
+
+    weights = to_state_dict(found.graph, found.state)
+    if format is Format.ONNX:
+        write_bytes(path, onnx.model(found.graph, weights, describe(found)))
+    else:
+        safetensors.write(path, weights, {"format": "pt", **describe(found)})

@@ -1,0 +1,145 @@
+"""A trained network on this computer: from a run's checkpoint or a file of weights to scores of images."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.errors import UsageError
+from phone_agent import models
+from phone_agent.nn.backends import Executable, Options, backend
+from phone_agent.nn.graph import Graph, Shape
+from phone_agent.nn.packing import State
+from phone_agent.nn.weights import from_state_dict
+from phone_agent.train import checkpoint
+from phone_agent.train.checkpoint import About, Checkpoint
+
+PICKLES = (".pth", ".pt", ".ckpt", ".bin", ".pkl")
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what torchvision's weights expect
+CONVERT = (
+    'python -c "import torch; from safetensors.torch import save_file; '
+    "save_file(torch.load('{name}', weights_only=True), '{stem}.safetensors')\""
+)
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Stored images as the network reads them: their middle, each channel by its mean and deviation in training."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    shape: Shape
+    batch: int = 1
+
+    def normalise(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        height, width, channels = self.shape
+        top, left = ((have - want) // 2 for have, want in zip(images.shape[1:3], (height, width), strict=True))
+        if min(top, left) < 0 or images.shape[3] != channels:
+            told = "x".join(map(str, images.shape[1:]))
+            raise UsageError(f"images of {told}; the network takes {height}x{width}x{channels}")
+        middle = images[:, top : top + height, left : left + width].astype(np.float32)
+        mean, std = (np.array(by_channel, np.float32) for by_channel in (self.mean, self.std))
+        return (middle / np.float32(255) - mean) / std
+
+
+@dataclass(frozen=True)
+class Trained:
+    source: Path
+    model: str
+    graph: Graph
+    state: State
+    about: About
+
+    def compile(self, batch: int, threads: int) -> Executable:
+        return backend("cpu").compile(self.graph, self.state, batch, Options(threads=threads))
+
+    def preparation(self, batch: int) -> Preparation:
+        return Preparation(self.about.mean, self.about.std, self.graph.shape, batch)
+
+    @property
+    def stored_shape(self) -> Shape:
+        """Of the samples it was trained on, before their middle was taken."""
+        return self.about.run.data.shape if self.about.run else self.graph.shape
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        known = self.about.class_names
+        return known if len(known) == self.graph.classes else tuple(map(str, range(self.graph.classes)))
+
+
+def open_trained(source: Path, model: str | None = None) -> Trained:
+    """`model` is needed where the file does not say what it is of, and for networks of the user's own."""
+    kept = read_weights(source)
+    name = model or _told(kept.about, source)
+    graph = models.build(name, *_made_for(kept, name))
+    state = State(graph, seed=0)
+    from_state_dict(graph, state, kept.weights)
+    return Trained(source, name, graph, state, _normalised(kept.about, graph))
+
+
+def read_weights(path: Path) -> Checkpoint:
+    """Of a checkpoint, of anyone's safetensors, or of a .npz. Pickles are programs: they are not opened."""
+    if path.suffix.lower() in PICKLES:
+        convert = CONVERT.format(name=path.name, stem=path.stem)
+        raise UsageError(f"{path} is a pickle, which could run anything: convert it first", remedy=convert)
+    if path.suffix.lower() == ".npz":
+        return Checkpoint(_npz(path))
+    return checkpoint.read(path)
+
+
+def _npz(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise UsageError(f"{path} is no .npz file of plain arrays: {error}") from None
+
+
+def _told(about: About, source: Path) -> str:
+    if about.run is None:
+        raise UsageError(f"{source} does not say which network it is of", remedy="name it with --model")
+    if about.run.model_file:
+        own = f"{about.run.model_file}:{about.run.model}"
+        raise UsageError(f"{source} is of a network of your own, {own}", remedy=f"--model path/to/{own}")
+    return about.run.model
+
+
+def _made_for(kept: Checkpoint, name: str) -> tuple[int, Shape]:
+    """Classes and image: as told, or as published with as many classes as the last layer has weights for."""
+    published = models.model(name)
+    if kept.about.classes is not None and kept.about.shape is not None:
+        return kept.about.classes, kept.about.shape
+    graph = models.build(name, published.classes, published.shape)
+    head = next(node for node in reversed(graph.nodes) if node.parameters)
+    weight = kept.weights.get(f"{head.name}.weight")
+    return (len(weight) if weight is not None and weight.ndim else published.classes), published.shape
+
+
+def _normalised(about: About, graph: Graph) -> About:
+    if about.mean and about.std:
+        return about
+    channels = graph.shape[2]
+    known = channels == len(IMAGENET_MEAN)
+    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if known else ((0.5,) * channels, (0.5,) * channels)
+    return About(mean=mean, std=std)
+
+
+def describe(trained: Trained) -> Mapping[str, str]:
+    """What goes along with an exported network, so that others can feed it."""
+    return {
+        "model": trained.model,
+        "mean": json.dumps(trained.about.mean),
+        "std": json.dumps(trained.about.std),
+        "class_names": json.dumps(trained.names),
+        "step": str(trained.about.step),
+        "run_id": trained.about.run.run_id if trained.about.run else "",
+    }
