@@ -1,0 +1,178 @@
+"""PowerSGD: a matrix of gradients travels as two thin ones whose product is close to it (Vogels et al., 2019).
+
+With M the sum over all ranks of gradient plus residual: P = M Q^T, orthonormalised; Q = P^T M; everybody has P Q.
+Both are sums of what each rank computes alone, so two small allreduces do. Q is kept: next time the power iteration
+goes on from there. A rank keeps what its own part of Q could not say, (1 - P P^T) M_i, and adds it the next time; over
+many steps all that was meant arrives. (The original keeps M_i less everybody's mean: then residuals wander apart, and
+cancel each other only as long as no phone leaves.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent import rng
+from phone_agent.comm import Collective
+from phone_agent.core import ops
+from phone_agent.core.team import Program, Team, aligned
+from phone_agent.errors import AgentError
+from phone_agent.nn.packing import Packing
+
+Floats = NDArray[np.float32]
+
+RANK = 4
+RANKS = (1, 2, 4, 8)  # those the core has
+LEAST_GAIN = 2  # times smaller, or it travels as it is
+SKETCHES = 8  # stream of random numbers; see train.loop and data.sampling for others
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Where one lies in the packed gradients: (all else, channels out) is how they are stored."""
+
+    offset: int
+    rows: int
+    columns: int
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.columns
+
+
+class PowerSgd:
+    """Memory: a residual as long as the matrices, and two thin ones. All ranks end with the same bits."""
+
+    def __init__(self, collective: Collective, packing: Packing, rank: int = RANK, seed: int = 0) -> None:
+        if rank not in RANKS:
+            raise AgentError(f"PowerSGD of rank {rank}: choose {', '.join(map(str, RANKS))}")
+        self._collective, self._packing, self._rank, self._seed = collective, packing, rank, seed
+        self._team = Team(1)
+        self._parts: dict[tuple[int, int, int], _Part] = {}
+
+    def reduce(self, gradients: Floats, part: slice) -> None:
+        first, last, _ = part.indices(gradients.size)
+        place = (gradients.ctypes.data, first, last)
+        if place not in self._parts:
+            cut = split(self._packing, first, last, self._rank)
+            self._parts[place] = _Part(self._team, gradients, cut, self._rank, self._seed)
+        self._parts[place].reduce(self._collective)
+
+
+@dataclass(frozen=True)
+class Split:
+    """The matrices of a part that are worth it, and the runs of everything else."""
+
+    matrices: list[Matrix]
+    rest: list[slice]
+
+
+def split(packing: Packing, first: int, last: int, rank: int) -> Split:
+    matrices: list[Matrix] = []
+    rest: list[slice] = []
+    for offset, shape in ((slot.offset, slot.shape) for slot in packing.slots.values()):
+        end = offset + prod(shape)
+        if end <= first or offset >= last:
+            continue
+        if offset < first or end > last:
+            raise AgentError(f"gradients {first} to {last} cut a parameter in two: hand over whole ones")
+        matrix = Matrix(offset, prod(shape[:-1]), shape[-1])
+        if LEAST_GAIN * rank * (matrix.rows + matrix.columns) <= matrix.size:
+            matrices.append(matrix)
+        elif rest and rest[-1].stop == offset:
+            rest[-1] = slice(rest[-1].start, end)
+        else:
+            rest.append(slice(offset, end))
+    return Split(matrices, rest)
+
+
+class _Part:
+    """What of the gradients is summed at once: every matrix's left factors and all that is no matrix in one message,
+    the right factors in a second one."""
+
+    def __init__(self, team: Team, gradients: Floats, cut: Split, rank: int, seed: int) -> None:
+        self._team, self._gradients, self._rest = team, gradients, cut.rest
+        matrices = cut.matrices
+        self._left_size = rank * sum(matrix.rows for matrix in matrices)
+        self._message = aligned(self._left_size + sum(run.stop - run.start for run in cut.rest))
+        columns = [matrix.columns for matrix in matrices]
+        self._right, self._own = aligned(rank * sum(columns)), aligned(rank * sum(columns))
+        self._residual = aligned(sum(matrix.size for matrix in matrices))
+        self._directions = list(_rows(self._right, columns, rank))
+        self._draws, self._key = 0, (seed, SKETCHES, matrices[0].offset if matrices else 0)
+        self._renew()
+        self._count = len(matrices)
+        self._program = self._steps(matrices, rank)
+
+    def _steps(self, matrices: Sequence[Matrix], rank: int) -> Program:
+        """Sketches, then orthonormalising and projecting, then restoring."""
+        sums, own = [], []
+        left = right = residual = 0
+        for matrix in matrices:
+            common = {
+                "matrix": _at(self._gradients, matrix.offset),
+                "residual": _at(self._residual, residual),
+                "left": _at(self._message, left),
+                "rows": matrix.rows,
+                "columns": matrix.columns,
+                "rank": rank,
+            }
+            mine = _at(self._own, right)
+            sums.append(ops.LowRank(right=_at(self._right, right), own=mine, **common))
+            own.append(ops.LowRank(right=mine, **common))
+            left, right = left + rank * matrix.rows, right + rank * matrix.columns
+            residual += matrix.size
+        return Program.of(
+            [
+                *((ops.Kind.LOWRANK_SKETCH, op) for op in sums),
+                *((ops.Kind.LOWRANK_ORTHONORMALISE, op) for op in own),
+                *((ops.Kind.LOWRANK_PROJECT, op) for op in own),
+                *((ops.Kind.LOWRANK_RESTORE, op) for op in sums),
+            ]
+        )
+
+    def reduce(self, collective: Collective) -> None:
+        count = self._count
+        self._team.run(self._program, 0, count)
+        for run, copy in self._copies():
+            copy[...] = self._gradients[run]
+        collective.allreduce(self._message)
+        for run, copy in self._copies():
+            self._gradients[run] = copy
+        self._team.run(self._program, count, 3 * count)
+        np.copyto(self._right, self._own)
+        if count:
+            collective.allreduce(self._right)
+        self._team.run(self._program, 3 * count, 4 * count)
+        self._renew()
+
+    def _copies(self) -> Iterator[tuple[slice, Floats]]:
+        start = self._left_size
+        for run in self._rest:
+            end = start + run.stop - run.start
+            yield run, self._message[start:end]
+            start = end
+
+    def _renew(self) -> None:
+        """A direction that became 0 would stay so; and all are at first. Everybody has the same, and draws the same."""
+        for direction in self._directions:
+            if not direction.any():
+                self._draws += 1
+                direction[...] = 2 * rng.uniform((*self._key, self._draws), len(direction)) - 1
+
+
+def _rows(buffer: Floats, lengths: Sequence[int], rank: int) -> Iterator[Floats]:
+    start = 0
+    for length in (length for length in lengths for _ in range(rank)):
+        yield buffer[start : start + length]
+        start += length
+
+
+def _at(array: NDArray[Any], index: int) -> int:
+    address: int = array.ctypes.data
+    return address + index * array.itemsize
