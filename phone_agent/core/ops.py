@@ -30,6 +30,13 @@ class Pooling(IntEnum):
     AVERAGE = 1
 
 
+class Method(IntEnum):
+    SGD = 0
+    NESTEROV = 1
+    LARS = 2
+    LAMB = 3
+
+
 class Number(IntEnum):
     FP32 = 0
     FP16 = 1
@@ -57,14 +64,15 @@ class Kind(IntEnum):
     DROPOUT_BACKWARD = 16
     SOFTMAX_LOSS = 17
     SGD = 18
-    ENCODE = 19
-    DECODE = 20
-    LOWRANK_SKETCH = 21
-    LOWRANK_ORTHONORMALISE = 22
-    LOWRANK_PROJECT = 23
-    LOWRANK_RESTORE = 24
-    AUGMENT = 25
-    FMA_PEAK = 26
+    UPDATE = 19
+    ENCODE = 20
+    DECODE = 21
+    LOWRANK_SKETCH = 22
+    LOWRANK_ORTHONORMALISE = 23
+    LOWRANK_PROJECT = 24
+    LOWRANK_RESTORE = 25
+    AUGMENT = 26
+    FMA_PEAK = 27
 
 
 def _pointers(*names: str) -> Fields:
@@ -203,13 +211,33 @@ class DropoutBackward(Structure):
 
 
 class SoftmaxLoss(Structure):
-    _fields_: ClassVar = _pointers("scores", "labels", "weight", "dscores", "loss") + _ints(
-        "batch", "classes", "ld_scores", "ld_dscores"
+    _fields_: ClassVar = (
+        _pointers("scores", "labels", "weight", "dscores", "loss")
+        + _ints("batch", "classes", "ld_scores", "ld_dscores")
+        + _floats("smoothing", "unused")
     )
 
 
 class Sgd(Structure):
     _fields_: ClassVar = [*_pointers("values", "momenta", "gradients", "rules"), ("count", c_int64)]
+
+
+class Rules(Structure):
+    _fields_: ClassVar = _floats(
+        "rate", "trust", "epsilon",
+        "momentum", "gain", "correction",
+        "second_momentum", "second_gain", "second_correction",
+    )  # fmt: skip
+
+
+class Segment(Structure):
+    _fields_: ClassVar = [("start", c_int64), ("count", c_int64), *_floats("decay"), *_ints("adapted")]
+
+
+class Update(Structure):
+    _fields_: ClassVar = _pointers("values", "momenta", "second", "gradients", "rules", "segments") + _ints(
+        "count", "method"
+    )
 
 
 class Encode(Structure):
@@ -266,6 +294,7 @@ STRUCTS: dict[Kind, type[Structure]] = {
     Kind.DROPOUT_BACKWARD: DropoutBackward,
     Kind.SOFTMAX_LOSS: SoftmaxLoss,
     Kind.SGD: Sgd,
+    Kind.UPDATE: Update,
     Kind.ENCODE: Encode,
     Kind.DECODE: Decode,
     Kind.LOWRANK_SKETCH: LowRank,

@@ -222,7 +222,9 @@ def dropout_backward(op: Any) -> None:
 
 def softmax_loss(op: Any) -> None:
     scores = _rows(op.scores, op.batch, op.classes, op.ld_scores).astype(np.float64)
-    loss, dscores = oracle.softmax_loss(scores, _floats(op.labels, op.batch, np.int32), float(_floats(op.weight, 1)[0]))
+    loss, dscores = oracle.softmax_loss(
+        scores, _floats(op.labels, op.batch, np.int32), float(_floats(op.weight, 1)[0]), op.smoothing
+    )
     _rows(op.dscores, op.batch, op.classes, op.ld_dscores)[:] = dscores
     _floats(op.loss, 1, np.float64)[0] = loss
 

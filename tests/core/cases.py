@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
-from itertools import cycle
+from itertools import cycle, product
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,8 +11,9 @@ from numpy.typing import NDArray
 
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, Algorithm, Geometry, Kind, Pooling
-from tests.core import grid, lowrank_cases, oracle, wire_cases
+from tests.core import grid, lowrank_cases, oracle, update_cases, wire_cases
 from tests.core.augment_cases import augments
+from tests.core.draw import Draw
 from tests.core.memory import Case, Memory, Wanted, block, read_rows, struct, written_rows
 
 Array = NDArray[Any]
@@ -32,30 +32,6 @@ STATISTICS = 3e-6
 POWERS = 5e-6
 SOFTMAX = 5e-6
 EXACT = 0.0
-
-
-class Draw:
-    """Random numbers that follow from a case's name alone."""
-
-    def __init__(self, name: str) -> None:
-        self._rng = np.random.default_rng(zlib.crc32(name.encode()))
-
-    def normal(self, *shape: int) -> Array:
-        """Rounded to float32, so that oracle and core start from the same numbers."""
-        return self._rng.standard_normal(shape).astype(np.float32).astype(np.float64)
-
-    def positive(self, *shape: int) -> Array:
-        return np.abs(self.normal(*shape)) + 0.5
-
-    def eighths(self, *shape: int) -> Array:
-        """Few enough bits that float32 computes with them exactly."""
-        return self._rng.integers(-64, 65, shape) / 8
-
-    def choice(self, values: list[float], *shape: int) -> Array:
-        return self._rng.choice(values, shape)
-
-    def integers(self, low: int, high: int, *shape: int) -> Array:
-        return self._rng.integers(low, high, shape)
 
 
 class Seen:
@@ -573,19 +549,19 @@ def _dropout_backwards(*, full: bool) -> Iterator[Case]:
 
 def _softmax_losses(*, full: bool) -> Iterator[Case]:
     for batch, classes, extra in [(1, 1, 0), (1, 10, 0), (7, 10, 3), (3, 17, 0), (16, 1000, 0), (65, 33, 5)]:
-        for spread in (1.0, 40.0) if full else (5.0,):
-            name = f"{batch}x{classes} spread={spread} +{extra}"
+        for spread, smoothing in product((1.0, 40.0) if full else (5.0,), (0.0, 0.1)):
+            name = f"{batch}x{classes} spread={spread} smoothing={smoothing} +{extra}"
             draw = Draw(name)
             scores = (spread * draw.normal(batch, classes)).astype(np.float32).astype(np.float64)
             labels = draw.integers(0, classes, batch)
-            loss, dscores = oracle.softmax_loss(scores, labels, 0.25)
+            loss, dscores = oracle.softmax_loss(scores, labels, 0.25, smoothing)
             into = written_rows("dscores", None, dscores, classes + extra, SOFTMAX)
             loss_wanted = Wanted(block("loss", np.array([np.nan]), np.float64), np.array([loss]), SOFTMAX)
             op = struct(
                 ops.SoftmaxLoss, scores=read_rows("scores", scores, classes + extra),
                 labels=block("labels", labels, np.int32), weight=block("weight", np.array([0.25])), dscores=into.memory,
                 loss=loss_wanted.memory, batch=batch, classes=classes, ld_scores=classes + extra,
-                ld_dscores=classes + extra,
+                ld_dscores=classes + extra, smoothing=smoothing,
             )  # fmt: skip
             yield Case(name, Kind.SOFTMAX_LOSS, op, (into, loss_wanted))
 
@@ -633,6 +609,7 @@ CASES: dict[Kind, Cases] = {
     Kind.DROPOUT_BACKWARD: _dropout_backwards,
     Kind.SOFTMAX_LOSS: _softmax_losses,
     Kind.SGD: _sgds,
+    Kind.UPDATE: update_cases.updates,
     Kind.ENCODE: wire_cases.encodes,
     Kind.DECODE: wire_cases.decodes,
     **lowrank_cases.KINDS,

@@ -5,12 +5,13 @@ Images are (n, h, w, c); `g` is the op's geometry. Nothing here is taken from th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.core.ops import Act, Geometry
+from phone_agent.core.ops import Act, Geometry, Method
 
 Array = NDArray[Any]
 
@@ -177,13 +178,45 @@ def lrn_backward(x: Array, dy: Array, size: int, alpha: float, beta: float, k: f
     return np.asarray(dy * base**-beta - 2 * alpha * beta / size * x * around)
 
 
-def softmax_loss(scores: Array, labels: Array, weight: float) -> tuple[float, Array]:
+def softmax_loss(scores: Array, labels: Array, weight: float, smoothing: float = 0.0) -> tuple[float, Array]:
     shifted = scores - scores.max(axis=1, keepdims=True)
     softmax = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
-    picked = np.arange(len(labels)), labels
-    loss = float(-np.log(softmax[picked]).mean())
-    softmax[picked] -= 1
-    return loss, softmax * weight / len(labels)
+    truth = np.full(scores.shape, smoothing / scores.shape[1])
+    truth[np.arange(len(labels)), labels] += 1 - smoothing
+    logarithms = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return float(-(truth * logarithms).sum(axis=1).mean()), (softmax - truth) * weight / len(labels)
+
+
+@dataclass(frozen=True)
+class Rule:
+    method: Method
+    rate: float
+    trust: float
+    epsilon: float
+    momentum: float
+    second_momentum: float
+    step: int
+
+
+def update(
+    rule: Rule, w: Array, g: Array, m: Array, v: Array, *, decay: float, adapted: bool
+) -> tuple[Array, Array, Array]:
+    """New values, momenta and second momenta, as PyTorch (SGD) and the papers (LARS, LAMB) define them."""
+    slope = g + decay * w
+    if rule.method == Method.LAMB:
+        m = rule.momentum * m + (1 - rule.momentum) * g
+        v = rule.second_momentum * v + (1 - rule.second_momentum) * g**2
+        unbiased = m / (1 - rule.momentum**rule.step), v / (1 - rule.second_momentum**rule.step)
+        direction = unbiased[0] / (np.sqrt(unbiased[1]) + rule.epsilon) + decay * w
+        ratio = np.linalg.norm(w) / np.linalg.norm(direction) if adapted and w.any() and direction.any() else 1.0
+        return w - rule.rate * ratio * direction, m, v
+    if rule.method == Method.LARS:
+        norm = np.linalg.norm(w)
+        ratio = rule.trust * norm / (np.linalg.norm(g) + decay * norm) if adapted and w.any() and g.any() else 1.0
+        m = rule.momentum * m + rule.rate * ratio * slope
+        return w - m, m, v
+    m = rule.momentum * m + slope
+    return w - rule.rate * (slope + rule.momentum * m if rule.method == Method.NESTEROV else m), m, v
 
 
 def augment(

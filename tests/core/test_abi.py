@@ -78,6 +78,7 @@ def test_unknown_kinds_have_no_size() -> None:
         ("algorithm", ops.Algorithm, ""),
         ("pooling", ops.Pooling, "POOL_"),
         ("number", ops.Number, ""),
+        ("method", ops.Method, "METHOD_"),
     ],
 )
 def test_names_have_the_same_numbers(enum: str, mirror: type[IntEnum], prefix: str) -> None:

@@ -26,6 +26,7 @@ BACKWARD = {
     Kind.DEPTHWISE_BACKWARD_DATA: "dy",
     Kind.DEPTHWISE_BACKWARD_WEIGHTS: "dy",
     Kind.SGD: "gradients",
+    Kind.UPDATE: "gradients",
 }
 
 

@@ -15,7 +15,8 @@ from phone_agent.core import ops
 from phone_agent.core.library import isas, library
 from phone_agent.core.ops import Algorithm, Kind
 from tests.core import grid, host, oracle
-from tests.core.cases import ELEMENTWISE, Draw, Norm
+from tests.core.cases import ELEMENTWISE, Norm
+from tests.core.draw import Draw
 from tests.core.guarded import Guard
 from tests.core.memory import Case, Memory, block, read_rows, struct
 

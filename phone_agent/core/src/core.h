@@ -77,6 +77,7 @@ enum kind {
     DROPOUT_BACKWARD,
     SOFTMAX_LOSS,
     SGD,
+    UPDATE,
     ENCODE,
     DECODE,
     LOWRANK_SKETCH,
@@ -216,7 +217,8 @@ typedef struct {
     u32 salt;
 } dropout_backward;
 
-/* Mean cross-entropy of softmax(scores) in *loss; dscores = *weight * its gradient. */
+/* Mean cross-entropy of softmax(scores) in *loss; dscores = *weight * its gradient. With `smoothing` the truth is that part
+ * all classes alike, and the rest the label. */
 typedef struct {
     const float *scores;
     const i32 *labels;
@@ -224,6 +226,7 @@ typedef struct {
     float *dscores;
     double *loss;
     i32 batch, classes, ld_scores, ld_dscores;
+    float smoothing, unused;
 } softmax_loss;
 
 /* v = momentum v + g + decay w; w -= rate v. *rules = {rate, momentum, decay}. */
@@ -232,6 +235,36 @@ typedef struct {
     const float *gradients, *rules;
     i64 count;
 } sgd;
+
+enum method { METHOD_SGD, METHOD_NESTEROV, METHOD_LARS, METHOD_LAMB };
+
+/* The gains are 1 - momentum, the corrections 1 / (1 - momentum^step): from double, where they keep their bits. */
+typedef struct {
+    float rate, trust, epsilon;
+    float momentum, gain, correction;
+    float second_momentum, second_gain, second_correction;
+} rules;
+
+/* Part of the packed buffers. `adapted`: its steps are scaled by norms over all of it. */
+typedef struct {
+    i64 start, count;
+    float decay;
+    i32 adapted;
+} segment;
+
+/* With d = g + decay w:
+ * SGD: v = momentum v + d; w -= rate v. NESTEROV: likewise v; w -= rate (d + momentum v).
+ * LARS: v = momentum v + rate ratio d; w -= v; ratio = trust |w| / (|g| + decay |w|).
+ * LAMB: m = momentum m + gain g; v = second_momentum v + second_gain g^2; w -= rate ratio r, where
+ *       r = correction m / (sqrt(second_correction v) + epsilon) + decay w; ratio = |w| / |r|.
+ * The ratio is 1 where a segment is not adapted, or a norm is 0. `second` is LAMB's v, null elsewhere. */
+typedef struct {
+    float *values, *momenta, *second;
+    const float *gradients;
+    const rules *rules;
+    const segment *segments;
+    i32 count, method;
+} update;
 
 enum number { FP32, FP16, BF16, INT8 }; /* on the wire: wire.c says how they lie there */
 

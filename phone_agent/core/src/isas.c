@@ -88,6 +88,7 @@ i32 core_sizeof(i32 kind) {
         [DROPOUT_BACKWARD] = sizeof(dropout_backward),
         [SOFTMAX_LOSS] = sizeof(softmax_loss),
         [SGD] = sizeof(sgd),
+        [UPDATE] = sizeof(update),
         [ENCODE] = sizeof(encode),
         [DECODE] = sizeof(decode),
         [LOWRANK_SKETCH] = sizeof(low_rank),

@@ -36,6 +36,17 @@ static float exponentials(const float *scores, float largest, i32 classes, float
     return sum;
 }
 
+/* Mean of scores - largest: what all classes alike lose by. */
+static double mean_shifted(const float *scores, float largest, i32 classes) {
+    dvec sums = 0;
+    i32 c = 0;
+    for (; c + LANES <= classes; c += LANES) sums += in_double(load(scores + c) - largest);
+    double sum = 0;
+    for (i32 i = 0; i < LANES; i++) sum += sums[i];
+    for (; c < classes; c++) sum += scores[c] - largest;
+    return sum / classes;
+}
+
 /* One image's cross-entropy. A label that is no class gives NaN, and touches no memory. */
 static double image_loss(const softmax_loss *op, i64 image) {
     const float *scores = op->scores + image * op->ld_scores;
@@ -43,11 +54,13 @@ static double image_loss(const softmax_loss *op, i64 image) {
     i32 label = op->labels[image], known = label >= 0 && label < op->classes;
     float score = known ? scores[label] : __builtin_nanf("");
     float largest = largest_score(scores, op->classes);
+    float smoothing = op->smoothing;
+    double smoothed = smoothing == 0 ? 0 : smoothing * mean_shifted(scores, largest, op->classes);
     float sum = exponentials(scores, largest, op->classes, gradient);
-    float weight = *op->weight / op->batch, factor = weight / sum;
-    for (i32 c = 0; c < op->classes; c++) gradient[c] *= factor;
-    if (known) gradient[label] -= weight;
-    return (double)logarithm_of(sum) + ((double)largest - score);
+    float weight = *op->weight / op->batch, factor = weight / sum, all = weight * smoothing / op->classes;
+    for (i32 c = 0; c < op->classes; c++) gradient[c] = gradient[c] * factor - all;
+    if (known) gradient[label] -= weight * (1 - smoothing);
+    return (double)logarithm_of(sum) + (1 - smoothing) * ((double)largest - score) - smoothed;
 }
 
 static void run_softmax_loss(worker *w, const void *p) {

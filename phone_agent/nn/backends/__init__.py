@@ -47,13 +47,15 @@ class Executable(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile. Nothing here changes what is computed beyond rounding."""
+    """How to compile. But for `label_smoothing`, nothing here changes what is computed beyond rounding."""
 
     threads: int = 1
     isa: str | None = None  # the best there is
     memory_bytes: int | None = None  # recompute as much as it takes to fit
     winograd: bool = True
     bucket_bytes: int = 4 * 1024 * 1024  # `ready` is called for parts of about this size
+    moments: int = 1  # numbers a parameter that the optimiser remembers
+    label_smoothing: float = 0.0  # the part of the truth that is all classes alike
 
 
 class Backend(Protocol):

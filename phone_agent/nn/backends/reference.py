@@ -267,19 +267,21 @@ def concat_backward(dy: Array, *branches: Array) -> tuple[Array, ...]:
     return tuple(np.split(dy, ends, axis=-1))
 
 
-def cross_entropy_forward(scores: Array, labels: Array) -> tuple[float, Array]:
-    """Mean of -log softmax at the labels, and the softmax. The sum is in double: it is what people compare."""
+def cross_entropy_forward(scores: Array, labels: Array, smoothing: float = 0.0) -> tuple[float, Array]:
+    """Mean cross-entropy, and the softmax. The sum is in double: it is what people compare."""
     shifted = scores - scores.max(axis=1, keepdims=True)
     exponents = np.exp(shifted)
     total = exponents.sum(axis=1, keepdims=True)
-    losses = np.log(total[:, 0]) - shifted[np.arange(len(labels)), labels]
+    losses = np.log(total[:, 0]) - (1 - smoothing) * shifted[np.arange(len(labels)), labels]
+    if smoothing:
+        losses -= smoothing * shifted.mean(axis=1)
     return float(losses.mean(dtype=np.float64)), exponents / total
 
 
-def cross_entropy_backward(softmax: Array, labels: Array, weight: float) -> Array:
+def cross_entropy_backward(softmax: Array, labels: Array, weight: float, smoothing: float = 0.0) -> Array:
     """Gradient of weight x mean."""
-    dscores = softmax.copy()
-    dscores[np.arange(len(labels)), labels] -= 1
+    dscores: Array = softmax - smoothing / softmax.shape[1]
+    dscores[np.arange(len(labels)), labels] -= 1 - smoothing
     dscores *= weight / len(labels)
     return dscores
 
@@ -323,6 +325,7 @@ class ReferenceExecutable:
 
     def __init__(self, graph: Graph, state: State, options: Options) -> None:
         self._state, self._parts = state, parts(state.packing, options.bucket_bytes)
+        self._smoothing = options.label_smoothing
         self._places = [_Place(node, state) for node in graph.nodes]
 
     def forward(self, images: Array) -> Array:
@@ -345,8 +348,9 @@ class ReferenceExecutable:
         for place in self._places:
             place.accumulate = accumulate
         outputs = self._forward_all(images, training=True, draw=draw)
-        loss, softmax = cross_entropy_forward(outputs[-2], labels)
-        self._backward_all(outputs, cross_entropy_backward(softmax, labels, weight), ready or (lambda *_: None))
+        loss, softmax = cross_entropy_forward(outputs[-2], labels, self._smoothing)
+        dscores = cross_entropy_backward(softmax, labels, weight, self._smoothing)
+        self._backward_all(outputs, dscores, ready or (lambda *_: None))
         return loss
 
     def update(self, rate: float, momentum: float, decay: float, part: slice) -> None:

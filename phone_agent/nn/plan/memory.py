@@ -139,7 +139,7 @@ def describe(graph: Graph, plan: Plan) -> MemoryPlan:
         batch=plan.places.batch,
         values=parameters,
         gradients=parameters,
-        momenta=parameters,
+        momenta=plan.moments * parameters,
         statistics=FLOAT * sum(kept.size for node in graph.nodes for kept in node.statistics),
         vectors=plan.network.vectors * FLOAT,
         arena=plan.arena,

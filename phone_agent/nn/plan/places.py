@@ -12,8 +12,8 @@ LOSS, WEIGHT, DRAW, LABELS = 0, 8, 16, 64  # bytes into the cells
 
 
 class Places:
-    def __init__(self, graph: Graph, network: Network, batch: int, threads: int) -> None:
-        self.batch = batch
+    def __init__(self, graph: Graph, network: Network, batch: int, threads: int, smoothing: float = 0.0) -> None:
+        self.batch, self.smoothing = batch, smoothing
         self._threads = threads
         self._slots = Packing(backward_order(graph)).slots
         self._statistic_slots = Packing(statistics_order(graph)).slots

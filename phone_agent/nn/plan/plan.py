@@ -33,6 +33,7 @@ class Plan:
     evaluation: Schedule
     layouts: tuple[Layout, Layout]
     workspace: int
+    moments: int = 1
 
     @property
     def arena(self) -> int:
@@ -52,12 +53,13 @@ def make(graph: Graph, batch: int, options: Options, arena_budget: int | None = 
         raise CoreError(f"{options.threads} threads: the core runs on 1 to {MAX_THREADS}")
     network = fuse(graph)
     _check_counts(network, batch)
-    places = Places(graph, network, batch, options.threads)
+    places = Places(graph, network, batch, options.threads, options.label_smoothing)
     choose = algorithms.chooser(options)
     dropped = recompute.choose(graph, batch, arena_budget)
     train, use = training(network, places, choose, dropped), evaluation(network, places, choose)
     layouts = lay_out(lifetimes(train.steps)), lay_out(lifetimes(use.steps))
-    return Plan(network, places, train, use, layouts, workspace((*train.steps, *use.steps), options))
+    needed = workspace((*train.steps, *use.steps), options)
+    return Plan(network, places, train, use, layouts, needed, options.moments)
 
 
 def _check_counts(network: Network, batch: int) -> None:

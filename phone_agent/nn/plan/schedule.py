@@ -72,6 +72,7 @@ def _loss(network: Network, places: Places, scores: View, dscores: View) -> Step
         "classes": classes,
         "ld_scores": scores.ld,
         "ld_dscores": dscores.ld,
+        "smoothing": places.smoothing,
     }
     return Step(Kind.SOFTMAX_LOSS, "loss", Direction.FORWARD, fields, traffic=2 * scores.bytes)
 

@@ -21,6 +21,7 @@
     DO(DROPOUT_BACKWARD, dropout_backward) \
     DO(SOFTMAX_LOSS, softmax_loss) \
     DO(SGD, sgd) \
+    DO(UPDATE, update) \
     DO(ENCODE, encode) \
     DO(DECODE, decode) \
     DO(LOWRANK_SKETCH, lowrank_sketch) \
