@@ -2,50 +2,109 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.comm.hierarchical import HierarchicalAllreduce
+from phone_agent.comm.mpi_allreduce import MpiAllreduce
 from phone_agent.comm.ring import RingAllreduce
+from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
+from phone_agent.comm.wire import WIRES, Fp32, Wire
 from phone_agent.comm.world import World
 from phone_agent.errors import AgentError
+
+if TYPE_CHECKING:
+    from phone_agent.nn.packing import Packing
+    from phone_agent.schema import RunSpec
 
 
 class Collective(Protocol):
     traffic: Traffic
+    note: Note | None  # told what takes how long, piece by piece
 
-    def allreduce(self, buffer: NDArray[Any]) -> None:
+    def allreduce(self, buffer: NDArray[np.float32]) -> None:
         """Sum over all ranks, in place; every rank ends with the same bits."""
         ...
 
 
-class MpiAllreduce:
-    """What Open MPI chooses: for comparison."""
-
-    def __init__(self, world: World) -> None:
-        self.traffic = Traffic()
-        self._world = world
-
-    def allreduce(self, buffer: NDArray[Any]) -> None:
-        started = time.monotonic()
-        self._world.sum_in_place(buffer)
-        least = 2 * (self._world.size - 1) * buffer.nbytes // self._world.size
-        self.traffic.add(least, time.monotonic() - started)
+class Reducer(Protocol):
+    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
+        """gradients[part] become the sum over all ranks; whole parameters lie in a part."""
+        ...
 
 
-def _ring(world: World) -> Collective:
-    if world.size == 1:
-        return MpiAllreduce(world)
-    return RingAllreduce(world.rank, world.size, world.neighbours())
+Maker = Callable[[World, Wire, Sequence[str]], Collective]
 
 
-ALGORITHMS: dict[str, Callable[[World], Collective]] = {"ring": _ring, "mpi": MpiAllreduce}
+def _ring(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
+    del groups
+    return RingAllreduce(world, wire)
 
 
-def collective(algorithm: str, world: World) -> Collective:
+def _hierarchical(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
+    if len(groups) != world.size:
+        raise AgentError(f"hierarchical needs the switch of each of {world.size} phones, not of {len(groups)}")
+    if len(set(groups)) == 1:
+        return RingAllreduce(world, wire)
+    return HierarchicalAllreduce(world, wire, groups)
+
+
+def _mpi(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
+    del groups
+    if wire.name != Fp32.name:
+        raise AgentError(f"MPI_Allreduce sends fp32, not {wire.name}; choose ring or hierarchical")
+    return MpiAllreduce(world)
+
+
+ALGORITHMS: dict[str, Maker] = {"ring": _ring, "hierarchical": _hierarchical, "mpi": _mpi, "chunkwise": _mpi}
+
+
+def collective(
+    algorithm: str, world: World, wire: Wire | None = None, groups: Sequence[str] | None = None
+) -> Collective:
+    """`groups`: each rank's switch; without them all are on one."""
     if algorithm not in ALGORITHMS:
         raise AgentError(f"there is no allreduce called '{algorithm}'; there are: {', '.join(ALGORITHMS)}")
-    return ALGORITHMS[algorithm](world)
+    if world.size == 1:
+        return MpiAllreduce(world)
+    return ALGORITHMS[algorithm](world, wire or Fp32(), ("",) * world.size if groups is None else groups)
+
+
+def wire_format(name: str) -> Wire:
+    if name not in WIRES:
+        raise AgentError(f"there is no wire format called '{name}'; there are: {', '.join(WIRES)}")
+    return WIRES[name]()
+
+
+class Whole:
+    """A part in one allreduce."""
+
+    def __init__(self, summed: Collective) -> None:
+        self._summed = summed
+
+    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
+        self._summed.allreduce(gradients[part])
+
+
+class Chunkwise:
+    """One allreduce a parameter, as the paper did before it packed them."""
+
+    def __init__(self, summed: Collective, packing: Packing) -> None:
+        self._summed = summed
+        self._starts = [slot.offset for slot in packing.slots.values()]
+
+    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
+        low, high, _ = part.indices(gradients.size)
+        starts = [start for start in self._starts if low <= start < high]
+        for start, stop in zip(starts, [*starts[1:], high], strict=True):
+            self._summed.allreduce(gradients[start:stop])
+
+
+def reducer(spec: RunSpec, world: World, packing: Packing, algorithm: str, wire: str) -> Reducer:
+    groups = [rank.switch for rank in spec.ranks]
+    summed = collective(algorithm, world, wire_format(wire), groups)
+    return Chunkwise(summed, packing) if algorithm == "chunkwise" else Whole(summed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -16,28 +17,29 @@ LONGEST_NAP_S = 0.0005
 
 class Request:
     def __init__(self, request: MPI.Request) -> None:
-        self._request = request
+        self.done = request.Test
 
     def wait(self) -> None:
         for _ in range(SPINS):
-            if self._request.Test():
+            if self.done():
                 return
         nap = LONGEST_NAP_S / 16
-        while not self._request.Test():
+        while not self.done():
             time.sleep(nap)
             nap = min(2 * nap, LONGEST_NAP_S)
 
 
 class Neighbours:
-    def __init__(self, world: MPI.Intracomm) -> None:
-        self._comm = world.Dup()  # its own message space
-        self._left, self._right = (world.rank - 1) % world.size, (world.rank + 1) % world.size
+    def __init__(self, comm: MPI.Intracomm, ring: Sequence[int], tag: int) -> None:
+        position = ring.index(comm.rank)
+        self._comm, self._tag = comm, tag
+        self._left, self._right = ring[position - 1], ring[(position + 1) % len(ring)]
 
     def send(self, data: NDArray[Any]) -> Request:
-        return Request(self._comm.Isend(data, self._right))
+        return Request(self._comm.Isend(data, self._right, self._tag))
 
     def receive(self, into: NDArray[Any]) -> Request:
-        return Request(self._comm.Irecv(into, self._left))
+        return Request(self._comm.Irecv(into, self._left, self._tag))
 
 
 class MpiWorld:
@@ -45,6 +47,7 @@ class MpiWorld:
         self._comm = MPI.COMM_WORLD
         self.rank: int = self._comm.rank
         self.size: int = self._comm.size
+        self._pieces = self._comm.Dup()  # a message space of their own
 
     def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
         """Bruck's algorithm: a rank meets log2(K) others; Open MPI's nonblocking one would connect it to all."""
@@ -66,8 +69,8 @@ class MpiWorld:
         self._comm.Abort(code)
         raise SystemExit(code)
 
-    def neighbours(self) -> Neighbours:
-        return Neighbours(self._comm)
+    def neighbours(self, ring: Sequence[int], tag: int) -> Neighbours:
+        return Neighbours(self._pieces, ring, tag)
 
     def sum_in_place(self, buffer: NDArray[Any]) -> None:
         self._comm.Allreduce(MPI.IN_PLACE, buffer)

@@ -1,103 +1,41 @@
-"""Ring allreduce: carries out the schedule over a transport, receiving the next pieces while adding the last."""
+"""One ring over all ranks."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from phone_agent.comm.schedule import Hop, Schedule, ring
+from phone_agent.comm import schedule
+from phone_agent.comm.residuals import Residuals
+from phone_agent.comm.rounds import SEGMENT_BYTES, Job, Note, Pool, Round, carry_out
+from phone_agent.comm.schedule import Schedule
 from phone_agent.comm.traffic import Traffic
-
-# Measured on four 1 Gbit/s links: a large message is announced before it is sent, so its receive should be waiting.
-SEGMENT_BYTES = 512 * 1024
-AHEAD = 8  # receives under way at once, one of them being added
-
-Buffer = NDArray[Any]
-
-
-class Ticket(Protocol):
-    """A transfer under way."""
-
-    def wait(self) -> None: ...
-
-
-class Transport(Protocol):
-    """To the right-hand neighbour, from the left-hand one, in order. An array may not be touched before its ticket."""
-
-    def send(self, data: Buffer) -> Ticket: ...
-
-    def receive(self, into: Buffer) -> Ticket: ...
+from phone_agent.comm.wire import Floats, Wire
+from phone_agent.comm.world import World
 
 
 class RingAllreduce:
-    def __init__(self, rank: int, world: int, transport: Transport, segment_bytes: int = SEGMENT_BYTES) -> None:
+    """Neighbours are the next and the previous rank: the order of the hostfile, and so of the switches."""
+
+    note: Note | None = None
+
+    def __init__(self, world: World, wire: Wire, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.traffic = Traffic()
-        self._rank, self._world, self._transport = rank, world, transport
-        self._segment_bytes = segment_bytes
-        self._schedules: dict[tuple[int, int], Schedule] = {}
-        self._arrivals = np.empty((AHEAD, segment_bytes), np.uint8)
+        self._rank, self._world = world.rank, world.size
+        self._transport = world.neighbours(range(world.size), tag=0)
+        self._wire, self._segment = wire, segment_bytes // 4
+        self._pool = Pool(wire.size(self._segment))
+        self._residuals = Residuals(wire)
+        self._schedules: dict[int, Schedule] = {}
 
-    def allreduce(self, buffer: Buffer) -> None:
+    def allreduce(self, buffer: Floats) -> None:
         started = time.monotonic()
-        schedule = self._schedule(len(buffer), buffer.itemsize)
-        arrivals = self._arrivals.view(buffer.dtype)
-        _Round(schedule, buffer, arrivals, self._transport).run()
-        self.traffic.add(schedule.sent * buffer.itemsize, time.monotonic() - started)
+        job = Job(buffer, self._residuals.of(buffer), self._wire, self._pool, self.note)
+        ring = Round(self._schedule(buffer.size), job, self._transport)
+        carry_out([ring], self.note)
+        self.traffic.add(ring.sent_bytes, time.monotonic() - started)
 
-    def _schedule(self, length: int, itemsize: int) -> Schedule:
-        key = (length, itemsize)
-        if key not in self._schedules:
-            self._schedules[key] = ring(self._rank, self._world, length, self._segment_bytes // itemsize)
-        return self._schedules[key]
-
-
-class _Round:
-    """One allreduce under way."""
-
-    def __init__(self, schedule: Schedule, buffer: Buffer, arrivals: Buffer, transport: Transport) -> None:
-        self._schedule, self._buffer, self._arrivals, self._transport = schedule, buffer, arrivals, transport
-        self._sends: list[Ticket] = []
-        self._receives: deque[tuple[Buffer, Ticket]] = deque()
-        self._posted = 0
-        self._taken = 0
-
-    def run(self) -> None:
-        for piece in self._schedule.first:
-            self._send(piece)
-        hops = self._schedule.hops
-        for position, hop in enumerate(hops):
-            while self._posted < min(position + AHEAD, len(hops)) and self._may_post(hops[self._posted]):
-                self._post(hops[self._posted])
-            self._finish(hop)
-        for ticket in self._sends:
-            ticket.wait()
-
-    def _send(self, piece: slice) -> None:
-        self._sends.append(self._transport.send(self._buffer[piece]))
-
-    def _may_post(self, hop: Hop) -> bool:
-        """With fewer elements than ranks, a piece may be due back before it was even sent."""
-        return hop.add or self._taken < len(self._sends)
-
-    def _post(self, hop: Hop) -> None:
-        if hop.add:
-            into = self._arrivals[self._posted % AHEAD, : hop.piece.stop - hop.piece.start]
-        else:
-            self._sends[self._taken].wait()  # it may still be reading what this receive writes over
-            self._taken += 1
-            into = self._buffer[hop.piece]
-        self._receives.append((into, self._transport.receive(into)))
-        self._posted += 1
-
-    def _finish(self, hop: Hop) -> None:
-        arrived, ticket = self._receives.popleft()
-        ticket.wait()
-        if hop.add:
-            own = self._buffer[hop.piece]
-            np.add(own, arrived, out=own)
-        if hop.forward:
-            self._send(hop.piece)
+    def _schedule(self, length: int) -> Schedule:
+        if length not in self._schedules:
+            chunks = schedule.cut(slice(0, length), self._world, self._segment)
+            self._schedules[length] = schedule.allreduce(self._rank, chunks)
+        return self._schedules[length]

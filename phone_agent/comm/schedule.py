@@ -1,6 +1,6 @@
-"""The ring as a schedule: who sends which piece when. Pure; see comm.ring for what carries it out.
+"""Rings as schedules: who sends which piece when. Pure; see comm.rounds for what carries them out.
 
-The buffer is cut into one chunk a rank and each chunk into pieces. A rank sends its own chunk to the right, piece by
+A buffer is cut into one chunk a rank and each chunk into pieces. A rank sends its own chunk to the right, piece by
 piece, and then handles what comes from the left in order: in the first K - 1 chunks it adds the piece to its own and
 passes the sum on (reduce-scatter); in the next K - 1 it takes the finished piece over and passes it on (all-gather).
 Every rank sends 2 (K - 1) / K of the buffer, the least there can be.
@@ -8,46 +8,92 @@ Every rank sends 2 (K - 1) / K of the buffer, the least there can be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import pairwise
+
+Chunk = tuple[slice, ...]  # its pieces
+
+
+class Act(Enum):
+    """What happens to a piece from the left."""
+
+    ADD = auto()  # to what is here
+    FINISH = auto()  # added, it is the sum over all: what is passed on is what everybody ends with
+    TAKE = auto()  # the sum over all, from somewhere else
 
 
 @dataclass(frozen=True)
 class Hop:
-    """One piece from the left: added to what is there or written over it, and perhaps passed on."""
-
     piece: slice
-    add: bool
+    act: Act
     forward: bool
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Hop number k of those that write over must not start before send number k has left: it has the same piece."""
+    """In an allreduce, the k-th hop that takes over is for the piece of the k-th send: it must have left by then."""
 
-    first: tuple[slice, ...]
+    first: Chunk
     hops: tuple[Hop, ...]
 
     @property
-    def sent(self) -> int:
-        """Elements this rank sends."""
-        pieces = (*self.first, *(hop.piece for hop in self.hops if hop.forward))
-        return sum(piece.stop - piece.start for piece in pieces)
+    def sent(self) -> Chunk:
+        """What this rank sends, in order."""
+        return (*self.first, *(hop.piece for hop in self.hops if hop.forward))
 
 
-def ring(rank: int, world: int, length: int, segment: int) -> Schedule:
-    if world == 1:
+def allreduce(position: int, chunks: Sequence[Chunk]) -> Schedule:
+    if len(chunks) == 1:
         return Schedule((), ())
-
-    def pieces(turn: int) -> Iterator[slice]:
-        return _pieces((rank - turn) % world, world, length, segment)
-
-    adds = [Hop(piece, add=True, forward=True) for turn in range(1, world) for piece in pieces(turn)]
-    takes = [Hop(piece, add=False, forward=turn < world - 2) for turn in range(world - 1) for piece in pieces(turn)]
-    return Schedule(tuple(pieces(0)), (*adds, *takes))
+    return Schedule(chunks[position], (*_adds(position, chunks, Act.FINISH), *_takes(position, chunks)))
 
 
-def _pieces(chunk: int, world: int, length: int, segment: int) -> Iterator[slice]:
-    start, stop = length * chunk // world, length * (chunk + 1) // world
-    for low in range(start, stop, segment):
-        yield slice(low, min(low + segment, stop))
+def reduce_scatter(position: int, chunks: Sequence[Chunk]) -> Schedule:
+    """The rank ends with the sum of chunk `owned(position, …)`."""
+    if len(chunks) == 1:
+        return Schedule((), ())
+    return Schedule(chunks[position], tuple(_adds(position, chunks, Act.ADD)))
+
+
+def all_gather(position: int, chunks: Sequence[Chunk]) -> Schedule:
+    """The rank starts with the sum of chunk `owned(position, …)`."""
+    if len(chunks) == 1:
+        return Schedule((), ())
+    return Schedule(chunks[owned(position, len(chunks))], tuple(_takes(position, chunks)))
+
+
+def owned(position: int, world: int) -> int:
+    """The chunk that is complete at this position after the reduce-scatter."""
+    return (position + 1) % world
+
+
+def cut(whole: slice, parts: int, segment: int) -> tuple[Chunk, ...]:
+    """Chunks that differ by one element at most, in pieces of at most `segment`."""
+    return tuple(tuple(_pieces(part, segment)) for part in split(whole, parts))
+
+
+def split(whole: slice, parts: int) -> list[slice]:
+    length = whole.stop - whole.start
+    bounds = [whole.start + length * part // parts for part in range(parts + 1)]
+    return [slice(low, high) for low, high in pairwise(bounds)]
+
+
+def _adds(position: int, chunks: Sequence[Chunk], last: Act) -> Iterator[Hop]:
+    world = len(chunks)
+    for turn in range(1, world):
+        final = turn == world - 1
+        act, forward = (last, last is Act.FINISH) if final else (Act.ADD, True)
+        yield from (Hop(piece, act, forward) for piece in chunks[(position - turn) % world])
+
+
+def _takes(position: int, chunks: Sequence[Chunk]) -> Iterator[Hop]:
+    world = len(chunks)
+    for turn in range(world - 1):
+        yield from (Hop(piece, Act.TAKE, turn < world - 2) for piece in chunks[(position - turn) % world])
+
+
+def _pieces(part: slice, segment: int) -> Iterator[slice]:
+    for low in range(part.start, part.stop, segment):
+        yield slice(low, min(low + segment, part.stop))

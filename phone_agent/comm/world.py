@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm.ring import Transport
+from phone_agent.comm.rounds import Transport
 from phone_agent.errors import AgentError
 
 
@@ -25,8 +26,8 @@ class World(Protocol):
         """Ends every rank."""
         ...
 
-    def neighbours(self) -> Transport:
-        """The ring in rank order, which is the order of the hostfile and so of the switches."""
+    def neighbours(self, ring: Sequence[int], tag: int) -> Transport:
+        """This rank's in a ring of these; rings that go on at the same time have different tags."""
         ...
 
     def sum_in_place(self, buffer: NDArray[Any]) -> None:
@@ -46,7 +47,8 @@ class Alone:
     def abort(self, code: int) -> NoReturn:
         sys.exit(code)
 
-    def neighbours(self) -> Transport:
+    def neighbours(self, ring: Sequence[int], tag: int) -> Transport:
+        del ring, tag
         raise AgentError("one process has no neighbours")
 
     def sum_in_place(self, buffer: NDArray[Any]) -> None:

@@ -1,0 +1,179 @@
+"""Every algorithm with every wire format against numpy, ranks as threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from phone_agent.comm import ALGORITHMS, Chunkwise, Collective, collective, wire_format
+from phone_agent.comm.hierarchical import Groups, HierarchicalAllreduce
+from phone_agent.comm.mpi_allreduce import MpiAllreduce
+from phone_agent.comm.ring import RingAllreduce
+from phone_agent.comm.wire import WIRES, Fp32, Wire
+from phone_agent.comm.world import Alone
+from phone_agent.errors import AgentError
+from phone_agent.nn.graph import Parameter
+from phone_agent.nn.packing import Packing
+from tests.agent.thread_world import ThreadWorld, on_ranks
+
+Floats = NDArray[np.float32]
+ROUNDED = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 1 / 250}  # of the largest number in a block
+OURS = ("ring", "hierarchical")
+worlds = st.lists(st.sampled_from("abcd"), min_size=1, max_size=7)  # each rank's switch
+lengths = st.one_of(st.integers(0, 12), st.integers(0, 700))
+segments = st.integers(1, 90)
+
+
+def made(algorithm: str, world: ThreadWorld, wire: Wire, switches: list[str], segment: int) -> Collective:
+    """With pieces so short that a few numbers make many."""
+    if world.size == 1 or algorithm not in OURS:
+        return collective(algorithm, world, wire, switches)
+    if algorithm == "ring" or len(set(switches)) == 1:
+        return RingAllreduce(world, wire, 4 * segment)
+    return HierarchicalAllreduce(world, wire, switches, 4 * segment)
+
+
+def summed(algorithm: str, wire: str, rows: Floats, switches: list[str], segment: int) -> list[Floats]:
+    def work(world: ThreadWorld) -> Floats:
+        buffer: Floats = rows[world.rank].copy()
+        made(algorithm, world, wire_format(wire), switches, segment).allreduce(buffer)
+        return buffer
+
+    return on_ranks(len(rows), work)
+
+
+def numbers(world: int, length: int, seed: int) -> Floats:
+    return np.random.default_rng(seed).standard_normal((world, length)).astype(np.float32)
+
+
+def check(results: list[Floats], rows: Floats, wire: str) -> None:
+    assert {result.tobytes() for result in results} == {results[0].tobytes()}
+    largest = np.abs(rows).sum(axis=0).max(initial=0.0)
+    exact = rows.sum(axis=0, dtype=np.float64)
+    assert np.abs(results[0] - exact).max(initial=0.0) <= (len(rows) + 1) * ROUNDED[wire] * largest
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("algorithm", OURS)
+@settings(max_examples=40)
+@given(switches=worlds, length=lengths, segment=segments, seed=st.integers(0, 99))
+def test_every_rank_ends_with_the_sum(
+    algorithm: str, wire: str, switches: list[str], length: int, segment: int, seed: int
+) -> None:
+    rows = numbers(len(switches), length, seed)
+    check(summed(algorithm, wire, rows, switches, segment), rows, wire)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=20)
+@given(switches=worlds, length=lengths, segment=segments)
+def test_whole_numbers_come_out_exactly(algorithm: str, switches: list[str], length: int, segment: int) -> None:
+    rows = (numbers(len(switches), length, 7) * 100).round()
+    for result in summed(algorithm, "fp32", rows, switches, segment):
+        np.testing.assert_array_equal(result, rows.sum(axis=0))
+
+
+@pytest.mark.parametrize("algorithm", OURS)
+def test_slices_overlap_and_stay_apart(algorithm: str) -> None:
+    """Long enough for several slices."""
+    switches = ["a", "b", "a", "c", "a"]
+    rows = numbers(5, 400_001, 1)
+    for wire in ("fp32", "int8"):
+        check(summed(algorithm, wire, rows, switches, 5000), rows, wire)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("algorithm", OURS)
+def test_all_repeats_agree_to_the_bit(algorithm: str, wire: str) -> None:
+    """Rounded sums depend on the order of addition: it must be one and the same."""
+    rows = numbers(5, 1000, 3)
+    results = [summed(algorithm, wire, rows, list("aabba"), 16)[0].tobytes() for _ in range(3)]
+    assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("algorithm", OURS)
+def test_what_int8_rounds_away_is_sent_the_next_time(algorithm: str) -> None:
+    """The mean over many rounds comes closer to the sum than any one of them."""
+    rows = numbers(4, 600, 5)
+    exact = rows.sum(axis=0, dtype=np.float64)
+    buffers = [np.empty(600, np.float32) for _ in rows]
+
+    def work(world: ThreadWorld) -> list[Floats]:
+        chosen = made(algorithm, world, wire_format("int8"), list("aabb"), 64)
+        results = []
+        for _ in range(30):
+            buffers[world.rank][...] = rows[world.rank]
+            chosen.allreduce(buffers[world.rank])
+            results.append(buffers[world.rank].copy())
+        return results
+
+    results = on_ranks(4, work)[0]
+    alone = np.abs(results[0] - exact).mean()
+    assert np.abs(np.mean(results, axis=0) - exact).mean() < alone / 5
+
+
+@given(switches=worlds, length=st.integers(0, 300))
+def test_every_number_crosses_between_one_rank_of_each_switch(switches: list[str], length: int) -> None:
+    places: list[int] = []
+    for crossing in Groups(switches, 0).crossings(slice(0, length)):
+        assert [switches[owner] for owner in crossing.owners] == list(dict.fromkeys(switches))
+        places += range(crossing.whole.start, crossing.whole.stop)
+    assert places == list(range(length))
+
+
+def test_a_thin_cable_carries_each_number_once_a_direction() -> None:
+    """Two switches of three: a ring inside sends 2/3 of the buffer twice, the one across a third, once each way."""
+
+    def work(world: ThreadWorld) -> int:
+        chosen = HierarchicalAllreduce(world, Fp32(), list("aaabbb"))
+        chosen.allreduce(np.ones(600, np.float32))
+        return chosen.traffic.bytes
+
+    assert on_ranks(6, work) == [4 * (400 + 200 + 400)] * 6
+
+
+def test_traffic_and_time_are_told() -> None:
+    def work(world: ThreadWorld) -> tuple[Collective, list[Any]]:
+        chosen = RingAllreduce(world, Fp32(), 40)
+        notes: list[Any] = []
+        chosen.note = lambda *note: notes.append(note)
+        chosen.allreduce(np.ones(100, np.float32))
+        return chosen, notes
+
+    chosen, notes = on_ranks(4, work)[0]
+    assert (chosen.traffic.calls, chosen.traffic.bytes) == (1, 2 * 3 * 100 * 4 // 4)
+    assert chosen.traffic.seconds > 0
+    assert {"reduce"} <= {what for what, _, _ in notes} <= {"send", "receive", "reduce"}
+    assert all(started <= ended for _, started, ended in notes)
+
+
+def test_chunkwise_makes_one_call_a_parameter() -> None:
+    packing = Packing([(name, Parameter(name, (size,), 1, 1.0)) for name, size in (("a", 3), ("b", 1), ("c", 6))])
+    calls: list[tuple[float, ...]] = []
+
+    class Recorder(MpiAllreduce):
+        def allreduce(self, buffer: Floats) -> None:
+            calls.append(tuple(buffer))
+
+    Chunkwise(Recorder(Alone()), packing).reduce(np.arange(10, dtype=np.float32), slice(3, 10))
+    assert calls == [(3.0,), (4.0, 5.0, 6.0, 7.0, 8.0, 9.0)]
+
+
+def test_what_cannot_be_is_told() -> None:
+    with pytest.raises(AgentError, match="no allreduce called 'star'; there are: ring, hierarchical, mpi, chunkwise"):
+        collective("star", Alone())
+    with pytest.raises(AgentError, match="no wire format called 'fp8'; there are: fp32"):
+        wire_format("fp8")
+
+    def mixed(world: ThreadWorld) -> None:
+        with pytest.raises(AgentError, match="MPI_Allreduce sends fp32, not fp16"):
+            collective("mpi", world, wire_format("fp16"))
+        with pytest.raises(AgentError, match="the switch of each of 2 phones, not of 1"):
+            collective("hierarchical", world, Fp32(), ["a"])
+
+    on_ranks(2, mixed)
