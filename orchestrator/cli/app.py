@@ -25,6 +25,7 @@ from orchestrator.cli import (
     runs,
     status,
     stop,
+    timeline,
 )
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError, UsageError
 
@@ -62,6 +63,7 @@ app.command()(provision.provision)
 app.command()(runs.runs)
 app.command()(status.status)
 app.command()(stop.stop)
+app.command()(timeline.timeline)
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ def collect_logs(
 
     session = open_session(inventory)
     record = RunStore(session.state.runs).find(run)
-    chosen = _phones_of(session, record)
+    chosen = phones_of(session, record)
     out.mkdir(parents=True, exist_ok=True)  # before any phone is asked
     with chosen.fleet() as fleet, counting("collecting from", chosen.phones) as on_done:
         collected = collect(fleet, record.run_id, out, archive=archive, on_done=on_done)
@@ -45,7 +45,7 @@ def collect_logs(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _phones_of(session: Session, record: RunRecord) -> Session:
+def phones_of(session: Session, record: RunRecord) -> Session:
     from dataclasses import replace
 
     from orchestrator.errors import UsageError

@@ -105,13 +105,13 @@ class _Rank:
         judging, keeping = evaluate.due(self._spec, step), checkpoint.due(self._spec, step)
         if not (judging or keeping):
             return
-        training = self._training
+        training, share = self._training, self._own.batch / self._spec.global_batch
         training.overlap.settle()
-        evaluate.combine_statistics(training.state, self._own.batch / self._spec.global_batch, training.exact.allreduce)
-        if judging:
-            self._judge(step)
-        if keeping and self._checkpoints is not None:
-            self._checkpoints.save(step, training.state, training.optimiser.buffers)
+        with evaluate.combined_statistics(training.state, share, training.exact.allreduce):
+            if judging:
+                self._judge(step)
+            if keeping and self._checkpoints is not None:
+                self._checkpoints.save(step, training.state, training.optimiser.buffers)
 
     def _start(self) -> None:
         """Agree that all start from the same values, and say who is slow for a reason that can be cured."""

@@ -1,0 +1,52 @@
+"""`clusterctl timeline`: what every phone of a run did when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.attach import RunArgument
+from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.errors import EXIT_FAILED
+
+
+def timeline(
+    run: RunArgument = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The trace's file. Default: RUN.trace.json.", show_default=False)
+    ] = None,
+    inventory: InventoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a Chrome trace of a run, and tell how much of a step waits for the network."""
+    import json
+    from dataclasses import asdict
+
+    from orchestrator.cli.collect_logs import phones_of
+    from orchestrator.cli.session import open_session
+    from orchestrator.runs import trace
+    from orchestrator.runs.record import RunStore
+    from orchestrator.view.console import print_json
+    from orchestrator.view.counting import counting
+    from orchestrator.view.outcomes import print_outcomes
+    from orchestrator.view.timeline import print_shares
+
+    session = open_session(inventory)
+    record = RunStore(session.state.runs).find(run)
+    chosen = phones_of(session, record)
+    with chosen.fleet() as fleet, counting("asking", chosen.phones) as on_done:
+        outcomes = fleet.map(lambda phone: trace.fetch(phone, record.run_id), on_done=on_done)
+    traces = sorted((each.value for each in outcomes if each.value is not None), key=lambda each: each.rank)
+    shares = [found for each in traces if (found := trace.shares(each))]
+    path = out or Path(f"{record.run_id}.trace.json")
+    if traces:
+        path.write_text(json.dumps(trace.chrome(traces)), encoding="utf-8")
+    if as_json:
+        print_json({"run_id": record.run_id, "file": str(path), "ranks": [asdict(each) for each in shares]})
+    elif traces:
+        print_shares(shares, path, max(each.clock_error_s for each in traces))
+    if outcomes.failures:
+        print_outcomes(outcomes)
+        raise typer.Exit(EXIT_FAILED)
