@@ -59,6 +59,11 @@ class Trained:
     state: State
     about: About
 
+    @property
+    def name(self) -> str:
+        """Without the folder of a network of the user's own."""
+        return Path(self.model).name
+
     def compile(self, batch: int, threads: int) -> Executable:
         return backend("cpu").compile(self.graph, self.state, batch, Options(threads=threads))
 
@@ -136,7 +141,7 @@ def _normalised(about: About, graph: Graph) -> About:
 def describe(trained: Trained) -> Mapping[str, str]:
     """What goes along with an exported network, so that others can feed it."""
     return {
-        "model": trained.model,
+        "model": trained.name,
         "mean": json.dumps(trained.about.mean),
         "std": json.dumps(trained.about.std),
         "class_names": json.dumps(trained.names),

@@ -36,14 +36,10 @@ def export(
     from orchestrator.view.trained import print_exported
 
     found = find_trained(trained, model, inventory)
-    path = out or Path(f"{_short(found.model)}.{format.value}")
+    path = out or Path(f"{Path(found.name.partition(':')[0]).stem}.{format.value}")
     with engine_errors():
         _write(found, format, path)
     print_exported(found, path, format.value, as_json=as_json)
-
-
-def _short(model: str) -> str:
-    return Path(model.partition(":")[0]).stem
 
 
 def _write(found: Trained, format: Format, path: Path) -> None:

@@ -13,7 +13,7 @@ from phone_agent.errors import AgentError
 from phone_agent.models import own
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import start_from, to_state_dict
-from phone_agent.train.start import frozen
+from phone_agent.train.start import FreezeError, frozen
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -52,6 +52,8 @@ def starting_point(model: str, graph: Graph, weights: Path | None, freeze: tuple
             return Start(source, frozen=stay)
         state = State(graph, seed)
         replaced = start_from(graph, state, read_weights(weights).weights)
+    except FreezeError as error:
+        raise UsageError(str(error), remedy=f"clusterctl models show {model}") from None
     except AgentError as error:
-        raise UsageError(str(error), remedy="clusterctl models show tells a network's layers") from None
+        raise UsageError(f"--weights {weights}: {error}") from None
     return Start(source, to_state_dict(graph, state), replaced, stay)

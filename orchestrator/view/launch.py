@@ -197,7 +197,7 @@ def print_summary(
             out.print(Text(f"  | {line}", "dim"), soft_wrap=True)
     if checkpoint is not None:
         out.print(f"  {checkpoint}", markup=False, soft_wrap=True)
-        next_step(f"clusterctl eval {spec.run_id}", "judge it")
+        next_step(f"clusterctl export {spec.run_id}", "use it")
     next_step(f"clusterctl collect-logs {spec.run_id}")
 
 

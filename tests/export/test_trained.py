@@ -1,0 +1,164 @@
+"""From a file of weights to a network on this computer, and on to a file for others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from safetensors import numpy as library
+from typer.testing import CliRunner
+
+from orchestrator.cli.app import app
+from orchestrator.errors import UsageError
+from orchestrator.plan.run import LaunchRequest, plan_run
+from orchestrator.runs.start import starting_point
+from orchestrator.trained import IMAGENET_MEAN, Preparation, open_trained
+from phone_agent import models, safetensors
+from phone_agent.data.synthetic import Synthetic
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.weights import WeightsError, to_state_dict
+from phone_agent.schema import DataSpec, RunSpec
+from phone_agent.train import checkpoint
+from tests.agent.phones import run_spec
+from tests.runs.samples import phones
+
+CIFAR = DataSpec("cifar10", 400, (32, 32, 3), 10)
+OWN = """\
+from phone_agent.nn.graph import Dense, GraphBuilder
+
+
+def head(classes=4, shape=(6, 6, 3)):
+    net = GraphBuilder(shape)
+    net.add("fc", Dense(classes))
+    return net.build()
+"""
+
+
+def network(name: str = "resnet20", classes: int = 10) -> tuple[Graph, State]:
+    graph = models.build(name, classes)
+    return graph, State(graph, seed=4)
+
+
+def kept(directory: Path, spec: RunSpec, graph: Graph, state: State) -> Path:
+    """A checkpoint as rank 0 writes it."""
+    data = Synthetic(10, spec.data.shape, spec.data.classes, seed=0)
+    saving = checkpoint.Checkpoints(directory, graph, checkpoint.describe(spec, state, data), lambda *_, **__: None)
+    saving.save(5, state, {"momenta": state.momenta})
+    saving.close()
+    return directory / "checkpoint-00000005.safetensors"
+
+
+def refused(*arguments: Any) -> UsageError:
+    with pytest.raises(UsageError) as error:
+        open_trained(*arguments)
+    return error.value
+
+
+def test_a_checkpoint_says_what_it_is(tmp_path: Path) -> None:
+    graph, state = network()
+    trained = open_trained(kept(tmp_path, replace(run_spec((4,)), model="resnet20", data=CIFAR), graph, state))
+    assert (trained.name, trained.graph.classes, trained.stored_shape) == ("resnet20", 10, (32, 32, 3))
+    assert (trained.about.step, trained.about.mean) == (5, (0.5, 0.5, 0.5))
+    np.testing.assert_array_equal(trained.state.values, state.values)
+
+
+def test_weights_from_elsewhere_need_a_network_and_tell_their_classes(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.safetensors"
+    library.save_file(to_state_dict(*network(classes=7)), path, {"format": "pt"})
+    assert "does not say which network" in refused(path).message
+    trained = open_trained(path, "resnet20")
+    assert (trained.graph.classes, trained.about.mean) == (7, IMAGENET_MEAN)
+    assert trained.names == tuple("0123456")
+    with pytest.raises(WeightsError, match="not this network's weights"):
+        open_trained(path, "mobilenet_reduced")
+
+
+def test_a_network_of_ones_own_is_named_not_found(tmp_path: Path) -> None:
+    """A file beside a checkpoint from somebody else is not run for being there."""
+    (tmp_path / "mine.py").write_text(OWN)
+    data = DataSpec("synthetic", 40, (6, 6, 3), 4)
+    spec = replace(run_spec((4,)), model="head", model_file="mine.py", data=data)
+    graph = models.build(f"{tmp_path}/mine.py:head")
+    path = kept(tmp_path, spec, graph, State(graph, 1))
+    assert refused(path).remedy == "--model path/to/mine.py:head"
+    assert open_trained(path, f"{tmp_path}/mine.py:head").name == "mine.py:head"
+
+
+@pytest.mark.parametrize("name", ["a.pth", "b.PT", "c.ckpt"])
+def test_pickles_are_not_opened(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\x80\x04.")
+    error = refused(tmp_path / name, "lenet")
+    assert "could run anything" in error.message
+    assert f"torch.load('{name}', weights_only=True)" in (error.remedy or "")
+
+
+def test_numpys_archives_are_read_unless_they_hold_objects(tmp_path: Path) -> None:
+    graph, state = network("lenet")
+    arrays: dict[str, Any] = to_state_dict(graph, state)
+    np.savez(tmp_path / "a.npz", **arrays)
+    np.testing.assert_array_equal(open_trained(tmp_path / "a.npz", "lenet").state.values, state.values)
+    np.savez(tmp_path / "b.npz", **{"fc.weight": np.array([{}], object)}, allow_pickle=True)
+    assert "plain arrays" in refused(tmp_path / "b.npz", "lenet").message
+    (tmp_path / "c.npz").write_bytes(b"PK nothing")
+    assert "plain arrays" in refused(tmp_path / "c.npz", "lenet").message
+
+
+def test_images_are_prepared_by_their_middle() -> None:
+    images = np.arange(2 * 5 * 6 * 2, dtype=np.uint8).reshape(2, 5, 6, 2)
+    normal = Preparation((0.5, 0.25), (0.5, 2.0), (3, 4, 2)).normalise(images)
+    np.testing.assert_allclose(normal, (images[:, 1:4, 1:5] / 255 - (0.5, 0.25)) / (0.5, 2.0), rtol=1e-5)
+    with pytest.raises(UsageError, match="the network takes 8x4x2"):
+        Preparation((0.5,) * 2, (1.0,) * 2, (8, 4, 2)).normalise(images)
+
+
+def test_export_writes_both_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph, state = network("lenet")
+    path = kept(tmp_path, replace(run_spec((4,)), model="lenet"), graph, state)
+    done = CliRunner().invoke(app, ["export", str(path), "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["file"] == "lenet.onnx"
+    told = {each.key: each.value for each in onnx.load(tmp_path / "lenet.onnx").metadata_props}
+    assert (told["model"], told["step"], json.loads(told["mean"])) == ("lenet", "5", [0.5])
+    CliRunner().invoke(app, ["export", str(path), "--format", "safetensors", "-o", "w.safetensors"])
+    exported = library.load_file(tmp_path / "w.safetensors")
+    assert exported.keys() == to_state_dict(graph, state).keys()
+    assert safetensors.read_metadata(tmp_path / "w.safetensors")["format"] == "pt"
+
+
+def test_a_run_starts_from_weights_for_other_classes(tmp_path: Path) -> None:
+    graph, _ = network()
+    library.save_file(to_state_dict(*network(classes=7)), tmp_path / "seven.safetensors")
+    start = starting_point("resnet20", graph, tmp_path / "seven.safetensors", ("layer1", "bn1"), seed=3)
+    assert start.replaced == ("fc.weight", "fc.bias")
+    assert start.weights is not None
+    assert start.weights.keys() == to_state_dict(*network()).keys()
+    assert "layer1.0.conv1.weight" in start.frozen
+    with pytest.raises(UsageError, match=r"--weights .*seven.safetensors: these are not"):
+        starting_point("lenet", network("lenet")[0], tmp_path / "seven.safetensors", (), seed=3)
+    with pytest.raises(UsageError, match="fits 'layer9'"):
+        starting_point("resnet20", graph, None, ("layer9",), seed=3)
+
+
+def test_a_plan_says_what_the_phones_start_from(tmp_path: Path) -> None:
+    (tmp_path / "My Net.py").write_text(OWN)
+    (tmp_path / "MyNet.py").write_text(OWN)
+    data = DataSpec("synthetic", 400, (6, 6, 3), 4)
+    request = LaunchRequest(f"{tmp_path}/MyNet.py:head", weights=tmp_path / "w.safetensors", freeze=("fc.bias",))
+    spec = plan_run(replace(request, evaluate_every=3, checkpoint_every=4), phones(2), data)
+    assert (spec.model, spec.model_file, spec.weights, spec.freeze) == (
+        "head",
+        "MyNet.py",
+        "weights.safetensors",
+        ("fc.bias",),
+    )
+    assert (spec.evaluate_every, spec.checkpoint_every) == (3, 4)
+    assert "-mynet-" in spec.run_id
+    with pytest.raises(UsageError, match="cannot be a file's name"):
+        plan_run(LaunchRequest(f"{tmp_path}/My Net.py:head"), phones(2), data)
