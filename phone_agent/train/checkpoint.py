@@ -40,16 +40,30 @@ class CheckpointError(AgentError):
 
 @dataclass(frozen=True)
 class About:
-    """What a checkpoint says of itself. Weights from elsewhere say nothing."""
+    """What a file of weights says of itself. One from elsewhere says nothing."""
 
-    step: int = 0
+    model: str = ""
     classes: int | None = None
-    shape: tuple[int, int, int] | None = None  # of the images the network reads
+    shape: tuple[int, ...] | None = None  # of the images the network reads
+    stored: tuple[int, ...] | None = None  # of the samples these are the middle of
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     class_names: tuple[str, ...] = ()
-    packing: tuple[str, ...] = ()
+    step: int = 0
     run: RunSpec | None = None
+
+    def metadata(self) -> dict[str, str]:
+        """All but the run."""
+        return {
+            "model": self.model,
+            "classes": str(self.classes),
+            "shape": json.dumps(self.shape),
+            "stored_shape": json.dumps(self.stored),
+            "mean": json.dumps(self.mean),
+            "std": json.dumps(self.std),
+            "class_names": json.dumps(self.class_names),
+            "step": str(self.step),
+        }
 
 
 @dataclass(frozen=True)
@@ -110,18 +124,22 @@ def due(spec: RunSpec, step: int) -> bool:
 
 def describe(spec: RunSpec, state: State, data: Dataset, class_names: tuple[str, ...] = ()) -> dict[str, str]:
     """A checkpoint's metadata, but for the step."""
+    about = About(
+        model=f"{spec.model_file}:{spec.model}" if spec.model_file else spec.model,
+        classes=spec.data.classes,
+        shape=spec.data.input_shape,
+        stored=spec.data.shape,
+        mean=tuple(data.mean.tolist()),
+        std=tuple(data.std.tolist()),
+        class_names=class_names,
+    )
     return {
         "format": FORMAT,
         "schema": str(SCHEMA),
+        **about.metadata(),
         "run_id": spec.run_id,
-        "model": spec.model,
         "seed": str(spec.seed),
         "data": spec.data.name,
-        "classes": str(spec.data.classes),
-        "shape": json.dumps(spec.data.input_shape),
-        "mean": json.dumps(data.mean.tolist()),
-        "std": json.dumps(data.std.tolist()),
-        "class_names": json.dumps(class_names),
         "packing": json.dumps(list(state.packing.slots)),
         "run": spec.to_json(),
     }
@@ -138,24 +156,31 @@ def read(path: Path) -> Checkpoint:
 
 
 def _about(metadata: dict[str, str], path: Path) -> About:
-    if metadata.get("format") != FORMAT:
+    """Exported weights say what checkpoints do, but for the run."""
+    ours = metadata.get("format") == FORMAT
+    if not ours and "stored_shape" not in metadata:
         return About()
-    if metadata.get("schema") != str(SCHEMA):
+    if ours and metadata.get("schema") != str(SCHEMA):
         raise CheckpointError(f"{path} has schema {metadata.get('schema')!r}; known is {SCHEMA}: use a newer release")
     try:
-        height, width, channels = map(int, json.loads(metadata["shape"]))
         return About(
-            step=int(metadata["step"]),
+            model=metadata["model"],
             classes=int(metadata["classes"]),
-            shape=(height, width, channels),
+            shape=_image(metadata["shape"]),
+            stored=_image(metadata["stored_shape"]),
             mean=_numbers(metadata["mean"]),
             std=_numbers(metadata["std"]),
             class_names=tuple(map(str, json.loads(metadata["class_names"]))),
-            packing=tuple(map(str, json.loads(metadata["packing"]))),
-            run=RunSpec.from_json(metadata["run"]),
+            step=int(metadata["step"]),
+            run=RunSpec.from_json(metadata["run"]) if ours else None,
         )
     except (KeyError, TypeError, ValueError, RecursionError, SchemaError) as error:
         raise CheckpointError(f"{path} is damaged: its description lacks or garbles {error}") from None
+
+
+def _image(text: str) -> tuple[int, ...]:
+    height, width, channels = map(int, json.loads(text))
+    return height, width, channels
 
 
 def _numbers(text: str) -> tuple[float, ...]:

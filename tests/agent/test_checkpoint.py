@@ -66,7 +66,9 @@ def test_all_it_takes_to_go_on_comes_back(tmp_path: Path) -> None:
     assert about.run == run_spec((4,))
     assert (about.step, about.classes, about.shape) == (7, 10, (28, 28, 1))
     assert (about.mean, about.std, about.class_names) == ((0.5,) * 3, (0.25,) * 3, NAMES)
-    assert about.packing == tuple(state.packing.slots)
+    assert about.model == "lenet"
+    metadata = safetensors.read_metadata(tmp_path / fields["file"])
+    assert json.loads(metadata["packing"]) == list(state.packing.slots)
 
 
 def test_other_programs_find_torchvisions_names_in_it(tmp_path: Path) -> None:
@@ -158,6 +160,7 @@ def test_a_mistake_of_ours_is_no_warning(tmp_path: Path) -> None:
         ({"run": "{}"}, "run.json lacks"),
         ({"step": "many"}, "many"),
         ({"class_names": "7"}, "'int' object"),
+        ({"stored_shape": "null"}, "not iterable"),
     ],
 )
 def test_a_damaged_description_is_told(tmp_path: Path, change: dict[str, str], told: str) -> None:
