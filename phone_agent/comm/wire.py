@@ -43,8 +43,8 @@ class Wire(Protocol):
         """own += what arrived: nothing is sent yet."""
         ...
 
-    def settle(self, values: Floats, residual: Floats | None, room: Bytes) -> Bytes:
-        """encode, and `values` become what everybody else will decode."""
+    def finish(self, arrived: Bytes, own: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+        """relay, and `own` becomes what everybody else will decode."""
         ...
 
     def take(self, arrived: Bytes, own: Floats) -> None:
@@ -99,8 +99,8 @@ class Fp32:
     def add(self, arrived: Bytes, own: Floats) -> None:
         self._core.decode(arrived, own, accumulate=True)
 
-    def settle(self, values: Floats, residual: Floats | None, room: Bytes) -> Bytes:
-        return self.encode(values, residual, room)
+    def finish(self, arrived: Bytes, own: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+        return self.relay(arrived, own, residual, room)
 
     def take(self, arrived: Bytes, own: Floats) -> None:
         self._core.decode(arrived, own, accumulate=False)
@@ -126,8 +126,8 @@ class _Rounded:
     def add(self, arrived: Bytes, own: Floats) -> None:
         self._core.decode(arrived, own, accumulate=True)
 
-    def settle(self, values: Floats, residual: Floats | None, room: Bytes) -> Bytes:
-        return self._core.encode(values, None, residual, room, settle=True)
+    def finish(self, arrived: Bytes, own: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+        return self._core.encode(own, arrived, residual, room, settle=True)
 
     def take(self, arrived: Bytes, own: Floats) -> None:
         self._core.decode(arrived, own, accumulate=False)
