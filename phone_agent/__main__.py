@@ -43,8 +43,11 @@ def parse() -> argparse.Namespace:
     add("runs", runs, "the runs on this phone")
     add("train", train, "be a rank of a run (mpirun starts this)").add_argument("run_id")
     bench = add("allreduce-bench", allreduce_bench, "time an allreduce (mpirun starts this)")
-    bench.add_argument("--mb", type=float, default=97.7)
+    bench.add_argument("--mb", type=float)
     bench.add_argument("--algorithm", default="ring")
+    bench.add_argument("--wire", default="fp32")
+    bench.add_argument("--switches", help="of each rank, with commas between them")
+    bench.add_argument("--model", help="whose gradients are summed; without --mb as many as they are")
     bench.add_argument("--repeats", type=int, default=5)
     return parser.parse_args()
 
@@ -121,7 +124,14 @@ def allreduce_bench(arguments: argparse.Namespace) -> int:
 
     timers.be_precise()
     world = open_world()
-    report = bench.run(world, arguments.mb, arguments.algorithm, arguments.repeats)
+    case = bench.Case(
+        algorithm=arguments.algorithm,
+        wire=arguments.wire,
+        switches=arguments.switches.split(",") if arguments.switches else None,
+        megabytes=arguments.mb,
+        model=arguments.model,
+    )
+    report = bench.run(world, case, arguments.repeats)
     return answer(report) if world.rank == 0 else 0
 
 

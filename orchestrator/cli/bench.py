@@ -29,10 +29,17 @@ def bench() -> None:
 @app.command()
 def allreduce(
     mb: Annotated[
-        float, typer.Option(help="Size of the summed buffer; ResNet-50's gradients are 97.7.", min=0.001, max=2000)
-    ] = 97.7,
-    algorithm: Annotated[str, typer.Option(help="ring (ours) or mpi (MPI_Allreduce).")] = "ring",
-    wire: Annotated[str, typer.Option(help="How numbers travel: fp32.")] = "fp32",
+        float | None,
+        typer.Option(
+            help="Size of the summed buffer. Default: the --model's gradients, else 97.7.", min=0.001, max=2000
+        ),
+    ] = None,
+    algorithm: Annotated[
+        str,
+        typer.Option(help="ring or hierarchical (ours), mpi (MPI_Allreduce), chunkwise (one MPI_Allreduce a layer)."),
+    ] = "ring",
+    wire: Annotated[str, typer.Option(help="How numbers travel: fp32, fp16, bf16 or int8.")] = "fp32",
+    model: Annotated[str | None, typer.Option(help="Sum as many numbers as this network's gradients are.")] = None,
     order: Annotated[
         str, typer.Option(help="ring follows the switches; interleaved shows what that is worth.")
     ] = "ring",
@@ -43,13 +50,13 @@ def allreduce(
 ) -> None:
     """Time one allreduce over the phones, against the speed of their links."""
     from orchestrator.cli.session import open_session
-    from orchestrator.runs.allreduce import AllreduceRequest, bench_allreduce
+    from orchestrator.runs.allreduce import USUAL_MB, AllreduceRequest, bench_allreduce
     from orchestrator.runs.health import ask_all
     from orchestrator.runs.preflight import UnfitPhonesError, inspect
     from orchestrator.view.allreduce import as_document, print_allreduce
     from orchestrator.view.console import print_json
 
-    request = AllreduceRequest(mb, algorithm, wire, order, repeats)
+    request = AllreduceRequest(USUAL_MB if mb is None and model is None else mb, algorithm, wire, order, repeats, model)
     request.check()
     session = open_session(inventory, limit)
     with session.fleet() as fleet:

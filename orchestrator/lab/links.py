@@ -17,7 +17,9 @@ HOST_END = "host0"
 _HOST_PORT = "port-host"
 _BURST_S = 0.001  # what a token bucket may send at once
 _SMALLEST_BURST = 16 << 10
-_QUEUE_BURSTS = 8  # what a port buffers before it drops, in bursts
+# What a port buffers before it drops, in bursts: as much as a plain switch has. Twice that, and data and
+# acknowledgements that pass in both directions wait for each other: a ring of streams loses 3 %.
+_QUEUE_BURSTS = 4
 _SMALLEST_QUEUE = 256 << 10  # less, and a slow link drops what TCP has under way at any time
 _CROWD = 20  # more neighbours than the kernel's table (shared by all namespaces) holds: phones squared
 

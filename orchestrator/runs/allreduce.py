@@ -12,33 +12,52 @@ from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.inventory import hostfile
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.plan.mpirun import agent_argv, environment, mpirun_argv
-from orchestrator.plan.rate import allreduce_limit_s
+from orchestrator.plan.rate import allreduce_limit_s, bytes_per_second
 from orchestrator.plan.ring import interleaved
-from orchestrator.plan.run import ALGORITHMS, common_ssh_port
+from orchestrator.plan.run import common_ssh_port
 from orchestrator.view.text import one_line
 from phone_agent import layout
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
+ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise")
+ROUNDING_ALGORITHMS = ("ring", "hierarchical")
+WIRES = ("fp32", "fp16", "bf16", "int8")
+USUAL_MB = 97.7  # ResNet-50's gradients
 ORDERS = ("ring", "interleaved")
-WIRES = ("fp32",)
 _SLOWEST_RATE = 50  # an allreduce this much slower than the links allow is stuck
 _START_S = 120.0
+_LARGEST_MODEL_MB = 300.0
 
 
 @dataclass(frozen=True)
 class AllreduceRequest:
-    megabytes: float
+    megabytes: float | None  # None: as many as the model's gradients are
     algorithm: str = "ring"
     wire: str = "fp32"
     order: str = "ring"
     repeats: int = 5
+    model: str | None = None  # whose list of gradients chunkwise goes through
 
     def check(self) -> None:
+        """Everything that can be wrong with the flags alone."""
         for value, known in ((self.algorithm, ALGORITHMS), (self.wire, WIRES), (self.order, ORDERS)):
             if value not in known:
                 raise UsageError(f"there is no '{value}'; there is: {', '.join(known)}")
+        if self.wire != "fp32" and self.algorithm not in ROUNDING_ALGORITHMS:
+            raise UsageError(f"{self.algorithm} sends fp32 only", remedy=f"--algorithm {ROUNDING_ALGORITHMS[0]}")
+        if self.model is not None:
+            self._check_model(self.model)
+
+    @staticmethod
+    def _check_model(name: str) -> None:
+        from phone_agent.models import UnknownModelError, model
+
+        try:
+            model(name)
+        except UnknownModelError as error:
+            raise UsageError(str(error), remedy="clusterctl models list") from None
 
 
 @dataclass(frozen=True)
@@ -48,8 +67,10 @@ class AllreduceResult:
     seconds: float  # the best repeat
     all_seconds: tuple[float, ...]
     bytes: int
-    limit_s: float
+    limit_s: float  # what the links allow for as many bytes as travelled
     correct: bool
+    wire_bytes: int  # sent by the head phone
+    cpu_seconds: float  # of the busiest phone's core
 
     @property
     def line_rate_fraction(self) -> float:
@@ -68,22 +89,31 @@ def bench_allreduce(
         raise UsageError("an allreduce needs two phones or more")
     directory = layout.run_dir(f"allreduce-{secrets.token_hex(4)}")
     hosts = directory / layout.HOSTFILE
-    limit_s = allreduce_limit_s(len(phones), round(request.megabytes * 1e6), cluster.rate)
-    argv = mpirun_argv(len(phones), str(hosts), cluster.subnet, common_ssh_port(phones), _verb(request))
-    head.put(hostfile(in_order(phones, request.order)).encode(), hosts)
+    ranks = in_order(phones, request.order)
+    argv = mpirun_argv(len(phones), str(hosts), cluster.subnet, common_ssh_port(phones), _verb(request, ranks))
+    head.put(hostfile(ranks).encode(), hosts)
     try:
-        timeout = _START_S + request.repeats * (limit_s * _SLOWEST_RATE + 1)
+        most_s = allreduce_limit_s(len(phones), round((request.megabytes or _LARGEST_MODEL_MB) * 1e6), cluster.rate)
+        timeout = _START_S + request.repeats * (most_s * _SLOWEST_RATE + 1)
         # Ends on the phone as well: nobody there notices that this computer has given up, and the ranks would poll on.
         bounded = ("timeout", "-k", "10", f"{timeout:.0f}", *argv)
         result = head.run(bounded, env=environment(), timeout=timeout + 15)
     finally:
         head.run(["rm", "-rf", "--", str(directory)])
-    return _read(request, len(phones), limit_s, _report(result.stdout, result.stderr))
+    return _read(request, len(phones), bytes_per_second(cluster.rate), _report(result.stdout, result.stderr))
 
 
-def _verb(request: AllreduceRequest) -> tuple[str, ...]:
-    flags = {"--mb": request.megabytes, "--algorithm": request.algorithm, "--repeats": request.repeats}
-    return agent_argv("allreduce-bench", *(str(word) for pair in flags.items() for word in pair))
+def _verb(request: AllreduceRequest, ranks: Sequence[Phone]) -> tuple[str, ...]:
+    flags = {
+        "--mb": request.megabytes,
+        "--algorithm": request.algorithm,
+        "--wire": request.wire,
+        "--switches": ",".join(phone.switch for phone in ranks),
+        "--model": request.model,
+        "--repeats": request.repeats,
+    }
+    given = ((flag, str(value)) for flag, value in flags.items() if value is not None)
+    return agent_argv("allreduce-bench", *(word for pair in given for word in pair))
 
 
 def _report(stdout: str, stderr: str) -> dict[str, Any]:
@@ -102,11 +132,21 @@ def _report(stdout: str, stderr: str) -> dict[str, Any]:
     )
 
 
-def _read(request: AllreduceRequest, phones: int, limit_s: float, report: dict[str, Any]) -> AllreduceResult:
+def _read(request: AllreduceRequest, phones: int, rate: float, report: dict[str, Any]) -> AllreduceResult:
+    """The least a phone can send: 2 (K - 1) / K of the buffer, as the wire's format writes it."""
     try:
-        seconds, every = float(report["seconds"]), tuple(map(float, report["all"]))
+        size, sent = int(report["bytes"]), int(report["wire_bytes"])
+        least = 2 * (phones - 1) / phones * size
         return AllreduceResult(
-            request, phones, seconds, every, int(report["bytes"]), limit_s, correct=report["correct"] is True
+            request,
+            phones,
+            seconds=float(report["seconds"]),
+            all_seconds=tuple(map(float, report["all"])),
+            bytes=size,
+            limit_s=(min(least, sent) if request.wire != "fp32" else least) / rate,
+            correct=report["correct"] is True,
+            wire_bytes=sent,
+            cpu_seconds=float(report["cpu_seconds"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ClusterctlError(f"the head phone's report makes no sense: {error!r}") from None

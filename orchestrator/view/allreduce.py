@@ -20,6 +20,8 @@ def as_document(result: AllreduceResult) -> dict[str, Any]:
         "limit_seconds": result.limit_s,
         "all_seconds": list(result.all_seconds),
         "bytes": result.bytes,
+        "wire_bytes": result.wire_bytes,
+        "cpu_seconds": result.cpu_seconds,
         "phones": result.phones,
         "algorithm": request.algorithm,
         "wire": request.wire,
@@ -29,7 +31,7 @@ def as_document(result: AllreduceResult) -> dict[str, Any]:
 
 def print_allreduce(result: AllreduceResult) -> None:
     request = result.request
-    how = f"{request.algorithm}, {request.order} order"
+    how = f"{request.algorithm}, {request.wire}, {request.order} order"
     what = f"{result.bytes / 1e6:.1f} MB over {count_of(result.phones, 'phone')}, {how}"
     out.print(Text.assemble(what, "  ", (f"{result.seconds:.3f} s", "bold")))
     out.print(f"  {result.line_rate_fraction:.0%} of what the links allow ({result.limit_s:.3f} s)", markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -91,20 +92,23 @@ class Whole:
 
 
 class Chunkwise:
-    """One allreduce a parameter, as the paper did before it packed them."""
+    """One allreduce a parameter, as the paper did before it packed them; `starts`: where they begin in the buffer."""
 
-    def __init__(self, summed: Collective, packing: Packing) -> None:
-        self._summed = summed
-        self._starts = [slot.offset for slot in packing.slots.values()]
+    def __init__(self, summed: Collective, starts: Sequence[int]) -> None:
+        self._summed, self._starts = summed, starts
 
     def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
         low, high, _ = part.indices(gradients.size)
-        starts = [start for start in self._starts if low <= start < high]
-        for start, stop in zip(starts, [*starts[1:], high], strict=True):
+        inside = [start for start in self._starts if low <= start < high]
+        for start, stop in pairwise([*inside, high]):
             self._summed.allreduce(gradients[start:stop])
 
 
 def reducer(spec: RunSpec, world: World, packing: Packing, algorithm: str, wire: str) -> Reducer:
     groups = [rank.switch for rank in spec.ranks]
     summed = collective(algorithm, world, wire_format(wire), groups)
-    return Chunkwise(summed, packing) if algorithm == "chunkwise" else Whole(summed)
+    return Chunkwise(summed, starts(packing)) if algorithm == "chunkwise" else Whole(summed)
+
+
+def starts(packing: Packing) -> list[int]:
+    return [slot.offset for slot in packing.slots.values()]

@@ -3,41 +3,91 @@
 from __future__ import annotations
 
 import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm import collective
+from phone_agent.comm import Chunkwise, Collective, Whole, collective, starts, wire_format
 from phone_agent.comm.world import World
 
 PERIOD = 1000  # sums stay below 2^24 and so exact in single precision, up to a hundred times the phones of a rack
+USUAL_MODEL, USUAL_MB = "resnet50", 97.7
+ROUNDING = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 2.0**-7}  # of the largest number in a block
 
 
-def run(world: World, megabytes: float, algorithm: str, repeats: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Case:
+    algorithm: str = "ring"
+    wire: str = "fp32"
+    switches: Sequence[str] | None = None  # of each rank
+    megabytes: float | None = None
+    model: str | None = None  # whose parameters chunkwise sums one by one; says the size where `megabytes` does not
+
+
+def run(world: World, case: Case, repeats: int) -> dict[str, Any]:
     """A repeat takes as long as its slowest rank; the best repeat counts."""
-    summed = collective(algorithm, world)
-    pattern = np.arange(round(megabytes * 1e6 / 4), dtype=np.int64) % PERIOD
+    summed = collective(case.algorithm, world, wire_format(case.wire), case.switches)
+    length, bounds = _layers(case)
+    once = _once(summed, bounds if case.algorithm == "chunkwise" else None)
+    pattern = np.arange(length, dtype=np.int32) % PERIOD
     expected = (pattern * world.size + world.size * (world.size - 1) // 2).astype(np.float32)
-    buffer = np.empty(len(pattern), np.float32)
-    seconds, correct = [], True
+    buffer = np.empty(length, np.float32)
+    seconds, cpu, correct = [], [], True
     for _ in range(repeats):
         buffer[...] = pattern + world.rank
-        seconds.append(_slowest(world, summed.allreduce, buffer))
-        right = np.array([np.array_equal(buffer, expected)], np.float64)
-        correct = correct and bool(world.allgather(right).all())
+        took, worked = _slowest(world, once, buffer)
+        seconds.append(took)
+        cpu.append(worked)
+        correct = correct and _agree(world, buffer, expected, case.wire)
     return {
         "seconds": min(seconds),
         "all": seconds,
+        "cpu_seconds": min(cpu),
         "bytes": buffer.nbytes,
+        "wire_bytes": summed.traffic.bytes // repeats,
         "world": world.size,
         "correct": correct,
-        "algorithm": algorithm,
+        "algorithm": case.algorithm,
+        "wire": case.wire,
     }
 
 
-def _slowest(world: World, allreduce: Any, buffer: NDArray[np.float32]) -> float:
+def _layers(case: Case) -> tuple[int, list[int]]:
+    """How many numbers, and where each parameter of them starts; a network's own list, stretched to the size asked."""
+    from phone_agent.models import build
+    from phone_agent.nn.packing import Packing, backward_order
+
+    if case.model is None and case.algorithm != "chunkwise":
+        return round((case.megabytes or USUAL_MB) * 1e6 / 4), []
+    packing = Packing(backward_order(build(case.model or USUAL_MODEL)))
+    length = packing.size if case.megabytes is None else round(case.megabytes * 1e6 / 4)
+    return length, sorted({start * length // packing.size for start in starts(packing)})
+
+
+def _once(summed: Collective, bounds: list[int] | None) -> Callable[[NDArray[np.float32]], None]:
+    reducer = Whole(summed) if bounds is None else Chunkwise(summed, bounds)
+    return lambda buffer: reducer.reduce(buffer, slice(0, buffer.size))
+
+
+def _slowest(
+    world: World, once: Callable[[NDArray[np.float32]], None], buffer: NDArray[np.float32]
+) -> tuple[float, float]:
+    """Seconds, and what the busiest rank spent of its core."""
     world.allgather(np.zeros(1))  # start together
-    started = time.monotonic()
-    allreduce(buffer)
-    return float(world.allgather(np.array([time.monotonic() - started])).max())
+    started, worked = time.monotonic(), time.process_time()
+    once(buffer)
+    row = np.array([time.monotonic() - started, time.process_time() - worked])
+    most = world.allgather(row).max(axis=0)
+    return float(most[0]), float(most[1])
+
+
+def _agree(world: World, buffer: NDArray[np.float32], expected: NDArray[np.float32], wire: str) -> bool:
+    """All ranks have the same bits, as close to the sum as the wire lets them be."""
+    allowed = world.size * ROUNDING[wire] * float(expected.max(initial=0.0))
+    right = float(np.abs(buffer - expected).max(initial=0.0)) <= allowed
+    rows = world.allgather(np.array([right, zlib.crc32(buffer.data)], np.float64))
+    return bool(rows[:, 0].all() and (rows[:, 1] == rows[0, 1]).all())
