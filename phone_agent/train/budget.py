@@ -8,27 +8,38 @@ from phone_agent.device import memory
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import Graph
-from phone_agent.nn.plan.memory import DoesNotFitError, MemoryPlan, estimate
+from phone_agent.nn.plan.memory import DoesNotFitError, MemoryPlan, estimate, largest_batch
 
 PERCENT = 60  # of what is available: of the rest, Android and what people run on the phone must live
 
 
-def plan_memory(graph: Graph, batch: int, options: Options) -> tuple[Options, MemoryPlan]:
-    """The options to compile with, and the memory they take.
+def plan_memory(graph: Graph, batch: int, options: Options, micro: int = 0) -> tuple[Options, MemoryPlan]:
+    """The options to compile with, and the memory they take with as much of the batch at once as fits.
 
     Without a budget the plan is lean: no arithmetic is done twice. Only where that is more than the phone can give,
-    as much is computed again as makes it fit.
+    as much is computed again as makes it fit; and only where nothing makes it, the batch is computed in parts.
+    `micro`: parts of this size at most.
     """
+    batch = min(batch, micro or batch)
+    if options.memory_bytes is not None:
+        return options, _within(graph, batch, options)
     planned = estimate(graph, batch, options)
     affordable = affordable_bytes()
-    if options.memory_bytes is not None or affordable is None or planned.total <= affordable:
+    if affordable is None or planned.total <= affordable:
         return options, planned
-    within = replace(options, memory_bytes=affordable)
+    options = replace(options, memory_bytes=affordable)
     try:
-        return within, estimate(graph, batch, within)
+        return options, _within(graph, batch, options)
     except DoesNotFitError as error:
         reason = f"{PERCENT} % of what this phone has available"
-        raise AgentError(f"{error}, {reason}: a smaller --batch takes less, --memory sets another budget") from None
+        raise AgentError(f"{error}, {reason}: close what runs beside it; --memory sets another budget") from None
+
+
+def _within(graph: Graph, batch: int, options: Options) -> MemoryPlan:
+    try:
+        return estimate(graph, batch, options)
+    except DoesNotFitError as error:
+        return estimate(graph, largest_batch(graph, error.budget, options, recompute=True), options)
 
 
 def affordable_bytes() -> int | None:

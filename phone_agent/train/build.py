@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from phone_agent.comm import Collective, collective
+from phone_agent.comm import Collective, collective, reducer
+from phone_agent.comm.choose import Choice, Wanted, choose
+from phone_agent.comm.probe import probe
 from phone_agent.comm.world import World
 from phone_agent.data import Dataset, open_dataset
 from phone_agent.data.sampling import Batch, Normaliser, ShardSource
@@ -24,11 +22,13 @@ from phone_agent.train import start
 from phone_agent.train.budget import plan_memory
 from phone_agent.train.checks import own_rank
 from phone_agent.train.loop import Loop, Updates, micro_batches
+from phone_agent.train.optimiser import Optimiser, buffer_count, optimiser
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline
 
-BUCKET_BYTES = 4 * 1024 * 1024
+NEVER = 1 << 62
+Tell = Callable[[int, RankStep], None]  # a step's number, and how it went here
 
 
 @dataclass(frozen=True)
@@ -40,75 +40,71 @@ class Training:
     graph: Graph
     state: State
     executable: Executable
-    optimiser: Any
+    optimiser: Optimiser
     overlap: Overlap
     loop: Loop
     exact: Collective
     timeline: Timeline
+    choice: Choice
     threads: int
     memory: MemoryPlan | None  # None: not planned
 
 
-def build(
-    directory: Path, spec: RunSpec, threads: int, world: World, tell: Callable[[int, RankStep], None]
-) -> Training:
+def build(directory: Path, spec: RunSpec, threads: int, world: World, tell: Tell) -> Training:
     own = own_rank(spec, world)
     dataset = open_dataset(spec.data, world.rank, world.size, spec.seed)
     source = ShardSource(dataset, own.batch, spec.seed, own.rank)
     exact = collective("ring", world)
     graph = start.build_graph(directory, spec)
-    options, memory = _planned(graph, own.batch, spec, threads)
+    choice = _choose(spec, world, graph.parameter_count)
+    options, memory = _planned(graph, own.batch, spec, Options(threads=threads, bucket_bytes=choice.bucket_bytes))
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
     micro = micro_batches(own.batch, memory.batch if memory else spec.micro_batch or own.batch)
     sizes = sorted({part.stop - part.start for part in micro}, reverse=True)
     executable = backend(spec.backend).compile(graph, state, sizes[0], options, sizes[1:])
-    optimiser = _Sgd(executable, spec)
+    optimise = optimiser(spec.optimizer, state, start.frozen(graph, spec.freeze), spec.backend)
     timeline = Timeline()
-    reducer = _Summed(collective(spec.algorithm, world))
-    updates = Updates(world, state, reducer, optimiser, lambda _: spec.optimizer.learning_rate, tell)
-    overlap = Overlap(parts(state.packing, options.bucket_bytes), options.bucket_bytes, updates, timeline)
-    loop = Loop(executable, _Parts(source), overlap, micro, spec.global_batch, spec.overlap, spec.seed, own.rank)
+    reduce = reducer(spec, world, state.packing, choice.algorithm, choice.wire)
+    updates = Updates(world, state, reduce, optimise, lambda _: spec.optimizer.learning_rate, tell)
+    overlap = Overlap(parts(state.packing, choice.bucket_bytes), _piece_bytes(choice), updates, timeline)
     return Training(
         dataset=dataset,
         normaliser=source.normaliser,
         graph=graph,
         state=state,
         executable=executable,
-        optimiser=optimiser,
+        optimiser=optimise,
         overlap=overlap,
-        loop=loop,
+        loop=Loop(executable, _Parts(source), overlap, micro, spec.global_batch, spec.overlap, spec.seed, own.rank),
         exact=exact,
         timeline=timeline,
-        threads=options.threads,
+        choice=choice,
+        threads=threads,
         memory=memory,
     )
 
 
-def _planned(graph: Graph, batch: int, spec: RunSpec, threads: int) -> tuple[Options, MemoryPlan | None]:
+def _choose(spec: RunSpec, world: World, count: int) -> Choice:
+    groups = [rank.switch for rank in spec.ranks]
+    return choose(Wanted(spec.algorithm, spec.wire, spec.bucket_bytes), probe(world, groups), groups, count)
+
+
+def _piece_bytes(choice: Choice) -> int:
+    """Factors and single layers are whole parameters; all else can be cut anywhere."""
+    return NEVER if choice.algorithm == "chunkwise" or choice.wire == "powersgd" else choice.bucket_bytes
+
+
+def _planned(graph: Graph, batch: int, spec: RunSpec, options: Options) -> tuple[Options, MemoryPlan | None]:
     """Only the core plans its memory; numpy takes what it takes."""
-    options = Options(
-        threads=threads, memory_bytes=spec.memory_bytes or None, bucket_bytes=spec.bucket_bytes or BUCKET_BYTES
+    options = replace(
+        options,
+        memory_bytes=spec.memory_bytes or None,
+        moments=buffer_count(spec.optimizer),
+        label_smoothing=spec.optimizer.label_smoothing,
     )
     if spec.backend != "cpu":
         return options, None
-    return plan_memory(graph, min(batch, spec.micro_batch or batch), options)
-
-
-class _Sgd:
-    def __init__(self, executable: Executable, spec: RunSpec) -> None:
-        self._executable, self._rules = executable, spec.optimizer
-        self.buffers: dict[str, NDArray[np.float32]] = {}
-
-    def update(self, part: slice, rate: float, _: int) -> None:
-        self._executable.update(rate, self._rules.momentum, self._rules.weight_decay, part)
-
-
-class _Summed:
-    def __init__(self, summed: Collective) -> None:
-        self._summed = summed
-
-    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
-        self._summed.allreduce(gradients[part])
+    return plan_memory(graph, batch, options, spec.micro_batch)
 
 
 class _Parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phone_agent.comm.wire import WIRES
 from phone_agent.comm.world import World
 from phone_agent.device import interfaces
 from phone_agent.errors import AgentError
@@ -27,5 +28,5 @@ def check_spec(spec: RunSpec) -> None:
     for rank in spec.ranks:
         if rank.batch < 1:
             raise AgentError(f"run.json gives {rank.phone} a batch of {rank.batch}: at least 1 is needed")
-    if spec.wire != "fp32":
-        raise AgentError(f"there is no wire format called '{spec.wire}'; there is: fp32")
+    if spec.wire not in (formats := (*WIRES, "powersgd", "auto")):
+        raise AgentError(f"there is no wire format called '{spec.wire}'; there are: {', '.join(formats)}")

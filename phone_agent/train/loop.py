@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import rng
+from phone_agent.comm import Reducer
 from phone_agent.comm.world import World
 from phone_agent.data.sampling import Batch
 from phone_agent.nn.backends import Executable
 from phone_agent.nn.packing import State
+from phone_agent.train.optimiser import Optimiser
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep, Thermometer
 
@@ -24,14 +26,6 @@ DROPS = 4  # stream of random numbers; see data.sampling for the others
 
 class Source(Protocol):
     def batch(self, step: int, part: slice = slice(None)) -> Batch: ...
-
-
-class Reducer(Protocol):
-    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None: ...
-
-
-class Optimiser(Protocol):
-    def update(self, part: slice, rate: float, step: int, /) -> None: ...
 
 
 @dataclass(frozen=True)

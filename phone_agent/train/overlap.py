@@ -151,6 +151,7 @@ class Overlap:
 
     def _one(self, step: int) -> bool:
         """False: there are no more steps."""
+        self._timeline.reducing = step
         reduced_s = 0.0
         for piece in self._order:
             if not self._until_ready(piece.part, step):

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ class _Report:
         self._spec, self._world, self._events = spec, world, events
         self._before = time.monotonic()
         self.loss = float("nan")
+        self.reduce_s = self.comm_s = self.step_s = 0.0
 
     def start(self) -> None:
         self._before = time.monotonic()
@@ -74,6 +76,9 @@ class _Report:
         merged = progress.merge(rows, self._spec, now - self._before)
         self._events.write("step", step=step, **merged)
         self.loss, self._before = merged["loss"], now
+        self.reduce_s += merged["reduce_s"]
+        self.comm_s += merged["comm_s"]
+        self.step_s += merged["step_s"]
 
 
 class _Rank:
@@ -138,6 +143,7 @@ class _Rank:
             pid=identity.pid,
             pid_started=identity.started,
         )
+        self._events.write("choice", **asdict(training.choice))
         for rank in spec.ranks:
             if demoted[rank.rank]:
                 self._events.write("warn", message=f"Android keeps {progress.where(rank)} off its big cores")
@@ -151,9 +157,16 @@ class _Rank:
             "seconds": seconds,
             "images_per_s": self._spec.steps * self._spec.global_batch / seconds,
             "test_accuracy": self._accuracy,
+            "exposed_share": self._report.comm_s / self._report.step_s,
+            "line_rate_share": self._line_rate_share(),
         }
         self._events.write("done", **summary)
         log.info("done: %s", json.dumps(summary))
+
+    def _line_rate_share(self) -> float | None:
+        """The least time the line allows for the gradients, over the time they took."""
+        limit_s, reduced_s = self._training.choice.limit_s, self._report.reduce_s / self._spec.steps
+        return limit_s / reduced_s if limit_s and reduced_s else None
 
     def _open_checkpoints(self) -> checkpoint.Checkpoints:
         training = self._training

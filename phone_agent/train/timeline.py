@@ -16,17 +16,24 @@ from phone_agent.comm.world import World
 MOST = 1 << 15  # spans: some hundred steps, in a few megabytes
 ROUNDS = 16
 
-# compute thread: data, forward, backward, wait; communication thread: reduce, update, exchange, and what `reduce` does
-
 
 class Timeline:
-    """Times are this phone's monotonic clock. Safe from any thread."""
+    """Times are this phone's monotonic clock. Safe from any thread.
+
+    The computing thread's: data, forward, backward, wait. The communication thread's: reduce, update, exchange; inside
+    a reduce: send and receive (waiting for either), add.
+    """
 
     def __init__(self, most: int = MOST) -> None:
         self.spans: deque[tuple[str, int, float, float]] = deque(maxlen=most)
+        self.reducing = 0  # the step whose gradients are under way
 
     def add(self, kind: str, step: int, started: float, ended: float) -> None:
         self.spans.append((kind, step, started, ended))
+
+    def note(self, what: str, started: float, ended: float) -> None:
+        """What a collective does inside a reduce."""
+        self.spans.append(("add" if what == "reduce" else what, self.reducing, started, ended))
 
     def write(self, path: Path, **header: Any) -> None:
         """A line that says whose it is, then one line a span: kind, step, from, to."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from phone_agent.train.order import Times, arrange, pieces
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline, clock_offset
-from tests.agent.together import Setting, alone, together, worlds
+from tests.agent.thread_world import on_ranks
+from tests.agent.together import Setting, alone, together
 
 # With images of a size that each takes. Narrow: what is compared does not depend on the number of channels.
 TEN = {
@@ -168,9 +168,7 @@ def test_a_loop_may_end_at_any_time() -> None:
 
 
 def test_threads_of_this_computer_have_one_clock() -> None:
-    with ThreadPoolExecutor(3) as pool:
-        offsets = list(pool.map(clock_offset, worlds(3)))
-    for offset, error in offsets:
+    for offset, error in on_ranks(3, clock_offset):
         assert abs(offset) <= error
 
 

@@ -65,7 +65,16 @@ def test_a_run_trains_to_its_end_without_its_starter(phone: Phone, stage: Callab
     directory = stage(*MPIRUN, "-np", "1", *AGENT, "train", "run")
     pid = started(phone, "run")
     events = followed(phone, "run")
-    assert [event["event"] for event in events] == ["start", "step", "step", "step", "checkpoint", "done", "end"]
+    assert [event["event"] for event in events] == [
+        "start",
+        "choice",
+        "step",
+        "step",
+        "step",
+        "checkpoint",
+        "done",
+        "end",
+    ]
     assert (events[-1]["state"], events[-1]["rc"]) == ("done", 0)
     state = state_of(phone, "run")
     assert state.process is not None

@@ -110,11 +110,13 @@ def test_staged_shards_and_the_test_set(tmp_path: Path) -> None:
 
 def test_events_say_what_the_contract_says(phone: Phone) -> None:
     train([phone], run_spec((4,), steps=2))
-    start, first, second, kept, done = phone.events("run")
+    start, choice, first, second, kept, done = phone.events("run")
     assert (start["event"], start["world"], start["parameters"], start["data"]) == ("start", 1, 431_080, "synthetic")
     assert start["memory_mb"] > 0
     assert start["recomputed"] == 0
     assert (first["step"], second["step"]) == (1, 2)
+    chosen = (choice["event"], choice["algorithm"], choice["wire"], choice["predicted_s"], choice["limit_s"])
+    assert chosen == ("choice", "ring", "fp32", None, None)
     assert (kept["event"], kept["step"]) == ("checkpoint", 2)
     shown = {"loss", "images_per_s", "step_s", "compute_s", "comm_s", "reduce_s", "slowest", "hottest"}
     assert shown <= first.keys()
@@ -173,7 +175,7 @@ def test_a_failing_rank_says_why_and_ends_the_run(tmp_path: Path, fault: str) ->
 SPECS = {
     "3 ranks": (run_spec((4, 4, 4)), "mpirun started 1 ranks, run.json has 3"),
     "batch of none": (run_spec((0,)), "gives p1-01 a batch of 0"),
-    "wire format": (run_spec((4,), wire="fp8"), "no wire format called 'fp8'; there is: fp32"),
+    "wire format": (run_spec((4,), wire="fp8"), "no wire format called 'fp8'; there are: fp32"),
     "order": (RunSpec.from_json(run_spec((4,)).to_json().replace('"rank": 0', '"rank": 1')), "as 0, 1, 2"),
 }
 
@@ -228,10 +230,22 @@ def test_more_than_the_phone_can_give_is_made_to_fit(monkeypatch: pytest.MonkeyP
     assert len(planned.recomputed) > len(lean.recomputed)
 
 
+def test_a_batch_that_nothing_makes_fit_is_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
+    budget = estimate(graph, 16, options).total
+    for given, available in ((budget, None), (None, int(budget / 0.6 / 1e6) + 1)):
+        monkeypatch.setattr(memory, "available_mb", lambda available=available: available)
+        within, planned = plan_memory(graph, 1000, replace(options, memory_bytes=given))
+        assert 16 <= planned.batch < 1000
+        assert within.memory_bytes is not None
+        assert planned.total <= within.memory_bytes
+    assert plan_memory(graph, 1000, options, micro=3)[1].batch == 3
+
+
 def test_what_no_recomputing_makes_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_mb", lambda: 100)
     graph = models.build("lenet", 10, SYNTHETIC.shape)
-    with pytest.raises(AgentError, match="the budget is 60 MB, 60 % of what this phone has available: a smaller"):
+    with pytest.raises(AgentError, match="the budget is 60 MB, 60 % of what this phone has available: close what"):
         plan_memory(graph, 8, Options())
     given = Options(memory_bytes=500_000_000)
     assert plan_memory(graph, 8, given)[0] == given

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import rng
-from phone_agent.comm.ring import Transport
+from phone_agent.comm import Collective, collective
+from phone_agent.comm.world import World
 from phone_agent.data.sampling import Batch
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.graph import Graph
@@ -23,8 +22,8 @@ from phone_agent.train.loop import DROPS, Loop, Updates, micro_batches
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline
+from tests.agent.thread_world import on_ranks
 
-PATIENCE_S = 120
 RULES = OptimizerSpec(learning_rate=0.01)
 
 
@@ -68,51 +67,25 @@ class Samples:
         return Batch(images[own][part], labels[own][part])
 
 
-class Meeting:
-    """Where the threads put down what they have."""
-
-    def __init__(self, size: int) -> None:
-        self.rows: list[Any] = [None] * size
-        self.barrier = threading.Barrier(size, timeout=PATIENCE_S)
-
-
 @dataclass
-class ThreadWorld:
-    rank: int
-    size: int
-    meeting: Meeting
+class Ring:
+    """The real one, over threads; remembers what it was asked for."""
+
+    summed: Collective
     reduced: list[tuple[int, int]] = field(default_factory=list)
 
-    def allgather(self, row: NDArray[Any]) -> NDArray[Any]:
-        meeting = self.meeting
-        meeting.rows[self.rank] = row
-        meeting.barrier.wait()
-        rows = np.stack(meeting.rows)
-        meeting.barrier.wait()
-        return rows
-
     def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
-        """Parts that are not the same on all ranks cannot be stacked, or differ."""
         self.reduced.append((part.start, part.stop))
-        where = self.allgather(np.array([part.start, part.stop], np.float64))
-        assert (where == where[0]).all(), "ranks reduce different parts"
-        gradients[part] = self.allgather(gradients[part]).sum(axis=0)
-
-    def abort(self, code: int) -> NoReturn:
-        raise AssertionError(code)
-
-    def neighbours(self) -> Transport:
-        raise NotImplementedError
-
-    def sum_in_place(self, buffer: NDArray[Any]) -> None:
-        buffer[...] = self.allgather(buffer).sum(axis=0)
+        self.summed.allreduce(gradients[part])
 
 
 class TextbookSgd:
     def __init__(self, state: State, rules: OptimizerSpec = RULES) -> None:
         self._state, self._rules = state, rules
+        self.buffers: dict[str, NDArray[Any]] = {"momenta": state.momenta}
 
-    def update(self, part: slice, rate: float, _: int) -> None:
+    def update(self, part: slice, rate: float, step: int) -> None:
+        del step
         state, rules = self._state, self._rules
         state.momenta[part] = rules.momentum * state.momenta[part] + state.gradients[part]
         state.values[part] -= np.float32(rate) * state.momenta[part]
@@ -126,31 +99,25 @@ class Result:
     timeline: Timeline
 
 
-def worlds(size: int) -> list[ThreadWorld]:
-    meeting = Meeting(size)
-    return [ThreadWorld(rank, size, meeting) for rank in range(size)]
-
-
 def together(setting: Setting, *, overlapping: bool = True) -> list[Result]:
     """By rank."""
-    with ThreadPoolExecutor(len(setting.batches)) as pool:
-        running = [pool.submit(_rank, setting, world, overlapping) for world in worlds(len(setting.batches))]
-        return [each.result(PATIENCE_S) for each in running]
+    return on_ranks(len(setting.batches), lambda world: _rank(setting, world, overlapping=overlapping))
 
 
-def _rank(setting: Setting, world: ThreadWorld, overlapping: bool) -> Result:  # noqa: FBT001 - as submitted
+def _rank(setting: Setting, world: World, *, overlapping: bool) -> Result:
     state = State(setting.graph, setting.seed)
     micro = setting.micro(world.rank)
     sizes = sorted({part.stop - part.start for part in micro}, reverse=True)
     options = Options(bucket_bytes=setting.bucket_bytes)
     executable = backend(setting.backend).compile(setting.graph, state, sizes[0], options, sizes[1:])
-    result = Result([], state, world.reduced, Timeline())
+    ring = Ring(collective("ring", world))
+    result = Result([], state, ring.reduced, Timeline())
     shares = np.array(setting.batches) / setting.global_batch
 
     def tell(_: int, own: RankStep) -> None:
         result.losses.append(float(world.allgather(np.array([own.loss]))[:, 0] @ shares))
 
-    updates = Updates(world, state, world, TextbookSgd(state), lambda _: RULES.learning_rate, tell)
+    updates = Updates(world, state, ring, TextbookSgd(state), lambda _: RULES.learning_rate, tell)
     overlap = Overlap(parts(state.packing, setting.bucket_bytes), setting.bucket_bytes, updates, result.timeline)
     source = setting.source(world.rank)
     loop = Loop(executable, source, overlap, micro, setting.global_batch, overlapping, setting.seed, world.rank)
@@ -182,7 +149,7 @@ def alone(setting: Setting) -> Result:
                 own += one * len(labels) / batch
             gradients.append(state.gradients.copy())
             loss += own * batch / setting.global_batch
-        state.gradients[...] = np.stack(gradients).sum(axis=0)
+        state.gradients[...] = sum(gradients[1:], start=gradients[0])
         TextbookSgd(state).update(slice(None), RULES.learning_rate, step)
         result.losses.append(loss)
     return result

@@ -1,0 +1,107 @@
+"""Which way to sum the gradients, and in pieces of which size: a model of what each takes on this line. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+
+from phone_agent.comm.probe import Line
+from phone_agent.comm.wire import WIRES
+
+BUCKETS = tuple(1024 * 1024 * size // 4 for size in (1, 2, 4, 8, 16, 32, 64, 128))
+DEFAULT_BUCKET = 4 * 1024 * 1024
+TOLERATED = 1.05  # of the shortest time, for smaller pieces: they leave sooner, and what is urgent waits less for them
+WORTH_A_CHANGE = 0.9  # of the time of what is plainer: predictions are not that exact
+EVERY_WIRE = ("fp32", "fp16")  # from the plainest; formats that lose more are for people to choose
+EVERY_ALGORITHM = ("ring", "hierarchical")
+FLOAT = 4
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person fixed; `auto`, and 0 bytes, leave it to the model."""
+
+    algorithm: str
+    wire: str
+    bucket_bytes: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Seconds an allreduce of all gradients takes by the model, and those the line allows; None: nobody to talk to, or
+    a wire whose messages depend on the network."""
+
+    algorithm: str
+    wire: str
+    bucket_bytes: int
+    predicted_s: float | None = None
+    limit_s: float | None = None
+
+
+def choose(wanted: Wanted, line: Line | None, groups: Sequence[str], count: int) -> Choice:
+    """For `count` gradients. What is more involved must be clearly faster."""
+    algorithms = EVERY_ALGORITHM if wanted.algorithm == "auto" else (wanted.algorithm,)
+    wires = EVERY_WIRE if wanted.wire == "auto" else (wanted.wire,)
+    if line is None:
+        return Choice(algorithms[0], wires[0], wanted.bucket_bytes or DEFAULT_BUCKET)
+    ways = [
+        _best_bucket(algorithm, wire, wanted.bucket_bytes, partial(predict, line, groups, count))
+        for wire, algorithm in product(wires, algorithms)
+    ]
+    chosen = ways[0]
+    for each in ways[1:]:
+        if _seconds(each) < WORTH_A_CHANGE * _seconds(chosen):
+            chosen = each
+    return replace(chosen, limit_s=limit_s(line, len(groups), wire_bytes(chosen.wire, count)))
+
+
+def predict(  # noqa: PLR0917 - the line, then the way
+    line: Line, groups: Sequence[str], count: int, algorithm: str, wire: str, bucket_bytes: int
+) -> float | None:
+    """Seconds for all pieces, one after the other."""
+    total = wire_bytes(wire, count)
+    if total is None:
+        return None
+    pieces = max(1, round(count * FLOAT / bucket_bytes))
+    one = _hierarchical if algorithm == "hierarchical" else _ring
+    return pieces * one(line, groups, total / pieces)
+
+
+def limit_s(line: Line, ranks: int, total: int | None) -> float | None:
+    """No allreduce is faster on links of this rate."""
+    return None if total is None else 2 * (ranks - 1) / ranks * total / line.slowest
+
+
+def wire_bytes(wire: str, count: int) -> int | None:
+    return WIRES[wire]().size(count) if wire in WIRES else None
+
+
+def _best_bucket(algorithm: str, wire: str, given: int, seconds: Callable[[str, str, int], float | None]) -> Choice:
+    sizes = (given,) if given else BUCKETS
+    found = [Choice(algorithm, wire, size, seconds(algorithm, wire, size)) for size in sizes]
+    shortest = min(map(_seconds, found))
+    if shortest == 0.0:
+        return next(each for each in found if given or each.bucket_bytes == DEFAULT_BUCKET)
+    return next(each for each in found if _seconds(each) <= TOLERATED * shortest)
+
+
+def _seconds(choice: Choice) -> float:
+    return choice.predicted_s or 0.0
+
+
+def _ring(line: Line, groups: Sequence[str], size: float) -> float:
+    """K - 1 hops to add up and K - 1 to hand round, each with one K-th."""
+    ranks = len(groups)
+    return 2 * (ranks - 1) * (line.latency_s + size / ranks / line.slowest)
+
+
+def _hierarchical(line: Line, groups: Sequence[str], size: float) -> float:
+    """Inside the switches and across them at the same time; an uplink carries all its switch's rings."""
+    members, switches = max(Counter(groups).values()), len(set(groups))
+    inside = 2 * (members - 1) * size / members / line.inside
+    across = 2 * (switches - 1) * size / switches / line.across
+    hops = 2 * (members - 1) + 2 * (switches - 1)
+    return max(inside, across) + hops * line.latency_s

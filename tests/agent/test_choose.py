@@ -1,0 +1,73 @@
+"""The way gradients travel follows from the line; a person's word counts more."""
+
+from __future__ import annotations
+
+import pytest
+
+from phone_agent.comm.choose import BUCKETS, DEFAULT_BUCKET, Choice, Wanted, choose, limit_s
+from phone_agent.comm.probe import Line, line, probe
+from phone_agent.comm.world import Alone
+from tests.agent.thread_world import on_ranks
+
+GIGABIT = 117e6
+LAN = Line(3e-4, GIGABIT, GIGABIT)
+COUNT = 4_200_000  # MobileNet's
+AUTO = Wanted("auto", "auto", 0)
+ONE_SWITCH = ["a"] * 4
+
+
+def test_nobody_to_talk_to() -> None:
+    assert probe(Alone(), ["a"]) is None
+    assert choose(AUTO, None, ["a"], COUNT) == Choice("ring", "fp32", DEFAULT_BUCKET)
+    assert choose(Wanted("mpi", "fp16", 77), None, ["a"], COUNT) == Choice("mpi", "fp16", 77)
+
+
+def test_what_a_person_says_counts() -> None:
+    chosen = choose(Wanted("hierarchical", "int8", 12345), LAN, ONE_SWITCH, COUNT)
+    assert (chosen.algorithm, chosen.wire, chosen.bucket_bytes) == ("hierarchical", "int8", 12345)
+    assert chosen.predicted_s is not None
+    assert chosen.limit_s is not None
+    assert chosen.predicted_s > chosen.limit_s > 0
+
+
+def test_a_wire_whose_messages_nobody_can_foretell_has_no_prediction() -> None:
+    chosen = choose(Wanted("ring", "powersgd", 0), LAN, ONE_SWITCH, COUNT)
+    assert (chosen.predicted_s, chosen.limit_s, chosen.bucket_bytes) == (None, None, DEFAULT_BUCKET)
+
+
+def test_a_slow_line_gets_half_precision_and_one_switch_a_ring() -> None:
+    chosen = choose(AUTO, LAN, ONE_SWITCH, COUNT)
+    assert (chosen.algorithm, chosen.wire) == ("ring", "fp16")
+
+
+def test_thin_uplinks_get_a_hierarchy() -> None:
+    thin = Line(3e-4, GIGABIT, GIGABIT / 10)
+    groups = ["a"] * 4 + ["b"] * 4 + ["c"] * 4
+    assert choose(Wanted("auto", "fp32", 0), thin, groups, COUNT).algorithm == "hierarchical"
+    assert choose(Wanted("ring", "fp32", 0), thin, groups, COUNT).algorithm == "ring"
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 46, 138])
+def test_buckets_grow_with_latency_and_ranks_and_predictions_near_the_limit(ranks: int) -> None:
+    wanted = Wanted("ring", "fp32", 0)
+    quick, slow = (choose(wanted, Line(latency, 1e8, 1e8), ["a"] * ranks, 25_600_000) for latency in (1e-6, 1e-3))
+    assert BUCKETS[0] <= quick.bucket_bytes < slow.bucket_bytes
+    assert quick.predicted_s == pytest.approx(quick.limit_s, rel=0.06)
+
+
+def test_the_limit_is_the_least_a_rank_must_send() -> None:
+    assert limit_s(Line(0.0, 100.0, 50.0), 4, 1000) == 2 * 3 / 4 * 1000 / 50
+
+
+def test_slow_hops_are_told_by_where_they_are() -> None:
+    """Rank r receives from rank r - 1: here ranks 0 and 2 across the uplink."""
+    assert line(0.1, [5.0, 9.0, 4.0, 8.0], ["a", "a", "b", "b"]) == Line(0.1, 8.0, 4.0)
+    assert line(0.1, [5.0, 9.0], ["a", "a"]) == Line(0.1, 5.0, 5.0)
+    assert line(0.1, [5.0, 9.0], ["a", "b"]) == Line(0.1, 5.0, 5.0)
+
+
+def test_every_rank_finds_the_same_line() -> None:
+    found = on_ranks(4, lambda world: probe(world, ["a", "a", "b", "b"]))
+    assert found[0] is not None
+    assert found[0].slowest > 0
+    assert found == [found[0]] * 4
