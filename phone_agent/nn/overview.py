@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from phone_agent.models import MODELS, build
+from phone_agent.models import NAMES, build, model
 from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import Graph, Shape
 from phone_agent.nn.plan.memory import DoesNotFitError, MemoryPlan, estimate, largest_batch, within
@@ -51,7 +51,7 @@ class Sheet:
 def overview(name: str, graph: Graph) -> Overview:
     return Overview(
         name=name,
-        description=MODELS[name].description,
+        description=model(name).description,
         shape=graph.shape,
         classes=graph.classes,
         parameters=graph.parameter_count,
@@ -62,7 +62,7 @@ def overview(name: str, graph: Graph) -> Overview:
 
 
 def overviews() -> list[Overview]:
-    return [overview(name, build(name)) for name in MODELS]
+    return [overview(name, build(name)) for name in NAMES]
 
 
 def describe(name: str, graph: Graph, batch: int, budget_bytes: int, threads: int) -> Sheet:

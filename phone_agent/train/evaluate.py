@@ -99,12 +99,14 @@ def mark(scores: NDArray[Any], labels: NDArray[Any]) -> Row:
     return np.array([loss.sum(), (place < 1).sum(), (place < TOP).sum(), len(scores)], np.float64)
 
 
-def merge(rows: Row) -> dict[str, float | int] | None:
+def merge(rows: Row) -> dict[str, float] | None:
     """What all phones' rows say together; nothing without samples."""
-    *sums, samples = rows.reshape(-1, len(FIELDS)).sum(axis=0).tolist()
-    if not samples:
-        return None
+    total = rows.reshape(-1, len(FIELDS)).sum(axis=0)
+    return {**means(total), "samples": round(total[-1])} if total[-1] else None
+
+
+def means(row: Row) -> dict[str, float]:
+    *sums, samples = row.tolist()
     if not math.isfinite(sums[0]):
         raise AgentError("the network's scores are not numbers: lower the learning rate")
-    means = dict(zip(FIELDS, (each / samples for each in sums), strict=False))
-    return {**means, "samples": round(samples)}
+    return dict(zip(FIELDS, (each / samples for each in sums), strict=False))

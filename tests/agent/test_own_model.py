@@ -9,6 +9,7 @@ import pytest
 from phone_agent import models
 from phone_agent.models.own import OwnModelError
 from phone_agent.nn.graph import GraphError
+from phone_agent.nn.overview import overview
 
 GOOD = """\
 from __future__ import annotations
@@ -84,3 +85,8 @@ def test_what_names_no_function_is_refused(tmp_path: Path) -> None:
         models.build(f"{tmp_path}/none.py:build")
     with pytest.raises(GraphError, match="have a width"):
         models.build(f"{tmp_path}/net.py:build", width=0.5)
+
+
+def test_it_is_described_like_any_other(tmp_path: Path) -> None:
+    name = write(tmp_path, GOOD)
+    assert overview(name, models.build(name)).description == "your own"
