@@ -31,7 +31,7 @@ def room(wire: Wire, count: int) -> Bytes:
 
 
 def along(wire: Wire, ranks: Sequence[Floats], residuals: Sequence[Floats | None]) -> Floats:
-    """A piece on its way through a ring: encoded by the first, passed on with the others added, finished by the last."""
+    """A piece on its way through a ring: encoded by the first, passed on with more added, finished by the last."""
     count = ranks[0].size
     travelling = wire.encode(ranks[0].copy(), residuals[0], room(wire, count)).copy()
     for own, residual in zip(ranks[1:-1], residuals[1:-1], strict=True):

@@ -105,9 +105,9 @@ class _Edges(defaultdict[tuple[int, int, int], Edge]):
             return self[key] if key in self else super().__missing__(key)
 
 
-def on_ranks(size: int, work: Callable[[ThreadWorld], T]) -> list[T]:
+def on_ranks(size: int, work: Callable[[ThreadWorld], T], patience_s: float = PATIENCE_S) -> list[T]:
     """What each rank's work returns."""
     edges, sums = _Edges(), Sums(size)
     with ThreadPoolExecutor(size) as ranks:
         waiting = [ranks.submit(work, ThreadWorld(rank, size, edges, sums)) for rank in range(size)]
-        return [done.result(PATIENCE_S) for done in waiting]
+        return [done.result(patience_s) for done in waiting]

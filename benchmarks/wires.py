@@ -1,0 +1,205 @@
+"""Does training still get there when gradients travel as fewer bytes?
+
+    python -m benchmarks.wires --model lenet --steps 900 --seeds 0 1 2
+
+Trains the same network on Fashion-MNIST (/usr/share/datasets/fashion-mnist, or --data), once with each wire format and
+seed. Four ranks, each with its own weights, are threads of this process; rings, wires and optimiser are those of the
+phones, only the network between them is memory. For every wire: the loss over the last tenth of the steps, accuracy on
+the test images, both against fp32 with the same seed, and what a rank sends in a step. All ranks must end with the
+same bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from phone_agent import models, rng
+from phone_agent.comm import Collective, Reducer, Whole, collective, wire_format
+from phone_agent.comm.powersgd import PowerSgd
+from phone_agent.comm.wire import WIRES
+from phone_agent.data.idx import read_images_and_labels
+from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan.buckets import parts
+from phone_agent.schema import OptimizerSpec, ScheduleSpec
+from phone_agent.train.evaluate import combine_statistics
+from phone_agent.train.optimiser import optimiser
+from phone_agent.train.schedules import rate
+from tests.agent.thread_world import ThreadWorld, on_ranks
+
+NAMES = (*WIRES, "powersgd")
+RULES = OptimizerSpec(method="nesterov", learning_rate=0.05, momentum=0.9, weight_decay=5e-4)
+SCHEDULE = ScheduleSpec(policy="cosine", warmup_steps=50)
+BUCKET_BYTES = 64 * 1024  # small networks: several parts all the same
+JUDGED = 500  # images at once
+PATIENCE_S = 1800
+
+
+@dataclass(frozen=True)
+class Samples:
+    images: NDArray[np.float32]
+    labels: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Setting:
+    model: str
+    ranks: int
+    batch: int  # a rank's
+    steps: int
+
+    def taken(self, step: int, rank: int, count: int, seed: int) -> NDArray[np.int64]:
+        """One stream of epochs over all samples, cut into global batches, and these into the ranks' parts."""
+        start = ((step - 1) * self.ranks + rank) * self.batch
+        places = np.arange(start, start + self.batch)
+        return np.array([_order(seed, place // count, count)[place % count] for place in places.tolist()])
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
+    return rng.permutation((seed, 3, epoch), count)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    wire: str
+    seed: int
+    loss: float
+    accuracy: float
+    bytes_a_step: float
+
+
+class Rank:
+    """One phone's training, without the phone."""
+
+    def __init__(self, setting: Setting, wire: str, seed: int, world: ThreadWorld, train: Samples) -> None:
+        self._setting, self._seed, self._world, self._train = setting, seed, world, train
+        graph = models.build(setting.model, 10, train.images.shape[1:])
+        self.state = State(graph, seed)
+        self._executable = backend("cpu").compile(graph, self.state, setting.batch, Options())
+        self._parts = parts(self.state.packing, BUCKET_BYTES)
+        self._optimiser = optimiser(RULES, self.state)
+        self.summed, self._reducer = self._made(wire)
+
+    def _made(self, wire: str) -> tuple[Collective, Reducer]:
+        if wire == "powersgd":
+            exact = collective("ring", self._world)
+            return exact, PowerSgd(exact, self.state.packing)
+        summed = collective("ring", self._world, wire_format(wire))
+        return summed, Whole(summed)
+
+    def losses(self) -> Iterator[float]:
+        share = 1 / self._setting.ranks
+        for step in range(1, self._setting.steps + 1):
+            taken = self._setting.taken(step, self._world.rank, len(self._train.labels), self._seed)
+            images, labels = self._train.images[taken], self._train.labels[taken]
+            yield self._executable.loss_and_gradients(images, labels, share, step)
+            for part in self._parts:
+                self._reducer.reduce(self.state.gradients, part)
+                self._optimiser.update(part, rate(RULES, SCHEDULE, step, self._setting.steps), step)
+
+    def accuracy(self, test: Samples) -> float:
+        combine_statistics(self.state, 1 / self._setting.ranks, collective("ring", self._world).allreduce)
+        right = sum(
+            int(
+                (
+                    self._executable.forward(test.images[at : at + JUDGED]).argmax(axis=1)
+                    == test.labels[at : at + JUDGED]
+                ).sum()
+            )
+            for at in range(self._world.rank * JUDGED, len(test.labels), self._setting.ranks * JUDGED)
+        )
+        return float(self._world.allgather(np.array([right], np.float64)).sum()) / len(test.labels)
+
+
+def run(setting: Setting, wire: str, seed: int, train: Samples, test: Samples) -> Outcome:
+    def work(world: ThreadWorld) -> tuple[list[float], float, float, bytes]:
+        rank = Rank(setting, wire, seed, world, train)
+        losses = list(rank.losses())
+        sent = rank.summed.traffic.bytes / setting.steps
+        values = rank.state.values.tobytes()
+        return losses, rank.accuracy(test), sent, values
+
+    ranks = on_ranks(setting.ranks, work, PATIENCE_S)
+    assert len({values for *_, values in ranks}) == 1, f"{wire}: ranks ended with different weights"
+    last = -max(setting.steps // 10, 1)
+    loss = fmean(fmean(losses[last:]) for losses, *_ in ranks)
+    return Outcome(wire, seed, loss, ranks[0][1], fmean(sent for _, _, sent, _ in ranks))
+
+
+def fashion_mnist(folder: Path) -> tuple[Samples, Samples]:
+    def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+        images, labels = read_images_and_labels(
+            folder / f"{name}-images-idx3-ubyte.gz", folder / f"{name}-labels-idx1-ubyte.gz"
+        )
+        return np.divide(images, 255, dtype=np.float32), labels
+
+    (images, labels), (test_images, test_labels) = load("train"), load("t10k")
+    mean, deviation = images.mean(), images.std()
+    return Samples((images - mean) / deviation, labels), Samples((test_images - mean) / deviation, test_labels)
+
+
+def show(outcomes: list[Outcome]) -> None:
+    exact = {outcome.seed: outcome for outcome in outcomes if outcome.wire == "fp32"}
+    table = Table(title="Fashion-MNIST by wire format; in brackets: less fp32's with the same seed")
+    for heading in ("wire", "seed", "loss", "test accuracy, %", "bytes a step", "of fp32's"):
+        table.add_column(heading, justify="left" if heading == "wire" else "right")
+    for wire in dict.fromkeys(outcome.wire for outcome in outcomes):
+        mine = [outcome for outcome in outcomes if outcome.wire == wire]
+        for outcome in mine:
+            table.add_row(*_row(outcome, exact.get(outcome.seed)))
+        table.add_row(
+            wire,
+            "mean",
+            f"{fmean(each.loss for each in mine):.4f}",
+            f"{100 * fmean(each.accuracy for each in mine):.2f}",
+        )
+        table.add_section()
+    Console(width=110).print(table)
+
+
+def _row(outcome: Outcome, exact: Outcome | None) -> tuple[str, ...]:
+    loss, accuracy, share = f"{outcome.loss:.4f}", f"{100 * outcome.accuracy:.2f}", ""
+    if exact:
+        loss += f" ({outcome.loss - exact.loss:+.4f})"
+        accuracy += f" ({100 * (outcome.accuracy - exact.accuracy):+.2f})"
+        share = f"1/{exact.bytes_a_step / outcome.bytes_a_step:.2f}"
+    return outcome.wire, str(outcome.seed), loss, accuracy, f"{outcome.bytes_a_step:,.0f}", share
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="lenet")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=32, help="images a rank and step")
+    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--wires", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
+    parser.add_argument("--json", action="store_true", help="one line a training, no table")
+    options = parser.parse_args()
+    setting = Setting(options.model, options.ranks, options.batch, options.steps)
+    train, test = fashion_mnist(options.data)
+    outcomes = []
+    for seed in options.seeds:
+        for wire in options.wires:
+            outcomes.append(run(setting, wire, seed, train, test))
+            if options.json:
+                print(json.dumps(asdict(outcomes[-1])), flush=True)
+    if not options.json:
+        show(outcomes)
+
+
+if __name__ == "__main__":
+    main()
