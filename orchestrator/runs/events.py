@@ -84,6 +84,9 @@ class Progress:
     last_time: float | None = None
     seconds: float | None = None  # of the whole run, told at its end
     test_accuracy: float | None = None  # 0 to 1, told at the end where held-out samples were staged
+    choice: Event | None = None  # how gradients travel, and what that should take
+    exposed_share: float | None = None  # of all steps, what waited for gradients; told at the end
+    line_rate_share: float | None = None  # the least time the links allow, over what gradients took; told at the end
     evaluated: Evaluated | None = None  # on held-out samples, the last time
     checkpoint: Event | None = None  # the last one written on the head phone
     losses: list[float] = field(default_factory=list)
@@ -115,6 +118,7 @@ class Progress:
         handler = {
             "start": self._start,
             "step": self._step,
+            "choice": self._choice,
             "evaluate": self._evaluate,
             "checkpoint": self._checkpoint,
             "warn": self._warn,
@@ -147,6 +151,9 @@ class Progress:
             self.compute_share = _share(event.number("compute_s"), whole)
             self.comm_share = _share(event.number("comm_s"), whole)
 
+    def _choice(self, event: Event) -> None:
+        self.choice = event
+
     def _evaluate(self, event: Event) -> None:
         whole = [round(event.number(name) or 0) for name in ("step", "samples")]
         self.evaluated = Evaluated(whole[0], whole[1], *map(event.number, ("top1", "top5", "loss")))
@@ -166,6 +173,8 @@ class Progress:
         self.images_per_s = event.number("images_per_s") or self.images_per_s
         self.seconds = event.number("seconds")
         self.test_accuracy = event.number("test_accuracy")
+        self.exposed_share = event.number("exposed_share")
+        self.line_rate_share = event.number("line_rate_share")
 
     def _end(self, event: Event) -> None:
         state = event.text("state")

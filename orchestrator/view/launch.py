@@ -27,6 +27,7 @@ from orchestrator.view.text import count_of
 from phone_agent.schema import RunSpec
 
 _BARS = "▁▂▃▄▅▆▇█"
+_CHOSEN = ("algorithm", "wire", "bucket_bytes", "predicted_s", "limit_s")
 _CURVE = 60
 _LINE_EVERY_S = 5.0
 STATE_STYLE = {"done": "green", "running": "green", "failed": "bold red", "stopped": "yellow", "lost": "bold red"}
@@ -195,6 +196,8 @@ def print_summary(
         out.print(Text(f"  {diagnosis.headline}", "bold red"), soft_wrap=True)
         for line in diagnosis.tail:
             out.print(Text(f"  | {line}", "dim"), soft_wrap=True)
+    if travelled := _travel(progress):
+        out.print(f"  {travelled}", markup=False, soft_wrap=True)
     if checkpoint is not None:
         out.print(f"  {checkpoint}", markup=False, soft_wrap=True)
         next_step(f"clusterctl export {spec.run_id}", "use it")
@@ -221,6 +224,9 @@ def summary_json(
         "checkpoint": checkpoint and str(checkpoint),
         "images_per_s": progress.images_per_s,
         "seconds": progress.seconds,
+        "choice": progress.choice and {name: progress.choice.fields.get(name) for name in _CHOSEN},
+        "exposed_share": progress.exposed_share,
+        "line_rate_share": progress.line_rate_share,
         "warnings": progress.warnings,
         "error": diagnosis
         and {
@@ -242,6 +248,15 @@ def _outcome(progress: Progress) -> str:
         duration(progress.seconds if progress.seconds is not None else progress.elapsed_s),
     )
     return "   ".join(part for part in parts if part)
+
+
+def _travel(progress: Progress) -> str:
+    """How gradients went between the phones; nothing where there was nobody to send them to."""
+    chosen, reached, exposed = progress.choice, progress.line_rate_share, progress.exposed_share
+    if chosen is None or reached is None or exposed is None:
+        return ""
+    way = f"gradients: {chosen.text('algorithm')}, {chosen.text('wire')}"
+    return f"{way}, at {reached:.0%} of what the links allow; {exposed:.1%} of a step waits for them"
 
 
 def _accuracy(progress: Progress) -> str:

@@ -104,9 +104,18 @@ class Chunkwise:
             self._summed.allreduce(gradients[start:stop])
 
 
-def reducer(spec: RunSpec, world: World, packing: Packing, algorithm: str, wire: str) -> Reducer:
+def reducer(  # noqa: PLR0917 - whom with, what, how
+    spec: RunSpec, world: World, packing: Packing, algorithm: str, wire: str, note: Note | None = None
+) -> Reducer:
+    """`note` is told what takes how long."""
     groups = [rank.switch for rank in spec.ranks]
-    summed = collective(algorithm, world, wire_format(wire), groups)
+    factors = wire == "powersgd"
+    summed = collective(algorithm, world, None if factors else wire_format(wire), groups)
+    summed.note = note
+    if factors and world.size > 1:
+        from phone_agent.comm.powersgd import PowerSgd
+
+        return PowerSgd(summed, packing, seed=spec.seed)
     return Chunkwise(summed, starts(packing)) if algorithm == "chunkwise" else Whole(summed)
 
 

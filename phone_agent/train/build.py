@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from phone_agent.comm import Collective, collective, reducer
@@ -18,7 +19,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RunSpec
-from phone_agent.train import start
+from phone_agent.train import schedules, start
 from phone_agent.train.budget import plan_memory
 from phone_agent.train.checks import own_rank
 from phone_agent.train.loop import Loop, Updates, micro_batches
@@ -64,8 +65,9 @@ def build(directory: Path, spec: RunSpec, threads: int, world: World, tell: Tell
     executable = backend(spec.backend).compile(graph, state, sizes[0], options, sizes[1:])
     optimise = optimiser(spec.optimizer, state, start.frozen(graph, spec.freeze), spec.backend)
     timeline = Timeline()
-    reduce = reducer(spec, world, state.packing, choice.algorithm, choice.wire)
-    updates = Updates(world, state, reduce, optimise, lambda _: spec.optimizer.learning_rate, tell)
+    reduce = reducer(spec, world, state.packing, choice.algorithm, choice.wire, timeline.note)
+    rate = partial(schedules.rate, spec.optimizer, spec.schedule, steps=spec.steps)
+    updates = Updates(world, state, reduce, optimise, rate, tell)
     overlap = Overlap(parts(state.packing, choice.bucket_bytes), _piece_bytes(choice), updates, timeline)
     return Training(
         dataset=dataset,
