@@ -42,3 +42,9 @@ def complete_backend(incomplete: str) -> list[str]:
     from phone_agent.nn.backends import NAMES
 
     return [name for name in NAMES if name.startswith(incomplete)]
+
+
+def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
+    from orchestrator.plan.recipes import RECIPES
+
+    return [(name, recipe.about) for name, recipe in RECIPES.items() if name.startswith(incomplete)]

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from orchestrator.errors import UsageError
 
+if TYPE_CHECKING:
+    from phone_agent.nn.backends import Options
+    from phone_agent.nn.graph import Graph
+
 DEFAULT_BATCH = 32
+ROUNDED = 64 * 1024 * 1024  # bytes: phones with about the same memory free take the same batch
 
 
 def split_batches(phones: int, per_phone: int | None, total: int | None) -> tuple[int, ...]:
@@ -20,3 +28,16 @@ def split_batches(phones: int, per_phone: int | None, total: int | None) -> tupl
         )
     share, extra = divmod(total, phones)
     return tuple(share + (rank < extra) for rank in range(phones))
+
+
+def largest_batches(graph: Graph, budgets: Sequence[int], options: Options) -> tuple[int, ...]:
+    """As much as each phone's memory holds without arithmetic done twice."""
+    from phone_agent.errors import AgentError
+    from phone_agent.nn.plan.memory import largest_batch
+
+    rounded = [max(budget // ROUNDED * ROUNDED, min(budget, ROUNDED)) for budget in budgets]
+    try:
+        found = {budget: largest_batch(graph, budget, options) for budget in set(rounded)}
+    except AgentError as error:
+        raise UsageError(str(error), remedy=getattr(error, "remedy", None) or "--batch, as a number") from None
+    return tuple(found[budget] for budget in rounded)

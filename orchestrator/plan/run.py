@@ -6,95 +6,115 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Phone
-from orchestrator.plan.batch import split_batches
+from orchestrator.plan.batch import largest_batches, split_batches
+from orchestrator.plan.recipes import learning_rate, settled
+from orchestrator.plan.request import AUTO, LaunchRequest
 from phone_agent import layout
-from phone_agent.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec
+from phone_agent.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec, ScheduleSpec
 
 if TYPE_CHECKING:
+    from phone_agent.nn.backends import Options
     from phone_agent.nn.graph import Graph
 
-ALGORITHMS = ("ring", "mpi")
+ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise", "auto")
+WIRES = ("fp32", "fp16", "bf16", "int8", "powersgd", "auto")
+ROUNDING = frozenset(WIRES) - {"fp32", "auto"}  # what only our own schedules know how to send
+ON_DAMAGE = ("refuse", "skip")
 DEFAULT_MODEL = "lenet"
 DEFAULT_STEPS = 200
 MOST_STEPS = 10**9
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py")
 
 
-@dataclass(frozen=True)
-class LaunchRequest:
-    """The flags of `clusterctl launch`, before phones and data are known."""
-
-    model: str = DEFAULT_MODEL
-    steps: int | None = None
-    epochs: float | None = None
-    batch: int | None = None
-    global_batch: int | None = None
-    learning_rate: float = 0.02
-    momentum: float = 0.9
-    seed: int = 0
-    algorithm: str = "ring"
-    backend: str = "cpu"
-    threads: int = 0  # of each phone; 0: its big cores
-    memory_bytes: int = 0  # of each phone; 0: as little as it takes without arithmetic done twice
-    evaluate_every: int = 0  # steps; 0: at the end only
-    checkpoint_every: int = 0  # steps; 0: at the end only
-    weights: Path | None = None  # to start from
-    freeze: tuple[str, ...] = ()  # layers that do not learn, by name or pattern
-
-
 def check_request(request: LaunchRequest) -> None:
     """Everything that can be wrong with the flags alone, told before a phone is asked."""
     from phone_agent.errors import AgentError
     from phone_agent.models import model
-    from phone_agent.nn.backends import NAMES as BACKENDS
+    from phone_agent.train import optimiser, schedules
 
+    request = settled(request)
     try:
-        model(request.model)
+        model(request.model or DEFAULT_MODEL)
     except AgentError as error:
         raise UsageError(str(error), remedy="clusterctl models list") from None
-    if request.backend not in BACKENDS:
-        raise UsageError(f"no backend '{request.backend}'; there is: {', '.join(BACKENDS)}")
-    if request.algorithm not in ALGORITHMS:
-        raise UsageError(f"no algorithm '{request.algorithm}'; there is: {', '.join(ALGORITHMS)}")
+    _check_names(request)
+    _check_figures(request)
+    split_batches(1, request.batch, request.global_batch)
+    try:
+        optimiser.check(_optimizer(request, 1))
+        schedules.check(_schedule(request, 1.0))
+    except AgentError as error:
+        raise UsageError(str(error), remedy="clusterctl launch --help") from None
+
+
+def _check_names(request: LaunchRequest) -> None:
+    from phone_agent.nn.backends import NAMES as BACKENDS
+
+    for kind, given, known in (
+        ("backend", request.backend, BACKENDS),
+        ("algorithm", request.algorithm, ALGORITHMS),
+        ("wire format", request.wire, WIRES),
+        ("way with damaged samples", request.on_damage or "refuse", ON_DAMAGE),
+    ):
+        if given not in known:
+            raise UsageError(f"no {kind} '{given}'; there is: {', '.join(known)}")
+    if request.wire in ROUNDING and request.algorithm in {"mpi", "chunkwise"}:
+        raise UsageError(
+            f"--algorithm {request.algorithm} sends fp32 only, not {request.wire}",
+            remedy=f"--algorithm ring or hierarchical with --wire {request.wire}",
+        )
+
+
+def _check_figures(request: LaunchRequest) -> None:
     if request.steps is not None and request.epochs is not None:
         raise UsageError("--steps and --epochs exclude each other", remedy="give only one of them")
-    if not all(math.isfinite(each) for each in (request.learning_rate, request.epochs or 0.0)):
-        raise UsageError("--lr and --epochs must be finite numbers")
+    numbers = (request.learning_rate, request.epochs, request.weight_decay, request.power, request.trust)
+    spans = (request.warmup.count if request.warmup else None, request.step_every.count if request.step_every else None)
+    if not all(math.isfinite(each) for each in (*numbers, *spans) if each is not None):
+        raise UsageError("an amount without end", remedy="finite numbers for --lr, --epochs and the like")
     if max(request.steps or 0, request.epochs or 0) > MOST_STEPS:
         raise UsageError(f"more than {MOST_STEPS} steps or epochs: no rack lives that long")
-    split_batches(1, request.batch, request.global_batch)
 
 
-def plan_run(request: LaunchRequest, phones: Sequence[Phone], data: DataSpec, *, now: float | None = None) -> RunSpec:
-    """Ranks follow the phones' order, which is ring order; the first phone is the head."""
+def plan_run(
+    request: LaunchRequest,
+    phones: Sequence[Phone],
+    data: DataSpec,
+    *,
+    memory: Mapping[str, int] | None = None,
+    now: float | None = None,
+) -> RunSpec:
+    """Ranks follow the phones' order: ring order; the first phone is the head. `memory`: bytes free, by phone."""
     created = time.time() if now is None else now
-    graph = build_graph(request.model, data)
-    model, model_file = _model_and_file(request.model)
-    batches = split_batches(len(phones), request.batch, request.global_batch)
-    if max(batches) * len(phones) > data.samples:
-        raise UsageError(
-            f"{max(batches)} images a phone and step, but {data.name} has only {data.samples // len(phones)} for each",
-            remedy="a smaller --batch or --global-batch",
-        )
-    if request.memory_bytes and request.backend == "cpu":
-        _check_memory(graph, max(batches), request)
+    request = settled(request)
+    named = request.model or DEFAULT_MODEL
+    graph = build_graph(named, data)
+    model, model_file = _model_and_file(named)
+    batches = _batches(request, graph, phones, data, memory or {})
+    steps, per_epoch = _steps(request, sum(batches), data.samples), data.samples / sum(batches)
     return RunSpec(
         run_id=new_run_id(Path(model_file).stem or model, created),
         model=model,
-        data=data,
+        data=replace(data, **_given(augment=request.augment, on_damage=request.on_damage)),
         ranks=tuple(map(_rank, range(len(phones)), phones, batches)),
-        steps=_steps(request, sum(batches), data.samples),
+        steps=steps,
         seed=request.seed,
-        optimizer=OptimizerSpec(learning_rate=request.learning_rate, momentum=request.momentum),
+        optimizer=_optimizer(request, sum(batches)),
+        schedule=_schedule(request, per_epoch),
         backend=request.backend,
         algorithm=request.algorithm,
+        wire=request.wire,
+        overlap=request.overlap,
+        bucket_bytes=request.bucket_bytes,
+        micro_batch=request.micro_batch,
+        local_steps=request.local_steps,
         threads=request.threads,
         memory_bytes=request.memory_bytes,
         evaluate_every=request.evaluate_every,
@@ -104,6 +124,70 @@ def plan_run(request: LaunchRequest, phones: Sequence[Phone], data: DataSpec, *,
         model_file=model_file,
         created=created,
     )
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _optimizer(request: LaunchRequest, global_batch: int) -> OptimizerSpec:
+    return OptimizerSpec(
+        learning_rate=learning_rate(request, global_batch),
+        **_given(
+            method=request.optimizer,
+            momentum=request.momentum,
+            weight_decay=request.weight_decay,
+            decay_all=request.decay_all,
+            second_momentum=request.second_momentum,
+            epsilon=request.epsilon,
+            trust=request.trust,
+            label_smoothing=request.label_smoothing,
+        ),
+    )
+
+
+def _schedule(request: LaunchRequest, per_epoch: float) -> ScheduleSpec:
+    every = request.step_every
+    return ScheduleSpec(
+        warmup_steps=request.warmup.steps(per_epoch) if request.warmup else 0,
+        every_steps=max(1, every.steps(per_epoch)) if every else 0,
+        **_given(policy=request.schedule, gamma=request.gamma, power=request.power, floor=request.floor),
+    )
+
+
+def _batches(
+    request: LaunchRequest, graph: Graph, phones: Sequence[Phone], data: DataSpec, memory: Mapping[str, int]
+) -> tuple[int, ...]:
+    share = data.samples // len(phones)
+    if request.batch == AUTO:
+        budgets = [_budget(request, phone, memory) for phone in phones]
+        return tuple(min(batch, share) for batch in largest_batches(graph, budgets, _options(request)))
+    batches = split_batches(len(phones), request.batch, request.global_batch)
+    if max(batches) * len(phones) > data.samples:
+        raise UsageError(
+            f"{max(batches)} images a phone and step, but {data.name} has only {share} for each",
+            remedy="a smaller --batch or --global-batch",
+        )
+    if request.memory_bytes and request.backend == "cpu":
+        _check_memory(graph, min(max(batches), request.micro_batch or max(batches)), request)
+    return batches
+
+
+def _budget(request: LaunchRequest, phone: Phone, memory: Mapping[str, int]) -> int:
+    from phone_agent.train.budget import PERCENT
+
+    if request.memory_bytes:
+        return request.memory_bytes
+    if phone.name not in memory:
+        raise UsageError(f"{phone.name} does not say how much memory it has free", remedy="--memory, such as 2.8GB")
+    return memory[phone.name] * PERCENT // 100
+
+
+def _options(request: LaunchRequest) -> Options:
+    from phone_agent.nn.backends import Options
+    from phone_agent.train.optimiser import buffer_count
+
+    return Options(threads=request.threads or 1, moments=buffer_count(_optimizer(request, 1)))
 
 
 def build_graph(model: str, data: DataSpec) -> Graph:
@@ -120,11 +204,10 @@ def build_graph(model: str, data: DataSpec) -> Graph:
 def _check_memory(graph: Graph, batch: int, request: LaunchRequest) -> None:
     """A batch that no phone can hold within --memory. One thread takes the least: phones may still refuse more."""
     from phone_agent.errors import AgentError
-    from phone_agent.nn.backends import Options
     from phone_agent.nn.plan.memory import DoesNotFitError, estimate
 
     try:
-        estimate(graph, batch, Options(threads=request.threads or 1, memory_bytes=request.memory_bytes))
+        estimate(graph, batch, replace(_options(request), memory_bytes=request.memory_bytes))
     except DoesNotFitError as error:
         raise UsageError(str(error), remedy="a smaller --batch, or more --memory") from None
     except AgentError:

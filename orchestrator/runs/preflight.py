@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from orchestrator.errors import ClusterctlError
 from orchestrator.inventory import fold
@@ -23,6 +23,7 @@ class Unfit:
 class Preflight:
     fit: tuple[Phone, ...]
     unfit: tuple[Unfit, ...]
+    memory: Mapping[str, int] = field(default_factory=dict)  # bytes free, by phone, where known
 
     def explain(self) -> list[str]:
         """One line a cause, phones folded, with the command that helps where there is one."""
@@ -47,7 +48,9 @@ class UnfitPhonesError(ClusterctlError):
 def inspect(health: Sequence[PhoneHealth]) -> Preflight:
     unfit = tuple(filter(None, map(_unfit, health)))
     out = {each.phone.name for each in unfit}
-    return Preflight(tuple(each.phone for each in health if each.phone.name not in out), unfit)
+    free = {each.phone.name: each.vitals.memory_free_mb for each in health if each.vitals}
+    memory = {name: amount * 1024 * 1024 for name, amount in free.items() if amount is not None}
+    return Preflight(tuple(each.phone for each in health if each.phone.name not in out), unfit, memory)
 
 
 def _unfit(health: PhoneHealth) -> Unfit | None:

@@ -314,8 +314,10 @@ def _times(progress: Progress, quiet_s: float) -> str:
     return f"{passed} passed" + ("" if left is None else f", {duration(max(0.0, left - quiet_s))} left")
 
 
-def print_plan(console: Console, spec: RunSpec, argv: Sequence[str]) -> None:
+def print_plan(console: Console, spec: RunSpec, argv: Sequence[str], recipe: str | None = None) -> None:
     """What `--dry-run` shows: the run as it would start, neighbours with the same batch on one line."""
+    for line in _rules(spec, recipe):
+        console.print(line, soft_wrap=True)
     table = Table(box=None, padding=(0, 2), title=f"{spec.model}, {spec.steps} steps, global batch {spec.global_batch}")
     for column in ("ranks", "ports", "phones", "addresses", "batch per phone"):
         table.add_column(column)
@@ -327,6 +329,21 @@ def print_plan(console: Console, spec: RunSpec, argv: Sequence[str]) -> None:
         table.add_row(*cells, str(batch))
     console.print(table)
     console.print(Text(shlex.join(argv), "dim"), soft_wrap=True)
+
+
+def _rules(spec: RunSpec, recipe: str | None) -> list[str]:
+    """How it learns and talks, in words."""
+    rules, schedule = spec.optimizer, spec.schedule
+    learning = [f"{rules.method}, learning rate {rules.learning_rate:g}, momentum {rules.momentum:g}"]
+    learning += [f"weight decay {rules.weight_decay:g}"] if rules.weight_decay else []
+    learning += [f"labels smoothed by {rules.label_smoothing:g}"] if rules.label_smoothing else []
+    rate = [f"{schedule.policy} rate"]
+    rate += [f"rising for {schedule.warmup_steps} steps"] if schedule.warmup_steps else []
+    rate += [f"times {schedule.gamma:g} each {schedule.every_steps} steps"] if schedule.policy == "step" else []
+    talking = [f"gradients by {spec.algorithm} as {spec.wire}"]
+    talking += [f"averaged after each {spec.local_steps} steps alone"] if spec.local_steps > 1 else []
+    name = [f"recipe {recipe}"] if recipe else []
+    return [*name, *(", ".join(words) for words in (learning, rate, talking))]
 
 
 def _ends(first: str, last: str, count: int) -> str:

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
 from orchestrator.errors import UsageError
-from orchestrator.plan.run import LaunchRequest, plan_run
+from orchestrator.plan.request import LaunchRequest
+from orchestrator.plan.run import plan_run
 from orchestrator.runs.start import starting_point
 from orchestrator.trained import IMAGENET_MEAN, Preparation, open_trained
 from phone_agent import models, safetensors

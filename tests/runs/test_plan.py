@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli import launch
+from orchestrator.cli import launch_flags
 from orchestrator.errors import UsageError
 from orchestrator.plan.batch import split_batches
 from orchestrator.plan.mpirun import launch_spec
 from orchestrator.plan.rate import allreduce_limit_s, bytes_per_second
-from orchestrator.plan.run import LaunchRequest, check_request, common_ssh_port, plan_run
+from orchestrator.plan.request import AUTO, LaunchRequest, Span
+from orchestrator.plan.run import check_request, common_ssh_port, plan_run
 from orchestrator.runs.record import RUN_ID
 from phone_agent.core.ops import MAX_THREADS
-from phone_agent.schema import DataSpec, RunSpec
+from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec, ScheduleSpec
 from tests.runs.samples import phones, spec
 
 DATA = DataSpec("fashion-mnist", 60000, (28, 28, 1), 10)
@@ -52,7 +53,16 @@ def test_run_ids_have_the_agreed_form_and_differ() -> None:
     ("request_", "words"),
     [
         (LaunchRequest(model="resnet999"), "there is no model called 'resnet999'; did you mean"),
-        (LaunchRequest(algorithm="carrier-pigeon"), "ring, mpi"),
+        (LaunchRequest(algorithm="carrier-pigeon"), "ring, hierarchical, mpi"),
+        (LaunchRequest(wire="morse"), "fp32, fp16, bf16, int8, powersgd"),
+        (LaunchRequest(wire="int8", algorithm="mpi"), "sends fp32 only"),
+        (LaunchRequest(optimizer="adam"), "sgd, nesterov, lars, lamb"),
+        (LaunchRequest(optimizer="lamb", epsilon=0.0), "epsilon"),
+        (LaunchRequest(schedule="triangle"), "constant, step, polynomial, cosine"),
+        (LaunchRequest(schedule="step"), "how many steps"),
+        (LaunchRequest(on_damage="weep"), "refuse, skip"),
+        (LaunchRequest(recipe="googlenet"), "googlenet-imagenet: Na et al."),
+        (LaunchRequest(warmup=Span(float("inf"), epochs=True)), "without end"),
         (LaunchRequest(backend="abacus"), "cpu, reference"),
         (LaunchRequest(steps=1, epochs=1), "exclude each other"),
         (LaunchRequest(batch=1, global_batch=1), "exclude each other"),
@@ -147,4 +157,40 @@ def test_a_batch_that_cannot_fit_the_memory_is_refused() -> None:
 
 
 def test_as_many_threads_can_be_asked_for_as_the_core_runs() -> None:
-    assert launch.MOST_THREADS == MAX_THREADS
+    assert launch_flags.MOST_THREADS == MAX_THREADS
+
+
+def test_spans_of_epochs_follow_the_batch() -> None:
+    request = LaunchRequest(
+        batch=150, epochs=4, schedule="step", step_every=Span(1.5, epochs=True), warmup=Span(20), gamma=0.5
+    )
+    planned = plan_run(request, phones(4), DATA)
+    assert planned.steps == 400
+    assert planned.schedule == ScheduleSpec("step", warmup_steps=20, every_steps=150, gamma=0.5)
+
+
+def test_every_flag_reaches_the_phones() -> None:
+    request = LaunchRequest(
+        optimizer="lamb", learning_rate=0.5, momentum=0.8, weight_decay=0.1, decay_all=True, second_momentum=0.9,
+        epsilon=1e-3, trust=0.2, label_smoothing=0.1, wire="fp16", algorithm="hierarchical", overlap=False,
+        bucket_bytes=1000, micro_batch=8, local_steps=4, augment="flip", on_damage="skip",
+    )  # fmt: skip
+    planned = plan_run(request, phones(2), DATA)
+    assert planned.optimizer == OptimizerSpec("lamb", 0.5, 0.8, 0.1, True, 0.9, 1e-3, 0.2, 0.1)  # noqa: FBT003
+    assert (planned.wire, planned.algorithm, planned.overlap) == ("fp16", "hierarchical", False)
+    assert (planned.bucket_bytes, planned.micro_batch, planned.local_steps) == (1000, 8, 4)
+    assert (planned.data.augment, planned.data.on_damage) == ("flip", "skip")
+    assert RunSpec.from_json(planned.to_json()) == planned
+
+
+def test_the_largest_batch_follows_each_phones_memory() -> None:
+    free = {"p1-01": 400_000_000, "p1-02": 800_000_000}
+    planned = plan_run(LaunchRequest(model="lenet", batch=AUTO), phones(2), DATA, memory=free)
+    small, large = (rank.batch for rank in planned.ranks)
+    assert 1 < small < large <= DATA.samples // 2
+    alike = plan_run(LaunchRequest(batch=AUTO, memory_bytes=300_000_000), phones(2), DATA)
+    assert len({rank.batch for rank in alike.ranks}) == 1
+    with pytest.raises(UsageError, match="does not say how much memory"):
+        plan_run(LaunchRequest(batch=AUTO), phones(2), DATA)
+    with pytest.raises(UsageError, match="one image needs"):
+        plan_run(LaunchRequest(batch=AUTO, memory_bytes=1_000_000), phones(2), DATA)

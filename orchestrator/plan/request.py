@@ -1,0 +1,62 @@
+"""What a person may ask of a run. Imports next to nothing: the command line is made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+AUTO = 0  # as a batch: the largest that fits
+
+
+@dataclass(frozen=True)
+class Span:
+    """So many steps, or epochs: which of them is known only with the data and the batch."""
+
+    count: float
+    epochs: bool = False
+
+    def steps(self, per_epoch: float) -> int:
+        return round(self.count * per_epoch) if self.epochs else int(self.count)
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """The flags of `clusterctl launch`, before phones and data are known. None: as the recipe says, or the default."""
+
+    model: str | None = None
+    recipe: str | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    batch: int | None = None
+    global_batch: int | None = None
+    micro_batch: int = 0
+    seed: int = 0
+    augment: str | None = None
+    on_damage: str | None = None
+    optimizer: str | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    decay_all: bool | None = None
+    trust: float | None = None
+    second_momentum: float | None = None
+    epsilon: float | None = None
+    label_smoothing: float | None = None
+    schedule: str | None = None
+    warmup: Span | None = None
+    step_every: Span | None = None
+    gamma: float | None = None
+    power: float | None = None
+    floor: float | None = None
+    algorithm: str = "ring"
+    wire: str = "fp32"
+    overlap: bool = True
+    bucket_bytes: int = 0  # 0: by measurement
+    local_steps: int = 1
+    backend: str = "cpu"
+    threads: int = 0  # of each phone; 0: its big cores
+    memory_bytes: int = 0  # of each phone; 0: as little as it takes without arithmetic done twice
+    evaluate_every: int = 0  # steps; 0: at the end only
+    checkpoint_every: int = 0  # steps; 0: at the end only
+    weights: Path | None = None  # to start from
+    freeze: tuple[str, ...] = ()  # layers that do not learn, by name or pattern
