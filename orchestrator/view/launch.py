@@ -56,6 +56,8 @@ class PlainView:
     def update(self, progress: Progress, event: Event) -> None:
         if event.kind == "warn":
             err.print(f"warning: {progress.warnings[-1]}", markup=False)
+        if event.kind == "evaluate":
+            err.print(f"step {progress.step}/{progress.steps}  {_accuracy(progress)}", markup=False, soft_wrap=True)
         last = progress.step >= progress.steps
         if event.kind == "step" and (last or time.monotonic() - self._printed > _LINE_EVERY_S):
             self._printed = time.monotonic()
@@ -118,6 +120,8 @@ def run_panel(spec: RunSpec, progress: Progress, quiet_s: float = 0.0) -> Render
     grid.add_row("", _title(spec, progress))
     grid.add_row("step", _bar(progress))
     grid.add_row("loss", _loss(progress))
+    if progress.evaluated is not None:
+        grid.add_row("held out", Text(f"{_accuracy(progress)} at step {progress.evaluated.step}"))
     grid.add_row("speed", Text(_speed(progress)))
     grid.add_row("hottest", Text(_hottest(spec, progress)))
     grid.add_row("time", Text(_times(progress, quiet_s)))

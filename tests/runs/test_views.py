@@ -143,6 +143,18 @@ def test_a_run_is_shown_with_all_that_matters() -> None:
     assert "0:05 passed" in text
 
 
+def test_what_was_found_on_held_out_samples_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = event("evaluate", 13.0, step=5, top1=0.5, top5=0.875, loss=1.0, samples=40)
+    console = screen()
+    console.print(run_panel(spec(), watched(STEP, found)))
+    assert "test accuracy 50.0% (top 5: 87.5%) at step 5" in "\n".join(drawn(console))
+    log = Console(file=io.StringIO(), width=80)
+    monkeypatch.setattr(launch_view, "err", log)
+    with PlainView() as view:
+        view.update(watched(STEP, found), told(found))
+    assert drawn(log) == ["step 5/20  test accuracy 50.0% (top 5: 87.5%)"]
+
+
 def test_the_live_view_draws_from_the_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     console = screen()
     monkeypatch.setattr(launch_view, "err", console)
