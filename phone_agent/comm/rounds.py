@@ -179,10 +179,10 @@ class Round:
     def _relay(self, arrived: Letter, hop: Hop) -> None:
         job, own = self.job, self.job.buffer[hop.piece]
         slot, room = (None, arrived.data) if job.wire.exact else job.room(hop.piece)
-        sent = Letter(job.wire.relay(arrived.data, own, job.left(hop.piece), room), slot)
+        pass_on = job.wire.finish if hop.act is Act.FINISH else job.wire.relay
+        sent = Letter(pass_on(arrived.data, own, job.left(hop.piece), room), slot)
         job.pool.take_back(arrived.slot)
         if hop.act is Act.FINISH and not job.wire.exact:
-            job.wire.take(sent.data, own)
             self._keep(sent, hop.piece)
         self._outbox.append(sent)
 

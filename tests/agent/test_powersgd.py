@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phone_agent import rng
+from phone_agent.comm import reducer
 from phone_agent.comm.powersgd import SKETCHES, PowerSgd, split
+from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
+from phone_agent.comm.world import Alone
 from phone_agent.errors import AgentError
 from phone_agent.nn.graph import Parameter
 from phone_agent.nn.packing import Packing
+from phone_agent.schema import DataSpec, RankSpec, RunSpec
+from tests.agent.thread_world import ThreadWorld, on_ranks
 
 unhurried = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 Floats = NDArray[np.float32]
@@ -42,7 +47,7 @@ class Meeting:
 
 
 class Summed:
-    note = None
+    note: Note | None = None
 
     def __init__(self, meeting: Meeting, rank: int) -> None:
         self.traffic = Traffic()
@@ -67,7 +72,7 @@ class Ranks:
             gradients[...] = row
         pairs = zip(self._reducers, self.gradients, strict=True)
         with ThreadPoolExecutor(len(self.gradients)) as threads:
-            for done in [threads.submit(reducer.reduce, gradients, part) for reducer, gradients in pairs]:
+            for done in [threads.submit(each.reduce, gradients, part) for each, gradients in pairs]:
                 done.result(60)
         assert len({gradients[part].tobytes() for gradients in self.gradients}) == 1
         return self.gradients[0].astype(np.float64)
@@ -118,8 +123,8 @@ def test_what_was_sent_is_what_was_meant_but_for_the_residuals(
         sent += ranks.step(values)
     kept = np.zeros(size)
     cut = split(ranks.packing, 0, size, rank)
-    for reducer in ranks._reducers:
-        (part,) = reducer._parts.values()
+    for each in ranks._reducers:
+        (part,) = each._parts.values()
         start = 0
         for matrix in cut.matrices:
             kept[matrix.offset : matrix.offset + matrix.size] += part._residual[start : start + matrix.size]
@@ -181,3 +186,28 @@ def test_refuses_half_a_parameter_and_ranks_the_core_lacks() -> None:
         Ranks([(40, 30)], 1, 2).step(np.zeros((1, 1200)), slice(0, 600))
     with pytest.raises(AgentError, match="choose 1, 2, 4, 8"):
         Ranks([(4, 3)], 1, 3)
+
+
+def test_a_run_that_asks_for_it_gets_it_over_a_ring() -> None:
+    packing = Packing([("w", Parameter("w", (40, 50), 1, 0.0)), ("b", Parameter("b", (50,), 1, 0.0))])
+    values = _normal(8, 3, packing.size).astype(np.float32)
+    values[:, :2000] = (_normal(9, 3, 40, 1) @ _normal(10, 1, 50)).reshape(3, -1)
+    phones = tuple(RankSpec(rank, f"p{rank}", "sw1", rank, "10.0.0.1", 8) for rank in range(3))
+    spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), phones, 1)
+
+    def work(world: ThreadWorld) -> bytes:
+        gradients: Floats = values[world.rank].copy()
+        reducer(spec, world, packing, "ring", "powersgd").reduce(gradients, slice(0, packing.size))
+        np.testing.assert_allclose(gradients, values.sum(axis=0), atol=1e-4)
+        return gradients.tobytes()
+
+    assert len(set(on_ranks(3, work))) == 1
+
+
+def test_one_phone_alone_loses_nothing() -> None:
+    packing = Packing([("w", Parameter("w", (40, 50), 1, 0.0))])
+    spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), (RankSpec(0, "p", "sw1", 1, "", 8),), 1)
+    gradients = _normal(11, packing.size).astype(np.float32)
+    before = gradients.copy()
+    reducer(spec, Alone(), packing, "ring", "powersgd").reduce(gradients, slice(0, packing.size))
+    np.testing.assert_array_equal(gradients, before)
