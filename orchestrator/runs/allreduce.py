@@ -69,7 +69,7 @@ class AllreduceResult:
     bytes: int
     limit_s: float  # what the links allow for as many bytes as travelled
     correct: bool
-    wire_bytes: int  # sent by the head phone
+    sent_bytes: int  # by the head phone
     cpu_seconds: float  # of the busiest phone's core
 
     @property
@@ -133,19 +133,17 @@ def _report(stdout: str, stderr: str) -> dict[str, Any]:
 
 
 def _read(request: AllreduceRequest, phones: int, rate: float, report: dict[str, Any]) -> AllreduceResult:
-    """The least a phone can send: 2 (K - 1) / K of the buffer, as the wire's format writes it."""
+    """The least a phone can send is 2 (K - 1) / K of the buffer as the wire's format writes it."""
     try:
-        size, sent = int(report["bytes"]), int(report["wire_bytes"])
-        least = 2 * (phones - 1) / phones * size
         return AllreduceResult(
             request,
             phones,
             seconds=float(report["seconds"]),
             all_seconds=tuple(map(float, report["all"])),
-            bytes=size,
-            limit_s=(min(least, sent) if request.wire != "fp32" else least) / rate,
+            bytes=int(report["bytes"]),
+            limit_s=2 * (phones - 1) / phones * int(report["encoded_bytes"]) / rate,
             correct=report["correct"] is True,
-            wire_bytes=sent,
+            sent_bytes=int(report["sent_bytes"]),
             cpu_seconds=float(report["cpu_seconds"]),
         )
     except (KeyError, TypeError, ValueError) as error:

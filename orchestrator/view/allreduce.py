@@ -20,7 +20,7 @@ def as_document(result: AllreduceResult) -> dict[str, Any]:
         "limit_seconds": result.limit_s,
         "all_seconds": list(result.all_seconds),
         "bytes": result.bytes,
-        "wire_bytes": result.wire_bytes,
+        "sent_bytes": result.sent_bytes,
         "cpu_seconds": result.cpu_seconds,
         "phones": result.phones,
         "algorithm": request.algorithm,

@@ -30,7 +30,8 @@ class Case:
 
 def run(world: World, case: Case, repeats: int) -> dict[str, Any]:
     """A repeat takes as long as its slowest rank; the best repeat counts."""
-    summed = collective(case.algorithm, world, wire_format(case.wire), case.switches)
+    wire = wire_format(case.wire)
+    summed = collective(case.algorithm, world, wire, case.switches)
     length, bounds = _layers(case)
     once = _once(summed, bounds if case.algorithm == "chunkwise" else None)
     pattern = np.arange(length, dtype=np.int32) % PERIOD
@@ -48,7 +49,8 @@ def run(world: World, case: Case, repeats: int) -> dict[str, Any]:
         "all": seconds,
         "cpu_seconds": min(cpu),
         "bytes": buffer.nbytes,
-        "wire_bytes": summed.traffic.bytes // repeats,
+        "encoded_bytes": wire.size(length),
+        "sent_bytes": summed.traffic.bytes // repeats,
         "world": world.size,
         "correct": correct,
         "algorithm": case.algorithm,
