@@ -99,6 +99,8 @@ class RunSpec:
     memory_bytes: int = 0  # 0: as little as it takes without arithmetic done twice
     created: float = 0.0  # epoch seconds on the host
     schema: int = SCHEMA_VERSION
+    outer_rate: float = 1.0  # of what phones learned alone; 1: their average
+    outer_momentum: float = 0.0  # with which that is stepped along
 
     @property
     def global_batch(self) -> int:

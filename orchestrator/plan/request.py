@@ -53,6 +53,8 @@ class LaunchRequest:
     overlap: bool = True
     bucket_bytes: int = 0  # 0: by measurement
     local_steps: int = 1
+    outer_rate: float = 1.0
+    outer_momentum: float = 0.0
     backend: str = "cpu"
     threads: int = 0  # of each phone; 0: its big cores
     memory_bytes: int = 0  # of each phone; 0: as little as it takes without arithmetic done twice

@@ -115,6 +115,8 @@ def plan_run(
         bucket_bytes=request.bucket_bytes,
         micro_batch=request.micro_batch,
         local_steps=request.local_steps,
+        outer_rate=request.outer_rate,
+        outer_momentum=request.outer_momentum,
         threads=request.threads,
         memory_bytes=request.memory_bytes,
         evaluate_every=request.evaluate_every,

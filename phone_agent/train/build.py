@@ -19,9 +19,10 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RunSpec
-from phone_agent.train import schedules, start
+from phone_agent.train import local_sgd, schedules, start
 from phone_agent.train.budget import plan_memory
 from phone_agent.train.checks import own_rank
+from phone_agent.train.local_sgd import LocalSgd
 from phone_agent.train.loop import Loop, Updates, micro_batches
 from phone_agent.train.optimiser import Optimiser, buffer_count, optimiser
 from phone_agent.train.overlap import Overlap
@@ -67,6 +68,10 @@ def build(directory: Path, spec: RunSpec, threads: int, world: World, tell: Tell
     timeline = Timeline()
     reduce = reducer(spec, world, state.packing, choice.algorithm, choice.wire, timeline.note)
     rate = partial(schedules.rate, spec.optimizer, spec.schedule, steps=spec.steps)
+    images = spec.global_batch
+    if spec.local_steps > 1:
+        reduce = optimise = LocalSgd(optimise, reduce, state, spec, own.batch / spec.global_batch)
+        images = own.batch
     updates = Updates(world, state, reduce, optimise, rate, tell)
     overlap = Overlap(parts(state.packing, choice.bucket_bytes), _piece_bytes(choice), updates, timeline)
     return Training(
@@ -77,7 +82,7 @@ def build(directory: Path, spec: RunSpec, threads: int, world: World, tell: Tell
         executable=executable,
         optimiser=optimise,
         overlap=overlap,
-        loop=Loop(executable, _Parts(source), overlap, micro, spec.global_batch, spec.overlap, spec.seed, own.rank),
+        loop=Loop(executable, _Parts(source), overlap, micro, images, spec.overlap, spec.seed, own.rank),
         exact=exact,
         timeline=timeline,
         choice=choice,
@@ -101,7 +106,7 @@ def _planned(graph: Graph, batch: int, spec: RunSpec, options: Options) -> tuple
     options = replace(
         options,
         memory_bytes=spec.memory_bytes or None,
-        moments=buffer_count(spec.optimizer),
+        moments=buffer_count(spec.optimizer) + local_sgd.buffer_count(spec),
         label_smoothing=spec.optimizer.label_smoothing,
     )
     if spec.backend != "cpu":

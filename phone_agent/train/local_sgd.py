@@ -1,0 +1,73 @@
+"""For slow links: phones step alone, and share what they learned only now and then.
+
+Since they last did, all know the same values (`anchor`); how far each has come from there is an outer gradient. Its
+mean, by images, is stepped along: as it is, which averages the values; or with momentum, as DiLoCo does (Douillard et
+al., 2023). It travels like gradients do, in their buffer, which is free by then.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.nn.packing import State
+from phone_agent.schema import RunSpec
+from phone_agent.train import checkpoint, evaluate
+from phone_agent.train.optimiser import Optimiser
+
+Array = NDArray[Any]
+
+
+class Reducer(Protocol):
+    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None: ...
+
+
+def is_meeting(spec: RunSpec, step: int) -> bool:
+    """Whether all have the same values after this step: they must when somebody looks."""
+    return step % spec.local_steps == 0 or evaluate.due(spec, step) or checkpoint.due(spec, step)
+
+
+def buffer_count(spec: RunSpec) -> int:
+    """How many numbers a parameter it keeps."""
+    return 0 if spec.local_steps == 1 else 1 if spec.outer_momentum == 0 else 2
+
+
+class LocalSgd:
+    """In the place of both: sums no gradients, and updates by the optimiser alone, but where all meet.
+
+    `share` is this phone's part of the images of a step; its gradients are those of its own batch.
+    """
+
+    def __init__(self, optimiser: Optimiser, reducer: Reducer, state: State, spec: RunSpec, share: float) -> None:
+        self._optimiser, self._reducer, self._state, self._spec, self._share = optimiser, reducer, state, spec, share
+        self._anchor = state.values.copy()
+        self.buffers = dict(optimiser.buffers)
+        if spec.outer_momentum:
+            self.buffers["outer_momenta"] = np.zeros_like(state.values)
+
+    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
+        """Nothing travels before all meet."""
+
+    def update(self, part: slice, rate: float, step: int) -> None:
+        self._optimiser.update(part, rate, step)
+        if is_meeting(self._spec, step):
+            self._meet(part)
+
+    def _meet(self, part: slice) -> None:
+        values, anchor, outer = self._state.values[part], self._anchor[part], self._state.gradients[part]
+        np.subtract(anchor, values, out=outer)
+        outer *= np.float32(self._share)
+        self._reducer.reduce(self._state.gradients, part)
+        anchor -= np.float32(self._spec.outer_rate) * self._direction(outer, part)
+        values[...] = anchor
+
+    def _direction(self, outer: Array, part: slice) -> Array:
+        momentum = np.float32(self._spec.outer_momentum)
+        if not momentum:
+            return outer
+        momenta = self.buffers["outer_momenta"][part]
+        momenta *= momentum
+        momenta += outer
+        return np.asarray(outer + momentum * momenta)
