@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from orchestrator.data.sources import recognise
 from phone_agent import models
 from phone_agent.core.ops import Algorithm, Kind
-from phone_agent.data.idx import read_images_and_labels
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan import algorithms
@@ -85,9 +85,9 @@ def main() -> None:
 def load(folder: Path, part: str) -> Data:
     if not folder.is_dir():
         sys.exit(f"{folder} is missing: apt-get install dataset-fashion-mnist")
-    images, labels = read_images_and_labels(
-        folder / f"{part}-images-idx3-ubyte.gz", folder / f"{part}-labels-idx1-ubyte.gz"
-    )
+    source = recognise(folder, 0)
+    (block,) = source.train() if part == "train" else source.test()
+    images, labels = block.images, block.labels
     grey = np.pad(images.astype(np.float32) / 255, ((0, 0), (SHIFT, SHIFT), (SHIFT, SHIFT), (0, 0)))
     colours = np.repeat((grey - grey.mean()) / grey.std(), 3, axis=3)
     return Data(np.ascontiguousarray(colours), labels.astype(np.int32))

@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from orchestrator.data.sources import recognise
+from orchestrator.data.sources.source import Block
 from phone_agent import models, rng
 from phone_agent.comm import Collective, Reducer, Whole, collective, wire_format
 from phone_agent.comm.powersgd import PowerSgd
 from phone_agent.comm.wire import WIRES
-from phone_agent.data.idx import read_images_and_labels
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
@@ -139,13 +140,12 @@ def run(setting: Setting, wire: str, seed: int, train: Samples, test: Samples) -
 
 
 def fashion_mnist(folder: Path) -> tuple[Samples, Samples]:
-    def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-        images, labels = read_images_and_labels(
-            folder / f"{name}-images-idx3-ubyte.gz", folder / f"{name}-labels-idx1-ubyte.gz"
-        )
-        return np.divide(images, 255, dtype=np.float32), labels
+    def load(blocks: Iterator[Block]) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+        (block,) = blocks
+        return np.divide(block.images, 255, dtype=np.float32), block.labels.astype(np.uint8)
 
-    (images, labels), (test_images, test_labels) = load("train"), load("t10k")
+    source = recognise(folder, 0)
+    (images, labels), (test_images, test_labels) = load(source.train()), load(source.test())
     mean, deviation = images.mean(), images.std()
     return Samples((images - mean) / deviation, labels), Samples((test_images - mean) / deviation, test_labels)
 

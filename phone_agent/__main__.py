@@ -42,6 +42,11 @@ def parse() -> argparse.Namespace:
     follower.add_argument("--offset", type=int, default=0, help="bytes of events.jsonl already known")
     add("runs", runs, "the runs on this phone")
     add("train", train, "be a rank of a run (mpirun starts this)").add_argument("run_id")
+    add("data-receive", data_receive, "take a dataset from standard input, and pass it on")
+    holder = add("data-list", data_list, "which files of a dataset lie here")
+    holder.add_argument("name", type=dataset_name)
+    holder.add_argument("--verify", action="store_true", help="read all of them again")
+    add("data-remove", data_remove, "delete a dataset").add_argument("name", type=dataset_name)
     bench = add("allreduce-bench", allreduce_bench, "time an allreduce (mpirun starts this)")
     bench.add_argument("--mb", type=float)
     bench.add_argument("--algorithm", default="ring")
@@ -115,6 +120,33 @@ def train(arguments: argparse.Namespace) -> int:
     from phone_agent.train import rank  # imports numpy: after the cores are chosen
 
     return rank.run(directory, spec, threads)
+
+
+def dataset_name(text: str) -> str:
+    from phone_agent.data.manifest import NAME
+
+    if not NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError("not a dataset's name")
+    return text
+
+
+def data_receive(_: argparse.Namespace) -> int:
+    from phone_agent.data.receive import receive
+
+    receive(sys.stdin.buffer, answer)
+    return 0
+
+
+def data_list(arguments: argparse.Namespace) -> int:
+    from phone_agent.data.receive import held
+
+    return answer(held(arguments.name, verify=arguments.verify))
+
+
+def data_remove(arguments: argparse.Namespace) -> int:
+    from phone_agent.data.receive import remove
+
+    return answer({"removed": remove(arguments.name)})
 
 
 def allreduce_bench(arguments: argparse.Namespace) -> int:

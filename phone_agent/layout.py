@@ -42,14 +42,9 @@ def checkpoint_file(step: int) -> str:
     return f"checkpoint-{step:08}.safetensors"
 
 
-def shard_file(dataset: str, index: int, count: int) -> PurePosixPath:
-    """The part of a dataset that one phone of `count` trains on."""
-    return DATA / dataset / f"{index:04}-of-{count:04}.shard"
-
-
-def test_file(dataset: str, index: int, count: int) -> PurePosixPath:
-    """The part of the held-out samples that one phone of `count` judges the trained model by."""
-    return DATA / dataset / f"test-{index:04}-of-{count:04}.shard"
+def dataset_dir(name: str) -> PurePosixPath:
+    """dataset.json and its shards, or some of them."""
+    return DATA / name
 
 
 def local(path: PurePosixPath) -> Path:

@@ -6,6 +6,8 @@ of a stream depends on the stream's key and i alone, so any part of a stream can
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,17 +16,29 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 def bits(key: tuple[int, ...], count: int, start: int = 0) -> NDArray[np.uint64]:
     """Numbers `start` to `start + count` of the stream: 64 random bits each."""
-    counter = np.arange(start + 1, start + 1 + count, dtype=np.uint64)
-    return _mix(_fold(key) + counter * GOLDEN)
+    return bits_at(key, np.arange(start, start + count, dtype=np.uint64))
+
+
+def bits_at(key: tuple[int, ...], places: NDArray[Any]) -> NDArray[np.uint64]:
+    """Those numbers of the stream."""
+    return _mix(_fold(key) + (places.astype(np.uint64) + np.uint64(1)) * GOLDEN)
 
 
 def uniform(key: tuple[int, ...], count: int, start: int = 0) -> NDArray[np.float64]:
     """In [0, 1), exact in double precision on every machine."""
-    return (bits(key, count, start) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return _fractions(bits(key, count, start))
+
+
+def uniform_at(key: tuple[int, ...], places: NDArray[Any]) -> NDArray[np.float64]:
+    return _fractions(bits_at(key, places))
 
 
 def permutation(key: tuple[int, ...], count: int) -> NDArray[np.int64]:
     return np.argsort(bits(key, count), kind="stable").astype(np.int64, copy=False)
+
+
+def _fractions(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
+    return (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _fold(key: tuple[int, ...]) -> NDArray[np.uint64]:

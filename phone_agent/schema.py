@@ -42,6 +42,7 @@ class DataSpec:
     whole: bool = False  # every phone has all samples, not only its share
     augment: str = "none"
     on_damage: str = "refuse"  # or skip
+    digest: str = ""  # names the content, so that a phone does not train on an older dataset of the same name
 
     @property
     def input_shape(self) -> tuple[int, int, int]:

@@ -15,6 +15,7 @@ from orchestrator.cli import (
     bench,
     build,
     collect_logs,
+    data,
     export,
     hosts,
     inventory,
@@ -50,6 +51,7 @@ def clusterctl(
 
 
 app.add_typer(bench.app, name="bench")
+app.add_typer(data.app, name="data")
 app.add_typer(hosts.app, name="hosts")
 app.add_typer(inventory.app, name="inventory")
 app.add_typer(lab.app, name="lab")

@@ -38,7 +38,7 @@ class PhoneConnection:
         self,
         argv: Sequence[str],
         *,
-        stdin: bytes | None = None,
+        stdin: Iterable[bytes] | bytes | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float = 60.0,
         check: bool = False,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.data.push import Push
 from orchestrator.errors import ClusterctlError
 from orchestrator.fleet.result import Outcome, Outcomes
 from orchestrator.inventory import fold, hostfile, remember_failed
@@ -18,7 +19,7 @@ from orchestrator.paths import ClusterState
 from orchestrator.plan.mpirun import launch_spec
 from orchestrator.plan.run import common_ssh_port
 from orchestrator.runs import agent
-from orchestrator.runs.dataset import Dataset, Parcel
+from orchestrator.runs.dataset import Dataset
 from orchestrator.runs.health import PhoneHealth, ask_all
 from orchestrator.runs.record import RunRecord, RunStore
 from orchestrator.runs.start import Start
@@ -60,10 +61,11 @@ class Launcher:
     def run(self, spec: RunSpec, dataset: Dataset, start: Start = NOTHING_GIVEN) -> RunRecord:
         """Stages and starts; afterwards the run goes on without this computer."""
         phones = [self.cluster.phone(rank.phone) for rank in spec.ranks]
+        spec = self._bring_data(spec, phones, dataset)
         record = self.store.create(spec)
         start.keep(spec, self.store.directory(spec.run_id))
         try:
-            self._stage(spec, phones, dataset, start)
+            self._stage(spec, phones, start)
             self._start(spec, phones[0])
         except (ClusterctlError, KeyboardInterrupt) as error:
             why = error.message if isinstance(error, ClusterctlError) else "interrupted before it was started"
@@ -73,17 +75,28 @@ class Launcher:
         self.store.save(record)
         return record
 
-    def _stage(self, spec: RunSpec, phones: Sequence[Phone], dataset: Dataset, start: Start) -> None:
+    def _stage(self, spec: RunSpec, phones: Sequence[Phone], start: Start) -> None:
         def stage(connection: PhoneConnection) -> int:
             start.stage(connection, spec, Path(scratch))
-            return stage_phone(connection, spec, hosts, parcels[connection.phone.name])
+            return stage_phone(connection, spec, hosts)
 
-        with tempfile.TemporaryDirectory(prefix="clusterctl-shards-") as scratch:
-            names = [phone.name for phone in phones]
-            parcels = dict(zip(names, dataset.write_parcels(len(phones), Path(scratch)), strict=True))
+        with tempfile.TemporaryDirectory(prefix="clusterctl-run-") as scratch:
             hosts = hostfile(phones)
             outcomes = self.fleet.map(stage, phones, on_done=self._counter("staging on", len(phones)))
         self._refuse_failures(outcomes)
+
+    def _bring_data(self, spec: RunSpec, phones: Sequence[Phone], dataset: Dataset) -> RunSpec:
+        """What phones lack of the samples; the specification then says whether they have all of them."""
+        if dataset.stored is None:
+            return spec
+        batches = [rank.batch for rank in spec.ranks]
+        tell = self._data_counter(dataset.stored.name, len(phones))
+        done = Push(self.fleet, dataset.stored, phones, batches, on_progress=tell).run()
+        self._refuse_failures(done.outcomes)
+        return replace(spec, data=replace(spec.data, whole=done.whole))
+
+    def _data_counter(self, name: str, total: int) -> Callable[[int, int, Sequence[Phone]], None]:
+        return lambda _sent, _size, left: self.on_progress(f"pushing {name} to", total - len(left), total)
 
     def _refuse_failures(self, outcomes: Outcomes[int]) -> None:
         if outcomes.failures:
@@ -105,21 +118,12 @@ class Launcher:
         return lambda _outcome: self.on_progress(what, next(done), total)
 
 
-def stage_phone(connection: PhoneConnection, spec: RunSpec, hosts: str, parcels: Sequence[Parcel]) -> int:
-    """Puts the run's files on a phone; returns how many bytes of samples had to travel."""
+def stage_phone(connection: PhoneConnection, spec: RunSpec, hosts: str) -> int:
+    """Puts the run's files on a phone; returns how many there are."""
     directory = layout.run_dir(spec.run_id)
     connection.put(spec.to_json().encode(), directory / layout.RUN_FILE)
     connection.put(hosts.encode(), directory / layout.HOSTFILE)
-    return sum(_deliver(connection, parcel) for parcel in parcels)
-
-
-def _deliver(connection: PhoneConnection, parcel: Parcel) -> int:
-    """Sends a shard unless the phone has the very same one from an earlier run."""
-    there = connection.run(["sha256sum", "--", str(parcel.remote)])
-    if there.ok and there.stdout.split(maxsplit=1)[:1] == [parcel.sha256]:
-        return 0
-    connection.put_file(parcel.path, parcel.remote)
-    return parcel.path.stat().st_size
+    return 2
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,26 +18,67 @@ SYNTHETIC = "synthetic"
 
 
 class Dataset(Protocol):
-    """The samples one phone holds, as bytes NHWC; `mean` and `std` by channel are of the whole dataset, in [0, 1]."""
+    """Samples as bytes NHWC, numbered over the whole dataset; `mean` and `std` by channel are in [0, 1]."""
 
     shape: tuple[int, int, int]
-    classes: int
+    class_names: tuple[str, ...]
     mean: NDArray[np.float32]
     std: NDArray[np.float32]
+
+    @property
+    def classes(self) -> int: ...
 
     def __len__(self) -> int: ...
 
     def take(self, indices: NDArray[np.int64]) -> tuple[Images, Labels]: ...
 
 
-def open_dataset(spec: DataSpec, index: int, count: int, seed: int) -> Dataset:
-    """Part `index` of `count`: read from the staged shard, or made up on the spot."""
+def _quietly(_: str) -> None:
+    pass
+
+
+def open_dataset(
+    spec: DataSpec,
+    seed: int,
+    batches: Sequence[int] = (1,),
+    rank: int = 0,
+    *,
+    tell: Callable[[str], None] = _quietly,
+) -> Dataset:
+    """What is trained on: made up on the spot, or what lies on this phone, which is rank `rank` of those batches."""
     if spec.name == SYNTHETIC:
         from phone_agent.data.synthetic import Synthetic
 
-        return Synthetic(spec.samples, spec.shape, spec.classes, seed=seed, index=index, count=count)
-    from phone_agent.data.shards import open_shard
+        return Synthetic(spec.samples, spec.shape, spec.classes, seed=seed)
+    from phone_agent.data.manifest import share
 
-    shard = open_shard(layout.local(layout.shard_file(spec.name, index, count)))
-    shard.check(spec)
-    return shard
+    span = None if spec.whole else share(spec.samples, batches, rank)
+    return _staged(spec, span, tell, held_out=False)
+
+
+def open_test(spec: DataSpec, seed: int, *, tell: Callable[[str], None] = _quietly) -> Dataset | None:
+    """All held-out samples, which every phone has; None where there are none."""
+    if not spec.test_samples:
+        return None
+    if spec.name == SYNTHETIC:
+        from phone_agent.data.synthetic import Synthetic
+
+        return Synthetic(spec.test_samples, spec.shape, spec.classes, seed=seed, first=spec.samples)
+    return _staged(spec, None, tell, held_out=True)
+
+
+def _staged(spec: DataSpec, span: tuple[int, int] | None, tell: Callable[[str], None], *, held_out: bool) -> Dataset:
+    from phone_agent.data.shards import ShardError
+    from phone_agent.data.staged import Staged, read_manifest
+
+    directory = layout.local(layout.dataset_dir(spec.name))
+    manifest = read_manifest(directory)
+    if (manifest.shape, len(manifest.class_names)) != (spec.shape, spec.classes) or (
+        spec.digest and manifest.digest != spec.digest
+    ):
+        raise ShardError(
+            f"{directory} holds another {spec.name} than the run expects: clusterctl data push {spec.name}"
+        )
+    return Staged(
+        directory, manifest, manifest.test if held_out else manifest.train, span, on_damage=spec.on_damage, tell=tell
+    )

@@ -1,7 +1,8 @@
-"""Which samples a phone takes at which step: known from (seed, shard, step) alone, so a run can resume anywhere.
+"""Which samples a phone takes at which step: known from (seed, step) alone, so a run can resume anywhere.
 
-A phone goes through its own shard in a new random order each epoch; a batch may span two epochs. The global batch of
-a step is the phones' batches side by side, and `Union` is the one process that takes them all.
+Epochs, each in a random order of its own, are put end to end. Where every phone has all samples, a step takes the next
+so many of them and each rank its slice: every sample is taken once an epoch, whatever the number of phones and however
+unequal their batches. Where it has only its share, a phone goes through that in the same way.
 """
 
 from __future__ import annotations
@@ -9,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import rng
-from phone_agent.data import Dataset, Images, Labels
+from phone_agent.core.team import aligned
+from phone_agent.data import SYNTHETIC, Dataset, Images, Labels, open_dataset
+from phone_agent.data.augment import Augmenter
+from phone_agent.data.manifest import share
+from phone_agent.schema import RunSpec
 
 ORDER = 3  # stream of random numbers; see data.synthetic for the others
+ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -27,52 +34,81 @@ class Batch:
 
 
 class Source(Protocol):
-    def batch(self, step: int) -> Batch: ...
+    """`step` counts from 0; `part` is a slice of the batch. Images are good until the next ones are asked for."""
+
+    def batch(self, step: int, part: slice = ALL) -> Batch: ...
+
+    def close(self) -> None: ...
 
 
-def indices(size: int, batch: int, step: int, key: tuple[int, ...]) -> NDArray[np.int64]:
-    """Positions in a shard of `size` samples, at a step (from 0) of `batch` samples."""
-    positions = np.arange(step * batch, (step + 1) * batch)
-    chosen = np.empty(batch, np.int64)
-    for epoch in np.unique(positions // size):
-        inside = positions // size == epoch
-        chosen[inside] = _order((*key, int(epoch)), size)[positions[inside] % size]
-    return chosen
+@dataclass(frozen=True)
+class Order:
+    """Samples `first` up to `end`, `stride` of them a step, of which those from `offset` on are `batch` of mine."""
+
+    first: int
+    end: int
+    batch: int
+    offset: int
+    stride: int
+    key: tuple[int, ...]
+
+    def taken(self, step: int, part: slice = ALL) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Numbers of samples, and the epoch each belongs to."""
+        size, start = self.end - self.first, step * self.stride + self.offset
+        positions = np.arange(start, start + self.batch)[part]
+        epochs, places = np.divmod(positions, size)
+        samples = np.empty(len(positions), np.int64)
+        for epoch in np.unique(epochs).tolist():
+            inside = epochs == epoch
+            samples[inside] = self.first + _permutation((*self.key, epoch), size)[places[inside]]
+        return samples, epochs
 
 
 @lru_cache(maxsize=2)  # an epoch has many steps
-def _order(key: tuple[int, ...], size: int) -> NDArray[np.int64]:
+def _permutation(key: tuple[int, ...], size: int) -> NDArray[np.int64]:
     return rng.permutation(key, size)
 
 
-class Normaliser:
-    """Bytes to zero mean and unit deviation, channel by channel; always into the same memory, which holds a batch.
-
-    What it returns is good until it is asked again: memory is planned for one batch of images, not for two.
-    """
-
-    def __init__(self, dataset: Dataset, batch: int) -> None:
-        self.batch = batch
-        self._scale, self._shift = 1 / (255 * dataset.std), dataset.mean / dataset.std
-        self._kept = np.empty((batch, *dataset.shape), np.float32)
-
-    def normalise(self, images: Images) -> NDArray[np.float32]:
-        normal = self._kept[: len(images)]
-        np.multiply(images, self._scale, out=normal)
-        normal -= self._shift
-        return normal
+def whole_order(samples: int, batches: Sequence[int], rank: int, seed: int) -> Order:
+    return Order(0, samples, batches[rank], sum(batches[:rank]), sum(batches), (seed, ORDER))
 
 
-class ShardSource:
-    """One phone's batches; the images of one are good until the next is asked for."""
+def share_order(samples: int, batches: Sequence[int], rank: int, seed: int) -> Order:
+    first, end = share(samples, batches, rank)
+    return Order(first, end, batches[rank], 0, batches[rank], (seed, ORDER, rank))
 
-    def __init__(self, dataset: Dataset, batch: int, seed: int, index: int) -> None:
-        self.dataset, self.normaliser = dataset, Normaliser(dataset, batch)
-        self._batch, self._key = batch, (seed, ORDER, index)
 
-    def batch(self, step: int) -> Batch:
-        images, labels = self.dataset.take(indices(len(self.dataset), self._batch, step, self._key))
-        return Batch(self.normaliser.normalise(images), labels)
+def order_of(spec: RunSpec, rank: int) -> Order:
+    data, batches = spec.data, [each.batch for each in spec.ranks]
+    order = whole_order if data.whole or data.name == SYNTHETIC else share_order
+    return order(data.samples, batches, rank, spec.seed)
+
+
+class Sampler:
+    """One rank's batches, made when asked for; always in one of two places, so that a made one outlives the next."""
+
+    def __init__(self, dataset: Dataset, order: Order, augmenter: Augmenter, image: tuple[int, int, int]) -> None:
+        self._dataset, self._order, self._augmenter, self._image = dataset, order, augmenter, image
+        self._rooms: list[NDArray[np.float32]] = []
+
+    def batch(self, step: int, part: slice = ALL) -> Batch:
+        samples, epochs = self._order.taken(step, part)
+        images, labels = self._dataset.take(samples)
+        out = self._room(len(samples))
+        self._augmenter.change(images, epochs, samples, out)
+        return Batch(out, labels)
+
+    def close(self) -> None:
+        self._augmenter.close()
+
+    def _room(self, count: int) -> NDArray[np.float32]:
+        """Grows to the largest part asked for."""
+        size = count * prod(self._image)
+        room = self._rooms.pop(0) if len(self._rooms) == 2 else aligned(size)
+        if room.size < size:
+            room = aligned(size)
+        self._rooms.append(room)
+        return room[:size].reshape(count, *self._image)
 
 
 class Union:
@@ -81,7 +117,41 @@ class Union:
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
 
-    def batch(self, step: int) -> Batch:
+    def batch(self, step: int, part: slice = ALL) -> Batch:
         parts = [source.batch(step) for source in self._sources]
-        fields: list[Any] = [[part.images for part in parts], [part.labels for part in parts]]
-        return Batch(*map(np.concatenate, fields))
+        fields: list[Any] = [[each.images for each in parts], [each.labels for each in parts]]
+        images, labels = map(np.concatenate, fields)
+        return Batch(images[part], labels[part])
+
+    def close(self) -> None:
+        for source in self._sources:
+            source.close()
+
+
+def sampler(spec: RunSpec, rank: int, dataset: Dataset | None = None) -> Sampler:
+    """Not ahead of time: see open_source."""
+    data, batches = spec.data, [each.batch for each in spec.ranks]
+    opened = open_dataset(data, spec.seed, batches, rank) if dataset is None else dataset
+    augmenter = Augmenter(opened, data.input_shape, data.augment, spec.seed)
+    return Sampler(opened, order_of(spec, rank), augmenter, data.input_shape)
+
+
+def open_source(spec: RunSpec, rank: int, dataset: Dataset, parts: Sequence[slice] = (ALL,)) -> Source:
+    """Made ahead of time, in these parts of a batch."""
+    from phone_agent.data.prefetch import Prefetch
+
+    return Prefetch(sampler(spec, rank, dataset), parts)
+
+
+class Normaliser:
+    """The middle of images as they are, for judging: always into the same memory, which holds a batch."""
+
+    def __init__(self, dataset: Dataset, batch: int, image: tuple[int, int, int] | None = None) -> None:
+        self.batch, self._image = batch, image or dataset.shape
+        self._augmenter = Augmenter(dataset, self._image)
+        self._kept = aligned(batch * prod(self._image)).reshape(batch, *self._image)
+
+    def normalise(self, images: Images) -> NDArray[np.float32]:
+        normal = self._kept[: len(images)]
+        self._augmenter.plain(images, normal)
+        return normal

@@ -1,151 +1,136 @@
-"""A dataset as files, one a phone. Made on the host, memory-mapped on the phone.
+"""Samples as files of a fixed size, however many phones there are. Made on the host, memory-mapped on phones.
 
-    8 bytes   magic
-    4 bytes   header length, little-endian
-    header    JSON: what it is, and the sha256 of itself and the payload
-    padding   zeros to a multiple of 4096
-    payload   images, uint8 NHWC, then labels, uint16 little-endian
+    64 bytes  header: magic, samples, height, width, channels, and the crc32 of these
+    images    uint8 NHWC
+    labels    uint16 little-endian
+    checks    uint32 little-endian, one a sample: crc32 of its image and label
 
-Shard r of K holds samples r, r + K, r + 2K, ... of the dataset.
+A file's sha256 stands in the dataset's manifest and is checked when the file arrives; a sample's own check, each time
+the sample is read: memory cells fail, and a phone's flash is old.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import os
 import struct
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import zlib
+from dataclasses import dataclass
 from math import prod
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent import layout
 from phone_agent.data import Images, Labels
 from phone_agent.errors import AgentError
-from phone_agent.schema import DataSpec
 
-MAGIC = b"CCSHARD1"
-PREFIX = struct.Struct("<8sI")
-PAGE = 4096
+MAGIC = b"CCSHARD2"
+FIELDS = struct.Struct("<8s4I")
+CHECK = struct.Struct("<I")
+HEADER_BYTES = 64
+SHARD_BYTES = 8 << 20
+MOST_SIDE, MOST_CHANNELS, MOST_SAMPLES = 1 << 14, 1 << 10, 1 << 24
+MOST_CLASSES = 1 << 16
 
-Name = Callable[[str, int, int], PurePosixPath]  # of a shard file: layout.shard_file or layout.test_file
+Shape = tuple[int, int, int]
 
 
 class ShardError(AgentError):
-    """A shard that is absent, damaged or of another dataset; names the file."""
+    """Samples that are absent, damaged or of another dataset; names the file."""
 
 
 @dataclass(frozen=True)
 class Header:
-    dataset: str
-    index: int
-    count: int
     samples: int
-    shape: tuple[int, int, int]
-    classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    shape: Shape
 
     @property
-    def image_bytes(self) -> int:
-        return self.samples * prod(self.shape)
+    def labels_at(self) -> int:
+        return HEADER_BYTES + self.samples * prod(self.shape)
 
     @property
-    def payload_bytes(self) -> int:
-        return self.image_bytes + 2 * self.samples
+    def checks_at(self) -> int:
+        return self.labels_at + 2 * self.samples
 
-    def digest(self) -> hashlib._Hash:
-        """Covers the header as well: a changed mean would train silently wrong."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode())
+    @property
+    def file_bytes(self) -> int:
+        return self.checks_at + 4 * self.samples
+
+    def pack(self) -> bytes:
+        fields = FIELDS.pack(MAGIC, self.samples, *self.shape)
+        return (fields + CHECK.pack(zlib.crc32(fields))).ljust(HEADER_BYTES, b"\0")
 
 
-def write_shards(images: Images, labels: Labels, count: int, out: Path, name: Name = layout.shard_file) -> list[Path]:
-    """One shard for each of `count` phones, in the folder of the dataset it is named after."""
-    if count > len(images):
-        raise ShardError(f"{out.name} has {len(images)} samples: not one for each of {count} phones")
-    mean, std = _statistics(images)
-    paths = []
-    for index in range(count):
-        path = out / name(out.name, index, count).name
-        part, classes = images[index::count], int(labels.max()) + 1
-        header = Header(out.name, index, count, len(part), images.shape[1:], classes, mean, std)
-        _write(path, header, part, labels[index::count])
-        paths.append(path)
-    return paths
+def unpack(raw: bytes, file_bytes: int | None = None) -> Header:
+    """Raises ValueError for anything that `pack` does not make, and for a file of another size than it says."""
+    if len(raw) != HEADER_BYTES:
+        raise ValueError("cut off within its header")
+    magic, samples, *shape = FIELDS.unpack_from(raw)
+    height, width, channels = shape
+    header = Header(samples, (height, width, channels))
+    sane = 1 <= samples <= MOST_SAMPLES and max(height, width) <= MOST_SIDE and channels <= MOST_CHANNELS
+    if magic != MAGIC or not sane or not prod(shape) or raw != header.pack():
+        raise ValueError("its header is damaged")
+    if file_bytes not in {None, header.file_bytes}:
+        raise ValueError(f"{file_bytes} bytes, should be {header.file_bytes}")
+    return header
+
+
+def samples_per_shard(shape: Shape) -> int:
+    return max(1, SHARD_BYTES // (prod(shape) + 6))
+
+
+def write_shard(path: Path, images: Images, labels: Labels) -> None:
+    """Whole or not at all."""
+    pixels, classes = np.ascontiguousarray(images, np.uint8), np.ascontiguousarray(labels, "<u2")
+    height, width, channels = pixels.shape[1:]
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.write(Header(len(pixels), (height, width, channels)).pack())
+            file.write(pixels.data)
+            file.write(classes.data)
+            file.write(checks(pixels, classes).data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def checks(images: Images, labels: NDArray[np.uint16]) -> NDArray[np.uint32]:
+    pairs = zip(images, labels.view(np.uint8).reshape(len(labels), 2), strict=True)
+    return np.array([zlib.crc32(label.data, zlib.crc32(image.data)) for image, label in pairs], "<u4")
 
 
 class Shard:
     """A shard on disk; samples are read when taken."""
 
-    def __init__(self, path: Path, header: Header, start: int) -> None:
-        self.header = header
-        self.shape, self.classes = header.shape, header.classes
-        self.mean, self.std = (np.asarray(by_channel, np.float32) for by_channel in (header.mean, header.std))
-        self._images = np.memmap(path, np.uint8, "r", start, (header.samples, *header.shape))
-        self._labels = np.memmap(path, "<u2", "r", start + header.image_bytes, (header.samples,))
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path, self.header = path, header
+        self._images = np.memmap(path, np.uint8, "r", HEADER_BYTES, (header.samples, *header.shape))
+        self._labels = np.memmap(path, "<u2", "r", header.labels_at, (header.samples,))
+        self._checks = np.memmap(path, "<u4", "r", header.checks_at, (header.samples,))
 
     def __len__(self) -> int:
         return self.header.samples
 
-    def take(self, indices: NDArray[np.int64]) -> tuple[Images, Labels]:
-        return np.asarray(self._images[indices]), np.asarray(self._labels[indices], np.int64)
-
-    def check(self, spec: DataSpec) -> None:
-        """Against what the run expects."""
-        found, wanted = (self.shape, self.classes), (spec.shape, spec.classes)
-        if found != wanted:
-            raise ShardError(f"the staged {spec.name} has (shape, classes) {found}, the run expects {wanted}")
+    def read(self, indices: NDArray[np.int64], images: Images, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Fills images and labels with these samples; tells which of them are as they were when written."""
+        classes = np.asarray(self._labels[indices])
+        np.take(self._images, indices, axis=0, out=images, mode="clip")  # `raise` would copy twice
+        labels[...] = classes
+        good: NDArray[np.bool_] = checks(images, classes) == self._checks[indices]
+        return good
 
 
 def open_shard(path: Path) -> Shard:
-    """Reads all of it once, to know that it arrived whole."""
-    header, expected, start = _read_header(path)
-    digest = header.digest()
-    with path.open("rb") as file:
-        file.seek(start)
-        while block := file.read(1 << 20):
-            digest.update(block)
-    if path.stat().st_size != start + header.payload_bytes or digest.hexdigest() != expected:
-        raise ShardError(f"{path} is damaged (its sha256 is not the recorded one): stage it again")
-    return Shard(path, header, start)
-
-
-def _statistics(images: Images) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation by channel; a channel without contrast is left as it is."""
-    mean = images.mean(axis=(0, 1, 2), dtype=np.float64) / 255
-    std = images.std(axis=(0, 1, 2), dtype=np.float64) / 255
-    return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
-
-
-def _write(path: Path, header: Header, images: Images, labels: Labels) -> None:
-    pixels, classes = np.ascontiguousarray(images, np.uint8), np.ascontiguousarray(labels, "<u2")
-    digest = header.digest()
-    digest.update(pixels.data)
-    digest.update(classes.data)
-    text = json.dumps({**asdict(header), "sha256": digest.hexdigest()}).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}")
-    with temporary.open("wb") as file:
-        file.write(PREFIX.pack(MAGIC, len(text)) + text)
-        file.write(bytes(-file.tell() % PAGE))
-        file.write(pixels.data)
-        file.write(classes.data)
-    temporary.replace(path)
-
-
-def _read_header(path: Path) -> tuple[Header, str, int]:
-    """The header, the recorded sha256, and where the payload starts."""
     try:
         with path.open("rb") as file:
-            magic, length = PREFIX.unpack(file.read(PREFIX.size))
-            raw = json.loads(file.read(length)) if magic == MAGIC else {}
-        sha256, start = raw.pop("sha256"), PREFIX.size + length
-        lists = {key: tuple(raw[key]) for key in ("shape", "mean", "std")}
-        return Header(**{**raw, **lists}), sha256, start + -start % PAGE
+            header = unpack(file.read(HEADER_BYTES), os.fstat(file.fileno()).st_size)
     except OSError as error:
-        raise ShardError(f"{path} cannot be read ({error.strerror}): is the dataset staged on this phone?") from None
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError):
-        raise ShardError(f"{path} is not a shard, or its header is damaged: stage it again") from None
+        raise ShardError(f"{path} cannot be read ({error.strerror}): is the dataset pushed to this phone?") from None
+    except ValueError as error:
+        raise ShardError(f"{path} is damaged ({error}): clusterctl data push sends it again") from None
+    return Shard(path, header)

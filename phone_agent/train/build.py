@@ -12,7 +12,7 @@ from phone_agent.comm.choose import Choice, Wanted, choose
 from phone_agent.comm.probe import probe
 from phone_agent.comm.world import World
 from phone_agent.data import Dataset, open_dataset
-from phone_agent.data.sampling import Batch, Normaliser, ShardSource
+from phone_agent.data.sampling import Source, open_source
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
@@ -38,7 +38,7 @@ class Training:
     """A rank's part of a run. `exact` sums in full precision, whatever the gradients travel as."""
 
     dataset: Dataset
-    normaliser: Normaliser
+    source: Source
     graph: Graph
     state: State
     executable: Executable
@@ -52,16 +52,18 @@ class Training:
     memory: MemoryPlan | None  # None: not planned
 
 
-def build(directory: Path, spec: RunSpec, threads: int, world: World, tell: Tell) -> Training:
+def build(
+    directory: Path, spec: RunSpec, threads: int, world: World, tell: Tell, *, warn: Callable[[str], None]
+) -> Training:
     own = own_rank(spec, world)
-    dataset = open_dataset(spec.data, world.rank, world.size, spec.seed)
-    source = ShardSource(dataset, own.batch, spec.seed, own.rank)
+    dataset = open_dataset(spec.data, spec.seed, [rank.batch for rank in spec.ranks], own.rank, tell=warn)
     exact = collective("ring", world)
     graph = start.build_graph(directory, spec)
     choice = _choose(spec, world, graph.parameter_count)
     options, memory = _planned(graph, own.batch, spec, Options(threads=threads, bucket_bytes=choice.bucket_bytes))
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
     micro = micro_batches(own.batch, memory.batch if memory else spec.micro_batch or own.batch)
+    source = open_source(spec, own.rank, dataset, micro)
     sizes = sorted({part.stop - part.start for part in micro}, reverse=True)
     executable = backend(spec.backend).compile(graph, state, sizes[0], options, sizes[1:])
     optimise = optimiser(spec.optimizer, state, start.frozen(graph, spec.freeze), spec.backend)
@@ -76,13 +78,13 @@ def build(directory: Path, spec: RunSpec, threads: int, world: World, tell: Tell
     overlap = Overlap(parts(state.packing, choice.bucket_bytes), _piece_bytes(choice), updates, timeline)
     return Training(
         dataset=dataset,
-        normaliser=source.normaliser,
+        source=source,
         graph=graph,
         state=state,
         executable=executable,
         optimiser=optimise,
         overlap=overlap,
-        loop=Loop(executable, _Parts(source), overlap, micro, images, spec.overlap, spec.seed, own.rank),
+        loop=Loop(executable, source, overlap, micro, images, spec.overlap, spec.seed, own.rank),
         exact=exact,
         timeline=timeline,
         choice=choice,
@@ -112,12 +114,3 @@ def _planned(graph: Graph, batch: int, spec: RunSpec, options: Options) -> tuple
     if spec.backend != "cpu":
         return options, None
     return plan_memory(graph, batch, options, spec.micro_batch)
-
-
-class _Parts:
-    def __init__(self, source: ShardSource) -> None:
-        self._source = source
-
-    def batch(self, step: int, part: slice = slice(None)) -> Batch:
-        whole = self._source.batch(step)
-        return Batch(whole.images[part], whole.labels[part])

@@ -16,6 +16,8 @@ import numpy as np
 
 from phone_agent import layout, process
 from phone_agent.comm.world import World, open_world
+from phone_agent.data import open_test
+from phone_agent.data.sampling import Normaliser
 from phone_agent.device import affinity
 from phone_agent.errors import AgentError
 from phone_agent.schema import RankSpec, RunSpec
@@ -86,9 +88,12 @@ class _Rank:
         self._directory, self._spec, self._world, self._events = directory, spec, world, events
         self._own: RankSpec = own_rank(spec, world)
         self._report = _Report(spec, world, events)
-        self._training = build(directory, spec, threads, world, self._report.tell)
+        self._training = build(directory, spec, threads, world, self._report.tell, warn=self._warn)
         self._checkpoints = self._open_checkpoints() if world.rank == 0 else None
         self._accuracy: float | None = None
+
+    def _warn(self, message: str) -> None:
+        self._events.write("warn", message=f"{progress.where(self._own)}: {message}")
 
     def train(self) -> None:
         self._start()
@@ -181,10 +186,10 @@ class _Rank:
             self._events.write("evaluate", step=step, **found)
 
     def _judged(self) -> evaluate.Row:
-        path = layout.local(layout.test_file(self._spec.data.name, self._world.rank, self._world.size))
-        if not path.exists():
+        training, data = self._training, self._spec.data
+        test = open_test(data, self._spec.seed, tell=self._warn)
+        if test is None:
             return np.zeros(len(evaluate.FIELDS))
-        from phone_agent.data.shards import open_shard
-
-        test, training = open_shard(path), self._training
-        return evaluate.judge(training.executable, test, range(len(test)), training.normaliser)
+        part = evaluate.own_part(len(test), self._own.rank, len(self._spec.ranks))
+        at_once = max(some.stop - some.start for some in training.loop.micro)
+        return evaluate.judge(training.executable, test, part, Normaliser(training.dataset, at_once, data.input_shape))

@@ -1,55 +1,97 @@
 from __future__ import annotations
 
-import tracemalloc
 import zlib
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from phone_agent import rng
-from phone_agent.data.sampling import Normaliser, ShardSource, Union, indices
+from phone_agent.data.augment import Augmenter
+from phone_agent.data.sampling import Normaliser, Order, Sampler, Union, sampler, share_order, whole_order
 from phone_agent.data.synthetic import Synthetic
+from phone_agent.errors import AgentError
+from tests.agent.phones import run_spec
 
 SHAPE = (6, 5, 2)
+BATCHES = st.lists(st.integers(1, 13), min_size=1, max_size=6)
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
-@given(size=st.integers(1, 40), batch=st.integers(1, 60), epochs=st.integers(1, 3))
-def test_an_epoch_takes_every_sample_once(size: int, batch: int, epochs: int) -> None:
-    steps = -(-size * epochs // batch)
-    taken = np.concatenate([indices(size, batch, step, (1, 2)) for step in range(steps)])
+def taken_in(orders: list[Order], steps: int) -> list[int]:
+    """By all ranks, step by step, in rank order."""
+    return [int(sample) for step in range(steps) for order in orders for sample in order.taken(step)[0]]
+
+
+@PATIENT
+@given(samples=st.integers(1, 60), batches=BATCHES, epochs=st.integers(1, 3))
+def test_phones_together_take_every_sample_once_an_epoch(samples: int, batches: list[int], epochs: int) -> None:
+    orders = [whole_order(samples, batches, rank, seed=1) for rank in range(len(batches))]
+    taken = taken_in(orders, -(-samples * epochs // sum(batches)))
     for epoch in range(epochs):
-        assert sorted(taken[epoch * size : (epoch + 1) * size]) == list(range(size))
+        assert sorted(taken[epoch * samples : (epoch + 1) * samples]) == list(range(samples))
 
 
-def test_epochs_and_shards_have_orders_of_their_own() -> None:
-    first, second = indices(50, 50, 0, (1, 0)), indices(50, 50, 1, (1, 0))
-    other_shard, other_seed = indices(50, 50, 0, (1, 1)), indices(50, 50, 0, (2, 0))
-    orders = {tuple(order) for order in (first, second, other_shard, other_seed)}
-    assert len(orders) == 4
+@PATIENT
+@given(samples=st.integers(1, 60), batches=BATCHES, other=BATCHES)
+def test_the_order_does_not_depend_on_the_phones(samples: int, batches: list[int], other: list[int]) -> None:
+    streams = []
+    for each in (batches, other):
+        orders = [whole_order(samples, each, rank, seed=1) for rank in range(len(each))]
+        streams.append(taken_in(orders, -(-100 // sum(each)))[:100])
+    assert streams[0] == streams[1]
+
+
+@PATIENT
+@given(samples=st.integers(80, 200), batches=BATCHES)
+def test_shares_together_hold_every_sample_once_an_epoch(samples: int, batches: list[int]) -> None:
+    taken: list[int] = []
+    for rank in range(len(batches)):
+        order = share_order(samples, batches, rank, seed=1)
+        size = order.end - order.first
+        taken += taken_in([order], -(-size // order.batch))[:size]
+    assert sorted(taken) == list(range(samples))
+
+
+@PATIENT
+@given(samples=st.integers(1, 60), batches=BATCHES, step=st.integers(0, 30), cuts=st.lists(st.integers(0, 13)))
+def test_parts_make_up_the_batch(samples: int, batches: list[int], step: int, cuts: list[int]) -> None:
+    order = whole_order(samples, batches, len(batches) - 1, seed=1)
+    edges = [0, *sorted(min(cut, order.batch) for cut in cuts), order.batch]
+    parts = [order.taken(step, slice(*edge))[0] for edge in pairwise(edges)]
+    np.testing.assert_array_equal(np.concatenate(parts), order.taken(step)[0])
+
+
+def test_epochs_shares_and_seeds_have_orders_of_their_own() -> None:
+    orders = [whole_order(50, [50], 0, seed=1), whole_order(50, [50], 0, seed=2), share_order(100, [50, 50], 0, seed=1)]
+    taken = [order.taken(0)[0] for order in orders] + [orders[0].taken(1)[0]]
+    assert len({tuple(each) for each in taken}) == 4
+    samples, epochs = whole_order(50, [20], 0, seed=1).taken(2)
+    assert epochs.tolist() == [0] * 10 + [1] * 10
+    assert len(samples) == 20
 
 
 def test_random_numbers_are_these_on_every_phone() -> None:
     assert rng.bits((1, 2), 2).tolist() == [16613338946343043936, 5167718485781182436]
     assert rng.permutation((7,), 8).tolist() == [5, 4, 2, 3, 1, 0, 7, 6]
     np.testing.assert_array_equal(rng.bits((3,), 5, start=4), rng.bits((3,), 9)[4:])
-
-
-def test_phones_make_up_the_same_samples_as_one_process() -> None:
-    whole = Synthetic(13, SHAPE, 4, seed=9)
-    images, labels = whole.take(np.arange(13))
-    for index in range(3):
-        part = Synthetic(13, SHAPE, 4, seed=9, index=index, count=3)
-        part_images, part_labels = part.take(np.arange(len(part)))
-        np.testing.assert_array_equal(part_images, images[index::3])
-        np.testing.assert_array_equal(part_labels, labels[index::3])
+    np.testing.assert_array_equal(rng.bits_at((3,), np.array([8, 2])), rng.bits((3,), 9)[[8, 2]])
 
 
 def test_made_up_images_are_these_on_every_phone() -> None:
-    images, labels = Synthetic(40, (9, 7, 3), 5, seed=3, index=1, count=2).take(np.array([4, 0, 17]))
-    assert labels.tolist() == [4, 1, 0]
-    assert zlib.crc32(images.data) == 248710461
+    images, labels = Synthetic(40, (9, 7, 3), 5, seed=3).take(np.array([4, 0, 17]))
+    assert labels.tolist() == [4, 0, 2]
+    assert zlib.crc32(images.data) == 3015514999
+
+
+def test_held_out_images_are_others() -> None:
+    whole, _ = Synthetic(13, SHAPE, 4, seed=9).take(np.arange(13))
+    rest, labels = Synthetic(3, SHAPE, 4, seed=9, first=10).take(np.arange(3))
+    np.testing.assert_array_equal(rest, whole[10:])
+    assert labels.tolist() == [2, 3, 0]
 
 
 def test_synthetic_images_of_a_class_resemble_each_other() -> None:
@@ -62,29 +104,30 @@ def test_synthetic_images_of_a_class_resemble_each_other() -> None:
 def test_normalised_as_in_the_textbook() -> None:
     dataset = Synthetic(9, SHAPE, 4, seed=1)
     images, _ = dataset.take(np.arange(9))
-    expected = images.astype(np.float32) * (1 / (255 * dataset.std)) - dataset.mean / dataset.std
-    np.testing.assert_array_equal(Normaliser(dataset, 9).normalise(images), expected)
+    expected = (images / 255 - dataset.mean) / dataset.std
+    np.testing.assert_allclose(Normaliser(dataset, 9).normalise(images), expected, atol=1e-5)
+    cut = Normaliser(dataset, 9, (4, 3, 2)).normalise(images)
+    np.testing.assert_allclose(cut, expected[:, 1:5, 1:4], atol=1e-5)
 
 
-def test_training_holds_one_batch_of_images() -> None:
-    source = ShardSource(Synthetic(64, (32, 32, 3), 4, seed=1), 64, 1, 0)
-    first = source.batch(0).images
-    tracemalloc.start()
-    try:
-        second = source.batch(1).images
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert np.shares_memory(first, second)
-    assert peak < first.nbytes / 2  # the bytes they are made from are a quarter
+def test_a_batch_outlives_the_making_of_the_next_and_no_more() -> None:
+    dataset = Synthetic(64, SHAPE, 4, seed=1)
+    source = Sampler(dataset, whole_order(64, [8], 0, 1), Augmenter(dataset, SHAPE), SHAPE)
+    first, second, third = (source.batch(step).images for step in range(3))
+    assert not np.shares_memory(first, second)
+    assert np.shares_memory(first, third)
 
 
-def test_the_union_is_the_phones_batches_in_rank_order() -> None:
-    batches = (2, 5, 1)
-    parts = [Synthetic(40, SHAPE, 4, seed=1, index=index, count=3) for index in range(3)]
-    sources = [
-        ShardSource(part, batch, 1, index) for index, (part, batch) in enumerate(zip(parts, batches, strict=True))
-    ]
-    whole = Union(sources).batch(3)
-    assert whole.images.shape == (8, *SHAPE)
-    np.testing.assert_array_equal(whole.labels[2:7], sources[1].batch(3).labels)
+def test_phones_take_what_one_process_takes() -> None:
+    spec = run_spec((2, 5, 1), data=replace(run_spec((1,)).data, augment="cifar"))
+    alone = sampler(run_spec((8,), data=spec.data), 0)
+    together = Union([sampler(spec, rank) for rank in range(3)])
+    for step in (0, 3, 50):
+        one, all_of_them = alone.batch(step), together.batch(step)
+        np.testing.assert_array_equal(one.labels, all_of_them.labels)
+        np.testing.assert_array_equal(one.images, all_of_them.images)
+
+
+def test_images_of_other_channels_than_the_network_reads_are_refused() -> None:
+    with pytest.raises(AgentError, match="images of 2 channels, but the network reads 3"):
+        Augmenter(Synthetic(4, SHAPE, 2, seed=0), (6, 5, 3))

@@ -1,113 +1,211 @@
 from __future__ import annotations
 
-import gzip
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from phone_agent import layout
-from phone_agent.data import Images, Labels, open_dataset
-from phone_agent.data.idx import read_idx, read_images_and_labels
-from phone_agent.data.sampling import Normaliser
-from phone_agent.data.shards import ShardError, open_shard, write_shards
-from phone_agent.errors import AgentError
-from phone_agent.schema import DataSpec
+from phone_agent.data import Dataset, open_dataset, open_test
+from phone_agent.data.manifest import FILE, Manifest, ManifestError, from_json, shards_of, share, spans
+from phone_agent.data.shards import HEADER_BYTES, Header, ShardError, open_shard, unpack, write_shard
+from phone_agent.data.staged import Staged, read_manifest
+from phone_agent.data.synthetic import Synthetic
+from tests.agent.datasets import CLASSES, SHAPE, spec_of, stage
 
-SAMPLES = 23
-
-
-def dataset(samples: int = SAMPLES) -> tuple[Images, Labels]:
-    pixels = np.arange(samples * 5 * 4 * 3) * 7 % 256
-    return pixels.astype(np.uint8).reshape(samples, 5, 4, 3), np.arange(samples) % 9
+PIXELS = 16 * 16
 
 
-@pytest.mark.parametrize("count", [1, 4, SAMPLES])
-def test_shards_hold_every_sample_once(tmp_path: Path, count: int) -> None:
-    images, labels = dataset()
-    paths = write_shards(images, labels, count, tmp_path / "pets")
-    assert len(paths) == count
-    for index, path in enumerate(paths):
-        shard = open_shard(path)
-        got_images, got_labels = shard.take(np.arange(len(shard)))
-        np.testing.assert_array_equal(got_images, images[index::count])
-        np.testing.assert_array_equal(got_labels, labels[index::count])
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
 
 
-def test_more_phones_than_samples_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ShardError, match="pets has 23 samples: not one for each of 24 phones"):
-        write_shards(*dataset(), 24, tmp_path / "pets")
+def staged(home: Path, train: int = 300, test: int = 0) -> tuple[Path, Manifest]:
+    directory = home / layout.dataset_dir("dots")
+    return directory, stage(directory, train, test)
 
 
-def test_normalised_by_the_whole_dataset(tmp_path: Path) -> None:
-    shards = [open_shard(path) for path in write_shards(*dataset(), 3, tmp_path / "pets")]
-    values = np.concatenate(
-        [Normaliser(shard, len(shard)).normalise(shard.take(np.arange(len(shard)))[0]) for shard in shards]
-    )
-    np.testing.assert_allclose(values.mean(axis=(0, 1, 2)), 0, atol=1e-5)
-    np.testing.assert_allclose(values.std(axis=(0, 1, 2)), 1, atol=1e-5)
-
-
-@pytest.mark.parametrize("place", [0, 9, 40, 4096, -1])
-def test_one_flipped_bit_anywhere_is_found(tmp_path: Path, place: int) -> None:
-    (path,) = write_shards(*dataset(), 1, tmp_path / "pets")
+def damage(path: Path, place: int) -> None:
     raw = bytearray(path.read_bytes())
     raw[place] ^= 1
     path.write_bytes(raw)
-    with pytest.raises(ShardError, match=r"0000-of-0001\.shard .*damaged.* stage it again"):
-        open_shard(path)
 
 
-@pytest.mark.parametrize("keep", [0, 5, 50, 4096, 5000])
+def everything(dataset: Dataset) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], list[int]]:
+    images, labels = dataset.take(np.arange(len(dataset)))
+    return images, labels.tolist()
+
+
+def test_all_samples_come_back_in_any_order(home: Path) -> None:
+    _, manifest = staged(home, train=120, test=30)
+    dataset, made = open_dataset(spec_of(manifest), 0), Synthetic(150, SHAPE, CLASSES, seed=1)
+    order = np.array([119, 3, 50, 49, 3, 0])
+    images, labels = dataset.take(order)
+    np.testing.assert_array_equal(images, made.take(order)[0])
+    np.testing.assert_array_equal(labels, order % CLASSES)
+    held_out = open_test(spec_of(manifest), 0)
+    assert held_out is not None
+    np.testing.assert_array_equal(everything(held_out)[0], made.take(np.arange(120, 150))[0])
+    assert open_test(replace(spec_of(manifest), test_samples=0), 0) is None
+
+
+def test_a_share_needs_only_its_files(home: Path) -> None:
+    directory, manifest = staged(home, train=120)
+    span = share(120, (3, 1), 1)
+    assert span == (90, 120)
+    wanted = {shard.name for shard in shards_of(manifest.train, span)}
+    assert wanted == {"train-00001.shard", "train-00002.shard"}
+    (directory / "train-00000.shard").unlink()
+    dataset = open_dataset(spec_of(manifest, whole=False), 0, (3, 1), 1)
+    assert len(dataset.take(np.arange(*span))[1]) == 30
+    with pytest.raises(ShardError, match=r"train-00000\.shard cannot be read .*pushed to this phone"):
+        dataset.take(np.array([5]))
+
+
+@given(st.integers(1, 1000), st.lists(st.integers(1, 50), min_size=1, max_size=9))
+def test_shares_leave_nobody_and_nothing_out(samples: int, batches: list[int]) -> None:
+    shares = [share(samples, batches, rank) for rank in range(len(batches))]
+    assert [start for start, _ in shares] == [0, *(end for _, end in shares[:-1])]
+    assert shares[-1][1] == samples
+    for (start, end), batch in zip(shares, batches, strict=True):
+        assert abs((end - start) - samples * batch / sum(batches)) < 1
+
+
+@pytest.mark.parametrize("place", [HEADER_BYTES, HEADER_BYTES + 7 * PIXELS + 5, HEADER_BYTES + 50 * PIXELS + 14, -30])
+def test_a_flipped_bit_is_found_when_the_sample_is_taken(home: Path, place: int) -> None:
+    directory, manifest = staged(home)
+    damage(directory / "train-00001.shard", place)
+    with pytest.raises(ShardError, match=r"sample \d+ of .*train-00001\.shard is damaged: .* data push .* skip"):
+        everything(open_dataset(spec_of(manifest), 0))
+
+
+def test_damaged_samples_are_skipped_by_policy_and_told_once(home: Path) -> None:
+    directory, manifest = staged(home)
+    clean, _ = everything(open_dataset(spec_of(manifest), 0))
+    for index in (7, 8):
+        damage(directory / "train-00001.shard", HEADER_BYTES + index * PIXELS)
+    told: list[str] = []
+    dataset = open_dataset(spec_of(manifest, on_damage="skip"), 0, tell=told.append)
+    for _ in range(2):
+        images, _ = everything(dataset)
+        np.testing.assert_array_equal(images[57], clean[59])
+        np.testing.assert_array_equal(images[58], clean[59])
+    np.testing.assert_array_equal(np.delete(images, [57, 58], 0), np.delete(clean, [57, 58], 0))
+    assert [line.split(" of ")[0] for line in told] == ["sample 7", "sample 8"]
+
+
+def test_too_many_damaged_samples_are_not_skipped(home: Path) -> None:
+    directory, manifest = staged(home)
+    for index in range(0, 50, 5):
+        damage(directory / "train-00001.shard", HEADER_BYTES + index * PIXELS)
+    with pytest.raises(ShardError, match="too many; is the phone's flash worn out"):
+        everything(open_dataset(spec_of(manifest, on_damage="skip"), 0))
+
+
+def test_a_replacement_comes_from_the_phones_own_share(home: Path) -> None:
+    directory, manifest = staged(home, train=100)
+    (directory / "train-00000.shard").unlink()
+    damage(directory / "train-00001.shard", HEADER_BYTES + 49 * PIXELS)
+    dataset = open_dataset(spec_of(manifest, whole=False, on_damage="skip"), 0, (1, 1), 1)
+    images, _ = dataset.take(np.array([99, 50]))
+    np.testing.assert_array_equal(images[0], images[1])
+
+
+@pytest.mark.parametrize("keep", [0, 5, HEADER_BYTES, HEADER_BYTES + 100, -1])
 def test_a_cut_off_shard_is_found(tmp_path: Path, keep: int) -> None:
-    (path,) = write_shards(*dataset(), 1, tmp_path / "pets")
+    stage(tmp_path / "dots", train=10)
+    path = tmp_path / "dots/train-00000.shard"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(ShardError, match="damaged"):
+    with pytest.raises(ShardError, match="is damaged"):
         open_shard(path)
 
 
-def test_an_absent_shard_asks_whether_it_is_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(ShardError, match=r"pets/0001-of-0004\.shard cannot be read .*staged on this phone"):
-        open_dataset(DataSpec("pets", 23, (5, 4, 3), 9), 1, 4, seed=0)
+@given(st.integers(1, 1000), st.tuples(st.integers(1, 64), st.integers(1, 64), st.integers(1, 4)))
+def test_headers_come_back(samples: int, shape: tuple[int, int, int]) -> None:
+    header = Header(samples, shape)
+    assert unpack(header.pack()) == header
 
 
-def test_a_shard_of_other_images_than_the_run_expects_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    write_shards(*dataset(), 2, tmp_path / layout.DATA / "pets")
-    assert len(open_dataset(DataSpec("pets", 23, (5, 4, 3), 9), 1, 2, seed=0)) == 11
-    with pytest.raises(ShardError, match="the run expects"):
-        open_dataset(DataSpec("pets", 23, (28, 28, 1), 10), 1, 2, seed=0)
+@given(st.integers(1, 1000), st.integers(0, 8 * HEADER_BYTES - 1))
+def test_a_header_with_one_flipped_bit_is_refused(samples: int, bit: int) -> None:
+    raw = bytearray(Header(samples, SHAPE).pack())
+    raw[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(ValueError, match="damaged"):
+        unpack(bytes(raw))
 
 
-def test_held_out_shards_lie_beside_the_others(tmp_path: Path) -> None:
-    write_shards(*dataset(), 2, tmp_path / "pets")
-    held_out = write_shards(*dataset(), 2, tmp_path / "pets", layout.test_file)
-    assert [path.name for path in held_out] == ["test-0000-of-0002.shard", "test-0001-of-0002.shard"]
-    assert sum(len(open_shard(path)) for path in held_out) == SAMPLES
-    assert len(list((tmp_path / "pets").iterdir())) == 4
+@given(st.binary(max_size=2 * HEADER_BYTES))
+def test_garbage_is_no_header(raw: bytes) -> None:
+    with pytest.raises(ValueError, match=r"damaged|cut off"):
+        unpack(raw)
 
 
-def idx(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
-    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
-    return bytes((0, 0, 8, array.ndim)) + sizes + array.tobytes()
+def test_nothing_is_left_of_a_shard_that_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("phone_agent.data.shards.checks", full)
+    with pytest.raises(OSError, match="No space"):
+        write_shard(tmp_path / "train-00000.shard", np.zeros((2, 3, 3, 1), np.uint8), np.zeros(2, np.int64))
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("gzipped", [True, False])
-def test_idx_files_are_read(tmp_path: Path, *, gzipped: bool) -> None:
-    pack = gzip.compress if gzipped else bytes
-    images, labels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3), np.array([7, 1], np.uint8)
-    for name, array in (("images", images), ("labels", labels)):
-        (tmp_path / name).write_bytes(pack(idx(array)))
-    got_images, got_labels = read_images_and_labels(tmp_path / "images", tmp_path / "labels")
-    np.testing.assert_array_equal(got_images, images[..., None])
-    np.testing.assert_array_equal(got_labels, labels)
+def test_another_dataset_of_the_same_name_is_refused(home: Path) -> None:
+    _, manifest = staged(home, train=20)
+    for other in (
+        replace(spec_of(manifest), digest="0" * 16),
+        replace(spec_of(manifest), shape=(28, 28, 1)),
+        replace(spec_of(manifest), classes=9),
+    ):
+        with pytest.raises(ShardError, match=r"holds another dots than the run expects: clusterctl data push dots"):
+            open_dataset(other, 0)
 
 
-@pytest.mark.parametrize("raw", [b"", b"hello", idx(np.zeros((2, 2), np.uint8))[:-1], b"\x1f\x8bnot gzip at all"])
-def test_a_damaged_idx_file_is_told(tmp_path: Path, raw: bytes) -> None:
-    (tmp_path / "images").write_bytes(raw)
-    with pytest.raises(AgentError, match="images"):
-        read_idx(tmp_path / "images")
+def test_a_shard_of_another_dataset_is_refused(tmp_path: Path) -> None:
+    manifest = stage(tmp_path / "dots", train=20)
+    stage(tmp_path / "other", train=19)
+    (tmp_path / "other/train-00000.shard").rename(tmp_path / "dots/train-00000.shard")
+    with pytest.raises(ShardError, match="of another dataset"):
+        Staged(tmp_path / "dots", manifest, manifest.train).take(np.array([0]))
+
+
+def test_an_absent_dataset_says_how_it_comes(home: Path) -> None:
+    with pytest.raises(ShardError, match="clusterctl data push dots brings it"):
+        open_dataset(spec_of(stage(home / "elsewhere/dots", train=10)), 0)
+
+
+def test_a_manifest_comes_back(tmp_path: Path) -> None:
+    manifest = stage(tmp_path / "dots", train=120, test=10)
+    assert read_manifest(tmp_path / "dots") == manifest
+    assert [span for _, span in spans(manifest.train)] == [(0, 50), (50, 100), (100, 120)]
+
+
+HOSTILE: dict[str, tuple[str, object]] = {
+    "a name that leaves the folder": ("name", "../x"),
+    "another version": ("version", 7),
+    "no shards": ("train", None),
+    "a path as a shard": ("train", [{"name": "../../.ssh/config", "samples": 1, "bytes": 1, "sha256": "0" * 64}]),
+    "a shard twice": ("train", [{"name": "train-00000.shard", "samples": 1, "bytes": 1, "sha256": "0" * 64}] * 2),
+    "a test shard among the others": (
+        "train",
+        [{"name": "test-00000.shard", "samples": 1, "bytes": 1, "sha256": "0" * 64}],
+    ),
+    "no sha256": ("train", [{"name": "train-00000.shard", "samples": 1, "bytes": 1, "sha256": "x"}]),
+    "less than nothing": ("train", [{"name": "train-00000.shard", "samples": -1, "bytes": 1, "sha256": "0" * 64}]),
+    "an unknown field": ("colour", "red"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_manifest_is_refused(tmp_path: Path, what: str) -> None:
+    stage(tmp_path / "dots", train=10)
+    key, value = HOSTILE[what]
+    raw = json.loads((tmp_path / "dots" / FILE).read_text())
+    with pytest.raises(ManifestError):
+        from_json({**raw, key: value})

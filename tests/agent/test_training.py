@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from phone_agent import layout, models
 from phone_agent.comm.world import Alone
 from phone_agent.data import Dataset
-from phone_agent.data.sampling import Batch, Normaliser, ShardSource, Union
-from phone_agent.data.shards import open_shard, write_shards
+from phone_agent.data.manifest import shards_of, share
+from phone_agent.data.sampling import Batch, Normaliser, Union, sampler
+from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.device import memory
 from phone_agent.errors import AgentError
@@ -33,6 +34,7 @@ from phone_agent.train.loop import Loop, micro_batches
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline
+from tests.agent.datasets import spec_of, stage
 from tests.agent.one_process import losses_alone
 from tests.agent.phones import AGENT, SYNTHETIC, Phone, make_phones, mpirun, run_spec
 
@@ -42,11 +44,10 @@ STEPS = 12
 TOLERANCE = 5e-6
 
 
-def losses_of_one_process(spec: RunSpec, shards: list[Dataset]) -> list[float]:
-    graph = models.build(spec.model, spec.data.classes, spec.data.shape)
+def losses_of_one_process(spec: RunSpec, dataset: Dataset | None = None) -> list[float]:
+    graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
     state = State(graph, spec.seed)
-    pairs = zip(spec.ranks, shards, strict=True)
-    source = Union([ShardSource(part, rank.batch, spec.seed, rank.rank) for rank, part in pairs])
+    source = Union([sampler(spec, rank.rank, dataset) for rank in spec.ranks])
     return losses_alone(backend(spec.backend).compile(graph, state, spec.global_batch, Options()), source, spec)
 
 
@@ -56,14 +57,6 @@ def train(phones: list[Phone], spec: RunSpec) -> list[float]:
     done = mpirun(phones, *AGENT, "train", spec.run_id)
     assert done.returncode == 0, done.stderr
     return [event["loss"] for event in phones[0].events(spec.run_id) if event["event"] == "step"]
-
-
-def synthetic_shards(spec: RunSpec) -> list[Dataset]:
-    count, data = len(spec.ranks), spec.data
-    return [
-        Synthetic(data.samples, data.shape, data.classes, seed=spec.seed, index=index, count=count)
-        for index in range(count)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -79,33 +72,29 @@ def synthetic_shards(spec: RunSpec) -> list[Dataset]:
 def test_ranks_train_like_one_process(tmp_path: Path, batches: tuple[int, ...], how: dict[str, Any]) -> None:
     spec = run_spec(batches, steps=STEPS, **how)
     losses = train(make_phones(tmp_path, len(batches)), spec)
-    expected = losses_of_one_process(spec, synthetic_shards(spec))
+    expected = losses_of_one_process(spec)
     assert len(losses) == STEPS
     np.testing.assert_allclose(losses, expected, rtol=TOLERANCE)
     assert losses[-1] < losses[0]
 
 
-def test_staged_shards_and_the_test_set(tmp_path: Path) -> None:
-    """Epochs of 75 samples a phone: the 12 steps go over the end of one and into the next."""
+@pytest.mark.parametrize("whole", [True, False])
+def test_staged_shards_and_the_test_set(tmp_path: Path, *, whole: bool) -> None:
+    """Epochs of 300 samples: the 12 steps go over the end of one and into the next."""
     phones = make_phones(tmp_path, 4)
-    images, labels = Synthetic(300, (16, 16, 1), 4, seed=1).take(np.arange(300))
-    shards = write_shards(images, labels, 4, tmp_path / "dots")
-    for index, phone in enumerate(phones):
-        staged = phone.home / layout.shard_file("dots", index, 4)
-        staged.parent.mkdir(parents=True)
-        shards[index].rename(staged)
-        shards[index] = staged
-    held_out, their_labels = Synthetic(400, (16, 16, 1), 4, seed=1).take(np.arange(300, 400))
-    for phone, part in zip(
-        phones, write_shards(held_out, their_labels, 4, tmp_path / "dots", layout.test_file), strict=True
-    ):
-        part.rename(phone.home / layout.DATA / "dots" / part.name)
-    spec = run_spec((9, 9, 9, 9), steps=STEPS, data=DataSpec("dots", 300, (16, 16, 1), 4))
+    batches = (12, 9, 6, 9)
+    everything = stage(tmp_path / "dots", train=300, test=100)
+    for rank, phone in enumerate(phones):
+        share_of_it = shards_of(everything.train, share(300, batches, rank))
+        keep = None if whole else [file.name for file in (*share_of_it, *everything.test)]
+        stage(phone.home / layout.dataset_dir("dots"), train=300, test=100, keep=keep)
+    spec = run_spec(batches, steps=STEPS, data=spec_of(everything, whole=whole))
     losses = train(phones, spec)
-    np.testing.assert_allclose(losses, losses_of_one_process(spec, list(map(open_shard, shards))), rtol=TOLERANCE)
+    dataset = Staged(tmp_path / "dots", everything, everything.train)
+    np.testing.assert_allclose(losses, losses_of_one_process(spec, dataset), rtol=TOLERANCE)
     done = phones[0].events("run")[-1]
     assert done["event"] == "done"
-    assert done["test_accuracy"] > 0.9
+    assert done["test_accuracy"] > 0.5
 
 
 def test_events_say_what_the_contract_says(phone: Phone) -> None:
@@ -140,9 +129,9 @@ def test_a_diverging_run_ends_everywhere_and_names_a_phone(tmp_path: Path) -> No
 
 def damage_shard(phones: list[Phone]) -> RunSpec:
     """Only the second phone has none."""
-    images, labels = Synthetic(40, (16, 16, 1), 4, seed=1).take(np.arange(40))
-    write_shards(images, labels, 2, phones[0].home / layout.DATA / "dots")
-    return run_spec((4, 4), data=DataSpec("dots", 40, (16, 16, 1), 4))
+    stage(phones[0].home / layout.dataset_dir("dots"), train=40)
+    manifest = stage(phones[1].home / layout.dataset_dir("dots"), train=40, keep=[])
+    return run_spec((4, 4), data=spec_of(manifest))
 
 
 def swap_addresses(_: list[Phone]) -> RunSpec:
@@ -151,7 +140,7 @@ def swap_addresses(_: list[Phone]) -> RunSpec:
 
 
 FAULTS: dict[str, tuple[Callable[[list[Phone]], RunSpec], str]] = {
-    "shard missing": (damage_shard, "is the dataset staged on this phone?"),
+    "shard missing": (damage_shard, "is the dataset pushed to this phone?"),
     "wrong address": (swap_addresses, "should be p1-02 at 192.0.2.77, but this phone does not have that address"),
 }
 

@@ -14,7 +14,10 @@ from phone_agent.core.ops import Kind
 from tests.core import oracle
 from tests.core.memory import Case, block, struct, written_rows
 
-AUGMENTS = [  # batch, from, to, channels, and whether windows have other sizes than the result
+Size = tuple[int, int]
+
+# Batch, from, to, channels, and whether windows have other sizes than the result.
+AUGMENTS: list[tuple[int, Size, Size, int, bool]] = [
     (1, (1, 1), (1, 1), 1, False),
     (2, (5, 7), (5, 7), 3, False),
     (3, (32, 32), (32, 32), 3, False),
@@ -24,7 +27,7 @@ AUGMENTS = [  # batch, from, to, channels, and whether windows have other sizes 
     (3, (5, 4), (11, 13), 3, True),
     (2, (8, 9), (3, 5), 1, True),
 ]
-MORE_AUGMENTS = [
+MORE_AUGMENTS: list[tuple[int, Size, Size, int, bool]] = [
     (2, (40, 33), (28, 28), 3, False),
     (1, (11, 13), (5, 6), 17, False),
     (2, (64, 48), (28, 37), 3, True),
@@ -40,9 +43,9 @@ def _floats(draw: np.random.Generator, *shape: int) -> NDArray[Any]:
 
 
 def augments(*, full: bool) -> Iterator[Case]:
-    for *shape, resized in AUGMENTS + (MORE_AUGMENTS if full else []):
-        for coloured in (False, True) if shape[-1] == 3 else (False,):
-            yield _augment(*shape, resized=resized, coloured=coloured)
+    for batch, size, into, channels, resized in AUGMENTS + (MORE_AUGMENTS if full else []):
+        for coloured in (False, True) if channels == 3 else (False,):
+            yield _augment(batch, size, into, channels, resized=resized, coloured=coloured)
 
 
 def _augment(

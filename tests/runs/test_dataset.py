@@ -4,48 +4,53 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.data.store import Store
 from orchestrator.errors import UsageError
 from orchestrator.runs import dataset as module
 from orchestrator.runs.dataset import open_dataset
-from phone_agent.data.shards import open_shard
 from phone_agent.schema import DataSpec
 from tests.runs.idx import write_idx
 
 
-def test_a_folder_of_idx_files_becomes_one_shard_a_phone(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("CLUSTERCTL_STATE", str(tmp_path / "state"))
+    return Store()
+
+
+def test_a_folder_is_added_once_and_found_by_name(tmp_path: Path, store: Store) -> None:
     write_idx(tmp_path / "Two Words", train=50, test=10)
-    dataset = open_dataset(str(tmp_path / "Two Words"))
-    assert (dataset.spec.name, dataset.spec.samples, dataset.spec.shape) == ("two-words", 50, (28, 28, 1))
-    parcels = dataset.write_parcels(4, tmp_path)
-    assert [[len(open_shard(parcel.path)) for parcel in part] for part in parcels] == [
-        [13, 3],
-        [13, 3],
-        [12, 2],
-        [12, 2],
-    ]
-    assert [str(parcel.remote) for parcel in parcels[3]] == [
-        ".clusterctl/data/two-words/0003-of-0004.shard",
-        ".clusterctl/data/two-words/test-0003-of-0004.shard",
-    ]
-    assert len({parcel.sha256 for part in parcels for parcel in part}) == 8
+    dataset = open_dataset(str(tmp_path / "Two Words"), on_damage="skip", augment="flip")
+    assert dataset.note is not None
+    assert "two-words" in dataset.note
+    stored = store.get("two-words")
+    assert dataset.spec == DataSpec(
+        "two-words", 50, (28, 28, 1), 10, test_samples=10, augment="flip", on_damage="skip",
+        digest=stored.manifest.digest,
+    )  # fmt: skip
+    again = open_dataset("two-words")
+    assert again.stored == stored
+    assert again.note is None
 
 
-def test_too_few_held_out_images_for_all_phones_are_left_out(tmp_path: Path) -> None:
-    write_idx(tmp_path / "few", train=50, test=3)
-    assert [len(part) for part in open_dataset(str(tmp_path / "few")).write_parcels(4, tmp_path)] == [1, 1, 1, 1]
-
-
-def test_made_up_samples_need_no_files(tmp_path: Path) -> None:
+def test_made_up_samples_need_no_files() -> None:
     dataset = open_dataset("synthetic")
-    assert dataset.spec == DataSpec("synthetic", 60000, (28, 28, 1), 10)
-    assert dataset.write_parcels(2, tmp_path) == [[], []]
+    assert dataset.spec == DataSpec("synthetic", 60000, (28, 28, 1), 10, whole=True)
+    assert dataset.stored is None
 
 
 def test_images_are_made_up_in_the_size_a_network_is_made_for() -> None:
-    assert open_dataset("synthetic", "inception_v3").spec == DataSpec("synthetic", 60000, (299, 299, 3), 1000)
+    assert open_dataset("synthetic", "inception_v3").spec.shape == (299, 299, 3)
     dataset = open_dataset("auto", "resnet20")
     assert (dataset.spec.name, dataset.spec.shape, dataset.spec.classes) == ("synthetic", (32, 32, 3), 10)
     assert dataset.note == "training on made-up images of 32x32x3: what resnet20 is made for"
+
+
+def test_what_is_larger_than_a_network_was_made_for_is_cut(tmp_path: Path) -> None:
+    write_idx(tmp_path / "large", train=20, test=0, side=36)
+    assert open_dataset(str(tmp_path / "large"), "lenet").spec.input_shape == (28, 28, 1)
+    write_idx(tmp_path / "small", train=20, test=0, side=20)
+    assert open_dataset(str(tmp_path / "small"), "lenet").spec.input_shape == (20, 20, 1)
 
 
 def test_without_fashion_mnist_auto_says_what_it_does_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,16 +63,14 @@ def test_without_fashion_mnist_auto_says_what_it_does_instead(tmp_path: Path, mo
         open_dataset("fashion-mnist")
 
 
-def test_a_folder_without_images_and_a_damaged_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has no train-images"):
-        open_dataset(str(tmp_path))
-    write_idx(tmp_path / "torn", train=5, test=5)
-    (tmp_path / "torn/train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03only this")
-    with pytest.raises(UsageError, match="damaged"):
-        open_dataset(str(tmp_path / "torn"))
-
-
-def test_more_phones_than_samples_is_bad_usage(tmp_path: Path) -> None:
-    write_idx(tmp_path / "few", train=3, test=3)
-    with pytest.raises(UsageError, match="not one for each of 4 phones"):
-        open_dataset(str(tmp_path / "few")).write_parcels(4, tmp_path)
+def test_what_is_not_there_is_bad_usage(tmp_path: Path) -> None:
+    for wanted, message in (
+        ("nothing", "there is no dataset called 'nothing'"),
+        (str(tmp_path / "absent"), "there is nothing at"),
+        (str(tmp_path), "holds no dataset that is known here"),
+        ("Synthetic!", "cannot be a dataset's name"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            open_dataset(wanted)
+    with pytest.raises(UsageError, match="no augmentation called 'blur'"):
+        open_dataset("synthetic", augment="blur")

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.data.sampling import ShardSource, Union
-from phone_agent.data.synthetic import Synthetic
+from phone_agent.data.sampling import Union, sampler
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.schema import RunSpec
@@ -68,18 +67,10 @@ def spec_of(lab: TestLab, run_id: str) -> RunSpec:
 
 
 def losses_in_one_process(spec: RunSpec) -> list[float]:
-    data, count = spec.data, len(spec.ranks)
-    shards = [
-        Synthetic(data.samples, data.shape, data.classes, seed=spec.seed, index=index, count=count)
-        for index in range(count)
-    ]
-    sources = [
-        ShardSource(shard, rank.batch, spec.seed, rank.rank) for shard, rank in zip(shards, spec.ranks, strict=True)
-    ]
-    graph = models.build(spec.model, data.classes, data.shape)
+    graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
     state = State(graph, spec.seed)
     executable = backend(spec.backend).compile(graph, state, spec.global_batch, Options())
-    return losses_alone(executable, Union(sources), spec)
+    return losses_alone(executable, Union([sampler(spec, rank.rank) for rank in spec.ranks]), spec)
 
 
 def test_four_phones_train_as_one_process_would(provisioned_lab4: TestLab) -> None:
@@ -101,7 +92,7 @@ def test_a_dataset_is_staged_once_and_ends_with_an_accuracy(provisioned_lab4: Te
         assert summary["data"] == "dots"
         assert 0.0 <= summary["test_accuracy"] <= 1.0
     listing = lab.on("p1-02", "ls", ".clusterctl/data/dots").stdout.split()
-    assert listing == ["0001-of-0002.shard", "test-0001-of-0002.shard"]
+    assert listing == ["dataset.json", "test-00000.shard", "train-00000.shard"]
 
 
 def test_a_run_outlives_whoever_started_it_and_is_found_again(provisioned_lab4: TestLab) -> None:

@@ -15,6 +15,7 @@ from phone_agent.nn.plan.steps import FLOAT
 from phone_agent.sizes import readable_apart
 
 MARGINS = (1.0, 0.98, 0.95, 0.0)  # a layout may have gaps; 0: whatever it takes
+IMAGE = 3 * FLOAT + 2  # of a value of an image: two batches, one ahead; one to judge by; the bytes they are made from
 PROCESS = 64 * 1024 * 1024  # Python, numpy, and the planning of a deep network: measured
 
 
@@ -144,7 +145,7 @@ def describe(graph: Graph, plan: Plan) -> MemoryPlan:
         vectors=plan.network.vectors * FLOAT,
         arena=plan.arena,
         workspace=plan.workspace,
-        images=plan.places.batch * prod(graph.shape) * FLOAT,
+        images=plan.places.batch * prod(graph.shape) * IMAGE,
         process=PROCESS,
         recomputed=tuple(dict.fromkeys(again)),
     )

@@ -1,0 +1,147 @@
+"""`clusterctl data`: datasets on this computer, and on the phones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
+from orchestrator.errors import EXIT_FAILED
+
+if TYPE_CHECKING:
+    from orchestrator.inventory.model import Phone
+
+app = typer.Typer(help="Datasets: from your files to shards, and on to the phones.", no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(help="The dataset's name.", show_default=False)]
+
+
+@app.command()
+def add(
+    name: NameArgument,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="CIFAR-10 or -100 (folder or archive), IDX files, or folders of JPEG or PNG.", show_default=False
+        ),
+    ],
+    size: Annotated[int, typer.Option(help="Pixels a side that pictures are stored with.")] = 256,
+    on_damage: Annotated[str, typer.Option(help="Damaged records: refuse or skip.")] = "refuse",
+    as_json: JsonOption = False,
+) -> None:
+    """Make a dataset of files on this computer. A second time changes nothing."""
+    from orchestrator.data.add import add as add_dataset
+    from orchestrator.view.console import print_json
+    from orchestrator.view.data import document, making, say_added
+
+    with making(name) as on_progress:
+        added = add_dataset(name, source, size=size, on_damage=on_damage, on_progress=on_progress)
+    if as_json:
+        damaged = [str(each) for each in added.damaged]
+        print_json({**document(added.stored), "fresh": added.fresh, "skipped": damaged})
+    else:
+        say_added(added)
+
+
+@app.command("list")
+def list_datasets(as_json: JsonOption = False) -> None:
+    """List the datasets of this computer."""
+    from orchestrator.data.store import Store
+    from orchestrator.view.console import print_json
+    from orchestrator.view.data import document, print_datasets
+
+    found = Store().all()
+    if as_json:
+        print_json([document(each) for each in found])
+    else:
+        print_datasets(found)
+
+
+@app.command()
+def show(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Show what a dataset consists of and where it came from."""
+    from orchestrator.data.store import Store
+    from orchestrator.view.console import print_json
+    from orchestrator.view.data import document, print_dataset
+
+    stored = Store().get(name)
+    if as_json:
+        print_json({**document(stored), "files": [vars(file) for file in stored.manifest.files]})
+    else:
+        print_dataset(stored)
+
+
+@app.command()
+def push(
+    name: NameArgument,
+    whole: Annotated[
+        bool | None,
+        typer.Option(
+            "--whole/--share", help="All of it on every phone, or a share each. Default: all where it fits well."
+        ),
+    ] = None,
+    inventory: InventoryOption = None,
+    limit: LimitOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring a dataset to the phones: only what is missing or damaged there travels."""
+    from orchestrator.cli.session import open_session
+    from orchestrator.data.push import Push
+    from orchestrator.data.store import Store
+    from orchestrator.inventory import remember_failed
+    from orchestrator.view.console import print_json
+    from orchestrator.view.data import pushed_document, pushing, say_pushed
+
+    stored = Store().get(name)
+    session = open_session(inventory, limit)
+    phones = session.phones
+    with session.fleet() as fleet, pushing(name, phones) as on_progress:
+        done = Push(fleet, stored, phones, [1] * len(phones), whole, verify=True, on_progress=on_progress).run()
+    remember_failed(session.state, [outcome.phone for outcome in done.outcomes.failures])
+    if as_json:
+        print_json(pushed_document(done))
+    say_pushed(name, done)
+    if not done.outcomes.ok:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def remove(
+    name: NameArgument,
+    everywhere: Annotated[bool, typer.Option("--from-phones", help="From the phones as well.")] = False,
+    inventory: InventoryOption = None,
+    limit: LimitOption = None,
+) -> None:
+    """Delete a dataset from this computer, and from the phones where asked to."""
+    from orchestrator.data.store import Store, check_name
+    from orchestrator.view.console import note
+
+    check_name(name)
+    if not everywhere:
+        Store().remove(name)
+        note(f"{name} is deleted here; what phones have of it stays until --from-phones")
+        return
+    if not _removed_from_phones(name, inventory, limit):
+        raise typer.Exit(EXIT_FAILED)
+    if Store().find(name):
+        Store().remove(name)
+    note(f"{name} is deleted here and on the phones")
+
+
+def _removed_from_phones(name: str, inventory: Path | None, limit: str | None) -> bool:
+    from orchestrator.cli.session import open_session
+    from orchestrator.inventory import remember_failed
+    from orchestrator.runs import agent
+    from orchestrator.view.counting import counting
+    from orchestrator.view.outcomes import print_outcomes
+
+    session = open_session(inventory, limit)
+    phones: tuple[Phone, ...] = session.phones
+    with session.fleet() as fleet, counting("deleting on", phones) as on_done:
+        outcomes = fleet.map(lambda connection: agent.call(connection, "data-remove", name), on_done=on_done)
+    remember_failed(session.state, [outcome.phone for outcome in outcomes.failures])
+    if not outcomes.ok:
+        print_outcomes(outcomes, f"clusterctl data remove {name} --from-phones")
+    return outcomes.ok

@@ -1,0 +1,164 @@
+"""From what people have to shards."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.data.sources import recognise
+from orchestrator.data.sources.source import Block, Damage, Images, Labels, Source, SourceError
+from orchestrator.data.store import Store, Stored, check_name, fingerprint, write_manifest
+from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.view.text import count_of
+from phone_agent.data.manifest import Manifest, ShardFile
+from phone_agent.data.shards import samples_per_shard, write_shard
+
+POLICIES = ("refuse", "skip")
+DEFAULT_SIZE, SMALLEST_SIZE, LARGEST_SIZE = 256, 8, 1024
+NAMED = 10  # damaged records told one by one
+
+OnProgress = Callable[[int, int], None]  # records done, records in all
+
+
+class DamagedError(ClusterctlError):
+    """Some records cannot be used, and nobody said to go on without them."""
+
+    def __init__(self, damaged: list[Damage]) -> None:
+        lines = [f"  {each}" for each in damaged[:NAMED]]
+        more = [f"  and {len(damaged) - NAMED} more"] if len(damaged) > NAMED else []
+        head = f"{count_of(damaged, 'damaged record')}; nothing was added:"
+        super().__init__("\n".join([head, *lines, *more]), remedy="--on-damage skip goes on without them")
+
+    exit_code = UsageError.exit_code
+
+
+@dataclass(frozen=True)
+class Added:
+    stored: Stored
+    fresh: bool  # it was not there before
+    damaged: list[Damage]
+
+
+def add(
+    name: str,
+    path: Path,
+    *,
+    size: int = DEFAULT_SIZE,
+    on_damage: str = "refuse",
+    store: Store | None = None,
+    on_progress: OnProgress = lambda _done, _total: None,
+) -> Added:
+    """Doing it again changes nothing; another source under the same name is refused."""
+    store = store or Store()
+    check_name(name)
+    if on_damage not in POLICIES:
+        raise UsageError(f"--on-damage {on_damage}: there is {' and '.join(POLICIES)}")
+    if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
+        raise UsageError(f"--size {size}: pictures can be stored with {SMALLEST_SIZE} to {LARGEST_SIZE} pixels a side")
+    if not path.exists():
+        recognise(path, size)
+    mark = fingerprint(path, f"{size} {on_damage}")
+    if existing := store.find(name):
+        if existing.origin.get("fingerprint") == mark:
+            return Added(existing, fresh=False, damaged=[])
+        was = existing.origin.get("path")
+        raise UsageError(
+            f"there is a dataset called '{name}' already, made from {was}", remedy=f"clusterctl data remove {name}"
+        )
+    source = recognise(path, size)
+    with store.making(name) as directory:
+        manifest, damaged = _write(name, source, directory, on_damage, on_progress)
+        origin: dict[str, object] = {
+            "path": str(path.absolute()),
+            "fingerprint": mark,
+            "damaged": [str(each) for each in damaged],
+        }
+        write_manifest(directory, manifest, origin)
+    return Added(store.get(name), fresh=True, damaged=damaged)
+
+
+def _write(
+    name: str, source: Source, directory: Path, on_damage: str, on_progress: OnProgress
+) -> tuple[Manifest, list[Damage]]:
+    total, statistics = source.records(), _Statistics(source.shape[2])
+    damaged: list[Damage] = []
+    done = 0
+
+    def watched(blocks: Iterator[Block], *, counted: bool) -> Iterator[Block]:
+        nonlocal done
+        for block in blocks:
+            damaged.extend(block.damaged)
+            if counted:
+                statistics.add(block.images)
+            yield block
+            done += len(block.labels) + len(block.damaged)
+            on_progress(done, total)
+
+    train = _write_part(directory, "train", watched(source.train(), counted=True), source.shape)
+    test = _write_part(directory, "test", watched(source.test(), counted=False), source.shape)
+    if damaged and on_damage != "skip":
+        raise DamagedError(damaged)
+    if not train:
+        raise SourceError(f"{name}: not one image to train on is left")
+    mean, std = statistics.result()
+    return Manifest(name, source.format, source.shape, source.class_names, mean, std, train, test), damaged
+
+
+def _write_part(
+    directory: Path, part: str, blocks: Iterator[Block], shape: tuple[int, int, int]
+) -> tuple[ShardFile, ...]:
+    files: list[ShardFile] = []
+    for images, labels in _regrouped(blocks, samples_per_shard(shape)):
+        path = directory / f"{part}-{len(files):05}.shard"
+        write_shard(path, images, labels)
+        with path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        files.append(ShardFile(path.name, len(labels), path.stat().st_size, sha256))
+    return tuple(files)
+
+
+def _regrouped(blocks: Iterator[Block], size: int) -> Iterator[tuple[Images, Labels]]:
+    """All full but the last."""
+    images: list[Images] = []
+    labels: list[Labels] = []
+    held = 0
+    for block in blocks:
+        start = 0
+        while start < len(block.labels):
+            end = min(len(block.labels), start + size - held)
+            images.append(block.images[start:end])
+            labels.append(block.labels[start:end])
+            held += end - start
+            start = end
+            if held == size:
+                yield np.concatenate(images), np.concatenate(labels)
+                images, labels, held = [], [], 0
+    if held:
+        yield np.concatenate(images), np.concatenate(labels)
+
+
+@dataclass
+class _Statistics:
+    """Mean and deviation by channel, in whole numbers as long as it goes; a channel without contrast stays as it is."""
+
+    channels: int
+    counts: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros((self.channels, 256), np.int64)
+
+    def add(self, images: Images) -> None:
+        for channel in range(self.channels):
+            self.counts[channel] += np.bincount(images[..., channel].ravel(), minlength=256)
+
+    def result(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        values = np.arange(256) / 255
+        totals = np.maximum(self.counts.sum(axis=1), 1)
+        mean = self.counts @ values / totals
+        std = np.sqrt((self.counts * (values - mean[:, None]) ** 2).sum(axis=1) / totals)
+        return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())

@@ -1,0 +1,237 @@
+"""Datasets to phones: one stream a switch, passed on from phone to phone there (phone_agent.data.receive).
+
+Only what is missing or wrong travels, so a push that was interrupted goes on where it stopped. A phone that fails takes
+those behind it in its chain along; they get theirs in another round, with the one that failed at the end of it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.data.store import Stored
+from orchestrator.errors import PhoneError
+from orchestrator.fleet.copy import content
+from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
+from orchestrator.inventory.model import Phone
+from orchestrator.runs import agent
+from phone_agent.data.manifest import Manifest, shards_of, share
+from phone_agent.data.receive import Delivery, Stop
+from phone_agent.sizes import readable
+
+if TYPE_CHECKING:
+    from orchestrator.fleet import Fleet, PhoneConnection
+
+COMFORTABLE = 0.25  # of a phone's free space: so much of it a dataset may take before phones get shares
+SPARE_BYTES = 200_000_000  # stay free on a phone
+ATTEMPTS = 2
+SLOWEST = 1_000_000  # bytes a second: a push that is slower is given up
+VERIFY_TIMEOUT = 3600.0
+
+OnProgress = Callable[[int, int, Sequence[Phone]], None]  # bytes sent, bytes in all, phones still without theirs
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a phone has of a dataset, and room for more."""
+
+    digest: str | None
+    free_bytes: int
+    files: Mapping[str, str]  # sha256 by name
+
+    def lacks(self, manifest: Manifest, wanted: frozenset[str]) -> frozenset[str]:
+        return frozenset(
+            file.name for file in manifest.files if file.name in wanted and self.files.get(file.name) != file.sha256
+        )
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What became of it: one outcome a phone, its value the bytes that had to travel to it."""
+
+    outcomes: Outcomes[int]
+    whole: bool
+    sent_bytes: int  # from this computer
+    seconds: float
+
+
+def wanted_files(manifest: Manifest, batches: Sequence[int], rank: int, *, whole: bool) -> frozenset[str]:
+    """All held-out samples, and of the others all or a rank's share."""
+    train = manifest.train if whole else shards_of(manifest.train, share(manifest.samples, batches, rank))
+    return frozenset(file.name for file in (*train, *manifest.test))
+
+
+def fits_comfortably(manifest: Manifest, held: Sequence[Held]) -> bool:
+    sizes = {file.name: file.bytes for file in manifest.files}
+    return all(
+        manifest.bytes <= COMFORTABLE * (each.free_bytes + sum(sizes.get(name, 0) for name in each.files))
+        for each in held
+    )
+
+
+@dataclass
+class Push:
+    """`batches` are the ranks', in the order of the phones; `whole`: None decides by the room there is."""
+
+    fleet: Fleet
+    stored: Stored
+    phones: Sequence[Phone]
+    batches: Sequence[int]
+    whole: bool | None = None
+    verify: bool = False  # read again what phones say they have
+    on_progress: OnProgress = lambda _sent, _total, _left: None
+    _done: dict[Phone, Outcome[int]] = field(default_factory=dict)
+    _failed: dict[Phone, int] = field(default_factory=dict)
+    _travelled: dict[Phone, int] = field(default_factory=dict)
+    _sent: int = 0
+    _total: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self) -> Pushed:
+        started = time.monotonic()
+        pending = list(self.phones)
+        held = self._ask(pending, verify=self.verify)
+        whole = fits_comfortably(self._manifest, list(held.values())) if self.whole is None else self.whole
+        wanted = {
+            phone: wanted_files(self._manifest, self.batches, rank, whole=whole)
+            for rank, phone in enumerate(self.phones)
+        }
+        while held:
+            lacking = self._lacking(held, wanted)
+            if not lacking:
+                break
+            self._round(lacking)
+            held = self._ask([phone for phone in lacking if phone not in self._done], verify=False)
+        outcomes = Outcomes(tuple(self._done[phone] for phone in self.phones))
+        return Pushed(outcomes, whole, self._sent, time.monotonic() - started)
+
+    @property
+    def _manifest(self) -> Manifest:
+        return self.stored.manifest
+
+    def _ask(self, phones: Sequence[Phone], *, verify: bool) -> dict[Phone, Held]:
+        """Those that answer; the others are done, badly."""
+        flags = ["--verify"] if verify else []
+
+        def ask(connection: PhoneConnection) -> Held:
+            raw = agent.call(connection, "data-list", self.stored.name, *flags, timeout=VERIFY_TIMEOUT)
+            try:
+                return Held(raw["digest"], int(raw["free_bytes"]), dict(raw["files"]))
+            except (KeyError, TypeError, ValueError):
+                raise PhoneError("data-list answered with something else", remedy="clusterctl provision") from None
+
+        outcomes = self.fleet.map(ask, phones)
+        for outcome in outcomes.failures:
+            self._done[outcome.phone] = _failed(outcome)
+        return dict(outcomes.values())
+
+    def _lacking(
+        self, held: Mapping[Phone, Held], wanted: Mapping[Phone, frozenset[str]]
+    ) -> dict[Phone, frozenset[str]]:
+        lacking: dict[Phone, frozenset[str]] = {}
+        for phone, has in held.items():
+            missing = has.lacks(self._manifest, wanted[phone])
+            size = self._size(missing)
+            if not missing and has.digest == self._manifest.digest:
+                self._finish(phone)
+            elif phone in self._travelled:
+                self._fail(phone, "what was sent is not there any more", final=True)
+            elif size + SPARE_BYTES > has.free_bytes:
+                self._fail(
+                    phone, f"{readable(size)} are missing, and only {readable(has.free_bytes)} are free", final=True
+                )
+            else:
+                lacking[phone] = missing
+        return lacking
+
+    def _round(self, lacking: Mapping[Phone, frozenset[str]]) -> None:
+        """One chain a switch, all at once."""
+        chains: dict[str, list[Phone]] = {}
+        for phone in sorted(lacking, key=lambda phone: self._failed.get(phone, 0)):  # stable: else in ring order
+            chains.setdefault(phone.switch, []).append(phone)
+        deliveries = {
+            chain[0]: Delivery(self._manifest, tuple(_stop(phone, lacking[phone]) for phone in chain))
+            for chain in chains.values()
+        }
+        with self._lock:
+            self._total = self._sent + sum(file.bytes for each in deliveries.values() for file in each.files)
+        self._tell()
+        outcomes = self.fleet.map(
+            lambda connection: self._deliver(connection, deliveries[connection.phone]), list(deliveries)
+        )
+        for outcome in outcomes.failures:
+            if outcome.phone not in self._done:
+                self._fail(outcome.phone, outcome.error or "", outcome=outcome)
+
+    def _deliver(self, connection: PhoneConnection, delivery: Delivery) -> None:
+        size = sum(file.bytes for file in delivery.files)
+        result = connection.run(
+            agent.argv("data-receive"),
+            stdin=self._stream(delivery),
+            env=agent.ENVIRONMENT,
+            timeout=600 + size / SLOWEST,
+        )
+        answers = _answers(result.stdout)
+        if delivery.route[0].phone not in answers:
+            raise PhoneError(f"data-receive: {result.stderr.strip()[-300:] or 'it was killed'}")
+        by_name = {phone.name: phone for phone in self.phones}
+        for stop in delivery.route:
+            answer = answers.get(stop.phone)
+            if answer is None:
+                continue  # nobody got as far as this one: another round
+            if answer["error"]:
+                self._fail(by_name[stop.phone], str(answer["error"]))
+            else:
+                self._travelled[by_name[stop.phone]] = self._size(stop.files)
+
+    def _stream(self, delivery: Delivery) -> Iterator[bytes]:
+        yield delivery.line()
+        for file in delivery.files:
+            for piece in content(self.stored.directory / file.name, file.bytes):
+                with self._lock:
+                    self._sent += len(piece)
+                yield piece
+            self._tell()
+
+    def _size(self, names: frozenset[str]) -> int:
+        return sum(file.bytes for file in self._manifest.files if file.name in names)
+
+    def _finish(self, phone: Phone) -> None:
+        self._done[phone] = Outcome(phone, Status.OK, 0.0, value=self._travelled.get(phone, 0))
+
+    def _fail(self, phone: Phone, error: str, *, final: bool = False, outcome: Outcome[Any] | None = None) -> None:
+        self._failed[phone] = self._failed.get(phone, 0) + 1
+        if final or self._failed[phone] >= ATTEMPTS:
+            status = outcome.status if outcome else Status.FAILED
+            remedy = (outcome and outcome.remedy) or f"clusterctl status --limit {phone.name}"
+            self._done[phone] = Outcome(phone, status, 0.0, phase=Phase.COPY, error=error, remedy=remedy)
+
+    def _tell(self) -> None:
+        left = [phone for phone in self.phones if phone not in self._done]
+        self.on_progress(self._sent, self._total, left)
+
+
+def _stop(phone: Phone, files: frozenset[str]) -> Stop:
+    return Stop(phone.name, str(phone.address), phone.ssh_port, files)
+
+
+def _failed(outcome: Outcome[Any]) -> Outcome[int]:
+    return Outcome(
+        outcome.phone, outcome.status, outcome.seconds, phase=outcome.phase, error=outcome.error, remedy=outcome.remedy
+    )
+
+
+def _answers(stdout: str) -> dict[str, dict[str, Any]]:
+    """By phone. Phones are not trusted to speak JSON."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in stdout.splitlines():
+        try:
+            told = json.loads(line)
+            found[str(told["phone"])] = {"error": told["error"]}
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found

@@ -1,0 +1,61 @@
+"""What a dataset is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.errors import UsageError
+
+Images = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+
+
+class SourceError(UsageError):
+    """Nothing can be made of this; names the file."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A record that cannot be used."""
+
+    file: str
+    index: int  # in that file; -1: the file as a whole
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.file}{f', record {self.index}' if self.index >= 0 else ''}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some samples, in order, and what could not be read among them."""
+
+    images: Images
+    labels: Labels
+    damaged: Sequence[Damage] = ()
+
+
+class Source(Protocol):
+    format: str
+    shape: tuple[int, int, int]
+    class_names: tuple[str, ...]
+
+    def train(self) -> Iterator[Block]: ...
+
+    def test(self) -> Iterator[Block]: ...
+
+    def records(self) -> int:
+        """In all, for whoever waits."""
+        ...
+
+
+def labelled(images: Images, labels: NDArray[np.integer[Any]], classes: int, file: str) -> Block:
+    """Without the records whose label is of no class."""
+    good = (labels >= 0) & (labels < classes)
+    damaged = [Damage(file, int(index), f"label {labels[index]} is of no class") for index in np.flatnonzero(~good)]
+    return Block(images[good], labels[good].astype(np.int64), damaged)

@@ -1,0 +1,131 @@
+"""The datasets of this computer: a folder each, which is there as a whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.paths import state_dir
+from phone_agent.data import SYNTHETIC
+from phone_agent.data.manifest import FILE, NAME, Manifest, from_json
+from phone_agent.errors import AgentError
+from phone_agent.files import read_json, write_json
+
+ORIGIN = "origin.json"  # what it was made from, and how
+RESERVED = {SYNTHETIC, "auto"}
+
+
+@dataclass(frozen=True)
+class Stored:
+    directory: Path
+    manifest: Manifest
+    origin: dict[str, object]
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+
+class Store:
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or state_dir() / "data"
+
+    def all(self) -> list[Stored]:
+        if not self.root.is_dir():
+            return []
+        names = sorted(
+            path.name for path in self.root.iterdir() if (path / FILE).is_file() and NAME.fullmatch(path.name)
+        )
+        return [self.get(name) for name in names]
+
+    def get(self, name: str) -> Stored:
+        directory = self.root / check_name(name)
+        if not (directory / FILE).is_file():
+            known = ", ".join(path.name for path in sorted(self.root.glob("[!.]*"))) if self.root.is_dir() else ""
+            raise UsageError(
+                f"there is no dataset called '{name}'" + (f"; there are: {known}" if known else ""),
+                remedy=f"clusterctl data add {name} SOURCE",
+            )
+        try:
+            manifest = from_json(read_json(directory / FILE))
+        except AgentError as error:
+            raise ClusterctlError(f"{directory}: {error}", remedy=f"clusterctl data remove {name}") from None
+        return Stored(directory, manifest, read_json(directory / ORIGIN) or {})
+
+    def find(self, name: str) -> Stored | None:
+        return self.get(name) if (self.root / check_name(name) / FILE).is_file() else None
+
+    def remove(self, name: str) -> None:
+        stored = self.root / check_name(name)
+        with self.locked():
+            if not stored.is_dir():
+                self.get(name)
+            away = self.root / f".{name}.removed"
+            shutil.rmtree(away, ignore_errors=True)
+            stored.rename(away)
+            shutil.rmtree(away)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ClusterctlError("another clusterctl is changing the datasets", remedy="wait for it") from None
+            yield
+
+    @contextmanager
+    def making(self, name: str) -> Iterator[Path]:
+        """A folder to fill; it becomes the dataset's if nothing is raised, and disappears otherwise."""
+        with self.locked():
+            for scrap in self.root.glob(".*.new"):  # of a clusterctl that was killed
+                shutil.rmtree(scrap)
+            new = self.root / f".{name}.new"
+            new.mkdir()
+            try:
+                yield new
+                new.rename(self.root / name)
+            except BaseException:
+                shutil.rmtree(new, ignore_errors=True)
+                raise
+
+
+def check_name(name: str) -> str:
+    if not NAME.fullmatch(name) or name in RESERVED:
+        taken = " (it has a meaning of its own)" if name in RESERVED else ""
+        raise UsageError(
+            f"'{name}' cannot be a dataset's name{taken}", remedy="use small letters, digits, '.', '-' and '_'"
+        )
+    return name
+
+
+def write_manifest(directory: Path, manifest: Manifest, origin: dict[str, object]) -> None:
+    write_json(directory / ORIGIN, origin)
+    write_json(directory / FILE, manifest.to_json())
+
+
+def fingerprint(path: Path, options: str) -> str:
+    """Changes when some file below does: by names, sizes and times, since reading all of ImageNet takes an hour."""
+    digest = hashlib.sha256(options.encode())
+    for file in [path] if path.is_file() else _files(path):
+        status = file.stat()
+        digest.update(
+            f"{file.relative_to(path)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "surrogateescape")
+        )
+    return digest.hexdigest()[:16]
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for folder, subfolders, names in os.walk(directory):
+        subfolders.sort()
+        for name in sorted(names):
+            if (file := Path(folder) / name).is_file():
+                yield file

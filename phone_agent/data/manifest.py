@@ -1,0 +1,113 @@
+"""dataset.json: what a dataset is and which files it consists of. The same text on the host and on every phone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from phone_agent.errors import AgentError
+
+FILE = "dataset.json"
+VERSION = 1
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+SHARD_NAME = re.compile(r"(train|test)-[0-9]{5}\.shard")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+Span = tuple[int, int]  # samples from .. up to
+
+
+class ManifestError(AgentError):
+    """A description of a dataset that cannot be right."""
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    name: str
+    samples: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    name: str
+    format: str  # what it was made from
+    shape: tuple[int, int, int]
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]  # by channel, in [0, 1], of the training samples
+    std: tuple[float, ...]
+    train: tuple[ShardFile, ...]
+    test: tuple[ShardFile, ...]
+
+    @property
+    def samples(self) -> int:
+        return sum(shard.samples for shard in self.train)
+
+    @property
+    def test_samples(self) -> int:
+        return sum(shard.samples for shard in self.test)
+
+    @property
+    def files(self) -> tuple[ShardFile, ...]:
+        return self.train + self.test
+
+    @property
+    def bytes(self) -> int:
+        return sum(shard.bytes for shard in self.files)
+
+    @property
+    def digest(self) -> str:
+        """Names the content: the same samples in the same order, whoever made them when."""
+        content = json.dumps({**asdict(self), "name": "", "format": ""}, sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": VERSION, **asdict(self)}
+
+
+def from_json(raw: Any) -> Manifest:
+    """Believes nothing: on a phone it came over the network, and its names become paths."""
+    try:
+        fields = dict(raw)
+        if fields.pop("version") != VERSION:
+            raise ManifestError("a dataset.json of another version: push the dataset again")
+        for part in ("train", "test"):
+            fields[part] = tuple(_shard(each, part) for each in fields[part])
+        for part in ("shape", "class_names", "mean", "std"):
+            fields[part] = tuple(fields[part])
+        made = Manifest(**fields)
+    except (KeyError, TypeError, ValueError):
+        raise ManifestError("dataset.json is damaged: push the dataset again") from None
+    if not NAME.fullmatch(made.name) or len({shard.name for shard in made.files}) != len(made.files):
+        raise ManifestError("dataset.json is damaged: push the dataset again")
+    return made
+
+
+def _shard(raw: dict[str, Any], part: str) -> ShardFile:
+    shard = ShardFile(**raw)
+    match = SHARD_NAME.fullmatch(shard.name)
+    if not match or match[1] != part or not SHA256.fullmatch(shard.sha256) or min(shard.samples, shard.bytes) < 1:
+        raise ValueError(shard.name)
+    return shard
+
+
+def spans(shards: Sequence[ShardFile]) -> Iterator[tuple[ShardFile, Span]]:
+    """Each with the samples it holds."""
+    start = 0
+    for shard in shards:
+        yield shard, (start, start + shard.samples)
+        start += shard.samples
+
+
+def share(samples: int, batches: Sequence[int], rank: int) -> Span:
+    """A rank's own samples where not all have all: as many as its batch is of the global one."""
+    before, total = sum(batches[:rank]), sum(batches)
+    return samples * before // total, samples * (before + batches[rank]) // total
+
+
+def shards_of(shards: Sequence[ShardFile], span: Span) -> list[ShardFile]:
+    return [shard for shard, (start, end) in spans(shards) if start < span[1] and end > span[0]]

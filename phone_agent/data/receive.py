@@ -1,0 +1,343 @@
+"""Datasets arrive here, and go on to the next phone of the switch while they do.
+
+The host sends one stream to the first phone of a switch: a line of JSON, then the files one after the other. Each phone
+keeps what is meant for it and passes the rest on, as it comes, to the next phone of the route over ssh. So the host's
+link carries every byte once a switch, and all phones of a switch are done about when the first one is. A phone that
+fails does not keep those before it from going on; those after it get their files in another round.
+
+Every file is checked against its sha256 before it gets its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import ipaddress
+import json
+import os
+import queue
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from phone_agent import layout
+from phone_agent.data.manifest import FILE, SHARD_NAME, Manifest, ManifestError, ShardFile, from_json
+from phone_agent.errors import AgentError
+from phone_agent.files import read_json, write_json
+
+PIECE = 256 * 1024
+AHEAD = 16  # pieces that may wait for the next phone
+LONGEST_HEADER = 64 << 20
+VERIFIED = ".verified.json"  # what was checked, and size and time of the file then
+LOCK = ".lock"
+PART = ".part"
+# A phone that says nothing for so long is gone: those before it in the chain go on without it.
+SSH = ("ssh", "-T", "-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3", "-o", "Compression=no")
+REMOTE = f"PYTHONPATH={layout.CURRENT} exec python3 -m phone_agent data-receive"
+
+Answer = Callable[[dict[str, Any]], object]
+
+
+class CutOffError(AgentError):
+    def __init__(self) -> None:
+        super().__init__("the stream was cut off: push again, what arrived is kept")
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A phone of the route, and what it lacks."""
+
+    phone: str
+    address: str
+    port: int
+    files: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    manifest: Manifest
+    route: tuple[Stop, ...]
+
+    @property
+    def files(self) -> list[ShardFile]:
+        """What is in the stream, in order."""
+        wanted = frozenset().union(*(stop.files for stop in self.route))
+        return [file for file in self.manifest.files if file.name in wanted]
+
+    def line(self) -> bytes:
+        route = [
+            {"phone": stop.phone, "address": stop.address, "port": stop.port, "files": sorted(stop.files)}
+            for stop in self.route
+        ]
+        return json.dumps({"manifest": self.manifest.to_json(), "route": route}).encode() + b"\n"
+
+
+def read_delivery(stream: BinaryIO) -> Delivery:
+    line = stream.readline(LONGEST_HEADER)
+    if not line.endswith(b"\n"):
+        raise CutOffError
+    try:
+        raw = json.loads(line)
+        manifest = from_json(raw["manifest"])
+        route = tuple(_stop(each) for each in raw["route"])
+    except (KeyError, TypeError, ValueError):
+        raise ManifestError("what was sent is no delivery of a dataset") from None
+    if not route or not {name for stop in route for name in stop.files} <= {file.name for file in manifest.files}:
+        raise ManifestError("what was sent is no delivery of a dataset")
+    return Delivery(manifest, route)
+
+
+def _stop(raw: dict[str, Any]) -> Stop:
+    port = int(raw["port"])
+    if not 0 < port < 1 << 16:
+        raise ValueError(port)
+    return Stop(str(raw["phone"]), str(ipaddress.ip_address(raw["address"])), port, frozenset(map(str, raw["files"])))
+
+
+def receive(stream: BinaryIO, answer: Answer) -> None:
+    """Tells, for this phone and those after it that were reached, what became of it."""
+    delivery = read_delivery(stream)
+    own, rest = delivery.route[0], Delivery(delivery.manifest, delivery.route[1:])
+    following = _Following(rest) if rest.route else None
+    try:
+        with _keeping(delivery.manifest) as keeper:
+            for file in delivery.files:
+                _pass_on(stream, file, keeper if file.name in own.files else None, following)
+            keeper.finish()
+        answer({"phone": own.phone, "stored": len(own.files), "error": keeper.error})
+    except AgentError as error:
+        answer({"phone": own.phone, "stored": 0, "error": str(error)})
+        if not isinstance(error, CutOffError):
+            _drain(stream, following)
+    finally:
+        if following:
+            following.finish(answer)
+
+
+def _pass_on(stream: BinaryIO, file: ShardFile, keeper: _Keeper | None, following: _Following | None) -> None:
+    if keeper:
+        keeper.begin(file)
+    left = file.bytes
+    while left:
+        piece = stream.read(min(PIECE, left))
+        if not piece:
+            raise CutOffError
+        left -= len(piece)
+        if following and file.name in following.files:
+            following.send(piece)
+        if keeper:
+            keeper.write(piece)
+    if keeper:
+        keeper.end()
+
+
+def _drain(stream: BinaryIO, following: _Following | None) -> None:
+    """This phone cannot keep anything, but the others may."""
+    while piece := stream.read(PIECE):
+        if following:
+            following.send(piece)
+
+
+class _Keeper:
+    """Writes this phone's files. When that fails once, it stops trying and says why in the end."""
+
+    def __init__(self, directory: Path, verified: dict[str, Any]) -> None:
+        self.error: str | None = None
+        self._directory, self._verified = directory, verified
+        self._file: IO[bytes] | None = None
+
+    def begin(self, file: ShardFile) -> None:
+        self._wanted, self._digest = file, hashlib.sha256()
+        self._path = self._directory / f".{file.name}{PART}"
+        self._attempt(self._open)
+
+    def write(self, piece: bytes) -> None:
+        if self._file:
+            self._digest.update(piece)
+            self._attempt(lambda: self._file and self._file.write(piece))
+
+    def end(self) -> None:
+        self._attempt(self._accept)
+
+    def finish(self) -> None:
+        write_json(self._directory / VERIFIED, self._verified)
+
+    def abandon(self) -> None:
+        if self._file:
+            self._file.close()
+            self._file = None
+            self._path.unlink(missing_ok=True)
+
+    def _open(self) -> None:
+        self._file = self._path.open("wb")
+
+    def _accept(self) -> None:
+        if self._file is None:
+            return
+        self._file.close()
+        if self._digest.hexdigest() != self._wanted.sha256:
+            self.error = f"{self._wanted.name} arrived damaged: push again"
+            self.abandon()
+            return
+        self._file = None
+        target = self._directory / self._wanted.name
+        self._path.replace(target)
+        self._verified[self._wanted.name] = [*_stamp(target), self._wanted.sha256]
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        if self.error:
+            return
+        try:
+            action()
+        except OSError as error:
+            self.error = f"{self._wanted.name} cannot be written: {error.strerror}"
+            self.abandon()
+
+
+@contextmanager
+def _keeping(manifest: Manifest) -> Iterator[_Keeper]:
+    directory = layout.local(layout.dataset_dir(manifest.name))
+    with _locked(directory):
+        names = {file.name for file in manifest.files}
+        for path in directory.iterdir():
+            if path.name.endswith(PART) or (SHARD_NAME.fullmatch(path.name) and path.name not in names):
+                path.unlink()
+        write_json(directory / FILE, manifest.to_json())
+        keeper = _Keeper(directory, _verified(directory))
+        try:
+            yield keeper
+        finally:
+            keeper.abandon()
+            with contextlib.suppress(OSError):
+                keeper.finish()
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / LOCK).open("w")
+    except OSError as error:
+        raise AgentError(f"{directory} cannot be written: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AgentError(f"another push to {directory} is under way: wait for it") from None
+        yield
+
+
+class _Following:
+    """The next phone of the route, fed by a thread: writing here does not wait for it, up to a point."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.files = {file.name for file in delivery.files}
+        self._stop = delivery.route[0]
+        self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        argv = [*SSH, "-p", str(self._stop.port), "--", self._stop.address, REMOTE]
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints)
+        self._pieces: queue.Queue[bytes | None] = queue.Queue(AHEAD)
+        self._thread = threading.Thread(target=self._feed, args=(delivery.line(),), daemon=True)
+        self._thread.start()
+
+    def send(self, piece: bytes) -> None:
+        self._pieces.put(piece)
+
+    def finish(self, answer: Answer) -> None:
+        self._pieces.put(None)
+        self._thread.join()
+        told = False
+        for line in self._process.stdout or ():
+            told |= self._relay(line, answer)
+        code = self._process.wait()
+        if not told:
+            self._complaints.seek(0)
+            said = self._complaints.read(4096).decode("utf-8", "replace").strip().splitlines()
+            reason = said[-1] if said else f"ssh ended with {code}"
+            answer({"phone": self._stop.phone, "stored": 0, "error": f"not reached from the phone before it: {reason}"})
+        self._complaints.close()
+
+    def _relay(self, line: bytes, answer: Answer) -> bool:
+        """Whether it was about the next phone itself."""
+        try:
+            told = json.loads(line)
+            answer({"phone": told["phone"], "stored": told["stored"], "error": told["error"]})
+        except (ValueError, KeyError, TypeError):
+            return False
+        return bool(told["phone"] == self._stop.phone)
+
+    def _feed(self, header: bytes) -> None:
+        """Goes on taking pieces when the phone is gone, so that nobody waits for it."""
+        pipe = self._process.stdin
+        alive = _written(pipe, header)
+        while (piece := self._pieces.get()) is not None:
+            alive = alive and _written(pipe, piece)
+        if pipe:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def _written(pipe: IO[bytes] | None, piece: bytes) -> bool:
+    try:
+        if pipe:
+            pipe.write(piece)
+    except OSError:
+        return False
+    return True
+
+
+def held(name: str, *, verify: bool) -> dict[str, Any]:
+    """What lies here under that name, its files by sha256; computed again where a file or its time changed."""
+    directory = layout.local(layout.dataset_dir(name))
+    verified = {} if verify else _verified(directory)
+    found: dict[str, Any] = {}
+    for path in sorted(directory.glob("*.shard")) if directory.is_dir() else ():
+        known = verified.get(path.name)
+        stamp = _stamp(path)
+        if not (isinstance(known, list) and known[:2] == stamp):
+            with path.open("rb") as file:
+                known = [*stamp, hashlib.file_digest(file, "sha256").hexdigest()]
+        found[path.name] = known
+    if found:
+        write_json(directory / VERIFIED, found)
+    disk = os.statvfs(Path.home())
+    return {
+        "digest": _digest(directory),
+        "free_bytes": disk.f_bavail * disk.f_frsize,
+        "files": {name: known[2] for name, known in found.items()},
+    }
+
+
+def _digest(directory: Path) -> str | None:
+    try:
+        return from_json(read_json(directory / FILE)).digest
+    except ManifestError:
+        return None
+
+
+def remove(name: str) -> bool:
+    """Whether there was one."""
+    import shutil
+
+    directory = layout.local(layout.dataset_dir(name))
+    if not directory.is_dir():
+        return False
+    with _locked(directory):
+        shutil.rmtree(directory)
+    return True
+
+
+def _verified(directory: Path) -> dict[str, Any]:
+    raw = read_json(directory / VERIFIED)
+    return raw if isinstance(raw, dict) else {}
+
+
+def _stamp(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]

@@ -1,0 +1,120 @@
+"""A dataset that lies on this phone: all of its samples, or a share of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.data import Images, Labels
+from phone_agent.data.manifest import FILE, Manifest, ShardFile, Span, from_json
+from phone_agent.data.shards import Shard, ShardError, open_shard
+from phone_agent.files import read_json
+
+SKIP = "skip"
+MOST_DAMAGED = 0.01  # of a dataset: where more is damaged, skipping would hide a broken phone
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A sample that is not what was written."""
+
+    file: Path
+    index: int
+
+    def __str__(self) -> str:
+        return f"sample {self.index} of {self.file} is damaged"
+
+
+class Staged:
+    """Samples are numbered over the whole dataset; files are opened when a sample of theirs is taken.
+
+    `span`: those that are here. A damaged sample ends the run, or is replaced by the next good one here and told once.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: Manifest,
+        files: Sequence[ShardFile],
+        span: Span | None = None,
+        *,
+        on_damage: str = "refuse",
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.shape, self.class_names = manifest.shape, manifest.class_names
+        self.mean, self.std = np.asarray(manifest.mean, np.float32), np.asarray(manifest.std, np.float32)
+        self.damaged: list[Damaged] = []
+        self._directory, self._files, self._on_damage, self._tell = directory, files, on_damage, tell
+        self._ends = np.cumsum([file.samples for file in files])
+        self._span = span or (0, len(self))
+        self._open: dict[int, Shard] = {}
+
+    @property
+    def classes(self) -> int:
+        return len(self.class_names)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def take(self, indices: NDArray[np.int64]) -> tuple[Images, Labels]:
+        images = np.empty((len(indices), *self.shape), np.uint8)
+        labels = np.empty(len(indices), np.int64)
+        good = self._read(indices, images, labels)
+        for place in np.flatnonzero(~good).tolist():
+            self._replace(int(indices[place]), images[place : place + 1], labels[place : place + 1])
+        return images, labels
+
+    def _read(self, indices: NDArray[np.int64], images: Images, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+        numbers = np.searchsorted(self._ends, indices, "right")
+        good = np.ones(len(indices), bool)
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            shard = self._shard(number)
+            inside = indices[places] - (int(self._ends[number]) - len(shard))
+            some_images, some_labels = np.empty((len(places), *self.shape), np.uint8), np.empty(len(places), np.int64)
+            good[places] = shard.read(inside, some_images, some_labels)
+            images[places], labels[places] = some_images, some_labels
+        good &= (labels >= 0) & (labels < self.classes)
+        return good
+
+    def _shard(self, number: int) -> Shard:
+        if number not in self._open:
+            file = self._files[number]
+            shard = open_shard(self._directory / file.name)
+            if (len(shard), shard.header.shape) != (file.samples, self.shape):
+                raise ShardError(f"{shard.path} is of another dataset: clusterctl data push sends the right one")
+            self._open[number] = shard
+        return self._open[number]
+
+    def _replace(self, index: int, image: Images, label: NDArray[np.int64]) -> None:
+        self._found(index)
+        first, end = self._span
+        for further in range(1, int(MOST_DAMAGED * (end - first)) + 2):
+            other = first + (index - first + further) % (end - first)
+            if self._read(np.array([other]), image, label).all():
+                return
+        raise ShardError(f"{self.damaged[-1]}, and all after it: clusterctl data push sends them again")
+
+    def _found(self, index: int) -> None:
+        number = int(np.searchsorted(self._ends, index, "right"))
+        shard = self._shard(number)
+        damaged = Damaged(shard.path, index - (int(self._ends[number]) - len(shard)))
+        if damaged in self.damaged:
+            return
+        self.damaged.append(damaged)
+        if self._on_damage != SKIP:
+            raise ShardError(f"{damaged}: clusterctl data push sends it again, --on-damage skip goes on without it")
+        if len(self.damaged) > max(1, MOST_DAMAGED * len(self)):
+            raise ShardError(f"{damaged}, and {len(self.damaged) - 1} more: too many; is the phone's flash worn out?")
+        self._tell(f"{damaged}: another one is taken instead")
+
+
+def read_manifest(directory: Path) -> Manifest:
+    raw = read_json(directory / FILE)
+    if raw is None:
+        raise ShardError(f"there is no {directory / FILE}: clusterctl data push {directory.name} brings it")
+    return from_json(raw)
