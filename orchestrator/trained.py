@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 
 from orchestrator.errors import UsageError
 from phone_agent import models
+from phone_agent.models import own
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph, Shape
 from phone_agent.nn.packing import State
@@ -54,15 +53,9 @@ class Preparation:
 @dataclass(frozen=True)
 class Trained:
     source: Path
-    model: str
     graph: Graph
     state: State
     about: About
-
-    @property
-    def name(self) -> str:
-        """Without the folder of a network of the user's own."""
-        return Path(self.model).name
 
     def compile(self, batch: int, threads: int) -> Executable:
         return backend("cpu").compile(self.graph, self.state, batch, Options(threads=threads))
@@ -73,7 +66,7 @@ class Trained:
     @property
     def stored_shape(self) -> Shape:
         """Of the samples it was trained on, before their middle was taken."""
-        return self.about.run.data.shape if self.about.run else self.graph.shape
+        return self.about.stored or self.graph.shape
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -88,7 +81,7 @@ def open_trained(source: Path, model: str | None = None) -> Trained:
     graph = models.build(name, *_made_for(kept, name))
     state = State(graph, seed=0)
     from_state_dict(graph, state, kept.weights)
-    return Trained(source, name, graph, state, _normalised(kept.about, graph))
+    return Trained(source, graph, state, _completed(kept.about, name, graph))
 
 
 def read_weights(path: Path) -> Checkpoint:
@@ -110,12 +103,12 @@ def _npz(path: Path) -> dict[str, Array]:
 
 
 def _told(about: About, source: Path) -> str:
-    if about.run is None:
+    if not about.model:
         raise UsageError(f"{source} does not say which network it is of", remedy="name it with --model")
-    if about.run.model_file:
-        own = f"{about.run.model_file}:{about.run.model}"
-        raise UsageError(f"{source} is of a network of your own, {own}", remedy=f"--model path/to/{own}")
-    return about.run.model
+    if own.is_own(about.model):
+        told = f"{source} is of a network of your own, {about.model}"
+        raise UsageError(told, remedy=f"--model path/to/{about.model}")
+    return about.model
 
 
 def _made_for(kept: Checkpoint, name: str) -> tuple[int, Shape]:
@@ -129,22 +122,17 @@ def _made_for(kept: Checkpoint, name: str) -> tuple[int, Shape]:
     return (len(weight) if weight is not None and weight.ndim else published.classes), published.shape
 
 
-def _normalised(about: About, graph: Graph) -> About:
-    if about.mean and about.std:
-        return about
+def _completed(about: About, name: str, graph: Graph) -> About:
+    """What the file does not say: as torchvision's weights are for colours, else from -1 to 1."""
     channels = graph.shape[2]
-    known = channels == len(IMAGENET_MEAN)
-    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if known else ((0.5,) * channels, (0.5,) * channels)
-    return About(mean=mean, std=std)
-
-
-def describe(trained: Trained) -> Mapping[str, str]:
-    """What goes along with an exported network, so that others can feed it."""
-    return {
-        "model": trained.name,
-        "mean": json.dumps(trained.about.mean),
-        "std": json.dumps(trained.about.std),
-        "class_names": json.dumps(trained.names),
-        "step": str(trained.about.step),
-        "run_id": trained.about.run.run_id if trained.about.run else "",
-    }
+    colours = channels == len(IMAGENET_MEAN)
+    mean, std = (IMAGENET_MEAN, IMAGENET_STD) if colours else ((0.5,) * channels, (0.5,) * channels)
+    return replace(
+        about,
+        model=Path(name).name,
+        classes=graph.classes,
+        shape=graph.shape,
+        stored=about.stored or graph.shape,
+        mean=about.mean or mean,
+        std=about.std or std,
+    )

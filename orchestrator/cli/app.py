@@ -16,12 +16,14 @@ from orchestrator.cli import (
     build,
     collect_logs,
     data,
+    evaluate,
     export,
     hosts,
     inventory,
     lab,
     launch,
     models,
+    predict,
     provision,
     runs,
     status,
@@ -59,8 +61,10 @@ app.add_typer(models.app, name="models")
 app.command()(attach.attach)
 app.command()(build.build)
 app.command()(collect_logs.collect_logs)
+app.command("eval")(evaluate.evaluate)
 app.command()(export.export)
 app.command()(launch.launch)
+app.command()(predict.predict)
 app.command()(provision.provision)
 app.command()(runs.runs)
 app.command()(status.status)

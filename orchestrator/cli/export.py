@@ -36,7 +36,7 @@ def export(
     from orchestrator.view.trained import print_exported
 
     found = find_trained(trained, model, inventory)
-    path = out or Path(f"{Path(found.name.partition(':')[0]).stem}.{format.value}")
+    path = out or Path(f"{Path(found.about.model.partition(':')[0]).stem}.{format.value}")
     with engine_errors():
         _write(found, format, path)
     print_exported(found, path, format.value, as_json=as_json)
@@ -44,13 +44,12 @@ def export(
 
 def _write(found: Trained, format: Format, path: Path) -> None:
     from orchestrator.export import onnx
-    from orchestrator.trained import describe
     from phone_agent import safetensors
     from phone_agent.files import write_bytes
     from phone_agent.nn.weights import to_state_dict
 
     weights = to_state_dict(found.graph, found.state)
     if format is Format.ONNX:
-        write_bytes(path, onnx.model(found.graph, weights, describe(found)))
+        write_bytes(path, onnx.model(found.graph, weights, found.about.metadata()))
     else:
-        safetensors.write(path, weights, {"format": "pt", **describe(found)})
+        safetensors.write(path, weights, {"format": "pt", **found.about.metadata()})

@@ -122,7 +122,7 @@ def due(spec: RunSpec, step: int) -> bool:
     return step == spec.steps or bool(spec.checkpoint_every and step % spec.checkpoint_every == 0)
 
 
-def describe(spec: RunSpec, state: State, data: Dataset, class_names: tuple[str, ...] = ()) -> dict[str, str]:
+def describe(spec: RunSpec, state: State, data: Dataset) -> dict[str, str]:
     """A checkpoint's metadata, but for the step."""
     about = About(
         model=f"{spec.model_file}:{spec.model}" if spec.model_file else spec.model,
@@ -131,7 +131,7 @@ def describe(spec: RunSpec, state: State, data: Dataset, class_names: tuple[str,
         stored=spec.data.shape,
         mean=tuple(data.mean.tolist()),
         std=tuple(data.std.tolist()),
-        class_names=class_names,
+        class_names=data.class_names,
     )
     return {
         "format": FORMAT,

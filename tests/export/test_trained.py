@@ -64,7 +64,7 @@ def refused(*arguments: Any) -> UsageError:
 def test_a_checkpoint_says_what_it_is(tmp_path: Path) -> None:
     graph, state = network()
     trained = open_trained(kept(tmp_path, replace(run_spec((4,)), model="resnet20", data=CIFAR), graph, state))
-    assert (trained.name, trained.graph.classes, trained.stored_shape) == ("resnet20", 10, (32, 32, 3))
+    assert (trained.about.model, trained.graph.classes, trained.stored_shape) == ("resnet20", 10, (32, 32, 3))
     assert (trained.about.step, trained.about.mean) == (5, (0.5, 0.5, 0.5))
     np.testing.assert_array_equal(trained.state.values, state.values)
 
@@ -88,7 +88,7 @@ def test_a_network_of_ones_own_is_named_not_found(tmp_path: Path) -> None:
     graph = models.build(f"{tmp_path}/mine.py:head")
     path = kept(tmp_path, spec, graph, State(graph, 1))
     assert refused(path).remedy == "--model path/to/mine.py:head"
-    assert open_trained(path, f"{tmp_path}/mine.py:head").name == "mine.py:head"
+    assert open_trained(path, f"{tmp_path}/mine.py:head").about.model == "mine.py:head"
 
 
 @pytest.mark.parametrize("name", ["a.pth", "b.PT", "c.ckpt"])
@@ -131,6 +131,8 @@ def test_export_writes_both_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     exported = library.load_file(tmp_path / "w.safetensors")
     assert exported.keys() == to_state_dict(graph, state).keys()
     assert safetensors.read_metadata(tmp_path / "w.safetensors")["format"] == "pt"
+    again = open_trained(tmp_path / "w.safetensors")
+    assert (again.about.model, again.about.mean, again.about.step) == ("lenet", (0.5,), 5)
 
 
 def test_a_run_starts_from_weights_for_other_classes(tmp_path: Path) -> None:

@@ -1,0 +1,37 @@
+"""`clusterctl eval`: how good a trained network is on samples it never saw."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.cli.trained import ModelOption, ThreadsOption, TrainedArgument
+
+
+def evaluate(
+    trained: TrainedArgument = None,
+    data: Annotated[
+        str | None, typer.Option(help="A dataset of this computer's. Default: the run's own.", show_default=False)
+    ] = None,
+    model: ModelOption = None,
+    threads: ThreadsOption = None,
+    inventory: InventoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge a trained network on a dataset's held-out samples, on this computer."""
+    from orchestrator.cli.engine import engine_errors
+    from orchestrator.cli.trained import cores, find_trained
+    from orchestrator.errors import UsageError
+    from orchestrator.judge import judge
+    from orchestrator.view.trained import print_judged
+
+    found = find_trained(trained, model, inventory)
+    run = found.about.run
+    name = data or (run.data.name if run else None)
+    if name is None or name == "synthetic":
+        raise UsageError(f"{found.source} was trained on no dataset", remedy="name one with --data")
+    with engine_errors():
+        judged = judge(found, name, threads or cores())
+    print_judged(found, judged, as_json=as_json)

@@ -1,0 +1,38 @@
+"""`clusterctl predict`: what pictures show, by a trained network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.cli.trained import ModelOption, ThreadsOption
+
+
+def predict(
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="JPEG or PNG files.")],
+    run: Annotated[
+        str | None, typer.Option(help="Whose network: a run, or the start of its id. Default: the newest.")
+    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Instead: a file of weights.")] = None,
+    top: Annotated[int, typer.Option(help="How many classes to tell of each.", min=1)] = 5,
+    model: ModelOption = None,
+    threads: ThreadsOption = None,
+    inventory: InventoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what pictures show, by a trained network, on this computer."""
+    from orchestrator.cli.engine import engine_errors
+    from orchestrator.cli.trained import cores, find_trained
+    from orchestrator.errors import UsageError
+    from orchestrator.judge import predict as guess
+    from orchestrator.view.trained import print_guesses
+
+    if run is not None and weights is not None:
+        raise UsageError("--run and --weights exclude each other", remedy="give only one of them")
+    found = find_trained(str(weights) if weights else run, model, inventory)
+    with engine_errors():
+        guesses = guess(found, images, top, threads or cores())
+    print_guesses(images, guesses, as_json=as_json)
