@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from phone_agent.core.library import isas, library
 from phone_agent.core.ops import Kind
-from tests.core import qemu
+from tests.core import host, qemu
 from tests.core.cases import CASES
 from tests.core.check import on_qemu
 from tests.core.guarded import Guard
@@ -40,6 +41,23 @@ def test_kernel_agrees_with_the_oracle_on_the_full_grid(program: Path, kind: Kin
         for threads, guard in ((1, Guard.BEFORE), (2, Guard.BEHIND), (3, Guard.BEHIND)):
             wrong += on_qemu(program, cases[start : start + BATCH], isa, threads, guard)
     assert not wrong, "\n".join(wrong[:20])
+
+
+AGREED = (Kind.LOWRANK_ORTHONORMALISE, Kind.LOWRANK_RESTORE)  # what every rank computes for itself
+
+
+@pytest.mark.parametrize("kind", AGREED)
+def test_ranks_agree_to_the_bit_whatever_their_processors(program: Path, kind: Kind) -> None:
+    fused = [isa for isa in isas(library()) if isa != "plain"]  # as phones: multiplies and adds in one step
+    if not fused:
+        pytest.skip("this processor rounds between multiplying and adding")
+    cases = list(CASES[kind](full=False))
+    for isa in qemu.ISAS:
+        for case, there in zip(cases, qemu.run(program, cases, isa, 1, Guard.BEHIND), strict=True):
+            matrix = id(case.wanted[-1].memory)
+            for name in fused:
+                here = host.run(case, name, 1, Guard.BEHIND)
+                assert here[matrix].tobytes() == there[matrix].tobytes(), f"{case.name}: {name} and {isa} differ"
 
 
 def test_half_precision_kernels_are_for_processors_that_have_it(program: Path) -> None:
