@@ -12,6 +12,9 @@ from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import Floats, Wire
 from phone_agent.comm.world import World
 
+PIECES = 4  # of a chunk: while one is added and announced, others keep the line busy
+SHORTEST = 16 * 1024  # numbers; shorter messages cost more in starting than in sending
+
 
 class RingAllreduce:
     """Neighbours are the next and the previous rank: the order of the hostfile, and so of the switches."""
@@ -36,6 +39,11 @@ class RingAllreduce:
 
     def _schedule(self, length: int) -> Schedule:
         if length not in self._schedules:
-            chunks = schedule.cut(slice(0, length), self._world, self._segment)
+            chunks = schedule.cut(slice(0, length), self._world, segment(length // self._world, self._segment))
             self._schedules[length] = schedule.allreduce(self._rank, chunks)
         return self._schedules[length]
+
+
+def segment(chunk: int, most: int) -> int:
+    """Numbers in a piece."""
+    return min(most, max(SHORTEST, -(-chunk // PIECES)))
