@@ -104,6 +104,11 @@ class RunSpec:
     outer_momentum: float = 0.0  # with which that is stepped along
 
     @property
+    def network(self) -> str:
+        """As a person wrote it, without the folder: resnet50, or net.py:build."""
+        return f"{self.model_file}:{self.model}" if self.model_file else self.model
+
+    @property
     def global_batch(self) -> int:
         return sum(rank.batch for rank in self.ranks)
 

@@ -62,7 +62,7 @@ class RunStore:
         directory.mkdir(parents=True, exist_ok=False)
         (directory / "run.json").write_text(spec.to_json(), encoding="utf-8")
         names = tuple(rank.phone for rank in spec.ranks)
-        record = RunRecord(spec.run_id, spec.model, names[0], names, spec.steps, spec.created)
+        record = RunRecord(spec.run_id, spec.network, names[0], names, spec.steps, spec.created)
         self.save(record)
         return record
 

@@ -215,7 +215,7 @@ def summary_json(
     return {
         "run_id": spec.run_id,
         "state": progress.state,
-        "model": spec.model,
+        "model": spec.network,
         "data": spec.data.name,
         "phones": [rank.phone for rank in spec.ranks],
         "global_batch": spec.global_batch,
@@ -272,7 +272,7 @@ def _accuracy(progress: Progress) -> str:
 
 def _title(spec: RunSpec, progress: Progress) -> Text:
     title = Text.assemble(
-        (spec.model, "bold"), f" on {count_of(spec.ranks, 'phone')}, batch {spec.global_batch}, {spec.data.name}"
+        (spec.network, "bold"), f" on {count_of(spec.ranks, 'phone')}, batch {spec.global_batch}, {spec.data.name}"
     )
     word = "measuring accuracy" if progress.state == "running" and progress.step >= progress.steps else progress.state
     return title.append(f"   {word}", STATE_STYLE.get(progress.state, "")).append(f"   {spec.run_id}", "dim")
@@ -322,7 +322,7 @@ def print_plan(console: Console, spec: RunSpec, argv: Sequence[str], recipe: str
     """What `--dry-run` shows: the run as it would start, neighbours with the same batch on one line."""
     for line in _rules(spec, recipe):
         console.print(line, soft_wrap=True)
-    table = Table(box=None, padding=(0, 2), title=f"{spec.model}, {spec.steps} steps, global batch {spec.global_batch}")
+    table = Table(box=None, padding=(0, 2), title=f"{spec.network}, {spec.steps} steps, global batch {spec.global_batch}")
     for column in ("ranks", "ports", "phones", "addresses", "batch per phone"):
         table.add_column(column)
     for (switch, batch), group in groupby(spec.ranks, key=lambda rank: (rank.switch, rank.batch)):

@@ -125,7 +125,7 @@ def due(spec: RunSpec, step: int) -> bool:
 def describe(spec: RunSpec, state: State, data: Dataset) -> dict[str, str]:
     """A checkpoint's metadata, but for the step."""
     about = About(
-        model=f"{spec.model_file}:{spec.model}" if spec.model_file else spec.model,
+        model=spec.network,
         classes=spec.data.classes,
         shape=spec.data.input_shape,
         stored=spec.data.shape,
