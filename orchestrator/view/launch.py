@@ -322,7 +322,8 @@ def print_plan(console: Console, spec: RunSpec, argv: Sequence[str], recipe: str
     """What `--dry-run` shows: the run as it would start, neighbours with the same batch on one line."""
     for line in _rules(spec, recipe):
         console.print(line, soft_wrap=True)
-    table = Table(box=None, padding=(0, 2), title=f"{spec.network}, {spec.steps} steps, global batch {spec.global_batch}")
+    title = f"{spec.network}, {spec.steps} steps, global batch {spec.global_batch}"
+    table = Table(box=None, padding=(0, 2), title=title)
     for column in ("ranks", "ports", "phones", "addresses", "batch per phone"):
         table.add_column(column)
     for (switch, batch), group in groupby(spec.ranks, key=lambda rank: (rank.switch, rank.batch)):
