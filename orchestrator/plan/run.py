@@ -187,9 +187,10 @@ def _budget(request: LaunchRequest, phone: Phone, memory: Mapping[str, int]) -> 
 
 def _options(request: LaunchRequest) -> Options:
     from phone_agent.nn.backends import Options
-    from phone_agent.train.optimiser import buffer_count
+    from phone_agent.train.budget import moments
 
-    return Options(threads=request.threads or 1, moments=buffer_count(_optimizer(request, 1)))
+    kept = moments(_optimizer(request, 1), request.wire, request.local_steps, request.outer_momentum)
+    return Options(threads=request.threads or 1, moments=kept)
 
 
 def build_graph(model: str, data: DataSpec) -> Graph:

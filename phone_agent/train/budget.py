@@ -9,8 +9,17 @@ from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan.memory import DoesNotFitError, MemoryPlan, estimate, largest_batch
+from phone_agent.schema import OptimizerSpec
+from phone_agent.train import local_sgd, optimiser
 
 PERCENT = 60  # of what is available: of the rest, Android and what people run on the phone must live
+REMAINDERS = frozenset({"int8", "powersgd"})  # wires that keep what they could not say, for the next time
+
+
+def moments(rules: OptimizerSpec, wire: str, local_steps: int, outer_momentum: float) -> int:
+    """Numbers a parameter that are kept from step to step, besides its value and gradient."""
+    alone = local_sgd.buffer_count(local_steps, outer_momentum)
+    return optimiser.buffer_count(rules) + alone + (wire in REMAINDERS)
 
 
 def plan_memory(graph: Graph, batch: int, options: Options, micro: int = 0) -> tuple[Options, MemoryPlan]:

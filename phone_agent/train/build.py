@@ -19,12 +19,12 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RunSpec
-from phone_agent.train import local_sgd, schedules, start
-from phone_agent.train.budget import plan_memory
+from phone_agent.train import schedules, start
+from phone_agent.train.budget import moments, plan_memory
 from phone_agent.train.checks import own_rank
 from phone_agent.train.local_sgd import LocalSgd
 from phone_agent.train.loop import Loop, Updates, micro_batches
-from phone_agent.train.optimiser import Optimiser, buffer_count, optimiser
+from phone_agent.train.optimiser import Optimiser, optimiser
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline
@@ -60,7 +60,9 @@ def build(
     exact = collective("ring", world)
     graph = start.build_graph(directory, spec)
     choice = _choose(spec, world, graph.parameter_count)
-    options, memory = _planned(graph, own.batch, spec, Options(threads=threads, bucket_bytes=choice.bucket_bytes))
+    options, memory = _planned(
+        graph, own.batch, replace(spec, wire=choice.wire), Options(threads=threads, bucket_bytes=choice.bucket_bytes)
+    )
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
     micro = micro_batches(own.batch, memory.batch if memory else spec.micro_batch or own.batch)
     source = open_source(spec, own.rank, dataset, micro)
@@ -108,7 +110,7 @@ def _planned(graph: Graph, batch: int, spec: RunSpec, options: Options) -> tuple
     options = replace(
         options,
         memory_bytes=spec.memory_bytes or None,
-        moments=buffer_count(spec.optimizer) + local_sgd.buffer_count(spec),
+        moments=moments(spec.optimizer, spec.wire, spec.local_steps, spec.outer_momentum),
         label_smoothing=spec.optimizer.label_smoothing,
     )
     if spec.backend != "cpu":

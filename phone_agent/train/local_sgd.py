@@ -29,9 +29,9 @@ def is_meeting(spec: RunSpec, step: int) -> bool:
     return step % spec.local_steps == 0 or evaluate.due(spec, step) or checkpoint.due(spec, step)
 
 
-def buffer_count(spec: RunSpec) -> int:
+def buffer_count(local_steps: int, outer_momentum: float) -> int:
     """How many numbers a parameter it keeps."""
-    return 0 if spec.local_steps == 1 else 1 if spec.outer_momentum == 0 else 2
+    return 0 if local_steps == 1 else 1 if outer_momentum == 0 else 2
 
 
 class LocalSgd:

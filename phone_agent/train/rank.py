@@ -169,7 +169,9 @@ class _Rank:
         log.info("done: %s", json.dumps(summary))
 
     def _line_rate_share(self) -> float | None:
-        """The least time the line allows for the gradients, over the time they took."""
+        """The least time the line allows for the gradients, over the time they took. None where phones step alone."""
+        if self._spec.local_steps > 1:
+            return None
         limit_s, reduced_s = self._training.choice.limit_s, self._report.reduce_s / self._spec.steps
         return limit_s / reduced_s if limit_s and reduced_s else None
 

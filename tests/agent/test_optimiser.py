@@ -19,6 +19,7 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import estimate
 from phone_agent.schema import OptimizerSpec
+from phone_agent.train.budget import moments
 from phone_agent.train.optimiser import METHODS, OptimiserError, buffer_count, optimiser, segments
 
 Array = NDArray[Any]
@@ -165,3 +166,9 @@ def test_agrees_with_pytorch(method: str, backend: str) -> None:
         theirs.step()
     ours = trained(spec, backend=backend)
     np.testing.assert_allclose(ours.values, peer.detach().numpy(), rtol=0, atol=2e-6)
+
+
+def test_wires_that_keep_remainders_and_steps_alone_take_memory() -> None:
+    sgd, lamb = OptimizerSpec(), OptimizerSpec(method="lamb")
+    assert [moments(sgd, wire, 1, 0.0) for wire in ("fp32", "fp16", "int8", "powersgd")] == [1, 1, 2, 2]
+    assert [moments(lamb, "fp32", steps, outer) for steps, outer in ((1, 0.9), (4, 0.0), (4, 0.9))] == [2, 3, 4]
