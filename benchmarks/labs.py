@@ -19,6 +19,7 @@ from phone_agent.schema import RunSpec
 
 CLUSTER = "lab"
 INTERFACE = "eth0"  # of a virtual phone
+DISK = "2g"  # has room for a whole CIFAR-10
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class Seat:
 
 @contextmanager
 def lab(phones: int, switches: int = 1, rate: str = "1gbit", uplink: str | None = None) -> Iterator[None]:
-    """Provisioned, in a state directory of its own, so that a lab that is up stays as it is."""
+    """Provisioned; in a state directory of its own, so that a lab that is up stays as it is."""
     state = tempfile.mkdtemp(prefix="cctl-bench-")
     os.environ["CLUSTERCTL_STATE"] = state
-    shape = ("--phones", str(phones), "--switches", str(switches), "--rate", rate, "--uplink", uplink or rate)
+    cables = ("--switches", str(switches), "--rate", rate, "--uplink", uplink or rate)
     try:
-        clusterctl("lab", "up", *shape)
+        clusterctl("lab", "up", "--phones", str(phones), *cables, "--disk", DISK)
         clusterctl("provision")
         yield
     finally:
