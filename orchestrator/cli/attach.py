@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from orchestrator.runs.record import RunRecord, RunStore
     from orchestrator.runs.watch import Connect
 
+LARGE = 50e6  # bytes: takes more than a few seconds
+
 RunArgument = Annotated[
     str | None,
     typer.Argument(metavar="[RUN]", help="A run, or the start of its id. Default: the newest.", show_default=False),
@@ -79,8 +81,11 @@ def _fetch_checkpoint(store: RunStore, record: RunRecord, progress: Progress, co
     from orchestrator.errors import PhoneError
     from orchestrator.runs.checkpoints import FetchError
     from orchestrator.runs.watch import fetch_checkpoint
-    from orchestrator.view.console import warn
+    from orchestrator.view.console import note, warn
 
+    told = progress.checkpoint
+    if told is not None and (size := told.number("bytes") or 0.0) > LARGE:
+        note(f"bringing {told.text('file')} here: {size / 1e6:,.0f} MB")
     try:
         return fetch_checkpoint(store, record.run_id, progress, connect)
     except (FetchError, PhoneError) as error:
