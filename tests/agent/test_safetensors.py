@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ def same(left: Tensors, right: Tensors) -> None:
         assert array.tobytes() == right[name].tobytes()
 
 
+@settings(max_examples=40)  # each is synced to the disk
 @given(tensors=TENSORS, metadata=st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
 def test_what_one_writes_the_other_reads(
     tensors: Tensors, metadata: dict[str, str], tmp_path_factory: pytest.TempPathFactory
@@ -124,6 +125,7 @@ def test_hostile_files_are_refused_with_the_reason(tmp_path: Path, content: byte
     assert str(path) in str(refused.value)
 
 
+@settings(max_examples=60)
 @given(damage=st.data())
 def test_a_damaged_file_is_refused_or_read_as_the_library_reads_it(
     damage: st.DataObject, tmp_path_factory: pytest.TempPathFactory
