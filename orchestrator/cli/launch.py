@@ -24,7 +24,7 @@ def launch(
     request: LaunchRequest,
     data: Annotated[
         str,
-        typer.Option(help="auto, fashion-mnist, synthetic, or a folder of IDX files.", rich_help_panel="How much"),
+        typer.Option(help="auto, synthetic, a name of clusterctl data list, or a folder.", rich_help_panel="How much"),
     ] = "auto",
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="Go on without phones that cannot take part.")
@@ -45,7 +45,12 @@ def launch(
     check_request(request)
     request = settled(request)
     session = open_session(inventory, limit)
-    dataset = open_dataset(data, request.model or DEFAULT_MODEL)
+    dataset = open_dataset(
+        data,
+        request.model or DEFAULT_MODEL,
+        augment=request.augment or "none",
+        on_damage=request.on_damage or "refuse",
+    )
     if dataset.note:
         note(dataset.note)
     start = _starting_point(request, dataset)

@@ -102,7 +102,7 @@ def plan_run(
     return RunSpec(
         run_id=new_run_id(Path(model_file).stem or model, created),
         model=model,
-        data=replace(data, **_given(augment=request.augment, on_damage=request.on_damage)),
+        data=data,
         ranks=tuple(map(_rank, range(len(phones)), phones, batches)),
         steps=steps,
         seed=request.seed,

@@ -173,13 +173,13 @@ def test_every_flag_reaches_the_phones() -> None:
     request = LaunchRequest(
         optimizer="lamb", learning_rate=0.5, momentum=0.8, weight_decay=0.1, decay_all=True, second_momentum=0.9,
         epsilon=1e-3, trust=0.2, label_smoothing=0.1, wire="fp16", algorithm="hierarchical", overlap=False,
-        bucket_bytes=1000, micro_batch=8, local_steps=4, augment="flip", on_damage="skip",
+        bucket_bytes=1000, micro_batch=8, local_steps=4, outer_rate=0.7, outer_momentum=0.9,
     )  # fmt: skip
     planned = plan_run(request, phones(2), DATA)
     assert planned.optimizer == OptimizerSpec("lamb", 0.5, 0.8, 0.1, True, 0.9, 1e-3, 0.2, 0.1)  # noqa: FBT003
     assert (planned.wire, planned.algorithm, planned.overlap) == ("fp16", "hierarchical", False)
     assert (planned.bucket_bytes, planned.micro_batch, planned.local_steps) == (1000, 8, 4)
-    assert (planned.data.augment, planned.data.on_damage) == ("flip", "skip")
+    assert (planned.outer_rate, planned.outer_momentum) == (0.7, 0.9)
     assert RunSpec.from_json(planned.to_json()) == planned
 
 
