@@ -39,6 +39,7 @@ def export(
     path = out or Path(f"{Path(found.about.model.partition(':')[0]).stem}.{format.value}")
     with engine_errors():
         _write(found, format, path)
+    path.chmod(0o666 & ~_umask())  # it is for others; written whole, it was for nobody else
     print_exported(found, path, format.value, as_json=as_json)
 
 
@@ -53,3 +54,11 @@ def _write(found: Trained, format: Format, path: Path) -> None:
         write_bytes(path, onnx.model(found.graph, weights, found.about.metadata()))
     else:
         safetensors.write(path, weights, {"format": "pt", **found.about.metadata()})
+
+
+def _umask() -> int:
+    import os
+
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

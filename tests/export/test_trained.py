@@ -125,6 +125,8 @@ def test_export_writes_both_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     done = CliRunner().invoke(app, ["export", str(path), "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["file"] == "lenet.onnx"
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "lenet.onnx").stat().st_mode == (tmp_path / "plain").stat().st_mode
     told = {each.key: each.value for each in onnx.load(tmp_path / "lenet.onnx").metadata_props}
     assert (told["model"], told["step"], json.loads(told["mean"])) == ("lenet", "5", [0.5])
     CliRunner().invoke(app, ["export", str(path), "--format", "safetensors", "-o", "w.safetensors"])
