@@ -253,8 +253,10 @@ class _Following:
         self._pieces.put(None)
         self._thread.join()
         told = False
-        for line in self._process.stdout or ():
-            told |= self._relay(line, answer)
+        if output := self._process.stdout:
+            with output:
+                for line in output:
+                    told |= self._relay(line, answer)
         code = self._process.wait()
         if not told:
             self._complaints.seek(0)

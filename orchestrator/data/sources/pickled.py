@@ -91,7 +91,9 @@ class _Machine:
         return self._take(end + 1 - self._at)[:-1]
 
     def _since_mark(self) -> list[Any]:
-        at = next(place for place in reversed(range(len(self._stack))) if self._stack[place] is _MARK)
+        at = next((place for place in reversed(range(len(self._stack))) if self._stack[place] is _MARK), None)
+        if at is None:
+            raise PickleRefusedError("it ends what it did not begin")
         items = self._stack[at + 1 :]
         del self._stack[at:]
         return items

@@ -1,0 +1,165 @@
+"""A phone takes a dataset from a stream: every file checked, nothing half-done, a broken chain told."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phone_agent import layout
+from phone_agent.data import receive as module
+from phone_agent.data.manifest import FILE, Manifest, ManifestError
+from phone_agent.data.receive import Delivery, Stop, held, receive, remove
+from tests.agent.datasets import stage
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home" / layout.dataset_dir("dots")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Manifest:
+    return stage(tmp_path / "dots", train=120, test=30)
+
+
+def stop(phone: str, *files: str, port: int = 8022) -> Stop:
+    return Stop(phone, "127.0.0.1", port, frozenset(files))
+
+
+def stream(tmp_path: Path, delivery: Delivery) -> bytes:
+    return delivery.line() + b"".join((tmp_path / "dots" / file.name).read_bytes() for file in delivery.files)
+
+
+def take(raw: bytes) -> list[dict[str, Any]]:
+    answers: list[dict[str, Any]] = []
+    receive(io.BytesIO(raw), answers.append)
+    return answers
+
+
+def listing(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
+
+
+ONE, TWO, TEST = "train-00000.shard", "train-00001.shard", "test-00000.shard"
+
+
+def test_what_is_meant_for_this_phone_arrives(tmp_path: Path, home: Path, made: Manifest) -> None:
+    raw = stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TEST),)))
+    assert take(raw) == [{"phone": "p1-01", "stored": 2, "error": None}]
+    assert listing(home) == [FILE, TEST, ONE]
+    has = held("dots", verify=False)
+    assert has["digest"] == made.digest
+    assert has["files"] == {file.name: file.sha256 for file in made.files if file.name in {ONE, TEST}}
+    assert has["free_bytes"] > 0
+
+
+def test_what_changed_since_is_read_again(tmp_path: Path, home: Path, made: Manifest) -> None:
+    take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),))))
+    raw = bytearray((home / ONE).read_bytes())
+    raw[500] ^= 1
+    (home / ONE).write_bytes(raw)
+    files = held("dots", verify=False)["files"]
+    assert files[ONE] != made.train[0].sha256
+    assert files[TWO] == made.train[1].sha256
+
+
+def test_rot_that_leaves_the_time_alone_is_found_when_asked_for(tmp_path: Path, home: Path, made: Manifest) -> None:
+    take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE),))))
+    status, raw = (home / ONE).stat(), bytearray((home / ONE).read_bytes())
+    raw[500] ^= 1
+    (home / ONE).write_bytes(raw)
+    os.utime(home / ONE, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert held("dots", verify=False)["files"][ONE] == made.train[0].sha256
+    assert held("dots", verify=True)["files"][ONE] != made.train[0].sha256
+
+
+def test_a_file_that_arrives_damaged_is_not_kept(tmp_path: Path, home: Path, made: Manifest) -> None:
+    raw = bytearray(stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),))))
+    raw[-100] ^= 1
+    (answer,) = take(bytes(raw))
+    assert answer["error"] == f"{TWO} arrived damaged: push again"
+    assert listing(home) == [FILE, ONE]
+    assert not list(home.glob("*.part"))
+
+
+@pytest.mark.parametrize("cut", [10, 5000, 20000])
+def test_a_cut_stream_keeps_whole_files_only(tmp_path: Path, home: Path, made: Manifest, cut: int) -> None:
+    raw = stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),)))
+    (answer,) = take(raw[:-cut])
+    assert "cut off" in answer["error"]
+    assert not [path for path in home.iterdir() if path.name.endswith(".part")]
+    assert set(held("dots", verify=True)["files"].items()) <= {(file.name, file.sha256) for file in made.files}
+
+
+def test_what_a_dataset_no_longer_has_goes(tmp_path: Path, home: Path, made: Manifest) -> None:
+    take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),))))
+    (home / ".train-00002.shard.part").touch()
+    smaller = replace(made, train=made.train[:1])
+    take(stream(tmp_path, Delivery(smaller, (stop("p1-01"),))))
+    assert listing(home) == [FILE, ONE]
+    assert not (home / ".train-00002.shard.part").exists()
+    assert held("dots", verify=False)["digest"] == smaller.digest
+
+
+def test_a_full_phone_says_so_and_leaves_nothing_half_done(
+    tmp_path: Path, home: Path, made: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module._Keeper, "_accept", full)
+    (answer,) = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),))))
+    assert answer["error"] == f"{ONE} cannot be written: No space left on device"
+    assert listing(home) == [FILE]
+    assert not list(home.glob(".*.part"))
+
+
+def test_a_next_phone_that_is_not_there_is_named(tmp_path: Path, home: Path, made: Manifest) -> None:
+    route = (stop("p1-01", ONE), stop("p1-02", ONE, TWO, port=1), stop("p1-03", TEST))
+    first, second = sorted(take(stream(tmp_path, Delivery(made, route))), key=lambda answer: str(answer["phone"]))
+    assert first == {"phone": "p1-01", "stored": 1, "error": None}
+    assert second["phone"] == "p1-02"
+    assert "not reached from the phone before it" in second["error"]
+    assert listing(home) == [FILE, ONE]
+
+
+HOSTILE = {
+    "no JSON": b"hello\n",
+    "no route": b'{"manifest": {}, "route": []}\n',
+    "nothing": b"",
+    "no end of line": b"{" * 100,
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_what_is_no_delivery_is_refused(home: Path, what: str) -> None:
+    with pytest.raises((ManifestError, module.CutOffError)):
+        take(HOSTILE[what])
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"address": "-oProxyCommand=x"}, {"port": 0}, {"files": ["../../.ssh/authorized_keys"]}, {"address": "x y"}],
+)
+def test_a_hostile_route_is_refused(tmp_path: Path, home: Path, made: Manifest, change: dict[str, Any]) -> None:
+    raw = json.loads(Delivery(made, (stop("p1-01", ONE), stop("p1-02", ONE))).line())
+    raw["route"][1] |= change
+    with pytest.raises(ManifestError):
+        take(json.dumps(raw).encode() + b"\n")
+
+
+def test_removed(tmp_path: Path, home: Path, made: Manifest) -> None:
+    take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE),))))
+    assert remove("dots") is True
+    assert not home.exists()
+    assert remove("dots") is False
+    assert held("dots", verify=True)["files"] == {}

@@ -1,0 +1,312 @@
+"""Every format, whole and damaged, honest and hostile."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import pickle
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from orchestrator.data.sources import contents, recognise
+from orchestrator.data.sources.folder import decode
+from orchestrator.data.sources.pickled import PickleRefusedError, read
+from orchestrator.data.sources.source import Block, Source, SourceError
+from tests.data.samples import (
+    NAMES10,
+    archive,
+    cifar10_binary,
+    cifar10_python,
+    cifar100_binary,
+    hostile_archive,
+    pickled,
+    pixels,
+    planes,
+)
+from tests.runs.idx import write_idx
+
+
+def train_of(source: Source) -> Block:
+    blocks = list(source.train())
+    damaged = [each for block in blocks for each in block.damaged]
+    return Block(np.concatenate([b.images for b in blocks]), np.concatenate([b.labels for b in blocks]), damaged)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("make", [cifar10_binary, cifar10_python])
+def test_cifar10(tmp_path: Path, make: Callable[[Path], Path], *, packed: bool) -> None:
+    path = make(tmp_path / "cifar-10")
+    source = recognise(archive(path, tmp_path / "cifar.tar.gz") if packed else path, 256)
+    assert source.shape == (32, 32, 3)
+    assert list(source.class_names) == NAMES10
+    block = train_of(source)
+    assert block.labels.tolist()[:8] == [0, 1, 2, 3, 1, 2, 3, 4]
+    np.testing.assert_array_equal(block.images[4:8], pixels(planes(4, 1)))
+    (test,) = source.test()
+    assert len(test.labels) == 4
+
+
+@pytest.mark.parametrize("protocol", [1, 2, 3])
+def test_pickles_of_every_age_are_read(tmp_path: Path, protocol: int) -> None:
+    block = train_of(recognise(cifar10_python(tmp_path / "cifar", protocol=protocol), 0))
+    np.testing.assert_array_equal(block.images[:4], pixels(planes(4)))
+
+
+def test_cifar100_by_fine_labels(tmp_path: Path) -> None:
+    source = recognise(cifar100_binary(tmp_path / "cifar-100"), 0)
+    assert len(source.class_names) == 100
+    assert train_of(source).labels.tolist() == [0, 30, 60, 90]
+
+
+def test_the_folder_around_an_unpacked_archive_will_do(tmp_path: Path) -> None:
+    cifar10_binary(tmp_path / "cifar-10-batches-bin")
+    assert recognise(tmp_path, 0).format == "cifar10 binary"
+
+
+def test_cut_off_records_and_wrong_labels_are_named(tmp_path: Path) -> None:
+    path = cifar10_binary(tmp_path / "cifar")
+    second = path / "data_batch_2.bin"
+    raw = bytearray(second.read_bytes())
+    raw[3073] = 77
+    second.write_bytes(raw[:-100])
+    block = train_of(recognise(path, 0))
+    assert len(block.labels) == 18
+    told = [(Path(each.file).name, each.index, each.reason) for each in block.damaged]
+    assert told == [
+        ("data_batch_2.bin", 1, "label 77 is of no class"),
+        ("data_batch_2.bin", 3, "the file ends after 2973 bytes of it"),
+    ]
+
+
+class Evil:
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, ("touch /tmp/owned-by-a-pickle",)
+
+
+TEXT = st.binary(min_size=1, max_size=9)  # of empty bytes Python 3 makes a call
+
+# As Python 2 wrote it: what the published archives hold.
+OF_PYTHON_2 = (
+    b"\x80\x02}q\x01(U\x06labelsq\x02]q\x03(K\x06K\x09eU\x04dataq\x04cnumpy.core.multiarray\n_reconstruct\nq\x05"
+    b"cnumpy\nndarray\nq\x06K\x00\x85U\x01b\x87Rq\x07(K\x01K\x02K\x03\x86cnumpy\ndtype\nq\x08U\x02u1K\x00K\x01\x87Rq\x09"
+    b"(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T\x06\x00\x00\x00abcdeftbu."
+)
+
+
+def test_pickles_of_python_2_are_read() -> None:
+    found = read(OF_PYTHON_2)
+    assert found[b"labels"] == [6, 9]
+    assert found[b"data"].tolist() == [[97, 98, 99], [100, 101, 102]]
+
+
+HOSTILE_PICKLES = {
+    "a call": pickled({b"data": Evil()}),
+    "another call": pickled({b"data": np.dtype("f8")}),
+    "floats": pickled({b"data": np.zeros((2, 3072))}),
+    "objects": pickled({b"data": np.array([None, {}], dtype=object)}),
+    "not a dictionary": pickled([1, 2]),
+    "text keys": pickled({"data": 1}, 4),
+    "cut off": pickled({b"data": planes(2)})[:-50],
+    "nothing": b"",
+    "garbage": b"\x80\x02}q\x00(X\xff\xff\xff\xff",
+    "an endless stack": b"(" * 100 + b".",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE_PICKLES)
+def test_other_pickles_are_refused_and_nothing_is_run(what: str) -> None:
+    with pytest.raises(PickleRefusedError):
+        read(HOSTILE_PICKLES[what])
+    assert not Path("/tmp/owned-by-a-pickle").exists()  # noqa: S108
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_no_bytes_make_the_reader_do_anything_else(raw: bytes) -> None:
+    with contextlib.suppress(PickleRefusedError):
+        assert isinstance(read(raw), dict)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.dictionaries(TEXT, st.lists(st.integers(-(2**31), 2**31 - 1) | TEXT, max_size=5)))
+def test_what_such_pickles_hold_is_read_as_pickle_does(content: dict[bytes, list[int | bytes]]) -> None:
+    for protocol in (1, 2):
+        raw = pickled(content, protocol)
+        assert read(raw) == pickle.loads(raw)  # noqa: S301 - made a line above
+
+
+def test_a_pickle_that_is_refused_names_its_file(tmp_path: Path) -> None:
+    path = cifar10_python(tmp_path / "cifar")
+    (path / "data_batch_3").write_bytes(HOSTILE_PICKLES["a call"])
+    with pytest.raises(SourceError, match=r"data_batch_3 is refused: it calls b'posix system'"):
+        train_of(recognise(path, 0))
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_idx(tmp_path: Path, ending: str) -> None:
+    write_idx(tmp_path / "dots", train=9, test=3)
+    if ending:
+        for file in (tmp_path / "dots").iterdir():
+            file.with_name(file.name + ".gz").write_bytes(gzip.compress(file.read_bytes()))
+            file.unlink()
+    source = recognise(tmp_path / "dots", 0)
+    assert source.shape == (28, 28, 1)
+    assert train_of(source).labels.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert source.records() == 12
+
+
+def test_a_cut_off_idx_file_gives_what_it_has(tmp_path: Path) -> None:
+    write_idx(tmp_path / "dots", train=9, test=3)
+    images = tmp_path / "dots/train-images-idx3-ubyte"
+    images.write_bytes(images.read_bytes()[:-1000])
+    block = train_of(recognise(tmp_path / "dots", 0))
+    assert len(block.labels) == 7
+    assert [each.reason for each in block.damaged] == ["the file ends here; 9 were promised"]
+
+
+BROKEN_IDX = [
+    b"",
+    b"hello",
+    b"\0\0\x08\x03only this",
+    b"\0\0\x0d\x01\0\0\0\x01\0",
+    b"\x1f\x8bnot gzip at all",
+    b"\0\0\x08\xff",
+]
+
+
+@pytest.mark.parametrize("raw", BROKEN_IDX)
+def test_a_broken_idx_file_is_told(tmp_path: Path, raw: bytes) -> None:
+    write_idx(tmp_path / "dots", train=9, test=3)
+    (tmp_path / "dots/train-images-idx3-ubyte").write_bytes(raw)
+    with pytest.raises(SourceError, match="train-images"):
+        recognise(tmp_path / "dots", 0)
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, link
+    return made
+
+
+def test_hostile_archives_write_nothing_and_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    monkeypatch.chdir(inside)
+    links = [member(name, tarfile.SYMTYPE, "/etc/passwd") for name in ("test_batch.bin", "data_batch_1.bin")]
+    for members in (
+        [member("../../escaped"), member("/escaped-absolute")],
+        [*links, member("batches.meta.txt")],
+        [member("a/test_batch.bin"), member("b/test_batch.bin")],
+        [member("test_batch.bin", tarfile.LNKTYPE, "x"), member("data_batch_1.bin", tarfile.CHRTYPE)],
+    ):
+        with pytest.raises(SourceError):
+            recognise(hostile_archive(tmp_path / "evil.tar.gz", *members), 0)
+    assert not list(inside.iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == {"inside", "evil.tar.gz"}
+
+
+def test_bombs_end_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "MOST_BYTES", 100_000)
+    bomb = hostile_archive(tmp_path / "bomb.tar.gz", member("test_batch.bin"), content=bytes(1_000_000))
+    with pytest.raises(SourceError, match="too much"):
+        recognise(bomb, 0)
+    write_idx(tmp_path / "dots", train=9, test=3)
+    images = tmp_path / "dots/train-images-idx3-ubyte"
+    images.with_name(images.name + ".gz").write_bytes(gzip.compress(bytes(1_000_000)))
+    images.unlink()
+    with pytest.raises(SourceError, match="unpacks to more than"):
+        recognise(tmp_path / "dots", 0)
+    monkeypatch.setattr(contents, "MOST_MEMBERS", 3)
+    many = hostile_archive(tmp_path / "many.tar.gz", *(member(f"file{i}") for i in range(9)))
+    with pytest.raises(SourceError, match="too much"):
+        recognise(many, 0)
+
+
+@pytest.mark.parametrize("keep", [10, 300, -20])
+def test_cut_off_archives_are_told(tmp_path: Path, keep: int) -> None:
+    path = archive(cifar10_binary(tmp_path / "cifar-10"), tmp_path / "cifar.tar.gz")
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(SourceError):
+        train_of(recognise(path, 0))
+
+
+def picture(path: Path, mode: str = "RGB", colour: Any = "red") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, (40, 30), colour).save(path)
+
+
+def test_folders_of_pictures(tmp_path: Path) -> None:
+    for kind, colour in (("cat", "red"), ("dog", "blue")):
+        for number in range(3):
+            picture(tmp_path / f"train/{kind}/{number}.JPEG", colour=colour)
+        picture(tmp_path / f"val/{kind}/0.png", colour=colour)
+    (tmp_path / "train/cat/notes.txt").write_text("not a picture")
+    source = recognise(tmp_path, 16)
+    assert source.class_names == ("cat", "dog")
+    assert source.shape == (16, 16, 3)
+    block = train_of(source)
+    assert sorted(block.labels.tolist()) == [0, 0, 0, 1, 1, 1]
+    assert block.labels.tolist() != sorted(block.labels.tolist()), "shuffled: any part is of all classes"
+    for image, label in zip(block.images, block.labels, strict=True):
+        assert image.mean(axis=(0, 1)).argmax() == (0 if label == 0 else 2)
+    (test,) = source.test()
+    assert test.labels.tolist() == [0, 1]
+
+
+def test_pictures_are_seen_as_people_see_them(tmp_path: Path) -> None:
+    left_half_white = Image.new("RGB", (60, 40))
+    left_half_white.paste("white", (0, 0, 30, 40))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn it clockwise: left becomes top
+    left_half_white.save(tmp_path / "turned.jpg", exif=exif, quality=95)
+    turned = decode(tmp_path / "turned.jpg", 20)
+    assert turned.shape == (20, 20, 3)
+    assert turned[:6].mean() > 220
+    assert turned[-6:].mean() < 30
+    for mode, colour, wanted in (
+        ("L", 128, (128, 128, 128)),
+        ("CMYK", (0, 255, 255, 0), (255, 0, 0)),
+        ("RGBA", (255, 0, 0, 0), (255, 255, 255)),
+        ("P", 0, None),
+        ("1", 1, (255, 255, 255)),
+        ("I;16", 0x8000, (128, 128, 128)),
+    ):
+        path = tmp_path / f"{mode.replace(';', '')}.{'jpg' if mode == 'CMYK' else 'png'}"
+        picture(path, mode=mode, colour=colour)
+        found = decode(path, 12).mean(axis=(0, 1))
+        assert wanted is None or np.abs(found - wanted).max() < 6, mode
+
+
+def test_damaged_pictures_are_named_and_the_others_kept(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        picture(tmp_path / f"cat/{name}.jpg")
+    (tmp_path / "cat/b.jpg").write_bytes((tmp_path / "cat/b.jpg").read_bytes()[:300])
+    (tmp_path / "cat/d.png").write_bytes(b"<svg/>")
+    block = train_of(recognise(tmp_path, 16))
+    assert len(block.labels) == 2
+    assert sorted(each.file for each in block.damaged) == ["cat/b.jpg", "cat/d.png"]
+    assert all(each.reason for each in block.damaged)
+
+
+def test_held_out_classes_must_be_known(tmp_path: Path) -> None:
+    picture(tmp_path / "train/cat/a.png")
+    picture(tmp_path / "val/cow/a.png")
+    with pytest.raises(SourceError, match="classes that train/ has not: cow"):
+        recognise(tmp_path, 16)
+
+
+def test_what_is_no_dataset_is_told_with_what_would_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("hello")
+    for path in (tmp_path / "absent", tmp_path / "file", tmp_path):
+        with pytest.raises(SourceError) as told:
+            recognise(path, 16)
+        assert "CIFAR-10" in (told.value.remedy or "")
