@@ -266,8 +266,27 @@ def _wires(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
         take = ops.Decode(source=_at(arrived), **common)
         bytes_sent, bytes_kept = float(wire.size(count)), 2 * _bytes(residual) if wire.feedback else 0.0
         moved = _bytes(values) + 2 * bytes_sent + bytes_kept
-        yield Case(f"relay {wire.name}", shape, Kind.ENCODE, relay, 0.0, moved, made.kept)
-        yield Case(f"take {wire.name}", shape, Kind.DECODE, take, 0.0, _bytes(values) + bytes_sent, made.kept)
+        yield Case(f"encode {wire.name}", shape, Kind.ENCODE, relay, 0.0, moved, made.kept)
+        yield Case(f"decode {wire.name}", shape, Kind.DECODE, take, 0.0, _bytes(values) + bytes_sent, made.kept)
+
+
+def _factors(threads: int, rows: int = 9 * 512, columns: int = 512, rank: int = 4) -> Iterator[Case]:
+    made = Tensors(threads)
+    matrix, residual = made.floats(rows, columns), made.zeros(rows * columns)
+    left, right, own = made.floats(rows, rank), made.floats(rank, columns), made.floats(rank, columns)
+    op = ops.LowRank(
+        matrix=_at(matrix), residual=_at(residual), left=_at(left), right=_at(right), own=_at(own),
+        rows=rows, columns=columns, rank=rank,
+    )  # fmt: skip
+    moved = {
+        Kind.LOWRANK_SKETCH: _bytes(matrix, residual, matrix),
+        Kind.LOWRANK_ORTHONORMALISE: _bytes(left, left),
+        Kind.LOWRANK_PROJECT: _bytes(matrix),
+        Kind.LOWRANK_RESTORE: _bytes(matrix, residual, matrix),
+    }
+    for kind, moves in moved.items():
+        shape = f"{rows} x {columns} rank {rank}"
+        yield Case(kind.name.lower(), shape, kind, op, 0.0, moves, made.kept)
 
 
 def _augment(threads: int, batch: int = 16, size: int = 256, crop: int = 224) -> Iterator[Case]:
@@ -294,7 +313,8 @@ _TOGETHER: tuple[tuple[tuple[str, ...], Callable[[int], Iterator[Case]]], ...] =
     (("lrn_forward", "lrn_backward", "dropout_forward", "dropout_backward"), _others),
     (("softmax_loss",), _softmax),
     (("sgd",), _flat),
-    (("relay fp16", "take fp16", "relay bf16", "take bf16", "relay int8", "take int8"), _wires),
+    (("encode fp16", "decode fp16", "encode bf16", "decode bf16", "encode int8", "decode int8"), _wires),
+    (("lowrank_sketch", "lowrank_orthonormalise", "lowrank_project", "lowrank_restore"), _factors),
     (("augment",), _augment),
 )
 
