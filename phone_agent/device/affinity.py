@@ -9,6 +9,7 @@ from phone_agent.core.ops import MAX_THREADS
 from phone_agent.device import cpu
 from phone_agent.device.roots import REAL, Roots
 
+COMPUTING_NICENESS = 10
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
@@ -21,6 +22,16 @@ def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
     with suppress(OSError, AttributeError):  # denied, or not in this Python: slower, not wrong
         os.sched_setaffinity(0, cores)
     return count
+
+
+def give_way() -> None:
+    """From here on this thread, and those it starts, let others go first.
+
+    The thread that carries gradients waits for each piece. With every core busy computing it would then wait for its
+    turn as well, each time: that made a reduction several times as long.
+    """
+    with suppress(OSError):
+        os.nice(COMPUTING_NICENESS)  # of the calling thread only, on Linux
 
 
 def is_demoted(roots: Roots = REAL) -> bool:

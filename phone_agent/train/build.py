@@ -13,6 +13,7 @@ from phone_agent.comm.probe import probe
 from phone_agent.comm.world import World
 from phone_agent.data import Dataset, open_dataset
 from phone_agent.data.sampling import Source, open_source
+from phone_agent.device import affinity
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
@@ -67,7 +68,6 @@ def build(
     micro = micro_batches(own.batch, memory.batch if memory else spec.micro_batch or own.batch)
     source = open_source(spec, own.rank, dataset, micro)
     sizes = sorted({part.stop - part.start for part in micro}, reverse=True)
-    executable = backend(spec.backend).compile(graph, state, sizes[0], options, sizes[1:])
     optimise = optimiser(spec.optimizer, state, start.frozen(graph, spec.freeze), spec.backend)
     timeline = Timeline()
     reduce = reducer(spec, world, state.packing, choice.algorithm, choice.wire, timeline.note)
@@ -78,6 +78,9 @@ def build(
         images = own.batch
     updates = Updates(world, state, reduce, optimise, rate, tell)
     overlap = Overlap(parts(state.packing, choice.bucket_bytes), _piece_bytes(choice), updates, timeline)
+    if world.size > 1:
+        affinity.give_way()  # once the communication thread is there, before those that compute are
+    executable = backend(spec.backend).compile(graph, state, sizes[0], options, sizes[1:])
     return Training(
         dataset=dataset,
         source=source,

@@ -1,0 +1,104 @@
+"""How much of a step waits for gradients, with and without overlap?
+
+    python -m benchmarks.overlap --rate 1gbit --steps 8 --case mobilenet_v1:12 --case squeezenet_v1_1:12
+
+Brings up a lab of its own and trains each network twice: once with communication beside computing, once after it. What
+is exposed is read off the run's own timeline. All phones share this computer's cores, so a phone computes slowly, and
+the links are shaped for communication to take a fair part of that: see the column `of compute`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.labs import Run, clusterctl, lab, launch
+
+MOST_EXPOSED = 0.10  # where computing takes at least as long as communicating
+WARM_UP = 3  # steps
+
+
+@dataclass(frozen=True)
+class Result:
+    model: str
+    batch: int
+    compute_s: float  # of the slowest phone, without overlap
+    communication_s: float  # without overlap
+    step_s: float
+    overlapped_step_s: float
+    exposed: float  # of a step, on the phone that waited most
+
+    @property
+    def kept(self) -> bool:
+        return self.communication_s > self.compute_s or self.exposed <= MOST_EXPOSED
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--phones", type=int, default=4)
+    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--steps", type=int, default=8, help="measured, after warming up")
+    parser.add_argument("--case", action="append", metavar="MODEL:BATCH", help="may be given more than once")
+    options = parser.parse_args()
+    cases = [case.split(":") for case in options.case or ["mobilenet_v1:12", "squeezenet_v1_1:12"]]
+    with lab(options.phones, rate=options.rate):
+        results = [race(model, int(batch), options.steps) for model, batch in cases]
+    show(options, results)
+
+
+def race(model: str, batch: int, steps: int) -> Result:
+    flags = ("--model", model, "--batch", str(batch), "--steps", str(steps + WARM_UP), "--data", "synthetic")
+    overlapped, plain = launch(*flags), launch(*flags, "--no-overlap")
+    return Result(
+        model=model,
+        batch=batch,
+        compute_s=typical(plain, "compute_s"),
+        communication_s=typical(plain, "comm_s"),
+        step_s=typical(plain, "step_s"),
+        overlapped_step_s=typical(overlapped, "step_s"),
+        exposed=max(rank["exposed"] for rank in timeline(overlapped)),
+    )
+
+
+def typical(run: Run, what: str) -> float:
+    return median(float(event[what]) for event in run.of("step")[WARM_UP:])
+
+
+def timeline(run: Run) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as scratch:
+        told = clusterctl("timeline", run.spec.run_id, "--out", str(Path(scratch) / "trace.json"), "--json")
+    ranks: list[dict[str, Any]] = json.loads(told)["ranks"]
+    return ranks
+
+
+def show(options: argparse.Namespace, results: list[Result]) -> None:
+    table = Table(title=f"{options.phones} phones, {options.rate}: what waits for gradients")
+    for name in ("network", "batch", "compute", "communication", "of compute", "step", "overlapped", "gain", "exposed"):
+        table.add_column(name, justify="left" if name == "network" else "right")
+    for each in results:
+        table.add_row(
+            each.model,
+            str(each.batch),
+            f"{each.compute_s:.2f} s",
+            f"{each.communication_s:.2f} s",
+            f"{each.communication_s / each.compute_s:.0%}",
+            f"{each.step_s:.2f} s",
+            f"{each.overlapped_step_s:.2f} s",
+            f"{each.step_s / each.overlapped_step_s:.2f}x",
+            f"{each.exposed:.1%}" + ("" if each.kept else " !"),
+        )
+    Console().print(table)
+    broken = sum(not each.kept for each in results)
+    print(f"at most {MOST_EXPOSED:.0%} exposed wherever computing takes longer: {'yes' if not broken else 'no'}")
+
+
+if __name__ == "__main__":
+    main()
