@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from phone_agent.comm.wire import Bf16, Fp16, Int8
 from phone_agent.core import ops
-from phone_agent.core.ops import Kind
+from phone_agent.core.ops import Kind, Method
 from phone_agent.core.team import aligned
 
 
@@ -254,6 +254,27 @@ def _flat(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
     yield Case("sgd", shape, Kind.SGD, op, 0.0, 5.0 * _bytes(values), made.kept)
 
 
+_TOUCHED = {Method.SGD: 5.0, Method.NESTEROV: 5.0, Method.LARS: 7.0, Method.LAMB: 10.0}  # times all values
+
+
+def _updates(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
+    """All values as one parameter. The rate is 0: so often repeated, any other leads nowhere."""
+    made = Tensors(threads)
+    values, gradients = made.floats(count), made.floats(count)
+    momenta, second = made.zeros(count), made.zeros(count)
+    rules = ops.Rules(momentum=0.9, gain=0.1, correction=1.0, second_momentum=0.999, second_gain=0.001)
+    rules.second_correction, rules.epsilon, rules.trust = 1.0, 1e-6, 0.001
+    segment = ops.Segment(0, count, 1e-4, 1)
+    for method, touched in _TOUCHED.items():
+        op = ops.Update(
+            values=_at(values), momenta=_at(momenta), second=_at(second), gradients=_at(gradients),
+            rules=addressof(rules), segments=addressof(segment), count=1, method=method,
+        )  # fmt: skip
+        kept = [*made.kept, rules, segment]
+        name, shape = f"update {method.name.lower()}", f"{count // 1024**2} M"
+        yield Case(name, shape, Kind.UPDATE, op, 0.0, touched * _bytes(values), kept)
+
+
 def _wires(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
     made = Tensors(threads)
     values, residual = made.floats(count), made.zeros(count)
@@ -313,6 +334,7 @@ _TOGETHER: tuple[tuple[tuple[str, ...], Callable[[int], Iterator[Case]]], ...] =
     (("lrn_forward", "lrn_backward", "dropout_forward", "dropout_backward"), _others),
     (("softmax_loss",), _softmax),
     (("sgd",), _flat),
+    (tuple(f"update {method.name.lower()}" for method in _TOUCHED), _updates),
     (("encode fp16", "decode fp16", "encode bf16", "decode bf16", "encode int8", "decode int8"), _wires),
     (("lowrank_sketch", "lowrank_orthonormalise", "lowrank_project", "lowrank_restore"), _factors),
     (("augment",), _augment),
