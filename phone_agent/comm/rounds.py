@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from phone_agent.comm.schedule import Act, Hop, Schedule
 from phone_agent.comm.wire import Bytes, Floats, Wire
 
-SEGMENT_BYTES = 512 * 1024  # of the buffer: long enough for the line, short enough to be added in the nearest caches
-AHEAD = 8  # receives waiting, and sends under way: an announced message must not wait for the other side's turn
+SEGMENT_BYTES = 256 * 1024  # of the buffer; mca-params.conf has Open MPI send as much at once, without asking first
+AHEAD = 8  # receives waiting, and sends under way: what nobody waits for is kept aside and copied once more
 _POLLS = 20  # without news before the first nap
 _SHORTEST_NAP_S = 0.00005
 _LONGEST_NAP_S = 0.0004  # the kernel's buffers hold many times what a 1 Gbit/s link brings meanwhile
