@@ -14,17 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.labs import clusterctl, lab
 
 ORDERS = ("ring", "interleaved")
 
@@ -38,23 +34,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
     with lab(options.phones, options.switches, options.rate):
-        clusterctl("provision")
         best = race(options.mb, options.rounds)
     show(options, best)
-
-
-@contextmanager
-def lab(phones: int, switches: int, rate: str) -> Iterator[None]:
-    """In a state directory of its own, so that a lab that is up stays as it is."""
-    state = tempfile.mkdtemp(prefix="cctl-ring-")
-    os.environ["CLUSTERCTL_STATE"] = state
-    shape = ("--phones", str(phones), "--switches", str(switches), "--rate", rate, "--uplink", rate)
-    try:
-        clusterctl("lab", "up", *shape)
-        yield
-    finally:
-        clusterctl("lab", "down")
-        shutil.rmtree(state, ignore_errors=True)
 
 
 def race(megabytes: float, rounds: int) -> dict[str, dict[str, Any]]:
@@ -73,14 +54,6 @@ def allreduce(megabytes: float, order: str) -> dict[str, Any]:
     if not found["correct"]:
         sys.exit(f"the sums in {order} order are wrong")
     return found
-
-
-def clusterctl(*arguments: str) -> str:
-    command = [sys.executable, "-m", "orchestrator.cli.app", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"clusterctl {' '.join(arguments)} ended with {done.returncode}")
-    return done.stdout
 
 
 def show(options: argparse.Namespace, best: dict[str, dict[str, Any]]) -> None:
