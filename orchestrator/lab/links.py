@@ -18,7 +18,6 @@ _HOST_PORT = "port-host"
 _BURST_S = 0.001  # what a token bucket may send at once
 _SMALLEST_BURST = 16 << 10
 _QUEUE_BURSTS = 8  # what a port buffers before it drops, in bursts
-_OWN_QUEUE_BURSTS = 32  # a phone's own end drops nothing: like a network card, it makes the sender wait
 _SMALLEST_QUEUE = 256 << 10  # less, and a slow link drops what TCP has under way at any time
 _CROWD = 20  # more neighbours than the kernel's table (shared by all namespaces) holds: phones squared
 
@@ -46,10 +45,10 @@ def _batch(program: str, lines: Iterable[str]) -> None:
         raise OSError(f"{program} -batch: {done.stderr.strip() or done.returncode}")
 
 
-def shaped(device: str, rate: str, queue_bursts: int = _QUEUE_BURSTS) -> str:
+def shaped(device: str, rate: str) -> str:
     """A token bucket: at 1gbit its burst holds the largest packet the kernel forms, so none has to be cut up."""
     burst = max(round(bits_per_second(rate) / 8 * _BURST_S), _SMALLEST_BURST)
-    queue = max(burst * queue_bursts, _SMALLEST_QUEUE)
+    queue = max(burst * _QUEUE_BURSTS, _SMALLEST_QUEUE)
     return f"qdisc add dev {device} root tbf rate {rate.lower()} burst {burst} limit {queue}"
 
 
@@ -87,7 +86,7 @@ def inside(
 ) -> tuple[list[str], list[str]]:
     """The phone's side of its cable."""
     ip = ["link set lo up", "link set eth0 addrgenmode none up", f"addr add {phone.address}/{prefix_length} dev eth0"]
-    return [*ip, *_neighbours(phone, tuple(others))], [shaped("eth0", rate, _OWN_QUEUE_BURSTS)]
+    return [*ip, *_neighbours(phone, tuple(others))], [shaped("eth0", rate)]
 
 
 def _neighbours(phone: VirtualPhone, others: tuple[VirtualPhone, ...]) -> Iterator[str]:
