@@ -12,7 +12,7 @@ from phone_agent.comm.probe import Line
 from phone_agent.comm.wire import WIRES
 
 BUCKETS = tuple(1024 * 1024 * size for size in (4, 8, 16, 32))
-DEFAULT_BUCKET = BUCKETS[0]  # not smaller: ranks wait for each other at each, and while all compute that takes longer
+DEFAULT_BUCKET = BUCKETS[0]  # not smaller: ranks wait for each other at each part
 TOLERATED = 1.02  # of the shortest time, for smaller pieces: they leave sooner, and what is urgent waits less for them
 WORTH_A_CHANGE = 0.9  # of the time of what is plainer: predictions are not that exact
 EVERY_WIRE = ("fp32", "fp16")  # from the plainest; formats that lose more are for people to choose
