@@ -27,8 +27,9 @@ def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
 def give_way() -> None:
     """From here on this thread, and those it starts, let others go first.
 
-    The thread that carries gradients waits for each piece. With every core busy it would then wait for its turn as well:
-    beside eight busy processes on two cores, short naps ended 2.2 ms late on average, and 0.35 ms late once those gave way.
+    The thread that carries gradients waits for each piece. With every core busy it would then wait for its turn too:
+    beside eight busy processes on two cores, short naps ended 2.2 ms late on average, and 0.35 ms late once those
+    gave way.
     """
     with suppress(OSError):
         os.nice(COMPUTING_NICENESS)  # of the calling thread only, on Linux
