@@ -14,13 +14,16 @@ from phone_agent.core import ops
 from phone_agent.core.team import Team
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.packing import State
+from phone_agent.schema import OptimizerSpec
+from phone_agent.train.optimiser import Optimiser, optimiser
 
-RATE, MOMENTUM, DECAY = 0.01, 0.9, 1e-4
+RULES = OptimizerSpec(learning_rate=0.01, momentum=0.9, weight_decay=1e-4, decay_all=True)
 
 
 class Contestant:
     def __init__(self) -> None:
         self._executable: Executable | None = None
+        self._optimiser: Optimiser | None = None
         self._sample: Sample | None = None
         self._threads = 1
         self._isa: str | None = None
@@ -36,22 +39,25 @@ class Contestant:
         winograd: bool = True,
         memory_bytes: int | None = None,
     ) -> dict[str, Any]:
-        self._executable = None
+        self._executable = self._optimiser = None
         graph = network(model)
         options = Options(threads=threads, isa=isa, winograd=winograd, memory_bytes=memory_bytes)
-        self._executable = backend(engine).compile(graph, State(graph, seed=1), batch, options)
+        state = State(graph, seed=1)
+        self._executable = backend(engine).compile(graph, state, batch, options)
+        self._optimiser = optimiser(RULES, state, backend=engine, threads=threads, isa=isa)
         self._sample = sample(graph, batch)
         return {}
 
     def steps(self, count: int, clock: str = "wall") -> dict[str, Any]:
         now = CLOCKS[clock]
         assert self._executable is not None
+        assert self._optimiser is not None
         assert self._sample is not None
         seconds, loss = [], 0.0
         for index in range(count):
             start = now()
             loss = self._executable.loss_and_gradients(self._sample.images, self._sample.labels, 1.0, draw=index)
-            self._executable.update(RATE, MOMENTUM, DECAY, slice(None))
+            self._optimiser.update(slice(None), RULES.learning_rate, index + 1)
             seconds.append(now() - start)
         return {"seconds": seconds, "loss": loss, "peak_rss_mb": peak_rss_mb()}
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
-from math import cos, pi, sqrt
+from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -35,10 +35,14 @@ from phone_agent.core.ops import Algorithm, Kind
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan import algorithms
+from phone_agent.schema import OptimizerSpec, ScheduleSpec
+from phone_agent.train.optimiser import optimiser
+from phone_agent.train.schedules import rate
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 SIZE, SHIFT = 32, 2
-RATE, MOMENTUM, DECAY = 0.1, 0.9, 5e-4
+RULES = OptimizerSpec(learning_rate=0.1, momentum=0.9, weight_decay=5e-4, decay_all=True)
+SCHEDULE = ScheduleSpec("cosine")
 POINTS = 0.5  # of accuracy: less is no difference to anyone
 
 Array = NDArray[Any]
@@ -95,14 +99,16 @@ def load(folder: Path, part: str) -> Data:
 
 def one_run(method: Algorithm, seed: int, train: Data, test: Data, options: argparse.Namespace) -> Run:
     graph = models.build("resnet20")
+    state = State(graph, seed)
     with forced(method):
-        executable = backend("cpu").compile(graph, State(graph, seed), options.batch, Options(threads=options.threads))
+        executable = backend("cpu").compile(graph, state, options.batch, Options(threads=options.threads))
+    optimise = optimiser(RULES, state, threads=options.threads)
     steps = options.epochs * options.samples // options.batch
     losses = []
     started = time.monotonic()
-    for step, (images, labels) in enumerate(batches(train, seed, steps, options.batch)):
+    for step, (images, labels) in enumerate(batches(train, seed, steps, options.batch), start=1):
         losses.append(executable.loss_and_gradients(images, labels, 1.0))
-        executable.update(0.5 * RATE * (1 + cos(pi * step / steps)), MOMENTUM, DECAY, slice(None))
+        optimise.update(slice(None), rate(RULES, SCHEDULE, step, steps), step)
     notes.print(f"{steps} steps in {time.monotonic() - started:.0f} s")
     return Run(method.name.lower(), seed, tuple(losses), accuracy(executable, test))
 

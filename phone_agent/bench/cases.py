@@ -244,16 +244,6 @@ def _softmax(threads: int, batch: int = 64, classes: int = 1000) -> Iterator[Cas
     yield Case("softmax_loss", shape, Kind.SOFTMAX_LOSS, op, 0.0, _bytes(scores, dscores), made.kept)
 
 
-def _flat(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
-    made = Tensors(threads)
-    values, gradients = made.floats(count), made.floats(count)
-    momenta = made.zeros(count)
-    rules = made.given([0.0, 0.9, 0.0], np.float32)
-    op = ops.Sgd(values=_at(values), momenta=_at(momenta), gradients=_at(gradients), rules=_at(rules), count=count)
-    shape = f"{count // 1024**2} M"
-    yield Case("sgd", shape, Kind.SGD, op, 0.0, 5.0 * _bytes(values), made.kept)
-
-
 _TOUCHED = {Method.SGD: 5.0, Method.NESTEROV: 5.0, Method.LARS: 7.0, Method.LAMB: 10.0}  # times all values
 
 
@@ -333,7 +323,6 @@ _TOGETHER: tuple[tuple[tuple[str, ...], Callable[[int], Iterator[Case]]], ...] =
     (("join_forward", "join_backward"), _joins),
     (("lrn_forward", "lrn_backward", "dropout_forward", "dropout_backward"), _others),
     (("softmax_loss",), _softmax),
-    (("sgd",), _flat),
     (tuple(f"update {method.name.lower()}" for method in _TOUCHED), _updates),
     (("encode fp16", "decode fp16", "encode bf16", "decode bf16", "encode int8", "decode int8"), _wires),
     (("lowrank_sketch", "lowrank_orthonormalise", "lowrank_project", "lowrank_restore"), _factors),

@@ -26,8 +26,10 @@ from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.summary import training_flops
+from phone_agent.schema import OptimizerSpec
+from phone_agent.train.optimiser import Optimiser, optimiser
 
-RATE, MOMENTUM, DECAY = 1e-3, 0.9, 1e-4
+RULES = OptimizerSpec(learning_rate=1e-3, momentum=0.9, weight_decay=1e-4, decay_all=True)
 MAX_BATCH = 65_536
 
 
@@ -98,9 +100,10 @@ class Outcome:
 def measure(request: Request) -> Outcome:
     request.check()
     graph = models.build(request.model)
-    executable, planned = _compiled(graph, request)
+    executable, state, planned = _compiled(graph, request)
+    optimise = optimiser(RULES, state, backend=request.backend, threads=request.threads, isa=request.isa)
     images, labels = _sample(graph, request.batch)
-    loss, seconds = _steps(executable, images, labels, request.steps)
+    loss, seconds = _steps(executable, optimise, images, labels, request.steps)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6  # kept in KiB
     isa, peak = _machine(request)
     best = min(seconds)
@@ -132,7 +135,7 @@ def _share(kind: str, direction: str, group: list[Any], total: float) -> Share:
     return Share(kind, direction, seconds, seconds / total, flops / rate or None, moved / rate or None)
 
 
-def _compiled(graph: Graph, request: Request) -> tuple[Executable, float | None]:
+def _compiled(graph: Graph, request: Request) -> tuple[Executable, State, float | None]:
     """The budget is what was given, else what this machine has left: a batch too large is refused, not killed."""
     left = available_mb()
     budget = request.memory_bytes or (left * 1_000_000 if left else None)
@@ -140,15 +143,16 @@ def _compiled(graph: Graph, request: Request) -> tuple[Executable, float | None]
         threads=request.threads, isa=request.isa, memory_bytes=request.memory_bytes, winograd=request.winograd
     )
     try:
-        executable = backend(request.backend).compile(graph, State(graph, seed=1), request.batch, options)
+        state = State(graph, seed=1)
+        executable = backend(request.backend).compile(graph, state, request.batch, options)
     except MemoryError:  # not even the addresses for it
         raise _refusal(graph, request.batch, options, budget) from None
     memory = getattr(executable, "memory", None)
     if memory is None:
-        return executable, None
+        return executable, state, None
     if budget and memory.total > budget:  # nothing was touched yet, so it took no memory so far
         raise _refusal(graph, request.batch, options, budget)
-    return executable, memory.total / 1e6
+    return executable, state, memory.total / 1e6
 
 
 def _refusal(graph: Graph, batch: int, options: Options, budget: int | None) -> AgentError:
@@ -161,13 +165,15 @@ def _refusal(graph: Graph, batch: int, options: Options, budget: int | None) -> 
     return refusal(graph, batch, estimate(graph, batch, options).total, budget, options)
 
 
-def _steps(executable: Executable, images: NDArray[Any], labels: NDArray[Any], count: int) -> tuple[float, list[float]]:
+def _steps(
+    executable: Executable, optimise: Optimiser, images: NDArray[Any], labels: NDArray[Any], count: int
+) -> tuple[float, list[float]]:
     """One more than asked for runs first: it touches the memory."""
     seconds, loss = [], 0.0
     for index in range(count + 1):
         start = time.perf_counter()
         loss = executable.loss_and_gradients(images, labels, 1.0, draw=index)
-        executable.update(RATE, MOMENTUM, DECAY, slice(None))
+        optimise.update(slice(None), RULES.learning_rate, index + 1)
         seconds.append(time.perf_counter() - start)
         if not isfinite(loss):
             raise FailedError(f"the loss of step {index} is {loss}: the arithmetic went wrong")

@@ -63,16 +63,15 @@ class Kind(IntEnum):
     DROPOUT_FORWARD = 15
     DROPOUT_BACKWARD = 16
     SOFTMAX_LOSS = 17
-    SGD = 18
-    UPDATE = 19
-    ENCODE = 20
-    DECODE = 21
-    LOWRANK_SKETCH = 22
-    LOWRANK_ORTHONORMALISE = 23
-    LOWRANK_PROJECT = 24
-    LOWRANK_RESTORE = 25
-    AUGMENT = 26
-    FMA_PEAK = 27
+    UPDATE = 18
+    ENCODE = 19
+    DECODE = 20
+    LOWRANK_SKETCH = 21
+    LOWRANK_ORTHONORMALISE = 22
+    LOWRANK_PROJECT = 23
+    LOWRANK_RESTORE = 24
+    AUGMENT = 25
+    FMA_PEAK = 26
 
 
 def _pointers(*names: str) -> Fields:
@@ -218,10 +217,6 @@ class SoftmaxLoss(Structure):
     )
 
 
-class Sgd(Structure):
-    _fields_: ClassVar = [*_pointers("values", "momenta", "gradients", "rules"), ("count", c_int64)]
-
-
 class Rules(Structure):
     _fields_: ClassVar = _floats(
         "rate", "trust", "epsilon",
@@ -293,7 +288,6 @@ STRUCTS: dict[Kind, type[Structure]] = {
     Kind.DROPOUT_FORWARD: DropoutForward,
     Kind.DROPOUT_BACKWARD: DropoutBackward,
     Kind.SOFTMAX_LOSS: SoftmaxLoss,
-    Kind.SGD: Sgd,
     Kind.UPDATE: Update,
     Kind.ENCODE: Encode,
     Kind.DECODE: Decode,

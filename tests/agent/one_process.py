@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from phone_agent.data.sampling import Source
 from phone_agent.nn.backends import Executable
+from phone_agent.nn.packing import State
 from phone_agent.schema import RunSpec
+from phone_agent.train.optimiser import optimiser
 
 
-def losses_alone(executable: Executable, source: Source, spec: RunSpec) -> list[float]:
+def losses_alone(executable: Executable, state: State, source: Source, spec: RunSpec) -> list[float]:
     """`source` gives global batches."""
-    losses, rules = [], spec.optimizer
+    losses, optimise = [], optimiser(spec.optimizer, state, backend=spec.backend)
     for step in range(spec.steps):
         batch = source.batch(step)
         losses.append(executable.loss_and_gradients(batch.images, batch.labels, 1.0))
-        executable.update(rules.learning_rate, rules.momentum, rules.weight_decay, slice(None))
+        optimise.update(slice(None), spec.optimizer.learning_rate, step + 1)
     return losses

@@ -199,19 +199,6 @@ def test_gradients_of_small_batches_add_up(name: str, model: str) -> None:
     np.testing.assert_allclose(state.gradients, wanted, atol=1e-6 * np.abs(wanted).max(), rtol=1e-5)
 
 
-def test_update_is_the_reference_one_on_a_part() -> None:
-    executable, state, images, labels = _compiled()
-    executable.loss_and_gradients(images, labels, 1.0)
-    state.momenta[:] = np.linspace(-1, 1, state.momenta.size)
-    values, momenta = state.values.copy(), state.momenta.copy()
-    part = slice(3, state.values.size - 5)
-    executable.update(0.1, 0.9, 0.01, part)
-    momenta[part] = 0.9 * momenta[part] + state.gradients[part] + 0.01 * values[part]
-    values[part] -= 0.1 * momenta[part]
-    np.testing.assert_allclose(state.momenta, momenta, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(state.values, values, rtol=1e-5, atol=1e-7)
-
-
 def test_profile_names_every_step() -> None:
     executable, _, images, labels = _compiled()
     times = executable.profile(images, labels, runs=2)
@@ -295,12 +282,6 @@ def test_windows_with_more_places_than_a_byte_counts_are_refused() -> None:
     net.add("fc", Dense(3))
     with pytest.raises(GraphError, match=r"layer pool \(MaxPool\): its 16x16 window has more than 255 places"):
         estimate(net.build(), 1)
-
-
-def test_updates_with_gaps_are_refused() -> None:
-    executable = CpuBackend().compile(_small(), State(_small(), 0), 2, Options())
-    with pytest.raises(InputError, match="in steps of 2"):
-        executable.update(0.1, 0.9, 0.0, slice(None, None, 2))
 
 
 @pytest.mark.parametrize(("name", "plain", "again"), [("resnet50", 40, 80), ("mobilenet_v1", 80, 160)])

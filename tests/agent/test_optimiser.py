@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.nn.backends import Options
+from phone_agent.nn.backends import NAMES, Options
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import estimate
@@ -49,6 +49,19 @@ def trained(spec: OptimizerSpec, cuts: tuple[int, ...] = (), dtype: Any = np.flo
         for start, end in pairwise(bounds):
             made.update(slice(start, end), 0.1 / step, step)
     return state
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_sgd_is_the_textbook_one(backend: str) -> None:
+    spec = replace(SPEC, decay_all=True)
+    values = State(GRAPH, 1).values.astype(np.float64)
+    momenta = np.zeros_like(values)
+    for step in range(1, STEPS + 1):
+        momenta = 0.9 * momenta + gradients(step, values.size) + 0.01 * values
+        values -= 0.1 / step * momenta
+    state = trained(spec, (BORDERS[len(BORDERS) // 3],), backend=backend, threads=2)
+    np.testing.assert_allclose(state.values, values, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(state.momenta, momenta, rtol=0, atol=1e-5)
 
 
 @methods

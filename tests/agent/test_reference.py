@@ -224,17 +224,6 @@ def test_gradients_are_told_from_the_front_to_the_end(bucket_bytes: int) -> None
     assert all((end - start) * 4 >= bucket_bytes for start, end in told[:-1])
 
 
-def test_an_update_follows_its_rule() -> None:
-    graph = residual_net()
-    executable, state = compiled(graph)
-    before, part = state.values.copy(), slice(10, 30)
-    state.gradients[...], state.momenta[...] = 2.0, 3.0
-    executable.update(0.1, 0.5, 0.01, part)
-    velocity = 0.5 * 3.0 + 2.0 + 0.01 * before
-    np.testing.assert_allclose(state.values[part], (before - 0.1 * velocity)[part], rtol=1e-12)
-    np.testing.assert_array_equal(np.delete(state.values, part), np.delete(before, part))
-
-
 def test_the_loss_of_even_scores_is_the_logarithm_of_the_classes() -> None:
     graph = NETS["relu"]
     executable, state = compiled(graph)

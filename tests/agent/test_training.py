@@ -22,7 +22,7 @@ from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.device import memory
 from phone_agent.errors import AgentError
-from phone_agent.nn.backends import NAMES, Options, backend
+from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import estimate
@@ -48,7 +48,8 @@ def losses_of_one_process(spec: RunSpec, dataset: Dataset | None = None) -> list
     graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
     state = State(graph, spec.seed)
     source = Union([sampler(spec, rank.rank, dataset) for rank in spec.ranks])
-    return losses_alone(backend(spec.backend).compile(graph, state, spec.global_batch, Options()), source, spec)
+    executable = backend(spec.backend).compile(graph, state, spec.global_batch, Options())
+    return losses_alone(executable, state, source, spec)
 
 
 def train(phones: list[Phone], spec: RunSpec) -> list[float]:
@@ -174,23 +175,6 @@ def test_a_spec_that_cannot_be_run_is_refused(name: str) -> None:
     spec, message = SPECS[name]
     with pytest.raises(AgentError, match=message):
         own_rank(spec, Alone())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_optimiser_is_the_textbook_one(name: str) -> None:
-    graph = models.build("lenet", 10, SYNTHETIC.shape)
-    state = State(graph, seed=1)
-    executable = backend(name).compile(graph, state, 2, Options(threads=2))
-    values, momenta = state.values.astype(np.float64), np.zeros(len(state.values))
-    for step in range(3):
-        gradients = np.cos(np.arange(len(values)) + step)
-        state.gradients[...] = gradients
-        middle = len(values) // 3
-        for part in (slice(None, middle), slice(middle, None)):
-            executable.update(0.1, 0.8, 0.01, part)
-        momenta = 0.8 * momenta + gradients + 0.01 * values
-        values -= 0.1 * momenta
-    np.testing.assert_allclose(state.values, values, atol=1e-6)
 
 
 def test_a_network_that_does_not_fit_is_refused_with_its_need(phone: Phone) -> None:

@@ -566,29 +566,6 @@ def _softmax_losses(*, full: bool) -> Iterator[Case]:
             yield Case(name, Kind.SOFTMAX_LOSS, op, (into, loss_wanted))
 
 
-def _sgds(*, full: bool) -> Iterator[Case]:
-    for count, decay in zip(grid.lengths(full=full), cycle([0.0, 0.01]), strict=False):
-        name = f"{count} decay={decay}"
-        draw = Draw(name)
-        values, momenta, gradients = draw.normal(count), draw.normal(count), draw.normal(count)
-        rules = np.array([0.1, 0.9, decay], np.float32).astype(np.float64)
-        after = rules[1] * momenta + gradients + rules[2] * values
-        wanted = (
-            Wanted(block("momenta", momenta), after, ELEMENTWISE),
-            Wanted(block("values", values), values - rules[0] * after, ELEMENTWISE),
-        )
-        spent = block("gradients", gradients)
-        op = struct(
-            ops.Sgd,
-            momenta=wanted[0].memory,
-            values=wanted[1].memory,
-            gradients=spent,
-            rules=block("rules", rules),
-            count=count,
-        )
-        yield Case(name, Kind.SGD, op, wanted)
-
-
 CASES: dict[Kind, Cases] = {
     Kind.CONV_FORWARD: _convolution(Kind.CONV_FORWARD),
     Kind.CONV_BACKWARD_DATA: _convolution(Kind.CONV_BACKWARD_DATA),
@@ -608,7 +585,6 @@ CASES: dict[Kind, Cases] = {
     Kind.DROPOUT_FORWARD: _dropout_forwards,
     Kind.DROPOUT_BACKWARD: _dropout_backwards,
     Kind.SOFTMAX_LOSS: _softmax_losses,
-    Kind.SGD: _sgds,
     Kind.UPDATE: update_cases.updates,
     Kind.ENCODE: wire_cases.encodes,
     Kind.DECODE: wire_cases.decodes,

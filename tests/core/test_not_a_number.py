@@ -25,7 +25,6 @@ BACKWARD = {
     Kind.CONV_BACKWARD_WEIGHTS: "dy",
     Kind.DEPTHWISE_BACKWARD_DATA: "dy",
     Kind.DEPTHWISE_BACKWARD_WEIGHTS: "dy",
-    Kind.SGD: "gradients",
     Kind.UPDATE: "gradients",
 }
 

@@ -15,16 +15,14 @@ from phone_agent.core import ops
 from phone_agent.core.library import CoreError
 from phone_agent.core.team import Program, Team, aligned, workspace_bytes
 
-RULES = np.array([1.0, 0.0, 0.0], np.float32)  # values -= gradients
-
 
 def _subtraction(count: int) -> tuple[Program, np.ndarray]:
-    """values -= 1, and the arrays to be kept alive with it; the values first."""
-    values, momenta, gradients = aligned(count), aligned(count), aligned(count)
-    gradients[:] = 1
-    op = ops.Sgd(values.ctypes.data, momenta.ctypes.data, gradients.ctypes.data, RULES.ctypes.data, count)
-    op.arrays = (values, momenta, gradients)
-    return Program.of([(ops.Kind.SGD, op)]), values
+    """values -= 1, and the values."""
+    values, added = aligned(count), aligned(count)
+    added[:] = -1
+    op = ops.Decode(added.ctypes.data, values.ctypes.data, count, ops.Number.FP32, accumulate=True)
+    op.arrays = (values, added)  # live as long
+    return Program.of([(ops.Kind.DECODE, op)]), values
 
 
 @pytest.mark.parametrize("threads", [-1, 0, 65, 1000])
@@ -36,7 +34,7 @@ def test_impossible_numbers_of_threads_are_refused(threads: int) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3, 8, 64])
 def test_any_number_of_threads_does_all_the_work(threads: int) -> None:
     team = Team(threads)
-    program, values = _subtraction(10_007)
+    program, values = _subtraction(100_007)
     team.run(program)
     team.close()
     assert (values == -1).all()
@@ -56,7 +54,7 @@ def test_many_programs_in_a_row() -> None:
 
 def test_long_programs_and_parts_of_them() -> None:
     program, values = _subtraction(64)
-    long = Program.of([(ops.Kind.SGD, program.kept[0])] * 1000)
+    long = Program.of([(ops.Kind.DECODE, program.kept[0])] * 1000)
     team = Team(3)
     team.run(long)
     team.run(long, 10, 15)
@@ -137,7 +135,7 @@ def test_too_little_room_for_times_is_refused(times: np.ndarray) -> None:
 
 def test_closing_waits_for_the_program_that_runs() -> None:
     program, values = _subtraction(1 << 20)
-    long = Program.of([(ops.Kind.SGD, program.kept[0])] * 50)
+    long = Program.of([(ops.Kind.DECODE, program.kept[0])] * 50)
     team = Team(2)
     runner = threading.Thread(target=team.run, args=(long,))
     runner.start()
@@ -171,7 +169,7 @@ def test_no_memory_or_threads_are_left_of_many_teams() -> None:
 
 def test_workspace_is_that_of_the_hungriest() -> None:
     program, _ = _subtraction(10)
-    assert workspace_bytes(2, [(ops.Kind.SGD, program.kept[0])]) >= 0
+    assert workspace_bytes(2, [(ops.Kind.DECODE, program.kept[0])]) >= 0
     assert workspace_bytes(2, []) == 0
 
 
@@ -214,7 +212,7 @@ def test_forked_process_is_told_that_it_has_no_threads() -> None:
 def test_other_threads_of_python_run_meanwhile() -> None:
     """The core holds no interpreter lock: a program of a second would be a second without heartbeats."""
     program, _ = _subtraction(1 << 20)
-    long = Program.of([(ops.Kind.SGD, program.kept[0])] * 200)
+    long = Program.of([(ops.Kind.DECODE, program.kept[0])] * 200)
     ticks = []
     runner = threading.Thread(target=Team(1).run, args=(long,))
     runner.start()

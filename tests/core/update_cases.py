@@ -14,7 +14,7 @@ from tests.core.draw import Draw
 from tests.core.memory import GAP, Case, Memory, Wanted, block, struct
 
 ELEMENTWISE = 2e-6
-SEGMENTS = [[1], [5, 0, 16], [3, 4, 5, 17, 1000], [8191, 8192, 8193], [20000, 1, 40000]]
+SEGMENTS = [[1], [2, 7, 8, 15, 31, 33, 63, 65], [5, 0, 16], [3, 4, 5, 17, 1000], [8191, 8192, 8193], [20000, 1, 40000]]
 FROZEN = 7  # values between segments: nobody's
 
 

@@ -70,7 +70,7 @@ def losses_in_one_process(spec: RunSpec) -> list[float]:
     graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
     state = State(graph, spec.seed)
     executable = backend(spec.backend).compile(graph, state, spec.global_batch, Options())
-    return losses_alone(executable, Union([sampler(spec, rank.rank) for rank in spec.ranks]), spec)
+    return losses_alone(executable, state, Union([sampler(spec, rank.rank) for rank in spec.ranks]), spec)
 
 
 def test_four_phones_train_as_one_process_would(provisioned_lab4: TestLab) -> None:

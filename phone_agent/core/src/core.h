@@ -76,7 +76,6 @@ enum kind {
     DROPOUT_FORWARD,
     DROPOUT_BACKWARD,
     SOFTMAX_LOSS,
-    SGD,
     UPDATE,
     ENCODE,
     DECODE,
@@ -228,13 +227,6 @@ typedef struct {
     i32 batch, classes, ld_scores, ld_dscores;
     float smoothing, unused;
 } softmax_loss;
-
-/* v = momentum v + g + decay w; w -= rate v. *rules = {rate, momentum, decay}. */
-typedef struct {
-    float *values, *momenta;
-    const float *gradients, *rules;
-    i64 count;
-} sgd;
 
 enum method { METHOD_SGD, METHOD_NESTEROV, METHOD_LARS, METHOD_LAMB };
 

@@ -87,7 +87,6 @@ i32 core_sizeof(i32 kind) {
         [DROPOUT_FORWARD] = sizeof(dropout_forward),
         [DROPOUT_BACKWARD] = sizeof(dropout_backward),
         [SOFTMAX_LOSS] = sizeof(softmax_loss),
-        [SGD] = sizeof(sgd),
         [UPDATE] = sizeof(update),
         [ENCODE] = sizeof(encode),
         [DECODE] = sizeof(decode),

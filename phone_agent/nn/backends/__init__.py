@@ -40,10 +40,6 @@ class Executable(Protocol):
         """
         ...
 
-    def update(self, rate: float, momentum: float, decay: float, part: slice) -> None:
-        """v = momentum v + g + decay w; w = w - rate v; for part of the packed buffers. The gradients may be spent."""
-        ...
-
 
 @dataclass(frozen=True)
 class Options:

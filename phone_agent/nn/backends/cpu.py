@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.core import ops
 from phone_agent.core.team import Program, Team, aligned
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Need, Options, Ready
@@ -98,7 +97,6 @@ class CpuExecutable:
             for size, each in plans.items()
         }
         self._team = Team(options.threads, options.isa, max(each.workspace for each in plans.values()))
-        self._rules = np.zeros(3, np.float32)
 
     def forward(self, images: Array) -> Array:
         self._check_images(images)
@@ -146,15 +144,6 @@ class CpuExecutable:
             self._team.run(program, first, last)
         return last
 
-    def update(self, rate: float, momentum: float, decay: float, part: slice) -> None:
-        start, end, step = part.indices(self._state.values.size)
-        if step != 1:
-            raise InputError(f"an update in steps of {step}: the core updates parts without gaps")
-        self._rules[:] = rate, momentum, decay
-        buffers = [buffer.ctypes.data + start * FLOAT for buffer in self._learned()]
-        op = ops.Sgd(buffers[0], buffers[2], buffers[1], self._rules.ctypes.data, max(end - start, 0))
-        self._team.run(Program.of([(ops.Kind.SGD, op)]))
-
     def profile(self, images: Array, labels: Array, runs: int = 1) -> list[StepTime]:
         """Where a step's time goes, by step of the core: the best of some runs. Fills the gradients, like any step."""
         self._check_batch(images, labels)
@@ -175,15 +164,11 @@ class CpuExecutable:
     def close(self) -> None:
         self._team.close()
 
-    def _learned(self) -> tuple[Array, Array, Array]:
-        return self._state.values, self._state.gradients, self._state.momenta
-
     def _homes(self) -> dict[Home, int]:
-        values, gradients, _ = self._learned()
         return {
             Home.ARENA: self._arena.ctypes.data,
-            Home.VALUES: values.ctypes.data,
-            Home.GRADIENTS: gradients.ctypes.data,
+            Home.VALUES: self._state.values.ctypes.data,
+            Home.GRADIENTS: self._state.gradients.ctypes.data,
             Home.STATISTICS: self._state.statistics.ctypes.data,
             Home.VECTORS: self._vectors.ctypes.data,
             Home.IMAGES: 0,  # pointed at the batch, each time
@@ -230,7 +215,7 @@ class CpuExecutable:
 
 
 def _check_state(graph: Graph, state: State) -> None:
-    for name, buffer in (("values", state.values), ("gradients", state.gradients), ("momenta", state.momenta)):
+    for name, buffer in (("values", state.values), ("gradients", state.gradients)):
         if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
             raise InputError(f"the core computes in float32; the state's {name} are {buffer.dtype}")
         if buffer.size != graph.parameter_count:

@@ -353,12 +353,6 @@ class ReferenceExecutable:
         self._backward_all(outputs, dscores, ready or (lambda *_: None))
         return loss
 
-    def update(self, rate: float, momentum: float, decay: float, part: slice) -> None:
-        state = self._state
-        values, gradients, momenta = state.values[part], state.gradients[part], state.momenta[part]
-        momenta[...] = momentum * momenta + gradients + decay * values
-        values -= rate * momenta
-
     def _forward_all(self, images: Array, *, training: bool, draw: int) -> list[Array]:
         """By node; the images last, so that position -1 finds them."""
         outputs: list[Array] = [*[np.empty(0)] * len(self._places), images]

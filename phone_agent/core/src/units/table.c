@@ -20,7 +20,6 @@
     DO(DROPOUT_FORWARD, dropout_forward) \
     DO(DROPOUT_BACKWARD, dropout_backward) \
     DO(SOFTMAX_LOSS, softmax_loss) \
-    DO(SGD, sgd) \
     DO(UPDATE, update) \
     DO(ENCODE, encode) \
     DO(DECODE, decode) \
