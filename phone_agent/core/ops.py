@@ -6,7 +6,7 @@ from ctypes import Structure, c_float, c_int32, c_int64, c_uint32, c_void_p
 from enum import IntEnum
 from typing import Any, ClassVar
 
-ABI = 1
+ABI = 2
 MAX_THREADS = 64
 POOL_BYTES = 64 * 1024
 

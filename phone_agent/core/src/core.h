@@ -16,7 +16,7 @@ typedef unsigned long long u64;
 typedef unsigned short u16;
 typedef unsigned char u8;
 
-enum { CORE_ABI = 1, MAX_THREADS = 64 };
+enum { CORE_ABI = 2, MAX_THREADS = 64 };
 
 enum act { ACT_NONE, ACT_RELU, ACT_RELU6 };
 
