@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 CLUSTERCTL_STATE=$(mktemp -d "${TMPDIR:-/tmp}/clusterctl-demo.XXXXXX")
 export CLUSTERCTL_STATE
+unset CLUSTERCTL_INVENTORY
 
 clean_up() {
   clusterctl lab down >/dev/null 2>&1 || true

@@ -33,7 +33,8 @@ class TestLab:
     @property
     def environment(self) -> dict[str, str]:
         forced = {FORCE_VARIABLE: str(self.mode)} if self.mode else {}
-        return {**os.environ, "CLUSTERCTL_STATE": str(self.state), **forced}
+        rackless = {name: value for name, value in os.environ.items() if name != "CLUSTERCTL_INVENTORY"}
+        return {**rackless, "CLUSTERCTL_STATE": str(self.state), **forced}
 
     @property
     def directory(self) -> Path:

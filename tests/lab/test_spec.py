@@ -9,6 +9,7 @@ from orchestrator.errors import UsageError
 from orchestrator.inventory import dump, load
 from orchestrator.lab.shape import Shape
 from orchestrator.lab.spec import LabSpec, Mode
+from tests.labs import TestLab
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -63,3 +64,8 @@ def test_a_spec_of_another_version_is_told_as_such(text: str) -> None:
 def test_an_unknown_phone_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="p9-01"):
         LabSpec(Mode.ROOT, Shape(4)).phone("p9-01")
+
+
+def test_no_inventory_of_a_rack_reaches_a_lab_of_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLUSTERCTL_INVENTORY", "/the/rack.yaml")
+    assert "CLUSTERCTL_INVENTORY" not in TestLab(tmp_path).environment
