@@ -48,7 +48,8 @@ def main() -> None:
 def make_cifar(directory: Path, samples: int) -> None:
     """Noise in CIFAR-10's binary layout."""
     numbers = np.random.default_rng(0)
-    for name, count in (("data_batch_1.bin", samples), ("test_batch.bin", 10)):
+    batches = {f"data_batch_{number}.bin": samples // 5 for number in range(1, 6)}
+    for name, count in {**batches, "test_batch.bin": 10}.items():
         records = numbers.integers(0, 256, (count, RECORD), np.uint8)
         records[:, 0] %= 10
         (directory / name).write_bytes(records.tobytes())

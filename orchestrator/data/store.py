@@ -67,8 +67,8 @@ class Store:
         with self.locked():
             if not stored.is_dir():
                 self.get(name)
+            self._clear_scraps()
             away = self.root / f".{name}.removed"
-            shutil.rmtree(away, ignore_errors=True)
             stored.rename(away)
             shutil.rmtree(away)
 
@@ -86,8 +86,7 @@ class Store:
     def making(self, name: str) -> Iterator[Path]:
         """A folder to fill; it becomes the dataset's if nothing is raised, and disappears otherwise."""
         with self.locked():
-            for scrap in self.root.glob(".*.new"):  # of a clusterctl that was killed
-                shutil.rmtree(scrap)
+            self._clear_scraps()
             new = self.root / f".{name}.new"
             new.mkdir()
             try:
@@ -96,6 +95,12 @@ class Store:
             except BaseException:
                 shutil.rmtree(new, ignore_errors=True)
                 raise
+
+    def _clear_scraps(self) -> None:
+        """Of a clusterctl that was killed."""
+        for ending in ("new", "removed"):
+            for scrap in self.root.glob(f".*.{ending}"):
+                shutil.rmtree(scrap, ignore_errors=True)
 
 
 def check_name(name: str) -> str:

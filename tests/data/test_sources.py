@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from orchestrator.data.sources import contents, recognise
+from orchestrator.data.sources import folder as folders
 from orchestrator.data.sources.folder import decode
 from orchestrator.data.sources.pickled import PickleRefusedError, read
 from orchestrator.data.sources.source import Block, Source, SourceError
+from orchestrator.errors import ClusterctlError
 from tests.data.samples import (
     NAMES10,
     archive,
@@ -87,6 +89,16 @@ def test_cut_off_records_and_wrong_labels_are_named(tmp_path: Path) -> None:
     ]
 
 
+def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    path = cifar10_binary(tmp_path / "cifar")
+    (path / "data_batch_4.bin").unlink()
+    block = train_of(recognise(path, 0))
+    assert len(block.labels) == 16
+    assert [(Path(each.file).name, each.reason) for each in block.damaged] == [
+        ("data_batch_4.bin", "the file is missing")
+    ]
+
+
 class Evil:
     def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, ("touch /tmp/owned-by-a-pickle",)
@@ -119,6 +131,8 @@ HOSTILE_PICKLES = {
     "nothing": b"",
     "garbage": b"\x80\x02}q\x00(X\xff\xff\xff\xff",
     "an endless stack": b"(" * 100 + b".",
+    "an encoded number": b"\x80\x02}U\x01ac_codecs\nencode\nK\x01U\x06latin1\x86Rs.",
+    "a long number": b"\x80\x02}U\x01a\x8a\x09" + bytes(8) + b"\x01s.",
 }
 
 
@@ -231,6 +245,21 @@ def test_bombs_end_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         recognise(many, 0)
 
 
+def test_many_large_files_are_too_much_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = archive(cifar10_binary(tmp_path / "cifar-10"), tmp_path / "cifar.tar.gz")
+    assert recognise(path, 0).records() == 24
+    monkeypatch.setattr(contents, "MOST_IN_ALL", 50_000)
+    with pytest.raises(SourceError, match="too much"):
+        recognise(path, 0)
+
+
+def test_a_garbled_sparse_file_is_told(tmp_path: Path) -> None:
+    sparse = member("test_batch.bin")
+    sparse.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.map": "x,y"}
+    with pytest.raises(SourceError):
+        recognise(hostile_archive(tmp_path / "evil.tar.gz", member("first"), sparse), 0)
+
+
 @pytest.mark.parametrize("keep", [10, 300, -20])
 def test_cut_off_archives_are_told(tmp_path: Path, keep: int) -> None:
     path = archive(cifar10_binary(tmp_path / "cifar-10"), tmp_path / "cifar.tar.gz")
@@ -295,6 +324,28 @@ def test_damaged_pictures_are_named_and_the_others_kept(tmp_path: Path) -> None:
     assert len(block.labels) == 2
     assert sorted(each.file for each in block.damaged) == ["cat/b.jpg", "cat/d.png"]
     assert all(each.reason for each in block.damaged)
+
+
+def test_a_picture_that_would_become_huge_is_damaged(tmp_path: Path) -> None:
+    picture(tmp_path / "cat/a.png")
+    Image.new("RGB", (30000, 1)).save(tmp_path / "cat/long.png")
+    block = train_of(recognise(tmp_path, 256))
+    assert len(block.labels) == 1
+    assert [each.reason for each in block.damaged] == ["30000x1 pixels: too long for its short side to become 256"]
+
+
+def _killed(*_: object) -> None:
+    os._exit(9)
+
+
+def test_a_decoder_that_is_killed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b", "c"):
+        picture(tmp_path / f"cat/{name}.jpg")
+    monkeypatch.setattr(folders, "CHUNK", 1)
+    monkeypatch.setattr(folders, "_decode_all", _killed)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    with pytest.raises(ClusterctlError, match="was killed"):
+        train_of(recognise(tmp_path, 16))
 
 
 def test_held_out_classes_must_be_known(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ def test_nothing_is_left_of_what_was_not_finished(
 
 def test_scraps_of_a_killed_one_are_cleared_away(tmp_path: Path, store: Store) -> None:
     (store.root / ".other.new").mkdir(parents=True)
+    (store.root / ".other.removed").mkdir()
     add("cifar", cifar10_binary(tmp_path / "cifar"), store=store)
     assert scraps(store) == ["cifar"]
 

@@ -65,8 +65,8 @@ class Cifar:
         self._train_files = [name for name in flavour.train_files if name in contents.names()]
 
     def train(self) -> Iterator[Block]:
-        for name in self._train_files:
-            yield self._block(name)
+        for name in self._flavour.train_files:
+            yield self._block(name) if name in self._train_files else self._missing(name)
 
     def test(self) -> Iterator[Block]:
         yield self._block(self._flavour.test_file)
@@ -74,8 +74,9 @@ class Cifar:
     def records(self) -> int:
         return sum(len(self._contents.read(name)) for name in (*self._train_files, self._flavour.test_file)) // PIXELS
 
-    def missing(self) -> list[str]:
-        return [name for name in self._flavour.train_files if name not in self._train_files]
+    def _missing(self, name: str) -> Block:
+        damage = Damage(self._contents.where(name), -1, "the file is missing")
+        return Block(np.empty((0, *SHAPE), np.uint8), np.empty(0, np.int64), [damage])
 
     def _names(self) -> tuple[str, ...]:
         name, flavour = self._flavour.names_file, self._flavour

@@ -12,7 +12,8 @@ from orchestrator.data.sources.source import SourceError
 
 MOST_MEMBERS = 10_000
 MOST_BYTES = 1 << 30  # of one file, unpacked: no file of the formats read here is a tenth of this
-TAR_ERRORS = (tarfile.TarError, OSError, EOFError, zlib.error)
+MOST_IN_ALL = 2 << 30  # of an archive, unpacked: it is held in memory
+TAR_ERRORS = (tarfile.TarError, OSError, EOFError, zlib.error, ValueError)
 
 
 class Contents:
@@ -41,7 +42,7 @@ class Contents:
 def is_tar(path: Path) -> bool:
     try:
         return path.is_file() and tarfile.is_tarfile(path)
-    except (EOFError, zlib.error, OSError):
+    except TAR_ERRORS:
         return False
 
 
@@ -58,9 +59,11 @@ def open_contents(path: Path, wanted: set[str]) -> Contents:
 
 def _members(archive: tarfile.TarFile, path: Path, wanted: set[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
+    unpacked = 0
     for count, member in enumerate(archive):
         name = PurePosixPath(member.name).name
-        if count >= MOST_MEMBERS or member.size > MOST_BYTES:
+        unpacked += member.size
+        if count >= MOST_MEMBERS or not 0 <= member.size <= MOST_BYTES or unpacked > MOST_IN_ALL:
             raise SourceError(f"{path}: {member.name!r} is too much: this is no archive of such a dataset")
         if not member.isreg() or name not in wanted:
             continue

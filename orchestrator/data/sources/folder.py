@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orchestrator.data.sources.source import Block, Damage, Images, SourceError
+from orchestrator.errors import ClusterctlError
 from phone_agent import rng
 from phone_agent.data.shards import MOST_CLASSES
 
@@ -78,6 +80,14 @@ class Folder:
         if len(chunks) <= 1 or workers == 1:
             yield from (_decode_all(chunk, self._root, self._size) for chunk in chunks)
             return
+        try:
+            yield from self._decoded_by(workers, chunks)
+        except BrokenProcessPool:
+            raise ClusterctlError(
+                f"a process that decoded pictures of {self._root} was killed", remedy="free some memory and try again"
+            ) from None
+
+    def _decoded_by(self, workers: int, chunks: list[list[Picture]]) -> Iterator[Block]:
         with ProcessPoolExecutor(workers) as pool:
             waiting = []
             for chunk in chunks:  # a few ahead: all at once would hold every picture in memory
@@ -119,6 +129,9 @@ def decode(path: Path, size: int) -> Images:
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         warnings.simplefilter("ignore", UserWarning)  # odd metadata of a picture that can be seen all the same
         with Image.open(path, formats=("JPEG", "PNG")) as opened:
+            if max(opened.size) * size * size > MOST_PIXELS * min(opened.size):
+                width, height = opened.size
+                raise ValueError(f"{width}x{height} pixels: too long for its short side to become {size}")
             if opened.format == "JPEG":
                 opened.draft("RGB", (2 * size, 2 * size))  # decodes fewer pixels where that is enough
             upright = ImageOps.exif_transpose(opened)

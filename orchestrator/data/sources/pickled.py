@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 MOST_DEPTH = 10_000_000
+LONGEST_INTEGER = 8  # bytes
 _MARK: Final = object()
 _RECONSTRUCT, _ARRAY, _DTYPE, _ENCODE = "reconstruct", "ndarray", "dtype", "encode"
 _GLOBALS = {
@@ -120,7 +121,7 @@ class _Machine:
         elif function == _DTYPE and arguments and arguments[0] in {b"u1", b"|u1"}:
             self.push(_Type())
         elif function == _ENCODE and len(arguments) == 2 and arguments[1] in {b"latin1", b"latin-1"}:
-            self.push(arguments[0].decode("utf-8").encode("latin-1"))
+            self.push(_text(arguments[0]).decode("utf-8").encode("latin-1"))
         else:
             raise PickleRefusedError(f"it calls {function} in a way no such dataset does")
 
@@ -165,11 +166,11 @@ class _Machine:
 
     def set_item(self) -> None:
         value, key = self._stack.pop(), self._stack.pop()
-        self._dictionary()[_key(key)] = value
+        self._dictionary()[_text(key)] = value
 
     def set_items(self) -> None:
         items = self._since_mark()
-        self._dictionary().update({_key(key): value for key, value in zip(items[::2], items[1::2], strict=True)})
+        self._dictionary().update({_text(key): value for key, value in zip(items[::2], items[1::2], strict=True)})
 
     def long_text(self) -> None:
         self.push(self._take(self._number(4)))
@@ -178,7 +179,10 @@ class _Machine:
         self.push(self._take(self._number(1)))
 
     def long_integer(self) -> None:
-        self.push(int.from_bytes(self._take(self._number(1)), "little", signed=True))
+        size = self._number(1)
+        if size > LONGEST_INTEGER:
+            raise PickleRefusedError("its numbers are too long")
+        self.push(int.from_bytes(self._take(size), "little", signed=True))
 
     def integer_line(self) -> None:
         line = self._line()
@@ -206,9 +210,9 @@ class _Machine:
         return self._stack[-1]
 
 
-def _key(value: Any) -> bytes:
+def _text(value: Any) -> bytes:
     if type(value) is not bytes:
-        raise PickleRefusedError("its keys are not text")
+        raise PickleRefusedError("it has something else where text should be")
     return value
 
 
