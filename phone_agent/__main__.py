@@ -151,7 +151,7 @@ def data_remove(arguments: argparse.Namespace) -> int:
 
 def allreduce_bench(arguments: argparse.Namespace) -> int:
     from phone_agent.comm import bench
-    from phone_agent.comm.world import open_world
+    from phone_agent.comm.world import ending_all, open_world
     from phone_agent.device import timers
 
     timers.be_precise()
@@ -163,7 +163,8 @@ def allreduce_bench(arguments: argparse.Namespace) -> int:
         megabytes=arguments.mb,
         model=arguments.model,
     )
-    report = bench.run(world, case, arguments.repeats)
+    with ending_all(world):
+        report = bench.run(world, case, arguments.repeats)
     return answer(report) if world.rank == 0 else 0
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -53,6 +55,19 @@ class Alone:
 
     def sum_in_place(self, buffer: NDArray[Any]) -> None:
         """The sum over one rank is what it has."""
+
+
+@contextmanager
+def ending_all(world: World) -> Iterator[None]:
+    """A rank that fails, in whatever way, takes the others with it: they would wait for it for ever."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        if isinstance(error, AgentError):
+            sys.stderr.write(f"phone_agent: {error}\n")
+        else:
+            traceback.print_exc()
+        world.abort(1)
 
 
 def open_world() -> World:

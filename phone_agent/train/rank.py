@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from phone_agent import layout, process
-from phone_agent.comm.world import World, open_world
+from phone_agent.comm.world import World, ending_all, open_world
 from phone_agent.data import open_test
 from phone_agent.data.sampling import Normaliser
 from phone_agent.device import affinity
@@ -36,7 +36,7 @@ def run(directory: Path, spec: RunSpec, threads: int) -> int:
     logging.basicConfig(filename=directory / layout.RANK_LOG, level=logging.INFO, format="%(asctime)s %(message)s")
     np.seterr(all="ignore")  # a run that diverges is told as an error of its own
     world = open_world()
-    with _event_log(directory, spec, world) as events:
+    with ending_all(world), _event_log(directory, spec, world) as events:
         try:
             _Rank(directory, spec, threads, world, events).train()
         except Exception as error:

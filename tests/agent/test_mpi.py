@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -40,3 +41,15 @@ def test_an_unknown_algorithm_is_told(phone: Phone) -> None:
     done = phone.agent("allreduce-bench", "--algorithm", "star")
     assert (done.returncode, done.stdout) == (1, "")
     assert "there are: ring, hierarchical" in done.stderr
+
+
+def test_a_rank_that_cannot_take_part_ends_the_benchmark(tmp_path: Path) -> None:
+    """Only the second phone cannot load its core: the first would wait for it for ever."""
+    phones = make_phones(tmp_path, 2)
+    argv = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+    for isa in ("", "none-such"):
+        environment = ("-x", f"CLUSTERCTL_ISA={isa}") if isa else ()
+        argv += [*([":"] if isa else []), "-np", "1", *environment, *AGENT, "allreduce-bench", "--mb", "1"]
+    done = subprocess.run(argv, env=phones[0].env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "none-such" in done.stderr

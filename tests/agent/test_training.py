@@ -162,6 +162,24 @@ def test_a_failing_rank_says_why_and_ends_the_run(tmp_path: Path, fault: str) ->
     assert any("Traceback" in log for log in rank_logs)  # the first to fail ends the others
 
 
+def make_unwritable(directory: Path) -> None:
+    (directory / layout.RANK_EVENTS_FILE).mkdir()
+
+
+def fill_disk(directory: Path) -> None:
+    (directory / layout.RANK_EVENTS_FILE).symlink_to("/dev/full")
+
+
+@pytest.mark.parametrize("spoil", [make_unwritable, fill_disk])
+def test_a_rank_that_cannot_report_ends_the_run_all_the_same(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    phones = make_phones(tmp_path, 2)
+    spec = run_spec((4, 4))
+    spoil([phone.stage(spec) for phone in phones][1])
+    done = mpirun(phones, *AGENT, "train", "run", timeout=60)
+    assert done.returncode == 1
+    assert "OSError" in done.stderr or "IsADirectoryError" in done.stderr
+
+
 SPECS = {
     "3 ranks": (run_spec((4, 4, 4)), "mpirun started 1 ranks, run.json has 3"),
     "batch of none": (run_spec((0,)), "gives p1-01 a batch of 0"),
