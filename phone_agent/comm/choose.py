@@ -16,7 +16,7 @@ DEFAULT_BUCKET = BUCKETS[0]  # not smaller: ranks wait for each other at each pa
 TOLERATED = 1.02  # of the shortest time, for smaller pieces: they leave sooner, and what is urgent waits less for them
 WORTH_A_CHANGE = 0.9  # of the time of what is plainer: predictions are not that exact
 EVERY_WIRE = ("fp32", "fp16")  # from the plainest; formats that lose more are for people to choose
-EVERY_ALGORITHM = ("ring", "hierarchical")
+EVERY_ALGORITHM = ("ring", "hierarchical")  # those of ours, which know every wire
 FLOAT = 4
 
 
@@ -44,7 +44,7 @@ class Choice:
 def choose(wanted: Wanted, line: Line | None, groups: Sequence[str], count: int) -> Choice:
     """For `count` gradients. What is more involved must be clearly faster."""
     algorithms = EVERY_ALGORITHM if wanted.algorithm == "auto" else (wanted.algorithm,)
-    wires = EVERY_WIRE if wanted.wire == "auto" else (wanted.wire,)
+    wires = _wires(wanted)
     if line is None:
         return Choice(algorithms[0], wires[0], wanted.bucket_bytes or DEFAULT_BUCKET)
     ways = [
@@ -55,7 +55,13 @@ def choose(wanted: Wanted, line: Line | None, groups: Sequence[str], count: int)
     for each in ways[1:]:
         if _seconds(each) < WORTH_A_CHANGE * _seconds(chosen):
             chosen = each
-    return replace(chosen, limit_s=limit_s(line, len(groups), wire_bytes(chosen.wire, count)))
+    return replace(chosen, limit_s=limit_s(line, groups, chosen.algorithm, wire_bytes(chosen.wire, count)))
+
+
+def _wires(wanted: Wanted) -> tuple[str, ...]:
+    if wanted.wire != "auto":
+        return (wanted.wire,)
+    return EVERY_WIRE if wanted.algorithm in {*EVERY_ALGORITHM, "auto"} else EVERY_WIRE[:1]
 
 
 def predict(  # noqa: PLR0917 - the line, then the way
@@ -70,9 +76,12 @@ def predict(  # noqa: PLR0917 - the line, then the way
     return pieces * one(line, groups, total / pieces)
 
 
-def limit_s(line: Line, ranks: int, total: int | None) -> float | None:
-    """No allreduce is faster on links of this rate."""
-    return None if total is None else 2 * (ranks - 1) / ranks * total / line.slowest
+def limit_s(line: Line, groups: Sequence[str], algorithm: str, total: int | None) -> float | None:
+    """No such allreduce is faster on links of this rate: what each must carry at least, and nothing else."""
+    if total is None:
+        return None
+    free = replace(line, latency_s=0.0)
+    return _hierarchical(free, groups, total) if algorithm == "hierarchical" else _ring(free, groups, total)
 
 
 def wire_bytes(wire: str, count: int) -> int | None:
@@ -99,9 +108,10 @@ def _ring(line: Line, groups: Sequence[str], size: float) -> float:
 
 
 def _hierarchical(line: Line, groups: Sequence[str], size: float) -> float:
-    """Inside the switches and across them at the same time; an uplink carries all its switch's rings."""
+    """Inside the switches and across them at the same time. An uplink carries all its switch's rings; a phone's cable
+    carries those inside, and its share of those across."""
     members, switches = max(Counter(groups).values()), len(set(groups))
-    inside = 2 * (members - 1) * size / members / line.inside
+    inside = 2 * (members * switches - 1) * size / (members * switches) / line.inside
     across = 2 * (switches - 1) * size / switches / line.across
     hops = 2 * (members - 1) + 2 * (switches - 1)
     return max(inside, across) + hops * line.latency_s

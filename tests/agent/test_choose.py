@@ -55,8 +55,24 @@ def test_buckets_grow_with_latency_and_ranks_and_predictions_near_the_limit(rank
     assert quick.predicted_s == pytest.approx(quick.limit_s, rel=0.05)
 
 
+@pytest.mark.parametrize("algorithm", ["mpi", "chunkwise"])
+@pytest.mark.parametrize("line", [None, LAN])
+def test_what_sends_plain_numbers_only_is_not_given_others(algorithm: str, line: Line | None) -> None:
+    assert choose(Wanted(algorithm, "auto", 0), line, ONE_SWITCH, COUNT).wire == "fp32"
+
+
 def test_the_limit_is_the_least_a_rank_must_send() -> None:
-    assert limit_s(Line(0.0, 100.0, 50.0), 4, 1000) == 2 * 3 / 4 * 1000 / 50
+    assert limit_s(Line(0.5, 100.0, 50.0), ONE_SWITCH, "ring", 1000) == pytest.approx(2 * 3 / 4 * 1000 / 50)
+
+
+@pytest.mark.parametrize(
+    ("across", "seconds"), [(10.0, 2 * 1 / 2 * 1000 / 10), (90.0, 2 * (2 / 3 + 1 / 6) * 1000 / 100)]
+)
+def test_a_hierarchy_sends_less_across_switches(across: float, seconds: float) -> None:
+    """Whichever is busy longer: an uplink, which needs each number there and back; or the cable of one of the three
+    phones on the larger switch, which carries two thirds inside and half of its third across, twice."""
+    line = Line(0.5, 100.0, across)
+    assert limit_s(line, ["a", "a", "b", "b", "b"], "hierarchical", 1000) == pytest.approx(seconds)
 
 
 def test_slow_hops_are_told_by_where_they_are() -> None:
