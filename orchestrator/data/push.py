@@ -178,15 +178,19 @@ class Push:
         answers = _answers(result.stdout)
         if delivery.route[0].phone not in answers:
             raise PhoneError(f"data-receive: {result.stderr.strip()[-300:] or 'it was killed'}")
+        self._judge(delivery.route, answers)
+
+    def _judge(self, route: Sequence[Stop], answers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Behind the first that failed or said nothing, errors may be its fault: those phones get another round."""
         by_name = {phone.name: phone for phone in self.phones}
-        for stop in delivery.route:
+        broken = False
+        for stop in route:
             answer = answers.get(stop.phone)
-            if answer is None:
-                continue  # nobody got as far as this one: another round
-            if answer["error"]:
-                self._fail(by_name[stop.phone], str(answer["error"]))
-            else:
+            if answer and not answer["error"]:
                 self._travelled[by_name[stop.phone]] = self._size(stop.files)
+            elif answer and not broken:
+                self._fail(by_name[stop.phone], str(answer["error"]))
+            broken = broken or not answer or bool(answer["error"])
 
     def _stream(self, delivery: Delivery) -> Iterator[bytes]:
         yield delivery.line()

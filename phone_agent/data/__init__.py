@@ -68,6 +68,7 @@ def open_test(spec: DataSpec, seed: int, *, tell: Callable[[str], None] = _quiet
 
 
 def _staged(spec: DataSpec, span: tuple[int, int] | None, tell: Callable[[str], None], *, held_out: bool) -> Dataset:
+    from phone_agent.data import locks
     from phone_agent.data.shards import ShardError
     from phone_agent.data.staged import Staged, read_manifest
 
@@ -79,6 +80,5 @@ def _staged(spec: DataSpec, span: tuple[int, int] | None, tell: Callable[[str], 
         raise ShardError(
             f"{directory} holds another {spec.name} than the run expects: clusterctl data push {spec.name}"
         )
-    return Staged(
-        directory, manifest, manifest.test if held_out else manifest.train, span, on_damage=spec.on_damage, tell=tell
-    )
+    files = manifest.test if held_out else manifest.train
+    return Staged(directory, manifest, files, span, on_damage=spec.on_damage, tell=tell, lock=locks.hold(directory))

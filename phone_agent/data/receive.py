@@ -11,7 +11,6 @@ Every file is checked against its sha256 before it gets its name.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import ipaddress
 import json
@@ -27,15 +26,17 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from phone_agent import layout
+from phone_agent.data import locks
 from phone_agent.data.manifest import FILE, SHARD_NAME, Manifest, ManifestError, ShardFile, from_json
 from phone_agent.errors import AgentError
 from phone_agent.files import read_json, write_json
 
 PIECE = 256 * 1024
 AHEAD = 16  # pieces that may wait for the next phone
+# Seconds without a piece taken: the next phone is given up. Longer for those it has after it, which it gives up first.
+PATIENCE, PATIENCE_EACH = 60.0, 10.0
 LONGEST_HEADER = 64 << 20
 VERIFIED = ".verified.json"  # what was checked, and size and time of the file then
-LOCK = ".lock"
 PART = ".part"
 # A phone that says nothing for so long is gone: those before it in the chain go on without it.
 SSH = ("ssh", "-T", "-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3", "-o", "Compression=no")
@@ -109,12 +110,11 @@ def receive(stream: BinaryIO, answer: Answer) -> None:
         with _keeping(delivery.manifest) as keeper:
             for file in delivery.files:
                 _pass_on(stream, file, keeper if file.name in own.files else None, following)
-            keeper.finish()
         answer({"phone": own.phone, "stored": len(own.files), "error": keeper.error})
     except AgentError as error:
         answer({"phone": own.phone, "stored": 0, "error": str(error)})
         if not isinstance(error, CutOffError):
-            _drain(stream, following)
+            _pass_all_on(stream, delivery, following)
     finally:
         if following:
             following.finish(answer)
@@ -137,11 +137,11 @@ def _pass_on(stream: BinaryIO, file: ShardFile, keeper: _Keeper | None, followin
         keeper.end()
 
 
-def _drain(stream: BinaryIO, following: _Following | None) -> None:
+def _pass_all_on(stream: BinaryIO, delivery: Delivery, following: _Following | None) -> None:
     """This phone cannot keep anything, but the others may."""
-    while piece := stream.read(PIECE):
-        if following:
-            following.send(piece)
+    with contextlib.suppress(CutOffError):  # told by those who wait for the rest
+        for file in delivery.files:
+            _pass_on(stream, file, None, following)
 
 
 class _Keeper:
@@ -166,11 +166,12 @@ class _Keeper:
         self._attempt(self._accept)
 
     def finish(self) -> None:
-        write_json(self._directory / VERIFIED, self._verified)
+        _note(self._directory, self._verified)
 
     def abandon(self) -> None:
         if self._file:
-            self._file.close()
+            with contextlib.suppress(OSError):  # a full disk has no room for the rest either
+                self._file.close()
             self._file = None
             self._path.unlink(missing_ok=True)
 
@@ -203,34 +204,25 @@ class _Keeper:
 @contextmanager
 def _keeping(manifest: Manifest) -> Iterator[_Keeper]:
     directory = layout.local(layout.dataset_dir(manifest.name))
-    with _locked(directory):
-        names = {file.name for file in manifest.files}
-        for path in directory.iterdir():
-            if path.name.endswith(PART) or (SHARD_NAME.fullmatch(path.name) and path.name not in names):
-                path.unlink()
-        write_json(directory / FILE, manifest.to_json())
+    with locks.alone(directory):
+        try:
+            _prepare(directory, manifest)
+        except OSError as error:
+            raise AgentError(f"{directory} cannot be written: {error.strerror}") from None
         keeper = _Keeper(directory, _verified(directory))
         try:
             yield keeper
         finally:
             keeper.abandon()
-            with contextlib.suppress(OSError):
-                keeper.finish()
+            keeper.finish()
 
 
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / LOCK).open("w")
-    except OSError as error:
-        raise AgentError(f"{directory} cannot be written: {error.strerror}") from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AgentError(f"another push to {directory} is under way: wait for it") from None
-        yield
+def _prepare(directory: Path, manifest: Manifest) -> None:
+    names = {file.name for file in manifest.files}
+    for path in directory.iterdir():
+        if path.name.endswith(PART) or (SHARD_NAME.fullmatch(path.name) and path.name not in names):
+            path.unlink()
+    write_json(directory / FILE, manifest.to_json())
 
 
 class _Following:
@@ -243,15 +235,23 @@ class _Following:
         argv = [*SSH, "-p", str(self._stop.port), "--", self._stop.address, REMOTE]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints)
         self._pieces: queue.Queue[bytes | None] = queue.Queue(AHEAD)
+        self._patience = PATIENCE + PATIENCE_EACH * (len(delivery.route) - 1)
         self._thread = threading.Thread(target=self._feed, args=(delivery.line(),), daemon=True)
         self._thread.start()
 
-    def send(self, piece: bytes) -> None:
-        self._pieces.put(piece)
+    def send(self, piece: bytes | None) -> None:
+        try:
+            self._pieces.put(piece, timeout=self._patience)
+        except queue.Full:
+            self._process.kill()  # whoever feeds it now finds it gone, and takes pieces again
+            self._pieces.put(piece)
 
     def finish(self, answer: Answer) -> None:
-        self._pieces.put(None)
-        self._thread.join()
+        self.send(None)
+        self._thread.join(self._patience)
+        if self._thread.is_alive():
+            self._process.kill()
+            self._thread.join()
         told = False
         if output := self._process.stdout:
             with output:
@@ -307,7 +307,7 @@ def held(name: str, *, verify: bool) -> dict[str, Any]:
                 known = [*stamp, hashlib.file_digest(file, "sha256").hexdigest()]
         found[path.name] = known
     if found:
-        write_json(directory / VERIFIED, found)
+        _note(directory, found)
     disk = os.statvfs(Path.home())
     return {
         "digest": _digest(directory),
@@ -330,7 +330,7 @@ def remove(name: str) -> bool:
     directory = layout.local(layout.dataset_dir(name))
     if not directory.is_dir():
         return False
-    with _locked(directory):
+    with locks.alone(directory):
         shutil.rmtree(directory)
     return True
 
@@ -338,6 +338,12 @@ def remove(name: str) -> bool:
 def _verified(directory: Path) -> dict[str, Any]:
     raw = read_json(directory / VERIFIED)
     return raw if isinstance(raw, dict) else {}
+
+
+def _note(directory: Path, verified: dict[str, Any]) -> None:
+    """A full disk costs only the time to read files again."""
+    with contextlib.suppress(OSError):
+        write_json(directory / VERIFIED, verified)
 
 
 def _stamp(path: Path) -> list[int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +46,7 @@ class Staged:
         *,
         on_damage: str = "refuse",
         tell: Callable[[str], None] = lambda _: None,
+        lock: IO[str] | None = None,
     ) -> None:
         self.shape, self.class_names = manifest.shape, manifest.class_names
         self.mean, self.std = np.asarray(manifest.mean, np.float32), np.asarray(manifest.std, np.float32)
@@ -52,6 +55,8 @@ class Staged:
         self._ends = np.cumsum([file.samples for file in files])
         self._span = span or (0, len(self))
         self._open: dict[int, Shard] = {}
+        if lock:
+            weakref.finalize(self, lock.close)  # nobody changes the files as long as this is here
 
     @property
     def classes(self) -> int:

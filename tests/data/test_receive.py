@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from phone_agent import layout
+from phone_agent.data import locks, open_dataset, open_test
 from phone_agent.data import receive as module
 from phone_agent.data.manifest import FILE, Manifest, ManifestError
 from phone_agent.data.receive import Delivery, Stop, held, receive, remove
+from phone_agent.errors import AgentError
+from phone_agent.schema import DataSpec
 from tests.agent.datasets import stage
 
 
@@ -129,6 +132,69 @@ def test_a_next_phone_that_is_not_there_is_named(tmp_path: Path, home: Path, mad
     assert second["phone"] == "p1-02"
     assert "not reached from the phone before it" in second["error"]
     assert listing(home) == [FILE, ONE]
+
+
+def follower(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Instead of ssh to the next phone."""
+    monkeypatch.setattr(module, "SSH", ("sh", "-c", script))
+
+
+def test_a_phone_that_can_keep_nothing_passes_on_what_the_next_one_lacks(
+    tmp_path: Path, home: Path, made: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower(monkeypatch, f"exec cat > {tmp_path / 'passed-on'}")
+    route = (stop("p1-01", ONE), stop("p1-02", TWO))
+    home.mkdir(parents=True)
+    with locks.hold(home):
+        first, _ = take(stream(tmp_path, Delivery(made, route)))
+    assert "by a run that learns from it" in first["error"]
+    assert (tmp_path / "passed-on").read_bytes() == stream(tmp_path, Delivery(made, route[1:]))
+
+
+def test_a_next_phone_that_hangs_is_given_up(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follower(monkeypatch, "exec sleep 1000")
+    for name, value in (("PATIENCE", 0.1), ("PIECE", 4096), ("AHEAD", 2)):
+        monkeypatch.setattr(module, name, value)
+    made = stage(tmp_path / "dots", train=600)  # more than a pipe takes
+    every = [file.name for file in made.files]
+    raw = stream(tmp_path, Delivery(made, (stop("p1-01", *every), stop("p1-02", *every))))
+    first, second = sorted(take(raw), key=lambda answer: str(answer["phone"]))
+    assert first == {"phone": "p1-01", "stored": len(every), "error": None}
+    assert "not reached" in second["error"]
+    assert sorted(path.name for path in home.glob("*.shard")) == every
+
+
+def _full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_disk_without_room_for_the_list_of_files_is_told(
+    tmp_path: Path, home: Path, made: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "write_json", _full)
+    (answer,) = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE),))))
+    assert answer["error"] == f"{home} cannot be written: No space left on device"
+
+
+def test_what_lies_here_is_told_on_a_full_disk(
+    tmp_path: Path, home: Path, made: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE),))))
+    monkeypatch.setattr(module, "write_json", _full)
+    assert held("dots", verify=True)["files"] == {ONE: made.train[0].sha256}
+
+
+def test_what_a_run_learns_from_is_not_changed_under_it(tmp_path: Path, home: Path, made: Manifest) -> None:
+    raw = stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO, TEST),)))
+    take(raw)
+    data = DataSpec("dots", made.samples, made.shape, len(made.class_names), whole=True, test_samples=30)
+    running, beside = open_dataset(data, seed=0), open_test(data, seed=0)
+    (refused,) = take(raw)
+    assert "by a run that learns from it" in refused["error"]
+    with pytest.raises(AgentError, match="or clusterctl stop"):
+        remove("dots")
+    del running, beside
+    assert remove("dots") is True
 
 
 HOSTILE = {
