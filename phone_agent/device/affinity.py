@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from contextlib import suppress
 
 from phone_agent.core.ops import MAX_THREADS
@@ -11,6 +12,7 @@ from phone_agent.device.roots import REAL, Roots
 
 COMPUTING_NICENESS = 10
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+_permitted: set[int] = set()  # before this process was pinned
 
 
 def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
@@ -19,9 +21,20 @@ def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
     count = threads or min(len(cores), MAX_THREADS)  # a server may have more than the core runs
     for name in BLAS_THREADS:
         os.environ[name] = str(count)
-    with suppress(OSError, AttributeError):  # denied, or not in this Python: slower, not wrong
-        os.sched_setaffinity(0, cores)
+    _permitted.clear()
+    _permitted.update(cpu.allowed(roots) or cpu.present(roots))
+    _pin(cores)
     return count
+
+
+def use_all_cores() -> None:
+    """For the calling thread, little cores too: one that mostly waits need not share a core with those that compute."""
+    _pin(_permitted)
+
+
+def _pin(cores: Collection[int]) -> None:
+    with suppress(OSError, AttributeError):  # denied, or not in this Python: slower, not wrong
+        os.sched_setaffinity(0, cores)  # of the calling thread, on Linux
 
 
 def give_way() -> None:

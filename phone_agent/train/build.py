@@ -31,6 +31,7 @@ from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline
 
 NEVER = 1 << 62
+NAPPING = frozenset({"ring", "hierarchical"})  # MPI's own spin while they wait: computing must not give way to that
 Tell = Callable[[int, RankStep], None]  # a step's number, and how it went here
 
 
@@ -52,6 +53,11 @@ class Training:
     threads: int
     memory: MemoryPlan | None  # None: not planned
 
+    def close(self) -> None:
+        """Once no step is under way."""
+        self.overlap.close()
+        self.source.close()
+
 
 def build(
     directory: Path, spec: RunSpec, threads: int, world: World, tell: Tell, *, warn: Callable[[str], None]
@@ -66,7 +72,6 @@ def build(
     )
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
     micro = micro_batches(own.batch, memory.batch if memory else spec.micro_batch or own.batch)
-    source = open_source(spec, own.rank, dataset, micro)
     sizes = sorted({part.stop - part.start for part in micro}, reverse=True)
     optimise = optimiser(spec.optimizer, state, start.frozen(graph, spec.freeze), spec.backend)
     timeline = Timeline()
@@ -78,8 +83,9 @@ def build(
         images = own.batch
     updates = Updates(world, state, reduce, optimise, rate, tell)
     overlap = Overlap(parts(state.packing, choice.bucket_bytes), _piece_bytes(choice), updates, timeline)
-    if world.size > 1:
+    if world.size > 1 and choice.algorithm in NAPPING:
         affinity.give_way()  # once the communication thread is there, before those that compute are
+    source = open_source(spec, own.rank, dataset, micro)
     executable = backend(spec.backend).compile(graph, state, sizes[0], options, sizes[1:])
     return Training(
         dataset=dataset,

@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.device import affinity
 from phone_agent.train.order import Piece, Times, arrange, pieces
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline
@@ -140,6 +141,7 @@ class Overlap:
     # ----------------------------------------------------------------------------------- the communication thread's
 
     def _run(self) -> None:
+        affinity.use_all_cores()
         try:
             for step in count(self._first):
                 if not self._one(step):

@@ -109,6 +109,7 @@ class _Rank:
             path = self._directory / layout.TIMELINE_FILE
             self._training.timeline.write(path, **whose, offset_s=offset_s, offset_error_s=offset_error_s)
         self._done(time.monotonic() - started)
+        self._training.close()
 
     def _between(self, step: int) -> None:
         """What wants the whole state as it is after a step."""

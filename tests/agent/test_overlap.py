@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phone_agent import models
+from phone_agent.device import affinity
+from phone_agent.device.roots import Roots
 from phone_agent.nn.backends import NAMES, Options, backend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
@@ -158,6 +162,43 @@ def test_what_breaks_beside_the_computing_is_raised_there(what: str, overlapping
         for _ in loop.run(1, 5):
             pass
     overlap.close()
+
+
+class WhereAmI(Breaks):
+    def __init__(self) -> None:
+        super().__init__("nothing")
+        self.cores: set[int] = set()
+
+    def reduce(self, where: slice) -> None:
+        del where
+        self.cores = os.sched_getaffinity(0)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+def test_communication_may_use_the_little_cores_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread of its own: cores are a thread's."""
+    for name in affinity.BLAS_THREADS:
+        monkeypatch.setenv(name, "1")
+    little, big = sorted(os.sched_getaffinity(0))[:2]
+    roots = Roots(sys=tmp_path, proc=tmp_path)
+    for core, capacity in ((little, 100), (big, 1024)):
+        (roots.cpus / f"cpu{core}").mkdir(parents=True)
+        (roots.cpus / f"cpu{core}" / "cpu_capacity").write_text(str(capacity))
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "status").write_text(f"Cpus_allowed_list:\t{little},{big}\n")
+    work = WhereAmI()
+
+    def computing() -> set[int]:
+        affinity.use_big_cores(roots=roots)
+        overlap = Overlap([slice(0, 4)], 16, work, Timeline())
+        overlap.begin(1)
+        overlap.update()
+        overlap.close()
+        return os.sched_getaffinity(0)
+
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(computing).result(60) == {big}
+    assert work.cores == {little, big}
 
 
 def test_a_loop_may_end_at_any_time() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,13 +16,14 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import layout, models
-from phone_agent.comm.world import Alone
+from phone_agent.comm.world import Alone, World
 from phone_agent.data import Dataset
 from phone_agent.data.manifest import shards_of, share
 from phone_agent.data.sampling import Batch, Normaliser, Union, sampler
 from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.device import memory
+from phone_agent.device.affinity import COMPUTING_NICENESS
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
@@ -28,6 +31,7 @@ from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import estimate
 from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec
 from phone_agent.train.budget import affordable_bytes, plan_memory
+from phone_agent.train.build import Training, build
 from phone_agent.train.checks import own_rank
 from phone_agent.train.evaluate import judge
 from phone_agent.train.loop import Loop, micro_batches
@@ -37,6 +41,7 @@ from phone_agent.train.timeline import Timeline
 from tests.agent.datasets import spec_of, stage
 from tests.agent.one_process import losses_alone
 from tests.agent.phones import AGENT, SYNTHETIC, Phone, make_phones, mpirun, run_spec
+from tests.agent.thread_world import on_ranks
 
 STEPS = 12
 # Float32 rounding: the ranks' gradients are added in another order than one process adds its samples'. Measured 1e-7
@@ -178,6 +183,28 @@ def test_a_rank_that_cannot_report_ends_the_run_all_the_same(tmp_path: Path, spo
     done = mpirun(phones, *AGENT, "train", "run", timeout=60)
     assert done.returncode == 1
     assert "OSError" in done.stderr or "IsADirectoryError" in done.stderr
+
+
+@pytest.mark.parametrize(("algorithm", "gives_way"), [("ring", True), ("mpi", False)])
+def test_those_that_compute_give_way_to_the_one_that_naps(tmp_path: Path, algorithm: str, *, gives_way: bool) -> None:
+    """Threads take over their maker's priority; MPI's own allreduce does not nap."""
+    spec, before = run_spec((4, 4), algorithm=algorithm), set(threading.enumerate())
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+
+    def one(world: World) -> Training:
+        return build(tmp_path, spec, 2, world, lambda *_: None, warn=pytest.fail)
+
+    trainings = on_ranks(2, one)
+    niceness: dict[str, set[int]] = {}
+    for thread in set(threading.enumerate()) - before:
+        assert thread.native_id is not None
+        niceness.setdefault(thread.name, set()).add(os.getpriority(os.PRIO_PROCESS, thread.native_id) - usual)
+    for training in trainings:
+        training.close()
+    computing = {COMPUTING_NICENESS} if gives_way else {0}
+    assert niceness.pop("communication") == {0}
+    assert niceness.pop("prefetch") == computing
+    assert niceness.pop("core-1") == computing
 
 
 SPECS = {
