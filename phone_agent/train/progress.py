@@ -12,6 +12,7 @@ import numpy as np
 from phone_agent.comm.world import World
 from phone_agent.device import thermal
 from phone_agent.errors import AgentError
+from phone_agent.nn.packing import State
 from phone_agent.schema import RankSpec, RunSpec
 
 TEMPERATURE_EVERY_S = 10.0
@@ -58,6 +59,17 @@ def exchange(own: RankStep, world: World, spec: RunSpec, step: int) -> list[Rank
         first, others = where(diverged[0]), f" and {len(diverged) - 1} more" if len(diverged) > 1 else ""
         raise DivergedError(f"step {step}: the loss is not a number on {first}{others}: lower the learning rate")
     return rows
+
+
+def check_values(state: State, world: World, spec: RunSpec, step: int) -> None:
+    """A step may spoil values whose loss was still a number. Raises on all ranks when one's are spoiled."""
+    ends = [
+        end for buffer in (state.values, state.statistics) for end in (buffer.min(initial=0), buffer.max(initial=0))
+    ]
+    sound = world.allgather(np.array([np.isfinite(ends).all()], np.float64))[:, 0]
+    for rank in spec.ranks:
+        if not sound[rank.rank]:
+            raise DivergedError(f"step {step}: {where(rank)} has values that are not numbers: lower the learning rate")
 
 
 def merge(rows: list[RankStep], spec: RunSpec, step_s: float) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from phone_agent.train import checkpoint, evaluate, progress
 from phone_agent.train.build import build
 from phone_agent.train.checks import own_rank
 from phone_agent.train.events import EventLog
+from phone_agent.train.loop import micro_batches
 from phone_agent.train.timeline import clock_offset
 
 log = logging.getLogger("phone_agent")
@@ -60,16 +61,18 @@ def _tell(error: Exception, events: EventLog) -> None:
     sys.stderr.write(events.write("error", message=message) + "\n")
 
 
-class _Report:
+class Report:
     """Every step's result, exchanged between all ranks by the communication thread."""
 
     def __init__(self, spec: RunSpec, world: World, events: EventLog) -> None:
         self._spec, self._world, self._events = spec, world, events
         self._before = time.monotonic()
         self.loss = float("nan")
-        self.reduce_s = self.comm_s = self.step_s = 0.0
+        self.reduce_s = self.step_s = 0.0
+        self.waited_s = np.zeros(world.size)  # by rank: computing, for communication
 
     def start(self) -> None:
+        """The next step begins now."""
         self._before = time.monotonic()
 
     def tell(self, step: int, own: progress.RankStep) -> None:
@@ -79,7 +82,7 @@ class _Report:
         self._events.write("step", step=step, **merged)
         self.loss, self._before = merged["loss"], now
         self.reduce_s += merged["reduce_s"]
-        self.comm_s += merged["comm_s"]
+        self.waited_s += [row.comm_s for row in rows]
         self.step_s += merged["step_s"]
 
 
@@ -87,7 +90,7 @@ class _Rank:
     def __init__(self, directory: Path, spec: RunSpec, threads: int, world: World, events: EventLog) -> None:
         self._directory, self._spec, self._world, self._events = directory, spec, world, events
         self._own: RankSpec = own_rank(spec, world)
-        self._report = _Report(spec, world, events)
+        self._report = Report(spec, world, events)
         self._training = build(directory, spec, threads, world, self._report.tell, warn=self._warn)
         self._checkpoints = self._open_checkpoints() if world.rank == 0 else None
         self._accuracy: float | None = None
@@ -118,18 +121,21 @@ class _Rank:
             return
         training, share = self._training, self._own.batch / self._spec.global_batch
         training.overlap.settle()
+        progress.check_values(training.state, self._world, self._spec, step)
         with evaluate.combined_statistics(training.state, share, training.exact.allreduce):
             if judging:
                 self._judge(step)
             if keeping and self._checkpoints is not None:
                 self._checkpoints.save(step, training.state, training.optimiser.buffers)
+        self._report.start()
 
     def _start(self) -> None:
         """Agree that all start from the same values, and say who is slow for a reason that can be cured."""
         training, spec = self._training, self._spec
-        values = training.state.values
-        row = np.array([zlib.crc32(values.data), affinity.is_demoted()], np.float64)
-        sums, demoted = self._world.allgather(row).T
+        state = training.state
+        checksum = zlib.crc32(state.statistics.data, zlib.crc32(state.values.data))
+        row = np.array([checksum, affinity.is_demoted(), len(training.loop.micro)], np.float64)
+        sums, demoted, parts = self._world.allgather(row).T
         for rank in spec.ranks:
             if sums[rank.rank] != sums[0]:
                 raise AgentError(f"{progress.where(rank)} starts from other values than rank 0: provision it again")
@@ -139,7 +145,7 @@ class _Rank:
             world=self._world.size,
             model=spec.model,
             global_batch=spec.global_batch,
-            parameters=len(values),
+            parameters=len(state.values),
             data=spec.data.name,
             backend=spec.backend,
             threads=training.threads,
@@ -153,6 +159,10 @@ class _Rank:
         for rank in spec.ranks:
             if demoted[rank.rank]:
                 self._events.write("warn", message=f"Android keeps {progress.where(rank)} off its big cores")
+            if parts[rank.rank] > len(micro_batches(rank.batch, spec.micro_batch or rank.batch)):
+                count = round(parts[rank.rank])
+                message = f"{progress.where(rank)} computes its {rank.batch} images in {count} parts for want of memory"
+                self._events.write("warn", message=f"{message}: a smaller --batch, or a larger --memory")
 
     def _done(self, seconds: float) -> None:
         if self._checkpoints is not None:
@@ -163,7 +173,7 @@ class _Rank:
             "seconds": seconds,
             "images_per_s": self._spec.steps * self._spec.global_batch / seconds,
             "test_accuracy": self._accuracy,
-            "exposed_share": self._report.comm_s / self._report.step_s,
+            "exposed_share": float(self._report.waited_s.max()) / self._report.step_s,
             "line_rate_share": self._line_rate_share(),
         }
         self._events.write("done", **summary)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -34,9 +35,11 @@ from phone_agent.train.budget import affordable_bytes, plan_memory
 from phone_agent.train.build import Training, build
 from phone_agent.train.checks import own_rank
 from phone_agent.train.evaluate import judge
+from phone_agent.train.events import EventLog
 from phone_agent.train.loop import Loop, micro_batches
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
+from phone_agent.train.rank import Report
 from phone_agent.train.timeline import Timeline
 from tests.agent.datasets import spec_of, stage
 from tests.agent.one_process import losses_alone
@@ -131,6 +134,42 @@ def test_a_diverging_run_ends_everywhere_and_names_a_phone(tmp_path: Path) -> No
         assert error["event"] == "error"
         assert "the loss is not a number on p1-0" in error["message"]
     assert "the loss is not a number" in done.stderr
+
+
+def test_values_that_are_no_numbers_are_told_and_not_kept(tmp_path: Path) -> None:
+    """The only step's loss is that of the values before it."""
+    phones = make_phones(tmp_path, 2)
+    spec = run_spec((4, 4), steps=1, optimizer=OptimizerSpec(learning_rate=1e39))
+    for phone in phones:
+        phone.stage(spec)
+    done = mpirun(phones, *AGENT, "train", "run")
+    assert done.returncode == 1
+    *_, last, error = phones[0].events("run")
+    assert (last["event"], error["event"]) == ("step", "error")
+    assert error["message"].startswith("step 1: p1-01 (sw1:1) has values that are not numbers: lower")
+    assert not list(phones[0].run_dir("run").glob(layout.CHECKPOINTS))
+
+
+def test_a_batch_computed_in_parts_unasked_is_told(phone: Phone) -> None:
+    graph = models.build("lenet", 10, SYNTHETIC.shape)
+    budget = estimate(graph, 16, Options()).total
+    train([phone], run_spec((64,), steps=1, memory_bytes=budget))
+    (told,) = [event["message"] for event in phone.events("run") if event["event"] == "warn"]
+    assert re.match(r"p1-01 \(sw1:1\) computes its 64 images in [234] parts for want of memory: a smaller", told)
+
+
+def test_waiting_is_summed_by_phone(tmp_path: Path) -> None:
+    """They wait in turn: at no step all of them, but each at one."""
+
+    def one(world: World) -> list[float]:
+        with EventLog(world.rank, "", tmp_path / str(world.rank)) as events:
+            report = Report(run_spec((4, 4)), world, events)
+            for step in (1, 2):
+                waited = float(step) if world.rank == step - 1 else 0.0
+                report.tell(step, RankStep(1.0, 1.0, waited, 50.0))
+            return [*report.waited_s]
+
+    assert on_ranks(2, one) == [[1.0, 2.0]] * 2
 
 
 def damage_shard(phones: list[Phone]) -> RunSpec:
