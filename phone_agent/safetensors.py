@@ -29,6 +29,7 @@ from phone_agent.errors import AgentError
 PREFIX = struct.Struct("<Q")
 LARGEST_HEADER = 100_000_000  # as in the library everyone uses
 MOST_DIMENSIONS = 32
+LARGEST_ARRAY = 2**63  # bytes, sides of 0 left out: what numpy can say a shape of
 ALIGNMENT = 8
 METADATA = "__metadata__"
 BFLOAT16 = "BF16"
@@ -192,6 +193,8 @@ def _entry(name: str, told: Any) -> _Entry:
     needed = prod(shape) * np.dtype(DTYPES[dtype]).itemsize
     if end - begin != needed:
         raise SafetensorsError(f"{what} has {end - begin} bytes, but {dtype} of shape {tuple(shape)} takes {needed}")
+    if prod(max(1, side) for side in shape) * np.dtype(DTYPES[dtype]).itemsize >= LARGEST_ARRAY:
+        raise SafetensorsError(f"{what} has a shape that no memory holds: {_quoted(tuple(shape))}")
     return _Entry(name, dtype, tuple(shape), begin, end)
 
 

@@ -90,6 +90,8 @@ def _check_imports(path: Path, source: str) -> None:
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         raise OwnModelError(f"{path}:{line or 1}: {getattr(error, 'msg', error)}") from None
+    except (RecursionError, MemoryError):
+        raise OwnModelError(f"{path}: it is nested too deeply to be read") from None
     for node in ast.walk(tree):
         for module in _imported(node):
             if module.partition(".")[0] not in ON_EVERY_PHONE:
@@ -110,10 +112,10 @@ def _blamed(path: Path, work: Callable[[], Any]) -> Any:
     """Whatever goes wrong is told with the last line of the file that took part in it."""
     try:
         return work()
-    except Exception as error:  # noqa: BLE001 - the user's own may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's own may raise anything
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = frames[-1].lineno if frames else getattr(error, "lineno", 1)
-        what = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
+        what = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}".rstrip(": ")
         raise OwnModelError(f"{path}:{line}: {what}") from None
 
 

@@ -20,6 +20,7 @@ from phone_agent.nn.packing import State, Tensors
 COUNTER = ".num_batches_tracked"  # PyTorch counts the batches a normalisation saw, and uses it for nothing here
 AUXILIARY = ("AuxLogits.", "aux1.", "aux2.")  # heads that networks of ours do without
 SHOWN = 5
+NUMBERS = "biuf"  # numpy's kinds that become float32 as they are
 
 
 class WeightsError(AgentError):
@@ -109,11 +110,13 @@ def _check(wanted: dict[str, Shape], loaded: dict[str, NDArray[Any]]) -> None:
         for name, shape in wanted.items()
         if name in loaded and loaded[name].shape != shape
     ]
+    odd = [name for name, value in loaded.items() if value.dtype.kind not in NUMBERS]
     problems = [
         _told("missing", [name for name in wanted if name not in loaded]),
         _told("unexpected", [name for name in loaded if name not in wanted]),
         _told("of another shape", wrong),
-        _told("not all finite", [name for name in loaded if not np.isfinite(loaded[name]).all()]),
+        _told("not of numbers", odd),
+        _told("not all finite", [name for name in loaded if name not in odd and not np.isfinite(loaded[name]).all()]),
     ]
     if any(problems):
         raise WeightsError(f"these are not this network's weights: {'; '.join(filter(None, problems))}")

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from phone_agent import layout, safetensors
 from phone_agent.data import Dataset
+from phone_agent.data.shards import MOST_CHANNELS, MOST_CLASSES, MOST_SIDE
 from phone_agent.errors import AgentError
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
@@ -163,23 +164,38 @@ def _about(metadata: dict[str, str], path: Path) -> About:
     if ours and metadata.get("schema") != str(SCHEMA):
         raise CheckpointError(f"{path} has schema {metadata.get('schema')!r}; known is {SCHEMA}: use a newer release")
     try:
-        return About(
-            model=metadata["model"],
-            classes=int(metadata["classes"]),
-            shape=_image(metadata["shape"]),
-            stored=_image(metadata["stored_shape"]),
-            mean=_numbers(metadata["mean"]),
-            std=_numbers(metadata["std"]),
-            class_names=tuple(map(str, json.loads(metadata["class_names"]))),
-            step=int(metadata["step"]),
-            run=RunSpec.from_json(metadata["run"]) if ours else None,
+        return _checked(
+            About(
+                model=metadata["model"],
+                classes=int(metadata["classes"]),
+                shape=_image(metadata["shape"]),
+                stored=_image(metadata["stored_shape"]),
+                mean=_numbers(metadata["mean"]),
+                std=_numbers(metadata["std"]),
+                class_names=tuple(map(str, json.loads(metadata["class_names"]))),
+                step=int(metadata["step"]),
+                run=RunSpec.from_json(metadata["run"]) if ours else None,
+            )
         )
     except (KeyError, TypeError, ValueError, RecursionError, SchemaError) as error:
         raise CheckpointError(f"{path} is damaged: its description lacks or garbles {error}") from None
 
 
+def _checked(about: About) -> About:
+    channels = (about.shape or (0,))[-1]
+    if {len(about.mean), len(about.std), (about.stored or (0,))[-1]} != {channels}:
+        raise ValueError(f"mean, std and stored_shape: they are not of {channels} channels")
+    if min(about.std) <= 0:
+        raise ValueError(f"std: {min(about.std)}")
+    if not 0 < (about.classes or 0) <= MOST_CLASSES:
+        raise ValueError(f"classes: {about.classes}")
+    return about
+
+
 def _image(text: str) -> tuple[int, ...]:
     height, width, channels = map(int, json.loads(text))
+    if not (0 < height <= MOST_SIDE and 0 < width <= MOST_SIDE and 0 < channels <= MOST_CHANNELS):
+        raise ValueError(text)
     return height, width, channels
 
 

@@ -43,7 +43,7 @@ def network() -> tuple[Graph, State]:
 
 
 def saver(directory: Path, graph: Graph, state: State, told: Told) -> Checkpoints:
-    data = Synthetic(100, (32, 32, 3), 10, seed=0)
+    data = Synthetic(100, (28, 28, 1), 10, seed=0)
     return Checkpoints(directory, graph, checkpoint.describe(run_spec((4,)), state, data), told)
 
 
@@ -65,7 +65,7 @@ def test_all_it_takes_to_go_on_comes_back(tmp_path: Path) -> None:
     about = found.about
     assert about.run == run_spec((4,))
     assert (about.step, about.classes, about.shape) == (7, 10, (28, 28, 1))
-    assert (about.mean, about.std, about.class_names) == ((0.5,) * 3, (0.25,) * 3, NAMES)
+    assert (about.mean, about.std, about.class_names) == ((0.5,), (0.25,), NAMES)
     assert about.model == "lenet"
     metadata = safetensors.read_metadata(tmp_path / fields["file"])
     assert json.loads(metadata["packing"]) == list(state.packing.slots)
@@ -156,7 +156,12 @@ def test_a_mistake_of_ours_is_no_warning(tmp_path: Path) -> None:
     [
         ({"schema": "99"}, "schema '99'"),
         ({"shape": "[1, 2]"}, "not enough values"),
+        ({"shape": "[28, 99999999, 1]"}, "99999999"),
+        ({"stored_shape": "[28, 0, 1]"}, "[28, 0, 1]"),
         ({"mean": "[NaN]"}, "NaN"),
+        ({"mean": "[0.5, 0.5]"}, "not of 1 channels"),
+        ({"std": "[0.0]"}, "std: 0.0"),
+        ({"classes": "0"}, "classes: 0"),
         ({"run": "{}"}, "run.json lacks"),
         ({"step": "many"}, "many"),
         ({"class_names": "7"}, "'int' object"),
@@ -165,7 +170,7 @@ def test_a_mistake_of_ours_is_no_warning(tmp_path: Path) -> None:
 )
 def test_a_damaged_description_is_told(tmp_path: Path, change: dict[str, str], told: str) -> None:
     _, state = network()
-    data = Synthetic(100, (32, 32, 3), 10, seed=0)
+    data = Synthetic(100, (28, 28, 1), 10, seed=0)
     metadata = {**checkpoint.describe(run_spec((4,)), state, data), "step": "3", **change}
     path = tmp_path / "bad.safetensors"
     safetensors.write(path, {}, metadata)

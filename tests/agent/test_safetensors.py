@@ -107,6 +107,7 @@ TWICE = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8"
         (raw({"a": {**entry(0, 1), "data_offsets": [0.0, 1.0]}}, b"x"), "not two whole numbers"),
         (raw({"a": entry(0, 4, "F32", [2])}, b"1234"), "takes 8"),
         (raw({"a": entry(0, 1, shape=[2**62, 2**62, 2**62])}, b"x"), "has 1 bytes"),
+        (raw({"a": entry(0, 0, "F32", [0, 2**62])}), "no memory holds"),
         (raw({"a": entry(0, 2), "b": entry(1, 3)}, b"123"), "'b' overlaps"),
         (raw({"a": entry(0, 1), "b": entry(2, 3)}, b"123"), "leaves 1 bytes before it"),
         (raw({"a": entry(1, 2)}, b"12"), "leaves 1 bytes before it"),

@@ -106,6 +106,9 @@ def test_numpys_archives_are_read_unless_they_hold_objects(tmp_path: Path) -> No
     np.testing.assert_array_equal(open_trained(tmp_path / "a.npz", "lenet").state.values, state.values)
     np.savez(tmp_path / "b.npz", **{"fc.weight": np.array([{}], object)}, allow_pickle=True)
     assert "plain arrays" in refused(tmp_path / "b.npz", "lenet").message
+    np.savez(tmp_path / "text.npz", **{**arrays, next(iter(arrays)): np.array(["a"])})
+    with pytest.raises(WeightsError, match="not of numbers: "):
+        open_trained(tmp_path / "text.npz", "lenet")
     (tmp_path / "c.npz").write_bytes(b"PK nothing")
     assert "plain arrays" in refused(tmp_path / "c.npz", "lenet").message
 
