@@ -89,7 +89,8 @@ def _fetch_checkpoint(store: RunStore, record: RunRecord, progress: Progress, co
     try:
         return fetch_checkpoint(store, record.run_id, progress, connect)
     except (FetchError, PhoneError) as error:
-        warn(f"the run's checkpoint is not here: {error.message}; {error.remedy or 'clusterctl attach'} tries again")
+        remedy = error.remedy or f"clusterctl attach {record.run_id}"
+        warn(f"the run's checkpoint is not here: {error.message}; try: {remedy}")
     except OSError as error:
         warn(f"the run's checkpoint is not here: {error.strerror}")
     return None

@@ -18,10 +18,12 @@ from phone_agent import layout
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
+    from phone_agent.schema import RunSpec
 
 NAME = re.compile(r"checkpoint-\d{8,}\.safetensors")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 LARGEST = 1 << 36  # what a phone says of itself is not taken for granted
+COPIES, PADDING, DESCRIPTION = 8, 64, 64 << 20  # more than checkpoints have: of all numbers; numbers a tensor; bytes
 _SILENCE_S = 30.0
 
 
@@ -50,6 +52,20 @@ class Told:
 def newest(directory: Path) -> Path | None:
     """The run's last checkpoint on this computer."""
     return max(directory.glob(layout.CHECKPOINTS), default=None, key=lambda path: path.name)
+
+
+def largest(spec: RunSpec, directory: Path) -> int:
+    """Bytes a checkpoint of this run may have: its network's numbers, what an optimiser remembers of them, words."""
+    from phone_agent import models
+    from phone_agent.errors import AgentError
+
+    name = f"{directory / spec.model_file}:{spec.model}" if spec.model_file else spec.model
+    try:
+        graph = models.build(name, spec.data.classes, spec.data.input_shape)
+    except AgentError:  # a network that this release does not have, or whose file is gone
+        return LARGEST
+    tensors = [each for node in graph.nodes for each in (*node.parameters, *node.statistics)]
+    return min(LARGEST, 4 * COPIES * sum(each.size + PADDING for each in tensors) + DESCRIPTION)
 
 
 def fetch(connection: PhoneConnection, run_id: str, told: Told, directory: Path) -> Path:

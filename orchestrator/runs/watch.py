@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import PhoneError
-from orchestrator.runs.checkpoints import Told, fetch, remove_from_phone
+from orchestrator.runs.checkpoints import FetchError, Told, fetch, largest, remove_from_phone
 from orchestrator.runs.diagnosis import Diagnosis, diagnose
 from orchestrator.runs.events import Event, Progress
 from orchestrator.runs.follow import OnBreak, follow
@@ -47,12 +48,15 @@ def watch(store: RunStore, record: RunRecord, connect: Connect, on_event: OnEven
 
 def fetch_checkpoint(store: RunStore, run_id: str, progress: Progress, connect: Connect) -> Path | None:
     """The last checkpoint the run told of, brought here; none if it told of none."""
-    told = progress.checkpoint and Told.of(progress.checkpoint)
-    if not told:
+    if progress.checkpoint is None:
         return None
-    path = fetch(connect(), run_id, told, store.directory(run_id))
+    directory, told = store.directory(run_id), Told.of(progress.checkpoint)
+    if told is None or told.size > largest(store.spec(run_id), directory):
+        raise FetchError("what the head phone says of it cannot be so", remedy=f"clusterctl collect-logs {run_id}")
+    path = fetch(connect(), run_id, told, directory)
     if progress.state == "done":
-        remove_from_phone(connect(), run_id)
+        with suppress(PhoneError):  # it is here; the phone's copy may stay
+            remove_from_phone(connect(), run_id)
     return path
 
 

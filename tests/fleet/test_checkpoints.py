@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.fleet import PhoneConnection
-from orchestrator.runs.checkpoints import FetchError, Told, fetch, newest, remove_from_phone
-from orchestrator.runs.events import Event
+from orchestrator.runs.checkpoints import LARGEST, FetchError, Told, fetch, largest, newest, remove_from_phone
+from orchestrator.runs.events import Event, Progress
+from orchestrator.runs.record import RunStore
+from orchestrator.runs.watch import fetch_checkpoint
 from phone_agent import layout
+from tests.agent.phones import run_spec
 from tests.fleet.servers import Server
 
 CONTENT = random.Random(2).randbytes(300_001)  # noqa: S311
@@ -40,6 +44,21 @@ def run(server: Server, request: pytest.FixtureRequest) -> str:
 def told(**changes: Any) -> Event:
     fields = {"file": NAME, "bytes": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest(), **changes}
     return Event("checkpoint", 1.0, fields=fields)
+
+
+def test_a_phone_cannot_make_a_checkpoint_larger_than_its_network(tmp_path: Path) -> None:
+    lenet = run_spec((4,))
+    assert 4 * 44_426 < largest(lenet, tmp_path) < 1 << 30
+    assert largest(replace(lenet, model="build", model_file="gone.py"), tmp_path) == LARGEST
+    store = RunStore(tmp_path)
+    store.create(lenet)
+    progress = Progress(1, checkpoint=told(bytes=1 << 31))
+
+    def connect() -> PhoneConnection:
+        raise AssertionError
+
+    with pytest.raises(FetchError, match="cannot be so"):
+        fetch_checkpoint(store, lenet.run_id, progress, connect)
 
 
 def wanted(**changes: Any) -> Told:
