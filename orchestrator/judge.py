@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from orchestrator.data.sources.folder import decode
 from orchestrator.data.store import Store
-from orchestrator.errors import UsageError
+from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.trained import Trained
+from phone_agent.data.shards import ShardError
 from phone_agent.data.staged import Staged
 from phone_agent.nn.graph import Shape
 from phone_agent.train import evaluate
@@ -47,7 +48,11 @@ def judge(trained: Trained, data: str, threads: int) -> Judged:
         raise UsageError(f"{data} has no held-out samples", remedy="name another dataset with --data")
     batch, part = min(BATCH, manifest.test_samples), range(manifest.test_samples)
     held_out = Staged(stored.directory, manifest, manifest.test)
-    row = evaluate.judge(trained.compile(batch, threads), held_out, part, trained.preparation(batch))
+    try:
+        row = evaluate.judge(trained.compile(batch, threads), held_out, part, trained.preparation(batch))
+    except ShardError as error:  # its advice is for a phone
+        what, _, _ = str(error).partition(": ")
+        raise ClusterctlError(what, remedy=f"clusterctl data remove {data}, then add it again") from None
     means = evaluate.means(row)
     return Judged(data, len(part), means["top1"], means["top5"], means["loss"])
 

@@ -30,7 +30,7 @@ from orchestrator.cli import (
     stop,
     timeline,
 )
-from orchestrator.errors import EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError, UsageError
+from orchestrator.errors import EXIT_INTERRUPTED, ClusterctlError, UsageError
 
 app = typer.Typer(
     name="clusterctl",
@@ -81,14 +81,20 @@ def main() -> None:
         print_error(error)
         sys.exit(error.exit_code)
     except OSError as error:
-        if error.filename is None:
-            raise
         from orchestrator.view.console import print_error
 
-        print_error(UsageError(f"{error.filename}: {error.strerror}"))
-        sys.exit(EXIT_USAGE)
+        told = _told(error)
+        print_error(told)
+        sys.exit(told.exit_code)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _told(error: OSError) -> ClusterctlError:
+    """A file that is named is one of the user's; all else is this computer's."""
+    if error.filename is None:
+        return ClusterctlError(error.strerror or str(error) or type(error).__name__)
+    return UsageError(f"{error.filename}: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -28,11 +28,12 @@ def predict(
     from orchestrator.cli.trained import cores, find_trained
     from orchestrator.errors import UsageError
     from orchestrator.judge import predict as guess
+    from orchestrator.trained import open_trained
     from orchestrator.view.trained import print_guesses
 
     if run is not None and weights is not None:
         raise UsageError("--run and --weights exclude each other", remedy="give only one of them")
-    found = find_trained(str(weights) if weights else run, model, inventory)
     with engine_errors():
+        found = open_trained(weights, model) if weights else find_trained(run, model, inventory)
         guesses = guess(found, images, top, threads or cores())
     print_guesses(images, guesses, as_json=as_json)

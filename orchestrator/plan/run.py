@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,7 @@ def _check_names(request: LaunchRequest) -> None:
 def _check_figures(request: LaunchRequest) -> None:
     if request.steps is not None and request.epochs is not None:
         raise UsageError("--steps and --epochs exclude each other", remedy="give only one of them")
-    numbers = (request.learning_rate, request.epochs, request.weight_decay, request.power, request.trust)
+    numbers = [number for each in fields(request) if isinstance(number := getattr(request, each.name), float)]
     spans = (request.warmup.count if request.warmup else None, request.step_every.count if request.step_every else None)
     if not all(math.isfinite(each) for each in (*numbers, *spans) if each is not None):
         raise UsageError("an amount without end", remedy="finite numbers for --lr, --epochs and the like")
@@ -161,6 +161,11 @@ def _batches(
     request: LaunchRequest, graph: Graph, phones: Sequence[Phone], data: DataSpec, memory: Mapping[str, int]
 ) -> tuple[int, ...]:
     share = data.samples // len(phones)
+    if not share:
+        raise UsageError(
+            f"{data.name} has {data.samples} samples for {len(phones)} phones: some would be without one",
+            remedy="fewer phones with --limit, or another --data",
+        )
     if request.batch == AUTO:
         budgets = [_budget(request, phone, memory) for phone in phones]
         return tuple(min(batch, share) for batch in largest_batches(graph, budgets, _options(request)))

@@ -85,7 +85,7 @@ def _parsed(line: str) -> Any:
 
 
 def _span(raw: Any, offset: float) -> Span | None:
-    if not (isinstance(raw, list) and len(raw) == 4 and raw[0] in _THREAD_OF):
+    if not (isinstance(raw, list) and len(raw) == 4 and isinstance(raw[0], str) and raw[0] in _THREAD_OF):
         return None
     step, started, ended = map(as_number, raw[1:])
     if step is None or started is None or ended is None or ended < started:

@@ -29,6 +29,25 @@ def scraps(store: Store) -> list[str]:
     return sorted(path.name for path in store.root.iterdir() if path.name != ".lock") if store.root.exists() else []
 
 
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def clusterctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The whole command in this process: what it printed, and that it ended as expected."""
+    monkeypatch.setenv("CLUSTERCTL_STATE", str(tmp_path / "state"))
+
+    def run(*arguments: str, rc: int = 0) -> str:
+        monkeypatch.setattr("sys.argv", ["clusterctl", "data", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        assert (end.value.code or 0) == rc, printed.err
+        return printed.out if rc == 0 else printed.err
+
+    return run
+
+
 def test_a_dataset_is_made_of_shards_of_a_fixed_size(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +114,14 @@ def test_nothing_is_left_of_what_was_not_finished(
     assert scraps(store) == []
 
 
+def test_a_full_disk_is_no_stack_trace(tmp_path: Path, clusterctl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(adding, "write_shard", full)
+    assert "No space left on device" in clusterctl("add", "cifar", str(cifar10_binary(tmp_path / "cifar")), rc=1)
+
+
 def test_scraps_of_a_killed_one_are_cleared_away(tmp_path: Path, store: Store) -> None:
     (store.root / ".other.new").mkdir(parents=True)
     (store.root / ".other.removed").mkdir()
@@ -117,25 +144,6 @@ def test_a_source_without_samples_is_refused(tmp_path: Path, store: Store) -> No
     source = cifar10_binary(tmp_path / "cifar", each=0)
     with pytest.raises(SourceError, match="not one image"):
         add("cifar", source, store=store)
-
-
-Run = Callable[..., str]
-
-
-@pytest.fixture
-def clusterctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The whole command in this process: what it printed, and that it ended as expected."""
-    monkeypatch.setenv("CLUSTERCTL_STATE", str(tmp_path / "state"))
-
-    def run(*arguments: str, rc: int = 0) -> str:
-        monkeypatch.setattr("sys.argv", ["clusterctl", "data", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        printed = capsys.readouterr()
-        assert (end.value.code or 0) == rc, printed.err
-        return printed.out if rc == 0 else printed.err
-
-    return run
 
 
 def test_the_commands(tmp_path: Path, clusterctl: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,15 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
-from orchestrator.errors import UsageError
+from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.judge import judge, predict, read_picture
 from orchestrator.trained import Preparation, Trained, open_trained
 from phone_agent import safetensors
+from phone_agent.data.manifest import FILE
 from phone_agent.data.sampling import Normaliser
 from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
+from phone_agent.files import write_json
 from phone_agent.nn.graph import Dense, Graph, GraphBuilder
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import to_state_dict
@@ -77,13 +80,33 @@ def test_this_computer_prepares_images_as_phones_do() -> None:
     np.testing.assert_allclose(ours, Normaliser(data, 5, (6, 7, 3)).normalise(images), rtol=1e-5, atol=1e-6)
 
 
-def test_a_dataset_of_other_classes_is_refused(weights: Path) -> None:
+def test_a_dataset_that_does_not_fit_is_refused(weights: Path) -> None:
     other = trained(weights)
-    stage(weights.parent / "state" / "data" / "trained-only", train=60)
+    data = weights.parent / "state" / "data"
+    stage(data / "trained-only", train=60)
+    many = stage(data / "many", train=60, test=41)
+    write_json(data / "many" / FILE, replace(many, class_names=(*many.class_names, "fifth")).to_json())
+    with pytest.raises(UsageError, match=f"many has {CLASSES + 1} classes, the network {CLASSES}"):
+        judge(other, "many", threads=1)
     with pytest.raises(UsageError, match="no held-out samples"):
         judge(other, "trained-only", threads=1)
     with pytest.raises(UsageError, match="there is no dataset called 'birds'"):
         judge(other, "birds", threads=1)
+
+
+def test_a_damaged_dataset_of_this_computer_is_made_again(weights: Path) -> None:
+    shard = weights.parent / "state/data/bugs/test-00000.shard"
+    raw = bytearray(shard.read_bytes())
+    raw[500] ^= 1
+    shard.write_bytes(raw)
+    with pytest.raises(ClusterctlError, match=r"test-00000\.shard is damaged$") as told:
+        judge(trained(weights), "bugs", threads=1)
+    assert told.value.remedy == "clusterctl data remove bugs, then add it again"
+
+
+def test_weights_that_are_not_there_are_no_run(tmp_path: Path) -> None:
+    asked = CliRunner().invoke(app, ["predict", str(tmp_path / "a.png"), "--weights", "typo", "--model", "lenet"])
+    assert str(asked.exception) == "typo cannot be read: No such file or directory"
 
 
 def test_pictures_are_what_the_network_was_shown(tmp_path: Path) -> None:

@@ -43,6 +43,13 @@ def test_ranks_follow_the_phones_and_the_steps_the_epochs() -> None:
     assert planned.global_batch == 100
 
 
+@pytest.mark.parametrize("batch", [AUTO, 1])
+def test_a_dataset_smaller_than_the_rack_is_refused(batch: int) -> None:
+    few = replace(DATA, samples=3)
+    with pytest.raises(UsageError, match="3 samples for 4 phones"):
+        plan_run(LaunchRequest(batch=batch, memory_bytes=10**9), phones(4), few)
+
+
 def test_run_ids_have_the_agreed_form_and_differ() -> None:
     ids = {plan_run(LaunchRequest(), phones(1), DATA, now=1769860800.0).run_id for _ in range(5)}
     assert all(RUN_ID.fullmatch(run_id) and run_id.startswith("20260131-120000-lenet-") for run_id in ids)
@@ -58,6 +65,9 @@ def test_run_ids_have_the_agreed_form_and_differ() -> None:
         (LaunchRequest(wire="int8", algorithm="mpi"), "sends fp32 only"),
         (LaunchRequest(optimizer="adam"), "sgd, nesterov, lars, lamb"),
         (LaunchRequest(optimizer="lamb", epsilon=0.0), "epsilon"),
+        (LaunchRequest(optimizer="lamb", epsilon=float("inf")), "without end"),
+        (LaunchRequest(outer_rate=float("inf")), "without end"),
+        (LaunchRequest(momentum=float("nan")), "without end"),
         (LaunchRequest(schedule="triangle"), "constant, step, polynomial, cosine"),
         (LaunchRequest(schedule="step"), "how many steps"),
         (LaunchRequest(on_damage="weep"), "refuse, skip"),

@@ -27,7 +27,7 @@ def test_times_are_brought_to_the_first_ranks_clock(tmp_path: Path) -> None:
 def test_what_is_no_span_is_skipped(tmp_path: Path) -> None:
     odd: list[Any] = [
         "{", "[]", [1, 2, 3, 4], ["forward", 1, 2.0, 1.0], ["forward", "x", 0, 1], ["eval", 1, 0, 1],
-        ["forward", 1, 0, 1e999], '["forward", 1, 0, NaN]', ["wait", 1, 0.0, 1.0],
+        ["forward", 1, 0, 1e999], [["forward"], 1, 0, 1], '["forward", 1, 0, NaN]', ["wait", 1, 0.0, 1.0],
     ]  # fmt: skip
     assert read(written(tmp_path / "t", {"rank": 0}, *odd), "p").spans == [Span("wait", 1, 0.0, 1.0)]
 
