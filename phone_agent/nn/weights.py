@@ -28,12 +28,7 @@ class WeightsError(AgentError):
 
 
 def to_state_dict(graph: Graph, state: State) -> dict[str, NDArray[Any]]:
-    """Copies, in the order layers run."""
-    return {name: tensor.copy() for name, tensor in as_state_dict(graph, state).items()}
-
-
-def as_state_dict(graph: Graph, state: State) -> dict[str, NDArray[Any]]:
-    """The state itself where that can be, in its own memory: for writing it out without a second copy."""
+    """One copy, in the order layers run."""
     return {name: _theirs(layer, ours, fed) for name, layer, fed, ours in _tensors(graph, state)}
 
 
@@ -48,22 +43,30 @@ def start_from(graph: Graph, state: State, weights: Mapping[str, Any]) -> tuple[
     It then keeps the values it has, and its tensors are named in the answer.
     """
     loaded = _needed(weights)
-    wanted = as_state_dict(graph, state)
+    wanted = {name: _their_shape(layer, ours) for name, layer, _, ours in _tensors(graph, state)}
     head = next((node for node in reversed(graph.nodes) if node.parameters), None)
     tensors = [f"{head.name}.{each.name}" for each in head.parameters] if head else []
-    fits = all(name in loaded and loaded[name].shape == wanted[name].shape for name in tensors)
+    fits = all(name in loaded and loaded[name].shape == wanted[name] for name in tensors)
     replaced = () if fits else tuple(tensors)
     _load(graph, state, {name: value for name, value in loaded.items() if name not in replaced}, replaced)
     return replaced
 
 
 def _theirs(layer: Layer, ours: NDArray[Any], fed: Shape) -> NDArray[Any]:
-    """`fed` is the shape of the layer's input."""
+    """A copy. `fed` is the shape of the layer's input."""
+    theirs = ours
     if isinstance(layer, Conv) and ours.ndim == 4:
-        return ours.transpose(3, 2, 0, 1)
-    if isinstance(layer, Dense) and ours.ndim == 2:
-        return ours.reshape(*_as_image(fed), -1).transpose(3, 2, 0, 1).reshape(ours.shape[::-1])
-    return ours
+        theirs = ours.transpose(3, 2, 0, 1)
+    elif isinstance(layer, Dense) and ours.ndim == 2:
+        theirs = ours.reshape(*_as_image(fed), -1).transpose(3, 2, 0, 1)
+    return theirs.copy().reshape(_their_shape(layer, ours))
+
+
+def _their_shape(layer: Layer, ours: NDArray[Any]) -> Shape:
+    if isinstance(layer, Conv) and ours.ndim == 4:
+        height, width, inputs, outputs = ours.shape
+        return outputs, inputs, height, width
+    return ours.shape[::-1] if isinstance(layer, Dense) else ours.shape
 
 
 def _ours(layer: Layer, of_theirs: NDArray[Any], fed: Shape) -> NDArray[Any]:
@@ -82,7 +85,7 @@ def _needed(weights: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 def _load(graph: Graph, state: State, loaded: dict[str, NDArray[Any]], replaced: tuple[str, ...]) -> None:
     tensors = [each for each in _tensors(graph, state) if each[0] not in replaced]
-    _check({name: _theirs(layer, ours, fed).shape for name, layer, fed, ours in tensors}, loaded)
+    _check({name: _their_shape(layer, ours) for name, layer, _, ours in tensors}, loaded)
     for name, layer, fed, ours in tensors:
         ours[...] = _ours(layer, loaded[name], fed)
 

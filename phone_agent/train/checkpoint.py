@@ -1,5 +1,9 @@
-"""A run's state as a file that anyone can open: weights under torchvision's names, what the optimiser remembers, and
-all it takes to go on from there (the run's specification, the step; which samples come next follows from these).
+"""A run's state as a file that anyone can open: weights under torchvision's names, what the optimiser remembers, the
+run's specification and the step, from which follows which samples come next.
+
+Not in it, so that a run which goes on from here is not the same to the bit: what coarse wires have yet to send of what
+they rounded away, PowerSGD's directions, each phone's own running statistics (these are of all together), and where
+phones step alone the momenta of all but the first.
 
 Written by rank 0 beside the training: what is copied at a step's end, a thread writes.
 """
@@ -9,7 +13,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ from phone_agent.data.shards import MOST_CHANNELS, MOST_CLASSES, MOST_SIDE
 from phone_agent.errors import AgentError
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.weights import as_state_dict
+from phone_agent.nn.weights import to_state_dict
 from phone_agent.schema import RunSpec, SchemaError
 
 SCHEMA = 1
@@ -81,14 +84,15 @@ class Checkpoints:
         self._directory, self._graph, self._metadata, self._tell = directory, graph, metadata, tell
         self._writer: threading.Thread | None = None
         self._bug: Exception | None = None
+        for left in directory.glob(f".{layout.CHECKPOINTS}.*"):  # by somebody who was killed while writing
+            left.unlink()
 
     def save(self, step: int, state: State, remembered: Mapping[str, Array]) -> None:
         """At a step's end. One that is still being written is waited for: memory is for one copy."""
         self.close()
-        kept = copy(state)
-        kept.values, kept.statistics = state.values.copy(), state.statistics.copy()
         buffers = {REMEMBERED + name: buffer.copy() for name, buffer in remembered.items()}
-        self._writer = threading.Thread(target=self._write, args=(step, kept, buffers), name="checkpoint")
+        tensors = to_state_dict(self._graph, state) | buffers
+        self._writer = threading.Thread(target=self._write, args=(step, tensors), name="checkpoint")
         self._writer.start()
 
     def close(self) -> None:
@@ -99,10 +103,9 @@ class Checkpoints:
         if self._bug is not None:
             raise self._bug
 
-    def _write(self, step: int, state: State, remembered: dict[str, Array]) -> None:
+    def _write(self, step: int, tensors: dict[str, Array]) -> None:
         path = self._directory / layout.checkpoint_file(step)
         try:
-            tensors = as_state_dict(self._graph, state) | remembered
             digest = safetensors.write(path, tensors, {**self._metadata, "step": str(step)})
             size = path.stat().st_size
             self._remove_old()

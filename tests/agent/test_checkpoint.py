@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,6 +115,31 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
         "checkpoint-00000100.safetensors",
         "checkpoint-00002000.safetensors",
     ]
+
+
+def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path) -> None:
+    graph, state = network()
+    saver(tmp_path, graph, state, Told())
+    names = [".checkpoint-00000007.safetensors.k2j4", "checkpoint-00000006.safetensors", ".other"]
+    for name in names:
+        (tmp_path / name).touch()
+    saver(tmp_path, graph, state, Told())
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other", "checkpoint-00000006.safetensors"]
+
+
+def test_saving_takes_one_copy(tmp_path: Path) -> None:
+    """Of a network whose dense layer reads an image, and so lies otherwise in the file."""
+    graph = models.build("alexnet", 10, (64, 64, 3), 0.5)
+    state = State(graph, seed=1)
+    saving = Checkpoints(tmp_path, graph, {}, Told())
+    tracemalloc.start()
+    try:
+        saving.save(1, state, {"momenta": state.momenta})
+        saving.close()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.1 * state.values.nbytes
 
 
 @contextmanager
