@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
-from orchestrator.errors import EXIT_FAILED
+from orchestrator.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.inventory.model import Phone
@@ -123,14 +123,16 @@ def remove(
         Store().remove(name)
         note(f"{name} is deleted here; what phones have of it stays until --from-phones")
         return
-    if not _removed_from_phones(name, inventory, limit):
-        raise typer.Exit(EXIT_FAILED)
-    if Store().find(name):
+    had = _removed_from_phones(name, inventory, limit)
+    if (Store().root / name).is_dir():
         Store().remove(name)
+    elif not had:
+        raise UsageError(f"there is no dataset called '{name}', here or on the phones", remedy="clusterctl data list")
     note(f"{name} is deleted here and on the phones")
 
 
 def _removed_from_phones(name: str, inventory: Path | None, limit: str | None) -> bool:
+    """Whether some phone had it."""
     from orchestrator.cli.session import open_session
     from orchestrator.inventory import remember_failed
     from orchestrator.runs import agent
@@ -144,4 +146,5 @@ def _removed_from_phones(name: str, inventory: Path | None, limit: str | None) -
     remember_failed(session.state, [outcome.phone for outcome in outcomes.failures])
     if not outcomes.ok:
         print_outcomes(outcomes, f"clusterctl data remove {name} --from-phones")
-    return outcomes.ok
+        raise typer.Exit(EXIT_FAILED)
+    return any(answer.get("removed") for _, answer in outcomes.values())

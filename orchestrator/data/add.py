@@ -76,6 +76,7 @@ def add(
         origin: dict[str, object] = {
             "path": str(path.absolute()),
             "fingerprint": mark,
+            "files": fingerprint(path),
             "damaged": [str(each) for each in damaged],
         }
         write_manifest(directory, manifest, origin)

@@ -62,6 +62,13 @@ class Store:
     def find(self, name: str) -> Stored | None:
         return self.get(name) if (self.root / check_name(name) / FILE).is_file() else None
 
+    def made_from(self, path: Path) -> list[Stored]:
+        """Those of exactly these files, whatever the options were."""
+        origins = {each.parent.name: read_json(each) or {} for each in sorted(self.root.glob(f"[!.]*/{ORIGIN}"))}
+        alike = [name for name, origin in origins.items() if origin.get("path") == str(path.absolute())]
+        files = fingerprint(path) if alike else ""
+        return [self.get(name) for name in alike if origins[name].get("files") == files]
+
     def remove(self, name: str) -> None:
         stored = self.root / check_name(name)
         with self.locked():
@@ -117,7 +124,7 @@ def write_manifest(directory: Path, manifest: Manifest, origin: dict[str, object
     write_json(directory / FILE, manifest.to_json())
 
 
-def fingerprint(path: Path, options: str) -> str:
+def fingerprint(path: Path, options: str = "") -> str:
     """Changes when some file below does: by names, sizes and times, since reading all of ImageNet takes an hour."""
     digest = hashlib.sha256(options.encode())
     for file in [path] if path.is_file() else _files(path):

@@ -72,7 +72,9 @@ def _stored(wanted: str, on_damage: str) -> Dataset:
         if not FASHION_MNIST.is_dir():
             raise UsageError(f"no data at {FASHION_MNIST}", remedy=_INSTALL)
     path = FASHION_MNIST if wanted == FASHION else Path(wanted).expanduser()
-    stored = add(_slug(path), path, on_damage=on_damage).stored
+    name, known = _slug(path), Store().made_from(path)
+    known.sort(key=lambda each: each.name != name)
+    stored = known[0] if known else add(name, path, on_damage=on_damage).stored
     return Dataset(spec_of(stored), stored, note=f"{path} is the dataset '{stored.name}' (clusterctl data list)")
 
 

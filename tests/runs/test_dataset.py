@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.data.add import add
 from orchestrator.data.store import Store
 from orchestrator.errors import UsageError
 from orchestrator.runs import dataset as module
@@ -31,6 +32,18 @@ def test_a_folder_is_added_once_and_found_by_name(tmp_path: Path, store: Store) 
     again = open_dataset("two-words")
     assert again.stored == stored
     assert again.note is None
+
+
+def test_a_folder_that_was_added_with_other_options_is_taken_as_it_is(tmp_path: Path, store: Store) -> None:
+    path = tmp_path / "dots"
+    write_idx(path, train=50, test=10)
+    other = add("other", path, size=100).stored
+    assert open_dataset(str(path)).stored == other
+    own = add("dots", path, size=64, on_damage="skip").stored
+    assert open_dataset(str(path)).stored == own, "of several, the one of the folder's name"
+    (path / "more").touch()
+    with pytest.raises(UsageError, match="there is a dataset called 'dots' already"):
+        open_dataset(str(path))
 
 
 def test_made_up_samples_need_no_files() -> None:

@@ -18,6 +18,9 @@ Labels = NDArray[np.int64]
 class SourceError(UsageError):
     """Nothing can be made of this; names the file."""
 
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy or "clusterctl data add --help tells what can be added")
+
 
 @dataclass(frozen=True)
 class Damage:
