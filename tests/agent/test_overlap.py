@@ -42,6 +42,7 @@ TEN = {
     "squeezenet_v1_0": 32,
     "squeezenet_v1_1": 32,
 }
+DEEP = {"inception_v3", "resnet101", "resnet152"}
 
 
 def network(name: str, width: float = 0.125) -> Graph:
@@ -49,7 +50,7 @@ def network(name: str, width: float = 0.125) -> Graph:
     return models.build(name, 10, (side, side, 3), width)
 
 
-@pytest.mark.parametrize("name", TEN)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in DEEP else name for name in TEN])
 def test_ranks_train_as_one_process_does(name: str) -> None:
     """Unequal batches, one of them computed in two parts. Nothing but where it is computed differs: the same bits."""
     setting = Setting(network(name), (5, 2), largest=3)

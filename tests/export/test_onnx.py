@@ -63,7 +63,7 @@ def test_onnxruntime_finds_what_our_own_forward_finds(name: str) -> None:
     close(run(content, images[:1]), scores[:1])
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(graph=graphs())
 def test_any_graph_can_be_said(graph: Graph) -> None:
     state = state_of(graph)

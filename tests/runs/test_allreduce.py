@@ -20,6 +20,7 @@ FLAGS = [
 ]
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
 def test_sums_are_right_over_real_phones(provisioned_lab4: TestLab, flags: tuple[str, ...]) -> None:
     done = provisioned_lab4.clusterctl("bench", "allreduce", *flags, "--repeats", "1", "--json")

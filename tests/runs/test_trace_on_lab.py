@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.labs import TestLab
+
+pytestmark = pytest.mark.lab
 
 FLAGS = ("--model", "mobilenet_reduced", "--data", "synthetic", "--batch", "4", "--steps", "6", "--bucket", "200KB")
 
