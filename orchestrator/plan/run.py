@@ -30,6 +30,7 @@ ON_DAMAGE = ("refuse", "skip")
 DEFAULT_MODEL = "lenet"
 DEFAULT_STEPS = 200
 MOST_STEPS = 10**9
+MOST_BIG_CORES = 8  # of a phone; more threads take more memory, so that a batch planned for all fits those with fewer
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py")
 
 
@@ -167,8 +168,10 @@ def _batches(
             remedy="fewer phones with --limit, or another --data",
         )
     if request.batch == AUTO:
-        budgets = [_budget(request, phone, memory) for phone in phones]
-        return tuple(min(batch, share) for batch in largest_batches(graph, budgets, _options(request)))
+        head, *others = [_budget(request, phone, memory) for phone in phones]
+        budgets = [max(0, head - _saving_bytes(request, graph)), *others]
+        options = replace(_options(request), threads=request.threads or MOST_BIG_CORES)
+        return tuple(min(batch, share) for batch in largest_batches(graph, budgets, options))
     batches = split_batches(len(phones), request.batch, request.global_batch)
     if max(batches) * len(phones) > data.samples:
         raise UsageError(
@@ -188,6 +191,14 @@ def _budget(request: LaunchRequest, phone: Phone, memory: Mapping[str, int]) -> 
     if phone.name not in memory:
         raise UsageError(f"{phone.name} does not say how much memory it has free", remedy="--memory, such as 2.8GB")
     return memory[phone.name] * PERCENT // 100
+
+
+def _saving_bytes(request: LaunchRequest, graph: Graph) -> int:
+    """What the head phone copies to write a checkpoint."""
+    from phone_agent.nn.plan.steps import FLOAT
+    from phone_agent.train.budget import saved
+
+    return saved(_optimizer(request, 1), request.local_steps, request.outer_momentum) * graph.parameter_count * FLOAT
 
 
 def _options(request: LaunchRequest) -> Options:

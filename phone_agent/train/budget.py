@@ -8,7 +8,7 @@ from phone_agent.device import memory
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import Graph
-from phone_agent.nn.plan.memory import DoesNotFitError, MemoryPlan, estimate, largest_batch
+from phone_agent.nn.plan.memory import PROCESS, DoesNotFitError, MemoryPlan, estimate, largest_batch
 from phone_agent.schema import OptimizerSpec
 from phone_agent.train import local_sgd, optimiser
 
@@ -20,6 +20,12 @@ def moments(rules: OptimizerSpec, wire: str, local_steps: int, outer_momentum: f
     """Numbers a parameter that are kept from step to step, besides its value and gradient."""
     alone = local_sgd.buffer_count(local_steps, outer_momentum)
     return optimiser.buffer_count(rules) + alone + (wire in REMAINDERS)
+
+
+def saved(rules: OptimizerSpec, local_steps: int, outer_momentum: float) -> int:
+    """Numbers a parameter in a checkpoint: the head phone has them twice while it writes one."""
+    outer = local_steps > 1 and outer_momentum > 0
+    return 1 + optimiser.buffer_count(rules) + outer
 
 
 def plan_memory(graph: Graph, batch: int, options: Options, micro: int = 0) -> tuple[Options, MemoryPlan]:
@@ -40,7 +46,7 @@ def plan_memory(graph: Graph, batch: int, options: Options, micro: int = 0) -> t
     try:
         return options, _within(graph, batch, options)
     except DoesNotFitError as error:
-        reason = f"{PERCENT} % of what this phone has available"
+        reason = f"this process and {PERCENT} % of what the phone has available beside it"
         raise AgentError(f"{error}, {reason}: close what runs beside it; --memory sets another budget") from None
 
 
@@ -52,6 +58,6 @@ def _within(graph: Graph, batch: int, options: Options) -> MemoryPlan:
 
 
 def affordable_bytes() -> int | None:
-    """Unknown where the kernel does not say what is available."""
+    """With this process, which is there already. Unknown where the kernel does not say what is available beside it."""
     available = memory.available_mb()
-    return None if available is None else available * 10_000 * PERCENT
+    return None if available is None else available * 10_000 * PERCENT + PROCESS

@@ -19,9 +19,9 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import MemoryPlan
-from phone_agent.schema import RunSpec
+from phone_agent.schema import RankSpec, RunSpec
 from phone_agent.train import schedules, start
-from phone_agent.train.budget import moments, plan_memory
+from phone_agent.train.budget import moments, plan_memory, saved
 from phone_agent.train.checks import own_rank
 from phone_agent.train.local_sgd import LocalSgd
 from phone_agent.train.loop import Loop, Updates, micro_batches
@@ -68,7 +68,7 @@ def build(
     graph = start.build_graph(directory, spec)
     choice = _choose(spec, world, graph.parameter_count)
     options, memory = _planned(
-        graph, own.batch, replace(spec, wire=choice.wire), Options(threads=threads, bucket_bytes=choice.bucket_bytes)
+        graph, own, replace(spec, wire=choice.wire), Options(threads=threads, bucket_bytes=choice.bucket_bytes)
     )
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
     micro = micro_batches(own.batch, memory.batch if memory else spec.micro_batch or own.batch)
@@ -114,14 +114,15 @@ def _piece_bytes(choice: Choice) -> int:
     return NEVER if choice.algorithm == "chunkwise" or choice.wire == "powersgd" else choice.bucket_bytes
 
 
-def _planned(graph: Graph, batch: int, spec: RunSpec, options: Options) -> tuple[Options, MemoryPlan | None]:
+def _planned(graph: Graph, own: RankSpec, spec: RunSpec, options: Options) -> tuple[Options, MemoryPlan | None]:
     """Only the core plans its memory; numpy takes what it takes."""
+    copied = saved(spec.optimizer, spec.local_steps, spec.outer_momentum) if own.rank == 0 else 0
     options = replace(
         options,
         memory_bytes=spec.memory_bytes or None,
-        moments=moments(spec.optimizer, spec.wire, spec.local_steps, spec.outer_momentum),
+        moments=moments(spec.optimizer, spec.wire, spec.local_steps, spec.outer_momentum) + copied,
         label_smoothing=spec.optimizer.label_smoothing,
     )
     if spec.backend != "cpu":
         return options, None
-    return plan_memory(graph, batch, options, spec.micro_batch)
+    return plan_memory(graph, own.batch, options, spec.micro_batch)

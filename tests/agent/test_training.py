@@ -152,7 +152,7 @@ def test_values_that_are_no_numbers_are_told_and_not_kept(tmp_path: Path) -> Non
 
 def test_a_batch_computed_in_parts_unasked_is_told(phone: Phone) -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
-    budget = estimate(graph, 16, Options()).total
+    budget = estimate(graph, 16, Options(moments=3)).total  # momenta, and what a checkpoint copies
     train([phone], run_spec((64,), steps=1, memory_bytes=budget))
     (told,) = [event["message"] for event in phone.events("run") if event["event"] == "warn"]
     assert re.match(r"p1-01 \(sw1:1\) computes its 64 images in [234] parts for want of memory: a smaller", told)
@@ -280,7 +280,7 @@ def test_without_a_budget_the_plan_is_lean(monkeypatch: pytest.MonkeyPatch) -> N
 def test_more_than_the_phone_can_give_is_made_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
     lean = estimate(graph, 128, options)
-    monkeypatch.setattr(memory, "available_mb", lambda: int(0.8 * lean.total / 0.6 / 1e6))
+    monkeypatch.setattr(memory, "available_mb", lambda: int((0.8 * lean.total - lean.process) / 0.6 / 1e6))
     within, planned = plan_memory(graph, 128, options)
     assert within.memory_bytes == affordable_bytes()
     assert planned.total <= 0.8 * lean.total
@@ -300,12 +300,33 @@ def test_a_batch_that_nothing_makes_fit_is_computed_in_parts(monkeypatch: pytest
 
 
 def test_what_no_recomputing_makes_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available_mb", lambda: 100)
+    monkeypatch.setattr(memory, "available_mb", lambda: 1)
     graph = models.build("lenet", 10, SYNTHETIC.shape)
-    with pytest.raises(AgentError, match="the budget is 60 MB, 60 % of what this phone has available: close what"):
+    with pytest.raises(AgentError, match="the budget is 68 MB, this process and 60 % of what the phone has avail"):
         plan_memory(graph, 8, Options())
     given = Options(memory_bytes=500_000_000)
     assert plan_memory(graph, 8, given)[0] == given
+
+
+def test_a_process_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is available is beside it."""
+    graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
+    lean = estimate(graph, 128, options)
+    monkeypatch.setattr(memory, "available_mb", lambda: -(-(lean.total - lean.process) // 600_000))
+    assert plan_memory(graph, 128, options) == (options, lean)
+
+
+def test_the_head_phone_plans_for_what_a_checkpoint_copies(tmp_path: Path) -> None:
+    spec = run_spec((4, 4), optimizer=OptimizerSpec("lamb"))
+
+    def one(world: World) -> int:
+        training = build(tmp_path, spec, 1, world, lambda *_: None, warn=pytest.fail)
+        training.close()
+        assert training.memory is not None
+        return training.memory.total
+
+    head, other = on_ranks(2, one)
+    assert head - other == 3 * 4 * 431_080
 
 
 class OneAtATime:

@@ -200,6 +200,9 @@ def test_the_largest_batch_follows_each_phones_memory() -> None:
     assert 1 < small < large <= DATA.samples // 2
     alike = plan_run(LaunchRequest(batch=AUTO, memory_bytes=300_000_000), phones(2), DATA)
     assert len({rank.batch for rank in alike.ranks}) == 1
+    heavy = LaunchRequest(model="alexnet", batch=AUTO, memory_bytes=2_000_000_000)
+    head, other = (rank.batch for rank in plan_run(heavy, phones(2), replace(DATA, shape=(224, 224, 3))).ranks)
+    assert head < other, "a checkpoint is written by the head"
     with pytest.raises(UsageError, match="does not say how much memory"):
         plan_run(LaunchRequest(batch=AUTO), phones(2), DATA)
     with pytest.raises(UsageError, match="one image needs"):

@@ -50,7 +50,7 @@ class Options:
     memory_bytes: int | None = None  # recompute as much as it takes to fit
     winograd: bool = True
     bucket_bytes: int = 4 * 1024 * 1024  # `ready` is called for parts of about this size
-    moments: int = 1  # numbers a parameter that the optimiser remembers
+    moments: int = 1  # numbers a parameter that training keeps besides value and gradient
     label_smoothing: float = 0.0  # the part of the truth that is all classes alike
 
 
