@@ -108,11 +108,18 @@ class _Rank:
                 self._between(step)
             self._training.overlap.settle()
         finally:
-            whose = {"rank": self._own.rank, "phone": self._own.phone}
-            path = self._directory / layout.TIMELINE_FILE
-            self._training.timeline.write(path, **whose, offset_s=offset_s, offset_error_s=offset_error_s)
+            self._keep_timeline(offset_s, offset_error_s)
         self._done(time.monotonic() - started)
         self._training.close()
+
+    def _keep_timeline(self, offset_s: float, offset_error_s: float) -> None:
+        """A full disk costs only this."""
+        whose = {"rank": self._own.rank, "phone": self._own.phone}
+        path = self._directory / layout.TIMELINE_FILE
+        try:
+            self._training.timeline.write(path, **whose, offset_s=offset_s, offset_error_s=offset_error_s)
+        except OSError as error:
+            self._warn(f"{path.name} was not written: {error.strerror}")
 
     def _between(self, step: int) -> None:
         """What wants the whole state as it is after a step."""
