@@ -30,6 +30,7 @@ ON_DAMAGE = ("refuse", "skip")
 DEFAULT_MODEL = "lenet"
 DEFAULT_STEPS = 200
 MOST_STEPS = 10**9
+SMALLEST_BUCKET = 64 * 1024
 MOST_BIG_CORES = 8  # of a phone; more threads take more memory, so that a batch planned for all fits those with fewer
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py")
 
@@ -80,6 +81,11 @@ def _check_figures(request: LaunchRequest) -> None:
     spans = (request.warmup.count if request.warmup else None, request.step_every.count if request.step_every else None)
     if not all(math.isfinite(each) for each in (*numbers, *spans) if each is not None):
         raise UsageError("an amount without end", remedy="finite numbers for --lr, --epochs and the like")
+    if 0 < request.bucket_bytes < SMALLEST_BUCKET:
+        raise UsageError(
+            f"--bucket of {request.bucket_bytes} bytes: messages below 64KiB cost more in starting than in sending",
+            remedy="--bucket 4MB, or leave it to measurement",
+        )
     if max(request.steps or 0, request.epochs or 0) > MOST_STEPS:
         raise UsageError(f"more than {MOST_STEPS} steps or epochs: no rack lives that long")
 

@@ -168,6 +168,8 @@ class Round:
         started = time.monotonic()
         if hop.act is Act.TAKE:
             self._take(arrived, hop)
+            if self.job.wire.exact:
+                return  # it arrived in its place: nothing was computed
         elif hop.forward:
             self._relay(arrived, hop)
         else:

@@ -13,7 +13,7 @@ import numpy as np
 
 from phone_agent.comm.world import World
 
-MOST = 1 << 15  # spans: some hundred steps, in a few megabytes
+MOST = 1 << 15  # spans, in a few megabytes: hundreds of steps of a small network, some ten of a large one
 ROUNDS = 16
 
 
@@ -21,7 +21,7 @@ class Timeline:
     """Times are this phone's monotonic clock. Safe from any thread.
 
     The computing thread's: data, forward, backward, wait. The communication thread's: reduce, update, exchange; inside
-    a reduce: send and receive (waiting for either), add.
+    a reduce: send and receive (waiting for either), add (also encoding and decoding).
     """
 
     def __init__(self, most: int = MOST) -> None:

@@ -147,6 +147,7 @@ def test_traffic_and_time_are_told() -> None:
     assert (chosen.traffic.calls, chosen.traffic.bytes) == (1, 2 * 3 * 100 * 4 // 4)
     assert chosen.traffic.seconds > 0
     assert {"reduce"} <= {what for what, _, _ in notes} <= {"send", "receive", "reduce"}
+    assert sum(what == "reduce" for what, _, _ in notes) == 3 * 3, "what is only taken over is not computed"
     assert all(started <= ended for _, started, ended in notes)
 
 

@@ -55,6 +55,7 @@ def test_bad_values_are_usage(flags: list[str], words: str) -> None:
         (["--optimizer", "adam"], "lamb"),
         (["--schedule", "step"], "how many steps"),
         (["--wire", "int8", "--algorithm", "mpi"], "fp32 only"),
+        (["--bucket", "65535"], "below 64KiB"),
         (["--bucket", "4MB", "--memory", "1GB", "--freeze", "a", "--freeze", "b", "--backend", "abacus"], "reference"),
     ],
 )
