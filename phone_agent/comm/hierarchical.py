@@ -16,14 +16,13 @@ from itertools import pairwise
 
 from phone_agent.comm import schedule
 from phone_agent.comm.residuals import Residuals
-from phone_agent.comm.rounds import SEGMENT_BYTES, Job, Note, Pool, Round, carry_out
+from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST, Job, Note, Pool, Round, carry_out
 from phone_agent.comm.schedule import Chunk
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import Floats, Wire
 from phone_agent.comm.world import World
 
 MOST_SLICES = 8
-SMALLEST_MESSAGE = 16 * 1024  # floats; shorter ones cost more in starting than in sending
 INSIDE, GATHER, ACROSS = 0, 1, 2  # tags within a slice; one more for each range that crosses
 
 
@@ -83,7 +82,7 @@ class HierarchicalAllreduce:
         self.traffic.add(sum(lane.sent_bytes for lane in lanes), time.monotonic() - started)
 
     def _slices(self, length: int) -> int:
-        return max(1, min(MOST_SLICES, length // (self._world.size * SMALLEST_MESSAGE)))
+        return max(1, min(MOST_SLICES, length // (self._world.size * SHORTEST)))
 
     def _stages(self, job: Job, whole: slice, number: int) -> Iterator[list[Round]]:
         groups, world, rank = self._groups, self._world, self._world.rank

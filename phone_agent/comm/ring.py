@@ -6,14 +6,13 @@ import time
 
 from phone_agent.comm import schedule
 from phone_agent.comm.residuals import Residuals
-from phone_agent.comm.rounds import SEGMENT_BYTES, Job, Note, Pool, Round, carry_out
+from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST, Job, Note, Pool, Round, carry_out
 from phone_agent.comm.schedule import Schedule
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import Floats, Wire
 from phone_agent.comm.world import World
 
 PIECES = 4  # of a chunk: while one is added and announced, others keep the line busy
-SHORTEST = 16 * 1024  # numbers; shorter messages cost more in starting than in sending
 
 
 class RingAllreduce:

@@ -7,21 +7,18 @@ al., 2023). It travels like gradients do, in their buffer, which is free by then
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.comm import Reducer
 from phone_agent.nn.packing import State
 from phone_agent.schema import RunSpec
 from phone_agent.train import checkpoint, evaluate
 from phone_agent.train.optimiser import Optimiser
 
 Array = NDArray[Any]
-
-
-class Reducer(Protocol):
-    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None: ...
 
 
 def is_meeting(spec: RunSpec, step: int) -> bool:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from phone_agent import rng
 from phone_agent.comm import Reducer
 from phone_agent.comm.world import World
-from phone_agent.data.sampling import Batch
+from phone_agent.data.sampling import Source
 from phone_agent.nn.backends import Executable
 from phone_agent.nn.packing import State
 from phone_agent.train.optimiser import Optimiser
@@ -22,10 +21,6 @@ from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep, Thermometer
 
 DROPS = 4  # stream of random numbers; see data.sampling for the others
-
-
-class Source(Protocol):
-    def batch(self, step: int, part: slice = slice(None)) -> Batch: ...
 
 
 @dataclass(frozen=True)

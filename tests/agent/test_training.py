@@ -341,6 +341,8 @@ class OneAtATime:
         self._before = weakref.ref(batch)
         return batch
 
+    def close(self) -> None: ...
+
 
 class Nothing:
     """A communication thread with nothing to do."""

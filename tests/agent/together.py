@@ -66,6 +66,8 @@ class Samples:
         own = slice(self.start, self.start + self.batch_size)
         return Batch(images[own][part], labels[own][part])
 
+    def close(self) -> None: ...
+
 
 @dataclass
 class Ring:
