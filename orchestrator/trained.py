@@ -99,7 +99,9 @@ def _npz(path: Path) -> dict[str, Array]:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path} is no .npz file of plain arrays: {error}") from None
+        raise UsageError(
+            f"{path} is no .npz file of plain arrays: {error}", remedy="numpy.savez writes one of named arrays"
+        ) from None
 
 
 def _told(about: About, source: Path) -> str:

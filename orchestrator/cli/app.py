@@ -5,6 +5,7 @@ Command modules import what they need when they run, so `clusterctl --help` stay
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Annotated
 
@@ -93,7 +94,8 @@ def main() -> None:
 def _told(error: OSError) -> ClusterctlError:
     """A file that is named is one of the user's; all else is this computer's."""
     if error.filename is None:
-        return ClusterctlError(error.strerror or str(error) or type(error).__name__)
+        room = "free some room on this computer" if error.errno in {errno.ENOSPC, errno.EDQUOT} else None
+        return ClusterctlError(error.strerror or str(error) or type(error).__name__, remedy=room)
     return UsageError(f"{error.filename}: {error.strerror}")
 
 

@@ -48,7 +48,10 @@ def follow_to_the_end(session: Session, record: RunRecord, as_json: bool) -> Non
 def head_fleet(session: Session, record: RunRecord) -> Fleet:
     """A connection to the run's head phone alone."""
     if record.head not in session.cluster:
-        raise UsageError(f"{record.run_id} was led by {record.head}, which is not in {session.cluster.source}")
+        raise UsageError(
+            f"{record.run_id} was led by {record.head}, which is not in {session.cluster.source}",
+            remedy="-i with the inventory it was launched from",
+        )
     from orchestrator.fleet import Fleet
 
     head = session.cluster.phone(record.head)

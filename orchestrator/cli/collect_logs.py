@@ -52,5 +52,8 @@ def phones_of(session: Session, record: RunRecord) -> Session:
 
     phones = tuple(phone for phone in session.cluster if phone.name in record.phones)
     if not phones:
-        raise UsageError(f"none of {record.run_id}'s phones is in {session.cluster.source}")
+        raise UsageError(
+            f"none of {record.run_id}'s phones is in {session.cluster.source}",
+            remedy="-i with the inventory it was launched from",
+        )
     return replace(session, phones=phones)

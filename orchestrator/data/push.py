@@ -177,7 +177,8 @@ class Push:
         )
         answers = _answers(result.stdout)
         if delivery.route[0].phone not in answers:
-            raise PhoneError(f"data-receive: {result.stderr.strip()[-300:] or 'it was killed'}")
+            said = result.stderr.strip()[-300:] or "it was killed"
+            raise PhoneError(f"data-receive: {said}", remedy="clusterctl provision")
         self._judge(delivery.route, answers)
 
     def _judge(self, route: Sequence[Stop], answers: Mapping[str, Mapping[str, Any]]) -> None:

@@ -24,4 +24,4 @@ def call(connection: PhoneConnection, *verb: str, timeout: float = 60.0) -> Any:
     try:
         return json.loads(result.stdout)
     except (ValueError, RecursionError):
-        raise PhoneError(f"phone_agent {verb[0]} did not answer with JSON") from None
+        raise PhoneError(f"phone_agent {verb[0]} did not answer with JSON", remedy="clusterctl provision") from None

@@ -61,7 +61,9 @@ def fetch(connection: PhoneConnection, run_id: str) -> RankTrace:
         collect_phone(connection, run_id, Path(scratch), DEFAULT_LIMITS)
         path = Path(scratch) / connection.phone.name / layout.TIMELINE_FILE
         if not path.is_file():
-            raise PhoneError(f"has no timeline of {run_id}: it is written when a run ends")
+            raise PhoneError(
+                f"has no timeline of {run_id}: it is written when a run ends", remedy=f"clusterctl attach {run_id}"
+            )
         return read(path, connection.phone.name)
 
 
@@ -70,7 +72,7 @@ def read(path: Path, phone: str) -> RankTrace:
     with path.open(encoding="utf-8", errors="replace") as lines:
         header = _parsed(next(lines, ""))
         if not isinstance(header, dict) or as_number(header.get("rank")) is None:
-            raise PhoneError("sent a timeline that does not say whose it is")
+            raise PhoneError("sent a timeline that does not say whose it is", remedy="clusterctl provision")
         offset, error = (as_number(header.get(name)) or 0.0 for name in ("offset_s", "offset_error_s"))
         trace = RankTrace(int(header["rank"]), phone, error)
         trace.spans += [span for line in lines if (span := _span(_parsed(line), offset))]
