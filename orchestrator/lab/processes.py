@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # a program expects them at their defaults
+# A program expects them at their defaults: Python ignores the first two, whoever started the lab perhaps the others.
+_EXPECTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def spawn(
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (*_IGNORED_BY_PYTHON, signal.SIGCHLD, signal.SIGTERM):
+        for number in (*_EXPECTED, signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         for target, source in enumerate(stdio):
             os.dup2(source, target)
