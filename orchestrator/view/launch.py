@@ -260,7 +260,8 @@ def _travel(progress: Progress) -> str:
     if chosen is None or reached is None or exposed is None:
         return ""
     way = f"gradients: {chosen.text('algorithm')}, {chosen.text('wire')}"
-    return f"{way}, at {reached:.0%} of what the links allow; {exposed:.1%} of a step waits for them"
+    rate = f"at {reached:.0%} of" if reached < 1 else "faster than"  # the probe is short, and may find the line busy
+    return f"{way}, {rate} what a probe found the links to allow; {exposed:.1%} of a step waits for them"
 
 
 def _accuracy(progress: Progress) -> str:
