@@ -206,7 +206,9 @@ def test_a_loop_may_end_at_any_time() -> None:
     overlap = Overlap([slice(0, 4), slice(4, 8)], 16, Breaks("nothing"), Timeline())
     overlap.begin(1)
     overlap.ready(0, 4)
+    assert overlap._thread.is_alive()  # it waits for the other part
     overlap.close()
+    assert not overlap._thread.is_alive()
 
 
 def test_threads_of_this_computer_have_one_clock() -> None:
