@@ -63,6 +63,7 @@ def _phone(phone: Phone) -> dict[str, object]:
         "address": phone.address,
         "mac": phone.mac,
         "serial": phone.serial,
+        "host_key": phone.host_key,
     }
 
 

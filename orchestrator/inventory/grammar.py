@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, NetmaskValueError
 
 LARGEST_SWITCH = 1024
@@ -11,6 +12,7 @@ _PORTS_LIKE = re.compile(r"[0-9]+(-[0-9]+)?")
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(k|m|g)bit")
 _SCALE = {"k": 10**3, "m": 10**6, "g": 10**9}
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_HOST_KEY_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 
 
 def name(text: str) -> str:
@@ -89,6 +91,18 @@ def mac(text: str) -> str:
 def serial(text: str) -> str:
     """As `adb devices` prints it."""
     return _matching(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,63}", "serial number", "letters, digits, '.', ':', '_', '-'", text)
+
+
+def host_key(text: str) -> str:
+    """As in a phone's ssh_host_ed25519_key.pub, without the comment."""
+    kind, _, blob = text.partition(" ")
+    try:
+        data = b64decode(blob, validate=True)
+    except ValueError:
+        data = b""
+    if kind not in _HOST_KEY_KINDS or not data.startswith(len(kind).to_bytes(4, "big") + kind.encode()):
+        raise ValueError(f"'{text}' is not a host key; write one such as ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA…")
+    return text
 
 
 def interface(text: str) -> str:

@@ -14,7 +14,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.inventory.ports import fold_ports, parse_port, parse_ports
 from orchestrator.inventory.section import Section
 
-PHONE_KEYS = ("port", "ports", "name", "address", "mac", "macs", "serial", "serials")
+PHONE_KEYS = ("port", "ports", "name", "address", "mac", "macs", "serial", "serials", "host_key", "host_keys")
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Detail:
 
 MAC = Detail("mac", "MAC address", grammar.mac)
 SERIAL = Detail("serial", "serial number", grammar.serial)
+HOST_KEY = Detail("host_key", "host key", grammar.host_key)
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Entry:
     address: str | None
     macs: dict[int, str]
     serials: dict[int, str]
+    host_keys: dict[int, str]
     complaints: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def accept(self, key: str, conflict: str | None) -> bool:
@@ -95,6 +97,7 @@ class PhoneReader:
             self._template(section, "address", ports),
             self._per_port(section, MAC, switch, ports),
             self._per_port(section, SERIAL, switch, ports),
+            self._per_port(section, HOST_KEY, switch, ports),
         )
 
     def _ports(self, section: Section, last_port: int) -> tuple[int, ...]:
@@ -159,8 +162,17 @@ class PhoneReader:
         address = self._address(entry, port, owner)
         if name is None or address is None or not free:
             return None
-        mac, serial = entry.macs.get(port), entry.serials.get(port)
-        return Phone(name, entry.switch, port, address, self.common.ssh_port, self.common.user, mac, serial)
+        return Phone(
+            name=name,
+            switch=entry.switch,
+            port=port,
+            address=address,
+            ssh_port=self.common.ssh_port,
+            user=self.common.user,
+            mac=entry.macs.get(port),
+            serial=entry.serials.get(port),
+            host_key=entry.host_keys.get(port),
+        )
 
     def _name(self, entry: Entry, port: int) -> str | None:
         if entry.name is None:

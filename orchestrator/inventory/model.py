@@ -21,6 +21,7 @@ class Phone:
     user: str = "termux"  # Termux's sshd ignores the login name
     mac: str | None = None
     serial: str | None = None
+    host_key: str | None = None  # `ssh-ed25519 AAAA…`: what its sshd must show, whatever this computer has met
 
     @property
     def where(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -14,9 +15,15 @@ PORTS = 32
 PHONE_PORTS = 12  # the others are for uplinks
 
 
-def phone(switch: int, port: int, mac: str | None = None, serial: str | None = None) -> Phone:
+def host_key(switch: int, port: int) -> str:
+    """Of the right form; no key of anybody's."""
+    blob = b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + bytes([switch, port]) * 16
+    return f"ssh-ed25519 {b64encode(blob).decode()}"
+
+
+def phone(switch: int, port: int, mac: str | None = None, serial: str | None = None, key: str | None = None) -> Phone:
     address = IPv4Address(f"10.77.{switch}.{port}")
-    return Phone(f"p{switch}-{port:02}", f"sw{switch}", port, address, mac=mac, serial=serial)
+    return Phone(f"p{switch}-{port:02}", f"sw{switch}", port, address, mac=mac, serial=serial, host_key=key)
 
 
 @st.composite
@@ -32,10 +39,11 @@ def uplinks(number: int, parent: int) -> st.SearchStrategy[Uplink]:
     return st.builds(Uplink, st.just(PHONE_PORTS + 1), st.just(f"sw{parent}"), rate, far_port)
 
 
-def details(switch: int, port: int) -> st.SearchStrategy[tuple[str | None, str | None]]:
+def details(switch: int, port: int) -> st.SearchStrategy[tuple[str | None, ...]]:
     return st.tuples(
         st.sampled_from([None, f"02:00:00:00:{switch:02x}:{port:02x}"]),
         st.sampled_from([None, f"R58M{switch}-{port}"]),
+        st.sampled_from([None, host_key(switch, port)]),
     )
 
 
