@@ -65,13 +65,15 @@ class Anchor:
                 _close(files)
 
     def _do(self, message: dict[str, Any], client: socket.socket, files: list[int]) -> None:
-        """Answers the client; a command's exit code is answered by the phone it runs on."""
+        """Answers the client, unless it is the phone itself that has to: how a command ended, whether it is changed."""
         match message:
             case {"op": "socket", "kind": int(kind)}:
                 with socket.socket(socket.AF_INET, socket.SocketKind(kind)) as made:
                     wire.send(client, {}, [made.fileno()])
             case {"op": "exec", "phone": str(name), "argv": [*_]}:
                 self.rack.tell(name, message, [client.fileno(), *files])
+            case {"op": "habit", "phone": str(name), "key": str(key)} if self.rack.leaves_to_phone(name, key):
+                self.rack.tell(name, message, [client.fileno()])
             case {"op": "status"}:
                 wire.send(client, {"phones": self.rack.status()})
             case _:
@@ -90,6 +92,8 @@ class Anchor:
                 self.rack.tell(name, {"op": f"sshd-{state}"})
             case {"op": "link", "phone": str(name), "state": "up" | "down" as state}:
                 self.rack.set_link(name, state)
+            case {"op": "habit", "phone": str(name), "key": str(_)}:
+                self.rack.rewire(name)
             case {"op": "disk", "phone": str(name), "state": "full" | "free" as state}:
                 self.rack.set_disk(name, full=state == "full")
             case _:

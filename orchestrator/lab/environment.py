@@ -36,9 +36,7 @@ def termux_environment(paths: PhonePaths) -> dict[str, str]:
     """As TermuxShellEnvironment.java and `login` leave it: no LD_LIBRARY_PATH, no /system/bin on PATH."""
     prefix = paths.prefix
     environment = {
-        "ANDROID_DATA": str(paths.root / "data"),
-        "ANDROID_ROOT": str(paths.root / "system"),
-        "HOME": str(paths.home),
+        **android_environment(paths),
         "LANG": "en_US.UTF-8",
         "PATH": str(prefix / "bin"),
         "PREFIX": str(prefix),
@@ -48,3 +46,13 @@ def termux_environment(paths: PhonePaths) -> dict[str, str]:
     if (prefix / _PRELOAD).exists():
         environment["LD_PRELOAD"] = str(prefix / _PRELOAD)
     return environment
+
+
+def android_environment(paths: PhonePaths) -> dict[str, str]:
+    """What Android itself gives a process."""
+    return {
+        "ANDROID_DATA": str(paths.root / "data"),
+        "ANDROID_ROOT": str(paths.root / "system"),
+        "HOME": str(paths.home),
+        "PATH": str(paths.root / "system" / "bin"),
+    }

@@ -13,7 +13,7 @@ from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.remote import run
 from orchestrator.lab.spec import Mode
 from orchestrator.lab.status import await_sshd
-from orchestrator.lab.termux import KEYS, apply_scenario
+from orchestrator.lab.termux import HABITS, KEYS, apply_scenario, told
 
 FAULTS: dict[str, tuple[str, ...]] = {
     "disk": ("full", "free"),
@@ -21,6 +21,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "link": ("down", "up"),
     "sshd": ("down", "up"),
 }
+_ON_LOOPBACK_TOO = frozenset({"tmpdir"})
 
 
 def change(lab_dir: Path, phone: str, assignments: Sequence[str]) -> None:
@@ -65,7 +66,30 @@ def _report(lab_dir: Path, phone: str, key: str, value: str) -> Callable[[], Non
     if not KEYS[key].accepts(value):
         raise UsageError(f"{key} cannot be {value!r}", remedy=f"give {KEYS[key].expects}")
     own = LabLayout(lab_dir).phone(phone)
+    if key in HABITS:
+        _check_possible(read_spec(lab_dir).mode, key)
+        return lambda: _acquire_habit(lab_dir, phone, key, value)
     return lambda: apply_scenario(own.scenario, own.sys_class, key, value)
+
+
+def _check_possible(mode: Mode, key: str) -> None:
+    if mode is Mode.LOOPBACK and key not in _ON_LOOPBACK_TOO:
+        remedy = "run the lab where namespaces are allowed: docs/lab.md"
+        raise ClusterctlError(f"{key}= needs phones with namespaces of their own, and this lab has none", remedy=remedy)
+
+
+def _acquire_habit(lab_dir: Path, phone: str, key: str, value: str) -> None:
+    """Written down, so that the phone keeps it when it is switched off and on; then brought about."""
+    own = LabLayout(lab_dir).phone(phone)
+    before = told(own.scenario, key)
+    apply_scenario(own.scenario, own.sys_class, key, value)
+    try:
+        reply, _ = request(lab_dir, {"op": "habit", "phone": phone, "key": key})
+    except ClusterctlError:
+        apply_scenario(own.scenario, own.sys_class, key, before)
+        raise
+    if reply.get("sshd") == "restarted":
+        await_sshd(lab_dir, [phone])
 
 
 def _ask(lab_dir: Path, phone: str, key: str, value: str) -> None:

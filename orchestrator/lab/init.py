@@ -11,18 +11,22 @@ import os
 import selectors
 import signal
 import socket
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
 from orchestrator.lab import wire
-from orchestrator.lab.environment import TERMUX_FILES, PhonePaths, termux_environment
-from orchestrator.lab.processes import descendants, exit_code, kill, spawn, wake_on_child_exit
+from orchestrator.lab.environment import TERMUX_FILES, PhonePaths
+from orchestrator.lab.habits import Habits, app_environment, sshd_environment
+from orchestrator.lab.processes import Process, command_line, descendants, exit_code, kill, spawn, wake_on_child_exit
 
 _SSHD = ("sshd", "-D")  # in the foreground, as the app would start it
 _SHEBANG_BYTES = 256
+_RESTARTS_SSHD = frozenset({"environment", "tmpdir"})  # sessions inherit what sshd was started with
+_POLL_S = 0.005
 _NOT_HERE = ("/bin/", "/usr/bin/", f"/{TERMUX_FILES}/usr/bin/")  # or not here in a phone without namespaces
 
 
@@ -44,12 +48,19 @@ def boot_scripts(home: Path) -> list[Path]:
     return list(takewhile(Path.is_file, sorted(directory.iterdir()))) if directory.is_dir() else []
 
 
+def is_session(sshd: Process) -> bool:
+    """Whether this sshd serves somebody who is logged in; its listener may be gone. They write it in their titles."""
+    title = command_line(sshd.pid)
+    return title.startswith("sshd: ") and "[listener]" not in title
+
+
 @dataclass
 class PhoneInit:
     control: socket.socket  # to the anchor
     paths: PhonePaths
     become_user: Callable[[], None]
     console: int  # where the output of what nobody watches goes
+    habits: Habits
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
     _clients: dict[int, socket.socket] = field(default_factory=dict)  # by the process they wait for
 
@@ -71,35 +82,71 @@ class PhoneInit:
                 self._boot()
             case "exec":
                 self._exec(message, files)
+            case "habit":
+                self._change(message["key"], socket.socket(fileno=files[0]))
             case "sshd-up":
-                self._start(_SSHD)
+                self._start_sshd()
             case "sshd-down":
                 self._signal_sshd(signal.SIGKILL)
             case "sshd-reload":
                 self._signal_sshd(signal.SIGHUP)
 
     def _boot(self) -> None:
+        self.habits.apply_all()
         scripts = boot_scripts(self.paths.home)
+        if not scripts or self._is_any_habit_of(_RESTARTS_SSHD):
+            self._start_sshd()
         for script in scripts:
-            self._start(boot_command(script, self.paths.prefix))
-        if not scripts:
-            self._start(_SSHD)
+            self._start(boot_command(script, self.paths.prefix), app_environment(self.paths))
 
-    def _start(self, argv: Sequence[str]) -> None:
+    def _is_any_habit_of(self, keys: frozenset[str]) -> bool:
+        return any(self.habits.is_unhealthy(key) for key in keys)
+
+    def _start_sshd(self) -> None:
+        self._start(_SSHD, sshd_environment(self.paths))
+
+    def _start(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        program = str(self.paths.prefix / "bin" / argv[0])  # wherever its PATH will lead
         nothing = os.open(os.devnull, os.O_RDONLY)
-        self._spawn(argv, [nothing, self.console, self.console])
+        self._spawn([program, *argv[1:]], environment, [nothing, self.console, self.console])
         os.close(nothing)
+
+    def _change(self, key: str, client: socket.socket) -> None:
+        try:
+            self.habits.apply(key)
+            restarted = key in _RESTARTS_SSHD and self._restart_sshd()
+        except OSError as error:
+            _answer(client, {"error": f"{key}: {error}"})
+        else:
+            _answer(client, {"sshd": "restarted"} if restarted else {})
+
+    def _restart_sshd(self) -> bool:
+        """If there is one. Where a script keeps it alive, ours is first, and the script's finds the port taken."""
+        listening = self._listeners()
+        self._end(listening)
+        if listening:
+            self._start_sshd()
+        return bool(listening)
+
+    def _end(self, processes: Sequence[Process]) -> None:
+        """Kills, and waits until the last is gone."""
+        for process in processes:
+            kill(process.pid, signal.SIGKILL)
+        doomed = {process.pid for process in processes}
+        while doomed & {process.pid for process in descendants(os.getpid()) if not process.is_zombie}:
+            time.sleep(_POLL_S)
+            self._collect()
 
     def _exec(self, message: dict[str, Any], files: list[int]) -> None:
         client = socket.socket(fileno=files[0])
-        pid = self._spawn(message["argv"], files[1:])
+        pid = self._spawn(message["argv"], app_environment(self.paths), files[1:])
         for file in files[1:]:
             os.close(file)
         self._clients[pid] = client
         self._selector.register(client, selectors.EVENT_READ, lambda _: self._abandon(pid))
 
-    def _spawn(self, argv: Sequence[str], stdio: Sequence[int]) -> int:
-        return spawn(argv, termux_environment(self.paths), stdio, self.become_user, self.paths.home)
+    def _spawn(self, argv: Sequence[str], environment: Mapping[str, str], stdio: Sequence[int]) -> int:
+        return spawn(argv, environment, stdio, self.become_user, self.paths.home)
 
     def _abandon(self, pid: int) -> None:
         """The client went away: hang up, as a terminal would."""
@@ -115,6 +162,10 @@ class PhoneInit:
 
     def _reap(self, wake: socket.socket) -> None:
         wake.recv(4096)
+        self._collect()
+
+    def _collect(self) -> None:
+        """The exit codes of children that ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -127,11 +178,13 @@ class PhoneInit:
 
     def _signal_sshd(self, number: signal.Signals) -> None:
         """The listener only: sessions go on, as they do when Android kills it."""
+        for process in self._listeners():
+            kill(process.pid, number)
+
+    def _listeners(self) -> list[Process]:
         family = {process.pid: process for process in descendants(os.getpid())}
-        for process in family.values():
-            parent = family.get(process.parent)
-            if process.name == "sshd" and (parent is None or parent.name != "sshd"):
-                kill(process.pid, number)
+        daemons = [process for process in family.values() if process.name == "sshd" and not is_session(process)]
+        return [process for process in daemons if process.parent not in family or family[process.parent].name != "sshd"]
 
     def _power_off(self) -> NoReturn:
         while alive := descendants(os.getpid()):

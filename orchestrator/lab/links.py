@@ -7,7 +7,7 @@ ends, each end shaping what it sends, so both directions have the full rate at t
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.lab.programs import find_program
 from orchestrator.lab.shape import bits_per_second
@@ -22,27 +22,40 @@ _SMALLEST_QUEUE = 256 << 10  # less, and a slow link drops what TCP has under wa
 _CROWD = 20  # more neighbours than the kernel's table (shared by all namespaces) holds: phones squared
 
 
-def configure(ip_lines: Iterable[str], tc_lines: Iterable[str]) -> None:
-    """Applies the lines in this process's network namespace."""
-    _batch("ip", ip_lines)
-    _batch("tc", tc_lines)
+def configure(ip_lines: Iterable[str], tc_lines: Iterable[str] = (), *, within: int | None = None) -> None:
+    """Applies the lines in this process's network namespace, or in that of process `within`."""
+    _batch([*_entering(within), _program("ip"), "-batch", "-"], ip_lines)
+    if tc_lines:
+        _batch([*_entering(within), _program("tc"), "-batch", "-"], tc_lines)
+
+
+def undo(ip_lines: Iterable[str], *, within: int | None = None) -> None:
+    """Applies the lines, passing over those that find nothing to undo."""
+    command = [*_entering(within), _program("ip"), "-force", "-batch", "-"]
+    subprocess.run(command, input=_joined(ip_lines), capture_output=True, text=True, check=False)
 
 
 def remove(cable: str) -> None:
     """Takes a phone's cable out. With the phone it goes by itself, but the kernel takes its time."""
-    subprocess.run([find_program("ip") or "ip", "link", "delete", cable], capture_output=True, check=False)
+    subprocess.run([_program("ip"), "link", "delete", cable], capture_output=True, check=False)
 
 
-def _batch(program: str, lines: Iterable[str]) -> None:
-    done = subprocess.run(
-        [find_program(program) or program, "-batch", "-"],
-        input="".join(f"{line}\n" for line in lines),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _batch(command: Sequence[str], lines: Iterable[str]) -> None:
+    done = subprocess.run(command, input=_joined(lines), capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise OSError(f"{program} -batch: {done.stderr.strip() or done.returncode}")
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}")
+
+
+def _entering(process: int | None) -> list[str]:
+    return [] if process is None else [_program("nsenter"), f"--target={process}", "--net", "--"]
+
+
+def _program(name: str) -> str:
+    return find_program(name) or name
+
+
+def _joined(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 def shaped(device: str, rate: str) -> str:
@@ -85,8 +98,13 @@ def inside(
     phone: VirtualPhone, prefix_length: int, rate: str, others: Iterable[VirtualPhone]
 ) -> tuple[list[str], list[str]]:
     """The phone's side of its cable."""
-    ip = ["link set lo up", "link set eth0 addrgenmode none up", f"addr add {phone.address}/{prefix_length} dev eth0"]
-    return [*ip, *_neighbours(phone, tuple(others))], [shaped("eth0", rate)]
+    return ["link set lo up", *addressed(phone, phone.address, prefix_length, others)], [shaped("eth0", rate)]
+
+
+def addressed(phone: VirtualPhone, address: str, prefix_length: int, others: Iterable[VirtualPhone]) -> list[str]:
+    """The phone's end of its cable, up and with an address."""
+    ip = ["link set eth0 addrgenmode none up", f"addr add {address}/{prefix_length} dev eth0"]
+    return [*ip, *_neighbours(phone, tuple(others))]
 
 
 def _neighbours(phone: VirtualPhone, others: tuple[VirtualPhone, ...]) -> Iterator[str]:
@@ -98,7 +116,7 @@ def _neighbours(phone: VirtualPhone, others: tuple[VirtualPhone, ...]) -> Iterat
     if len(others) > _CROWD:
         for other in others:
             if other != phone:
-                yield f"neigh add {other.address} lladdr {other.mac} dev eth0 nud permanent"
+                yield f"neigh replace {other.address} lladdr {other.mac} dev eth0 nud permanent"
 
 
 def _cable(one_end: str, other_end: str) -> list[str]:

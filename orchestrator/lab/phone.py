@@ -13,6 +13,8 @@ from typing import NoReturn
 
 from orchestrator.lab import links, lock, rootfs, syscalls, wire
 from orchestrator.lab.environment import PhonePaths
+from orchestrator.lab.habits import Habits
+from orchestrator.lab.habits.network import Wiring
 from orchestrator.lab.identity import has_own_uid, user_switch
 from orchestrator.lab.init import PhoneInit
 from orchestrator.lab.layout import LabLayout, PhoneLayout
@@ -68,9 +70,11 @@ def _in_namespaces(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: 
     rootfs.build(lab.staging, phone, lab)
     wire.receive(control)
     links.configure(*links.inside(phone, spec.mode.network.prefixlen, spec.shape.rate, spec.phones))
+    if not (wiring := Wiring(spec, phone, own.scenario)).is_healthy:
+        wiring.apply()
     socket.sethostname("localhost")
     rootfs.enter(lab.staging)
-    return PhoneInit(control, PhonePaths(Path("/")), user_switch(spec.mode, phone), console)
+    return _init(PhonePaths(Path("/")), spec, phone, control, console)
 
 
 def _on_loopback(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: socket.socket) -> PhoneInit:
@@ -81,7 +85,11 @@ def _on_loopback(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: so
     if has_own_uid(spec.mode):
         _give_to(own.termux, phone.uid)
     wire.receive(control)
-    return PhoneInit(control, PhonePaths(own.root), user_switch(spec.mode, phone), _open_console(own))
+    return _init(PhonePaths(own.root), spec, phone, control, _open_console(own))
+
+
+def _init(paths: PhonePaths, spec: LabSpec, phone: VirtualPhone, control: socket.socket, console: int) -> PhoneInit:
+    return PhoneInit(control, paths, user_switch(spec.mode, phone), console, Habits(paths))
 
 
 def _unpack(lab: LabLayout, own: PhoneLayout, phone: VirtualPhone, mode: Mode) -> None:

@@ -14,12 +14,20 @@ from typing import NoReturn
 # A program expects them at their defaults: Python ignores the first two, whoever started the lab perhaps the others.
 _EXPECTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
+_STATE, _PARENT, _STARTED = 0, 1, 19  # in /proc/PID/stat, after the name
+
 
 @dataclass(frozen=True)
 class Process:
     pid: int
     parent: int
     name: str
+    state: str = "S"
+    started: int = 0  # clock ticks after this computer's start
+
+    @property
+    def is_zombie(self) -> bool:
+        return self.state == "Z"
 
 
 def spawn(
@@ -89,7 +97,16 @@ def _read(pid: int) -> Process | None:
     except OSError:
         return None
     name = stat[stat.index("(") + 1 : stat.rindex(")")]  # may itself contain spaces and brackets
-    return Process(pid, int(stat[stat.rindex(")") + 1 :].split()[1]), name)
+    fields = stat[stat.rindex(")") + 1 :].split()
+    return Process(pid, int(fields[_PARENT]), name, fields[_STATE], int(fields[_STARTED]))
+
+
+def command_line(pid: int) -> str:
+    """A process's arguments, or the title it gave itself; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def kill(pid: int, number: signal.Signals) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from orchestrator.errors import ClusterctlError
 from orchestrator.lab import links, phone, syscalls, wire
+from orchestrator.lab.habits import network
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.listening import is_listening
 from orchestrator.lab.processes import descendants, kill
@@ -101,7 +102,17 @@ class Rack:
         """Pulls the phone's cable, or plugs it in again."""
         self._need_namespaces("cables")
         self._need_power(name)
-        links.configure([f"link set {self.spec.phone(name).cable} {state}"], [])
+        links.configure([f"link set {self.spec.phone(name).cable} {state}"])
+
+    def leaves_to_phone(self, name: str, habit: str) -> bool:
+        """Its network is arranged from outside; a phone that is off looks at its scenario when it starts."""
+        return habit not in network.KEYS and name in self.running
+
+    def rewire(self, name: str) -> None:
+        """Makes a phone's network as its scenario says. One that is off finds out when it starts."""
+        if name in self.running:
+            wiring = network.Wiring(self.spec, self.spec.phone(name), self.lab.phone(name).scenario)
+            wiring.apply(within=self.running[name].pid)
 
     def set_disk(self, name: str, *, full: bool) -> None:
         """A full disk is one that was remounted to the size of what is on it."""

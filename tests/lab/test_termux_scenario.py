@@ -110,8 +110,9 @@ def test_the_wake_lock_is_remembered(phone: Phone) -> None:
     ("key", "value", "hint"),
     [
         ("battery.percentge", "5", "did you mean battery.percentage?"),
-        ("battery.percentage", "full", "give a number or null"),
-        ("thermal.cpu", "null", "give a number"),
+        ("battery.percentage", "full", "give a number from 0 to 100, or null"),
+        ("battery.percentage", "500", "give a number from 0 to 100, or null"),
+        ("thermal.cpu", "null", "give a number from -40 to 200"),
         ("mirror", "sideways", "give up or down"),
         ("battery.technology", "two\nlines", "give one line of text"),
     ],

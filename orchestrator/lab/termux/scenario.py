@@ -1,4 +1,4 @@
-"""What a virtual phone reports about itself: battery, heat, Android, whether its mirrors answer.
+"""What a virtual phone reports about itself (battery, heat, Android, whether its mirrors answer) and what ails it.
 
 One small file a key, in a directory the phone can read, so that plain shell scripts find their answers there and
 a change takes effect while the phone runs.
@@ -20,6 +20,10 @@ ZONES = ("cpu", "gpu", "skin", "battery")  # in the order of thermal_zone0, 1, .
 ZONE_TYPES = {"cpu": "cpu-1-0-usr", "gpu": "gpuss-0-usr", "skin": "skin-therm", "battery": "battery"}
 
 
+_CELSIUS = (-40, 200)
+_YEAR_S = 365 * 86400
+
+
 @dataclass(frozen=True)
 class Key:
     default: str
@@ -31,18 +35,18 @@ def _choice(*values: str) -> Key:
     return Key(values[0], " or ".join(values), values.__contains__)
 
 
-def _number(default: float | str, *, null: bool = False) -> Key:
-    expects = f"a number or {NULL}" if null else "a number"
-    return Key(str(default), expects, lambda value: (null and value == NULL) or _is_number(value))
+def _number(default: float | str, lowest: float = -1e9, highest: float = 1e9, *, null: bool = False) -> Key:
+    expects = f"a number from {lowest:g} to {highest:g}" + (f", or {NULL}" if null else "")
+    return Key(str(default), expects, lambda value: (null and value == NULL) or _is_number(value, lowest, highest))
 
 
 def _text(default: str) -> Key:
     return Key(default, "one line of text", lambda value: "\n" not in value)
 
 
-def _is_number(value: str) -> bool:
+def _is_number(value: str, lowest: float, highest: float) -> bool:
     try:
-        return abs(float(value)) < 1e9
+        return lowest <= float(value) <= highest
     except ValueError:
         return False
 
@@ -56,24 +60,24 @@ _BATTERY: dict[str, Key] = {
     ),
     "battery.plugged": _choice("PLUGGED_AC", "UNPLUGGED", "PLUGGED_USB", "PLUGGED_WIRELESS", "PLUGGED_DOCK", NULL),
     "battery.status": _choice("CHARGING", "DISCHARGING", "FULL", "NOT_CHARGING", "UNKNOWN", NULL),
-    "battery.temperature": _number(29.4, null=True),
-    "battery.voltage": _number(4213, null=True),
+    "battery.temperature": _number(29.4, *_CELSIUS, null=True),
+    "battery.voltage": _number(4213, 0, 20000, null=True),
     "battery.current": _number(231000, null=True),
     "battery.current_average": _number(NULL, null=True),
-    "battery.percentage": _number(96, null=True),
-    "battery.level": _number(96, null=True),
-    "battery.scale": _number(100, null=True),
-    "battery.charge_counter": _number(3744000, null=True),
-    "battery.energy": _number(NULL, null=True),
-    "battery.cycle": _number(NULL, null=True),
+    "battery.percentage": _number(96, 0, 100, null=True),
+    "battery.level": _number(96, 0, 1000, null=True),
+    "battery.scale": _number(100, 1, 1000, null=True),
+    "battery.charge_counter": _number(3744000, 0, null=True),
+    "battery.energy": _number(NULL, 0, null=True),
+    "battery.cycle": _number(NULL, 0, null=True),
 }
 
 _HEAT: dict[str, Key] = {
     "thermal": _choice("readable", "denied"),
-    "thermal.cpu": _number(38.2),
-    "thermal.gpu": _number(36.5),
-    "thermal.skin": _number(33.0),
-    "thermal.battery": _number(29.4),
+    "thermal.cpu": _number(38.2, *_CELSIUS),
+    "thermal.gpu": _number(36.5, *_CELSIUS),
+    "thermal.skin": _number(33.0, *_CELSIUS),
+    "thermal.battery": _number(29.4, *_CELSIUS),
 }
 
 _ANDROID: dict[str, Key] = {
@@ -82,7 +86,7 @@ _ANDROID: dict[str, Key] = {
     "wakelock": _choice("released", "acquired"),
     "prop.ro.board.platform": _text("msmnile"),
     "prop.ro.build.version.release": _text("12"),
-    "prop.ro.build.version.sdk": _number(31),
+    "prop.ro.build.version.sdk": _number(31, 1, 99),
     "prop.ro.hardware": _text("qcom"),
     "prop.ro.product.brand": _text("samsung"),
     "prop.ro.product.cpu.abi": _text("arm64-v8a" if platform.machine() == "aarch64" else platform.machine()),
@@ -92,12 +96,29 @@ _ANDROID: dict[str, Key] = {
     "prop.ro.soc.model": _text("SM8150"),
 }
 
-KEYS: Mapping[str, Key] = {**_BATTERY, **_HEAT, **_ANDROID}
+# What goes wrong with a phone, the healthy value first. Only what differs from it is written down.
+HABITS: Mapping[str, Key] = {
+    "environment": _choice("termux", "bare"),
+    "tmpdir": _choice("ok", "missing"),
+    "interface": _choice("single", "extra"),
+    "routing": _choice("both", "inbound"),
+}
+
+_REPORTS: Mapping[str, Key] = {**_BATTERY, **_HEAT, **_ANDROID}
+KEYS: Mapping[str, Key] = {**_REPORTS, **HABITS}
+
+
+def told(scenario: Path, key: str) -> str:
+    """The value a phone's scenario has for a key."""
+    try:
+        return (scenario / key).read_text().rstrip("\n")
+    except FileNotFoundError:
+        return KEYS[key].default
 
 
 def write_defaults(scenario: Path, sys_class: Path) -> None:
     """A healthy phone: plugged in, cool, its mirrors up."""
-    for key, spec in KEYS.items():
+    for key, spec in _REPORTS.items():
         apply_scenario(scenario, sys_class, key, spec.default)
 
 

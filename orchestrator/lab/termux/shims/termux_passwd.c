@@ -17,6 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define TERMUX_PREFIX "/data/data/com.termux/files/usr"
+
 enum { MAX_KEPT = 64, MAX_ENVIRONMENT = 512 };
 
 static const char *const kept_names[] = {"ASEC_MOUNTPOINT", "BOOTCLASSPATH", "DEX2OATBOOTCLASSPATH", "EXTERNAL_STORAGE",
@@ -68,7 +70,7 @@ static void describe_user(void) {
     const char *prefix = getenv("PREFIX"), *own_home = getenv("HOME");
     uid_t uid = getuid();
     snprintf(home, sizeof home, "%s", own_home ? own_home : "/");
-    snprintf(shell, sizeof shell, "%s/bin/login", prefix ? prefix : "");
+    snprintf(shell, sizeof shell, "%s/bin/login", prefix ? prefix : TERMUX_PREFIX);
     if (uid >= 10000) snprintf(name, sizeof name, "u0_a%u", uid - 10000);
     else snprintf(name, sizeof name, "user%u", uid);
     phone_user = (struct passwd){.pw_name = name, .pw_passwd = "x", .pw_uid = uid, .pw_gid = getgid(),
