@@ -35,6 +35,12 @@ def parse() -> argparse.Namespace:
     add("facts", facts, "what this phone is")
     add("telemetry", telemetry, "how it is doing now")
     add("selftest", selftest, "can it be a worker?").add_argument("--address", help="the wired address it should have")
+    examined = add("examine", examine, "is it what we believe phones are?")
+    examined.add_argument("--address", required=True, help="the wired address it should have")
+    examined.add_argument("--interface", required=True, help="the interface that should have it")
+    examined.add_argument("--host", required=True, help="who listens for its call")
+    examined.add_argument("--port", type=int, required=True)
+    examined.add_argument("--only", action="append", default=[], help="a check's name; all of them unless given")
     add("start", start, "start a staged run and leave it running").add_argument("run_id")
     add("stop", stop, "end a run").add_argument("run_id")
     follower = add("follow", follow, "a run's events as they come")
@@ -76,11 +82,20 @@ def telemetry(_: argparse.Namespace) -> int:
 
 
 def selftest(arguments: argparse.Namespace) -> int:
-    from phone_agent import selftest as checks
+    from phone_agent.selftest import worker
 
-    report = checks.run(arguments.address)
+    report = worker.run(arguments.address)
     answer(report)
     return 0 if report["ok"] else 1
+
+
+def examine(arguments: argparse.Namespace) -> int:
+    from phone_agent.selftest import examine as examination
+
+    where = examination.Where(arguments.address, arguments.interface, arguments.host, arguments.port)
+    for line in examination.examine(where, arguments.only):
+        answer(line)
+    return 0
 
 
 def start(arguments: argparse.Namespace) -> int:

@@ -81,8 +81,8 @@ def peak_gflops(team: Team, seconds: float = 0.2) -> float:
     return float(flops[0]) * team.threads / best / 1e9
 
 
-def copy_gbs(rounds: int = 3) -> float:
-    source, target = np.ones(COPY_FLOATS, np.float32), np.empty(COPY_FLOATS, np.float32)
+def copy_gbs(rounds: int = 3, floats: int = COPY_FLOATS) -> float:
+    source, target = np.ones(floats, np.float32), np.empty(floats, np.float32)
     taken = []
     for _ in range(rounds):
         start = time.perf_counter()

@@ -1,0 +1,215 @@
+"""Every kernel of the core beside numpy, on this processor: a few shapes of no vector's size."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.comm.powersgd import PowerSgd
+from phone_agent.comm.rounds import Note
+from phone_agent.comm.traffic import Traffic
+from phone_agent.comm.wire import BLOCK, WIRES
+from phone_agent.core import ops
+from phone_agent.core.ops import Kind
+from phone_agent.core.team import Program, Team, aligned, workspace_bytes
+from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.graph import (
+    Add,
+    AvgPool,
+    BatchNorm,
+    Concat,
+    Conv,
+    Dense,
+    Dropout,
+    GlobalAvgPool,
+    Graph,
+    GraphBuilder,
+    LocalResponseNorm,
+    MaxPool,
+    Parameter,
+    Relu,
+)
+from phone_agent.nn.packing import Packing, State
+from phone_agent.schema import OptimizerSpec
+from phone_agent.train.optimiser import METHODS, optimiser
+
+Floats = NDArray[np.float32]
+
+THREADS = 2
+BATCH = 4
+DRAWS = 3
+# Largest errors, of the largest number: some ten times what float32 costs on the processors we have.
+LAYERS, WINOGRAD, UPDATES, FACTORS, PICTURES = 1e-5, 3e-5, 3e-6, 1e-5, 3e-6
+ROUNDING = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.5 / 127}
+
+
+def errors(isa: str) -> dict[str, tuple[float, float]]:
+    """Largest error of each group of kernels, and the largest there may be."""
+    found = {
+        "layers": (_network_error(_every_layer(), isa, LAYERS, winograd=False), LAYERS),
+        "winograd": (_network_error(_wide_layers(), isa, WINOGRAD, winograd=True), WINOGRAD),
+        "factors": (_factor_error(), FACTORS),
+        "pictures": (_picture_error(isa), PICTURES),
+    }
+    for name, bound in ROUNDING.items():
+        found[f"wire {name}"] = (_wire_error(name), bound)
+    for method in METHODS:
+        found[f"update {method}"] = (_update_error(method, isa), UPDATES)
+    return found
+
+
+def _every_layer() -> Graph:
+    """Every way a layer can follow another that the planner treats apart."""
+    net = GraphBuilder((13, 11, 3))
+    net.add("conv", Conv(20, 3, padding=1, bias=False))
+    net.add("bn", BatchNorm())
+    start = net.add("relu", Relu())
+    net.add("depthwise", Conv(20, 3, padding=1, groups=20, bias=False))
+    net.add("bn2", BatchNorm())
+    net.add("relu6", Relu(six=True))
+    net.add("pointwise", Conv(20, 1))
+    branch = net.add("relu3", Relu())
+    net.add("sum", Add(), branch, start)
+    join = net.add("relu2", Relu())
+    net.add("grouped", Conv(36, 5, padding=2, groups=2))
+    net.add("lrn", LocalResponseNorm(alpha=0.1))
+    left = net.add("max", MaxPool(3, 2, padding=1))
+    right = net.add("average", AvgPool(3, 2, padding=1, count_padding=False), join)
+    net.add("beside", Concat(), left, right)
+    net.add("bn3", BatchNorm())
+    net.add("dilated", Conv(19, 3, padding=2, dilation=2))
+    net.add("dropout", Dropout(0.3))
+    net.add("mean", GlobalAvgPool())
+    net.add("scores", Dense(7))
+    return net.build()
+
+
+def _wide_layers() -> Graph:
+    """Wide enough that Winograd's way pays."""
+    net = GraphBuilder((16, 16, 48))
+    net.add("conv", Conv(48, 3, padding=1))
+    net.add("relu", Relu())
+    net.add("conv2", Conv(48, 3, padding=1))
+    net.add("mean", GlobalAvgPool())
+    net.add("scores", Dense(5))
+    return net.build()
+
+
+def _network_error(graph: Graph, isa: str, bound: float, *, winograd: bool) -> float:
+    """Another draw where one is not good: a value that is zero but for rounding may pass a ReLU here and not there."""
+    options = Options(threads=THREADS, isa=isa, winograd=winograd)
+    errors = []
+    for draw in range(DRAWS):
+        errors.append(_one_network_error(graph, options, draw))
+        if errors[-1] <= bound:
+            break
+    return min(errors)
+
+
+def _one_network_error(graph: Graph, options: Options, seed: int) -> float:
+    ours, exact = State(graph, 1), State(graph, 1, np.float64)
+    numbers = np.random.default_rng(seed)
+    images = numbers.standard_normal((BATCH, *graph.shape)).astype(np.float32)
+    labels = numbers.integers(0, graph.classes, BATCH)
+    executable = backend("cpu").compile(graph, ours, BATCH, options)
+    reference = backend("reference").compile(graph, exact, BATCH, options)
+    ours.gradients[:] = np.nan
+    loss = executable.loss_and_gradients(images, labels, 0.5, draw=9)
+    wanted = reference.loss_and_gradients(images.astype(np.float64), labels, 0.5, draw=9)
+    pairs = [
+        (np.array([loss]), np.array([wanted])),
+        (ours.gradients, exact.gradients),
+        (ours.statistics, exact.statistics),
+        (executable.forward(images), reference.forward(images.astype(np.float64))),
+    ]
+    return max(_relative(got, right) for got, right in pairs if right.size)
+
+
+def _relative(got: NDArray[np.generic], right: NDArray[np.generic]) -> float:
+    """NaN, which is what was not written, counts as infinitely wrong."""
+    difference = np.abs(np.asarray(got, np.float64) - np.asarray(right, np.float64)).max()
+    return float(np.nan_to_num(difference, nan=np.inf) / max(np.abs(np.asarray(right, np.float64)).max(), 1e-30))
+
+
+def _wire_error(name: str) -> float:
+    """Of numbers sent, arrived, added and sent on, over the largest each may be rounded against."""
+    numbers = np.random.default_rng(1)
+    wire = WIRES[name]()
+    first, second = (numbers.standard_normal(5 * BLOCK + 17).astype(np.float32) for _ in range(2))
+    room = [np.empty(wire.size(first.size), np.uint8) for _ in range(2)]
+    arrived = wire.encode(first.copy(), None, room[0])
+    there = np.empty_like(first)
+    wire.take(arrived, there)
+    own = second.copy()
+    wire.finish(arrived, own, None, room[1])
+    scale = np.abs if name in {"fp16", "bf16"} else _block_largest
+    wrong = (_over(there - first, scale(first)), _over(own - (there + second), scale(there + second)))
+    return max(wrong)
+
+
+def _block_largest(values: Floats) -> Floats:
+    largest = [np.abs(values[start : start + BLOCK]).max() for start in range(0, values.size, BLOCK)]
+    return np.repeat(np.array(largest, np.float32), BLOCK)[: values.size]
+
+
+def _over(difference: Floats, scale: Floats) -> float:
+    tiny = _block_largest(scale) * 1e-6  # below that a format has no bits left to be right with
+    return float((np.maximum(np.abs(difference) - tiny, 0) / (scale + 1e-30)).max())
+
+
+def _update_error(method: str, isa: str) -> float:
+    graph = _wide_layers()
+    spec = OptimizerSpec(method=method, weight_decay=1e-3)
+    ours, exact = State(graph, 1), State(graph, 1, np.float64)
+    pairs = [
+        (ours, optimiser(spec, ours, threads=THREADS, isa=isa)),
+        (exact, optimiser(spec, exact, backend="reference")),
+    ]
+    for step in range(1, 4):
+        gradients = np.random.default_rng(step).standard_normal(ours.values.size)
+        for state, optimise in pairs:
+            state.gradients[:] = gradients
+            optimise.update(slice(None), 0.1, step)
+    return _relative(ours.values, exact.values)
+
+
+class _Alone:
+    """A cluster of one: all sums are there already."""
+
+    note: Note | None = None
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+
+    def allreduce(self, buffer: Floats) -> None:
+        self.traffic.add(buffer.nbytes, 0.0)
+
+
+def _factor_error() -> float:
+    """A matrix of rank four is what four directions say: it must come back."""
+    numbers = np.random.default_rng(2)
+    matrix = numbers.standard_normal((45, 4)) @ numbers.standard_normal((4, 38))
+    gradients = aligned(matrix.size)
+    gradients[:] = matrix.ravel()
+    packing = Packing([("w", Parameter("w", matrix.shape, 1, 1.0))])
+    PowerSgd(_Alone(), packing).reduce(gradients, slice(None))
+    return _relative(gradients, matrix.ravel())
+
+
+def _picture_error(isa: str) -> float:
+    """Cut out, mirrored, scaled to mean and deviation."""
+    numbers = np.random.default_rng(3)
+    images = numbers.integers(0, 256, (3, 9, 10, 3)).astype(np.uint8)
+    views = np.array([[1, 2, 7, 7, flip, 0] for flip in (0, 1, 0)], np.int32)
+    mean, inv_std = np.array([0.4, 0.5, 0.6], np.float32), np.array([4.0, 3.0, 5.0], np.float32)
+    out = np.full((3, 7, 7, 3), np.nan, np.float32)
+    op = ops.Augment(
+        images=images.ctypes.data, views=views.ctypes.data, mean=mean.ctypes.data, inv_std=inv_std.ctypes.data,
+        out=out.ctypes.data, batch=3, in_h=9, in_w=10, out_h=7, out_w=7, channels=3,
+    )  # fmt: skip
+    team = Team(1, isa, workspace_bytes(1, [(Kind.AUGMENT, op)], isa))
+    team.run(Program.of([(Kind.AUGMENT, op)]))
+    team.close()
+    cut = images[:, 1:8, 2:9] / 255.0
+    cut[1] = cut[1, :, ::-1]
+    return _relative(out, (cut - mean) * inv_std)
