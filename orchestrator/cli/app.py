@@ -17,6 +17,7 @@ from orchestrator.cli import (
     build,
     collect_logs,
     data,
+    doctor,
     evaluate,
     export,
     hosts,
@@ -62,6 +63,7 @@ app.add_typer(models.app, name="models")
 app.command()(attach.attach)
 app.command()(build.build)
 app.command()(collect_logs.collect_logs)
+app.command()(doctor.doctor)
 app.command("eval")(evaluate.evaluate)
 app.command()(export.export)
 app.command()(launch.launch)

@@ -33,7 +33,7 @@ from paramiko import (
 )
 from paramiko.pkey import UnknownKeyType
 
-from orchestrator.fleet.errors import Unreachable
+from orchestrator.fleet.errors import Cause, Unreachable
 from orchestrator.fleet.hostkeys import HostKey, HostKeys, changed, cloned, host_name, unknown, unreadable
 from orchestrator.fleet.network import Network
 from orchestrator.fleet.quote import printable
@@ -194,6 +194,7 @@ def _await_banner(sock: socket.socket, timeout: float) -> None:
             f"no banner in {timeout:g} s: the port is open, but sshd does not speak",
             phase=Phase.BANNER,
             remedy="wake the phone, open Termux, run termux-wake-lock and sshd",
+            cause=Cause.SILENT,
         ) from None
     except OSError as error:
         raise _hung_up(str(error.strerror)) from error
@@ -213,9 +214,13 @@ def _not_ssh(start: bytes) -> Unreachable:
             "sshd is refusing this computer for a while, after too many connections that did not log in",
             phase=Phase.BANNER,
             remedy="wait ten minutes, or restart sshd on the phone",
+            cause=Cause.PENALTY,
         )
     return Unreachable(
-        f"not an SSH server: it says {said[:60]!r}", phase=Phase.BANNER, remedy="check ssh.port in the inventory"
+        f"not an SSH server: it says {said[:60]!r}",
+        phase=Phase.BANNER,
+        remedy="check ssh.port in the inventory",
+        cause=Cause.NOT_SSH,
     )
 
 
@@ -225,19 +230,21 @@ def _hung_up(reason: str) -> Unreachable:
         phase=Phase.BANNER,
         remedy="restart sshd on the phone: pkill sshd; sshd",
         retries=2,
+        cause=Cause.HUNG_UP,
     )
 
 
 def _no_call(phone: Phone, error: OSError, timeout: float) -> Unreachable:
     cable = f"check power and cable at {phone.where}, and the phone's address"
     if isinstance(error, TimeoutError):
-        return Unreachable(f"no answer in {timeout:g} s", phase=Phase.TCP, remedy=cable, retries=1)
+        message = f"no answer in {timeout:g} s"
+        return Unreachable(message, phase=Phase.TCP, remedy=cable, retries=1, cause=Cause.NO_ANSWER)
     if error.errno in _NO_ROUTE:
-        return Unreachable("no phone answers at its address", phase=Phase.TCP, remedy=cable)
+        return Unreachable("no phone answers at its address", phase=Phase.TCP, remedy=cable, cause=Cause.NO_ROUTE)
     if isinstance(error, ConnectionError):
         sshd = "on the phone, in Termux: termux-wake-lock; sshd"
         message = f"nothing listens on port {phone.ssh_port}"
-        return Unreachable(message, phase=Phase.TCP, remedy=sshd, retries=2)
+        return Unreachable(message, phase=Phase.TCP, remedy=sshd, retries=2, cause=Cause.REFUSED)
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return Unreachable("out of file descriptors on this computer", phase=Phase.TCP, remedy="ulimit -n 4096")
     return Unreachable(str(error), phase=Phase.TCP, remedy=cable)

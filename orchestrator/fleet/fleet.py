@@ -113,7 +113,8 @@ class _Line:
 def _failure(phone: Phone, error: Exception, seconds: float) -> Outcome[T]:
     if isinstance(error, PhoneError):
         status = Status.UNREACHABLE if isinstance(error, Unreachable) else Status.FAILED
-        return Outcome(phone, status, seconds, phase=_phase(error), error=error.message, remedy=error.remedy)
+        phase = _phase(error)
+        return Outcome(phone, status, seconds, phase=phase, error=error.message, remedy=error.remedy, raised=error)
     if isinstance(error, ClusterctlError):
         return Outcome(phone, Status.FAILED, seconds, phase=Phase.EXEC, error=error.message, remedy=error.remedy)
     _log.debug("%s", phone, exc_info=error)

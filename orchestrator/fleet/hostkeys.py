@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import PhoneError
+from orchestrator.fleet.errors import Cause
 from orchestrator.fleet.result import Phase
 from orchestrator.inventory.model import Phone
 
@@ -59,13 +60,16 @@ class HostKeys:
         self._pins = _index(_read(path))
 
     def pinned(self, phone: Phone) -> HostKey | None:
+        """The inventory's word counts more than what this computer once met."""
+        if phone.host_key:
+            return HostKey(*phone.host_key.split())
         pin = self._pins.get(host_name(phone))
         return pin.key if pin else None
 
     def twins(self, phone: Phone) -> tuple[str, ...]:
         """Who else is pinned with this phone's key."""
-        pin = self._pins.get(host_name(phone))
-        return tuple(self._others(phone, pin.key)) if pin else ()
+        key = self.pinned(phone)
+        return tuple(self._others(phone, key)) if key else ()
 
     def accept(self, phone: Phone, key: HostKey) -> None:
         """Pins a key seen for the first time. Refuses one that another phone already has."""
@@ -99,32 +103,41 @@ class HostKeys:
         self._pins = _index(lines)
 
 
-def changed(phone: Phone, pinned: HostKey, shown: HostKey) -> PhoneError:
-    return PhoneError(
+class HostKeyError(PhoneError):
+    """It is not, or not for certain, the phone we know."""
+
+    def __init__(self, message: str, *, remedy: str, cause: Cause | None = None, shown: HostKey | None = None) -> None:
+        super().__init__(message, phase=Phase.HOSTKEY, remedy=remedy)
+        self.cause = cause
+        self.shown = shown
+
+
+def changed(phone: Phone, pinned: HostKey, shown: HostKey) -> HostKeyError:
+    return HostKeyError(
         f"its host key changed: pinned {pinned.fingerprint}, now shows {shown.fingerprint}; "
         "either the phone was set up again, or something else answers at its address",
-        phase=Phase.HOSTKEY,
-        remedy=f"clusterctl hosts forget {phone.name}",
+        cause=Cause.CHANGED_KEY,
+        shown=shown,
+        remedy=f"clusterctl hosts forget {phone.name}"
+        if phone.host_key is None
+        else f"if you set it up again: clusterctl bootstrap, or correct host_key of {phone.where} in the inventory",
     )
 
 
-def unknown(phone: Phone) -> PhoneError:
-    return PhoneError(
-        "its host key is not known yet", phase=Phase.HOSTKEY, remedy=f"clusterctl provision --limit {phone.name}"
-    )
+def unknown(phone: Phone) -> HostKeyError:
+    remedy = f"clusterctl provision --limit {phone.name}"
+    return HostKeyError("its host key is not known yet", remedy=remedy, cause=Cause.UNKNOWN_KEY)
 
 
-def unreadable(phone: Phone) -> PhoneError:
-    return PhoneError(
-        "its pinned host key cannot be read", phase=Phase.HOSTKEY, remedy=f"clusterctl hosts forget {phone.name}"
-    )
+def unreadable(phone: Phone) -> HostKeyError:
+    return HostKeyError("its pinned host key cannot be read", remedy=f"clusterctl hosts forget {phone.name}")
 
 
-def cloned(others: Iterable[str]) -> PhoneError:
-    return PhoneError(
+def cloned(others: Iterable[str]) -> HostKeyError:
+    return HostKeyError(
         f"shows the same host key as {', '.join(others)}: Termux was copied from one phone to the other, "
         "and each could pass for the other",
-        phase=Phase.HOSTKEY,
+        cause=Cause.CLONED_KEY,
         remedy="on this phone, in Termux: rm $PREFIX/etc/ssh/ssh_host_*; ssh-keygen -A; pkill sshd; sshd",
     )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
+from orchestrator.errors import PhoneError
 from orchestrator.inventory.model import Phone
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class Outcome(Generic[T]):
     phase: Phase | None = None
     error: str | None = None
     remedy: str | None = None
+    raised: PhoneError | None = field(default=None, compare=False, repr=False)  # what its class tells beyond its text
 
     @property
     def ok(self) -> bool:

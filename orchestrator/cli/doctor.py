@@ -1,0 +1,43 @@
+"""`clusterctl doctor`: what is wrong with the phones, and what helps."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
+from orchestrator.errors import EXIT_FAILED
+
+FixOption = Annotated[bool, typer.Option("--fix", help="Apply what can be done over SSH, then look again.")]
+
+
+def doctor(
+    fix: FixOption = False,
+    inventory: InventoryOption = None,
+    limit: LimitOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find what is wrong with the phones, with evidence and remedy. Done in 90 s; exit code 1 when a run would fail."""
+    from orchestrator.cli.session import open_session
+    from orchestrator.doctor.examination import Ward, examine_all
+    from orchestrator.doctor.mend import mend
+    from orchestrator.view.console import out, print_json
+    from orchestrator.view.counting import counting
+    from orchestrator.view.doctor import print_report
+    from orchestrator.view.provision import watching
+
+    session = open_session(inventory, limit)
+    ward = Ward(session.cluster, session.phones, session.state, session.network)
+    with ward.fleet() as fleet:
+        with counting("examining", ward.phones) as on_done:
+            report = examine_all(ward, fleet, on_done)
+        if fix and report.fixable:
+            with watching() as on_event:
+                report = mend(ward, fleet, report, on_event)
+    if as_json:
+        print_json(report.as_json(session.cluster.name))
+    else:
+        print_report(out, session.cluster.name, report)
+    if not report.healthy:
+        raise typer.Exit(EXIT_FAILED)

@@ -1,0 +1,108 @@
+"""What a session on the phone is like: the way sshd was started decides it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from orchestrator.doctor import adb
+from orchestrator.doctor.finding import Check, Finding, Fix, note, slows, stops
+from orchestrator.doctor.seen import Seen
+
+_RESTART: Final = "start sshd again with the environment the Termux app gives"
+_DO_IT: Final = "clusterctl doctor --fix --limit {phones}"
+
+
+def environment(seen: Seen) -> Finding | None:
+    """Row 4."""
+    session = seen.session
+    if session is None:
+        return None
+    if session.shell_error:
+        return stops(
+            f"{session.shell_error} (PATH is {session.path or 'empty'})", _RESTART, fix=Fix.RESTART_SSHD, command=_DO_IT
+        )
+    home = f"{session.prefix}/bin"
+    if not session.prefix or home not in session.path.split(":"):
+        told = f"PATH is {session.path or 'empty'}, PREFIX is {session.prefix or 'unset'}"
+        return stops(told, _RESTART, fix=Fix.RESTART_SSHD, command=_DO_IT)
+    return None
+
+
+def interpreters(seen: Seen) -> Finding | None:
+    """Row 5."""
+    session = seen.session
+    if session is None or session.preload or environment(seen):
+        return None
+    ran = seen.facts.ran.get("shebang") if seen.facts else None
+    if ran is None or ran.rc == 0:
+        said = "LD_PRELOAD is empty" if ran is None else ""
+    else:
+        said = f"LD_PRELOAD is empty: {ran.said}"
+    return slows(said, _RESTART, fix=Fix.RESTART_SSHD, command=_DO_IT) if said else None
+
+
+def temporary_files(seen: Seen) -> Finding | None:
+    """Row 10."""
+    session = seen.session
+    if session is None or session.tmp_writable is not False or environment(seen):
+        return None
+    told = (
+        f"TMPDIR is {session.tmpdir}, which cannot be written"
+        if session.tmpdir
+        else "TMPDIR is unset, and there is no /tmp"
+    )
+    return stops(f"{told}: Open MPI has no place for its session", _RESTART, fix=Fix.RESTART_SSHD, command=_DO_IT)
+
+
+def interfaces(seen: Seen) -> Finding | None:
+    """Row 11."""
+    session, subnet = seen.session, seen.common.subnet
+    if session is None or subnet is None or len(session.addresses) < 2:
+        return None
+    others = [f"{name} {address}" for name, address in session.addresses if name != seen.common.interface]
+    told = f"has {', '.join(others)} beside {seen.common.interface}"
+    if session.wired_only:
+        remedy = "nothing has to be done: Open MPI is told the wired network; better without SIM, Wi-Fi off"
+        return note(told, remedy, adb=adb.WIRED_ONLY[:2])
+    return stops(
+        f"{told}, and Open MPI's settings do not name the wired network: the first collective would hang",
+        f"write Open MPI's settings for {subnet}",
+        fix=Fix.PROVISION,
+        command="clusterctl provision --limit {phones}",
+    )
+
+
+def outbound(seen: Seen) -> Finding | None:
+    """Row 12."""
+    ran = seen.facts.ran.get("neighbour") if seen.facts else None
+    if ran is None or seen.neighbour is None or ran.rc == 0:
+        return None
+    unreachable = ("No route to host", "Network is unreachable", "timed out", "Operation not permitted")
+    if not ran.timed_out and not any(words in ran.said for words in unreachable):
+        return None
+    told = f"cannot open a connection to {seen.neighbour.name}: {ran.said or 'no answer in 9 s'}"
+    return stops(
+        f"{told}; from here to it works",
+        "Wi-Fi and mobile data off, a gateway from DHCP, no captive-portal check: Ethernet must be Android's network",
+        adb=adb.WIRED_ONLY,
+    )
+
+
+def hard_links(seen: Seen) -> Finding | None:
+    ran = seen.facts.ran.get("link") if seen.facts else None
+    if ran is None or ran.rc == 0:
+        return None
+    return note(
+        f"hard links are refused: {ran.said}",
+        "nothing: usual on Android; all that is installed here is renamed into place",
+    )
+
+
+CHECKS: Final = (
+    Check("environment", 4, "commands are not found over ssh", environment, before_runs=True),
+    Check("interpreters", 5, "scripts say `bad interpreter`", interpreters, before_runs=True),
+    Check("temporary-files", 10, "TMPDIR is unset or cannot be written", temporary_files, before_runs=True),
+    Check("interfaces", 11, "more than one interface has an address", interfaces, before_runs=True),
+    Check("outbound", 12, "ssh comes in, and nothing goes out", outbound),
+    Check("hard-links", None, "files cannot have two names", hard_links),
+)

@@ -1,0 +1,131 @@
+# Everything a doctor asks, in less than 25 s. After session.sh and processes.sh, with NEIGHBOUR-ADDRESS PORT (or nothing).
+# Whatever may hang is bounded. Writes two small files at most, and removes them.
+export LC_ALL=C
+neighbour=${1-} port=${2-}
+
+# probe NAME SECONDS COMMAND…: its exit code and the end of what it said
+probe() {
+  local name=$1 seconds=$2 said
+  shift 2
+  said=$(timeout -k 1 "$seconds" "$@" </dev/null 2>&1 | tail -c 600; exit "${PIPESTATUS[0]}")
+  local rc=$?
+  fact ran "$name" "$rc" "$(short "$said")"
+}
+# pause SECONDS: without starting a process. Nobody ever writes to that pipe.
+exec {silent}<> <(:)
+pause() { read -rt "$1" -u "$silent"; }
+
+fact begin "$EPOCHREALTIME"
+SECONDS=0
+have termux-battery-status && probe battery 8 termux-battery-status &
+
+# Package managers that wait: no processor time between now and the end.
+declare -A spent
+while read -r pid _; do spent[$pid]=$(ticks "$pid"); done < <(managers)
+
+# Sleep first, while nothing else runs here.
+slept=99
+for _ in 1 2; do
+  before=${EPOCHREALTIME/./}
+  pause 1
+  took=$(((${EPOCHREALTIME/./} - before) / 1000))
+  [ "$took" -lt "${slept}000" ] && slept=$((took / 1000)).$(printf %03d $((took % 1000)))
+  [ "$took" -le 1300 ] && break
+done
+fact slept "$slept"
+
+while read -r pid name; do
+  [ -n "${spent[$pid]-}" ] || continue
+  now=$(ticks "$pid")
+  read -r mine _ < <(ticks $$)
+  age=$(((mine - ${now% *}) / 100 + SECONDS))
+  fact manager "$pid" "$name" "$age" "$(readlink "/proc/$pid/fd/0")" "$([ "$now" = "${spent[$pid]}" ] && echo idle || echo busy)"
+done < <(managers)
+
+# The clock of the cores under load: an idle one is slow by choice.
+if [ -r /sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq ]; then
+  while :; do :; done &
+  load=$!
+  pause 0.6
+  now=0 most=0
+  for core in /sys/devices/system/cpu/cpu[0-9]*/cpufreq; do
+    read -r value 2>/dev/null <"$core/scaling_cur_freq" && [ "$value" -gt "$now" ] && now=$value
+    read -r value 2>/dev/null <"$core/cpuinfo_max_freq" && [ "$value" -gt "$most" ] && most=$value
+  done
+  kill "$load" && wait "$load" 2>/dev/null
+  fact frequency "$((now / 1000))" "$((most / 1000))"
+fi
+
+if [ -n "$neighbour" ] && [ -r "$HOME/.ssh/clusterctl_ed25519" ]; then
+  probe neighbour 9 ssh -p "$port" -o ConnectTimeout=6 -o ConnectionAttempts=1 "$neighbour" true &
+fi
+agent=$HOME/.clusterctl/agent/current
+[ -e "$agent/phone_agent" ] && fact agent installed || fact agent missing
+if have python3; then
+  probe python 10 python3 -c 'import sys; print(sys.platform)' &
+  [ -e "$agent/phone_agent" ] && PYTHONPATH=$agent probe agent 15 bash -c 'exec python3 -m phone_agent telemetry >/dev/null' &
+  if have mpirun; then
+    probe mpi 15 mpirun -np 1 python3 -c 'from mpi4py import MPI; MPI.COMM_WORLD.Barrier()' &
+  fi
+  if [ -e /vendor/lib64/libOpenCL.so ]; then
+    probe opencl 6 python3 -c '
+import ctypes
+count = ctypes.c_uint(0)
+ctypes.CDLL("/vendor/lib64/libOpenCL.so").clGetPlatformIDs(0, None, ctypes.byref(count))
+print(count.value, "platforms")' &
+  fi
+fi
+[ -e /vendor/lib64/libOpenCL.so ] && fact opencl_library present || fact opencl_library missing
+have clinfo && LD_LIBRARY_PATH=/vendor/lib64:$prefix/lib probe clinfo 6 clinfo -l &
+have mpirun && probe mpirun 10 mpirun --version &
+
+fact ssh "$(short "$(timeout 5 ssh -V 2>&1 </dev/null)")"
+while read -r key value; do
+  [ "$key" = persourcepenaltyexemptlist ] && fact exempt "$(short "$value")"
+done < <(timeout 5 sshd -T 2>/dev/null </dev/null)
+fact sdk "$(/system/bin/getprop ro.build.version.sdk 2>/dev/null)"
+if [ -x /system/bin/logcat ]; then
+  fact phantom "$(short "$(timeout 3 /system/bin/logcat -d -t 2000 2>/dev/null </dev/null | grep -a 'Trimming phantom' | tail -n 1)")"
+fi
+count=0
+for process in /proc/[0-9]*; do [ -O "$process" ] && count=$((count + 1)); done
+fact processes "$count"
+
+find_sshd
+fact keeper "$keeper"
+script=$HOME/.termux/boot/00-clusterctl
+if [ -f "$script" ]; then
+  read -r mine _ < <(ticks $$)
+  booted=$((${EPOCHREALTIME%.*} - mine / 100))
+  fact boot_script "$([ "$(stat -c %Y "$script")" -lt "$booted" ] && echo before-boot || echo since-boot)" "$((mine / 100))"
+else
+  fact boot_script missing 0
+fi
+if have termux-wake-lock; then
+  held=$(cat "$HOME/.clusterctl/wake-lock" 2>/dev/null)
+  boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
+  [ "$held" = "$boot $sshd" ] && fact wake_lock held || fact wake_lock free
+fi
+
+fact disk_mb "$(df -Pk "$HOME" 2>/dev/null | { read -r _; read -r _ _ _ free _ && echo $((free / 1024)); })"
+while read -r key value _; do
+  [ "$key" = MemAvailable: ] && fact memory_mb $((value / 1024))
+done </proc/meminfo
+zones=denied
+for zone in /sys/class/thermal/thermal_zone*/temp; do
+  read -r _ 2>/dev/null <"$zone" && zones=readable && break
+done
+fact thermal "$zones"
+
+# Two things that files cannot do everywhere.
+try=$HOME/.clusterctl-doctor.$$
+if { printf '#!/usr/bin/env bash\necho works\n' >"$try"; } 2>/dev/null && [ -s "$try" ]; then
+  chmod 700 "$try"
+  probe shebang 5 "$try"
+  probe link 5 ln -- "$try" "$try.2"
+fi
+rm -f -- "$try" "$try.2"
+
+wait  # what many write at once is whole only if it is short
+dpkg-query -W -f 'fact\tpackage\t${Package}\t${Version}\t${db:Status-Status}\n' 2>/dev/null
+fact end "$EPOCHREALTIME"
