@@ -21,7 +21,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "link": ("down", "up"),
     "sshd": ("down", "up"),
 }
-_ON_LOOPBACK_TOO = frozenset({"tmpdir"})
+_ON_LOOPBACK_TOO = frozenset({"links", "phantom", "sleeps", "sysv", "throttle", "tmpdir"})
 
 
 def change(lab_dir: Path, phone: str, assignments: Sequence[str]) -> None:

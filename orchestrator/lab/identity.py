@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from orchestrator.lab import syscalls, wire
 from orchestrator.lab.namespaces import map_user
-from orchestrator.lab.seccomp import restrict_to_android
+from orchestrator.lab.seccomp import Refusals, restrict_to_android
 from orchestrator.lab.spec import Mode, VirtualPhone
 
 ANDROID_GROUPS = (3003, 9997)  # inet, everybody
@@ -18,17 +18,18 @@ def has_own_uid(mode: Mode) -> bool:
     return mode is not Mode.USER and os.geteuid() == 0
 
 
-def user_switch(mode: Mode, phone: VirtualPhone) -> Callable[[], None]:
+def user_switch(mode: Mode, phone: VirtualPhone, refusals: Callable[[], Refusals] = Refusals) -> Callable[[], None]:
     """What each new process of the phone calls just before its program starts."""
     namespace = _user_namespace(phone.uid) if mode is Mode.USER else None
 
     def switch() -> None:
+        refused = refusals()
         if namespace is not None:
             syscalls.setns(namespace, syscalls.CLONE_NEWUSER)
         elif os.geteuid() == 0:
             _drop_to(phone.uid)
         syscalls.set_no_new_privs()  # and capabilities in a user namespace end with exec: the uid is not 0
-        restrict_to_android(os.geteuid(), os.getegid())
+        restrict_to_android(os.geteuid(), os.getegid(), refused)
 
     return switch
 

@@ -26,6 +26,7 @@ from orchestrator.lab.processes import Process, command_line, descendants, exit_
 _SSHD = ("sshd", "-D")  # in the foreground, as the app would start it
 _SHEBANG_BYTES = 256
 _RESTARTS_SSHD = frozenset({"environment", "tmpdir"})  # sessions inherit what sshd was started with
+_RESTARTS_TERMUX = frozenset({"sysv", "links"})  # processes keep the system calls they were started with
 _POLL_S = 0.005
 _NOT_HERE = ("/bin/", "/usr/bin/", f"/{TERMUX_FILES}/usr/bin/")  # or not here in a phone without namespaces
 
@@ -69,7 +70,7 @@ class PhoneInit:
         self._selector.register(wake, selectors.EVENT_READ, self._reap)
         self._selector.register(self.control, selectors.EVENT_READ, self._obey)
         while True:
-            for key, _ in self._selector.select():
+            for key, _ in self._selector.select(self.habits.tick(time.monotonic())):
                 key.data(key.fileobj)
 
     def _obey(self, control: socket.socket) -> None:
@@ -92,7 +93,10 @@ class PhoneInit:
                 self._signal_sshd(signal.SIGHUP)
 
     def _boot(self) -> None:
-        self.habits.apply_all()
+        self.habits.start()
+        self._start_termux()
+
+    def _start_termux(self) -> None:
         scripts = boot_scripts(self.paths.home)
         if not scripts or self._is_any_habit_of(_RESTARTS_SSHD):
             self._start_sshd()
@@ -114,11 +118,19 @@ class PhoneInit:
     def _change(self, key: str, client: socket.socket) -> None:
         try:
             self.habits.apply(key)
-            restarted = key in _RESTARTS_SSHD and self._restart_sshd()
+            restarted = self._restart_what_inherits(key)
         except OSError as error:
             _answer(client, {"error": f"{key}: {error}"})
         else:
             _answer(client, {"sshd": "restarted"} if restarted else {})
+
+    def _restart_what_inherits(self, key: str) -> bool:
+        """What a process was started with does not change any more. Returns whether an sshd will be up again."""
+        if key in _RESTARTS_TERMUX:
+            self._end(descendants(os.getpid()))
+            self._start_termux()
+            return True
+        return key in _RESTARTS_SSHD and self._restart_sshd()
 
     def _restart_sshd(self) -> bool:
         """If there is one. Where a script keeps it alive, ours is first, and the script's finds the port taken."""

@@ -14,7 +14,9 @@ from typing import NoReturn
 from orchestrator.lab import links, lock, rootfs, syscalls, wire
 from orchestrator.lab.environment import PhonePaths
 from orchestrator.lab.habits import Habits
+from orchestrator.lab.habits.cores import Cores
 from orchestrator.lab.habits.network import Wiring
+from orchestrator.lab.habits.phantom import PhantomKiller
 from orchestrator.lab.identity import has_own_uid, user_switch
 from orchestrator.lab.init import PhoneInit
 from orchestrator.lab.layout import LabLayout, PhoneLayout
@@ -89,7 +91,13 @@ def _on_loopback(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: so
 
 
 def _init(paths: PhonePaths, spec: LabSpec, phone: VirtualPhone, control: socket.socket, console: int) -> PhoneInit:
-    return PhoneInit(control, paths, user_switch(spec.mode, phone), console, Habits(paths))
+    habits = Habits(
+        paths,
+        Cores(frozenset(os.sched_getaffinity(0))),
+        PhantomKiller(paths.scenario / "logcat", phone.user),
+        has_namespaces=spec.mode is not Mode.LOOPBACK,
+    )
+    return PhoneInit(control, paths, user_switch(spec.mode, phone, habits.refusals), console, habits)
 
 
 def _unpack(lab: LabLayout, own: PhoneLayout, phone: VirtualPhone, mode: Mode) -> None:

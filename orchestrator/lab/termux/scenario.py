@@ -102,6 +102,12 @@ HABITS: Mapping[str, Key] = {
     "tmpdir": _choice("ok", "missing"),
     "interface": _choice("single", "extra"),
     "routing": _choice("both", "inbound"),
+    "cpuset": _choice("foreground", "background"),
+    "throttle": _number(1, 0.05, 1),
+    "phantom": _choice("off", "on"),
+    "sysv": _choice("denied", "kill"),
+    "links": _choice("ok", "denied"),
+    "sleeps": _choice("normal", "stretched"),
 }
 
 _REPORTS: Mapping[str, Key] = {**_BATTERY, **_HEAT, **_ANDROID}
