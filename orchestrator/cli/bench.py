@@ -60,7 +60,7 @@ def allreduce(
     request.check()
     session = open_session(inventory, limit)
     with session.fleet() as fleet:
-        preflight = inspect(ask_all(fleet))
+        preflight = inspect(ask_all(fleet), session.cluster)
         if preflight.unfit:
             raise UnfitPhonesError(preflight, "bench allreduce")
         result = bench_allreduce(session.cluster, session.phones, fleet.connection(session.phones[0]), request)

@@ -29,12 +29,11 @@ def doctor(
 
     session = open_session(inventory, limit)
     ward = Ward(session.cluster, session.phones, session.state, session.network)
-    with ward.fleet() as fleet:
-        with counting("examining", ward.phones) as on_done:
-            report = examine_all(ward, fleet, on_done)
-        if fix and report.fixable:
-            with watching() as on_event:
-                report = mend(ward, fleet, report, on_event)
+    with ward.fleet() as fleet, counting("examining", ward.phones) as on_done:
+        report = examine_all(ward, fleet, on_done)
+    if fix and report.fixable:
+        with watching() as on_event:
+            report = mend(ward, report, on_event)
     if as_json:
         print_json(report.as_json(session.cluster.name))
     else:

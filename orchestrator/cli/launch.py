@@ -95,7 +95,9 @@ def _fit_phones(launcher: Launcher, skip_unfit: bool) -> Preflight:
     from orchestrator.runs.preflight import UnfitPhonesError, inspect
     from orchestrator.view.console import warn
 
-    preflight = inspect(launcher.check())
+    preflight = inspect(launcher.check(), launcher.cluster)
+    for line in preflight.cautions():
+        warn(line)
     if preflight.unfit and not (skip_unfit and preflight.fit):
         raise UnfitPhonesError(preflight, "launch")
     for line in preflight.explain():

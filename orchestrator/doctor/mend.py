@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ from orchestrator.doctor.examination import Ward, examine_all
 from orchestrator.doctor.finding import Fix
 from orchestrator.doctor.report import Deed, Report
 from orchestrator.errors import ClusterctlError, PhoneError
-from orchestrator.fleet import Fleet, PhoneConnection
+from orchestrator.fleet import PhoneConnection
 from orchestrator.fleet.quote import last_lines
 from orchestrator.inventory.model import Phone
 from orchestrator.provision import Options, Rack, provision
@@ -33,13 +34,13 @@ _WORDS: Final = {
 Doer = Callable[[PhoneConnection], None]
 
 
-def mend(ward: Ward, fleet: Fleet, report: Report, on_event: OnEvent) -> Report:
+def mend(ward: Ward, report: Report, on_event: OnEvent) -> Report:
     """Applies all that can be applied, and looks at those phones again."""
     deeds: list[Deed] = []
     for fix in Fix:
         phones = _with(report, fix)
         if phones:
-            deeds += _provision(ward, phones, on_event) if fix is Fix.PROVISION else _apply(ward, fleet, fix, phones)
+            deeds += _provision(ward, phones, on_event) if fix is Fix.PROVISION else _apply(ward, fix, phones)
     return _looked_again(ward, report, tuple(deeds))
 
 
@@ -57,8 +58,10 @@ def _with(report: Report, fix: Fix) -> tuple[Phone, ...]:
     return tuple(dict.fromkeys(each.phone for each in report.found if each.finding.fix is fix))
 
 
-def _apply(ward: Ward, fleet: Fleet, fix: Fix, phones: Iterable[Phone]) -> list[Deed]:
-    outcomes = fleet.map(_doers(ward)[fix], phones)
+def _apply(ward: Ward, fix: Fix, phones: tuple[Phone, ...]) -> list[Deed]:
+    """Over connections of its own: one that is older than a new sshd still has the old one's environment."""
+    with replace(ward, phones=phones).fleet() as fleet:
+        outcomes = fleet.map(_doers(ward)[fix])
     return [
         Deed(outcome.phone, fix, outcome.ok, _WORDS[fix] if outcome.ok else f"{fix.value}: {outcome.error}")
         for outcome in outcomes
@@ -114,7 +117,10 @@ def restart_sshd(ward: Ward, connection: PhoneConnection) -> None:
 
 def _log_in_afresh(ward: Ward, phone: Phone) -> None:
     with replace(ward, phones=(phone,)).fleet() as another:
-        another.connection(phone).run(["true"], check=True)
+        connection = another.connection(phone)
+        connection.run(["true"], check=True)
+        with suppress(PhoneError):  # it is a finding of its own
+            wake_lock(connection)
 
 
 def _must(result: CommandResult, what: str) -> None:

@@ -1,14 +1,20 @@
-"""Which phones can take part in a run, and why the others cannot."""
+"""Which phones can take part in a run, and why the others cannot: their health, and the doctor's cheaper checks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.doctor.checks import BEFORE_RUNS
+from orchestrator.doctor.finding import Finding, Severity
+from orchestrator.doctor.seen import Common, Contact, Seen
 from orchestrator.errors import ClusterctlError
 from orchestrator.inventory import fold
-from orchestrator.inventory.model import Phone
+from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.runs.health import PhoneHealth
+
+_SET_UP = "clusterctl provision --limit {phones}"
+_EXAMINE = "clusterctl doctor --limit {phones}"
 
 
 @dataclass(frozen=True)
@@ -16,6 +22,7 @@ class Unfit:
     phone: Phone
     reason: str
     needs_provision: bool = False
+    command: str = ""  # that helps, with {phones} for whom
     busy_with: str | None = None  # the run it takes part in already
 
 
@@ -24,13 +31,14 @@ class Preflight:
     fit: tuple[Phone, ...]
     unfit: tuple[Unfit, ...]
     memory: Mapping[str, int] = field(default_factory=dict)  # bytes free, by phone, where known
+    slow: tuple[Unfit, ...] = ()  # can take part, and all would wait for them
 
     def explain(self) -> list[str]:
         """One line a cause, phones folded, with the command that helps where there is one."""
-        causes: dict[tuple[str, bool], list[Phone]] = {}
-        for each in self.unfit:
-            causes.setdefault((each.reason, each.needs_provision), []).append(each.phone)
-        return [_cause(phones, reason, provision) for (reason, provision), phones in causes.items()]
+        return _explained(self.unfit)
+
+    def cautions(self) -> list[str]:
+        return _explained(self.slow)
 
 
 class UnfitPhonesError(ClusterctlError):
@@ -45,26 +53,60 @@ class UnfitPhonesError(ClusterctlError):
         super().__init__(message, remedy=_way_on(preflight, command))
 
 
-def inspect(health: Sequence[PhoneHealth]) -> Preflight:
-    unfit = tuple(filter(None, map(_unfit, health)))
+def inspect(health: Sequence[PhoneHealth], cluster: Cluster | None = None) -> Preflight:
+    """`cluster` tells which interface is the wired one; without it that is not judged."""
+    common = _common(cluster)
+    found = {each.phone: _findings(each, common) for each in health}
+    unfit = tuple(filter(None, (_unfit(each, found[each.phone]) for each in health)))
     out = {each.phone.name for each in unfit}
     free = {each.phone.name: each.vitals.memory_free_mb for each in health if each.vitals}
     memory = {name: amount * 1024 * 1024 for name, amount in free.items() if amount is not None}
-    return Preflight(tuple(each.phone for each in health if each.phone.name not in out), unfit, memory)
+    fit = tuple(each.phone for each in health if each.phone.name not in out)
+    slow = [_slow(phone, finding) for phone in fit for finding in found[phone] if finding.severity is Severity.SLOWS]
+    return Preflight(fit, unfit, memory, tuple(slow))
 
 
-def _unfit(health: PhoneHealth) -> Unfit | None:
+def _common(cluster: Cluster | None) -> Common:
+    if cluster is None or cluster.subnet.is_loopback:
+        return Common()
+    return Common(interface=cluster.interface, subnet=cluster.subnet)
+
+
+def _findings(health: PhoneHealth, common: Common) -> list[Finding]:
+    session = health.vitals.session if health.vitals else None
+    if session is None:
+        return []
+    seen = Seen(health.phone, Contact(), common=common, known_session=session)
+    return [finding for check in BEFORE_RUNS if (finding := check.judge(seen))]
+
+
+def _unfit(health: PhoneHealth, findings: Iterable[Finding]) -> Unfit | None:
     if run := health.active_run:
         return Unfit(health.phone, f"takes part in {run.id}, which is {run.state}", busy_with=run.id)
+    if stopping := next((each for each in findings if each.severity is Severity.STOPS), None):
+        # Before what the agent said: in a broken session it had no chance.
+        return Unfit(health.phone, stopping.evidence, command=stopping.command or _EXAMINE)
     if not health.notes:
         return None
-    return Unfit(health.phone, "; ".join(health.notes), needs_provision=health.needs_provision)
+    command = _SET_UP if health.needs_provision else ""
+    return Unfit(health.phone, "; ".join(health.notes), health.needs_provision, command)
 
 
-def _cause(phones: Sequence[Phone], reason: str, needs_provision: bool) -> str:  # noqa: FBT001 - one of two endings
+def _slow(phone: Phone, finding: Finding) -> Unfit:
+    return Unfit(phone, finding.evidence, command=finding.command or _EXAMINE)
+
+
+def _explained(phones: Iterable[Unfit]) -> list[str]:
+    causes: dict[tuple[str, str], list[Phone]] = {}
+    for each in phones:
+        causes.setdefault((each.reason, each.command), []).append(each.phone)
+    return [_cause(alike, reason, command) for (reason, command), alike in causes.items()]
+
+
+def _cause(phones: Sequence[Phone], reason: str, command: str) -> str:
     who = f"{phones[0].name} ({phones[0].where})" if len(phones) == 1 else f"{fold(phones)} ({len(phones)} phones)"
     limit = phones[0].name if len(phones) == 1 else fold(phones)
-    return f"{who}: {reason}" + (f" -> clusterctl provision --limit {limit}" if needs_provision else "")
+    return f"{who}: {reason}" + (f" -> {command.format(phones=limit)}" if command else "")
 
 
 def _way_on(preflight: Preflight, command: str) -> str:

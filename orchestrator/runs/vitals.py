@@ -6,16 +6,18 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.doctor.ask import SESSION, script_anyhow
+from orchestrator.doctor.facts import Session, parse_session, without_facts
 from orchestrator.view.text import one_line
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
-PROBE = files("orchestrator.runs").joinpath("probe.sh").read_text(encoding="utf-8")
+PROBE = SESSION + files("orchestrator.runs").joinpath("probe.sh").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Vitals:
     memory_free_mb: int | None = None
     disk_free_mb: int | None = None
     run: CurrentRun | None = None
+    session: Session | None = None  # what a login finds
 
     @property
     def provisioned(self) -> bool:
@@ -57,12 +60,17 @@ class Vitals:
 
 def ask_vitals(connection: PhoneConnection) -> Vitals:
     asked = time.time()
-    answer = connection.script(PROBE, timeout=40)
-    return parse_vitals(answer.stdout, answer.stderr, (asked, time.time()))
+    answer, shell_error = script_anyhow(connection, PROBE, timeout=40)
+    return parse_vitals(answer.stdout, answer.stderr, (asked, time.time()), shell_error)
 
 
-def parse_vitals(stdout: str, stderr: str, window: tuple[float, float]) -> Vitals:
+def parse_vitals(stdout: str, stderr: str, window: tuple[float, float], shell_error: str = "") -> Vitals:
     """`window`: when this computer asked and when it had the answer, by its own clock."""
+    vitals = _parse(without_facts(stdout), stderr, window)
+    return replace(vitals, session=parse_session(stdout, shell_error))
+
+
+def _parse(stdout: str, stderr: str, window: tuple[float, float]) -> Vitals:
     kind, _, body = stdout.partition("\n")
     raw = _object(body) if kind.strip() == "agent" else None
     return _bare(body, stderr, window) if raw is None else _telemetry(raw, window)
@@ -73,7 +81,7 @@ def _telemetry(raw: Mapping[str, Any], window: tuple[float, float]) -> Vitals:
     return Vitals(
         agent_release=_text(agent.get("release")) or "unknown",
         agent_version=_text(agent.get("version")),
-        clock_offset_s=_clock_offset(_number(raw.get("epoch")), window),
+        clock_offset_s=clock_offset(_number(raw.get("epoch")), window),
         temperature_c=_number(raw.get("temperature_c")),
         temperature_source=_text(raw.get("temperature_source")),
         battery=_battery(raw.get("battery")),
@@ -91,7 +99,7 @@ def _bare(body: str, stderr: str, window: tuple[float, float]) -> Vitals:
     broken = pairs.get("agent") == "broken"
     return Vitals(
         agent_problem=one_line(complaint[-1] if complaint else "the agent does not answer", 120) if broken else None,
-        clock_offset_s=_clock_offset(_number(pairs.get("epoch")), window),
+        clock_offset_s=clock_offset(_number(pairs.get("epoch")), window),
         temperature_c=_number(pairs.get("temperature_c")),
         frequency_mhz=_whole(pairs.get("scaling_cur_freq")),
         frequency_max_mhz=_whole(pairs.get("cpuinfo_max_freq")),
@@ -100,7 +108,7 @@ def _bare(body: str, stderr: str, window: tuple[float, float]) -> Vitals:
     )
 
 
-def _clock_offset(epoch: float | None, window: tuple[float, float]) -> float | None:
+def clock_offset(epoch: float | None, window: tuple[float, float]) -> float | None:
     """How far the phone's clock is off for certain: zero when it read a time between question and answer."""
     if epoch is None:
         return None
