@@ -1,6 +1,6 @@
 """The agent as phones get it: its Python files, its compute core, and a manifest of their sha256.
 
-The same input gives the same bytes.
+The same input gives the same bytes, with the same modes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def build_bundle(target: Target, out: Path) -> Bundle:
     try:
         files = _copy_sources(scratch) + _copy_core(target, scratch)
         manifest.write(scratch, version=metadata.version("clusterctl"), target=target.value)
-        scratch.chmod(0o755)
+        _set_modes(scratch)
         _replace(scratch, out)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -75,7 +75,13 @@ def _copy_core(target: Target, destination: Path) -> int:
 def _copy(source: Path, copy: Path) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_bytes(source.read_bytes())
-    copy.chmod(0o644)
+
+
+def _set_modes(root: Path) -> None:
+    """Whatever this user's umask is."""
+    root.chmod(0o755)
+    for path in root.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _replace(new: Path, out: Path) -> None:

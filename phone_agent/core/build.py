@@ -94,7 +94,7 @@ _LINK = [
     "-Wl,-s",
     "-Wl,--hash-style=both",
 ]
-_PROGRAM = ["-static", "-nostdlib", "-Wl,--build-id=none", "-Wl,-s"]
+_PROGRAM = ["-static", "-nostdlib", "-Wl,--build-id=none"]
 
 
 def host_target() -> Target:
@@ -158,7 +158,7 @@ def build(target: Target, out: Path) -> Path:
 
 
 def build_program(target: Target, source: Path, out: Path) -> Path:
-    """A program around the core that brings its own _start: for processors only an emulator has."""
+    """A program around the core that brings its own _start: for processors only an emulator has. Keeps its symbols."""
     with tempfile.TemporaryDirectory(prefix=".core-") as scratch:
         own = _compile(target, Path(scratch) / "program.o", source, target.baseline, f"-I{SOURCES}")
         _zig("cc", "-target", target.triple, *_PROGRAM, own, *_objects(target, Path(scratch)), "-o", str(out))

@@ -12,6 +12,7 @@ from phone_agent.core import build, ops
 from phone_agent.errors import AgentError
 
 SHIPPED = Path(__file__).parent / "lib" / build.LIBRARY
+ELF_HEADER = 64
 REMEDY = "provision the phone again, or, on a computer with the sources, delete that file: it is built anew"
 
 
@@ -33,10 +34,7 @@ def built_here() -> Path:
 
 
 def load(path: Path) -> ctypes.CDLL:
-    machine = os.uname().machine
-    made_for = _machine(path)
-    if made_for != machine:
-        raise CoreError(f"{path} is for {made_for or 'no known'} processors, this is {machine}: {REMEDY}")
+    _check_file(path)
     try:
         core = ctypes.CDLL(str(path))
     except OSError as error:
@@ -47,15 +45,34 @@ def load(path: Path) -> ctypes.CDLL:
         raise CoreError(f"{path} is not a core: {error}: {REMEDY}") from None
 
 
-def _machine(path: Path) -> str | None:
-    """What processor an ELF file is for, as uname calls it. The loader's own words for the wrong one mislead."""
+def _check_file(path: Path) -> None:
+    """The loader's own words for a library for another processor mislead, and of one cut off it may die without any."""
     try:
         with path.open("rb") as file:
-            start = file.read(20)
+            header = file.read(ELF_HEADER)
+            size = file.seek(0, os.SEEK_END)
     except OSError as error:
         raise CoreError(f"{path} cannot be read: {error.strerror}: {REMEDY}") from None
+    made_for, machine = _machine(header), os.uname().machine
+    if made_for != machine:
+        raise CoreError(f"{path} is for {made_for or 'no known'} processors, this is {machine}: {REMEDY}")
+    whole = _whole_size(header)
+    if size < whole:
+        raise CoreError(f"{path} is cut off: {size} of {whole} bytes are there: {REMEDY}")
+
+
+def _machine(header: bytes) -> str | None:
+    """What processor an ELF file of 64 bits is for, as uname calls it."""
     known = {62: "x86_64", 183: "aarch64"}
-    return known.get(int.from_bytes(start[18:20], "little")) if start.startswith(b"\x7fELF") else None
+    return known.get(int.from_bytes(header[18:20], "little")) if header.startswith(b"\x7fELF\x02\x01") else None
+
+
+def _whole_size(header: bytes) -> int:
+    """Linkers put the table of sections last: what ends there is all of the file."""
+    if len(header) < ELF_HEADER:
+        return ELF_HEADER
+    place, entry, entries = (int.from_bytes(header[a:b], "little") for a, b in ((40, 48), (58, 60), (60, 62)))
+    return place + entry * entries
 
 
 def isas(core: ctypes.CDLL) -> tuple[str, ...]:

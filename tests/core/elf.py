@@ -6,9 +6,12 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-LOAD, DYNAMIC, STACK = 1, 2, 0x6474E551
-NEEDED, TEXTREL = 1, 22
-DYNSYM = 11
+LOAD, DYNAMIC, INTERPRETER, STACK = 1, 2, 3, 0x6474E551
+SYMTAB, RELA, DYNSYM = 2, 4, 11
+# Entries of the dynamic table.
+NEEDED, HASH, RELATIVE_PATH, INIT, TEXTREL, INIT_ARRAY, RUN_PATH, RELR = 1, 4, 15, 12, 22, 25, 29, 36
+GNU_HASH, VERSIONS_NEEDED = 0x6FFFFEF5, 0x6FFFFFFE
+RELATIVE = 1027  # R_AARCH64_RELATIVE: the address the library was loaded at, and nothing to look up
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,7 @@ class Segment:
     flags: int
     alignment: int
     offset: int
+    address: int
     size: int
 
 
@@ -32,7 +36,7 @@ class Elf:
     def __init__(self, path: Path) -> None:
         self._raw = path.read_bytes()
         headers = self._unpack("<QQIHHHHHH", 32)
-        segments_at, sections_at, _, _, segment_size, segments, section_size, sections, _ = headers
+        segments_at, sections_at, _, _, segment_size, segments, section_size, sections, self._names = headers
         self.machine: int = self._unpack("<H", 18)[0]
         self.segments = [self._segment(segments_at + i * segment_size) for i in range(segments)]
         self._sections = [self._unpack("<IIQQQQIIQQ", sections_at + i * section_size) for i in range(sections)]
@@ -41,12 +45,24 @@ class Elf:
         return struct.unpack_from(form, self._raw, offset)
 
     def _segment(self, at: int) -> Segment:
-        kind, flags, offset, _, _, size, _, alignment = self._unpack("<IIQQQQQQ", at)
-        return Segment(kind, flags, alignment, offset, size)
+        kind, flags, offset, address, _, size, _, alignment = self._unpack("<IIQQQQQQ", at)
+        return Segment(kind, flags, alignment, offset, address, size)
 
     def dynamic_tags(self) -> list[int]:
         table = next(segment for segment in self.segments if segment.kind == DYNAMIC)
         return [self._unpack("<Q", table.offset + i)[0] for i in range(0, table.size, 16)]
+
+    def section_kinds(self) -> set[int]:
+        return {entry[1] for entry in self._sections}
+
+    def section_names(self) -> list[str]:
+        names = self._sections[self._names][4]
+        return [self._text(names + entry[0]) for entry in self._sections[1:]]
+
+    def relocations(self) -> set[int]:
+        """Their kinds."""
+        tables = [(entry[4], entry[5]) for entry in self._sections if entry[1] == RELA]
+        return {self._unpack("<Q", at + i + 8)[0] & 0xFFFFFFFF for at, size in tables for i in range(0, size, 24)}
 
     def symbols(self) -> list[Symbol]:
         """Those other libraries see; the first entry of the table is none."""

@@ -14,7 +14,7 @@ from phone_agent.core import build
 from tests.core import elf
 
 AARCH64 = 183
-EXECUTABLE = 1
+EXECUTABLE, WRITABLE = 1, 2
 PAGE = 16 * 1024  # of Android 15 on; smaller ones divide it
 
 
@@ -25,8 +25,9 @@ def for_phones() -> elf.Elf:
 
 def test_phone_library_needs_no_other(for_phones: elf.Elf) -> None:
     assert for_phones.machine == AARCH64
-    assert elf.NEEDED not in for_phones.dynamic_tags()
-    assert elf.TEXTREL not in for_phones.dynamic_tags()
+    unwanted = {elf.NEEDED, elf.RELATIVE_PATH, elf.RUN_PATH, elf.VERSIONS_NEEDED}
+    assert not unwanted & set(for_phones.dynamic_tags())
+    assert b"GLIBC" not in build.cached(build.AARCH64_ANDROID).read_bytes()
 
 
 def test_phone_library_leaves_no_symbol_open_and_shows_only_its_own(for_phones: elf.Elf) -> None:
@@ -36,11 +37,33 @@ def test_phone_library_leaves_no_symbol_open_and_shows_only_its_own(for_phones: 
     assert "core_run" in {symbol.name for symbol in symbols}
 
 
+def test_phone_library_asks_nothing_unusual_of_androids_linker(for_phones: elf.Elf) -> None:
+    tags = set(for_phones.dynamic_tags())
+    assert {elf.HASH, elf.GNU_HASH} <= tags
+    assert not {elf.TEXTREL, elf.RELR, elf.INIT, elf.INIT_ARRAY} & tags  # RELR: not before Android 9
+    assert for_phones.relocations() == {elf.RELATIVE}
+    assert elf.INTERPRETER not in {segment.kind for segment in for_phones.segments}
+
+
 def test_phone_library_loads_with_large_pages_and_a_plain_stack(for_phones: elf.Elf) -> None:
     loads = [segment for segment in for_phones.segments if segment.kind == elf.LOAD]
     assert loads
     assert all(segment.alignment == PAGE for segment in loads)
+    assert all(segment.address % PAGE == segment.offset % PAGE for segment in loads)
     assert not any(segment.flags & EXECUTABLE for segment in for_phones.segments if segment.kind == elf.STACK)
+    assert not any(segment.flags & EXECUTABLE and segment.flags & WRITABLE for segment in loads)
+
+
+def test_phone_library_shares_no_page_between_code_and_data(for_phones: elf.Elf) -> None:
+    """Pages of 16 KiB would otherwise have two sets of rights."""
+    loads = [segment for segment in for_phones.segments if segment.kind == elf.LOAD]
+    pages = [set(range(each.address // PAGE, -(-(each.address + each.size) // PAGE))) for each in loads]
+    assert sum(map(len, pages)) == len(set.union(*pages))
+
+
+def test_phone_library_is_stripped(for_phones: elf.Elf) -> None:
+    assert elf.SYMTAB not in for_phones.section_kinds()
+    assert not [name for name in for_phones.section_names() if name.startswith((".debug", ".eh_frame", ".note"))]
 
 
 @pytest.mark.parametrize("target", [build.AARCH64_ANDROID, build.host_target()], ids=lambda target: target.name)

@@ -1,21 +1,25 @@
-"""Every kernel as phones run it: both sets of NEON kernels, on an emulated Cortex-A76."""
+"""Every kernel as phones run it: each set of NEON kernels on the oldest processor it is for, emulated."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from phone_agent.core import ops
 from phone_agent.core.library import isas, library
 from phone_agent.core.ops import Kind
 from tests.core import host, qemu
 from tests.core.cases import CASES
 from tests.core.check import on_qemu
 from tests.core.guarded import Guard
+from tests.core.memory import Case, Wanted, block, struct
 from tests.core.test_kernels import KINDS
 
 pytestmark = pytest.mark.skipif(not qemu.is_there(), reason=f"needs {qemu.EMULATOR}: apt install qemu-user-static")
 BATCH = 200
+CHAINS, LANES = 12, 4  # of peak.c, and of NEON
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +45,20 @@ def test_kernel_agrees_with_the_oracle_on_the_full_grid(program: Path, kind: Kin
         for threads, guard in ((1, Guard.BEFORE), (2, Guard.BEHIND), (3, Guard.BEHIND)):
             wrong += on_qemu(program, cases[start : start + BATCH], isa, threads, guard)
     assert not wrong, "\n".join(wrong[:20])
+
+
+@pytest.mark.parametrize("isa", qemu.ISAS)
+def test_peak_counts_its_multiply_adds(program: Path, isa: str) -> None:
+    flops = Wanted(block("flops", np.array([np.nan]), np.float64), np.array([1000 * CHAINS * LANES * 2.0]), 0.0)
+    case = Case("1000 rounds", Kind.FMA_PEAK, struct(ops.FmaPeak, flops=flops.memory, count=1000), (flops,))
+    assert not list(on_qemu(program, [case], isa, 2, Guard.BEHIND))
+
+
+def test_every_kernel_runs_here() -> None:
+    """But for the peak's, which has its own test above, by the cases the first one goes through."""
+    there, tried = set(Kind), {*CASES, Kind.FMA_PEAK}
+    assert tried == there, f"{len(tried & there)} of {len(there)}; without a case: {there - tried}"
+    assert not [kind.name for kind in CASES if not any(CASES[kind](full=False))]
 
 
 AGREED = (Kind.LOWRANK_ORTHONORMALISE, Kind.LOWRANK_RESTORE)  # what every rank computes for itself

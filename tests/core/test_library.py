@@ -31,10 +31,23 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
         library.load(tmp_path / build.LIBRARY)
 
 
-def test_half_a_library_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", [0.0001, 0.3, 0.9, 1.0])
+def test_library_that_is_cut_off_is_refused(tmp_path: Path, share: float) -> None:
+    """Not opened at all: the loader maps what the headers promise, and dies where the file ends."""
+    whole = build.cached(build.host_target()).read_bytes()
     path = tmp_path / build.LIBRARY
-    path.write_bytes(build.cached(build.host_target()).read_bytes()[:64])
-    with pytest.raises(CoreError, match="cannot be loaded"):
+    left = int(len(whole) * share) - 1
+    path.write_bytes(whole[:left])
+    with pytest.raises(CoreError, match=rf"is cut off: {left} of \d+ bytes are there: provision"):
+        library.load(path)
+
+
+def test_library_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    whole = bytearray(build.cached(build.host_target()).read_bytes())
+    whole[32:40] = (1 << 40).to_bytes(8, "little")  # where the headers of its segments lie
+    path = tmp_path / build.LIBRARY
+    path.write_bytes(whole)
+    with pytest.raises(CoreError, match=r"cannot be loaded: .*: provision"):
         library.load(path)
 
 

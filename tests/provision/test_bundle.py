@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import phone_agent
 from orchestrator.errors import UsageError
 from orchestrator.provision.bundle import Target, build_bundle
 from phone_agent import manifest
-from phone_agent.core import build
+from phone_agent.core import build, library
 from tests.core import elf
 
 CORE = "phone_agent/core/lib/libcore.so"
@@ -20,11 +25,47 @@ def contents(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_two_builds_give_the_same_bytes(tmp_path: Path) -> None:
-    first = build_bundle(Target.HOST, tmp_path / "a")
-    second = build_bundle(Target.HOST, tmp_path / "b")
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+def modes(root: Path) -> dict[str, int]:
+    return {str(path.relative_to(root)): path.stat().st_mode for path in (root, *root.rglob("*"))}
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("target", Target)
+def test_two_builds_give_the_same_bytes(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build_bundle(target, tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    with umask(0o077):
+        second = build_bundle(target, Path("below/b, with a space"))
+    assert contents(first.path) == contents(second.path)
+    assert modes(first.path) == modes(second.path)
     assert (first.id, first.tree_sha256) == (second.id, second.tree_sha256)
+
+
+@pytest.mark.slow
+def test_another_checkout_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources of another date in another place, and a compiler that has nothing in its cache."""
+    here = build_bundle(Target.AARCH64_ANDROID, tmp_path / "here")
+    package = tmp_path / "elsewhere/phone_agent"
+    shutil.copytree(Path(phone_agent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in package.rglob("*"):
+        os.utime(path, (1, 1))
+    monkeypatch.setenv("CLUSTERCTL_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setattr(phone_agent, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(library, "SHIPPED", package / "core/lib" / build.LIBRARY)
+    monkeypatch.setattr(build, "SOURCES", package / "core/src")
+    monkeypatch.setattr(build, "UNITS", package / "core/src/units")
+    with umask(0o077):
+        there = build_bundle(Target.AARCH64_ANDROID, tmp_path / "there")
+    assert contents(here.path) == contents(there.path)
+    assert (here.id, here.tree_sha256) == (there.id, there.tree_sha256)
 
 
 def test_it_holds_the_agent_and_nothing_else(tmp_path: Path) -> None:
@@ -100,3 +141,12 @@ def test_a_core_for_another_processor_is_told(tmp_path: Path) -> None:
     done = agent(bundle.path)
     assert done.returncode == 1
     assert "provision the phone again" in done.stderr
+
+
+def test_a_core_cut_off_on_its_way_is_told(tmp_path: Path) -> None:
+    bundle = build_bundle(Target.HOST, tmp_path / "out")
+    whole = (bundle.path / CORE).read_bytes()
+    (bundle.path / CORE).write_bytes(whole[: len(whole) // 2])
+    done = agent(bundle.path)
+    assert done.returncode == 1
+    assert f"libcore.so is cut off: {len(whole) // 2} of {len(whole)} bytes are there: provision" in done.stderr
