@@ -45,14 +45,17 @@ def up(
     rate: Annotated[str, typer.Option(help="Speed of each phone's link, both directions.")] = "1gbit",
     uplink: Annotated[str, typer.Option(help="Speed of the links between switches.")] = "1gbit",
     disk: Annotated[str, typer.Option(help="Room for each phone's data, in memory.")] = "1g",
+    arch: Annotated[
+        str, typer.Option(help="native: this computer's programs; aarch64: a phone's, under an emulator.")
+    ] = "native",
 ) -> None:
     """Start a lab: real sshd on every phone, real links of the given speed."""
     from orchestrator.lab.lifecycle import up as bring_up
-    from orchestrator.lab.shape import Shape
+    from orchestrator.lab.shape import Shape, arch_named
     from orchestrator.view.console import next_step, note
     from orchestrator.view.lab import told
 
-    outcome = bring_up(Shape(phones, switches, rate, uplink, disk), note)
+    outcome = bring_up(Shape(phones, switches, rate, uplink, disk, arch_named(arch)), note)
     told(outcome)
     next_step("clusterctl provision")
 

@@ -72,6 +72,8 @@ class Anchor:
                     wire.send(client, {}, [made.fileno()])
             case {"op": "exec", "phone": str(name), "argv": [*_]}:
                 self.rack.tell(name, message, [client.fileno(), *files])
+            case {"op": "terminal", "phone": str(name), "argv": [*_], "until": str(_)}:
+                self.rack.tell(name, message, [client.fileno()])
             case {"op": "habit", "phone": str(name), "key": str(key)} if self.rack.leaves_to_phone(name, key):
                 self.rack.tell(name, message, [client.fileno()])
             case {"op": "status"}:
@@ -123,7 +125,7 @@ def _run(lab: LabLayout, report: socket.socket, guard: int) -> None:
     if spec.mode is Mode.LOOPBACK:
         syscalls.set_child_subreaper()
     else:
-        enter_lab(spec.mode)
+        enter_lab(spec.mode, spec.shape.arch)
     lock.hold(lab.anchor_lock)
     os.close(guard)
     rack = _build(lab, spec, report)

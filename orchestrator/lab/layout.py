@@ -33,6 +33,11 @@ class LabLayout:
         return self.root / "phones.lock"
 
     @property
+    def userland(self) -> Path:
+        """A link to the root of the tree that phones borrow programs from: this computer's, or another one."""
+        return self.root / "userland"
+
+    @property
     def upstream(self) -> Path:
         """The stand-in for Termux's package repository."""
         return self.root / "upstream"

@@ -18,6 +18,7 @@ from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.fleet.keys import ensure_keypair
 from orchestrator.inventory import dump
 from orchestrator.lab import lock, modes, wire
+from orchestrator.lab.arch import userland
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.programs import check_programs
 from orchestrator.lab.shape import Shape
@@ -39,16 +40,17 @@ class LabUp:
 def up(shape: Shape, on_event: Callable[[str], None]) -> LabUp:
     """`on_event` is told, in a few words, what is going on."""
     shape.check()
-    check_programs()
+    check_programs(shape.arch)
     with _alone() as guard:
         if (present := _present()) is not None:
             _same_or_error(present.shape, shape)
             return LabUp(present, (), was_up=True)
+        mode, objections = modes.choose(shape.arch)
+        programs = userland.ensure(on_event) if shape.arch.is_emulated else Path("/")
         _remove(lab_dir())
-        mode, objections = modes.choose()
         spec = LabSpec(mode, shape, modes.free_octet(mode))
         try:
-            _build(spec, guard, on_event)
+            _build(spec, programs, guard, on_event)
         except BaseException:
             _remove(lab_dir())
             raise
@@ -77,13 +79,14 @@ def _same_or_error(present: Shape, wanted: Shape) -> None:
         raise UsageError(f"another lab is up: {present}", remedy="clusterctl lab down")
 
 
-def _build(spec: LabSpec, guard: int, on_event: Callable[[str], None]) -> None:
+def _build(spec: LabSpec, programs: Path, guard: int, on_event: Callable[[str], None]) -> None:
     lab = LabLayout(lab_dir())
     state = ClusterState(CLUSTER_NAME)
     ensure_keypair(state.host_key, "clusterctl lab")
     state.known_hosts.unlink(missing_ok=True)  # the phones of an earlier lab are gone, and so are their keys
     on_event("writing a bare Termux and its package repository")
     lab.root.mkdir(mode=0o700)
+    lab.userland.symlink_to(programs)
     write_template(lab, spec, state.host_key.with_suffix(".pub").read_text())
     lab.spec.write_text(spec.to_json())
     for file in (lab.anchor_lock, lab.phones_lock):

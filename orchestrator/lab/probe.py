@@ -1,4 +1,4 @@
-"""python -m orchestrator.lab.probe MODE: tries whether labs can be made this way, and says so."""
+"""python -m orchestrator.lab.probe MODE ARCH: tries whether labs can be made this way, and says so."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sys
 from orchestrator.lab import links
 from orchestrator.lab.identity import user_switch
 from orchestrator.lab.namespaces import enter_lab
-from orchestrator.lab.shape import Shape
+from orchestrator.lab.shape import Arch, Shape
 from orchestrator.lab.spec import LabSpec, Mode
 
 POSSIBLE = "possible"
 
 
-def attempt(mode: Mode) -> str:
+def attempt(mode: Mode, arch: Arch) -> str:
     """Everything a lab needs of the kernel, once. This process is of no other use afterwards."""
-    spec = LabSpec(mode, Shape(1))
+    spec = LabSpec(mode, Shape(1, arch=arch))
     try:
         if mode is not Mode.LOOPBACK:
-            enter_lab(mode)
+            enter_lab(mode, arch)
             links.configure(*links.switches(spec))
         user_switch(mode, spec.phones[0])()
     except OSError as error:
@@ -27,4 +27,4 @@ def attempt(mode: Mode) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(attempt(Mode(sys.argv[1])))
+    sys.stdout.write(attempt(Mode(sys.argv[1]), Arch(sys.argv[2])))

@@ -6,6 +6,8 @@ import os
 import shutil
 
 from orchestrator.errors import UsageError
+from orchestrator.lab.arch.emulator import EMULATOR
+from orchestrator.lab.shape import Arch
 
 _PACKAGES = {
     "ip": "iproute2",
@@ -14,10 +16,12 @@ _PACKAGES = {
     "ssh-keygen": "openssh-client",
     "nsenter": "util-linux",
 }
+_TO_EMULATE = {EMULATOR: "qemu-user-static", "apt-get": "apt", "dpkg-deb": "dpkg"}
 
 
-def check_programs() -> None:
-    missing = sorted({package for program, package in _PACKAGES.items() if find_program(program) is None})
+def check_programs(arch: Arch) -> None:
+    needed = {**_PACKAGES, **_TO_EMULATE} if arch.is_emulated else _PACKAGES
+    missing = sorted({package for program, package in needed.items() if find_program(program) is None})
     if missing:
         remedy = f"make setup (or: apt-get install {' '.join(missing)})"
         raise UsageError(f"the lab needs programs of these packages: {', '.join(missing)}", remedy=remedy)

@@ -1,7 +1,7 @@
 """A phone's file system: Android's and Termux's places, and nothing of this computer's that a phone has not.
 
-The programs are borrowed: /usr is this computer's, read-only, its bin directories masked as Android has none;
-they are found again under /apex/host, where only Termux's own links point.
+The programs are borrowed: /usr is this computer's (or that of a userland for another processor), read-only, its bin
+directories masked as Android has none; they are found again under /apex/host, where only Termux's own links point.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOST_BIN = "/apex/host/bin"
 HOST_SBIN = "/apex/host/sbin"
 
 _MASKED_DIRECTORIES = ("usr/bin", "usr/sbin", "usr/local", "usr/games")
-_MASKED_PROC = ("stat", "uptime", "loadavg", "vmstat")  # SELinux denies these to apps on Android 9 to 12
+MASKED_PROC = ("stat", "uptime", "loadavg", "vmstat")  # SELinux denies these to apps on Android 9 to 12
 _SHARED_ETC = ("alternatives", "ld.so.cache", "openmpi", "mime.types")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _STATVFS_TO_MOUNT = (  # a bind mount must keep the restrictions of what it shows
@@ -32,8 +32,9 @@ _STATVFS_TO_MOUNT = (  # a bind mount must keep the restrictions of what it show
 def build(root: Path, phone: VirtualPhone, lab: LabLayout) -> None:
     """Mounts the phone's file system on `root`. The caller is in the phone's mount and PID namespaces."""
     syscalls.mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
-    _borrow_programs(root)
-    _write_etc(root / "etc", phone)
+    userland = lab.userland.resolve()
+    _borrow_programs(root, userland)
+    _write_etc(root / "etc", phone, userland / "etc")
     _make_devices(root / "dev")
     _mount_proc(root / "proc")
     _bind_read_only(Path("/sys/devices/system/cpu"), root / "sys/devices/system/cpu")
@@ -53,23 +54,23 @@ def enter(root: Path) -> None:
     syscalls.mount(None, Path("/"), None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
-def _borrow_programs(root: Path) -> None:
-    _bind_read_only(Path("/usr/bin"), root / HOST_BIN[1:])
-    _bind_read_only(Path("/usr/sbin"), root / HOST_SBIN[1:])
-    _bind_read_only(Path("/usr"), root / "usr")
+def _borrow_programs(root: Path, userland: Path) -> None:
+    _bind_read_only(userland / "usr/bin", root / HOST_BIN[1:])
+    _bind_read_only(userland / "usr/sbin", root / HOST_SBIN[1:])
+    _bind_read_only(userland / "usr", root / "usr")
     empty = root / "apex/empty"
     empty.mkdir()
     for masked in _MASKED_DIRECTORIES:
         if (root / masked).is_dir():
             _bind_read_only(empty, root / masked)
-    for library in Path("/").glob("lib*"):
+    for library in userland.glob("lib*"):
         if library.is_symlink():
             (root / library.name).symlink_to(library.readlink())
         elif library.is_dir():
             _bind_read_only(library, root / library.name)
 
 
-def _write_etc(etc: Path, phone: VirtualPhone) -> None:
+def _write_etc(etc: Path, phone: VirtualPhone, borrowed: Path) -> None:
     etc.mkdir()
     paths = PhonePaths(Path("/"))
     identity = f"{phone.user}:x:{phone.uid}:{phone.uid}"
@@ -80,7 +81,7 @@ def _write_etc(etc: Path, phone: VirtualPhone) -> None:
     (etc / "hosts").write_text("127.0.0.1 localhost\n::1 ip6-localhost\n")
     (etc / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
     for shared in _SHARED_ETC:
-        if (source := Path("/etc") / shared).exists():
+        if (source := borrowed / shared).exists():
             _bind_read_only(source, etc / shared)
 
 
@@ -101,7 +102,7 @@ def _mount_proc(proc: Path) -> None:
     denied = proc.parent / "apex/denied"
     denied.touch(mode=0)
     syscalls.mount("proc", proc, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "hidepid=2")
-    for name in _MASKED_PROC:
+    for name in MASKED_PROC:
         syscalls.mount(denied, proc / name, None, MS_BIND)
 
 

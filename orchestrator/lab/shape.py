@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 
 from orchestrator.errors import UsageError
 
@@ -35,6 +37,27 @@ def disk_bytes(size: str) -> int:
     return count
 
 
+class Arch(StrEnum):
+    NATIVE = "native"  # phones run this computer's programs
+    AARCH64 = "aarch64"  # phones run programs made for a phone's processor, which is emulated
+
+    @property
+    def machine(self) -> str:
+        """What `uname -m` says on a phone."""
+        return platform.machine() if self is Arch.NATIVE else self.value
+
+    @property
+    def is_emulated(self) -> bool:
+        return self.machine != platform.machine()
+
+
+def arch_named(name: str) -> Arch:
+    try:
+        return Arch(name)
+    except ValueError:
+        raise UsageError(f"--arch {name!r} is not known", remedy=f"--arch {' or --arch '.join(Arch)}") from None
+
+
 @dataclass(frozen=True)
 class Shape:
     phones: int
@@ -42,6 +65,7 @@ class Shape:
     rate: str = "1gbit"
     uplink: str = "1gbit"
     disk: str = "1g"
+    arch: Arch = Arch.NATIVE
 
     def check(self) -> None:
         """Raises UsageError for a shape that cannot be built."""
@@ -66,5 +90,6 @@ class Shape:
         return f"{self.switches} switch" + ("es" if self.switches > 1 else "")
 
     def __str__(self) -> str:
-        phones = f"{self.phones} phone" + ("s" if self.phones > 1 else "")
+        kind = "phone" if self.arch is Arch.NATIVE else f"{self.arch} phone"
+        phones = f"{self.phones} {kind}" + ("s" if self.phones > 1 else "")
         return f"{phones} on {self._switches}, {self.rate} links, {self.uplink} uplinks, {self.disk} disks"

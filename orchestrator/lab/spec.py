@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Cluster, Phone, Switch, Uplink
-from orchestrator.lab.shape import Shape
+from orchestrator.lab.shape import Arch, Shape
 
 CLUSTER_NAME = "lab"
 SSH_PORT = 8022
@@ -120,7 +120,8 @@ class LabSpec:
     def from_json(cls, text: str) -> LabSpec:
         try:
             raw = json.loads(text)
-            return cls(Mode(raw.pop("mode")), Shape(**raw.pop("shape")), **raw)
+            shape = raw.pop("shape")
+            return cls(Mode(raw.pop("mode")), Shape(**{**shape, "arch": Arch(shape["arch"])}), **raw)
         except (ValueError, KeyError, TypeError):
             raise UsageError("another version of clusterctl made this lab", remedy="clusterctl lab down") from None
 

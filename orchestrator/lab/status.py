@@ -11,7 +11,7 @@ from orchestrator.lab.client import read_spec, request
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.lock import holder
 
-_BOOT_PATIENCE_S = 15.0
+_BOOT_PATIENCE_S = 60.0  # an emulated sshd takes ten times as long
 
 
 def await_sshd(lab_dir: Path, names: Iterable[str]) -> list[str]:
@@ -32,6 +32,7 @@ def look(lab_dir: Path) -> dict[str, Any]:
     now = {row["name"]: row for row in request(lab_dir, {"op": "status"})[0]["phones"]}
     return {
         "mode": spec.mode,
+        "arch": spec.shape.arch,
         "switches": spec.shape.switches,
         "rate": spec.shape.rate,
         "uplink": spec.shape.uplink,

@@ -17,7 +17,6 @@ from orchestrator.lab.rootfs import HOST_BIN, HOST_SBIN
 from orchestrator.lab.spec import LabSpec, Mode, VirtualPhone
 from orchestrator.lab.termux import HostPrograms, build_mirror, write_bootstrap, write_system
 
-_MASKED = HostPrograms(HOST_BIN, HOST_SBIN)
 _WITHIN_REACH = "/var/tmp"  # noqa: S108 (under a name nobody can guess)
 _PLAIN = HostPrograms("/usr/bin", "/usr/sbin")
 
@@ -33,10 +32,11 @@ def write_template(lab: LabLayout, spec: LabSpec, authorised_key: str) -> None:
 def _write_once(lab: LabLayout, spec: LabSpec, authorised_key: str) -> None:
     """In namespaces all phones see the same paths: one Termux is copied to each when it first starts."""
     prefix = str(PhonePaths(Path("/")).prefix)
-    build_mirror(lab.upstream, _MASKED, prefix=prefix)
-    write_bootstrap(lab.termux / "files", _MASKED, prefix=prefix)
+    masked = HostPrograms(HOST_BIN, HOST_SBIN, spec.shape.arch.machine, lab.userland.resolve())
+    build_mirror(lab.upstream, masked, prefix=prefix)
+    write_bootstrap(lab.termux / "files", masked, prefix=prefix)
     _authorise(lab.termux, authorised_key)
-    write_system(lab.system, lab.sys_class, lab.system / "scenario", _MASKED)
+    write_system(lab.system, lab.sys_class, lab.system / "scenario", masked)
     lab.staging.mkdir()
     for phone in spec.phones:
         own = lab.phone(phone.name)

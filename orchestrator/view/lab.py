@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from orchestrator.lab.lifecycle import LabUp
+from orchestrator.lab.shape import Arch
 from orchestrator.lab.spec import Mode
 from orchestrator.view.console import note, out, warn
 
@@ -28,10 +29,9 @@ def told(outcome: LabUp) -> None:
 
 
 def print_status(report: dict[str, Any]) -> None:
-    on = sum(phone["up"] for phone in report["phones"])
-    out.print(
-        f"{on} of {len(report['phones'])} phones on, as {_MEANING[report['mode']]}; this computer is {report['host']}"
-    )
+    kind = "phones" if report["arch"] is Arch.NATIVE else f"{report['arch']} phones"
+    on = f"{sum(phone['up'] for phone in report['phones'])} of {len(report['phones'])} {kind} on"
+    out.print(f"{on}, as {_MEANING[report['mode']]}; this computer is {report['host']}")
     if report["mode"] is not Mode.LOOPBACK:
         out.print(f"links {report['rate']}, uplinks {report['uplink']}, disks {report['disk']}")
     table = Table("phone", "port", "address", "user", "power", "sshd", box=None, pad_edge=False)

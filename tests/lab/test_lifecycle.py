@@ -9,6 +9,7 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.lab import programs
 from orchestrator.lab.lock import holder
+from orchestrator.lab.shape import Arch
 from orchestrator.paths import ClusterState
 from tests.labs import TestLab, running_lab
 
@@ -57,7 +58,7 @@ def test_nonsense_is_refused_before_anything_is_touched(no_lab: TestLab, argumen
 def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "find_program", lambda name: None if name in {"tc", "sshd"} else f"/usr/bin/{name}")
     with pytest.raises(UsageError, match="iproute2, openssh-server") as caught:
-        programs.check_programs()
+        programs.check_programs(Arch.NATIVE)
     assert "make setup" in str(caught.value.remedy)
 
 

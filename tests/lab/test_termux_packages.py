@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.lab.termux import HostPrograms, build_mirror
-from orchestrator.lab.termux.layout import TERMUX_PREFIX, architecture
+from orchestrator.lab.termux.layout import TERMUX_PREFIX
 from tests.lab.termux_phone import HOST, KEEP_CONFFILES, Phone, bare_phone, open_directory, served_mirror
 
 numbers = count(1)
@@ -53,7 +53,7 @@ def test_a_bare_phone_has_sshd_and_a_package_manager_but_no_python(directory: Pa
     assert phone.run("command -v python3 mpirun clang").returncode == 1
     assert "packages-cf.termux.dev/apt/termux-main" in phone.ok("cat $PREFIX/etc/apt/sources.list")
     assert phone.ok("dpkg --audit") == ""
-    assert phone.ok("dpkg --print-architecture").strip() == architecture()
+    assert phone.ok("dpkg --print-architecture").strip() == HOST.machine
     assert phone.ok("dpkg-query -W -f '${Version} ${Status}' openssh") == "10.3p1-1 install ok installed"
 
 
@@ -133,7 +133,7 @@ def test_the_mirror_is_the_same_each_time_and_its_sums_hold(directory: Path, mir
     again = build_mirror(directory / "again", HOST, prefix=str(directory / "mirror/files/usr"))
     assert _tree(again) == _tree(built)
     release = (built / "dists/stable/Release").read_text()
-    index = built / f"dists/stable/main/binary-{architecture()}/Packages"
+    index = built / f"dists/stable/main/binary-{HOST.machine}/Packages"
     assert sha256(index.read_bytes()).hexdigest() in release
     paragraphs = [dict(line.split(": ", 1) for line in each.splitlines()) for each in _paragraphs(index)]
     assert len(paragraphs) > 100

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from orchestrator.lab.termux import build_mirror
-from orchestrator.lab.termux.layout import architecture
 from orchestrator.provision.failures import explain
 from orchestrator.provision.resources import script
 from orchestrator.provision.termux.mirror import serve
@@ -49,7 +48,7 @@ def site() -> Iterator[Site]:
     with open_directory() as directory:
         upstream = build_mirror(directory / "upstream", HOST, prefix=str(directory / "upstream/files/usr"))
         bare = versions(bare_phone(directory / "bare"))
-        store = SnapshotStore(directory / "cache", architecture(), Upstream(upstream.as_uri()))
+        store = SnapshotStore(directory / "cache", HOST.machine, Upstream(upstream.as_uri()))
         snapshot = store.take(["openssh", "make"], bare, lambda _: None)
         listener = socket.create_server(("127.0.0.1", 0))
         with serve(directory / "cache/termux", listener, IPv4Network("127.0.0.0/8")) as url:

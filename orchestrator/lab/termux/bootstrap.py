@@ -10,7 +10,7 @@ from orchestrator.lab.termux.catalogue import Package, catalogue, paragraph
 from orchestrator.lab.termux.contents import Entry, contents, installed_kib, maintainer_scripts
 from orchestrator.lab.termux.deb import conffiles, directories, md5sums
 from orchestrator.lab.termux.host import HostPrograms
-from orchestrator.lab.termux.layout import TERMUX_PREFIX, Layout, architecture
+from orchestrator.lab.termux.layout import TERMUX_PREFIX, Layout
 
 _DIRECTORIES = (
     "etc/apt/apt.conf.d",
@@ -124,7 +124,7 @@ def _write_lab_files(usr: Path, layout: Layout) -> None:
     """What ties this computer's apt, dpkg and ssh to this phone's paths; Termux compiles that in."""
     lab, prefix = usr / "libexec/lab", Path(layout.prefix)
     cache = prefix.parent.parent / "cache" / "apt"
-    (lab / "apt.conf").write_text(_APT_CONF.format(architecture=architecture(), prefix=prefix, cache=cache))
+    (lab / "apt.conf").write_text(_APT_CONF.format(architecture=layout.host.machine, prefix=prefix, cache=cache))
     (lab / "ssh_config").write_text(_SSH_CONFIG.format(prefix=prefix))
     if layout.relocated:  # dpkg installs Termux's paths under a root that leads back to this $PREFIX
         root = lab / "root" / TERMUX_PREFIX.relative_to("/").parent

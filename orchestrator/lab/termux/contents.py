@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.lab.termux.catalogue import HERE, Package
-from orchestrator.lab.termux.host import locate
 from orchestrator.lab.termux.layout import Layout
 from orchestrator.lab.termux.shims import compiled
 
-DIST_PACKAGES = Path("/usr/lib/python3/dist-packages")
+DIST_PACKAGES = Path("usr/lib/python3/dist-packages")
 
 
 @dataclass(frozen=True, order=True)
@@ -32,7 +31,7 @@ def contents(package: Package, layout: Layout) -> list[Entry]:
         *_borrowed(package, layout),
         *_links(package, layout),
         *_modules(package, layout),
-        *_shims(package),
+        *_shims(package, layout),
         *_files(package, layout),
         _notice(package),
     ]
@@ -60,7 +59,7 @@ def _borrowed(package: Package, layout: Layout) -> Iterator[Entry]:
 def _program(path: str, name: str, layout: Layout) -> Entry:
     """A link to a host's program; a script is copied with a shell the phone has, as termux-fix-shebang would."""
     seen = layout.host.program(name)
-    script = _shell_script(locate(name))
+    script = _shell_script(layout.host.locate(name))
     if script is None:
         return Entry(path, link=seen)
     return Entry(path, data=f"#!{layout.interpreter('sh')}\n".encode() + script)
@@ -83,14 +82,15 @@ def _links(package: Package, layout: Layout) -> Iterator[Entry]:
 
 def _modules(package: Package, layout: Layout) -> Iterator[Entry]:
     """A Python module and the metadata that lets pip see it."""
+    here = layout.host.root / DIST_PACKAGES
     for module in package.modules:
-        for source in (DIST_PACKAGES / module, *DIST_PACKAGES.glob(f"{module}-*-info")):
-            yield Entry(f"{layout.site_packages}/{source.name}", link=str(source))
+        for source in (here / module, *here.glob(f"{module}-*-info")):
+            yield Entry(f"{layout.site_packages}/{source.name}", link=f"/{DIST_PACKAGES}/{source.name}")
 
 
-def _shims(package: Package) -> Iterator[Entry]:
+def _shims(package: Package, layout: Layout) -> Iterator[Entry]:
     for path, sources in package.shims.items():
-        yield Entry(path, data=compiled(sources))
+        yield Entry(path, data=compiled(sources, layout.host))
 
 
 def _files(package: Package, layout: Layout) -> Iterator[Entry]:

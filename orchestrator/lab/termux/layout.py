@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +10,6 @@ from pathlib import Path, PurePosixPath
 from orchestrator.lab.termux.host import HostPrograms
 
 TERMUX_PREFIX = PurePosixPath("/data/data/com.termux/files/usr")
-
-
-def architecture() -> str:
-    """Termux's name for the architecture: what `uname -m` says."""
-    return platform.machine()
 
 
 @dataclass(frozen=True)
@@ -55,10 +49,10 @@ class Layout:
             "HOST_BIN": self.host.bin,
             "SSHD": self.host.program("sshd"),
             "PYTHON": self._python,
-            "TRIPLET": f"{platform.machine()}-linux-gnu",
+            "TRIPLET": f"{self.host.machine}-linux-gnu",
         }
 
     @property
     def _python(self) -> str:
         """The versioned name: python3.11."""
-        return Path("/usr/bin/python3").resolve().name
+        return Path(self.host.program("python3")).name

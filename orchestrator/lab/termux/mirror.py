@@ -11,7 +11,7 @@ from orchestrator.lab.termux.catalogue import Package, catalogue, paragraph
 from orchestrator.lab.termux.contents import contents, installed_kib
 from orchestrator.lab.termux.deb import build_deb
 from orchestrator.lab.termux.host import HostPrograms
-from orchestrator.lab.termux.layout import Layout, architecture
+from orchestrator.lab.termux.layout import Layout
 
 _DATE = "Thu, 01 Jan 2026 00:00:00 UTC"  # fixed, and in the past: apt refuses a Release from the future
 
@@ -24,10 +24,10 @@ def build_mirror(out: Path, host: HostPrograms, *, prefix: str) -> Path:
     layout = Layout(host, prefix)
     packages = "\n".join(_publish(package, out, layout) for package in catalogue()).encode()
     suite = out / "dists" / "stable"
-    indexes = _indexes(packages, f"main/binary-{architecture()}")
+    indexes = _indexes(packages, f"main/binary-{host.machine}")
     for name, data in indexes.items():
         _write(suite / name, data)
-    _write(suite / "Release", _release(indexes).encode())
+    _write(suite / "Release", _release(indexes, host.machine).encode())
     return out
 
 
@@ -57,7 +57,7 @@ def _indexes(packages: bytes, directory: str) -> dict[str, bytes]:
     }
 
 
-def _release(indexes: dict[str, bytes]) -> str:
+def _release(indexes: dict[str, bytes], architecture: str) -> str:
     head = paragraph(
         {
             "Origin": "termux-main stable",
@@ -65,7 +65,7 @@ def _release(indexes: dict[str, bytes]) -> str:
             "Suite": "stable",
             "Codename": "stable",
             "Date": _DATE,
-            "Architectures": architecture(),
+            "Architectures": architecture,
             "Components": "main",
             "Description": "clusterctl lab: stand-ins for Termux packages",
         }
