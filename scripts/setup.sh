@@ -15,6 +15,7 @@ system_packages=(
   gcc libc6-dev make             # mpi4py is compiled on a phone
   iproute2 iperf3 util-linux procps  # links, their speed, namespaces
   dataset-fashion-mnist          # what the demo trains on
+  adb                            # phones on USB, and its tests
   qemu-user-static               # a phone's processor, for the kernels' tests
 )
 

@@ -14,6 +14,7 @@ import typer
 from orchestrator.cli import (
     attach,
     bench,
+    bootstrap,
     build,
     collect_logs,
     data,
@@ -61,6 +62,7 @@ app.add_typer(inventory.app, name="inventory")
 app.add_typer(lab.app, name="lab")
 app.add_typer(models.app, name="models")
 app.command()(attach.attach)
+app.command()(bootstrap.bootstrap)
 app.command()(build.build)
 app.command()(collect_logs.collect_logs)
 app.command()(doctor.doctor)

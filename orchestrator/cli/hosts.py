@@ -36,6 +36,7 @@ def forget(phones: PhonesArgument, inventory: InventoryOption = None, json: Json
 
     session = open_session(inventory, phones)
     view.print_forgotten(HostKeys(session.state.known_hosts).forget(session.phones), json=json)
+    view.tell_listed([phone for phone in session.phones if phone.host_key])
 
 
 @app.command()

@@ -84,7 +84,14 @@ class _NotEditableError(Exception):
 
 def _with(cluster: Cluster, phone: Phone, learned: Learned) -> Cluster:
     def changed(one: Phone) -> Phone:
-        return replace(one, **learned.known) if one.where == phone.where else one
+        if one.where != phone.where:
+            return one
+        return replace(
+            one,
+            serial=learned.serial or one.serial,
+            mac=learned.mac or one.mac,
+            host_key=learned.host_key or one.host_key,
+        )
 
     switches = tuple(replace(switch, phones=tuple(map(changed, switch.phones))) for switch in cluster.switches)
     return replace(cluster, switches=switches)

@@ -59,13 +59,13 @@ def install_files(connection: PhoneConnection, files: Iterable[ManagedFile]) -> 
     """All files in one round trip; each appears whole or not at all."""
     chosen = tuple(files)
     arguments = [word for file in chosen for word in (f"{file.mode:o}", file.path)]
-    done = connection.run(["bash", "-c", script("install-files"), "clusterctl", *arguments], stdin=_archive(chosen))
+    done = connection.run(["bash", "-c", script("install-files"), "clusterctl", *arguments], stdin=archive(chosen))
     if not done.ok:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.rc}"])[-1]
         raise PhoneError(f"cannot write {', '.join(file.path for file in chosen)}: {said}", phase="copy")
 
 
-def _archive(files: tuple[ManagedFile, ...]) -> bytes:
+def archive(files: tuple[ManagedFile, ...]) -> bytes:
     """Named by position: where a file goes is an argument, never a path inside the archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:

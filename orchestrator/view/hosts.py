@@ -36,6 +36,12 @@ def print_forgotten(phones: Sequence[Phone], *, json: bool) -> None:
         note("nothing was pinned for them")
 
 
+def tell_listed(phones: Sequence[Phone]) -> None:
+    """Of these only a person can take the key back."""
+    if phones:
+        note(f"the inventory itself lists host keys of {fold(phones)}: those count until they are removed there")
+
+
 def print_key(public: str, *, json: bool) -> None:
     if json:
         print_json({"public_key": public})

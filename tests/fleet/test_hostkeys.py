@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import HostKeys, ensure_keypair
-from orchestrator.fleet.hostkeys import HostKey
+from orchestrator.fleet.hostkeys import HostKey, changed
 from tests.fleet.servers import loopback_phone
 
 PHONES = [loopback_phone(number, 8022) for number in range(1, 25)]
@@ -64,3 +65,13 @@ def test_fingerprints_are_openssh_s(tmp_path: Path) -> None:
     kind, blob, _ = public.read_text().split()
     shown = subprocess.run(["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True).stdout
     assert HostKey(kind, blob).fingerprint == shown.split()[1]
+
+
+def test_the_inventory_knows_better_than_this_computer(tmp_path: Path) -> None:
+    hosts = HostKeys(tmp_path / "known_hosts")
+    hosts.accept(PHONES[0], key(1))
+    listed = replace(PHONES[0], host_key="ssh-ed25519 AAAA0002")
+    assert hosts.pinned(listed) == key(2)
+    assert hosts.pinned(replace(PHONES[1], host_key="ssh-ed25519 AAAA0003")) == key(3)
+    assert hosts.twins(replace(PHONES[1], host_key="ssh-ed25519 AAAA0001")) == ("p1-01 sw1:1",)
+    assert "host_key of sw1:1 in the inventory" in str(changed(listed, key(2), key(1)).remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from ipaddress import IPv4Network
 from typing import Final
 
 from orchestrator.errors import PhoneError
@@ -53,9 +54,13 @@ class Sshd:
 
 
 def drop_in(facts: Facts, want: Want) -> ManagedFile:
+    return settings(facts, want.peers)
+
+
+def settings(facts: Facts, peers: IPv4Network) -> ManagedFile:
     text = read_text("sshd_config")
     if facts.ssh_version is not None and facts.ssh_version >= _PENALTIES_SINCE:
-        text += filled("sshd_config-9.8", PEERS=str(want.peers))
+        text += filled("sshd_config-9.8", PEERS=str(peers))
     return ManagedFile(DROP_IN, text.encode())
 
 
