@@ -13,6 +13,8 @@ from phone_agent.comm.wire import Floats, Wire
 from phone_agent.comm.world import World
 
 PIECES = 4  # of a chunk: while one is added and announced, others keep the line busy
+LONGEST_BYTES = 4 * SEGMENT_BYTES  # of a piece, where there are many
+MANY = 8  # pieces of a chunk: while the receiver is asked for the next, the line has others
 
 
 class RingAllreduce:
@@ -20,12 +22,12 @@ class RingAllreduce:
 
     note: Note | None = None
 
-    def __init__(self, world: World, wire: Wire, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(self, world: World, wire: Wire, longest_bytes: int = LONGEST_BYTES) -> None:
         self.traffic = Traffic()
         self._rank, self._world = world.rank, world.size
         self._transport = world.neighbours(range(world.size), tag=0)
-        self._wire, self._segment = wire, segment_bytes // 4
-        self._pool = Pool(wire.size(self._segment))
+        self._wire, self._longest = wire, longest_bytes // 4
+        self._pool = Pool(wire.size(self._longest))
         self._residuals = Residuals(wire)
         self._schedules: dict[int, Schedule] = {}
 
@@ -38,11 +40,12 @@ class RingAllreduce:
 
     def _schedule(self, length: int) -> Schedule:
         if length not in self._schedules:
-            chunks = schedule.cut(slice(0, length), self._world, segment(length // self._world, self._segment))
+            chunks = schedule.cut(slice(0, length), self._world, segment(length // self._world, self._longest))
             self._schedules[length] = schedule.allreduce(self._rank, chunks)
         return self._schedules[length]
 
 
 def segment(chunk: int, most: int) -> int:
-    """Numbers in a piece."""
-    return min(most, max(SHORTEST, -(-chunk // PIECES)))
+    """Numbers in a piece. Where there are many, long ones cost least: the receiver is asked for them, and they arrive
+    in their place. Elsewhere nobody should have to wait for an answer."""
+    return most if chunk >= MANY * most else min(most, SEGMENT_BYTES // 4, max(SHORTEST, -(-chunk // PIECES)))
