@@ -96,7 +96,8 @@ class RunSpec:
     weights: str = ""  # file in the run's directory to start from
     freeze: tuple[str, ...] = ()  # layers that do not learn, by name or pattern
     model_file: str = ""  # file in the run's directory that builds the network; `model` then names its function
-    threads: int = 0  # 0: as many as the phone's big cores
+    balance: str = "auto"  # images move to phones that are faster; or off
+    threads: int = 0  # 0: as many as the phone's big cores, or as measurement says
     memory_bytes: int = 0  # 0: as little as it takes without arithmetic done twice
     created: float = 0.0  # epoch seconds on the host
     schema: int = SCHEMA_VERSION

@@ -51,6 +51,9 @@ class Prefetch:
         self._order(self._following(wanted))
         return made.batch
 
+    def expect(self, parts: Sequence[slice]) -> None:
+        self._parts = list(parts)
+
     def close(self) -> None:
         self._end()
         self._thread.join()

@@ -1,8 +1,9 @@
 """Which samples a phone takes at which step: known from (seed, step) alone, so a run can resume anywhere.
 
 Epochs, each in a random order of its own, are put end to end. Where every phone has all samples, a step takes the next
-so many of them and each rank its slice: every sample is taken once an epoch, whatever the number of phones and however
-unequal their batches. Where it has only its share, a phone goes through that in the same way.
+so many of them and each rank its slice: every sample is taken once an epoch, whatever the number of phones, however
+unequal their batches, and whichever of them takes which slice at which step. Where it has only its share, a phone goes
+through that in the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from phone_agent.core.team import aligned
 from phone_agent.data import SYNTHETIC, Dataset, Images, Labels, open_dataset
 from phone_agent.data.augment import Augmenter
 from phone_agent.data.manifest import share
-from phone_agent.schema import RunSpec
+from phone_agent.schema import DataSpec, RunSpec
 
 ORDER = 3  # stream of random numbers; see data.synthetic for the others
 ALL = slice(None)
@@ -34,16 +35,22 @@ class Batch:
 
 
 class Source(Protocol):
-    """`step` counts from 0; `part` is a slice of the batch. Images are good until the next ones are asked for."""
+    """`step` counts from 0; `part` is a slice of the step's samples, this rank's own at the start of the run unless
+    given. Images are good until the next ones are asked for."""
 
     def batch(self, step: int, part: slice = ALL) -> Batch: ...
+
+    def expect(self, parts: Sequence[slice]) -> None:
+        """In which parts batches will be asked for from now on."""
+        ...
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class Order:
-    """Samples `first` up to `end`, `stride` of them a step, of which those from `offset` on are `batch` of mine."""
+    """Samples `first` up to `end`, `stride` of them a step, of which those from `offset` on are `batch` of mine; unless
+    a `part` of the step's is asked for."""
 
     first: int
     end: int
@@ -54,8 +61,9 @@ class Order:
 
     def taken(self, step: int, part: slice = ALL) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Numbers of samples, and the epoch each belongs to."""
-        size, start = self.end - self.first, step * self.stride + self.offset
-        positions = np.arange(start, start + self.batch)[part]
+        size = self.end - self.first
+        start, stop = (self.offset, self.offset + self.batch) if part == ALL else (part.start, part.stop)
+        positions = step * self.stride + np.arange(start, stop)
         epochs, places = np.divmod(positions, size)
         samples = np.empty(len(positions), np.int64)
         for epoch in np.unique(epochs).tolist():
@@ -80,8 +88,13 @@ def share_order(samples: int, batches: Sequence[int], rank: int, seed: int) -> O
 
 def order_of(spec: RunSpec, rank: int) -> Order:
     data, batches = spec.data, [each.batch for each in spec.ranks]
-    order = whole_order if data.whole or data.name == SYNTHETIC else share_order
+    order = whole_order if everywhere(data) else share_order
     return order(data.samples, batches, rank, spec.seed)
+
+
+def everywhere(data: DataSpec) -> bool:
+    """Every phone can have every sample."""
+    return data.whole or data.name == SYNTHETIC
 
 
 class Sampler:
@@ -97,6 +110,9 @@ class Sampler:
         out = self._room(len(samples))
         self._augmenter.change(images, epochs, samples, out)
         return Batch(out, labels)
+
+    def expect(self, parts: Sequence[slice]) -> None:
+        """It takes them as they come."""
 
     def close(self) -> None:
         self._augmenter.close()
@@ -122,6 +138,9 @@ class Union:
         fields: list[Any] = [[each.images for each in parts], [each.labels for each in parts]]
         images, labels = map(np.concatenate, fields)
         return Batch(images[part], labels[part])
+
+    def expect(self, parts: Sequence[slice]) -> None:
+        """It takes them as they come."""
 
     def close(self) -> None:
         for source in self._sources:

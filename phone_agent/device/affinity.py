@@ -12,7 +12,7 @@ from phone_agent.device.roots import REAL, Roots
 
 COMPUTING_NICENESS = 10
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-_permitted: set[int] = set()  # before this process was pinned
+_beside: set[int] = set()  # the cores for what does not compute
 
 
 def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
@@ -21,15 +21,19 @@ def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
     count = threads or min(len(cores), MAX_THREADS)  # a server may have more than the core runs
     for name in BLAS_THREADS:
         os.environ[name] = str(count)
-    _permitted.clear()
-    _permitted.update(cpu.allowed(roots) or cpu.present(roots))
+    permitted = set(cpu.allowed(roots) or cpu.present(roots))
+    _beside.clear()
+    _beside.update(permitted - set(cores) or permitted)
     _pin(cores)
     return count
 
 
-def use_all_cores() -> None:
-    """For the calling thread, little cores too: one that mostly waits need not share a core with those that compute."""
-    _pin(_permitted)
+def use_little_cores() -> None:
+    """For the calling thread: one that mostly waits need not share a core with those that compute.
+
+    Where all cores are of one kind, or only one kind is permitted, it may use all of them.
+    """
+    _pin(_beside)
 
 
 def _pin(cores: Collection[int]) -> None:

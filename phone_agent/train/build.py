@@ -14,6 +14,7 @@ from phone_agent.comm.world import World
 from phone_agent.data import Dataset, open_dataset
 from phone_agent.data.sampling import Source, open_source
 from phone_agent.device import affinity
+from phone_agent.device.monitor import Monitor
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
@@ -24,10 +25,11 @@ from phone_agent.train import schedules, start
 from phone_agent.train.budget import moments, plan_memory, saved
 from phone_agent.train.checks import own_rank
 from phone_agent.train.local_sgd import LocalSgd
-from phone_agent.train.loop import Loop, Updates, micro_batches
+from phone_agent.train.loop import Loop, Updates, sizes
 from phone_agent.train.optimiser import Optimiser, optimiser
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
+from phone_agent.train.sharing import Sharing
 from phone_agent.train.timeline import Timeline
 
 NEVER = 1 << 62
@@ -37,7 +39,8 @@ Tell = Callable[[int, RankStep], None]  # a step's number, and how it went here
 
 @dataclass(frozen=True)
 class Training:
-    """A rank's part of a run. `exact` sums in full precision, whatever the gradients travel as."""
+    """A rank's part of a run. `exact` sums in full precision, whatever the gradients travel as; `at_once` is how many
+    images are computed together at most."""
 
     dataset: Dataset
     source: Source
@@ -47,6 +50,9 @@ class Training:
     optimiser: Optimiser
     overlap: Overlap
     loop: Loop
+    sharing: Sharing
+    monitor: Monitor
+    at_once: int
     exact: Collective
     timeline: Timeline
     choice: Choice
@@ -55,6 +61,7 @@ class Training:
 
     def close(self) -> None:
         """Once no step is under way."""
+        self.monitor.close()
         self.overlap.close()
         self.source.close()
 
@@ -71,8 +78,9 @@ def build(
         graph, own, replace(spec, wire=choice.wire), Options(threads=threads, bucket_bytes=choice.bucket_bytes)
     )
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
-    micro = micro_batches(own.batch, memory.batch if memory else spec.micro_batch or own.batch)
-    sizes = sorted({part.stop - part.start for part in micro}, reverse=True)
+    at_once = memory.batch if memory else min(own.batch, spec.micro_batch or own.batch)
+    sharing = Sharing(spec, own.rank, at_once)
+    own_parts = sharing.parts(1)
     optimise = optimiser(spec.optimizer, state, start.frozen(graph, spec.freeze), spec.backend)
     timeline = Timeline()
     reduce = reducer(spec, world, state.packing, choice.algorithm, choice.wire, timeline.note)
@@ -85,8 +93,9 @@ def build(
     overlap = Overlap(parts(state.packing, choice.bucket_bytes), _piece_bytes(choice), updates, timeline)
     if world.size > 1 and choice.algorithm in NAPPING:
         affinity.give_way()  # once the communication thread is there, before those that compute are
-    source = open_source(spec, own.rank, dataset, micro)
-    executable = backend(spec.backend).compile(graph, state, sizes[0], options, sizes[1:])
+    monitor = Monitor()
+    source = open_source(spec, own.rank, dataset, own_parts)
+    executable = backend(spec.backend).compile(graph, state, at_once, options, sorted({*sizes(own_parts)} - {at_once}))
     return Training(
         dataset=dataset,
         source=source,
@@ -95,7 +104,21 @@ def build(
         executable=executable,
         optimiser=optimise,
         overlap=overlap,
-        loop=Loop(executable, source, overlap, micro, images, spec.overlap, spec.seed, own.rank),
+        loop=Loop(
+            executable,
+            source,
+            overlap,
+            sharing,
+            images,
+            state.gradients,
+            spec.overlap,
+            spec.seed,
+            own.rank,
+            lambda: monitor.condition,
+        ),
+        sharing=sharing,
+        monitor=monitor,
+        at_once=at_once,
         exact=exact,
         timeline=timeline,
         choice=choice,

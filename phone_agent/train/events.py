@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from phone_agent.schema import RankSpec
+
 
 def event(name: str, rank: int, phone: str, **fields: Any) -> dict[str, Any]:
     return {"event": name, "time": time.time(), "rank": rank, "phone": phone, **fields}
@@ -22,7 +24,14 @@ class EventLog:
         self._files = [path.open("a", encoding="utf-8", buffering=1) for path in paths]  # by line
 
     def write(self, name: str, **fields: Any) -> str:
-        line = json.dumps(event(name, self._rank, self._phone, **fields), allow_nan=False)
+        return self._append(event(name, self._rank, self._phone, **fields))
+
+    def write_of(self, rank: RankSpec, name: str, **fields: Any) -> None:
+        """About that rank, which may be another one."""
+        self._append(event(name, rank.rank, rank.phone, **fields))
+
+    def _append(self, document: dict[str, Any]) -> str:
+        line = json.dumps(document, allow_nan=False)
         with self._lock:
             for file in self._files:
                 file.write(line + "\n")

@@ -52,7 +52,7 @@ class Overlap:
         self, parts: Sequence[slice], piece_bytes: int, work: Work, timeline: Timeline, *, first: int = 1
     ) -> None:
         self.waited = 0.0  # seconds, in all
-        self._parts, self._work, self._timeline = parts, work, timeline
+        self.parts, self._work, self._timeline = parts, work, timeline
         self._part_at = {part.start: number for number, part in enumerate(parts)}
         self._pieces = self._order = pieces(parts, piece_bytes)
         self._first, self._step = first, first - 1
@@ -99,7 +99,7 @@ class Overlap:
     def update(self) -> None:
         """All parts at once, after backward; waits until they have new values."""
         with self._changed:
-            self._ready[:] = [self._step] * len(self._parts)
+            self._ready[:] = [self._step] * len(self.parts)
             self._changed.notify_all()
         self._wait(lambda: min(self._fresh) >= self._step)
 
@@ -109,6 +109,10 @@ class Overlap:
             self._own.append(own)
             self._changed.notify_all()
         self._raise()
+
+    def catch_up(self, step: int) -> None:
+        """Waits until all have told each other how that step went."""
+        self._wait(lambda: self._finished >= step)
 
     def settle(self) -> None:
         """Waits until the step is done with. Until the next one begins, the network is the caller's."""
@@ -141,7 +145,7 @@ class Overlap:
     # ----------------------------------------------------------------------------------- the communication thread's
 
     def _run(self) -> None:
-        affinity.use_all_cores()
+        affinity.use_little_cores()
         try:
             for step in count(self._first):
                 if not self._one(step):
@@ -179,7 +183,7 @@ class Overlap:
         self._timeline.add("reduce", step, started, reduced)
         self._takes[piece.number] = reduced - started
         if piece.last:
-            self._work.update(self._parts[piece.part], step)
+            self._work.update(self.parts[piece.part], step)
             self._timeline.add("update", step, reduced, time.monotonic())
             with self._changed:
                 self._fresh[piece.part] = step
@@ -199,6 +203,6 @@ class Overlap:
     def _agreed_order(self) -> list[Piece]:
         """Where a rank waits for another, a piece takes longer than it needs to: the shortest counts."""
         rows = self._work.gather(np.array([*self._ready_after, *self._needed_after, *self._takes]))
-        parts = len(self._parts)
+        parts = len(self.parts)
         ready, needed, takes = np.split(rows, [parts, 2 * parts], axis=1)
         return arrange(self._pieces, Times(ready.max(axis=0), needed.max(axis=0), takes.min(axis=0)))

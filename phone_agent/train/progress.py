@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import time
-from dataclasses import astuple, dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from phone_agent.comm.world import World
-from phone_agent.device import thermal
+from phone_agent.device.condition import Condition
 from phone_agent.errors import AgentError
 from phone_agent.nn.packing import State
 from phone_agent.schema import RankSpec, RunSpec
-
-TEMPERATURE_EVERY_S = 10.0
 
 
 class DivergedError(AgentError):
@@ -24,36 +22,28 @@ class DivergedError(AgentError):
 
 @dataclass(frozen=True)
 class RankStep:
-    """One rank's step. `comm_s` is what its computing waited for communication, `reduce_s` what that took in all.
-
-    Not a number: temperature unknown.
-    """
+    """One rank's step. `comm_s` is what its computing waited for communication, `reduce_s` what that took in all."""
 
     loss: float
     compute_s: float
     comm_s: float
-    temperature_c: float
+    condition: Condition = field(default_factory=Condition)
     reduce_s: float = 0.0
+    images: int = 1
 
+    def row(self) -> list[float]:
+        own = (self.loss, self.compute_s, self.comm_s, self.reduce_s, self.images)
+        return [*own, *astuple(self.condition)]
 
-class Thermometer:
-    """Reads the processor's temperature every few seconds, and remembers it in between."""
-
-    def __init__(self) -> None:
-        self._read_at = -math.inf
-        self._celsius = math.nan
-
-    def read(self) -> float:
-        if time.monotonic() - self._read_at >= TEMPERATURE_EVERY_S:
-            reading = thermal.from_zones()
-            self._celsius = reading.celsius if reading else math.nan
-            self._read_at = time.monotonic()
-        return self._celsius
+    @classmethod
+    def of(cls, row: Sequence[float]) -> RankStep:
+        loss, compute_s, comm_s, reduce_s, images, *condition = row
+        return cls(loss, compute_s, comm_s, Condition(*condition), reduce_s, round(images))
 
 
 def exchange(own: RankStep, world: World, spec: RunSpec, step: int) -> list[RankStep]:
     """Everybody's step, by rank. Raises on all ranks when one has diverged."""
-    rows = [RankStep(*row) for row in world.allgather(np.array(astuple(own))).tolist()]
+    rows = [RankStep.of(row) for row in world.allgather(np.array(own.row(), np.float64)).tolist()]
     diverged = [rank for rank, row in zip(spec.ranks, rows, strict=True) if not math.isfinite(row.loss)]
     if diverged:
         first, others = where(diverged[0]), f" and {len(diverged) - 1} more" if len(diverged) > 1 else ""
@@ -74,7 +64,7 @@ def check_values(state: State, world: World, spec: RunSpec, step: int) -> None:
 
 def merge(rows: list[RankStep], spec: RunSpec, step_s: float) -> dict[str, Any]:
     """The slowest rank sets the pace, and the rank that waited least for the others shows what communication costs."""
-    loss = sum(row.loss * rank.batch for row, rank in zip(rows, spec.ranks, strict=True)) / spec.global_batch
+    loss = sum(row.loss * row.images for row in rows) / sum(row.images for row in rows)
     slowest = max(range(len(rows)), key=lambda index: rows[index].compute_s)
     return {
         "loss": loss,
@@ -93,8 +83,8 @@ def where(rank: RankSpec) -> str:
 
 
 def _hottest(rows: list[RankStep], spec: RunSpec) -> dict[str, Any] | None:
-    known = [index for index, row in enumerate(rows) if math.isfinite(row.temperature_c)]
+    known = [index for index, row in enumerate(rows) if math.isfinite(row.condition.temperature_c)]
     if not known:
         return None
-    hottest = max(known, key=lambda index: rows[index].temperature_c)
-    return {"phone": spec.ranks[hottest].phone, "temperature_c": rows[hottest].temperature_c}
+    hottest = max(known, key=lambda index: rows[index].condition.temperature_c)
+    return {"phone": spec.ranks[hottest].phone, "temperature_c": rows[hottest].condition.temperature_c}

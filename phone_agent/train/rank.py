@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,20 @@ from phone_agent.comm.world import World, ending_all, open_world
 from phone_agent.data import open_test
 from phone_agent.data.sampling import Normaliser
 from phone_agent.device import affinity
+from phone_agent.device.condition import Condition
 from phone_agent.errors import AgentError
 from phone_agent.schema import RankSpec, RunSpec
 from phone_agent.train import checkpoint, evaluate, progress
 from phone_agent.train.build import build
 from phone_agent.train.checks import own_rank
 from phone_agent.train.events import EventLog
-from phone_agent.train.loop import micro_batches
+from phone_agent.train.loop import AGREED_AFTER, micro_batches
+from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import clock_offset
+from phone_agent.train.watch import Watch
 
 log = logging.getLogger("phone_agent")
+REST_S = 2.0  # between two looks at phones that rest
 
 
 def run(directory: Path, spec: RunSpec, threads: int) -> int:
@@ -75,7 +79,8 @@ class Report:
         """The next step begins now."""
         self._before = time.monotonic()
 
-    def tell(self, step: int, own: progress.RankStep) -> None:
+    def tell(self, step: int, own: RankStep) -> list[RankStep]:
+        """All ranks' results."""
         rows = progress.exchange(own, self._world, self._spec, step)
         now = time.monotonic()
         merged = progress.merge(rows, self._spec, now - self._before)
@@ -84,19 +89,31 @@ class Report:
         self.reduce_s += merged["reduce_s"]
         self.waited_s += [row.comm_s for row in rows]
         self.step_s += merged["step_s"]
+        return rows
 
 
 class _Rank:
     def __init__(self, directory: Path, spec: RunSpec, threads: int, world: World, events: EventLog) -> None:
         self._directory, self._spec, self._world, self._events = directory, spec, world, events
         self._own: RankSpec = own_rank(spec, world)
-        self._report = Report(spec, world, events)
-        self._training = build(directory, spec, threads, world, self._report.tell, warn=self._warn)
+        self._report, self._watch = Report(spec, world, events), Watch(spec.ranks, world.rank, events)
+        self._training = build(directory, spec, threads, world, self._tell, warn=self._warn)
         self._checkpoints = self._open_checkpoints() if world.rank == 0 else None
         self._accuracy: float | None = None
 
     def _warn(self, message: str) -> None:
         self._events.write("warn", message=f"{progress.where(self._own)}: {message}")
+
+    def _tell(self, step: int, own: RankStep) -> None:
+        """On the communication thread. All ranks find the same in the same rows."""
+        rows = self._report.tell(step, own)
+        self._watch.look([row.condition for row in rows])
+        share = self._training.sharing.observe(step, rows)
+        if share is not None and share.stuck:
+            hint = "each phone has only its share of the samples; clusterctl data push --whole lets others help"
+            self._events.write("warn", message=f"{share.why}: but {hint}")
+        elif share is not None:
+            self._events.write("share", step=share.step, batches=share.batches, why=share.why)
 
     def train(self) -> None:
         self._start()
@@ -123,10 +140,12 @@ class _Rank:
 
     def _between(self, step: int) -> None:
         """What wants the whole state as it is after a step."""
+        self._rest(step)
         judging, keeping = evaluate.due(self._spec, step), checkpoint.due(self._spec, step)
         if not (judging or keeping):
             return
-        training, share = self._training, self._own.batch / self._spec.global_batch
+        training = self._training
+        share = training.sharing.batches(step)[self._own.rank] / self._spec.global_batch
         training.overlap.settle()
         progress.check_values(training.state, self._world, self._spec, step)
         with evaluate.combined_statistics(training.state, share, training.exact.allreduce):
@@ -136,12 +155,31 @@ class _Rank:
                 self._checkpoints.save(step, training.state, training.optimiser.buffers)
         self._report.start()
 
+    def _rest(self, step: int) -> None:
+        """After this step, for as long as a phone is at its limit and nobody can take its images."""
+        training = self._training
+        training.overlap.catch_up(step + 1 - AGREED_AFTER)
+        if step == self._spec.steps or not training.sharing.rests_before(step + 1):
+            return
+        training.overlap.settle()
+        while training.sharing.must_rest(conditions := self._conditions()):
+            self._watch.look(conditions)
+            time.sleep(REST_S)
+        self._watch.look(conditions)
+        training.sharing.rested()
+        self._report.start()
+
+    def _conditions(self) -> list[Condition]:
+        own = np.array(astuple(self._training.monitor.condition), np.float64)
+        return [Condition(*row) for row in self._world.allgather(own).tolist()]
+
     def _start(self) -> None:
         """Agree that all start from the same values, and say who is slow for a reason that can be cured."""
         training, spec = self._training, self._spec
         state = training.state
         checksum = zlib.crc32(state.statistics.data, zlib.crc32(state.values.data))
-        row = np.array([checksum, affinity.is_demoted(), len(training.loop.micro)], np.float64)
+        micro = len(training.sharing.parts(1))
+        row = np.array([checksum, affinity.is_demoted(), micro], np.float64)
         sums, demoted, parts = self._world.allgather(row).T
         for rank in spec.ranks:
             if sums[rank.rank] != sums[0]:
@@ -156,7 +194,7 @@ class _Rank:
             data=spec.data.name,
             backend=spec.backend,
             threads=training.threads,
-            micro_batches=len(training.loop.micro),
+            micro_batches=micro,
             memory_mb=round(training.memory.total / 1e6) if training.memory else None,
             recomputed=len(training.memory.recomputed) if training.memory else 0,
             pid=identity.pid,
@@ -211,5 +249,5 @@ class _Rank:
         if test is None:
             return np.zeros(len(evaluate.FIELDS))
         part = evaluate.own_part(len(test), self._own.rank, len(self._spec.ranks))
-        at_once = max(some.stop - some.start for some in training.loop.micro)
-        return evaluate.judge(training.executable, test, part, Normaliser(training.dataset, at_once, data.input_shape))
+        trained_with = Normaliser(training.dataset, training.at_once, data.input_shape)
+        return evaluate.judge(training.executable, test, part, trained_with)

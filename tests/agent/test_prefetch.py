@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +30,8 @@ class Counted:
         self.asked.append((step, int(numbers[0]), len(numbers)))
         self.threads.add(threading.current_thread().name)
         return Batch(numbers.astype(np.float32), numbers)
+
+    def expect(self, parts: Sequence[slice]) -> None: ...
 
     def close(self) -> None:
         self.closed = True

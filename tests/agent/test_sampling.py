@@ -60,7 +60,7 @@ def test_shares_together_hold_every_sample_once_an_epoch(samples: int, batches: 
 @given(samples=st.integers(1, 60), batches=BATCHES, step=st.integers(0, 30), cuts=st.lists(st.integers(0, 13)))
 def test_parts_make_up_the_batch(samples: int, batches: list[int], step: int, cuts: list[int]) -> None:
     order = whole_order(samples, batches, len(batches) - 1, seed=1)
-    edges = [0, *sorted(min(cut, order.batch) for cut in cuts), order.batch]
+    edges = [order.offset + edge for edge in (0, *sorted(min(cut, order.batch) for cut in cuts), order.batch)]
     parts = [order.taken(step, slice(*edge))[0] for edge in pairwise(edges)]
     np.testing.assert_array_equal(np.concatenate(parts), order.taken(step)[0])
 

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from phone_agent.train.build import Training, build
 from phone_agent.train.checks import own_rank
 from phone_agent.train.evaluate import judge
 from phone_agent.train.events import EventLog
-from phone_agent.train.loop import Loop, micro_batches
+from phone_agent.train.loop import Fixed, Loop, micro_batches
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.rank import Report
@@ -166,7 +166,7 @@ def test_waiting_is_summed_by_phone(tmp_path: Path) -> None:
             report = Report(run_spec((4, 4)), world, events)
             for step in (1, 2):
                 waited = float(step) if world.rank == step - 1 else 0.0
-                report.tell(step, RankStep(1.0, 1.0, waited, 50.0))
+                report.tell(step, RankStep(1.0, 1.0, waited))
             return [*report.waited_s]
 
     assert on_ranks(2, one) == [[1.0, 2.0]] * 2
@@ -341,6 +341,8 @@ class OneAtATime:
         self._before = weakref.ref(batch)
         return batch
 
+    def expect(self, parts: Sequence[slice]) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -362,7 +364,7 @@ def test_a_batch_is_let_go_before_the_next_is_made() -> None:
     state = State(graph, 0)
     executable = backend("cpu").compile(graph, state, 1, Options())
     overlap = Overlap(parts(state.packing, Options().bucket_bytes), 1 << 20, Nothing(), Timeline())
-    loop = Loop(executable, OneAtATime(), overlap, micro_batches(2, 1), global_batch=2)
+    loop = Loop(executable, OneAtATime(), overlap, Fixed(micro_batches(2, 1)), 2, state.gradients)
     assert len(list(loop.run(1, 3))) == 3
     overlap.close()
 

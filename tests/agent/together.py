@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ RULES = OptimizerSpec(learning_rate=0.01)
 
 @dataclass(frozen=True)
 class Setting:
-    """`batches`, one a rank, are computed in parts of at most `largest`."""
+    """`batches`, one a rank, are computed in parts of at most `largest`; `later` ones from their step on."""
 
     graph: Graph
     batches: Sequence[int]
@@ -38,33 +38,50 @@ class Setting:
     seed: int = 3
     backend: str = "cpu"
     bucket_bytes: int = 20_000
+    later: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     @property
     def global_batch(self) -> int:
         return sum(self.batches)
 
-    def source(self, rank: int) -> Samples:
-        return Samples(self.graph, self.global_batch, sum(self.batches[:rank]), self.batches[rank])
+    def source(self) -> Samples:
+        return Samples(self.graph, self.global_batch)
 
-    def micro(self, rank: int) -> list[slice]:
-        return micro_batches(self.batches[rank], self.largest)
+    def at(self, step: int) -> Sequence[int]:
+        return next((self.later[since] for since in sorted(self.later, reverse=True) if since <= step), self.batches)
+
+    def micro(self, rank: int, step: int = 1) -> list[slice]:
+        batches = self.at(step)
+        return micro_batches(batches[rank], self.largest, sum(batches[:rank]))
+
+    def most(self, rank: int) -> int:
+        """Images it computes at once."""
+        return min(self.largest, max(batches[rank] for batches in (self.batches, *self.later.values())))
+
+
+@dataclass(frozen=True)
+class Planned:
+    setting: Setting
+    rank: int
+
+    def parts(self, step: int) -> list[slice]:
+        return self.setting.micro(self.rank, step)
 
 
 @dataclass(frozen=True)
 class Samples:
-    """A rank's part of a global batch that depends on the step alone."""
+    """Any part of a global batch that depends on the step alone."""
 
     graph: Graph
     global_batch: int
-    start: int
-    batch_size: int
 
     def batch(self, step: int, part: slice = slice(None)) -> Batch:
         chosen = np.random.default_rng(step)
         images = chosen.normal(0, 1, (self.global_batch, *self.graph.shape)).astype(np.float32)
         labels = chosen.integers(0, self.graph.classes, self.global_batch)
-        own = slice(self.start, self.start + self.batch_size)
-        return Batch(images[own][part], labels[own][part])
+        return Batch(images[part], labels[part])
+
+    def expect(self, parts: Sequence[slice]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -108,21 +125,29 @@ def together(setting: Setting, *, overlapping: bool = True) -> list[Result]:
 
 def _rank(setting: Setting, world: World, *, overlapping: bool) -> Result:
     state = State(setting.graph, setting.seed)
-    micro = setting.micro(world.rank)
-    sizes = sorted({part.stop - part.start for part in micro}, reverse=True)
     options = Options(bucket_bytes=setting.bucket_bytes)
-    executable = backend(setting.backend).compile(setting.graph, state, sizes[0], options, sizes[1:])
+    executable = backend(setting.backend).compile(setting.graph, state, setting.most(world.rank), options)
     ring = Ring(collective("ring", world))
     result = Result([], state, ring.reduced, Timeline())
-    shares = np.array(setting.batches) / setting.global_batch
 
-    def tell(_: int, own: RankStep) -> None:
+    def tell(step: int, own: RankStep) -> None:
+        shares = np.array(setting.at(step)) / setting.global_batch
+        assert own.images == setting.at(step)[world.rank]
         result.losses.append(float(world.allgather(np.array([own.loss]))[:, 0] @ shares))
 
     updates = Updates(world, state, ring, TextbookSgd(state), lambda _: RULES.learning_rate, tell)
     overlap = Overlap(parts(state.packing, setting.bucket_bytes), setting.bucket_bytes, updates, result.timeline)
-    source = setting.source(world.rank)
-    loop = Loop(executable, source, overlap, micro, setting.global_batch, overlapping, setting.seed, world.rank)
+    loop = Loop(
+        executable,
+        setting.source(),
+        overlap,
+        Planned(setting, world.rank),
+        setting.global_batch,
+        state.gradients,
+        overlapping,
+        setting.seed,
+        world.rank,
+    )
     assert list(loop.run(1, setting.steps)) == list(range(1, setting.steps + 1))
     overlap.settle()
     overlap.close()
@@ -134,20 +159,19 @@ def alone(setting: Setting) -> Result:
     one change in 10 million of the first values is one in a hundred of the loss, five steps on."""
     state = State(setting.graph, setting.seed)
     result = Result([], state, [], Timeline())
-    micro = [setting.micro(rank) for rank in range(len(setting.batches))]
-    sizes = {part.stop - part.start for parts in micro for part in parts}
-    executables = {size: backend(setting.backend).compile(setting.graph, state, size, Options()) for size in sizes}
+    source, executables = setting.source(), {}
     for step in range(1, setting.steps + 1):
         gradients, loss = [], 0.0
-        for rank, (batch, source) in enumerate(
-            zip(setting.batches, map(setting.source, range(len(micro))), strict=True)
-        ):
+        for rank, batch in enumerate(setting.at(step)):
             own = 0.0
-            for number, part in enumerate(micro[rank]):
+            state.gradients[...] = 0
+            for number, part in enumerate(setting.micro(rank, step)):
                 images, labels = source.batch(step - 1, part).images, source.batch(step - 1, part).labels
-                share = len(labels) / setting.global_batch
+                share, size = len(labels) / setting.global_batch, len(labels)
+                if size not in executables:
+                    executables[size] = backend(setting.backend).compile(setting.graph, state, size, Options())
                 draw = int(rng.bits((setting.seed, DROPS, rank, number), 1, start=step)[0])
-                one = executables[len(labels)].loss_and_gradients(images, labels, share, draw, accumulate=number > 0)
+                one = executables[size].loss_and_gradients(images, labels, share, draw, accumulate=number > 0)
                 own += one * len(labels) / batch
             gradients.append(state.gradients.copy())
             loss += own * batch / setting.global_batch

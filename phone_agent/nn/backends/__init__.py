@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,10 @@ Need = Callable[[int, int], None]  # values[start:end] are about to be read
 
 
 class Executable(Protocol):
+    def prepare(self, sizes: Collection[int]) -> None:
+        """For batches of these sizes as well, none larger than the one it was compiled for."""
+        ...
+
     def forward(self, images: NDArray[Any]) -> NDArray[Any]:
         """Class scores, one row an image, any number of them. As in use: running statistics, nothing dropped."""
         ...

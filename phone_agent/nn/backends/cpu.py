@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from phone_agent.nn.plan.plan import Plan
 from phone_agent.nn.plan.steps import FLOAT, Home, View
 
 Array = NDArray[Any]
+MOST_SIZES = 8  # of batches that programs are kept for
 
 
 class InputError(AgentError):
@@ -80,11 +81,10 @@ class _Programs:
 class CpuExecutable:
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
         _check_state(graph, state)
-        self._graph, self._state, self._batch = graph, state, batch
-        plans = {size: fit(graph, size, options) for size in (batch, *also)}
-        self._plan = plan = plans[batch]
+        self._graph, self._state, self._batch, self._options = graph, state, batch, options
+        self._plans = {size: fit(graph, size, options) for size in (batch, *also)}
+        self._plan = plan = self._plans[batch]
         self.memory: MemoryPlan = describe(graph, plan)
-        self._arena = aligned(max(1, *(each.arena for each in plans.values())), np.uint8)
         self._vectors = _vectors(plan.network)
         self._cells = aligned(LABELS + batch * FLOAT, np.uint8)
         self._loss = self._cells[LOSS : LOSS + 8].view(np.float64)
@@ -92,11 +92,38 @@ class CpuExecutable:
         self._draw = self._cells[DRAW : DRAW + 8].view(np.uint64)
         self._labels = self._cells[LABELS:].view(np.int32)
         self._copy: Array | None = None  # of images that cannot be read where they are
-        self._programs = {
-            size: _Programs(each, self._homes(), buckets(each.training, state.packing, options.bucket_bytes))
-            for size, each in plans.items()
-        }
-        self._team = Team(options.threads, options.isa, max(each.workspace for each in plans.values()))
+        self._arena = aligned(max(1, *(each.arena for each in self._plans.values())), np.uint8)
+        self._programs = {size: self._program(each) for size, each in self._plans.items()}
+        self._workspace = max(each.workspace for each in self._plans.values())
+        self._team = Team(options.threads, options.isa, self._workspace)
+
+    def prepare(self, sizes: Collection[int]) -> None:
+        """A few milliseconds a size; sizes that were used before come back at once, as long as they are not many."""
+        if largest := [size for size in sizes if size > self._batch]:
+            raise InputError(f"a batch of {max(largest)}: the network was compiled for {self._batch} at most")
+        new = {size: fit(self._graph, size, self._options) for size in sizes if size not in self._plans}
+        keep = {self._batch, *sizes}
+        others = [size for size in self._plans if size not in keep]
+        for size in others[: max(0, len(self._plans) + len(new) - MOST_SIZES)]:
+            del self._plans[size], self._programs[size]
+        self._plans |= new
+        self._make_room(new.values())
+        self._programs |= {size: self._program(plan) for size, plan in new.items()}
+
+    def _make_room(self, plans: Collection[Plan]) -> None:
+        """A smaller batch may take a little more: it recomputes less, or another kernel suits it."""
+        arena = max((plan.arena for plan in plans), default=0)
+        if arena > self._arena.nbytes:
+            self._arena = aligned(arena, np.uint8)
+            self._programs = {size: self._program(self._plans[size]) for size in self._programs}
+        workspace = max((plan.workspace for plan in plans), default=0)
+        if workspace > self._workspace:
+            self._team.close()
+            self._workspace = workspace
+            self._team = Team(self._options.threads, self._options.isa, workspace)
+
+    def _program(self, plan: Plan) -> _Programs:
+        return _Programs(plan, self._homes(), buckets(plan.training, self._state.packing, self._options.bucket_bytes))
 
     def forward(self, images: Array) -> Array:
         self._check_images(images)

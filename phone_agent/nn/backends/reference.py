@@ -7,7 +7,7 @@ ReLU6), it is PyTorch's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -327,6 +327,9 @@ class ReferenceExecutable:
         self._state, self._parts = state, parts(state.packing, options.bucket_bytes)
         self._smoothing = options.label_smoothing
         self._places = [_Place(node, state) for node in graph.nodes]
+
+    def prepare(self, sizes: Collection[int]) -> None:
+        """Takes any."""
 
     def forward(self, images: Array) -> Array:
         return self._forward_all(images, training=False, draw=0)[-2]
