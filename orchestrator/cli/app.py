@@ -29,6 +29,7 @@ from orchestrator.cli import (
     predict,
     provision,
     runs,
+    selftest,
     status,
     stop,
     timeline,
@@ -72,6 +73,7 @@ app.command()(launch.launch)
 app.command()(predict.predict)
 app.command()(provision.provision)
 app.command()(runs.runs)
+app.command()(selftest.selftest)
 app.command()(status.status)
 app.command()(stop.stop)
 app.command()(timeline.timeline)

@@ -117,8 +117,10 @@ def _climate() -> Iterator[Check]:
 
 
 def _network(where: Where) -> Iterator[Check]:
-    yield _needed("wire", "The phone has its address on the wired interface, and no other way out",
+    yield _needed("wire", "The phone has its address on the wired interface",
                   network.has_wire(where.address, where.interface))  # fmt: skip
+    yield _check("other-ways", "With Wi-Fi and mobile data off, no other interface has an address",
+                 network.other_ways(where.interface))  # fmt: skip
     yield _check("frame-size", "Ethernet frames have 1500 bytes", network.frame_size(where.interface),
                  lab="its network is this computer's")  # fmt: skip
     yield _needed("calls-out", "The wired network stays the default without internet: what a phone calls, it reaches",

@@ -83,7 +83,7 @@ def threads(roots: Roots = REAL) -> Found:
             taken.append(time.perf_counter() - started)
     finally:
         team.close()
-    told = f"{team.threads} threads take work in {median(taken) * 1e6:.0f} microseconds"
+    told = f"threads: {team.threads}; they take work in {median(taken) * 1e6:.0f} microseconds"
     return ok(told, threads=team.threads, median_us=round(median(taken) * 1e6, 1), worst_us=round(max(taken) * 1e6))
 
 
@@ -102,8 +102,8 @@ def speed(roots: Roots = REAL) -> Found:
         finally:
             team.close()
     copied = round(copy_gbs(floats=8 << 20), 1)
-    most = f"{peaks[len(usable)]:g} with {len(usable)} threads"
-    return ok(f"{peaks[1]:g} GFLOPS with one thread, {most}; copies {copied:g} GB/s", gflops=peaks, copy_gbs=copied)
+    each = ", ".join(f"{peak:g} GFLOPS on {count}" for count, peak in peaks.items())
+    return ok(f"cores computing: {each}; copies {copied:g} GB/s", gflops=peaks, copy_gbs=copied)
 
 
 def _of(core: int, roots: Roots, *names: str) -> dict[str, int | None]:

@@ -1,0 +1,36 @@
+"""What identifies a phone or opens a door is not for sending around."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+HIDDEN: Final = "(hidden)"
+_MAC: Final = re.compile(r"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b")
+_IMEI: Final = re.compile(r"\b[0-9]{15}\b")
+_PRIVATE_KEY: Final = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL
+)
+_PUBLIC_KEY: Final = re.compile(r"\bAAAA[0-9A-Za-z+/]{32,}={0,2}")
+_PATTERNS: Final = (_PRIVATE_KEY, _PUBLIC_KEY, _MAC, _IMEI)
+
+
+def masked(document: Any, secrets: Iterable[str] = ()) -> Any:
+    """The document with keys, MAC addresses, IMEIs and the given texts taken out of every string, names included."""
+    known = tuple(filter(None, secrets))
+    if isinstance(document, str):
+        return _mask(document, known)
+    if isinstance(document, dict):
+        return {_mask(str(name), known): masked(value, known) for name, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [masked(value, known) for value in document]
+    return document
+
+
+def _mask(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        text = re.sub(re.escape(secret), HIDDEN, text, flags=re.IGNORECASE)
+    for pattern in _PATTERNS:
+        text = pattern.sub(HIDDEN, text)
+    return text

@@ -1,0 +1,86 @@
+"""Looks that hang, crash or are killed are answers like any other, and leave nothing running."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from phone_agent.errors import AgentError
+from phone_agent.selftest.bounded import bounded
+from phone_agent.selftest.check import Found, Status, ok
+from tests.labs import eventually
+
+
+def test_what_was_found_comes_back() -> None:
+    assert bounded(lambda: ok("fine", figure=3), 30) == Found(Status.OK, "fine", {"figure": 3})
+
+
+def test_a_look_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    def hang() -> Found:
+        child = subprocess.Popen(["sleep", "1000"])
+        (tmp_path / "pid").write_text(str(child.pid))
+        time.sleep(1000)
+        return ok("never")
+
+    found = bounded(hang, 1.0)
+    assert (found.status, found.told) == (Status.FAILED, "no answer in 1 s")
+    pid = int((tmp_path / "pid").read_text())
+    eventually(lambda: not _runs(pid))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_crash_names_its_signal() -> None:
+    def crash() -> Found:
+        faulthandler.disable()
+        ctypes.string_at(0)
+        return ok("never")
+
+    found = bounded(crash, 30)
+    assert found.status is Status.FAILED
+    assert found.told == "killed by signal 11 (SIGSEGV)"
+
+
+def test_an_early_end_is_told() -> None:
+    assert bounded(lambda: os._exit(3), 30).told == "ended with 3 and no answer"
+
+
+def test_complaints_are_failures_and_surprises_are_unknown() -> None:
+    def complain() -> Found:
+        raise AgentError("TMPDIR is not set")
+
+    def surprise() -> Found:
+        raise ZeroDivisionError("of nothing")
+
+    assert bounded(complain, 30) == Found(Status.FAILED, "TMPDIR is not set")
+    found = bounded(surprise, 30)
+    assert (found.status, found.told) == (Status.UNKNOWN, "ZeroDivisionError: of nothing")
+    assert "surprise" in str(found.evidence["traceback"])
+
+
+def test_what_a_look_prints_is_in_nobodys_way() -> None:
+    program = """
+from phone_agent.selftest.bounded import bounded
+from phone_agent.selftest.check import ok
+import os
+def loud():
+    os.write(1, b"noise")
+    return ok("quiet")
+print(bounded(loud, 30).told)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "quiet\n"
+
+
+def test_endless_evidence_is_cut_off() -> None:
+    assert bounded(lambda: ok("much", text="x" * 10_000_000), 30).status is Status.FAILED
