@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from phone_agent.errors import AgentError
@@ -41,13 +42,7 @@ def parse() -> argparse.Namespace:
     examined.add_argument("--host", required=True, help="who listens for its call")
     examined.add_argument("--port", type=int, required=True)
     examined.add_argument("--only", action="append", default=[], help="a check's name; all of them unless given")
-    add("start", start, "start a staged run and leave it running").add_argument("run_id")
-    add("stop", stop, "end a run").add_argument("run_id")
-    follower = add("follow", follow, "a run's events as they come")
-    follower.add_argument("run_id")
-    follower.add_argument("--offset", type=int, default=0, help="bytes of events.jsonl already known")
-    add("runs", runs, "the runs on this phone")
-    add("train", train, "be a rank of a run (mpirun starts this)").add_argument("run_id")
+    _add_run_verbs(add)
     add("data-receive", data_receive, "take a dataset from standard input, and pass it on")
     holder = add("data-list", data_list, "which files of a dataset lie here")
     holder.add_argument("name", type=dataset_name)
@@ -61,6 +56,36 @@ def parse() -> argparse.Namespace:
     bench.add_argument("--model", help="whose gradients are summed; without --mb as many as they are")
     bench.add_argument("--repeats", type=int, default=5)
     return parser.parse_args()
+
+
+def _add_run_verbs(add: Callable[[str, Any, str], argparse.ArgumentParser]) -> None:
+    starter = add("start", start, "start a staged run and leave it running")
+    starter.add_argument("run_id")
+    starter.add_argument("--attempt", type=int, default=0)
+    stopper = add("stop", stop, "end a run")
+    stopper.add_argument("run_id")
+    stopper.add_argument("--holder", help="who wants that: refused while somebody else looks after the run")
+    follower = add("follow", follow, "a run's events as they come")
+    follower.add_argument("run_id")
+    follower.add_argument("--attempt", type=int, default=0)
+    follower.add_argument("--holder", help="who looks after the run while following it")
+    follower.add_argument("--offset", type=int, default=0, help="bytes of events.jsonl already known")
+    add("runs", runs, "the runs on this phone")
+    rank = add("train", train, "be a rank of a run (mpirun starts this)")
+    rank.add_argument("run_id")
+    rank.add_argument("--attempt", type=int, default=0)
+    add("keep", keep, "hold a run's training state (its ranks start this)").add_argument("run_id")
+    ender = add("end", end, "end all that a run does on this phone, and say what is held of it")
+    ender.add_argument("run_id")
+    ender.add_argument("--forget", action="store_true", help="what is held as well")
+    ender.add_argument("--holder", help="who wants that: refused while somebody else looks after the run")
+    add("checkpoints", checkpoints, "the newest whole checkpoint of a run on this phone").add_argument("run_id")
+    looker = add("look", look, "how this phone's part of a run is doing")
+    looker.add_argument("run_id")
+    looker.add_argument("--why", action="store_true", help="also what Android says of what it killed")
+    yielder = add("yield", yield_, "have an attempt end at a step's end, for another to follow")
+    yielder.add_argument("run_id")
+    yielder.add_argument("--attempt", type=int, default=0)
 
 
 def answer(document: Any) -> int:
@@ -101,19 +126,19 @@ def examine(arguments: argparse.Namespace) -> int:
 def start(arguments: argparse.Namespace) -> int:
     from phone_agent.supervise.start import start as start_run
 
-    return answer({"pid": start_run(arguments.run_id)})
+    return answer({"pid": start_run(arguments.run_id, arguments.attempt)})
 
 
 def stop(arguments: argparse.Namespace) -> int:
     from phone_agent.supervise.stop import stop as stop_run
 
-    return answer(stop_run(arguments.run_id))
+    return answer(stop_run(arguments.run_id, holder=arguments.holder))
 
 
 def follow(arguments: argparse.Namespace) -> int:
     from phone_agent.supervise.follow import follow as follow_run
 
-    for line in follow_run(arguments.run_id, arguments.offset):
+    for line in follow_run(arguments.run_id, arguments.offset, arguments.attempt, holder=arguments.holder):
         print(line, flush=True)
     return 0
 
@@ -128,13 +153,47 @@ def train(arguments: argparse.Namespace) -> int:
     from phone_agent import rundir
     from phone_agent.device import affinity, timers
 
-    directory = rundir.find(arguments.run_id)
+    directory = rundir.find(arguments.run_id, arguments.attempt)
     spec = rundir.read_spec(directory)
     threads = affinity.use_big_cores(spec.threads)
     timers.be_precise()
     from phone_agent.train import rank  # imports numpy: after the cores are chosen
 
     return rank.run(directory, spec, threads)
+
+
+def keep(arguments: argparse.Namespace) -> int:
+    from phone_agent import rundir
+    from phone_agent.keep.keeper import keep as hold
+
+    hold(rundir.find(arguments.run_id))
+    return 0
+
+
+def end(arguments: argparse.Namespace) -> int:
+    from phone_agent.supervise.end import end as end_run
+
+    return answer(end_run(arguments.run_id, forget=arguments.forget, holder=arguments.holder))
+
+
+def checkpoints(arguments: argparse.Namespace) -> int:
+    from phone_agent import rundir
+    from phone_agent.train.checkpoint import newest_whole
+
+    newest, damaged = newest_whole(rundir.find(arguments.run_id))
+    return answer({"newest": newest, "damaged": damaged})
+
+
+def look(arguments: argparse.Namespace) -> int:
+    from phone_agent.supervise.look import look as look_at
+
+    return answer(look_at(arguments.run_id, why=arguments.why))
+
+
+def yield_(arguments: argparse.Namespace) -> int:
+    from phone_agent.supervise.look import ask_to_yield
+
+    return answer({"asked": ask_to_yield(arguments.run_id, arguments.attempt)})
 
 
 def dataset_name(text: str) -> str:

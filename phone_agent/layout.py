@@ -19,11 +19,24 @@ LOGS = ROOT / "logs"
 MANIFEST = "manifest.json"  # inside a release: version, target, sha256 of every file
 
 
+ATTEMPTS = "attempt-*"
+
+
 def run_dir(run_id: str) -> PurePosixPath:
     return RUNS / run_id
 
 
-# Files inside a run directory.
+def attempt_dir(run_id: str, attempt: int) -> PurePosixPath:
+    """A run that lost a phone is started again: the first attempt's files lie in the run's directory, each later one's
+    in a directory of its own below it, so that they cannot mix."""
+    return run_dir(run_id) / attempt_name(attempt) if attempt else run_dir(run_id)
+
+
+def attempt_name(attempt: int) -> str:
+    return f"attempt-{attempt}"
+
+
+# Files of an attempt.
 RUN_FILE = "run.json"  # RunSpec: the same on every phone
 LAUNCH_FILE = "launch.json"  # LaunchSpec: on the head phone, how to start mpirun
 HOSTFILE = "hostfile"
@@ -34,6 +47,14 @@ EVENTS_FILE = "events.jsonl"  # on the head phone, by rank 0: the run's merged p
 RANK_EVENTS_FILE = "rank.jsonl"  # on every phone: that rank's own events
 RANK_LOG = "rank.log"  # on every phone: that rank's log
 TIMELINE_FILE = "timeline.jsonl"  # on every phone: what its threads did when, written at the end
+YIELD_FILE = "yield"  # on the head phone: somebody asked the attempt to end at a step's end, for another to follow
+
+# Files of a run.
+KEEPER_SOCKET = "keeper"  # on every phone: whoever holds the training state listens here
+KEEPER_LOCK = "keeper.lock"
+KEEPER_LOG = "keeper.log"
+LEASE_FILE = "lease.json"  # on every phone: which computer looks after the run, and until when
+RESUME_FILE = "resume.safetensors"  # on the head phone: the checkpoint to go on from, if one was given
 WEIGHTS_FILE = "weights.safetensors"  # on the head phone: what the run starts from, if that was given
 CHECKPOINTS = "checkpoint-*.safetensors"  # on the head phone, by rank 0
 

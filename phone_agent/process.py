@@ -9,8 +9,9 @@ from pathlib import Path
 from phone_agent.files import read_text
 
 PROC = Path("/proc")
-STATE, SESSION, STARTED = 0, 3, 19  # fields of /proc/PID/stat after the name
+STATE, SESSION, USER_TIME, SYSTEM_TIME, STARTED = 0, 3, 11, 12, 19  # fields of /proc/PID/stat after the name
 DEAD = {"Z", "X"}
+CARRIERS = frozenset({"mpirun", "orterun", "orted", "ssh"})
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,45 @@ def session_members(leader: int, proc: Path = PROC) -> list[int]:
     """Own processes of a session: mpirun's ranks leave its process group but not its session."""
     pids = [int(path.name) for path in proc.glob("[0-9]*")]
     return [pid for pid in pids if (fields := _stat(pid, proc)) and int(fields[SESSION]) == leader and _own(pid, proc)]
+
+
+def of_run(run_id: str, proc: Path = PROC) -> list[int]:
+    """Own processes that carry a run out: its ranks; mpirun, its daemons and their ssh, which have its name in a
+    parameter. Not those that supervise it, follow it or hold its state."""
+    pids = [int(path.name) for path in proc.glob("[0-9]*")]
+    return [pid for pid in pids if _carries_out(run_id, _argv(pid, proc)) and _stat(pid, proc) and _own(pid, proc)]
+
+
+@dataclass(frozen=True)
+class Doing:
+    state: str  # as in /proc: R, S, D, T, …
+    cpu_s: float
+
+
+def ranks_of(run_id: str, proc: Path = PROC) -> list[int]:
+    return [pid for pid in of_run(run_id, proc) if "train" in _argv(pid, proc)]
+
+
+def doing(pid: int, proc: Path = PROC) -> Doing | None:
+    fields = _stat(pid, proc)
+    if fields is None:
+        return None
+    ticks = int(fields[USER_TIME]) + int(fields[SYSTEM_TIME])
+    return Doing(fields[STATE], ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def _carries_out(run_id: str, argv: list[str]) -> bool:
+    program = argv[0].rpartition("/")[2] if argv else ""
+    if program in CARRIERS:
+        return any(run_id in word.replace('"', " ").replace("'", " ").split() for word in argv)
+    return any(argv[place : place + 2] == ["train", run_id] for place in range(len(argv)))
+
+
+def _argv(pid: int, proc: Path) -> list[str]:
+    try:
+        return (proc / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []
 
 
 def _stat(pid: int, proc: Path) -> list[str] | None:

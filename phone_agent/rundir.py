@@ -1,4 +1,4 @@
-"""A run's directory on this phone."""
+"""A run's directory on this phone, and those of its attempts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,40 @@ from phone_agent.errors import AgentError
 from phone_agent.schema import RunSpec, SchemaError
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+ATTEMPT = re.compile(r"attempt-([1-9]\d{0,5})")
 
 
-def find(run_id: str) -> Path:
+def find(run_id: str, attempt: int = 0) -> Path:
+    """Of an attempt: the first one's is the run's own."""
     if not RUN_ID.fullmatch(run_id):
         raise AgentError(f"'{run_id}' is not a run id")
-    path = layout.local(layout.run_dir(run_id))
+    path = layout.local(layout.attempt_dir(run_id, attempt))
     if not path.is_dir():
-        raise AgentError(f"there is no run {run_id} on this phone: {path} does not exist")
+        what = f"attempt {attempt} of run {run_id}" if attempt else f"run {run_id}"
+        raise AgentError(f"there is no {what} on this phone: {path} does not exist")
     return path
+
+
+def attempts(run: Path) -> list[Path]:
+    """Those that were staged here, oldest first."""
+    numbered = [(int(match[1]), path) for path in run.glob(layout.ATTEMPTS) if (match := ATTEMPT.fullmatch(path.name))]
+    every = [run, *(path for _, path in sorted(numbered))]
+    return [path for path in every if (path / layout.RUN_FILE).is_file()]
+
+
+def newest(run: Path) -> Path:
+    """Of the run's attempts; the run's own where none was staged."""
+    return (attempts(run) or [run])[-1]
+
+
+def run_of(attempt: Path) -> Path:
+    """Where what belongs to all attempts lies: checkpoints, weights, the network's file."""
+    return attempt.parent if ATTEMPT.fullmatch(attempt.name) else attempt
+
+
+def number(attempt: Path) -> int:
+    match = ATTEMPT.fullmatch(attempt.name)
+    return int(match[1]) if match else 0
 
 
 def read_spec(directory: Path) -> RunSpec:

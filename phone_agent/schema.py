@@ -100,6 +100,9 @@ class RunSpec:
     threads: int = 0  # 0: as many as the phone's big cores, or as measurement says
     memory_bytes: int = 0  # 0: as little as it takes without arithmetic done twice
     created: float = 0.0  # epoch seconds on the host
+    attempt: int = 0  # how often it was started again; ranks and their batches may change then, nothing else
+    resume: str = ""  # file in the run's directory: the checkpoint to go on from where no phone holds anything newer
+    parent: str = ""  # the run which that checkpoint is of
     schema: int = SCHEMA_VERSION
     outer_rate: float = 1.0  # of what phones learned alone; 1: their average
     outer_momentum: float = 0.0  # with which that is stepped along
@@ -138,11 +141,12 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """How the head phone starts the run: an argument list and what to add to the environment."""
+    """How the head phone starts an attempt: an argument list and what to add to the environment."""
 
     run_id: str
     argv: tuple[str, ...]
     env: dict[str, str]
+    attempt: int = 0
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
@@ -151,7 +155,8 @@ class LaunchSpec:
     def from_json(cls, text: str) -> LaunchSpec:
         raw = _object(text, "launch.json")
         try:
-            return cls(run_id=str(raw["run_id"]), argv=tuple(map(str, raw["argv"])), env=dict(raw["env"]))
+            argv = tuple(map(str, raw["argv"]))
+            return cls(run_id=str(raw["run_id"]), argv=argv, env=dict(raw["env"]), attempt=int(raw["attempt"]))
         except KeyError as missing:
             raise SchemaError(f"launch.json lacks {missing}") from None
 

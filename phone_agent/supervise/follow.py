@@ -10,16 +10,23 @@ from typing import Any
 
 from phone_agent import layout, rundir
 from phone_agent.errors import AgentError
+from phone_agent.supervise import lease
 from phone_agent.supervise import state as run_state
 
 POLL_S = 0.2
-HEARTBEAT_S = 3.0
+HEARTBEAT_S = 1.0
 
 
-def follow(run_id: str, offset: int, heartbeat_s: float = HEARTBEAT_S) -> Iterator[str]:
-    """Lines of events.jsonl as they are; between them heartbeats, which a dead link would swallow; then the end."""
-    directory = rundir.find(run_id)
-    beat_at = time.monotonic()
+def follow(
+    run_id: str, offset: int, attempt: int = 0, *, holder: str | None = None, heartbeat_s: float = HEARTBEAT_S
+) -> Iterator[str]:
+    """Lines of events.jsonl as they are; between them heartbeats, which a dead link would swallow; then the end.
+
+    `holder` looks after the run for as long as it follows, unless somebody else does: heartbeats say who.
+    """
+    directory = rundir.find(run_id, attempt)
+    beat_at = renew_at = time.monotonic()
+    other: lease.Lease | None = None
     while True:
         state = run_state.read(directory)  # before the events: what is final has written its last
         if state is None:
@@ -30,8 +37,11 @@ def follow(run_id: str, offset: int, heartbeat_s: float = HEARTBEAT_S) -> Iterat
         if state.is_final:
             yield _line("end", state=state.state, rc=state.rc, offset=offset)
             return
+        if holder is not None and time.monotonic() >= renew_at:
+            other = lease.take(rundir.run_of(directory), holder)
+            renew_at = time.monotonic() + lease.RENEW_S
         if time.monotonic() >= beat_at:
-            yield _line("heartbeat", state=state.state, offset=offset)
+            yield _line("heartbeat", state=state.state, offset=offset, held_by=other.holder if other else None)
             beat_at = time.monotonic() + heartbeat_s
         time.sleep(POLL_S)
 

@@ -14,6 +14,7 @@ from phone_agent import layout
 from phone_agent.files import read_tail
 
 MARK = '{"event": "error"'
+YIELD_MARK = '{"event": "yield"'
 LAST_LINES = 8
 
 
@@ -43,6 +44,12 @@ def errors_in(lines: list[str]) -> list[dict[str, Any]]:
         except ValueError:
             continue
     return found
+
+
+def yielded(directory: Path) -> bool:
+    """Whether the last that was said is that the attempt ended for another to follow."""
+    last = [line for line in read_tail(directory / layout.EVENTS_FILE, size=4096) if line][-1:]
+    return any(line.startswith(YIELD_MARK) for line in last)
 
 
 def describe(rc: int) -> str:

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from phone_agent import layout
+from phone_agent import layout, rundir
 from phone_agent.files import read_tail
 from phone_agent.process import ProcessId
 from phone_agent.supervise import state as run_state
-from phone_agent.supervise.state import DONE, FAILED, LOST, RUNNING
+from phone_agent.supervise.state import DONE, FAILED, LOST, RUNNING, YIELDED
 
 STAGED = "staged"
 Event = dict[str, Any]
@@ -18,8 +18,8 @@ Event = dict[str, Any]
 
 def all_runs() -> list[dict[str, Any]]:
     """Oldest first."""
-    staged = [(_staged_at(path), path.parent) for path in layout.local(layout.RUNS).glob(f"*/{layout.RUN_FILE}")]
-    return [summary(directory) for _, directory in sorted(staged)]
+    runs = [run for run in layout.local(layout.RUNS).glob("*") if rundir.attempts(run)]
+    return [summary(run) for run in sorted(runs, key=_staged_at)]
 
 
 def latest() -> dict[str, Any] | None:
@@ -27,13 +27,15 @@ def latest() -> dict[str, Any] | None:
     return runs[-1] if runs else None
 
 
-def summary(directory: Path) -> dict[str, Any]:
-    """The head phone knows the run's state, the others only their own rank's."""
+def summary(run: Path) -> dict[str, Any]:
+    """The newest attempt. The head phone knows its state, the others only their own rank's."""
+    directory = rundir.newest(run)
     state = run_state.read(directory)
     events = _events(directory)
     step = next((event["step"] for event in reversed(events) if "step" in event), None)
     return {
-        "id": directory.name,
+        "id": run.name,
+        "attempt": rundir.number(directory),
         "state": state.state if state else _rank_state(directory, events),
         "step": step,
         "head": state is not None,
@@ -42,8 +44,8 @@ def summary(directory: Path) -> dict[str, Any]:
 
 def _rank_state(directory: Path, events: list[Event]) -> str:
     last = events[-1]["event"] if events else None
-    if last in {"done", "error"}:
-        return DONE if last == "done" else FAILED
+    if last in {"done", "error", "yield"}:
+        return {"done": DONE, "yield": YIELDED}.get(last, FAILED)
     if not events:
         return STAGED
     return RUNNING if _rank_lives(directory) else LOST
@@ -71,8 +73,8 @@ def _events(directory: Path) -> list[Event]:
     return events
 
 
-def _staged_at(path: Path) -> float:
+def _staged_at(run: Path) -> float:
     try:
-        return path.stat().st_mtime
+        return (rundir.newest(run) / layout.RUN_FILE).stat().st_mtime
     except OSError:
         return 0.0

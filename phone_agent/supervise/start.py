@@ -16,15 +16,15 @@ from phone_agent.errors import AgentError
 from phone_agent.schema import LaunchSpec, SchemaError
 from phone_agent.supervise import postmortem
 from phone_agent.supervise.detach import detach
-from phone_agent.supervise.state import DONE, FAILED, RUNNING, STARTING, STOPPED, RunState
+from phone_agent.supervise.state import DONE, FAILED, RUNNING, STARTING, STOPPED, YIELDED, RunState
 
 NEEDED = (layout.RUN_FILE, layout.LAUNCH_FILE, layout.HOSTFILE)
 
 
-def start(run_id: str) -> int:
+def start(run_id: str, attempt: int = 0) -> int:
     """The pid of mpirun, which runs on without us."""
-    directory = rundir.find(run_id)
-    launch = _read_launch(directory)
+    directory = rundir.find(run_id, attempt)
+    launch = _read_launch(directory, run_id, attempt)
     _claim(directory, run_id)
     answer = json.loads(detach(lambda pipe: _supervise(directory, launch, pipe), directory / layout.MPIRUN_LOG) or "{}")
     if "pid" not in answer:
@@ -32,7 +32,7 @@ def start(run_id: str) -> int:
     return int(answer["pid"])
 
 
-def _read_launch(directory: Path) -> LaunchSpec:
+def _read_launch(directory: Path, run_id: str, attempt: int) -> LaunchSpec:
     missing = [name for name in NEEDED if not (directory / name).is_file()]
     if missing:
         raise AgentError(f"{directory} lacks {', '.join(missing)}: stage the run again")
@@ -41,8 +41,10 @@ def _read_launch(directory: Path) -> LaunchSpec:
         launch = LaunchSpec.from_json((directory / layout.LAUNCH_FILE).read_text(encoding="utf-8"))
     except SchemaError as error:
         raise AgentError(f"{directory}: {error}") from None
-    if not spec.run_id == launch.run_id == directory.name:
+    if not spec.run_id == launch.run_id == run_id:
         raise AgentError(f"{directory} holds files of {spec.run_id} and {launch.run_id}: stage the run again")
+    if not spec.attempt == launch.attempt == attempt:
+        raise AgentError(f"{directory} holds files of another attempt ({spec.attempt}): stage the run again")
     return launch
 
 
@@ -51,7 +53,7 @@ def _claim(directory: Path, run_id: str) -> None:
     try:
         os.close(os.open(directory / layout.STATE_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        raise AgentError(f"run {run_id} was started before; a run starts once") from None
+        raise AgentError(f"run {run_id} was started before; an attempt starts once") from None
     RunState(run_id, STARTING, process.identify(os.getpid()), time.time()).write(directory)
 
 
@@ -88,7 +90,7 @@ def _say(pipe: int, answer: dict[str, object]) -> None:
 
 def _record_end(directory: Path, state: RunState, rc: int) -> None:
     if rc == 0:
-        outcome = DONE
+        outcome = YIELDED if postmortem.yielded(directory) else DONE
     elif (directory / layout.STOP_FILE).exists():
         outcome = STOPPED
     else:

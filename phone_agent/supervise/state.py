@@ -10,7 +10,8 @@ from phone_agent.files import read_json, write_json
 from phone_agent.process import ProcessId
 
 STARTING, RUNNING, DONE, FAILED, STOPPED, LOST = "starting", "running", "done", "failed", "stopped", "lost"
-FINAL = frozenset({DONE, FAILED, STOPPED, LOST})
+YIELDED = "yielded"  # it ended at a step's end because it was asked to: another attempt follows
+FINAL = frozenset({DONE, FAILED, STOPPED, LOST, YIELDED})
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent import layout, rundir
+from phone_agent.keep import client
 from phone_agent.process import session_members
+from phone_agent.supervise import lease
 from phone_agent.supervise import state as run_state
 from phone_agent.supervise.state import LOST, STOPPED, RunState
 
 GRACE_S = 10.0
 
 
-def stop(run_id: str, grace_s: float = GRACE_S) -> dict[str, Any]:
+def stop(run_id: str, grace_s: float = GRACE_S, holder: str | None = None) -> dict[str, Any]:
     """Whether there was anything to stop, and the state afterwards."""
-    directory = rundir.find(run_id)
+    run = rundir.find(run_id)
+    lease.require(run, holder)
+    client.end(run)
+    directory = rundir.newest(run)
     state = run_state.read(directory)
     if state is None or (state.is_final and state.state != LOST):
         return {"stopped": False, "state": state.state if state else None}

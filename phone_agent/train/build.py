@@ -23,12 +23,14 @@ from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RankSpec, RunSpec
 from phone_agent.train import schedules, start
 from phone_agent.train.budget import moments, plan_memory, saved
+from phone_agent.train.checkpoint import savers
 from phone_agent.train.checks import own_rank
 from phone_agent.train.local_sgd import LocalSgd
 from phone_agent.train.loop import Loop, Updates, sizes
 from phone_agent.train.optimiser import Optimiser, optimiser
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
+from phone_agent.train.resume import Resumed, resume
 from phone_agent.train.sharing import Sharing
 from phone_agent.train.timeline import Timeline
 
@@ -52,6 +54,7 @@ class Training:
     loop: Loop
     sharing: Sharing
     monitor: Monitor
+    resumed: Resumed
     at_once: int
     exact: Collective
     timeline: Timeline
@@ -67,8 +70,16 @@ class Training:
 
 
 def build(
-    directory: Path, spec: RunSpec, threads: int, world: World, tell: Tell, *, warn: Callable[[str], None]
+    directory: Path,
+    spec: RunSpec,
+    threads: int,
+    world: World,
+    tell: Tell,
+    *,
+    warn: Callable[[str], None],
+    keep: bool = False,
 ) -> Training:
+    """`directory` is the run's; `keep`: commit every step to what outlives this process."""
     own = own_rank(spec, world)
     dataset = open_dataset(spec.data, spec.seed, [rank.batch for rank in spec.ranks], own.rank, tell=warn)
     exact = collective("ring", world)
@@ -89,8 +100,10 @@ def build(
     if spec.local_steps > 1:
         reduce = optimise = LocalSgd(optimise, reduce, state, spec, own.batch / spec.global_batch)
         images = own.batch
-    updates = Updates(world, state, reduce, optimise, rate, tell)
-    overlap = Overlap(parts(state.packing, choice.bucket_bytes), _piece_bytes(choice), updates, timeline)
+    resumed = resume(directory, spec, graph, state, optimise, world, exact.allreduce, keep=keep, warn=warn)
+    updates = Updates(world, state, reduce, optimise, rate, tell, resumed.keep)
+    buckets, first = parts(state.packing, choice.bucket_bytes), resumed.step + 1
+    overlap = Overlap(buckets, _piece_bytes(choice), updates, timeline, first=first)
     if world.size > 1 and choice.algorithm in NAPPING:
         affinity.give_way()  # once the communication thread is there, before those that compute are
     monitor = Monitor()
@@ -115,9 +128,11 @@ def build(
             spec.seed,
             own.rank,
             lambda: monitor.condition,
+            resumed.keep,
         ),
         sharing=sharing,
         monitor=monitor,
+        resumed=resumed,
         at_once=at_once,
         exact=exact,
         timeline=timeline,
@@ -139,7 +154,7 @@ def _piece_bytes(choice: Choice) -> int:
 
 def _planned(graph: Graph, own: RankSpec, spec: RunSpec, options: Options) -> tuple[Options, MemoryPlan | None]:
     """Only the core plans its memory; numpy takes what it takes."""
-    copied = saved(spec.optimizer, spec.local_steps, spec.outer_momentum) if own.rank == 0 else 0
+    copied = saved(spec.optimizer, spec.local_steps, spec.outer_momentum) if own.rank in savers(spec.ranks) else 0
     options = replace(
         options,
         memory_bytes=spec.memory_bytes or None,

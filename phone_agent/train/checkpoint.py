@@ -5,14 +5,17 @@ Not in it, so that a run which goes on from here is not the same to the bit: wha
 they rounded away, PowerSGD's directions, each phone's own running statistics (these are of all together), and where
 phones step alone the momenta of all but the first.
 
-Written by rank 0 beside the training: what is copied at a step's end, a thread writes.
+Written beside the training by rank 0 and by a phone of another switch: what is copied at a step's end, a thread
+writes. Beside each file lies what it should be: its size and sha256. One without that, or with another content, is
+none: a power cut may have come in between.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,15 +27,17 @@ from phone_agent import layout, safetensors
 from phone_agent.data import Dataset
 from phone_agent.data.shards import MOST_CHANNELS, MOST_CLASSES, MOST_SIDE
 from phone_agent.errors import AgentError
+from phone_agent.files import read_json, write_json
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import to_state_dict
-from phone_agent.schema import RunSpec, SchemaError
+from phone_agent.schema import RankSpec, RunSpec, SchemaError
 
 SCHEMA = 1
 FORMAT = "clusterctl"
 REMEMBERED = "optimizer."  # before the names of what the optimiser keeps, packed as the parameters in `packing`
 KEPT = 2  # the newest ones
+MANIFEST = ".json"
 
 Array = NDArray[Any]
 Tell = Callable[..., object]  # as EventLog.write
@@ -108,6 +113,8 @@ class Checkpoints:
         try:
             digest = safetensors.write(path, tensors, {**self._metadata, "step": str(step)})
             size = path.stat().st_size
+            manifest = {"step": step, "file": path.name, "bytes": size, "sha256": digest}
+            write_json(path.with_suffix(MANIFEST), manifest)
             self._remove_old()
         except OSError as error:
             message = f"checkpoint {path.name} was not written: {error.strerror}; the run goes on without it"
@@ -120,6 +127,32 @@ class Checkpoints:
     def _remove_old(self) -> None:
         for path in sorted(self._directory.glob(layout.CHECKPOINTS))[:-KEPT]:
             path.unlink()
+            path.with_suffix(MANIFEST).unlink(missing_ok=True)
+
+
+def savers(ranks: Sequence[RankSpec]) -> frozenset[int]:
+    """The head phone and the first of another switch; where there is only one switch, the last phone."""
+    elsewhere = next((rank.rank for rank in ranks if rank.switch != ranks[0].switch), ranks[-1].rank)
+    return frozenset({ranks[0].rank, elsewhere})
+
+
+def newest_whole(directory: Path) -> tuple[dict[str, Any] | None, list[str]]:
+    """What the newest undamaged checkpoint there should be and is; and the names of newer ones that are damaged."""
+    damaged: list[str] = []
+    for path in sorted(directory.glob(layout.CHECKPOINTS), reverse=True):
+        told = read_json(path.with_suffix(MANIFEST))
+        if isinstance(told, dict) and told.get("file") == path.name and told.get("sha256") == _sha256(path):
+            return told, damaged
+        damaged.append(path.name)
+    return None, damaged
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def due(spec: RunSpec, step: int) -> bool:

@@ -39,7 +39,7 @@ class LocalSgd:
 
     def __init__(self, optimiser: Optimiser, reducer: Reducer, state: State, spec: RunSpec, share: float) -> None:
         self._optimiser, self._reducer, self._state, self._spec, self._share = optimiser, reducer, state, spec, share
-        self._anchor = state.values.copy()
+        self.anchor = state.values.copy()
         self.buffers = dict(optimiser.buffers)
         if spec.outer_momentum:
             self.buffers["outer_momenta"] = np.zeros_like(state.values)
@@ -53,7 +53,7 @@ class LocalSgd:
             self._meet(part)
 
     def _meet(self, part: slice) -> None:
-        values, anchor, outer = self._state.values[part], self._anchor[part], self._state.gradients[part]
+        values, anchor, outer = self._state.values[part], self.anchor[part], self._state.gradients[part]
         np.subtract(anchor, values, out=outer)
         outer *= np.float32(self._share)
         self._reducer.reduce(self._state.gradients, part)

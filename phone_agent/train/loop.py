@@ -16,6 +16,7 @@ from phone_agent.comm import Reducer
 from phone_agent.comm.world import World
 from phone_agent.data.sampling import Source
 from phone_agent.device.condition import Condition
+from phone_agent.keep.kept import NOT_KEPT, Keep
 from phone_agent.nn.backends import Executable
 from phone_agent.nn.packing import State
 from phone_agent.train.optimiser import Optimiser
@@ -36,6 +37,7 @@ class Updates:
     optimiser: Optimiser
     rate: Callable[[int], float]
     tell: Callable[[int, RankStep], None]
+    keep: Keep = NOT_KEPT
 
     def reduce(self, where: slice) -> None:
         self.reducer.reduce(self.state.gradients, where)
@@ -44,6 +46,7 @@ class Updates:
         self.optimiser.update(part, self.rate(step), step)
 
     def exchange(self, step: int, own: RankStep) -> None:
+        self.keep.commit(step)
         self.tell(step, own)
 
     def gather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -92,6 +95,7 @@ class Loop:
     seed: int = 0
     rank: int = 0
     condition: Callable[[], Condition] = Condition
+    keep: Keep = NOT_KEPT
 
     def run(self, first: int, last: int) -> Iterator[int]:
         """Steps `first` to `last`, counted from 1. What a step changed is all there only once it has settled."""
@@ -109,6 +113,7 @@ class Loop:
                 self.overlap.update()
             comm_s = self.overlap.waited - waited
             compute_s = time.monotonic() - started - comm_s
+            self.keep.note(step)
             self.overlap.finish(RankStep(loss, compute_s, comm_s, self.condition(), images=sum(sizes(parts))))
             yield step
 

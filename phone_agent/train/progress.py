@@ -30,15 +30,16 @@ class RankStep:
     condition: Condition = field(default_factory=Condition)
     reduce_s: float = 0.0
     images: int = 1
+    leave: bool = False  # somebody asked this attempt to end at a step's end
 
     def row(self) -> list[float]:
-        own = (self.loss, self.compute_s, self.comm_s, self.reduce_s, self.images)
+        own = (self.loss, self.compute_s, self.comm_s, self.reduce_s, self.images, self.leave)
         return [*own, *astuple(self.condition)]
 
     @classmethod
     def of(cls, row: Sequence[float]) -> RankStep:
-        loss, compute_s, comm_s, reduce_s, images, *condition = row
-        return cls(loss, compute_s, comm_s, Condition(*condition), reduce_s, round(images))
+        loss, compute_s, comm_s, reduce_s, images, leave, *condition = row
+        return cls(loss, compute_s, comm_s, Condition(*condition), reduce_s, round(images), bool(leave))
 
 
 def exchange(own: RankStep, world: World, spec: RunSpec, step: int) -> list[RankStep]:

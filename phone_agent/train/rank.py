@@ -8,19 +8,22 @@ import os
 import sys
 import time
 import zlib
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from phone_agent import layout, process
+from phone_agent import layout, process, rundir
 from phone_agent.comm.world import World, ending_all, open_world
 from phone_agent.data import open_test
 from phone_agent.data.sampling import Normaliser
 from phone_agent.device import affinity
 from phone_agent.device.condition import Condition
 from phone_agent.errors import AgentError
+from phone_agent.keep import client
+from phone_agent.keep.keeper import forget_others
+from phone_agent.keep.kept import Kept
 from phone_agent.schema import RankSpec, RunSpec
 from phone_agent.train import checkpoint, evaluate, progress
 from phone_agent.train.build import build
@@ -40,6 +43,8 @@ def run(directory: Path, spec: RunSpec, threads: int) -> int:
     logging.Formatter.converter = time.gmtime  # the host merges all phones' logs by time
     logging.basicConfig(filename=directory / layout.RANK_LOG, level=logging.INFO, format="%(asctime)s %(message)s")
     np.seterr(all="ignore")  # a run that diverges is told as an error of its own
+    forget_others(rundir.run_of(directory))
+    client.ensure(rundir.run_of(directory))
     world = open_world()
     with ending_all(world), _event_log(directory, spec, world) as events:
         try:
@@ -62,7 +67,13 @@ def _event_log(directory: Path, spec: RunSpec, world: World) -> EventLog:
 def _tell(error: Exception, events: EventLog) -> None:
     """Also on stderr, which ends up in mpirun.log: the events that are followed may be of another rank."""
     message = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
-    sys.stderr.write(events.write("error", message=message) + "\n")
+    sys.stderr.write(events.write("error", message=message, fault=_fault(error)) + "\n")
+
+
+def _fault(error: Exception) -> str:
+    """Whose it is: what may work elsewhere is the phone's; what would fail there as well is the work's."""
+    of_phone = isinstance(error, OSError | MemoryError | client.KeeperError) or type(error).__module__ == "mpi4py.MPI"
+    return "phone" if of_phone else "work"
 
 
 class Report:
@@ -71,7 +82,7 @@ class Report:
     def __init__(self, spec: RunSpec, world: World, events: EventLog) -> None:
         self._spec, self._world, self._events = spec, world, events
         self._before = time.monotonic()
-        self.loss = float("nan")
+        self.loss: float | None = None
         self.reduce_s = self.step_s = 0.0
         self.waited_s = np.zeros(world.size)  # by rank: computing, for communication
 
@@ -97,8 +108,9 @@ class _Rank:
         self._directory, self._spec, self._world, self._events = directory, spec, world, events
         self._own: RankSpec = own_rank(spec, world)
         self._report, self._watch = Report(spec, world, events), Watch(spec.ranks, world.rank, events)
-        self._training = build(directory, spec, threads, world, self._tell, warn=self._warn)
-        self._checkpoints = self._open_checkpoints() if world.rank == 0 else None
+        self._run, self._last = rundir.run_of(directory), spec.steps
+        self._training = build(self._run, spec, threads, world, self._tell, warn=self._warn, keep=True)
+        self._checkpoints = self._open_checkpoints() if world.rank in checkpoint.savers(spec.ranks) else None
         self._accuracy: float | None = None
 
     def _warn(self, message: str) -> None:
@@ -106,7 +118,10 @@ class _Rank:
 
     def _tell(self, step: int, own: RankStep) -> None:
         """On the communication thread. All ranks find the same in the same rows."""
-        rows = self._report.tell(step, own)
+        asked = self._own.rank == 0 and (self._directory / layout.YIELD_FILE).exists()
+        rows = self._report.tell(step, replace(own, leave=asked))
+        if rows[0].leave:
+            self._last = min(self._last, step + AGREED_AFTER - 1)
         self._watch.look([row.condition for row in rows])
         share = self._training.sharing.observe(step, rows)
         if share is not None and share.stuck:
@@ -121,13 +136,22 @@ class _Rank:
         self._report.start()
         started = time.monotonic()
         try:
-            for step in self._training.loop.run(1, self._spec.steps):
+            if self._training.resumed.step:
+                self._between(self._training.resumed.step)  # whoever was to do it may have been killed over it
+            for step in self._training.loop.run(self._training.resumed.step + 1, self._spec.steps):
                 self._between(step)
+                if self._leaves_after(step):
+                    break
             self._training.overlap.settle()
         finally:
             self._keep_timeline(offset_s, offset_error_s)
-        self._done(time.monotonic() - started)
+        self._done(time.monotonic() - started) if self._last == self._spec.steps else self._yield()
         self._training.close()
+
+    def _leaves_after(self, step: int) -> bool:
+        """All ranks after the same one: what was asked is known to all once they have told each other."""
+        self._training.overlap.catch_up(step + 1 - AGREED_AFTER)
+        return step == self._last
 
     def _keep_timeline(self, offset_s: float, offset_error_s: float) -> None:
         """A full disk costs only this."""
@@ -177,7 +201,7 @@ class _Rank:
         """Agree that all start from the same values, and say who is slow for a reason that can be cured."""
         training, spec = self._training, self._spec
         state = training.state
-        checksum = zlib.crc32(state.statistics.data, zlib.crc32(state.values.data))
+        checksum = 0 if training.resumed.step else zlib.crc32(state.statistics.data, zlib.crc32(state.values.data))
         micro = len(training.sharing.parts(1))
         row = np.array([checksum, affinity.is_demoted(), micro], np.float64)
         sums, demoted, parts = self._world.allgather(row).T
@@ -199,6 +223,9 @@ class _Rank:
             recomputed=len(training.memory.recomputed) if training.memory else 0,
             pid=identity.pid,
             pid_started=identity.started,
+            attempt=spec.attempt,
+            resumed=training.resumed.step,
+            resumed_from=training.resumed.source,
         )
         self._events.write("choice", **asdict(training.choice))
         for rank in spec.ranks:
@@ -209,20 +236,32 @@ class _Rank:
                 message = f"{progress.where(rank)} computes its {rank.batch} images in {count} parts for want of memory"
                 self._events.write("warn", message=f"{message}: a smaller --batch, or a larger --memory")
 
+    def _yield(self) -> None:
+        """Another attempt goes on from what is kept."""
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+        self._events.write("yield", step=self._last)
+
     def _done(self, seconds: float) -> None:
         if self._checkpoints is not None:
             self._checkpoints.close()
+        steps, step_s = self._spec.steps - self._training.resumed.step, self._report.step_s
+        keep = self._training.resumed.keep
         summary: dict[str, Any] = {
             "steps": self._spec.steps,
             "loss": self._report.loss,
             "seconds": seconds,
-            "images_per_s": self._spec.steps * self._spec.global_batch / seconds,
+            "images_per_s": steps * self._spec.global_batch / seconds,
             "test_accuracy": self._accuracy,
-            "exposed_share": float(self._report.waited_s.max()) / self._report.step_s,
-            "line_rate_share": self._line_rate_share(),
+            "exposed_share": float(self._report.waited_s.max()) / step_s if steps else None,
+            "line_rate_share": self._line_rate_share() if steps else None,
+            "kept_share": keep.seconds / step_s if steps and isinstance(keep, Kept) else None,
         }
         self._events.write("done", **summary)
         log.info("done: %s", json.dumps(summary))
+        self._world.allgather(np.zeros(1))  # all is written that anybody might come back for
+        if isinstance(keep, Kept):
+            keep.forget()
 
     def _line_rate_share(self) -> float | None:
         """The least time the line allows for the gradients, over the time they took. None where phones step alone."""
@@ -234,7 +273,7 @@ class _Rank:
     def _open_checkpoints(self) -> checkpoint.Checkpoints:
         training = self._training
         about = checkpoint.describe(self._spec, training.state, training.dataset)
-        return checkpoint.Checkpoints(self._directory, training.graph, about, self._events.write)
+        return checkpoint.Checkpoints(self._run, training.graph, about, self._events.write)
 
     def _judge(self, step: int) -> None:
         """Every phone judges its part of the held-out samples; nobody leaves before the sum is known."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from phone_agent import layout
 from phone_agent.core import build
+from phone_agent.keep import client
 from phone_agent.schema import DataSpec, LaunchSpec, OptimizerSpec, RankSpec, RunSpec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -81,7 +82,20 @@ def make_phones(root: Path, count: int) -> list[Phone]:
 
 
 def mpirun(phones: Sequence[Phone], *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
-    """One rank a phone, each with the phone's own home."""
+    """One rank a phone, each with the phone's own home. What they keep in memory is freed afterwards."""
+    try:
+        return attempt(phones, *arguments, timeout=timeout)
+    finally:
+        forget(phones)
+
+
+def forget(phones: Sequence[Phone]) -> None:
+    for phone in phones:
+        for socket in (phone.home / layout.RUNS).glob(f"*/{layout.KEEPER_SOCKET}"):
+            client.end(socket.parent)
+
+
+def attempt(phones: Sequence[Phone], *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
     argv = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for index, phone in enumerate(phones):
         argv += [*([":"] if index else []), "-np", "1", "-x", f"HOME={phone.home}", *arguments]

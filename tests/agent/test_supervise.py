@@ -81,7 +81,7 @@ def test_a_run_trains_to_its_end_without_its_starter(phone: Phone, stage: Callab
     assert state.process.pid == pid
     assert events[-1]["offset"] == (directory / layout.EVENTS_FILE).stat().st_size
     listed = json.loads(phone.agent("runs").stdout)
-    assert listed == [{"id": "run", "state": "done", "step": 3, "head": True}]
+    assert listed == [{"id": "run", "attempt": 0, "state": "done", "step": 3, "head": True}]
     assert json.loads(phone.agent("telemetry").stdout)["run"] == listed[0]
 
 
@@ -241,7 +241,9 @@ def test_a_phone_that_is_not_the_head_knows_its_own_rank(phone: Phone) -> None:
     lines = [json.dumps(start), *(json.dumps({"event": "step", "step": step, "pad": "x" * 50}) for step in range(200))]
     log = directory / layout.RANK_EVENTS_FILE
     log.write_text("\n".join(lines) + "\n")
-    assert json.loads(phone.agent("runs").stdout) == [{"id": "run", "state": "running", "step": 199, "head": False}]
+    assert json.loads(phone.agent("runs").stdout) == [
+        {"id": "run", "attempt": 0, "state": "running", "step": 199, "head": False}
+    ]
     log.write_text("\n".join([json.dumps({**start, "pid_started": 1}), *lines[1:]]) + "\n")
     assert json.loads(phone.agent("runs").stdout)[0]["state"] == "lost"
     log.write_text("\n".join([*lines, '{"event": "error", "message": "x"}']) + "\n")

@@ -1,0 +1,1 @@
+"""The training state in memory that outlives whoever trains: a rank may be killed at any moment."""

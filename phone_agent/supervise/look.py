@@ -1,0 +1,65 @@
+"""How this phone's part of a run is doing: asked when nothing is heard of the run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from phone_agent import layout, process, rundir
+from phone_agent.device import memory
+from phone_agent.keep import client
+from phone_agent.supervise import state as run_state
+
+WATCHED_S = 0.5
+LOGCAT = ("/system/bin/logcat", "-d", "-t", "500")
+KILLERS = {"Trimming phantom": "Android's phantom process killer", "lowmemorykiller": "Android, for want of memory"}
+
+
+def look(run_id: str, *, why: bool = False) -> dict[str, Any]:
+    """`why`: also what Android says of processes it killed, which takes longer."""
+    run = rundir.find(run_id)
+    attempt = rundir.newest(run)
+    state = run_state.read(attempt)
+    return {
+        "attempt": rundir.number(attempt),
+        "ranks": _ranks(run_id),
+        "state": state.state if state else None,
+        "held": client.held(run),
+        "memory_mb": memory.available_mb(),
+        "disk_mb": memory.free_disk_mb(Path.home()),
+        "killer": _killer() if why else None,
+    }
+
+
+def _ranks(run_id: str) -> list[dict[str, Any]]:
+    """Watched for a moment: one that is stopped, or waits for a disk, gets nowhere."""
+    pids = process.ranks_of(run_id)
+    before = {pid: process.doing(pid) for pid in pids}
+    time.sleep(WATCHED_S if pids else 0.0)
+    return [
+        {"pid": pid, "state": now.state, "cpu_s": now.cpu_s, "moves": now.cpu_s > then.cpu_s}
+        for pid, then in before.items()
+        if then and (now := process.doing(pid))
+    ]
+
+
+def _killer() -> str | None:
+    try:
+        said = subprocess.run(LOGCAT, capture_output=True, text=True, errors="replace", timeout=3, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    mine = [line for line in said.splitlines() if f"u0a{os.getuid() % 10000}" in line or "phantom" in line]
+    return next((who for line in reversed(mine) for mark, who in KILLERS.items() if mark in line), None)
+
+
+def ask_to_yield(run_id: str, attempt: int) -> bool:
+    """The attempt ends at a step's end. False: it is over already."""
+    directory = rundir.find(run_id, attempt)
+    state = run_state.read(directory)
+    if state is None or state.is_final:
+        return False
+    (directory / layout.YIELD_FILE).touch()
+    return True

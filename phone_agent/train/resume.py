@@ -1,0 +1,89 @@
+"""What an attempt goes on from: what phones hold in memory; else the checkpoint that was given; else the start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.comm.world import World
+from phone_agent.errors import AgentError
+from phone_agent.keep.kept import NOT_KEPT, STATISTICS, Keep, Kept
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.weights import from_state_dict
+from phone_agent.schema import RunSpec
+from phone_agent.train import checkpoint
+from phone_agent.train.local_sgd import LocalSgd
+from phone_agent.train.optimiser import Optimiser
+
+Array = NDArray[Any]
+Allreduce = Callable[[NDArray[np.float32]], None]
+
+
+@dataclass(frozen=True)
+class Resumed:
+    step: int = 0  # the last that is done
+    source: str = "start"  # or memory, checkpoint
+    keep: Keep | Kept = NOT_KEPT
+
+
+def buffers(state: State, optimise: Optimiser) -> dict[str, Array]:
+    """All that makes the next steps what they are, besides the run's specification."""
+    found = {"values": state.values, STATISTICS: state.statistics, **optimise.buffers}
+    if isinstance(optimise, LocalSgd):
+        found["anchor"] = optimise.anchor
+    return found
+
+
+def resume(  # noqa: PLR0917 - a run's parts, as they are built
+    run: Path,
+    spec: RunSpec,
+    graph: Graph,
+    state: State,
+    optimise: Optimiser,
+    world: World,
+    allreduce: Allreduce,
+    *,
+    keep: bool,
+    warn: Callable[[str], None],
+) -> Resumed:
+    """`run` is the run's directory, where the keeper listens, if the state is to be kept, and the checkpoint lies."""
+    everything = buffers(state, optimise)
+    kept = Kept(run, spec.attempt, everything, warn) if keep else NOT_KEPT
+    if isinstance(kept, Kept) and (step := kept.restore(world, allreduce)):
+        return Resumed(step, "memory", kept)
+    if spec.resume:
+        step = _from_checkpoint(run / spec.resume, graph, state, optimise, world)
+        for name, buffer in everything.items():
+            if name != "anchor":
+                _from_head(buffer, world.rank, allreduce)
+        if "anchor" in everything:
+            everything["anchor"][...] = state.values
+        return Resumed(step, "checkpoint", kept)
+    return Resumed(keep=kept)
+
+
+def _from_checkpoint(path: Path, graph: Graph, state: State, optimise: Optimiser, world: World) -> int:
+    """Only the head phone has the file."""
+    step = 0
+    if world.rank == 0:
+        saved = checkpoint.read(path)
+        from_state_dict(graph, state, saved.weights)
+        for name, buffer in optimise.buffers.items():
+            if name not in saved.remembered or saved.remembered[name].shape != buffer.shape:
+                raise AgentError(f"{path.name} does not have the optimiser's {name}: start a new run with --weights")
+            buffer[...] = saved.remembered[name]
+        step = saved.about.step
+    return int(world.allgather(np.array([step], np.float64))[0, 0])
+
+
+def _from_head(buffer: Array, rank: int, allreduce: Allreduce) -> None:
+    if rank != 0:
+        buffer[...] = 0
+    if buffer.size:
+        allreduce(buffer)
