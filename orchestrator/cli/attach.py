@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.runs.watch import Connect
 
 LARGE = 50e6  # bytes: takes more than a few seconds
+TCP_S = 3.0  # a phone of a run that does not answer the network for so long is gone
 
 RunArgument = Annotated[
     str | None,
@@ -36,7 +37,7 @@ def attach(run: RunArgument = None, inventory: InventoryOption = None, as_json: 
 
 def follow_to_the_end(session: Session, record: RunRecord, as_json: bool) -> None:
     """Shared with `launch`. Exit code 0 only when the run is done, or a person chose to let it go on."""
-    with head_fleet(session, record) as fleet:
+    with run_fleet(session, record) as fleet:
         try:
             state = _follow(session, record, fleet, as_json)
         except KeyboardInterrupt:
@@ -45,33 +46,37 @@ def follow_to_the_end(session: Session, record: RunRecord, as_json: bool) -> Non
         raise typer.Exit(EXIT_FAILED)
 
 
-def head_fleet(session: Session, record: RunRecord) -> Fleet:
-    """A connection to the run's head phone alone."""
+def run_fleet(session: Session, record: RunRecord) -> Fleet:
+    """All phones that may take part in the run; connections are made when needed."""
     if record.head not in session.cluster:
         raise UsageError(
             f"{record.run_id} was led by {record.head}, which is not in {session.cluster.source}",
             remedy="-i with the inventory it was launched from",
         )
     from orchestrator.fleet import Fleet
+    from orchestrator.fleet.timeouts import Timeouts
 
-    head = session.cluster.phone(record.head)
-    return Fleet((head,), session.state, session.network, key=session.cluster.ssh_key)
+    names = {*record.phones, *record.wanted, *record.spares}
+    phones = [phone for phone in session.cluster.phones if phone.name in names]
+    timeouts = Timeouts(tcp=TCP_S)
+    return Fleet(phones, session.state, session.network, key=session.cluster.ssh_key, timeouts=timeouts)
 
 
 def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) -> str:
+    from orchestrator.runs.guard import Guard, only_guard
+    from orchestrator.runs.launch import Launcher
     from orchestrator.runs.record import RunStore
-    from orchestrator.runs.watch import explain_failure, watch
     from orchestrator.view.console import print_json
     from orchestrator.view.launch import print_summary, run_view, summary_json
 
-    store, (head,) = RunStore(session.state.runs), fleet.phones
-    spec = store.spec(record.run_id)
-    with run_view(spec) as view:
-        progress = watch(store, record, lambda: fleet.connection(head), view.update, view.broken)
-    checkpoint = _fetch_checkpoint(store, record, progress, lambda: fleet.connection(head))
-    diagnosis = None
-    if progress.state == "failed":
-        diagnosis = explain_failure(store, record.run_id, progress, lambda: fleet.connection(head))
+    store = RunStore(session.state.runs)
+    with only_guard(store, record.run_id) as only, run_view(store.spec(record.run_id, record.attempt)) as view:
+        launcher = Launcher(session.cluster, session.state, fleet, view.phase)
+        guard = Guard(launcher, record, view.update, view.broken, guards=only)
+        guard.carry()
+    progress, diagnosis, spec = guard.progress, guard.diagnosis, guard.spec
+    head = session.cluster.phone(guard.record.head)
+    checkpoint = _fetch_checkpoint(store, guard.record, progress, lambda: fleet.connection(head))
     if as_json:
         print_json(summary_json(spec, progress, diagnosis, checkpoint))
     else:
@@ -106,7 +111,8 @@ def _stop_or_detach(session: Session, record: RunRecord, fleet: Fleet) -> int:
 
     answer = ask_stop_or_detach()
     if answer is Answer.STOP:
-        say_stopped(stop(RunStore(session.state.runs), record, fleet.connection(fleet.phones[0])))
+        store = RunStore(session.state.runs)
+        say_stopped(stop(store, store.find(record.run_id), fleet))
         return EXIT_FAILED
     say_detached(record.run_id)
     return 0 if answer is Answer.DETACH else EXIT_INTERRUPTED

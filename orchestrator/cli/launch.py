@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from orchestrator.runs.dataset import Dataset
     from orchestrator.runs.launch import Launcher
     from orchestrator.runs.preflight import Preflight
-    from orchestrator.runs.record import RunRecord
+    from orchestrator.runs.record import RunRecord, Survival
     from orchestrator.runs.start import Start
+
+LOSS = "When phones are lost"
+DEFAULT_RESTARTS = 20
 
 
 @with_request
@@ -29,6 +32,28 @@ def launch(
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="Go on without phones that cannot take part.")
     ] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Go on from that run's newest checkpoint, as a new run.",
+            show_default=False,
+            rich_help_panel=LOSS,
+        ),
+    ] = None,
+    spare: Annotated[
+        str | None,
+        typer.Option(
+            help="Phones that step in for lost ones: as in --limit.", show_default=False, rich_help_panel=LOSS
+        ),
+    ] = None,
+    min_phones: Annotated[
+        int | None,
+        typer.Option(help="End when fewer are left. Default: more than half.", min=1, rich_help_panel=LOSS),
+    ] = None,
+    max_restarts: Annotated[
+        int, typer.Option(help="How often to start again after a loss.", min=0, rich_help_panel=LOSS)
+    ] = DEFAULT_RESTARTS,
     detach: Annotated[bool, typer.Option("--detach", help="Start it and come back at once.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and plan; start nothing.")] = False,
     inventory: InventoryOption = None,
@@ -42,9 +67,13 @@ def launch(
     from orchestrator.runs.dataset import open_dataset
     from orchestrator.view.console import note
 
+    if resume is not None:
+        record = _resume(open_session(inventory, limit), request, resume, (spare, min_phones, max_restarts), skip_unfit)
+        _watch(open_session(inventory, limit), record, detach, as_json)
+        return
     check_request(request)
     request = settled(request)
-    session = open_session(inventory, limit)
+    session, survival = _survival(open_session(inventory, limit), spare, min_phones, max_restarts)
     dataset = open_dataset(
         data,
         request.model or DEFAULT_MODEL,
@@ -57,13 +86,44 @@ def launch(
     if dry_run:
         _show_plan(session, request, dataset, skip_unfit, as_json)
         return
-    record = _start(session, request, dataset, start, skip_unfit)
+    record = _start(session, request, dataset, start, skip_unfit, survival)
+    _watch(session, record, detach, as_json)
+
+
+def _watch(session: Session, record: RunRecord, detach: bool, as_json: bool) -> None:
     if detach:
         _report_detached(record, as_json)
     else:
         from orchestrator.cli.attach import follow_to_the_end
 
         follow_to_the_end(session, record, as_json)
+
+
+def _resume(
+    session: Session,
+    request: LaunchRequest,
+    wanted: str,
+    survival: tuple[str | None, int | None, int],
+    skip_unfit: bool,
+) -> RunRecord:
+    from orchestrator.plan.resume import check_resume, resumed_run
+    from orchestrator.runs.launch import Launcher, one_launch_at_a_time
+    from orchestrator.runs.resume import find_checkpoint, start_of, stored_data
+    from orchestrator.view.console import note
+    from orchestrator.view.launch import run_view
+
+    check_resume(request)
+    session, limits = _survival(session, *survival)
+    with one_launch_at_a_time(session.state), session.fleet() as fleet, run_view() as view:
+        launcher = Launcher(session.cluster, session.state, fleet, view.phase)
+        parent = launcher.store.find(wanted)
+        found = find_checkpoint(fleet, launcher.store, parent, note)
+        phones = _fit_phones(launcher, skip_unfit).fit
+        before = launcher.store.spec(parent.run_id, parent.attempt)
+        spec = resumed_run(before, phones, found.step, request.steps)
+        note(f"going on from {found.path.name} of {parent.run_id}")
+        start = start_of(before, launcher.store.directory(parent.run_id), found.path)
+        return launcher.run(spec, stored_data(spec.data), start, limits)
 
 
 def _starting_point(request: LaunchRequest, dataset: Dataset) -> Start:
@@ -79,7 +139,33 @@ def _starting_point(request: LaunchRequest, dataset: Dataset) -> Start:
     return start
 
 
-def _start(session: Session, request: LaunchRequest, dataset: Dataset, start: Start, skip_unfit: bool) -> RunRecord:
+def _survival(
+    session: Session, spare: str | None, min_phones: int | None, max_restarts: int
+) -> tuple[Session, Survival]:
+    """Spares take no part from the start."""
+    from dataclasses import replace
+
+    from orchestrator.errors import UsageError
+    from orchestrator.inventory import select
+    from orchestrator.runs.record import Survival
+
+    spares = tuple(phone.name for phone in select(session.cluster, spare, session.state)) if spare else ()
+    phones = tuple(phone for phone in session.phones if phone.name not in spares)
+    if not phones:
+        raise UsageError(f"--spare {spare} leaves no phone to start with")
+    if min_phones is not None and min_phones > len(phones):
+        raise UsageError(f"--min-phones {min_phones}, but only {len(phones)} take part")
+    return replace(session, phones=phones), Survival(spares, min_phones, max_restarts)
+
+
+def _start(
+    session: Session,
+    request: LaunchRequest,
+    dataset: Dataset,
+    start: Start,
+    skip_unfit: bool,
+    survival: Survival,
+) -> RunRecord:
     from orchestrator.plan.run import plan_run
     from orchestrator.runs.launch import Launcher, one_launch_at_a_time
     from orchestrator.view.launch import run_view
@@ -88,7 +174,7 @@ def _start(session: Session, request: LaunchRequest, dataset: Dataset, start: St
         launcher = Launcher(session.cluster, session.state, fleet, view.phase)
         found = _fit_phones(launcher, skip_unfit)
         spec = plan_run(request, found.fit, dataset.spec, memory=found.memory)
-        return launcher.run(spec, dataset, start)
+        return launcher.run(spec, dataset, start, survival)
 
 
 def _fit_phones(launcher: Launcher, skip_unfit: bool) -> Preflight:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.attach import RunArgument, head_fleet
+from orchestrator.cli.attach import RunArgument, run_fleet
 from orchestrator.cli.options import InventoryOption, JsonOption
 
 
@@ -19,8 +19,8 @@ def stop(run: RunArgument = None, inventory: InventoryOption = None, as_json: Js
     session = open_session(inventory)
     store = RunStore(session.state.runs)
     record = store.find(run)
-    with head_fleet(session, record) as fleet:
-        record = control.stop(store, record, fleet.connection(fleet.phones[0]))
+    with run_fleet(session, record) as fleet:
+        record = control.stop(store, record, fleet)
     say_stopped(record)
     if as_json:
         print_json(asdict(record))

@@ -26,9 +26,10 @@ _ENVIRONMENT = {
 
 
 def launch_spec(spec: RunSpec, subnet: IPv4Network, ssh_port: int) -> LaunchSpec:
-    hostfile = str(layout.run_dir(spec.run_id) / layout.HOSTFILE)
-    argv = mpirun_argv(len(spec.ranks), hostfile, subnet, ssh_port, agent_argv("train", spec.run_id))
-    return LaunchSpec(run_id=spec.run_id, argv=argv, env=environment())
+    hostfile = str(layout.attempt_dir(spec.run_id, spec.attempt) / layout.HOSTFILE)
+    rank = agent_argv("train", spec.run_id, "--attempt", str(spec.attempt))
+    argv = mpirun_argv(len(spec.ranks), hostfile, subnet, ssh_port, rank, name=spec.run_id)
+    return LaunchSpec(run_id=spec.run_id, argv=argv, env=environment(), attempt=spec.attempt)
 
 
 def environment() -> dict[str, str]:
@@ -40,15 +41,21 @@ def agent_argv(*verb: str) -> tuple[str, ...]:
     return ("bash", "-c", _ON_THE_PHONE, "bash", *verb)
 
 
-def mpirun_argv(
-    ranks: int, hostfile: str, subnet: IPv4Network, ssh_port: int, program: Sequence[str]
+def mpirun_argv(  # noqa: PLR0917 - what a hostfile cannot say
+    ranks: int, hostfile: str, subnet: IPv4Network, ssh_port: int, program: Sequence[str], name: str | None = None
 ) -> tuple[str, ...]:
+    """`name`: of a run. Nobody reads that parameter, but daemons get it on their command line: by it they are found."""
     parameters = {
+        **({"clusterctl_run": name} if name else {}),
         "plm_rsh_agent": f"ssh -p {ssh_port} -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=8",
         "plm_rsh_no_tree_spawn": "1",
         "plm_rsh_num_concurrent": "16",
         "btl_tcp_if_include": str(subnet),
         "oob_tcp_if_include": str(subnet),
+        # A phone that is gone is noticed in five seconds: quiet for two, then asked three times.
+        "oob_tcp_keepalive_time": "2",
+        "oob_tcp_keepalive_intvl": "1",
+        "oob_tcp_keepalive_probes": "3",
     }
     mca = [part for name, value in parameters.items() for part in ("--mca", name, value)]
     return (

@@ -7,17 +7,18 @@ import hashlib
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from orchestrator.errors import ClusterctlError, PhoneError
+from orchestrator.runs import agent
 from orchestrator.runs.events import Event
 from orchestrator.view.text import one_line
 from phone_agent import layout
 
 if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
+    from orchestrator.fleet import Fleet, PhoneConnection
     from phone_agent.schema import RunSpec
 
 NAME = re.compile(r"checkpoint-\d{8,}\.safetensors")
@@ -25,6 +26,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 LARGEST = 1 << 36  # what a phone says of itself is not taken for granted
 COPIES, PADDING, DESCRIPTION = 8, 64, 64 << 20  # more than checkpoints have: of all numbers; numbers a tensor; bytes
 _SILENCE_S = 30.0
+_VERIFY_S = 120.0  # a phone reads its checkpoint to its end
 
 
 class FetchError(ClusterctlError):
@@ -48,6 +50,10 @@ class Told:
             return None
         return cls(name, size, sha256)
 
+    @property
+    def step(self) -> int:
+        return int(self.name.removeprefix("checkpoint-").removesuffix(".safetensors"))
+
 
 def newest(directory: Path) -> Path | None:
     """The run's last checkpoint on this computer."""
@@ -68,6 +74,48 @@ def largest(spec: RunSpec, directory: Path) -> int:
     return min(LARGEST, 4 * COPIES * sum(each.size + PADDING for each in tensors) + DESCRIPTION)
 
 
+@dataclass(frozen=True)
+class Found:
+    """The newest whole one there is."""
+
+    path: Path
+    step: int
+    damaged: tuple[str, ...] = ()  # newer ones, where they are
+
+
+def find(fleet: Fleet, run_id: str, directory: Path) -> Found | None:
+    """Here, or on any phone that has a newer one, which is then brought here."""
+    damaged: list[str] = []
+    here = _newest_here(directory, damaged)
+    outcomes = fleet.map(lambda phone: agent.call(phone, "checkpoints", run_id, timeout=_VERIFY_S))
+    offered = []
+    for outcome in outcomes:
+        answer = outcome.value if isinstance(outcome.value, dict) else {}
+        bad = [one_line(str(name), 80) for name in answer.get("damaged") or []]
+        damaged += [f"{name} on {outcome.phone.name} ({outcome.phone.where})" for name in bad]
+        told = Told.of(Event("checkpoint", 0.0, fields=answer.get("newest") or {}))
+        if told is not None and (here is None or told.step > here.step):
+            offered.append((told, outcome.phone))
+    for told, phone in sorted(offered, key=lambda each: -each[0].step):
+        try:
+            return Found(fetch(fleet.connection(phone), run_id, told, directory), told.step, tuple(damaged))
+        except (FetchError, PhoneError) as error:
+            damaged.append(f"{told.name} on {phone.name} ({phone.where}): {error.message}")
+    return replace(here, damaged=tuple(damaged)) if here else None
+
+
+def _newest_here(directory: Path, damaged: list[str]) -> Found | None:
+    from phone_agent.errors import AgentError
+    from phone_agent.train.checkpoint import read
+
+    for path in sorted(directory.glob(layout.CHECKPOINTS), reverse=True):
+        try:
+            return Found(path, read(path).about.step)
+        except AgentError:
+            damaged.append(f"{path.name} on this computer")
+    return None
+
+
 def fetch(connection: PhoneConnection, run_id: str, told: Told, directory: Path) -> Path:
     """Verified, and in place of older ones. Travels only if it is not there already."""
     path = directory / told.name
@@ -83,7 +131,7 @@ def fetch(connection: PhoneConnection, run_id: str, told: Told, directory: Path)
 
 def remove_from_phone(connection: PhoneConnection, run_id: str) -> None:
     """A phone's storage is small, and what is here need not be there."""
-    connection.script('rm -f -- "$1"/checkpoint-*.safetensors', str(layout.run_dir(run_id)))
+    connection.script('rm -f -- "$1"/checkpoint-*.safetensors "$1"/checkpoint-*.json', str(layout.run_dir(run_id)))
 
 
 def _receive(connection: PhoneConnection, run_id: str, told: Told, path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import PhoneError
+from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.runs import agent
-from orchestrator.runs.events import FINAL_STATES, Progress
-from orchestrator.runs.follow import follow
+from orchestrator.runs.events import ATTEMPT_ENDS, Progress
+from orchestrator.runs.follow import NotFollowedError, follow
+from orchestrator.runs.identity import holder
+from orchestrator.runs.look import end
 from orchestrator.runs.record import RunRecord, RunStore
 
 if TYPE_CHECKING:
@@ -18,16 +21,29 @@ if TYPE_CHECKING:
 _STOP_TIMEOUT_S = 60.0
 
 
-def stop(store: RunStore, record: RunRecord, connection: PhoneConnection) -> RunRecord:
-    """Ends the run on all phones, and takes over what it said last."""
-    agent.call(connection, "stop", record.run_id, timeout=_STOP_TIMEOUT_S)
-    return catch_up(store, record, connection)
+def stop(store: RunStore, record: RunRecord, fleet: Fleet) -> RunRecord:
+    """Ends the run on all phones, frees what they hold of it, and takes over what it said last."""
+    head = next(phone for phone in fleet.phones if phone.name == record.head)
+    silent: ClusterctlError | None = None
+    try:
+        verb = ("stop", record.run_id, "--holder", holder())
+        agent.call(fleet.connection(head), *verb, timeout=_STOP_TIMEOUT_S)
+        record = catch_up(store, record, fleet.connection(head))
+    except (PhoneError, NotFollowedError) as error:
+        silent = error
+    ended = end(fleet, record.run_id, fleet.phones, forget=True)
+    if all(sight.silent for sight in ended) and silent is not None:
+        raise silent
+    if not record.over:
+        record = replace(record, state="stopped", ended=time.time())
+        store.save(record)
+    return record
 
 
 def catch_up(store: RunStore, record: RunRecord, connection: PhoneConnection) -> RunRecord:
-    """For a run that is over: reads its events to the end."""
-    progress = Progress(record.steps)
-    for event in follow(record.run_id, store.events_file(record.run_id), lambda: connection, _give_up):
+    """For a run whose attempt is over: reads its events to the end."""
+    progress, copy = Progress(record.steps), store.events_file(record.run_id, record.attempt)
+    for event in follow(record.run_id, copy, lambda: connection, _give_up, record.attempt):
         progress.update(event)
     settled = record.with_progress(progress)
     store.save(settled)
@@ -55,7 +71,9 @@ def _refresh_head(store: RunStore, connection: PhoneConnection, records: list[Ru
 def _refresh_run(store: RunStore, connection: PhoneConnection, record: RunRecord, told: dict[str, Any] | None) -> None:
     if told is None:
         store.save(replace(record, state="failed", error="the head phone knows nothing of it"))
-    elif told.get("state") in FINAL_STATES:
+    elif told.get("attempt") != record.attempt:
+        store.save(replace(record, state="interrupted"))  # whoever was starting it again has gone
+    elif told.get("state") in ATTEMPT_ENDS:
         catch_up(store, record, connection)
     else:
         step = told.get("step")

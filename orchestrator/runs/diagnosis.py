@@ -40,6 +40,7 @@ class Diagnosis:
     message: str
     phone: RankSpec | None = None
     tail: tuple[str, ...] = ()
+    hopeless: bool = False  # it is the work's fault, not a phone's: another attempt would fail as well
 
     @property
     def headline(self) -> str:
@@ -49,15 +50,25 @@ class Diagnosis:
 
 
 def diagnose(spec: RunSpec, error: Event | None, mpirun_log: str) -> Diagnosis:
-    """A rank's own words first; then what mpirun noticed; then whatever was said last."""
+    """A rank's own words first, but for complaints of others; then what mpirun noticed; then whatever was said last."""
     tail = _tail(mpirun_log)
+    told = None
     if error is not None and (rank := _rank_of(spec, error)):
-        return Diagnosis(_first_line(error), rank, tail)
+        told = Diagnosis(_first_line(error), rank, tail, hopeless=error.fields.get("fault") == "work")
+        if not _is_about_others(error):
+            return told
     for pattern, meaning in _MARKS:
         if match := pattern.search(mpirun_log):
             return Diagnosis(_words(match, meaning), _blamed(spec, match), tail)
+    if told is not None:
+        return told
     last_word = tail[-1] if tail else "mpirun left no word"
     return Diagnosis(_first_line(error) if error else last_word, None, tail)
+
+
+def _is_about_others(error: Event) -> bool:
+    """MPI's: a rank whose neighbour is gone."""
+    return str(error.fields.get("message", "")).startswith("Exception: MPI_")
 
 
 def _first_line(error: Event) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.view.text import one_line
 
 FINAL_STATES = frozenset({"done", "failed", "stopped", "lost"})  # lost: the head phone restarted under it
+ATTEMPT_ENDS = FINAL_STATES | {"yielded"}  # it made room for another attempt
 FOLLOWER_EVENTS = frozenset({"end", "heartbeat"})  # said by the one who follows, not by the run
 _KEPT_LOSSES = 4096
 _KEPT_WARNINGS = 20
@@ -92,7 +93,10 @@ class Progress:
     losses: list[float] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     error: Event | None = None
+    batches: tuple[int, ...] = ()  # of each rank, where they changed since the attempt began
+    incidents: list[str] = field(default_factory=list)  # what happened to phones, and what was done about it
     _stepping_s: float = 0.0
+    _began: int | None = None  # the step before its first
 
     @property
     def over(self) -> bool:
@@ -107,9 +111,10 @@ class Progress:
     @property
     def eta_s(self) -> float | None:
         """By the mean step so far; what came before the first step does not count."""
-        if self.step == 0 or not self._stepping_s or self.over:
+        done = self.step - (self._began or 0)
+        if done <= 0 or not self._stepping_s or self.over:
             return None
-        return self._stepping_s / self.step * max(0, self.steps - self.step)
+        return self._stepping_s / done * max(0, self.steps - self.step)
 
     def update(self, event: Event) -> None:
         if event.time and event.kind not in FOLLOWER_EVENTS:  # those carry the time of looking
@@ -122,6 +127,8 @@ class Progress:
             "evaluate": self._evaluate,
             "checkpoint": self._checkpoint,
             "warn": self._warn,
+            "incident": self._incident,
+            "share": self._share,
             "error": self._error,
             "done": self._done,
             "end": self._end,
@@ -129,8 +136,18 @@ class Progress:
         if handler is not None:
             handler(event)
 
-    def _start(self, _event: Event) -> None:
-        self.state = "running"
+    def _start(self, event: Event) -> None:
+        self.state, self.error, self.batches = "running", None, ()
+        if self._began is None:
+            self._began = round(event.number("resumed") or 0)
+
+    def _share(self, event: Event) -> None:
+        batches = event.fields.get("batches")
+        if isinstance(batches, list) and all(type(each) is int and 0 <= each < 1 << 31 for each in batches):
+            self.batches = tuple(batches)
+
+    def _incident(self, event: Event) -> None:
+        self.incidents = [*self.incidents, event.text("message")][-_KEPT_WARNINGS:]
 
     def _step(self, event: Event) -> None:
         self.state = "running"
@@ -178,7 +195,7 @@ class Progress:
 
     def _end(self, event: Event) -> None:
         state = event.text("state")
-        self.state = state if state in FINAL_STATES else "failed"
+        self.state = state if state in ATTEMPT_ENDS else "failed"
 
 
 def _share(part: float | None, whole: float) -> float | None:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.runs import agent
 from orchestrator.runs.events import FOLLOWER_EVENTS, Event, parse_event
+from orchestrator.runs.identity import holder
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
 PATIENCE_S = 120.0  # how long the head phone may stay away before this computer gives up looking
-SILENCE_S = 15.0  # the agent sends a heartbeat every 3 s
+SILENCE_S = 5.0  # the agent sends a heartbeat every second
 _PAUSES_S = (1.0, 2.0, 5.0)
 _LARGEST_COPY = 1 << 30
 
@@ -68,14 +69,19 @@ class EventsCopy:
         self._file.close()
 
 
-def follow(run_id: str, copy: Path, connect: Callable[[], PhoneConnection], on_break: OnBreak) -> Iterator[Event]:
-    """All events from the first, then new ones as they happen; the last one is `end`."""
+def follow(
+    run_id: str, copy: Path, connect: Callable[[], PhoneConnection], on_break: OnBreak, attempt: int = 0
+) -> Iterator[Event]:
+    """All events of an attempt from the first, then new ones as they happen; the last one is `end`.
+
+    `on_break` may raise: whoever knows better need not wait for the head phone to come back.
+    """
     with EventsCopy(copy) as events:
         yield from filter(None, map(parse_event, events.replay()))
         patience = _Patience(on_break)
         while True:
             try:
-                for event in _from_phone(run_id, events, connect):
+                for event in _from_phone(run_id, attempt, events, connect):
                     patience.restore()
                     yield event
                     if event.kind == "end":
@@ -84,8 +90,11 @@ def follow(run_id: str, copy: Path, connect: Callable[[], PhoneConnection], on_b
                 patience.spend(error)
 
 
-def _from_phone(run_id: str, events: EventsCopy, connect: Callable[[], PhoneConnection]) -> Iterator[Event]:
-    verb = agent.argv("follow", run_id, "--offset", str(events.size))
+def _from_phone(
+    run_id: str, attempt: int, events: EventsCopy, connect: Callable[[], PhoneConnection]
+) -> Iterator[Event]:
+    where = ("--attempt", str(attempt), "--offset", str(events.size))
+    verb = agent.argv("follow", run_id, *where, "--holder", holder())
     with connect().open_stream(verb, env=agent.ENVIRONMENT, silence=SILENCE_S) as stream:
         for line in stream:
             event = parse_event(line)

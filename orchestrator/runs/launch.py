@@ -21,16 +21,17 @@ from orchestrator.plan.run import common_ssh_port
 from orchestrator.runs import agent
 from orchestrator.runs.dataset import Dataset
 from orchestrator.runs.health import PhoneHealth, ask_all
-from orchestrator.runs.record import RunRecord, RunStore
+from orchestrator.runs.record import RunRecord, RunStore, Survival
 from orchestrator.runs.start import Start
 from orchestrator.view.text import count_of
 from phone_agent import layout
 from phone_agent.schema import RunSpec
 
 if TYPE_CHECKING:
+    from orchestrator.data.store import Stored
     from orchestrator.fleet import Fleet, PhoneConnection
 
-NOTHING_GIVEN = Start()
+NOTHING_GIVEN, USUAL = Start(), Survival()
 OnProgress = Callable[[str, int, int], None]  # what is being done, phones done, phones in all
 
 
@@ -58,15 +59,16 @@ class Launcher:
     def check(self) -> tuple[PhoneHealth, ...]:
         return ask_all(self.fleet, self._counter("checking", len(self.fleet.phones)))
 
-    def run(self, spec: RunSpec, dataset: Dataset, start: Start = NOTHING_GIVEN) -> RunRecord:
+    def run(
+        self, spec: RunSpec, dataset: Dataset, start: Start = NOTHING_GIVEN, survival: Survival = USUAL
+    ) -> RunRecord:
         """Stages and starts; afterwards the run goes on without this computer."""
         phones = [self.cluster.phone(rank.phone) for rank in spec.ranks]
-        spec = self._bring_data(spec, phones, dataset)
-        record = self.store.create(spec)
+        spec = self.bring_data(spec, phones, dataset.stored)
+        record = self.store.create(spec, survival)
         start.keep(spec, self.store.directory(spec.run_id))
         try:
-            self._stage(spec, phones, start)
-            self._start(spec, phones[0])
+            self.begin(spec, start)
         except (ClusterctlError, KeyboardInterrupt) as error:
             why = error.message if isinstance(error, ClusterctlError) else "interrupted before it was started"
             self.store.save(replace(record, state="failed", error=why))
@@ -74,6 +76,12 @@ class Launcher:
         record = replace(record, state="starting")
         self.store.save(record)
         return record
+
+    def begin(self, spec: RunSpec, start: Start) -> None:
+        """An attempt of a run that is recorded already."""
+        phones = [self.cluster.phone(rank.phone) for rank in spec.ranks]
+        self._stage(spec, phones, start)
+        self._start(spec, phones[0])
 
     def _stage(self, spec: RunSpec, phones: Sequence[Phone], start: Start) -> None:
         def stage(connection: PhoneConnection) -> int:
@@ -85,13 +93,16 @@ class Launcher:
             outcomes = self.fleet.map(stage, phones, on_done=self._counter("staging on", len(phones)))
         self._refuse_failures(outcomes)
 
-    def _bring_data(self, spec: RunSpec, phones: Sequence[Phone], dataset: Dataset) -> RunSpec:
-        """What phones lack of the samples; the specification then says whether they have all of them."""
-        if dataset.stored is None:
+    def bring_data(
+        self, spec: RunSpec, phones: Sequence[Phone], stored: Stored | None, *, whole: bool | None = None
+    ) -> RunSpec:
+        """What phones lack of the samples; the specification then says whether they have all of them. `whole`: whether
+        they are to; None decides by the room there is."""
+        if stored is None:
             return spec
         batches = [rank.batch for rank in spec.ranks]
-        tell = self._data_counter(dataset.stored.name, len(phones))
-        done = Push(self.fleet, dataset.stored, phones, batches, on_progress=tell).run()
+        tell = self._data_counter(stored.name, len(phones))
+        done = Push(self.fleet, stored, phones, batches, whole, on_progress=tell).run()
         self._refuse_failures(done.outcomes)
         return replace(spec, data=replace(spec.data, whole=done.whole))
 
@@ -108,8 +119,9 @@ class Launcher:
         phones = [self.cluster.phone(rank.phone) for rank in spec.ranks]
         launch = launch_spec(spec, self.cluster.subnet, common_ssh_port(phones))
         connection = self.fleet.connection(head)
-        connection.put(launch.to_json().encode(), layout.run_dir(spec.run_id) / layout.LAUNCH_FILE)
-        agent.call(connection, "start", spec.run_id)
+        directory = layout.attempt_dir(spec.run_id, spec.attempt)
+        connection.put(launch.to_json().encode(), directory / layout.LAUNCH_FILE)
+        agent.call(connection, "start", spec.run_id, "--attempt", str(spec.attempt))
         self.on_progress("starting on", len(spec.ranks), len(spec.ranks))
 
     def _counter(self, what: str, total: int) -> Callable[[Any], None]:
@@ -119,8 +131,8 @@ class Launcher:
 
 
 def stage_phone(connection: PhoneConnection, spec: RunSpec, hosts: str) -> int:
-    """Puts the run's files on a phone; returns how many there are."""
-    directory = layout.run_dir(spec.run_id)
+    """Puts an attempt's files on a phone; returns how many there are."""
+    directory = layout.attempt_dir(spec.run_id, spec.attempt)
     connection.put(spec.to_json().encode(), directory / layout.RUN_FILE)
     connection.put(hosts.encode(), directory / layout.HOSTFILE)
     return 2

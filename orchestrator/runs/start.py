@@ -27,17 +27,30 @@ class Start:
     weights: dict[str, Any] | None = None  # all the network has
     replaced: tuple[str, ...] = ()  # tensors of the last layer that the given weights have not, or for other classes
     frozen: tuple[str, ...] = ()
+    resume: Path | None = None  # a checkpoint to go on from
 
     def keep(self, spec: RunSpec, directory: Path) -> None:
-        """The network's file beside the run's record: without it, no checkpoint of the run can be used."""
+        """The network's file beside the run's record: without it, no checkpoint of the run can be used. And what it
+        starts from, should it have to start again."""
         if self.model_source is not None:
             (directory / spec.model_file).write_bytes(self.model_source)
+        if self.weights is not None:
+            safetensors.write(directory / spec.weights, self.weights)
+
+    @classmethod
+    def kept(cls, spec: RunSpec, directory: Path, resume: Path | None = None) -> Start:
+        """What `keep` left there."""
+        source = (directory / spec.model_file).read_bytes() if spec.model_file else None
+        weights = safetensors.read(directory / spec.weights).tensors if spec.weights else None
+        return cls(source, weights, resume=resume)
 
     def stage(self, connection: PhoneConnection, spec: RunSpec, scratch: Path) -> None:
         """Every phone gets the network; only the head gets the weights, and shares them with the others."""
         directory = layout.run_dir(spec.run_id)
         if self.model_source is not None:
             connection.put(self.model_source, directory / spec.model_file)
+        if self.resume is not None and connection.phone.name == spec.ranks[0].phone:
+            connection.put_file(self.resume, directory / spec.resume)
         if self.weights is not None and connection.phone.name == spec.ranks[0].phone:
             file = scratch / spec.weights
             safetensors.write(file, self.weights)

@@ -56,6 +56,8 @@ class PlainView:
     def update(self, progress: Progress, event: Event) -> None:
         if event.kind == "warn":
             err.print(f"warning: {progress.warnings[-1]}", markup=False)
+        if event.kind == "incident":
+            err.print(event.text("message"), markup=False, soft_wrap=True)
         if event.kind == "evaluate":
             err.print(f"step {progress.step}/{progress.steps}  {_accuracy(progress)}", markup=False, soft_wrap=True)
         last = progress.step >= progress.steps
@@ -125,6 +127,8 @@ def run_panel(spec: RunSpec, progress: Progress, quiet_s: float = 0.0) -> Render
     grid.add_row("speed", Text(_speed(progress)))
     grid.add_row("hottest", Text(_hottest(spec, progress)))
     grid.add_row("time", Text(_times(progress, quiet_s)))
+    for incident in progress.incidents[-2:]:
+        grid.add_row("", Text(incident, "bold yellow", overflow="ellipsis", no_wrap=True))
     for warning in progress.warnings[-2:]:
         grid.add_row("", Text(warning, "yellow", overflow="ellipsis", no_wrap=True))
     if not progress.over:

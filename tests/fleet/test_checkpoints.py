@@ -13,7 +13,7 @@ import pytest
 from orchestrator.fleet import PhoneConnection
 from orchestrator.runs.checkpoints import LARGEST, FetchError, Told, fetch, largest, newest, remove_from_phone
 from orchestrator.runs.events import Event, Progress
-from orchestrator.runs.record import RunStore
+from orchestrator.runs.record import RunStore, Survival
 from orchestrator.runs.watch import fetch_checkpoint
 from phone_agent import layout
 from tests.agent.phones import run_spec
@@ -51,7 +51,7 @@ def test_a_phone_cannot_make_a_checkpoint_larger_than_its_network(tmp_path: Path
     assert 4 * 44_426 < largest(lenet, tmp_path) < 1 << 30
     assert largest(replace(lenet, model="build", model_file="gone.py"), tmp_path) == LARGEST
     store = RunStore(tmp_path)
-    store.create(lenet)
+    store.create(lenet, Survival())
     progress = Progress(1, checkpoint=told(bytes=1 << 31))
 
     def connect() -> PhoneConnection:

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.runs.events import Progress
-from orchestrator.runs.record import RUN_ID, RunStore
+from orchestrator.runs.record import RUN_ID, RunStore, Survival
 from tests.runs.samples import spec
 
 OTHER = "20260131-130000-lenet-00bb"
@@ -16,8 +16,8 @@ OTHER = "20260131-130000-lenet-00bb"
 @pytest.fixture
 def store(tmp_path: Path) -> RunStore:
     store = RunStore(tmp_path / "runs")
-    store.create(spec())
-    store.create(replace(spec(), run_id=OTHER, created=spec().created + 3600))
+    store.create(spec(), Survival())
+    store.create(replace(spec(), run_id=OTHER, created=spec().created + 3600), Survival())
     return store
 
 

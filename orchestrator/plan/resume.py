@@ -1,0 +1,42 @@
+"""A new run that goes on from another one's checkpoint: the same work, on the phones there are now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+
+from orchestrator.errors import UsageError
+from orchestrator.inventory.model import Phone
+from orchestrator.plan.attempt import next_attempt
+from orchestrator.plan.request import LaunchRequest
+from orchestrator.plan.run import new_run_id
+from phone_agent import layout
+from phone_agent.schema import RunSpec
+
+OWN = frozenset({"steps"})  # what a resumed run may decide itself
+
+
+def check_resume(request: LaunchRequest) -> None:
+    """All else is as it was: other rules would make the checkpoint another run's."""
+    given = [each.name for each in fields(request) if getattr(request, each.name) != each.default]
+    if foreign := [name for name in given if name not in OWN]:
+        flags = ", ".join("--" + name.replace("_", "-") for name in foreign)
+        raise UsageError(f"--resume goes on as the run was: {flags} cannot change", remedy="--weights starts a new run")
+
+
+def resumed_run(spec: RunSpec, phones: Sequence[Phone], done: int, steps: int | None = None) -> RunSpec:
+    """`done`: the steps that the checkpoint has behind it."""
+    wanted, created = steps or spec.steps, time.time()
+    if done >= wanted:
+        raise UsageError(f"{spec.run_id} has done {done} steps already", remedy=f"--steps, more than {done}")
+    return replace(
+        next_attempt(spec, phones, 0),
+        run_id=new_run_id(Path(spec.model_file).stem or spec.model, created),
+        created=created,
+        steps=wanted,
+        weights="",
+        resume=layout.RESUME_FILE,
+        parent=spec.run_id,
+    )

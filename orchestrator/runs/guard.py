@@ -1,0 +1,344 @@
+"""Carries a run to its end: watches its attempts, finds out what went wrong, and starts the next one.
+
+The run itself needs nobody: whoever guards it may vanish, and the next one goes on from what is recorded here and held
+on the phones.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import ClusterctlError, PhoneError
+from orchestrator.inventory.model import Phone
+from orchestrator.plan.attempt import next_attempt
+from orchestrator.runs import agent, checkpoints, stall
+from orchestrator.runs.deadline import Deadline
+from orchestrator.runs.diagnosis import Diagnosis, diagnose
+from orchestrator.runs.events import FOLLOWER_EVENTS, Event, Progress, parse_event
+from orchestrator.runs.follow import NotFollowedError, OnBreak, follow
+from orchestrator.runs.incidents import Incidents
+from orchestrator.runs.look import Sight, end, look, newest_held
+from orchestrator.runs.pull import Puller
+from orchestrator.runs.recover import GiveUp, Memory, choose, hopeless
+from orchestrator.runs.returns import Returns
+from orchestrator.runs.start import Start
+from orchestrator.runs.tensorboard import TensorBoard
+from orchestrator.runs.watch import fetch_told
+from orchestrator.view.text import count_of, one_line
+from phone_agent import layout
+from phone_agent.schema import RunSpec
+
+if TYPE_CHECKING:
+    from orchestrator.data.store import Stored
+    from orchestrator.fleet import PhoneConnection
+    from orchestrator.runs.launch import Launcher
+    from orchestrator.runs.record import RunRecord, RunStore
+
+SAVE_EVERY_S = 5.0
+WORTH_A_RESTART_S = 20.0  # of training left: for less, phones that come back are not taken in
+QUORUM_S = 45.0  # to wait for phones when too few are left: a switch may just have restarted
+BETWEEN_LOOKS_S = 3.0
+GUARD_S = 180.0  # for another process to start a run again
+HUNG_S = 300.0  # without a word from ranks that are all there
+_LOG_TAIL_BYTES = 65536
+
+OnEvent = Callable[[Progress, Event], None]
+
+
+class Trouble(Exception):  # noqa: N818 - of a run; nothing here is at fault
+    """An attempt that will not end by itself."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        super().__init__(diagnosis.headline)
+        self.diagnosis = diagnosis
+
+
+@contextmanager
+def only_guard(store: RunStore, run_id: str) -> Iterator[bool]:
+    """Whether no other process of this computer looks after the run: then this one does."""
+    with (store.directory(run_id) / "guard.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+class Guard:
+    """`progress` and `diagnosis` tell how it ended. One that does not guard only watches: another process does."""
+
+    def __init__(
+        self, launcher: Launcher, record: RunRecord, on_event: OnEvent, on_break: OnBreak, *, guards: bool = True
+    ) -> None:
+        self._launcher, self.record, self._guards = launcher, record, guards
+        self._over = record.over  # then there is nothing to do but to see how it ended
+        self._on_event, self._on_break = on_event, on_break
+        self._store, self._fleet = launcher.store, launcher.fleet
+        self._directory = self._store.directory(record.run_id)
+        self._incidents = Incidents(self._store.incidents_file(record.run_id))
+        self._memory, self._deadline = Memory(), Deadline()
+        self._saved = self._stepped_at = self._heard_at = time.monotonic()
+        self._recovering = False
+        self._stepped_here = False  # in this attempt
+        self._returns: Returns | None = None
+        self._puller = Puller(lambda event: fetch_told(self._store, record.run_id, event, self._head))
+        self.progress = Progress(record.steps)
+        self.diagnosis: Diagnosis | None = None
+
+    @property
+    def spec(self) -> RunSpec:
+        """Of the newest attempt."""
+        return self._store.spec(self.record.run_id, self.record.attempt)
+
+    def carry(self) -> None:
+        with TensorBoard(self._directory) as self._figures:
+            try:
+                self._replay()
+                trouble = self._follow()
+                while self._goes_on(trouble):
+                    trouble = self._next(trouble) or self._follow()
+            finally:
+                if self._guards:
+                    self._save()
+        self._puller.close()
+
+    # ------------------------------------------------------------------------------------------------- watching
+
+    def _replay(self) -> None:
+        for attempt in range(self.record.attempt):
+            path = self._store.events_file(self.record.run_id, attempt)
+            for line in path.read_bytes().splitlines() if path.exists() else []:
+                if event := parse_event(line):
+                    self._hear(event)
+            for event in self._incidents.after(attempt):
+                self._hear(event)
+
+    def _follow(self) -> Diagnosis | None:
+        """What went wrong with the attempt; None if nothing did."""
+        record = self.record
+        self._deadline, self._stepped_here = Deadline(), False
+        self._returns = Returns(self._fleet, record.run_id, self._missing(), self._memory)
+        copy = self._store.events_file(record.run_id, record.attempt)
+        try:
+            for event in follow(record.run_id, copy, self._head, self._broken, record.attempt):
+                self._hear(event)
+                if event.kind == "heartbeat":
+                    self._tick()
+        except Trouble as trouble:
+            return trouble.diagnosis
+        except NotFollowedError as error:
+            if not record.attempt:
+                raise
+            return Diagnosis(error.message)
+        return self._post_mortem() if self.progress.state in {"failed", "lost"} else None
+
+    def _hear(self, event: Event) -> None:
+        self.progress.update(event)
+        self._on_event(self.progress, event)
+        self._figures.write(event)
+        if event.kind not in FOLLOWER_EVENTS:
+            self._heard_at = time.monotonic()
+            self._deadline.alive()
+        if event.kind == "step":
+            self._step(event)
+        if event.kind == "checkpoint" and self._guards and not self._over:
+            self._puller.pull(event)
+        if self._guards and time.monotonic() - self._saved > SAVE_EVERY_S:
+            self._save()
+
+    def _step(self, event: Event) -> None:
+        self._deadline.step(event.number("step_s"))
+        self._memory.stepped()
+        self._stepped_here = True
+        if self._recovering:
+            self._recovering = False
+            lost = time.monotonic() - self._stepped_at
+            phones = count_of(self.record.phones, "phone")
+            self._tell(f"going on with step {self.progress.step} on {phones}: {lost:.1f} s lost", lost_s=lost)
+        self._stepped_at = time.monotonic()
+
+    def _tick(self) -> None:
+        """Once a second, while the head phone is heard."""
+        if not self._guards:
+            return
+        if self._deadline.passed:
+            self._look_for_trouble()
+        if self._returns and self._stepped_here and (self.progress.eta_s or 0.0) > WORTH_A_RESTART_S:
+            self._take_in(self._returns.back())
+
+    def _look_for_trouble(self) -> None:
+        found = stall.stalled(self.spec, look(self._fleet, self.record.run_id, self._phones()))
+        if found is None and time.monotonic() - self._heard_at > HUNG_S:
+            found = Diagnosis(f"nothing happened for {HUNG_S:.0f} s, though every rank is there")
+        if found is not None:
+            raise Trouble(found)
+        self._deadline.nothing_found()
+
+    def _broken(self, why: str) -> None:
+        """The head phone is not heard any more: is it gone, or only out of sight?"""
+        self._on_break(why)
+        if not self._guards:
+            return
+        if found := stall.head_is_gone(self.spec, look(self._fleet, self.record.run_id, self._phones())):
+            raise Trouble(found)
+
+    def _post_mortem(self) -> Diagnosis:
+        return diagnose(self.spec, self.progress.error, self._mpirun_log())
+
+    def _mpirun_log(self) -> str:
+        path = layout.attempt_dir(self.record.run_id, self.record.attempt) / layout.MPIRUN_LOG
+        try:
+            return self._head().run(["tail", "-c", str(_LOG_TAIL_BYTES), "--", str(path)], timeout=10).stdout
+        except PhoneError as error:
+            return f"(mpirun.log could not be read: {error.message})"
+
+    # ----------------------------------------------------------------------------------------------- recovering
+
+    def _goes_on(self, trouble: Diagnosis | None) -> bool:
+        if self._over or self.diagnosis is not None:
+            self.diagnosis = self.diagnosis or trouble
+            return False
+        if trouble is None and self.progress.state != "yielded":
+            return False
+        if not self._guards:
+            return self._wait_for_the_guard()
+        if trouble is None:
+            return True
+        self._memory.failed(trouble)
+        if over := hopeless(self.record, self._memory, trouble):
+            self._give_up(over, trouble)
+        return over is None
+
+    def _wait_for_the_guard(self) -> bool:
+        """Another process of this computer starts the next attempt, or gives up."""
+        before, deadline = self.record.attempt, time.monotonic() + GUARD_S
+        while time.monotonic() < deadline:
+            self.record = self._store.find(self.record.run_id)
+            if self.record.over or self.record.attempt != before:
+                return not self.record.over
+            time.sleep(1.0)
+        return False
+
+    def _next(self, trouble: Diagnosis | None) -> Diagnosis | None:
+        """Starts the next attempt. None: it was started; or why it was not, or no more will be."""
+        if not self._guards:
+            return None
+        self._recovering = True
+        restarts = self.record.restarts + (trouble is not None)
+        self.record = replace(self.record, state="recovering", restarts=restarts)
+        self._store.save(self.record)
+        sights, chosen = self._quorum()
+        if trouble is not None:
+            trouble = stall.refined(trouble, self.spec, sights)
+        if isinstance(chosen, GiveUp):
+            return self._give_up(chosen, trouble or Diagnosis(chosen.reason))
+        self._tell(self._what_is_done(trouble, chosen, sights), phone=trouble and trouble.phone and trouble.phone.phone)
+        try:
+            self._begin(chosen, held=bool(newest_held(sights)))
+        except ClusterctlError as error:
+            return Diagnosis(one_line(error.message.splitlines()[-1].strip()))
+        return None
+
+    def _quorum(self) -> tuple[tuple[Sight, ...], tuple[Phone, ...] | GiveUp]:
+        """Ends what is left of the last attempt everywhere; waits a little if too few phones answer."""
+        deadline = time.monotonic() + QUORUM_S
+        while True:
+            sights = end(self._fleet, self.record.run_id, self._fleet.phones)
+            chosen = choose(self.record, sights, self._memory)
+            if not isinstance(chosen, GiveUp) or time.monotonic() > deadline:
+                return sights, chosen
+            time.sleep(BETWEEN_LOOKS_S)
+
+    def _begin(self, phones: tuple[Phone, ...], *, held: bool) -> None:
+        before, choice = self.spec, self.progress.choice
+        spec = next_attempt(
+            before,
+            phones,
+            self.record.attempt + 1,
+            batches=self.progress.batches,
+            choice=choice.fields if choice else None,
+        )
+        if not {phone.name for phone in phones} <= {rank.phone for rank in before.ranks} or not spec.data.whole:
+            spec = self._launcher.bring_data(spec, phones, self._stored(spec), whole=spec.data.whole)
+        saved = None if held else self._last_resort()
+        spec = replace(spec, resume=layout.RESUME_FILE if saved else "")
+        self.record = self._store.begin_attempt(self.record, spec)
+        self._launcher.begin(spec, Start.kept(spec, self._directory, saved))
+
+    def _last_resort(self) -> Path | None:
+        """The newest checkpoint, where no phone holds anything in memory: power was cut to all of them."""
+        found = checkpoints.find(self._fleet, self.record.run_id, self._directory)
+        for damaged in found.damaged if found else ():
+            self._tell(f"skipped {damaged}: it is damaged")
+        if found is None:
+            self._tell("no phone holds the training state and there is no checkpoint: starting from the beginning")
+            return None
+        self._tell(f"no phone holds the training state: going on from {found.path.name}, step {found.step}")
+        return found.path
+
+    @staticmethod
+    def _stored(spec: RunSpec) -> Stored | None:
+        """Where this computer has it no more, only phones that have it can take part."""
+        from orchestrator.data.store import Store
+
+        stored = Store().find(spec.data.name)
+        return stored if stored and stored.manifest.digest == spec.data.digest else None
+
+    def _take_in(self, back: list[Phone]) -> None:
+        if not back:
+            return
+        asked = agent.call(self._head(), "yield", self.record.run_id, "--attempt", str(self.record.attempt))
+        if asked.get("asked"):
+            names = ", ".join(f"{phone.name} ({phone.where})" for phone in back)
+            self._tell(f"{names} answers again: taken in at the next step's end")
+            self._returns = None
+
+    def _what_is_done(self, trouble: Diagnosis | None, phones: tuple[Phone, ...], sights: tuple[Sight, ...]) -> str:
+        held = newest_held(sights)
+        point = f"from step {held}" if held else "from the start"
+        what = f"starting again {point} on {count_of(phones, 'phone')}"
+        new = [phone for phone in phones if phone.name in self.record.spares and phone.name not in self.record.phones]
+        if new:
+            what += f", with {', '.join(f'{phone.name} ({phone.where})' for phone in new)} stepping in"
+        return f"{trouble.headline}; {what}" if trouble else what
+
+    def _give_up(self, over: GiveUp, trouble: Diagnosis) -> Diagnosis:
+        self.diagnosis = replace(trouble, message=trouble.message if over.reason == trouble.headline else over.reason)
+        self.progress.state = "failed"
+        state = "interrupted" if over.may_go_on else "failed"
+        self.record = replace(self.record, state=state, error=over.reason)
+        self._store.save(self.record)
+        end(self._fleet, self.record.run_id, self._fleet.phones, forget=not over.may_go_on)
+        return self.diagnosis
+
+    # --------------------------------------------------------------------------------------------------- helpers
+
+    def _tell(self, message: str, **fields: object) -> None:
+        event = self._incidents.add(message, attempt=self.record.attempt, **fields)
+        self.progress.update(event)
+        self._on_event(self.progress, event)
+
+    def _head(self) -> PhoneConnection:
+        return self._fleet.connection(self._launcher.cluster.phone(self.record.head))
+
+    def _phones(self) -> list[Phone]:
+        return [self._launcher.cluster.phone(name) for name in self.record.phones]
+
+    def _missing(self) -> list[Phone]:
+        """Whom it was launched with, and does without. Not where spares stepped in."""
+        if len(self.record.phones) >= len(self.record.wanted):
+            return []
+        names = set(self.record.wanted) - set(self.record.phones)
+        return [phone for phone in self._fleet.phones if phone.name in names]
+
+    def _save(self) -> None:
+        self._saved = time.monotonic()
+        self.record = self.record.with_progress(self.progress)
+        self._store.save(self.record)

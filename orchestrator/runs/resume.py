@@ -1,0 +1,46 @@
+"""What a new run needs of the one it goes on from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import UsageError
+from orchestrator.runs import checkpoints
+from orchestrator.runs.checkpoints import Found
+from orchestrator.runs.dataset import SYNTHETIC, Dataset
+from orchestrator.runs.record import RunRecord, RunStore
+from orchestrator.runs.start import Start
+from phone_agent.schema import DataSpec, RunSpec
+
+if TYPE_CHECKING:
+    from orchestrator.fleet import Fleet
+
+
+def find_checkpoint(fleet: Fleet, store: RunStore, parent: RunRecord, note: Callable[[str], None]) -> Found:
+    if parent.state in {"starting", "running", "recovering"}:
+        raise UsageError(f"{parent.run_id} is {parent.state}", remedy=f"clusterctl attach {parent.run_id}")
+    found = checkpoints.find(fleet, parent.run_id, store.directory(parent.run_id))
+    if found is None:
+        raise UsageError(f"{parent.run_id} left no checkpoint, here or on a phone", remedy="launch --checkpoint-every")
+    for damaged in found.damaged:
+        note(f"skipped {damaged}: it is damaged")
+    return found
+
+
+def stored_data(spec: DataSpec) -> Dataset:
+    """The same samples: another content under the same name would be another run."""
+    from orchestrator.data.store import Store
+
+    if spec.name == SYNTHETIC:
+        return Dataset(spec)
+    stored = Store().get(spec.name)
+    if stored.manifest.digest != spec.digest:
+        raise UsageError(f"the dataset '{spec.name}' has changed since", remedy="add it again as it was")
+    return Dataset(spec, stored)
+
+
+def start_of(spec: RunSpec, directory: Path, checkpoint: Path) -> Start:
+    source = (directory / spec.model_file).read_bytes() if spec.model_file else None
+    return Start(source, resume=checkpoint)

@@ -1,0 +1,272 @@
+"""What becomes of a run that lost a phone: decided from what is known, without a phone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import UsageError
+from orchestrator.plan.attempt import deal, next_attempt
+from orchestrator.plan.request import LaunchRequest
+from orchestrator.plan.resume import check_resume, resumed_run
+from orchestrator.runs import stall
+from orchestrator.runs.deadline import FIRST_S, FLOOR_S, Deadline
+from orchestrator.runs.diagnosis import Diagnosis, diagnose
+from orchestrator.runs.events import Event, Progress, parse_event
+from orchestrator.runs.look import Sight
+from orchestrator.runs.record import RunRecord, RunStore, Survival
+from orchestrator.runs.recover import FRUITLESS, GiveUp, Memory, choose, hopeless
+from phone_agent.supervise.lease import SECONDS, take
+from tests.runs.samples import event, phones, spec
+
+SPEC = spec(4, switches=2)
+FOUR = phones(4, 2)
+KILLED = Diagnosis("its rank was killed", SPEC.ranks[2])
+
+
+def record(**changes: Any) -> RunRecord:
+    names = tuple(phone.name for phone in FOUR)
+    fresh = RunRecord("run", "lenet", names[0], names, 20, 0.0, wanted=names, min_phones=3, max_restarts=20)
+    return replace(fresh, **changes)
+
+
+# ------------------------------------------------------------------------------------------------------- batches
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=20))
+def test_what_phones_took_they_take_again(batches: list[int]) -> None:
+    assert deal(sum(batches), batches) == tuple(batches)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.integers(0, 1000))
+def test_every_image_is_dealt_and_every_phone_gets_one(weights: list[float], more: int) -> None:
+    dealt = deal(len(weights) + more, weights)
+    assert sum(dealt) == len(weights) + more
+    assert min(dealt) >= 1
+
+
+def test_a_lost_phones_images_go_to_the_others() -> None:
+    again = next_attempt(SPEC, (*FOUR[:2], FOUR[3]), 1)
+    assert [(rank.rank, rank.phone, rank.batch) for rank in again.ranks] == [
+        (0, "p1-01", 11),
+        (1, "p1-02", 11),
+        (2, "p2-02", 10),
+    ]
+    assert (again.global_batch, again.attempt) == (SPEC.global_batch, 1)
+
+
+def test_shares_that_moved_while_it_ran_stay_moved() -> None:
+    assert [rank.batch for rank in next_attempt(SPEC, FOUR, 1, batches=(10, 10, 10, 2)).ranks] == [10, 10, 10, 2]
+
+
+def test_what_was_measured_is_not_measured_again_but_lies_are_not_believed() -> None:
+    auto = replace(SPEC, algorithm="auto", wire="auto")
+    choice: dict[str, Any] = {"algorithm": "hierarchical", "wire": "fp16", "bucket_bytes": 8 << 20}
+    again = next_attempt(auto, FOUR, 1, choice=choice)
+    assert (again.algorithm, again.wire, again.bucket_bytes) == ("hierarchical", "fp16", 8 << 20)
+    lies: dict[str, Any] = {"algorithm": "; rm -rf", "wire": ["x"], "bucket_bytes": -1}
+    assert replace(next_attempt(auto, FOUR, 1, choice=lies), attempt=0) == auto
+
+
+def test_a_resumed_run_is_a_new_one_with_the_same_work() -> None:
+    resumed = resumed_run(replace(SPEC, attempt=3, weights="weights.safetensors"), FOUR[:2], done=12)
+    assert (resumed.attempt, resumed.parent, resumed.resume) == (0, SPEC.run_id, "resume.safetensors")
+    assert (resumed.global_batch, resumed.steps, resumed.weights) == (SPEC.global_batch, SPEC.steps, "")
+    with pytest.raises(UsageError, match="has done 20 steps already"):
+        resumed_run(SPEC, FOUR, done=20)
+    check_resume(LaunchRequest(steps=40))
+    with pytest.raises(UsageError, match="--learning-rate cannot change"):
+        check_resume(LaunchRequest(learning_rate=0.1))
+
+
+# ------------------------------------------------------------------------------------------------------ policies
+
+
+def test_only_what_a_phone_did_is_tried_again() -> None:
+    memory = Memory()
+    assert hopeless(record(), memory, KILLED) is None
+    assert hopeless(record(), memory, replace(KILLED, hopeless=True)) is not None
+    over = hopeless(record(restarts=20), memory, KILLED)
+    assert over is not None
+    assert "--max-restarts 20" in over.reason
+
+
+def test_attempts_that_get_nowhere_come_to_an_end() -> None:
+    memory = Memory()
+    for _ in range(FRUITLESS - 1):
+        memory.failed(KILLED)
+    assert hopeless(record(), memory, KILLED) is None
+    memory.failed(KILLED)
+    assert hopeless(record(), memory, KILLED) is not None
+    memory.stepped()
+    assert hopeless(record(), memory, KILLED) is None
+
+
+def names(chosen: object) -> list[str]:
+    assert isinstance(chosen, tuple)
+    return [phone.name for phone in chosen]
+
+
+def test_phones_that_answer_go_on_and_spares_step_in() -> None:
+    sights = [Sight(phone) for phone in FOUR[:2]] + [Sight(FOUR[2], "no answer"), Sight(FOUR[3])]
+    three = record(wanted=("p1-01", "p1-02", "p2-01"), spares=("p2-02",))
+    assert names(choose(three, sights, Memory())) == ["p1-01", "p1-02", "p2-02"]
+    assert names(choose(record(), sights, Memory())) == ["p1-01", "p1-02", "p2-02"]
+    everybody = [Sight(phone) for phone in FOUR]
+    assert names(choose(three, everybody, Memory())) == ["p1-01", "p1-02", "p2-01"], "a spare goes back to waiting"
+
+
+def test_too_few_phones_are_a_clear_end_that_can_be_taken_back() -> None:
+    over = choose(record(), [Sight(FOUR[0]), *(Sight(phone, "no answer") for phone in FOUR[1:])], Memory())
+    assert isinstance(over, GiveUp)
+    assert over.may_go_on
+    assert "1 phone of 4 left, 3 are the least (--min-phones); clusterctl attach run" in over.reason
+
+
+def test_a_phone_that_fails_again_and_again_is_left_out_until_a_step_is_done() -> None:
+    memory, sights = Memory(), [Sight(phone) for phone in FOUR]
+    memory.failed(KILLED)
+    assert len(names(choose(record(), sights, memory))) == 4
+    memory.failed(KILLED)
+    assert names(choose(record(), sights, memory)) == ["p1-01", "p1-02", "p2-02"]
+    assert memory.probe_after_s("p2-01") > memory.probe_after_s("p1-01")
+
+
+def test_a_full_disk_keeps_a_phone_out() -> None:
+    assert Sight(FOUR[0], disk_mb=3.0).unfit == "its disk is full (3 MB free)"
+    assert Sight(FOUR[0], disk_mb=3000.0).unfit is None
+
+
+# ------------------------------------------------------------------------------------------------------- causes
+
+
+def working() -> list[Sight]:
+    return [Sight(phone, ranks=1, moves=True) for phone in FOUR]
+
+
+@pytest.mark.parametrize(
+    ("sight", "headline"),
+    [
+        (Sight(FOUR[2], "timed out"), "p2-01 (sw2:1): does not answer: cable or power"),
+        (Sight(FOUR[2], ranks=0), "p2-01 (sw2:1): its rank is gone"),
+        (Sight(FOUR[2], ranks=1, frozen=True), "p2-01 (sw2:1): its rank is frozen: it is there, but gets nowhere"),
+        (Sight(FOUR[2], "connection refused", refused=True), None),
+        (Sight(FOUR[2], ranks=1, moves=True), None),
+    ],
+)
+def test_a_stall_has_a_cause_or_is_only_slow(sight: Sight, headline: str | None) -> None:
+    sights = working()
+    sights[2] = sight
+    found = stall.stalled(SPEC, sights)
+    assert (found and found.headline) == headline
+
+
+def test_a_head_phone_is_gone_only_when_the_others_have_noticed() -> None:
+    gone = Sight(FOUR[0], "timed out")
+    ended = [Sight(phone) for phone in FOUR[1:]]
+    found = stall.head_is_gone(SPEC, [gone, *ended])
+    assert found is not None
+    assert found.headline == "p1-01 (sw1:1): does not answer: cable or power"
+    assert stall.head_is_gone(SPEC, [gone, *working()[1:]]) is None
+    assert stall.head_is_gone(SPEC, [Sight(FOUR[0]), *ended]) is None
+    assert stall.head_is_gone(SPEC, [gone, *(Sight(phone, "timed out") for phone in FOUR[1:])]) is None
+
+
+def test_who_does_not_answer_afterwards_was_the_cause() -> None:
+    lost = [Sight(phone, "timed out" if phone.name == "p2-02" else None) for phone in FOUR]
+    assert stall.refined(Diagnosis("mpirun left no word"), SPEC, lost).headline.startswith("p2-02 (sw2:2): does not")
+    assert stall.refined(KILLED, SPEC, [Sight(phone) for phone in FOUR]) == KILLED
+    both = [Sight(phone, "timed out" if phone.switch == "sw2" else None) for phone in FOUR]
+    assert stall.refined(KILLED, SPEC, both).headline.startswith("p2-01 (sw2:1): does not")
+    told = stall.refined(Diagnosis("?"), SPEC, both).headline
+    assert told == "p2-01 (sw2:1), p2-02 (sw2:2) do not answer: cable, switch or power"
+
+
+def test_a_neighbours_complaint_is_not_the_cause() -> None:
+    complaint = parse_event(
+        event("error", 1.0, phone="p1-02", rank=1, message="Exception: MPI_ERR_OTHER: known error", fault="phone")
+    )
+    log = "mpirun noticed that process rank 2 with PID 0 on node x exited on signal 9 (Killed).\n"
+    assert diagnose(SPEC, complaint, log).headline == "p2-01 (sw2:1): its rank was killed (signal 9 (Killed))"
+    assert diagnose(SPEC, complaint, "").headline.startswith("p1-02 (sw1:2): Exception")
+    mistake = parse_event(event("error", 1.0, phone="p1-02", rank=1, message="no such layer", fault="work"))
+    assert diagnose(SPEC, mistake, log).hopeless
+
+
+# ----------------------------------------------------------------------------------------------------- deadlines
+
+
+def test_a_step_is_overdue_by_how_long_steps_took() -> None:
+    now = 0.0
+    deadline = Deadline(lambda: now)
+    assert deadline.limit_s == FIRST_S
+    for seconds in (10.0, 10.5, 9.5, 10.0):
+        deadline.step(seconds)
+    assert 20 < deadline.limit_s < 40
+    now = deadline.limit_s + 1
+    assert deadline.passed
+    deadline.nothing_found()
+    assert not deadline.passed
+    assert deadline.limit_s > 40, "patience grows where nothing was wrong"
+    for _ in range(100):
+        deadline.step(0.01)
+    assert deadline.limit_s == FLOOR_S
+
+
+# ------------------------------------------------------------------------------------------- progress and leases
+
+
+def test_progress_goes_on_over_attempts() -> None:
+    progress = Progress(20)
+    for line in (
+        event("start", 1.0),
+        event("step", 2.0, step=1, step_s=1.0, loss=2.0),
+        event("share", 2.0, batches=[9, 8, 8, 7]),
+        event("error", 3.0, message="x"),
+        event("end", 3.0, state="failed"),
+    ):
+        heard = parse_event(line)
+        assert heard is not None
+        progress.update(heard)
+    assert (progress.state, progress.batches) == ("failed", (9, 8, 8, 7))
+    progress.update(Event("incident", 4.0, fields={"message": "p2-01 (sw2:1): gone"}))
+    progress.update(Event("start", 5.0))
+    assert (progress.state, progress.error, progress.batches) == ("running", None, ())
+    assert (progress.step, progress.incidents) == (1, ["p2-01 (sw2:1): gone"])
+
+
+def test_a_failed_attempt_is_not_the_end_of_a_run(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    made = store.create(spec(5), Survival())
+    assert (made.min_phones, made.wanted, made.over) == (3, made.phones, False)
+    failed = made.with_progress(Progress(20, state="failed"))
+    assert (failed.state, failed.over) == ("interrupted", False)
+    second = store.begin_attempt(made, next_attempt(spec(5), phones(5)[1:], 1))
+    assert (second.attempt, second.head, len(second.phones), len(second.wanted)) == (1, "p1-02", 4, 5)
+    assert store.find(made.run_id) == second
+    assert store.spec(made.run_id, 1).attempt == 1
+    assert store.spec(made.run_id).attempt == 0
+
+
+def test_one_computer_at_a_time_looks_after_a_run(tmp_path: Path) -> None:
+    now = 1000.0
+
+    def clock() -> float:
+        return now
+
+    assert take(tmp_path, "a", clock) is None
+    assert take(tmp_path, "a", clock) is None
+    held = take(tmp_path, "b", clock)
+    assert held is not None
+    assert held.holder == "a"
+    now += SECONDS + 1
+    assert take(tmp_path, "b", clock) is None
+    now = 5.0  # the phone was restarted
+    assert take(tmp_path, "a", clock) is None
+    (tmp_path / "lease.json").write_text("rubbish")
+    assert take(tmp_path, "c", clock) is None
