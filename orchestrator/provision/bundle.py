@@ -6,8 +6,10 @@ The same input gives the same bytes, with the same modes.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
@@ -46,6 +48,22 @@ def build_bundle(target: Target, out: Path) -> Bundle:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return Bundle(_sha256(out / MANIFEST)[:16], out, _tree_sha256(out), files)
+
+
+def build_bundles(architectures: Iterable[str], directory: Path) -> dict[str, Bundle]:
+    """One for each architecture of phones that the core has kernels for."""
+    targets = {architecture: _target(architecture) for architecture in architectures}
+    return {
+        architecture: build_bundle(target, directory / architecture)
+        for architecture, target in targets.items()
+        if target
+    }
+
+
+def _target(architecture: str) -> Target | None:
+    if architecture == "aarch64":
+        return Target.AARCH64_ANDROID
+    return Target.HOST if architecture == os.uname().machine else None
 
 
 def _refuse_foreign(out: Path) -> None:

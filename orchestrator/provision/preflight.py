@@ -33,12 +33,18 @@ class Asked:
 
 
 def require_packages(facts: Facts, want: Want) -> None:
-    """An architecture the repository has nothing for stops its own phones only."""
+    """An architecture that there are no packages or no agent for stops its own phones only."""
     if facts.arch not in want.repositories:
         raise PhoneError(
             f"there are no packages for its architecture, {facts.arch}",
             phase="preflight",
             remedy="the notes of this run say why; choose another repository with --upstream, or another phone",
+        )
+    if facts.arch not in want.bundles:
+        raise PhoneError(
+            f"there is no agent for its architecture, {facts.arch}",
+            phase="preflight",
+            remedy="phones need a 64-bit processor and a 64-bit Android; choose another phone",
         )
 
 

@@ -26,7 +26,7 @@ from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.paths import ClusterState, cache_dir
 from orchestrator.provision import preflight
 from orchestrator.provision.builds import Builds
-from orchestrator.provision.bundle import Bundle, Target, build_bundle
+from orchestrator.provision.bundle import Bundle, build_bundles
 from orchestrator.provision.desired import PackageSource, default_upstream, gather_keys, host_key, known_hosts
 from orchestrator.provision.events import OnEvent, PhoneFinished, StageStarted
 from orchestrator.provision.ledger import Ledger
@@ -88,9 +88,8 @@ def provision(rack: Rack, options: Options, on_event: OnEvent) -> Report:
         tempfile.TemporaryDirectory(prefix="clusterctl-") as scratch,
         Fleet(rack.phones, rack.state, rack.network, key=rack.cluster.ssh_key, trust_new=True) as fleet,
     ):
-        target = Target.HOST if rack.cluster.lab else Target.AARCH64_ANDROID
-        bundle = build_bundle(target, Path(scratch) / "agent")
-        run = _Run(rack, options, fleet=fleet, upstream=upstream, bundle=bundle, ledger=Ledger(rack.phones, on_event))
+        ledger = Ledger(rack.phones, on_event)
+        run = _Run(rack, options, fleet=fleet, upstream=upstream, scratch=Path(scratch), ledger=ledger)
         try:
             report = run.all()
         except KeyboardInterrupt as interrupt:
@@ -102,12 +101,13 @@ def provision(rack: Rack, options: Options, on_event: OnEvent) -> Report:
 
 class _Run:
     def __init__(
-        self, rack: Rack, options: Options, *, fleet: Fleet, upstream: Upstream, bundle: Bundle, ledger: Ledger
+        self, rack: Rack, options: Options, *, fleet: Fleet, upstream: Upstream, scratch: Path, ledger: Ledger
     ) -> None:
         self._rack = rack
         self._options = options
         self._fleet = fleet
-        self._bundle = bundle
+        self._scratch = scratch
+        self._bundles: dict[str, Bundle] = {}
         self._ledger = ledger
         self._source = PackageSource(
             upstream, package_list(), cache_dir(), ledger.note, offline=options.offline, dry_run=options.dry_run
@@ -133,7 +133,8 @@ class _Run:
     def report(self) -> Report:
         snapshots = {arch: snapshot.id for arch, snapshot in self._snapshots.items()}
         reports, notes = self._ledger.reports, self._ledger.notes
-        return Report(reports, notes, self._options.dry_run, self._bundle.id, snapshots)
+        release = ", ".join(sorted(bundle.id for bundle in self._bundles.values()))
+        return Report(reports, notes, self._options.dry_run, release, snapshots)
 
     def _met(self) -> str:
         return known_hosts(self._rack.cluster, HostKeys(self._rack.state.known_hosts))
@@ -158,13 +159,14 @@ class _Run:
         limited = len(self._fleet.phones) < len(self._rack.cluster)
         facts = [each.facts for each in asked.values()]
         self._snapshots = self._source.snapshots(facts, keep=limited)
+        self._bundles = build_bundles({each.arch for each in facts}, self._scratch)
         return self._builds.known(
             Want(
                 cluster=self._rack.cluster,
                 packages=package_list(),
                 repositories=self._source.repositories(self._snapshots),
                 keys=gather_keys(self._rack.cluster, self._rack.state),
-                bundle=self._bundle,
+                bundles=self._bundles,
                 mpi4py_version=mpi4py_version(),
             )
         )

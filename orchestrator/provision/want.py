@@ -42,7 +42,7 @@ class Want:
     packages: PackageList
     repositories: Mapping[str, Repository]  # by architecture
     keys: Keys
-    bundle: Bundle
+    bundles: Mapping[str, Bundle]  # the agent, by architecture
     mpi4py_version: str
     wheels: Mapping[str, Wheel] = field(default_factory=dict)  # by ABI: those built so far
 

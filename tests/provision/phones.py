@@ -50,7 +50,7 @@ def want(**changes: Any) -> Want:
         packages=PackageList("https://example.org", ("python", "openmpi"), ("clang",)),
         repositories={ARCH: Repository(index, ("libffi", "openmpi", "python"), "5" * 64)},
         keys=Keys(HOST_KEY, b"private", PHONE_KEY, "[10.77.1.1]:8022 ssh-ed25519 AAAAone\n"),
-        bundle=Bundle("release-one", Path("bundle"), "tree-one", 3),
+        bundles={ARCH: Bundle("release-one", Path("bundle"), "tree-one", 3)},
         mpi4py_version="4.1.2",
     )
     return replace(plain, **changes)

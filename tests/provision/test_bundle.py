@@ -13,7 +13,7 @@ import pytest
 
 import phone_agent
 from orchestrator.errors import UsageError
-from orchestrator.provision.bundle import Target, build_bundle
+from orchestrator.provision.bundle import Target, build_bundle, build_bundles
 from phone_agent import manifest
 from phone_agent.core import build, library
 from tests.core import elf
@@ -87,6 +87,15 @@ def test_the_agents_own_check_agrees(tmp_path: Path) -> None:
 def test_the_target_is_part_of_the_release(tmp_path: Path) -> None:
     ids = {build_bundle(target, tmp_path / target.value).id for target in Target}
     assert len(ids) == len(Target)
+
+
+def test_each_architecture_gets_the_core_made_for_it(tmp_path: Path) -> None:
+    here = os.uname().machine
+    bundles = build_bundles({"aarch64", here, "i686"}, tmp_path)
+    assert bundles.keys() == {"aarch64", here}, "there are no kernels for 32 bits"
+    for architecture, bundle in bundles.items():
+        made_for = "aarch64-android" if architecture == "aarch64" else "host"
+        assert json.loads((bundle.path / "manifest.json").read_text())["target"] == made_for
 
 
 def test_an_earlier_bundle_is_replaced_and_other_directories_are_left_alone(tmp_path: Path) -> None:

@@ -53,10 +53,12 @@ def test_a_full_phone_with_work_to_do_is_refused_with_what_it_needs() -> None:
     require_space(facts(disk_free_kb=None), want())
 
 
-def test_a_phone_of_an_architecture_without_packages_is_refused() -> None:
+def test_a_phone_of_an_architecture_without_packages_or_agent_is_refused() -> None:
     require_packages(facts(), want())
     with pytest.raises(PhoneError, match="no packages for its architecture, i686"):
         require_packages(facts(arch="i686"), want())
+    with pytest.raises(PhoneError, match="no agent for its architecture, aarch64"):
+        require_packages(facts(), want(bundles={}))
 
 
 def test_the_loopback_lab_has_no_wire() -> None:

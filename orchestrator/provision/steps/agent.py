@@ -15,13 +15,14 @@ class Agent:
 
     def check(self, facts: Facts, want: Want) -> Changes:
         release, tree = facts.agent or ("", "")
-        if release != want.bundle.id:
-            return (f"install agent {want.bundle.id}",)
-        return (f"repair agent {want.bundle.id}: its files were changed",) if tree != want.bundle.tree_sha256 else ()
+        bundle = want.bundles[facts.arch]
+        if release != bundle.id:
+            return (f"install agent {bundle.id}",)
+        return (f"repair agent {bundle.id}: its files were changed",) if tree != bundle.tree_sha256 else ()
 
     def apply(self, site: Site, facts: Facts, want: Want) -> None:
-        del facts
-        site.connect().put_tree(want.bundle.path, RELEASES / "incoming")
-        done = site.connect().script(script("activate-agent"), want.bundle.id, want.bundle.tree_sha256)
+        bundle = want.bundles[facts.arch]
+        site.connect().put_tree(bundle.path, RELEASES / "incoming")
+        done = site.connect().script(script("activate-agent"), bundle.id, bundle.tree_sha256)
         if not done.ok:
             raise PhoneError(f"cannot put the agent in use: {done.stderr.strip()[-300:]}", phase="agent")

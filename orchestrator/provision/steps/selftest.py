@@ -33,7 +33,7 @@ def fingerprint(facts: Facts, want: Want) -> str:
     """Of everything a self-test is about."""
     versions = [f"{name} {facts.version(name)}" for name in want.packages.phones]
     files = [file.sha256 for file in wanted_files(want)]
-    parts = [want.bundle.id, str(facts.abi), str(facts.mpi4py), *versions, *files]
+    parts = [want.bundles[facts.arch].id, str(facts.abi), str(facts.mpi4py), *versions, *files]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
