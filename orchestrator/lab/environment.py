@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TERMUX_FILES = "data/data/com.termux/files"  # below the phone's root
-_PRELOAD = "lib/libtermux-exec-ld-preload.so"
+PRELOAD = "lib/libtermux-exec-ld-preload.so"
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ def termux_environment(paths: PhonePaths) -> dict[str, str]:
         "TERMUX_VERSION": "0.118.3",
         "TMPDIR": str(prefix / "tmp"),
     }
-    if (prefix / _PRELOAD).exists():
-        environment["LD_PRELOAD"] = str(prefix / _PRELOAD)
+    if (prefix / PRELOAD).exists():
+        environment["LDPRELOAD"] = str(prefix / PRELOAD)
     return environment
 
 

@@ -7,21 +7,32 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.lab import tampering
 from orchestrator.lab.client import read_spec, request
-from orchestrator.lab.environment import PhonePaths
 from orchestrator.lab.layout import LabLayout
-from orchestrator.lab.remote import run
 from orchestrator.lab.spec import Mode
 from orchestrator.lab.status import await_sshd
 from orchestrator.lab.termux import HABITS, KEYS, apply_scenario, told
 
 FAULTS: dict[str, tuple[str, ...]] = {
+    "apt": ("prompt", "ok"),
     "disk": ("full", "free"),
-    "hostkey": ("new",),
+    "hostkey": ("new", "shared:PHONE"),
     "link": ("down", "up"),
+    "packages": ("old", "ok"),
     "sshd": ("down", "up"),
 }
-_ON_LOOPBACK_TOO = frozenset({"links", "phantom", "sleeps", "sysv", "throttle", "tmpdir"})
+_BY_HAND: dict[tuple[str, str], Callable[[Path, str], None]] = {
+    ("apt", "prompt"): tampering.leave_at_prompt,
+    ("apt", "ok"): tampering.leave_prompt,
+    ("hostkey", "new"): tampering.renew_host_keys,
+    ("packages", "old"): tampering.age_packages,
+    ("packages", "ok"): tampering.renew_packages,
+}
+_SHARED = "shared:"
+_ON_LOOPBACK_TOO = frozenset(
+    {"boot", "links", "penalties", "phantom", "platform", "preload", "sleeps", "sysv", "throttle", "tmpdir"}
+)
 
 
 def change(lab_dir: Path, phone: str, assignments: Sequence[str]) -> None:
@@ -36,7 +47,7 @@ def set_power(lab_dir: Path, phone: str, state: str) -> None:
     """Switches a phone on or off; when on, waits for its sshd as long as a boot may take."""
     read_spec(lab_dir).phone(phone)
     request(lab_dir, {"op": "power", "phone": phone, "state": state})
-    if state == "on":
+    if state == "on" and told(LabLayout(lab_dir).phone(phone).scenario, "boot") == "ok":
         await_sshd(lab_dir, [phone])
 
 
@@ -50,10 +61,13 @@ def _split(assignment: str) -> tuple[str, str]:
 def _step(lab_dir: Path, phone: str, key: str, value: str) -> Callable[[], None]:
     if key not in FAULTS:
         return _report(lab_dir, phone, key, value)
+    if key == "hostkey" and value.startswith(_SHARED):
+        other = read_spec(lab_dir).phone(value.removeprefix(_SHARED)).name
+        return lambda: tampering.share_host_keys(lab_dir, phone, other)
     if value not in FAULTS[key]:
         raise UsageError(f"{key} cannot be {value!r}", remedy=" or ".join(f"{key}={each}" for each in FAULTS[key]))
-    if key == "hostkey":
-        return lambda: _renew_host_keys(lab_dir, phone)
+    if act := _BY_HAND.get((key, value)):
+        return lambda: act(lab_dir, phone)
     return lambda: _ask(lab_dir, phone, key, value)
 
 
@@ -94,20 +108,3 @@ def _acquire_habit(lab_dir: Path, phone: str, key: str, value: str) -> None:
 
 def _ask(lab_dir: Path, phone: str, key: str, value: str) -> None:
     request(lab_dir, {"op": key, "phone": phone, "state": value})
-
-
-def _renew_host_keys(lab_dir: Path, phone: str) -> None:
-    """As after a factory reset: the same address, another key."""
-    root = LabLayout(lab_dir).phone(phone).root if read_spec(lab_dir).mode is Mode.LOOPBACK else Path("/")
-    directory = PhonePaths(root).prefix / "etc/ssh"
-    for kind in ("ecdsa", "ed25519"):
-        key = str(directory / f"ssh_host_{kind}_key")
-        _on_phone(lab_dir, phone, "rm", "-f", key, f"{key}.pub")
-        _on_phone(lab_dir, phone, "ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "", "-f", key)
-    _ask(lab_dir, phone, "sshd", "reload")
-    await_sshd(lab_dir, [phone])
-
-
-def _on_phone(lab_dir: Path, phone: str, *command: str) -> None:
-    if (code := run(lab_dir, phone, command)) != 0:
-        raise ClusterctlError(f"{command[0]} on {phone} ended with {code}")

@@ -25,7 +25,7 @@ from orchestrator.lab.processes import Process, command_line, descendants, exit_
 
 _SSHD = ("sshd", "-D")  # in the foreground, as the app would start it
 _SHEBANG_BYTES = 256
-_RESTARTS_SSHD = frozenset({"environment", "tmpdir"})  # sessions inherit what sshd was started with
+_RESTARTS_SSHD = frozenset({"environment", "preload", "tmpdir"})  # sessions inherit what sshd was started with
 _RESTARTS_TERMUX = frozenset({"sysv", "links"})  # processes keep the system calls they were started with
 _POLL_S = 0.005
 _NOT_HERE = ("/bin/", "/usr/bin/", f"/{TERMUX_FILES}/usr/bin/")  # or not here in a phone without namespaces
@@ -83,6 +83,8 @@ class PhoneInit:
                 self._boot()
             case "exec":
                 self._exec(message, files)
+            case "terminal":
+                self._exec_at_terminal(message, socket.socket(fileno=files[0]))
             case "habit":
                 self._change(message["key"], socket.socket(fileno=files[0]))
             case "sshd-up":
@@ -94,7 +96,8 @@ class PhoneInit:
 
     def _boot(self) -> None:
         self.habits.start()
-        self._start_termux()
+        if not self.habits.is_unhealthy("boot"):
+            self._start_termux()
 
     def _start_termux(self) -> None:
         scripts = boot_scripts(self.paths.home)
@@ -157,6 +160,19 @@ class PhoneInit:
         self._clients[pid] = client
         self._selector.register(client, selectors.EVENT_READ, lambda _: self._abandon(pid))
 
+    def _exec_at_terminal(self, message: dict[str, Any], client: socket.socket) -> None:
+        """A program nobody sits in front of. The client is told when the terminal shows what it waits for."""
+        ours, theirs = os.openpty()
+        self._spawn(message["argv"], app_environment(self.paths), [theirs, theirs, theirs])
+        os.close(theirs)
+        terminal = Terminal(ours, message["until"], client)
+        self._selector.register(ours, selectors.EVENT_READ, lambda _: self._watch(terminal))
+
+    def _watch(self, terminal: Terminal) -> None:
+        if not terminal.read():
+            self._selector.unregister(terminal.file)
+            os.close(terminal.file)
+
     def _spawn(self, argv: Sequence[str], environment: Mapping[str, str], stdio: Sequence[int]) -> int:
         return spawn(argv, environment, stdio, self.become_user, self.paths.home)
 
@@ -204,6 +220,32 @@ class PhoneInit:
                 kill(process.pid, signal.SIGKILL)
             os.waitpid(-1, 0)
         os._exit(0)
+
+
+@dataclass
+class Terminal:
+    """One that nobody sits in front of."""
+
+    file: int
+    until: str
+    client: socket.socket | None
+    _shown: str = ""
+
+    def read(self) -> bool:
+        """Whether the program still has it open. Tells the client, once, when it shows what was waited for."""
+        try:
+            self._shown += os.read(self.file, 4096).decode(errors="replace")
+        except OSError:  # EIO: the other end is closed
+            self._tell({"error": f"it ended instead of waiting: {self._shown.strip()[-500:]}"})
+            return False
+        if self.until in self._shown:
+            self._tell({})
+        return True
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        if self.client is not None:
+            _answer(self.client, message)
+            self.client = None
 
 
 def _answer(client: socket.socket, message: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from orchestrator.lab import links, lock, rootfs, syscalls, wire
 from orchestrator.lab.environment import PhonePaths
-from orchestrator.lab.habits import Habits
+from orchestrator.lab.habits import Habits, masks
 from orchestrator.lab.habits.cores import Cores
 from orchestrator.lab.habits.network import Wiring
 from orchestrator.lab.habits.phantom import PhantomKiller
@@ -70,6 +70,7 @@ def _in_namespaces(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: 
         _unpack(lab, own, phone, spec.mode)
     console = _open_console(own)
     rootfs.build(lab.staging, phone, lab)
+    masks.prepare(lab.staging)
     wire.receive(control)
     links.configure(*links.inside(phone, spec.mode.network.prefixlen, spec.shape.rate, spec.phones))
     if not (wiring := Wiring(spec, phone, own.scenario)).is_healthy:

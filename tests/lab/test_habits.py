@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -178,8 +179,150 @@ def test_files_with_one_name_only(lab: TestLab) -> None:
     assert over_ssh(lab, link) == "symbolic\n"
 
 
+def test_a_clock_that_is_wrong(lab: TestLab) -> None:
+    read = f"date +%s; {PYTHON} -c 'import time; print(int(time.time()))'; echo $EPOCHSECONDS"
+    with habit(lab, "clock=+90000", "clock=0"):
+        off = [int(line) - time.time() for line in on_phone(lab, read).splitlines()]
+        assert len(off) == 3
+        assert all(80000 < seconds < 100000 for seconds in off)
+    assert all(abs(int(line) - time.time()) < 10000 for line in on_phone(lab, read).splitlines())
+
+
+def _knock(lab: TestLab) -> bytes:
+    with LabNetwork(lab.directory).connect(str(load(lab.inventory).phone(PHONE).address), 8022, 10) as channel:
+        return channel.recv(26)
+
+
+def _restart_sshd(lab: TestLab) -> None:
+    change(lab.directory, PHONE, ["sshd=down"])
+    eventually(lambda: lab.phone(PHONE)["sshd"] is False)
+    change(lab.directory, PHONE, ["sshd=up"])
+    eventually(lambda: lab.phone(PHONE)["sshd"] is True)
+
+
+def test_an_sshd_that_remembers_who_knocked_and_ran_away(lab: TestLab) -> None:
+    exempt = "$PREFIX/etc/ssh/sshd_config.d/peers.conf"
+    with habit(lab, "penalties=on", "penalties=off"):
+        assert over_ssh(lab, "echo in") == "in\n"
+        eventually(lambda: _knock(lab) == b"Not allowed at this time\r\n", patience=60)
+        on_phone(lab, f"echo 'PerSourcePenaltyExemptList 10.77.0.0/16' > {exempt}")
+        _restart_sshd(lab)
+        assert all(_knock(lab).startswith(b"SSH-") for _ in range(25))
+        on_phone(lab, f"rm {exempt}")
+    _restart_sshd(lab)
+    assert all(_knock(lab).startswith(b"SSH-") for _ in range(25))
+
+
+def test_scripts_whose_interpreter_is_elsewhere(lab: TestLab) -> None:
+    script = "printf '#!/usr/bin/env bash\\necho $0 ran\\n' >there; chmod +x there; bash -c ./there; rm there"
+    with habit(lab, "preload=missing", "preload=ok"):
+        assert over_ssh(lab, 'echo "[$LD_PRELOAD]"') == "[]\n"
+        assert "ran" not in over_ssh(lab, script)
+    assert over_ssh(lab, script) == "./there ran\n"
+
+
+def test_programs_that_miss_a_library(lab: TestLab) -> None:
+    with habit(lab, "linker=broken", "linker=ok"):
+        for program in (f"{PYTHON} -c 1", "/apex/host/bin/orterun --version"):
+            said = over_ssh(lab, f"{program}; echo $?")
+            assert said.startswith("CANNOT LINK EXECUTABLE ")
+            assert said.endswith("1\n")
+    assert over_ssh(lab, f"{PYTHON} -c 'print(7)'") == "7\n"
+
+
+def test_an_upgrade_that_waits_for_an_answer(lab: TestLab) -> None:
+    terminal = "readlink /proc/$(pgrep -x dpkg)/fd/0"
+    with habit(lab, "apt=prompt", "apt=ok"):
+        assert on_phone(lab, terminal).startswith("/dev/pts/")
+        assert "held by process" in on_phone(lab, "apt-get -y install zlib")
+    assert on_phone(lab, "pgrep -x dpkg; dpkg --audit") == ""
+
+
+def test_an_old_package(lab: TestLab) -> None:
+    with pytest.raises(ClusterctlError, match="no openmpi"):
+        change(lab.directory, PHONE, ["packages=old"])
+    database = "$PREFIX/var/lib/dpkg/status"
+    on_phone(lab, f"cp {database} ~/before; printf '\\nPackage: openmpi\\nVersion: 4.1.5-1\\n' >> {database}")
+    difference = f"diff ~/before {database} | grep '^> V'"
+    try:
+        with habit(lab, "packages=old", "packages=ok"):
+            assert on_phone(lab, difference) == "> Version: 4.1.4-2\n"
+        assert on_phone(lab, difference) == "> Version: 4.1.5-1\n"
+    finally:
+        on_phone(lab, f"mv ~/before {database}")
+
+
+def test_an_adapter_android_does_not_look_after(lab: TestLab) -> None:
+    with habit(lab, "eth=usb0", "eth=eth0"):
+        shown = on_phone(lab, "/system/bin/ip -br address")
+        assert "usb0" in shown
+        assert "10.77." not in shown
+        assert "eth0" not in shown
+    assert over_ssh(lab, "echo in") == "in\n"
+
+
+def test_another_address_than_expected(lab: TestLab) -> None:
+    expected = str(load(lab.inventory).phone(PHONE).address)
+    with habit(lab, "address=other", "address=ok"):
+        with pytest.raises(OSError, match=r".+"):
+            LabNetwork(lab.directory).connect(expected, 8022, 1)
+        other = LabNetwork(lab.directory).connect(expected.replace("10.77.2.", "10.77.102."), 8022, 10)
+        with other:
+            assert other.recv(4) == b"SSH-"
+    assert over_ssh(lab, "echo in") == "in\n"
+
+
+def test_a_host_key_shared_with_another_phone(lab: TestLab) -> None:
+    keys = ("bash", "-c", "cat $PREFIX/etc/ssh/ssh_host_*_key.pub")
+    before = lab.on("p1-01", *keys).stdout
+    change(lab.directory, PHONE, ["hostkey=shared:p1-01"])
+    assert lab.on(PHONE, *keys).stdout == before
+    change(lab.directory, PHONE, ["hostkey=new"])
+    assert lab.on(PHONE, *keys).stdout != before
+    assert lab.on("p1-01", *keys).stdout == before
+    with pytest.raises(UsageError, match="p9-99"):
+        change(lab.directory, PHONE, ["hostkey=shared:p9-99"])
+
+
+def test_nothing_is_started_at_boot(lab: TestLab) -> None:
+    with habit(lab, "boot=broken", "boot=ok"):
+        assert lab.phone(PHONE)["sshd"] is True  # until the phone is switched off and on
+        for state in ("off", "on"):
+            set_power(lab.directory, PHONE, state)
+        assert on_phone(lab, "pgrep -c -x sshd") == "0\n"
+    for state in ("off", "on"):
+        set_power(lab.directory, PHONE, state)
+    assert lab.phone(PHONE)["sshd"] is True
+
+
+def test_an_opencl_library_without_platforms_and_none_at_all(lab: TestLab) -> None:
+    library = "/vendor/lib64/libOpenCL.so"
+    load_it = f"import ctypes; library = ctypes.CDLL('{library}'); n = ctypes.c_uint(9)"
+    ask = f"{load_it}; library.clGetPlatformIDs(0, None, ctypes.byref(n)); print(n.value)"
+    with habit(lab, "opencl=none", "opencl=ok"):
+        assert python(lab, ask) == "0\n"
+    with habit(lab, "opencl=missing", "opencl=ok"):
+        assert "No such file" in on_phone(lab, f"ls {library}")
+    assert python(lab, ask) == "1\n"
+
+
+def test_what_of_proc_can_be_read(lab: TestLab) -> None:
+    files = "stat loadavg net/dev self/net/tcp self/status"
+    read = f"for file in {files}; do head -c 1 /proc/$file >/dev/null 2>&1 && echo $file; done"
+    healthy = ["net/dev", "self/net/tcp", "self/status"]
+    assert on_phone(lab, read).split() == healthy
+    with habit(lab, "proc=open", "proc=masked"):
+        assert on_phone(lab, read).split() == files.split()
+    with habit(lab, "proc=strict", "proc=masked"):
+        assert on_phone(lab, read).split() == ["self/status"]
+        tried = "try: open('/proc/net/dev')\nexcept PermissionError: print('denied')"
+        assert python(lab, tried) == "denied\n"
+    assert on_phone(lab, read).split() == healthy
+
+
 @pytest.mark.parametrize(
-    "wrong", ["environment=nice", "throttle=0", "throttle=2", "routing=", "tmpdir=full", "enviroment=bare"]
+    "wrong",
+    ["environment=nice", "throttle=0", "throttle=2", "routing=", "enviroment=bare", "clock=noon"],
 )
 def test_a_wrong_value_is_refused(lab: TestLab, wrong: str) -> None:
     with pytest.raises(UsageError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from orchestrator.lab.environment import PhonePaths
-from orchestrator.lab.habits import cores, sessions
+from orchestrator.lab.habits import cores, masks, sessions
 from orchestrator.lab.habits.pace import Pacer
 from orchestrator.lab.habits.phantom import PhantomKiller
 from orchestrator.lab.seccomp import Refusals
@@ -49,13 +49,23 @@ class Habits:
 
     @property
     def _acts(self) -> Mapping[str, Callable[[], None]]:
+        scenario = self.paths.scenario
         return {
+            "clock": partial(masks.preload, self.paths),
             "cpuset": self._be_scheduled,
+            "linker": partial(masks.break_linker, scenario),
+            "opencl": partial(masks.hide_opencl, scenario),
             "phantom": self._kill_phantoms,
+            "preload": partial(sessions.install_preload, self.paths),
+            "proc": self._hide_proc,
             "sleeps": self._set_pace,
             "throttle": self._throttle,
             "tmpdir": partial(sessions.allow_temporary_files, self.paths),
         }
+
+    def _hide_proc(self) -> None:
+        masks.hide_proc(self.paths.scenario)
+        masks.preload(self.paths)
 
     def _told(self, key: str) -> str:
         return told(self.paths.scenario, key)

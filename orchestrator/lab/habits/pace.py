@@ -14,6 +14,7 @@ from orchestrator.lab.processes import descendants, kill
 
 _BEAT_S = 0.05  # one turn of holding and letting go
 _NAP_S, _AWAKE_S = 3.0, 0.8  # a nap with what follows it; how long the phone is awake between two
+_NEVER_HELD = "sshd"  # before a login it may not call restart_syscall, which the kernel does for it after SIGCONT
 _MARGIN_S = 0.0002  # past the moment, never just before it
 
 
@@ -44,7 +45,7 @@ class Pacer:
 
     def _hold(self) -> None:
         for process in descendants(os.getpid()):
-            if process.pid not in self._held:
+            if process.pid not in self._held and not process.name.startswith(_NEVER_HELD):
                 kill(process.pid, signal.SIGSTOP)
                 self._held.add(process.pid)
 

@@ -107,7 +107,17 @@ HABITS: Mapping[str, Key] = {
     "phantom": _choice("off", "on"),
     "sysv": _choice("denied", "kill"),
     "links": _choice("ok", "denied"),
+    "clock": _number(0, -10 * _YEAR_S, 10 * _YEAR_S),
     "sleeps": _choice("normal", "stretched"),
+    "penalties": _choice("off", "on"),
+    "preload": _choice("ok", "missing"),
+    "linker": _choice("ok", "broken"),
+    "eth": _choice("eth0", "usb0"),
+    "address": _choice("ok", "other"),
+    "boot": _choice("ok", "broken"),
+    "opencl": _choice("ok", "none", "missing"),
+    "proc": _choice("masked", "open", "strict"),
+    "platform": _choice("linux", "android"),
 }
 
 _REPORTS: Mapping[str, Key] = {**_BATTERY, **_HEAT, **_ANDROID}

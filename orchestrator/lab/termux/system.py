@@ -1,4 +1,4 @@
-"""Android's side of a phone: /system/bin, /sys/class/thermal, and the app behind Termux:API."""
+"""Android's side of a phone: /system, /vendor, /sys/class/thermal, and the app behind Termux:API."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from orchestrator.lab.termux.catalogue import HERE
 from orchestrator.lab.termux.host import HostPrograms
 from orchestrator.lab.termux.scenario import write_defaults
+from orchestrator.lab.termux.shims import compiled
 
 # What toybox and toolbox give a bare Android, as far as this computer has it.
 _TOOLS = ("cat", "date", "df", "echo", "grep", "id", "ip", "kill", "ls", "mount", "ping", "ps", "sleep", "uname")
@@ -26,6 +27,9 @@ def write_system(system: Path, sys_class: Path, scenario: Path, host: HostProgra
             (binaries / tool).symlink_to(found)
     for template in sorted((HERE / "android").iterdir()):
         _write_script(binaries / template.name, template.read_text(), os.path.relpath(scenario, binaries), host)
+    vendor = system / "vendor" / "lib64"
+    vendor.mkdir(parents=True)
+    (vendor / "libOpenCL.so").write_bytes(compiled("opencl.c", host))
     write_defaults(scenario, sys_class)
 
 

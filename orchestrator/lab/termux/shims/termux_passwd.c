@@ -4,11 +4,15 @@
  *   $PREFIX/bin/login. No passwd file is asked.
  * - A session gets sshd's own PATH, PREFIX, TMPDIR, LD_PRELOAD, LANG, ANDROID_* and TERMUX_*: the way sshd was
  *   started decides what every job sees.
- * - Penalty options that an sshd older than 9.8 does not know are read as empty lines.
+ * - Penalty options that an sshd older than 9.8 does not know are read as empty lines, and left to penalties.c.
  *
  * Loaded by LD_PRELOAD into the ssh programs only: it leaves the environment of whatever they start.
  */
 #define _GNU_SOURCE
+#ifdef SSHD_WITHOUT_PENALTIES
+#include "penalties.h"
+#endif
+
 #include <dlfcn.h>
 #include <grp.h>
 #include <pwd.h>
@@ -87,6 +91,9 @@ struct passwd *getpwuid(uid_t uid) { return uid == getuid() ? &phone_user : NULL
 
 struct passwd *getpwnam(const char *login) {
     (void)login;
+#ifdef SSHD_WITHOUT_PENALTIES
+    penalties_login_asked_for();
+#endif
     return &phone_user;
 }
 
@@ -138,6 +145,7 @@ ssize_t __getdelim(char **line, size_t *size, int delimiter, FILE *file) {
     if (length <= 0) return length;
     const char *word = *line + strspn(*line, " \t");
     if (strncasecmp(word, "PerSourcePenalt", strlen("PerSourcePenalt")) != 0) return length;
+    penalties_configure(word);
     strcpy(*line, "\n");
     return 1;
 }

@@ -1,0 +1,79 @@
+/* A clock that is wrong by as many seconds as the scenario says. The kernel has time namespaces, but not for the time
+ * of day, so libc's functions are asked instead; monotonic clocks stay as they are. Waits until a time of day
+ * (pthread_cond_timedwait, sem_timedwait) are not corrected.
+ *
+ * Loaded into every program of the phone by /etc/ld.so.preload while the clock is wrong.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OFFSET "/system/scenario/clock"
+
+enum { SECOND = 1000000000 };
+static const long long LOOK_AGAIN = SECOND / 5; /* a running program notices that the clock was set */
+
+typedef int reader(clockid_t, struct timespec *);
+
+static long long nanoseconds(struct timespec time) { return time.tv_sec * (long long)SECOND + time.tv_nsec; }
+
+static reader *real_clock(void) {
+    static reader *real;
+    if (!real) real = (reader *)dlsym(RTLD_NEXT, "clock_gettime");
+    return real;
+}
+
+static long long read_offset(void) {
+    char text[64];
+    int file = open(OFFSET, O_RDONLY | O_CLOEXEC);
+    ssize_t length = file < 0 ? 0 : read(file, text, sizeof text - 1);
+    if (file >= 0) close(file);
+    text[length > 0 ? length : 0] = '\0';
+    return (long long)(strtod(text, NULL) * SECOND);
+}
+
+static long long offset(void) {
+    static long long known, looked = -1;
+    struct timespec now;
+    real_clock()(CLOCK_MONOTONIC_COARSE, &now);
+    long long last = __atomic_load_n(&looked, __ATOMIC_RELAXED);
+    if (last < 0 || nanoseconds(now) - last > LOOK_AGAIN) {
+        int error = errno;
+        __atomic_store_n(&known, read_offset(), __ATOMIC_RELAXED);
+        __atomic_store_n(&looked, nanoseconds(now), __ATOMIC_RELAXED);
+        errno = error;
+    }
+    return __atomic_load_n(&known, __ATOMIC_RELAXED);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int failed = real_clock()(clock, time);
+    if (failed || (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE)) return failed;
+    long long shifted = nanoseconds(*time) + offset();
+    *time = (struct timespec){shifted / SECOND, shifted % SECOND};
+    return 0;
+}
+
+int timespec_get(struct timespec *time, int base) {
+    return base == TIME_UTC && clock_gettime(CLOCK_REALTIME, time) == 0 ? base : 0;
+}
+
+int gettimeofday(struct timeval *restrict time, void *restrict zone) {
+    struct timespec now;
+    (void)zone;
+    if (clock_gettime(CLOCK_REALTIME, &now)) return -1;
+    *time = (struct timeval){now.tv_sec, now.tv_nsec / 1000};
+    return 0;
+}
+
+time_t time(time_t *seconds) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (seconds) *seconds = now.tv_sec;
+    return now.tv_sec;
+}
