@@ -24,6 +24,7 @@ _NO_PERMISSION: Final = (
     "then plug it out and in again"
 )
 _ABSENT: Final = "plug the phone in, with USB debugging on"
+_AWAY: Final = frozenset({"", "offline"})
 _EVERY: Final = 0.5
 
 
@@ -52,13 +53,15 @@ class Bus:
                 self._asked = time.monotonic()
             return self._states.get(name)
 
-    def wait_online(self, name: str, seconds: float, waiting: Callable[[str], None]) -> None:
-        """Raises GoneError with what was still to be done."""
+    def wait_online(
+        self, name: str, seconds: float, waiting: Callable[[str], None], while_away: str | None = None
+    ) -> None:
+        """Raises GoneError with what was still to be done. `while_away`: why it may be away without anybody's fault."""
         deadline = time.monotonic() + seconds
         while not Attached(name, state := self.state(name) or "").online:
             if time.monotonic() > deadline:
                 raise GoneError(f"adb could not reach it in {seconds:g} s", remedy=what_to_do(state or None))
-            waiting(what_to_do(state or None))
+            waiting(while_away if while_away and state in _AWAY else what_to_do(state or None))
             if not state and ":" in name:  # reached over a network: adb forgets those
                 self._adb.connect(name)
             time.sleep(_EVERY)

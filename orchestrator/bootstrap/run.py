@@ -37,6 +37,7 @@ from orchestrator.inventory.edit import Learned, record
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.paths import ClusterState, cache_dir
 from orchestrator.provision.desired import PackageSource, default_upstream, host_key
+from orchestrator.provision.facts import Facts
 from orchestrator.provision.report import StepResult, StepStatus
 from orchestrator.provision.resources import package_list
 from orchestrator.provision.steps.keys import key_body
@@ -231,7 +232,7 @@ class _Worker:
             if actions := step.plan(known, self._run.want):
                 known = self._apply(step, known, actions)
                 if step.name in _TO_BE_PROVED:
-                    known = replace(known, answers=False)
+                    known = Known(known.seen, known.facts)
                 entry.steps[step.name] = now()
                 self._run.journal.save(entry)
             else:
@@ -280,13 +281,14 @@ class _Worker:
         if not (seen.unpacked and seen.run_as.isdecimal()):
             return Known(seen)
         facts = termux.facts(self._device)
-        reachable = facts.version("openssh") and key_body(self._run.want.host_public) in facts.texts.get(
-            "authorized_keys", ""
-        )
-        return Known(seen, facts, bool(reachable) and self._answers())
+        return Known(seen, facts, lambda: self._answers(facts))
 
-    def _answers(self) -> bool:
+    def _answers(self, facts: Facts) -> bool:
+        """Not even asked where it cannot: sshd counts logins that fail."""
         run = self._run
+        authorized = facts.texts.get("authorized_keys", "")
+        if facts.version("openssh") is None or key_body(run.want.host_public) not in authorized:
+            return False
         return login.answers(self._device, self._phone, run.want.cluster, run.state, termux.host_key(self._device))
 
     def _site(self) -> Site:
@@ -297,7 +299,7 @@ class _Worker:
             want=run.want,
             look=self._look,
             waiting=self._waiting,
-            wait_online=lambda seconds: run.bus.wait_online(self._device.name, seconds, self._waiting),
+            wait_online=lambda seconds, away: run.bus.wait_online(self._device.name, seconds, self._waiting, away),
             repository=run.repositories.of,
             mirror_port=run.repositories.port,
         )

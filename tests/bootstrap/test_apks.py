@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bootstrap.apk import axml, read_apks, signing
@@ -90,6 +90,7 @@ def test_manifest_in_both_encodings(utf8: bool) -> None:  # noqa: FBT001
     assert [one.text("name") for one in root.find("application", "activity")] == [".Other", ".app.TermuxActivity"]
 
 
+@settings(max_examples=50)
 @given(data=st.data())
 def test_damage_is_a_value_error(data: st.DataObject) -> None:
     """A manifest or an archive that somebody made to hurt: refused, or read as something else; never a crash."""

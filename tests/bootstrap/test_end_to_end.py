@@ -105,7 +105,8 @@ def test_the_whole_way_and_a_second_time_nothing(desk: Desk, new_phone: NewPhone
 
     assert report.ok, report.as_json()
     assert any("accept the dialog on the phone's screen" in what for what in desk.waits)
-    assert {"Termux unpacks its programs", "Termux:Boot starts sshd"} <= desk.waits
+    assert {"Termux unpacks its programs", "Android starts again", "Termux:Boot starts sshd"} <= desk.waits
+    assert not any("plug the phone" in what for what in desk.waits)
     _check_files(phone, desk)
     _check_settings(phone)
     _check_memory(phone, desk)
@@ -211,6 +212,7 @@ def test_one_fails_and_the_other_is_done(desk: Desk, new_phone: NewPhone) -> Non
     assert [one.name for one in report.to_come] == ["p1", "p3", "p4"]
 
 
+@pytest.mark.slow
 def test_a_phone_that_does_not_start_sshd_is_found_at_once(
     desk: Desk, new_phone: NewPhone, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bootstrap import adb as adb_module
@@ -186,6 +186,7 @@ class TestSeen:
         with pytest.raises(AdbError, match="no serial number"):
             parse_seen("\n".join(LINES).replace("R58M1", "../../etc"))
 
+    @settings(max_examples=40)
     @given(noise=st.lists(st.text(max_size=60), max_size=8), data=st.data())
     def test_a_hostile_phone_fails_alone(self, noise: list[str], data: st.DataObject) -> None:
         keys = ["prop", "user", "disk_kb", "sync", "whitelist", "package", "about", "link", "run_as"]

@@ -15,6 +15,7 @@ from orchestrator.errors import PhoneError
 
 _BOOT_SECONDS: Final = 300.0
 _SSHD_SECONDS: Final = 300.0
+_AWAY: Final = "Android starts again"
 
 
 class Restart:
@@ -22,11 +23,11 @@ class Restart:
 
     def plan(self, known: Known, want: Want) -> tuple[Action, ...]:
         del want
-        return () if known.answers else (Action("restart the phone, so that Termux:Boot starts sshd", ("reboot",)),)
+        return () if known.answers() else (Action("restart the phone, so that Termux:Boot starts sshd", ("reboot",)),)
 
     def apply(self, site: Site, known: Known, actions: Sequence[Action]) -> None:
         run_all(site, actions)
-        if not site.until(lambda: _is_up(site, known.seen.boot), _BOOT_SECONDS, "Android starts again"):
+        if not site.until(lambda: _is_up(site, known.seen.boot), _BOOT_SECONDS, _AWAY):
             raise AdbError(
                 f"Android is not up {_BOOT_SECONDS:g} s after the restart",
                 remedy="look at the phone's screen; unlock it if it asks, and take its screen lock away",
@@ -45,13 +46,13 @@ def _is_up(site: Site, boot_before: str) -> bool:
 
 def _answers(site: Site) -> bool:
     known = _look(site)
-    return known is not None and known.answers
+    return known is not None and known.answers()
 
 
 def _look(site: Site) -> Known | None:
     """A phone that is just starting comes and goes, and tells half of what it will tell later."""
     try:
-        site.wait_online(_BOOT_SECONDS)
+        site.wait_online(_BOOT_SECONDS, _AWAY)
         return site.look()
     except PhoneError:
         return None

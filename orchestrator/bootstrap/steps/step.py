@@ -36,7 +36,7 @@ class Known:
 
     seen: Seen
     facts: Facts | None = None  # of Termux; None until its programs are unpacked
-    answers: bool = False  # its sshd lets this computer in and shows the host key that was read over the cable
+    answers: Callable[[], bool] = lambda: False  # does its sshd let us in, with the host key read over the cable?
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Site:
     want: Want
     look: Callable[[], Known]
     waiting: Callable[[str], None]  # tells what the phone waits for
-    wait_online: Callable[[float], None]
+    wait_online: Callable[[float, str], None]  # seconds; what to tell while the phone is away
     repository: Callable[[Facts], Repository]  # what this computer serves
     mirror_port: int
 
