@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet.network import Network
 from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.provision.bundle import Target, build_bundle
+from orchestrator.provision.bundle import Bundle, build_bundles
 from orchestrator.selftest import beliefs, session, together
 from orchestrator.selftest.ask import bring_agent, examine, take_agent_away
 from orchestrator.selftest.doorbell import doorbell
 from orchestrator.selftest.report import Answer, PhoneReport, answered
+from orchestrator.view.text import one_line
 from phone_agent.selftest.check import Belief, Found, Status, unknown
 from phone_agent.selftest.examine import Where
 
@@ -41,32 +42,41 @@ class Site:
 def selftest(site: Site, on_event: OnEvent, ask: Ask | None = None) -> tuple[PhoneReport, ...]:
     """One report a phone, in ring order; what could not be asked is in it."""
     with tempfile.TemporaryDirectory(prefix="clusterctl-") as scratch:
-        target = Target.HOST if site.cluster.lab else Target.AARCH64_ANDROID
-        bundle = build_bundle(target, Path(scratch) / "agent").path
-        return _Selftest(site, bundle, on_event, ask).run()
+        return _Selftest(site, Path(scratch), on_event, ask).run()
 
 
 class _Selftest:
-    def __init__(self, site: Site, bundle: Path, on_event: OnEvent, ask: Ask | None) -> None:
+    def __init__(self, site: Site, scratch: Path, on_event: OnEvent, ask: Ask | None) -> None:
         self._site = site
-        self._bundle = bundle
+        self._scratch = scratch
+        self._bundles: dict[str, Bundle] = {}  # by architecture
         self._on_event = on_event
         self._ask = ask
         self._virtual = site.cluster.lab is not None
         self._phones: Sequence[Phone] = site.fleet.phones
+        self._architectures: dict[Phone, str] = {}
         self._answers: dict[Phone, dict[str, Answer]] = {phone: {} for phone in self._phones}
 
     def run(self) -> tuple[PhoneReport, ...]:
         address = str(self._site.cluster.host or self._site.network.source_address(str(self._phones[0].address)))
         with doorbell(self._listen(address)) as bell:
-            alone = self._site.fleet.map(lambda connection: self._one_phone(connection, bell))
-            lost = {outcome.phone: (outcome.error, outcome.remedy) for outcome in alone.failures}
+            lost = self._on_each(self._phones, self._first_look)
+            self._bundles = build_bundles(set(self._architectures.values()), self._scratch)
+            lost |= self._on_each(
+                [phone for phone in self._phones if phone not in lost], lambda phone: self._inside(phone, bell)
+            )
             there = [phone for phone in self._phones if phone not in lost]
             if len(there) > 1:
                 self._several(there)
             self._screen_off(there, bell)
         self._site.fleet.map(take_agent_away, there)
         return tuple(self._report(phone, *lost.get(phone, (None, None))) for phone in self._phones)
+
+    def _on_each(
+        self, phones: Sequence[Phone], task: Callable[[PhoneConnection], None]
+    ) -> dict[Phone, tuple[str | None, str | None]]:
+        """Error and remedy of those that it failed on."""
+        return {each.phone: (each.error, each.remedy) for each in self._site.fleet.map(task, phones).failures}
 
     def _listen(self, address: str) -> socket.socket:
         try:
@@ -84,15 +94,21 @@ class _Selftest:
         answers = (found.get(belief.name) or answered(belief, why, 0.0, virtual=self._virtual) for belief in wanted)
         return PhoneReport(phone, self._virtual, tuple(answers), error, remedy)
 
-    def _one_phone(self, connection: PhoneConnection, bell: tuple[str, int]) -> None:
-        told = session.ask_session(connection)
-        self._note(connection.phone, beliefs.SESSION, session.judge_session(told))
-        self._note(connection.phone, beliefs.PRELOAD, session.judge_preload(told))
-        self._note(connection.phone, beliefs.CLOCK, session.judge_clock(told))
+    def _first_look(self, connection: PhoneConnection) -> None:
+        phone, told = connection.phone, session.ask_session(connection)
+        self._note(phone, beliefs.SESSION, session.judge_session(told))
+        self._note(phone, beliefs.PRELOAD, session.judge_preload(told))
+        self._note(phone, beliefs.CLOCK, session.judge_clock(told))
         if not told.told.get("python3"):
-            remedy = f"clusterctl provision --limit {connection.phone.name}"
+            remedy = f"clusterctl provision --limit {phone.name}"
             raise PhoneError("there is no python3 in its PATH", phase="exec", remedy=remedy)
-        bring_agent(connection, self._bundle)
+        self._architectures[phone] = told.told.get("arch", "")
+
+    def _inside(self, connection: PhoneConnection, bell: tuple[str, int]) -> None:
+        architecture = self._architectures[connection.phone]
+        if architecture not in self._bundles:
+            raise PhoneError(f"the core has no kernels for its processor ({one_line(architecture, 40)})")
+        bring_agent(connection, self._bundles[architecture].path)
         for said in examine(connection, self._where(connection.phone, bell), virtual=self._virtual):
             self._tell(connection.phone, said)
 

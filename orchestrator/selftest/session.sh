@@ -4,6 +4,7 @@ for name in PATH PREFIX TMPDIR HOME LANG SHELL LD_PRELOAD LD_LIBRARY_PATH; do
   told "$name" "${!name}"
 done
 told epoch "$EPOCHREALTIME"
+told arch "$(dpkg --print-architecture 2>/dev/null)"
 told python3 "$(command -v python3)"
 [ -n "$TMPDIR" ] && [ -w "$TMPDIR" ] && told tmpdir_writable yes
 mkdir -p "$HOME/.clusterctl"
