@@ -134,6 +134,7 @@ _TALKING = _panel(
     local_steps=typer.Option(help="Steps alone between two exchanges, for slow links.", min=1),
     outer_rate=typer.Option(help="Of what was learned alone; 1 averages the phones' values.", min=0.0),
     outer_momentum=typer.Option(help="With which that is stepped along, as DiLoCo does (0.9).", min=0.0, max=1.0),
+    balance=typer.Option(help="Images move from slow or hot phones to others: auto, or off.", metavar="auto|off"),
 )
 _COMPUTING = _panel(
     "On each phone",

@@ -55,6 +55,7 @@ class LaunchRequest:
     local_steps: int = 1
     outer_rate: float = 1.0
     outer_momentum: float = 0.0
+    balance: str = "auto"  # or off: every phone keeps its batch
     backend: str = "cpu"
     threads: int = 0  # of each phone; 0: its big cores
     memory_bytes: int = 0  # of each phone; 0: as little as it takes without arithmetic done twice

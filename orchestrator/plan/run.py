@@ -27,6 +27,7 @@ ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise", "auto")
 WIRES = ("fp32", "fp16", "bf16", "int8", "powersgd", "auto")
 ROUNDING = frozenset(WIRES) - {"fp32", "auto"}  # what only our own schedules know how to send
 ON_DAMAGE = ("refuse", "skip")
+BALANCE = ("auto", "off")
 DEFAULT_MODEL = "lenet"
 DEFAULT_STEPS = 200
 MOST_STEPS = 10**9
@@ -63,6 +64,7 @@ def _check_names(request: LaunchRequest) -> None:
         ("backend", request.backend, BACKENDS),
         ("algorithm", request.algorithm, ALGORITHMS),
         ("wire format", request.wire, WIRES),
+        ("way to balance", request.balance, BALANCE),
         ("way with damaged samples", request.on_damage or "refuse", ON_DAMAGE),
     ):
         if given not in known:
@@ -124,6 +126,7 @@ def plan_run(
         local_steps=request.local_steps,
         outer_rate=request.outer_rate,
         outer_momentum=request.outer_momentum,
+        balance=request.balance,
         threads=request.threads,
         memory_bytes=request.memory_bytes,
         evaluate_every=request.evaluate_every,

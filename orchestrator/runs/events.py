@@ -15,6 +15,7 @@ ATTEMPT_ENDS = FINAL_STATES | {"yielded"}  # it made room for another attempt
 FOLLOWER_EVENTS = frozenset({"end", "heartbeat"})  # said by the one who follows, not by the run
 _KEPT_LOSSES = 4096
 _KEPT_WARNINGS = 20
+_MOST_RANKS = 4096
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,15 @@ class Evaluated:
     loss: float | None
 
 
+@dataclass(frozen=True)
+class Shares:
+    """From `step` on, so many images a step for each rank."""
+
+    step: int
+    batches: tuple[int, ...]
+    why: str
+
+
 @dataclass
 class Progress:
     """A run as its events have told it so far."""
@@ -92,6 +102,8 @@ class Progress:
     checkpoint: Event | None = None  # the last one written on the head phone
     losses: list[float] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    shares: list[Shares] = field(default_factory=list)  # the last changes
+    resting: dict[str, str] = field(default_factory=dict)  # phones that are too hot to compute, and how it was told
     error: Event | None = None
     batches: tuple[int, ...] = ()  # of each rank, where they changed since the attempt began
     incidents: list[str] = field(default_factory=list)  # what happened to phones, and what was done about it
@@ -129,6 +141,8 @@ class Progress:
             "warn": self._warn,
             "incident": self._incident,
             "share": self._share,
+            "pause": self._pause,
+            "resume": self._resume,
             "error": self._error,
             "done": self._done,
             "end": self._end,
@@ -138,6 +152,7 @@ class Progress:
 
     def _start(self, event: Event) -> None:
         self.state, self.error, self.batches = "running", None, ()
+        self.resting = {}
         if self._began is None:
             self._began = round(event.number("resumed") or 0)
 
@@ -145,6 +160,8 @@ class Progress:
         batches = event.fields.get("batches")
         if isinstance(batches, list) and all(type(each) is int and 0 <= each < 1 << 31 for each in batches):
             self.batches = tuple(batches)
+            change = Shares(round(event.number("step") or 0), self.batches, event.text("why"))
+            self.shares = [*self.shares, change][-_KEPT_WARNINGS:]
 
     def _incident(self, event: Event) -> None:
         self.incidents = [*self.incidents, event.text("message")][-_KEPT_WARNINGS:]
@@ -179,8 +196,16 @@ class Progress:
         self.checkpoint = event
 
     def _warn(self, event: Event) -> None:
-        who = f"{event.phone}: " if event.phone else ""
-        self.warnings = [*self.warnings, who + event.text("message")][-_KEPT_WARNINGS:]
+        message = event.text("message")
+        who = f"{event.phone}: " if event.phone and not message.startswith(event.phone) else ""
+        self.warnings = [*self.warnings, who + message][-_KEPT_WARNINGS:]
+
+    def _pause(self, event: Event) -> None:
+        if event.phone and len(self.resting) < _MOST_RANKS:
+            self.resting[event.phone] = event.text("why")
+
+    def _resume(self, event: Event) -> None:
+        self.resting.pop(event.phone or "", None)
 
     def _error(self, event: Event) -> None:
         self.error = self.error or event

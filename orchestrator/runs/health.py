@@ -20,6 +20,7 @@ HOT_CPU_C = 80.0
 HOT_BATTERY_C = 45.0  # lithium cells age fast above it, and Android stops charging
 LOW_BATTERY_PERCENT = 30
 CLOCK_OFF_S = 5.0
+SLOW_CLOCK = 0.7  # of the highest frequency, while it computes
 LITTLE_MEMORY_MB = 300
 LITTLE_DISK_MB = 500
 _UNMET = "not provisioned: its host key is not known yet"
@@ -108,6 +109,14 @@ def too_hot(vitals: Vitals) -> str | None:
     return None
 
 
+def throttled(vitals: Vitals) -> str | None:
+    """An idle phone's clock is slow to save power."""
+    now, most = vitals.frequency_mhz, vitals.frequency_max_mhz
+    if not (now and most and vitals.run and vitals.run.state in ACTIVE_RUN) or now >= SLOW_CLOCK * most:
+        return None
+    return f"throttled: clock at {100 * now / most:.0f} % of its highest"
+
+
 def battery_low(vitals: Vitals) -> str | None:
     battery = vitals.battery
     if battery is None or battery.percent is None or battery.status != "DISCHARGING":
@@ -146,6 +155,7 @@ def _notes(vitals: Vitals, usual: str | None) -> list[str]:
     found = (
         not_provisioned(vitals),
         too_hot(vitals),
+        throttled(vitals),
         battery_low(vitals),
         short_of(vitals),
         odd_release(vitals, usual),

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.runs.diagnosis import Diagnosis
-from orchestrator.runs.events import FOLLOWER_EVENTS, Event, Progress
+from orchestrator.runs.events import FOLLOWER_EVENTS, Event, Progress, Shares
 from orchestrator.runs.record import RunRecord
 from orchestrator.view.console import err, next_step, out
 from orchestrator.view.text import count_of
@@ -58,6 +58,8 @@ class PlainView:
             err.print(f"warning: {progress.warnings[-1]}", markup=False)
         if event.kind == "incident":
             err.print(event.text("message"), markup=False, soft_wrap=True)
+        if line := news(progress, event):
+            err.print(line, markup=False, soft_wrap=True)
         if event.kind == "evaluate":
             err.print(f"step {progress.step}/{progress.steps}  {_accuracy(progress)}", markup=False, soft_wrap=True)
         last = progress.step >= progress.steps
@@ -129,11 +131,28 @@ def run_panel(spec: RunSpec, progress: Progress, quiet_s: float = 0.0) -> Render
     grid.add_row("time", Text(_times(progress, quiet_s)))
     for incident in progress.incidents[-2:]:
         grid.add_row("", Text(incident, "bold yellow", overflow="ellipsis", no_wrap=True))
+    for line in _conditions(progress):
+        grid.add_row("", Text(line, "yellow", overflow="ellipsis", no_wrap=True))
     for warning in progress.warnings[-2:]:
         grid.add_row("", Text(warning, "yellow", overflow="ellipsis", no_wrap=True))
     if not progress.over:
         grid.add_row("", Text("Ctrl-C: stop or detach. The run goes on without this computer.", "dim"))
     return grid
+
+
+def news(progress: Progress, event: Event) -> str:
+    """One line where a phone's share changed, or it rests, or no longer does."""
+    if event.kind == "share" and progress.shares:
+        return share_line(progress.shares[-1])
+    return event.text("why") if event.kind in {"pause", "resume"} else ""
+
+
+def share_line(change: Shares) -> str:
+    return f"from step {change.step}: {change.why}"
+
+
+def _conditions(progress: Progress) -> list[str]:
+    return [*[share_line(change) for change in progress.shares[-1:]], *progress.resting.values()][:3]
 
 
 def sparkline(values: Sequence[float], width: int = _CURVE) -> str:
@@ -236,6 +255,7 @@ def summary_json(
         "exposed_share": progress.exposed_share,
         "line_rate_share": progress.line_rate_share,
         "warnings": progress.warnings,
+        "shares": [asdict(change) for change in progress.shares],
         "error": diagnosis
         and {
             "message": diagnosis.message,

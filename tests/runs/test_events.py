@@ -59,6 +59,20 @@ def test_the_first_error_is_the_cause() -> None:
     assert state.error.text("message") == "disk full"
 
 
+def test_shares_and_rests_are_remembered() -> None:
+    state = progress(
+        event("share", 1.0, step=7, batches=[48, 16], why="p1-02 (sw1:2) 32 -> 16 images a step: slow"),
+        event("pause", 2.0, why="p1-01 (sw1:1) rests: battery at 45 °C"),
+    )
+    assert [(change.step, change.batches) for change in state.shares] == [(7, (48, 16))]
+    assert state.resting == {"p1-01": "p1-01 (sw1:1) rests: battery at 45 °C"}
+    assert progress(event("pause", 2.0, why="hot"), event("resume", 3.0, why="cool")).resting == {}
+
+
+def test_a_phone_is_not_named_twice() -> None:
+    assert progress(event("warn", 1.0, message="p1-01 (sw1:1): hot")).warnings == ["p1-01 (sw1:1): hot"]
+
+
 def test_a_long_run_keeps_a_bounded_curve() -> None:
     state = progress(*(step(number, float(number)) for number in range(1, 6000)), steps=6000)
     assert len(state.losses) <= 4096
@@ -80,10 +94,13 @@ json_values = st.recursive(
 
 
 @given(
-    st.sampled_from(["start", "step", "warn", "error", "done", "end"]),
+    st.sampled_from(["start", "step", "warn", "share", "pause", "resume", "error", "done", "end"]),
     st.dictionaries(
         st.sampled_from(
-            ["step", "loss", "images_per_s", "step_s", "compute_s", "comm_s", "hottest", "state", "message", "time"]
+            [
+                *("step", "loss", "images_per_s", "step_s", "compute_s", "comm_s", "hottest", "state", "message"),
+                *("time", "batches", "why", "phone"),
+            ]
         ),
         json_values,
     ),

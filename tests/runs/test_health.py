@@ -38,6 +38,12 @@ def preflight(*outcomes: Outcome[Vitals]) -> Preflight:
         ({"battery": {"temperature": 47.0}}, State.HOT, "battery at 47 °C"),
         ({"battery": {"percentage": 9, "status": "DISCHARGING"}}, State.READY, "battery 9 % and discharging"),
         ({"battery": {"percentage": 9, "status": "CHARGING"}}, State.READY, None),
+        ({"frequency_mhz": 900, "frequency_max_mhz": 2800}, State.READY, None),
+        (
+            {"frequency_mhz": 900, "frequency_max_mhz": 2800, "run": {"id": "r", "state": "running", "step": 1}},
+            State.RUNNING,
+            "throttled: clock at 32 % of its highest",
+        ),
         ({"disk_free_mb": 10}, State.READY, "only 10 MB of disk"),
         ({"memory_free_mb": 10}, State.READY, "only 10 MB of memory"),
         ({"epoch": 1100.0}, State.READY, "clock 100 s ahead"),

@@ -74,6 +74,7 @@ def test_run_ids_have_the_agreed_form_and_differ() -> None:
         (LaunchRequest(recipe="googlenet"), "googlenet-imagenet: Na et al."),
         (LaunchRequest(warmup=Span(float("inf"), epochs=True)), "without end"),
         (LaunchRequest(backend="abacus"), "cpu, reference"),
+        (LaunchRequest(balance="by ear"), "no way to balance 'by ear'; there is: auto, off"),
         (LaunchRequest(steps=1, epochs=1), "exclude each other"),
         (LaunchRequest(batch=1, global_batch=1), "exclude each other"),
     ],
@@ -183,13 +184,13 @@ def test_every_flag_reaches_the_phones() -> None:
     request = LaunchRequest(
         optimizer="lamb", learning_rate=0.5, momentum=0.8, weight_decay=0.1, decay_all=True, second_momentum=0.9,
         epsilon=1e-3, trust=0.2, label_smoothing=0.1, wire="fp16", algorithm="hierarchical", overlap=False,
-        bucket_bytes=1000, micro_batch=8, local_steps=4, outer_rate=0.7, outer_momentum=0.9,
+        bucket_bytes=1000, micro_batch=8, local_steps=4, outer_rate=0.7, outer_momentum=0.9, balance="off",
     )  # fmt: skip
     planned = plan_run(request, phones(2), DATA)
     assert planned.optimizer == OptimizerSpec("lamb", 0.5, 0.8, 0.1, True, 0.9, 1e-3, 0.2, 0.1)  # noqa: FBT003
     assert (planned.wire, planned.algorithm, planned.overlap) == ("fp16", "hierarchical", False)
     assert (planned.bucket_bytes, planned.micro_batch, planned.local_steps) == (1000, 8, 4)
-    assert (planned.outer_rate, planned.outer_momentum) == (0.7, 0.9)
+    assert (planned.outer_rate, planned.outer_momentum, planned.balance) == (0.7, 0.9, "off")
     assert RunSpec.from_json(planned.to_json()) == planned
 
 

@@ -14,7 +14,7 @@ from orchestrator.runs.events import Event, Progress, parse_event
 from orchestrator.runs.health import PhoneHealth, judge
 from orchestrator.runs.vitals import Vitals, parse_vitals
 from orchestrator.view import launch as launch_view
-from orchestrator.view.launch import LiveView, PlainView, print_plan, run_panel, sparkline, step_line
+from orchestrator.view.launch import LiveView, PlainView, print_plan, run_panel, sparkline, step_line, summary_json
 from orchestrator.view.status import render
 from tests.runs.samples import event, phones, spec, telemetry
 
@@ -153,6 +153,24 @@ def test_what_was_found_on_held_out_samples_is_shown(monkeypatch: pytest.MonkeyP
     with PlainView() as view:
         view.update(watched(STEP, found), told(found))
     assert drawn(log) == ["step 5/20  test accuracy 50.0% (top 5: 87.5%)"]
+
+
+def test_a_share_that_changes_is_one_line_that_says_whose_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = "p1-02 (sw1:2) 32 -> 16 images a step: an image takes it 3.0 times as long as the others"
+    share = event("share", 13.0, step=7, batches=[48, 16], why=why)
+    pause, resume = (event(kind, 14.0, why=f"p1-01 {kind}s") for kind in ("pause", "resume"))
+    console = screen()
+    console.print(run_panel(spec(), watched(STEP, share, pause)))
+    text = "\n".join(drawn(console))
+    assert "from step 7: p1-02 (sw1:2) 32 -> 16 images a step" in text
+    assert "p1-01 pauses" in text
+    log = Console(file=io.StringIO(), width=80)
+    monkeypatch.setattr(launch_view, "err", log)
+    with PlainView() as view:
+        for line in (share, pause, resume):
+            view.update(watched(share), told(line))
+    assert drawn(log) == [f"from step 7: {why}", "p1-01 pauses", "p1-01 resumes"]
+    assert summary_json(spec(), watched(share), None)["shares"] == [{"step": 7, "batches": (48, 16), "why": why}]
 
 
 def test_the_live_view_draws_from_the_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
