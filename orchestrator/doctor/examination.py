@@ -12,6 +12,7 @@ from typing import Any, Final
 from orchestrator.doctor import memory
 from orchestrator.doctor.ask import SCRIPT_LIMIT_S, examine
 from orchestrator.doctor.checks import ALL
+from orchestrator.doctor.checks.body import is_late
 from orchestrator.doctor.facts import Facts
 from orchestrator.doctor.finding import Check
 from orchestrator.doctor.report import Found, Report
@@ -173,6 +174,7 @@ def _common(ward: Ward, found: _Round) -> Common:
         versions=usual_versions(found.facts.values()),
         refusing=Counter(refusing),
         sizes=Counter(phone.switch for phone in ward.phones),
+        slow=frozenset(phone.name for phone, each in found.facts.items() if is_late(each)),
         killed=_killed(RunStore(ward.state.runs)),
         host=str(cluster.host or "HOST"),
         now=time.time(),

@@ -23,16 +23,16 @@ have termux-battery-status && probe battery 8 termux-battery-status &
 declare -A spent
 while read -r pid _; do spent[$pid]=$(ticks "$pid"); done < <(managers)
 
-# Sleep first, while nothing else runs here.
-slept=99
+# Sleep first, while nothing else runs here. By the program: bash's own pauses begin anew when a process is held up.
+slept=99999
 for _ in 1 2; do
   before=${EPOCHREALTIME/./}
-  pause 1
+  sleep 1
   took=$(((${EPOCHREALTIME/./} - before) / 1000))
-  [ "$took" -lt "${slept}000" ] && slept=$((took / 1000)).$(printf %03d $((took % 1000)))
+  [ "$took" -lt "$slept" ] && slept=$took
   [ "$took" -le 1300 ] && break
 done
-fact slept "$slept"
+fact slept_ms "$slept"
 
 while read -r pid name; do
   [ -n "${spent[$pid]-}" ] || continue

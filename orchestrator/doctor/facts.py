@@ -126,7 +126,7 @@ def parse_facts(output: str, window: tuple[float, float], shell_error: str = "")
         session=_session(lines, shell_error),
         complete="end" in single,
         clock_ahead_s=_clock(_first_number(single, "begin"), _first_number(single, "end"), window),
-        slept_s=_first_number(single, "slept"),
+        slept_s=None if (slept := _first_integer(single, "slept_ms")) is None else slept / 1000,
         ran={name: Ran(_integer(rc) or 0, _text(said, 600)) for name, rc, said in _of(lines, "ran", 3)},
         managers=tuple(_manager(values) for values in _of(lines, "manager", 5)),
         packages={name: _text(version, 60) for name, version, status in packages if status == "installed"},

@@ -51,6 +51,7 @@ class Common:
     refusing: Mapping[str, int] = field(default_factory=dict)  # switch -> phones on which nothing listens
     sizes: Mapping[str, int] = field(default_factory=dict)  # switch -> phones looked at
     killed: Mapping[str, str] = field(default_factory=dict)  # phone -> the newest run in which its rank was killed
+    slow: frozenset[str] = frozenset()  # phones whose answers are late by themselves
     host: str = "HOST"  # this computer's address on the wired network
     now: float = 0.0
 

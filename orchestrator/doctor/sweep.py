@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
 from typing import TYPE_CHECKING, Final
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from paramiko import PKey
 
 SWEEP_LIMIT_S: Final = 15.0
-_WORKERS: Final = 64
+_WORKERS: Final = 128
 _KNOCK_S: Final = 1.0
 _HANDSHAKE_S: Final = 5.0
 _AROUND: Final = 24  # prefix length: addresses that differ in the last byte
+_BLOCK: Final = 256
 
 
 def find_missing(
@@ -59,17 +60,27 @@ def find_missing(
     return dict(found)
 
 
-def candidates(missing: Sequence[Phone], cluster: Cluster) -> Iterable[tuple[IPv4Address, Phone]]:
-    """Addresses nobody has in the inventory, those nearest to a missing phone first."""
+def candidates(missing: Sequence[Phone], cluster: Cluster) -> list[tuple[IPv4Address, Phone]]:
+    """Addresses nobody has in the inventory: around each missing phone, the nearest first; then its place elsewhere."""
     taken = {phone.address for phone in cluster} | ({cluster.host} if cluster.host else set())
     nearest: dict[IPv4Address, tuple[int, Phone]] = {}
     for phone in missing:
-        around = IPv4Network((phone.address, max(_AROUND, cluster.subnet.prefixlen)), strict=False)
-        for address in around.hosts():
-            distance = abs(int(address) - int(phone.address))
+        for distance, address in (*_around(phone, cluster.subnet), *_same_place(phone, cluster.subnet)):
             if address not in taken and (address not in nearest or distance < nearest[address][0]):
                 nearest[address] = (distance, phone)
     return [(address, phone) for address, (_, phone) in sorted(nearest.items(), key=lambda item: item[1][0])]
+
+
+def _around(phone: Phone, subnet: IPv4Network) -> Iterator[tuple[int, IPv4Address]]:
+    near = IPv4Network((phone.address, max(_AROUND, subnet.prefixlen)), strict=False)
+    return ((abs(int(address) - int(phone.address)), address) for address in near.hosts())
+
+
+def _same_place(phone: Phone, subnet: IPv4Network) -> Iterator[tuple[int, IPv4Address]]:
+    """The same last byte in the other blocks of 256: the server that gives out addresses was set up otherwise."""
+    blocks = range(int(subnet.network_address), int(subnet.broadcast_address), _BLOCK)
+    own = int(phone.address) % _BLOCK
+    return ((_BLOCK + index, IPv4Address(block + own)) for index, block in enumerate(blocks[:_BLOCK]))
 
 
 def _key_at(network: Network, address: str, like: Phone, wanted: set[HostKey], login: PKey) -> HostKey | None:

@@ -139,6 +139,9 @@ class Dialer:
         if not isinstance(error, (SSHException, EOFError, OSError)):
             return error
         if transport and transport.initial_kex_done:
+            if _cut_off(error):
+                message = "the connection was lost in the middle of the login"
+                return Unreachable(message, phase=Phase.AUTH, remedy="open Termux on the phone", retries=1)
             remedy = f"add {self._key_path}.pub to ~/.ssh/authorized_keys on {phone.name}"
             return Unreachable(f"did not let us in: {self._why_not_in(error)}", phase=Phase.AUTH, remedy=remedy)
         in_time = not (transport and transport.is_active())
@@ -248,6 +251,11 @@ def _no_call(phone: Phone, error: OSError, timeout: float) -> Unreachable:
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return Unreachable("out of file descriptors on this computer", phase=Phase.TCP, remedy="ulimit -n 4096")
     return Unreachable(str(error), phase=Phase.TCP, remedy=cable)
+
+
+def _cut_off(error: BaseException) -> bool:
+    """Not refused: the other side hung up. paramiko has no class of its own for that."""
+    return isinstance(error, EOFError | ConnectionError) or "EOF" in str(error)
 
 
 def _reason(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.doctor import adb
+from orchestrator.doctor.facts import Facts
 from orchestrator.doctor.finding import Check, Finding, Fix, note, slows, stops
 from orchestrator.doctor.seen import Seen
 from orchestrator.fleet.errors import Cause
@@ -48,7 +49,7 @@ def little_cores(seen: Seen) -> Finding | None:
     demoted = bool(big and allowed and not big & allowed)
     if not demoted and "background" not in session.cpuset:
         return None
-    group = f", cpuset {session.cpuset}" if session.cpuset else ""
+    group = f", cpuset {session.cpuset}" if session.cpuset.strip("/") else ""
     told = f"may use cores {_cores(session.cpus_allowed)} only, big ones are {_cores(tuple(sorted(big))) or '?'}{group}"
     remedy = "bring Termux to the front, then start sshd again: what it starts inherits its cores"
     return slows(told, remedy, adb=adb.TO_FRONT, command="clusterctl doctor --limit {phones}")
@@ -71,6 +72,12 @@ def throttled(seen: Seen) -> Finding | None:
     if found is None or found[0] >= _FULL_SPEED * found[1]:
         return None
     return slows(f"{found[0]} of {found[1]} MHz under load", _COOL, command="clusterctl status")
+
+
+def is_late(facts: Facts) -> bool:
+    """What it is asked takes long for its own reasons: it sleeps, it is throttled, or it did not come to the end."""
+    now, most = facts.frequency_mhz or (1, 1)
+    return not facts.complete or (facts.slept_s or 0.0) > _SLEEP_LIMIT_S or now < _FULL_SPEED * most
 
 
 def sleepy(seen: Seen) -> Finding | None:

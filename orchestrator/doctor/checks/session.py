@@ -77,6 +77,9 @@ def outbound(seen: Seen) -> Finding | None:
     ran = seen.facts.ran.get("neighbour") if seen.facts else None
     if ran is None or seen.neighbour is None or ran.rc == 0:
         return None
+    late = {seen.phone.name, seen.neighbour.name} & seen.common.slow
+    if late and (ran.timed_out or "timed out" in ran.said):
+        return None  # neither of the two may be blamed for its network
     unreachable = ("No route to host", "Network is unreachable", "timed out", "Operation not permitted")
     if not ran.timed_out and not any(words in ran.said for words in unreachable):
         return None
