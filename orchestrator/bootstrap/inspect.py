@@ -49,5 +49,5 @@ def warnings(seen: Seen) -> tuple[str, ...]:
     if any(app.installer == _PLAY_STORE for app in seen.apps.values()):
         told.append("has an app of Termux from the Play Store, which another source cannot replace")
     if seen.mac is None:
-        told.append("has no Ethernet adaptor plugged in: its MAC address is not known yet")
+        told.append("without an Ethernet adaptor plugged in: MAC address not known yet")
     return tuple(told)

@@ -20,7 +20,7 @@ class PhoneReport:
     serial: str
     told: str = ""  # model, Android version
     steps: tuple[StepResult, ...] = ()
-    actions: tuple[Action, ...] = ()  # a dry run's
+    actions: tuple[Action, ...] = ()  # a dry run's; without adb: on this computer
     warnings: tuple[str, ...] = ()
     mac: str | None = None
     host_key: str | None = None
@@ -54,7 +54,11 @@ class PhoneReport:
             "fingerprint": HostKey(*self.host_key.split()).fingerprint if self.host_key else None,
             "warnings": list(self.warnings),
             "steps": [step.as_json() for step in self.steps],
-            **({"adb": [["adb", "-s", self.name, *action.adb] for action in self.actions]} if self.actions else {}),
+            **(
+                {"adb": [["adb", "-s", self.name, *each.adb] for each in self.actions if each.adb]}
+                if self.actions
+                else {}
+            ),
         }
 
 

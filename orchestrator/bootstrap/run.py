@@ -222,7 +222,9 @@ class _Worker:
             self._done(step.name, StepStatus.PLANNED if planned else StepStatus.OK, planned)
         written = f"write serial number and host key of {self._phone.name} into {self._run.want.cluster.source}"
         status = StepStatus.OK if self._phone.serial and self._phone.host_key else StepStatus.PLANNED
-        self._done(LAST_STEP, status, () if status is StepStatus.OK else (Action(written, ()),))
+        noted = () if status is StepStatus.OK else (Action(written, ()),)
+        actions += noted
+        self._done(LAST_STEP, status, noted)
         self.report = replace(self.report, actions=tuple(actions))
 
     def _set_up(self, known: Known, entry: Entry) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.bootstrap.adb import AdbError, Device, Done
+from orchestrator.bootstrap.adb import AdbError, Device, Done, shell_arguments
 from orchestrator.bootstrap.apk.folder import TERMUX
 from orchestrator.fleet.quote import last_lines
 from orchestrator.inventory import grammar
@@ -26,6 +26,12 @@ def words(*command: str) -> tuple[str, ...]:
 def bash(name: str, *arguments: str) -> tuple[str, ...]:
     """The same for one of our scripts."""
     return words("bash", "-c", script(name), "clusterctl", *arguments)
+
+
+def shown(name: str, *arguments: str) -> tuple[str, ...]:
+    """adb's arguments for one of our scripts, as a plan shows them: scripts by their names."""
+    texts = [f"«provisioning/scripts/{each}.sh»" for each in ("termux", name)]
+    return shell_arguments("run-as", TERMUX, "sh", "-c", texts[0], "termux", "bash", "-c", texts[1], *arguments)
 
 
 def facts(device: Device) -> Facts:

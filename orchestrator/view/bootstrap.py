@@ -89,13 +89,13 @@ def _print_plan(report: Report) -> None:
         if each.failure:
             continue
         out.print(Text(f"{each.phone.name} ({each.phone.where}) is {each.serial}, {one_line(each.told)}"))
-        for change in each.changes:
-            out.print(Text(f"  would {one_line(change, 200)}"), soft_wrap=True)
         for action in each.actions:
-            line = shlex.join(["adb", "-s", each.name, *action.adb])
-            out.print(
-                Text("  $ " + "\n    ".join(one_line(part, 4000) for part in line.splitlines()), "dim"), soft_wrap=True
-            )
+            out.print(Text(f"  would {one_line(action.what, 200)}"), soft_wrap=True)
+            if action.adb:
+                line = shlex.join(["adb", "-s", each.name, *action.adb])
+                out.print(Text(f"    $ {one_line(line, 4000)}", "dim"), soft_wrap=True)
+        if not each.actions:
+            out.print("  nothing to change")
 
 
 def _print_done(report: Report) -> None:

@@ -51,7 +51,7 @@ class Desk:
 
     def __init__(self, bench: Bench, inventory: Path) -> None:
         self.inventory = inventory
-        self.options = Options(bench.apks, upstream=bench.upstream, wait=20.0)
+        self.options = Options(bench.apks, upstream=bench.upstream, wait=120.0)
         self.events: list[Event] = []
         self._tasks: dict[str, Callable[[], object]] = {}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.bootstrap import termux
-from orchestrator.bootstrap.adb import shell_arguments
 from orchestrator.bootstrap.steps.step import Action, Known, Site, Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.files import ManagedFile, changed_files, with_block
@@ -20,7 +19,7 @@ class Files:
         return tuple(
             Action(
                 f"write {file.path} (mode {file.mode:o}, sha256 {file.sha256})",
-                shell_arguments(*termux.words("bash", "-c", "«provisioning/scripts/install-files.sh»", file.path)),
+                termux.shown("install-files", "clusterctl", f"{file.mode:o}", file.path),
             )
             for file in _missing(known.facts, want)
         )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from orchestrator.bootstrap import termux
-from orchestrator.bootstrap.adb import AdbError, Device, shell_arguments
+from orchestrator.bootstrap.adb import AdbError, Device
 from orchestrator.bootstrap.steps.step import Action, Known, Site, Want
 from orchestrator.provision.failures import explain
 
@@ -22,10 +22,10 @@ class Packages:
         del want
         if known.facts and known.facts.version(_PACKAGE):
             return ()
-        line = shell_arguments(*termux.words("bash", "-c", "«provisioning/scripts/packages.sh»", _PACKAGE))
+        install = termux.shown("packages", "clusterctl", "http://127.0.0.1:PORT/…", "SHA256", "", _PACKAGE)
         return (
             Action("lend it this computer's package mirror", ("reverse", "tcp:PORT", "tcp:PORT")),
-            Action(f"bring Termux up to date and install {_PACKAGE}", line),
+            Action(f"bring Termux up to date and install {_PACKAGE}", install),
         )
 
     def apply(self, site: Site, known: Known, actions: Sequence[Action]) -> None:
