@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.runs.watch import Connect
 
 LARGE = 50e6  # bytes: takes more than a few seconds
-TCP_S = 3.0  # a phone of a run that does not answer the network for so long is gone
+TCP_S = 2.0  # a phone of a run that does not answer the network for so long is gone
 
 RunArgument = Annotated[
     str | None,

@@ -33,7 +33,7 @@ def collect_logs(
 
     session = open_session(inventory)
     record = RunStore(session.state.runs).find(run)
-    chosen = phones_of(session, record)
+    chosen = phones_of(session, record, lost=True)
     out.mkdir(parents=True, exist_ok=True)  # before any phone is asked
     with chosen.fleet() as fleet, counting("collecting from", chosen.phones) as on_done:
         collected = collect(fleet, record.run_id, out, archive=archive, on_done=on_done)
@@ -45,12 +45,14 @@ def collect_logs(
         raise typer.Exit(EXIT_FAILED)
 
 
-def phones_of(session: Session, record: RunRecord) -> Session:
+def phones_of(session: Session, record: RunRecord, *, lost: bool = False) -> Session:
+    """Those that take part now; `lost`: and those that did."""
     from dataclasses import replace
 
     from orchestrator.errors import UsageError
 
-    phones = tuple(phone for phone in session.cluster if phone.name in record.phones)
+    names = {*record.phones, *(record.wanted if lost else ())}
+    phones = tuple(phone for phone in session.cluster if phone.name in names)
     if not phones:
         raise UsageError(
             f"none of {record.run_id}'s phones is in {session.cluster.source}",

@@ -37,7 +37,7 @@ def timeline(
     record = RunStore(session.state.runs).find(run)
     chosen = phones_of(session, record)
     with chosen.fleet() as fleet, counting("asking", chosen.phones) as on_done:
-        outcomes = fleet.map(lambda phone: trace.fetch(phone, record.run_id), on_done=on_done)
+        outcomes = fleet.map(lambda phone: trace.fetch(phone, record.run_id, record.attempt), on_done=on_done)
     traces = sorted((each.value for each in outcomes if each.value is not None), key=lambda each: each.rank)
     shares = [found for each in traces if (found := trace.shares(each))]
     path = out or Path(f"{record.run_id}.trace.json")

@@ -28,9 +28,10 @@ def next_attempt(
     if spec.global_batch < len(phones):
         raise UsageError(f"a global batch of {spec.global_batch} is not enough for {len(phones)} phones")
     took = batches if len(batches) == len(spec.ranks) else [rank.batch for rank in spec.ranks]
-    known = {rank.phone: float(batch) for rank, batch in zip(spec.ranks, took, strict=True) if batch}
+    known = {rank.phone: float(batch) for rank, batch in zip(spec.ranks, took, strict=True)}
     usual = sum(known.values()) / len(known)
-    dealt = deal(spec.global_batch, [known.get(phone.name, usual) for phone in phones])
+    weights = [known.get(phone.name, usual) for phone in phones]
+    dealt = deal(spec.global_batch, weights if any(weights) else [1.0] * len(phones))
     ranks = tuple(
         RankSpec(rank, phone.name, phone.switch, phone.port, str(phone.address), batch)
         for rank, (phone, batch) in enumerate(zip(phones, dealt, strict=True))

@@ -21,12 +21,13 @@ from phone_agent import layout
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
 
-# Lines of base64, because lines are what a stream from a phone is made of and bounded by.
+# Lines of base64, because lines are what a stream from a phone is made of and bounded by. Files of later attempts get
+# their number into their names: attempt-1/events.jsonl arrives as events.1.jsonl.
 SEND = f"""\
 cd "{layout.RUNS}/$1" || exit 3
 shopt -s nullglob
-files=(*.json *.jsonl *.log hostfil[e])
-tar --format=ustar -cf - -- "${{files[@]}}" | base64 -w 8192
+files=(*.json *.jsonl *.log hostfil[e] attempt-*/{{*.json,*.jsonl,*.log,hostfil[e]}})
+tar --format=ustar --transform='s,^attempt-\\([0-9]*\\)/\\([a-z]*\\),\\2.\\1,' -cf - -- "${{files[@]}}" | base64 -w 8192
 """
 _NO_SUCH_RUN = 3
 _SILENCE_S = 30.0

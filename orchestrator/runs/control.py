@@ -71,6 +71,8 @@ def _refresh_head(store: RunStore, connection: PhoneConnection, records: list[Ru
 def _refresh_run(store: RunStore, connection: PhoneConnection, record: RunRecord, told: dict[str, Any] | None) -> None:
     if told is None:
         store.save(replace(record, state="failed", error="the head phone knows nothing of it"))
+    elif told.get("state") == "staged" and not record.attempt:
+        store.save(replace(record, state="failed", error="it was never started: whoever launched it was ended"))
     elif told.get("attempt") != record.attempt:
         store.save(replace(record, state="interrupted"))  # whoever was starting it again has gone
     elif told.get("state") in ATTEMPT_ENDS:

@@ -90,6 +90,14 @@ def spec_of(stored: Stored) -> DataSpec:
     )
 
 
+def stored_as(spec: DataSpec) -> Stored | None:
+    """The very samples a run was planned with, if this computer still has them; none where phones make them up."""
+    from orchestrator.data.store import Store
+
+    stored = None if spec.name == SYNTHETIC else Store().find(spec.name)
+    return stored if stored and stored.manifest.digest == spec.digest else None
+
+
 def _known(augment: str) -> str:
     from phone_agent.data.augment import UnknownAugmentationError, recipe
 

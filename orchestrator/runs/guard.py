@@ -14,10 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import ClusterctlError, PhoneError
+from orchestrator.errors import ClusterctlError, PhoneError, UsageError
 from orchestrator.inventory.model import Phone
 from orchestrator.plan.attempt import next_attempt
 from orchestrator.runs import agent, checkpoints, stall
+from orchestrator.runs.dataset import stored_as
 from orchestrator.runs.deadline import Deadline
 from orchestrator.runs.diagnosis import Diagnosis, diagnose
 from orchestrator.runs.events import FOLLOWER_EVENTS, Event, Progress, parse_event
@@ -35,7 +36,6 @@ from phone_agent import layout
 from phone_agent.schema import RunSpec
 
 if TYPE_CHECKING:
-    from orchestrator.data.store import Stored
     from orchestrator.fleet import PhoneConnection
     from orchestrator.runs.launch import Launcher
     from orchestrator.runs.record import RunRecord, RunStore
@@ -190,7 +190,12 @@ class Guard:
             raise Trouble(found)
 
     def _post_mortem(self) -> Diagnosis:
-        return diagnose(self.spec, self.progress.error, self._mpirun_log())
+        found = diagnose(self.spec, self.progress.error, self._mpirun_log())
+        if found.phone is None or "signal 9" not in found.message:
+            return found
+        victim = self._launcher.cluster.phone(found.phone.phone)
+        (sight,) = look(self._fleet, self.record.run_id, [victim], why=True)
+        return replace(found, message=f"{found.message}, by {sight.killer}") if sight.killer else found
 
     def _mpirun_log(self) -> str:
         path = layout.attempt_dir(self.record.run_id, self.record.attempt) / layout.MPIRUN_LOG
@@ -243,7 +248,8 @@ class Guard:
         try:
             self._begin(chosen, held=bool(newest_held(sights)))
         except ClusterctlError as error:
-            return Diagnosis(one_line(error.message.splitlines()[-1].strip()))
+            words = one_line(error.message.splitlines()[-1].strip())
+            return Diagnosis(words, hopeless=isinstance(error, UsageError))
         return None
 
     def _quorum(self) -> tuple[tuple[Sight, ...], tuple[Phone, ...] | GiveUp]:
@@ -266,7 +272,7 @@ class Guard:
             choice=choice.fields if choice else None,
         )
         if not {phone.name for phone in phones} <= {rank.phone for rank in before.ranks} or not spec.data.whole:
-            spec = self._launcher.bring_data(spec, phones, self._stored(spec), whole=spec.data.whole)
+            spec = self._launcher.bring_data(spec, phones, stored_as(spec.data), whole=spec.data.whole)
         saved = None if held else self._last_resort()
         spec = replace(spec, resume=layout.RESUME_FILE if saved else "")
         self.record = self._store.begin_attempt(self.record, spec)
@@ -282,14 +288,6 @@ class Guard:
             return None
         self._tell(f"no phone holds the training state: going on from {found.path.name}, step {found.step}")
         return found.path
-
-    @staticmethod
-    def _stored(spec: RunSpec) -> Stored | None:
-        """Where this computer has it no more, only phones that have it can take part."""
-        from orchestrator.data.store import Store
-
-        stored = Store().find(spec.data.name)
-        return stored if stored and stored.manifest.digest == spec.data.digest else None
 
     def _take_in(self, back: list[Phone]) -> None:
         if not back:

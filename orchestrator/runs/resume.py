@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import UsageError
 from orchestrator.runs import checkpoints
 from orchestrator.runs.checkpoints import Found
-from orchestrator.runs.dataset import SYNTHETIC, Dataset
+from orchestrator.runs.dataset import SYNTHETIC, Dataset, stored_as
 from orchestrator.runs.record import RunRecord, RunStore
 from orchestrator.runs.start import Start
 from phone_agent.schema import DataSpec, RunSpec
@@ -31,13 +31,9 @@ def find_checkpoint(fleet: Fleet, store: RunStore, parent: RunRecord, note: Call
 
 def stored_data(spec: DataSpec) -> Dataset:
     """The same samples: another content under the same name would be another run."""
-    from orchestrator.data.store import Store
-
-    if spec.name == SYNTHETIC:
-        return Dataset(spec)
-    stored = Store().get(spec.name)
-    if stored.manifest.digest != spec.digest:
-        raise UsageError(f"the dataset '{spec.name}' has changed since", remedy="add it again as it was")
+    stored = stored_as(spec)
+    if stored is None and spec.name != SYNTHETIC:
+        raise UsageError(f"the dataset '{spec.name}' is gone or has changed since", remedy="add it again as it was")
     return Dataset(spec, stored)
 
 

@@ -21,7 +21,9 @@ from orchestrator.runs.events import as_number, parse_event
 from orchestrator.view.text import one_line
 
 LONGEST_LINE = 1 << 16
-_SOURCES = ("events.jsonl", "rank.jsonl", "rank.log", "mpirun.log")
+_SOURCE = re.compile(
+    r"(events|rank)(\.\d+)?\.jsonl|(rank|mpirun)(\.\d+)?\.log"
+)  # of all attempts
 _NEVER = 4102444800.0  # the year 2100: a phone that claims a later one has no clock worth sorting by
 _UTC = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.](\d{3}) (.*)", re.DOTALL)
 _NOT_SHOWN = frozenset({"event", "time", "rank", "phone"})
@@ -65,7 +67,9 @@ def _at_known_times(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _entries(open_files: ExitStack, directory: Path, phone: str, where: str) -> Iterator[Entry]:
-    paths = [path for source in _SOURCES if (path := directory / source).is_file()]
+    if not directory.is_dir():
+        return iter(())
+    paths = sorted(path for path in directory.iterdir() if _SOURCE.fullmatch(path.name) and path.is_file())
     files = [(path.name, open_files.enter_context(path.open("rb"))) for path in paths]
     return heapq.merge(*(_file_entries(file, name, phone, where) for name, file in files), key=lambda entry: entry.time)
 

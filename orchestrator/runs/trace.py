@@ -56,10 +56,11 @@ class Shares:
     exposed: float
 
 
-def fetch(connection: PhoneConnection, run_id: str) -> RankTrace:
+def fetch(connection: PhoneConnection, run_id: str, attempt: int = 0) -> RankTrace:
+    name = layout.TIMELINE_FILE.replace(".", f".{attempt}.") if attempt else layout.TIMELINE_FILE
     with tempfile.TemporaryDirectory() as scratch:
         collect_phone(connection, run_id, Path(scratch), DEFAULT_LIMITS)
-        path = Path(scratch) / connection.phone.name / layout.TIMELINE_FILE
+        path = Path(scratch) / connection.phone.name / name
         if not path.is_file():
             raise PhoneError(
                 f"has no timeline of {run_id}: it is written when a run ends", remedy=f"clusterctl attach {run_id}"

@@ -34,7 +34,7 @@ class Limits:
 
     file_bytes: int = 64 << 20
     total_bytes: int = 256 << 20
-    files: int = 64
+    files: int = 256
     seconds: float = 300.0
 
 

@@ -48,9 +48,10 @@ def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 
 @contextmanager
-def long_run(lab: TestLab) -> Iterator[str]:
+def long_run(lab: TestLab, *flags: str) -> Iterator[str]:
     """A run that goes on until it is stopped."""
-    run_id = answer(lab, "launch", "--steps", "100000", "--batch", "2", "--data", "synthetic", "--detach")["run_id"]
+    endless = ("--steps", "100000", "--batch", "2", "--data", "synthetic", "--detach")
+    run_id = answer(lab, "launch", *endless, *flags)["run_id"]
     try:
         yield run_id
     finally:
@@ -128,7 +129,7 @@ def watch(lab: TestLab, run_id: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_killed_rank_is_blamed_by_phone_and_port(provisioned_lab4: TestLab) -> None:
     lab = provisioned_lab4
-    with long_run(lab) as run_id:
+    with long_run(lab, "--max-restarts", "0") as run_id:
         start = until(lambda: lab.on("p2-01", "cat", f".clusterctl/runs/{run_id}/rank.jsonl", check=False).stdout)
         lab.on("p2-01", "kill", "-9", str(json.loads(start.splitlines()[0])["pid"]))
         summary = answer(lab, "attach", run_id, rc=1)

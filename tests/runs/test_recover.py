@@ -62,6 +62,8 @@ def test_a_lost_phones_images_go_to_the_others() -> None:
 
 def test_shares_that_moved_while_it_ran_stay_moved() -> None:
     assert [rank.batch for rank in next_attempt(SPEC, FOUR, 1, batches=(10, 10, 10, 2)).ranks] == [10, 10, 10, 2]
+    assert [rank.batch for rank in next_attempt(SPEC, FOUR, 1, batches=(11, 11, 10, 0)).ranks] == [10, 11, 10, 1]
+    assert [rank.batch for rank in next_attempt(SPEC, FOUR[2:], 1, batches=(16, 16, 0, 0)).ranks] == [16, 16]
 
 
 def test_what_was_measured_is_not_measured_again_but_lies_are_not_believed() -> None:
@@ -208,10 +210,12 @@ def test_a_step_is_overdue_by_how_long_steps_took() -> None:
     for seconds in (10.0, 10.5, 9.5, 10.0):
         deadline.step(seconds)
     assert 20 < deadline.limit_s < 40
+    overdue = [deadline.passed]
     now = deadline.limit_s + 1
-    assert deadline.passed
+    overdue.append(deadline.passed)
     deadline.nothing_found()
-    assert not deadline.passed
+    overdue.append(deadline.passed)
+    assert overdue == [False, True, False]
     assert deadline.limit_s > 40, "patience grows where nothing was wrong"
     for _ in range(100):
         deadline.step(0.01)

@@ -1,0 +1,111 @@
+"""Phones die, the head phone among them, and whoever watches: the run goes on, and every step is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.labs import TestLab, eventually
+from tests.runs.test_on_lab import answer, states
+
+pytestmark = pytest.mark.lab
+
+WORK = ("launch", "--batch", "4", "--data", "synthetic", "--bucket", "1MB", "--balance", "off")
+
+
+def runs_of(lab: TestLab) -> set[Path]:
+    directory = lab.state / "clusters/lab/runs"
+    return set(directory.iterdir()) if directory.is_dir() else set()
+
+
+def steps_of(run: Path) -> list[int]:
+    """Of all attempts, as this computer has heard of them."""
+    paths = [run / "events.jsonl", *sorted(run.glob("attempt-*/events.jsonl"))]
+    lines = [line for path in paths if path.exists() for line in path.read_text().splitlines()]
+    return [event["step"] for event in map(json.loads, lines) if event["event"] == "step"]
+
+
+def incidents_of(run: Path) -> list[str]:
+    return [json.loads(line)["message"] for line in (run / "incidents.jsonl").read_text().splitlines()]
+
+
+@contextmanager
+def launched(lab: TestLab, *flags: str, at_step: int = 10) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A run that has done some steps, and the process that watches it."""
+    before = runs_of(lab)
+    with lab.started(*WORK, *flags, "--json") as process:
+        eventually(lambda: process.poll() is not None or bool(runs_of(lab) - before))
+        (run,) = runs_of(lab) - before
+        eventually(lambda: process.poll() is not None or max(steps_of(run), default=0) >= at_step)
+        try:
+            yield process, run
+        finally:
+            process.kill()
+            lab.clusterctl("stop", run.name, check=False)
+
+
+def summary(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate(timeout=150)
+    assert process.returncode == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def rank_of(lab: TestLab, phone: str, run: Path) -> str:
+    start = lab.on(phone, "head", "-1", f".clusterctl/runs/{run.name}/rank.jsonl").stdout
+    return str(json.loads(start)["pid"])
+
+
+def holds(lab: TestLab, phone: str) -> bool:
+    """Whether somebody on the phone keeps a run's state."""
+    return "phone_agent\0keep" in lab.on(phone, "bash", "-c", "cat /proc/[0-9]*/cmdline", check=False).stdout
+
+
+def test_a_killed_rank_costs_seconds_and_no_step(provisioned_lab4: TestLab) -> None:
+    lab = provisioned_lab4
+    with launched(lab, "--steps", "120") as (process, run):
+        lab.on("p2-01", "kill", "-9", rank_of(lab, "p2-01", run))
+        found = summary(process)
+    assert (found["state"], found["step"], len(found["phones"])) == ("done", 120, 4)
+    assert sorted(set(steps_of(run))) == [*range(1, 121)]
+    first, second = incidents_of(run)
+    assert first.startswith("p2-01 (sw2:1): its rank was killed (signal 9 (Killed)); starting again from step ")
+    assert second.startswith("going on with step ")
+    assert not any(holds(lab, phone) for phone in found["phones"]), "what is done is not kept"
+
+
+def test_the_head_phone_and_the_host_may_die_at_once_and_a_checkpoint_goes_on(provisioned_lab4: TestLab) -> None:
+    lab = provisioned_lab4
+    with launched(lab, "--steps", "150") as (process, run):
+        os.kill(process.pid, signal.SIGKILL)
+        lab.clusterctl("lab", "power", "p1-01", "off")
+        try:
+            found = answer(lab, "attach", run.name)
+        finally:
+            lab.clusterctl("lab", "power", "p1-01", "on")
+    assert (found["state"], found["phones"]) == ("done", ["p1-02", "p2-01", "p2-02"])
+    assert sorted(set(steps_of(run))) == [*range(1, 151)]
+    assert incidents_of(run)[0].startswith("p1-01 (sw1:1): does not answer: cable or power; starting again from step ")
+    eventually(lambda: states(lab) == ["ready"] * 4)
+    resumed = answer(lab, "launch", "--resume", run.name, "--steps", "155", "--limit", "sw1")
+    assert (resumed["state"], resumed["step"], resumed["phones"]) == ("done", 155, ["p1-01", "p1-02"])
+    assert len(resumed["losses"]) == 5
+
+
+def test_a_run_that_another_computer_looks_after_is_left_alone(provisioned_lab4: TestLab) -> None:
+    lab = provisioned_lab4
+    run = max(runs_of(lab), default=None)
+    assert run is not None
+    agent = ("env", "PYTHONPATH=.clusterctl/agent/current", "python3", "-m", "phone_agent")
+    lab.on("p1-02", *agent, "end", run.name, "--holder", "eve@elsewhere")
+    refused = lab.clusterctl("stop", run.name, check=False)
+    assert refused.returncode == 1
+    assert "eve@elsewhere looks after run" in refused.stderr
