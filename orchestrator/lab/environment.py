@@ -44,7 +44,7 @@ def termux_environment(paths: PhonePaths) -> dict[str, str]:
         "TMPDIR": str(prefix / "tmp"),
     }
     if (prefix / PRELOAD).exists():
-        environment["LDPRELOAD"] = str(prefix / PRELOAD)
+        environment["LD_PRELOAD"] = str(prefix / PRELOAD)
     return environment
 
 

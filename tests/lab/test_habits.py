@@ -218,7 +218,8 @@ def test_scripts_whose_interpreter_is_elsewhere(lab: TestLab) -> None:
     with habit(lab, "preload=missing", "preload=ok"):
         assert over_ssh(lab, 'echo "[$LD_PRELOAD]"') == "[]\n"
         assert "ran" not in over_ssh(lab, script)
-    assert over_ssh(lab, script) == "./there ran\n"
+        assert "ran" not in on_phone(lab, script)
+    assert over_ssh(lab, script) == on_phone(lab, script) == "./there ran\n"
 
 
 def test_programs_that_miss_a_library(lab: TestLab) -> None:
