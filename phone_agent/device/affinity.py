@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.device import cpu
@@ -15,16 +16,38 @@ BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 _beside: set[int] = set()  # the cores for what does not compute
 
 
+@dataclass(frozen=True)
+class Crew:
+    """Cores that compute together, a thread on each."""
+
+    cores: tuple[int, ...]
+
+    @property
+    def threads(self) -> int:
+        return min(len(self.cores), MAX_THREADS)  # a server may have more than the core runs
+
+
+def crews(roots: Roots = REAL) -> list[Crew]:
+    """Those that are worth trying, the likeliest first: the big cores; all that are permitted, where that is more."""
+    big, permitted = cpu.usable_cores(roots), cpu.allowed(roots) or cpu.present(roots)
+    return [Crew(big), *([Crew(permitted)] if len(permitted) > len(big) else [])]
+
+
+def compute_on(crew: Crew) -> None:
+    """The calling thread, and those it starts from now on."""
+    _pin(crew.cores)
+
+
 def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
     """Pins this process to the big cores; `threads` 0 means one for each. Returns the number of threads."""
-    cores = cpu.usable_cores(roots)
-    count = threads or min(len(cores), MAX_THREADS)  # a server may have more than the core runs
+    big = crews(roots)[0]
+    count = threads or big.threads
     for name in BLAS_THREADS:
         os.environ[name] = str(count)
     permitted = set(cpu.allowed(roots) or cpu.present(roots))
     _beside.clear()
-    _beside.update(permitted - set(cores) or permitted)
-    _pin(cores)
+    _beside.update(permitted - set(big.cores) or permitted)
+    compute_on(big)
     return count
 
 

@@ -21,7 +21,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RankSpec, RunSpec
-from phone_agent.train import schedules, start
+from phone_agent.train import crew, schedules, start
 from phone_agent.train.budget import moments, plan_memory, saved
 from phone_agent.train.checkpoint import savers
 from phone_agent.train.checks import own_rank
@@ -85,10 +85,12 @@ def build(
     exact = collective("ring", world)
     graph = start.build_graph(directory, spec)
     choice = _choose(spec, world, graph.parameter_count)
-    options, memory = _planned(
-        graph, own, replace(spec, wire=choice.wire), Options(threads=threads, bucket_bytes=choice.bucket_bytes)
-    )
+    plan = partial(_planned, graph, own, replace(spec, wire=choice.wire))
+    options, memory = plan(Options(threads=threads, bucket_bytes=choice.bucket_bytes))
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
+    if memory and not spec.threads and len(crews := affinity.crews()) > 1:
+        threads = crew.choose(crews, graph, state, memory.batch, options).threads
+        options, memory = plan(replace(options, threads=threads))
     at_once = memory.batch if memory else min(own.batch, spec.micro_batch or own.batch)
     sharing = Sharing(spec, own.rank, at_once)
     own_parts = sharing.parts(1)
