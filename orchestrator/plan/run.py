@@ -177,8 +177,12 @@ def _batches(
             remedy="fewer phones with --limit, or another --data",
         )
     if request.batch == AUTO:
-        head, *others = [_budget(request, phone, memory) for phone in phones]
-        budgets = [max(0, head - _saving_bytes(request, graph)), *others]
+        from phone_agent.train.checkpoint import savers
+
+        saving, saves = _saving_bytes(request, graph), savers([phone.switch for phone in phones])
+        budgets = [
+            max(0, _budget(request, phone, memory) - saving * (rank in saves)) for rank, phone in enumerate(phones)
+        ]
         options = replace(_options(request), threads=request.threads or MOST_BIG_CORES)
         return tuple(min(batch, share) for batch in largest_batches(graph, budgets, options))
     batches = split_batches(len(phones), request.batch, request.global_batch)
@@ -203,7 +207,7 @@ def _budget(request: LaunchRequest, phone: Phone, memory: Mapping[str, int]) -> 
 
 
 def _saving_bytes(request: LaunchRequest, graph: Graph) -> int:
-    """What the head phone copies to write a checkpoint."""
+    """What a phone copies to write a checkpoint."""
     from phone_agent.nn.plan.steps import FLOAT
     from phone_agent.train.budget import saved
 
@@ -212,9 +216,11 @@ def _saving_bytes(request: LaunchRequest, graph: Graph) -> int:
 
 def _options(request: LaunchRequest) -> Options:
     from phone_agent.nn.backends import Options
-    from phone_agent.train.budget import moments
+    from phone_agent.train.budget import held, moments
 
-    kept = moments(_optimizer(request, 1), request.wire, request.local_steps, request.outer_momentum)
+    rules = _optimizer(request, 1)
+    kept = moments(rules, request.wire, request.local_steps, request.outer_momentum)
+    kept += held(rules, request.wire, request.local_steps, request.outer_momentum)
     return Options(threads=request.threads or 1, moments=kept)
 
 

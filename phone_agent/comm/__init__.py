@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from phone_agent.comm.hierarchical import HierarchicalAllreduce
 from phone_agent.comm.mpi_allreduce import MpiAllreduce
+from phone_agent.comm.residuals import Residuals
 from phone_agent.comm.ring import RingAllreduce
 from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
@@ -35,6 +36,11 @@ class Collective(Protocol):
 class Reducer(Protocol):
     def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
         """gradients[part] become the sum over all ranks; whole parameters lie in a part."""
+        ...
+
+    def remember(self, gradients: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        """What it keeps from step to step when it sums parts of these: `residuals` are of each rank alone, all else is
+        the same everywhere. Asked before the first sum; what is written into them before it counts."""
         ...
 
 
@@ -90,6 +96,11 @@ class Whole:
     def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
         self._summed.allreduce(gradients[part])
 
+    def remember(self, gradients: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        residuals = getattr(self._summed, "residuals", None)
+        left = residuals.live_in(gradients) if isinstance(residuals, Residuals) else None
+        return {} if left is None else {"residuals": left}
+
 
 class Chunkwise:
     """One allreduce a parameter, as the paper did before it packed them; `starts`: where they begin in the buffer."""
@@ -102,6 +113,11 @@ class Chunkwise:
         inside = [start for start in self._starts if low <= start < high]
         for start, stop in pairwise([*inside, high]):
             self._summed.allreduce(gradients[start:stop])
+
+    def remember(self, gradients: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        """Nothing: it sends all there is."""
+        del gradients
+        return {}
 
 
 def reducer(  # noqa: PLR0917 - whom with, what, how

@@ -69,11 +69,11 @@ class HierarchicalAllreduce:
         self._world, self._wire, self._segment = world, wire, segment_bytes // 4
         self._groups = Groups(switches, world.rank)
         self._pool = Pool(wire.size(self._segment))
-        self._residuals = Residuals(wire)
+        self.residuals = Residuals(wire)
 
     def allreduce(self, buffer: Floats) -> None:
         started = time.monotonic()
-        job = Job(buffer, self._residuals.of(buffer), self._wire, self._pool, self.note)
+        job = Job(buffer, self.residuals.of(buffer), self._wire, self._pool, self.note)
         lanes: list[_Lane] = []
         for number, whole in enumerate(schedule.split(slice(0, buffer.size), self._slices(buffer.size))):
             own = replace(job, finished={} if len(self._groups.own) > 1 else None)

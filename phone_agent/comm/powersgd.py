@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -54,13 +55,20 @@ class PowerSgd:
         self._collective, self._packing, self._rank, self._seed = collective, packing, rank, seed
         self._team = Team(1)
         self._parts: dict[tuple[int, int, int], _Part] = {}
+        self._room: _Room | None = None
+
+    def remember(self, gradients: Floats) -> dict[str, Floats]:
+        del gradients  # it knows their packing
+        self._room = _Room(self._packing, self._rank)
+        return {"residuals": self._room.residuals, "directions": self._room.directions}
 
     def reduce(self, gradients: Floats, part: slice) -> None:
         first, last, _ = part.indices(gradients.size)
         place = (gradients.ctypes.data, first, last)
         if place not in self._parts:
             cut = split(self._packing, first, last, self._rank)
-            self._parts[place] = _Part(self._team, gradients, cut, self._rank, self._seed)
+            room = self._room or _Room(self._packing, self._rank)
+            self._parts[place] = _Part(self._team, gradients, cut, self._rank, self._seed, room)
         self._parts[place].reduce(self._collective)
 
 
@@ -91,18 +99,41 @@ def split(packing: Packing, first: int, last: int, rank: int) -> Split:
     return Split(matrices, rest)
 
 
+class _Room:
+    """What is kept from step to step, of all matrices: residuals where their gradients are, directions one after the
+    other."""
+
+    def __init__(self, packing: Packing, rank: int) -> None:
+        matrices = [
+            matrix
+            for slot in packing.slots.values()
+            for matrix in split(packing, slot.offset, slot.offset + prod(slot.shape), rank).matrices
+        ]
+        self.residuals = aligned(packing.size)
+        self.directions = aligned(rank * sum(matrix.columns for matrix in matrices))
+        starts = accumulate((rank * matrix.columns for matrix in matrices), initial=0)
+        self._starts = dict(zip((matrix.offset for matrix in matrices), starts, strict=False))
+
+    def of(self, matrices: Sequence[Matrix], rank: int) -> Floats:
+        """Directions of matrices in a row."""
+        start = self._starts[matrices[0].offset] if matrices else 0
+        return self.directions[start : start + rank * sum(matrix.columns for matrix in matrices)]
+
+
 class _Part:
     """What of the gradients is summed at once: every matrix's left factors and all that is no matrix in one message,
     the right factors in a second one."""
 
-    def __init__(self, team: Team, gradients: Floats, cut: Split, rank: int, seed: int) -> None:
+    def __init__(  # noqa: PLR0917 - what, where and how
+        self, team: Team, gradients: Floats, cut: Split, rank: int, seed: int, room: _Room
+    ) -> None:
         self._team, self._gradients, self._rest = team, gradients, cut.rest
         matrices = cut.matrices
         self._left_size = rank * sum(matrix.rows for matrix in matrices)
         self._message = aligned(self._left_size + sum(run.stop - run.start for run in cut.rest))
         columns = [matrix.columns for matrix in matrices]
-        self._right, self._own = aligned(rank * sum(columns)), aligned(rank * sum(columns))
-        self._residual = aligned(sum(matrix.size for matrix in matrices))
+        self._right, self._own = room.of(matrices, rank), aligned(rank * sum(columns))
+        self._residual = room.residuals
         self._directions = list(_rows(self._right, columns, rank))
         self._draws, self._key = 0, (seed, SKETCHES, matrices[0].offset if matrices else 0)
         self._renew()
@@ -112,11 +143,11 @@ class _Part:
     def _steps(self, matrices: Sequence[Matrix], rank: int) -> Program:
         """Sketches, then orthonormalising and projecting, then restoring."""
         sums, own = [], []
-        left = right = residual = 0
+        left = right = 0
         for matrix in matrices:
             common = {
                 "matrix": _at(self._gradients, matrix.offset),
-                "residual": _at(self._residual, residual),
+                "residual": _at(self._residual, matrix.offset),
                 "left": _at(self._message, left),
                 "rows": matrix.rows,
                 "columns": matrix.columns,
@@ -126,7 +157,6 @@ class _Part:
             sums.append(ops.LowRank(right=_at(self._right, right), own=mine, **common))
             own.append(ops.LowRank(right=mine, **common))
             left, right = left + rank * matrix.rows, right + rank * matrix.columns
-            residual += matrix.size
         return Program.of(
             [
                 *((ops.Kind.LOWRANK_SKETCH, op) for op in sums),

@@ -28,12 +28,12 @@ class RingAllreduce:
         self._transport = world.neighbours(range(world.size), tag=0)
         self._wire, self._longest = wire, longest_bytes // 4
         self._pool = Pool(wire.size(self._longest))
-        self._residuals = Residuals(wire)
+        self.residuals = Residuals(wire)
         self._schedules: dict[int, Schedule] = {}
 
     def allreduce(self, buffer: Floats) -> None:
         started = time.monotonic()
-        job = Job(buffer, self._residuals.of(buffer), self._wire, self._pool, self.note)
+        job = Job(buffer, self.residuals.of(buffer), self._wire, self._pool, self.note)
         ring = Round(self._schedule(buffer.size), job, self._transport)
         carry_out([ring], self.note)
         self.traffic.add(ring.sent_bytes, time.monotonic() - started)

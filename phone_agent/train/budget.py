@@ -23,9 +23,14 @@ def moments(rules: OptimizerSpec, wire: str, local_steps: int, outer_momentum: f
 
 
 def saved(rules: OptimizerSpec, local_steps: int, outer_momentum: float) -> int:
-    """Numbers a parameter in a checkpoint: the head phone has them twice while it writes one."""
+    """Numbers a parameter in a checkpoint: a phone that writes one has them twice meanwhile."""
     outer = local_steps > 1 and outer_momentum > 0
     return 1 + optimiser.buffer_count(rules) + outer
+
+
+def held(rules: OptimizerSpec, wire: str, local_steps: int, outer_momentum: float) -> int:
+    """Numbers a parameter that are kept outside of this process, for the next one: two copies of all that matters."""
+    return 2 * (1 + moments(rules, wire, local_steps, outer_momentum))
 
 
 def plan_memory(graph: Graph, batch: int, options: Options, micro: int = 0) -> tuple[Options, MemoryPlan]:

@@ -22,7 +22,7 @@ from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RankSpec, RunSpec
 from phone_agent.train import crew, schedules, start
-from phone_agent.train.budget import moments, plan_memory, saved
+from phone_agent.train.budget import held, moments, plan_memory, saved
 from phone_agent.train.checkpoint import savers
 from phone_agent.train.checks import own_rank
 from phone_agent.train.local_sgd import LocalSgd
@@ -85,7 +85,7 @@ def build(
     exact = collective("ring", world)
     graph = start.build_graph(directory, spec)
     choice = _choose(spec, world, graph.parameter_count)
-    plan = partial(_planned, graph, own, replace(spec, wire=choice.wire))
+    plan = partial(_planned, graph, own, replace(spec, wire=choice.wire), keep=keep)
     options, memory = plan(Options(threads=threads, bucket_bytes=choice.bucket_bytes))
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
     if memory and not spec.threads and len(crews := affinity.crews()) > 1:
@@ -102,7 +102,7 @@ def build(
     if spec.local_steps > 1:
         reduce = optimise = LocalSgd(optimise, reduce, state, spec, own.batch / spec.global_batch)
         images = own.batch
-    resumed = resume(directory, spec, graph, state, optimise, world, exact.allreduce, keep=keep, warn=warn)
+    resumed = resume(directory, spec, graph, state, optimise, reduce, world, exact.allreduce, keep=keep, warn=warn)
     updates = Updates(world, state, reduce, optimise, rate, tell, resumed.keep)
     buckets, first = parts(state.packing, choice.bucket_bytes), resumed.step + 1
     overlap = Overlap(buckets, _piece_bytes(choice), updates, timeline, first=first)
@@ -154,13 +154,18 @@ def _piece_bytes(choice: Choice) -> int:
     return NEVER if choice.algorithm == "chunkwise" or choice.wire == "powersgd" else choice.bucket_bytes
 
 
-def _planned(graph: Graph, own: RankSpec, spec: RunSpec, options: Options) -> tuple[Options, MemoryPlan | None]:
+def _planned(
+    graph: Graph, own: RankSpec, spec: RunSpec, options: Options, *, keep: bool
+) -> tuple[Options, MemoryPlan | None]:
     """Only the core plans its memory; numpy takes what it takes."""
-    copied = saved(spec.optimizer, spec.local_steps, spec.outer_momentum) if own.rank in savers(spec.ranks) else 0
+    rules, alone = spec.optimizer, (spec.local_steps, spec.outer_momentum)
+    saves = own.rank in savers([rank.switch for rank in spec.ranks])
     options = replace(
         options,
         memory_bytes=spec.memory_bytes or None,
-        moments=moments(spec.optimizer, spec.wire, spec.local_steps, spec.outer_momentum) + copied,
+        moments=moments(rules, spec.wire, *alone)
+        + (saved(rules, *alone) if saves else 0)
+        + (held(rules, spec.wire, *alone) if keep else 0),
         label_smoothing=spec.optimizer.label_smoothing,
     )
     if spec.backend != "cpu":

@@ -31,7 +31,7 @@ from phone_agent.files import read_json, write_json
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import to_state_dict
-from phone_agent.schema import RankSpec, RunSpec, SchemaError
+from phone_agent.schema import RunSpec, SchemaError
 
 SCHEMA = 1
 FORMAT = "clusterctl"
@@ -130,10 +130,11 @@ class Checkpoints:
             path.with_suffix(MANIFEST).unlink(missing_ok=True)
 
 
-def savers(ranks: Sequence[RankSpec]) -> frozenset[int]:
-    """The head phone and the first of another switch; where there is only one switch, the last phone."""
-    elsewhere = next((rank.rank for rank in ranks if rank.switch != ranks[0].switch), ranks[-1].rank)
-    return frozenset({ranks[0].rank, elsewhere})
+def savers(switches: Sequence[str]) -> frozenset[int]:
+    """Which ranks write checkpoints, by each rank's switch: the head phone and the first of another switch; where there
+    is only one switch, the last phone."""
+    elsewhere = next((rank for rank, switch in enumerate(switches) if switch != switches[0]), len(switches) - 1)
+    return frozenset({0, elsewhere})
 
 
 def newest_whole(directory: Path) -> tuple[dict[str, Any] | None, list[str]]:

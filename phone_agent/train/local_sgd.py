@@ -44,6 +44,9 @@ class LocalSgd:
         if spec.outer_momentum:
             self.buffers["outer_momenta"] = np.zeros_like(state.values)
 
+    def remember(self, gradients: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        return self._reducer.remember(gradients)
+
     def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
         """Nothing travels before all meet."""
 

@@ -110,7 +110,8 @@ class _Rank:
         self._report, self._watch = Report(spec, world, events), Watch(spec.ranks, world.rank, events)
         self._run, self._last = rundir.run_of(directory), spec.steps
         self._training = build(self._run, spec, threads, world, self._tell, warn=self._warn, keep=True)
-        self._checkpoints = self._open_checkpoints() if world.rank in checkpoint.savers(spec.ranks) else None
+        saves = world.rank in checkpoint.savers([rank.switch for rank in spec.ranks])
+        self._checkpoints = self._open_checkpoints() if saves else None
         self._accuracy: float | None = None
 
     def _warn(self, message: str) -> None:

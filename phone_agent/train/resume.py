@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.comm import Reducer
 from phone_agent.comm.world import World
 from phone_agent.errors import AgentError
 from phone_agent.keep.kept import NOT_KEPT, STATISTICS, Keep, Kept
@@ -32,9 +33,10 @@ class Resumed:
     keep: Keep | Kept = NOT_KEPT
 
 
-def buffers(state: State, optimise: Optimiser) -> dict[str, Array]:
+def buffers(state: State, optimise: Optimiser, reduce: Reducer) -> dict[str, Array]:
     """All that makes the next steps what they are, besides the run's specification."""
     found = {"values": state.values, STATISTICS: state.statistics, **optimise.buffers}
+    found |= reduce.remember(state.gradients)
     if isinstance(optimise, LocalSgd):
         found["anchor"] = optimise.anchor
     return found
@@ -46,6 +48,7 @@ def resume(  # noqa: PLR0917 - a run's parts, as they are built
     graph: Graph,
     state: State,
     optimise: Optimiser,
+    reduce: Reducer,
     world: World,
     allreduce: Allreduce,
     *,
@@ -53,15 +56,14 @@ def resume(  # noqa: PLR0917 - a run's parts, as they are built
     warn: Callable[[str], None],
 ) -> Resumed:
     """`run` is the run's directory, where the keeper listens, if the state is to be kept, and the checkpoint lies."""
-    everything = buffers(state, optimise)
+    everything = buffers(state, optimise, reduce)
     kept = Kept(run, spec.attempt, everything, warn) if keep else NOT_KEPT
     if isinstance(kept, Kept) and (step := kept.restore(world, allreduce)):
         return Resumed(step, "memory", kept)
     if spec.resume:
         step = _from_checkpoint(run / spec.resume, graph, state, optimise, world)
-        for name, buffer in everything.items():
-            if name != "anchor":
-                _from_head(buffer, world.rank, allreduce)
+        for buffer in (state.values, state.statistics, *optimise.buffers.values()):
+            _from_head(buffer, world.rank, allreduce)
         if "anchor" in everything:
             everything["anchor"][...] = state.values
         return Resumed(step, "checkpoint", kept)

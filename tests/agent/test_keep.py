@@ -174,10 +174,19 @@ def weights(phone: Phone, spec: RunSpec) -> dict[str, Any]:
     return content.tensors
 
 
-STEPS = 400
+STEPS = 120
 
 
-@pytest.mark.parametrize(("victim", "changes"), [(1, {}), (0, {"model": "resnet20", "steps": 60})])
+@pytest.mark.parametrize(
+    ("victim", "changes"),
+    [
+        (1, {}),
+        pytest.param(0, {"model": "resnet20", "steps": 40}, marks=pytest.mark.slow),
+        pytest.param(1, {"wire": "int8"}, marks=pytest.mark.slow),
+        pytest.param(0, {"wire": "powersgd"}, marks=pytest.mark.slow),
+        pytest.param(0, {"local_steps": 7, "outer_momentum": 0.5}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_rank_changes_no_bit_of_the_result(phones: list[Phone], victim: int, changes: dict[str, Any]) -> None:
     fields = {"steps": STEPS, "bucket_bytes": 1 << 20, "balance": "off", **changes}
     model = fields.pop("model", "lenet")

@@ -97,6 +97,10 @@ class Ring:
         self.reduced.append((part.start, part.stop))
         self.summed.allreduce(gradients[part])
 
+    def remember(self, gradients: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        del gradients
+        return {}
+
 
 class TextbookSgd:
     def __init__(self, state: State, rules: OptimizerSpec = RULES) -> None:

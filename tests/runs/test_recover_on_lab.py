@@ -26,9 +26,10 @@ def runs_of(lab: TestLab) -> set[Path]:
     return set(directory.iterdir()) if directory.is_dir() else set()
 
 
-def steps_of(run: Path) -> list[int]:
-    """Of all attempts, as this computer has heard of them."""
+def steps_of(run: Path, attempt: int | None = None) -> list[int]:
+    """Of an attempt, or all, as this computer has heard of them."""
     paths = [run / "events.jsonl", *sorted(run.glob("attempt-*/events.jsonl"))]
+    paths = paths if attempt is None else paths[attempt : attempt + 1]
     lines = [line for path in paths if path.exists() for line in path.read_text().splitlines()]
     return [event["step"] for event in map(json.loads, lines) if event["event"] == "step"]
 
@@ -92,7 +93,9 @@ def test_the_head_phone_and_the_host_may_die_at_once_and_a_checkpoint_goes_on(pr
         finally:
             lab.clusterctl("lab", "power", "p1-01", "on")
     assert (found["state"], found["phones"]) == ("done", ["p1-02", "p2-01", "p2-02"])
-    assert sorted(set(steps_of(run))) == [*range(1, 151)]
+    first, *_, last = steps = steps_of(run, attempt=1)
+    assert (steps, last) == ([*range(first, 151)], 150)
+    assert first > max(steps_of(run, attempt=0)), "no step that was heard of is done again"
     assert incidents_of(run)[0].startswith("p1-01 (sw1:1): does not answer: cable or power; starting again from step ")
     eventually(lambda: states(lab) == ["ready"] * 4)
     resumed = answer(lab, "launch", "--resume", run.name, "--steps", "155", "--limit", "sw1")
@@ -102,10 +105,79 @@ def test_the_head_phone_and_the_host_may_die_at_once_and_a_checkpoint_goes_on(pr
 
 def test_a_run_that_another_computer_looks_after_is_left_alone(provisioned_lab4: TestLab) -> None:
     lab = provisioned_lab4
-    run = max(runs_of(lab), default=None)
-    assert run is not None
+    run_id = answer(lab, *WORK, "--steps", "2", "--limit", "p1-01,p1-02")["run_id"]
     agent = ("env", "PYTHONPATH=.clusterctl/agent/current", "python3", "-m", "phone_agent")
-    lab.on("p1-02", *agent, "end", run.name, "--holder", "eve@elsewhere")
-    refused = lab.clusterctl("stop", run.name, check=False)
+    lab.on("p1-02", *agent, "end", run_id, "--holder", "eve@elsewhere")
+    refused = lab.clusterctl("stop", run_id, check=False)
     assert refused.returncode == 1
     assert "eve@elsewhere looks after run" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["", "checking", "staging", "starting", "step 1/"])
+def test_a_launch_killed_at_any_stage_leaves_nothing_that_stop_and_launch_do_not_clear(
+    provisioned_lab4: TestLab, stage: str
+) -> None:
+    lab, before = provisioned_lab4, runs_of(provisioned_lab4)
+    with lab.started(*WORK, "--steps", "100000") as process:
+        assert process.stderr is not None
+        while stage and not process.stderr.readline().startswith(stage):
+            assert process.poll() is None
+        os.kill(process.pid, signal.SIGKILL)
+    for run in runs_of(lab) - before:
+        lab.clusterctl("stop", run.name)
+    assert not any(holds(lab, phone) or trains(lab, phone) for phone in ("p1-01", "p1-02", "p2-01", "p2-02"))
+    assert answer(lab, *WORK, "--steps", "2")["state"] == "done"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["p2-01", "staging", "starting"])
+def test_whoever_recovers_a_run_may_be_killed_over_it(provisioned_lab4: TestLab, line: str) -> None:
+    lab = provisioned_lab4
+    with launched(lab, "--steps", "200") as (process, run):
+        lab.on("p2-01", "kill", "-9", rank_of(lab, "p2-01", run))
+        assert process.stderr is not None
+        while not (said := process.stderr.readline()).startswith("p2-01"):
+            assert said, "it ended without a word"
+        while not said.startswith(line):
+            said = process.stderr.readline()
+        os.kill(process.pid, signal.SIGKILL)
+        found = answer(lab, "attach", run.name)
+    assert (found["state"], len(found["phones"])) == ("done", 4)
+    assert sorted(set(steps_of(run))) == [*range(1, 201)]
+
+
+@pytest.mark.slow
+def test_a_pulled_cable_costs_a_phone_until_it_is_plugged_in_again(provisioned_lab4: TestLab) -> None:
+    lab = provisioned_lab4
+    with launched(lab, "--steps", "1500") as (process, run):
+        lab.clusterctl("lab", "set", "p2-02", "link=down")
+        try:
+            eventually((run / "attempt-1" / "events.jsonl").exists)
+        finally:
+            lab.clusterctl("lab", "set", "p2-02", "link=up")
+        found = summary(process)
+    assert (found["state"], len(found["phones"])) == ("done", 4)
+    said = incidents_of(run)
+    assert said[0].startswith("p2-02 (sw2:2): does not answer: cable or power; starting again from step ")
+    assert any(line.startswith("p2-02 (sw2:2) answers again: taken in") for line in said)
+    assert sorted(set(steps_of(run))) == [*range(1, 1501)]
+
+
+@pytest.mark.slow
+def test_a_power_cut_to_all_goes_on_from_the_last_checkpoint(provisioned_lab4: TestLab) -> None:
+    lab = provisioned_lab4
+    phones = ("p1-01", "p1-02", "p2-01", "p2-02")
+    with launched(lab, "--steps", "300", "--checkpoint-every", "20", at_step=45) as (process, run):
+        for phone in phones:
+            lab.clusterctl("lab", "power", phone, "off")
+        for phone in phones:
+            lab.clusterctl("lab", "power", phone, "on")
+        found = summary(process)
+    assert (found["state"], found["step"]) == ("done", 300)
+    assert any("no phone holds the training state: going on from checkpoint-" in line for line in incidents_of(run))
+
+
+def trains(lab: TestLab, phone: str) -> bool:
+    said = lab.on(phone, "bash", "-c", "cat /proc/[0-9]*/cmdline", check=False).stdout
+    return "phone_agent\0train" in said or "mpirun\0" in said or "orted\0" in said
