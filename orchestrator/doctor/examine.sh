@@ -63,7 +63,9 @@ agent=$HOME/.clusterctl/agent/current
 [ -e "$agent/phone_agent" ] && fact agent installed || fact agent missing
 if have python3; then
   probe python 10 python3 -c 'import sys; print(sys.platform)' &
-  [ -e "$agent/phone_agent" ] && PYTHONPATH=$agent probe agent 15 bash -c 'exec python3 -m phone_agent telemetry >/dev/null' &
+  [ -e "$agent/phone_agent" ] && PYTHONPATH=$agent probe agent 15 bash -c '
+    python3 -m phone_agent telemetry 2>&1 >/dev/null | tail -n 1  # of a traceback, the line that says what
+    exit "${PIPESTATUS[0]}"' &
   if have mpirun; then
     probe mpi 15 mpirun -np 1 python3 -c 'from mpi4py import MPI; MPI.COMM_WORLD.Barrier()' &
   fi
@@ -121,7 +123,7 @@ fact thermal "$zones"
 try=$HOME/.clusterctl-doctor.$$
 if { printf '#!/usr/bin/env bash\necho works\n' >"$try"; } 2>/dev/null && [ -s "$try" ]; then
   chmod 700 "$try"
-  probe shebang 5 "$try"
+  probe shebang 5 bash -c '"$0"' "$try"
   probe link 5 ln -- "$try" "$try.2"
 fi
 rm -f -- "$try" "$try.2"

@@ -8,9 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.lab.faults import change, set_power
 from orchestrator.lab.network import LabNetwork
 from tests.labs import TestLab
 
+DROP_IN = "$PREFIX/etc/ssh/sshd_config.d/50-clusterctl.conf"
 Act = Callable[[TestLab, str], None]
 
 
@@ -31,13 +33,13 @@ class Injury:
 
     def inflict(self, lab: TestLab) -> None:
         if self.settings:
-            lab.clusterctl("lab", "set", self.phone, *self.settings)
+            change(lab.directory, self.phone, [*self.settings])
         self.after(lab, self.phone)
 
     def cure(self, lab: TestLab) -> None:
         self.undo(lab, self.phone)
         if self.heal:
-            lab.clusterctl("lab", "set", self.phone, *self.heal)
+            change(lab.directory, self.phone, [*self.heal])
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def _matching(report: dict[str, Any], injury: Injury) -> Iterator[Verdict]:
 
 def trip_penalties(lab: TestLab, phone: str) -> None:
     """What doctor never does: connections that do not log in."""
+    lab.on(phone, "bash", "-c", f"mv {DROP_IN} {DROP_IN}.aside")  # which exempts this computer
+    change(lab.directory, phone, ["sshd=down", "sshd=up"])
     network, address = LabNetwork(lab.directory), _address(lab, phone)
     for _ in range(40):
         with suppress(OSError), network.connect(address, 8022, 2.0) as sock:
@@ -86,15 +90,20 @@ def trip_penalties(lab: TestLab, phone: str) -> None:
     raise AssertionError(f"{phone} punishes nobody")
 
 
+def exempt_again(lab: TestLab, phone: str) -> None:
+    lab.on(phone, "bash", "-c", f"mv {DROP_IN}.aside {DROP_IN}")
+    change(lab.directory, phone, ["sshd=down", "sshd=up"])
+
+
 def restart(lab: TestLab, phone: str) -> None:
-    lab.clusterctl("lab", "power", phone, "off")
-    lab.clusterctl("lab", "power", phone, "on")
+    set_power(lab.directory, phone, "off")
+    set_power(lab.directory, phone, "on")
 
 
 def many_processes(lab: TestLab, phone: str) -> None:
     """More than the 32 that Android 12 allows; then the phone as it is found afterwards."""
     lab.on(phone, "bash", "-c", "for n in {1..40}; do setsid sleep 60 >/dev/null 2>&1 & done; sleep 2", check=False)
-    lab.clusterctl("lab", "set", phone, "phantom=off", "sshd=up")
+    change(lab.directory, phone, ["phantom=off", "sshd=up"])
 
 
 def forget_openmpi_settings(lab: TestLab, phone: str) -> None:
@@ -133,7 +142,7 @@ def _address(lab: TestLab, phone: str) -> str:
 
 FIRST: tuple[Injury, ...] = (
     Injury("environment", 4, "p1-01", ("environment=bare",), "PATH is /system/bin", ("environment=termux",)),
-    Injury("temporary-files", 10, "p1-02", ("tmpdir=missing",), "TMPDIR", ("tmpdir=ok",)),
+    Injury("host-key", 15, "p1-02", ("hostkey=shared:p1-01",), "p1-01 shows the same key", ("hostkey=new",)),
     Injury("interfaces", 11, "p1-03", ("interface=extra",), "rmnet_data0 10.200.", ("interface=single",)),
     Injury("battery-silent", 20, "p1-03", ("battery=hang",), "did not answer in 8 s", ("battery=ok",)),
     Injury("outbound", 12, "p1-04", ("routing=inbound",), "cannot open a connection to", ("routing=both",)),
@@ -160,14 +169,24 @@ FIRST: tuple[Injury, ...] = (
         ("battery.status=CHARGING", "battery.plugged=PLUGGED_AC"),
     ),
     Injury("sshd", 2, "p2-03", ("sshd=down",), "nothing listens on port 8022", ("sshd=up",)),
+    Injury("temporary-files", 10, "p2-04", ("tmpdir=missing",), "TMPDIR", ("tmpdir=ok",)),
     Injury("clock", 25, "p2-04", ("clock=+90",), "s ahead", ("clock=0",)),
     Injury("disk", None, "p2-05", ("disk=full",), "MB of storage are free", ("disk=free",)),
     Injury("ethernet", 13, "p2-06", ("eth=usb0",), "no other address nearby", ("eth=eth0",)),
 )
 SECOND: tuple[Injury, ...] = (
-    Injury("penalties", 1, "p1-01", ("penalties=on",), "", ("penalties=off",), after=trip_penalties),
+    Injury(
+        "penalties",
+        1,
+        "p1-01",
+        ("penalties=on",),
+        "sshd is refusing this computer for a while",
+        ("penalties=off",),
+        after=trip_penalties,
+        undo=exempt_again,
+    ),
     Injury("boot", 3, "p1-02", ("boot=broken",), "the phone restarted", ("boot=ok", "sshd=up"), after=restart),
-    Injury("interpreters", 5, "p1-03", ("preload=missing",), "bad interpreter", ("preload=ok",)),
+    Injury("interpreters", 5, "p1-03", ("preload=missing",), "LD_PRELOAD is empty", ("preload=ok",)),
     Injury("linker", 6, "p1-04", ("linker=broken",), "CANNOT LINK EXECUTABLE", ("linker=ok",)),
     Injury("package-manager", 7, "p1-05", ("apt=prompt",), "waits at /dev/pts/", ("apt=ok",), after=wait_a_moment),
     Injury("versions", 8, "p1-06", ("packages=old",), "openmpi", ("packages=ok",)),

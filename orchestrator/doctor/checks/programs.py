@@ -110,7 +110,7 @@ def set_up(seen: Seen) -> Finding | None:
 
 def opencl(seen: Seen) -> Finding | None:
     """Row 24."""
-    if seen.facts is None or not seen.facts.agent_installed:
+    if seen.facts is None or not seen.facts.agent_installed or linker(seen):
         return None
     remedy = "nothing: the processor computes; the GPU needs /vendor/lib64/libOpenCL.so before Termux's libraries"
     if seen.facts.opencl_library is False:
