@@ -73,15 +73,19 @@ class Facts:
         return f"{self.python[0]}-{self.python[1]}-openmpi-{openmpi}"
 
 
-def parse_facts(output: str) -> Facts:
-    """Reads what the facts script printed. Lines of other origin (a greeting, a warning) are passed over."""
+def parse_facts(output: str, complaint: str = "") -> Facts:
+    """Reads what the facts script printed. Lines of other origin (a greeting, a warning) are passed over.
+
+    `complaint`: what it said on its error output, to be told where it said nothing else.
+    """
     lines = [line.split("\t") for line in output.splitlines() if "\t" in line]
     keys = {line[0] for line in lines}
     if not {"begin", "end", "epoch", "arch"} <= keys:
+        said = output.strip() or complaint.strip()
         raise PhoneError(
-            "its description broke off: " + (output.strip().splitlines() or ["nothing was printed"])[-1][:200],
+            "its description broke off: " + (said.splitlines() or ["nothing was printed"])[-1][:200],
             phase="facts",
-            remedy="on the phone: does bash start, and do coreutils work? If not, set Termux up again",
+            remedy="clusterctl doctor tells what the phone lacks; if bash does not start on it, set Termux up again",
         )
     single = {key: values[0] for key, *values in lines if values}
     texts = {name: _decoded(text) for name, text in _pairs(lines, "text")}

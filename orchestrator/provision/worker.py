@@ -26,8 +26,8 @@ MANAGED_FILES: Final = (*keys.FILES, sshd.DROP_IN, *openmpi.FILES, boot.BOOT_SCR
 
 def look(connection: PhoneConnection) -> Asked:
     sent = time.time()
-    output = connection.script(script("facts"), *MANAGED_FILES).stdout
-    return Asked(parse_facts(output), sent, time.time())
+    answer = connection.script(script("facts"), *MANAGED_FILES)
+    return Asked(parse_facts(answer.stdout, answer.stderr), sent, time.time())
 
 
 class Worker:

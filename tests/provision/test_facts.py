@@ -95,6 +95,11 @@ def test_what_dpkg_would_not_say_is_refused(true: str, told: str) -> None:
     assert "set Termux up again" in (refused.value.remedy or "")
 
 
+def test_a_phone_that_only_complains_is_quoted() -> None:
+    with pytest.raises(PhoneError, match="bash: command not found"):
+        parse_facts("", "bash: line 1: bash: command not found\n")
+
+
 def test_a_package_that_never_was_wholly_there_has_no_version() -> None:
     facts = parse_facts(READY.replace("bash\t5.3.15\tinstalled", "bash\t\thalf-installed"))
     assert facts.packages["bash"].version == ""
