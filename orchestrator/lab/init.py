@@ -130,7 +130,8 @@ class PhoneInit:
     def _restart_what_inherits(self, key: str) -> bool:
         """What a process was started with does not change any more. Returns whether an sshd will be up again."""
         if key in _RESTARTS_TERMUX:
-            self._end(descendants(os.getpid()))
+            while alive := self._alive():  # some were born in the meantime
+                self._end(alive)
             self._start_termux()
             return True
         return key in _RESTARTS_SSHD and self._restart_sshd()
@@ -148,9 +149,12 @@ class PhoneInit:
         for process in processes:
             kill(process.pid, signal.SIGKILL)
         doomed = {process.pid for process in processes}
-        while doomed & {process.pid for process in descendants(os.getpid()) if not process.is_zombie}:
+        while doomed & {process.pid for process in self._alive()}:
             time.sleep(_POLL_S)
             self._collect()
+
+    def _alive(self) -> list[Process]:
+        return [process for process in descendants(os.getpid()) if not process.is_zombie]
 
     def _exec(self, message: dict[str, Any], files: list[int]) -> None:
         client = socket.socket(fileno=files[0])
