@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import tempfile
 from pathlib import Path
@@ -43,7 +44,9 @@ def load_private_key(path: Path) -> PKey:
             remedy="leave out ssh.key in the inventory to use the cluster's own key",
         ) from None
     except (SSHException, OSError, ValueError) as error:
-        raise UsageError(f"cannot read the login key {path}: {error}", remedy=f"ssh-keygen -y -f {path}") from error
+        raise UsageError(
+            f"cannot read the login key {path}: {error}", remedy=f"ssh-keygen -y -f {shlex.quote(str(path))}"
+        ) from error
 
 
 def _keygen(*arguments: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ def host_key(cluster: Cluster, state: ClusterState) -> str:
         return ensure_keypair(state.host_key, f"clusterctl {cluster.name} host").read_text().strip()
     public = cluster.ssh_key.with_name(cluster.ssh_key.name + ".pub")
     if not public.exists():
-        remedy = f"ssh-keygen -y -f {cluster.ssh_key} > {public}"
+        remedy = f"ssh-keygen -y -f {shlex.quote(str(cluster.ssh_key))} > {shlex.quote(str(public))}"
         raise UsageError(f"there is no {public} beside the login key of the inventory", remedy=remedy)
     return public.read_text().strip()
 

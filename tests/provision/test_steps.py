@@ -61,9 +61,7 @@ class TestPackages:
 class TestKeys:
     def test_the_phones_key_works_from_the_wired_network_only(self) -> None:
         lines = keys.authorized_lines(f"{HOST_KEY}\n", want())
-        assert lines == [
-            f'from="10.77.0.0/16",no-agent-forwarding,no-X11-forwarding,no-port-forwarding,no-pty {PHONE_KEY}'
-        ]
+        assert lines == [f'from="10.77.0.0/16",restrict,command="bash ~/.ssh/clusterctl_gate" {PHONE_KEY}']
 
     def test_this_computers_key_is_added_where_it_is_missing(self) -> None:
         assert keys.authorized_lines("ssh-ed25519 AAAAother x\n", want())[1:] == [HOST_KEY]
@@ -80,7 +78,7 @@ class TestKeys:
     def test_nothing_to_write_when_all_is_there(self) -> None:
         files = keys.wanted_files(facts(texts={"authorized_keys": f"{HOST_KEY}\n"}), want())
         there = facts(
-            texts={"authorized_keys": files[2].content.decode(), "ssh_config": files[3].content.decode()},
+            texts={"authorized_keys": files[3].content.decode(), "ssh_config": files[4].content.decode()},
             files={file.path: FileFact("600", file.sha256) for file in files},
         )
         assert keys.Keys().check(there, want()) == ()
@@ -90,12 +88,12 @@ class TestKeys:
         outdated = {file.path: FileFact("600", file.sha256) for file in files} | {
             keys.KNOWN_HOSTS: FileFact("600", hashlib.sha256(b"fewer").hexdigest())
         }
-        texts = {"authorized_keys": files[2].content.decode(), "ssh_config": files[3].content.decode()}
+        texts = {"authorized_keys": files[3].content.decode(), "ssh_config": files[4].content.decode()}
         assert keys.Keys().check(facts(texts=texts, files=outdated), want()) == ("write the phones' host keys",)
 
     def test_bytes_that_are_no_text_survive(self) -> None:
         odd = b"# caf\xe9\n".decode("utf-8", "surrogateescape")
-        assert b"caf\xe9" in keys.wanted_files(facts(texts={"authorized_keys": odd}), want())[2].content
+        assert b"caf\xe9" in keys.wanted_files(facts(texts={"authorized_keys": odd}), want())[3].content
 
 
 class TestSshd:

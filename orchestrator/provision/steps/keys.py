@@ -7,20 +7,24 @@ from orchestrator.provision.files import ManagedFile, changed_files, install_fil
 from orchestrator.provision.resources import filled
 from orchestrator.provision.steps.step import Changes, Site
 from orchestrator.provision.want import Want
+from phone_agent.data.receive import REMOTE
 
 PRIVATE_KEY = "~/.ssh/clusterctl_ed25519"
 KNOWN_HOSTS = "~/.ssh/clusterctl_known_hosts"
 AUTHORIZED_KEYS = "~/.ssh/authorized_keys"
 SSH_CONFIG = "~/.ssh/config"
+GATE = "~/.ssh/clusterctl_gate"
 
-FILES = (PRIVATE_KEY, KNOWN_HOSTS, AUTHORIZED_KEYS, SSH_CONFIG)
+FILES = (PRIVATE_KEY, KNOWN_HOSTS, GATE, AUTHORIZED_KEYS, SSH_CONFIG)
 _WHAT = {
     PRIVATE_KEY: "the key that phones log in to each other with",
     KNOWN_HOSTS: "the phones' host keys",
+    GATE: "what that key may start",
     AUTHORIZED_KEYS: "who may log in",
     SSH_CONFIG: "how phones reach each other",
 }
-_RESTRICTED = "no-agent-forwarding,no-X11-forwarding,no-port-forwarding,no-pty"
+# No terminal, no forwarding of any kind, no rc file; and whatever is asked for, the gate decides.
+_RESTRICTED = f'restrict,command="bash {GATE}"'
 
 
 class Keys:
@@ -39,6 +43,7 @@ def wanted_files(facts: Facts, want: Want) -> tuple[ManagedFile, ...]:
     return (
         ManagedFile(PRIVATE_KEY, want.keys.phone_private),
         ManagedFile(KNOWN_HOSTS, want.keys.known_hosts.encode()),
+        ManagedFile(GATE, filled("ssh-gate.sh", RECEIVE=REMOTE).encode()),  # before anybody is sent there
         ManagedFile(AUTHORIZED_KEYS, _encoded(with_block(authorized, authorized_lines(authorized, want)))),
         # First: ssh takes the first value it finds for each setting.
         ManagedFile(SSH_CONFIG, _encoded(with_block(config, config_lines(want), first=True))),
