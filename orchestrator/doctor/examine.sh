@@ -1,12 +1,15 @@
 # Everything a doctor asks, in less than 25 s. After session.sh and processes.sh, with NEIGHBOUR-ADDRESS PORT (or nothing).
-# Whatever may hang is bounded. Writes two small files at most, and removes them.
+# Whatever may hang is bounded. Writes two small files at most, and removes them. One thing after the other, but for two that
+# mostly wait: Android 12 may kill the oldest of more than 32 processes, and the oldest is sshd.
 export LC_ALL=C
 neighbour=${1-} port=${2-}
 
-# probe NAME SECONDS COMMAND…: its exit code and the end of what it said
+# probe NAME SECONDS COMMAND…: its exit code and the end of what it said. Not begun when all time is used up.
 probe() {
-  local name=$1 seconds=$2 said
+  local name=$1 seconds=$2 said left=$((23 - SECONDS))
   shift 2
+  [ "$left" -ge 1 ] || return
+  [ "$seconds" -le "$left" ] || seconds=$left
   said=$(timeout -k 1 "$seconds" "$@" </dev/null 2>&1 | tail -c 600; exit "${PIPESTATUS[0]}")
   local rc=$?
   fact ran "$name" "$rc" "$(short "$said")"
@@ -17,6 +20,9 @@ pause() { read -rt "$1" -u "$silent"; }
 
 fact begin "$EPOCHREALTIME"
 SECONDS=0
+count=0
+for process in /proc/[0-9]*; do [ -O "$process" ] && count=$((count + 1)); done
+fact processes "$count"
 have termux-battery-status && probe battery 8 termux-battery-status &
 
 # Package managers that wait: no processor time between now and the end.
@@ -62,24 +68,24 @@ fi
 agent=$HOME/.clusterctl/agent/current
 [ -e "$agent/phone_agent" ] && fact agent installed || fact agent missing
 if have python3; then
-  probe python 10 python3 -c 'import sys; print(sys.platform)' &
+  probe python 10 python3 -c 'import sys; print(sys.platform)'
   [ -e "$agent/phone_agent" ] && PYTHONPATH=$agent probe agent 15 bash -c '
     python3 -m phone_agent telemetry 2>&1 >/dev/null | tail -n 1  # of a traceback, the line that says what
-    exit "${PIPESTATUS[0]}"' &
+    exit "${PIPESTATUS[0]}"'
   if have mpirun; then
-    probe mpi 15 mpirun -np 1 python3 -c 'from mpi4py import MPI; MPI.COMM_WORLD.Barrier()' &
+    probe mpi 15 mpirun -np 1 python3 -c 'from mpi4py import MPI; MPI.COMM_WORLD.Barrier()'
   fi
   if [ -e /vendor/lib64/libOpenCL.so ]; then
     probe opencl 6 python3 -c '
 import ctypes
 count = ctypes.c_uint(0)
 ctypes.CDLL("/vendor/lib64/libOpenCL.so").clGetPlatformIDs(0, None, ctypes.byref(count))
-print(count.value, "platforms")' &
+print(count.value, "platforms")'
   fi
 fi
 [ -e /vendor/lib64/libOpenCL.so ] && fact opencl_library present || fact opencl_library missing
-have clinfo && LD_LIBRARY_PATH=/vendor/lib64:$prefix/lib probe clinfo 6 clinfo -l &
-have mpirun && probe mpirun 10 mpirun --version &
+have clinfo && LD_LIBRARY_PATH=/vendor/lib64:$prefix/lib probe clinfo 6 clinfo -l
+have mpirun && probe mpirun 10 mpirun --version
 
 fact ssh "$(short "$(timeout 5 ssh -V 2>&1 </dev/null)")"
 while read -r key value; do
@@ -89,9 +95,6 @@ fact sdk "$(/system/bin/getprop ro.build.version.sdk 2>/dev/null)"
 if [ -x /system/bin/logcat ]; then
   fact phantom "$(short "$(timeout 3 /system/bin/logcat -d -t 2000 2>/dev/null </dev/null | grep -a 'Trimming phantom' | tail -n 1)")"
 fi
-count=0
-for process in /proc/[0-9]*; do [ -O "$process" ] && count=$((count + 1)); done
-fact processes "$count"
 
 find_sshd
 fact keeper "$keeper"

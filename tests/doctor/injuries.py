@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.lab.faults import change, set_power
 from orchestrator.lab.network import LabNetwork
-from tests.labs import TestLab
+from tests.labs import TestLab, eventually
 
 DROP_IN = "$PREFIX/etc/ssh/sshd_config.d/50-clusterctl.conf"
 Act = Callable[[TestLab, str], None]
@@ -82,12 +82,14 @@ def trip_penalties(lab: TestLab, phone: str) -> None:
     lab.on(phone, "bash", "-c", f"mv {DROP_IN} {DROP_IN}.aside")  # which exempts this computer
     change(lab.directory, phone, ["sshd=down", "sshd=up"])
     network, address = LabNetwork(lab.directory), _address(lab, phone)
-    for _ in range(40):
-        with suppress(OSError), network.connect(address, 8022, 2.0) as sock:
-            sock.settimeout(2.0)
-            if sock.recv(64).startswith(b"Not allowed"):
-                return
-    raise AssertionError(f"{phone} punishes nobody")
+    eventually(lambda: _turned_away(network, address))
+
+
+def _turned_away(network: LabNetwork, address: str) -> bool:
+    with suppress(OSError), network.connect(address, 8022, 2.0) as sock:
+        sock.settimeout(2.0)
+        return sock.recv(64).startswith(b"Not allowed")
+    return False
 
 
 def exempt_again(lab: TestLab, phone: str) -> None:

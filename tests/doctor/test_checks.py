@@ -131,6 +131,8 @@ FINE: list[tuple[str, Seen]] = [
     ("package-manager", told(managers=(replace(WAITING, idle=False),), unfinished=("openssl",))),
     ("interfaces", common(session(addresses=(*SESSION.addresses, ("wlan0", "192.168.1.7/24"))), subnet=None)),
     ("outbound", told(ran={"neighbour": Ran(255, "Connection refused")})),
+    ("outbound", told(ran={"neighbour": Ran(126, "this key may not do that; timed out")})),
+    ("phone-keys", told(ran={"neighbour": Ran(126, "true: Permission denied")})),
     ("outbound", common(told(ran={"neighbour": Ran(124, "")}), slow=frozenset({"p1-02"}))),
     ("outbound", told(ran={"neighbour": Ran(255, "Permission denied (publickey)")})),
     ("ethernet", unreached(Cause.NO_ANSWER, elsewhere="10.77.1.99")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.doctor import adb
+from orchestrator.doctor.checks.session import SSH_FAILED
 from orchestrator.doctor.finding import Check, Finding, Fix, slows, stops
 from orchestrator.doctor.seen import Seen
 from orchestrator.fleet.errors import Cause
@@ -147,7 +148,7 @@ def login(seen: Seen) -> Finding | None:
 def neighbours(seen: Seen) -> Finding | None:
     """Phones log in to each other when a run starts."""
     ran = seen.facts.ran.get("neighbour") if seen.facts else None
-    if ran is None or ran.rc == 0 or seen.neighbour is None:
+    if ran is None or ran.rc != SSH_FAILED or seen.neighbour is None:
         return None
     if "Permission denied" in ran.said or "Host key verification failed" in ran.said or "no such identity" in ran.said:
         told = f"may not log in to {seen.neighbour.name}: {ran.said}"

@@ -8,6 +8,7 @@ from orchestrator.doctor import adb
 from orchestrator.doctor.finding import Check, Finding, Fix, note, slows, stops
 from orchestrator.doctor.seen import Seen
 
+SSH_FAILED: Final = 255  # ssh's own exit code; others are the command's
 _RESTART: Final = "start sshd again with the environment the Termux app gives"
 _DO_IT: Final = "clusterctl doctor --fix --limit {phones}"
 
@@ -75,8 +76,8 @@ def interfaces(seen: Seen) -> Finding | None:
 def outbound(seen: Seen) -> Finding | None:
     """Row 12."""
     ran = seen.facts.ran.get("neighbour") if seen.facts else None
-    if ran is None or seen.neighbour is None or ran.rc == 0:
-        return None
+    if ran is None or seen.neighbour is None or not (ran.timed_out or ran.rc == SSH_FAILED):
+        return None  # an answer from there, whatever it says, came back
     late = {seen.phone.name, seen.neighbour.name} & seen.common.slow
     if late and (ran.timed_out or "timed out" in ran.said):
         return None  # neither of the two may be blamed for its network
