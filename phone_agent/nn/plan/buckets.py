@@ -9,6 +9,8 @@ from phone_agent.nn.packing import Packing
 from phone_agent.nn.plan.schedule import Schedule
 from phone_agent.nn.plan.steps import FLOAT, Home
 
+LAST_PART = 4  # times shorter than the others, or less
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -21,12 +23,16 @@ class Bucket:
 
 
 def parts(packing: Packing, bucket_bytes: int) -> list[slice]:
-    """Whole parameters, front to back, of at least bucket_bytes each but for the last: the same on every phone."""
+    """Whole parameters, front to back, of at least bucket_bytes each but for the last two: the same on every phone.
+
+    The last one is ready last and needed first, so nothing hides its way: it is cut as short as parameters allow.
+    """
     found: list[slice] = []
     start = 0
+    tail = packing.size - bucket_bytes // LAST_PART // FLOAT
     for slot in packing.slots.values():
         end = slot.offset + prod(slot.shape)
-        if (end - start) * FLOAT >= bucket_bytes:
+        if (end - start) * FLOAT >= bucket_bytes or slot.offset < tail <= end < packing.size:
             found.append(slice(start, end))
             start = end
     return found if start == packing.size else [*found, slice(start, packing.size)]
