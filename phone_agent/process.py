@@ -25,12 +25,17 @@ class ProcessId:
         fields = _stat(self.pid, proc)
         if fields is None or not _own(self.pid, proc):
             return False
-        return self.started is None or int(fields[STARTED]) == self.started
+        return self.started is None or _started(self.pid, proc) == self.started
 
 
 def identify(pid: int, proc: Path = PROC) -> ProcessId:
-    fields = _stat(pid, proc)
-    return ProcessId(pid, int(fields[STARTED]) if fields else None)
+    return ProcessId(pid, _started(pid, proc))
+
+
+def _started(pid: int, proc: Path) -> int | None:
+    """As its first thread tells: an emulated process is shown another time in its own stat than all others see."""
+    fields = _stat(pid, proc / str(pid) / "task")
+    return int(fields[STARTED]) if fields else None
 
 
 def session_members(leader: int, proc: Path = PROC) -> list[int]:

@@ -46,7 +46,8 @@ class PhoneConnection:
         """Runs a command to its end. A command that times out may still be running on the phone."""
         started = time.monotonic()
         with self._told_as(_short(argv), Phase.EXEC):
-            done = self._finish(command_line(argv, env), stdin or b"", timeout, MAX_OUTPUT)
+            limit = timeout * self._timeouts.slowness
+            done = self._finish(command_line(argv, env), stdin or b"", limit, MAX_OUTPUT)
         result = CommandResult(tuple(argv), done.rc, _text(done.stdout), _text(done.stderr), time.monotonic() - started)
         if check and not result.ok:
             raise PhoneError(failure(result), phase=Phase.EXEC)
@@ -64,7 +65,7 @@ class PhoneConnection:
         with self._told_as(_short(argv), Phase.EXEC):
             process = RemoteProcess(self._transport, command_line(argv, env), self._timeouts.channel)
             process.feed([], self._timeouts.channel)
-        return Stream(process, silence)
+        return Stream(process, silence and silence * self._timeouts.slowness)
 
     def put(self, data: bytes, remote: PurePosixPath, mode: int = 0o600) -> None:
         """Writes a small file: whole or not at all. Its directory is made."""

@@ -45,12 +45,12 @@ class Fleet:
         workers: int = 64,
     ) -> None:
         self.phones = tuple(phones)
-        self._timeouts = timeouts
+        self._timeouts = timeouts.on_phones_so_slow(network.slowness)
         self._workers = min(workers, _openable_files(len(self.phones)))
         key_path = key or state.host_key
         hosts = HostKeys(state.known_hosts)
         login = load_private_key(key_path)
-        self._dialer = Dialer(network, login, key_path, hosts, timeouts, trust_new=trust_new)
+        self._dialer = Dialer(network, login, key_path, hosts, self._timeouts, trust_new=trust_new)
         self._lines = {phone: _Line() for phone in self.phones}
         self._closed = False
 

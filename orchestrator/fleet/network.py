@@ -12,6 +12,11 @@ from typing import Protocol
 
 
 class Network(Protocol):
+    @property
+    def slowness(self) -> float:
+        """How much longer than a real phone the phones on it take for everything: 1, unless they are emulated."""
+        ...
+
     def connect(self, address: str, port: int, timeout: float) -> socket.socket:
         """A connected TCP socket. Raises OSError (TimeoutError included) as `socket.create_connection` does."""
         ...
@@ -26,6 +31,8 @@ class Network(Protocol):
 
 
 class DirectNetwork:
+    slowness = 1.0
+
     def connect(self, address: str, port: int, timeout: float) -> socket.socket:
         return socket.create_connection((address, port), timeout=timeout)
 

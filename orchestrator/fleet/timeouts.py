@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -15,3 +15,15 @@ class Timeouts:
     auth: float = 15.0
     channel: float = 15.0  # to open a session on a connection that stands
     silence: float = 10.0  # a peer that acknowledges nothing for this long is gone; the kernel watches
+    slowness: float = 1.0  # what commands may take is multiplied by this
+
+    def on_phones_so_slow(self, slowness: float) -> Timeouts:
+        """For phones that take so many times as long for everything that a program does."""
+        return replace(
+            self,
+            banner=self.banner * slowness,
+            kex=self.kex * slowness,
+            auth=self.auth * slowness,
+            channel=self.channel * slowness,
+            slowness=slowness,
+        )

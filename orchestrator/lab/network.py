@@ -12,11 +12,13 @@ from pathlib import Path
 from orchestrator.errors import ClusterctlError
 from orchestrator.lab.client import read_spec, request
 
+_EMULATED = 10.0
+
 
 class LabNetwork:
     def __init__(self, lab_dir: Path) -> None:
         self._lab_dir = lab_dir
-        read_spec(lab_dir)
+        self.slowness = _EMULATED if read_spec(lab_dir).shape.arch.is_emulated else 1.0
 
     def connect(self, address: str, port: int, timeout: float) -> socket.socket:
         channel = self._socket(socket.SOCK_STREAM)

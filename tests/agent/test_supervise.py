@@ -226,9 +226,10 @@ def test_another_users_process_is_not_ours(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_name_with_brackets_does_not_confuse(tmp_path: Path) -> None:
-    (tmp_path / "7").mkdir()
     fields = " ".join(["S", "1", "7", "42", *["0"] * 15, "999", "0"])
-    (tmp_path / "7" / "stat").write_text(f"7 (a) b (c)) {fields}")
+    for place in (tmp_path / "7" / "task" / "7", tmp_path / "7"):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "stat").write_text(f"7 (a) b (c)) {fields}")
     assert process.identify(7, tmp_path) == process.ProcessId(7, 999)
     assert process.session_members(42, tmp_path) == [7]
 

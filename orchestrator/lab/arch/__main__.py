@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
+from orchestrator.errors import ClusterctlError
 from orchestrator.lab.arch.userland import ensure
-from orchestrator.view.console import note
+from orchestrator.view.console import note, print_error
 
 if __name__ == "__main__":
-    note(f"the arm64 userland is {ensure(note)}")
+    try:
+        note(f"aarch64 labs take their programs from {ensure(note)}")
+    except ClusterctlError as error:
+        print_error(error)
+        sys.exit(1)

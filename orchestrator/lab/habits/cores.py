@@ -52,6 +52,7 @@ class Cores:
             _show_policy(directory / "cpufreq" / f"policy{kinds.index(kind)}", kind, share)
         for core, kind in enumerate(kinds):
             _show_core(directory / f"cpu{core}", core, kind, kinds.index(kind))
+            _show_siblings(directory / f"cpu{core}" / "topology", core, count)
 
 
 def _show_policy(policy: Path, kind: Kind, share: float) -> None:
@@ -71,6 +72,18 @@ def _show_core(folder: Path, core: int, kind: Kind, policy: int) -> None:
     link = folder / "cpufreq"
     link.unlink(missing_ok=True)
     link.symlink_to(f"../cpufreq/policy{policy}")
+
+
+def _show_siblings(topology: Path, core: int, count: int) -> None:
+    """Without these Open MPI on a phone's processor finds no core, and starts nothing that no hostfile places."""
+    _write(topology / "thread_siblings", _mask(1 << core))
+    _write(topology / "core_siblings", _mask((1 << count) - 1))
+
+
+def _mask(cores: int) -> str:
+    """As the kernel writes sets of cores: words of 32 bits."""
+    words = [f"{cores >> place & 0xFFFFFFFF:08x}" for place in range(0, cores.bit_length(), 32)]
+    return ",".join(reversed(words))
 
 
 def _write(file: Path, text: str) -> None:
