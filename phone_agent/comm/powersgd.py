@@ -47,7 +47,7 @@ class Matrix:
 
 
 class PowerSgd:
-    """Memory: a residual as long as the matrices, and two thin ones. All ranks end with the same bits."""
+    """Memory: a residual as long as the gradients, and two thin ones a matrix. All ranks end with the same bits."""
 
     def __init__(self, collective: Collective, packing: Packing, rank: int = RANK, seed: int = 0) -> None:
         if rank not in RANKS:
@@ -60,7 +60,7 @@ class PowerSgd:
     def remember(self, gradients: Floats) -> dict[str, Floats]:
         del gradients  # it knows their packing
         self._room = _Room(self._packing, self._rank)
-        return {"residuals": self._room.residuals, "directions": self._room.directions}
+        return {"residuals": self._room.residuals, "directions": self._room.directions, "draws": self._room.draws}
 
     def reduce(self, gradients: Floats, part: slice) -> None:
         first, last, _ = part.indices(gradients.size)
@@ -101,7 +101,7 @@ def split(packing: Packing, first: int, last: int, rank: int) -> Split:
 
 class _Room:
     """What is kept from step to step, of all matrices: residuals where their gradients are, directions one after the
-    other."""
+    other, and how often new ones were drawn."""
 
     def __init__(self, packing: Packing, rank: int) -> None:
         matrices = [
@@ -113,6 +113,12 @@ class _Room:
         self.directions = aligned(rank * sum(matrix.columns for matrix in matrices))
         starts = accumulate((rank * matrix.columns for matrix in matrices), initial=0)
         self._starts = dict(zip((matrix.offset for matrix in matrices), starts, strict=False))
+        self.draws = np.zeros(max(1, len(matrices)), np.float32)
+
+    def draws_of(self, matrices: Sequence[Matrix]) -> Floats:
+        """One number, the first matrix's."""
+        number = list(self._starts).index(matrices[0].offset) if matrices else 0
+        return self.draws[number : number + 1]
 
     def of(self, matrices: Sequence[Matrix], rank: int) -> Floats:
         """Directions of matrices in a row."""
@@ -135,7 +141,7 @@ class _Part:
         self._right, self._own = room.of(matrices, rank), aligned(rank * sum(columns))
         self._residual = room.residuals
         self._directions = list(_rows(self._right, columns, rank))
-        self._draws, self._key = 0, (seed, SKETCHES, matrices[0].offset if matrices else 0)
+        self._draws, self._key = room.draws_of(matrices), (seed, SKETCHES, matrices[0].offset if matrices else 0)
         self._renew()
         self._count = len(matrices)
         self._program = self._steps(matrices, rank)
@@ -193,7 +199,7 @@ class _Part:
         for direction in self._directions:
             if not direction.any():
                 self._draws += 1
-                direction[...] = 2 * rng.uniform((*self._key, self._draws), len(direction)) - 1
+                direction[...] = 2 * rng.uniform((*self._key, int(self._draws[0])), len(direction)) - 1
 
 
 def _rows(buffer: Floats, lengths: Sequence[int], rank: int) -> Iterator[Floats]:

@@ -125,10 +125,9 @@ def test_what_was_sent_is_what_was_meant_but_for_the_residuals(
     cut = split(ranks.packing, 0, size, rank)
     for each in ranks._reducers:
         (part,) = each._parts.values()
-        start = 0
         for matrix in cut.matrices:
-            kept[matrix.offset : matrix.offset + matrix.size] += part._residual[start : start + matrix.size]
-            start += matrix.size
+            place = slice(matrix.offset, matrix.offset + matrix.size)
+            kept[place] += part._residual[place]
     np.testing.assert_allclose(sent + kept, meant, atol=2e-4)
     for run in cut.rest:
         np.testing.assert_allclose(sent[run], meant[run], rtol=1e-5, atol=1e-5)

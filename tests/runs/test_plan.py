@@ -94,7 +94,7 @@ def test_mpirun_is_called_as_termux_needs_it() -> None:
     assert parameters["btl_tcp_if_include"] == parameters["oob_tcp_if_include"] == "10.77.0.0/16"
     assert parameters["plm_rsh_no_tree_spawn"] == "1"
     assert parameters["plm_rsh_agent"].startswith("ssh -p 8022 ")
-    assert argv[-2:] == ("train", spec().run_id)
+    assert argv[-4:] == ("train", spec().run_id, "--attempt", "0")
     assert launch.env["OMPI_MCA_btl"] == "self,tcp"
 
 
@@ -201,9 +201,10 @@ def test_the_largest_batch_follows_each_phones_memory() -> None:
     assert 1 < small < large <= DATA.samples // 2
     alike = plan_run(LaunchRequest(batch=AUTO, memory_bytes=300_000_000), phones(2), DATA)
     assert len({rank.batch for rank in alike.ranks}) == 1
-    heavy = LaunchRequest(model="alexnet", batch=AUTO, memory_bytes=2_000_000_000)
-    head, other = (rank.batch for rank in plan_run(heavy, phones(2), replace(DATA, shape=(224, 224, 3))).ranks)
-    assert head < other, "a checkpoint is written by the head"
+    heavy = LaunchRequest(model="alexnet", batch=AUTO, memory_bytes=3_000_000_000)
+    ranks = plan_run(heavy, phones(3), replace(DATA, shape=(224, 224, 3))).ranks
+    head, other, last = (rank.batch for rank in ranks)
+    assert head == last < other, "checkpoints are written by the first and the last"
     with pytest.raises(UsageError, match="does not say how much memory"):
         plan_run(LaunchRequest(batch=AUTO), phones(2), DATA)
     with pytest.raises(UsageError, match="one image needs"):
