@@ -1,4 +1,4 @@
-"""The judging parts of `benchmarks/`: who won, what fits, which loop is hot."""
+"""The judging parts of `benchmarks/`: who won, what fits."""
 
 from __future__ import annotations
 
@@ -8,35 +8,8 @@ import pytest
 
 from benchmarks import compute, layers, memory, winograd_ab
 from benchmarks.limits import memory_limit
-from benchmarks.neon_loops import hot_loops
 from benchmarks.networks import TABLE_I
 from benchmarks.peers import Peer, PeerError, Times, take_turns
-
-ASSEMBLY = """\
-warm:
-.LBB0_1:
-\tldr\tq0, [x0], #16
-\tfmla\tv1.4s, v0.4s, v2.s[0]
-\tsubs\tx1, x1, #1
-\tb.ne\t.LBB0_1
-\tret
-hot:
-.LBB1_1:
-\tmov\tx5, x6
-.LBB1_2:
-\tfmla\tv1.4s, v0.4s, v2.s[0]
-\tfmla\tv3.4s, v0.4s, v2.s[1]
-\tcbnz\tx1, .LBB1_2
-\tcbnz\tx2, .LBB1_1
-\tret
-""".splitlines()
-
-
-def test_the_innermost_loops_are_found_with_their_functions() -> None:
-    assert [name for name, _ in hot_loops(ASSEMBLY, 1)] == ["warm", "hot"]
-    ((name, body),) = hot_loops(ASSEMBLY, 2)
-    assert name == "hot"
-    assert len(body) == 3
 
 
 @pytest.mark.parametrize("most", [1, 2, 17, 40, 41, 63, 64, 200])

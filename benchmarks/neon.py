@@ -1,0 +1,278 @@
+"""How good the kernels are on a phone's big core, without a phone.
+
+    python -m benchmarks.neon
+    python -m benchmarks.neon --only winograd --isa neon
+    python -m benchmarks.neon --check          against benchmarks/arm/baseline.json; --update writes it
+
+Every kernel runs on an emulated processor that counts each instruction (benchmarks/arm/counting.py): the counts are
+the same every time. Its innermost loops are then scheduled by llvm-mca for the Cortex-A76's sister
+(benchmarks/arm/loops.py), as a share of what the arithmetic, or the loads and stores, would take alone. From both
+follows a model of whole training steps on the phone (benchmarks/arm/step.py). Nothing here knows caches, and nothing
+here is measured on a phone.
+
+Exit code 1 if a loop of the matrix products reaches less than 95 % of two multiply-adds a cycle, or keeps sums on the
+stack; with --check also if a kernel takes more instructions or cycles than it did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.arm import step
+from benchmarks.arm.counting import executed
+from benchmarks.arm.kernels import Kernel, kernels
+from benchmarks.arm.loops import MCA, Loop, innermost_loops, modelled_cycles, scheduled
+from benchmarks.networks import TABLE_I, network
+from phone_agent.core import build
+from tests.core import qemu
+
+BASELINE = Path(__file__).parent / "arm/baseline.json"
+MORE_INSTRUCTIONS, MORE_CYCLES = 1.01, 1.02  # than the baseline: a regression
+PRODUCTS = re.compile(r"^(micro_(dot|outer)|(dot|outer)_ahead)")
+WANTED = 0.95
+HOT = 0.05  # of a kernel's instructions, for a loop to be shown
+BEST = build.AARCH64_ANDROID.isas[0].name
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    loop: Loop
+    cycles: float  # a round
+
+    @property
+    def share(self) -> float:
+        """Of the limit."""
+        return self.loop.limit / self.cycles
+
+    @property
+    def is_product(self) -> bool:
+        return PRODUCTS.match(self.loop.function) is not None
+
+    @property
+    def falls_short(self) -> bool:
+        return self.is_product and (self.share < WANTED or self.loop.stack > 0)
+
+
+@dataclass(frozen=True)
+class Judged:
+    kernel: Kernel
+    isa: str
+    instructions: int
+    cycles: float
+    hot: tuple[Scheduled, ...]
+
+    @property
+    def multiply_add_share(self) -> float:
+        """Of two a cycle, by the direct method's count: Winograd's way exceeds 1."""
+        return self.kernel.flops / step.FLOPS_A_CYCLE / self.cycles
+
+    @property
+    def cost(self) -> step.Cost:
+        flops, moved = self.kernel.flops, self.kernel.bytes
+        return step.Cost(self.cycles / flops if flops else 0.0, self.cycles / moved if moved else 0.0)
+
+
+def main() -> None:
+    options = _options()
+    _need_tools()
+    judged = list(judge_all(options.isa or [isa.name for isa in build.AARCH64_ANDROID.isas], options.only))
+    if not judged:
+        sys.exit(f"no kernel has '{options.only}' in its name; there are: {', '.join(each.name for each in kernels())}")
+    steps = [] if options.only else model(judged)
+    if options.json:
+        print(json.dumps(_document(judged, steps), indent=2))
+    else:
+        report(judged, steps)
+    if options.update:
+        BASELINE.write_text(json.dumps(baseline_of(judged), indent=1) + "\n")
+    wrong = [f"{each.kernel.name} ({each.isa}): {told}" for each in judged for told in _short_loops(each)]
+    if options.check:
+        wrong += regressions(judged, json.loads(BASELINE.read_text()))
+    for line in wrong:
+        print(line, file=sys.stderr)
+    sys.exit(bool(wrong))
+
+
+def _need_tools() -> None:
+    for tool, package in ((qemu.EMULATOR, "qemu-user-static"), (MCA, "llvm-19")):
+        if shutil.which(tool) is None:
+            sys.exit(f"{tool} is missing: apt-get install {package}")
+
+
+def judge_all(isas: Sequence[str], only: str) -> Iterator[Judged]:
+    with tempfile.TemporaryDirectory() as scratch:
+        program = qemu.runner(Path(scratch))
+        for isa in isas:
+            for kernel in kernels():
+                if only in kernel.name:
+                    yield judge(program, kernel, isa)
+
+
+def judge(program: Path, kernel: Kernel, isa: str) -> Judged:
+    counted = executed(program, kernel, isa)
+    loops = innermost_loops(counted)
+    cycles = scheduled([loop.body for loop in loops])
+    hot = tuple(Scheduled(*each) for each in zip(loops, cycles, strict=True) if each[0].share >= HOT)
+    return Judged(kernel, isa, counted.total, modelled_cycles(counted, loops, cycles), hot)
+
+
+def model(judged: Sequence[Judged]) -> list[step.Modelled]:
+    isa = judged[0].isa
+    costs = {each.kernel.name: each.cost for each in judged if each.isa == isa}
+    return [step.modelled(name, costs) for name in TABLE_I]
+
+
+def baseline_of(judged: Sequence[Judged]) -> dict[str, Any]:
+    numbers: dict[str, Any] = {}
+    for each in judged:
+        counted = {"instructions": each.instructions, "cycles": round(each.cycles)}
+        numbers.setdefault(each.isa, {})[each.kernel.name] = counted
+    return {"compiler": f"ziglang {metadata.version('ziglang')}", "kernels": numbers}
+
+
+def regressions(judged: Sequence[Judged], baseline: Mapping[str, Any]) -> list[str]:
+    """What takes more than it did, in words."""
+    told = []
+    for each in judged:
+        before = baseline["kernels"].get(each.isa, {}).get(each.kernel.name)
+        title = f"{each.kernel.name} ({each.isa})"
+        if before is None:
+            told.append(f"{title} is not in the baseline: --update")
+            continue
+        told += _more(title, "instructions", each.instructions, before["instructions"], MORE_INSTRUCTIONS)
+        told += _more(title, "cycles", each.cycles, before["cycles"], MORE_CYCLES)
+    return told
+
+
+def _more(title: str, unit: str, now: float, before: float, allowed: float) -> list[str]:
+    return [f"{title}: {now:.0f} {unit}, {before} before: {now / before - 1:+.1%}"] if now > before * allowed else []
+
+
+def _short_loops(judged: Judged) -> Iterator[str]:
+    for each in judged.hot:
+        if each.falls_short:
+            yield f"{each.loop.function} at {each.share:.1%} of its limit, {each.loop.stack} accesses to the stack"
+
+
+def report(judged: Sequence[Judged], steps: Sequence[step.Modelled]) -> None:
+    console = Console(width=150)
+    for isa in dict.fromkeys(each.isa for each in judged):
+        console.print(_table([each for each in judged if each.isa == isa], isa))
+    gain = variant_gain(judged)
+    if gain:
+        console.print(
+            f"{BEST} against neon, geometric mean: {gain[0]:.3f} of the instructions, {gain[1]:.3f} of the cycles"
+        )
+    if steps:
+        console.print(_steps_table(steps, judged[0].isa))
+        console.print(f"Modelled, not measured: {step.ASSUMPTIONS}.", soft_wrap=True)
+
+
+def _table(judged: Sequence[Judged], isa: str) -> Table:
+    columns = ("instructions", "cycles", "of 2 fma", "its hot loops", "of it", "fma", "cycles", "limit", "of limit", "")
+    table = Table("kernel", *columns, title=f"{isa}: one core, caches not modelled")
+    for each in judged:
+        share = f"{each.multiply_add_share:.0%}" if each.kernel.flops else ""
+        start = (each.kernel.name, f"{each.instructions:,}", f"{each.cycles:,.0f}", share)
+        for index, loop in enumerate(each.hot or [None]):
+            table.add_row(*(start if index == 0 else [""] * len(start)), *(_cells(loop) if loop else ["-"]))
+    return table
+
+
+def _cells(each: Scheduled) -> list[str]:
+    loop, mark = each.loop, ""
+    if each.is_product:
+        mark = f"BELOW {WANTED:.0%}" if each.falls_short else "ok"
+    return [
+        loop.function.split("_of_table")[0], f"{loop.share:.0%}", str(loop.multiply_adds), f"{each.cycles:.1f}",
+        f"{loop.limit:.1f} {loop.bound}" if loop.limit else "neither", f"{each.share:.0%}" if loop.limit else "", mark,
+    ]  # fmt: skip
+
+
+def variant_gain(judged: Sequence[Judged]) -> tuple[float, float] | None:
+    """Geometric means of the best ISA's instructions and cycles over the fallback's."""
+    by_name: dict[str, dict[str, Judged]] = {}
+    for each in judged:
+        by_name.setdefault(each.kernel.name, {})[each.isa] = each
+    pairs = [(both[BEST], both["neon"]) for both in by_name.values() if len(both) == len(qemu.ISAS)]
+    if not pairs:
+        return None
+    instructions = [new.instructions / old.instructions for new, old in pairs]
+    cycles = [new.cycles / old.cycles for new, old in pairs]
+    return _mean(instructions), _mean(cycles)
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return exp(sum(map(log, ratios)) / len(ratios))
+
+
+def _steps_table(steps: Sequence[step.Modelled], isa: str) -> Table:
+    title = f"A training step on a Galaxy S10+, MODELLED ({isa}), batches of the paper's Table I"
+    table = Table(
+        "network", "batch", "ms", "images/s", "hot, images/s", "of peak", "waits for memory", "the paper's", title=title
+    )
+    for each in steps:
+        graph = network(each.network)
+        bound = step.paper_at_most(each.network, graph.parameter_count * 4 / 1e6)
+        low, high = (share * each.images_per_s for share in step.SUSTAINED)
+        table.add_row(
+            each.network,
+            str(each.batch),
+            f"{each.seconds * 1e3:.0f}",
+            f"{each.images_per_s:.1f}",
+            f"{low:.1f} - {high:.1f}",
+            f"{each.peak_share:.0%}",
+            f"{each.memory_share:.0%}",
+            f"at most {bound:.1f}" if bound else "not told",
+        )
+    return table
+
+
+def _document(judged: Sequence[Judged], steps: Sequence[step.Modelled]) -> dict[str, Any]:
+    return {
+        "kernels": [_numbers(each) for each in judged],
+        "modelled_steps": [{**asdict(each), "images_per_s": each.images_per_s} for each in steps],
+        "assumptions": step.ASSUMPTIONS,
+    }
+
+
+def _numbers(each: Judged) -> dict[str, Any]:
+    loops = [
+        {"function": hot.loop.function, "of_kernel": hot.loop.share, "cycles": hot.cycles, "of_limit": hot.share}
+        for hot in each.hot
+    ]
+    sizes = {"instructions": each.instructions, "cycles": each.cycles}
+    return {"name": each.kernel.name, "isa": each.isa, **sizes, "loops": loops}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--isa", action="append", choices=qemu.ISAS, help="default: all")
+    parser.add_argument(
+        "--only", default="", help="part of the names of the kernels to run; no steps are modelled then"
+    )
+    parser.add_argument("--check", action="store_true", help="against the baseline")
+    parser.add_argument("--update", action="store_true", help="write the baseline")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.update and (options.only or options.isa):
+        parser.error("--update writes all kernels of all ISAs: leave out --only and --isa")
+    return options
+
+
+if __name__ == "__main__":
+    main()
