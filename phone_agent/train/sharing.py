@@ -91,5 +91,7 @@ def reason(change: Change, rows: Sequence[RankStep]) -> str:
     condition = rows[change.rank].condition
     if condition.level >= Level.REDUCE:
         return condition.reason()
+    if condition.ease < 1:
+        return "it recovers, and gets its work back bit by bit"
     slower = f"an image takes it {change.times:.1f} times as long as the others"
     return f"{slower}, {condition.clock_words()}" if condition.throttled else slower

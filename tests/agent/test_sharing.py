@@ -137,6 +137,9 @@ def test_a_change_says_which_phone_and_why() -> None:
     assert rest.why == "p1-02 (sw1:2) 5 -> 0 images a step: battery at 45 °C"
     assert sharing.parts(7) == []
     assert not sharing.rests_before(7), "the other phone takes its images"
+    back = sharing.observe(7, rows_of(Condition(), Condition(ease=0.5), images=(16, 0)))
+    assert back is not None
+    assert back.why == "p1-02 (sw1:2) 0 -> 5 images a step: it recovers, and gets its work back bit by bit"
 
 
 def test_a_throttled_clock_is_named() -> None:
