@@ -1,7 +1,7 @@
 # The project's verbs. Each does its own set-up; `make demo` and `make test` work on a fresh machine.
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test lint bench bench-setup test-slow clean
+.PHONY: setup demo test lint bench bench-setup test-slow chaos clean
 
 setup:
 	@scripts/setup.sh
@@ -31,6 +31,9 @@ bench-setup:
 test-slow: setup
 	-$(PYTHON) -m orchestrator.lab.arch  # fetched once; without it those tests say what is missing
 	$(PYTHON) -m pytest -m slow
+
+chaos: setup
+	.venv/bin/clusterctl chaos --faults 200 --seed 1 --phones 4..8 --minutes 240
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

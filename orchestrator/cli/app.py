@@ -16,6 +16,7 @@ from orchestrator.cli import (
     bench,
     bootstrap,
     build,
+    chaos,
     collect_logs,
     data,
     doctor,
@@ -65,6 +66,7 @@ app.add_typer(models.app, name="models")
 app.command()(attach.attach)
 app.command()(bootstrap.bootstrap)
 app.command()(build.build)
+app.command()(chaos.chaos)
 app.command()(collect_logs.collect_logs)
 app.command()(doctor.doctor)
 app.command("eval")(evaluate.evaluate)

@@ -24,15 +24,16 @@ def run(lab_dir: Path, phone: str, command: Sequence[str], stdio: Sequence[int] 
 
 def enter(lab_dir: Path, command: Sequence[str]) -> NoReturn:
     """Replaces this process by a command that sees the lab's network instead of this computer's."""
-    spec = read_spec(lab_dir)
-    argv = [*_entering(spec.mode, holder(LabLayout(lab_dir).anchor_lock)), *command]
+    argv = [*entering(lab_dir), *command]
     try:
         os.execvp(argv[0], argv)  # noqa: S606 (no shell is the point)
     except FileNotFoundError:
         raise UsageError(f"{argv[0]}: no such program", remedy="make setup") from None
 
 
-def _entering(mode: Mode, anchor: int | None) -> list[str]:
+def entering(lab_dir: Path) -> list[str]:
+    """What goes before a command that is to see the lab's network."""
+    mode, anchor = read_spec(lab_dir).mode, holder(LabLayout(lab_dir).anchor_lock)
     if mode is Mode.LOOPBACK:
         return []
     if anchor is None:

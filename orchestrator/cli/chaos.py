@@ -1,0 +1,71 @@
+"""`clusterctl chaos`: break a lab's phones while they train, and see whether the runs survive it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.options import InventoryOption, JsonOption
+from orchestrator.errors import EXIT_FAILED, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.chaos.ground import Ground
+
+FEWEST, MOST = 4, 16
+
+
+def _phones(text: str) -> range:
+    """'4..8', or '4'."""
+    low, dots, high = text.partition("..")
+    if not low.isdecimal() or (dots and not high.isdecimal()):
+        raise typer.BadParameter(f"'{text}' is neither a number of phones (4) nor a range (4..8)")
+    found = range(int(low), int(high or low) + 1)
+    if not found or found[0] < FEWEST or found[-1] > MOST:
+        raise typer.BadParameter(f"'{text}': runs on {FEWEST} to {MOST} phones are disturbed")
+    return found
+
+
+def chaos(
+    faults: Annotated[int, typer.Option(help="How many.", min=1, max=100_000)] = 20,
+    seed: Annotated[int, typer.Option(help="Decides which faults, when and where.", min=0, max=2**31 - 1)] = 1,
+    minutes: Annotated[float, typer.Option(help="Begin no further run after so long.", min=0.1)] = 60.0,
+    phones: Annotated[
+        range, typer.Option(help="How many phones runs have: a number, or a range.", parser=_phones, metavar="N|N..M")
+    ] = "4..8",  # type: ignore[assignment]  # parsed by the above
+    inventory: InventoryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Break phones of a lab at random while they train; see that no run hangs, errs, loses a step or a name."""
+    from orchestrator.chaos.rage import rage
+    from orchestrator.view.chaos import print_report, tell_blow
+    from orchestrator.view.console import note, out, print_json
+
+    with _ground(inventory, phones) as ground:
+        report = rage(ground, seed=seed, faults=faults, minutes=minutes, phones=phones, on_blow=tell_blow, on_note=note)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        print_report(out, report)
+    if not report.kept:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _ground(inventory: Path | None, phones: range) -> AbstractContextManager[Ground]:
+    """The lab that is up; without one, a lab for the occasion."""
+    from orchestrator.chaos.ground import lab_of_its_own, lab_that_is_up
+    from orchestrator.inventory import load
+    from orchestrator.paths import lab_inventory, state_dir
+    from orchestrator.view.console import note
+
+    if inventory is not None and load(inventory).lab is None:
+        raise UsageError(
+            f"{inventory} describes real phones, and chaos breaks phones: it is for labs only",
+            remedy="clusterctl chaos without -i and CLUSTERCTL_INVENTORY",
+        )
+    if lab_inventory().exists():
+        return lab_that_is_up(state_dir(), phones)
+    note(f"no lab is up: bringing up {phones[-1]} phones for the occasion")
+    return lab_of_its_own(phones)
