@@ -29,8 +29,9 @@ class KeeperError(AgentError):
 class Keeper:
     """A connection to it: as long as it lasts, the keeper knows that somebody trains."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, timeout_s: float = TIMEOUT_S) -> None:
         self._socket = connected(run)
+        self._socket.settimeout(timeout_s)
 
     def open(self, signature: Any, size: int) -> tuple[int, str]:
         """A descriptor of the memory, and of what kind it is."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -52,7 +53,7 @@ class Kept:
 
     def __init__(self, run: Path, attempt: int, buffers: Mapping[str, Array], warn: Callable[[str], None]) -> None:
         self._attempt, self._buffers = attempt, dict(buffers)
-        self._keeper = client.Keeper(run)
+        self._keeper = client.Keeper(run, client.PATIENCE_S)
         descriptor, kind = self._keeper.open(slots.signature(buffers), slots.size(buffers))
         self._slots = slots.Slots(descriptor, buffers)
         os.close(descriptor)
@@ -95,8 +96,9 @@ class Kept:
         return own.step
 
     def forget(self) -> None:
-        """The run is done: nobody needs it any more."""
-        self._keeper.ask("end")
+        """The run is done: nobody needs it any more. Whoever does not hear of it is told by the next run."""
+        with suppress(OSError, ValueError):
+            self._keeper.ask("end")
         self._keeper.close()
 
     def _share(self, rank: int, source: int, allreduce: Callable[[NDArray[np.float32]], None]) -> None:

@@ -316,8 +316,8 @@ def test_a_process_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None
     assert plan_memory(graph, 128, options) == (options, lean)
 
 
-def test_the_head_phone_plans_for_what_a_checkpoint_copies(tmp_path: Path) -> None:
-    spec = run_spec((4, 4), optimizer=OptimizerSpec("lamb"))
+def test_phones_that_write_checkpoints_plan_for_what_these_copy(tmp_path: Path) -> None:
+    spec = run_spec((4, 4, 4), optimizer=OptimizerSpec("lamb"))
 
     def one(world: World) -> int:
         training = build(tmp_path, spec, 1, world, lambda *_: None, warn=pytest.fail)
@@ -325,8 +325,8 @@ def test_the_head_phone_plans_for_what_a_checkpoint_copies(tmp_path: Path) -> No
         assert training.memory is not None
         return training.memory.total
 
-    head, other = on_ranks(2, one)
-    assert head - other == 3 * 4 * 431_080
+    head, other, last = on_ranks(3, one)
+    assert head - other == last - other == 3 * 4 * 431_080
 
 
 class OneAtATime:
