@@ -9,8 +9,9 @@ setup:
 demo: setup
 	@scripts/demo.sh
 
+# Two at a time: much of a test is waiting. Tests of a file stay together and share what they set up.
 test: setup
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n 2 --dist loadfile
 
 lint: setup
 	.venv/bin/ruff check .
