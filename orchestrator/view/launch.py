@@ -228,6 +228,8 @@ def print_summary(
     if checkpoint is not None:
         out.print(f"  {checkpoint}", markup=False, soft_wrap=True)
         next_step(f"clusterctl export {spec.run_id}", "use it")
+    if diagnosis is not None and not diagnosis.hopeless:
+        next_step("clusterctl doctor" + (f" --limit {diagnosis.phone.phone}" if diagnosis.phone else ""), "examine")
     next_step(f"clusterctl collect-logs {spec.run_id}")
 
 
