@@ -62,8 +62,8 @@ def diagnose(spec: RunSpec, error: Event | None, mpirun_log: str) -> Diagnosis:
             return Diagnosis(_words(match, meaning), _blamed(spec, match), tail)
     if told is not None:
         return told
-    last_word = tail[-1] if tail else "mpirun left no word"
-    return Diagnosis(_first_line(error) if error else last_word, None, tail)
+    unsaid = _first_line(error) if error else "mpirun left no word"
+    return Diagnosis(tail[-1] if tail else unsaid, None, tail)
 
 
 def _is_about_others(error: Event) -> bool:

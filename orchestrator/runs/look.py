@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ClusterctlError
-from orchestrator.fleet.result import Outcome, Outcomes, Status
+from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
 from orchestrator.runs import agent
 from orchestrator.runs.events import as_number
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LOOK_S = 6.0
 END_S = 15.0
+LOGIN = frozenset({Phase.BANNER, Phase.KEX, Phase.AUTH, Phase.HOSTKEY})  # who fails in these is on the network
+NOBODY_LISTENS = "nothing listens"  # as the dialler says it
 LEASED = "looks after run"  # in the agent's refusal
 FULL_MB = 20.0  # of disk: a phone with less cannot even write its log
 
@@ -76,7 +78,7 @@ def _sights(outcomes: Outcomes[Any]) -> tuple[Sight, ...]:
 def _sight(outcome: Outcome[Any]) -> Sight:
     if outcome.status is not Status.OK or not isinstance(outcome.value, dict):
         error = one_line(outcome.error or "it makes no sense", 160)
-        return Sight(outcome.phone, error, refused="refused" in error)
+        return Sight(outcome.phone, error, refused=outcome.phase in LOGIN or NOBODY_LISTENS in error)
     told = outcome.value
     ranks = [each for each in told.get("ranks") or [] if isinstance(each, dict)]
     killer = told.get("killer")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent import layout, rundir
+from phone_agent.device import memory
 from phone_agent.keep import client
 from phone_agent.process import of_run
 from phone_agent.supervise import lease
@@ -30,7 +31,13 @@ def end(run_id: str, *, forget: bool = False, holder: str | None = None) -> dict
     if forget:
         client.end(run)
     _record(run)
-    return {"ended": ended, "held": [] if forget else held, "attempt": rundir.number(rundir.newest(run))}
+    return {
+        "ended": ended,
+        "held": [] if forget else held,
+        "attempt": rundir.number(rundir.newest(run)),
+        "memory_mb": memory.available_mb(),
+        "disk_mb": memory.free_disk_mb(run),
+    }
 
 
 def _end(run_id: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import UsageError
+from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.plan.attempt import deal, next_attempt
 from orchestrator.plan.request import LaunchRequest
 from orchestrator.plan.resume import check_resume, resumed_run
@@ -18,7 +20,7 @@ from orchestrator.runs import stall
 from orchestrator.runs.deadline import FIRST_S, FLOOR_S, Deadline
 from orchestrator.runs.diagnosis import Diagnosis, diagnose
 from orchestrator.runs.events import Event, Progress, parse_event
-from orchestrator.runs.look import Sight
+from orchestrator.runs.look import Sight, look
 from orchestrator.runs.record import RunRecord, RunStore, Survival
 from orchestrator.runs.recover import FRUITLESS, GiveUp, Memory, choose, hopeless
 from phone_agent.supervise.lease import SECONDS, take
@@ -137,6 +139,22 @@ def test_a_phone_that_fails_again_and_again_is_left_out_until_a_step_is_done() -
     memory.failed(KILLED)
     assert names(choose(record(), sights, memory)) == ["p1-01", "p1-02", "p2-02"]
     assert memory.probe_after_s("p2-01") > memory.probe_after_s("p1-01")
+
+
+@pytest.mark.parametrize(
+    ("phase", "error", "unfit"),
+    [
+        (Phase.TCP, "nothing listens on port 8022", "does not answer: its sshd is down"),
+        (Phase.BANNER, "hung up", "does not answer: its sshd is down"),
+        (Phase.TCP, "no answer in 2 s", "does not answer: cable or power"),
+    ],
+)
+def test_a_phone_without_sshd_is_told_from_one_that_is_gone(phase: Phase, error: str, unfit: str) -> None:
+    fleet: Any = SimpleNamespace(
+        map=lambda _task, chosen: Outcomes((Outcome(chosen[0], Status.UNREACHABLE, 0.0, phase=phase, error=error),))
+    )
+    (sight,) = look(fleet, "run", FOUR[:1])
+    assert sight.unfit == unfit
 
 
 def test_a_full_disk_keeps_a_phone_out() -> None:
