@@ -21,9 +21,7 @@ from orchestrator.runs.events import as_number, parse_event
 from orchestrator.view.text import one_line
 
 LONGEST_LINE = 1 << 16
-_SOURCE = re.compile(
-    r"(events|rank)(\.\d+)?\.jsonl|(rank|mpirun)(\.\d+)?\.log"
-)  # of all attempts
+_SOURCE = re.compile(r"(events|rank)(\.\d+)?\.jsonl|(rank|mpirun)(\.\d+)?\.log")  # of all attempts
 _NEVER = 4102444800.0  # the year 2100: a phone that claims a later one has no clock worth sorting by
 _UTC = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.](\d{3}) (.*)", re.DOTALL)
 _NOT_SHOWN = frozenset({"event", "time", "rank", "phone"})
