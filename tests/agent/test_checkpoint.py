@@ -112,7 +112,9 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
         saving.save(step, state, {})
     saving.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint-00000100.json",
         "checkpoint-00000100.safetensors",
+        "checkpoint-00002000.json",
         "checkpoint-00002000.safetensors",
     ]
 
@@ -166,7 +168,7 @@ def test_a_full_disk_is_a_warning_and_nothing_half_written_stays(tmp_path: Path)
     saving.close()
     assert [name for name, _ in told.events] == ["checkpoint", "warn", "checkpoint"]
     assert told.events[1][1]["message"].startswith("checkpoint checkpoint-00000002.safetensors was not written: File")
-    assert len(list(tmp_path.iterdir())) == 2
+    assert {path.stem for path in tmp_path.iterdir()} == {"checkpoint-00000001", "checkpoint-00000003"}
 
 
 def test_a_mistake_of_ours_is_no_warning(tmp_path: Path) -> None:
