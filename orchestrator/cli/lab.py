@@ -116,7 +116,7 @@ def change(
     phone: PhoneArgument,
     settings: Annotated[list[str], typer.Argument(help="Such as thermal.cpu=71.5 or link=down.", show_default=False)],
 ) -> None:
-    """Change what a phone reports (battery, heat), or break something: disk=full, link=down, sshd=down, hostkey=new."""
+    """Change what a phone reports (battery, heat), or break it: link=down, disk=full, throttle=0.3, phantom=on, …"""
     from orchestrator.lab.faults import change as apply
     from orchestrator.paths import lab_dir
 
