@@ -15,6 +15,9 @@ RUNS = ROOT / "runs"
 DATA = ROOT / "data"
 WHEELS = ROOT / "wheels"
 LOGS = ROOT / "logs"
+WIRED = ROOT / "wired"  # starts a command whose listeners are on the wired address: provisioning/wired.sh
+
+WIRED_ADDRESS = "CLUSTERCTL_WIRED"  # environment: the address that Open MPI may listen on
 
 MANIFEST = "manifest.json"  # inside a release: version, target, sha256 of every file
 

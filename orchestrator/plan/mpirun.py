@@ -29,11 +29,17 @@ def launch_spec(spec: RunSpec, subnet: IPv4Network, ssh_port: int) -> LaunchSpec
     hostfile = str(layout.attempt_dir(spec.run_id, spec.attempt) / layout.HOSTFILE)
     rank = agent_argv("train", spec.run_id, "--attempt", str(spec.attempt))
     argv = mpirun_argv(len(spec.ranks), hostfile, subnet, ssh_port, rank, name=spec.run_id)
-    return LaunchSpec(run_id=spec.run_id, argv=argv, env=environment(), attempt=spec.attempt)
+    env = {**environment(), layout.WIRED_ADDRESS: spec.ranks[0].address}
+    return LaunchSpec(run_id=spec.run_id, argv=argv, env=env, attempt=spec.attempt)
 
 
 def environment() -> dict[str, str]:
     return dict(_ENVIRONMENT)
+
+
+def on_the_wire(address: str) -> tuple[str, ...]:
+    """What comes before a command whose listeners are to be on that address of the phone it runs on."""
+    return ("bash", str(layout.WIRED), address)
 
 
 def agent_argv(*verb: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import phone_agent
 from orchestrator.errors import ClusterctlError, UsageError
-from phone_agent import manifest
+from phone_agent import manifest, wired
 from phone_agent.core import build, library
 from phone_agent.layout import MANIFEST
 
@@ -85,9 +85,10 @@ def _copy_core(target: Target, destination: Path) -> int:
     package = Path(phone_agent.__file__).parent
     try:
         _copy(build.cached(made_for), destination / package.name / library.SHIPPED.relative_to(package))
+        _copy(wired.cached(made_for), destination / package.name / wired.SHIPPED.relative_to(package))
     except build.BuildError as error:
         raise ClusterctlError(f"the compute core cannot be built: {error}") from None
-    return 1
+    return 2
 
 
 def _copy(source: Path, copy: Path) -> None:

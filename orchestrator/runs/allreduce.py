@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.inventory import hostfile
 from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.plan.mpirun import agent_argv, environment, mpirun_argv
+from orchestrator.plan.mpirun import agent_argv, environment, mpirun_argv, on_the_wire
 from orchestrator.plan.rate import allreduce_limit_s, bytes_per_second
 from orchestrator.plan.ring import interleaved
 from orchestrator.plan.run import common_ssh_port
@@ -96,7 +96,7 @@ def bench_allreduce(
         most_s = allreduce_limit_s(len(phones), round((request.megabytes or _LARGEST_MODEL_MB) * 1e6), cluster.rate)
         timeout = _START_S + request.repeats * (most_s * _SLOWEST_RATE + 1)
         # Ends on the phone as well: nobody there notices that this computer has given up, and the ranks would poll on.
-        bounded = ("timeout", "-k", "10", f"{timeout:.0f}", *argv)
+        bounded = ("timeout", "-k", "10", f"{timeout:.0f}", *on_the_wire(str(ranks[0].address)), *argv)
         result = head.run(bounded, env=environment(), timeout=timeout + 15)
     finally:
         head.run(["rm", "-rf", "--", str(directory)])

@@ -168,6 +168,16 @@ def build_program(target: Target, source: Path, out: Path) -> Path:
     return out
 
 
+def build_library(target: Target, source: Path, out: Path) -> Path:
+    """One source by itself, without the core; in one step as well."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".library-") as scratch:
+        made = Path(scratch) / out.name
+        own = _compile(target, Path(scratch) / "library.o", source, target.baseline)
+        _zig("cc", "-target", target.triple, *_LINK, own, "-o", str(made))
+        return made.replace(out)
+
+
 def _objects(target: Target, scratch: Path) -> list[str]:
     with ThreadPoolExecutor() as pool:
         kernels = [

@@ -45,18 +45,22 @@ def temperature(roots: Roots = REAL) -> Found:
 
 
 def battery_answers() -> Found:
-    """Asked afresh: elsewhere an answer counts for a while."""
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        answer = battery.read_battery(Path(folder) / "none")
+    answer = _ask_battery()
     seconds = time.monotonic() - started
     if answer is None:
         return failed(f"termux-battery-status gave no answer in {seconds:.1f} s: is Termux:API installed and opened?")
     return ok(f"termux-battery-status answers in {seconds:.1f} s", keys=sorted(answer), seconds=round(seconds, 2))
 
 
+def _ask_battery() -> battery.Battery | None:
+    """Afresh: elsewhere an answer counts for a while."""
+    with tempfile.TemporaryDirectory() as folder:
+        return battery.read_battery(Path(folder) / "none")
+
+
 def charging() -> Found:
-    answer = battery.read_battery()
+    answer = _ask_battery()
     if answer is None:
         return unknown("termux-battery-status gave no answer")
     told = {name: answer.get(name) for name in ("plugged", "status", "current", "percentage", "temperature")}

@@ -121,6 +121,8 @@ def _network(where: Where) -> Iterator[Check]:
                   network.has_wire(where.address, where.interface))  # fmt: skip
     yield _check("other-ways", "With Wi-Fi and mobile data off, no other interface has an address",
                  network.other_ways(where.interface))  # fmt: skip
+    yield _check("listeners", "A library of ours can be preloaded, and keeps Open MPI's listeners on the wired address",
+                 network.listens_on(where.address))  # fmt: skip
     yield _check("frame-size", "Ethernet frames have 1500 bytes", network.frame_size(where.interface),
                  lab="its network is this computer's")  # fmt: skip
     yield _needed("calls-out", "The wired network stays the default without internet: what a phone calls, it reaches",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import socket
 import struct
+import subprocess
+import sys
 
+from phone_agent import layout, wired
 from phone_agent.device import interfaces
 from phone_agent.selftest.check import Found, Look, failed, judged, unknown
 
 SIOCGIFMTU = 0x8921
+LISTEN = "import socket; print(socket.create_server(('0.0.0.0', 0)).getsockname()[0])"
 GREETING = b"clusterctl selftest\n"
 
 
@@ -44,6 +49,21 @@ def frame_size(interface: str) -> Look:
         except OSError as error:
             return unknown(f"{interface}'s MTU cannot be read: {error.strerror}")
         return judged(size == 1500, f"{interface} sends frames of {size} bytes")
+
+    return look
+
+
+def listens_on(address: str) -> Look:
+    """A listener on every address, with the library that Open MPI is started with: on which is it really?"""
+
+    def look() -> Found:
+        if not wired.SHIPPED.is_file():
+            return unknown(f"{wired.SHIPPED.name} is not in this agent")
+        preload = ":".join(filter(None, (str(wired.SHIPPED), os.environ.get("LD_PRELOAD"))))
+        env = {**os.environ, "LD_PRELOAD": preload, layout.WIRED_ADDRESS: address}
+        done = subprocess.run([sys.executable, "-c", LISTEN], env=env, capture_output=True, text=True, check=False)
+        said = (done.stdout or done.stderr).strip()[-200:]
+        return judged(said == address, f"a listener on every address is on {said}")
 
     return look
 

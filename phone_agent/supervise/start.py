@@ -78,9 +78,14 @@ def _supervise(directory: Path, launch: LaunchSpec, pipe: int) -> None:
 def _launch(launch: LaunchSpec) -> subprocess.Popen[bytes]:
     """In a session of its own, by which `stop` finds mpirun and its ranks."""
     environment = {**os.environ, **launch.env}
-    return subprocess.Popen(
-        launch.argv, env=environment, cwd=Path.home(), stdin=subprocess.DEVNULL, start_new_session=True
-    )
+    argv = (*_on_the_wire(launch), *launch.argv)
+    return subprocess.Popen(argv, env=environment, cwd=Path.home(), stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _on_the_wire(launch: LaunchSpec) -> tuple[str, ...]:
+    """What keeps its listeners on the wired address, where that is known."""
+    address, start = launch.env.get(layout.WIRED_ADDRESS), layout.local(layout.WIRED)
+    return ("bash", str(start), address) if address and start.is_file() else ()
 
 
 def _say(pipe: int, answer: dict[str, object]) -> None:

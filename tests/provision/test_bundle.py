@@ -72,7 +72,11 @@ def test_it_holds_the_agent_and_nothing_else(tmp_path: Path) -> None:
     build_bundle(Target.AARCH64_ANDROID, tmp_path / "out")
     names = set(contents(tmp_path / "out"))
     assert {"manifest.json", "phone_agent/__main__.py", "phone_agent/schema.py"} <= names
-    assert {name for name in names if not name.endswith(".py")} == {"manifest.json", CORE}
+    assert {name for name in names if not name.endswith(".py")} == {
+        "manifest.json",
+        CORE,
+        "phone_agent/wired/libwired.so",
+    }
     assert elf.Elf(tmp_path / "out" / CORE).machine == 183  # aarch64
     assert json.loads((tmp_path / "out/manifest.json").read_text())["target"] == "aarch64-android"
 

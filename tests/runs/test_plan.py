@@ -96,6 +96,7 @@ def test_mpirun_is_called_as_termux_needs_it() -> None:
     assert parameters["plm_rsh_agent"].startswith("ssh -p 8022 ")
     assert argv[-4:] == ("train", spec().run_id, "--attempt", "0")
     assert launch.env["OMPI_MCA_btl"] == "self,tcp"
+    assert launch.env["CLUSTERCTL_WIRED"] == spec().ranks[0].address
 
 
 def test_a_hostile_run_id_is_only_ever_an_argument() -> None:

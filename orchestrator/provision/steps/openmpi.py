@@ -1,4 +1,4 @@
-"""Open MPI's settings for phones: the wired network only, no shared memory, no tree of ssh."""
+"""Open MPI's settings for phones: the wired network only, no shared memory, no tree of ssh; and how it is started."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from orchestrator.provision.files import ManagedFile, changed_files, install_fil
 from orchestrator.provision.resources import filled, read_text
 from orchestrator.provision.steps.step import Changes, Site
 from orchestrator.provision.want import Want
+from phone_agent import layout
 
 PARAMETERS = "~/.openmpi/mca-params.conf"
 PMIX_PARAMETERS = "~/.pmix/mca-params.conf"
-FILES = (PARAMETERS, PMIX_PARAMETERS)
+WIRED = f"~/{layout.WIRED}"
+FILES = (PARAMETERS, PMIX_PARAMETERS, WIRED)
 
 
 class OpenMpi:
@@ -25,6 +27,8 @@ class OpenMpi:
 
 def wanted_files(want: Want) -> tuple[ManagedFile, ...]:
     text = filled("mca-params.conf", SUBNET=str(want.peers))
-    return ManagedFile(PARAMETERS, text.encode()), ManagedFile(
-        PMIX_PARAMETERS, read_text("pmix-mca-params.conf").encode()
+    return (
+        ManagedFile(PARAMETERS, text.encode()),
+        ManagedFile(PMIX_PARAMETERS, read_text("pmix-mca-params.conf").encode()),
+        ManagedFile(WIRED, read_text("wired.sh").encode()),
     )

@@ -1,0 +1,25 @@
+"""Keeps Open MPI's listeners on the wired address: a library that is preloaded into mpirun, its daemons and its ranks.
+
+Open MPI 4.1 can be told which network to call on, not which to listen on. On a phone with Wi-Fi its ports would be open
+to everybody there. ~/.clusterctl/wired (provisioning/wired.sh) starts a command with the library, where it loads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from phone_agent.core import build
+
+SOURCE = Path(__file__).parent / "wired.c"
+LIBRARY = "libwired.so"
+SHIPPED = Path(__file__).parent / LIBRARY
+
+
+def cached(target: build.Target) -> Path:
+    """Built once for this very source, and kept."""
+    name = hashlib.sha256(SOURCE.read_bytes() + repr(target).encode()).hexdigest()[:16]
+    out = build.cache_dir() / f"wired-{target.name}-{name}"
+    if not (out / LIBRARY).is_file():
+        build.build_library(target, SOURCE, out / LIBRARY)
+    return out / LIBRARY

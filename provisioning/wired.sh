@@ -1,0 +1,11 @@
+# Written by clusterctl: changes here are lost. Usage: wired ADDRESS COMMAND...
+# Starts a command whose listeners are put on ADDRESS, the phone's on the wired network. Where the library that does
+# so cannot be loaded, the command is started without it: `clusterctl selftest` tells.
+library=$HOME/.clusterctl/agent/current/phone_agent/wired/libwired.so
+preload=$library${LD_PRELOAD:+:$LD_PRELOAD}
+wired=$1
+shift
+if [ -r "$library" ] && LD_PRELOAD=$preload "$BASH" -c : 2>/dev/null; then
+  export LD_PRELOAD=$preload CLUSTERCTL_WIRED=$wired
+fi
+exec "$@"
