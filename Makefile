@@ -1,7 +1,7 @@
 # The project's verbs. Each does its own set-up; `make demo` and `make test` work on a fresh machine.
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test lint bench bench-setup test-slow chaos clean
+.PHONY: setup demo test lint bench bench-setup test-slow chaos fuzz clean
 
 setup:
 	@scripts/setup.sh
@@ -35,6 +35,9 @@ test-slow: setup
 
 chaos: setup
 	.venv/bin/clusterctl chaos --faults 200 --seed 1 --phones 4..8 --minutes 240
+
+fuzz: setup
+	CLUSTERCTL_FUZZ=30 $(PYTHON) -m pytest tests/security -m 'not lab'
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -159,6 +159,8 @@ class LaunchSpec:
             return cls(run_id=str(raw["run_id"]), argv=argv, env=dict(raw["env"]), attempt=int(raw["attempt"]))
         except KeyError as missing:
             raise SchemaError(f"launch.json lacks {missing}") from None
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"launch.json is garbled: {error}") from None
 
 
 def _data(raw: dict[str, Any]) -> DataSpec:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 from phone_agent.errors import AgentError
@@ -82,13 +83,29 @@ def from_json(raw: Any) -> Manifest:
         made = Manifest(**fields)
     except (KeyError, TypeError, ValueError):
         raise ManifestError("dataset.json is damaged: push the dataset again") from None
-    if not NAME.fullmatch(made.name) or len({shard.name for shard in made.files}) != len(made.files):
+    if not _makes_sense(made):
         raise ManifestError("dataset.json is damaged: push the dataset again")
     return made
 
 
+def _makes_sense(made: Manifest) -> bool:
+    return (
+        isinstance(made.name, str)
+        and NAME.fullmatch(made.name) is not None
+        and len({shard.name for shard in made.files}) == len(made.files)
+        and len(made.shape) == 3
+        and all(type(side) is int and side > 0 for side in made.shape)
+        and len(made.mean) == len(made.std) == made.shape[2]
+        and all(type(figure) in {int, float} and isfinite(figure) for figure in (*made.mean, *made.std))
+        and min(made.std) > 0
+        and all(isinstance(name, str) for name in (made.format, *made.class_names))
+    )
+
+
 def _shard(raw: dict[str, Any], part: str) -> ShardFile:
     shard = ShardFile(**raw)
+    if not (type(shard.samples) is type(shard.bytes) is int):
+        raise TypeError(shard.name)
     match = SHARD_NAME.fullmatch(shard.name)
     if not match or match[1] != part or not SHA256.fullmatch(shard.sha256) or min(shard.samples, shard.bytes) < 1:
         raise ValueError(shard.name)
