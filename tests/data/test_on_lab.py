@@ -13,11 +13,11 @@ from tests.runs.idx import write_idx
 
 pytestmark = pytest.mark.lab
 
-SHARD = ".clusterctl/data/dots/train-00000.shard"
+SHARD = ".clusterctl/data/specks/train-00000.shard"
 
 
 def push(lab: TestLab, *flags: str, rc: int = 0) -> dict[str, Any]:
-    done = lab.clusterctl("data", "push", "dots", *flags, "--json", check=False)
+    done = lab.clusterctl("data", "push", "specks", *flags, "--json", check=False)
     assert done.returncode == rc, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -30,8 +30,9 @@ def statuses(found: dict[str, Any]) -> dict[str, str]:
 def test_pushed_resumed_and_mended(provisioned_lab4: TestLab, tmp_path: Path) -> None:
     """One phone is off, then comes; another one's file rots; only what is missing or wrong travels."""
     lab = provisioned_lab4
-    write_idx(tmp_path / "dots", train=2000, test=100)
-    lab.clusterctl("data", "add", "dots", str(tmp_path / "dots"))
+    lab.clusterctl("data", "remove", "specks", check=False)
+    write_idx(tmp_path / "specks", train=2000, test=100)
+    lab.clusterctl("data", "add", "specks", str(tmp_path / "specks"))
     lab.clusterctl("lab", "power", "p1-01", "off")
     try:
         first = push(lab, rc=1)
@@ -60,9 +61,9 @@ def test_a_phone_that_cannot_pass_it_on_does_not_keep_it_from_the_others(
 ) -> None:
     """p1-01 is first in its chain and cannot log in to p1-02: another round brings p1-02 its files from here."""
     lab = provisioned_lab4
-    lab.clusterctl("data", "remove", "dots", check=False)
-    write_idx(tmp_path / "dots", train=1500, test=100)
-    lab.clusterctl("data", "add", "dots", str(tmp_path / "dots"))
+    lab.clusterctl("data", "remove", "specks", check=False)
+    write_idx(tmp_path / "specks", train=1500, test=100)
+    lab.clusterctl("data", "add", "specks", str(tmp_path / "specks"))
     lab.on("p1-01", "mv", ".ssh/clusterctl_ed25519", ".ssh/away")
     try:
         found = push(lab)
@@ -71,6 +72,6 @@ def test_a_phone_that_cannot_pass_it_on_does_not_keep_it_from_the_others(
     assert set(statuses(found).values()) == {"ok"}
     assert found["sent_bytes"] == 3 * found["phones"][0]["bytes"]
     assert push(lab)["sent_bytes"] == 0
-    lab.clusterctl("data", "remove", "dots", "--from-phones")
-    assert "dots" not in lab.on("p2-01", "ls", ".clusterctl/data").stdout.split()
-    assert lab.clusterctl("data", "remove", "dots", "--from-phones", check=False).returncode == 2, "nobody has it"
+    lab.clusterctl("data", "remove", "specks", "--from-phones")
+    assert "specks" not in lab.on("p2-01", "ls", ".clusterctl/data").stdout.split()
+    assert lab.clusterctl("data", "remove", "specks", "--from-phones", check=False).returncode == 2, "nobody has it"

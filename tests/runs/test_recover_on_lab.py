@@ -34,6 +34,13 @@ def steps_of(run: Path, attempt: int | None = None) -> list[int]:
     return [event["step"] for event in map(json.loads, lines) if event["event"] == "step"]
 
 
+def assert_all_done(run: Path, last: int) -> None:
+    """Nobody may have told yet of a step that all had committed when somebody died: the next attempt goes on there."""
+    attempts = [steps_of(run, attempt) for attempt in range(1 + len(list(run.glob("attempt-*"))))]
+    gone_on_from = {steps[0] - 1 for steps in attempts[1:] if steps}
+    assert set(range(1, last + 1)) - {step for steps in attempts for step in steps} <= gone_on_from
+
+
 def incidents_of(run: Path) -> list[str]:
     return [json.loads(line)["message"] for line in (run / "incidents.jsonl").read_text().splitlines()]
 
@@ -76,7 +83,7 @@ def test_a_killed_rank_costs_seconds_and_no_step(provisioned_lab4: TestLab) -> N
         lab.on("p2-01", "kill", "-9", rank_of(lab, "p2-01", run))
         found = summary(process)
     assert (found["state"], found["step"], len(found["phones"])) == ("done", 120, 4)
-    assert sorted(set(steps_of(run))) == [*range(1, 121)]
+    assert_all_done(run, 120)
     first, second = incidents_of(run)
     assert first.startswith("p2-01 (sw2:1): its rank was killed (signal 9 (Killed)); starting again from step ")
     assert second.startswith("going on with step ")
@@ -145,7 +152,7 @@ def test_whoever_recovers_a_run_may_be_killed_over_it(provisioned_lab4: TestLab,
         os.kill(process.pid, signal.SIGKILL)
         found = answer(lab, "attach", run.name)
     assert (found["state"], len(found["phones"])) == ("done", 4)
-    assert sorted(set(steps_of(run))) == [*range(1, 201)]
+    assert_all_done(run, 200)
 
 
 @pytest.mark.slow
@@ -162,7 +169,7 @@ def test_a_pulled_cable_costs_a_phone_until_it_is_plugged_in_again(provisioned_l
     said = incidents_of(run)
     assert said[0].startswith("p2-02 (sw2:2): does not answer: cable or power; starting again from step ")
     assert any(line.startswith("p2-02 (sw2:2) answers again: taken in") for line in said)
-    assert sorted(set(steps_of(run))) == [*range(1, 1501)]
+    assert_all_done(run, 1500)
 
 
 @pytest.mark.slow
