@@ -24,6 +24,12 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(5400)]
 TRAINING = ("launch", "--model", "lenet", "--steps", "3", "--global-batch", "16", "--data", "synthetic", "--seed", "3")
 # Float32 rounding: NEON's kernels add in another order than this computer's.
 TOLERANCE = 2e-4
+LIBRARIES = """
+import numpy, mpi4py, platform
+mpi4py.rc.initialize = False  # alone, without mpirun
+from mpi4py import MPI
+print(platform.machine(), MPI.Get_library_version()[:8])
+"""
 ELF_MACHINE = "import sys; print(int.from_bytes(open(sys.executable, 'rb').read(20)[18:], 'little'))"
 AARCH64 = 183
 
@@ -80,8 +86,7 @@ def test_an_empty_home_becomes_a_worker_that_passes_its_selftest(phones: TestLab
     agent = ".clusterctl/agent/current"
     assert json.loads(phones.on("p1-01", "cat", f"{agent}/manifest.json").stdout)["target"] == "aarch64-android"
     assert int(phones.on("p1-01", "python3", "-c", ELF_MACHINE).stdout) == AARCH64
-    imported = "import numpy, mpi4py.MPI, platform; print(platform.machine(), mpi4py.MPI.Get_library_version()[:8])"
-    assert phones.on("p1-02", "python3", "-c", imported).stdout == "aarch64 Open MPI\n"
+    assert phones.on("p1-02", "python3", "-c", LIBRARIES).stdout == "aarch64 Open MPI\n"
     again = answer(phones, "provision")
     assert {phone["status"] for phone in again["phones"]} == {"ok"}
 
