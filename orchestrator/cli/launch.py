@@ -68,8 +68,10 @@ def launch(
     from orchestrator.view.console import note
 
     if resume is not None:
-        record = _resume(open_session(inventory, limit), request, resume, (spare, min_phones, max_restarts), skip_unfit)
-        _watch(open_session(inventory, limit), record, detach, as_json)
+        _refuse_with_resume(data, dry_run)
+        session = open_session(inventory, limit)
+        record = _resume(session, request, resume, (spare, min_phones, max_restarts), skip_unfit)
+        _watch(session, record, detach, as_json)
         return
     check_request(request)
     request = settled(request)
@@ -97,6 +99,17 @@ def _watch(session: Session, record: RunRecord, detach: bool, as_json: bool) -> 
         from orchestrator.cli.attach import follow_to_the_end
 
         follow_to_the_end(session, record, as_json)
+
+
+def _refuse_with_resume(data: str, dry_run: bool) -> None:
+    from orchestrator.errors import UsageError
+
+    if dry_run:
+        raise UsageError("--dry-run plans new runs only: with --resume it would start one", remedy="clusterctl runs")
+    if data != "auto":
+        raise UsageError(
+            f"--data {data}: a run that is resumed goes on with its own samples", remedy="leave out --data"
+        )
 
 
 def _resume(

@@ -63,3 +63,10 @@ def test_requests_that_cannot_be_are_refused_before_a_phone_is_asked(flags: list
     refused = CliRunner().invoke(app, ["launch", "-i", INVENTORY, *flags])
     assert isinstance(refused.exception, UsageError)
     assert words in str(refused.exception)
+
+
+@pytest.mark.parametrize(("flags", "words"), [(["--dry-run"], "would start one"), (["--data", "cifar"], "own samples")])
+def test_what_a_resumed_run_cannot_obey_is_refused(flags: list[str], words: str) -> None:
+    ended = CliRunner().invoke(app, ["launch", "--resume", "20260101", *flags, "-i", INVENTORY])
+    assert isinstance(ended.exception, UsageError)
+    assert words in ended.exception.message
