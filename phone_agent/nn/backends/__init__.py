@@ -56,6 +56,7 @@ class Options:
     bucket_bytes: int = 4 * 1024 * 1024  # `ready` is called for parts of about this size
     moments: int = 1  # numbers a parameter that training keeps besides value and gradient
     label_smoothing: float = 0.0  # the part of the truth that is all classes alike
+    half: bool = False  # activations are stored in fp16, and computed with in fp32
 
 
 class Backend(Protocol):
