@@ -1,0 +1,125 @@
+"""Finds the device that computes, and says what it is and can do."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from phone_agent.core.build import cache_dir
+from phone_agent.errors import AgentError
+
+# Adreno's driver registers with no loader: whoever wants it loads it by name, before pyopencl looks for one of its own.
+VENDOR = Path("/vendor/lib64/libOpenCL.so")
+
+
+class NoDeviceError(AgentError):
+    """There is nothing to compute on; says what was looked for."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a measurement on this device holds for."""
+
+    platform: str
+    device: str
+    driver: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    kind: str  # gpu, cpu or accelerator
+    compute_units: int
+    work_group: int
+    local_bytes: int
+    allocation_bytes: int
+    memory_bytes: int
+    unified: bool  # the host's memory is the device's
+
+
+@dataclass(frozen=True)
+class Device:
+    handle: Any
+    context: Any
+    identity: Identity
+    limits: Limits
+
+
+@cache
+def find() -> Device:
+    """The best there is: a GPU before all else. The same one every time in a process."""
+    cl = load()
+    found = [(platform, device) for platform in _platforms(cl) for device in _devices(cl, platform)]
+    if not found:
+        raise NoDeviceError(f"OpenCL has no device here; {_advice()}")
+    platform, device = min(found, key=lambda pair: _rank(cl, pair[1]))
+    try:
+        context = cl.Context([device])
+        return Device(device, context, _identity(platform, device), _limits(cl, device))
+    except cl.Error as error:
+        raise NoDeviceError(f"OpenCL device {device.name.strip()} cannot be used: {error}; {_advice()}") from None
+
+
+def load(vendor: Path = VENDOR) -> Any:
+    """pyopencl, with the phone's own driver behind it where there is one. Its caches are ours, or off."""
+    if vendor.exists():
+        with suppress(OSError):  # then pyopencl's own search decides
+            ctypes.CDLL(str(vendor), mode=ctypes.RTLD_GLOBAL)
+    os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
+    os.environ.setdefault("POCL_CACHE_DIR", str(cache_dir() / "pocl"))
+    try:
+        import pyopencl as cl
+    except ImportError as error:
+        raise NoDeviceError(f"pyopencl cannot be loaded ({error}); {_advice()}") from None
+    return cl
+
+
+def _platforms(cl: Any) -> list[Any]:
+    try:
+        return list(cl.get_platforms())
+    except cl.Error as error:  # a loader that finds no driver says so by an error
+        raise NoDeviceError(f"OpenCL has no platform here ({error}); {_advice()}") from None
+
+
+def _devices(cl: Any, platform: Any) -> Iterator[Any]:
+    with suppress(cl.Error):  # a platform without devices may say so by an error
+        yield from (device for device in platform.get_devices() if device.available and device.compiler_available)
+
+
+def _rank(cl: Any, device: Any) -> int:
+    return ("gpu", "accelerator", "cpu").index(_kind(cl, device))
+
+
+def _kind(cl: Any, device: Any) -> str:
+    if device.type & cl.device_type.GPU:
+        return "gpu"
+    return "cpu" if device.type & cl.device_type.CPU else "accelerator"
+
+
+def _identity(platform: Any, device: Any) -> Identity:
+    texts = (platform.name, device.name, device.driver_version, device.version)
+    return Identity(*(text.strip() for text in texts))
+
+
+def _limits(cl: Any, device: Any) -> Limits:
+    return Limits(
+        kind=_kind(cl, device),
+        compute_units=device.max_compute_units,
+        work_group=device.max_work_group_size,
+        local_bytes=device.local_mem_size,
+        allocation_bytes=device.max_mem_alloc_size,
+        memory_bytes=device.global_mem_size,
+        unified=bool(device.host_unified_memory),
+    )
+
+
+def _advice() -> str:
+    if VENDOR.exists():
+        return f"{VENDOR} is there: it is found where LD_LIBRARY_PATH starts with {VENDOR.parent}"
+    return f"looked for {VENDOR} and for drivers known to the OpenCL loader (on Debian: pocl-opencl-icd)"

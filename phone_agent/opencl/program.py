@@ -1,0 +1,57 @@
+"""Kernels from their sources: each file is compiled once for every set of definitions it is asked for with."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from phone_agent.errors import AgentError
+from phone_agent.opencl.device import Device, load
+
+SOURCES = Path(__file__).parent / "kernels"
+COMMON = "common.cl"
+OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
+
+Define = int | float | str
+Defines = tuple[tuple[str, Define], ...]
+
+
+class ProgramError(AgentError):
+    """A kernel that the driver does not compile or run; carries its words."""
+
+
+@dataclass
+class Programs:
+    """Of one device. `kernel` hands out a new kernel each time: arguments belong to it."""
+
+    device: Device
+    _built: dict[tuple[str, Defines], Any] = field(default_factory=dict)
+
+    def kernel(self, file: str, name: str, defines: dict[str, Define]) -> Any:
+        """Kernel `name` of kernels/`file`.cl, compiled with these definitions."""
+        cl = load()
+        key = file, tuple(sorted(defines.items()))
+        if key not in self._built:
+            self._built[key] = self._build(*key)
+        try:
+            return cl.Kernel(self._built[key], name)
+        except cl.Error as error:
+            raise ProgramError(f"{file}.cl has no kernel {name} on {self.device.identity.device}: {error}") from None
+
+    def _build(self, file: str, defines: Defines) -> Any:
+        cl = load()
+        source = "".join((SOURCES / each).read_text() for each in (COMMON, f"{file}.cl"))
+        options = [*OPTIONS, *(f"-D{name}={_literal(value)}" for name, value in defines)]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # remarks of the compiler about what it did compile
+                return cl.Program(self.device.context, source).build(options)
+        except cl.Error as error:
+            told = " ".join(options[len(OPTIONS) :])
+            raise ProgramError(f"{file}.cl ({told}) on {self.device.identity.device}: {error}") from None
+
+
+def _literal(value: Define) -> str:
+    return f"{value!r}f" if isinstance(value, float) else str(int(value) if isinstance(value, bool) else value)
