@@ -34,6 +34,7 @@ class Session:
     tmp_writable: bool | None = None
     addresses: tuple[tuple[str, str], ...] = ()  # interface, address/prefix length; without the loopback
     interfaces: tuple[str, ...] = ()  # all of them, with an address or not
+    outbound: str = ""  # the interface by which it would begin to talk to this computer, or none; empty: not known
     cpus_allowed: tuple[int, ...] = ()
     cpuset: str = ""
     cores: Mapping[int, int] = field(default_factory=dict)  # core -> how fast it can be, in any unit
@@ -167,6 +168,7 @@ def _session(lines: list[list[str]], shell_error: str) -> Session:
         tmp_writable=_flag(single, "tmp", "writable"),
         addresses=tuple((_text(n, 20), _text(a, 40)) for n, a in _of(lines, "address", 2) if not a.startswith("127.")),
         interfaces=tuple(_text(name, 20) for (name,) in _of(lines, "interface", 1)),
+        outbound=_text(_first(single, "outbound"), 20),
         cpus_allowed=parse_cores(_first(single, "cpus_allowed")),
         cpuset=_text(_first(single, "cpuset"), 80),
         cores=_speeds(_of(lines, "core", 2)),

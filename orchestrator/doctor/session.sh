@@ -21,6 +21,14 @@ for ip in ip /system/bin/ip; do
       name=${name%:}
       [ -n "$name" ] && fact interface "${name%%@*}"
     done < <("$ip" -o link show 2>/dev/null)
+    # By which interface this phone would begin to talk to whoever asks: not always the one it answers by.
+    if [ -n "${SSH_CONNECTION-}" ]; then
+      way=$("$ip" -o -4 route get "${SSH_CONNECTION%% *}" 2>&1)
+      case $way in
+        *' dev '*) way=${way#* dev }; fact outbound "${way%% *}" ;;
+        *unreachable*) fact outbound none ;;
+      esac
+    fi
     break
   fi
 done

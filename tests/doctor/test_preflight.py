@@ -51,6 +51,12 @@ def test_a_phone_reached_over_wifi_cannot_take_part() -> None:
     assert "it was reached over wlan0; eth0 is absent" in found.explain()[0]
 
 
+def test_a_phone_from_which_nothing_goes_out_cannot_take_part() -> None:
+    found = before_a_run(SESSION, replace(SESSION, outbound="none"))
+    assert "p1-02 (sw1:2): ssh comes in by eth0, and what it begins itself has no route" in found.explain()[0]
+    assert "clusterctl doctor --limit p1-02" in found.explain()[0]
+
+
 def test_a_healthy_session_changes_nothing() -> None:
     found = before_a_run(SESSION, SESSION)
     assert (found.unfit, found.slow, len(found.fit)) == ((), (), 2)

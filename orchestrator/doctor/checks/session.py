@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 from orchestrator.doctor import adb
@@ -10,6 +11,9 @@ from orchestrator.doctor.seen import Seen
 
 SSH_FAILED: Final = 255  # ssh's own exit code; others are the command's
 _RESTART: Final = "start sshd again with the environment the Termux app gives"
+_WIRED: Final = (
+    "Wi-Fi and mobile data off, a gateway from DHCP, no captive-portal check: Ethernet must be Android's network"
+)
 _DO_IT: Final = "clusterctl doctor --fix --limit {phones}"
 
 
@@ -74,7 +78,32 @@ def interfaces(seen: Seen) -> Finding | None:
 
 
 def outbound(seen: Seen) -> Finding | None:
-    """Row 12."""
+    """Row 12. What its routes say needs no neighbour: so it can be asked before every run."""
+    return _tried(seen) or _by_its_routes(seen)
+
+
+def _by_its_routes(seen: Seen) -> Finding | None:
+    session, subnet = seen.session, seen.common.subnet
+    if session is None or subnet is None or not session.outbound:
+        return None
+    wired = {name for name, address in session.addresses if _is_in(address, subnet)}
+    if not wired or session.outbound in wired:
+        return None
+    way = "has no route" if session.outbound == "none" else f"goes out by {session.outbound}"
+    return stops(
+        f"ssh comes in by {', '.join(sorted(wired))}, and what it begins itself {way}", _WIRED, adb=adb.WIRED_ONLY
+    )
+
+
+def _is_in(address: str, subnet: IPv4Network) -> bool:
+    try:
+        return IPv4Address(address.partition("/")[0]) in subnet
+    except ValueError:
+        return False
+
+
+def _tried(seen: Seen) -> Finding | None:
+    """By a login to the next phone."""
     ran = seen.facts.ran.get("neighbour") if seen.facts else None
     if ran is None or seen.neighbour is None or not (ran.timed_out or ran.rc == SSH_FAILED):
         return None  # an answer from there, whatever it says, came back
@@ -85,11 +114,7 @@ def outbound(seen: Seen) -> Finding | None:
     if not ran.timed_out and not any(words in ran.said for words in unreachable):
         return None
     told = f"cannot open a connection to {seen.neighbour.name}: {ran.said or 'no answer in 9 s'}"
-    return stops(
-        f"{told}; from here to it works",
-        "Wi-Fi and mobile data off, a gateway from DHCP, no captive-portal check: Ethernet must be Android's network",
-        adb=adb.WIRED_ONLY,
-    )
+    return stops(f"{told}; from here to it works", _WIRED, adb=adb.WIRED_ONLY)
 
 
 def hard_links(seen: Seen) -> Finding | None:
@@ -107,6 +132,6 @@ CHECKS: Final = (
     Check("interpreters", 5, "scripts say `bad interpreter`", interpreters, before_runs=True),
     Check("temporary-files", 10, "TMPDIR is unset or cannot be written", temporary_files, before_runs=True),
     Check("interfaces", 11, "more than one interface has an address", interfaces, before_runs=True),
-    Check("outbound", 12, "ssh comes in, and nothing goes out", outbound),
+    Check("outbound", 12, "ssh comes in, and nothing goes out", outbound, before_runs=True),
     Check("hard-links", None, "files cannot have two names", hard_links),
 )
