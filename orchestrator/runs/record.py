@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
@@ -23,6 +24,8 @@ from phone_agent import layout
 from phone_agent.schema import RunSpec, SchemaError
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9_.-]{1,40}-[0-9a-f]{4}")
+
+_UNFINISHED = ".new-"  # so begins the name of a run's directory while it is written
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,7 @@ class RunStore:
         self.root = root
 
     def create(self, spec: RunSpec, survival: Survival) -> RunRecord:
-        directory = self.directory(spec.run_id)
-        directory.mkdir(parents=True, exist_ok=False)
-        (directory / "run.json").write_text(spec.to_json(), encoding="utf-8")
+        """All of it or nothing: whoever is killed in here leaves no run that nobody knows of."""
         names = tuple(rank.phone for rank in spec.ranks)
         record = RunRecord(
             spec.run_id,
@@ -96,8 +97,18 @@ class RunStore:
             max_restarts=survival.max_restarts,
             parent=spec.parent or None,
         )
-        self.save(record)
+        fresh = self._fresh_directory()
+        (fresh / "run.json").write_text(spec.to_json(), encoding="utf-8")
+        _write(fresh, record)
+        fresh.rename(self.directory(spec.run_id))
         return record
+
+    def _fresh_directory(self) -> Path:
+        """Those that were left half written go: only one launch is under way at a time."""
+        for left in self.root.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        self.root.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.root))
 
     def begin_attempt(self, record: RunRecord, spec: RunSpec) -> RunRecord:
         """Before any phone hears of it: whatever happens then, its number is taken."""
@@ -110,10 +121,7 @@ class RunStore:
         return begun
 
     def save(self, record: RunRecord) -> None:
-        directory = self.directory(record.run_id)
-        with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
-            json.dump(asdict(record), file, indent=2)
-        Path(file.name).replace(directory / "record.json")
+        _write(self.directory(record.run_id), record)
 
     def directory(self, run_id: str) -> Path:
         return self.root / run_id
@@ -155,6 +163,12 @@ class RunStore:
             record = _read(path)
             if record is not None and record.run_id == path.parent.name:
                 yield record
+
+
+def _write(directory: Path, record: RunRecord) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
+        json.dump(asdict(record), file, indent=2)
+    Path(file.name).replace(directory / "record.json")
 
 
 def _read(path: Path) -> RunRecord | None:

@@ -28,6 +28,16 @@ def test_a_run_is_remembered_as_it_was(store: RunStore) -> None:
     assert RUN_ID.fullmatch(record.run_id)
 
 
+def test_a_launch_killed_while_it_wrote_leaves_no_run(store: RunStore) -> None:
+    left = store.root / ".new-1234"
+    left.mkdir()
+    (left / "run.json").write_text(spec().to_json())
+    assert len(store.all()) == 2
+    third = store.create(replace(spec(), run_id=OTHER.replace("00bb", "00cc")), Survival())
+    assert sorted(path.name for path in store.root.iterdir()) == sorted(record.run_id for record in store.all())
+    assert store.spec(third.run_id).run_id == third.run_id
+
+
 def test_the_newest_is_the_default(store: RunStore) -> None:
     assert store.find(None).run_id == OTHER
 
