@@ -14,9 +14,10 @@ from typing import Self, TypeVar
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet.connection import PhoneConnection
 from orchestrator.fleet.dial import Dialer
-from orchestrator.fleet.errors import Unreachable
+from orchestrator.fleet.errors import Cause, Unreachable
 from orchestrator.fleet.hostkeys import HostKeys
 from orchestrator.fleet.keys import load_private_key
+from orchestrator.fleet.knock import answers
 from orchestrator.fleet.network import Network
 from orchestrator.fleet.parallel import map_phones
 from orchestrator.fleet.quote import printable
@@ -46,6 +47,7 @@ class Fleet:
     ) -> None:
         self.phones = tuple(phones)
         self._timeouts = timeouts.on_phones_so_slow(network.slowness)
+        self._network = network
         self._workers = min(workers, _openable_files(len(self.phones)))
         key_path = key or state.host_key
         hosts = HostKeys(state.known_hosts)
@@ -68,10 +70,14 @@ class Fleet:
         phones: Iterable[Phone] | None = None,
         *,
         on_done: Callable[[Outcome[T]], None] | None = None,
+        knock: bool = False,
     ) -> Outcomes[T]:
-        """Runs a task on each phone; failures come back as values. Ctrl-C raises FleetInterrupted."""
+        """Runs a task on each phone; failures come back as values. Ctrl-C raises FleetInterrupted.
+
+        `knock`: find out first who is on the network at all. One that is gone then costs two seconds, not twenty.
+        """
         chosen = self.phones if phones is None else tuple(phones)
-        return map_phones(lambda phone: self._outcome(phone, task), chosen, self._workers, on_done)
+        return map_phones(lambda phone: self._outcome(phone, task, knock=knock), chosen, self._workers, on_done)
 
     def close(self) -> None:
         """Hangs up on everybody first: whoever still works for us is told before anyone is waited for."""
@@ -95,13 +101,24 @@ class Fleet:
             raise Unreachable("the fleet was closed", phase=Phase.CANCELLED)
         return connection
 
-    def _outcome(self, phone: Phone, task: Callable[[PhoneConnection], T]) -> Outcome[T]:
+    def _outcome(self, phone: Phone, task: Callable[[PhoneConnection], T], *, knock: bool) -> Outcome[T]:
         started = time.monotonic()
         try:
+            if knock:
+                self._knock(phone)
             value = task(self.connection(phone))
         except Exception as error:  # noqa: BLE001  (one phone's exception never ends the work on the others)
             return _failure(phone, error, time.monotonic() - started)
         return Outcome(phone, Status.OK, time.monotonic() - started, value=value)
+
+    def _knock(self, phone: Phone) -> None:
+        """A connection to one that is gone is given up: it may come back, and knows nothing of it then."""
+        if answers(self._network, phone):
+            return
+        if connection := self._lines[phone].connection:
+            connection.hang_up()
+        cable = f"check power and cable at {phone.where}, and the phone's address"
+        raise Unreachable("it is not on the network", phase=Phase.TCP, remedy=cable, cause=Cause.NO_ANSWER)
 
 
 class _Line:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 REMEMBERED = 64  # steps
 DEVIATIONS = 12.0  # median deviations: steps of a busy phone scatter widely
-FLOOR_S = 4.0  # looking costs every phone a login
+FLOOR_S = 2.0  # looking costs every phone a moment of its time
 FIRST_S = 60.0  # until the first step is done: programs start, connections are made
 
 
@@ -35,6 +35,11 @@ class Deadline:
     def nothing_found(self) -> None:
         self._patience *= 2
         self._since = self._clock()
+
+    @property
+    def in_vain(self) -> bool:
+        """Somebody has looked since the last step, and found nothing."""
+        return self._patience > 1.0
 
     @property
     def limit_s(self) -> float:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
 PATIENCE_S = 120.0  # how long the head phone may stay away before this computer gives up looking
-SILENCE_S = 5.0  # the agent sends a heartbeat every second
+SILENCE_S = 3.0  # the agent sends a heartbeat every half second
 _PAUSES_S = (1.0, 2.0, 5.0)
 _LARGEST_COPY = 1 << 30
 

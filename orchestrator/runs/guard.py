@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import ClusterctlError, PhoneError, UsageError
 from orchestrator.inventory.model import Phone
 from orchestrator.plan.attempt import next_attempt
-from orchestrator.runs import agent, checkpoints, stall
+from orchestrator.runs import agent, checkpoints, phases, stall
 from orchestrator.runs.dataset import stored_as
 from orchestrator.runs.deadline import Deadline
 from orchestrator.runs.diagnosis import Diagnosis, diagnose
@@ -25,6 +25,7 @@ from orchestrator.runs.events import FOLLOWER_EVENTS, Event, Progress, parse_eve
 from orchestrator.runs.follow import NotFollowedError, OnBreak, follow
 from orchestrator.runs.incidents import Incidents
 from orchestrator.runs.look import Sight, end, look, newest_held
+from orchestrator.runs.phases import Phases
 from orchestrator.runs.pull import Puller
 from orchestrator.runs.recover import GiveUp, Memory, choose, hopeless
 from orchestrator.runs.returns import Returns
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 SAVE_EVERY_S = 5.0
 WORTH_A_RESTART_S = 20.0  # of training left: for less, phones that come back are not taken in
 QUORUM_S = 45.0  # to wait for phones when too few are left: a switch may just have restarted
+UNHEARD_STEPS = 2  # that may be done, and held, before the head phone tells of them
 BETWEEN_LOOKS_S = 3.0
 GUARD_S = 180.0  # for another process to start a run again
 HUNG_S = 300.0  # without a word from ranks that are all there
@@ -84,7 +86,10 @@ class Guard:
         self._directory = self._store.directory(record.run_id)
         self._incidents = Incidents(self._store.incidents_file(record.run_id))
         self._memory, self._deadline = Memory(), Deadline()
-        self._saved = self._stepped_at = self._heard_at = time.monotonic()
+        self._phases = Phases()
+        self._sign_at: float | None = None  # when it was first seen that something is wrong
+        self._noticed_at: float | None = None  # the same of the last trouble, by the clock on the wall
+        self._saved = self._heard_at = time.monotonic()
         self._recovering = False
         self._stepped_here = False  # in this attempt
         self._returns: Returns | None = None
@@ -132,19 +137,25 @@ class Guard:
                 if event.kind == "heartbeat":
                     self._tick()
         except Trouble as trouble:
+            self._noticed()
             return trouble.diagnosis
         except NotFollowedError as error:
             if not record.attempt:
                 raise
             return Diagnosis(error.message)
-        return self._post_mortem() if self.progress.state in {"failed", "lost"} else None
+        if self.progress.state not in {"failed", "lost"}:
+            return None
+        self._sign_at = time.monotonic()
+        found = self._post_mortem()
+        self._noticed()
+        return found
 
     def _hear(self, event: Event) -> None:
         self.progress.update(event)
         self._on_event(self.progress, event)
         self._figures.write(event)
         if event.kind not in FOLLOWER_EVENTS:
-            self._heard_at = time.monotonic()
+            self._heard_at, self._sign_at = time.monotonic(), None
             self._deadline.alive()
         if event.kind == "step":
             self._step(event)
@@ -159,13 +170,22 @@ class Guard:
         self._stepped_here = True
         if self._recovering:
             self._recovering = False
-            lost = time.monotonic() - self._stepped_at
-            phones = count_of(self.record.phones, "phone")
-            self._tell(f"going on with step {self.progress.step} on {phones}: {lost:.1f} s lost", lost_s=lost)
-        self._stepped_at = time.monotonic()
+            self._phases.over(phases.STEPPING)
+            took = self._phases.seconds
+            lost = sum(took.values())
+            on = count_of(self.record.phones, "phone")
+            self._tell(f"going on with step {self.progress.step} on {on}: {lost:.1f} s lost", lost_s=lost, phases=took)
+        self._phases.begin()
+
+    def _noticed(self) -> None:
+        """From now on it is known what is wrong."""
+        now = time.monotonic()
+        self._noticed_at = time.time() - (now - (self._sign_at or now))
+        self._phases.over(phases.NOTICING, self._sign_at)
+        self._phases.over(phases.ASKING)
 
     def _tick(self) -> None:
-        """Once a second, while the head phone is heard."""
+        """Twice a second, while the head phone is heard."""
         if not self._guards:
             return
         if self._deadline.passed:
@@ -174,7 +194,9 @@ class Guard:
             self._take_in(self._returns.back())
 
     def _look_for_trouble(self) -> None:
-        found = stall.stalled(self.spec, look(self._fleet, self.record.run_id, self._phones()))
+        self._sign_at = self._sign_at or time.monotonic()
+        sights = look(self._fleet, self.record.run_id, self._phones())
+        found = stall.stalled(self.spec, sights, again=self._deadline.in_vain)
         if found is None and time.monotonic() - self._heard_at > HUNG_S:
             found = Diagnosis(f"nothing happened for {HUNG_S:.0f} s, though every rank is there")
         if found is not None:
@@ -183,10 +205,13 @@ class Guard:
 
     def _broken(self, why: str) -> None:
         """The head phone is not heard any more: is it gone, or only out of sight?"""
+        self._sign_at = self._sign_at or time.monotonic()
         self._on_break(why)
         if not self._guards:
             return
-        if found := stall.head_is_gone(self.spec, look(self._fleet, self.record.run_id, self._phones())):
+        sights = look(self._fleet, self.record.run_id, self._phones())
+        overdue = self._deadline.passed and newest_held(sights) <= self.progress.step + UNHEARD_STEPS
+        if found := stall.head_is_gone(self.spec, sights, overdue=overdue):
             raise Trouble(found)
 
     def _post_mortem(self) -> Diagnosis:
@@ -240,11 +265,16 @@ class Guard:
         self.record = replace(self.record, state="recovering", restarts=restarts)
         self._store.save(self.record)
         sights, chosen = self._quorum()
+        self._phases.over(phases.ENDING)
         if trouble is not None:
             trouble = stall.refined(trouble, self.spec, sights)
         if isinstance(chosen, GiveUp):
             return self._give_up(chosen, trouble or Diagnosis(chosen.reason))
-        self._tell(self._what_is_done(trouble, chosen, sights), phone=trouble and trouble.phone and trouble.phone.phone)
+        self._tell(
+            self._what_is_done(trouble, chosen, sights),
+            phone=trouble and trouble.phone and trouble.phone.phone,
+            noticed=trouble and self._noticed_at,
+        )
         try:
             self._begin(chosen, held=bool(newest_held(sights)))
         except ClusterctlError as error:
@@ -276,7 +306,10 @@ class Guard:
         saved = None if held else self._last_resort()
         spec = replace(spec, resume=layout.RESUME_FILE if saved else "")
         self.record = self._store.begin_attempt(self.record, spec)
-        self._launcher.begin(spec, Start.kept(spec, self._directory, saved))
+        self._launcher.stage(spec, Start.kept(spec, self._directory, saved))
+        self._phases.over(phases.STAGING)
+        self._launcher.start(spec)
+        self._phases.over(phases.STARTING)
 
     def _last_resort(self) -> Path | None:
         """The newest checkpoint, where no phone holds anything in memory: power was cut to all of them."""

@@ -25,6 +25,7 @@ from orchestrator.runs.record import RunRecord, RunStore, Survival
 from orchestrator.runs.start import Start
 from orchestrator.view.text import count_of
 from phone_agent import layout
+from phone_agent.data.shares import spans_here
 from phone_agent.schema import RunSpec
 
 if TYPE_CHECKING:
@@ -63,12 +64,13 @@ class Launcher:
         self, spec: RunSpec, dataset: Dataset, start: Start = NOTHING_GIVEN, survival: Survival = USUAL
     ) -> RunRecord:
         """Stages and starts; afterwards the run goes on without this computer."""
-        phones = [self.cluster.phone(rank.phone) for rank in spec.ranks]
-        spec = self.bring_data(spec, phones, dataset.stored)
+        dealt = spec.data.whole if spec.parent else None  # a resumed run takes samples in the order that was begun
+        spec = self.bring_data(spec, self._phones(spec), dataset.stored, whole=dealt)
         record = self.store.create(spec, survival)
         start.keep(spec, self.store.directory(spec.run_id))
         try:
-            self.begin(spec, start)
+            self.stage(spec, start)
+            self.start(spec)
         except (ClusterctlError, KeyboardInterrupt) as error:
             why = error.message if isinstance(error, ClusterctlError) else "interrupted before it was started"
             self.store.save(replace(record, state="failed", error=why))
@@ -77,13 +79,10 @@ class Launcher:
         self.store.save(record)
         return record
 
-    def begin(self, spec: RunSpec, start: Start) -> None:
-        """An attempt of a run that is recorded already."""
-        phones = [self.cluster.phone(rank.phone) for rank in spec.ranks]
-        self._stage(spec, phones, start)
-        self._start(spec, phones[0])
+    def stage(self, spec: RunSpec, start: Start) -> None:
+        """Puts an attempt of a run that is recorded already on its phones."""
+        phones = self._phones(spec)
 
-    def _stage(self, spec: RunSpec, phones: Sequence[Phone], start: Start) -> None:
         def stage(connection: PhoneConnection) -> int:
             start.stage(connection, spec, Path(scratch))
             return stage_phone(connection, spec, hosts)
@@ -101,8 +100,9 @@ class Launcher:
         if stored is None:
             return spec
         batches = [rank.batch for rank in spec.ranks]
+        spans = [spans_here(spec.data, batches, rank) for rank in range(len(batches))]
         tell = self._data_counter(stored.name, len(phones))
-        done = Push(self.fleet, stored, phones, batches, whole, on_progress=tell).run()
+        done = Push(self.fleet, stored, phones, spans, whole, on_progress=tell).run()
         self._refuse_failures(done.outcomes)
         return replace(spec, data=replace(spec.data, whole=done.whole))
 
@@ -114,15 +114,19 @@ class Launcher:
             remember_failed(self.state, [outcome.phone for outcome in outcomes.failures])
             raise StagingError(outcomes.failures)
 
-    def _start(self, spec: RunSpec, head: Phone) -> None:
+    def start(self, spec: RunSpec) -> None:
+        """Of an attempt that is staged: mpirun, on the head phone."""
         self.on_progress("starting on", 0, len(spec.ranks))
-        phones = [self.cluster.phone(rank.phone) for rank in spec.ranks]
+        phones = self._phones(spec)
         launch = launch_spec(spec, self.cluster.subnet, common_ssh_port(phones))
-        connection = self.fleet.connection(head)
+        connection = self.fleet.connection(phones[0])
         directory = layout.attempt_dir(spec.run_id, spec.attempt)
         connection.put(launch.to_json().encode(), directory / layout.LAUNCH_FILE)
         agent.call(connection, "start", spec.run_id, "--attempt", str(spec.attempt))
         self.on_progress("starting on", len(spec.ranks), len(spec.ranks))
+
+    def _phones(self, spec: RunSpec) -> list[Phone]:
+        return [self.cluster.phone(rank.phone) for rank in spec.ranks]
 
     def _counter(self, what: str, total: int) -> Callable[[Any], None]:
         done = iter(range(1, total + 1))

@@ -56,7 +56,8 @@ class Sight:
 
 def look(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, why: bool = False) -> tuple[Sight, ...]:
     flags = ("--why",) if why else ()
-    return _sights(fleet.map(lambda phone: agent.call(phone, "look", run_id, *flags, timeout=LOOK_S), phones))
+    asked = fleet.map(lambda phone: agent.call(phone, "look", run_id, *flags, timeout=LOOK_S), phones, knock=True)
+    return _sights(asked)
 
 
 def end(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, forget: bool = False) -> tuple[Sight, ...]:
@@ -65,7 +66,8 @@ def end(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, forget: bool = Fa
     Raises LeasedError when another computer looks after the run.
     """
     flags = ("--holder", holder(), *(("--forget",) if forget else ()))
-    sights = _sights(fleet.map(lambda phone: agent.call(phone, "end", run_id, *flags, timeout=END_S), phones))
+    asked = fleet.map(lambda phone: agent.call(phone, "end", run_id, *flags, timeout=END_S), phones, knock=True)
+    sights = _sights(asked)
     if leased := next((sight.silent for sight in sights if sight.silent and LEASED in sight.silent), None):
         raise LeasedError(leased.partition("phone_agent: ")[2] or leased, remedy=f"clusterctl attach {run_id}")
     return sights

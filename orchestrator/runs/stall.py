@@ -10,27 +10,35 @@ from orchestrator.runs.look import Sight
 from phone_agent.schema import RankSpec, RunSpec
 
 
-def stalled(spec: RunSpec, sights: Sequence[Sight]) -> Diagnosis | None:
-    """None: every rank is there, and works. A phone whose sshd alone is gone trains on."""
+def stalled(spec: RunSpec, sights: Sequence[Sight], *, again: bool = False) -> Diagnosis | None:
+    """None: every rank is there, and works. A phone whose sshd alone is gone trains on.
+
+    `again`: it is not the first look. Where several ranks are gone at the first, mpirun is just ending them, and will
+    say why.
+    """
     seen = {sight.phone.name: sight for sight in sights}
-    others = [sight for sight in sights if sight.silent is None]
-    for rank in spec.ranks:
-        sight = seen[rank.phone]
-        if sight.silent is not None and not sight.refused:
-            return Diagnosis(sight.unfit or "does not answer", rank)
-        if sight.silent is None and not sight.ranks:
-            return Diagnosis("its rank is gone", rank)
-        if sight.frozen and any(other.moves for other in others):
-            return Diagnosis("its rank is frozen: it is there, but gets nowhere", rank)
+    silent = [rank for rank in spec.ranks if seen[rank.phone].silent is not None and not seen[rank.phone].refused]
+    if silent:
+        return Diagnosis(seen[silent[0].phone].unfit or "does not answer", silent[0])
+    gone = [rank for rank in spec.ranks if seen[rank.phone].silent is None and not seen[rank.phone].ranks]
+    if len(gone) == 1 or (gone and again):
+        return Diagnosis("its rank is gone", gone[0])
+    frozen = [rank for rank in spec.ranks if seen[rank.phone].frozen]
+    if frozen and any(sight.moves for sight in sights):
+        return Diagnosis("its rank is frozen: it is there, but gets nowhere", frozen[0])
     return None
 
 
-def head_is_gone(spec: RunSpec, sights: Sequence[Sight]) -> Diagnosis | None:
-    """None: it answers, or the others train on with it: then only this computer has lost sight of it."""
+def head_is_gone(spec: RunSpec, sights: Sequence[Sight], *, overdue: bool = False) -> Diagnosis | None:
+    """None: it answers, or the others train on with it: then only this computer has lost sight of it.
+
+    `overdue`: the others hold no step that it would not have told of.
+    """
     head, *others = spec.ranks
     seen = {sight.phone.name: sight for sight in sights}
     answering = [seen[rank.phone] for rank in others if seen[rank.phone].silent is None]
-    if seen[head.phone].silent is None or not answering or any(sight.ranks for sight in answering):
+    at_work = any(sight.ranks for sight in answering) and not overdue
+    if seen[head.phone].silent is None or not answering or at_work:
         return None
     return Diagnosis(seen[head.phone].unfit or "does not answer", head)
 

@@ -14,7 +14,7 @@ from phone_agent.supervise import lease
 from phone_agent.supervise import state as run_state
 
 POLL_S = 0.2
-HEARTBEAT_S = 1.0
+HEARTBEAT_S = 0.5
 
 
 def follow(

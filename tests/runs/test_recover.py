@@ -151,7 +151,9 @@ def test_a_phone_that_fails_again_and_again_is_left_out_until_a_step_is_done() -
 )
 def test_a_phone_without_sshd_is_told_from_one_that_is_gone(phase: Phase, error: str, unfit: str) -> None:
     fleet: Any = SimpleNamespace(
-        map=lambda _task, chosen: Outcomes((Outcome(chosen[0], Status.UNREACHABLE, 0.0, phase=phase, error=error),))
+        map=lambda _task, chosen, **_: Outcomes(
+            (Outcome(chosen[0], Status.UNREACHABLE, 0.0, phase=phase, error=error),)
+        )
     )
     (sight,) = look(fleet, "run", FOUR[:1])
     assert sight.unfit == unfit
@@ -184,6 +186,30 @@ def test_a_stall_has_a_cause_or_is_only_slow(sight: Sight, headline: str | None)
     sights[2] = sight
     found = stall.stalled(SPEC, sights)
     assert (found and found.headline) == headline
+
+
+def test_several_ranks_that_are_gone_at_once_are_mpiruns_doing() -> None:
+    """It ends all when one is killed, and will say which: whoever looks in the middle of that must not guess."""
+    sights = [Sight(FOUR[0], ranks=1, moves=True), Sight(FOUR[1]), Sight(FOUR[2]), Sight(FOUR[3], ranks=1)]
+    assert stall.stalled(SPEC, sights) is None
+    found = stall.stalled(SPEC, sights, again=True)
+    assert found is not None
+    assert found.headline == "p1-02 (sw1:2): its rank is gone"
+
+
+def test_who_is_not_on_the_network_is_the_cause_whoever_waits_for_it() -> None:
+    sights = [Sight(FOUR[0], ranks=1, frozen=True), *working()[1:3], Sight(FOUR[3], "it is not on the network")]
+    found = stall.stalled(SPEC, sights)
+    assert found is not None
+    assert found.headline == "p2-02 (sw2:2): does not answer: cable or power"
+
+
+def test_a_head_phone_is_gone_when_no_step_is_done_without_it() -> None:
+    sights = [Sight(FOUR[0], "it is not on the network"), *working()[1:]]
+    assert stall.head_is_gone(SPEC, sights) is None
+    found = stall.head_is_gone(SPEC, sights, overdue=True)
+    assert found is not None
+    assert found.headline == "p1-01 (sw1:1): does not answer: cable or power"
 
 
 def test_a_head_phone_is_gone_only_when_the_others_have_noticed() -> None:
@@ -228,12 +254,12 @@ def test_a_step_is_overdue_by_how_long_steps_took() -> None:
     for seconds in (10.0, 10.5, 9.5, 10.0):
         deadline.step(seconds)
     assert 20 < deadline.limit_s < 40
-    overdue = [deadline.passed]
+    overdue = [(deadline.passed, deadline.in_vain)]
     now = deadline.limit_s + 1
-    overdue.append(deadline.passed)
+    overdue.append((deadline.passed, deadline.in_vain))
     deadline.nothing_found()
-    overdue.append(deadline.passed)
-    assert overdue == [False, True, False]
+    overdue.append((deadline.passed, deadline.in_vain))
+    assert overdue == [(False, False), (True, False), (False, True)]
     assert deadline.limit_s > 40, "patience grows where nothing was wrong"
     for _ in range(100):
         deadline.step(0.01)
