@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,8 @@ class Said:
 
     message: str
     heard: float
+    noticed: float | None = None  # when the first sign was seen of what it tells
+    phases: Mapping[str, float] = field(default_factory=dict)  # of what was lost, where it tells that
 
 
 @dataclass
@@ -49,7 +51,7 @@ class Chronicle:
                 if event.kind == "step":
                     self.steps.append(_step(event, attempt, now))
         for event in self._news(self.store.incidents_file(self.run_id)):
-            self.incidents.append(Said(event.text("message"), now))
+            self.incidents.append(_said(event, now))
 
     @property
     def attempt(self) -> int:
@@ -85,6 +87,10 @@ class Chronicle:
         whole = fresh[: fresh.rfind(b"\n") + 1]
         self._read[path] = self._read.get(path, 0) + len(whole)
         return [event for line in whole.splitlines() if (event := parse_event(line))]
+
+
+def _said(event: Event, now: float) -> Said:
+    return Said(event.text("message"), now, event.number("noticed"), event.fields.get("phases", {}))
 
 
 def _step(event: Event, attempt: int, now: float) -> Step:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -123,10 +123,12 @@ class _Run:
         struck = self._strike(blow)
         if not struck.hits:
             return
-        self._await(lambda: self._has_settled(struck))
-        hung, settled = self._hung, self._chronicle.clock()
-        for mend in struck.mends:
-            mend()
+        try:
+            self._await(lambda: self._has_settled(struck))
+        finally:
+            hung, settled = self._hung, self._chronicle.clock()
+            for mend in struck.mends:
+                mend()
         self._await(lambda: bool(self._chronicle.since(settled)))
         story = self._told(struck, hung=hung or self._hung)
         self._blows.append(story)
@@ -181,9 +183,16 @@ class _Run:
             struck.step,
             tuple(said.message for said in self._chronicle.incidents[struck.incidents :]),
             self._seconds_lost(struck),
+            *self._course(struck),
             restarted=self._chronicle.attempt > struck.attempt,
             hung=hung,
         )
+
+    def _course(self, struck: _Struck) -> tuple[float | None, Mapping[str, float]]:
+        """Seconds until it was noticed; and where the time went."""
+        said = self._chronicle.incidents[struck.incidents :]
+        noticed = next((each.noticed - struck.at for each in said if each.noticed is not None), None)
+        return noticed, next((each.phases for each in said if each.phases), {})
 
     def _seconds_lost(self, struck: _Struck) -> float | None:
         """To the first step of the next attempt; without one, the longest wait for a step. None: there was no step."""

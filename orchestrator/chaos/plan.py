@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.chaos.catalogue import CATALOGUE, TWO_AT_ONCE, Fault, Target, paired
 
+KINDS = (*(fault.name for fault in CATALOGUE), TWO_AT_ONCE)
 MOST_BLOWS = 4  # a run
 FIRST, LAST = 0.1, 0.8  # when they come, as parts of the run's steps
 
@@ -37,10 +38,16 @@ class RunPlan:
     blows: tuple[Blow, ...]
 
 
-def endless_plan(seed: int, phones: range, steps: int, offered: Collection[Fault] = CATALOGUE) -> Iterator[RunPlan]:
+def endless_plan(
+    seed: int,
+    phones: range,
+    steps: int,
+    offered: Collection[Fault] = CATALOGUE,
+    kinds: Collection[str] = KINDS,
+) -> Iterator[RunPlan]:
     """Runs, one after the other. Kinds are dealt like cards, so that each comes as often as any other."""
     dice = random.Random(seed)  # noqa: S311 - to be the same again is the point
-    cards = _cards(dice, offered)
+    cards = _cards(dice, offered, kinds)
     number = 0
     while True:
         number += 1
@@ -58,12 +65,13 @@ def first_blows(plan: Iterator[RunPlan], most: int) -> Iterator[RunPlan]:
         left -= len(run.blows)
 
 
-def _cards(dice: random.Random, offered: Collection[Fault]) -> Iterator[Fault | None]:
+def _cards(dice: random.Random, offered: Collection[Fault], kinds: Collection[str]) -> Iterator[Fault | None]:
     """None: two at once. What is not offered is left out of the same deck: the plan is the same up to there."""
     while True:
         deck: list[Fault | None] = [*CATALOGUE, None]
         dice.shuffle(deck)
-        yield from (card for card in deck if card is None or card in offered)
+        wanted = (card for card in deck if (card.name if card else TWO_AT_ONCE) in kinds)
+        yield from (card for card in wanted if card is None or card in offered)
 
 
 def _strikes(dice: random.Random, card: Fault | None, phones: int) -> tuple[Strike, ...]:

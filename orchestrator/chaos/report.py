@@ -25,6 +25,7 @@ class Row:
     judged: int  # those where there was something to name, or somebody was blamed
     median_s: float | None
     worst_s: float | None
+    noticed_s: float | None  # the worst, of those where the run was started again
 
 
 @dataclass
@@ -32,7 +33,9 @@ class Report:
     seed: int
     missing: tuple[str, ...] = ()  # faults that this kernel does not offer
     runs: list[tuple[RunStory, Verdict]] = field(default_factory=list)
+    not_carried_out: list[str] = field(default_factory=list)  # runs that did not even begin, and why
     out_of_time: bool = False
+    interrupted: bool = False
 
     def add(self, story: RunStory, verdict: Verdict) -> None:
         self.runs.append((story, verdict))
@@ -63,7 +66,7 @@ class Report:
     @property
     def kept(self) -> bool:
         """All promises."""
-        return not self.breaches and self.right_share >= RIGHT_AT_LEAST
+        return not self.breaches and not self.not_carried_out and self.right_share >= RIGHT_AT_LEAST
 
     @property
     def rows(self) -> list[Row]:
@@ -79,6 +82,8 @@ class Report:
             "seed": self.seed,
             "kept": self.kept,
             "out_of_time": self.out_of_time,
+            "interrupted": self.interrupted,
+            "not_carried_out": self.not_carried_out,
             "faults": len(self.blows),
             "runs": [_run_json(story, verdict) for story, verdict in self.runs],
             "kinds": [asdict(row) for row in self.rows],
@@ -101,6 +106,7 @@ def _row(kind: str, blows: Sequence[BlowStory]) -> Row:
         len(told) - told.count(Cause.NONE),
         statistics.median(seconds) if seconds else None,
         max(seconds, default=None),
+        max((blow.noticed_s for blow in blows if blow.noticed_s is not None), default=None),
     )
 
 
@@ -123,6 +129,8 @@ def _blow_json(blow: BlowStory) -> dict[str, Any]:
         "hits": [{"fault": hit.fault.name, "phone": hit.phone or "host"} for hit in blow.hits],
         "step": blow.step,
         "seconds": blow.seconds,
+        "noticed_s": blow.noticed_s,
+        "phases": blow.phases,
         "restarted": blow.restarted,
         "hung": blow.hung,
         "cause": cause(blow),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.chaos.catalogue import Fault
@@ -24,6 +25,8 @@ class BlowStory:
     step: int  # the last one heard of before
     incidents: tuple[str, ...]  # told since
     seconds: float | None  # to the next completed step; None: there was none
+    noticed_s: float | None = None  # to the first sign of it, where the run was started again
+    phases: Mapping[str, float] = field(default_factory=dict)  # where the seconds went, from the step before it
     restarted: bool = False
     hung: bool = False
 

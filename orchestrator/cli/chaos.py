@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,8 @@ from orchestrator.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.chaos.ground import Ground
+    from orchestrator.chaos.journal import Journal
+    from orchestrator.chaos.report import Report
 
 FEWEST, MOST = 4, 16
 
@@ -35,22 +38,62 @@ def chaos(
     phones: Annotated[
         range, typer.Option(help="How many phones runs have: a number, or a range.", parser=_phones, metavar="N|N..M")
     ] = "4..8",  # type: ignore[assignment]  # parsed by the above
+    only: Annotated[list[str] | None, typer.Option(help="Only faults of this kind; may be repeated.")] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="Write each run down there; go on from what is there.", dir_okay=False, show_default=False),
+    ] = None,
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Break phones of a lab at random while they train; see that no run hangs, errs, loses a step or a name."""
-    from orchestrator.chaos.rage import rage
-    from orchestrator.view.chaos import print_report, tell_blow
-    from orchestrator.view.console import note, out, print_json
+    from orchestrator.chaos.rage import Rage
+    from orchestrator.chaos.report import Report
+    from orchestrator.view.chaos import tell_blow
+    from orchestrator.view.console import note
 
-    with _ground(inventory, phones) as ground:
-        report = rage(ground, seed=seed, faults=faults, minutes=minutes, phones=phones, on_blow=tell_blow, on_note=note)
+    report, kinds = Report(seed), _kinds(only)
+    plan = {"seed": seed, "faults": faults, "phones": [*phones], "only": [*kinds]}
+    rage = Rage(report, faults, minutes, phones, tell_blow, note, kinds, _journal(journal, plan))
+    rage.take_up()
+    try:
+        with _ground(inventory, phones) as ground:
+            rage.over(ground)
+    except KeyboardInterrupt:
+        report.interrupted = True
+        raise
+    finally:
+        _tell(report, as_json)
+    if not report.kept:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _tell(report: Report, as_json: bool) -> None:
+    """Also of what was done until somebody interrupted it."""
+    from orchestrator.view.chaos import print_report
+    from orchestrator.view.console import out, print_json
+
+    if not report.runs and not report.not_carried_out:
+        return
     if as_json:
         print_json(report.as_json())
     else:
         print_report(out, report)
-    if not report.kept:
-        raise typer.Exit(EXIT_FAILED)
+
+
+def _journal(path: Path | None, plan: Mapping[str, Any]) -> Journal | None:
+    from orchestrator.chaos.journal import Journal
+
+    return Journal(path, plan) if path else None
+
+
+def _kinds(only: list[str] | None) -> tuple[str, ...]:
+    from orchestrator.chaos.plan import KINDS
+
+    for kind in only or ():
+        if kind not in KINDS:
+            raise UsageError(f"--only {kind}: there is no such fault", remedy=f"one of: {', '.join(KINDS)}")
+    return tuple(only or KINDS)
 
 
 def _ground(inventory: Path | None, phones: range) -> AbstractContextManager[Ground]:

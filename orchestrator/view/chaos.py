@@ -37,19 +37,23 @@ def print_report(console: Console, report: Report) -> None:
             warn(f"{hits}: {cause(blow)}: {one_line(first_cause(blow) or 'no word')}")
     for name in report.missing:
         note(f"left out: {name}, which this kernel does not offer")
+    for line in report.not_carried_out:
+        warn(one_line(line))
+    if report.interrupted:
+        note("interrupted before all faults had come")
     if report.out_of_time:
         note("the time was up before all faults had come")
 
 
 def _kinds(report: Report) -> Table:
     table = Table("fault", box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for title in ("times", "started again", "cause right", "median s", "worst s"):
+    for title in ("times", "started again", "cause right", "median s", "worst s", "noticed in"):
         table.add_column(title, justify="right")
     for row in report.rows:
         named = f"{row.right} of {row.judged}" if row.judged else ""
         style = "" if row.right == row.judged else "yellow"
-        cells = (str(row.blows), str(row.restarts or ""), Text(named, style), _s(row.median_s), _s(row.worst_s))
-        table.add_row(row.kind, *cells)
+        seconds = map(_s, (row.median_s, row.worst_s, row.noticed_s))
+        table.add_row(row.kind, str(row.blows), str(row.restarts or ""), Text(named, style), *seconds)
     return table
 
 

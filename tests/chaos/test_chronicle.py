@@ -30,9 +30,9 @@ def test_news_are_heard_once_and_torn_lines_later(tmp_path: Path) -> None:
     assert len(chronicle.since(10.0)) == 1
     store.begin_attempt(record, replace(spec, attempt=1, ranks=spec.ranks[:1]))
     store.incidents_file(spec.run_id).write_text(
-        json.dumps({"event": "incident", "time": 1.0, "message": "gone"}) + "\n"
+        json.dumps({"event": "incident", "time": 1.0, "message": "gone", "noticed": 9.5}) + "\n"
     )
     chronicle.listen()
     assert (chronicle.attempt, chronicle.is_training) == (1, False)
-    assert [said.message for said in chronicle.incidents] == ["gone"]
+    assert [(said.message, said.noticed) for said in chronicle.incidents] == [("gone", 9.5)]
     assert [len(phones) for phones in chronicle.phones] == [len(spec.ranks), 1]

@@ -61,6 +61,13 @@ def test_seats_are_those_of_the_run() -> None:
         assert all(0 <= strike.seat < run.phones for blow in run.blows for strike in blow.strikes)
 
 
+def test_only_the_kinds_asked_for_come() -> None:
+    kinds = ["disk full", TWO_AT_ONCE]
+    plan = endless_plan(4, range(4, 9), STEPS, kinds=kinds)
+    counted = Counter(blow.name for run in first_blows(plan, 20) for blow in run.blows)
+    assert counted == dict.fromkeys(kinds, 10)
+
+
 def test_what_the_kernel_lacks_is_left_out_and_the_plan_the_same_up_to_there() -> None:
     offered = [fault for fault in CATALOGUE if fault.name != "corruption"]
     whole = [blow for run in islice(endless_plan(4, range(4, 9), STEPS), 30) for blow in run.blows]
