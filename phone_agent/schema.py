@@ -30,6 +30,23 @@ class RankSpec:
 
 
 @dataclass(frozen=True)
+class Share:
+    """Samples that one phone had for itself when the run was launched: as many as its batch is of the global one."""
+
+    phone: str
+    batch: int
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Images `first` up to `end` of the `share`'s batch at every step."""
+
+    share: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
 class DataSpec:
     """Where samples come from: `name` is a dataset staged under ~/.clusterctl/data, or 'synthetic'."""
 
@@ -43,6 +60,8 @@ class DataSpec:
     augment: str = "none"
     on_damage: str = "refuse"  # or skip
     digest: str = ""  # names the content, so that a phone does not train on an older dataset of the same name
+    shares: tuple[Share, ...] = ()  # where not all have all, once phones changed; before: the ranks and their batches
+    turns: tuple[tuple[Turn, ...], ...] = ()  # by rank, which parts of which shares it takes; before: its own
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
@@ -164,8 +183,14 @@ class LaunchSpec:
 
 
 def _data(raw: dict[str, Any]) -> DataSpec:
-    shape, image = raw["shape"], raw["image"]
-    return DataSpec(**{**raw, "shape": tuple(shape), "image": None if image is None else tuple(image)})
+    image = raw["image"]
+    parts = {
+        "shape": tuple(raw["shape"]),
+        "image": None if image is None else tuple(image),
+        "shares": tuple(Share(**share) for share in raw["shares"]),
+        "turns": tuple(tuple(Turn(**turn) for turn in turns) for turns in raw["turns"]),
+    }
+    return DataSpec(**{**raw, **parts})
 
 
 def _object(text: str, name: str) -> dict[str, Any]:

@@ -93,12 +93,14 @@ def push(
     from orchestrator.inventory import remember_failed
     from orchestrator.view.console import print_json
     from orchestrator.view.data import pushed_document, pushing, say_pushed
+    from phone_agent.data.shares import even_spans
 
     stored = Store().get(name)
     session = open_session(inventory, limit)
     phones = session.phones
+    spans = even_spans(stored.manifest.samples, len(phones))
     with session.fleet() as fleet, pushing(name, phones) as on_progress:
-        done = Push(fleet, stored, phones, [1] * len(phones), whole, verify=True, on_progress=on_progress).run()
+        done = Push(fleet, stored, phones, spans, whole, verify=True, on_progress=on_progress).run()
     remember_failed(session.state, [outcome.phone for outcome in done.outcomes.failures])
     if as_json:
         print_json(pushed_document(done))

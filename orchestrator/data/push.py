@@ -19,7 +19,7 @@ from orchestrator.fleet.copy import content
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
 from orchestrator.runs import agent
-from phone_agent.data.manifest import Manifest, shards_of, share
+from phone_agent.data.manifest import Manifest, Span, shards_of
 from phone_agent.data.receive import Delivery, Stop
 from phone_agent.sizes import readable
 
@@ -59,9 +59,9 @@ class Pushed:
     seconds: float
 
 
-def wanted_files(manifest: Manifest, batches: Sequence[int], rank: int, *, whole: bool) -> frozenset[str]:
-    """All held-out samples, and of the others all or a rank's share."""
-    train = manifest.train if whole else shards_of(manifest.train, share(manifest.samples, batches, rank))
+def wanted_files(manifest: Manifest, spans: Sequence[Span], *, whole: bool) -> frozenset[str]:
+    """All held-out samples, and of the others all or those spans."""
+    train = manifest.train if whole else shards_of(manifest.train, spans)
     return frozenset(file.name for file in (*train, *manifest.test))
 
 
@@ -75,12 +75,12 @@ def fits_comfortably(manifest: Manifest, held: Sequence[Held]) -> bool:
 
 @dataclass
 class Push:
-    """`batches` are the ranks', in the order of the phones; `whole`: None decides by the room there is."""
+    """`spans`: the samples each phone is to have where not all have all; `whole`: None decides by the room there is."""
 
     fleet: Fleet
     stored: Stored
     phones: Sequence[Phone]
-    batches: Sequence[int]
+    spans: Sequence[Sequence[Span]]
     whole: bool | None = None
     verify: bool = False  # read again what phones say they have
     on_progress: OnProgress = lambda _sent, _total, _left: None
@@ -97,8 +97,8 @@ class Push:
         held = self._ask(pending, verify=self.verify)
         whole = fits_comfortably(self._manifest, list(held.values())) if self.whole is None else self.whole
         wanted = {
-            phone: wanted_files(self._manifest, self.batches, rank, whole=whole)
-            for rank, phone in enumerate(self.phones)
+            phone: wanted_files(self._manifest, spans, whole=whole)
+            for phone, spans in zip(self.phones, self.spans, strict=True)
         }
         while held:
             lacking = self._lacking(held, wanted)

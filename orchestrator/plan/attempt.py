@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Phone
+from orchestrator.plan.deal import deal
 from orchestrator.plan.run import ALGORITHMS, SMALLEST_BUCKET, WIRES
-from phone_agent.schema import RankSpec, RunSpec
+from orchestrator.plan.shares import batches_by_share, turns_by_share
+from phone_agent.data.shares import everywhere
+from phone_agent.schema import RankSpec, RunSpec, Share
 
 AUTO = "auto"
 
@@ -27,30 +29,34 @@ def next_attempt(
     what it began with; `choice`: how gradients travelled, which stays as it is."""
     if spec.global_batch < len(phones):
         raise UsageError(f"a global batch of {spec.global_batch} is not enough for {len(phones)} phones")
+    dealt = _by_speed(spec, phones, batches) if everywhere(spec.data) else _by_share(spec, phones)
+    return _travelling(replace(dealt, attempt=number), choice or {})
+
+
+def _by_speed(spec: RunSpec, phones: Sequence[Phone], batches: Sequence[int]) -> RunSpec:
+    """Anybody can take anything: in proportion to what each took."""
     took = batches if len(batches) == len(spec.ranks) else [rank.batch for rank in spec.ranks]
     known = {rank.phone: float(batch) for rank, batch in zip(spec.ranks, took, strict=True)}
     usual = sum(known.values()) / len(known)
     weights = [known.get(phone.name, usual) for phone in phones]
-    dealt = deal(spec.global_batch, weights if any(weights) else [1.0] * len(phones))
+    return _ranked(spec, phones, deal(spec.global_batch, weights if any(weights) else [1.0] * len(phones)))
+
+
+def _by_share(spec: RunSpec, phones: Sequence[Phone]) -> RunSpec:
+    """Each keeps the share it was launched with; those of the lost are dealt to the others."""
+    shares = spec.data.shares or tuple(Share(rank.phone, rank.batch) for rank in spec.ranks)
+    names = [phone.name for phone in phones]
+    batches = batches_by_share(shares, names)
+    data = replace(spec.data, shares=shares, turns=turns_by_share(shares, names, batches))
+    return _ranked(replace(spec, data=data), phones, batches)
+
+
+def _ranked(spec: RunSpec, phones: Sequence[Phone], batches: Sequence[int]) -> RunSpec:
     ranks = tuple(
         RankSpec(rank, phone.name, phone.switch, phone.port, str(phone.address), batch)
-        for rank, (phone, batch) in enumerate(zip(phones, dealt, strict=True))
+        for rank, (phone, batch) in enumerate(zip(phones, batches, strict=True))
     )
-    return _travelling(replace(spec, ranks=ranks, attempt=number), choice or {})
-
-
-def deal(total: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """In proportion, by largest remainder, one each at least. Whole weights that add up to it stay as they are."""
-    parts = [Fraction(weight) for weight in weights]
-    exact = [total * part / sum(parts) for part in parts]
-    whole = [int(share) for share in exact]
-    by_rest = sorted(range(len(exact)), key=lambda rank: (whole[rank] - exact[rank], rank))
-    for rank in by_rest[: total - sum(whole)]:
-        whole[rank] += 1
-    while 0 in whole:
-        whole[whole.index(max(whole))] -= 1
-        whole[whole.index(0)] += 1
-    return tuple(whole)
+    return replace(spec, ranks=ranks)
 
 
 def _travelling(spec: RunSpec, choice: Mapping[str, Any]) -> RunSpec:

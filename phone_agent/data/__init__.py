@@ -50,10 +50,10 @@ def open_dataset(
         from phone_agent.data.synthetic import Synthetic
 
         return Synthetic(spec.samples, spec.shape, spec.classes, seed=seed)
-    from phone_agent.data.manifest import share
+    from phone_agent.data.shares import spans_here
 
-    span = None if spec.whole else share(spec.samples, batches, rank)
-    return _staged(spec, span, tell, held_out=False)
+    spans = () if spec.whole else spans_here(spec, batches, rank)
+    return _staged(spec, spans, tell, held_out=False)
 
 
 def open_test(spec: DataSpec, seed: int, *, tell: Callable[[str], None] = _quietly) -> Dataset | None:
@@ -64,10 +64,12 @@ def open_test(spec: DataSpec, seed: int, *, tell: Callable[[str], None] = _quiet
         from phone_agent.data.synthetic import Synthetic
 
         return Synthetic(spec.test_samples, spec.shape, spec.classes, seed=seed, first=spec.samples)
-    return _staged(spec, None, tell, held_out=True)
+    return _staged(spec, (), tell, held_out=True)
 
 
-def _staged(spec: DataSpec, span: tuple[int, int] | None, tell: Callable[[str], None], *, held_out: bool) -> Dataset:
+def _staged(
+    spec: DataSpec, spans: Sequence[tuple[int, int]], tell: Callable[[str], None], *, held_out: bool
+) -> Dataset:
     from phone_agent.data import locks
     from phone_agent.data.shards import ShardError
     from phone_agent.data.staged import Staged, read_manifest
@@ -81,4 +83,4 @@ def _staged(spec: DataSpec, span: tuple[int, int] | None, tell: Callable[[str], 
             f"{directory} holds another {spec.name} than the run expects: clusterctl data push {spec.name}"
         )
     files = manifest.test if held_out else manifest.train
-    return Staged(directory, manifest, files, span, on_damage=spec.on_damage, tell=tell, lock=locks.hold(directory))
+    return Staged(directory, manifest, files, spans, on_damage=spec.on_damage, tell=tell, lock=locks.hold(directory))

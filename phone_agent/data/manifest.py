@@ -120,11 +120,8 @@ def spans(shards: Sequence[ShardFile]) -> Iterator[tuple[ShardFile, Span]]:
         start += shard.samples
 
 
-def share(samples: int, batches: Sequence[int], rank: int) -> Span:
-    """A rank's own samples where not all have all: as many as its batch is of the global one."""
-    before, total = sum(batches[:rank]), sum(batches)
-    return samples * before // total, samples * (before + batches[rank]) // total
-
-
-def shards_of(shards: Sequence[ShardFile], span: Span) -> list[ShardFile]:
-    return [shard for shard, (start, end) in spans(shards) if start < span[1] and end > span[0]]
+def shards_of(shards: Sequence[ShardFile], wanted: Sequence[Span]) -> list[ShardFile]:
+    """Those that hold any of the samples wanted."""
+    return [
+        shard for shard, (start, end) in spans(shards) if any(start < last and end > first for first, last in wanted)
+    ]

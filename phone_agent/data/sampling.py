@@ -2,8 +2,8 @@
 
 Epochs, each in a random order of its own, are put end to end. Where every phone has all samples, a step takes the next
 so many of them and each rank its slice: every sample is taken once an epoch, whatever the number of phones, however
-unequal their batches, and whichever of them takes which slice at which step. Where it has only its share, a phone goes
-through that in the same way.
+unequal their batches, and whichever of them takes which slice at which step. Where not all have all, each share (see
+data.shares) is gone through in the same way.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from phone_agent import rng
 from phone_agent.core.team import aligned
-from phone_agent.data import SYNTHETIC, Dataset, Images, Labels, open_dataset
+from phone_agent.data import Dataset, Images, Labels, open_dataset
 from phone_agent.data.augment import Augmenter
-from phone_agent.data.manifest import share
-from phone_agent.schema import DataSpec, RunSpec
+from phone_agent.data.shares import batches_of, everywhere, span_of, turns_of
+from phone_agent.schema import RunSpec, Turn
 
 ORDER = 3  # stream of random numbers; see data.synthetic for the others
 ALL = slice(None)
@@ -72,7 +72,18 @@ class Order:
         return samples, epochs
 
 
-@lru_cache(maxsize=2)  # an epoch has many steps
+@dataclass(frozen=True)
+class Turns:
+    """A rank's parts of several shares, one after the other. `part` is of the rank's own batch."""
+
+    orders: tuple[Order, ...]
+
+    def taken(self, step: int, part: slice = ALL) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        samples, epochs = zip(*(order.taken(step) for order in self.orders), strict=True)
+        return np.concatenate(samples)[part], np.concatenate(epochs)[part]
+
+
+@lru_cache(maxsize=64)  # an epoch has many steps, and a rank may go through several shares
 def _permutation(key: tuple[int, ...], size: int) -> NDArray[np.int64]:
     return rng.permutation(key, size)
 
@@ -81,26 +92,27 @@ def whole_order(samples: int, batches: Sequence[int], rank: int, seed: int) -> O
     return Order(0, samples, batches[rank], sum(batches[:rank]), sum(batches), (seed, ORDER))
 
 
-def share_order(samples: int, batches: Sequence[int], rank: int, seed: int) -> Order:
-    first, end = share(samples, batches, rank)
-    return Order(first, end, batches[rank], 0, batches[rank], (seed, ORDER, rank))
+def share_order(samples: int, batches: Sequence[int], turn: Turn, seed: int) -> Order:
+    """`batches` are the shares'."""
+    first, end = span_of(samples, batches, turn.share)
+    return Order(first, end, turn.end - turn.first, turn.first, batches[turn.share], (seed, ORDER, turn.share))
 
 
-def order_of(spec: RunSpec, rank: int) -> Order:
+def order_of(spec: RunSpec, rank: int) -> Order | Turns:
     data, batches = spec.data, [each.batch for each in spec.ranks]
-    order = whole_order if everywhere(data) else share_order
-    return order(data.samples, batches, rank, spec.seed)
-
-
-def everywhere(data: DataSpec) -> bool:
-    """Every phone can have every sample."""
-    return data.whole or data.name == SYNTHETIC
+    if everywhere(data):
+        return whole_order(data.samples, batches, rank, spec.seed)
+    shares = batches_of(data, batches)
+    turns = turns_of(data, batches, rank)
+    return Turns(tuple(share_order(data.samples, shares, turn, spec.seed) for turn in turns))
 
 
 class Sampler:
     """One rank's batches, made when asked for; always in one of two places, so that a made one outlives the next."""
 
-    def __init__(self, dataset: Dataset, order: Order, augmenter: Augmenter, image: tuple[int, int, int]) -> None:
+    def __init__(
+        self, dataset: Dataset, order: Order | Turns, augmenter: Augmenter, image: tuple[int, int, int]
+    ) -> None:
         self._dataset, self._order, self._augmenter, self._image = dataset, order, augmenter, image
         self._rooms: list[NDArray[np.float32]] = []
 

@@ -34,7 +34,8 @@ class Damaged:
 class Staged:
     """Samples are numbered over the whole dataset; files are opened when a sample of theirs is taken.
 
-    `span`: those that are here. A damaged sample ends the run, or is replaced by the next good one here and told once.
+    `spans`: those that are here; none: all. A damaged sample ends the run, or is replaced by the next good one here and
+    told once.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Staged:
         directory: Path,
         manifest: Manifest,
         files: Sequence[ShardFile],
-        span: Span | None = None,
+        spans: Sequence[Span] = (),
         *,
         on_damage: str = "refuse",
         tell: Callable[[str], None] = lambda _: None,
@@ -53,7 +54,7 @@ class Staged:
         self.damaged: list[Damaged] = []
         self._directory, self._files, self._on_damage, self._tell = directory, files, on_damage, tell
         self._ends = np.cumsum([file.samples for file in files])
-        self._span = span or (0, len(self))
+        self._spans = spans or [(0, len(self))]
         self._open: dict[int, Shard] = {}
         if lock:
             weakref.finalize(self, lock.close)  # nobody changes the files as long as this is here
@@ -97,7 +98,7 @@ class Staged:
 
     def _replace(self, index: int, image: Images, label: NDArray[np.int64]) -> None:
         self._found(index)
-        first, end = self._span
+        first, end = next((start, end) for start, end in self._spans if start <= index < end)
         for further in range(1, int(MOST_DAMAGED * (end - first)) + 2):
             other = first + (index - first + further) % (end - first)
             if self._read(np.array([other]), image, label).all():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from phone_agent.data.sampling import everywhere
+from phone_agent.data.shares import everywhere
 from phone_agent.device.condition import Condition, Level
 from phone_agent.schema import RunSpec
 from phone_agent.train.balance import Balancer, Change, Taken

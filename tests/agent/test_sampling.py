@@ -14,6 +14,7 @@ from phone_agent.data.augment import Augmenter
 from phone_agent.data.sampling import Normaliser, Order, Sampler, Union, sampler, share_order, whole_order
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.errors import AgentError
+from phone_agent.schema import Turn
 from tests.agent.phones import run_spec
 
 SHAPE = (6, 5, 2)
@@ -50,7 +51,7 @@ def test_the_order_does_not_depend_on_the_phones(samples: int, batches: list[int
 def test_shares_together_hold_every_sample_once_an_epoch(samples: int, batches: list[int]) -> None:
     taken: list[int] = []
     for rank in range(len(batches)):
-        order = share_order(samples, batches, rank, seed=1)
+        order = share_order(samples, batches, Turn(rank, 0, batches[rank]), seed=1)
         size = order.end - order.first
         taken += taken_in([order], -(-size // order.batch))[:size]
     assert sorted(taken) == list(range(samples))
@@ -66,7 +67,11 @@ def test_parts_make_up_the_batch(samples: int, batches: list[int], step: int, cu
 
 
 def test_epochs_shares_and_seeds_have_orders_of_their_own() -> None:
-    orders = [whole_order(50, [50], 0, seed=1), whole_order(50, [50], 0, seed=2), share_order(100, [50, 50], 0, seed=1)]
+    orders = [
+        whole_order(50, [50], 0, seed=1),
+        whole_order(50, [50], 0, seed=2),
+        share_order(100, [50, 50], Turn(0, 0, 50), seed=1),
+    ]
     taken = [order.taken(0)[0] for order in orders] + [orders[0].taken(1)[0]]
     assert len({tuple(each) for each in taken}) == 4
     samples, epochs = whole_order(50, [20], 0, seed=1).taken(2)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from phone_agent import layout
 from phone_agent.data import Dataset, open_dataset, open_test
-from phone_agent.data.manifest import FILE, Manifest, ManifestError, from_json, shards_of, share, spans
+from phone_agent.data.manifest import FILE, Manifest, ManifestError, from_json, shards_of, spans
 from phone_agent.data.shards import HEADER_BYTES, Header, ShardError, open_shard, unpack, write_shard
+from phone_agent.data.shares import span_of
 from phone_agent.data.staged import Staged, read_manifest
 from phone_agent.data.synthetic import Synthetic
 from tests.agent.datasets import CLASSES, SHAPE, spec_of, stage
@@ -57,9 +58,9 @@ def test_all_samples_come_back_in_any_order(home: Path) -> None:
 
 def test_a_share_needs_only_its_files(home: Path) -> None:
     directory, manifest = staged(home, train=120)
-    span = share(120, (3, 1), 1)
+    span = span_of(120, (3, 1), 1)
     assert span == (90, 120)
-    wanted = {shard.name for shard in shards_of(manifest.train, span)}
+    wanted = {shard.name for shard in shards_of(manifest.train, [span])}
     assert wanted == {"train-00001.shard", "train-00002.shard"}
     (directory / "train-00000.shard").unlink()
     dataset = open_dataset(spec_of(manifest, whole=False), 0, (3, 1), 1)
@@ -70,7 +71,7 @@ def test_a_share_needs_only_its_files(home: Path) -> None:
 
 @given(st.integers(1, 1000), st.lists(st.integers(1, 50), min_size=1, max_size=9))
 def test_shares_leave_nobody_and_nothing_out(samples: int, batches: list[int]) -> None:
-    shares = [share(samples, batches, rank) for rank in range(len(batches))]
+    shares = [span_of(samples, batches, rank) for rank in range(len(batches))]
     assert [start for start, _ in shares] == [0, *(end for _, end in shares[:-1])]
     assert shares[-1][1] == samples
     for (start, end), batch in zip(shares, batches, strict=True):

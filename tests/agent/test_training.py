@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from phone_agent import layout, models
 from phone_agent.comm.world import Alone, World
 from phone_agent.data import Dataset
-from phone_agent.data.manifest import shards_of, share
+from phone_agent.data.manifest import shards_of
+from phone_agent.data.shares import span_of
 from phone_agent.data.sampling import Batch, Normaliser, Union, sampler
 from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
@@ -94,7 +95,7 @@ def test_staged_shards_and_the_test_set(tmp_path: Path, *, whole: bool) -> None:
     batches = (12, 9, 6, 9)
     everything = stage(tmp_path / "dots", train=300, test=100)
     for rank, phone in enumerate(phones):
-        share_of_it = shards_of(everything.train, share(300, batches, rank))
+        share_of_it = shards_of(everything.train, [span_of(300, batches, rank)])
         keep = None if whole else [file.name for file in (*share_of_it, *everything.test)]
         stage(phone.home / layout.dataset_dir("dots"), train=300, test=100, keep=keep)
     spec = run_spec(batches, steps=2 * STEPS, data=spec_of(everything, whole=whole))

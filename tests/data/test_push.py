@@ -14,6 +14,7 @@ from orchestrator.fleet import Fleet
 from orchestrator.lab.shape import Shape
 from orchestrator.lab.spec import LabSpec, Mode
 from phone_agent.data.receive import Stop
+from phone_agent.data.shares import even_spans
 from tests.data.samples import cifar10_binary
 
 GOOD, CUT = {"error": None}, {"error": "the stream was cut off"}
@@ -34,7 +35,7 @@ def test_only_the_first_that_failed_is_blamed(
 ) -> None:
     phones = LabSpec(Mode.ROOT, Shape(3)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
     stored = add("cifar", cifar10_binary(tmp_path / "cifar"), store=Store(tmp_path / "store")).stored
-    push = Push(cast("Fleet", None), stored, phones, [1, 1, 1])
+    push = Push(cast("Fleet", None), stored, phones, even_spans(stored.manifest.samples, 3))
     route = [Stop(phone.name, str(phone.address), phone.ssh_port, frozenset()) for phone in phones]
     told = {phone.name: answer for phone, answer in zip(phones, answers, strict=True) if answer}
     push._judge(route, told)

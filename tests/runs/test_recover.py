@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import UsageError
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
-from orchestrator.plan.attempt import deal, next_attempt
+from orchestrator.plan.attempt import next_attempt
+from orchestrator.plan.deal import deal
 from orchestrator.plan.request import LaunchRequest
 from orchestrator.plan.resume import check_resume, resumed_run
 from orchestrator.runs import stall
