@@ -42,7 +42,7 @@ from tests.core import qemu
 
 BASELINE = Path(__file__).parent / "arm/baseline.json"
 MORE_INSTRUCTIONS, MORE_CYCLES = 1.01, 1.02  # than the baseline: a regression
-PRODUCTS = re.compile(r"^(micro_(dot|outer)|(dot|outer)_ahead)")
+PRODUCTS = re.compile(r"^(micro_(dot|outer)|(dot|outer)_ahead|double_tile)")
 WANTED = 0.95
 HOT = 0.05  # of a kernel's instructions, for a loop to be shown
 BEST = build.AARCH64_ANDROID.isas[0].name
@@ -78,7 +78,8 @@ class Judged:
     @property
     def multiply_add_share(self) -> float:
         """Of two a cycle, by the direct method's count: Winograd's way exceeds 1."""
-        return self.kernel.flops / step.FLOPS_A_CYCLE / self.cycles
+        a_cycle = step.FLOPS_A_CYCLE / 2 if self.kernel.in_double else step.FLOPS_A_CYCLE
+        return self.kernel.flops / a_cycle / self.cycles
 
     @property
     def cost(self) -> step.Cost:

@@ -27,6 +27,7 @@ class Kernel:
     op: Memory
     flops: float = 0.0
     bytes: float = 0.0
+    in_double: bool = False  # half as many in a vector
 
 
 def geometry(
@@ -47,6 +48,7 @@ def kernels() -> Iterator[Kernel]:
     yield from _wires()
     yield from _factors()
     yield from _augments()
+    yield _doubles()
 
 
 def _floats(name: str, count: float) -> Memory:
@@ -233,3 +235,15 @@ def _augments(size: int = 72, crop: int = 56) -> Iterator[Kernel]:
             in_h=size, in_w=size, out_h=crop, out_w=crop, channels=3,
         )  # fmt: skip
         yield Kernel(f"augment {name}", Kind.AUGMENT, op, bytes=1.25 * _bytes_of(out))
+
+
+def _doubles(rows: int = 96, columns: int = 96, depth: int = 128) -> Kernel:
+    draw = np.random.default_rng(depth)
+    a, b, c = (block(name, draw.standard_normal(count), np.float64) for name, count in (
+        ("a", depth * rows), ("b", depth * columns), ("c", rows * columns),
+    ))  # fmt: skip
+    op = struct(
+        ops.Dgemm, a=a, b=b, c=c, alpha=-1.0, rows=rows, columns=columns, depth=depth,
+        lda=rows, ldb=columns, ldc=columns, accumulate=1,
+    )  # fmt: skip
+    return Kernel("dgemm", Kind.DGEMM, op, 2.0 * rows * columns * depth, _bytes_of(a, b, c, c), in_double=True)

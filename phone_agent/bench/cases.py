@@ -312,6 +312,19 @@ def _augment(threads: int, batch: int = 16, size: int = 256, crop: int = 224) ->
     yield Case("augment", f"{batch} x {size} to {crop}", Kind.AUGMENT, op, 0.0, _bytes(out) * 1.25, made.kept)
 
 
+def _doubles(threads: int, size: int = 1536, depth: int = 128) -> Iterator[Case]:
+    """As LINPACK updates what is left of its matrix."""
+    made = Tensors(threads)
+    a, b, c = (made.zeros(count, np.float64) for count in (depth * size, depth * size, size * size))
+    a[:], b[:] = made.floats(a.size), made.floats(b.size)
+    op = ops.Dgemm(
+        a=_at(a), b=_at(b), c=_at(c), alpha=-1.0, rows=size, columns=size, depth=depth,
+        lda=size, ldb=size, ldc=size, accumulate=1,
+    )  # fmt: skip
+    flops = 2.0 * size * size * depth
+    yield Case("dgemm", f"{size} x {size} x {depth}", Kind.DGEMM, op, flops, _bytes(a, b, c, c), made.kept)
+
+
 def _rows(kind: Kind, op: Structure, moved: float, made: Tensors) -> Case:
     return Case(kind.name.lower(), f"{_ROWS} x {_CHANNELS}", kind, op, 0.0, moved, made.kept)
 
@@ -327,6 +340,7 @@ _TOGETHER: tuple[tuple[tuple[str, ...], Callable[[int], Iterator[Case]]], ...] =
     (("encode fp16", "decode fp16", "encode bf16", "decode bf16", "encode int8", "decode int8"), _wires),
     (("lowrank_sketch", "lowrank_orthonormalise", "lowrank_project", "lowrank_restore"), _factors),
     (("augment",), _augment),
+    (("dgemm",), _doubles),
 )
 
 

@@ -73,10 +73,10 @@ def best_seconds(
         team.close()
 
 
-def peak_gflops(team: Team, seconds: float = 0.2) -> float:
-    """All threads together."""
+def peak_gflops(team: Team, seconds: float = 0.2, *, in_double: bool = False) -> float:
+    """All threads together; in single precision, or in double."""
     flops = aligned(1, np.float64)
-    op = ops.FmaPeak(flops=flops.ctypes.data, count=300_000)
+    op = ops.FmaPeak(flops=flops.ctypes.data, count=300_000, in_double=int(in_double))
     best = _best(team, Program.of([(ops.Kind.FMA_PEAK, op)]), seconds)
     return float(flops[0]) * team.threads / best / 1e9
 

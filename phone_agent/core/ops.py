@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ctypes import Structure, c_float, c_int32, c_int64, c_uint32, c_void_p
+from ctypes import Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_void_p
 from enum import IntEnum
 from typing import Any, ClassVar
 
-ABI = 2
+ABI = 3
 MAX_THREADS = 64
 POOL_BYTES = 64 * 1024
 
@@ -72,6 +72,7 @@ class Kind(IntEnum):
     LOWRANK_RESTORE = 24
     AUGMENT = 25
     FMA_PEAK = 26
+    DGEMM = 27
 
 
 def _pointers(*names: str) -> Fields:
@@ -262,7 +263,16 @@ class Augment(Structure):
 
 
 class FmaPeak(Structure):
-    _fields_: ClassVar = [*_pointers("flops"), ("count", c_int64)]
+    _fields_: ClassVar = [*_pointers("flops"), ("count", c_int64), *_ints("in_double", "unused")]
+
+
+class Dgemm(Structure):
+    _fields_: ClassVar = [
+        *_pointers("a", "b", "c"),
+        ("alpha", c_double),
+        *((name, c_int64) for name in ("rows", "columns", "depth", "lda", "ldb", "ldc")),
+        *_ints("accumulate", "unused"),
+    ]
 
 
 class Step(Structure):
@@ -297,4 +307,5 @@ STRUCTS: dict[Kind, type[Structure]] = {
     Kind.LOWRANK_RESTORE: LowRank,
     Kind.AUGMENT: Augment,
     Kind.FMA_PEAK: FmaPeak,
+    Kind.DGEMM: Dgemm,
 }

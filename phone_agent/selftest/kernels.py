@@ -40,6 +40,7 @@ BATCH = 4
 DRAWS = 3
 # Largest errors, of the largest number: some ten times what float32 costs on the processors we have.
 LAYERS, WINOGRAD, UPDATES, FACTORS, PICTURES = 1e-5, 3e-5, 3e-6, 1e-5, 3e-6
+DOUBLES = 1e-14
 ROUNDING = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.5 / 127}
 
 
@@ -50,6 +51,7 @@ def errors(isa: str) -> dict[str, tuple[float, float]]:
         "winograd": (_network_error(_wide_layers(), isa, WINOGRAD, winograd=True), WINOGRAD),
         "factors": (_factor_error(), FACTORS),
         "pictures": (_picture_error(isa), PICTURES),
+        "doubles": (_double_error(isa), DOUBLES),
     }
     for name, bound in ROUNDING.items():
         found[f"wire {name}"] = (_wire_error(name), bound)
@@ -194,6 +196,21 @@ def _factor_error() -> float:
     packing = Packing([("w", Parameter("w", matrix.shape, 1, 1.0))])
     PowerSgd(_Alone(), packing).reduce(gradients, slice(None))
     return _relative(gradients, matrix.ravel())
+
+
+def _double_error(isa: str) -> float:
+    """A product of matrices in double precision, taken off another."""
+    numbers = np.random.default_rng(4)
+    a, b, c = (numbers.standard_normal(shape) for shape in ((19, 23), (19, 37), (23, 37)))
+    want = c - a.T @ b
+    op = ops.Dgemm(
+        a=a.ctypes.data, b=b.ctypes.data, c=c.ctypes.data, alpha=-1.0, rows=23, columns=37, depth=19,
+        lda=23, ldb=37, ldc=37, accumulate=1,
+    )  # fmt: skip
+    team = Team(THREADS, isa, workspace_bytes(THREADS, [(Kind.DGEMM, op)], isa))
+    team.run(Program.of([(Kind.DGEMM, op)]))
+    team.close()
+    return _relative(c, want)
 
 
 def _picture_error(isa: str) -> float:

@@ -48,9 +48,11 @@ def test_kernel_agrees_with_the_oracle_on_the_full_grid(program: Path, kind: Kin
 
 
 @pytest.mark.parametrize("isa", qemu.ISAS)
-def test_peak_counts_its_multiply_adds(program: Path, isa: str) -> None:
-    flops = Wanted(block("flops", np.array([np.nan]), np.float64), np.array([1000 * CHAINS * LANES * 2.0]), 0.0)
-    case = Case("1000 rounds", Kind.FMA_PEAK, struct(ops.FmaPeak, flops=flops.memory, count=1000), (flops,))
+@pytest.mark.parametrize(("in_double", "lanes"), [(0, LANES), (1, LANES // 2)])
+def test_peak_counts_its_multiply_adds(program: Path, isa: str, in_double: int, lanes: int) -> None:
+    flops = Wanted(block("flops", np.array([np.nan]), np.float64), np.array([1000 * CHAINS * lanes * 2.0]), 0.0)
+    op = struct(ops.FmaPeak, flops=flops.memory, count=1000, in_double=in_double)
+    case = Case("1000 rounds", Kind.FMA_PEAK, op, (flops,))
     assert not list(on_qemu(program, [case], isa, 2, Guard.BEHIND))
 
 

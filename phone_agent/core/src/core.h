@@ -16,7 +16,7 @@ typedef unsigned long long u64;
 typedef unsigned short u16;
 typedef unsigned char u8;
 
-enum { CORE_ABI = 2, MAX_THREADS = 64 };
+enum { CORE_ABI = 3, MAX_THREADS = 64 };
 
 enum act { ACT_NONE, ACT_RELU, ACT_RELU6 };
 
@@ -85,6 +85,7 @@ enum kind {
     LOWRANK_RESTORE,
     AUGMENT,
     FMA_PEAK,
+    DGEMM,
     KINDS
 };
 
@@ -308,11 +309,23 @@ typedef struct {
     i32 batch, in_h, in_w, out_h, out_w, channels;
 } augment;
 
-/* `count` rounds of independent fused multiply-adds in registers, on every thread; *flops says how many per thread. */
+/* `count` rounds of independent fused multiply-adds in registers, on every thread; *flops says how many per thread. In single
+ * precision, or in double. */
 typedef struct {
     double *flops;
     i64 count;
+    i32 in_double, unused;
 } fma_peak;
+
+/* C (+)= alpha A^T B in double precision: A is (depth, rows), B (depth, columns), C (rows, columns); ld doubles lie between
+ * two rows. `accumulate`: add to what C holds. */
+typedef struct {
+    const double *a, *b;
+    double *c;
+    double alpha;
+    i64 rows, columns, depth, lda, ldb, ldc;
+    i32 accumulate, unused;
+} dgemm;
 
 typedef struct {
     i32 kind, unused;

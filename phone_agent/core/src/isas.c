@@ -96,6 +96,7 @@ i32 core_sizeof(i32 kind) {
         [LOWRANK_RESTORE] = sizeof(low_rank),
         [AUGMENT] = sizeof(augment),
         [FMA_PEAK] = sizeof(fma_peak),
+        [DGEMM] = sizeof(dgemm),
     };
     return kind >= 0 && kind < KINDS ? sizes[kind] : -1;
 }

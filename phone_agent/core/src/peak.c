@@ -3,22 +3,34 @@
 /* Two a cycle, four cycles each, so 8 must be under way; 12 still fit in 16 registers with both factors. */
 enum { CHAINS = 12 };
 
+typedef double half_as_many __attribute__((ext_vector_type(LANES / 2)));
+
 static i64 workspace_fma_peak(i32 threads, const void *p) {
     (void)threads, (void)p;
     return 0;
 }
 
+/* A function that returns one number of the result, which is finite; the compiler cannot know, so it must compute it. */
+#define MULTIPLY_ADDS(name, type)                                                                                             \
+    static NOINLINE double name(i64 rounds, i32 start) {                                                                      \
+        type chain[CHAINS], factor = 0.999f, step = 1e-3f;                                                                    \
+        UNROLL for (i32 i = 0; i < CHAINS; i++) chain[i] = (float)(start + i);                                                \
+        for (i64 round = 0; round < rounds; round++) {                                                                        \
+            UNROLL for (i32 i = 0; i < CHAINS; i++) chain[i] = chain[i] * factor + step;                                      \
+            __asm__ volatile("" ::: "memory"); /* keeps clang from rewriting the recurrence */                                \
+        }                                                                                                                     \
+        type sum = 0;                                                                                                         \
+        UNROLL for (i32 i = 0; i < CHAINS; i++) sum += chain[i];                                                              \
+        return sum[0];                                                                                                        \
+    }
+
+MULTIPLY_ADDS(multiply_adds, vec)
+MULTIPLY_ADDS(multiply_adds_in_double, half_as_many)
+
 static void run_fma_peak(worker *w, const void *p) {
     const fma_peak *op = p;
-    vec chain[CHAINS], factor = splat(0.999f), step = splat(1e-3f);
-    UNROLL for (i32 i = 0; i < CHAINS; i++) chain[i] = splat((float)(w->index + i));
-    for (i64 round = 0; round < op->count; round++) {
-        UNROLL for (i32 i = 0; i < CHAINS; i++) chain[i] = chain[i] * factor + step;
-        __asm__ volatile("" ::: "memory"); /* keeps clang from rewriting the recurrence */
-    }
-    vec sum = 0;
-    UNROLL for (i32 i = 0; i < CHAINS; i++) sum += chain[i];
-    /* The sums are finite; the compiler cannot know, so it must compute them. */
-    if (w->index == 0) *op->flops = (double)op->count * CHAINS * LANES * 2 + (sum[0] > 1e30f ? 1 : 0);
-    else if (sum[0] > 1e30f) *op->flops = 0;
+    double some = op->in_double ? multiply_adds_in_double(op->count, w->index) : multiply_adds(op->count, w->index);
+    i32 lanes = op->in_double ? LANES / 2 : LANES;
+    if (w->index == 0) *op->flops = (double)op->count * CHAINS * lanes * 2 + (some > 1e30 ? 1 : 0);
+    else if (some > 1e30) *op->flops = 0;
 }

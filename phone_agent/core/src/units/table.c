@@ -28,7 +28,8 @@
     DO(LOWRANK_PROJECT, lowrank_project) \
     DO(LOWRANK_RESTORE, lowrank_restore) \
     DO(AUGMENT, augment) \
-    DO(FMA_PEAK, fma_peak)
+    DO(FMA_PEAK, fma_peak) \
+    DO(DGEMM, dgemm)
 
 #define DECLARE(kind, op) \
     void JOINED(run_##op, TABLE)(worker * w, const void *p); \

@@ -2,6 +2,7 @@
 #define LANES 8
 #define TABLE table_avx2
 #define MICRO_HEADER "isa/avx2/micro.h"
+#define DOUBLE_HEADER "isa/avx2/double.h"
 /* For L1 of 32 KB, L2 of 256 KB and more. */
 #define BLOCK_ROWS 96 /* of gathered pixels */
 #define ALONE_ROWS 192 /* the same where a thread packs weights for itself */

@@ -2,6 +2,7 @@
 #define LANES 16
 #define TABLE table_avx512
 #define MICRO_HEADER "isa/avx512/micro.h"
+#define DOUBLE_HEADER "isa/avx512/double.h"
 /* A panel of B (64 x 160 floats) fits an L1 of 48 KB; what a thread works on stays under 1 MB of L2. */
 #define BLOCK_ROWS 96 /* of gathered pixels */
 #define ALONE_ROWS 396 /* the same where a thread packs weights for itself */

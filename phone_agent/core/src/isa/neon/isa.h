@@ -6,6 +6,7 @@
 #define TABLE table_neon
 #endif
 #define MICRO_HEADER "isa/neon/micro.h"
+#define DOUBLE_HEADER "isa/neon/double.h"
 /* For a Cortex-A76: L1 64 KB, L2 256 KB. */
 #define BLOCK_ROWS 64 /* of gathered pixels */
 #define ALONE_ROWS 128 /* the same where a thread packs weights for itself */

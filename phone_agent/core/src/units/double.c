@@ -1,0 +1,5 @@
+#include "unit.h"
+#include DOUBLE_HEADER
+#include "../dgemm.c"
+
+EXPORT(dgemm)
