@@ -18,6 +18,8 @@ from phone_agent.opencl.program import Define, ProgramError, Programs
 from phone_agent.opencl.tiles import Tiles
 
 ALIGNMENT = 256
+ACROSS = (16, 32, 64)  # channels of a group: a compiler may take its time for every other shape of groups
+GROUPS = {"gpu": 128, "accelerator": 128, "cpu": 1024}  # work-items of a group that has nothing to share
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,12 @@ class Maker:
     def over(self, kernel: Any, arguments: Sequence[Argument], count: int, group: int = 64) -> Launch:
         """One work-item for each of `count` things, in groups as the kernel takes them."""
         return self.launch(kernel, arguments, (count,), (min(group, self._most(kernel)),))
+
+    def by_channel(self, kernel: Any, arguments: Sequence[Argument], channels: int, rows: int) -> Launch:
+        """One work-item for each channel of each row; neighbours take neighbouring channels."""
+        most = min(GROUPS[self.limits.kind], self._most(kernel))
+        across = min(most, next((few for few in ACROSS if channels <= few), ACROSS[-1]))
+        return self.launch(kernel, arguments, (channels, rows), (across, most // across))
 
     def _most(self, kernel: Any) -> int:
         most: int = kernel.get_work_group_info(

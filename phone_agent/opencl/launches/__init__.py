@@ -7,10 +7,29 @@ from collections.abc import Callable, Iterable
 from phone_agent.core.ops import Kind
 from phone_agent.nn.plan.steps import Step
 from phone_agent.opencl.emit import Launch, Maker
+from phone_agent.opencl.launches.dropout import dropout_backward, dropout_forward
+from phone_agent.opencl.launches.join import join_backward, join_forward
+from phone_agent.opencl.launches.loss import softmax_loss
+from phone_agent.opencl.launches.lrn import lrn_backward, lrn_forward
+from phone_agent.opencl.launches.norm import norm_backward, norm_fold, norm_forward
+from phone_agent.opencl.launches.pool import pool_backward, pool_forward
 
 LaunchMaker = Callable[[Step, Maker], Iterable[Launch]]
 
-MAKERS: dict[Kind, LaunchMaker] = {}
+MAKERS: dict[Kind, LaunchMaker] = {
+    Kind.POOL_FORWARD: pool_forward,
+    Kind.POOL_BACKWARD: pool_backward,
+    Kind.NORM_FORWARD: norm_forward,
+    Kind.NORM_FOLD: norm_fold,
+    Kind.NORM_BACKWARD: norm_backward,
+    Kind.JOIN_FORWARD: join_forward,
+    Kind.JOIN_BACKWARD: join_backward,
+    Kind.LRN_FORWARD: lrn_forward,
+    Kind.LRN_BACKWARD: lrn_backward,
+    Kind.DROPOUT_FORWARD: dropout_forward,
+    Kind.DROPOUT_BACKWARD: dropout_backward,
+    Kind.SOFTMAX_LOSS: softmax_loss,
+}
 
 
 def launches(step: Step, make: Maker) -> list[Launch]:

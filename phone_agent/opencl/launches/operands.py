@@ -34,6 +34,11 @@ def stored(fields: Fields, name: str) -> Stored:
     return emit.stored(place(fields, name), fields)
 
 
+def norm_of(fields: Fields) -> Shared:
+    """Of a step that has one."""
+    return cast("Shared", fields["norm"])
+
+
 def source(fields: Fields) -> list[Argument]:
     scale = place(fields, "scale")
     data = stored(fields, "data")
@@ -51,3 +56,13 @@ def sink(fields: Fields) -> list[Argument]:
         *(whole(fields, name) for name in ("ld", "ld_y", "act", "accumulate")),
         int(norm is not None),
     ]
+
+
+GEOMETRY = (
+    "batch", "in_h", "in_w", "in_c", "out_h", "out_w", "out_c",
+    "kernel_h", "kernel_w", "stride", "pad_h", "pad_w", "dilation", "groups",
+)  # fmt: skip
+
+
+def geometry(fields: Fields) -> list[Argument]:
+    return [whole(fields, name) for name in GEOMETRY]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from phone_agent.nn.plan.steps import Shared
+from phone_agent.core.ops import Act
+from phone_agent.nn.plan.steps import Place, Shared
 from phone_agent.opencl.emit import Launch, Maker, Scratch, Stored
 from phone_agent.opencl.launches.operands import Fields, number, place, stored, whole
 
@@ -38,7 +39,7 @@ def statistics(make: Maker, norm: Shared, z: Stored, rows: int, ld: int) -> list
     channels = whole(norm.fields, "channels")
     kernel = make.kernel("norm", "count_statistics", Z=z.type)
     arguments = (z, made.scratch, rows, channels, ld, made.each, made.count)
-    counted = make.launch(kernel, arguments, (channels, made.count), _columns(channels))
+    counted = make.by_channel(kernel, arguments, channels, made.count)
     return [counted, merge_statistics(make, norm, made, rows)]
 
 
@@ -58,12 +59,29 @@ def sink_sums(make: Maker, sink: Fields, rows: int) -> list[Launch]:
     norm = sink.get("norm")
     if not isinstance(norm, Shared):
         return []
+    gradient = Gradient(place(sink, "data"), whole(sink, "ld"), stored(sink, "y"), whole(sink, "ld_y"))
+    return gradient_sums(make, norm, gradient, rows)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """g, and the z that its normalisation saw; `act` where g has yet to pass it."""
+
+    g: Place | None
+    ld_g: int
+    z: Stored
+    ld_z: int
+    act: int = Act.NONE
+
+
+def gradient_sums(make: Maker, norm: Shared, of: Gradient, rows: int) -> list[Launch]:
     made = _parts_of_a_pass(make, norm, rows)
-    channels, z = whole(norm.fields, "channels"), stored(sink, "y")
-    kernel = make.kernel("norm", "count_gradients", Z=z.type)
-    tensors = (place(sink, "data"), z, place(norm.fields, "mean"), made.scratch)
-    numbers = (rows, channels, whole(sink, "ld"), whole(sink, "ld_y"), made.each, made.count)
-    counted = make.launch(kernel, (*tensors, *numbers), (channels, made.count), _columns(channels))
+    channels = whole(norm.fields, "channels")
+    kernel = make.kernel("norm", "count_gradients", Z=of.z.type)
+    known = [place(norm.fields, name) for name in ("mean", "scale", "shift")]
+    numbers = (rows, channels, of.ld_g, of.ld_z, of.act, made.each, made.count)
+    arguments = (of.g, of.z, *known, made.scratch, *numbers)
+    counted = make.by_channel(kernel, arguments, channels, made.count)
     return [counted, merge_gradients(make, norm, made)]
 
 
@@ -78,9 +96,3 @@ def _parts_of_a_pass(make: Maker, norm: Shared, rows: int) -> Parts:
     channels = whole(norm.fields, "channels")
     wanted = -(-ITEMS_A_UNIT * make.limits.compute_units // channels)
     return parts(make, rows, max(LEAST_ROWS, -(-rows // wanted)), channels)
-
-
-def _columns(channels: int) -> tuple[int, int]:
-    """Groups of neighbouring channels; of several parts where there are few."""
-    across = min(64, 1 << (channels - 1).bit_length())
-    return across, 64 // across
