@@ -57,6 +57,7 @@ class Options:
     moments: int = 1  # numbers a parameter that training keeps besides value and gradient
     label_smoothing: float = 0.0  # the part of the truth that is all classes alike
     half: bool = False  # activations are stored in fp16, and computed with in fp32
+    gpu_share: float | None = None  # hybrid: the part of each batch that the GPU computes; None: by measurement
 
 
 class Backend(Protocol):
