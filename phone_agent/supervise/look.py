@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +12,7 @@ from phone_agent import layout, process, rundir
 from phone_agent.device import memory
 from phone_agent.keep import client
 from phone_agent.supervise import state as run_state
+from phone_agent.supervise.runs import rank_process
 
 WATCHED_S = 0.5
 LOGCAT = ("/system/bin/logcat", "-d", "-t", "500")
@@ -30,7 +31,7 @@ def look(run_id: str, *, why: bool = False) -> dict[str, Any]:
         "held": client.held(run),
         "memory_mb": memory.available_mb(),
         "disk_mb": memory.free_disk_mb(Path.home()),
-        "killer": _killer() if why else None,
+        "killer": _killer(attempt) if why else None,
     }
 
 
@@ -46,13 +47,17 @@ def _ranks(run_id: str) -> list[dict[str, Any]]:
     ]
 
 
-def _killer() -> str | None:
+def _killer(attempt: Path) -> str | None:
+    """Who killed the attempt's rank, by Android's log. Lines about other processes, or of another day, do not count."""
+    rank = rank_process(attempt)
+    if rank is None:
+        return None
     try:
         said = subprocess.run(LOGCAT, capture_output=True, text=True, errors="replace", timeout=3, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    mine = [line for line in said.splitlines() if f"u0a{os.getuid() % 10000}" in line or "phantom" in line]
-    return next((who for line in reversed(mine) for mark, who in KILLERS.items() if mark in line), None)
+    about_it = [line for line in said.splitlines() if re.search(rf"\b{rank.pid}\b", line)]
+    return next((who for line in reversed(about_it) for mark, who in KILLERS.items() if mark in line), None)
 
 
 def ask_to_yield(run_id: str, attempt: int) -> bool:

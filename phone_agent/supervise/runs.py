@@ -52,12 +52,18 @@ def _rank_state(directory: Path, events: list[Event]) -> str:
 
 
 def _rank_lives(directory: Path) -> bool:
+    rank = rank_process(directory)
+    return rank is not None and rank.alive()
+
+
+def rank_process(directory: Path) -> ProcessId | None:
+    """Of an attempt, as the rank told when it started."""
     try:
         with (directory / layout.RANK_EVENTS_FILE).open(encoding="utf-8") as file:
             start = json.loads(file.readline())
-        return ProcessId(start["pid"], start["pid_started"]).alive()
+        return ProcessId(int(start["pid"]), start["pid_started"])
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
 
 
 def _events(directory: Path) -> list[Event]:
