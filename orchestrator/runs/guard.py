@@ -50,6 +50,8 @@ GUARD_S = 180.0  # for another process to start a run again
 HUNG_S = 300.0  # without a word from ranks that are all there
 _LOG_TAIL_BYTES = 65536
 
+LAST_WORDS = frozenset({"done", "yield"})
+
 OnEvent = Callable[[Progress, Event], None]
 
 
@@ -92,6 +94,7 @@ class Guard:
         self._saved = self._heard_at = time.monotonic()
         self._recovering = False
         self._stepped_here = False  # in this attempt
+        self._absent: tuple[Sight, ...] = ()  # when phones were looked at, since the run was last heard of
         self._returns: Returns | None = None
         self._puller = Puller(lambda event: fetch_told(self._store, record.run_id, event, self._head))
         self.progress = Progress(record.steps)
@@ -155,10 +158,12 @@ class Guard:
         self._on_event(self.progress, event)
         self._figures.write(event)
         if event.kind not in FOLLOWER_EVENTS:
-            self._heard_at, self._sign_at = time.monotonic(), None
+            self._heard_at, self._sign_at, self._absent = time.monotonic(), None, ()
             self._deadline.alive()
         if event.kind == "step":
             self._step(event)
+        if event.kind in LAST_WORDS:
+            self._deadline = Deadline()  # no step is due any more, and ranks may go one by one
         if event.kind == "checkpoint" and self._guards and not self._over:
             self._puller.pull(event)
         if self._guards and time.monotonic() - self._saved > SAVE_EVERY_S:
@@ -195,7 +200,7 @@ class Guard:
 
     def _look_for_trouble(self) -> None:
         self._sign_at = self._sign_at or time.monotonic()
-        sights = look(self._fleet, self.record.run_id, self._phones())
+        sights = self._look()
         found = stall.stalled(self.spec, sights, again=self._deadline.in_vain)
         if found is None and time.monotonic() - self._heard_at > HUNG_S:
             found = Diagnosis(f"nothing happened for {HUNG_S:.0f} s, though every rank is there")
@@ -203,13 +208,18 @@ class Guard:
             raise Trouble(found)
         self._deadline.nothing_found()
 
+    def _look(self) -> tuple[Sight, ...]:
+        sights = look(self._fleet, self.record.run_id, self._phones())
+        self._absent = tuple(sight for sight in sights if sight.absent)
+        return sights
+
     def _broken(self, why: str) -> None:
         """The head phone is not heard any more: is it gone, or only out of sight?"""
         self._sign_at = self._sign_at or time.monotonic()
         self._on_break(why)
         if not self._guards:
             return
-        sights = look(self._fleet, self.record.run_id, self._phones())
+        sights = self._look()
         overdue = self._deadline.passed and newest_held(sights) <= self.progress.step + UNHEARD_STEPS
         if found := stall.head_is_gone(self.spec, sights, overdue=overdue):
             raise Trouble(found)
@@ -283,10 +293,14 @@ class Guard:
         return None
 
     def _quorum(self) -> tuple[tuple[Sight, ...], tuple[Phone, ...] | GiveUp]:
-        """Ends what is left of the last attempt everywhere; waits a little if too few phones answer."""
-        deadline = time.monotonic() + QUORUM_S
+        """Ends what is left of the last attempt everywhere; waits a little if too few phones answer. Who was just found
+        absent is not waited for again."""
+        deadline, absent = time.monotonic() + QUORUM_S, self._absent
         while True:
-            sights = end(self._fleet, self.record.run_id, self._fleet.phones)
+            known = {sight.phone: sight for sight in absent}
+            asked = [phone for phone in self._fleet.phones if phone not in known]
+            known.update({sight.phone: sight for sight in end(self._fleet, self.record.run_id, asked)})
+            sights, absent = tuple(known[phone] for phone in self._fleet.phones), ()
             chosen = choose(self.record, sights, self._memory)
             if not isinstance(chosen, GiveUp) or time.monotonic() > deadline:
                 return sights, chosen

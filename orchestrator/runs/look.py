@@ -45,6 +45,11 @@ class Sight:
     killer: str | None = None
 
     @property
+    def absent(self) -> bool:
+        """It is not on the network, as far as can be told."""
+        return self.silent is not None and not self.refused
+
+    @property
     def unfit(self) -> str | None:
         """Why it cannot take part."""
         if self.silent is not None:

@@ -17,9 +17,9 @@ def stalled(spec: RunSpec, sights: Sequence[Sight], *, again: bool = False) -> D
     say why.
     """
     seen = {sight.phone.name: sight for sight in sights}
-    silent = [rank for rank in spec.ranks if seen[rank.phone].silent is not None and not seen[rank.phone].refused]
-    if silent:
-        return Diagnosis(seen[silent[0].phone].unfit or "does not answer", silent[0])
+    absent = [rank for rank in spec.ranks if seen[rank.phone].absent]
+    if absent:
+        return Diagnosis(seen[absent[0].phone].unfit or "does not answer", absent[0])
     gone = [rank for rank in spec.ranks if seen[rank.phone].silent is None and not seen[rank.phone].ranks]
     if len(gone) == 1 or (gone and again):
         return Diagnosis("its rank is gone", gone[0])
