@@ -20,8 +20,8 @@ from phone_agent import layout, models
 from phone_agent.comm.world import Alone, World
 from phone_agent.data import Dataset
 from phone_agent.data.manifest import shards_of
-from phone_agent.data.shares import span_of
 from phone_agent.data.sampling import Batch, Normaliser, Union, sampler
+from phone_agent.data.shares import span_of, spans_here
 from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.device import memory
@@ -31,7 +31,7 @@ from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import estimate
-from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec
+from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec, Share, Turn
 from phone_agent.train.budget import affordable_bytes, plan_memory
 from phone_agent.train.build import Training, build
 from phone_agent.train.checks import own_rank
@@ -105,6 +105,23 @@ def test_staged_shards_and_the_test_set(tmp_path: Path, *, whole: bool) -> None:
     done = phones[0].events("run")[-1]
     assert done["event"] == "done"
     assert done["test_accuracy"] > 0.9
+
+
+def test_a_lost_phones_share_is_learned_by_the_others(tmp_path: Path) -> None:
+    """Each has its own share and what it takes of the lost one's; the losses are those of all four."""
+    everything = stage(tmp_path / "dots", train=300, test=100)
+    data = spec_of(everything, whole=False)
+    four = run_spec((12, 9, 6, 9), steps=STEPS, data=data)
+    shares = tuple(Share(rank.phone, rank.batch) for rank in four.ranks)
+    turns = ((Turn(0, 0, 12), Turn(1, 0, 4)), (Turn(2, 0, 6), Turn(1, 4, 6)), (Turn(3, 0, 9), Turn(1, 6, 9)))
+    three = run_spec((16, 8, 12), steps=STEPS, data=replace(data, shares=shares, turns=turns))
+    phones = make_phones(tmp_path, 3)
+    for rank, phone in enumerate(phones):
+        needed = shards_of(everything.train, spans_here(three.data, (16, 8, 12), rank))
+        keep = [file.name for file in (*needed, *everything.test)]
+        stage(phone.home / layout.dataset_dir("dots"), train=300, test=100, keep=keep)
+    dataset = Staged(tmp_path / "dots", everything, everything.train)
+    np.testing.assert_allclose(train(phones, three), losses_of_one_process(four, dataset), rtol=TOLERANCE)
 
 
 def test_events_say_what_the_contract_says(phone: Phone) -> None:
