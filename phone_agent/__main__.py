@@ -55,6 +55,14 @@ def parse() -> argparse.Namespace:
     bench.add_argument("--switches", help="of each rank, with commas between them")
     bench.add_argument("--model", help="whose gradients are summed; without --mb as many as they are")
     bench.add_argument("--repeats", type=int, default=5)
+    add("opencl", opencl, "the device that OpenCL computes on").add_argument(
+        "--here", action="store_true", help="in this process, as it is"
+    )
+    add("kind", kind, "what kind of phone this is, and what a measurement on it holds for")
+    tuner = add("tune", tune, "which way to compute is the fastest here, a row at a time")
+    tuner.add_argument("request", help="JSON")
+    tuner.add_argument("--part", help="one part of it, in this process")
+    add("study", study, "what this device can do, a row at a time").add_argument("request", help="JSON")
     return parser.parse_args()
 
 
@@ -152,10 +160,16 @@ def runs(_: argparse.Namespace) -> int:
 def train(arguments: argparse.Namespace) -> int:
     from phone_agent import rundir
     from phone_agent.device import affinity, timers
+    from phone_agent.train import way
 
     directory = rundir.find(arguments.run_id, arguments.attempt)
     spec = rundir.read_spec(directory)
-    threads = affinity.use_big_cores(spec.threads)
+    phone = rundir.own_phone(spec, os.environ)
+    spec = way.settled(spec, phone)
+    own = way.way_of(spec, phone)
+    threads = affinity.use_big_cores(own.threads)
+    if own.little:
+        affinity.compute_on(affinity.crews()[-1])
     timers.be_precise()
     from phone_agent.train import rank  # imports numpy: after the cores are chosen
 
@@ -221,6 +235,51 @@ def data_remove(arguments: argparse.Namespace) -> int:
     from phone_agent.data.receive import remove
 
     return answer({"removed": remove(arguments.name)})
+
+
+def opencl(arguments: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    if not arguments.here:
+        from phone_agent.opencl import reach
+
+        return answer(asdict(reach.look()))
+    from phone_agent.opencl import device
+
+    try:
+        found = device.find()
+    except AgentError as error:
+        return answer({"device": None, "why": str(error)})
+    return answer({"device": {**asdict(found.identity), **asdict(found.limits)}})
+
+
+def kind(_: argparse.Namespace) -> int:
+    from phone_agent.tune.kind import collect
+
+    return answer(collect())
+
+
+def tune(arguments: argparse.Namespace) -> int:
+    from phone_agent.tune import parts, search
+
+    request = search.read_request(arguments.request)
+    rows = parts.measure(arguments.part, request) if arguments.part else search.search(request)
+    for row in rows:
+        answer(row)
+    return 0
+
+
+def study(arguments: argparse.Namespace) -> int:
+    from phone_agent.device import affinity
+    from phone_agent.study.rows import document, read_request
+
+    request = read_request(arguments.request)
+    threads = affinity.use_big_cores(request.threads)
+    from phone_agent.study import run  # imports numpy: after the cores are chosen
+
+    for row in run.study(request, threads):
+        answer(document(row))
+    return 0
 
 
 def allreduce_bench(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.bench_device import device
 from orchestrator.cli.engine import engine_errors
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED
@@ -19,6 +20,9 @@ ThreadsOption = Annotated[
     int | None, typer.Option(help="Threads. Default: one for each core this process may use.", show_default=False)
 ]
 IsaOption = Annotated[str | None, typer.Option(help="Kernels to use: avx512, avx2, plain; neon-fp16, neon.")]
+
+
+app.command()(device)
 
 
 @app.callback()

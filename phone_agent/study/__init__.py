@@ -1,0 +1,1 @@
+"""What one device can do: networks timed, swept over width and depth, taken apart, and run beside others."""

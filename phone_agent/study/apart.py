@@ -1,0 +1,143 @@
+"""Work in a process of its own: what hangs, crashes or is killed for its memory there is told, and ends nothing else.
+
+Several such processes can be made to start at the same moment: each prepares, waits at its gate, and is let go.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from phone_agent.errors import AgentError
+from phone_agent.process import session_members
+
+Gate = Callable[[], None]  # returns when all may start
+Work = Callable[[Gate], Any]  # its result must go into JSON
+
+
+PR_SET_PDEATHSIG = 1
+
+
+class LostError(AgentError):
+    """The process gave no answer; says what became of it."""
+
+
+class Apart:
+    """To be made while this process runs one thread of Python. Ends what it started when the block ends."""
+
+    def __init__(self, work: Work, limit_s: float) -> None:
+        self._deadline = time.monotonic() + limit_s
+        self._limit_s = limit_s
+        self._line, theirs = socket.socketpair()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._line.close()
+            _be_child(work, theirs, parent)
+        theirs.close()
+        self._heard = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._end()
+
+    def wait_at_gate(self) -> None:
+        self._next("ready")
+
+    def let_go(self) -> None:
+        with suppress(OSError):  # it is gone: its answer will tell
+            self._line.sendall(b"\n")
+
+    def result(self) -> Any:
+        return self._next("result")
+
+    def _next(self, wanted: str) -> Any:
+        said = self._hear()
+        if "error" in said:
+            raise LostError(said["error"])
+        return said[wanted]
+
+    def _hear(self) -> dict[str, Any]:
+        while b"\n" not in self._heard:
+            self._line.settimeout(max(0.001, self._deadline - time.monotonic()))
+            try:
+                piece = self._line.recv(65536)
+            except TimeoutError:
+                raise LostError(f"no answer in {self._limit_s:g} s") from None
+            except OSError:
+                piece = b""
+            if not piece:
+                raise LostError(self._how_it_ended())
+            self._heard += piece
+        first, _, self._heard = self._heard.partition(b"\n")
+        said: dict[str, Any] = json.loads(first)
+        return said
+
+    def _how_it_ended(self) -> str:
+        _, how = os.waitpid(self._pid, 0)
+        self._pid = 0
+        code = os.waitstatus_to_exitcode(how)
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code} and no answer"
+
+    def _end(self) -> None:
+        """And all it started: those keep its session."""
+        self._line.close()
+        if not self._pid:
+            return
+        for pid in {self._pid, *session_members(self._pid)}:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        os.waitpid(self._pid, 0)
+        self._pid = 0
+
+
+def alone(work: Work, limit_s: float) -> Any:
+    """The result of work that waits for nobody. Raises LostError."""
+    with Apart(work, limit_s) as process:
+        return process.result()
+
+
+def _be_child(work: Work, line: socket.socket, parent: int) -> NoReturn:
+    os.setsid()
+    _end_with(parent)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # what a driver prints is not ours
+        os.dup2(nothing, stream)
+
+    def say(document: dict[str, Any]) -> None:
+        line.sendall(json.dumps(document).encode() + b"\n")
+
+    def gate() -> None:
+        say({"ready": True})
+        if not line.recv(1):  # the parent is gone
+            os._exit(1)
+
+    try:
+        document = {"result": work(gate)}
+    except AgentError as error:
+        document = {"error": str(error)}
+    except MemoryError:
+        document = {"error": "out of memory"}
+    except Exception as error:  # noqa: BLE001 - the study goes on, and somebody must see what happened here
+        document = {"error": f"{type(error).__name__}: {error}"}
+    with suppress(OSError):
+        say(document)
+    os._exit(0)
+
+
+def _end_with(parent: int) -> None:
+    """A driver that hangs does not outlive a study that was ended."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it went just before
+        os._exit(1)

@@ -1,0 +1,104 @@
+"""The networks of the study, and the sweeps over width and depth: what a step takes, in time and in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from phone_agent import models
+from phone_agent.errors import AgentError
+from phone_agent.nn.backends import Options
+from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.summary import forward_flops, training_flops
+from phone_agent.sizes import readable_apart
+from phone_agent.study import networks, steps
+from phone_agent.study.apart import Gate, LostError, alone
+from phone_agent.study.pace import Pace
+from phone_agent.study.rows import Case, Request
+
+
+@dataclass(frozen=True)
+class Means:
+    """What there is to study with. `missing`: why a backend cannot be used, by its name."""
+
+    threads: int
+    budget_bytes: int | None
+    missing: dict[str, str]
+    pace: Pace
+
+
+def model_cases(request: Request, means: Means) -> Iterator[Case]:
+    for name in request.models:
+        for backend in request.backends:
+            place = steps.Place(models.build(name), backend, means.threads)
+            yield _measured(describe(place, "model", (0, 0), request.batch), place, means, means.pace.model_step_s)
+
+
+def sweep_cases(request: Request, means: Means) -> Iterator[Case]:
+    """On the backends there are: a missing one was told with the models."""
+    backends = [each for each in request.backends if each not in means.missing]
+    for family, backend, depth, width in product(request.families, backends, request.depths, request.widths):
+        place = steps.Place(networks.build(family, width, depth), backend, means.threads)
+        case = describe(place, family, (width, depth), request.batch)
+        yield _measured(case, place, means, means.pace.sweep_step_s)
+
+
+def describe(place: steps.Place, family: str, size: tuple[int, int], batch: int) -> Case:
+    """What can be said before it runs. `size`: width and depth."""
+    graph = place.graph
+    return Case(
+        family=family,
+        name=graph.name,
+        width=size[0],
+        depth=size[1],
+        backend=place.backend,
+        parameters=graph.parameter_count,
+        forward_flops=forward_flops(graph),
+        training_flops=training_flops(graph),
+        batch_asked=batch,
+        planned_bytes=estimate(graph, batch, Options(threads=place.threads)).total,
+    )
+
+
+def _measured(case: Case, place: steps.Place, means: Means, step_s: float) -> Case:
+    """Out of memory is foreseen, and not tried."""
+    if why := means.missing.get(case.backend):
+        return replace(case, why=why)
+    if means.budget_bytes is not None and case.planned_bytes > means.budget_bytes:
+        need, there_is = readable_apart(case.planned_bytes, means.budget_bytes)
+        return replace(case, why=f"out of memory, predicted: needs {need}, the budget is {there_is}")
+    try:
+        found = alone(lambda gate: _time(gate, place, case.batch_asked, step_s, means.pace), means.pace.case_limit_s)
+        return replace(case, **found)
+    except LostError as error:
+        return replace(case, why=str(error))
+
+
+def _time(_: Gate, place: steps.Place, batch: int, step_s: float, pace: Pace) -> dict[str, Any]:
+    batch = steps.fitting_batch(place, batch, step_s)
+    step = steps.training(place, batch)
+    step()
+    trained = steps.repeat(step, pace.repeat_s)
+    del step
+    infer = steps.inference(place, batch)
+    infer()
+    inferred = steps.repeat(infer, pace.repeat_s)
+    return {
+        "batch": batch,
+        "training_s": trained.median_s,
+        "inference_s": inferred.median_s,
+        "runs": trained.count,
+        "resident_bytes": trained.resident_bytes,
+    }
+
+
+def missing(backend: str, threads: int) -> str:
+    """Why it cannot be used here; empty where it can. Tried out, in a process of its own: drivers crash."""
+    place = steps.Place(networks.build("separable", 8, 1), backend, threads)
+    try:
+        alone(lambda _: steps.training(place, 1)(), 120.0)
+    except AgentError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,45 @@
+"""What a battery gives, as phones and laptops tell it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phone_agent.device.power import from_answer, read_power
+from phone_agent.device.roots import Roots
+
+
+@pytest.mark.parametrize(
+    ("current", "amperes"), [(-1_130_000, -1.13), (231_000, 0.231), (-350, -0.35), (0, 0.0)],
+    ids=["microamperes", "charging", "milliamperes", "nothing"],
+)  # fmt: skip
+def test_current_is_told_in_either_unit(current: int, amperes: float) -> None:
+    power = from_answer({"current": current, "voltage": 4050, "plugged": "UNPLUGGED"})
+    assert power is not None
+    assert power.current_a == pytest.approx(amperes)
+    assert power.watts == pytest.approx(abs(amperes) * 4.05)
+    assert power.plugged == "UNPLUGGED"
+
+
+@pytest.mark.parametrize(
+    "told", [None, [], {}, {"current": 1}, {"current": "much", "voltage": 4000}, {"current": 1, "voltage": 0}]
+)
+def test_what_is_not_told_is_not_made_up(told: Any) -> None:
+    assert from_answer(told) is None
+
+
+def test_a_laptop_tells_by_its_kernel(tmp_path: Path) -> None:
+    folders = {
+        "AC": {"type": "Mains"},
+        "BAT0": {"type": "Battery", "current_now": "1500000", "voltage_now": "12000000", "status": "Discharging"},
+    }
+    for name, files in folders.items():
+        folder = tmp_path / "class" / "power_supply" / name
+        folder.mkdir(parents=True)
+        for file, text in files.items():
+            (folder / file).write_text(text)
+    power = read_power(Roots(sys=tmp_path))
+    assert power is not None
+    assert (power.watts, power.plugged, power.source) == (pytest.approx(18.0), "Discharging", "kernel, BAT0")
