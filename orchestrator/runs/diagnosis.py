@@ -7,13 +7,14 @@ is a phone and its switch port.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.runs.events import Event
 from orchestrator.view.text import one_line
 from phone_agent.schema import RankSpec, RunSpec
 
 _TAIL_LINES = 10
+_KILL = "signal 9"
 
 # Marks in mpirun's log, the most telling first: (what the line looks like, what it means)
 _MARKS = (
@@ -41,6 +42,7 @@ class Diagnosis:
     phone: RankSpec | None = None
     tail: tuple[str, ...] = ()
     hopeless: bool = False  # it is the work's fault, not a phone's: another attempt would fail as well
+    certain: bool = False  # the phone's own words, or a signal that nobody sends by accident
 
     @property
     def headline(self) -> str:
@@ -56,10 +58,11 @@ def diagnose(spec: RunSpec, error: Event | None, mpirun_log: str) -> Diagnosis:
     if error is not None and (rank := _rank_of(spec, error)):
         told = Diagnosis(_first_line(error), rank, tail, hopeless=error.fields.get("fault") == "work")
         if not _is_about_others(error):
-            return told
+            return replace(told, certain=True)
     for pattern, meaning in _MARKS:
         if match := pattern.search(mpirun_log):
-            return Diagnosis(_words(match, meaning), _blamed(spec, match), tail)
+            said = _words(match, meaning)
+            return Diagnosis(said, _blamed(spec, match), tail, certain=_KILL in said)
     if told is not None:
         return told
     unsaid = _first_line(error) if error else "mpirun left no word"

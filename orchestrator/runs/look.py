@@ -36,6 +36,7 @@ class Sight:
     phone: Phone
     silent: str | None = None
     refused: bool = False  # it is there, but its sshd is not
+    fails: bool = False  # it is there, and its agent does not do as asked
     ranks: int = 0
     frozen: bool = False
     moves: bool = False
@@ -47,16 +48,20 @@ class Sight:
     @property
     def absent(self) -> bool:
         """It is not on the network, as far as can be told."""
-        return self.silent is not None and not self.refused
+        return self.silent is not None and not self.refused and not self.fails
 
     @property
     def unfit(self) -> str | None:
         """Why it cannot take part."""
+        if self.fails:
+            return f"its agent fails: {self.silent}"
         if self.silent is not None:
             return "does not answer: its sshd is down" if self.refused else "does not answer: cable or power"
-        if self.disk_mb is not None and self.disk_mb < FULL_MB:
-            return f"its disk is full ({self.disk_mb:.0f} MB free)"
-        return None
+        return f"its disk is full ({self.disk_mb:.0f} MB free)" if self.full else None
+
+    @property
+    def full(self) -> bool:
+        return self.disk_mb is not None and self.disk_mb < FULL_MB
 
 
 def look(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, why: bool = False) -> tuple[Sight, ...]:
@@ -85,7 +90,8 @@ def _sights(outcomes: Outcomes[Any]) -> tuple[Sight, ...]:
 def _sight(outcome: Outcome[Any]) -> Sight:
     if outcome.status is not Status.OK or not isinstance(outcome.value, dict):
         error = one_line(outcome.error or "it makes no sense", 160)
-        return Sight(outcome.phone, error, refused=outcome.phase in LOGIN or NOBODY_LISTENS in error)
+        refused = outcome.phase in LOGIN or NOBODY_LISTENS in error
+        return Sight(outcome.phone, error, refused, fails=outcome.status is not Status.UNREACHABLE and not refused)
     told = outcome.value
     ranks = [each for each in told.get("ranks") or [] if isinstance(each, dict)]
     killer = told.get("killer")

@@ -11,21 +11,24 @@ from phone_agent.schema import RankSpec, RunSpec
 
 
 def stalled(spec: RunSpec, sights: Sequence[Sight], *, again: bool = False) -> Diagnosis | None:
-    """None: every rank is there, and works. A phone whose sshd alone is gone trains on.
+    """None: every rank is there, and works. A phone whose sshd alone is gone trains on; so does a head phone whose disk
+    is full, but it cannot tell of it any more.
 
     `again`: it is not the first look. Where several ranks are gone at the first, mpirun is just ending them, and will
-    say why.
+    say why; and an agent may be slow once.
     """
     seen = {sight.phone.name: sight for sight in sights}
-    absent = [rank for rank in spec.ranks if seen[rank.phone].absent]
+    absent = [rank for rank in spec.ranks if seen[rank.phone].absent or (again and seen[rank.phone].fails)]
     if absent:
         return Diagnosis(seen[absent[0].phone].unfit or "does not answer", absent[0])
     gone = [rank for rank in spec.ranks if seen[rank.phone].silent is None and not seen[rank.phone].ranks]
     if len(gone) == 1 or (gone and again):
         return Diagnosis("its rank is gone", gone[0])
+    if seen[spec.ranks[0].phone].full:
+        return Diagnosis(seen[spec.ranks[0].phone].unfit or "its disk is full", spec.ranks[0], certain=True)
     frozen = [rank for rank in spec.ranks if seen[rank.phone].frozen]
     if frozen and any(sight.moves for sight in sights):
-        return Diagnosis("its rank is frozen: it is there, but gets nowhere", frozen[0])
+        return Diagnosis("its rank is frozen: it is there, but gets nowhere", frozen[0], certain=True)
     return None
 
 
@@ -44,8 +47,11 @@ def head_is_gone(spec: RunSpec, sights: Sequence[Sight], *, overdue: bool = Fals
 
 
 def refined(diagnosis: Diagnosis, spec: RunSpec, sights: Sequence[Sight]) -> Diagnosis:
-    """With what phones say afterwards: who does not answer any more was the cause, not who complained."""
-    unfit = {sight.phone.name: sight.unfit for sight in sights if sight.unfit}
+    """With what phones say afterwards: who does not answer any more was the cause, not who complained. What is certain
+    stands, unless somebody is gone: that an sshd is down or a disk full may be older, or come from the same."""
+    unfit = {
+        sight.phone.name: sight.unfit for sight in sights if sight.unfit and (sight.absent or not diagnosis.certain)
+    }
     lost = [rank for rank in spec.ranks if rank.phone in unfit]
     if diagnosis.phone is not None and diagnosis.phone.phone in unfit:
         return replace(diagnosis, message=unfit[diagnosis.phone.phone] or diagnosis.message)

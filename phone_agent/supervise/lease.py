@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import time
@@ -35,8 +36,16 @@ class Lease:
 
 
 def take(run: Path, holder: str, clock: Callable[[], float] | None = None) -> Lease | None:
-    """For a while. None: it is ours; else whose it is."""
-    now = (clock or _since_boot)()
+    """For a while. None: it is ours, or the disk is too full to remember whose it is; else whose it is."""
+    try:
+        return _take(run, holder, (clock or _since_boot)())
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return None
+
+
+def _take(run: Path, holder: str, now: float) -> Lease | None:
     with (run / layout.LEASE_FILE).open("a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)

@@ -143,19 +143,20 @@ def test_a_phone_that_fails_again_and_again_is_left_out_until_a_step_is_done() -
 
 
 @pytest.mark.parametrize(
-    ("phase", "error", "unfit"),
+    ("status", "phase", "error", "unfit"),
     [
-        (Phase.TCP, "nothing listens on port 8022", "does not answer: its sshd is down"),
-        (Phase.BANNER, "hung up", "does not answer: its sshd is down"),
-        (Phase.TCP, "no answer in 2 s", "does not answer: cable or power"),
+        (Status.UNREACHABLE, Phase.TCP, "nothing listens on port 8022", "does not answer: its sshd is down"),
+        (Status.UNREACHABLE, Phase.BANNER, "hung up", "does not answer: its sshd is down"),
+        (Status.UNREACHABLE, Phase.TCP, "no answer in 2 s", "does not answer: cable or power"),
+        (Status.UNREACHABLE, Phase.EXEC, "the connection was lost", "does not answer: cable or power"),
+        (Status.FAILED, Phase.EXEC, "not done after 6 s", "its agent fails: not done after 6 s"),
     ],
 )
-def test_a_phone_without_sshd_is_told_from_one_that_is_gone(phase: Phase, error: str, unfit: str) -> None:
-    fleet: Any = SimpleNamespace(
-        map=lambda _task, chosen, **_: Outcomes(
-            (Outcome(chosen[0], Status.UNREACHABLE, 0.0, phase=phase, error=error),)
-        )
-    )
+def test_a_phone_without_sshd_is_told_from_one_that_is_gone(
+    status: Status, phase: Phase, error: str, unfit: str
+) -> None:
+    outcome: Outcome[Any] = Outcome(FOUR[0], status, 0.0, phase=phase, error=error)
+    fleet: Any = SimpleNamespace(map=lambda _task, _phones, **_: Outcomes((outcome,)))
     (sight,) = look(fleet, "run", FOUR[:1])
     assert sight.unfit == unfit
 
@@ -198,6 +199,22 @@ def test_several_ranks_that_are_gone_at_once_are_mpiruns_doing() -> None:
     assert found.headline == "p1-02 (sw1:2): its rank is gone"
 
 
+def test_an_agent_that_is_slow_once_is_let_be() -> None:
+    sights = [*working()[:3], Sight(FOUR[3], "look: not done after 6 s", fails=True)]
+    assert stall.stalled(SPEC, sights) is None
+    found = stall.stalled(SPEC, sights, again=True)
+    assert found is not None
+    assert found.headline == "p2-02 (sw2:2): its agent fails: look: not done after 6 s"
+
+
+def test_a_head_phone_with_a_full_disk_cannot_tell_of_steps() -> None:
+    sights = [replace(sight, disk_mb=0.0) if sight.phone is FOUR[0] else sight for sight in working()]
+    found = stall.stalled(SPEC, sights)
+    assert found is not None
+    assert found.headline == "p1-01 (sw1:1): its disk is full (0 MB free)"
+    assert stall.stalled(SPEC, [*working()[:3], replace(working()[3], disk_mb=0.0)]) is None
+
+
 def test_who_is_not_on_the_network_is_the_cause_whoever_waits_for_it() -> None:
     sights = [Sight(FOUR[0], ranks=1, frozen=True), *working()[1:3], Sight(FOUR[3], "it is not on the network")]
     found = stall.stalled(SPEC, sights)
@@ -232,6 +249,30 @@ def test_who_does_not_answer_afterwards_was_the_cause() -> None:
     assert stall.refined(KILLED, SPEC, both).headline.startswith("p2-01 (sw2:1): does not")
     told = stall.refined(Diagnosis("?"), SPEC, both).headline
     assert told == "p2-01 (sw2:1), p2-02 (sw2:2) do not answer: cable, switch or power"
+
+
+def test_what_is_certain_stands_unless_somebody_is_gone() -> None:
+    log = "mpirun noticed that process rank 2 with PID 0 on node x exited on signal 9 (Killed).\n"
+    killed = diagnose(SPEC, None, log)
+    assert killed.certain
+    elsewhere = [Sight(phone, "refused" if phone.name == "p1-02" else None, refused=True) for phone in FOUR]
+    assert stall.refined(killed, SPEC, elsewhere) == killed
+    full = [Sight(phone, disk_mb=0.0 if phone.name == "p2-01" else 900.0) for phone in FOUR]
+    assert stall.refined(killed, SPEC, full) == killed
+    gone = [Sight(phone, "timed out" if phone.name == "p1-02" else None) for phone in FOUR]
+    assert stall.refined(killed, SPEC, gone).headline == "p1-02 (sw1:2): does not answer: cable or power"
+
+
+def test_a_full_disk_explains_what_mpirun_only_felt() -> None:
+    """As seen with Open MPI: who cannot write its session's files gives up, or hangs up, or hits a bus error."""
+    full = [Sight(phone, disk_mb=0.0 if phone.name == "p2-01" else 900.0) for phone in FOUR]
+    for log in (
+        "MPI_ABORT was invoked on rank 2 in communicator",
+        "Peer host:  10.77.2.1",
+        "mpirun noticed that process rank 2 with PID 0 on node x exited on signal 7 (Bus error).",
+    ):
+        told = stall.refined(diagnose(SPEC, None, log), SPEC, full)
+        assert told.headline == "p2-01 (sw2:1): its disk is full (0 MB free)"
 
 
 def test_a_neighbours_complaint_is_not_the_cause() -> None:
