@@ -70,6 +70,9 @@ def test_phones_are_examined_mended_and_examined_again(provisioned_lab4: TestLab
             cured = {(each["check"], each["phone"]) for each in report["cured"]}
             assert {("environment", "p1-02"), ("temporary-files", "p2-01")} <= cured
             assert [each for each in serious(report) if each[0] != "outbound"] == []
+            refused = lab.clusterctl("launch", "--dry-run", check=False)
+            assert refused.returncode == 1
+            assert "p2-02 (sw2:2): ssh comes in by eth0, and what it begins itself has no route" in refused.stderr
             assert {"restart-sshd", "wake-lock"} == {each["fix"] for each in report["fixed"] if each["ok"]}
         finally:
             for phone in ("p1-02", "p2-01"):  # sshd is kept by the boot script now; the lab's own keeps none
