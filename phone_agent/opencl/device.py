@@ -66,6 +66,7 @@ def find() -> Device:
         raise NoDeviceError(f"OpenCL device {device.name.strip()} cannot be used: {error}; {_advice()}") from None
 
 
+@cache
 def load(vendor: Path = VENDOR) -> Any:
     """pyopencl, with the phone's own driver behind it where there is one. Its caches are ours, or off."""
     if vendor.exists():

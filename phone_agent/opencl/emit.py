@@ -70,16 +70,19 @@ class Launch:
     arguments: tuple[Argument, ...]
     size: tuple[int, ...]
     group: tuple[int, ...]
-    _images: list[int] = field(default_factory=list)  # arguments that point at the batch
+    name: str  # of the step
+    _images: list[tuple[int, int]] = field(default_factory=list)  # arguments that point at the batch, and where in it
 
     def bind(self, memory: Memory) -> None:
+        self._images.clear()
         at = 0
         for argument in self.arguments:
             at = self._set(at, argument, memory)
 
-    def point_at_images(self, buffer: Any) -> None:
-        for at in self._images:
-            self.kernel.set_arg(at, buffer)
+    def point_at_images(self, buffer: Any, start: int) -> None:
+        """The batch lies in `buffer`, `start` bytes into it."""
+        for at, offset in self._images:
+            self._put(at, buffer, np.int64((start + offset) // FLOAT))
 
     def _set(self, at: int, argument: Argument, memory: Memory) -> int:
         match argument:
@@ -97,8 +100,8 @@ class Launch:
 
     def _point(self, at: int, place: Place, item: int, memory: Memory) -> int:
         if place.buffer.home == Home.IMAGES:
-            self._images.append(at)
-            return self._put(at, None, np.int64(place.offset // item))
+            self._images.append((at, place.offset))
+            return at + 2
         buffer, offset = memory.of(place)
         return self._put(at, buffer, np.int64(offset // item))
 
@@ -117,6 +120,7 @@ class Maker:
     tiles: Tiles
     adding: bool = False
     scratch_bytes: int = 0  # what the hungriest step takes
+    _step: str = ""
     _step_scratch: int = 0
 
     @property
@@ -133,8 +137,8 @@ class Maker:
         self.scratch_bytes = max(self.scratch_bytes, self._step_scratch)
         return found
 
-    def begin_step(self) -> None:
-        self._step_scratch = 0
+    def begin_step(self, name: str) -> None:
+        self._step, self._step_scratch = name, 0
 
     def launch(self, kernel: Any, arguments: Sequence[Argument], items: Sequence[int], group: Sequence[int]) -> Launch:
         """At least `items` work-items: rounded up to whole groups, so the kernel checks its bounds."""
@@ -142,7 +146,7 @@ class Maker:
         if np.prod(group) > most:
             raise ProgramError(f"{kernel.function_name}: groups of {tuple(group)}; the device runs {most} at most")
         size = tuple(-(-max(1, count) // each) * each for count, each in zip(items, group, strict=True))
-        return Launch(kernel, tuple(arguments), size, tuple(group))
+        return Launch(kernel, tuple(arguments), size, tuple(group), self._step)
 
     def over(self, kernel: Any, arguments: Sequence[Argument], count: int, group: int = 64) -> Launch:
         """One work-item for each of `count` things, in groups as the kernel takes them."""

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from phone_agent import models
 from phone_agent.core.library import CoreError
 from phone_agent.nn.backends import NAMES, Options, backend
-from phone_agent.nn.backends.cpu import CpuBackend, CpuExecutable, InputError
+from phone_agent.nn.backends.checks import InputError
+from phone_agent.nn.backends.cpu import CpuBackend, CpuExecutable
 from phone_agent.nn.backends.reference import Array
 from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, GraphError, MaxPool, Relu
 from phone_agent.nn.packing import State

@@ -19,7 +19,9 @@ from phone_agent.comm.world import World
 from phone_agent.data.sampling import whole_order
 from phone_agent.device.condition import Cause, Condition, Level
 from phone_agent.nn.backends import NAMES, Options, backend
-from phone_agent.nn.backends.cpu import MOST_SIZES, CpuBackend, InputError
+from phone_agent.nn.backends.checks import InputError
+from phone_agent.nn.backends.cpu import CpuBackend
+from phone_agent.nn.backends.planned import MOST_SIZES
 from phone_agent.nn.packing import State
 from phone_agent.schema import DataSpec, RunSpec
 from phone_agent.train.build import build

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.errors import AgentError
 from phone_agent.nn.graph import Graph
@@ -56,11 +57,17 @@ class Options:
     bucket_bytes: int = 4 * 1024 * 1024  # `ready` is called for parts of about this size
     moments: int = 1  # numbers a parameter that training keeps besides value and gradient
     label_smoothing: float = 0.0  # the part of the truth that is all classes alike
+    piece_bytes: int | None = None  # no buffer crosses a multiple of this: the most that is had at once
     half: bool = False  # activations are stored in fp16, and computed with in fp32
+    tiles: tuple[tuple[str, int], ...] = ()  # OpenCL: numbers of opencl.tiles.Tiles, where not the device's usual ones
     gpu_share: float | None = None  # hybrid: the part of each batch that the GPU computes; None: by measurement
 
 
 class Backend(Protocol):
+    def array(self, count: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+        """Zeroed memory that this backend computes in. It computes with any other, too, but may have to copy it."""
+        ...
+
     def compile(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> Executable:
         """For training with batches of `batch` images and of those sizes in `also`, none larger."""
         ...
@@ -74,6 +81,10 @@ def backend(name: str) -> Backend:
         from phone_agent.nn.backends.cpu import CpuBackend
 
         return CpuBackend()
+    if name == "opencl":
+        from phone_agent.nn.backends.opencl import OpenClBackend
+
+        return OpenClBackend()
     if name == "reference":
         from phone_agent.nn.backends.reference import ReferenceBackend
 

@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.core.team import Program, Team, aligned
-from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Need, Options, Ready
+from phone_agent.nn.backends.checks import check_batch
+from phone_agent.nn.backends.planned import Planned, StepTime, reads
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import Bucket, buckets
 from phone_agent.nn.plan.emit import Addresses, Emitter
-from phone_agent.nn.plan.memory import MemoryPlan, describe, fit
 from phone_agent.nn.plan.network import Network
 from phone_agent.nn.plan.places import DRAW, LABELS, LOSS, WEIGHT
 from phone_agent.nn.plan.plan import Plan
 from phone_agent.nn.plan.steps import FLOAT, Home, View
 
 Array = NDArray[Any]
-MOST_SIZES = 8  # of batches that programs are kept for
-
-
-class InputError(AgentError):
-    """Images or labels that do not go with the network."""
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """What one step of the core took, and what it did in that time. `bytes`: activations, each tensor once."""
-
-    name: str
-    kind: str
-    direction: str
-    seconds: float
-    flops: int
-    bytes: int
 
 
 class CpuBackend:
+    def array(self, count: int, dtype: DTypeLike = np.float32) -> Array:
+        return aligned(count, dtype)
+
     def compile(
         self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()
     ) -> CpuExecutable:
@@ -78,14 +63,10 @@ class _Programs:
         return self._emitters[-1]
 
 
-class CpuExecutable:
+class CpuExecutable(Planned[_Programs]):
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
-        _check_state(graph, state)
-        self._graph, self._state, self._batch, self._options = graph, state, batch, options
-        self._plans = {size: fit(graph, size, options) for size in (batch, *also)}
-        self._plan = plan = self._plans[batch]
-        self.memory: MemoryPlan = describe(graph, plan)
-        self._vectors = _vectors(plan.network)
+        super().__init__(graph, state, batch, options, also)
+        self._vectors = _vectors(self._plan.network)
         self._cells = aligned(LABELS + batch * FLOAT, np.uint8)
         self._loss = self._cells[LOSS : LOSS + 8].view(np.float64)
         self._weight = self._cells[WEIGHT : WEIGHT + 4].view(np.float32)
@@ -97,44 +78,27 @@ class CpuExecutable:
         self._workspace = max(each.workspace for each in self._plans.values())
         self._team = Team(options.threads, options.isa, self._workspace)
 
-    def prepare(self, sizes: Collection[int]) -> None:
-        """A few milliseconds a size; sizes that were used before come back at once, as long as they are not many."""
-        if largest := [size for size in sizes if size > self._batch]:
-            raise InputError(f"a batch of {max(largest)}: the network was compiled for {self._batch} at most")
-        new = {size: fit(self._graph, size, self._options) for size in sizes if size not in self._plans}
-        keep = {self._batch, *sizes}
-        others = [size for size in self._plans if size not in keep]
-        for size in others[: max(0, len(self._plans) + len(new) - MOST_SIZES)]:
-            del self._plans[size], self._programs[size]
-        self._plans |= new
-        self._make_room(new.values())
-        self._programs |= {size: self._program(plan) for size, plan in new.items()}
-
-    def _make_room(self, plans: Collection[Plan]) -> None:
-        """A smaller batch may take a little more: it recomputes less, or another kernel suits it."""
-        arena = max((plan.arena for plan in plans), default=0)
+    def _add(self, plans: dict[int, Plan]) -> None:
+        """Takes a few milliseconds a size."""
+        arena = max((plan.arena for plan in plans.values()), default=0)
         if arena > self._arena.nbytes:
             self._arena = aligned(arena, np.uint8)
             self._programs = {size: self._program(self._plans[size]) for size in self._programs}
-        workspace = max((plan.workspace for plan in plans), default=0)
+        workspace = max((plan.workspace for plan in plans.values()), default=0)
         if workspace > self._workspace:
             self._team.close()
             self._workspace = workspace
             self._team = Team(self._options.threads, self._options.isa, workspace)
+        self._programs |= {size: self._program(plan) for size, plan in plans.items()}
 
     def _program(self, plan: Plan) -> _Programs:
         return _Programs(plan, self._homes(), buckets(plan.training, self._state.packing, self._options.bucket_bytes))
 
-    def forward(self, images: Array) -> Array:
-        self._check_images(images)
-        scores = np.empty((len(images), self._graph.classes), np.float32)
+    def _evaluate(self, images: Array) -> Array:
         programs = self._programs[self._batch]
-        for start in range(0, len(images), self._batch):
-            chunk = images[start : start + self._batch]
-            self._show(chunk, programs)
-            self._team.run(programs.evaluation)
-            scores[start : start + len(chunk)] = self._stored(self._plan.evaluation.scores)[: len(chunk)]
-        return scores
+        self._show(images, programs)
+        self._team.run(programs.evaluation)
+        return self._stored(self._plan.evaluation.scores)
 
     def loss_and_gradients(
         self,
@@ -147,7 +111,7 @@ class CpuExecutable:
         need: Need | None = None,
         accumulate: bool = False,
     ) -> float:
-        self._check_batch(images, labels)
+        check_batch(self._graph, self._programs, images, labels)
         self._labels[: len(labels)] = labels
         self._weight[0] = weight
         self._draw[0] = draw
@@ -173,20 +137,16 @@ class CpuExecutable:
 
     def profile(self, images: Array, labels: Array, runs: int = 1) -> list[StepTime]:
         """Where a step's time goes, by step of the core: the best of some runs. Fills the gradients, like any step."""
-        self._check_batch(images, labels)
+        check_batch(self._graph, self._programs, images, labels)
         self._labels[:], self._weight[0] = labels, 1.0
         programs = self._programs[self._batch]
         self._show(images, programs)
-        steps = self._plan.training.steps
-        times = np.zeros(len(steps), np.int64)
-        best = np.full(len(steps), np.iinfo(np.int64).max)
+        times = np.zeros(len(programs.training), np.int64)
+        best = np.full(len(times), np.iinfo(np.int64).max)
         for _ in range(runs):
             self._team.run(programs.training, nanoseconds=times)
             best = np.minimum(best, times)
-        return [
-            StepTime(step.name, step.kind.name.lower(), step.direction.value, time * 1e-9, step.flops, step.traffic)
-            for step, time in zip(steps, best.tolist(), strict=True)
-        ]
+        return self._step_times(best.tolist())
 
     def close(self) -> None:
         self._team.close()
@@ -204,7 +164,7 @@ class CpuExecutable:
 
     def _show(self, images: Array, programs: _Programs) -> None:
         """Points the programs at these images; at a copy, where they are not what the core reads."""
-        if not (images.dtype == np.float32 and images.flags.c_contiguous and len(images) == programs.batch):
+        if not reads(images, programs.batch):
             images = self._copied(images)
         self._shown = images  # alive as long as the programs point at it
         programs.point_at_images(images.ctypes.data)
@@ -220,33 +180,6 @@ class CpuExecutable:
         start = self._plan.offsets[view.buffer]
         rows = self._arena[start : start + view.buffer.bytes].view(np.float32).reshape(view.rows, view.ld)
         return rows[:, view.start : view.start + view.channels].reshape(self._batch, -1)
-
-    def _check_batch(self, images: Array, labels: Array) -> None:
-        self._check_images(images)
-        if len(images) not in self._programs:
-            sizes = " or ".join(map(str, self._programs))
-            raise InputError(f"{len(images)} images; the network was compiled for batches of {sizes}")
-        if labels.shape != (len(images),):
-            raise InputError(f"labels of shape {labels.shape} for {len(images)} images: one whole number an image")
-        if not np.issubdtype(labels.dtype, np.integer):
-            raise InputError(f"labels are {labels.dtype}: one whole number an image")
-        if labels.min() < 0 or labels.max() >= self._graph.classes:
-            wrong = labels[(labels < 0) | (labels >= self._graph.classes)][0]
-            raise InputError(f"label {wrong}: the network has classes 0 to {self._graph.classes - 1}")
-
-    def _check_images(self, images: Array) -> None:
-        if images.shape[1:] != self._graph.shape:
-            raise InputError(f"images of shape {images.shape[1:]}; the network takes {self._graph.shape}")
-        if images.dtype.kind not in "fiu":
-            raise InputError(f"images are {images.dtype}, not numbers")
-
-
-def _check_state(graph: Graph, state: State) -> None:
-    for name, buffer in (("values", state.values), ("gradients", state.gradients)):
-        if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
-            raise InputError(f"the core computes in float32; the state's {name} are {buffer.dtype}")
-        if buffer.size != graph.parameter_count:
-            raise InputError(f"{buffer.size} {name} for a network of {graph.parameter_count} parameters")
 
 
 def _vectors(network: Network) -> Array:

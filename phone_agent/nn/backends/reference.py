@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.nn.backends import Need, Options, Ready
 from phone_agent.nn.graph import (
@@ -287,6 +287,9 @@ def cross_entropy_backward(softmax: Array, labels: Array, weight: float, smoothi
 
 
 class ReferenceBackend:
+    def array(self, count: int, dtype: DTypeLike = np.float32) -> Array:
+        return np.zeros(count, dtype)
+
     def compile(
         self,
         graph: Graph,

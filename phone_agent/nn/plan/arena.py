@@ -6,9 +6,14 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from phone_agent.errors import AgentError
 from phone_agent.nn.plan.steps import Buffer, Home, Step
 
 ALIGNMENT = 64
+
+
+class PieceError(AgentError):
+    """A buffer larger than any piece of memory there is."""
 
 
 @dataclass(frozen=True)
@@ -57,32 +62,40 @@ def peak(lives: Iterable[Lifetime]) -> tuple[int, int]:
     return when, most
 
 
-def lay_out(lives: Iterable[Lifetime]) -> Layout:
-    """Largest first leaves hardly a gap. Where it does, those with most bytes times steps first may do better."""
+def lay_out(lives: Iterable[Lifetime], piece: int | None = None) -> Layout:
+    """Largest first leaves hardly a gap. Where it does, those with most bytes times steps first may do better.
+
+    With `piece` the arena is allocated in pieces of so many bytes, and no buffer lies in two of them.
+    """
     lives = list(lives)
-    layout = _placed(sorted(lives, key=lambda life: (-life.bytes, life.first)))
+    if piece is not None and (large := [life for life in lives if life.bytes > piece]):
+        name, need = large[0].buffer.name, large[0].bytes
+        raise PieceError(f"{name} takes {need} bytes in one piece, the device gives {piece} at most: a smaller --batch")
+    layout = _placed(sorted(lives, key=lambda life: (-life.bytes, life.first)), piece)
     if layout.bytes == peak(lives)[1]:
         return layout
-    other = _placed(sorted(lives, key=lambda life: -life.bytes * (life.last - life.first + 1)))
+    other = _placed(sorted(lives, key=lambda life: -life.bytes * (life.last - life.first + 1)), piece)
     return min(layout, other, key=lambda each: each.bytes)
 
 
-def _placed(lives: Iterable[Lifetime]) -> Layout:
+def _placed(lives: Iterable[Lifetime], piece: int | None) -> Layout:
     """In this order, each at the lowest place that is free all its life."""
     placed: list[tuple[int, int, Lifetime]] = []  # offset, a number that makes ties decidable, whose
     ends = 0
     for number, life in enumerate(lives):
-        offset = _lowest_gap(life, placed)
+        offset = _lowest_gap(life, placed, piece)
         insort(placed, (offset, number, life), key=lambda entry: entry[:2])
         ends = max(ends, offset + life.bytes)
     return Layout({life.buffer: offset for offset, _, life in placed}, ends)
 
 
-def _lowest_gap(life: Lifetime, placed: list[tuple[int, int, Lifetime]]) -> int:
+def _lowest_gap(life: Lifetime, placed: list[tuple[int, int, Lifetime]], piece: int | None) -> int:
     candidate = 0
     for offset, _, other in placed:
         if offset >= candidate + life.bytes:
             break
         if other.meets(life):
             candidate = max(candidate, offset + other.bytes)
+            if piece is not None and candidate % piece + life.bytes > piece:
+                candidate = -(-candidate // piece) * piece
     return candidate

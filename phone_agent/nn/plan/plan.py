@@ -57,7 +57,8 @@ def make(graph: Graph, batch: int, options: Options, arena_budget: int | None = 
     choose = algorithms.chooser(options)
     dropped = recompute.choose(graph, batch, arena_budget)
     train, use = training(network, places, choose, dropped), evaluation(network, places, choose)
-    layouts = lay_out(lifetimes(train.steps)), lay_out(lifetimes(use.steps))
+    piece = options.piece_bytes
+    layouts = lay_out(lifetimes(train.steps), piece), lay_out(lifetimes(use.steps), piece)
     needed = workspace((*train.steps, *use.steps), options)
     return Plan(network, places, train, use, layouts, needed, options.moments)
 

@@ -33,5 +33,5 @@ MAKERS: dict[Kind, LaunchMaker] = {
 
 
 def launches(step: Step, make: Maker) -> list[Launch]:
-    make.begin_step()
+    make.begin_step(f"{step.name} {step.kind.name.lower()}")
     return list(MAKERS[step.kind](step, make))

@@ -1,0 +1,48 @@
+"""What executables refuse to compute with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.errors import AgentError
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+
+Array = NDArray[Any]
+
+
+class InputError(AgentError):
+    """Images or labels that do not go with the network."""
+
+
+def check_state(graph: Graph, state: State) -> None:
+    for name, buffer in (("values", state.values), ("gradients", state.gradients)):
+        if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
+            raise InputError(f"the core computes in float32; the state's {name} are {buffer.dtype}")
+        if buffer.size != graph.parameter_count:
+            raise InputError(f"{buffer.size} {name} for a network of {graph.parameter_count} parameters")
+
+
+def check_batch(graph: Graph, sizes: Collection[int], images: Array, labels: Array) -> None:
+    check_images(graph, images)
+    if len(images) not in sizes:
+        known = " or ".join(map(str, sizes))
+        raise InputError(f"{len(images)} images; the network was compiled for batches of {known}")
+    if labels.shape != (len(images),):
+        raise InputError(f"labels of shape {labels.shape} for {len(images)} images: one whole number an image")
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise InputError(f"labels are {labels.dtype}: one whole number an image")
+    if labels.min() < 0 or labels.max() >= graph.classes:
+        wrong = labels[(labels < 0) | (labels >= graph.classes)][0]
+        raise InputError(f"label {wrong}: the network has classes 0 to {graph.classes - 1}")
+
+
+def check_images(graph: Graph, images: Array) -> None:
+    if images.shape[1:] != graph.shape:
+        raise InputError(f"images of shape {images.shape[1:]}; the network takes {graph.shape}")
+    if images.dtype.kind not in "fiu":
+        raise InputError(f"images are {images.dtype}, not numbers")
