@@ -13,13 +13,18 @@ system_packages=(
   python3 python3-venv python3-dev python3-pip python3-setuptools python3-numpy  # the phones' Python
   libopenblas0-pthread           # python3-numpy's default BLAS is the slow reference one
   gcc libc6-dev make             # mpi4py is compiled on a phone
+  pocl-opencl-icd ocl-icd-libopencl1  # the phones' OpenCL driver: this computer's processor
+  g++ cmake ninja-build opencl-headers  # pyopencl is compiled on a phone
   iproute2 iperf3 util-linux procps  # links, their speed, namespaces
   dataset-fashion-mnist          # what the demo trains on
   adb                            # phones on USB, and its tests
   qemu-user-static               # a phone's processor, for the kernels' tests
 )
 
-[ $extras = dev ] || system_packages+=(llvm-19)  # llvm-mca-19 counts the cycles of the hot loops
+[ $extras = dev ] || system_packages+=(
+  llvm-19   # llvm-mca-19 counts the cycles of the hot loops
+  chromium  # shows the report of bench device, in its tests
+)
 
 missing_packages() {
   local package

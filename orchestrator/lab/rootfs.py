@@ -57,6 +57,7 @@ def enter(root: Path) -> None:
 def _borrow_programs(root: Path, userland: Path) -> None:
     _bind_read_only(userland / "usr/bin", root / HOST_BIN[1:])
     _bind_read_only(userland / "usr/sbin", root / HOST_SBIN[1:])
+    (root / "apex/host/share").symlink_to("/usr/share")  # cmake looks for its parts next to itself
     _bind_read_only(userland / "usr", root / "usr")
     empty = root / "apex/empty"
     empty.mkdir()

@@ -1,4 +1,4 @@
-"""The agent as phones get it: its Python files, its compute core, and a manifest of their sha256.
+"""The agent as phones get it: its Python files and OpenCL kernels, its compute core, and a manifest of their sha256.
 
 The same input gives the same bytes, with the same modes.
 """
@@ -73,7 +73,8 @@ def _refuse_foreign(out: Path) -> None:
 
 def _copy_sources(destination: Path) -> int:
     package = Path(phone_agent.__file__).parent
-    sources = sorted(path for path in package.rglob("*.py") if "__pycache__" not in path.parts)
+    found = (path for pattern in ("*.py", "*.cl") for path in package.rglob(pattern))
+    sources = sorted(path for path in found if "__pycache__" not in path.parts)
     for source in sources:
         _copy(source, destination / package.name / source.relative_to(package))
     return len(sources)

@@ -100,7 +100,8 @@ class PackageSource:
         if self._offline:
             return self._fall_back(latest, arch, "--offline was given")
         try:
-            return (store.plan if self._dry_run else store.take)(wanted, installed, self._note)
+            also = {*installed, *self._packages.gpu_builder}  # where the repository has them
+            return (store.plan if self._dry_run else store.take)(wanted, also, self._note)
         except UpstreamError as error:
             if latest is None:
                 raise

@@ -57,6 +57,8 @@ class Facts:
     wake_lock: str | None = None  # held, free; None: this phone has no such command
     python: tuple[str, str] | None = None  # cache tag and platform: cpython-314, android-24-arm64_v8a
     mpi4py: tuple[str, str] | None = None  # version, and the sha256 of the wheel it came from
+    pyopencl: tuple[str, str] | None = None  # the same
+    opencl_devices: int | None = None  # that the vendor's driver has; asked only where pyopencl is missing
     agent: tuple[str, str] | None = None  # release id, hash of its files
     battery: Battery | None = None
 
@@ -90,7 +92,7 @@ def parse_facts(output: str, complaint: str = "") -> Facts:
     single = {key: values[0] for key, *values in lines if values}
     texts = {name: _decoded(text) for name, text in _pairs(lines, "text")}
     python = next(iter(_pairs(lines, "python")), None)
-    mpi4py = next(iter(_pairs(lines, "mpi4py")), None)
+    modules = {name: next(iter(_pairs(lines, name)), None) for name in ("mpi4py", "pyopencl")}
     return Facts(
         epoch=_number(single["epoch"]),
         prefix=single.get("prefix", ""),
@@ -106,7 +108,9 @@ def parse_facts(output: str, complaint: str = "") -> Facts:
         texts=texts,
         wake_lock=single.get("wake_lock"),
         python=(_sane(_TAG, python[0]), _sane(_TAG, python[1])) if python else None,
-        mpi4py=(_sane(_VERSION, mpi4py[0]), _wheel_sha256(mpi4py[1])) if mpi4py else None,
+        mpi4py=_module(modules["mpi4py"]),
+        pyopencl=_module(modules["pyopencl"]),
+        opencl_devices=_integer(single.get("opencl_devices", "")),
         agent=next(iter(_pairs(lines, "agent")), None),
         battery=_battery(texts.get("battery", "")),
     )
@@ -171,6 +175,10 @@ def _wheel_sha256(origin: str) -> str:
     """From pip's direct_url.json: our wheels lie in a directory named by their sum. Empty: it is not one of ours."""
     found = _WHEEL_PATH.search(str(_json(origin).get("url", "")))
     return found[1] if found else ""
+
+
+def _module(told: tuple[str, str] | None) -> tuple[str, str] | None:
+    return (_sane(_VERSION, told[0]), _wheel_sha256(told[1])) if told else None
 
 
 def _battery(text: str) -> Battery | None:

@@ -17,6 +17,7 @@ class StepStatus(StrEnum):
     CHANGED = "changed"
     PLANNED = "planned"  # a dry run: would change
     FAILED = "failed"
+    SKIPPED = "skipped"  # could not be done, and the phone is a worker without it
     UNFINISHED = "unfinished"  # interrupted before the last step: of phones only
 
 

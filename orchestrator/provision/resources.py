@@ -39,9 +39,10 @@ class PackageList:
     upstream: str
     phones: tuple[str, ...]
     builder: tuple[str, ...]
+    gpu_builder: tuple[str, ...] = ()
 
 
 @cache
 def package_list() -> PackageList:
     raw = yaml.safe_load(read_text("packages.yaml"))
-    return PackageList(raw["upstream"], tuple(raw["phones"]), tuple(raw["builder"]))
+    return PackageList(raw["upstream"], tuple(raw["phones"]), tuple(raw["builder"]), tuple(raw["gpu_builder"]))

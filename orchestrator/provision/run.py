@@ -2,8 +2,9 @@
 
     look        one round trip a phone: facts
     packages    apt from a mirror on this computer
-    build       mpi4py on one phone of each kind, unless it was built before
-    set up      keys, sshd, Open MPI, mpi4py, agent, boot; then facts again, to verify; then the agent's self-test
+    build       mpi4py on one phone of each kind, unless it was built before; pyopencl likewise, where there is a GPU
+    set up      keys, sshd, Open MPI, mpi4py, agent, boot; then facts again, to verify; pyopencl, which a phone can do
+                without; then the agent's self-test
 
 A phone that fails stops; the others go on. A phone that lacks nothing is looked at and left alone.
 """
@@ -25,7 +26,7 @@ from orchestrator.inventory import fold, remember_failed
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.paths import ClusterState, cache_dir
 from orchestrator.provision import preflight
-from orchestrator.provision.builds import Builds
+from orchestrator.provision.builds import FOR_GPUS, FOR_MPI, Builds
 from orchestrator.provision.bundle import Bundle, build_bundles
 from orchestrator.provision.desired import PackageSource, default_upstream, gather_keys, host_key, known_hosts
 from orchestrator.provision.events import OnEvent, PhoneFinished, StageStarted
@@ -39,6 +40,7 @@ from orchestrator.provision.steps.keys import Keys
 from orchestrator.provision.steps.mpi4py import Mpi4py
 from orchestrator.provision.steps.openmpi import OpenMpi
 from orchestrator.provision.steps.packages import Packages
+from orchestrator.provision.steps.pyopencl import PyOpenCl
 from orchestrator.provision.steps.selftest import SelfTest
 from orchestrator.provision.steps.sshd import Sshd
 from orchestrator.provision.steps.step import Site, Step
@@ -46,13 +48,15 @@ from orchestrator.provision.termux.mirror import serve
 from orchestrator.provision.termux.snapshot import Snapshot
 from orchestrator.provision.termux.upstream import Upstream
 from orchestrator.provision.want import Want, peers
-from orchestrator.provision.wheels import WheelStore, mpi4py_version
+from orchestrator.provision.wheels import MPI4PY, PYOPENCL, WheelStore
 from orchestrator.provision.worker import Worker, look
 
 PACKAGES: Final = Packages()
 SET_UP: Final[tuple[Step, ...]] = (Keys(), Sshd(), OpenMpi(), Mpi4py(), Agent(), Boot())
+GPU: Final = PyOpenCl()
+WITHOUT_GPU: Final = "computes on its processor only"
 SELF_TEST: Final = SelfTest()
-ALL_STEPS: Final[tuple[Step, ...]] = (PACKAGES, *SET_UP, SELF_TEST)
+ALL_STEPS: Final[tuple[Step, ...]] = (PACKAGES, *SET_UP, GPU, SELF_TEST)
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,8 @@ class _Run:
         self._source = PackageSource(
             upstream, package_list(), cache_dir(), ledger.note, offline=options.offline, dry_run=options.dry_run
         )
-        self._builds = Builds(self._stage, ledger, WheelStore(cache_dir()))
+        self._builds = Builds(self._stage, ledger, WheelStore(cache_dir(), MPI4PY), FOR_MPI)
+        self._gpu_builds = Builds(self._stage, ledger, WheelStore(cache_dir(), PYOPENCL), FOR_GPUS)
         self._snapshots: dict[str, Snapshot] = {}
 
     def all(self) -> Report:
@@ -160,16 +165,16 @@ class _Run:
         facts = [each.facts for each in asked.values()]
         self._snapshots = self._source.snapshots(facts, keep=limited)
         self._bundles = build_bundles({each.arch for each in facts}, self._scratch)
-        return self._builds.known(
-            Want(
-                cluster=self._rack.cluster,
-                packages=package_list(),
-                repositories=self._source.repositories(self._snapshots),
-                keys=gather_keys(self._rack.cluster, self._rack.state),
-                bundles=self._bundles,
-                mpi4py_version=mpi4py_version(),
-            )
+        want = Want(
+            cluster=self._rack.cluster,
+            packages=package_list(),
+            repositories=self._source.repositories(self._snapshots),
+            keys=gather_keys(self._rack.cluster, self._rack.state),
+            bundles=self._bundles,
+            mpi4py_version=MPI4PY.version,
+            pyopencl_version=PYOPENCL.version,
         )
+        return self._gpu_builds.known(self._builds.known(want))
 
     def _inspect(self, asked: dict[Phone, Asked], want: Want) -> None:
         """Warnings for all; phones on which the work would be in vain fail here."""
@@ -191,14 +196,15 @@ class _Run:
 
     def _do(self, want: Want) -> None:
         self._stage("packages", self._busy((PACKAGES,), want), self._worker_task(want, (PACKAGES,)))
-        want = self._builds.make(want)
+        want = self._gpu_builds.make(self._builds.make(want))
 
         def set_up(site: Site) -> None:
             worker = Worker(site, want, self._ledger)
             if worker.take_through(SET_UP):
+                worker.attempt(GPU, WITHOUT_GPU)
                 worker.finish_with(SELF_TEST)
 
-        self._stage("set up", self._busy((*SET_UP, SELF_TEST), want), set_up)
+        self._stage("set up", self._busy((*SET_UP, GPU, SELF_TEST), want), set_up)
 
     def _worker_task(self, want: Want, steps: tuple[Step, ...]) -> Callable[[Site], None]:
         def task(site: Site) -> None:

@@ -44,7 +44,9 @@ class Want:
     keys: Keys
     bundles: Mapping[str, Bundle]  # the agent, by architecture
     mpi4py_version: str
-    wheels: Mapping[str, Wheel] = field(default_factory=dict)  # by ABI: those built so far
+    wheels: Mapping[str, Wheel] = field(default_factory=dict)  # of mpi4py, by ABI: those built so far
+    pyopencl_version: str = ""
+    gpu_wheels: Mapping[str, Wheel] = field(default_factory=dict)  # of pyopencl, likewise
 
     @property
     def peers(self) -> IPv4Network:

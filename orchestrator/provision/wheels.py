@@ -1,6 +1,7 @@
-"""mpi4py for phones: no wheel on PyPI fits them, so one phone of each kind builds it for all others.
+"""mpi4py and pyopencl for phones: no wheel on PyPI fits them, so one phone of each kind builds it for all others.
 
     pypi/<key>/mpi4py/      its source, already translated to C by this computer's Cython
+    pypi/<key>/pyopencl/    or pyopencl's, with the pure Python that it imports
     pypi/<key>/build/       what the building phone needs: pure Python wheels
     wheels/<abi>/<key>/     what it built; an ABI is a Python, a platform and an Open MPI
 
@@ -13,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,7 +31,6 @@ from orchestrator.provision.resources import read_text, script
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
-_REQUIREMENTS: Final = ("mpi4py", "phone-build", "host-build")
 _BUILD_LIMIT: Final = 1800.0
 _PIP_LIMIT: Final = 900.0
 _LARGEST_WHEEL: Final = 64 << 20
@@ -50,18 +51,36 @@ class Sources:
     path: Path
 
 
-def mpi4py_version() -> str:
-    pinned = re.search(r"^mpi4py==(\S+)", read_text("requirements/mpi4py.txt"), re.MULTILINE)
+@dataclass(frozen=True)
+class Recipe:
+    """A module that phones build."""
+
+    name: str
+    requirements: tuple[str, ...]  # files that pin what it is made from; the first pins the module itself
+    files: tuple[str, ...]  # of ours, which go into it
+    script: str  # builds it on a phone
+    prepare: Callable[[Path], None]  # makes scratch/phone, which is what that script is given
+
+    @property
+    def version(self) -> str:
+        return pinned_version(self.name, self.requirements[0])
+
+
+def pinned_version(module: str, requirements: str) -> str:
+    file = f"requirements/{requirements}.txt"
+    pinned = re.search(rf"^{module}==(\S+)", read_text(file), re.MULTILINE)
     if pinned is None:
-        raise ClusterctlError("provisioning/requirements/mpi4py.txt names no version of mpi4py")
+        raise ClusterctlError(f"provisioning/{file} names no version of {module}")
     return pinned[1]
 
 
 class WheelStore:
-    def __init__(self, cache: Path) -> None:
+    def __init__(self, cache: Path, recipe: Recipe) -> None:
         self._cache = cache
-        texts = [read_text(f"requirements/{name}.txt") for name in _REQUIREMENTS]
-        self._key = hashlib.sha256("\0".join([*texts, script("build-wheel")]).encode()).hexdigest()[:16]
+        self._recipe = recipe
+        texts = [read_text(f"requirements/{name}.txt") for name in recipe.requirements]
+        texts += [read_text(name) for name in recipe.files]
+        self._key = hashlib.sha256("\0".join([*texts, script(recipe.script)]).encode()).hexdigest()[:16]
 
     def find(self, abi: str) -> Wheel | None:
         """The wheel built earlier for an ABI, if it is still what it was."""
@@ -75,15 +94,15 @@ class WheelStore:
 
     def build(self, connect: Callable[[], PhoneConnection], abi: str, progress: Progress) -> Wheel:
         """Builds on a phone that has the compiler; no network is used there."""
-        sources = self.sources(progress)
+        sources, module = self.sources(progress), self._recipe.name
         connect().put_tree(sources.path, _WORK)
-        job = run_in_background(connect, "build-mpi4py", "build-wheel", str(_WORK), limit=_BUILD_LIMIT)
+        job = run_in_background(connect, f"build-{module}", self._recipe.script, str(_WORK), limit=_BUILD_LIMIT)
         if job.rc != 0:
             cause, remedy = explain(job.log)
-            raise PhoneError(f"building mpi4py failed: {cause}", phase="build", remedy=remedy)
+            raise PhoneError(f"building {module} failed: {cause}", phase="build", remedy=remedy)
         name = job.log.strip().splitlines()[-1].strip()
-        if not re.fullmatch(r"mpi4py-[\w.+-]+\.whl", name):
-            raise PhoneError(f"building mpi4py left no wheel: {name[:120]!r}", phase="build")
+        if not re.fullmatch(rf"{module}-[\w.+-]+\.whl", name):
+            raise PhoneError(f"building {module} left no wheel: {name[:120]!r}", phase="build")
         data = connect().get(_WORK / "out" / name, limit=_LARGEST_WHEEL)
         connect().run(["rm", "-rf", "--", str(_WORK)])
         return self._keep(abi, name, data)
@@ -92,10 +111,10 @@ class WheelStore:
         """Fetched and prepared once; later runs need no network."""
         path = self._cache / "pypi" / self._key
         if not path.exists():
-            progress("fetching mpi4py and translating it to C, once for all phones")
+            progress(f"fetching the source of {self._recipe.name}, once for all phones")
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch-") as scratch:
-                _prepare(Path(scratch))
+                self._recipe.prepare(Path(scratch))
                 (Path(scratch) / "phone").rename(path)
         return Sources(self._key, path)
 
@@ -113,27 +132,64 @@ class WheelStore:
         return wheel
 
 
-def _prepare(scratch: Path) -> None:
+def _prepare_mpi4py(scratch: Path) -> None:
     fetched, phone = scratch / "fetched", scratch / "phone"
     # The pinned hash is of the source archive: no wheel can slip in, whatever index pip is configured with.
     _pip("download", "mpi4py", "--no-binary=mpi4py", "-d", str(fetched))
     _unpack(only_for_phones(fetched)[0], phone / "mpi4py")
     _translate(scratch / "cython", phone / "mpi4py")
+    _fetch_pure("phone-build", phone / "build")
+
+
+def _prepare_pyopencl(scratch: Path) -> None:
+    fetched, phone, source = scratch / "fetched", scratch / "phone", scratch / "phone/pyopencl"
+    _fetch_pure("pyopencl-build", phone / "build")
+    # pip asks the source for its name and version, which takes what builds it; it is at hand already.
+    tools = scratch / "tools"
+    _pip("install", "pyopencl-build", "--target", str(tools))
+    from_source = ["--no-binary=pyopencl", "--no-build-isolation"]
+    _pip("download", "pyopencl", *from_source, "-d", str(fetched), tools=tools)
+    _unpack(only_for_phones(fetched)[0], source)
+    _pip("install", "pyopencl-run", "--no-compile", "--target", str(scratch / "run"))
+    for package in ("pytools", "platformdirs"):
+        shutil.copytree(scratch / "run" / package, source / package)
+    _know_version(source / "pytools" / "version.py", "pytools", "pyopencl-run")
+    _as_package(source / "typing_extensions", (scratch / "run/typing_extensions.py").read_text())
+    _as_package(source / "siphash24", read_text("siphash24.py"))
+
+
+def _as_package(directory: Path, text: str) -> None:
+    """A module of one file: wheels are made from directories."""
+    directory.mkdir()
+    (directory / "__init__.py").write_text(text)
+
+
+def _know_version(file: Path, module: str, requirements: str) -> None:
+    """Inside another one's wheel it has no metadata to ask."""
+    asked = f'metadata.version("{module}")'
+    text = file.read_text()
+    if asked not in text:
+        raise ClusterctlError(f"{file.name} of {module} does not ask for its version as expected")
+    file.write_text(text.replace(asked, repr(pinned_version(module, requirements))))
+
+
+def _fetch_pure(requirements: str, directory: Path) -> None:
     universal = ["--only-binary=:all:", "--platform=any", "--implementation=py", "--abi=none"]
-    _pip("download", "phone-build", *universal, "-d", str(phone / "build"))
-    only_for_phones(phone / "build")
+    _pip("download", requirements, *universal, "-d", str(directory))
+    only_for_phones(directory)
 
 
-def _pip(verb: str, requirements: str, *arguments: str) -> None:
+def _pip(verb: str, requirements: str, *arguments: str, tools: Path | None = None) -> None:
     """This computer's pip, as its owner has configured it, on one of our requirements files."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
         listed.write(read_text(f"requirements/{requirements}.txt"))
         listed.flush()
         command = [sys.executable, "-m", "pip", verb, "--quiet", "--no-deps", *arguments, "-r", listed.name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PIP_LIMIT)
+        environment = {**os.environ, "PYTHONPATH": str(tools)} if tools else None
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=_PIP_LIMIT)
     if done.returncode != 0:
         raise ClusterctlError(
-            f"pip cannot {verb} what mpi4py needs: {explain(done.stderr)[0]}",
+            f"pip cannot {verb} what {requirements} needs: {explain(done.stderr)[0]}",
             remedy="check this computer's connection to PyPI; it is needed once",
         )
 
@@ -167,3 +223,13 @@ def only_for_phones(directory: Path) -> list[Path]:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+MPI4PY: Final = Recipe("mpi4py", ("mpi4py", "phone-build", "host-build"), (), "build-wheel", _prepare_mpi4py)
+PYOPENCL: Final = Recipe(
+    "pyopencl",
+    ("pyopencl", "pyopencl-build", "pyopencl-run"),
+    ("siphash24.py",),
+    "build-pyopencl",
+    _prepare_pyopencl,
+)

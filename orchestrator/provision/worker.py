@@ -49,6 +49,17 @@ class Worker:
         self._ledger.record(self._site.phone, *results)
         return all(result.status is not StepStatus.FAILED for result in results)
 
+    def attempt(self, step: Step, without: str) -> None:
+        """A step that a phone can do without; `without`: what it is then."""
+        [result] = results = self._apply_all([step])
+        if result.status is StepStatus.CHANGED:
+            [result] = self._verify([step], results)
+        if result.status is StepStatus.FAILED:
+            result = replace(result, status=StepStatus.SKIPPED)
+            self._ledger.warn(self._site.phone, (f"{without}: {result.error}",))
+        self._ledger.emit(StepFinished(self._site.phone, result))
+        self._ledger.record(self._site.phone, result)
+
     def finish_with(self, step: Step) -> None:
         """A last step that proves itself."""
         result = self._apply(step)

@@ -81,19 +81,37 @@ if have termux-wake-lock; then
 fi
 
 if have python3; then
-  python3 -c '
+  modules=$(python3 -c '
 import sys, sysconfig
 from importlib import metadata
 def fact(*fields):
     print(*fields, sep="\t")
 fact("python", sys.implementation.cache_tag, sysconfig.get_platform())
-try:
-    mpi4py = metadata.distribution("mpi4py")
-    origin = " ".join((mpi4py.read_text("direct_url.json") or "").split())
-    fact("mpi4py", mpi4py.version, origin)
-except metadata.PackageNotFoundError:
-    pass
-' 2>/dev/null
+for name in ("mpi4py", "pyopencl"):
+    try:
+        module = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        continue
+    fact(name, module.version, " ".join((module.read_text("direct_url.json") or "").split()))
+' 2>/dev/null)
+  [ -n "$modules" ] && printf '%s\n' "$modules"
+  # Whether a GPU is worth pyopencl. Drivers hang and crash: in a process of its own, with an end.
+  driver=/vendor/lib64/libOpenCL.so
+  if [ -e "$driver" ] && ! [[ $modules == *pyopencl$'\t'* ]]; then
+    fact opencl_devices "$(timeout 10 python3 -c '
+import ctypes, sys
+cl, count = ctypes.CDLL(sys.argv[1]), ctypes.c_uint()
+cl.clGetPlatformIDs(0, None, ctypes.byref(count))
+platforms = (ctypes.c_void_p * max(1, count.value))()
+cl.clGetPlatformIDs(count, platforms, None)
+devices = 0
+for platform in platforms[: count.value]:
+    found = ctypes.c_uint()
+    cl.clGetDeviceIDs(ctypes.c_void_p(platform), ctypes.c_ulong(0xFFFFFFFF), 0, None, ctypes.byref(found))
+    devices += found.value
+print(devices)
+' "$driver" 2>/dev/null)"
+  fi
 fi
 
 agent=$HOME/.clusterctl/agent/current

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.builds import Builds
+from orchestrator.provision.builds import FOR_MPI, Builds
 from orchestrator.provision.events import Event
 from orchestrator.provision.ledger import Ledger
 from orchestrator.provision.steps.step import Site
@@ -61,7 +61,7 @@ def ledger(*ports: int, **changes: Any) -> tuple[Ledger, list[Event]]:
 def test_one_phone_of_a_kind_builds_for_all() -> None:
     known, _ = ledger(1, 2, 3)
     store = Store()
-    assert Builds(one_after_another, known, store).make(want()).wheels == {ABI: WHEEL}
+    assert Builds(one_after_another, known, store, FOR_MPI).make(want()).wheels == {ABI: WHEEL}
     assert store.asked == [phone(1)]
 
 
@@ -69,28 +69,28 @@ def test_the_one_with_a_compiler_is_asked_first() -> None:
     known, _ = ledger(1, 2)
     known.facts[phone(1)] = facts(packages=installed(python="3.14.6-1", openmpi="4.1.5-1"), python=KIND["python"])
     store = Store()
-    Builds(one_after_another, known, store).make(want())
+    Builds(one_after_another, known, store, FOR_MPI).make(want())
     assert store.asked == [phone(2)]
 
 
 def test_what_was_built_before_is_not_built_again() -> None:
     known, _ = ledger(1)
     store = Store(before={ABI: WHEEL})
-    assert Builds(one_after_another, known, store).make(want()).wheels == {ABI: WHEEL}
+    assert Builds(one_after_another, known, store, FOR_MPI).make(want()).wheels == {ABI: WHEEL}
     assert store.asked == []
 
 
 def test_nobody_builds_when_nobody_waits() -> None:
     known, _ = ledger(1, mpi4py=("4.1.2", "b" * 64))
     store = Store()
-    Builds(one_after_another, known, store).make(want())
+    Builds(one_after_another, known, store, FOR_MPI).make(want())
     assert store.asked == []
 
 
 def test_when_a_builder_fails_the_next_one_is_asked_and_nobody_fails() -> None:
     known, _ = ledger(1, 2, 3)
     store = Store(broken=[phone(1)])
-    assert Builds(one_after_another, known, store).make(want()).wheels == {ABI: WHEEL}
+    assert Builds(one_after_another, known, store, FOR_MPI).make(want()).wheels == {ABI: WHEEL}
     assert store.asked == [phone(1), phone(2)]
     assert known.working == (phone(1), phone(2), phone(3))
     assert "p1-01 (sw1:1, 10.77.1.1) could not build mpi4py: clang crashed" in known.notes
@@ -99,7 +99,7 @@ def test_when_a_builder_fails_the_next_one_is_asked_and_nobody_fails() -> None:
 def test_when_all_builders_fail_the_phones_that_wait_fail_with_the_cause() -> None:
     known, _ = ledger(1, 2, 3, 4)
     store = Store(broken=[phone(port) for port in (1, 2, 3, 4)])
-    Builds(one_after_another, known, store).make(want())
+    Builds(one_after_another, known, store, FOR_MPI).make(want())
     assert store.asked == [phone(1), phone(2), phone(3)]
     assert known.working == ()
     assert {(report.failure.step, report.failure.error) for report in known.reports if report.failure} == {
@@ -125,7 +125,7 @@ def test_the_one_with_most_space_gets_the_compiler(monkeypatch: pytest.MonkeyPat
         kilobytes = megabytes and megabytes << 10
         known.facts[phone(port)] = facts(**WITHOUT, disk_free_kb=kilobytes)
     store = Store()
-    Builds(one_after_another, known, store).make(with_compiler_offered())
+    Builds(one_after_another, known, store, FOR_MPI).make(with_compiler_offered())
     assert (given, store.asked) == ([phone(2)], [phone(2)])
 
 
@@ -134,7 +134,7 @@ def test_a_phone_is_not_filled_up_with_the_compiler(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("orchestrator.provision.builds.install_packages", lambda site, *_: given.append(site.phone))
     known, _ = ledger(1, 2, **WITHOUT, disk_free_kb=699 << 10)
     store = Store()
-    Builds(one_after_another, known, store).make(with_compiler_offered())
+    Builds(one_after_another, known, store, FOR_MPI).make(with_compiler_offered())
     assert (given, store.asked) == ([], [])
     errors = {report.failure.error for report in known.reports if report.failure}
     assert errors == {"699 MB of storage are free, the compiler and its work need 700 MB"}

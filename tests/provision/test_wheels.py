@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ClusterctlError
-from orchestrator.provision.wheels import WheelStore, mpi4py_version, only_for_phones
+from orchestrator.provision.wheels import MPI4PY, PYOPENCL, WheelStore, only_for_phones
 
 ABI = "cpython-314-android-24-arm64_v8a-openmpi-4.1.5-1"
 
@@ -20,14 +20,14 @@ def test_only_source_and_pure_python_go_to_phones(tmp_path: Path) -> None:
 
 
 def test_a_wheel_is_found_again_until_it_is_damaged(tmp_path: Path) -> None:
-    store = WheelStore(tmp_path)
+    store = WheelStore(tmp_path, MPI4PY)
     assert store.find(ABI) is None
     kept = store._keep(ABI, "mpi4py-4.1.2-x.whl", b"wheel")
-    assert WheelStore(tmp_path).find(ABI) == kept
+    assert WheelStore(tmp_path, MPI4PY).find(ABI) == kept
     assert store.find("another") is None
     kept.path.write_bytes(b"damaged")
     assert store.find(ABI) is None
 
 
 def test_the_version_is_pinned() -> None:
-    assert mpi4py_version().count(".") == 2
+    assert MPI4PY.version.count(".") == PYOPENCL.version.count(".") == 2

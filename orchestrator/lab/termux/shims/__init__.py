@@ -17,13 +17,13 @@ _OLDEST_GLIBC = "2.36"  # a library made for it runs with all newer ones
 
 
 @cache
-def compiled(sources: str, host: HostPrograms) -> bytes:
+def compiled(sources: str, host: HostPrograms, flags: tuple[str, ...] = ()) -> bytes:
     """The shared library made from C files of this directory; compiled once a process."""
     with tempfile.TemporaryDirectory() as scratch:
         library = Path(scratch, "shim.so")
         argv = [*_compiler(host), "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", *_defines(host)]
         done = subprocess.run(
-            [*argv, "-o", str(library), *sources.split(), "-ldl"],
+            [*argv, "-o", str(library), *sources.split(), *flags, "-ldl"],
             cwd=Path(__file__).parent,
             env={"ZIG_GLOBAL_CACHE_DIR": str(cache_dir() / "zig"), **os.environ},
             capture_output=True,

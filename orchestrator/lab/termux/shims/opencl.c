@@ -1,8 +1,13 @@
-/* The vendor's OpenCL library as far as one can ask it without a GPU: how many platforms there are. One, or none where
- * the scenario says so; never a device.
+/* The vendor's OpenCL library, which no loader finds and which is loaded by its path.
+ *
+ * FORWARDED: this computer has drivers for OpenCL. All calls but one reach its loader, which this library needs and which
+ * finds those drivers in a place of its own. Otherwise it is a driver as far as one can ask it without a GPU: one platform,
+ * never a device. Either way there is no platform where the scenario says so.
  */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,7 +18,6 @@ enum { SUCCESS = 0, DEVICE_NOT_FOUND = -1, INVALID_VALUE = -30, PLATFORM_NAME = 
 typedef struct platform {
     const char *name;
 } platform;
-static platform snapdragon = {"QUALCOMM Snapdragon(TM)"};
 
 static int is_none(void) {
     char text[8] = "";
@@ -22,6 +26,26 @@ static int is_none(void) {
     if (file >= 0) close(file);
     return length > 0 && strncmp(text, "none", 4) == 0;
 }
+
+#ifdef FORWARDED
+
+typedef int get_platforms(unsigned, platform **, unsigned *);
+
+__attribute__((constructor)) static void say_where_drivers_are(void) {
+    setenv("OCL_ICD_VENDORS", "/vendor/etc/OpenCL/vendors", 1);
+}
+
+int clGetPlatformIDs(unsigned room, platform **platforms, unsigned *count) {
+    void *loader = is_none() ? NULL : dlopen("libOpenCL.so.1", RTLD_LAZY);
+    get_platforms *forwarded = loader ? (get_platforms *)dlsym(loader, "clGetPlatformIDs") : NULL;
+    if (forwarded) return forwarded(room, platforms, count);
+    if (count) *count = 0;
+    return SUCCESS;
+}
+
+#else
+
+static platform snapdragon = {"QUALCOMM Snapdragon(TM)"};
 
 int clGetPlatformIDs(unsigned room, platform **platforms, unsigned *count) {
     unsigned available = is_none() ? 0 : 1;
@@ -43,3 +67,5 @@ int clGetDeviceIDs(platform *asked, unsigned long kind, unsigned room, void **de
     if (count) *count = 0;
     return DEVICE_NOT_FOUND;
 }
+
+#endif
