@@ -13,12 +13,13 @@ from orchestrator.runs.events import Event
 from orchestrator.view.text import one_line
 from phone_agent.schema import RankSpec, RunSpec
 
+LOST_CONTACT = "lost contact"  # the head phone with another one
 _TAIL_LINES = 10
 _KILL = "signal 9"
 
 # Marks in mpirun's log, the most telling first: (what the line looks like, what it means)
 _MARKS = (
-    (re.compile(r"Remote daemon:.* on node (?P<address>[\d.]+)"), "lost contact: power, cable or a killed Termux"),
+    (re.compile(r"Remote daemon:.* on node (?P<address>[\d.]+)"), f"{LOST_CONTACT}: power, cable or a killed Termux"),
     (re.compile(r"ssh: connect to host (?P<address>[\d.]+) port \d+: (?P<why>.+)"), "the head phone cannot reach it"),
     (re.compile(r"(?:termux|\w+)@(?P<address>[\d.]+): Permission denied"), "the head phone may not log in to it"),
     (

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from orchestrator.runs.diagnosis import Diagnosis
+from orchestrator.runs.diagnosis import LOST_CONTACT, Diagnosis
 from orchestrator.runs.look import Sight
 from phone_agent.schema import RankSpec, RunSpec
+
+_ON_EITHER_SIDE = "a loose cable, or a daemon that was killed"
 
 
 def stalled(spec: RunSpec, sights: Sequence[Sight], *, again: bool = False) -> Diagnosis | None:
@@ -48,7 +50,8 @@ def head_is_gone(spec: RunSpec, sights: Sequence[Sight], *, overdue: bool = Fals
 
 def refined(diagnosis: Diagnosis, spec: RunSpec, sights: Sequence[Sight]) -> Diagnosis:
     """With what phones say afterwards: who does not answer any more was the cause, not who complained. What is certain
-    stands, unless somebody is gone: that an sshd is down or a disk full may be older, or come from the same."""
+    stands, unless somebody is gone: that an sshd is down or a disk full may be older, or come from the same. Where
+    the head phone lost one that is there, it may as well be the head phone's cable."""
     unfit = {
         sight.phone.name: sight.unfit for sight in sights if sight.unfit and (sight.absent or not diagnosis.certain)
     }
@@ -59,6 +62,9 @@ def refined(diagnosis: Diagnosis, spec: RunSpec, sights: Sequence[Sight]) -> Dia
         return replace(diagnosis, phone=lost[0], message=unfit[lost[0].phone] or diagnosis.message)
     if lost:
         return replace(diagnosis, phone=None, message=f"{_names(lost)} do not answer: cable, switch or power")
+    if diagnosis.phone is not None and diagnosis.message.startswith(LOST_CONTACT):
+        both = _names([spec.ranks[0], diagnosis.phone])
+        return replace(diagnosis, phone=None, message=f"{both} {LOST_CONTACT} with each other: {_ON_EITHER_SIDE}")
     return diagnosis
 
 

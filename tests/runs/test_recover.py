@@ -263,6 +263,17 @@ def test_what_is_certain_stands_unless_somebody_is_gone() -> None:
     assert stall.refined(killed, SPEC, gone).headline == "p1-02 (sw1:2): does not answer: cable or power"
 
 
+def test_who_lost_contact_but_is_there_may_not_be_the_one_whose_cable_is_loose() -> None:
+    """As seen when the head phone's own cable flapped."""
+    log = "  Remote daemon: [[20351,0],2] on node 10.77.2.1\n"
+    lost = diagnose(SPEC, None, log)
+    assert lost.headline == "p2-01 (sw2:1): lost contact: power, cable or a killed Termux"
+    told = stall.refined(lost, SPEC, [Sight(phone) for phone in FOUR]).headline
+    assert told.startswith("p1-01 (sw1:1), p2-01 (sw2:1) lost contact with each other: ")
+    gone = [Sight(phone, "timed out" if phone.name == "p2-01" else None) for phone in FOUR]
+    assert stall.refined(lost, SPEC, gone).headline == "p2-01 (sw2:1): does not answer: cable or power"
+
+
 def test_a_full_disk_explains_what_mpirun_only_felt() -> None:
     """As seen with Open MPI: who cannot write its session's files gives up, or hangs up, or hits a bus error."""
     full = [Sight(phone, disk_mb=0.0 if phone.name == "p2-01" else 900.0) for phone in FOUR]
