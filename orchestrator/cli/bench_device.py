@@ -28,6 +28,11 @@ PartOption = Annotated[
     typer.Option("--part", help="models, sweep, operations, power, foreground; repeat it. Default: all of them.",
                  show_default=False),
 ]  # fmt: skip
+ModelOption = Annotated[
+    list[str] | None,
+    typer.Option("--model", help="mentee, mobilenet_reduced, resnet_reduced; repeat it. Default: all of them.",
+                 show_default=False),
+]  # fmt: skip
 WidthsOption = Annotated[
     str | None, typer.Option(help="Of the swept networks, e.g. 64,512. Default: 64,128,256,512.", show_default=False)
 ]
@@ -49,6 +54,7 @@ ReportOption = Annotated[
 def device(
     here: HereOption = False,
     part: PartOption = None,
+    model: ModelOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="A minute: fewer networks, shorter looks.")] = False,
     thermal: Annotated[float, typer.Option(help="Then train for so many minutes, and watch heat.", min=0)] = 0.0,
     widths: WidthsOption = None,
@@ -71,13 +77,14 @@ def device(
     from orchestrator.view.console import note, print_json
     from orchestrator.view.study import print_study, progress
     from phone_agent.sizes import parse_bytes
-    from phone_agent.study.rows import BACKENDS, PARTS, Request
+    from phone_agent.study.rows import BACKENDS, MODELS, PARTS, Request
 
     if here and limit:
         raise UsageError("--here is this computer, --limit are phones", remedy="leave one of them out")
     with engine_errors():
         request = Request(
             parts=tuple(PARTS if part is None else part),
+            models=tuple(model or MODELS),
             widths=_numbers("--widths", widths or (QUICK_WIDTHS if quick else "64,128,256,512")),
             depths=_numbers("--depths", depths or (QUICK_DEPTHS if quick else "1,2,4,8")),
             backends=tuple(backend or BACKENDS),

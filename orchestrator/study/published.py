@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-SOURCE = "Chen et al., SEC '19 (TensorFlow+)"
-CLUSTER_SOURCE = "Na et al., 2021 (smartphone cluster)"
+CHEN = "Chen et al."
+NA = "Na et al."
+SOURCES = {
+    CHEN: "Exploring the Capabilities of Mobile Devices in Supporting Deep Learning, SEC 2019: a Pixel 2, TensorFlow+",
+    NA: "Scalable Smartphone Cluster for Deep Learning, 2021: Galaxy S10+ phones, Caffe",
+}
 BATCH = 128
 
 Cells = Mapping[tuple[int, int], tuple[str, str]]  # (width, depth): FLOPs and parameters, as printed
@@ -70,7 +74,7 @@ class Figure:
     what: str
     value: float
     unit: str
-    source: str = SOURCE
+    source: str = CHEN
 
 
 FIGURES: Mapping[str, Figure] = {
@@ -82,20 +86,20 @@ FIGURES: Mapping[str, Figure] = {
     "conv width training": Figure("figure 8a, 4.3.2", "convolutions, training: width 512 against 64", 64, "x"),
     "conv depth inference": Figure("figure 8b, 4.3.2", "convolutions, inference: 8 layers against 1", 625, "x"),
     "conv width inference": Figure("figure 8b, 4.3.2", "convolutions, inference: width 512 against 64", 75, "x"),
-    "conv against fc": Figure("4.3.2", "convolutions against dense layers, training, same width and depth", 100, "x"),
-    "separable training": Figure("figure 10a", "one layer 512 wide, training: standard against separable", 3, "x"),
-    "separable inference": Figure("figure 10b", "one layer 512 wide, inference: standard against separable", 2, "x"),
+    "conv against fc": Figure("4.3.2", "convolutions against dense layers, training", 100, "x"),
+    "separable training": Figure("figure 10a", "one layer of 512, training: standard to separable", 3, "x"),
+    "separable inference": Figure("figure 10b", "one layer of 512, inference: standard to separable", 2, "x"),
     "gradients of backward": Figure("figure 11, 4.4", "convolution gradients, of the backward path", 91, "%"),
     "gradients of step": Figure("figure 11, 4.4", "convolution gradients, of the whole step", 65, "%"),
     "backward of step": Figure("3.2", "backward path, of the whole step", 70, "%"),
-    "gpu conv": Figure("figure 13, 4.5", "convolutions only, training: GPU against CPU, at most", 2.2, "x"),
+    "gpu conv": Figure("figure 13, 4.5", "convolutions only, training: GPU against CPU", 2.2, "x"),
     "gpu mobilenet training": Figure("figure 14, 4.5", "reduced MobileNet, training: GPU against CPU", 1.7, "x"),
     "gpu mobilenet inference": Figure("figure 14, 4.5", "reduced MobileNet, inference: GPU against CPU", 1.2, "x"),
-    "mentee cpu": Figure("4.7.2", "CPU while training Mentee (100 % is one core)", 348, "%"),
-    "mobilenet cpu": Figure("4.7.2", "CPU while training reduced MobileNet (100 % is one core)", 305, "%"),
+    "mentee cpu": Figure("4.7.2", "CPU while training Mentee, of one core", 348, "%"),
+    "mobilenet cpu": Figure("4.7.2", "CPU while training reduced MobileNet, of one core", 305, "%"),
     "background training": Figure("figure 16, 4.7.1", "training in the background against the foreground", 3, "x"),
-    "foreground loss": Figure("figure 17, 4.7.2", "a foreground CPU test beside training, at most slower by", 30, "%"),
-    "heat first": Figure("figure 7c", "a step after it warmed, against cold (18.2 s)", 14.8, "%", CLUSTER_SOURCE),
-    "heat last": Figure("figure 7c", "a step when it throttled, against cold (18.2 s)", 36.3, "%", CLUSTER_SOURCE),
+    "foreground loss": Figure("figure 17, 4.7.2", "a foreground CPU test beside training, slower by", 30, "%"),
+    "heat first": Figure("figure 7c", "a step after it warmed, against cold (18.2 s)", 14.8, "%", NA),
+    "heat last": Figure("figure 7c", "a step when it throttled, against cold (18.2 s)", 36.3, "%", NA),
 }
 OUT_OF_MEMORY = {("conv", 512, 4), ("conv", 512, 8)}  # on a Pixel 2 with 4 GB, batch 128: 4.3.2

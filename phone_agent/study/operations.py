@@ -36,14 +36,13 @@ def _of(place: steps.Place, batch: int, means: Means) -> Iterator[Operation]:
 
 def _profile(place: steps.Place, batch: int, step_s: float) -> dict[str, Any]:
     batch = steps.fitting_batch(place, batch, step_s)
-    executable, _ = steps.compiled(place, batch)
-    images, labels = steps.sample(place.graph, batch)
-    executable.loss_and_gradients(images, labels, 1.0)
-    profile = getattr(executable, "profile", None)
+    made = steps.compiled(place, batch)
+    made.executable.loss_and_gradients(made.images, made.labels, 1.0)
+    profile = getattr(made.executable, "profile", None)
     if profile is None:
         raise LostError(f"the {place.backend} backend does not time its steps one by one")
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])
-    for one in profile(images, labels, runs=RUNS):
+    for one in profile(made.images, made.labels, runs=RUNS):
         total = sums[one.kind, one.direction]
         total[0] += one.seconds
         total[1] += one.flops

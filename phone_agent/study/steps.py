@@ -6,7 +6,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import isfinite, prod
 from statistics import median
 from typing import Any
 
@@ -35,11 +35,20 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Compiled:
+    executable: Executable
+    state: State
+    images: NDArray[Any]
+    labels: NDArray[Any]
+
+
+@dataclass(frozen=True)
 class Repeats:
     """What repeating a step showed."""
 
     count: int
     median_s: float
+    best_s: float
     wall_s: float
     cpu_s: float
     resident_bytes: int  # of its process, at the highest so far
@@ -47,15 +56,14 @@ class Repeats:
 
 def training(place: Place, batch: int) -> Step:
     """Forward, backward and the update of all values."""
-    executable, state = compiled(place, batch)
-    optimise = optimiser(RULES, state, threads=place.threads)
-    images, labels = sample(place.graph, batch)
+    made = compiled(place, batch)
+    optimise = optimiser(RULES, made.state, threads=place.threads)
     steps = 0
 
     def step() -> None:
         nonlocal steps
         steps += 1
-        loss = executable.loss_and_gradients(images, labels, 1.0, draw=steps)
+        loss = made.executable.loss_and_gradients(made.images, made.labels, 1.0, draw=steps)
         optimise.update(slice(None), RULES.learning_rate, steps)
         if not isfinite(loss):
             raise FailedError(f"the loss of step {steps} is {loss}: the arithmetic went wrong")
@@ -64,20 +72,24 @@ def training(place: Place, batch: int) -> Step:
 
 
 def inference(place: Place, batch: int) -> Step:
-    executable, _ = compiled(place, batch)
-    images, _ = sample(place.graph, batch)
-    return lambda: _ignore(executable.forward(images))
+    made = compiled(place, batch)
+
+    def step() -> None:
+        made.executable.forward(made.images)
+
+    return step
 
 
-def compiled(place: Place, batch: int) -> tuple[Executable, State]:
-    state = State(place.graph, seed=1)
-    return backend(place.backend).compile(place.graph, state, batch, Options(threads=place.threads)), state
-
-
-def sample(graph: Graph, batch: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+def compiled(place: Place, batch: int) -> Compiled:
+    """All in memory that the backend computes in: nothing is copied for it."""
+    computing, state = backend(place.backend), State(place.graph, seed=1)
+    state.move(computing.array)
     numbers = np.random.default_rng(0)
-    images = numbers.standard_normal((batch, *CIFAR), dtype=np.float32)
-    return images, numbers.integers(0, min(LABELS, graph.classes), batch).astype(np.int32)
+    images = computing.array(batch * prod(CIFAR)).reshape(batch, *CIFAR)
+    images[...] = numbers.standard_normal(images.shape, dtype=np.float32)
+    labels = numbers.integers(0, min(LABELS, place.graph.classes), batch).astype(np.int32)
+    executable = computing.compile(place.graph, state, batch, Options(threads=place.threads))
+    return Compiled(executable, state, images, labels)
 
 
 def repeating(prepare: Callable[[], Step], seconds: float, least: int = 2) -> Work:
@@ -101,7 +113,7 @@ def repeat(step: Step, seconds: float, least: int = 2) -> Repeats:
         step()
         taken.append(time.perf_counter() - start)
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
-    return Repeats(len(taken), median(taken), wall, cpu, peak_resident_bytes())
+    return Repeats(len(taken), median(taken), min(taken), wall, cpu, peak_resident_bytes())
 
 
 def fitting_batch(place: Place, most: int, step_s: float) -> int:
@@ -110,7 +122,7 @@ def fitting_batch(place: Place, most: int, step_s: float) -> int:
     while batch < most:
         step = training(place, batch)
         step()
-        larger = largest_half(most, repeat(step, 0.0, 1).median_s / batch, step_s)
+        larger = largest_half(most, repeat(step, 0.02, 2).best_s / batch, step_s)
         if larger <= batch:
             break
         batch = larger
@@ -125,7 +137,3 @@ def largest_half(most: int, image_s: float, step_s: float) -> int:
 
 def peak_resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _ignore(_: object) -> None:
-    """Scores that nobody asked for."""

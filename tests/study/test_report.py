@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from orchestrator.study.published import FIGURES
 from orchestrator.study.report import svg
 from orchestrator.study.report.page import page
 from tests.study.samples import HOSTILE, study
@@ -105,3 +106,7 @@ def test_names_at_the_ends_of_lines_do_not_meet() -> None:
 
 def test_nothing_to_draw_draws_nothing() -> None:
     assert not svg.lines("none", [svg.Line("64", [])], "layers", str, str, log=True)
+
+
+def test_names_of_published_figures_fit_their_plot() -> None:
+    assert max(len(figure.what) for figure in FIGURES.values()) * svg.CHARACTER <= svg.WIDTH

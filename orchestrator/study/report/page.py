@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from orchestrator.study.published import MISPRINTS, SOURCE, TABLE_4_UNIT, TABLE_4_UNIT_WHY
+from orchestrator.study.published import CHEN, MISPRINTS, TABLE_4_UNIT, TABLE_4_UNIT_WHY
 from orchestrator.study.recount import TABLES, in_its_unit
 from orchestrator.study.recount import Cell as Recounted
 from orchestrator.study.recount import cells as recounted
@@ -39,7 +39,7 @@ def _called(device: DeviceStudy) -> str:
 
 
 def _header(study: Study) -> Html:
-    made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(study.made))
+    made = time.strftime("%-d %B %Y, %H:%M UTC", time.gmtime(study.made))
     kinds = join([
         tag("measured"), " in this run   ", tag("modelled"), " by our planner, or scaled from fewer images (†)   ",
         tag("published"), " by others, with where",
@@ -48,8 +48,8 @@ def _header(study: Study) -> Html:
         "header",
         element("h1", _title(study)),
         paragraph(
-            f"Training and inference of neural networks on one device, measured by clusterctl {study.version}, {made}. "
-            f"Beside {SOURCE}.",
+            f"Training and inference of neural networks on one device, measured by clusterctl {study.version} on "
+            f"{made}, beside what was published of others.",
             css="soft",
         ),
         paragraph(kinds, css="note"),
@@ -82,7 +82,7 @@ def _recount() -> Html:
     return join([
         element("h2", "The paper's tables, counted again"),
         paragraph(
-            f"FLOPs and parameters as {SOURCE} prints them, and below them what the same network has by our count: "
+            f"FLOPs and parameters as {CHEN} print them, and below them what the same network has by our count: "
             "forward and two backward passes of 128 images, biases included, the image's own gradient too. "
             f"{sum(cell.agrees for cell in found)} of {len(found)} cells agree, rounded or cut off; "
             "the others are misprints."

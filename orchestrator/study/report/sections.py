@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from orchestrator.study.findings import GRADIENTS, findings, image_s
-from orchestrator.study.published import OUT_OF_MEMORY
+from orchestrator.study.findings import GRADIENTS, Finding, findings, image_s
+from orchestrator.study.published import OUT_OF_MEMORY, SOURCES
 from orchestrator.study.report import svg
 from orchestrator.study.report.markup import (
     Cell,
@@ -41,6 +41,7 @@ KINDS = (  # how an operation's name begins, what it is called, its colour
     ("", "everything else", "--c0"),
 )
 SCALED = "†"
+PUBLISHED_COLOR, MEASURED_COLOR = "--c2", "--c3"
 
 
 def facts(device: DeviceStudy) -> Html:
@@ -228,30 +229,45 @@ def heat(device: DeviceStudy) -> Html:
 
 
 def beside(device: DeviceStudy) -> Html:
-    rows = [
-        (
-            Cell(finding.figure.what, "wrap"),
-            Cell(quantity(finding.figure.value, finding.figure.unit)),
-            Cell(quantity(finding.measured, finding.figure.unit) if finding.measured is not None else "not measured",
-                 "" if finding.measured is not None else "soft"),
-            Cell(f"{finding.figure.where}; {finding.figure.source}", "wrap soft"),
-        )
-        for finding in findings(device)
-    ]  # fmt: skip
-    headings = (
-        "",
-        join(["", tag("published")]),
-        join(["", tag("measured"), " here"]),
-        Cell("where it was published", "left"),
-    )
+    found = findings(device)
+    headings = ("", tag("published"), tag("measured"), Cell("where it was published", "left"))
+    sources = "; ".join(f"{name}: {work}" for name, work in SOURCES.items())
     return join([
         element("h2", "Beside the papers"),
         paragraph(
             "What the papers state as numbers, and the same of this device. Ratios over width or depth are the largest "
-            "there are, 64 to 512 or 1 to 8. The published figures are a Pixel 2's with TensorFlow, or a Galaxy S10+'s."
+            "there are, 64 to 512 or 1 to 8."
         ),
-        table(headings, rows),
+        legend((("published", PUBLISHED_COLOR), ("measured here", MEASURED_COLOR))),
+        charts(*_dot_figures(found)),
+        table(headings, map(_beside_row, found)),
+        paragraph(sources, ".", css="note"),
     ])  # fmt: skip
+
+
+def _dot_figures(found: Sequence[Finding]) -> Iterable[Html]:
+    """Ratios above and below 1 are as far apart as they differ: their axis is logarithmic."""
+    for unit, caption, small in (("x", "Ratios", "times; logarithmic"), ("%", "Shares and losses", "per cent")):
+        dots = [
+            svg.Dots(finding.figure.what, (
+                (PUBLISHED_COLOR, finding.figure.value, quantity(finding.figure.value, unit)),
+                (MEASURED_COLOR, finding.measured, quantity(finding.measured, unit)),
+            ))
+            for finding in found if finding.figure.unit == unit and finding.measured is not None
+        ]  # fmt: skip
+        if dots:
+            yield figure(caption, small, svg.dots(caption, dots, log=unit == "x"))
+
+
+def _beside_row(finding: Finding) -> Sequence[str | Html | Cell]:
+    known, unit = finding.measured is not None, finding.figure.unit
+    measured = quantity(finding.measured, unit) if finding.measured is not None else "not measured"
+    return (
+        Cell(finding.figure.what, "wrap"),
+        quantity(finding.figure.value, unit),
+        Cell(measured, "" if known else "soft"),
+        Cell(f"{finding.figure.source}, {finding.figure.where}", "left soft"),
+    )
 
 
 SECTIONS: tuple[Section, ...] = (tiles, models, sweep, operations, power, foreground, heat, beside)

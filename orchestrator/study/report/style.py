@@ -39,6 +39,7 @@ p { margin: 6px 0 12px; max-width: 74ch; }
   display: grid; gap: 10px; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr));
   margin: 18px 0;
 }
+.facts { grid-auto-flow: dense; }
 .facts div.wide { grid-column: span 2; }
 .facts div, .tiles div {
   background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 10px 12px;
@@ -47,7 +48,7 @@ p { margin: 6px 0 12px; max-width: 74ch; }
 .tiles span { font-size: 1.45rem; font-weight: 650; letter-spacing: -0.02em; }
 .tiles small { display: block; color: var(--soft); font-size: 0.8rem; }
 .charts {
-  display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(320px, 100%), 1fr));
+  display: grid; gap: 16px; grid-template-columns: repeat(auto-fill, minmax(min(420px, 100%), 1fr));
   margin: 14px 0;
 }
 figure {
@@ -56,10 +57,10 @@ figure {
 }
 figcaption { font-weight: 600; font-size: 0.92rem; margin-bottom: 4px; }
 figcaption small { display: block; font-weight: 400; color: var(--soft); font-size: 0.8rem; }
-svg { display: block; width: 100%; height: auto; max-width: 470px; margin: 0 auto; }
+svg { display: block; width: 100%; height: auto; max-width: 430px; margin: 0 auto; }
 svg text {
   fill: var(--ink);
-  font: 11px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif;
+  font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif;
 }
 svg text.soft { fill: var(--soft); }
 svg text.strong { font-weight: 600; }

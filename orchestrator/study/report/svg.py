@@ -11,8 +11,8 @@ from itertools import pairwise
 from orchestrator.study.report.style import SERIES
 
 WIDTH = 360
-CHARACTER = 6.1  # of the 11-pixel font, about
-GREY = "--c0"
+CHARACTER = 7.1  # of the 12-pixel font, about
+_SHAPES = {"--c2": 3, "--c3": 0}  # of dots: told apart without colour
 
 Format = Callable[[float], str]
 
@@ -44,6 +44,14 @@ class Group:
 class Stack:
     label: str
     parts: Sequence[tuple[str, float]]  # colour and size
+
+
+@dataclass(frozen=True)
+class Dots:
+    """One line of a dot plot: colour, value and word of each dot."""
+
+    label: str
+    dots: Sequence[tuple[str, float, str]]
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -83,7 +91,7 @@ def lines(
     height: int = 236,
 ) -> str:
     """`log`: both axes, x by doubling. Each line is named at its end, and has a mark of its own."""
-    left, right, top, bottom = 52, 42, 16, 38
+    left, right, top, bottom = 56, 42, 16, 40
     xs = sorted({x for line in series for x in (*(point[0] for point in line.points), *line.missing)})
     ys = [y for line in series for _, y in line.points]
     if not xs or not ys:
@@ -149,6 +157,30 @@ def stacks(title: str, rows: Sequence[Stack]) -> str:
                 parts.append(_text(x + wide / 2, y + 31, share, "middle strong", f"--on{color[1:]}"))
             x += wide
         y += 46
+    return _svg(title, round(y), parts)
+
+
+def dots(title: str, rows: Sequence[Dots], *, log: bool) -> str:
+    """A line for each row, its name above it; the further right of two dots has its word on the right."""
+    values = [value for row in rows for _, value, _ in row.dots]
+    least = min(values)
+    low, high = (least * 0.8, max(values) * 1.25) if log else (min(0.0, least), max(values))
+    edge = 12 + CHARACTER * max(len(word) for row in rows for _, _, word in row.dots)
+    place = _scale(low, high, edge, WIDTH - edge, log=log)
+    parts, y = [], 2.0
+    for row in rows:
+        left, *_, right = sorted(row.dots, key=lambda dot: dot[1])
+        start, end = place(left[1]), place(right[1])
+        parts += [
+            _text(0, y + 11, row.label, "soft"),
+            f'<line class="grid" x1="{edge:.1f}" x2="{WIDTH - edge:.1f}" y1="{y + 23:.1f}" y2="{y + 23:.1f}"/>',
+            f'<line class="axis" x1="{start:.1f}" x2="{end:.1f}" y1="{y + 23:.1f}" y2="{y + 23:.1f}"/>',
+            _mark(_SHAPES.get(left[0], 0), start, y + 23, left[0]),
+            _mark(_SHAPES.get(right[0], 0), end, y + 23, right[0]),
+            _text(start - 8, y + 27, left[2], "end strong", left[0]),
+            _text(end + 8, y + 27, right[2], "strong", right[0]),
+        ]
+        y += 40
     return _svg(title, round(y), parts)
 
 
