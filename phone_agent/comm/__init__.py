@@ -129,9 +129,9 @@ def reducer(  # noqa: PLR0917 - whom with, what, how
     summed = collective(algorithm, world, None if factors else wire_format(wire), groups)
     summed.note = note
     if factors and world.size > 1:
-        from phone_agent.comm.powersgd import PowerSgd
+        from phone_agent.comm.powersgd import IN_FULL, PowerSgd
 
-        return PowerSgd(summed, packing, seed=spec.seed)
+        return PowerSgd(summed, packing, seed=spec.seed, in_full=spec.steps // IN_FULL)
     return Chunkwise(summed, starts(packing)) if algorithm == "chunkwise" else Whole(summed)
 
 

@@ -4,7 +4,7 @@ With M the sum over all ranks of gradient plus residual: P = M Q^T, orthonormali
 Both are sums of what each rank computes alone, so two small allreduces do. Q is kept: next time the power iteration
 goes on from there. A rank keeps what its own part of Q could not say, (1 - P P^T) M_i, and adds it the next time; over
 many steps all that was meant arrives. (The original keeps M_i less everybody's mean: then residuals wander apart, and
-cancel each other only as long as no phone leaves.)
+cancel each other only as long as no phone leaves.) The first steps, when gradients turn fastest, are sent in full.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ Floats = NDArray[np.float32]
 RANK = 4
 RANKS = (1, 2, 4, 8)  # those the core has
 LEAST_GAIN = 2  # times smaller, or it travels as it is
+IN_FULL = 10  # the first of so many steps of a run
 SKETCHES = 8  # stream of random numbers; see train.loop and data.sampling for others
 
 
@@ -47,12 +48,17 @@ class Matrix:
 
 
 class PowerSgd:
-    """Memory: a residual as long as the gradients, and two thin ones a matrix. All ranks end with the same bits."""
+    """Memory: a residual as long as the gradients, and two thin ones a matrix. All ranks end with the same bits.
 
-    def __init__(self, collective: Collective, packing: Packing, rank: int = RANK, seed: int = 0) -> None:
+    `in_full`: how many steps are before anything is left out."""
+
+    def __init__(
+        self, collective: Collective, packing: Packing, rank: int = RANK, seed: int = 0, *, in_full: int = 0
+    ) -> None:
         if rank not in RANKS:
             raise AgentError(f"PowerSGD of rank {rank}: choose {', '.join(map(str, RANKS))}")
         self._collective, self._packing, self._rank, self._seed = collective, packing, rank, seed
+        self._in_full = in_full
         self._team = Team(1)
         self._parts: dict[tuple[int, int, int], _Part] = {}
         self._room: _Room | None = None
@@ -60,7 +66,8 @@ class PowerSgd:
     def remember(self, gradients: Floats) -> dict[str, Floats]:
         del gradients  # it knows their packing
         self._room = _Room(self._packing, self._rank)
-        return {"residuals": self._room.residuals, "directions": self._room.directions, "draws": self._room.draws}
+        room = self._room
+        return {"residuals": room.residuals, "directions": room.directions, "draws": room.draws, "sums": room.sums}
 
     def reduce(self, gradients: Floats, part: slice) -> None:
         first, last, _ = part.indices(gradients.size)
@@ -69,7 +76,12 @@ class PowerSgd:
             cut = split(self._packing, first, last, self._rank)
             room = self._room or _Room(self._packing, self._rank)
             self._parts[place] = _Part(self._team, gradients, cut, self._rank, self._seed, room)
-        self._parts[place].reduce(self._collective)
+        piece = self._parts[place]
+        if piece.sums[0] < self._in_full:
+            self._collective.allreduce(gradients[first:last])
+        else:
+            piece.reduce(self._collective)
+        piece.sums += 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +113,7 @@ def split(packing: Packing, first: int, last: int, rank: int) -> Split:
 
 class _Room:
     """What is kept from step to step, of all matrices: residuals where their gradients are, directions one after the
-    other, and how often new ones were drawn."""
+    other, how often new ones were drawn, and how often they were summed."""
 
     def __init__(self, packing: Packing, rank: int) -> None:
         matrices = [
@@ -114,11 +126,14 @@ class _Room:
         starts = accumulate((rank * matrix.columns for matrix in matrices), initial=0)
         self._starts = dict(zip((matrix.offset for matrix in matrices), starts, strict=False))
         self.draws = np.zeros(max(1, len(matrices)), np.float32)
+        self.sums = np.zeros(max(1, len(matrices)), np.float32)
 
-    def draws_of(self, matrices: Sequence[Matrix]) -> Floats:
-        """One number, the first matrix's."""
-        number = list(self._starts).index(matrices[0].offset) if matrices else 0
-        return self.draws[number : number + 1]
+    def counts_of(self, matrices: Sequence[Matrix]) -> tuple[Floats, Floats]:
+        """Draws and sums: one number each, the first matrix's; without matrices, nobody's."""
+        if not matrices:
+            return np.zeros(1, np.float32), np.zeros(1, np.float32)
+        number = list(self._starts).index(matrices[0].offset)
+        return self.draws[number : number + 1], self.sums[number : number + 1]
 
     def of(self, matrices: Sequence[Matrix], rank: int) -> Floats:
         """Directions of matrices in a row."""
@@ -141,7 +156,8 @@ class _Part:
         self._right, self._own = room.of(matrices, rank), aligned(rank * sum(columns))
         self._residual = room.residuals
         self._directions = list(_rows(self._right, columns, rank))
-        self._draws, self._key = room.draws_of(matrices), (seed, SKETCHES, matrices[0].offset if matrices else 0)
+        self._draws, self.sums = room.counts_of(matrices)
+        self._key = (seed, SKETCHES, matrices[0].offset if matrices else 0)
         self._renew()
         self._count = len(matrices)
         self._program = self._steps(matrices, rank)

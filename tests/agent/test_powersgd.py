@@ -58,13 +58,15 @@ class Summed:
 
 
 class Ranks:
-    def __init__(self, shapes: list[tuple[int, ...]], world: int, rank: int) -> None:
+    def __init__(self, shapes: list[tuple[int, ...]], world: int, rank: int, in_full: int = 0) -> None:
         self.packing = Packing(
             [(str(index), Parameter(str(index), shape, 1, 0.0)) for index, shape in enumerate(shapes)]
         )
         self.meeting = Meeting(world)
         self.gradients = [np.zeros(self.packing.size, np.float32) for _ in range(world)]
-        self._reducers = [PowerSgd(Summed(self.meeting, each), self.packing, rank) for each in range(world)]
+        self._reducers = [
+            PowerSgd(Summed(self.meeting, each), self.packing, rank, in_full=in_full) for each in range(world)
+        ]
 
     def step(self, values: NDArray[Any], part: slice = slice(None)) -> NDArray[np.float64]:
         """What everybody has afterwards."""
@@ -152,6 +154,31 @@ def test_a_part_travels_in_two_small_messages() -> None:
     ranks.step(_normal(4, 2, ranks.packing.size))
     left = 4 * (64 + 9 * 64) + 96 + 64 + 25
     assert ranks.meeting.sent == [left, 4 * (96 + 64)]
+
+
+def test_the_first_steps_travel_in_full() -> None:
+    ranks = Ranks([(40, 30), (7,)], 2, 2, in_full=2)
+    size = 40 * 30 + 7
+    values = _normal(5, 3, 2, size)
+    for step in range(2):
+        np.testing.assert_allclose(ranks.step(values[step]), values[step].sum(axis=0), atol=1e-5)
+    assert ranks.meeting.sent == [size] * 2
+    assert np.abs(ranks.step(values[2]) - values[2].sum(axis=0)).max() > 0.1, "two directions cannot say all"
+    assert ranks.meeting.sent[2:] == [2 * 40 + 7, 2 * 30]
+
+
+def test_a_restored_run_knows_how_many_steps_it_sent_in_full() -> None:
+    packing = Packing([("a", Parameter("a", (40, 30), 1, 0.0))])
+    first, second = (PowerSgd(Summed(Meeting(1), 0), packing, 2, in_full=1) for _ in range(2))
+    gradients = np.ones(packing.size, np.float32)
+    kept = first.remember(gradients)
+    first.reduce(gradients, slice(None))
+    for name, buffer in second.remember(gradients).items():
+        buffer[...] = kept[name]
+    gradients[...] = _normal(6, packing.size)
+    before = gradients.copy()
+    second.reduce(gradients, slice(None))
+    assert np.abs(gradients - before).max() > 0.1
 
 
 def test_parts_are_apart() -> None:
