@@ -274,6 +274,10 @@ def study(arguments: argparse.Namespace) -> int:
     from phone_agent.study.rows import document, read_request
 
     request = read_request(arguments.request)
+    if "opencl" in request.backends:
+        from phone_agent.opencl import reach
+
+        reach.prepare()
     threads = affinity.use_big_cores(request.threads)
     from phone_agent.study import run  # imports numpy: after the cores are chosen
 
