@@ -55,6 +55,12 @@ def parse() -> argparse.Namespace:
     bench.add_argument("--switches", help="of each rank, with commas between them")
     bench.add_argument("--model", help="whose gradients are summed; without --mb as many as they are")
     bench.add_argument("--repeats", type=int, default=5)
+    solver = add("linpack", linpack, "solve a system of equations with the others (mpirun starts this)")
+    solver.add_argument("--n", type=int, required=True, help="equations")
+    solver.add_argument("--nb", type=int, required=True, help="rows and columns of a block")
+    solver.add_argument("--grid", required=True, help="processes in rows and columns: 2x3")
+    solver.add_argument("--threads", type=int, default=0, help="default: one for each big core")
+    solver.add_argument("--seed", type=int, default=1)
     add("opencl", opencl, "the device that OpenCL computes on").add_argument(
         "--here", action="store_true", help="in this process, as it is"
     )
@@ -302,6 +308,23 @@ def allreduce_bench(arguments: argparse.Namespace) -> int:
     )
     with ending_all(world):
         report = bench.run(world, case, arguments.repeats)
+    return answer(report) if world.rank == 0 else 0
+
+
+def linpack(arguments: argparse.Namespace) -> int:
+    from phone_agent.device import affinity, timers
+
+    threads = affinity.use_big_cores(arguments.threads)
+    timers.be_precise()
+    from phone_agent.comm.world import ending_all, open_world  # imports numpy: after the cores are chosen
+    from phone_agent.linpack import bench
+    from phone_agent.linpack.layout import Grid
+    from phone_agent.linpack.mesh import Mesh
+
+    world = open_world()
+    with ending_all(world):
+        grid = Grid.parse(arguments.grid, world.size)
+        report = bench.run(bench.Request(arguments.n, arguments.nb, threads, arguments.seed), Mesh(grid))
     return answer(report) if world.rank == 0 else 0
 
 

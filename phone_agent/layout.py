@@ -19,6 +19,8 @@ WIRED = ROOT / "wired"  # starts a command whose listeners are on the wired addr
 
 WIRED_ADDRESS = "CLUSTERCTL_WIRED"  # environment: the address that Open MPI may listen on
 
+MPI_RANK = "OMPI_COMM_WORLD_RANK"  # environment, by mpirun: which rank this is, known before MPI starts
+
 MANIFEST = "manifest.json"  # inside a release: version, target, sha256 of every file
 
 

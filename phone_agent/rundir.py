@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from phone_agent import layout
@@ -52,3 +53,9 @@ def read_spec(directory: Path) -> RunSpec:
         return RunSpec.from_json(path.read_text(encoding="utf-8"))
     except (OSError, SchemaError) as error:
         raise AgentError(f"{path}: {error}") from None
+
+
+def own_phone(spec: RunSpec, environment: Mapping[str, str]) -> str:
+    """Which phone mpirun means this process to be; told again, and checked, once MPI has started."""
+    rank = int(environment.get(layout.MPI_RANK, "0"))
+    return spec.ranks[rank].phone if rank < len(spec.ranks) else ""

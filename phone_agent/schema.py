@@ -94,6 +94,18 @@ class ScheduleSpec:
 
 
 @dataclass(frozen=True)
+class Way:
+    """How a phone computes, where that is not as the run says: by what was measured on a phone of its kind."""
+
+    backend: str = ""
+    threads: int = 0
+    little: bool = False  # little cores compute as well
+    gpu_share: float | None = None  # hybrid: the part of its batch that the GPU computes
+    tiles: dict[str, int] = field(default_factory=dict)  # OpenCL: how kernels cut their work
+    refused: str = ""  # why the phone does not compute as it was told; its own word
+
+
+@dataclass(frozen=True)
 class RunSpec:
     run_id: str
     model: str
@@ -103,7 +115,8 @@ class RunSpec:
     seed: int = 0
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
-    backend: str = "cpu"
+    backend: str = "cpu"  # or opencl, hybrid, reference; auto: as measured, else cpu
+    ways: dict[str, Way] = field(default_factory=dict)  # by phone
     algorithm: str = "ring"  # or hierarchical, mpi, chunkwise, auto
     wire: str = "fp32"  # or fp16, bf16, int8, powersgd, auto
     overlap: bool = True  # gradients travel while others are still being computed
@@ -150,6 +163,7 @@ class RunSpec:
                 "optimizer": OptimizerSpec(**raw["optimizer"]),
                 "schedule": ScheduleSpec(**raw["schedule"]),
                 "freeze": tuple(raw["freeze"]),
+                "ways": {phone: Way(**way) for phone, way in raw.get("ways", {}).items()},
             }
             return cls(**{**raw, **parts})
         except KeyError as missing:

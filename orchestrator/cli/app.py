@@ -34,6 +34,7 @@ from orchestrator.cli import (
     status,
     stop,
     timeline,
+    tune,
 )
 from orchestrator.errors import EXIT_INTERRUPTED, ClusterctlError, UsageError
 
@@ -79,6 +80,7 @@ app.command()(selftest.selftest)
 app.command()(status.status)
 app.command()(stop.stop)
 app.command()(timeline.timeline)
+app.command()(tune.tune)
 
 
 def main() -> None:

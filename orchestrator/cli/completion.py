@@ -41,7 +41,7 @@ def complete_model(incomplete: str) -> list[tuple[str, str]]:
 def complete_backend(incomplete: str) -> list[str]:
     from phone_agent.nn.backends import NAMES
 
-    return [name for name in NAMES if name.startswith(incomplete)]
+    return [name for name in (*NAMES, "auto") if name.startswith(incomplete)]
 
 
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:

@@ -11,12 +11,17 @@ from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.plan.request import LaunchRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from orchestrator.cli.session import Session
+    from orchestrator.fleet import Fleet
+    from orchestrator.inventory.model import Phone
     from orchestrator.runs.dataset import Dataset
     from orchestrator.runs.launch import Launcher
     from orchestrator.runs.preflight import Preflight
     from orchestrator.runs.record import RunRecord, Survival
     from orchestrator.runs.start import Start
+    from phone_agent.schema import Way
 
 LOSS = "When phones are lost"
 DEFAULT_RESTARTS = 20
@@ -186,8 +191,27 @@ def _start(
     with one_launch_at_a_time(session.state), session.fleet() as fleet, run_view() as view:
         launcher = Launcher(session.cluster, session.state, fleet, view.phase)
         found = _fit_phones(launcher, skip_unfit)
-        spec = plan_run(request, found.fit, dataset.spec, memory=found.memory)
+        ways = _ways(fleet, request, found.fit)
+        spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=ways)
         return launcher.run(spec, dataset, start, survival)
+
+
+def _ways(fleet: Fleet, request: LaunchRequest, phones: Sequence[Phone]) -> Mapping[str, Way]:
+    """How each phone computes, where that is not as the run says; what decides is told."""
+    from orchestrator.tune.advice import advise, is_needed
+    from orchestrator.tune.kinds import ask_kinds
+    from orchestrator.tune.store import TuneStore
+    from orchestrator.view.console import note, warn
+
+    known = TuneStore().read()
+    if not is_needed(request, known):
+        return {}
+    advice = advise(request, ask_kinds(fleet, phones), known)
+    for line in advice.warnings:
+        warn(line)
+    for line in advice.notes:
+        note(line)
+    return advice.ways
 
 
 def _fit_phones(launcher: Launcher, skip_unfit: bool) -> Preflight:
@@ -215,7 +239,8 @@ def _show_plan(session: Session, request: LaunchRequest, dataset: Dataset, skip_
 
     with session.fleet() as fleet, run_view() as view:
         found = _fit_phones(Launcher(session.cluster, session.state, fleet, view.phase), skip_unfit)
-    spec = plan_run(request, found.fit, dataset.spec, memory=found.memory)
+        ways = _ways(fleet, request, found.fit)
+    spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=ways)
     argv = launch_spec(spec, session.cluster.subnet, common_ssh_port(found.fit)).argv
     if as_json:
         print_json({"run": asdict(spec), "recipe": request.recipe, "mpirun": list(argv)})

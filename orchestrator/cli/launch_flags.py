@@ -138,7 +138,10 @@ _TALKING = _panel(
 )
 _COMPUTING = _panel(
     "On each phone",
-    backend=typer.Option(help="What computes: cpu, or reference (numpy: slow).", autocompletion=complete_backend),
+    backend=typer.Option(
+        help="What computes: cpu, opencl, hybrid (both), reference (numpy: slow), or auto: as clusterctl tune found.",
+        autocompletion=complete_backend,
+    ),
     threads=typer.Option(help="Default: one a big core.", min=0, max=MOST_THREADS, show_default=False),
     memory_bytes=typer.Option(
         "--memory",

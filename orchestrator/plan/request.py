@@ -56,7 +56,7 @@ class LaunchRequest:
     outer_rate: float = 1.0
     outer_momentum: float = 0.0
     balance: str = "auto"  # or off: every phone keeps its batch
-    backend: str = "cpu"
+    backend: str = "auto"  # as measured by `clusterctl tune`, else cpu
     threads: int = 0  # of each phone; 0: its big cores
     memory_bytes: int = 0  # of each phone; 0: as little as it takes without arithmetic done twice
     evaluate_every: int = 0  # steps; 0: at the end only

@@ -17,7 +17,7 @@ from orchestrator.plan.batch import largest_batches, split_batches
 from orchestrator.plan.recipes import learning_rate, settled
 from orchestrator.plan.request import AUTO, LaunchRequest
 from phone_agent import layout
-from phone_agent.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec, ScheduleSpec
+from phone_agent.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec, ScheduleSpec, Way
 
 if TYPE_CHECKING:
     from phone_agent.nn.backends import Options
@@ -58,10 +58,11 @@ def check_request(request: LaunchRequest) -> None:
 
 
 def _check_names(request: LaunchRequest) -> None:
-    from phone_agent.nn.backends import NAMES as BACKENDS
+    from phone_agent.nn.backends import NAMES
+    from phone_agent.train.way import AUTO as AS_MEASURED
 
     for kind, given, known in (
-        ("backend", request.backend, BACKENDS),
+        ("backend", request.backend, (*NAMES, AS_MEASURED)),
         ("algorithm", request.algorithm, ALGORITHMS),
         ("wire format", request.wire, WIRES),
         ("way to balance", request.balance, BALANCE),
@@ -98,9 +99,11 @@ def plan_run(
     data: DataSpec,
     *,
     memory: Mapping[str, int] | None = None,
+    ways: Mapping[str, Way] | None = None,
     now: float | None = None,
 ) -> RunSpec:
-    """Ranks follow the phones' order: ring order; the first phone is the head. `memory`: bytes free, by phone."""
+    """Ranks follow the phones' order: ring order; the first phone is the head. `memory`: bytes free, by phone; `ways`:
+    how each computes, where that was measured."""
     created = time.time() if now is None else now
     request = settled(request)
     named = request.model or DEFAULT_MODEL
@@ -118,6 +121,7 @@ def plan_run(
         optimizer=_optimizer(request, sum(batches)),
         schedule=_schedule(request, per_epoch),
         backend=request.backend,
+        ways=dict(ways or {}),
         algorithm=request.algorithm,
         wire=request.wire,
         overlap=request.overlap,
@@ -191,7 +195,7 @@ def _batches(
             f"{max(batches)} images a phone and step, but {data.name} has only {share} for each",
             remedy="a smaller --batch or --global-batch",
         )
-    if request.memory_bytes and request.backend == "cpu":
+    if request.memory_bytes and request.backend != "reference":
         _check_memory(graph, min(max(batches), request.micro_batch or max(batches)), request)
     return batches
 

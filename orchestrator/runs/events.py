@@ -95,6 +95,7 @@ class Progress:
     last_time: float | None = None
     seconds: float | None = None  # of the whole run, told at its end
     test_accuracy: float | None = None  # 0 to 1, told at the end where held-out samples were staged
+    backend: str = ""  # what computes, of all phones
     choice: Event | None = None  # how gradients travel, and what that should take
     exposed_share: float | None = None  # of all steps, what waited for gradients; told at the end
     line_rate_share: float | None = None  # the least time the links allow, over what gradients took; told at the end
@@ -152,7 +153,7 @@ class Progress:
 
     def _start(self, event: Event) -> None:
         self.state, self.error, self.batches = "running", None, ()
-        self.resting = {}
+        self.resting, self.backend = {}, event.text("backend")
         if self._began is None:
             self._began = round(event.number("resumed") or 0)
 

@@ -244,6 +244,7 @@ def summary_json(
         "data": spec.data.name,
         "phones": [rank.phone for rank in spec.ranks],
         "global_batch": spec.global_batch,
+        "backend": progress.backend or spec.backend,
         "steps": spec.steps,
         "step": progress.step,
         "loss": progress.loss,
@@ -301,6 +302,8 @@ def _title(spec: RunSpec, progress: Progress) -> Text:
     title = Text.assemble(
         (spec.network, "bold"), f" on {count_of(spec.ranks, 'phone')}, batch {spec.global_batch}, {spec.data.name}"
     )
+    if progress.backend:
+        title.append(f", {progress.backend}")
     word = "measuring accuracy" if progress.state == "running" and progress.step >= progress.steps else progress.state
     return title.append(f"   {word}", STATE_STYLE.get(progress.state, "")).append(f"   {spec.run_id}", "dim")
 
@@ -375,7 +378,8 @@ def _rules(spec: RunSpec, recipe: str | None) -> list[str]:
     talking = [f"gradients by {spec.algorithm} as {spec.wire}"]
     talking += [f"averaged after each {spec.local_steps} steps alone"] if spec.local_steps > 1 else []
     name = [f"recipe {recipe}"] if recipe else []
-    return [*name, *(", ".join(words) for words in (learning, rate, talking))]
+    computing = [f"computed by {spec.backend}" + (", as measured where clusterctl tune did" if spec.ways else "")]
+    return [*name, *(", ".join(words) for words in (learning, rate, talking, computing))]
 
 
 def _ends(first: str, last: str, count: int) -> str:

@@ -6,6 +6,7 @@ Packing the gradients for the wire therefore costs no copy, and the optimiser is
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -58,6 +59,14 @@ class State:
         self.momenta = np.zeros_like(self.values)
         self.statistics_packing = Packing(statistics_order(graph))
         self.statistics = initial_values(statistics_order(graph), seed, dtype)
+
+    def move(self, array: Callable[[int], NDArray[Any]]) -> None:
+        """To memory that a backend computes in, so that nothing is copied for it. Before anyone else holds it."""
+        for name in ("values", "gradients", "statistics"):
+            here = getattr(self, name)
+            there = array(here.size)
+            there[...] = here
+            setattr(self, name, there)
 
 
 def backward_order(graph: Graph) -> list[tuple[str, Parameter]]:

@@ -20,7 +20,7 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import MemoryPlan
-from phone_agent.schema import RankSpec, RunSpec
+from phone_agent.schema import RankSpec, RunSpec, Way
 from phone_agent.train import crew, schedules, start
 from phone_agent.train.budget import held, moments, plan_memory, saved
 from phone_agent.train.checkpoint import savers
@@ -33,6 +33,7 @@ from phone_agent.train.progress import RankStep
 from phone_agent.train.resume import Resumed, resume
 from phone_agent.train.sharing import Sharing
 from phone_agent.train.timeline import Timeline
+from phone_agent.train.way import way_of
 
 NEVER = 1 << 62
 NAPPING = frozenset({"ring", "hierarchical"})  # MPI's own spin while they wait: computing must not give way to that
@@ -61,6 +62,7 @@ class Training:
     choice: Choice
     threads: int
     memory: MemoryPlan | None  # None: not planned
+    way: Way
 
     def close(self) -> None:
         """Once no step is under way."""
@@ -85,16 +87,22 @@ def build(
     exact = collective("ring", world)
     graph = start.build_graph(directory, spec)
     choice = _choose(spec, world, graph.parameter_count)
+    way = way_of(spec, own.phone)
     plan = partial(_planned, graph, own, replace(spec, wire=choice.wire), keep=keep)
-    options, memory = plan(Options(threads=threads, bucket_bytes=choice.bucket_bytes))
+    tiles = tuple(sorted(way.tiles.items()))
+    options, memory = plan(
+        Options(threads=threads, bucket_bytes=choice.bucket_bytes, gpu_share=way.gpu_share, tiles=tiles)
+    )
+    computing = backend(way.backend)
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
-    if memory and not spec.threads and len(crews := affinity.crews()) > 1:
+    state.move(computing.array)
+    if memory and way.backend == "cpu" and not way.threads and len(crews := affinity.crews()) > 1:
         threads = crew.choose(crews, graph, state, memory.batch, options).threads
         options, memory = plan(replace(options, threads=threads))
     at_once = memory.batch if memory else min(own.batch, spec.micro_batch or own.batch)
     sharing = Sharing(spec, own.rank, at_once)
     own_parts = sharing.parts(1)
-    optimise = optimiser(spec.optimizer, state, start.frozen(graph, spec.freeze), spec.backend)
+    optimise = optimiser(spec.optimizer, state, start.frozen(graph, spec.freeze), way.backend)
     timeline = Timeline()
     reduce = reducer(spec, world, state.packing, choice.algorithm, choice.wire, timeline.note)
     rate = partial(schedules.rate, spec.optimizer, spec.schedule, steps=spec.steps)
@@ -109,8 +117,8 @@ def build(
     if world.size > 1 and choice.algorithm in NAPPING:
         affinity.give_way()  # once the communication thread is there, before those that compute are
     monitor = Monitor()
-    source = open_source(spec, own.rank, dataset, own_parts)
-    executable = backend(spec.backend).compile(graph, state, at_once, options, sorted({*sizes(own_parts)} - {at_once}))
+    source = open_source(spec, own.rank, dataset, own_parts, computing.array)
+    executable = computing.compile(graph, state, at_once, options, sorted({*sizes(own_parts)} - {at_once}))
     return Training(
         dataset=dataset,
         source=source,
@@ -141,6 +149,7 @@ def build(
         choice=choice,
         threads=threads,
         memory=memory,
+        way=way,
     )
 
 
@@ -157,7 +166,7 @@ def _piece_bytes(choice: Choice) -> int:
 def _planned(
     graph: Graph, own: RankSpec, spec: RunSpec, options: Options, *, keep: bool
 ) -> tuple[Options, MemoryPlan | None]:
-    """Only the core plans its memory; numpy takes what it takes."""
+    """numpy takes what it takes. A GPU runs the core's plan."""
     rules, alone = spec.optimizer, (spec.local_steps, spec.outer_momentum)
     saves = own.rank in savers([rank.switch for rank in spec.ranks])
     options = replace(
@@ -168,6 +177,6 @@ def _planned(
         + (held(rules, spec.wire, *alone) if keep else 0),
         label_smoothing=spec.optimizer.label_smoothing,
     )
-    if spec.backend != "cpu":
+    if way_of(spec, own.phone).backend == "reference":
         return options, None
     return plan_memory(graph, own.batch, options, spec.micro_batch)

@@ -24,6 +24,7 @@ from phone_agent.errors import AgentError
 from phone_agent.keep import client
 from phone_agent.keep.keeper import forget_others
 from phone_agent.keep.kept import Kept
+from phone_agent.nn.backends import NAMES
 from phone_agent.schema import RankSpec, RunSpec
 from phone_agent.train import checkpoint, evaluate, progress
 from phone_agent.train.build import build
@@ -204,8 +205,9 @@ class _Rank:
         state = training.state
         checksum = 0 if training.resumed.step else zlib.crc32(state.statistics.data, zlib.crc32(state.values.data))
         micro = len(training.sharing.parts(1))
-        row = np.array([checksum, affinity.is_demoted(), micro], np.float64)
-        sums, demoted, parts = self._world.allgather(row).T
+        own = (NAMES.index(training.way.backend), bool(training.way.refused))
+        row = np.array([checksum, affinity.is_demoted(), micro, *own], np.float64)
+        sums, demoted, parts, backends, refused = self._world.allgather(row).T
         for rank in spec.ranks:
             if sums[rank.rank] != sums[0]:
                 raise AgentError(f"{progress.where(rank)} starts from other values than rank 0: provision it again")
@@ -217,7 +219,7 @@ class _Rank:
             global_batch=spec.global_batch,
             parameters=len(state.values),
             data=spec.data.name,
-            backend=spec.backend,
+            backend=", ".join(NAMES[each] for each in sorted({int(each) for each in backends})),
             threads=training.threads,
             micro_batches=micro,
             memory_mb=round(training.memory.total / 1e6) if training.memory else None,
@@ -229,9 +231,14 @@ class _Rank:
             resumed_from=training.resumed.source,
         )
         self._events.write("choice", **asdict(training.choice))
+        if training.way.refused:
+            self._warn(f"computes on its processor: {training.way.refused}")
         for rank in spec.ranks:
             if demoted[rank.rank]:
                 self._events.write("warn", message=f"Android keeps {progress.where(rank)} off its big cores")
+            if refused[rank.rank] and rank.rank != self._own.rank:
+                message = f"{progress.where(rank)} has no OpenCL device that works, and computes on its processor"
+                self._events.write("warn", message=f"{message}: clusterctl doctor --limit {rank.phone}")
             if parts[rank.rank] > len(micro_batches(rank.batch, spec.micro_batch or rank.batch)):
                 count = round(parts[rank.rank])
                 message = f"{progress.where(rank)} computes its {rank.batch} images in {count} parts for want of memory"

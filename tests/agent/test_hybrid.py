@@ -137,6 +137,9 @@ def test_the_share_is_measured_and_splits_every_size() -> None:
 class Broken:
     """A driver that gives up in the middle of backward."""
 
+    def array(self, count: int, dtype: Any = np.float32) -> Array:
+        return np.zeros(count, dtype)
+
     def compile(self, *_: Any) -> Broken:
         return self
 

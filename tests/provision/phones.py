@@ -47,7 +47,7 @@ def want(**changes: Any) -> Want:
                    package("bash", "5.3.15")])  # fmt: skip
     plain = Want(
         cluster=cluster(),
-        packages=PackageList("https://example.org", ("python", "openmpi"), ("clang",)),
+        packages=PackageList("https://example.org", ("python", "openmpi"), ("clang",), ("clang",)),
         repositories={ARCH: Repository(index, ("libffi", "openmpi", "python"), "5" * 64)},
         keys=Keys(HOST_KEY, b"private", PHONE_KEY, "[10.77.1.1]:8022 ssh-ed25519 AAAAone\n"),
         bundles={ARCH: Bundle("release-one", Path("bundle"), "tree-one", 3)},

@@ -10,13 +10,16 @@ import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.builds import FOR_MPI, Builds
+from orchestrator.provision.builds import FOR_GPUS, FOR_MPI, Builds
 from orchestrator.provision.events import Event
 from orchestrator.provision.ledger import Ledger
+from orchestrator.provision.report import StepStatus
+from orchestrator.provision.steps.pyopencl import PyOpenCl
 from orchestrator.provision.steps.step import Site
 from orchestrator.provision.termux.index import Index
 from orchestrator.provision.want import Repository, Want
 from orchestrator.provision.wheels import Wheel, WheelStore
+from orchestrator.provision.worker import Worker
 from tests.provision.phones import ARCH, facts, installed, package, phone, want
 
 KIND = {"packages": installed(python="3.14.6-1", openmpi="4.1.5-1", clang="21"), "python": ("cpython-314", "android")}
@@ -138,3 +141,35 @@ def test_a_phone_is_not_filled_up_with_the_compiler(monkeypatch: pytest.MonkeyPa
     assert (given, store.asked) == ([], [])
     errors = {report.failure.error for report in known.reports if report.failure}
     assert errors == {"699 MB of storage are free, the compiler and its work need 700 MB"}
+
+
+GPU = {**KIND, "mpi4py": ("4.1.2", "b" * 64), "opencl_devices": 1}
+
+
+def test_pyopencl_is_built_where_there_is_a_device() -> None:
+    known, _ = ledger(1, 2, **GPU)
+    known.facts[phone(1)] = facts(**{**GPU, "opencl_devices": 0})
+    store = Store()
+    made = Builds(one_after_another, known, store, FOR_GPUS).make(want(pyopencl_version="2026.1.4"))
+    assert (made.gpu_wheels, made.wheels, store.asked) == ({ABI: WHEEL}, {}, [phone(2)])
+
+
+def test_a_phone_can_do_without_pyopencl() -> None:
+    known, _ = ledger(1, 2, **GPU)
+    wanted = want(pyopencl_version="2026.1.4")
+    made = Builds(one_after_another, known, Store(broken=[phone(1), phone(2)]), FOR_GPUS).make(wanted)
+    assert known.working == (phone(1), phone(2))
+    assert "p1-01 (sw1:1, 10.77.1.1) could not build pyopencl: clang crashed" in known.notes
+    Worker(Site(phone(1), lambda: None, lambda: None), made, known).attempt(PyOpenCl(), "computes slowly")  # type: ignore[arg-type,return-value]
+    report = known.reports[0]
+    assert report.failure is None
+    assert report.warnings == ("computes slowly: no phone of its kind could build pyopencl",)
+    assert [step.status for step in report.steps] == [StepStatus.SKIPPED]
+
+
+def test_pyopencl_is_left_alone_where_it_is_already() -> None:
+    step, wanted = PyOpenCl(), want(pyopencl_version="2026.1.4", gpu_wheels={ABI: WHEEL})
+    assert step.check(facts(**KIND), wanted) == ()
+    assert step.check(facts(**KIND, opencl_devices=2), wanted) == ("install pyopencl 2026.1.4",)
+    assert step.check(facts(**KIND, pyopencl=("2026.1.4", "a" * 64)), wanted) == ()
+    assert step.check(facts(**KIND, pyopencl=("2025.1", "a" * 64)), wanted) == ("install pyopencl 2026.1.4",)

@@ -72,7 +72,8 @@ def test_it_holds_the_agent_and_nothing_else(tmp_path: Path) -> None:
     build_bundle(Target.AARCH64_ANDROID, tmp_path / "out")
     names = set(contents(tmp_path / "out"))
     assert {"manifest.json", "phone_agent/__main__.py", "phone_agent/schema.py"} <= names
-    assert {name for name in names if not name.endswith(".py")} == {
+    assert "phone_agent/opencl/kernels/common.cl" in names
+    assert {name for name in names if not name.endswith((".py", ".cl"))} == {
         "manifest.json",
         CORE,
         "phone_agent/wired/libwired.so",

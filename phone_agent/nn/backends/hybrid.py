@@ -16,7 +16,7 @@ from threading import Condition
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from phone_agent import rng
 from phone_agent.errors import AgentError
@@ -35,6 +35,10 @@ class HybridBackend:
     def __init__(self, cpu: Backend, gpu: Backend) -> None:
         self._cpu, self._gpu = cpu, gpu
 
+    def array(self, count: int, dtype: DTypeLike = np.float32) -> Array:
+        """The processor's: the GPU's gradients are its own, and what it reads it gets a copy of."""
+        return self._cpu.array(count, dtype)
+
     def compile(
         self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()
     ) -> HybridExecutable:
@@ -51,7 +55,7 @@ class HybridBackend:
 
 def _seconds(backend: Backend, graph: Graph, state: State, images: int, options: Options) -> float:
     """The best of some steps, after one that warms up. Leaves the state as it was, but for its gradients."""
-    scratch = _beside(state)
+    scratch = _beside(state, backend)
     executable = backend.compile(graph, scratch, images, options)
     batch, labels = np.zeros((images, *graph.shape), np.float32), np.zeros(images, np.int64)
     times = []
@@ -62,10 +66,10 @@ def _seconds(backend: Backend, graph: Graph, state: State, images: int, options:
     return min(times[1:])
 
 
-def _beside(state: State) -> State:
+def _beside(state: State, backend: Backend) -> State:
     """With the same values, and gradients and statistics of its own."""
     another = copy.copy(state)
-    another.gradients = np.zeros_like(state.gradients)
+    another.gradients = backend.array(state.gradients.size, state.gradients.dtype)
     another.statistics = state.statistics.copy()
     return another
 
@@ -95,7 +99,7 @@ class HybridExecutable:
         self.share = share
         self._state = state
         self._splits = {size: Split.of(size, share) for size in (batch, *also)}
-        self._own, self._other = copy.copy(state), _beside(state)
+        self._own, self._other = copy.copy(state), _beside(state, gpu)
         self._own.statistics = state.statistics.copy()
         self._combined = state.statistics.copy()
         splits = self._splits.values()

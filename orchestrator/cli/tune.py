@@ -1,0 +1,50 @@
+"""`clusterctl tune`: find the fastest way to compute, on one phone of each kind."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.completion import complete_model
+from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
+from orchestrator.errors import EXIT_FAILED, UsageError
+
+ModelOption = Annotated[str, typer.Option(help="The network whose steps are timed.", autocompletion=complete_model)]
+MinutesOption = Annotated[float, typer.Option(help="To search for, on each kind of phone.", min=0.1, max=240)]
+BatchOption = Annotated[int, typer.Option(help="Images a step.", min=1)]
+
+
+def tune(
+    model: ModelOption = "mobilenet_reduced",
+    minutes: MinutesOption = 5.0,
+    batch: BatchOption = 16,
+    inventory: InventoryOption = None,
+    limit: LimitOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure processor, GPU and both on one phone of each kind; launch then computes in the fastest way."""
+    from orchestrator.cli.session import open_session
+    from orchestrator.tune.kinds import ask_kinds
+    from orchestrator.tune.measure import tune as search
+    from orchestrator.view.console import print_json
+    from orchestrator.view.tune import as_document, print_tuned, progress
+    from phone_agent.errors import AgentError
+    from phone_agent.models import model as known_model
+    from phone_agent.tune.search import Request
+
+    try:
+        known_model(model)
+    except AgentError as error:
+        raise UsageError(str(error), remedy="clusterctl models list") from None
+    session = open_session(inventory, limit)
+    request = Request(model, batch, minutes * 60)
+    with session.fleet() as fleet, progress() as on_row:
+        kinds = ask_kinds(fleet, fleet.phones)
+        found = search(fleet, kinds, request, on_row, one_by_one=session.cluster.lab is not None)
+    if as_json:
+        print_json(as_document(found, request))
+    else:
+        print_tuned(found)
+    if any(each.error for each in found):
+        raise typer.Exit(EXIT_FAILED)

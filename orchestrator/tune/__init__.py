@@ -1,0 +1,1 @@
+"""What measurement found for each kind of phone, and which phones it holds for."""

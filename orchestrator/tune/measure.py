@@ -1,0 +1,99 @@
+"""Has one phone of each kind search for its fastest way, and keeps what it found."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrator.errors import PhoneError
+from orchestrator.inventory.model import Phone
+from orchestrator.runs import agent
+from orchestrator.tune.kinds import Kind, by_kind
+from orchestrator.tune.store import Tuned, TuneStore
+from phone_agent.schema import Way
+from phone_agent.tune.search import GRACE_S, SHARES, Request
+
+if TYPE_CHECKING:
+    from orchestrator.fleet import Fleet, PhoneConnection
+
+MOST_ROWS: Final = 1000
+BEST: Final = "best"
+Row = Mapping[str, Any]
+OnRow = Callable[[Phone, Row], None]
+
+
+@dataclass(frozen=True)
+class KindTuned:
+    kind: Kind
+    phones: tuple[Phone, ...]
+    measured_on: Phone
+    tuned: Tuned | None
+    error: str | None = None
+
+
+def tune(
+    fleet: Fleet, kinds: Mapping[Phone, Kind], request: Request, on_row: OnRow, *, one_by_one: bool
+) -> list[KindTuned]:
+    """Kinds at once, each on its first phone; virtual phones one by one, since they share a processor."""
+    groups = by_kind(kinds)
+    chosen = {phones[0]: kind for kind, phones in groups.items()}
+    rows: dict[Phone, list[Row]] = {phone: [] for phone in chosen}
+
+    def ask(connection: PhoneConnection) -> None:
+        _ask(connection, request, rows[connection.phone], on_row)
+
+    found: list[KindTuned] = []
+    for together in [[phone] for phone in chosen] if one_by_one else [list(chosen)]:
+        for outcome in fleet.map(ask, together):
+            kind = chosen[outcome.phone]
+            tuned = None if outcome.error else _kept(kind, request, rows[outcome.phone])
+            error = outcome.error or (None if tuned else "it found no way to compute")
+            found.append(KindTuned(kind, tuple(groups[kind]), outcome.phone, tuned, error))
+    return found
+
+
+def _kept(kind: Kind, request: Request, rows: list[Row]) -> Tuned | None:
+    best = next((row for row in rows if row.get("part") == BEST), None)
+    if best is None:
+        return None
+    tuned = Tuned(
+        kind=kind.name,
+        core=kind.core,
+        driver=kind.driver,
+        model=request.model,
+        batch=request.batch,
+        way=Way(**best["way"]),
+        images_per_s=float(best["images_per_s"]),
+        rows=tuple(row for row in rows if row is not best),
+        measured=time.time(),
+    )
+    TuneStore().keep(tuned)
+    return tuned
+
+
+def _ask(connection: PhoneConnection, request: Request, rows: list[Row], on_row: OnRow) -> None:
+    argv = agent.argv("tune", json.dumps(asdict(request)))
+    silence = max(SHARES.values()) * request.seconds + 2 * GRACE_S
+    with connection.open_stream(argv, env=agent.ENVIRONMENT, silence=silence) as stream:
+        for line in stream:
+            row = _row(line)
+            if len(rows) >= MOST_ROWS:
+                raise PhoneError(f"more than {MOST_ROWS} measurements", remedy="clusterctl provision")
+            rows.append(row)
+            on_row(connection.phone, row)
+    if stream.rc:
+        said = (stream.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise PhoneError(f"tuning ended with {stream.rc}: {said[:200]}", remedy="clusterctl provision")
+
+
+def _row(line: str | bytes) -> Row:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict) or not isinstance(row.get("part"), str):
+        raise PhoneError(f"its answer makes no sense: {str(line)[:100]}", remedy="clusterctl provision")
+    return row

@@ -1,0 +1,82 @@
+"""What tuning found: a table a kind of phone, and one line of what launch will do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.inventory import fold
+from orchestrator.inventory.model import Phone
+from orchestrator.tune.advice import in_words
+from orchestrator.tune.measure import BEST, KindTuned, OnRow, Row
+from orchestrator.view.console import err, out
+from orchestrator.view.text import one_line
+
+if TYPE_CHECKING:
+    from phone_agent.tune.search import Request
+
+
+@contextmanager
+def progress() -> Iterator[OnRow]:
+    """Every measurement as it comes, on stderr."""
+
+    def show(phone: Phone, row: Row) -> None:
+        if row["part"] != BEST:
+            err.print(Text(f"{phone.name}: {row['part']}, {_what(row)}: {_result(row)}", "dim"), soft_wrap=True)
+
+    yield show
+
+
+def print_tuned(found: Sequence[KindTuned]) -> None:
+    for each in found:
+        if each.tuned is None:
+            err.print(Text(f"{each.kind.name} ({each.measured_on}): {each.error}", "bold red"), soft_wrap=True)
+            continue
+        tuned = each.tuned
+        title = f"{each.kind.name}; {each.kind.driver} ({fold(each.phones)}, measured on {each.measured_on.name})"
+        table = Table("by", "how", "seconds a step", "images/s", box=None, pad_edge=False, title=title)
+        for row in tuned.rows:
+            table.add_row(str(row["part"]), _what(row), *_figures(row))
+        out.print(table)
+        words = f"{in_words(tuned.way)}: {tuned.images_per_s:.1f} images/s of {tuned.model}"
+        out.print(Text(f"launch will use {words}", "green"), soft_wrap=True)
+
+
+def as_document(found: Sequence[KindTuned], request: Request) -> dict[str, Any]:
+    return {
+        "model": request.model,
+        "batch": request.batch,
+        "kinds": [
+            {
+                **each.kind.as_json(),
+                "phones": [phone.name for phone in each.phones],
+                "measured_on": each.measured_on.name,
+                "way": each.tuned and asdict(each.tuned.way),
+                "images_per_s": each.tuned and each.tuned.images_per_s,
+                "measured": [dict(row) for row in each.tuned.rows] if each.tuned else [],
+                "error": each.error,
+            }
+            for each in found
+        ],
+    }
+
+
+def _what(row: Row) -> str:
+    return one_line(str(row.get("what", "")), 100)
+
+
+def _result(row: Row) -> str:
+    seconds, images = _figures(row)
+    return f"{seconds} s" + (f", {images} images/s" if images else "") if "step_s" in row else seconds
+
+
+def _figures(row: Row) -> tuple[str, str]:
+    if "error" in row:
+        return one_line(str(row["error"]), 100), ""
+    images = row.get("images_per_s")
+    return f"{row['step_s']:.4f}", "" if images is None else f"{images:.1f}"

@@ -1,0 +1,28 @@
+"""How this phone computes in a run: as the run says, or as was measured on a phone of its kind; if it can."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from phone_agent.schema import RunSpec, Way
+
+AUTO, CPU = "auto", "cpu"
+ON_A_GPU = frozenset({"opencl", "hybrid"})
+
+
+def way_of(spec: RunSpec, phone: str) -> Way:
+    own = spec.ways.get(phone, Way())
+    asked = CPU if spec.backend == AUTO else spec.backend
+    return replace(own, backend=own.backend or asked, threads=own.threads or spec.threads)
+
+
+def settled(spec: RunSpec, phone: str) -> RunSpec:
+    """With the processor in the GPU's place where that cannot be reached. May start this process anew, so it comes
+    before anything else."""
+    way = way_of(spec, phone)
+    if way.backend not in ON_A_GPU:
+        return spec
+    from phone_agent.opencl import reach
+
+    why = reach.prepare()
+    return replace(spec, ways={**spec.ways, phone: Way(CPU, refused=why)}) if why else spec

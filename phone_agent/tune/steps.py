@@ -1,0 +1,41 @@
+"""One way, timed."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from phone_agent import models
+from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.backends.hybrid import HybridExecutable
+from phone_agent.nn.packing import State
+from phone_agent.schema import Way
+from phone_agent.tune.search import Request
+
+
+@dataclass(frozen=True)
+class Timed:
+    step_s: float  # the best
+    gpu_share: float | None
+
+
+def timed(way: Way, request: Request, runs: int) -> Timed:
+    """Forward and backward, after one that warms up: what a step waits for beyond that is the same for every way."""
+    graph = models.build(request.model)
+    computing, state = backend(way.backend), State(graph, 0)
+    state.move(computing.array)
+    threads = way.threads or int(os.environ.get("OMP_NUM_THREADS", "1"))
+    options = Options(threads=threads, tiles=tuple(sorted(way.tiles.items())), gpu_share=way.gpu_share)
+    executable = computing.compile(graph, state, request.batch, options)
+    images = np.random.default_rng(0).standard_normal((request.batch, *graph.shape)).astype(np.float32)
+    labels = np.arange(request.batch) % graph.classes
+    seconds = []
+    for _ in range(runs + 1):
+        started = time.monotonic()
+        executable.loss_and_gradients(images, labels, 1.0)
+        seconds.append(time.monotonic() - started)
+    share = executable.share if isinstance(executable, HybridExecutable) else None
+    return Timed(min(seconds[1:]), share)
