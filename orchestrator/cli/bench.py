@@ -76,6 +76,50 @@ def allreduce(
 
 
 @app.command()
+def linpack(
+    n: Annotated[
+        int | None,
+        typer.Option("--n", help="Equations. Default: 2048 times the root of the phones.", show_default=False),
+    ] = None,
+    memory: Annotated[
+        float | None, typer.Option(help="As many as fit into this share of the phones' free memory, e.g. 0.8.")
+    ] = None,
+    nb: Annotated[int, typer.Option(help="Rows and columns of a block.")] = 128,
+    grid: Annotated[
+        str | None, typer.Option(help="Phones in rows and columns, e.g. 2x3. Default: as square as can be.")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads of each phone. 0: one for each big core.")] = 0,
+    inventory: InventoryOption = None,
+    limit: LimitOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Solve equations on the phones in double precision (High Performance LINPACK), and check the answer."""
+    from orchestrator.cli.session import open_session
+    from orchestrator.runs.health import ask_all
+    from orchestrator.runs.linpack import LinpackRequest, bench_linpack, plan_linpack
+    from orchestrator.runs.preflight import UnfitPhonesError, inspect
+    from orchestrator.view.console import print_json
+    from orchestrator.view.linpack import as_document, print_linpack
+
+    request = LinpackRequest(n, memory, nb, grid, threads)
+    request.check()
+    session = open_session(inventory, limit)
+    request.grid_of(len(session.phones))  # one that cannot be is told before a phone is asked
+    with session.fleet() as fleet:
+        preflight = inspect(ask_all(fleet), session.cluster)
+        if preflight.unfit:
+            raise UnfitPhonesError(preflight, "bench linpack")
+        plan = plan_linpack(request, session.phones, preflight.memory, shared=session.cluster.lab is not None)
+        result = bench_linpack(session.cluster, session.phones, fleet.connection(session.phones[0]), plan)
+    if as_json:
+        print_json(as_document(result))
+    else:
+        print_linpack(result)
+    if not result.passed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
 def compute(
     model: Annotated[str, typer.Option(help="The network to train.")] = "mobilenet_v1",
     batch: Annotated[int, typer.Option(help="Images a step.")] = 8,

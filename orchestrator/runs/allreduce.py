@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ClusterctlError, UsageError
-from orchestrator.inventory import hostfile
 from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.plan.mpirun import agent_argv, environment, mpirun_argv, on_the_wire
+from orchestrator.plan.mpirun import agent_argv
 from orchestrator.plan.rate import allreduce_limit_s, bytes_per_second
 from orchestrator.plan.ring import interleaved
-from orchestrator.plan.run import common_ssh_port
-from orchestrator.view.text import one_line
-from phone_agent import layout
+from orchestrator.runs.together import work_together
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -87,20 +82,11 @@ def bench_allreduce(
 ) -> AllreduceResult:
     if len(phones) < 2:
         raise UsageError("an allreduce needs two phones or more")
-    directory = layout.run_dir(f"allreduce-{secrets.token_hex(4)}")
-    hosts = directory / layout.HOSTFILE
     ranks = in_order(phones, request.order)
-    argv = mpirun_argv(len(phones), str(hosts), cluster.subnet, common_ssh_port(phones), _verb(request, ranks))
-    head.put(hostfile(ranks).encode(), hosts)
-    try:
-        most_s = allreduce_limit_s(len(phones), round((request.megabytes or _LARGEST_MODEL_MB) * 1e6), cluster.rate)
-        timeout = _START_S + request.repeats * (most_s * _SLOWEST_RATE + 1)
-        # Ends on the phone as well: nobody there notices that this computer has given up, and the ranks would poll on.
-        bounded = ("timeout", "-k", "10", f"{timeout:.0f}", *on_the_wire(str(ranks[0].address)), *argv)
-        result = head.run(bounded, env=environment(), timeout=timeout + 15)
-    finally:
-        head.run(["rm", "-rf", "--", str(directory)])
-    return _read(request, len(phones), bytes_per_second(cluster.rate), _report(result.stdout, result.stderr))
+    most_s = allreduce_limit_s(len(phones), round((request.megabytes or _LARGEST_MODEL_MB) * 1e6), cluster.rate)
+    timeout = _START_S + request.repeats * (most_s * _SLOWEST_RATE + 1)
+    report = work_together(cluster, ranks, head, "allreduce", _verb(request, ranks), timeout)
+    return _read(request, len(phones), bytes_per_second(cluster.rate), report)
 
 
 def _verb(request: AllreduceRequest, ranks: Sequence[Phone]) -> tuple[str, ...]:
@@ -114,22 +100,6 @@ def _verb(request: AllreduceRequest, ranks: Sequence[Phone]) -> tuple[str, ...]:
     }
     given = ((flag, str(value)) for flag, value in flags.items() if value is not None)
     return agent_argv("allreduce-bench", *(word for pair in given for word in pair))
-
-
-def _report(stdout: str, stderr: str) -> dict[str, Any]:
-    """Rank 0's line; whatever else was printed is in the way."""
-    for line in reversed(stdout.splitlines()):
-        try:
-            report = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(report, dict) and "seconds" in report:
-            return report
-    said = [line for line in (stderr or stdout).splitlines() if line.strip("- ")]
-    raise ClusterctlError(
-        "\n".join(["the allreduce did not finish:", *(f"  {one_line(line, 160)}" for line in said[-8:])]),
-        remedy="clusterctl status",
-    )
 
 
 def _read(request: AllreduceRequest, phones: int, rate: float, report: dict[str, Any]) -> AllreduceResult:
