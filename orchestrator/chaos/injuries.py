@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from orchestrator.chaos.catalogue import CATALOGUE, Fault, Target
@@ -15,6 +16,7 @@ from phone_agent import layout
 
 SLOW_LINK = "10mbit"
 FLAPS, FLAP_S = 5, 0.3
+_WHOLE = ("link=up", "disk=free", "clock=0", "phantom=off", "throttle=1", "sshd=up")
 CROWD = 40  # processes: with those that are there, more than Android's 32
 _NETEM = ("netem", "corrupt", "1%")
 
@@ -67,6 +69,19 @@ def injure(fault: Fault, victim: Victim) -> Mend:
     if fault.target is Target.HOST:
         raise ValueError(fault.name)
     return _INJURIES[fault.name](victim)
+
+
+def heal(ground: Ground) -> None:
+    """Every phone, of whatever may be left of a blow."""
+    for phone in ground.spec.phones:
+        with suppress(ClusterctlError):
+            ground.power(phone.name, "on")
+        for whole in _WHOLE:
+            with suppress(ClusterctlError):
+                ground.set(phone.name, whole)
+        with suppress(ClusterctlError):
+            victim = Victim(ground, phone.name, "", 0)
+            _reshape(victim, links.shaped(_cable(victim), ground.spec.shape.rate))
 
 
 def _kill(victim: Victim) -> Mend:

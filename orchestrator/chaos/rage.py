@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from orchestrator.chaos.catalogue import CATALOGUE
 from orchestrator.chaos.drive import STEPS, Driver, OnBlow
 from orchestrator.chaos.ground import Ground
-from orchestrator.chaos.injuries import offered
+from orchestrator.chaos.injuries import heal, offered
 from orchestrator.chaos.journal import Journal
 from orchestrator.chaos.judge import judge
 from orchestrator.chaos.plan import KINDS, RunPlan, endless_plan, first_blows
@@ -71,6 +71,7 @@ class Rage:
             if self._failures >= FAILURES:
                 raise
             self.report.not_carried_out.append(f"run {plan.number}: {error.message}")
+            heal(driver.ground)
             return
         self._failures = 0
         verdict = judge(story, reference)
