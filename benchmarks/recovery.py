@@ -1,0 +1,242 @@
+"""From a fault to the next completed step: clusterctl, Open MPI as it comes, and torchrun elastic over gloo.
+
+    python -m benchmarks.recovery --torch-python .venv/bin/python
+    python -m benchmarks.recovery --only clusterctl --rounds 5
+
+Brings up a lab of its own. A rank's process is killed, or a phone's cable pulled, while all of them work. clusterctl's
+is a real `launch`. Open MPI knows no next step: told is when mpirun has ended, with its own time-outs. torchrun has an
+agent in every phone's network, which hear each other every second, a rendezvous that may go on with one phone fewer,
+and an allreduce that gives up after --patience seconds. Nobody is waited for longer than --bound seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.labs import INTERFACE, Seat, clusterctl, lab, seats
+from benchmarks.peers import ROOT, torch_python
+from orchestrator.chaos.catalogue import BY_NAME
+from orchestrator.chaos.drive import Driver
+from orchestrator.chaos.ground import Ground
+from orchestrator.chaos.plan import Blow, RunPlan, Strike
+from orchestrator.lab.spec import SSH_PORT, Mode
+from orchestrator.paths import state_dir
+from orchestrator.plan.mpirun import environment, mpirun_argv, on_the_wire
+
+PHONES, VICTIM, PORT = 4, 2, 29500
+KILLED, CABLE = "rank killed", "cable out"
+OURS, OPEN_MPI, TORCHRUN = "clusterctl", "openmpi", "torchrun"
+TITLES = {OURS: "clusterctl", OPEN_MPI: "Open MPI, until mpirun ends", TORCHRUN: "torchrun elastic, gloo"}
+WORKER = ROOT / "benchmarks" / "recovery_peer.py"
+_AT_STEP, _WARM_STEPS, _STARTED_WITHIN_S = 30, 20, 120.0
+_EXEC = (sys.executable, "-m", "orchestrator.cli.app", "lab", "exec")
+_RENDEZVOUS = "join_timeout=60,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
+_MARK = "recovery-pinger"
+_PINGER = f"""
+import time
+from mpi4py import MPI
+mark = {_MARK!r}
+while True:
+    MPI.COMM_WORLD.allreduce(1)
+    if MPI.COMM_WORLD.rank == 0:
+        print("step", flush=True)
+    time.sleep(0.05)
+"""
+
+Found = dict[tuple[str, str], list[float | None]]  # by contestant and fault; None: longer than it was waited for
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch-python", help="an interpreter with PyTorch, where this one has none")
+    parser.add_argument("--only", action="append", choices=TITLES, help="one contestant; may be repeated")
+    parser.add_argument("--bound", type=float, default=60.0, help="seconds to wait for each")
+    parser.add_argument("--patience", type=float, default=5.0, help="seconds of torchrun's allreduce")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    chosen = options.only or list(TITLES)
+    python = torch_python(options.torch_python) if TORCHRUN in chosen else ""
+    trials: dict[str, Callable[[str], float | None]] = {
+        OURS: _ours,
+        OPEN_MPI: lambda fault: _open_mpi(fault, options.bound),
+        TORCHRUN: lambda fault: _torchrun(python, fault, options),
+    }
+    found: Found = {(name, fault): [] for name in chosen for fault in (KILLED, CABLE)}
+    with lab(PHONES, 2):
+        for _ in range(options.rounds):
+            for name, fault in found:
+                found[name, fault].append(trials[name](fault))
+                print(f"{TITLES[name]}, {fault}: {_told(found[name, fault][-1], options.bound)} s", file=sys.stderr)
+    show(found, options.bound)
+
+
+def show(found: Found, bound: float) -> None:
+    table = Table("", title=f"{PHONES} phones: seconds from the fault to the next step", title_justify="left")
+    for fault in (KILLED, CABLE):
+        table.add_column(f"{fault}: median", justify="right")
+        table.add_column("worst", justify="right")
+    for name in dict.fromkeys(name for name, _ in found):
+        cells = [cell for fault in (KILLED, CABLE) for cell in _summary(found[name, fault], bound)]
+        table.add_row(TITLES[name], *cells)
+    Console().print(table)
+
+
+def _summary(seconds: list[float | None], bound: float) -> tuple[str, str]:
+    known = [bound + 1 if each is None else each for each in seconds]
+    return tuple(_told(None if each > bound else each, bound) for each in (statistics.median(known), max(known)))  # type: ignore[return-value]
+
+
+def _told(seconds: float | None, bound: float) -> str:
+    return f"> {bound:.0f}" if seconds is None else f"{seconds:.1f}"
+
+
+# ---------------------------------------------------------------------------------------------------------- clusterctl
+
+
+def _ours(fault: str) -> float | None:
+    """As in chaos, which waits for longer."""
+    with tempfile.TemporaryDirectory() as scratch:
+        driver = Driver(Ground(state_dir(), Path(scratch)), seed=1)
+        story = driver.run(RunPlan(1, PHONES, (Blow(_AT_STEP, (Strike(BY_NAME[fault], VICTIM),)),)))
+    (blow,) = story.blows
+    return blow.seconds
+
+
+# ------------------------------------------------------------------------------------------------------------ Open MPI
+
+
+def _open_mpi(fault: str, bound: float) -> float | None:
+    """mpirun on the first phone, as clusterctl calls it, but with its own time-outs."""
+    places = seats()
+    hosts = "".join(f"{seat.address} slots=1\n" for seat in places)
+    clusterctl("lab", "exec", _name(0), "--", "bash", "-c", 'printf %s "$1" >recovery.hosts', "bash", hosts)
+    ours = mpirun_argv(PHONES, "recovery.hosts", Mode.ROOT.network, SSH_PORT, ("python3", "-c", _PINGER))
+    settings = (f"{name}={value}" for name, value in environment().items())
+    command = (*_EXEC, _name(0), "--", "env", *settings, *on_the_wire(places[0].address), *_without_keepalive(ours))
+    with _started(command) as (process, log):
+        _await_steps(lambda: log.read_text().count("step"))
+        with _struck(fault, lambda: clusterctl("lab", "exec", _name(VICTIM), "--", "pkill", "-KILL", "-f", _MARK)):
+            return _seconds(lambda: process.poll() is not None, bound)
+
+
+def _without_keepalive(argv: tuple[str, ...]) -> list[str]:
+    kept, words = [], iter(argv)
+    for word in words:
+        parameter = [word, next(words), next(words)] if word == "--mca" else [word]
+        kept += [] if "keepalive" in "".join(parameter[1:2]) else parameter
+    return kept
+
+
+@contextmanager
+def _started(command: tuple[str, ...]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    with tempfile.NamedTemporaryFile(suffix=".log") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            yield process, Path(log.name)
+        finally:
+            process.kill()
+            process.wait()
+            for number in range(PHONES):
+                sweep = (*_EXEC, _name(number), "--", "pkill", "-KILL", "-f", f"{_MARK}|orted|mpirun")
+                subprocess.run(sweep, capture_output=True, check=False)
+
+
+# ------------------------------------------------------------------------------------------------------------ torchrun
+
+
+def _torchrun(python: str, fault: str, options: argparse.Namespace) -> float | None:
+    """Rank 0 tells every step."""
+    places = seats()
+    with tempfile.NamedTemporaryFile("w+", suffix=".log") as steps:
+        path = Path(steps.name)
+        agents = [_agent(python, seat, places[0].address, path, options.patience) for seat in places]
+        try:
+            _await_steps(lambda: len(path.read_text().splitlines()))
+            before = _worlds(path)
+            with _struck(fault, lambda: _kill(_workers(agents[VICTIM]))):
+                return _seconds(lambda: _worlds(path) > before, options.bound)
+        finally:
+            for agent in agents:
+                _kill([*_workers(agent), agent.pid])
+                agent.wait()
+
+
+def _agent(python: str, seat: Seat, head: str, steps: Path, patience_s: float) -> subprocess.Popen[bytes]:
+    where = (f"--rdzv-endpoint={head}:{PORT}", "--rdzv-backend=c10d", "--rdzv-id=recovery")
+    often = (f"--local-addr={seat.address}", f"--nnodes={PHONES - 1}:{PHONES}", "--nproc-per-node=1")
+    hosts = str(seat.address == head).lower()  # an agent that only shares the head's network does not know itself
+    rendezvous = f"--rdzv-conf=is_host={hosts},{_RENDEZVOUS}"
+    worker = ("--max-restarts=3", "--monitor-interval=0.1", str(WORKER), str(steps), str(patience_s))
+    command = [*seat.inside, python, "-m", "torch.distributed.run", *where, *often, rendezvous, *worker]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": INTERFACE}
+    null = subprocess.DEVNULL
+    return subprocess.Popen(command, env=environment, stdout=null, stderr=null, start_new_session=True)
+
+
+def _workers(agent: subprocess.Popen[bytes]) -> list[int]:
+    listed = subprocess.run(["pgrep", "--parent", str(agent.pid)], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _worlds(path: Path) -> int:
+    """How often the ranks have come together: each time, their steps have a new number before them."""
+    return len({line.split()[0] for line in path.read_text().splitlines() if line.strip()})
+
+
+# ------------------------------------------------------------------------------------------------------------- shared
+
+
+@contextmanager
+def _struck(fault: str, kill: Callable[[], object]) -> Iterator[None]:
+    if fault == KILLED:
+        kill()
+        yield
+        return
+    clusterctl("lab", "set", _name(VICTIM), "link=down")
+    try:
+        yield
+    finally:
+        clusterctl("lab", "set", _name(VICTIM), "link=up")
+
+
+def _name(number: int) -> str:
+    """Of a phone on two switches, by rank."""
+    half = PHONES // 2
+    return f"p{number // half + 1}-{number % half + 1:02}"
+
+
+def _await_steps(told: Callable[[], int]) -> None:
+    if _seconds(lambda: told() > _WARM_STEPS, _STARTED_WITHIN_S) is None:
+        raise SystemExit(f"nothing to disturb: no steps in {_STARTED_WITHIN_S:.0f} s")
+
+
+def _seconds(condition: Callable[[], bool], bound: float) -> float | None:
+    began = time.monotonic()
+    while time.monotonic() - began < bound:
+        if condition():
+            return time.monotonic() - began
+        time.sleep(0.02)
+    return None
+
+
+if __name__ == "__main__":
+    main()
