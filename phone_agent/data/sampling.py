@@ -8,7 +8,7 @@ data.shares) is gone through in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -26,6 +26,8 @@ from phone_agent.schema import RunSpec, Turn
 
 ORDER = 3  # stream of random numbers; see data.synthetic for the others
 ALL = slice(None)
+
+MakeArray = Callable[[int], NDArray[np.float32]]  # so many floats, zeroed
 
 
 @dataclass(frozen=True)
@@ -111,9 +113,15 @@ class Sampler:
     """One rank's batches, made when asked for; always in one of two places, so that a made one outlives the next."""
 
     def __init__(
-        self, dataset: Dataset, order: Order | Turns, augmenter: Augmenter, image: tuple[int, int, int]
+        self,
+        dataset: Dataset,
+        order: Order | Turns,
+        augmenter: Augmenter,
+        image: tuple[int, int, int],
+        array: MakeArray = aligned,
     ) -> None:
         self._dataset, self._order, self._augmenter, self._image = dataset, order, augmenter, image
+        self._array = array
         self._rooms: list[NDArray[np.float32]] = []
 
     def batch(self, step: int, part: slice = ALL) -> Batch:
@@ -132,9 +140,9 @@ class Sampler:
     def _room(self, count: int) -> NDArray[np.float32]:
         """Grows to the largest part asked for."""
         size = count * prod(self._image)
-        room = self._rooms.pop(0) if len(self._rooms) == 2 else aligned(size)
+        room = self._rooms.pop(0) if len(self._rooms) == 2 else self._array(size)
         if room.size < size:
-            room = aligned(size)
+            room = self._array(size)
         self._rooms.append(room)
         return room[:size].reshape(count, *self._image)
 
@@ -159,19 +167,21 @@ class Union:
             source.close()
 
 
-def sampler(spec: RunSpec, rank: int, dataset: Dataset | None = None) -> Sampler:
+def sampler(spec: RunSpec, rank: int, dataset: Dataset | None = None, array: MakeArray = aligned) -> Sampler:
     """Not ahead of time: see open_source."""
     data, batches = spec.data, [each.batch for each in spec.ranks]
     opened = open_dataset(data, spec.seed, batches, rank) if dataset is None else dataset
     augmenter = Augmenter(opened, data.input_shape, data.augment, spec.seed)
-    return Sampler(opened, order_of(spec, rank), augmenter, data.input_shape)
+    return Sampler(opened, order_of(spec, rank), augmenter, data.input_shape, array)
 
 
-def open_source(spec: RunSpec, rank: int, dataset: Dataset, parts: Sequence[slice] = (ALL,)) -> Source:
-    """Made ahead of time, in these parts of a batch."""
+def open_source(
+    spec: RunSpec, rank: int, dataset: Dataset, parts: Sequence[slice] = (ALL,), array: MakeArray = aligned
+) -> Source:
+    """Made ahead of time, in these parts of a batch; in such memory."""
     from phone_agent.data.prefetch import Prefetch
 
-    return Prefetch(sampler(spec, rank, dataset), parts)
+    return Prefetch(sampler(spec, rank, dataset, array), parts)
 
 
 class Normaliser:

@@ -21,6 +21,7 @@ from phone_agent.nn.backends.checks import check_batch
 from phone_agent.nn.backends.planned import Planned, StepTime, reads
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.arena import ALIGNMENT
 from phone_agent.nn.plan.buckets import Bucket, buckets, parts
 from phone_agent.nn.plan.places import DRAW, LABELS, LOSS, WEIGHT
 from phone_agent.nn.plan.plan import Plan
@@ -111,7 +112,7 @@ class OpenClExecutable(Planned[_Emitted]):
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
         self._shared = _shared()
         device = self._shared.device
-        self._piece = device.limits.allocation_bytes
+        self._piece = device.limits.allocation_bytes // ALIGNMENT * ALIGNMENT
         super().__init__(
             graph, state, batch, replace(options, winograd=False, threads=1, piece_bytes=self._piece), also
         )
