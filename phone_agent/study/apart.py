@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from phone_agent.errors import AgentError
-from phone_agent.process import session_members
 
 Gate = Callable[[], None]  # returns when all may start
 Work = Callable[[Gate], Any]  # its result must go into JSON
@@ -90,13 +89,13 @@ class Apart:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code} and no answer"
 
     def _end(self) -> None:
-        """And all it started: those keep its session."""
+        """And all it started: those keep its process group."""
         self._line.close()
         if not self._pid:
             return
-        for pid in {self._pid, *session_members(self._pid)}:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self._pid, signal.SIGKILL)
+            os.killpg(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         self._pid = 0
 
@@ -108,7 +107,7 @@ def alone(work: Work, limit_s: float) -> Any:
 
 
 def _be_child(work: Work, line: socket.socket, parent: int) -> NoReturn:
-    os.setsid()
+    os.setpgid(0, 0)  # not a session: Linux shares the processor out between those first, whatever their niceness
     _end_with(parent)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # what a driver prints is not ours

@@ -18,6 +18,8 @@ from phone_agent.study.apart import Gate, LostError, alone
 from phone_agent.study.pace import Pace
 from phone_agent.study.rows import Case, Request
 
+LONGEST_REASON = 160  # a driver may tell a whole compiler's output
+
 
 @dataclass(frozen=True)
 class Means:
@@ -100,5 +102,5 @@ def missing(backend: str, threads: int) -> str:
     try:
         alone(lambda _: steps.training(place, 1)(), 120.0)
     except AgentError as error:
-        return str(error)
+        return (str(error).strip().splitlines() or ["it would not say why"])[0][:LONGEST_REASON]
     return ""

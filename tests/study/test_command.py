@@ -143,9 +143,9 @@ def test_a_backend_that_is_missing_is_a_row(monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.lab
 def test_a_phone_is_studied_over_ssh(provisioned_lab4: TestLab, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    asked = ("--part", "sweep", *SMALL, "--limit", "p2,p3", "--report", str(report), "--json")
+    asked = ("--part", "sweep", *SMALL, "--limit", "p1-02,p2-01", "--report", str(report), "--json")
     devices = json.loads(provisioned_lab4.clusterctl("bench", "device", *asked).stdout)["devices"]
-    assert [device["name"] for device in devices] == ["p2", "p3"]
+    assert [device["name"] for device in devices] == ["p1-02", "p2-01"]
     for device in devices:
         assert device["virtual"] is True
         assert device["error"] is None
@@ -156,9 +156,9 @@ def test_a_phone_is_studied_over_ssh(provisioned_lab4: TestLab, tmp_path: Path) 
 
 @pytest.mark.lab
 def test_a_phone_without_the_agent_says_what_to_do(lab4: TestLab) -> None:
-    ended = lab4.clusterctl("bench", "device", "--part", "sweep", *SMALL, "--limit", "p1", check=False)
+    ended = lab4.clusterctl("bench", "device", "--part", "sweep", *SMALL, "--limit", "p1-01", check=False)
     assert ended.returncode == 1, ended.stderr
-    assert "clusterctl provision --limit p1" in " ".join(ended.stderr.split())
+    assert "clusterctl provision --limit p1-01" in " ".join(ended.stderr.split())
     assert "Traceback" not in ended.stderr
 
 
