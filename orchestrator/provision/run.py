@@ -3,8 +3,8 @@
     look        one round trip a phone: facts
     packages    apt from a mirror on this computer
     build       mpi4py on one phone of each kind, unless it was built before; pyopencl likewise, where there is a GPU
-    set up      keys, sshd, Open MPI, mpi4py, agent, boot; then facts again, to verify; pyopencl, which a phone can do
-                without; then the agent's self-test
+    set up      pyopencl, which a phone can do without; keys, sshd, Open MPI, mpi4py, agent, boot; then facts again, to
+                verify; then the agent's self-test
 
 A phone that fails stops; the others go on. A phone that lacks nothing is looked at and left alone.
 """
@@ -200,8 +200,9 @@ class _Run:
 
         def set_up(site: Site) -> None:
             worker = Worker(site, want, self._ledger)
+            attempted = worker.attempt(GPU)
             if worker.take_through(SET_UP):
-                worker.attempt(GPU, WITHOUT_GPU)
+                worker.settle(GPU, attempted, WITHOUT_GPU)
                 worker.finish_with(SELF_TEST)
 
         self._stage("set up", self._busy((*SET_UP, GPU, SELF_TEST), want), set_up)

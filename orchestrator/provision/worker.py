@@ -49,11 +49,14 @@ class Worker:
         self._ledger.record(self._site.phone, *results)
         return all(result.status is not StepStatus.FAILED for result in results)
 
-    def attempt(self, step: Step, without: str) -> None:
-        """A step that a phone can do without; `without`: what it is then."""
-        [result] = results = self._apply_all([step])
-        if result.status is StepStatus.CHANGED:
-            [result] = self._verify([step], results)
+    def attempt(self, step: Step) -> StepResult:
+        """A step that a phone can do without. What comes of it is told by `settle`, once others have been verified."""
+        return self._apply(step)
+
+    def settle(self, step: Step, result: StepResult, without: str) -> None:
+        """`without`: what the phone is without it. Facts are asked for again only if nobody did since."""
+        if result.status is StepStatus.CHANGED and step.check(self._facts, self._want):
+            [result] = self._verify([step], [result])
         if result.status is StepStatus.FAILED:
             result = replace(result, status=StepStatus.SKIPPED)
             self._ledger.warn(self._site.phone, (f"{without}: {result.error}",))

@@ -378,8 +378,9 @@ def _rules(spec: RunSpec, recipe: str | None) -> list[str]:
     talking = [f"gradients by {spec.algorithm} as {spec.wire}"]
     talking += [f"averaged after each {spec.local_steps} steps alone"] if spec.local_steps > 1 else []
     name = [f"recipe {recipe}"] if recipe else []
-    computing = [f"computed by {spec.backend}" + (", as measured where clusterctl tune did" if spec.ways else "")]
-    return [*name, *(", ".join(words) for words in (learning, rate, talking, computing))]
+    tuned = ["computed as clusterctl tune found"] if spec.ways else []
+    computing = tuned or ([] if spec.backend in {"auto", "cpu"} else [f"computed by {spec.backend}"])
+    return [*name, *(", ".join(words) for words in (learning, rate, [*talking, *computing]))]
 
 
 def _ends(first: str, last: str, count: int) -> str:

@@ -1,4 +1,4 @@
-"""OpenCL: who finds the vendor's driver, and how. Nothing of ours rests on it yet."""
+"""OpenCL: who finds the vendor's driver, and how. Which way a worker goes is found by `opencl.reach` each time."""
 
 from __future__ import annotations
 

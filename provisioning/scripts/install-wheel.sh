@@ -8,4 +8,5 @@ mkdir -p "$directory"
 trap 'rm -rf "$wheels"' EXIT
 cat >"$directory/$1"
 echo "$2  $directory/$1" | sha256sum -c --quiet -
-python3 -m pip install --quiet --no-index --no-deps --force-reinstall "$directory/$1"
+# Python compiles what it imports, when it does: of pyopencl that is a small part.
+python3 -m pip install --quiet --no-index --no-deps --no-compile --force-reinstall "$directory/$1"

@@ -74,4 +74,4 @@ def test_silent_without_a_right_inventory(tmp_path: Path, content: str | None) -
 
 def test_models_and_backends(tmp_path: Path) -> None:
     assert completed("clusterctl launch --model resnet1", tmp_path) == ["resnet101", "resnet152"]
-    assert completed("clusterctl launch --backend ", tmp_path) == ["cpu", "reference"]
+    assert completed("clusterctl launch --backend ", tmp_path) == ["cpu", "opencl", "hybrid", "reference", "auto"]

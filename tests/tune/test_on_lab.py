@@ -1,0 +1,74 @@
+"""OpenCL in virtual phones: real kernels, by PoCL behind the vendor's library; and what happens where there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orchestrator.tune.store import TuneStore
+from tests.labs import TestLab, namespaces_missing
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(bool(namespaces_missing()), reason=f"no phones with a /vendor: {namespaces_missing()}"),
+]
+
+PAIR = ("--limit", "p1-01,p1-02")
+RUN = ("launch", *PAIR, "--data", "synthetic", "--steps", "4", "--batch", "3", "--balance", "off")
+
+
+def answer(lab: TestLab, *arguments: str) -> Any:
+    return json.loads(lab.clusterctl(*arguments, "--json").stdout)
+
+
+@contextmanager
+def setting(lab: TestLab, phone: str, broken: str, healed: str) -> Iterator[None]:
+    lab.clusterctl("lab", "set", phone, broken)
+    try:
+        yield
+    finally:
+        lab.clusterctl("lab", "set", phone, healed)
+
+
+def test_two_phones_train_on_opencl_as_on_their_processors(provisioned_lab4: TestLab) -> None:
+    runs = {
+        name: answer(provisioned_lab4, *RUN, "--model", "mobilenet_reduced", "--backend", name)
+        for name in ("cpu", "opencl")
+    }
+    assert {name: run["backend"] for name, run in runs.items()} == {"cpu": "cpu", "opencl": "opencl"}
+    assert not runs["opencl"]["warnings"]
+    np.testing.assert_allclose(runs["opencl"]["losses"], runs["cpu"]["losses"], rtol=2e-4)
+
+
+def test_a_gpu_that_is_not_there_is_told_before_anything_starts(provisioned_lab4: TestLab) -> None:
+    with setting(provisioned_lab4, "p1-02", "opencl=none", "opencl=ok"):
+        done = provisioned_lab4.clusterctl(*RUN, "--backend", "opencl", check=False)
+    assert done.returncode == 1
+    assert "p1-02 (sw1:2)" in done.stderr
+    assert "p1-01 (sw1:1)" not in done.stderr
+    assert "--limit sw1:1" in done.stderr
+
+
+@pytest.mark.slow
+def test_what_was_measured_is_obeyed_until_the_driver_changes(
+    provisioned_lab4: TestLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLUSTERCTL_STATE", str(provisioned_lab4.state))
+    [kind] = answer(provisioned_lab4, "tune", *PAIR, "--model", "lenet", "--minutes", "0.2", "--batch", "4")["kinds"]
+    try:
+        assert kind["phones"] == ["p1-01", "p1-02"]
+        parts = {row["part"] for row in kind["measured"] if "step_s" in row}
+        assert parts == {"cpu", "opencl", "hybrid", "dense"}
+        told = provisioned_lab4.clusterctl(*RUN)
+        assert "as tuned on" in told.stderr
+        with setting(provisioned_lab4, "p1-02", "opencl=none", "opencl=ok"):
+            told = provisioned_lab4.clusterctl(*RUN)
+        assert "the driver changed" in told.stderr
+    finally:
+        (provisioned_lab4.state / "tuned.json").unlink()
+    assert TuneStore().read() == {}
