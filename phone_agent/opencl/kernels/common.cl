@@ -90,3 +90,50 @@ static inline float4 see4(float4 v, int scaled, global const float *scale, globa
         float g_ = (g) + (dx##_accumulate ? dx[at_] : 0);                                                          \
         dx[at_] = SINK_MASKED(T, dx, g_, row, c);                                                                  \
     } while (0)
+
+/* --- vectors of WIDTH numbers, where a program defines that ---------------------------------------------------- */
+#ifdef WIDTH
+#define VEC JOINED(float, WIDTH)
+
+static inline VEC loadv_float(global const float *p) { return JOINED(vload, WIDTH)(0, p); }
+static inline VEC loadv_half(global const half *p) { return JOINED(vload_half, WIDTH)(0, p); }
+static inline void storev_float(global float *p, VEC v) { JOINED(vstore, WIDTH)(v, 0, p); }
+static inline void storev_half(global half *p, VEC v) { JOINED(vstore_half, WIDTH)(v, 0, p); }
+#define LOADV(T, p) JOINED(loadv_, T)(p)
+#define STOREV(T, p, v) JOINED(storev_, T)(p, v)
+
+/* The first `count` of a vector's worth; zeros after. */
+#define SOME(T)                                                                                                    \
+    static inline VEC load_some_##T(global const T *p, int count) {                                                \
+        float some[WIDTH];                                                                                         \
+        JOINED(vstore, WIDTH)((VEC)0, 0, some);                                                                    \
+        _Pragma("nounroll") for (int e = 0; e < count; e++) some[e] = LOAD(T, p, e);                               \
+        return JOINED(vload, WIDTH)(0, some);                                                                      \
+    }                                                                                                              \
+    static inline void store_some_##T(global T *p, int count, VEC v) {                                             \
+        float some[WIDTH];                                                                                         \
+        JOINED(vstore, WIDTH)(v, 0, some);                                                                         \
+        _Pragma("nounroll") for (int e = 0; e < count; e++) STORE(T, p, e, some[e]);                               \
+    }
+SOME(float)
+SOME(half)
+/* LOADN, STOREN: `count` numbers, where that may be less than a vector. Without TAIL it never is. */
+#if TAIL
+#define LOADN(T, p, count) ((count) >= WIDTH ? LOADV(T, p) : JOINED(load_some_, T)(p, count))
+#define STOREN(T, p, count, v) ((count) >= WIDTH ? STOREV(T, p, v) : JOINED(store_some_, T)(p, count, v))
+#else
+#define LOADN(T, p, count) LOADV(T, p)
+#define STOREN(T, p, count, v) STOREV(T, p, v)
+#endif
+
+static inline VEC activate_v(VEC v, int act) {
+    if (act == ACT_NONE) return v;
+    v = select(v, (VEC)0, (VEC)0 > v);
+    return act == ACT_RELU6 ? select(v, (VEC)6, (VEC)6 < v) : v;
+}
+static inline VEC passed_v(VEC g, VEC y, int act) {
+    if (act == ACT_NONE) return g;
+    g = select((VEC)0, g, y > (VEC)0);
+    return act == ACT_RELU6 ? select((VEC)0, g, y < (VEC)6) : g;
+}
+#endif

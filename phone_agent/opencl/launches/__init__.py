@@ -7,6 +7,12 @@ from collections.abc import Callable, Iterable
 from phone_agent.core.ops import Kind
 from phone_agent.nn.plan.steps import Step
 from phone_agent.opencl.emit import Launch, Maker
+from phone_agent.opencl.launches.convolution import conv_backward_data, conv_backward_weights, conv_forward
+from phone_agent.opencl.launches.depthwise import (
+    depthwise_backward_data,
+    depthwise_backward_weights,
+    depthwise_forward,
+)
 from phone_agent.opencl.launches.dropout import dropout_backward, dropout_forward
 from phone_agent.opencl.launches.join import join_backward, join_forward
 from phone_agent.opencl.launches.loss import softmax_loss
@@ -17,6 +23,12 @@ from phone_agent.opencl.launches.pool import pool_backward, pool_forward
 LaunchMaker = Callable[[Step, Maker], Iterable[Launch]]
 
 MAKERS: dict[Kind, LaunchMaker] = {
+    Kind.CONV_FORWARD: conv_forward,
+    Kind.CONV_BACKWARD_DATA: conv_backward_data,
+    Kind.CONV_BACKWARD_WEIGHTS: conv_backward_weights,
+    Kind.DEPTHWISE_FORWARD: depthwise_forward,
+    Kind.DEPTHWISE_BACKWARD_DATA: depthwise_backward_data,
+    Kind.DEPTHWISE_BACKWARD_WEIGHTS: depthwise_backward_weights,
     Kind.POOL_FORWARD: pool_forward,
     Kind.POOL_BACKWARD: pool_backward,
     Kind.NORM_FORWARD: norm_forward,
