@@ -17,6 +17,7 @@ from phone_agent.nn.backends.reference import Array
 from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, GraphError, MaxPool, Relu
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import DoesNotFitError, estimate, largest_batch, refusal
+from tests.agent.agreement import batch_of, worst_of
 from tests.agent.random_graphs import graphs
 
 NETWORKS = (
@@ -26,12 +27,6 @@ NETWORKS = (
     ("squeezenet_v1_1", (40, 40, 3), 3),
     ("googlenet", (32, 32, 3), 3),
 )
-
-
-def _batch(graph: Graph, batch: int, seed: int = 3) -> tuple[Array, Array]:
-    rng = np.random.default_rng(seed)
-    images = rng.normal(0, 1, (batch, *graph.shape)).astype(np.float32)
-    return images, rng.integers(0, graph.classes, batch)
 
 
 def _agrees(graph: Graph, batch: int, options: Options, tolerance: float = 3e-4) -> CpuExecutable:
@@ -45,25 +40,17 @@ def _agrees(graph: Graph, batch: int, options: Options, tolerance: float = 3e-4)
     reference = backend("reference").compile(graph, theirs, batch, options)
     worst = []
     for seed in range(5):
-        images, labels = _batch(graph, batch, seed)
+        images, labels = batch_of(graph, batch, seed)
         ours.gradients[:] = np.nan
         loss = reference.loss_and_gradients(images.astype(np.float64), labels, 0.5, draw=9)
         assert executable.loss_and_gradients(images, labels, 0.5, draw=9) == pytest.approx(loss, rel=1e-5)
-        worst.append(_worst(ours, theirs))
+        worst.append(worst_of(ours, theirs))
         np.testing.assert_allclose(ours.statistics, theirs.statistics, atol=1e-4, rtol=1e-4)
         scores = reference.forward(images.astype(np.float64))
         np.testing.assert_allclose(executable.forward(images), scores, atol=tolerance * np.abs(scores).max(), rtol=0)
         if worst[-1][0] < tolerance:
             return executable
     pytest.fail(f"largest errors: {worst}")
-
-
-def _worst(ours: State, theirs: State) -> tuple[float, str]:
-    """The largest error of a gradient, of the largest of its tensor; tensors of next to nothing count less."""
-    got, wanted = ours.packing.views(ours.gradients), theirs.packing.views(theirs.gradients)
-    floor = 0.1 * np.abs(theirs.gradients).max()
-    errors = {name: np.abs(got[name] - wanted[name]).max() / (np.abs(wanted[name]).max() + floor) for name in wanted}
-    return max((float(np.nan_to_num(error, nan=np.inf)), name) for name, error in errors.items())
 
 
 @pytest.mark.parametrize(("name", "shape", "batch"), NETWORKS)
@@ -79,7 +66,7 @@ def test_networks_agree_with_the_oracle_in_winograds_way(name: str) -> None:
 def _gradients(graph: Graph, batch: int, options: Options) -> tuple[CpuExecutable, Array, float]:
     state = State(graph, 1)
     executable = CpuBackend().compile(graph, state, batch, options)
-    loss = executable.loss_and_gradients(*_batch(graph, batch), 1.0, draw=4)
+    loss = executable.loss_and_gradients(*batch_of(graph, batch), 1.0, draw=4)
     return executable, state.gradients, loss
 
 
@@ -115,12 +102,12 @@ def _compiled(batch: int = 4, bucket_bytes: int = 4) -> tuple[CpuExecutable, Sta
     graph = _small()
     state = State(graph, 0)
     executable = CpuBackend().compile(graph, state, batch, Options(threads=2, bucket_bytes=bucket_bytes))
-    return executable, state, *_batch(graph, batch)
+    return executable, state, *batch_of(graph, batch)
 
 
 def test_scores_of_any_number_of_images() -> None:
     executable, _, _, _ = _compiled(batch=4)
-    images, _ = _batch(_small(), 11)
+    images, _ = batch_of(_small(), 11)
     scores = executable.forward(images)
     assert scores.shape == (11, 4)
     np.testing.assert_array_equal(scores[:4], executable.forward(images[:4]))
