@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -13,6 +14,8 @@ from orchestrator.inventory.model import Phone
 from orchestrator.runs import agent
 from orchestrator.tune.kinds import Kind, by_kind
 from orchestrator.tune.store import Tuned, TuneStore
+from phone_agent.core.ops import MAX_THREADS
+from phone_agent.nn.backends import NAMES
 from phone_agent.schema import Way
 from phone_agent.tune.search import GRACE_S, SHARES, Request
 
@@ -49,23 +52,27 @@ def tune(
     for together in [[phone] for phone in chosen] if one_by_one else [list(chosen)]:
         for outcome in fleet.map(ask, together):
             kind = chosen[outcome.phone]
-            tuned = None if outcome.error else _kept(kind, request, rows[outcome.phone])
-            error = outcome.error or (None if tuned else "it found no way to compute")
+            tuned, error = None, outcome.error
+            if error is None:
+                try:
+                    tuned = _kept(kind, request, rows[outcome.phone])
+                except PhoneError as refused:
+                    error = refused.message
             found.append(KindTuned(kind, tuple(groups[kind]), outcome.phone, tuned, error))
     return found
 
 
-def _kept(kind: Kind, request: Request, rows: list[Row]) -> Tuned | None:
-    best = next((row for row in rows if row.get("part") == BEST), None)
-    if best is None:
-        return None
+def _kept(kind: Kind, request: Request, rows: list[Row]) -> Tuned:
+    best = next((row for row in rows if row["part"] == BEST), None)
+    if best is None or "images_per_s" not in best:
+        raise PhoneError("it found no way to compute")
     tuned = Tuned(
         kind=kind.name,
         core=kind.core,
         driver=kind.driver,
         model=request.model,
         batch=request.batch,
-        way=Way(**best["way"]),
+        way=_way(best.get("way")),
         images_per_s=float(best["images_per_s"]),
         rows=tuple(row for row in rows if row is not best),
         measured=time.time(),
@@ -90,10 +97,41 @@ def _ask(connection: PhoneConnection, request: Request, rows: list[Row], on_row:
 
 
 def _row(line: str | bytes) -> Row:
+    """What a phone says may be anything."""
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         row = None
-    if not isinstance(row, dict) or not isinstance(row.get("part"), str):
+    figures = ("step_s", "images_per_s")
+    if (
+        not isinstance(row, dict)
+        or not isinstance(row.get("part"), str)
+        or not all(_positive(row[name]) for name in figures if name in row)
+        or not ("error" in row or figures[0] in row or row["part"] == BEST)
+    ):
         raise PhoneError(f"its answer makes no sense: {str(line)[:100]}", remedy="clusterctl provision")
     return row
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 < value < math.inf
+
+
+def _way(raw: Any) -> Way:
+    """Only what a person could have asked for."""
+    try:
+        way = Way(**raw)
+        sound = (
+            way.backend in NAMES
+            and type(way.threads) is int
+            and 0 <= way.threads <= MAX_THREADS
+            and type(way.little) is bool
+            and (way.gpu_share is None or (isinstance(way.gpu_share, float) and 0 <= way.gpu_share <= 1))
+            and all(type(name) is str and type(value) is int and value > 0 for name, value in way.tiles.items())
+            and way.refused == ""
+        )
+    except (TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise PhoneError(f"the way it chose makes no sense: {str(raw)[:100]}", remedy="clusterctl provision")
+    return way
