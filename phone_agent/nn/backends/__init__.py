@@ -73,7 +73,7 @@ class Backend(Protocol):
         ...
 
 
-NAMES = ("cpu", "reference")
+NAMES = ("cpu", "opencl", "hybrid", "reference")
 
 
 def backend(name: str) -> Backend:
@@ -85,6 +85,10 @@ def backend(name: str) -> Backend:
         from phone_agent.nn.backends.opencl import OpenClBackend
 
         return OpenClBackend()
+    if name == "hybrid":
+        from phone_agent.nn.backends.hybrid import HybridBackend
+
+        return HybridBackend(backend("cpu"), backend("opencl"))
     if name == "reference":
         from phone_agent.nn.backends.reference import ReferenceBackend
 
