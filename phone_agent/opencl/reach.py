@@ -5,11 +5,13 @@ Which of the two a driver wants differs from phone to phone, and drivers hang an
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +39,15 @@ def prepare() -> str:
     if not plainly.found and first is not None and ask(first).found:
         sys.stdout.flush()
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], first)  # noqa: S606 - itself
+    if plainly.found and VENDOR.exists():
+        _load_driver()
     return plainly.why
+
+
+def _load_driver() -> None:
+    """Before MPI is: hwloc asks any OpenCL it finds for devices, and a loader looks for drivers only once."""
+    with suppress(OSError):  # then it was found in another way
+        ctypes.CDLL(str(VENDOR), mode=ctypes.RTLD_GLOBAL)
 
 
 def look() -> Answer:

@@ -94,6 +94,7 @@ def told(monkeypatch: pytest.MonkeyPatch, plainly: Answer, vendor_first: Answer,
             return exists
 
     monkeypatch.setattr(reach, "VENDOR", Vendor)
+    monkeypatch.setattr(reach, "_load_driver", lambda: None)
     monkeypatch.setenv("PREFIX", "/p")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     monkeypatch.setattr(reach, "ask", lambda env: vendor_first if "LD_LIBRARY_PATH" in env else plainly)
