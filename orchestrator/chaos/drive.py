@@ -20,7 +20,7 @@ from orchestrator.errors import ClusterctlError
 from orchestrator.lab.status import await_sshd
 from orchestrator.runs import checkpoints
 
-STEPS = 120
+STEPS = 240
 HUNG_S = 120.0  # without a step, or an end, a run counts as hung
 _WORK = (
     *("--model", "lenet", "--data", "synthetic", "--global-batch", "48", "--steps", str(STEPS)),
@@ -81,7 +81,7 @@ class _Run:
         try:
             self._chronicle = Chronicle(self._ground.store, self._begun())
             for blow in self._plan.blows:
-                if not self._await(lambda blow=blow: self._is_time_for(blow)):  # type: ignore[misc]
+                if not self._await(lambda blow=blow: self._is_time_for(blow)) or self._is_too_late:  # type: ignore[misc]
                     break
                 self._suffer(blow)
             self._await(lambda: False)
@@ -116,6 +116,11 @@ class _Run:
 
     def _is_time_for(self, blow: Blow) -> bool:
         return self._chronicle.is_training and self._chronicle.last_step >= blow.at_step
+
+    @property
+    def _is_too_late(self) -> bool:
+        """The run would be over before anything came of a blow."""
+        return self._chronicle.last_step > STEPS - 2 * _HELD_STEPS
 
     # ------------------------------------------------------------------------------------------------- one blow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.chaos.catalogue import CATALOGUE, TWO_AT_ONCE, Fault, Target, paired
 
@@ -37,6 +37,9 @@ class RunPlan:
     phones: int
     blows: tuple[Blow, ...]
 
+    def at_most(self, blows: int) -> RunPlan:
+        return replace(self, blows=self.blows[:blows])
+
 
 def endless_plan(
     seed: int,
@@ -54,15 +57,6 @@ def endless_plan(
         seats, count = dice.choice(phones), dice.randint(1, MOST_BLOWS)
         blows = tuple(Blow(at_step, _strikes(dice, next(cards), seats)) for at_step in _moments(dice, count, steps))
         yield RunPlan(number, seats, blows)
-
-
-def first_blows(plan: Iterator[RunPlan], most: int) -> Iterator[RunPlan]:
-    """As much of the plan as has so many blows."""
-    left = most
-    while left > 0:
-        run = next(plan)
-        yield RunPlan(run.number, run.phones, run.blows[:left])
-        left -= len(run.blows)
 
 
 def _cards(dice: random.Random, offered: Collection[Fault], kinds: Collection[str]) -> Iterator[Fault | None]:

@@ -12,7 +12,7 @@ from orchestrator.chaos.ground import Ground
 from orchestrator.chaos.injuries import heal, offered
 from orchestrator.chaos.journal import Journal
 from orchestrator.chaos.judge import judge
-from orchestrator.chaos.plan import KINDS, RunPlan, endless_plan, first_blows
+from orchestrator.chaos.plan import KINDS, RunPlan, endless_plan
 from orchestrator.chaos.report import Report
 from orchestrator.chaos.story import RunStory
 from orchestrator.errors import ClusterctlError, UsageError
@@ -46,20 +46,21 @@ class Rage:
         """Ends early when the time is up: a run that has begun is carried to its end."""
         deadline = time.monotonic() + 60 * self.minutes
         driver = Driver(ground, self.report.seed, self.on_blow)
-        for plan in self._plans(ground):
+        plans = self._plans(ground)
+        while (left := self.faults - len(self.report.blows)) > 0:
             if time.monotonic() > deadline:
                 self.report.out_of_time = True
                 return
-            self._carry_out(driver, plan)
+            self._carry_out(driver, next(plans).at_most(left))
 
     def _plans(self, ground: Ground) -> Iterator[RunPlan]:
-        """What is left to do."""
+        """Those that are not done yet. A run may be over before all its blows have come: then the next ones make up."""
         possible = offered(ground)
         self.report.missing = tuple(fault.name for fault in CATALOGUE if fault not in possible)
         if set(self.kinds) <= set(self.report.missing):
             raise UsageError(f"this kernel does not offer {', '.join(self.kinds)}")
         done = {story.plan.number for story, _ in self.report.runs}
-        plans = first_blows(endless_plan(self.report.seed, self.phones, STEPS, possible, self.kinds), self.faults)
+        plans = endless_plan(self.report.seed, self.phones, STEPS, possible, self.kinds)
         return (plan for plan in plans if plan.number not in done)
 
     def _carry_out(self, driver: Driver, plan: RunPlan) -> None:

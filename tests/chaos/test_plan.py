@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 
 import pytest
 
 from orchestrator.chaos.catalogue import BY_NAME, CATALOGUE, TWO_AT_ONCE, Target
-from orchestrator.chaos.plan import MOST_BLOWS, RunPlan, endless_plan, first_blows
+from orchestrator.chaos.plan import MOST_BLOWS, RunPlan, endless_plan
 
 STEPS = 120
 
 
 def planned(seed: int, blows: int, phones: range = range(4, 9)) -> list[RunPlan]:
-    return list(first_blows(endless_plan(seed, phones, STEPS), blows))
+    """Runs with so many blows."""
+    return first_blows(endless_plan(seed, phones, STEPS), blows)
+
+
+def first_blows(plan: Iterator[RunPlan], most: int) -> list[RunPlan]:
+    runs: list[RunPlan] = []
+    while (left := most - sum(len(run.blows) for run in runs)) > 0:
+        runs.append(next(plan).at_most(left))
+    return runs
 
 
 def test_a_seed_decides_everything() -> None:
