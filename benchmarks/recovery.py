@@ -44,6 +44,8 @@ WORKER = ROOT / "benchmarks" / "recovery_peer.py"
 _AT_STEP, _WARM_STEPS, _STARTED_WITHIN_S = 30, 20, 120.0
 _EXEC = (sys.executable, "-m", "orchestrator.cli.app", "lab", "exec")
 _RENDEZVOUS = "join_timeout=60,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
+# Open MPI 4.1: 300 s of silence, then nine questions, one every 20 s.
+_KEEPALIVE = {"oob_tcp_keepalive_time": "300", "oob_tcp_keepalive_intvl": "20", "oob_tcp_keepalive_probes": "9"}
 _MARK = "recovery-pinger"
 _PINGER = f"""
 import time
@@ -125,19 +127,24 @@ def _open_mpi(fault: str, bound: float) -> float | None:
     clusterctl("lab", "exec", _name(0), "--", "bash", "-c", 'printf %s "$1" >recovery.hosts', "bash", hosts)
     ours = mpirun_argv(PHONES, "recovery.hosts", Mode.ROOT.network, SSH_PORT, ("python3", "-c", _PINGER))
     settings = (f"{name}={value}" for name, value in environment().items())
-    command = (*_EXEC, _name(0), "--", "env", *settings, *on_the_wire(places[0].address), *_without_keepalive(ours))
+    command = (
+        *_EXEC,
+        _name(0),
+        "--",
+        "env",
+        *settings,
+        *on_the_wire(places[0].address),
+        *_with_its_own_keepalive(ours),
+    )
     with _started(command) as (process, log):
         _await_steps(lambda: log.read_text().count("step"))
         with _struck(fault, lambda: clusterctl("lab", "exec", _name(VICTIM), "--", "pkill", "-KILL", "-f", _MARK)):
             return _seconds(lambda: process.poll() is not None, bound)
 
 
-def _without_keepalive(argv: tuple[str, ...]) -> list[str]:
-    kept, words = [], iter(argv)
-    for word in words:
-        parameter = [word, next(words), next(words)] if word == "--mca" else [word]
-        kept += [] if "keepalive" in "".join(parameter[1:2]) else parameter
-    return kept
+def _with_its_own_keepalive(argv: tuple[str, ...]) -> list[str]:
+    """As Open MPI has it where nobody sets it: neither the command line nor what `provision` wrote on the phones."""
+    return [_KEEPALIVE.get(before, word) for before, word in zip(("", *argv), argv, strict=False)]
 
 
 @contextmanager
