@@ -15,12 +15,14 @@ from torch import distributed
 
 
 def main(steps: Path, patience_s: float) -> None:
-    """`patience_s`: how long an allreduce may take. By itself gloo waits for half an hour."""
+    """`patience_s`: how long an allreduce may take. By itself gloo waits for half an hour, as it should when ranks come
+    together, who start one after the other."""
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", timeout=timedelta(seconds=patience_s))
+    distributed.init_process_group("gloo")
+    group = distributed.new_group(timeout=timedelta(seconds=patience_s))
     generation = time.time_ns()
     while True:
-        distributed.all_reduce(torch.ones(1000))
+        distributed.all_reduce(torch.ones(1000), group=group)
         if distributed.get_rank() == 0:
             with steps.open("a") as file:
                 file.write(f"{generation} step\n")
