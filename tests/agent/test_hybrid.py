@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.errors import AgentError
-from phone_agent.nn.backends import Backend, Options
+from phone_agent.nn.backends import Backend, Options, backend
 from phone_agent.nn.backends.cpu import CpuBackend
 from phone_agent.nn.backends.hybrid import HybridBackend, HybridExecutable, Split, combined
-from phone_agent.nn.backends.reference import ReferenceBackend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
@@ -43,13 +42,13 @@ def close_to(found: Array, wanted: Array, tolerance: float = 2e-6) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 1.0])
-@pytest.mark.parametrize("gpu", [CpuBackend(), ReferenceBackend()], ids=["core", "numpy"])
-def test_both_parts_together_are_the_batch(share: float, gpu: Backend) -> None:
+@pytest.mark.parametrize("gpu", ["cpu", "opencl", "reference"])
+def test_both_parts_together_are_the_batch(share: float, gpu: str) -> None:
     graph = network(*PLAIN)
     images, labels = samples(graph)
     alone, shared = State(graph, 1), State(graph, 1)
     loss = CpuBackend().compile(graph, alone, BATCH, Options()).loss_and_gradients(images, labels, 0.25)
-    executable = hybrid(graph, shared, share, gpu)
+    executable = hybrid(graph, shared, share, backend(gpu))
     for _ in range(2):  # what the first left is not added to
         assert executable.loss_and_gradients(images, labels, 0.25) == pytest.approx(loss, rel=1e-5)
         close_to(shared.gradients, alone.gradients)

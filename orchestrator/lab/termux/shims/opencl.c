@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define TOLD "/system/scenario/opencl"
+#define HOST_BIN "/apex/host/bin"
 
 enum { SUCCESS = 0, DEVICE_NOT_FOUND = -1, INVALID_VALUE = -30, PLATFORM_NAME = 0x0902, PLATFORM_VENDOR = 0x0903 };
 
@@ -31,8 +32,15 @@ static int is_none(void) {
 
 typedef int get_platforms(unsigned, platform **, unsigned *);
 
-__attribute__((constructor)) static void say_where_drivers_are(void) {
+/* The loader looks for drivers here. PoCL links the kernels it compiled with this computer's ld, which it looks for in
+ * PATH. Both are for this process, which computes, and for what it starts. */
+__attribute__((constructor)) static void say_where_things_are(void) {
     setenv("OCL_ICD_VENDORS", "/vendor/etc/OpenCL/vendors", 1);
+    const char *path = getenv("PATH");
+    char longer[4096];
+    if (!path || strstr(path, HOST_BIN) || strlen(path) + sizeof HOST_BIN + 1 > sizeof longer) return;
+    strcat(strcat(strcpy(longer, path), ":"), HOST_BIN);
+    setenv("PATH", longer, 1);
 }
 
 int clGetPlatformIDs(unsigned room, platform **platforms, unsigned *count) {
