@@ -22,6 +22,10 @@ class NoDeviceError(AgentError):
     """There is nothing to compute on; says what was looked for."""
 
 
+class DeviceError(AgentError):
+    """The device failed while it computed; carries the driver's words."""
+
+
 @dataclass(frozen=True)
 class Identity:
     """What a measurement on this device holds for."""

@@ -23,7 +23,7 @@ Part = tuple[int, int]  # bytes
 
 
 class MemoryLimitError(AgentError):
-    """More in one piece than the device gives."""
+    """More than the device has, or gives in one piece."""
 
 
 class MovedError(AgentError):
@@ -112,7 +112,11 @@ class SharedMemory:
             most, name = limits.allocation_bytes, self.device.identity.device
             raise MemoryLimitError(f"{count} bytes in one piece; {name} gives {most} at most: take a smaller batch")
         flags = cl.mem_flags.READ_WRITE | (cl.mem_flags.ALLOC_HOST_PTR if in_host_memory else 0)
-        return cl.Buffer(self.device.context, flags, count)
+        try:
+            return cl.Buffer(self.device.context, flags, count)
+        except cl.Error as error:
+            name = self.device.identity.device
+            raise MemoryLimitError(f"{count} bytes more than {name} has room for: {error}") from None
 
 
 def block_of(array: Array) -> Block | None:

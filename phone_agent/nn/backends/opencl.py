@@ -27,7 +27,7 @@ from phone_agent.nn.plan.places import DRAW, LABELS, LOSS, WEIGHT
 from phone_agent.nn.plan.plan import Plan
 from phone_agent.nn.plan.steps import FLOAT, Home, Step, View
 from phone_agent.opencl import tiles
-from phone_agent.opencl.device import Device, find, load
+from phone_agent.opencl.device import Device, DeviceError, find, load
 from phone_agent.opencl.emit import Launch, Maker
 from phone_agent.opencl.launches import launches
 from phone_agent.opencl.memory import Arena, Block, Places, SharedMemory, block_of, lend
@@ -46,6 +46,11 @@ def _shared() -> SharedMemory:
 @cache
 def _compiled() -> Programs:
     return Programs(find())
+
+
+@cache
+def _watchdog() -> Watchdog:
+    return Watchdog(find().identity.device)
 
 
 class OpenClBackend:
@@ -117,7 +122,7 @@ class OpenClExecutable(Planned[_Emitted]):
             graph, state, batch, replace(options, winograd=False, threads=1, piece_bytes=self._piece), also
         )
         self._tiles = replace(tiles.default(device.limits), **dict(options.tiles))
-        self._watchdog = Watchdog(device.identity.device)
+        self._watchdog = _watchdog()
         self._cut = [(part.start, part.stop) for part in parts(state.packing, options.bucket_bytes)]
         self._values = lend(self._shared, state.values, self._cut)
         self._gradients = lend(self._shared, state.gradients, self._cut)
@@ -231,8 +236,11 @@ class OpenClExecutable(Planned[_Emitted]):
         for block in (shown, self._cells):
             block.give_all()
         self._statistics.give(0, whole)
+        cl = load()
         try:
             yield
+        except cl.Error as error:
+            raise DeviceError(f"OpenCL device {self._shared.device.identity.device} failed: {error}") from error
         finally:
             self._watchdog.wait(started)
             for block in (shown, self._cells):
