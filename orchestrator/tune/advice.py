@@ -52,7 +52,7 @@ def advise(request: LaunchRequest, kinds: Mapping[Phone, Kind], known: Mapping[s
 
 def in_words(way: Way) -> str:
     words = [way.backend or "the run's backend"]
-    words += [f"{way.threads} threads"] if way.threads else []
+    words += [f"{way.threads} thread{'' if way.threads == 1 else 's'}"] if way.threads else []
     words += ["little cores as well"] if way.little else []
     words += [f"{100 * way.gpu_share:.0f} % of the images on the GPU"] if way.gpu_share is not None else []
     words += [f"tiles {', '.join(f'{name} {value}' for name, value in sorted(way.tiles.items()))}"] if way.tiles else []

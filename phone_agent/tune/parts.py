@@ -39,7 +39,8 @@ def _processor(request: Request) -> Iterator[Row]:
             return
         affinity.compute_on(crew)
         way = Way("cpu", crew.threads, little=len(crew.cores) > len(big.cores))
-        what = f"{crew.threads} threads on {'all' if way.little else 'big'} cores"
+        threads = f"{crew.threads} thread{'' if crew.threads == 1 else 's'}"
+        what = f"{threads} on {'all' if way.little else 'big'} cores"
         yield _row("cpu", what, way, request)
 
 

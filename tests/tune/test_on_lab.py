@@ -35,11 +35,9 @@ def setting(lab: TestLab, phone: str, broken: str, healed: str) -> Iterator[None
         lab.clusterctl("lab", "set", phone, healed)
 
 
-def test_two_phones_train_on_opencl_as_on_their_processors(provisioned_lab4: TestLab) -> None:
-    runs = {
-        name: answer(provisioned_lab4, *RUN, "--model", "mobilenet_reduced", "--backend", name)
-        for name in ("cpu", "opencl")
-    }
+@pytest.mark.parametrize("model", ["lenet", pytest.param("mobilenet_reduced", marks=pytest.mark.slow)])
+def test_two_phones_train_on_opencl_as_on_their_processors(model: str, provisioned_lab4: TestLab) -> None:
+    runs = {name: answer(provisioned_lab4, *RUN, "--model", model, "--backend", name) for name in ("cpu", "opencl")}
     assert {name: run["backend"] for name, run in runs.items()} == {"cpu": "cpu", "opencl": "opencl"}
     assert not runs["opencl"]["warnings"]
     np.testing.assert_allclose(runs["opencl"]["losses"], runs["cpu"]["losses"], rtol=2e-4)
@@ -59,7 +57,7 @@ def test_what_was_measured_is_obeyed_until_the_driver_changes(
     provisioned_lab4: TestLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLUSTERCTL_STATE", str(provisioned_lab4.state))
-    [kind] = answer(provisioned_lab4, "tune", *PAIR, "--model", "lenet", "--minutes", "0.2", "--batch", "4")["kinds"]
+    [kind] = answer(provisioned_lab4, "tune", *PAIR, "--model", "lenet", "--minutes", "0.4", "--batch", "4")["kinds"]
     try:
         assert kind["phones"] == ["p1-01", "p1-02"]
         parts = {row["part"] for row in kind["measured"] if "step_s" in row}
