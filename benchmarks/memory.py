@@ -2,6 +2,7 @@
 
     python -m benchmarks.memory --torch-python ~/torch/bin/python
     python -m benchmarks.memory --only fits --networks resnet50
+    python -m benchmarks.memory --only fits --ours-only --half
 
 `peak` is the resident set of the whole process at its highest, interpreter and libraries included, over a few real
 training steps. `fits` finds the largest batch by running steps under a limit that kills (limits.py), starting from what
@@ -74,9 +75,9 @@ def main() -> None:
 
 def peak(name: str, options: argparse.Namespace, python: str) -> Peak:
     asked = {"model": name, "batch": options.batch, "threads": options.threads}
-    ours = _peak_of(Peer("ours", "benchmarks.our_peer"), asked)
+    ours = _peak_of(Peer("ours", "benchmarks.our_peer"), {**asked, "half": options.half})
     theirs = min(_peak_of(Peer("torch", "benchmarks.torch_peer", python, env), asked) for env in ({}, KEEP_MEMORY))
-    planned = estimate(network(name), options.batch, Options(threads=options.threads)).total / 1e6
+    planned = estimate(network(name), options.batch, Options(threads=options.threads, half=options.half)).total / 1e6
     notes.print(f"{name} batch {options.batch}: ours {ours:.0f} MB, PyTorch {theirs:.0f} MB", markup=False)
     return Peak(name, options.batch, ours, planned, theirs)
 
@@ -89,12 +90,12 @@ def _peak_of(peer: Peer, asked: dict[str, Any]) -> float:
 
 def _fits(name: str, options: argparse.Namespace, python: str | None) -> list[Fits]:
     graph, budget = network(name), parse_bytes(options.memory)
-    plain = Options(threads=options.threads)
+    plain = Options(threads=options.threads, half=options.half)
     wanted = WANTED.get(name, 1)
     found = []
     for recompute, label in ((False, "ours"), (True, "ours, computing twice")):
         planned = largest_batch(graph, budget, plain, recompute=recompute)
-        more = {"memory_bytes": budget} if recompute else {}
+        more = {"half": options.half, "memory_bytes": budget if recompute else None}
         good, bad = search(_runner("benchmarks.our_peer", None, name, options, **more), planned)
         found.append(Fits(name, label, planned, good, bad, wanted * (2 if recompute else 1)))
     if python is not None:
@@ -172,6 +173,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ours-only", action="store_true")
     parser.add_argument("--torch-python", help="an interpreter that has PyTorch")
+    parser.add_argument("--half", action="store_true", help="our activations stored in fp16")
     parser.add_argument("--quick", action="store_true", help="the peak of one network")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

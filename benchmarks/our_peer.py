@@ -38,10 +38,11 @@ class Contestant:
         engine: str = "cpu",
         winograd: bool = True,
         memory_bytes: int | None = None,
+        half: bool = False,
     ) -> dict[str, Any]:
         self._executable = self._optimiser = None
         graph = network(model)
-        options = Options(threads=threads, isa=isa, winograd=winograd, memory_bytes=memory_bytes)
+        options = Options(threads=threads, isa=isa, winograd=winograd, memory_bytes=memory_bytes, half=half)
         state = State(graph, seed=1)
         self._executable = backend(engine).compile(graph, state, batch, options)
         self._optimiser = optimiser(RULES, state, backend=engine, threads=threads, isa=isa)

@@ -131,6 +131,7 @@ class RunSpec:
     balance: str = "auto"  # images move to phones that are faster; or off
     threads: int = 0  # 0: as many as the phone's big cores, or as measurement says
     memory_bytes: int = 0  # 0: as little as it takes without arithmetic done twice
+    half: bool = False  # activations are stored in fp16
     created: float = 0.0  # epoch seconds on the host
     attempt: int = 0  # how often it was started again; ranks and their batches may change then, nothing else
     resume: str = ""  # file in the run's directory: the checkpoint to go on from where no phone holds anything newer

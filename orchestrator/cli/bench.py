@@ -131,6 +131,7 @@ def compute(
         str | None, typer.Option(help="Stay below, e.g. 2.8GB: layers are computed twice where that saves memory.")
     ] = None,
     winograd: Annotated[bool, typer.Option(help="Let 3x3 convolutions use Winograd's method.")] = True,
+    half: Annotated[bool, typer.Option("--half", help="Store activations in fp16; arithmetic stays in fp32.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Time training steps of a network on this machine, and say where the time goes."""
@@ -139,7 +140,15 @@ def compute(
     from phone_agent.bench.compute import FailedError, Request, measure, usable_threads
 
     request = Request(
-        model, batch, usable_threads() if threads is None else threads, steps, backend, isa, _bytes(memory), winograd
+        model,
+        batch,
+        usable_threads() if threads is None else threads,
+        steps,
+        backend,
+        isa,
+        _bytes(memory),
+        winograd,
+        half,
     )
     with engine_errors(FailedError):
         outcome = measure(request)

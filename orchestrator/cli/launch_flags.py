@@ -150,6 +150,7 @@ _COMPUTING = _panel(
         metavar="SIZE",
         show_default=False,
     ),
+    half=typer.Option("--half", help="Store activations in fp16: twice the batch in the same memory."),
 )
 FLAGS: dict[str, Any] = {**_NETWORK, **_AMOUNTS, **_LEARNING, **_TALKING, **_COMPUTING}
 

@@ -43,6 +43,7 @@ def show(
     ] = None,
     width: Annotated[float, typer.Option(help="Channels of every layer, times this.")] = 1.0,
     threads: Annotated[int, typer.Option(help="Of a phone; each needs some memory.", min=1, max=MOST_THREADS)] = 4,
+    half: Annotated[bool, typer.Option("--half", help="With activations stored in fp16.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show a network's layers, its size, and the memory a training step takes."""
@@ -55,7 +56,7 @@ def show(
     with engine_errors():
         shape = models.image_shape(name, image)
         graph = models.build(name, classes, shape, width)
-        sheet = describe(name, graph, batch, parse_bytes(memory), threads)
+        sheet = describe(name, graph, batch, parse_bytes(memory), threads, half=half)
     if as_json:
         print_json(sheet_document(sheet))
     else:

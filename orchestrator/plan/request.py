@@ -59,6 +59,7 @@ class LaunchRequest:
     backend: str = "auto"  # as measured by `clusterctl tune`, else cpu
     threads: int = 0  # of each phone; 0: its big cores
     memory_bytes: int = 0  # of each phone; 0: as little as it takes without arithmetic done twice
+    half: bool = False  # activations are stored in fp16
     evaluate_every: int = 0  # steps; 0: at the end only
     checkpoint_every: int = 0  # steps; 0: at the end only
     weights: Path | None = None  # to start from

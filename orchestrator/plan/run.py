@@ -109,6 +109,8 @@ def plan_run(
     named = request.model or DEFAULT_MODEL
     graph = build_graph(named, data)
     model, model_file = _model_and_file(named)
+    if request.half and request.backend == "reference":
+        raise UsageError("--half: the reference backend stores what it computes", remedy="--backend cpu")
     batches = _batches(request, graph, phones, data, memory or {})
     steps, per_epoch = _steps(request, sum(batches), data.samples), data.samples / sum(batches)
     return RunSpec(
@@ -133,6 +135,7 @@ def plan_run(
         balance=request.balance,
         threads=request.threads,
         memory_bytes=request.memory_bytes,
+        half=request.half,
         evaluate_every=request.evaluate_every,
         checkpoint_every=request.checkpoint_every,
         weights=layout.WEIGHTS_FILE if request.weights else "",
@@ -225,7 +228,7 @@ def _options(request: LaunchRequest) -> Options:
     rules = _optimizer(request, 1)
     kept = moments(rules, request.wire, request.local_steps, request.outer_momentum)
     kept += held(rules, request.wire, request.local_steps, request.outer_momentum)
-    return Options(threads=request.threads or 1, moments=kept)
+    return Options(threads=request.threads or 1, moments=kept, half=request.half)
 
 
 def build_graph(model: str, data: DataSpec) -> Graph:

@@ -42,6 +42,7 @@ def compute_document(outcome: Outcome) -> dict[str, Any]:
 def print_compute(outcome: Outcome) -> None:
     request = outcome.request
     how = f"{request.model}, batch {request.batch}, {count_of(request.threads, 'thread')}, {outcome.isa}"
+    how += ", activations in fp16" if request.half else ""
     out.print(Text.assemble(how, "  ", (f"{outcome.images_per_s:.1f} images/s", "bold")))
     out.print(f"  step {outcome.step_s * 1e3:.1f} ms (best {outcome.best_s * 1e3:.1f}), loss {outcome.loss:.4f}")
     share = "" if outcome.peak_share is None else f", {outcome.peak_share:.0%} of what multiply-adds alone would reach"

@@ -380,6 +380,7 @@ def _rules(spec: RunSpec, recipe: str | None) -> list[str]:
     name = [f"recipe {recipe}"] if recipe else []
     tuned = ["computed as clusterctl tune found"] if spec.ways else []
     computing = tuned or ([] if spec.backend in {"auto", "cpu"} else [f"computed by {spec.backend}"])
+    computing += ["activations stored in fp16"] if spec.half else []
     return [*name, *(", ".join(words) for words in (learning, rate, [*talking, *computing]))]
 
 

@@ -67,6 +67,7 @@ def sheet_document(sheet: Sheet) -> dict[str, Any]:
         **overview_document(sheet.overview),
         "training_flops": sheet.training_flops,
         "threads": sheet.threads,
+        "half": sheet.half,
         "memory": {**asdict(sheet.memory), "total": sheet.memory.total},
         "budget_bytes": sheet.budget_bytes,
         "fits": sheet.within is not None,
@@ -96,7 +97,7 @@ def _parts(sheet: Sheet) -> str:
     memory = sheet.memory
     state = memory.values + memory.gradients + memory.momenta + memory.statistics
     parts = {
-        "activations": memory.arena + memory.vectors,
+        "activations in fp16" if sheet.half else "activations": memory.arena + memory.vectors,
         "weights, gradients and momenta": state,
         "workspace": memory.workspace,
         "images": memory.images,

@@ -51,6 +51,7 @@ class Request:
     isa: str | None = None
     memory_bytes: int | None = None
     winograd: bool = True
+    half: bool = False
 
     def check(self) -> None:
         if self.backend not in BACKENDS:
@@ -140,7 +141,11 @@ def _compiled(graph: Graph, request: Request) -> tuple[Executable, State, float 
     left = available_mb()
     budget = request.memory_bytes or (left * 1_000_000 if left else None)
     options = Options(
-        threads=request.threads, isa=request.isa, memory_bytes=request.memory_bytes, winograd=request.winograd
+        threads=request.threads,
+        isa=request.isa,
+        memory_bytes=request.memory_bytes,
+        winograd=request.winograd,
+        half=request.half,
     )
     try:
         state = State(graph, seed=1)

@@ -6,7 +6,7 @@ from ctypes import Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_v
 from enum import IntEnum
 from typing import Any, ClassVar
 
-ABI = 3
+ABI = 4
 MAX_THREADS = 64
 POOL_BYTES = 64 * 1024
 
@@ -38,6 +38,8 @@ class Method(IntEnum):
 
 
 class Number(IntEnum):
+    """How numbers lie in memory (activations: the first two) or on the wire."""
+
     FP32 = 0
     FP16 = 1
     BF16 = 2
@@ -91,7 +93,7 @@ _ROWS: Fields = [("rows", c_int64)]
 
 
 class Source(Structure):
-    _fields_: ClassVar = _pointers("data", "scale", "shift") + _ints("ld", "act")
+    _fields_: ClassVar = _pointers("data", "scale", "shift") + _ints("ld", "act", "number", "unused")
 
 
 class Norm(Structure):
@@ -115,7 +117,7 @@ class Norm(Structure):
 
 
 class Sink(Structure):
-    _fields_: ClassVar = _pointers("data", "y", "norm") + _ints("ld", "ld_y", "act", "accumulate")
+    _fields_: ClassVar = _pointers("data", "y", "norm") + _ints("ld", "ld_y", "act", "accumulate", "number", "unused")
 
 
 class Geometry(Structure):
@@ -132,7 +134,7 @@ _DX: Fields = [("dx", Sink)]
 
 class ConvForward(Structure):
     _fields_: ClassVar = (
-        _GEOMETRY + _X + _pointers("weights", "bias", "y", "norm") + _ints("ld_y", "act", "algorithm", "unused")
+        _GEOMETRY + _X + _pointers("weights", "bias", "y", "norm") + _ints("ld_y", "act", "algorithm", "number")
     )
 
 
@@ -147,7 +149,7 @@ class ConvBackwardWeights(Structure):
 
 
 class PoolForward(Structure):
-    _fields_: ClassVar = _GEOMETRY + _X + _pointers("y", "winner") + _ints("ld_y", "pooling", "count_padding", "unused")
+    _fields_: ClassVar = _GEOMETRY + _X + _pointers("y", "winner") + _ints("ld_y", "pooling", "count_padding", "number")
 
 
 class PoolBackward(Structure):
@@ -157,7 +159,7 @@ class PoolBackward(Structure):
 
 
 class NormForward(Structure):
-    _fields_: ClassVar = _pointers("norm", "z") + _ROWS + _ints("ld_z", "unused")
+    _fields_: ClassVar = _pointers("norm", "z") + _ROWS + _ints("ld_z", "number")
 
 
 class NormFold(Structure):
@@ -168,7 +170,7 @@ class NormBackward(Structure):
     _fields_: ClassVar = (
         _pointers("norm", "z", "joined", "dy", "dz")
         + _ROWS
-        + _ints("ld_z", "ld_joined", "ld_dy", "ld_dz", "act", "join_act", "reduced", "keep_dy")
+        + _ints("ld_z", "ld_joined", "ld_dy", "ld_dz", "act", "join_act", "reduced", "keep_dy", "number", "unused")
     )
 
 
@@ -178,32 +180,40 @@ class JoinForward(Structure):
         ("b", Source),
         *_pointers("y"),
         *_ROWS,
-        *_ints("channels", "ld_y", "act", "unused"),
+        *_ints("channels", "ld_y", "act", "number"),
     ]
 
 
 class JoinBackward(Structure):
     _fields_: ClassVar = (
-        _pointers("dy", "y", "target") + _ROWS + _ints("channels", "ld_dy", "ld_y", "ld_target", "act", "accumulate")
+        _pointers("dy", "y", "target")
+        + _ROWS
+        + _ints("channels", "ld_dy", "ld_y", "ld_target", "act", "accumulate", "number", "unused")
     )
 
 
-_LRN: Fields = _floats("alpha", "beta", "k", "unused2")
+_LRN: Fields = _floats("alpha", "beta", "k")
 
 
 class LrnForward(Structure):
-    _fields_: ClassVar = _X + _pointers("y") + _ROWS + _ints("channels", "ld_y", "size", "unused") + _LRN
+    _fields_: ClassVar = (
+        _X + _pointers("y") + _ROWS + _ints("channels", "ld_y", "size", "number") + _LRN + _floats("unused")
+    )
 
 
 class LrnBackward(Structure):
-    _fields_: ClassVar = _X + _pointers("dy") + _DX + _ROWS + _ints("channels", "ld_dy", "size", "unused") + _LRN
+    _fields_: ClassVar = (
+        _X + _pointers("dy") + _DX + _ROWS + _ints("channels", "ld_dy", "size", "unused") + _LRN + _floats("unused2")
+    )
 
 
 _RATE: Fields = [("rate", c_float), ("salt", c_uint32)]
 
 
 class DropoutForward(Structure):
-    _fields_: ClassVar = _X + _pointers("y", "draw") + _ROWS + _ints("channels", "ld_y") + _RATE
+    _fields_: ClassVar = (
+        _X + _pointers("y", "draw") + _ROWS + _ints("channels", "ld_y") + _RATE + _ints("number", "unused")
+    )
 
 
 class DropoutBackward(Structure):

@@ -41,6 +41,7 @@ class Sheet:
     blocks: list[Block]
     training_flops: int
     threads: int
+    half: bool
     memory: MemoryPlan
     within: MemoryPlan | None
     budget_bytes: int
@@ -65,14 +66,15 @@ def overviews() -> list[Overview]:
     return [overview(name, build(name)) for name in NAMES]
 
 
-def describe(name: str, graph: Graph, batch: int, budget_bytes: int, threads: int) -> Sheet:
-    options = Options(threads=threads)
+def describe(name: str, graph: Graph, batch: int, budget_bytes: int, threads: int, *, half: bool = False) -> Sheet:
+    options = Options(threads=threads, half=half)
     return Sheet(
         overview=overview(name, graph),
         graph=graph,
         blocks=blocks(graph),
         training_flops=training_flops(graph),
         threads=threads,
+        half=half,
         memory=estimate(graph, batch, options),
         within=within(graph, batch, budget_bytes, options),
         budget_bytes=budget_bytes,

@@ -176,6 +176,7 @@ def _planned(
         + (saved(rules, *alone) if saves else 0)
         + (held(rules, spec.wire, *alone) if keep else 0),
         label_smoothing=spec.optimizer.label_smoothing,
+        half=spec.half,
     )
     if way_of(spec, own.phone).backend == "reference":
         return options, None

@@ -12,14 +12,18 @@ Array = NDArray[Any]
 
 
 class Draw:
-    """Random numbers that follow from a case's name alone."""
+    """Random numbers that follow from a case's name alone. `half`: such as fp16 can hold."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, half: bool = False) -> None:
         self._rng = np.random.default_rng(zlib.crc32(name.encode()))
+        self._type = np.float16 if half else np.float32
+
+    def rounded(self, values: Array) -> Array:
+        """As they can be stored, so that oracle and core start from the same numbers."""
+        return values.astype(self._type).astype(np.float64)
 
     def normal(self, *shape: int) -> Array:
-        """Rounded to float32, so that oracle and core start from the same numbers."""
-        return self._rng.standard_normal(shape).astype(np.float32).astype(np.float64)
+        return self.rounded(self._rng.standard_normal(shape))
 
     def positive(self, *shape: int) -> Array:
         return np.abs(self.normal(*shape)) + 0.5

@@ -160,6 +160,17 @@ def test_how_to_compute_is_passed_on() -> None:
     assert RunSpec.from_json(spec.to_json()) == spec
 
 
+def test_activations_in_fp16_are_asked_for_and_allow_larger_batches() -> None:
+    whole = LaunchRequest(model="resnet20", batch=AUTO, memory_bytes=10**9)
+    half, many = replace(whole, half=True), replace(DATA, samples=10**6)
+    specs = [plan_run(request, phones(2), many) for request in (whole, half)]
+    assert [spec.half for spec in specs] == [False, True]
+    assert specs[1].ranks[0].batch > 1.6 * specs[0].ranks[0].batch
+    assert RunSpec.from_json(specs[1].to_json()) == specs[1]
+    with pytest.raises(UsageError, match="--half: the reference backend stores what it computes"):
+        plan_run(replace(half, batch=1, backend="reference"), phones(2), DATA)
+
+
 def test_a_batch_that_cannot_fit_the_memory_is_refused() -> None:
     small, ample = (LaunchRequest(batch=64, memory_bytes=amount) for amount in (60_000_000, 2_800_000_000))
     with pytest.raises(UsageError, match=r"a batch of 64 needs .* of memory, the budget is 60 MB"):

@@ -1,7 +1,7 @@
 /* Memory that will be needed soon, fetched while the processor multiplies: a block's gathering and finishing then find
  * it near, and a layer takes the longer of computing and memory, not their sum. */
 #pragma once
-#include "vector.h"
+#include "half.h"
 
 /* A tile fetches AHEAD_BYTES for each step of k, about what memory delivers meanwhile: AHEAD_RUN bytes side by side, then it
  * jumps. */
@@ -32,9 +32,11 @@ INLINE void fetch_runs(errand *e, const void *from, i64 stride, i64 runs) {
     e->runs[e->count++] = runs;
 }
 
-static void fetch_floats(errand *e, const float *from, i64 count) {
-    fetch_runs(e, from, AHEAD_RUN, CEIL_DIV(count * (i64)sizeof(float), AHEAD_RUN));
+static void fetch_stored(errand *e, const void *from, i64 count, i32 number) {
+    fetch_runs(e, from, AHEAD_RUN, CEIL_DIV(count * number_bytes(number), AHEAD_RUN));
 }
+
+static void fetch_floats(errand *e, const float *from, i64 count) { fetch_stored(e, from, count, FP32); }
 
 /* A matrix: rows of `columns` floats, ld floats apart. */
 static void fetch_matrix(errand *e, const float *from, i64 rows, i64 columns, i64 ld) {

@@ -84,28 +84,28 @@ static void locate_rows(const view *v, i64 row0, i32 count, row_list *rows) {
     }
 }
 
-/* Floats c .. c + count of the run that starts at pixel (y, x): several taps side by side, some perhaps outside. */
-static NOINLINE void gather_edge(const view *v, const float *from, i32 x, i32 c, i32 count, float *to) {
+/* Numbers c .. c + count of the run that starts at pixel (y, x): several taps side by side, some perhaps outside. */
+static NOINLINE void gather_edge(const view *v, const void *from, i32 x, i32 c, i32 count, float *to) {
     i32 start = MAX(0, -x) * v->channels, end = MIN(v->run_taps, v->w.size - x) * v->channels;
     start = MIN(MAX(start - c, 0), count);
     end = MAX(MIN(end - c, count), start);
     zero_row(to, start);
-    copy_run(from + start, end - start, to + start);
+    copy_run(stored_at(from, start, v->x.number), end - start, to + start, v->x.number);
     zero_row(to + end, count - end);
 }
 
 INLINE void gather_run(const view *v, i64 image, i32 y, i32 x, i32 c, i32 count, float *to) {
-    const float *from = v->x.data + ((image + (i64)y * v->w.size + x) * v->channels + c);
-    if (x >= 0 && x + v->run_taps <= v->w.size) copy_run(from, count, to);
+    const void *from = stored_at(v->x.data, (image + (i64)y * v->w.size + x) * v->channels + c, v->x.number);
+    if (x >= 0 && x + v->run_taps <= v->w.size) copy_run(from, count, to, v->x.number);
     else gather_edge(v, from, x, c, count, to);
 }
 
-/* All of a row's depth, where that is short runs (an image of few channels) and none of them touches an edge. */
+/* All of a row's depth, where that is short runs (an image of few channels, in fp32) and none of them touches an edge. */
 INLINE i32 gather_inside(const view *v, i64 image, i32 y, i32 x, float *to) {
     i32 length = v->run_taps * v->channels;
     i64 line = (i64)v->w.size * v->channels;
     if (x < 0 || x + v->run_taps > v->w.size || y < 0 || y + (v->h.taps - 1) * v->h.spacing >= v->h.size) return 0;
-    const float *from = v->x.data + (image * v->channels + y * line + (i64)x * v->channels);
+    const float *from = (const float *)v->x.data + (image * v->channels + y * line + (i64)x * v->channels);
     i64 step = v->h.spacing * line;
     i32 taps = v->h.taps;
     if (length < LANES)
@@ -129,10 +129,10 @@ static void gather_short_runs(const view *v, const row_list *rows, float *to, i6
     }
 }
 
-/* to[r][0 .. depth) = floats k0 .. of the depth of these rows; zeros where taps lie outside the image. */
+/* to[r][0 .. depth) = numbers k0 .. of the depth of these rows; zeros where taps lie outside the image. */
 static void gather_rows(const view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld) {
     i32 length = v->run_taps * v->channels, runs = v->w.taps / v->run_taps, channel0 = group * v->channels;
-    if (v->run_taps > 1 && depth == v->depth && length <= 2 * LANES) {
+    if (v->run_taps > 1 && depth == v->depth && length <= 2 * LANES && v->x.number == FP32) {
         gather_short_runs(v, rows, to, ld);
         return;
     }
@@ -288,12 +288,14 @@ static errand block_errand(const product *p, const taker *t, i64 row0, i32 count
     if (p->column_blocks == 1 && p->groups == 1 && p->view.w.to_step == 1) {
         const conv_forward *f = t->forward;
         const sink *s = t->gradient;
-        if (f && f->ld_y < 2 * columns) fetch_floats(&e, f->y + row0 * f->ld_y, (i64)count * f->ld_y);
+        if (f && f->ld_y < 2 * columns) fetch_stored(&e, stored_at(f->y, row0 * f->ld_y, f->number), (i64)count * f->ld_y, f->number);
         if (s && s->ld < 2 * columns) fetch_floats(&e, s->data + row0 * s->ld, (i64)count * s->ld);
-        if (s && s->act != ACT_NONE && s->ld_y < 2 * columns) fetch_floats(&e, s->y + row0 * s->ld_y, (i64)count * s->ld_y);
+        if (s && s->act != ACT_NONE && s->ld_y < 2 * columns)
+            fetch_stored(&e, stored_at(s->y, row0 * s->ld_y, s->number), (i64)count * s->ld_y, s->number);
     }
     const source *x = &p->view.x;
-    if (p->view.linear && (i64)next * x->ld <= MOST_FLOATS) fetch_floats(&e, x->data + (row0 + count) * x->ld, (i64)next * x->ld);
+    if (p->view.linear && (i64)next * x->ld <= MOST_FLOATS)
+        fetch_stored(&e, stored_at(x->data, (row0 + count) * x->ld, x->number), (i64)next * x->ld, x->number);
     return e;
 }
 
@@ -316,13 +318,14 @@ static void multiply_block(const product *p, const taker *t, const worker *w, be
     i32 tiles = CEIL_DIV(count, MR), panel0 = column_block * p->block_panels;
     i32 panels = MIN(p->block_panels, panel_count(p->columns) - panel0), ld = MIN(panels, AT_ONCE) * NR + LANES;
     const source *x = &p->view.x;
-    i32 in_place = p->view.linear && !x->scale && count % MR == 0; /* the rows may be multiplied where they are */
+    /* The rows may be multiplied where they are. */
+    i32 in_place = p->view.linear && !x->scale && x->number == FP32 && count % MR == 0;
     row_list rows;
     locate_rows(&p->view, row0, count, &rows);
     memset(b.rows + (i64)count * LDA, 0, (u64)(tiles * MR - count) * LDA * sizeof(float));
     for (i64 block = 0; block < p->depth_blocks; block++) {
         i64 k0 = block * p->block_depth, k = MAX(0, MIN(p->block_depth, depth - k0));
-        const float *a = in_place ? x->data + row0 * x->ld + group * p->view.channels + k0 : b.rows;
+        const float *a = in_place ? (const float *)x->data + row0 * x->ld + group * p->view.channels + k0 : b.rows;
         if (!in_place) gather_rows(&p->view, &rows, group, k0, k, b.rows, LDA);
         if (p->packs_alone) {
             pack_weights(p, group, k0, k, panel0, panels, b.panels, k, 0);
@@ -565,7 +568,8 @@ static errand pixel_errand(const gradient *g, gradient_block b, i64 pixel, i64 c
     errand e = {0};
     const conv_backward_weights *op = g->op;
     if (b.panels * NR * 2 > op->ld_dy) fetch_floats(&e, op->dy + pixel * op->ld_dy, count * op->ld_dy);
-    if (g->view.linear && b.rows * 2 > op->x.ld) fetch_floats(&e, op->x.data + pixel * op->x.ld, count * op->x.ld);
+    const source *x = &op->x;
+    if (g->view.linear && b.rows * 2 > x->ld) fetch_stored(&e, stored_at(x->data, pixel * x->ld, x->number), count * x->ld, x->number);
     return e;
 }
 

@@ -1,6 +1,6 @@
 /* The core's face: what Python hands over, and what the kernels agree on. No libc anywhere.
  *
- * Activations are rows of channels, one row a pixel (NHWC); `ld` floats lie between two rows, so a tensor may be a
+ * Activations are rows of channels, one row a pixel (NHWC); `ld` numbers lie between two rows, so a tensor may be a
  * slice of the channels of a wider one (that is how concatenation costs nothing). Weights are (kernel h, kernel w,
  * channels in / groups, channels out), gradients alike.
  *
@@ -16,15 +16,20 @@ typedef unsigned long long u64;
 typedef unsigned short u16;
 typedef unsigned char u8;
 
-enum { CORE_ABI = 3, MAX_THREADS = 64 };
+enum { CORE_ABI = 4, MAX_THREADS = 64 };
 
 enum act { ACT_NONE, ACT_RELU, ACT_RELU6 };
+
+/* How numbers lie in memory. Activations are FP32 or FP16, as a `number` beside them says; all arithmetic, gradients, and
+ * whatever else has no such word are fp32. On the wire they may be any of these: wire.c says how. */
+enum number { FP32, FP16, BF16, INT8 };
 
 /* A tensor as its readers see it: act(scale[c] * data + shift[c]); scale is null where there is nothing to apply.
  * So a batch normalisation and its ReLU are done where the next layer loads, and their result is never stored. */
 typedef struct {
-    const float *data, *scale, *shift;
-    i32 ld, act;
+    const void *data;
+    const float *scale, *shift;
+    i32 ld, act, number, unused;
 } source;
 
 /* One batch normalisation. `sums` is scratch for its reductions: [threads][2][channels]. */
@@ -45,9 +50,9 @@ typedef struct {
  * channel) are gathered in norm->sums as well. The planner sets these only on the last contribution. */
 typedef struct {
     float *data;
-    const float *y; /* stored output, or z where norm is set */
+    const void *y; /* stored output, or z where norm is set */
     const norm *norm;
-    i32 ld, ld_y, act, accumulate;
+    i32 ld, ld_y, act, accumulate, number, unused; /* number: of y */
 } sink;
 
 typedef struct {
@@ -96,9 +101,9 @@ typedef struct {
     geometry g;
     source x;
     const float *weights, *bias;
-    float *y;
+    void *y;
     norm *norm;
-    i32 ld_y, act, algorithm, unused;
+    i32 ld_y, act, algorithm, number;
 } conv_forward;
 
 typedef struct {
@@ -124,9 +129,9 @@ enum pooling { POOL_MAX, POOL_AVERAGE };
 typedef struct {
     geometry g;
     source x;
-    float *y;
+    void *y;
     u8 *winner;
-    i32 ld_y, pooling, count_padding, unused;
+    i32 ld_y, pooling, count_padding, number;
 } pool_forward;
 
 typedef struct {
@@ -140,9 +145,9 @@ typedef struct {
 /* Statistics of z where no convolution made them. Ends like conv_forward with norm. */
 typedef struct {
     norm *norm;
-    const float *z;
+    const void *z;
     i64 rows;
-    i32 ld_z, unused;
+    i32 ld_z, number;
 } norm_forward;
 
 /* scale and shift from the running statistics: for evaluation. */
@@ -152,38 +157,39 @@ typedef struct {
 
 /* dz from dy. y = act(scale * z + shift), and where `joined` is set, joined = join_act(y + something): then dy is the
  * gradient of `joined`, its masked value g is also written back to dy (the other branch needs it) unless keep_dy.
- * `reduced`: a sink has masked dy and filled norm->sums already. dz may be dy. */
+ * `reduced`: a sink has masked dy and filled norm->sums already. dz may be dy. `number`: of z and joined. */
 typedef struct {
     norm *norm;
-    const float *z, *joined;
+    const void *z, *joined;
     float *dy, *dz;
     i64 rows;
-    i32 ld_z, ld_joined, ld_dy, ld_dz, act, join_act, reduced, keep_dy;
+    i32 ld_z, ld_joined, ld_dy, ld_dz, act, join_act, reduced, keep_dy, number, unused;
 } norm_backward;
 
 /* y = act(a + b); b.data may be null: then this stores a source as its readers see it. */
 typedef struct {
     source a, b;
-    float *y;
+    void *y;
     i64 rows;
-    i32 channels, ld_y, act, unused;
+    i32 channels, ld_y, act, number;
 } join_forward;
 
-/* target (+)= dy * act'(y): y null where act is none. */
+/* target (+)= dy * act'(y): y null where act is none. `number`: of y. */
 typedef struct {
-    const float *dy, *y;
+    const float *dy;
+    const void *y;
     float *target;
     i64 rows;
-    i32 channels, ld_dy, ld_y, ld_target, act, accumulate;
+    i32 channels, ld_dy, ld_y, ld_target, act, accumulate, number, unused;
 } join_backward;
 
 /* y = x * (k + alpha / size * sum of x^2 over `size` channels around)^-beta; x as seen through the source. */
 typedef struct {
     source x;
-    float *y;
+    void *y;
     i64 rows;
-    i32 channels, ld_y, size, unused;
-    float alpha, beta, k, unused2;
+    i32 channels, ld_y, size, number;
+    float alpha, beta, k, unused;
 } lrn_forward;
 
 typedef struct {
@@ -199,12 +205,13 @@ typedef struct {
  * 1 - rate: see dropout.c and phone_agent/nn/dropout.py, which agree bit for bit. */
 typedef struct {
     source x;
-    float *y;
+    void *y;
     const u64 *draw;
     i64 rows;
     i32 channels, ld_y;
     float rate;
     u32 salt;
+    i32 number, unused;
 } dropout_forward;
 
 typedef struct {
@@ -258,8 +265,6 @@ typedef struct {
     const segment *segments;
     i32 count, method;
 } update;
-
-enum number { FP32, FP16, BF16, INT8 }; /* on the wire: wire.c says how they lie there */
 
 /* to = values + what `arrived` says + residual, which keeps what the format could not hold; both may be null. `settle`: values become
  * what whoever decodes `to` will have. */

@@ -89,27 +89,29 @@ INLINE i64 floats_bytes(i64 floats) { return ROUND_UP(floats * 4, 64); }
 
 /* Vectors of channels that lie next to each other in memory, or nearly: so that prefetching them meets memory in order. */
 typedef struct {
-    const float *at;
-    i64 pixel, vector; /* floats */
+    const char *at;
+    i64 pixel, vector; /* bytes */
 } ahead;
 
-INLINE ahead pixels_ahead(const float *at, i64 apart, i32 channels) {
-    if (apart == channels) return (ahead){at, LANES, STRIP * LANES};
-    return (ahead){at, apart, LANES};
+INLINE ahead pixels_ahead(const void *at, i64 apart, i32 channels, i32 number) {
+    i64 bytes = number_bytes(number);
+    if (apart == channels) return (ahead){at, LANES * bytes, STRIP * LANES * bytes};
+    return (ahead){at, apart * bytes, LANES * bytes};
 }
 INLINE void prefetch_to_read(const ahead *a, i32 vector) {
-    const float *from = a->at + vector * a->vector;
+    const char *from = a->at + vector * a->vector;
     UNROLL for (i32 i = 0; i < STRIP; i++) __builtin_prefetch(from + i * a->pixel, 0);
 }
 INLINE void prefetch_to_write(const ahead *a, i32 vector) {
-    const float *from = a->at + vector * a->vector;
+    const char *from = a->at + vector * a->vector;
     UNROLL for (i32 i = 0; i < STRIP; i++) __builtin_prefetch(from + i * a->pixel, 1);
 }
 
 /* What a strip reads. Column q of it is inside of the image for start <= q < end; `from` is column 0 in the first tap row that is
- * inside, and is met with `rows` rows of weights. `apart` and `line` are floats between columns, and between tap rows. */
+ * inside, and is met with `rows` rows of weights. `apart` and `line` are numbers between columns, and between tap rows. */
 typedef struct {
-    const float *from, *scale, *shift;
+    const void *from;
+    const float *scale, *shift;
     i64 apart, line;
     i32 rows, start, end;
     const taps *taps;
@@ -118,9 +120,13 @@ typedef struct {
     i32 next_count;
 } view;
 
-/* How a source is seen, as a constant for the inner loops. */
-enum seen { RAW, RELU, CLAMPED };
-INLINE enum seen seen_of(const source *x) { return !x->scale ? RAW : x->act == ACT_RELU ? RELU : CLAMPED; }
+/* How a source is seen, as a constant for the inner loops. Halves are always CLAMPED, which can do what the others do. */
+enum seen { RAW, RELU, CLAMPED, HALVES, WAYS_TO_SEE };
+INLINE enum seen seen_of(const source *x) {
+    if (x->number == FP16) return HALVES;
+    return !x->scale ? RAW : x->act == ACT_RELU ? RELU : CLAMPED;
+}
+INLINE i32 number_of(const enum seen seen) { return seen == HALVES ? FP16 : FP32; }
 
 typedef struct {
     vec scale, shift, low, high;
@@ -131,6 +137,7 @@ INLINE vec upper_limit(i32 act) { return splat(act == ACT_RELU6 ? 6 : __builtin_
 
 INLINE glasses glasses_for(const view *v, i32 act, i32 c, i32 lanes, const enum seen seen) {
     if (seen == RAW) return (glasses){0, 0, 0, 0};
+    if (!v->scale) return (glasses){1, 0, lower_limit(ACT_NONE), upper_limit(ACT_NONE)};
     return (glasses){load_lanes(v->scale + c, lanes), load_lanes(v->shift + c, lanes), lower_limit(act), upper_limit(act)};
 }
 
@@ -145,14 +152,15 @@ INLINE vec look(vec v, const glasses *g, const enum seen seen) {
 /* Sums of a strip over `count` neighbouring taps, `step` columns from one output to the next. */
 INLINE void strip_dense(vec *sums, const view *v, i32 c, const float *weights, i64 weights_line, const glasses *g,
                         const i32 count, const i32 step, const enum seen seen, const i32 edge) {
-    const float *from = v->from + c;
+    const i32 number = number_of(seen);
+    const void *from = stored_at(v->from, c, number);
     i64 next = v->taps->next * LANES;
-    for (i32 y = 0; y < v->rows; y++, from += v->line, weights += weights_line) {
+    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, number), weights += weights_line) {
         vec w[3];
         UNROLL for (i32 i = 0; i < count; i++) w[i] = load(weights + i * next);
         UNROLL for (i32 q = 0; q < (STRIP - 1) * step + count; q++) {
             if (edge && (q < v->start || q >= v->end)) continue;
-            vec x = look(load(from + q * v->apart), g, seen);
+            vec x = look(load_stored(stored_at(from, q * v->apart, number), LANES, number), g, seen);
             UNROLL for (i32 i = 0; i < count; i++)
                 if (q >= i && (q - i) % step == 0 && (q - i) / step < STRIP) sums[(q - i) / step] += x * w[i];
         }
@@ -162,14 +170,15 @@ INLINE void strip_dense(vec *sums, const view *v, i32 c, const float *weights, i
 /* The same for any taps, and for a last vector that is not whole. */
 INLINE void strip_any(vec *sums, const view *v, i32 c, i32 lanes, const float *weights, i64 weights_line, const glasses *g,
                       const enum seen seen) {
-    const float *from = v->from + c;
-    for (i32 y = 0; y < v->rows; y++, from += v->line, weights += weights_line)
+    const i32 number = number_of(seen);
+    const void *from = stored_at(v->from, c, number);
+    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, number), weights += weights_line)
         for (i32 i = 0; i < v->taps->count; i++) {
             vec w = load(weights + (i64)i * v->taps->next * LANES);
             UNROLL for (i32 j = 0; j < STRIP; j++) {
                 i32 q = i * v->taps->gap + j * v->step;
                 if (q < v->start || q >= v->end) continue;
-                sums[j] += w * look(load_lanes(from + q * v->apart, lanes), g, seen);
+                sums[j] += w * look(load_stored(stored_at(from, q * v->apart, number), lanes, number), g, seen);
             }
         }
 }
@@ -188,10 +197,10 @@ typedef struct {
 } finish;
 
 /* As emit_tile, for outputs in registers. */
-INLINE void emit_strip(const finish *f, const vec *outputs, i32 c, float *sums) {
+INLINE void emit_strip_as(const finish *f, const vec *outputs, i32 c, float *sums, const i32 number) {
     const conv_forward *op = f->forward;
     c += f->c0;
-    float *y = op->y + f->pixel * op->ld_y + c;
+    void *y = stored_at(op->y, f->pixel * op->ld_y + c, number);
     vec bias = op->bias ? load(op->bias + c) : (vec)0, sum = 0, squares = 0;
     vec low = lower_limit(op->act), high = upper_limit(op->act), pivot = f->summed ? load(sums + 2 * LANES) : outputs[0];
     UNROLL for (i32 i = 0; i < STRIP; i++) {
@@ -199,7 +208,7 @@ INLINE void emit_strip(const finish *f, const vec *outputs, i32 c, float *sums) 
         vec v = outputs[i] + bias;
         v = low > v ? low : v;
         v = high < v ? high : v;
-        store(y + (i64)i * op->ld_y, v);
+        store_stored(stored_at(y, (i64)i * op->ld_y, number), v, LANES, number);
         vec d = v - pivot;
         sum += d;
         squares += d * d;
@@ -209,12 +218,17 @@ INLINE void emit_strip(const finish *f, const vec *outputs, i32 c, float *sums) 
     store(sums + 2 * LANES, pivot);
 }
 
-INLINE void sink_strip_with_act(const finish *f, const vec *gradients, i32 c, float *sums, const i32 act) {
+INLINE void emit_strip(const finish *f, const vec *outputs, i32 c, float *sums) {
+    if (f->forward->number == FP16) emit_strip_as(f, outputs, c, sums, FP16);
+    else emit_strip_as(f, outputs, c, sums, FP32);
+}
+
+INLINE void sink_strip_with_act(const finish *f, const vec *gradients, i32 c, float *sums, const i32 act, const i32 number) {
     const sink *s = f->backward;
     const norm *n = s->norm;
     c += f->c0;
     float *to = s->data + f->pixel * s->ld + c;
-    const float *from = s->y + f->pixel * s->ld_y + c;
+    const void *from = stored_at(s->y, f->pixel * s->ld_y + c, number);
     i64 ld = (i64)f->apart * s->ld, ld_y = (i64)f->apart * s->ld_y;
     vec g[STRIP];
     UNROLL for (i32 i = 0; i < STRIP; i++) g[i] = gradients[i];
@@ -223,7 +237,7 @@ INLINE void sink_strip_with_act(const finish *f, const vec *gradients, i32 c, fl
         vec scale = load(n->scale + c), shift = load(n->shift + c), mean = load(n->mean + c), sum = 0, products = 0;
         UNROLL for (i32 i = 0; i < STRIP; i++) {
             if (i >= f->count) break;
-            vec z = load(from + i * ld_y);
+            vec z = load_stored(stored_at(from, i * ld_y, number), LANES, number);
             g[i] = passed(g[i], z * scale + shift, act);
             sum += g[i];
             products += g[i] * (z - mean);
@@ -233,7 +247,7 @@ INLINE void sink_strip_with_act(const finish *f, const vec *gradients, i32 c, fl
     } else if (act != ACT_NONE) {
         UNROLL for (i32 i = 0; i < STRIP; i++) {
             if (i >= f->count) break;
-            g[i] = passed(g[i], load(from + i * ld_y), act);
+            g[i] = passed(g[i], load_stored(stored_at(from, i * ld_y, number), LANES, number), act);
         }
     }
     UNROLL for (i32 i = 0; i < STRIP; i++) if (i < f->count) store(to + i * ld, g[i]);
@@ -242,9 +256,10 @@ INLINE void sink_strip_with_act(const finish *f, const vec *gradients, i32 c, fl
 /* As sink_tile. */
 INLINE void sink_strip(const finish *f, const vec *gradients, i32 c, float *sums) {
     i32 act = f->backward->act;
-    if (act == ACT_NONE) sink_strip_with_act(f, gradients, c, sums, ACT_NONE);
-    else if (act == ACT_RELU) sink_strip_with_act(f, gradients, c, sums, ACT_RELU);
-    else sink_strip_with_act(f, gradients, c, sums, ACT_RELU6);
+    if (f->backward->number == FP16) sink_strip_with_act(f, gradients, c, sums, act, FP16);
+    else if (act == ACT_NONE) sink_strip_with_act(f, gradients, c, sums, ACT_NONE, FP32);
+    else if (act == ACT_RELU) sink_strip_with_act(f, gradients, c, sums, ACT_RELU, FP32);
+    else sink_strip_with_act(f, gradients, c, sums, ACT_RELU6, FP32);
 }
 
 static void finish_tail(const finish *f, const vec *outputs, i32 c, i32 lanes) {
@@ -280,14 +295,14 @@ INLINE void prefetch_next(const view *v, const finish *f, i32 vector) {
     if (f->y.at) prefetch_to_read(&f->y, vector);
 }
 
-static NOINLINE void convolve_tail(const view *v, const kernel *w, const finish *f, i32 act, i32 c) {
+static NOINLINE void convolve_tail(const view *v, const kernel *w, const finish *f, i32 act, enum seen seen, i32 c) {
     i32 lanes = f->channels - c;
     vec sums[STRIP];
     for (i32 i = 0; i < STRIP; i++) sums[i] = 0;
     const float *weights = w->weights + c / LANES * w->vector;
-    glasses g = glasses_for(v, act, c, lanes, v->scale ? CLAMPED : RAW);
-    if (v->scale) strip_any(sums, v, c, lanes, weights, w->line, &g, CLAMPED);
-    else strip_any(sums, v, c, lanes, weights, w->line, &g, RAW);
+    glasses g = glasses_for(v, act, c, lanes, CLAMPED);
+    if (seen == HALVES) strip_any(sums, v, c, lanes, weights, w->line, &g, HALVES);
+    else strip_any(sums, v, c, lanes, weights, w->line, &g, CLAMPED);
     finish_tail(f, sums, c, lanes);
 }
 
@@ -306,7 +321,7 @@ INLINE void convolve_strip(const view *v, const kernel *w, const finish *f, i32 
         if (backward) sink_strip(f, sums, c, f->sums + SUMS * c);
         else emit_strip(f, sums, c, f->sums + SUMS * c);
     }
-    if (c < f->channels) convolve_tail(v, w, f, act, c);
+    if (c < f->channels) convolve_tail(v, w, f, act, seen, c);
 }
 
 typedef void strip_function(const view *v, const kernel *w, const finish *f, i32 act);
@@ -324,6 +339,7 @@ typedef void strip_function(const view *v, const kernel *w, const finish *f, i32
 STRIP_FUNCTIONS(RAW)
 STRIP_FUNCTIONS(RELU)
 STRIP_FUNCTIONS(CLAMPED)
+STRIP_FUNCTIONS(HALVES)
 STRIP_FUNCTION(back_any, 0, 0, RAW, 1, 1)
 STRIP_FUNCTION(back_one, 1, 1, RAW, 1, 1)
 STRIP_FUNCTION(back_one_within, 1, 1, RAW, 0, 1)
@@ -343,7 +359,7 @@ static strip_function *strip_forward(enum shape shape, enum seen seen, i32 edge)
 #define CHOICES(seen) \
     {{any_##seen, any_##seen}, {any_##seen, any_##seen}, {any_##seen, any_##seen}, {three_within_##seen, three_##seen}, \
      {three_by_two_within_##seen, three_by_two_##seen}}
-    static strip_function *const choices[][SHAPES][2] = {CHOICES(RAW), CHOICES(RELU), CHOICES(CLAMPED)};
+    static strip_function *const choices[WAYS_TO_SEE][SHAPES][2] = {CHOICES(RAW), CHOICES(RELU), CHOICES(CLAMPED), CHOICES(HALVES)};
     return choices[seen][shape][edge];
 }
 
@@ -399,30 +415,33 @@ static tap_rows tap_rows_inside(const walk *k, const taps *t, i32 y) {
 }
 
 /* The input rows that the row after this one needs and this one does not. */
-static void look_ahead(const walk *k, const source *x, const taps *t, i32 y, const float *image, i32 column, i32 channels, view *v) {
+static void look_ahead(const walk *k, const source *x, const taps *t, i32 y, const void *image, i32 column, i32 channels, view *v) {
     v->next_count = 0;
     if (y % k->phases) return;
     i32 past = y / k->phases * k->step + t->first + (t->count - 1) * t->gap + 1;
     for (i32 row = MAX(past, 0); row < MIN(past + MIN(k->step, 2), k->in_h); row++)
-        v->next[v->next_count++] = pixels_ahead(image + ((i64)row * k->in_w + column) * x->ld, x->ld, channels);
+        v->next[v->next_count++] =
+            pixels_ahead(stored_at(image, ((i64)row * k->in_w + column) * x->ld, x->number), x->ld, channels, x->number);
 }
 
-static void look_ahead_of_output(finish *f, const sink *s, float *to, i64 ld) {
+static void look_ahead_of_output(finish *f) {
+    const conv_forward *op = f->forward;
+    const sink *s = f->backward;
     i64 next = f->pixel + (i64)f->count * f->apart;
-    f->to = pixels_ahead(to + next * ld + f->c0, ld, f->channels);
     f->y.at = 0;
-    if (s && s->y) f->y = pixels_ahead(s->y + next * s->ld_y + f->c0, s->ld_y, f->channels);
+    if (op) f->to = pixels_ahead(stored_at(op->y, next * op->ld_y + f->c0, op->number), op->ld_y, f->channels, op->number);
+    else f->to = pixels_ahead(s->data + next * s->ld + f->c0, s->ld, f->channels, FP32);
+    if (s && s->y) f->y = pixels_ahead(stored_at(s->y, next * s->ld_y + f->c0, s->number), s->ld_y, f->channels, s->number);
 }
 
 static void convolve_row(const walk *k, const scratch *b, const source *x, finish *f, i64 image, i32 y) {
     taps ty = walk_taps(k, k->kernel_h, k->pad_h, y % k->phases);
     tap_rows inside = tap_rows_inside(k, &ty, y);
     i64 of_vector = (i64)k->kernel_h * k->kernel_w * LANES, of_line = (i64)k->kernel_w * LANES;
-    const float *of_image = x->data + image * k->in_h * k->in_w * x->ld + f->c0;
-    const float *line = of_image + (i64)inside.y * k->in_w * x->ld;
+    const void *of_image = stored_at(x->data, image * k->in_h * k->in_w * x->ld + f->c0, x->number);
+    const void *line = stored_at(of_image, (i64)inside.y * k->in_w * x->ld, x->number);
     const float *weights = b->weights + f->c0 / LANES * of_vector + (ty.tap + inside.first * ty.next) * of_line;
-    float *to = f->forward ? f->forward->y : f->backward->data;
-    i64 ld = f->forward ? f->forward->ld_y : f->backward->ld, row = (image * k->out_h + y) * k->out_w;
+    i64 row = (image * k->out_h + y) * k->out_w;
     view v = {.scale = x->scale + f->c0, .shift = x->shift + f->c0, .apart = x->ld, .line = ty.gap * k->in_w * (i64)x->ld};
     if (!x->scale) v.scale = 0;
     v.step = k->step;
@@ -430,14 +449,14 @@ static void convolve_row(const walk *k, const scratch *b, const source *x, finis
         for (i32 phase = 0; phase < MIN(k->phases, k->out_w - column); phase++) {
             v.taps = &b->phases[phase];
             i32 first = j * k->step + v.taps->first, span = (STRIP - 1) * k->step + (v.taps->count - 1) * v.taps->gap + 1;
-            v.from = line + (i64)first * x->ld;
+            v.from = stored_at(line, (i64)first * x->ld, x->number);
             v.rows = v.taps->count ? inside.rows : 0;
             v.start = -first, v.end = k->in_w - first;
             look_ahead(k, x, &ty, y, of_image, j * k->step, f->channels, &v);
             if (phase) v.next_count = 0;
             f->pixel = row + column + phase;
             f->count = MIN(STRIP, CEIL_DIV(k->out_w - column - phase, k->phases));
-            look_ahead_of_output(f, f->backward, to, ld);
+            look_ahead_of_output(f);
             kernel w = {weights + v.taps->tap * LANES, ty.next * of_line, of_vector};
             i32 edge = v.start > 0 || v.end < span;
             enum shape shape = shape_of(v.taps, k->step);
@@ -525,13 +544,14 @@ typedef struct {
 
 INLINE void correlate_dense(const view *v, const vec *d, float *sums, i64 sums_line, i32 c, const glasses *g, const i32 step,
                             const enum seen seen, const i32 edge) {
-    const float *from = v->from + c;
-    for (i32 y = 0; y < v->rows; y++, from += v->line, sums += sums_line) {
+    const i32 number = number_of(seen);
+    const void *from = stored_at(v->from, c, number);
+    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, number), sums += sums_line) {
         vec s[3];
         UNROLL for (i32 i = 0; i < 3; i++) s[i] = load(sums + i * LANES);
         UNROLL for (i32 q = 0; q < (STRIP - 1) * step + 3; q++) {
             if (edge && (q < v->start || q >= v->end)) continue;
-            vec x = look(load(from + q * v->apart), g, seen);
+            vec x = look(load_stored(stored_at(from, q * v->apart, number), LANES, number), g, seen);
             UNROLL for (i32 i = 0; i < 3; i++)
                 if (q >= i && (q - i) % step == 0 && (q - i) / step < STRIP) s[i] += x * d[(q - i) / step];
         }
@@ -541,13 +561,15 @@ INLINE void correlate_dense(const view *v, const vec *d, float *sums, i64 sums_l
 
 INLINE void correlate_any(const view *v, const vec *d, float *sums, i64 sums_line, i32 c, i32 lanes, const glasses *g,
                           const enum seen seen) {
-    const float *from = v->from + c;
-    for (i32 y = 0; y < v->rows; y++, from += v->line, sums += sums_line)
+    const i32 number = number_of(seen);
+    const void *from = stored_at(v->from, c, number);
+    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, number), sums += sums_line)
         for (i32 i = 0; i < v->taps->count; i++) {
             vec s = load(sums + i * LANES);
             UNROLL for (i32 j = 0; j < STRIP; j++) {
                 i32 q = i * v->taps->gap + j * v->step;
-                if (q >= v->start && q < v->end) s += d[j] * look(load_lanes(from + q * v->apart, lanes), g, seen);
+                if (q < v->start || q >= v->end) continue;
+                s += d[j] * look(load_stored(stored_at(from, q * v->apart, number), lanes, number), g, seen);
             }
             store(sums + i * LANES, s);
         }
@@ -564,13 +586,13 @@ INLINE void add_bias(const gradient *r, const vec *d, float *sums) {
     store(sums + r->bias, s);
 }
 
-static NOINLINE void correlate_tail(const view *v, const gradient *r, i32 act, i32 c, float *sums) {
+static NOINLINE void correlate_tail(const view *v, const gradient *r, i32 act, enum seen seen, i32 c, float *sums) {
     i32 lanes = r->channels - c;
     vec d[STRIP];
     load_strip(r, d, c, lanes);
-    glasses g = glasses_for(v, act, c, lanes, v->scale ? CLAMPED : RAW);
-    if (v->scale) correlate_any(v, d, sums, r->line, c, lanes, &g, CLAMPED);
-    else correlate_any(v, d, sums, r->line, c, lanes, &g, RAW);
+    glasses g = glasses_for(v, act, c, lanes, CLAMPED);
+    if (seen == HALVES) correlate_any(v, d, sums, r->line, c, lanes, &g, HALVES);
+    else correlate_any(v, d, sums, r->line, c, lanes, &g, CLAMPED);
     add_bias(r, d, sums);
 }
 
@@ -588,7 +610,7 @@ INLINE void correlate_strip(const view *v, const gradient *r, i32 act, const i32
         else correlate_any(v, d, sums, r->line, c, LANES, &g, seen);
         add_bias(r, d, sums);
     }
-    if (c < r->channels) correlate_tail(v, r, act, c, sums);
+    if (c < r->channels) correlate_tail(v, r, act, seen, c, sums);
 }
 
 typedef void correlate_function(const view *v, const gradient *r, i32 act);
@@ -603,13 +625,14 @@ typedef void correlate_function(const view *v, const gradient *r, i32 act);
 CORRELATE_FUNCTIONS(RAW)
 CORRELATE_FUNCTIONS(RELU)
 CORRELATE_FUNCTIONS(CLAMPED)
+CORRELATE_FUNCTIONS(HALVES)
 
 static correlate_function *correlate_for(enum shape shape, enum seen seen, i32 edge) {
 #define CORRELATE_CHOICES(seen) \
     {{correlate_any_##seen, correlate_any_##seen}, {correlate_by_one_within_##seen, correlate_by_one_##seen}, \
      {correlate_by_two_within_##seen, correlate_by_two_##seen}}
-    static correlate_function *const choices[][3][2] = {CORRELATE_CHOICES(RAW), CORRELATE_CHOICES(RELU),
-                                                        CORRELATE_CHOICES(CLAMPED)};
+    static correlate_function *const choices[WAYS_TO_SEE][3][2] = {CORRELATE_CHOICES(RAW), CORRELATE_CHOICES(RELU),
+                                                                   CORRELATE_CHOICES(CLAMPED), CORRELATE_CHOICES(HALVES)};
     return choices[seen][shape == THREE ? 1 : shape == THREE_BY_TWO ? 2 : 0][edge];
 }
 
@@ -617,8 +640,8 @@ static void correlate_row(const conv_backward_weights *op, const walk *k, i64 im
     const source *x = &op->x;
     taps tx = taps_forward(k->kernel_w, k->pad_w, k->dilation), ty = taps_forward(k->kernel_h, k->pad_h, k->dilation);
     tap_rows inside = tap_rows_inside(k, &ty, y);
-    const float *of_image = x->data + image * k->in_h * k->in_w * x->ld + c0;
-    const float *line = of_image + (i64)inside.y * k->in_w * x->ld;
+    const void *of_image = stored_at(x->data, image * k->in_h * k->in_w * x->ld + c0, x->number);
+    const void *line = stored_at(of_image, (i64)inside.y * k->in_w * x->ld, x->number);
     const float *dy = op->dy + (image * k->out_h + y) * k->out_w * op->ld_dy + c0;
     view v = {.scale = x->scale + c0, .shift = x->shift + c0, .apart = x->ld, .line = ty.gap * k->in_w * (i64)x->ld};
     if (!x->scale) v.scale = 0;
@@ -628,12 +651,12 @@ static void correlate_row(const conv_backward_weights *op, const walk *k, i64 im
     r.bias = op->dbias ? r.vector - LANES - inside.first * r.line : -1;
     for (i32 j = 0; j < k->out_w; j += STRIP) {
         i32 first = j * k->step + tx.first, span = (STRIP - 1) * k->step + (tx.count - 1) * tx.gap + 1;
-        v.from = line + (i64)first * x->ld;
+        v.from = stored_at(line, (i64)first * x->ld, x->number);
         v.start = -first, v.end = k->in_w - first;
         look_ahead(k, x, &ty, y, of_image, j * k->step, channels, &v);
         r.from = dy + (i64)j * op->ld_dy;
         r.count = MIN(STRIP, k->out_w - j);
-        r.next = pixels_ahead(r.from + (i64)STRIP * op->ld_dy, op->ld_dy, channels);
+        r.next = pixels_ahead(r.from + (i64)STRIP * op->ld_dy, op->ld_dy, channels, FP32);
         i32 edge = v.start > 0 || v.end < span;
         correlate_for(shape_of(&tx, k->step), seen_of(x), edge)(&v, &r, x->act);
     }

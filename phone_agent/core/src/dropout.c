@@ -71,11 +71,10 @@ static void run_dropout_forward(worker *w, const void *p) {
         drop_tile at = drop_tile_at(tile, op->rows, op->channels);
         for (i64 row = at.row; row < at.row + at.rows; row++) {
             see_row(&op->x, row, at.c, at.channels, local);
-            float *y = op->y + row * op->ld_y + at.c;
+            void *y = stored_at(op->y, row * op->ld_y + at.c, op->number);
             i64 i = row * op->channels + at.c;
-            i32 c = 0;
-            for (; c + LANES <= at.channels; c += LANES) store(y + c, load(local + c) * factors(l, i + c));
-            if (c < at.channels) store_some(y + c, load(local + c) * factors(l, i + c), at.channels - c);
+            for (i32 c = 0; c < at.channels; c += LANES)
+                store_stored(stored_at(y, c, op->number), load(local + c) * factors(l, i + c), MIN(LANES, at.channels - c), op->number);
         }
     }
 }

@@ -34,11 +34,12 @@ INLINE void lrn_clear(float *buffers, i64 floats) {
     for (i64 i = 0; i < floats; i += LANES) store(buffers + i, (vec)0);
 }
 
-INLINE void lrn_forward_row(const lrn_forward *op, const float *x, const float *squares, i32 size, float *y) {
+INLINE void lrn_forward_row(const lrn_forward *op, const float *x, const float *squares, i32 size, void *y) {
     float factor = op->alpha / op->size;
     for (i32 c = 0; c < op->channels; c += LANES) {
         vec s = op->k + factor * lrn_window(squares + c - op->size / 2, size);
-        store_lanes(y + c, load(x + c) * lrn_power(s, op->beta), MIN(LANES, op->channels - c));
+        vec v = load(x + c) * lrn_power(s, op->beta);
+        store_stored(stored_at(y, c, op->number), v, MIN(LANES, op->channels - c), op->number);
     }
 }
 
@@ -53,8 +54,9 @@ static void run_lrn_forward(worker *w, const void *p) {
         for (i64 row = tile * LRN_ROWS; row < MIN(op->rows, (tile + 1) * LRN_ROWS); row++) {
             see_row(&op->x, row, 0, op->channels, x);
             lrn_squares(x, op->channels, squares);
-            if (op->size == 5) lrn_forward_row(op, x, squares, 5, op->y + row * op->ld_y);
-            else lrn_forward_row(op, x, squares, op->size, op->y + row * op->ld_y);
+            void *y = stored_at(op->y, row * op->ld_y, op->number);
+            if (op->size == 5) lrn_forward_row(op, x, squares, 5, y);
+            else lrn_forward_row(op, x, squares, op->size, y);
         }
 }
 

@@ -29,12 +29,12 @@ INLINE float *partial_sums(const norm *n, const worker *w, float *workspace) {
 }
 
 /* pivots: null where the sums are of values themselves; see add_statistics. */
-static void add_partial_sums(const norm *n, const worker *w, float *partial, const float *pivots, i32 rows) {
+static void add_partial_sums(const norm *n, const worker *w, float *partial, const void *pivots, i32 number, i32 rows) {
     double *sums = norm_sums(n, w->index);
     const float *seconds = partial + partial_floats(n->channels) / 2;
     for (i32 c = 0; c < n->channels; c += LANES) {
         i32 lanes = MIN(LANES, n->channels - c);
-        vec pivot = pivots ? load_lanes(pivots + c, lanes) : (vec)0;
+        vec pivot = pivots ? load_stored(stored_at(pivots, c, number), lanes, number) : (vec)0;
         add_statistics(sums + c, n->channels, pivot, load(partial + c), load(seconds + c), rows, lanes);
     }
     zero_row(partial, (i32)partial_floats(n->channels));
@@ -42,12 +42,12 @@ static void add_partial_sums(const norm *n, const worker *w, float *partial, con
 
 /* --- forward ------------------------------------------------------------------------------------------------- */
 
-INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_forward *op, i32 channels, const float *pivots,
-                        float *partial) {
+INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_forward *op, i32 channels, const void *pivots,
+                        float *partial, i32 number) {
     float *seconds = partial + partial_floats(channels) / 2;
-    vec pivot = load_lanes(pivots + c, lanes), sum = 0, squares = 0;
+    vec pivot = load_stored(stored_at(pivots, c, number), lanes, number), sum = 0, squares = 0;
     for (i32 r = 0; r < rows; r++) {
-        vec d = load_lanes(op->z + (row + r) * op->ld_z + c, lanes) - pivot;
+        vec d = load_stored(stored_at(op->z, (row + r) * op->ld_z + c, number), lanes, number) - pivot;
         sum += d;
         squares += d * d;
     }
@@ -65,10 +65,11 @@ static void run_norm_forward(worker *w, const void *p) {
     norm_begin(n, w);
     zero_row(partial, (i32)partial_floats(channels));
     for (i64 row = start; row < end; row += STRETCH) {
-        const float *pivots = op.z + row * op.ld_z;
+        const void *pivots = stored_at(op.z, row * op.ld_z, op.number);
         i64 next = MIN(end, row + STRETCH);
-        OVER_ROWS_AND_CHANNELS(row, next, channels, count_group, &op, channels, pivots, partial);
-        add_partial_sums(n, w, partial, pivots, (i32)(next - row));
+        if (op.number == FP16) OVER_ROWS_AND_CHANNELS(row, next, channels, count_group, &op, channels, pivots, partial, FP16);
+        else OVER_ROWS_AND_CHANNELS(row, next, channels, count_group, &op, channels, pivots, partial, FP32);
+        add_partial_sums(n, w, partial, pivots, op.number, (i32)(next - row));
     }
     meet(w);
     norm_statistics(n, w, op.rows);
@@ -112,24 +113,24 @@ INLINE coefficients coefficients_in(const norm *n, float *workspace) {
 }
 
 /* The gradient of joined, off the ReLU behind the sum; as the other branch wants it. */
-INLINE vec joined_gradient(const norm_backward *op, i64 row, i32 c, i32 lanes, i32 join_act) {
+INLINE vec joined_gradient(const norm_backward *op, i64 row, i32 c, i32 lanes, i32 join_act, i32 number) {
     const float *dy = op->dy + row * op->ld_dy + c;
     vec g = load_lanes(dy, lanes);
     fetch_ahead(dy);
     if (join_act == ACT_NONE) return g;
-    return passed(g, load_lanes(op->joined + row * op->ld_joined + c, lanes), join_act);
+    return passed(g, load_stored(stored_at(op->joined, row * op->ld_joined + c, number), lanes, number), join_act);
 }
 
 INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backward *op, const norm *n, float *partial,
-                         i32 act, i32 join_act) {
+                         i32 act, i32 join_act, i32 number) {
     float *seconds = partial + partial_floats(n->channels) / 2;
     vec mean = load_lanes(n->mean + c, lanes), sum = 0, products = 0, scale = 0, shift = 0;
     if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
     for (i32 r = 0; r < rows; r++) {
-        const float *from = op->z + (row + r) * op->ld_z + c;
-        vec z = load_lanes(from, lanes);
+        const void *from = stored_at(op->z, (row + r) * op->ld_z + c, number);
+        vec z = load_stored(from, lanes, number);
         fetch_ahead(from);
-        vec g = joined_gradient(op, row + r, c, lanes, join_act);
+        vec g = joined_gradient(op, row + r, c, lanes, join_act, number);
         if (join_act != ACT_NONE && !op->keep_dy) store_lanes(op->dy + (row + r) * op->ld_dy + c, g, lanes);
         g = passed(g, z * scale + shift, act);
         sum += g;
@@ -140,14 +141,14 @@ INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backwar
 }
 
 INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backward *op, const norm *n,
-                         const coefficients *k, i32 act, i32 join_act) {
+                         const coefficients *k, i32 act, i32 join_act, i32 number) {
     vec of_g = load(k->of_g + c), of_z = load(k->of_z + c), constant = load(k->constant + c), scale = 0, shift = 0;
     if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
     for (i32 r = 0; r < rows; r++) {
-        const float *from = op->z + (row + r) * op->ld_z + c;
-        vec z = load_lanes(from, lanes);
+        const void *from = stored_at(op->z, (row + r) * op->ld_z + c, number);
+        vec z = load_stored(from, lanes, number);
         fetch_ahead(from);
-        vec g = joined_gradient(op, row + r, c, lanes, join_act);
+        vec g = joined_gradient(op, row + r, c, lanes, join_act, number);
         g = passed(g, z * scale + shift, act);
         float *to = op->dz + (row + r) * op->ld_dz + c;
         fetch_ahead(to);
@@ -156,33 +157,36 @@ INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backwar
 }
 
 /* A copy of the loops without branches for each of the pairs that networks are made of, and one for all others. */
-#define WITH_ACTS(call, act, join_act)                              \
-    switch ((act) * 3 + (join_act)) {                               \
-        case ACT_NONE * 3 + ACT_NONE: call(ACT_NONE, ACT_NONE);     \
-        case ACT_RELU * 3 + ACT_NONE: call(ACT_RELU, ACT_NONE);     \
-        case ACT_RELU6 * 3 + ACT_NONE: call(ACT_RELU6, ACT_NONE);   \
-        case ACT_NONE * 3 + ACT_RELU: call(ACT_NONE, ACT_RELU);     \
-        default: call(act, join_act);                               \
+#define WITH_ACTS(call, act, join_act, number)                              \
+    switch ((act) * 3 + (join_act)) {                                       \
+        case ACT_NONE * 3 + ACT_NONE: call(ACT_NONE, ACT_NONE, number);     \
+        case ACT_RELU * 3 + ACT_NONE: call(ACT_RELU, ACT_NONE, number);     \
+        case ACT_RELU6 * 3 + ACT_NONE: call(ACT_RELU6, ACT_NONE, number);   \
+        case ACT_NONE * 3 + ACT_RELU: call(ACT_NONE, ACT_RELU, number);     \
+        default: call(act, join_act, number);                               \
     }
+#define WITH_ACTS_AND_NUMBER(call, act, join_act, number)           \
+    if ((number) == FP16) WITH_ACTS(call, act, join_act, FP16)      \
+    else WITH_ACTS(call, act, join_act, FP32)
 
 static NOINLINE void reduce_rows(const norm_backward *from, i64 start, i64 end, float *partial) {
     norm_backward op = *from;
     norm n = *op.norm;
     i32 act = op.act, join_act = op.joined ? op.join_act : ACT_NONE;
-#define REDUCE(act, join_act)                                                                       \
-    OVER_ROWS_AND_CHANNELS(start, end, n.channels, reduce_group, &op, &n, partial, act, join_act);  \
+#define REDUCE(act, join_act, number)                                                                       \
+    OVER_ROWS_AND_CHANNELS(start, end, n.channels, reduce_group, &op, &n, partial, act, join_act, number);  \
     break
-    WITH_ACTS(REDUCE, act, join_act)
+    WITH_ACTS_AND_NUMBER(REDUCE, act, join_act, op.number)
 #undef REDUCE
 }
 
 static NOINLINE void spread_rows(const norm_backward *from, i64 start, i64 end, coefficients k, i32 act, i32 join_act) {
     norm_backward op = *from;
     norm n = *op.norm;
-#define SPREAD(act, join_act)                                                                 \
-    OVER_ROWS_AND_CHANNELS(start, end, n.channels, spread_group, &op, &n, &k, act, join_act); \
+#define SPREAD(act, join_act, number)                                                                 \
+    OVER_ROWS_AND_CHANNELS(start, end, n.channels, spread_group, &op, &n, &k, act, join_act, number); \
     break
-    WITH_ACTS(SPREAD, act, join_act)
+    WITH_ACTS_AND_NUMBER(SPREAD, act, join_act, op.number)
 #undef SPREAD
 }
 
@@ -213,7 +217,7 @@ static void reduce_gradient(const norm_backward *op, const worker *w, i64 start,
     zero_row(partial, (i32)partial_floats(op->norm->channels));
     for (i64 row = start; row < end; row += STRETCH) {
         reduce_rows(op, row, MIN(end, row + STRETCH), partial);
-        add_partial_sums(op->norm, w, partial, 0, 0);
+        add_partial_sums(op->norm, w, partial, 0, FP32, 0);
     }
 }
 
@@ -246,34 +250,45 @@ enum { JOIN_FLOATS = 16 * 1024 }; /* in a tile: enough to hide its hand-out, few
 
 INLINE i64 join_rows(i32 channels) { return MAX(1, JOIN_FLOATS / channels); }
 
-INLINE vec seen(const source *x, i64 row, i32 c, i32 lanes, vec scale, vec shift) {
-    const float *from = x->data + row * x->ld + c;
-    vec v = load_lanes(from, lanes);
+enum { MIXED = -1 }; /* in place of a number: each tensor has its own */
+
+INLINE vec seen(const source *x, i64 row, i32 c, i32 lanes, vec scale, vec shift, i32 number) {
+    if (number == MIXED) number = x->number;
+    const void *from = stored_at(x->data, row * x->ld + c, number);
+    vec v = load_stored(from, lanes, number);
     fetch_ahead(from);
     return x->scale ? activate(v * scale + shift, x->act) : v;
 }
 
-INLINE void join_group(i64 row, i32 rows, i32 c, i32 lanes, const join_forward *op, i32 two) {
+INLINE void join_group(i64 row, i32 rows, i32 c, i32 lanes, const join_forward *op, i32 two, i32 number) {
+    i32 of_y = number == MIXED ? op->number : number;
     vec scale_a = 0, shift_a = 0, scale_b = 0, shift_b = 0;
     if (op->a.scale) scale_a = load_lanes(op->a.scale + c, lanes), shift_a = load_lanes(op->a.shift + c, lanes);
     if (two && op->b.scale) scale_b = load_lanes(op->b.scale + c, lanes), shift_b = load_lanes(op->b.shift + c, lanes);
     for (i32 r = 0; r < rows; r++) {
-        vec v = seen(&op->a, row + r, c, lanes, scale_a, shift_a);
-        if (two) v += seen(&op->b, row + r, c, lanes, scale_b, shift_b);
-        float *to = op->y + (row + r) * op->ld_y + c;
+        vec v = seen(&op->a, row + r, c, lanes, scale_a, shift_a, number);
+        if (two) v += seen(&op->b, row + r, c, lanes, scale_b, shift_b, number);
+        void *to = stored_at(op->y, (row + r) * op->ld_y + c, of_y);
         fetch_ahead(to);
-        store_lanes(to, activate(v, op->act), lanes);
+        store_stored(to, activate(v, op->act), lanes, of_y);
+    }
+}
+
+INLINE void join_as(worker *w, const join_forward *from, i32 number) {
+    join_forward op = *from;
+    i64 each = join_rows(op.channels);
+    for (i64 row; (row = take(w) * each) < op.rows;) {
+        i64 end = MIN(op.rows, row + each);
+        if (op.b.data) OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 1, number);
+        else OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 0, number);
     }
 }
 
 static void run_join_forward(worker *w, const void *p) {
-    join_forward op = *(const join_forward *)p;
-    i64 each = join_rows(op.channels);
-    for (i64 row; (row = take(w) * each) < op.rows;) {
-        i64 end = MIN(op.rows, row + each);
-        if (op.b.data) OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 1);
-        else OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 0);
-    }
+    const join_forward *op = p;
+    if (op->a.number != op->number || (op->b.data && op->b.number != op->number)) join_as(w, op, MIXED);
+    else if (op->number == FP16) join_as(w, op, FP16);
+    else join_as(w, op, FP32);
 }
 
 static i64 workspace_join_forward(i32 threads, const void *p) {
@@ -281,15 +296,16 @@ static i64 workspace_join_forward(i32 threads, const void *p) {
     return 0;
 }
 
-INLINE void join_backward_group(i64 row, i32 rows, i32 c, i32 lanes, const join_backward *op) {
+INLINE void join_backward_group(i64 row, i32 rows, i32 c, i32 lanes, const join_backward *op, i32 number) {
     for (i32 r = 0; r < rows; r++) {
-        const float *dy = op->dy + (row + r) * op->ld_dy + c, *y = op->y + (row + r) * op->ld_y + c;
+        const float *dy = op->dy + (row + r) * op->ld_dy + c;
+        const void *y = stored_at(op->y, (row + r) * op->ld_y + c, number);
         float *to = op->target + (row + r) * op->ld_target + c;
         fetch_ahead(dy);
         fetch_ahead(to);
         vec g = load_lanes(dy, lanes);
         if (op->act != ACT_NONE) {
-            g = passed(g, load_lanes(y, lanes), op->act);
+            g = passed(g, load_stored(y, lanes, number), op->act);
             fetch_ahead(y);
         }
         store_lanes(to, op->accumulate ? load_lanes(to, lanes) + g : g, lanes);
@@ -299,8 +315,11 @@ INLINE void join_backward_group(i64 row, i32 rows, i32 c, i32 lanes, const join_
 static void run_join_backward(worker *w, const void *p) {
     join_backward op = *(const join_backward *)p;
     i64 each = join_rows(op.channels);
-    for (i64 row; (row = take(w) * each) < op.rows;)
-        OVER_ROWS_AND_CHANNELS(row, MIN(op.rows, row + each), op.channels, join_backward_group, &op);
+    for (i64 row; (row = take(w) * each) < op.rows;) {
+        i64 end = MIN(op.rows, row + each);
+        if (op.number == FP16) OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_backward_group, &op, FP16);
+        else OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_backward_group, &op, FP32);
+    }
 }
 
 static i64 workspace_join_backward(i32 threads, const void *p) {

@@ -50,9 +50,10 @@ INLINE vec see(vec v, vec scale, vec shift, const enum seen_as as) {
     return as == SEEN_RAW ? v : activate(v * scale + shift, as - SEEN_SCALED);
 }
 
-/* What one window reads: `row` and `column` are floats from tap to tap; `from` is tap 0. */
+/* What one window reads: `row` and `column` are numbers from tap to tap; `from` is tap 0. */
 typedef struct {
-    const float *from, *scale, *shift;
+    const void *from;
+    const float *scale, *shift;
     i64 row, column;
     i32 start_y, end_y, start_x, end_x, kernel_w;
 } window;
@@ -65,40 +66,50 @@ INLINE void compete(vec v, i32 tap, vec *best, ivec *who) {
 }
 
 /* `whole`: 3 or 2 for a window of that size with nothing outside, else 0. */
-INLINE void max_of_window(const window *t, i32 c, i32 lanes, const enum seen_as as, const i32 whole, vec *best, ivec *who) {
+INLINE void max_of_window(const window *t, i32 c, i32 lanes, const enum seen_as as, const i32 number, const i32 whole, vec *best,
+                          ivec *who) {
     vec scale = as == SEEN_RAW ? (vec)0 : load_lanes(t->scale + c, lanes);
     vec shift = as == SEEN_RAW ? (vec)0 : load_lanes(t->shift + c, lanes);
-    const float *from = t->from + c;
+    const void *from = stored_at(t->from, c, number);
     *best = splat(-__builtin_inff());
     if (whole) {
         *who = 0;
         UNROLL for (i32 y = 0; y < whole; y++)
             UNROLL for (i32 x = 0; x < whole; x++)
-                compete(see(load(from + y * t->row + x * t->column), scale, shift, as), y * whole + x, best, who);
+                compete(see(load_stored(stored_at(from, y * t->row + x * t->column, number), LANES, number), scale, shift, as),
+                        y * whole + x, best, who);
         return;
     }
     *who = (ivec)(t->start_y * t->kernel_w + t->start_x);
     for (i32 y = t->start_y; y < t->end_y; y++)
         for (i32 x = t->start_x; x < t->end_x; x++)
-            compete(see(load_lanes(from + y * t->row + x * t->column, lanes), scale, shift, as), y * t->kernel_w + x, best, who);
+            compete(see(load_stored(stored_at(from, y * t->row + x * t->column, number), lanes, number), scale, shift, as),
+                    y * t->kernel_w + x, best, who);
 }
 
-INLINE void max_pixel(const window *t, i32 channels, float *y, u8 *winner, const enum seen_as as, const i32 whole) {
+/* Where one pixel of the result goes. */
+typedef struct {
+    void *at;
+    i32 number;
+} pooled;
+
+INLINE void max_pixel(const window *t, i32 channels, pooled y, u8 *winner, const enum seen_as as, const i32 number, const i32 whole) {
     vec best;
     ivec who;
     i32 c = 0;
     for (; c + LANES <= channels; c += LANES) {
-        max_of_window(t, c, LANES, as, whole, &best, &who);
-        store(y + c, best);
+        max_of_window(t, c, LANES, as, number, whole, &best, &who);
+        store_stored(stored_at(y.at, c, y.number), best, LANES, y.number);
         if (winner) store_winners(winner + c, who, LANES);
     }
     if (c == channels) return;
-    max_of_window(t, c, channels - c, as, 0, &best, &who);
-    store_some(y + c, best, channels - c);
+    max_of_window(t, c, channels - c, as, number, 0, &best, &who);
+    store_stored(stored_at(y.at, c, y.number), best, channels - c, y.number);
     if (winner) store_winners(winner + c, who, channels - c);
 }
 
-INLINE void average_some(const window *t, i32 c, float share, float *y, const enum seen_as as, const i32 count, i32 lanes) {
+INLINE void average_some(const window *t, i32 c, float share, pooled y, const enum seen_as as, const i32 number, const i32 count,
+                         i32 lanes) {
     vec sums[POOL_AT_ONCE], scale[POOL_AT_ONCE], shift[POOL_AT_ONCE];
     UNROLL for (i32 i = 0; i < count; i++) {
         sums[i] = 0;
@@ -107,43 +118,47 @@ INLINE void average_some(const window *t, i32 c, float share, float *y, const en
     }
     for (i32 ky = t->start_y; ky < t->end_y; ky++)
         for (i32 kx = t->start_x; kx < t->end_x; kx++) {
-            const float *from = t->from + ky * t->row + kx * t->column + c;
-            UNROLL for (i32 i = 0; i < count; i++) sums[i] += see(load_lanes(from + i * LANES, lanes), scale[i], shift[i], as);
+            const void *from = stored_at(t->from, ky * t->row + kx * t->column + c, number);
+            UNROLL for (i32 i = 0; i < count; i++)
+                sums[i] += see(load_stored(stored_at(from, i * LANES, number), lanes, number), scale[i], shift[i], as);
         }
-    UNROLL for (i32 i = 0; i < count; i++) store_lanes(y + c + i * LANES, sums[i] * share, lanes);
+    UNROLL for (i32 i = 0; i < count; i++)
+        store_stored(stored_at(y.at, c + i * LANES, y.number), sums[i] * share, lanes, y.number);
 }
 
-INLINE void average_pixel(const window *t, float share, i32 channels, float *y, const enum seen_as as) {
+INLINE void average_pixel(const window *t, float share, i32 channels, pooled y, const enum seen_as as, const i32 number) {
     i32 c = 0;
-    for (; c + POOL_AT_ONCE * LANES <= channels; c += POOL_AT_ONCE * LANES) average_some(t, c, share, y, as, POOL_AT_ONCE, LANES);
-    for (; c + LANES <= channels; c += LANES) average_some(t, c, share, y, as, 1, LANES);
-    if (c < channels) average_some(t, c, share, y, as, 1, channels - c);
+    for (; c + POOL_AT_ONCE * LANES <= channels; c += POOL_AT_ONCE * LANES)
+        average_some(t, c, share, y, as, number, POOL_AT_ONCE, LANES);
+    for (; c + LANES <= channels; c += LANES) average_some(t, c, share, y, as, number, 1, LANES);
+    if (c < channels) average_some(t, c, share, y, as, number, 1, channels - c);
 }
 
 /* One row of outputs, channels c0 .. */
-INLINE void pool_row(const pool_forward *op, const reach *columns, i64 row, i32 c0, i32 channels, const enum seen_as as) {
+INLINE void pool_row(const pool_forward *op, const reach *columns, i64 row, i32 c0, i32 channels, const enum seen_as as,
+                     const i32 number) {
     const geometry *g = &op->g;
     const source *x = &op->x;
     reach down = reach_down(g, (i32)(row % g->out_h));
-    const float *line = x->data + (row / g->out_h * g->in_h + down.first) * g->in_w * x->ld + c0;
+    const void *line = stored_at(x->data, (row / g->out_h * g->in_h + down.first) * g->in_w * x->ld + c0, number);
     window t = {.scale = x->scale + c0, .shift = x->shift + c0, .start_y = down.start, .end_y = down.end, .kernel_w = g->kernel_w};
     t.column = (i64)g->dilation * x->ld;
     t.row = t.column * g->in_w;
     for (i32 i = 0; i < g->out_w; i++) {
         i64 pixel = row * g->out_w + i;
-        float *y = op->y + pixel * op->ld_y + c0;
-        t.from = line + (i64)columns[i].first * x->ld;
+        pooled y = {stored_at(op->y, pixel * op->ld_y + c0, op->number), op->number};
+        t.from = stored_at(line, (i64)columns[i].first * x->ld, number);
         t.start_x = columns[i].start, t.end_x = columns[i].end;
         i32 height = t.end_y - t.start_y, width = t.end_x - t.start_x;
         if (op->pooling == POOL_AVERAGE) {
-            average_pixel(&t, average_share(g, op->count_padding, height * width), channels, y, as);
+            average_pixel(&t, average_share(g, op->count_padding, height * width), channels, y, as, number);
             continue;
         }
         u8 *winner = op->winner ? op->winner + pixel * g->out_c + c0 : 0;
         i32 inside = height == g->kernel_h && width == g->kernel_w && height == width;
-        if (inside && width == 3) max_pixel(&t, channels, y, winner, as, 3);
-        else if (inside && width == 2) max_pixel(&t, channels, y, winner, as, 2);
-        else max_pixel(&t, channels, y, winner, as, 0);
+        if (inside && width == 3) max_pixel(&t, channels, y, winner, as, number, 3);
+        else if (inside && width == 2) max_pixel(&t, channels, y, winner, as, number, 2);
+        else max_pixel(&t, channels, y, winner, as, number, 0);
     }
 }
 
@@ -165,11 +180,15 @@ static cutting cut_rows(i64 rows, i32 channels, i32 threads, i32 most) {
 }
 
 static void pool_rows(const pool_forward *op, const reach *columns, i64 start, i64 end, i32 c0, i32 channels) {
-    for (i64 row = start; row < end; row++) switch (seen_as(&op->x)) {
-            case SEEN_RAW: pool_row(op, columns, row, c0, channels, SEEN_RAW); break;
-            case SEEN_SCALED: pool_row(op, columns, row, c0, channels, SEEN_SCALED); break;
-            case SEEN_RELU: pool_row(op, columns, row, c0, channels, SEEN_RELU); break;
-            case SEEN_RELU6: pool_row(op, columns, row, c0, channels, SEEN_RELU6); break;
+    enum { HALVES = 8 };
+    enum seen_as as = seen_as(&op->x);
+    for (i64 row = start; row < end; row++) switch (as + (op->x.number == FP16 ? HALVES : 0)) {
+            case SEEN_RAW: pool_row(op, columns, row, c0, channels, SEEN_RAW, FP32); break;
+            case SEEN_SCALED: pool_row(op, columns, row, c0, channels, SEEN_SCALED, FP32); break;
+            case SEEN_RELU: pool_row(op, columns, row, c0, channels, SEEN_RELU, FP32); break;
+            case SEEN_RELU6: pool_row(op, columns, row, c0, channels, SEEN_RELU6, FP32); break;
+            case HALVES + SEEN_RELU: pool_row(op, columns, row, c0, channels, SEEN_RELU, FP16); break;
+            default: pool_row(op, columns, row, c0, channels, as, FP16);
         }
 }
 

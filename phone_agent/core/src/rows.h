@@ -2,36 +2,41 @@
  * output or a sink. Tiles are small local matrices: `ld` floats between rows, and at least LANES readable floats from
  * any channel that is a multiple of LANES (padded, so that tails need no care here). */
 #pragma once
-#include "vector.h"
+#include "half.h"
 
-INLINE void see_scaled(const float *from, const float *scale, const float *shift, i32 channels, float *to, i32 act) {
+INLINE void see_scaled(const void *from, const float *scale, const float *shift, i32 channels, float *to, i32 act, i32 number) {
     i32 c = 0;
     for (; c + 2 * LANES <= channels; c += 2 * LANES) {
-        vec v0 = load(from + c) * load(scale + c) + load(shift + c);
-        vec v1 = load(from + c + LANES) * load(scale + c + LANES) + load(shift + c + LANES);
+        vec v0 = load_stored(stored_at(from, c, number), LANES, number) * load(scale + c) + load(shift + c);
+        vec v1 = load_stored(stored_at(from, c + LANES, number), LANES, number) * load(scale + c + LANES) + load(shift + c + LANES);
         store(to + c, activate(v0, act));
         store(to + c + LANES, activate(v1, act));
     }
     for (; c < channels; c += LANES) {
         i32 lanes = MIN(LANES, channels - c);
-        vec v = load_lanes(from + c, lanes) * load_lanes(scale + c, lanes) + load_lanes(shift + c, lanes);
+        vec v = load_stored(stored_at(from, c, number), lanes, number) * load_lanes(scale + c, lanes) + load_lanes(shift + c, lanes);
         store_lanes(to + c, activate(v, act), lanes);
     }
 }
 
-/* to[0 .. channels) = channels c0 .. of row `row`, as the source's readers see it. */
-INLINE void see_row(const source *x, i64 row, i32 c0, i32 channels, float *to) {
-    const float *from = x->data + row * x->ld + c0;
+INLINE void see_as(const source *x, i64 row, i32 c0, i32 channels, float *to, i32 number) {
+    const void *from = stored_at(x->data, row * x->ld + c0, number);
     if (!x->scale) {
         i32 c = 0;
-        for (; c + LANES <= channels; c += LANES) store(to + c, load(from + c));
-        if (c < channels) store_some(to + c, load_some(from + c, channels - c), channels - c);
+        for (; c + LANES <= channels; c += LANES) store(to + c, load_stored(stored_at(from, c, number), LANES, number));
+        if (c < channels) store_some(to + c, load_stored(stored_at(from, c, number), channels - c, number), channels - c);
         return;
     }
     const float *scale = x->scale + c0, *shift = x->shift + c0;
-    if (x->act == ACT_NONE) see_scaled(from, scale, shift, channels, to, ACT_NONE);
-    else if (x->act == ACT_RELU) see_scaled(from, scale, shift, channels, to, ACT_RELU);
-    else see_scaled(from, scale, shift, channels, to, ACT_RELU6);
+    if (x->act == ACT_NONE) see_scaled(from, scale, shift, channels, to, ACT_NONE, number);
+    else if (x->act == ACT_RELU) see_scaled(from, scale, shift, channels, to, ACT_RELU, number);
+    else see_scaled(from, scale, shift, channels, to, ACT_RELU6, number);
+}
+
+/* to[0 .. channels) = channels c0 .. of row `row`, as the source's readers see it. */
+INLINE void see_row(const source *x, i64 row, i32 c0, i32 channels, float *to) {
+    if (x->number == FP16) see_as(x, row, c0, channels, to, FP16);
+    else see_as(x, row, c0, channels, to, FP32);
 }
 
 INLINE void zero_row(float *to, i32 channels) {
@@ -70,17 +75,18 @@ INLINE void add_statistics(double *sums, i32 channels, vec pivot, vec sum, vec s
 
 /* Some columns of vectors of a tile, all its rows: what belongs to a channel stays in registers. The calls below make
  * `vectors`, `act` and the like constants: the loops hold no branches. `lanes` is LANES but for a single tail. */
-INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, float *y, i32 rows, i32 c,
-                         i32 vectors, i32 lanes, i32 act) {
+INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, i64 row0, i32 rows, i32 c,
+                         i32 vectors, i32 lanes, i32 act, i32 number) {
     enum { MOST = 4 };
     i64 ld_y = op->ld_y; /* a copy: to the compiler, what is stored might be *op */
+    void *y = stored_at(op->y, row0 * ld_y + c, number);
     vec bias[MOST], pivot[MOST], sum[MOST], squares[MOST];
     UNROLL for (i32 v = 0; v < vectors; v++) {
         pivot[v] = load(tile + v * LANES);
         bias[v] = op->bias ? load_lanes(op->bias + c + v * LANES, lanes) : (vec)0;
         sum[v] = squares[v] = 0;
     }
-    for (i32 r = 0; r < rows; r++, tile += ld, y += ld_y) {
+    for (i32 r = 0; r < rows; r++, tile += ld, y = stored_at(y, ld_y, number)) {
         UNROLL for (i32 v = 0; v < vectors; v++) {
             vec value = load(tile + v * LANES);
             if (sums) {
@@ -90,7 +96,7 @@ INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile
             } else {
                 value = activate(value + bias[v], act);
             }
-            store_lanes(y + v * LANES, value, lanes);
+            store_stored(stored_at(y, v * LANES, number), value, lanes, number);
         }
     }
     if (!sums) return;
@@ -99,20 +105,19 @@ INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile
 }
 
 INLINE void emit_all_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, i64 row0, i32 rows,
-                             i32 c0, i32 channels, i32 act) {
-    float *y = op->y + row0 * op->ld_y + c0;
+                             i32 c0, i32 channels, i32 act, i32 number) {
     i32 c = 0;
     for (; c + 4 * LANES <= channels; c += 4 * LANES)
-        emit_columns(op, sums, tile + c, ld, y + c, rows, c0 + c, 4, LANES, act);
+        emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 4, LANES, act, number);
     if (c + 2 * LANES <= channels) {
-        emit_columns(op, sums, tile + c, ld, y + c, rows, c0 + c, 2, LANES, act);
+        emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 2, LANES, act, number);
         c += 2 * LANES;
     }
     if (c + LANES <= channels) {
-        emit_columns(op, sums, tile + c, ld, y + c, rows, c0 + c, 1, LANES, act);
+        emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 1, LANES, act, number);
         c += LANES;
     }
-    if (c < channels) emit_columns(op, sums, tile + c, ld, y + c, rows, c0 + c, 1, channels - c, act);
+    if (c < channels) emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 1, channels - c, act, number);
 }
 
 /* A tile of many rows and columns is taken some rows at a time: processors prefetch from a few pages at once only, and
@@ -122,12 +127,18 @@ enum { ROWS_OF_WIDE = 16, ROWS_AT_ONCE = 64, WIDE = 4 * LANES };
 
 INLINE i32 rows_at_once(i32 channels) { return channels > WIDE ? ROWS_OF_WIDE : ROWS_AT_ONCE; }
 
+INLINE void emit_as(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows, i32 c0,
+                    i32 channels, i32 number) {
+    if (op->norm) emit_all_columns(op, norm_sums(op->norm, w->index), tile, ld, row0, rows, c0, channels, ACT_NONE, number);
+    else if (op->act == ACT_NONE) emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_NONE, number);
+    else if (op->act == ACT_RELU) emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU, number);
+    else emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU6, number);
+}
+
 static NOINLINE void emit_rows(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows,
                                i32 c0, i32 channels) {
-    if (op->norm) emit_all_columns(op, norm_sums(op->norm, w->index), tile, ld, row0, rows, c0, channels, ACT_NONE);
-    else if (op->act == ACT_NONE) emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_NONE);
-    else if (op->act == ACT_RELU) emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU);
-    else emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU6);
+    if (op->number == FP16) emit_as(op, w, tile, ld, row0, rows, c0, channels, FP16);
+    else emit_as(op, w, tile, ld, row0, rows, c0, channels, FP32);
 }
 
 /* A forward tile, finished: + bias, activated, stored to rows row0 .. of y; where a norm follows, also counted. */
@@ -139,11 +150,11 @@ static void emit_tile(const conv_forward *op, const worker *w, const float *tile
 }
 
 INLINE void sink_columns(const sink *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c,
-                         i32 vectors, i32 lanes, i32 act, i32 accumulate) {
+                         i32 vectors, i32 lanes, i32 act, i32 accumulate, i32 number) {
     enum { MOST = 2 };
     const norm *n = s->norm;
     float *data = s->data + c; /* copies: to the compiler, what is stored might be *s */
-    const float *y = s->y + c;
+    const void *y = stored_at(s->y, c, number);
     i64 ld_data = s->ld, ld_y = s->ld_y;
     vec scale[MOST], shift[MOST], mean[MOST], sum[MOST], products[MOST];
     UNROLL for (i32 v = 0; sums && v < vectors; v++) {
@@ -154,17 +165,17 @@ INLINE void sink_columns(const sink *s, double *sums, const float *tile, i32 ld,
     }
     for (i32 r = 0; r < count; r++, tile += ld) {
         float *to = data + rows[r] * ld_data;
-        const float *from = y + rows[r] * ld_y;
+        const void *from = stored_at(y, rows[r] * ld_y, number);
         UNROLL for (i32 v = 0; v < vectors; v++) {
             vec g = load(tile + v * LANES);
             if (accumulate) g += load_lanes(to + v * LANES, lanes);
             if (sums) {
-                vec z = load_lanes(from + v * LANES, lanes);
+                vec z = load_stored(stored_at(from, v * LANES, number), lanes, number);
                 g = passed(g, z * scale[v] + shift[v], act);
                 sum[v] += g;
                 products[v] += g * (z - mean[v]);
             } else if (act != ACT_NONE) {
-                g = passed(g, load_lanes(from + v * LANES, lanes), act);
+                g = passed(g, load_stored(stored_at(from, v * LANES, number), lanes, number), act);
             }
             store_lanes(to + v * LANES, g, lanes);
         }
@@ -176,35 +187,41 @@ INLINE void sink_columns(const sink *s, double *sums, const float *tile, i32 ld,
 }
 
 INLINE void sink_all_columns(const sink *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
-                             i32 channels, i32 act, i32 accumulate) {
+                             i32 channels, i32 act, i32 accumulate, i32 number) {
     i32 c = 0;
     for (; c + 2 * LANES <= channels; c += 2 * LANES)
-        sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 2, LANES, act, accumulate);
+        sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 2, LANES, act, accumulate, number);
     if (c + LANES <= channels) {
-        sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, LANES, act, accumulate);
+        sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, LANES, act, accumulate, number);
         c += LANES;
     }
-    if (c < channels) sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, channels - c, act, accumulate);
+    if (c < channels) sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, channels - c, act, accumulate, number);
 }
 
 INLINE void sink_with_act(const sink *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
-                          i32 channels, i32 act) {
-    if (s->accumulate) sink_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 1);
-    else sink_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 0);
+                          i32 channels, i32 act, i32 number) {
+    if (s->accumulate) sink_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 1, number);
+    else sink_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 0, number);
+}
+
+INLINE void sink_as(const sink *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0, i32 channels,
+                    i32 number) {
+    if (s->norm) {
+        double *sums = norm_sums(s->norm, w->index);
+        if (s->act == ACT_NONE) sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_NONE, number);
+        else if (s->act == ACT_RELU) sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU, number);
+        else sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU6, number);
+    } else {
+        if (s->act == ACT_NONE) sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_NONE, number);
+        else if (s->act == ACT_RELU) sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU, number);
+        else sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU6, number);
+    }
 }
 
 static NOINLINE void sink_rows(const sink *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count,
                                i32 c0, i32 channels) {
-    if (s->norm) {
-        double *sums = norm_sums(s->norm, w->index);
-        if (s->act == ACT_NONE) sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_NONE);
-        else if (s->act == ACT_RELU) sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU);
-        else sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU6);
-    } else {
-        if (s->act == ACT_NONE) sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_NONE);
-        else if (s->act == ACT_RELU) sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU);
-        else sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU6);
-    }
+    if (s->number == FP16) sink_as(s, w, tile, ld, rows, count, c0, channels, FP16);
+    else sink_as(s, w, tile, ld, rows, count, c0, channels, FP32);
 }
 
 /* A gradient tile into its sink; row i of the tile is row rows[i] of the tensor. A norm's sums: of g, and of

@@ -87,7 +87,7 @@ typedef struct {
 } tile_finish;
 
 INLINE void emit_vector(const i32 m, const conv_forward *op, const worker *w, const tiling *l, const tile_place *places, i32 count,
-                        const float *products, i32 width, i32 c0, i32 lanes) {
+                        const float *products, i32 width, i32 c0, i32 lanes, const i32 number) {
     vec bias = op->bias ? load_lanes(op->bias + c0, lanes) : (vec)0, pivot = 0, sum = 0, squares = 0;
     i32 pixels = 0;
     for (i32 i = 0; i < count; i++, products += l->points * width) {
@@ -96,11 +96,11 @@ INLINE void emit_vector(const i32 m, const conv_forward *op, const worker *w, co
         if (i == 0) pivot = y[0][0];
         pixels += places[i].rows * places[i].columns;
         UNROLL for (i32 r = 0; r < m; r++) {
-            float *to = op->y + (places[i].row + r * l->out_w) * op->ld_y + c0;
-            UNROLL for (i32 q = 0; q < m; q++, to += op->ld_y) {
+            void *to = stored_at(op->y, (places[i].row + r * l->out_w) * op->ld_y + c0, number);
+            UNROLL for (i32 q = 0; q < m; q++, to = stored_at(to, op->ld_y, number)) {
                 if (r >= places[i].rows || q >= places[i].columns) continue;
                 vec v = activate(y[r][q] + bias, op->act);
-                store_lanes(to, v, lanes);
+                store_stored(to, v, lanes, number);
                 vec d = v - pivot;
                 sum += d;
                 squares += d * d;
@@ -112,7 +112,7 @@ INLINE void emit_vector(const i32 m, const conv_forward *op, const worker *w, co
 }
 
 INLINE void sink_vector(const i32 m, const sink *s, const worker *w, const tiling *l, const tile_place *places, i32 count,
-                        const float *products, i32 width, i32 c0, i32 lanes) {
+                        const float *products, i32 width, i32 c0, i32 lanes, const i32 number) {
     const norm *n = s->norm;
     double *sums = n ? norm_sums(n, w->index) + c0 : 0;
     vec scale = n ? load_lanes(n->scale + c0, lanes) : (vec)0, shift = n ? load_lanes(n->shift + c0, lanes) : (vec)0;
@@ -128,12 +128,12 @@ INLINE void sink_vector(const i32 m, const sink *s, const worker *w, const tilin
                 vec g = y[r][q];
                 if (s->accumulate) g += load_lanes(to, lanes);
                 if (n) {
-                    vec z = load_lanes(s->y + row * s->ld_y + c0, lanes);
+                    vec z = load_stored(stored_at(s->y, row * s->ld_y + c0, number), lanes, number);
                     g = passed(g, z * scale + shift, s->act);
                     sum += g;
                     moments += g * (z - mean);
                 } else if (s->act != ACT_NONE) {
-                    g = passed(g, load_lanes(s->y + row * s->ld_y + c0, lanes), s->act);
+                    g = passed(g, load_stored(stored_at(s->y, row * s->ld_y + c0, number), lanes, number), s->act);
                 }
                 store_lanes(to, g, lanes);
             }
@@ -144,12 +144,19 @@ INLINE void sink_vector(const i32 m, const sink *s, const worker *w, const tilin
     add_sums(sums + n->channels, in_double(moments), lanes);
 }
 
+INLINE void finish_as(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count,
+                      const float *products, i32 width, i32 c0, i32 lanes, const i32 number) {
+    if (f->forward && l->m == 2) emit_vector(2, f->forward, w, l, places, count, products, width, c0, lanes, number);
+    else if (f->forward) emit_vector(4, f->forward, w, l, places, count, products, width, c0, lanes, number);
+    else if (l->m == 2) sink_vector(2, f->sink, w, l, places, count, products, width, c0, lanes, number);
+    else sink_vector(4, f->sink, w, l, places, count, products, width, c0, lanes, number);
+}
+
 INLINE void finish_vector(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count,
                           const float *products, i32 width, i32 c0, i32 lanes) {
-    if (f->forward && l->m == 2) emit_vector(2, f->forward, w, l, places, count, products, width, c0, lanes);
-    else if (f->forward) emit_vector(4, f->forward, w, l, places, count, products, width, c0, lanes);
-    else if (l->m == 2) sink_vector(2, f->sink, w, l, places, count, products, width, c0, lanes);
-    else sink_vector(4, f->sink, w, l, places, count, products, width, c0, lanes);
+    i32 number = f->forward ? f->forward->number : f->sink->number;
+    if (number == FP16) finish_as(f, w, l, places, count, products, width, c0, lanes, FP16);
+    else finish_as(f, w, l, places, count, products, width, c0, lanes, FP32);
 }
 
 /* One panel's channels of the tiles at `places`; products: [tile][point][width]. */

@@ -49,14 +49,15 @@ static tile_place tile_place_of(const tiling *l, i64 tile) {
 
 /* A square of pixels that may hang over the edges: what lies outside is read from the first pixel, and then masked to 0. */
 typedef struct {
-    const float *at[MAX_POINTS];
+    const void *at[MAX_POINTS];
     i32 inside[MAX_POINTS]; /* all bits, or none */
     i32 whole;
 } tile_window;
 
-static void look_at_tile(tile_window *v, const float *data, i64 ld, i64 image, i32 h, i32 w, i32 y0, i32 x0, i32 side) {
+static void look_at_tile(tile_window *v, const source *x, i64 image, i32 h, i32 w, i32 y0, i32 x0, i32 side) {
     v->whole = y0 >= 0 && x0 >= 0 && y0 + side <= h && x0 + side <= w;
-    i64 first = (image * h + y0) * w + x0;
+    i64 first = (image * h + y0) * w + x0, ld = x->ld * number_bytes(x->number);
+    const char *data = x->data;
     for (i32 r = 0; r < side; r++) {
         for (i32 q = 0; q < side; q++) v->at[r * side + q] = data + (first + r * w + q) * ld, v->inside[r * side + q] = -1;
     }
@@ -81,7 +82,8 @@ typedef struct {
 static void look_at_tail(tile_window *to, float copy[][LANES], const tile_window *v, i32 count, const source *x, i32 c0, i32 channels) {
     for (i32 i = 0; i < count; i++) {
         zero_row(copy[i], LANES);
-        if (v->inside[i]) see_row(x, (v->at[i] - x->data) / x->ld, c0, channels, copy[i]);
+        i64 row = ((const char *)v->at[i] - (const char *)x->data) / (x->ld * number_bytes(x->number));
+        if (v->inside[i]) see_row(x, row, c0, channels, copy[i]);
         to->at[i] = copy[i];
     }
 }
@@ -91,8 +93,8 @@ static void look_at_tail(tile_window *to, float copy[][LANES], const tile_window
 enum { UNSEEN = -1 }; /* in place of an activation: a source that changes nothing */
 
 /* Channels c0 .. c0 + channels of one window, whole vectors only; all lines of points, or one pair of them. */
-INLINE void spread_window(const i32 m, const i32 pair, const i32 act, const i32 whole, const tile_window *v, const source *x, i32 c0,
-                          i32 channels, tile_target to) {
+INLINE void spread_window(const i32 m, const i32 pair, const i32 act, const i32 whole, const i32 number, const tile_window *v,
+                          const source *x, i32 c0, i32 channels, tile_target to) {
     const i32 side = m + 2, lines = pair == ALL ? side : 2;
     for (i32 block = 0; block < channels; block += to.width, to.at += to.next) {
         for (i32 c = block; c < MIN(channels, block + to.width); c += LANES) {
@@ -101,7 +103,7 @@ INLINE void spread_window(const i32 m, const i32 pair, const i32 act, const i32 
             UNROLL for (i32 q = 0; q < side; q++) {
                 vec d[MAX_SIDE], out[MAX_SIDE];
                 UNROLL for (i32 r = 0; r < side; r++) {
-                    d[r] = load(v->at[r * side + q] + c0 + c);
+                    d[r] = load_stored(stored_at(v->at[r * side + q], c0 + c, number), LANES, number);
                     if (act != UNSEEN) d[r] = activate(d[r] * scale + shift, act);
                     if (!whole) d[r] = masked_vec(d[r], v->inside[r * side + q]);
                 }
@@ -119,12 +121,15 @@ INLINE void spread_window(const i32 m, const i32 pair, const i32 act, const i32 
 }
 
 INLINE void spread_seen(const i32 m, const i32 pair, const tile_window *v, const source *x, i32 c0, i32 channels, tile_target to) {
-    if (!x->scale && v->whole) spread_window(m, pair, UNSEEN, 1, v, x, c0, channels, to);
-    else if (!x->scale) spread_window(m, pair, UNSEEN, 0, v, x, c0, channels, to);
-    else if (x->act == ACT_NONE) spread_window(m, pair, ACT_NONE, 0, v, x, c0, channels, to);
-    else if (x->act == ACT_RELU && v->whole) spread_window(m, pair, ACT_RELU, 1, v, x, c0, channels, to);
-    else if (x->act == ACT_RELU) spread_window(m, pair, ACT_RELU, 0, v, x, c0, channels, to);
-    else spread_window(m, pair, ACT_RELU6, 0, v, x, c0, channels, to);
+    if (x->number == FP16 && !x->scale) spread_window(m, pair, UNSEEN, 0, FP16, v, x, c0, channels, to);
+    else if (x->number == FP16 && x->act == ACT_RELU) spread_window(m, pair, ACT_RELU, 0, FP16, v, x, c0, channels, to);
+    else if (x->number == FP16) spread_window(m, pair, x->act, 0, FP16, v, x, c0, channels, to);
+    else if (!x->scale && v->whole) spread_window(m, pair, UNSEEN, 1, FP32, v, x, c0, channels, to);
+    else if (!x->scale) spread_window(m, pair, UNSEEN, 0, FP32, v, x, c0, channels, to);
+    else if (x->act == ACT_NONE) spread_window(m, pair, ACT_NONE, 0, FP32, v, x, c0, channels, to);
+    else if (x->act == ACT_RELU && v->whole) spread_window(m, pair, ACT_RELU, 1, FP32, v, x, c0, channels, to);
+    else if (x->act == ACT_RELU) spread_window(m, pair, ACT_RELU, 0, FP32, v, x, c0, channels, to);
+    else spread_window(m, pair, ACT_RELU6, 0, FP32, v, x, c0, channels, to);
 }
 
 static NOINLINE void spread_all_lines(i32 m, const tile_window *v, const source *x, i32 c0, i32 channels, tile_target to) {
@@ -155,7 +160,7 @@ static void spread_tile(const tiling *l, i32 pair, const tile_place *p, i32 c0, 
     tile_window v, tail = {.whole = 1};
     float copy[MAX_POINTS][LANES];
     i32 even = channels / LANES * LANES;
-    look_at_tile(&v, l->x.data, l->x.ld, p->image, l->in_h, l->in_w, p->y - l->top, p->x - l->left, l->side);
+    look_at_tile(&v, &l->x, p->image, l->in_h, l->in_w, p->y - l->top, p->x - l->left, l->side);
     spread_lines(l->m, pair, &v, &l->x, c0, even, to);
     if (even == channels) return;
     look_at_tail(&tail, copy, &v, l->points, &l->x, c0 + even, channels - even);
@@ -173,7 +178,7 @@ INLINE void spread_gradients(const i32 m, const i32 pair, const i32 whole, const
             UNROLL for (i32 q = 0; q < m; q++) {
                 vec d[4];
                 UNROLL for (i32 r = 0; r < m; r++) {
-                    d[r] = load(v->at[r * m + q] + c0 + c);
+                    d[r] = load((const float *)v->at[r * m + q] + c0 + c);
                     if (!whole) d[r] = masked_vec(d[r], v->inside[r * m + q]);
                 }
                 spread_gradient_pair(m, pair, d, half[0] + q, half[1] + q);
@@ -205,7 +210,7 @@ static void spread_gradient_tile(const tiling *l, i32 pair, const source *dy, co
     tile_window v, tail = {.whole = 1};
     float copy[MAX_POINTS][LANES];
     i32 even = channels / LANES * LANES;
-    look_at_tile(&v, dy->data, dy->ld, p->image, l->out_h, l->out_w, p->y, p->x, l->m);
+    look_at_tile(&v, dy, p->image, l->out_h, l->out_w, p->y, p->x, l->m);
     spread_gradient_lines(l->m, pair, &v, c0, even, to);
     if (even == channels) return;
     look_at_tail(&tail, copy, &v, l->m * l->m, dy, c0 + even, channels - even);

@@ -10,39 +10,6 @@
 
 typedef u8 byte_vec __attribute__((ext_vector_type(LANES)));
 typedef u8 loose_byte_vec __attribute__((ext_vector_type(LANES), aligned(1)));
-typedef u16 short_vec __attribute__((ext_vector_type(LANES)));
-typedef u16 loose_short_vec __attribute__((ext_vector_type(LANES), aligned(1)));
-typedef u16 loose_short __attribute__((aligned(1)));
-
-INLINE vec bits_as_floats(uvec bits) { return __builtin_bit_cast(vec, bits); }
-INLINE uvec floats_as_bits(vec v) { return __builtin_bit_cast(uvec, v); }
-
-#if defined(__F16C__) || defined(__aarch64__)
-typedef _Float16 half_vec __attribute__((ext_vector_type(LANES)));
-
-INLINE vec from_half(short_vec h) { return __builtin_convertvector(__builtin_bit_cast(half_vec, h), vec); }
-INLINE short_vec to_half(vec v) { return __builtin_bit_cast(short_vec, __builtin_convertvector(v, half_vec)); }
-#else
-/* By hand, in the integer unit. Denormals come out right because a float subtraction or addition aligns their bits. */
-INLINE vec from_half(short_vec h) {
-    uvec bits = __builtin_convertvector(h, uvec), sign = (bits & 0x8000u) << 16, rest = (bits & 0x7FFFu) << 13;
-    uvec normal = rest + (112u << 23);
-    uvec denormal = floats_as_bits(bits_as_floats(rest + (113u << 23)) - bits_as_floats((uvec)(113u << 23)));
-    uvec special = (rest + (224u << 23)) | ((rest & 0x7FFFFFu) != 0 ? (uvec)(1u << 22) : (uvec)0);
-    uvec exponent = rest >> 23;
-    return bits_as_floats(sign | (exponent == 0 ? denormal : exponent == 31 ? special : normal));
-}
-INLINE short_vec to_half(vec v) {
-    uvec bits = floats_as_bits(v), sign = bits >> 16 & 0x8000u, size = bits & 0x7FFFFFFFu;
-    uvec odd = size >> 13 & 1u;
-    uvec normal = (size - (112u << 23) + 0xFFFu + odd) >> 13;
-    /* 0.5 has the ulp of fp16's denormals as its last bit: the addition rounds there. */
-    uvec denormal = floats_as_bits(bits_as_floats(size) + 0.5f) - floats_as_bits((vec)0.5f);
-    uvec nan = 0x7E00u | (size >> 13 & 0x3FFu);
-    uvec finite = size < 113u << 23 ? denormal : size >= 0x477FF000u ? (uvec)0x7C00u : normal;
-    return __builtin_convertvector(sign | (size > 0x7F800000u ? nan : finite), short_vec);
-}
-#endif
 
 INLINE vec from_brain(short_vec b) { return bits_as_floats(__builtin_convertvector(b, uvec) << 16); }
 INLINE short_vec to_brain(vec v) {
@@ -64,16 +31,11 @@ INLINE void store_floats(float *to, vec v, i32 lanes) {
 }
 INLINE short_vec load_shorts(const loose_short *from, i32 lanes) {
     fetch_ahead(from);
-    if (lanes == LANES) return *(const loose_short_vec *)from;
-    short_vec v = 0;
-    for (i32 i = 0; i < lanes; i++) v[i] = from[i];
-    return v;
+    return load_short_lanes(from, lanes);
 }
 INLINE void store_shorts(loose_short *to, short_vec v, i32 lanes) {
     fetch_ahead(to);
-    if (lanes == LANES) *(loose_short_vec *)to = v;
-    else
-        for (i32 i = 0; i < lanes; i++) to[i] = v[i];
+    store_short_lanes(to, v, lanes);
 }
 INLINE byte_vec load_bytes(const u8 *from, i32 lanes) {
     fetch_ahead(from);
@@ -89,7 +51,6 @@ INLINE void store_bytes(u8 *to, byte_vec v, i32 lanes) {
         for (i32 i = 0; i < lanes; i++) to[i] = v[i];
 }
 
-INLINE i32 number_bytes(i32 number) { return number == FP32 ? 4 : number == INT8 ? 1 : 2; }
 INLINE i32 scale_bytes(i32 number) { return number == FP16 || number == INT8 ? SCALE_BYTES : 0; }
 INLINE i64 block_place(i64 i, i32 number) {
     return i / WIRE_BLOCK * (scale_bytes(number) + WIRE_BLOCK * number_bytes(number));

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Need, Options, Ready
 from phone_agent.nn.graph import (
     Add,
@@ -298,7 +299,10 @@ class ReferenceBackend:
         options: Options | None = None,
         also: Sequence[int] = (),  # noqa: ARG002 - takes any
     ) -> ReferenceExecutable:
-        return ReferenceExecutable(graph, state, options or Options())
+        options = options or Options()
+        if options.half:
+            raise AgentError("the reference backend stores what it computes: --half is for the others")
+        return ReferenceExecutable(graph, state, options)
 
 
 class _Place:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from phone_agent.core.ops import Act, Kind, Pooling
+from phone_agent.core.ops import Act, Kind, Number, Pooling
 from phone_agent.nn.plan.algorithms import Choose
 from phone_agent.nn.plan.forward import (
     Winners,
@@ -200,9 +200,10 @@ class Backward:
             "ld_dz": held.view.ld,
             "act": value.act,
             "reduced": gradient.sums is not None,
+            "number": z.number,
         }
-        passes = 3 if gradient.sums else 5
-        self._add(Step(Kind.NORM_BACKWARD, norm.name, Direction.BACKWARD, fields, traffic=passes * dy.bytes))
+        traffic = z.bytes + 2 * dy.bytes + (0 if gradient.sums else z.bytes + dy.bytes)
+        self._add(Step(Kind.NORM_BACKWARD, norm.name, Direction.BACKWARD, fields, traffic=traffic))
         self._hold(gradient, held)
         return held
 
@@ -237,11 +238,11 @@ class Backward:
         y = None
         if not self._awaited[value]:
             y = self._what_comes_first(value, gradient, fields)
-            moved += view.bytes if y else 0
+            moved += y.bytes if y else 0
         if rows is not None:
             view, y = view.flat(rows), y.flat(rows) if y else None
         fields |= {"data": view.place, "ld": view.ld}
-        fields |= {"y": y.place, "ld_y": y.ld} if y else {}
+        fields |= {"y": y.place, "ld_y": y.ld, "number": y.number} if y else {}
         return fields, moved
 
     def _what_comes_first(self, value: Value, gradient: _Gradient, fields: dict[str, Field]) -> View | None:
@@ -280,8 +281,9 @@ class Backward:
             "ld_target": target.ld,
             "act": act,
             "accumulate": accumulate,
+            "number": y.number if y else Number.FP32,
         }
-        traffic = dy.bytes * (2 + accumulate + (y is not None))
+        traffic = dy.bytes * (2 + accumulate) + (y.bytes if y else 0)
         self._add(Step(Kind.JOIN_BACKWARD, name, Direction.BACKWARD, fields, traffic=traffic))
 
     def _new(self, value: Value) -> _Held:

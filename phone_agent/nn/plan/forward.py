@@ -79,12 +79,14 @@ class Forward:
             "ld_y": y.ld,
             "act": 0 if work.y.scales else work.y.act,
             "algorithm": self._choose(kind, shape),
+            "number": y.number,
         }
         return Step(kind, work.name, direction, fields, flops(shape), x.bytes + y.bytes)
 
     def _normalise(self, work: Normalise) -> Step:
         z = self._see(work.x)
         fields: dict[str, Field] = {"norm": self._places.norm(work.norm), "z": z.place, "rows": z.rows, "ld_z": z.ld}
+        fields["number"] = z.number
         return Step(Kind.NORM_FORWARD, work.name, Direction.FORWARD, fields, traffic=z.bytes)
 
     def _join(self, work: Join, direction: Direction) -> Step:
@@ -97,10 +99,12 @@ class Forward:
             "channels": y.channels,
             "ld_y": y.ld,
             "act": work.y.act,
+            "number": y.number,
         }
         if work.b is not None and b is not None:
             fields["b"] = self._places.source(work.b, b)
-        return Step(Kind.JOIN_FORWARD, work.name, direction, fields, traffic=(2 if b is None else 3) * y.bytes)
+        traffic = a.bytes + (b.bytes if b else 0) + y.bytes
+        return Step(Kind.JOIN_FORWARD, work.name, direction, fields, traffic=traffic)
 
     def _pool(self, work: Pool, direction: Direction, winner: Place | None) -> Step:
         x, y = self._see(work.x), self._see(work.y)
@@ -112,18 +116,19 @@ class Forward:
             "ld_y": y.ld,
             "pooling": work.pooling,
             "count_padding": work.count_padding,
+            "number": y.number,
         }
         return Step(Kind.POOL_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
 
     def _response_norm(self, work: ResponseNorm, direction: Direction) -> Step:
         x, y = self._see(work.x), self._see(work.y)
-        fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld}
+        fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld, "number": y.number}
         fields |= response_norm_fields(work, y)
         return Step(Kind.LRN_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
 
     def _drop(self, work: Drop, direction: Direction) -> Step:
         x, y = self._see(work.x), self._see(work.y)
-        fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld}
+        fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld, "number": y.number}
         fields |= drop_fields(work, y, self._places)
         return Step(Kind.DROPOUT_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
 

@@ -99,7 +99,7 @@ def _largest(graph: Graph, budget: int, options: Options, *, recompute: bool) ->
 def _guess(graph: Graph, budget: int, options: Options, *, recompute: bool) -> int:
     """Memory is a constant and so much an image, but for the workspace, which grows a little at times."""
     one = describe(graph, planning.make(graph, 1, replace(options, memory_bytes=None)))
-    each = recomputation.arena_per_image(graph, recompute=recompute) + one.images
+    each = recomputation.arena_per_image(graph, recompute=recompute, half=options.half) + one.images
     return max(1, int((budget - (one.total - one.arena - one.images)) / each))
 
 

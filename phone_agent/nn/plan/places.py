@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from phone_agent.core.ops import Number
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import Packing, backward_order, statistics_order
 from phone_agent.nn.plan.fuse import padded
-from phone_agent.nn.plan.network import Network, Norm, Value
+from phone_agent.nn.plan.network import Network, Norm, Storage, Value
 from phone_agent.nn.plan.steps import DOUBLE, FLOAT, Buffer, Field, Home, Place, Shared, View
 
 LOSS, WEIGHT, DRAW, LABELS = 0, 8, 16, 64  # bytes into the cells
 
 
 class Places:
-    def __init__(self, graph: Graph, network: Network, batch: int, threads: int, smoothing: float = 0.0) -> None:
+    """`half`: activations are stored in fp16, but for the images and the scores."""
+
+    def __init__(
+        self, graph: Graph, network: Network, batch: int, threads: int, smoothing: float = 0.0, *, half: bool = False
+    ) -> None:
         self.batch, self.smoothing = batch, smoothing
+        self._half = half
+        self._exact = {network.image.storage, network.scores.storage}
         self._threads = threads
         self._slots = Packing(backward_order(graph)).slots
         self._statistic_slots = Packing(statistics_order(graph)).slots
@@ -28,6 +35,9 @@ class Places:
     def images(self) -> Buffer:
         return self._images
 
+    def number(self, storage: Storage) -> Number:
+        return Number.FP16 if self._half and storage not in self._exact else Number.FP32
+
     def cell(self, offset: int) -> Place:
         return Place(self._cells, offset)
 
@@ -39,7 +49,7 @@ class Places:
 
     def source(self, value: Value, view: View) -> dict[str, Field]:
         """The core's `source`: how readers see this value."""
-        fields: dict[str, Field] = {"data": view.place, "ld": view.ld}
+        fields: dict[str, Field] = {"data": view.place, "ld": view.ld, "number": view.number}
         if value.scales is not None:
             at = value.scales.offset + value.scales_start
             fields |= {"scale": self._vector(at), "shift": self._vector(at + padded(value.scales.channels))}

@@ -53,9 +53,9 @@ def make(graph: Graph, batch: int, options: Options, arena_budget: int | None = 
         raise CoreError(f"{options.threads} threads: the core runs on 1 to {MAX_THREADS}")
     network = fuse(graph)
     _check_counts(network, batch)
-    places = Places(graph, network, batch, options.threads, options.label_smoothing)
+    places = Places(graph, network, batch, options.threads, options.label_smoothing, half=options.half)
     choose = algorithms.chooser(options)
-    dropped = recompute.choose(graph, batch, arena_budget)
+    dropped = recompute.choose(graph, batch, arena_budget, half=options.half)
     train, use = training(network, places, choose, dropped), evaluation(network, places, choose)
     piece = options.piece_bytes
     layouts = lay_out(lifetimes(train.steps), piece), lay_out(lifetimes(use.steps), piece)

@@ -43,12 +43,12 @@ class _Droppable:
     cheap: bool  # made by passing over memory once
 
 
-def choose(graph: Graph, batch: int, arena_budget: int | None) -> tuple[Storage, ...]:
+def choose(graph: Graph, batch: int, arena_budget: int | None, *, half: bool = False) -> tuple[Storage, ...]:
     """Without a budget: sums and pools only, where that lowers the peak. They cost a pass over memory, no products.
 
     Within a budget: what takes the least time; if nothing fits, the smallest there is.
     """
-    choice = _choice(graph)
+    choice = _choice(graph, half)
     light = choice.light()
     if arena_budget is None:
         return light
@@ -59,17 +59,17 @@ def choose(graph: Graph, batch: int, arena_budget: int | None) -> tuple[Storage,
     return min(plans, key=choice.seconds) if plans else choice.improved(choice.smallest([light, *choice.probes()]))
 
 
-def arena_per_image(graph: Graph, *, recompute: bool) -> float:
+def arena_per_image(graph: Graph, *, recompute: bool, half: bool = False) -> float:
     """Bytes, at the least; without convolutions done twice unless `recompute`."""
-    choice = _choice(graph)
+    choice = _choice(graph, half)
     plans = [choice.light(), *(choice.probes() if recompute else ())]
     return min(map(choice.peak, plans)) / BATCH
 
 
 @lru_cache(maxsize=8)
-def _choice(graph: Graph) -> _Choice:
+def _choice(graph: Graph, half: bool) -> _Choice:  # noqa: FBT001 - part of what the cache goes by
     network = fuse(graph)
-    return _Choice(network, Places(graph, network, BATCH, threads=1))
+    return _Choice(network, Places(graph, network, BATCH, threads=1, half=half))
 
 
 class _Choice:

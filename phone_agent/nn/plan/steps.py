@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from phone_agent.core.ops import Kind
+from phone_agent.core.ops import Kind, Number
 
 FLOAT = 4
 DOUBLE = 8
+BYTES = {Number.FP32: FLOAT, Number.FP16: 2}
 
 
 class Home(Enum):
@@ -40,33 +41,34 @@ class Place:
 
 @dataclass(frozen=True)
 class View:
-    """Rows of channels; `ld` floats lie between two rows."""
+    """Rows of channels; `ld` numbers lie between two rows."""
 
     buffer: Buffer
     rows: int
     channels: int
     ld: int
-    start: int = 0  # floats
+    start: int = 0  # numbers
+    number: Number = Number.FP32
 
     @property
     def place(self) -> Place:
-        return Place(self.buffer, self.start * FLOAT)
+        return Place(self.buffer, self.start * BYTES[self.number])
 
     @property
     def bytes(self) -> int:
-        return self.rows * self.channels * FLOAT
+        return self.rows * self.channels * BYTES[self.number]
 
     @property
     def contiguous(self) -> bool:
         return self.ld == self.channels or self.rows == 1
 
     def slice(self, start: int, channels: int) -> View:
-        return View(self.buffer, self.rows, channels, self.ld, self.start + start)
+        return View(self.buffer, self.rows, channels, self.ld, self.start + start, self.number)
 
     def flat(self, rows: int) -> View:
-        """The same floats as fewer, longer rows; of a contiguous view."""
+        """The same numbers as fewer, longer rows; of a contiguous view."""
         channels = self.rows * self.channels // rows
-        return View(self.buffer, rows, channels, channels, self.start)
+        return View(self.buffer, rows, channels, channels, self.start, self.number)
 
 
 @dataclass(eq=False)

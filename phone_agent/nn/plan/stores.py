@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection
 
 from phone_agent.nn.plan.network import Network, Storage, Value, Work
 from phone_agent.nn.plan.places import Places
-from phone_agent.nn.plan.steps import FLOAT, Buffer, View
+from phone_agent.nn.plan.steps import BYTES, Buffer, View
 
 
 class Stores:
     def __init__(self, network: Network, places: Places) -> None:
-        self._batch = places.batch
+        self._places, self._batch = places, places.batch
         self._buffers: dict[Storage, Buffer] = {network.image.storage: places.images()}
         self.back: dict[Buffer, Storage] = {}  # what was made again
         self.again: Callable[[Work], None] = _nothing_was_dropped
@@ -24,7 +24,7 @@ class Stores:
         return self._view(value)
 
     def make(self, storage: Storage) -> None:
-        size = self._batch * storage.pixels * storage.channels * FLOAT
+        size = self._batch * storage.pixels * storage.channels * BYTES[self._places.number(storage)]
         self._buffers.setdefault(storage, Buffer(storage.name, size))
 
     def drop(self, storages: Collection[Storage]) -> None:
@@ -43,7 +43,8 @@ class Stores:
     def _view(self, value: Value) -> View:
         storage = value.storage
         rows = self._batch * storage.pixels
-        return View(self._buffers[storage], rows, value.channels, storage.channels, value.start)
+        number = self._places.number(storage)
+        return View(self._buffers[storage], rows, value.channels, storage.channels, value.start, number)
 
 
 def _nothing_was_dropped(work: Work) -> None:

@@ -1,0 +1,74 @@
+/* Numbers of 16 bits in memory, vectors of floats in registers. Rounded to the nearest, ties to even; what is too large for
+ * fp16 (above 65504, rounded) becomes infinite, and NaN stays NaN. */
+#pragma once
+#include "vector.h"
+
+typedef u16 short_vec __attribute__((ext_vector_type(LANES)));
+typedef u16 loose_short_vec __attribute__((ext_vector_type(LANES), aligned(1)));
+typedef u16 loose_short __attribute__((aligned(1)));
+
+INLINE vec bits_as_floats(uvec bits) { return __builtin_bit_cast(vec, bits); }
+INLINE uvec floats_as_bits(vec v) { return __builtin_bit_cast(uvec, v); }
+
+#if defined(__F16C__) || defined(__aarch64__)
+typedef _Float16 half_vec __attribute__((ext_vector_type(LANES)));
+
+INLINE vec from_half(short_vec h) { return __builtin_convertvector(__builtin_bit_cast(half_vec, h), vec); }
+INLINE short_vec to_half(vec v) { return __builtin_bit_cast(short_vec, __builtin_convertvector(v, half_vec)); }
+#else
+/* By hand, in the integer unit. Denormals come out right because a float subtraction or addition aligns their bits. */
+INLINE vec from_half(short_vec h) {
+    uvec bits = __builtin_convertvector(h, uvec), sign = (bits & 0x8000u) << 16, rest = (bits & 0x7FFFu) << 13;
+    uvec normal = rest + (112u << 23);
+    uvec denormal = floats_as_bits(bits_as_floats(rest + (113u << 23)) - bits_as_floats((uvec)(113u << 23)));
+    uvec special = (rest + (224u << 23)) | ((rest & 0x7FFFFFu) != 0 ? (uvec)(1u << 22) : (uvec)0);
+    uvec exponent = rest >> 23;
+    return bits_as_floats(sign | (exponent == 0 ? denormal : exponent == 31 ? special : normal));
+}
+INLINE short_vec to_half(vec v) {
+    uvec bits = floats_as_bits(v), sign = bits >> 16 & 0x8000u, size = bits & 0x7FFFFFFFu;
+    uvec odd = size >> 13 & 1u;
+    uvec normal = (size - (112u << 23) + 0xFFFu + odd) >> 13;
+    /* 0.5 has the ulp of fp16's denormals as its last bit: the addition rounds there. */
+    uvec denormal = floats_as_bits(bits_as_floats(size) + 0.5f) - floats_as_bits((vec)0.5f);
+    uvec nan = 0x7E00u | (size >> 13 & 0x3FFu);
+    uvec finite = size < 113u << 23 ? denormal : size >= 0x477FF000u ? (uvec)0x7C00u : normal;
+    return __builtin_convertvector(sign | (size > 0x7F800000u ? nan : finite), short_vec);
+}
+#endif
+
+/* As load_lanes and store_lanes. */
+INLINE short_vec load_short_lanes(const loose_short *p, i32 lanes) {
+    if (lanes == LANES) return *(const loose_short_vec *)p;
+#if LANES == 16
+    return __builtin_masked_load(first_lanes(lanes), (const u16 *)p, (short_vec)0);
+#else
+    short_vec v = 0;
+    UNROLL for (i32 i = 0; i < LANES - 1; i++) if (i < lanes) v[i] = p[i];
+    return v;
+#endif
+}
+INLINE void store_short_lanes(loose_short *p, short_vec v, i32 lanes) {
+    if (lanes == LANES) {
+        *(loose_short_vec *)p = v;
+        return;
+    }
+#if LANES == 16
+    __builtin_masked_store(first_lanes(lanes), v, (u16 *)p);
+#else
+    UNROLL for (i32 i = 0; i < LANES - 1; i++) if (i < lanes) p[i] = v[i];
+#endif
+}
+
+/* Activations lie in memory as `number` says, FP32 or FP16; here they become floats, and halves again. `number` is a
+ * constant in every hot loop. `stored_at`: so many of them further on. */
+INLINE i64 number_bytes(i32 number) { return number == FP32 ? 4 : number == INT8 ? 1 : 2; }
+INLINE void *stored_at(const void *p, i64 count, i32 number) { return (char *)p + count * number_bytes(number); }
+
+INLINE vec load_stored(const void *p, i32 lanes, i32 number) {
+    return number == FP16 ? from_half(load_short_lanes(p, lanes)) : load_lanes(p, lanes);
+}
+INLINE void store_stored(void *p, vec v, i32 lanes, i32 number) {
+    if (number == FP16) store_short_lanes(p, to_half(v), lanes);
+    else store_lanes(p, v, lanes);
+}
