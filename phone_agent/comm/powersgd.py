@@ -27,7 +27,7 @@ from phone_agent.nn.packing import Packing
 
 Floats = NDArray[np.float32]
 
-RANK = 4
+RANK = 8
 RANKS = (1, 2, 4, 8)  # those the core has
 LEAST_GAIN = 2  # times smaller, or it travels as it is
 IN_FULL = 10  # the first of so many steps of a run
