@@ -49,6 +49,7 @@ def kernels() -> Iterator[Kernel]:
     yield from _factors()
     yield from _augments()
     yield _doubles()
+    yield _column()
 
 
 def _floats(name: str, count: float) -> Memory:
@@ -247,3 +248,12 @@ def _doubles(rows: int = 96, columns: int = 96, depth: int = 128) -> Kernel:
         lda=rows, ldb=columns, ldc=columns, accumulate=1,
     )  # fmt: skip
     return Kernel("dgemm", Kind.DGEMM, op, 2.0 * rows * columns * depth, _bytes_of(a, b, c, c), in_double=True)
+
+
+def _column(rows: int = 2048, beside: int = 7) -> Kernel:
+    columns = block("columns", np.random.default_rng(rows).standard_normal((beside + 1) * rows), np.float64)
+    op = struct(
+        ops.Eliminate, column=columns, factors=block("factors", np.full(beside, 0.5), np.float64),
+        largest=Memory("largest", np.zeros(1, np.int64)), pivot=2.0, rows=rows, ld=rows, beside=beside,
+    )  # fmt: skip
+    return Kernel("eliminate", Kind.ELIMINATE, op, bytes=2 * _bytes_of(columns), in_double=True)

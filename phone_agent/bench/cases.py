@@ -325,6 +325,17 @@ def _doubles(threads: int, size: int = 1536, depth: int = 128) -> Iterator[Case]
     yield Case("dgemm", f"{size} x {size} x {depth}", Kind.DGEMM, op, flops, _bytes(a, b, c, c), made.kept)
 
 
+def _column(threads: int, rows: int = 8192, beside: int = 7) -> Iterator[Case]:
+    """As LINPACK eliminates one of a panel. By zero: so often repeated, anything else leads nowhere."""
+    made = Tensors(threads)
+    columns, factors = made.zeros((beside + 1) * rows, np.float64), made.zeros(beside, np.float64)
+    op = ops.Eliminate(
+        column=_at(columns), factors=_at(factors), largest=_at(made.zeros(1, np.int64)),
+        pivot=1.0, rows=rows, ld=rows, beside=beside,
+    )  # fmt: skip
+    yield Case("eliminate", f"{rows} x {beside + 1}", Kind.ELIMINATE, op, 0.0, 2 * _bytes(columns), made.kept)
+
+
 def _rows(kind: Kind, op: Structure, moved: float, made: Tensors) -> Case:
     return Case(kind.name.lower(), f"{_ROWS} x {_CHANNELS}", kind, op, 0.0, moved, made.kept)
 
@@ -341,6 +352,7 @@ _TOGETHER: tuple[tuple[tuple[str, ...], Callable[[int], Iterator[Case]]], ...] =
     (("lowrank_sketch", "lowrank_orthonormalise", "lowrank_project", "lowrank_restore"), _factors),
     (("augment",), _augment),
     (("dgemm",), _doubles),
+    (("eliminate",), _column),
 )
 
 

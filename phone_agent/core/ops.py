@@ -75,6 +75,7 @@ class Kind(IntEnum):
     AUGMENT = 25
     FMA_PEAK = 26
     DGEMM = 27
+    ELIMINATE = 28
 
 
 def _pointers(*names: str) -> Fields:
@@ -285,6 +286,16 @@ class Dgemm(Structure):
     ]
 
 
+class Eliminate(Structure):
+    _fields_: ClassVar = [
+        *_pointers("column", "factors", "largest"),
+        ("pivot", c_double),
+        ("rows", c_int64),
+        ("ld", c_int64),
+        *_ints("beside", "unused"),
+    ]
+
+
 class Step(Structure):
     _fields_: ClassVar = [*_ints("kind", "unused"), *_pointers("op")]
 
@@ -318,4 +329,5 @@ STRUCTS: dict[Kind, type[Structure]] = {
     Kind.AUGMENT: Augment,
     Kind.FMA_PEAK: FmaPeak,
     Kind.DGEMM: Dgemm,
+    Kind.ELIMINATE: Eliminate,
 }

@@ -12,9 +12,9 @@ from phone_agent.bench.kernels import peak_gflops
 from phone_agent.core.team import Team
 from phone_agent.device.memory import available_mb
 from phone_agent.linpack.eliminate import Elimination, Phases
+from phone_agent.linpack.kernels import Kernels
 from phone_agent.linpack.matrix import System
 from phone_agent.linpack.memory import check_fits
-from phone_agent.linpack.multiply import Multiplier
 from phone_agent.linpack.residual import MOST, residual
 from phone_agent.linpack.substitute import substitute
 
@@ -39,7 +39,7 @@ def run(request: Request, mesh: Mesh) -> dict[str, Any]:
         check_fits(request.n, request.block, mesh.grid, memory * 1_000_000, "this phone")
     system = System(request.n, request.block, mesh.grid, request.seed)
     isa, peak = _machine(request.threads)
-    seconds, answer, phases = _solve(system, mesh, request.threads)
+    seconds, answer, phases = solve(system, mesh, request.threads)
     error = residual(system, mesh, answer)
     return {
         "n": request.n,
@@ -64,20 +64,20 @@ def _machine(threads: int) -> tuple[str, float]:
         team.close()
 
 
-def _solve(system: System, mesh: Mesh, threads: int) -> tuple[float, np.ndarray[Any, np.dtype[np.float64]], Phases]:
+def solve(system: System, mesh: Mesh, threads: int) -> tuple[float, np.ndarray[Any, np.dtype[np.float64]], Phases]:
     """Seconds of the slowest, as the benchmark counts: the matrix is there, and the answer is not yet checked."""
     part, phases = system.part(mesh.row, mesh.column), Phases()
     rows, columns = part.shape
-    multiply = Multiplier(threads, max(rows, system.block), max(rows, columns), system.block)
+    kernels = Kernels(threads, max(rows, system.block), max(rows, columns), system.block)
     try:
         mesh.all.gather(np.zeros(1))  # start together
         started = time.perf_counter()
-        Elimination(system, mesh, part, multiply, phases).run()
+        Elimination(system, mesh, part, kernels, phases).run()
         with phases.of("substitute"):
             answer = substitute(system, mesh, part)
         took = time.perf_counter() - started
     finally:
-        multiply.close()
+        kernels.close()
     return float(mesh.all.gather(np.array([took])).max()), answer, phases
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.linpack.kernels import Kernels
 from phone_agent.linpack.matrix import System
-from phone_agent.linpack.multiply import Multiplier
 from phone_agent.linpack.panel import Factoring, Panel, unit_lower
 from phone_agent.linpack.swap import Swapper
 
@@ -44,9 +44,9 @@ class Phases:
 class Elimination:
     """One process's part of it. The rows below the triangle are left as they were when nobody needed them any more."""
 
-    def __init__(self, system: System, mesh: Mesh, part: Doubles, multiply: Multiplier, phases: Phases) -> None:
+    def __init__(self, system: System, mesh: Mesh, part: Doubles, kernels: Kernels, phases: Phases) -> None:
         self._system, self._mesh, self._part = system, mesh, part
-        self._multiply, self._phases = multiply, phases
+        self._kernels, self._phases = kernels, phases
         self._held = system.rows.held(mesh.row)
         self._swapper = Swapper(part, system.rows, mesh.down)
         self._rooms = [Panel.room(min(system.block, system.n), len(part)) for _ in range(2)]
@@ -85,7 +85,7 @@ class Elimination:
             with self._phases.of("panel"):
                 first = system.columns.local(start)
                 panel.low[:] = self._part[above:, first : first + width].T
-                Factoring(panel, self._held[above:], mesh.down, self._multiply, owner=owner).run()
+                Factoring(panel, self._held[above:], mesh.down, self._kernels, owner=owner).run()
                 if mesh.row == owner:
                     self._part[above : above + width, first : first + width] = panel.top
         return panel, mesh.across.broadcast(panel.buffer, here)
@@ -109,9 +109,9 @@ class Elimination:
         for start in range(0, panel.width, SOLVED_AT_ONCE):
             end = min(start + SOLVED_AT_ONCE, panel.width)
             if start:
-                self._multiply.subtract(right[start:end], turned[:start, start:end], right[:start])
+                self._kernels.subtract(right[start:end], turned[:start, start:end], right[:start])
             inverse = np.linalg.inv(unit_lower(panel.top[start:end, start:end]))
-            self._multiply.store(right[start:end], np.ascontiguousarray(inverse.T), right[start:end].copy())
+            self._kernels.store(right[start:end], np.ascontiguousarray(inverse.T), right[start:end].copy())
 
     def _update(self, rest: Doubles, left: Doubles, right: Doubles, travelling: Request | None = None) -> None:
         if not rest.size:
@@ -120,7 +120,7 @@ class Elimination:
         with self._phases.of("update"):
             for column in range(0, rest.shape[1], step):
                 part = slice(column, column + step)
-                self._multiply.subtract(rest[:, part], left, right[:, part])
+                self._kernels.subtract(rest[:, part], left, right[:, part])
                 if travelling is not None:
                     travelling.done()
         self._phases.update_flops += 2.0 * rest.size * len(right)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from phone_agent.core.team import aligned
 from phone_agent.errors import AgentError
-from phone_agent.linpack.multiply import Multiplier
+from phone_agent.linpack.kernels import Kernels
 
 if TYPE_CHECKING:
     from phone_agent.linpack.mesh import Line  # starts MPI
@@ -47,8 +47,8 @@ class Panel:
 class Factoring:
     """`rows`: the panel's rows on this process, by their number in the matrix. `owner`: who has the diagonal block."""
 
-    def __init__(self, panel: Panel, rows: NDArray[np.int64], down: Line, multiply: Multiplier, *, owner: int) -> None:
-        self._panel, self._rows, self._down, self._multiply = panel, rows, down, multiply
+    def __init__(self, panel: Panel, rows: NDArray[np.int64], down: Line, kernels: Kernels, *, owner: int) -> None:
+        self._panel, self._rows, self._down, self._kernels = panel, rows, down, kernels
         self._owner = owner
         self._is_owner = down.place == owner
 
@@ -60,30 +60,31 @@ class Factoring:
 
     def _columns(self, first: int, last: int) -> None:
         if last - first <= LEAF:
+            best: int | None = None
             for column in range(first, last):
-                self._column(column, last)
+                best = self._column(column, last, best)
             return
         middle = (first + last) // 2
         self._columns(first, middle)
         self._update(first, middle, last)
         self._columns(middle, last)
 
-    def _column(self, j: int, last: int) -> None:
-        panel, low = self._panel, self._panel.low
-        pivot = self._swap(j)
-        below = low[:, self._left(j + 1) :]
-        below[j] /= pivot
-        if j + 1 < last:
-            below[j + 1 : last] -= np.multiply.outer(panel.top[j, j + 1 : last], below[j])
+    def _column(self, j: int, last: int, best: int | None) -> int | None:
+        """`best`: this process's largest number of the column, where that is known; returns that of the next."""
+        panel = self._panel
+        pivot = self._swap(j, best)
+        below = panel.low[j:last, self._left(j + 1) :]
+        found = self._kernels.eliminate(below, pivot, panel.top[j, j + 1 : last])
+        return found if below.shape[1] else None
 
     def _left(self, done: int) -> int:
         """Where the rows begin that are not yet pivots."""
         return done if self._is_owner else 0
 
-    def _swap(self, j: int) -> float:
+    def _swap(self, j: int, best: int | None) -> float:
         """The largest number of the column, and its row in the place of row j."""
         panel, low = self._panel, self._panel.low
-        size, found, pivot, current = self._agree(j, *self._candidate(j))
+        size, found, pivot, current = self._agree(j, *self._candidate(j, best))
         if not size > 0:  # nor may it be no number at all
             raise SingularError(f"column {panel.start + j} has no pivot: the matrix is singular")
         panel.pivots[j], panel.top[j] = found, pivot
@@ -94,14 +95,14 @@ class Factoring:
             low[:, j] = pivot
         return float(panel.top[j, j])
 
-    def _candidate(self, j: int) -> tuple[float, int, Doubles]:
+    def _candidate(self, j: int, best: int | None) -> tuple[float, int, Doubles]:
         """Of this process: how large, which row of the matrix, and that row."""
         begin, low = self._left(j), self._panel.low
         if begin == low.shape[1]:
             return -1.0, 0, np.zeros(self._panel.width)
-        sizes = np.abs(low[j, begin:])
-        best = int(sizes.argmax())
-        return float(sizes[best]), int(self._rows[begin + best]), low[:, begin + best]
+        if best is None:
+            best = int(np.abs(low[j, begin:]).argmax())
+        return abs(float(low[j, begin + best])), int(self._rows[begin + best]), low[:, begin + best]
 
     def _agree(self, j: int, size: float, row: int, numbers: Doubles) -> tuple[float, int, Doubles, Doubles]:
         """The best of all processes' candidates, its numbers, and those of row j."""
@@ -121,7 +122,7 @@ class Factoring:
         ).astype(np.float64, copy=False)
         top[first:middle, middle:last] = right
         begin = self._left(middle)
-        self._multiply.subtract(low[middle:last, begin:], right, low[first:middle, begin:])
+        self._kernels.subtract(low[middle:last, begin:], right, low[first:middle, begin:])
 
 
 def unit_lower(square: Doubles) -> Doubles:

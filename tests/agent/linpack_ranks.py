@@ -21,7 +21,7 @@ THREADS = 2
 def solved(mesh: Mesh, n: int, block: int) -> dict[str, Any]:
     """By the benchmark's rule, and beside numpy's answer."""
     system, alone = System(n, block, mesh.grid), System(n, block, Grid(1, 1))
-    _, answer, _ = bench._solve(system, mesh, THREADS)
+    _, answer, _ = bench.solve(system, mesh, THREADS)
     whole = alone.part(0, 0)
     want = np.linalg.solve(whole[:, :-1], whole[:, -1])
     off = float(np.abs(answer - want).max() / np.abs(want).max())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, Algorithm, Geometry, Kind, Number, Pooling
-from tests.core import dgemm_cases, grid, lowrank_cases, oracle, update_cases, wire_cases
+from tests.core import dgemm_cases, eliminate_cases, grid, lowrank_cases, oracle, update_cases, wire_cases
 from tests.core.augment_cases import augments
 from tests.core.draw import Draw
 from tests.core.memory import TYPES, Case, Memory, Wanted, block, read_rows, struct, written_rows
@@ -704,4 +704,5 @@ CASES: dict[Kind, Cases] = {
     **lowrank_cases.KINDS,
     Kind.AUGMENT: augments,
     Kind.DGEMM: dgemm_cases.products,
+    Kind.ELIMINATE: eliminate_cases.columns,
 }

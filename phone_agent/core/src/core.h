@@ -91,6 +91,7 @@ enum kind {
     AUGMENT,
     FMA_PEAK,
     DGEMM,
+    ELIMINATE,
     KINDS
 };
 
@@ -331,6 +332,17 @@ typedef struct {
     i64 rows, columns, depth, lda, ldb, ldc;
     i32 accumulate, unused;
 } dgemm;
+
+/* A column of a LINPACK panel, `rows` doubles: divided by the pivot, then taken off each of those `beside` it (ld doubles lie between two)
+ * times that one's factor. `largest`: the row of the largest size of the first of those, afterwards; not written where there is none. */
+typedef struct {
+    double *column;
+    const double *factors;
+    i64 *largest;
+    double pivot;
+    i64 rows, ld;
+    i32 beside, unused;
+} eliminate;
 
 typedef struct {
     i32 kind, unused;

@@ -9,18 +9,22 @@ _Static_assert(DOUBLE_BLOCK_ROWS % DOUBLE_ROWS == 0 && DOUBLE_BLOCK_COLUMNS % DO
 /* Panels packed together: a row of the matrix is read some cache lines at a time. And blocks in a strip. */
 enum { PANELS_AT_ONCE = 4, STRIP_BLOCKS = 4, STRIP_COLUMNS = STRIP_BLOCKS * DOUBLE_BLOCK_COLUMNS };
 
-/* As deep as others of about the same depth: 192 rows are 96 twice, not 160 and 32. */
+/* As deep as others of about the same depth: 192 rows are 96 twice, not 128 and 64. */
 INLINE i64 depth_at_once(i64 depth) {
     i64 parts = CEIL_DIV(depth, DOUBLE_DEPTH);
     return parts ? CEIL_DIV(depth, parts) : 0;
 }
-INLINE i64 packed_rows(const dgemm *op) { return ROUND_UP(op->rows, DOUBLE_ROWS); }
+/* Of A, packed: whole cache lines, so that the panels of B behind it start on one. */
+INLINE i64 packed_left(const dgemm *op) {
+    enum { LINE = 8 };
+    return ROUND_UP(depth_at_once(op->depth) * ROUND_UP(op->rows, DOUBLE_ROWS), LINE);
+}
 
 static i64 workspace_dgemm(i32 threads, const void *p) {
     (void)threads;
     const dgemm *op = p;
     i64 columns = MIN(ROUND_UP(op->columns, DOUBLE_COLUMNS), STRIP_COLUMNS);
-    return depth_at_once(op->depth) * (packed_rows(op) + columns) * (i64)sizeof(double);
+    return (packed_left(op) + depth_at_once(op->depth) * columns) * (i64)sizeof(double);
 }
 
 /* One row of one panel: to[0 .. width) = factor * from, and zeros from `count` on. `width` is a constant. */
@@ -53,11 +57,12 @@ static NOINLINE void pack_right(const dgemm *op, i64 k, i64 depth, i64 column, i
 static NOINLINE void edge_tile(i64 depth, const double *a, const double *b, double *c, i64 ldc, i64 rows, i64 columns, i32 accumulate) {
     double tile[DOUBLE_ROWS * DOUBLE_COLUMNS];
     double_tile(depth, a, b, tile, DOUBLE_COLUMNS, 0);
-    for (i64 i = 0; i < rows; i++)
-        for (i64 j = 0; j < columns; j++) {
-            double value = tile[i * DOUBLE_COLUMNS + j];
-            c[i * ldc + j] = accumulate ? c[i * ldc + j] + value : value;
-        }
+    for (i64 i = 0; i < rows; i++) {
+        double *to = c + i * ldc;
+        const double *from = tile + i * DOUBLE_COLUMNS;
+        if (accumulate) for (i64 j = 0; j < columns; j++) to[j] += from[j];
+        else for (i64 j = 0; j < columns; j++) to[j] = from[j];
+    }
 }
 
 static void multiply_block(const dgemm *op, i64 depth, const double *left, const double *right, i64 row, i64 column, i64 rows,
@@ -91,7 +96,7 @@ static void clear_result(const dgemm *op, worker *w) {
 static void run_dgemm(worker *w, const void *p) {
     const dgemm *op = p;
     if (!op->depth && !op->accumulate) clear_result(op, w);
-    double *left = (double *)w->workspace, *right = left + depth_at_once(op->depth) * packed_rows(op);
+    double *left = (double *)w->workspace, *right = left + packed_left(op);
     for (i64 k = 0, depth; k < op->depth; k += depth) {
         depth = MIN(depth_at_once(op->depth), op->depth - k);
         i64 lefts = CEIL_DIV(op->rows, PANELS_AT_ONCE * DOUBLE_ROWS);

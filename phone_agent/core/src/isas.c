@@ -97,6 +97,7 @@ i32 core_sizeof(i32 kind) {
         [AUGMENT] = sizeof(augment),
         [FMA_PEAK] = sizeof(fma_peak),
         [DGEMM] = sizeof(dgemm),
+        [ELIMINATE] = sizeof(eliminate),
     };
     return kind >= 0 && kind < KINDS ? sizes[kind] : -1;
 }

@@ -29,7 +29,8 @@
     DO(LOWRANK_RESTORE, lowrank_restore) \
     DO(AUGMENT, augment) \
     DO(FMA_PEAK, fma_peak) \
-    DO(DGEMM, dgemm)
+    DO(DGEMM, dgemm) \
+    DO(ELIMINATE, eliminate)
 
 #define DECLARE(kind, op) \
     void JOINED(run_##op, TABLE)(worker * w, const void *p); \

@@ -1,0 +1,162 @@
+"""Our product of matrices in double precision, and LINPACK on one process, against numpy's OpenBLAS and LAPACK.
+
+    python -m benchmarks.linpack [--threads 2] [--rounds 5] [--n 1000 2000 4000] [--json]
+
+Products have LINPACK's shapes: C -= A^T B for ours, A^T B for OpenBLAS, which need not read C. Both sides take turns in
+one process; a turn begins when the threads of the one before have gone to sleep (OpenBLAS's spin for a while). The best
+turn counts. The ratio is OpenBLAS's time by ours: above 1 ours is faster.
+
+Exit code 1 if the geometric mean of the products' ratios is below 0.9, or a residual does not pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import exp, log
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+WANTED = 0.9
+REST_S = 0.1
+BLOCK = 128
+# The update of a matrix of some size by a panel; inside a panel; beside it; square.
+PRODUCTS = [
+    (4000, 4000, BLOCK), (2000, 2000, BLOCK), (1000, 1000, BLOCK), (3000, 3000, 192), (2000, 2000, 256),
+    (64, 4000, 64), (64, 2000, 64), (1000, 1000, 1000), (2000, 2000, 2000),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    what: str
+    flops: float
+    ours_s: float
+    theirs_s: float
+    residual: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        return self.theirs_s / self.ours_s
+
+
+def turns(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> tuple[float, float]:
+    """Each returns the seconds it took. The first of each warms up."""
+    seconds = []
+    for _ in range(rounds + 1):
+        one = ours()
+        time.sleep(REST_S)
+        two = theirs()
+        time.sleep(REST_S)
+        seconds.append((one, two))
+    return min(one for one, _ in seconds[1:]), min(two for _, two in seconds[1:])
+
+
+def timed(work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def product(rows: int, columns: int, depth: int, threads: int, rounds: int) -> Row:
+    import numpy as np
+
+    from phone_agent.linpack.kernels import Kernels
+
+    draw = np.random.default_rng(rows)
+    a, b = draw.standard_normal((depth, rows)), draw.standard_normal((depth, columns))
+    c, into = np.zeros((rows, columns)), np.empty((rows, columns))
+    kernels = Kernels(threads, rows, columns, depth)
+
+    def repeated(work: Callable[[], Any]) -> Callable[[], float]:
+        return lambda: min(timed(work) for _ in range(3))
+
+    ours, theirs = turns(
+        rounds, repeated(lambda: kernels.subtract(c, a, b)), repeated(lambda: np.matmul(a.T, b, out=into))
+    )
+    kernels.close()
+    return Row(f"{rows} x {columns} x {depth}", 2.0 * rows * columns * depth, ours, theirs)
+
+
+def system(n: int, threads: int, rounds: int) -> Row:
+    import numpy as np
+
+    from phone_agent.linpack import bench
+    from phone_agent.linpack.layout import Grid
+    from phone_agent.linpack.matrix import System
+    from phone_agent.linpack.mesh import Mesh
+    from phone_agent.linpack.residual import residual
+
+    mesh, equations = Mesh(Grid(1, 1)), System(n, BLOCK, Grid(1, 1))
+    whole = equations.part(0, 0)
+    matrix, right = whole[:, :-1].copy(), whole[:, -1].copy()
+    answers: list[NDArray[np.float64]] = []
+
+    def ours() -> float:
+        seconds, answer, _ = bench.solve(equations, mesh, threads)
+        answers.append(answer)
+        return seconds
+
+    seconds = turns(rounds, ours, lambda: timed(lambda: np.linalg.solve(matrix, right)))
+    return Row(f"n {n}", equations.flops, *seconds, residual(equations, mesh, answers[-1]))
+
+
+def main() -> None:
+    options = _options()
+    os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)  # before numpy is imported
+    from phone_agent.bench.kernels import peak_gflops
+    from phone_agent.core.team import Team
+    from phone_agent.linpack.residual import MOST
+
+    team = Team(options.threads)
+    peak = peak_gflops(team, in_double=True)
+    team.close()
+    products = [product(*shape, options.threads, options.rounds) for shape in PRODUCTS]
+    systems = [system(n, options.threads, options.rounds) for n in options.n]
+    mean = exp(sum(log(row.ratio) for row in products) / len(products))
+    if options.json:
+        rows = [{**asdict(row), "ratio": row.ratio} for row in (*products, *systems)]
+        print(json.dumps({"peak_gflops": peak, "mean_ratio": mean, "rows": rows}, indent=2))
+    else:
+        report(products, "OpenBLAS", peak, options.threads)
+        report(systems, "LAPACK", peak, options.threads)
+        print(f"products: geometric mean {mean:.2f}x")
+    sys.exit(mean < WANTED or any(not (row.residual or 0.0) < MOST for row in systems))
+
+
+def report(rows: list[Row], rival: str, peak: float, threads: int) -> None:
+    title = f"double precision, {threads} threads, peak {peak:.0f} Gflop/s"
+    table = Table("", "ours ms", "Gflop/s", "%", f"{rival} ms", "Gflop/s", "%", "ratio", "residual", title=title)
+    for row in rows:
+        speeds = (
+            cell
+            for seconds in (row.ours_s, row.theirs_s)
+            for speed in (row.flops / seconds / 1e9,)
+            for cell in (f"{seconds * 1e3:.2f}", f"{speed:.1f}", f"{speed / peak:.0%}")
+        )
+        table.add_row(row.what, *speeds, f"{row.ratio:.2f}", "" if row.residual is None else f"{row.residual:.4f}")
+    Console(width=120).print(table)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--n", type=int, nargs="*", default=[1000, 2000, 4000])
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

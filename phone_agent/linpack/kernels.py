@@ -1,0 +1,61 @@
+"""The core's kernels in double precision, for views of numpy arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.core import ops
+from phone_agent.core.ops import Kind
+from phone_agent.core.team import Program, Team, workspace_bytes
+
+Doubles = NDArray[np.float64]
+
+
+class Kernels:
+    """For products up to (depth, rows)^T (depth, columns), and panels of up to `rows` rows."""
+
+    def __init__(self, threads: int, rows: int, columns: int, depth: int, isa: str | None = None) -> None:
+        largest = (
+            (Kind.DGEMM, ops.Dgemm(rows=rows, columns=columns, depth=depth)),
+            (Kind.ELIMINATE, ops.Eliminate(rows=rows)),
+        )
+        self.team = Team(threads, isa, workspace_bytes(threads, largest, isa))
+        self._largest = np.zeros(1, np.int64)
+        self._elimination = ops.Eliminate(largest=self._largest.ctypes.data)  # of every column, with other numbers
+        self._eliminate = Program.of([(Kind.ELIMINATE, self._elimination)])
+
+    def subtract(self, c: Doubles, a: Doubles, b: Doubles) -> None:
+        """c -= a^T b."""
+        self._multiply(c, a, b, -1.0, accumulate=True)
+
+    def store(self, c: Doubles, a: Doubles, b: Doubles) -> None:
+        """c = a^T b."""
+        self._multiply(c, a, b, 1.0, accumulate=False)
+
+    def _multiply(self, c: Doubles, a: Doubles, b: Doubles, alpha: float, *, accumulate: bool) -> None:
+        if not c.size:
+            return
+        op = ops.Dgemm(
+            a=a.ctypes.data, b=b.ctypes.data, c=c.ctypes.data, alpha=alpha,
+            rows=c.shape[0], columns=c.shape[1], depth=a.shape[0], lda=_apart(a), ldb=_apart(b), ldc=_apart(c),
+            accumulate=int(accumulate),
+        )  # fmt: skip
+        self.team.run(Program.of([(Kind.DGEMM, op)]))
+
+    def eliminate(self, columns: Doubles, pivot: float, factors: Doubles) -> int:
+        """The first of some columns (each a row of the array) divided by the pivot, and taken off the others. Where the
+        second one's largest number is then."""
+        op = self._elimination
+        op.column, op.factors, op.pivot = columns.ctypes.data, factors.ctypes.data, pivot
+        op.rows, op.ld, op.beside = columns.shape[1], _apart(columns), len(factors)
+        self.team.run(self._eliminate)
+        return int(self._largest[0])
+
+    def close(self) -> None:
+        self.team.close()
+
+
+def _apart(matrix: Doubles) -> int:
+    """Doubles between two rows; the numbers of a row lie side by side."""
+    return matrix.strides[0] // matrix.itemsize
