@@ -30,6 +30,11 @@ class Means:
     missing: dict[str, str]
     pace: Pace
 
+    def usable(self, request: Request) -> list[str]:
+        """The backends there are. The first alone where the study is quick: a GPU's driver compiles for minutes."""
+        found = [name for name in request.backends if name not in self.missing]
+        return found[:1] if request.quick else found
+
 
 def model_cases(request: Request, means: Means) -> Iterator[Case]:
     for name in request.models:
@@ -39,9 +44,10 @@ def model_cases(request: Request, means: Means) -> Iterator[Case]:
 
 
 def sweep_cases(request: Request, means: Means) -> Iterator[Case]:
-    """On the backends there are: a missing one was told with the models."""
-    backends = [each for each in request.backends if each not in means.missing]
-    for family, backend, depth, width in product(request.families, backends, request.depths, request.widths):
+    """A missing backend was told with the models."""
+    for family, backend, depth, width in product(
+        request.families, means.usable(request), request.depths, request.widths
+    ):
         place = steps.Place(networks.build(family, width, depth), backend, means.threads)
         case = describe(place, family, (width, depth), request.batch)
         yield _measured(case, place, means, means.pace.sweep_step_s)

@@ -21,7 +21,7 @@ EVERY_S = 5.0
 
 def samples(request: Request, means: Means) -> Iterator[Sample]:
     """On the first backend there is. In this process: it is the last part, and speaks every few seconds."""
-    backend = next((each for each in request.backends if each not in means.missing), None)
+    backend = next(iter(means.usable(request)), None)
     if backend is None or not request.thermal_minutes:
         return
     whole_s = request.thermal_minutes * 60

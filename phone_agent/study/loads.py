@@ -46,7 +46,7 @@ class Looks:
 def loads(request: Request, means: Means) -> Iterator[Load]:
     yield _rest(means.pace.load_s)
     for name in request.models:
-        for backend in (each for each in request.backends if each not in means.missing):
+        for backend in means.usable(request):
             place = steps.Place(models.build(name), backend, means.threads)
             for activity in ("inference", "training"):
                 yield _busy(place, activity, request.batch, means)

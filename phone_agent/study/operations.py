@@ -18,7 +18,7 @@ RUNS = 3
 
 def operations(request: Request, means: Means) -> Iterator[Operation]:
     graphs = [FOUR_LAYERS, *map(models.build, request.models)]
-    for backend in (each for each in request.backends if each not in means.missing):
+    for backend in means.usable(request):
         for graph in graphs:
             yield from _of(steps.Place(graph, backend, means.threads), request.batch, means)
 
