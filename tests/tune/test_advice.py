@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,7 +79,8 @@ def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
 def test_a_phones_word_on_its_kind() -> None:
     assert parse_kind(TOLD) == S10
     assert parse_kind({**TOLD, "opencl": {"device": None, "why": "pyopencl cannot be loaded"}}) == BARE
-    for garbled in ({}, [], {**TOLD, "cores": "many"}, {**TOLD, "opencl": None}):
+    wrong: list[Any] = [{}, [], {**TOLD, "cores": "many"}, {**TOLD, "opencl": None}]
+    for garbled in wrong:
         with pytest.raises(PhoneError):
             parse_kind(garbled)
 

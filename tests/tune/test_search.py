@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
@@ -65,8 +67,8 @@ def test_a_driver_that_crashes_or_hangs_costs_its_part_only(
     script: str, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "GRACE_S", -1.5)
-    popen = search.subprocess.Popen
-    monkeypatch.setattr(search.subprocess, "Popen", lambda _, **k: popen([sys.executable, "-c", script], **k))
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda _, **k: popen([sys.executable, "-c", script], **k))
     [row] = list(search._in_a_process("opencl", REQUEST))
     assert word in row["error"]
 
@@ -98,7 +100,7 @@ def told(monkeypatch: pytest.MonkeyPatch, plainly: Answer, vendor_first: Answer,
     monkeypatch.setenv("PREFIX", "/p")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     monkeypatch.setattr(reach, "ask", lambda env: vendor_first if "LD_LIBRARY_PATH" in env else plainly)
-    monkeypatch.setattr(reach.os, "execve", lambda *call: started.append(call[2]["LD_LIBRARY_PATH"]))
+    monkeypatch.setattr(os, "execve", lambda *call: started.append(call[2]["LD_LIBRARY_PATH"]))
     return started
 
 
@@ -115,10 +117,10 @@ def test_the_vendors_libraries_come_first_only_where_that_helps(monkeypatch: pyt
 
 
 def test_a_driver_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = reach.subprocess.run
+    run = subprocess.run
 
     def asking(script: str) -> Answer:
-        monkeypatch.setattr(reach.subprocess, "run", lambda _, **k: run([sys.executable, "-c", script], **k))
+        monkeypatch.setattr(subprocess, "run", lambda _, **k: run([sys.executable, "-c", script], **k))
         return reach.ask({}, patience_s=2.0)
 
     assert "did not answer" in asking("import time; time.sleep(60)").why
