@@ -40,6 +40,7 @@ def study(request: Request, threads: int) -> Iterator[Row]:
 
 
 def _means(request: Request, threads: int) -> Means:
+    _kernels()  # builds the core where it is used for the first time, before anything is timed
     free = memory.available_mb()
     budget = request.memory_bytes or (free * 1_000_000 if free else None)
     missing = {name: why for name in request.backends if (why := cases.missing(name, threads))}
