@@ -53,10 +53,11 @@ def test_without_a_gpu_both_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> No
     assert best["way"]["backend"] == "cpu"
 
 
-def test_the_processor_is_measured_in_a_process_of_its_own() -> None:
+def test_the_processor_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "GRACE_S", 600.0)  # the core may have to be compiled first, on a busy computer
     rows = list(search._in_a_process("cpu", REQUEST))
-    assert all(each["images_per_s"] > 0 and each["way"]["backend"] == "cpu" for each in rows)
     assert rows
+    assert [each["way"]["backend"] for each in rows if each.get("images_per_s", 0) > 0] == ["cpu"] * len(rows), rows
 
 
 @pytest.mark.parametrize(
