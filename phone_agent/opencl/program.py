@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from phone_agent.errors import AgentError
@@ -28,13 +29,15 @@ class Programs:
 
     device: Device
     _built: dict[tuple[str, Defines], Any] = field(default_factory=dict)
+    _building: Lock = field(default_factory=Lock)  # one at a time: what becomes of warnings is the whole process's
 
     def kernel(self, file: str, name: str, defines: dict[str, Define]) -> Any:
         """Kernel `name` of kernels/`file`.cl, compiled with these definitions."""
         cl = load()
         key = file, tuple(sorted(defines.items()))
-        if key not in self._built:
-            self._built[key] = self._build(*key)
+        with self._building:
+            if key not in self._built:
+                self._built[key] = self._build(*key)
         try:
             return cl.Kernel(self._built[key], name)
         except cl.Error as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -23,11 +22,10 @@ from phone_agent.opencl.launches import launches
 from phone_agent.opencl.program import Programs
 from phone_agent.opencl.tiles import Tiles, default
 from tests.core.check import differences
-from tests.core.memory import GAP, Array, Case, Memory
+from tests.core.memory import Array, Case, Memory
 
 GUARD = 256  # bytes on either side
 PATTERN = 0xFF  # bytes of which floats are NaN
-HALF_ROUNDING = 2.0**-10
 
 
 @dataclass(frozen=True)
@@ -41,35 +39,11 @@ class _Blocks:
         return self.buffers[id(place.buffer)], GUARD + place.offset
 
 
-class Storing(Enum):
-    """How activations lie in memory. ROUNDED: as floats, but such as half can hold."""
-
-    FLOAT = "float"
-    ROUNDED = "rounded"
-    HALF = "half"
-
-
-# Of an op, a source or a sink: which of its tensors is an activation.
-ACTIVATIONS = {
-    ops.Source: "data",
-    ops.Sink: "y",
-    ops.ConvForward: "y",
-    ops.PoolForward: "y",
-    ops.JoinForward: "y",
-    ops.LrnForward: "y",
-    ops.DropoutForward: "y",
-    ops.JoinBackward: "y",
-    ops.NormForward: "z",
-    ops.NormBackward: "z",
-}
-
-
 class _Reader:
     """A case's op as a step."""
 
-    def __init__(self, case: Case, storing: Storing) -> None:
-        self.case, self._storing = case, storing
-        self.activations: set[Buffer] = set()
+    def __init__(self, case: Case) -> None:
+        self.case = case
         self.adding = False
         self.buffers: dict[int, Buffer] = {}  # by block
         self._shared: dict[int, Shared] = {}
@@ -92,10 +66,6 @@ class _Reader:
                 found[name] = getattr(values, name)
         if layout in (ops.Norm, ops.ConvBackwardWeights):
             self.adding |= bool(found["accumulate"])
-        activation = found.get(ACTIVATIONS.get(layout, ""))
-        if isinstance(activation, Place):
-            self.activations.add(activation.buffer)
-            found["number"] = int(self._storing is Storing.HALF)
         return found if found.get("data", True) else {}
 
     def _pointer(self, name: str, block: Memory | None) -> Field:
@@ -111,17 +81,16 @@ def programs() -> Programs:
     return Programs(find())
 
 
-def run(case: Case, tiles: Tiles | None = None, storing: Storing = Storing.FLOAT) -> tuple[dict[int, Array], list[str]]:
+def run(case: Case, tiles: Tiles | None = None) -> tuple[dict[int, Array], list[str]]:
     """What is in each block afterwards; and who wrote outside of them."""
     cl, device = load(), find()
-    reader = _Reader(case, storing)
+    reader = _Reader(case)
     step = reader.step()
     make = Maker(programs(), tiles or default(device.limits), adding=reader.adding)
     made = launches(step, make)
     queue = cl.CommandQueue(device.context)
     blocks = {id(block): block for block in case.op.reachable()}
-    ways = {at: storing if buffer in reader.activations else Storing.FLOAT for at, buffer in reader.buffers.items()}
-    held = {at: _upload(cl, device.context, _stored(blocks[at].content(1), ways[at])) for at in reader.buffers}
+    held = {at: _upload(cl, device.context, blocks[at].content(1)) for at in reader.buffers}
     scratch = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, max(4, make.scratch_bytes))
     cl.enqueue_fill_buffer(queue, scratch, np.uint8(PATTERN), 0, scratch.size)
     memory = _Blocks({id(reader.buffers[at]): buffer for at, buffer in held.items()}, scratch)
@@ -133,7 +102,7 @@ def run(case: Case, tiles: Tiles | None = None, storing: Storing = Storing.FLOAT
     for at, buffer in held.items():
         whole = np.empty(buffer.size, np.uint8)
         cl.enqueue_copy(queue, whole, buffer)
-        after[at] = _read(whole[GUARD:-GUARD], blocks[at].data.dtype, ways[at])
+        after[at] = _read(whole[GUARD:-GUARD], blocks[at].data.dtype)
         if (whole[:GUARD] != PATTERN).any() or (whole[-GUARD:] != PATTERN).any():
             wrong.append(f"{blocks[at].name}: wrote outside")
     return after, wrong
@@ -144,37 +113,16 @@ def wrong_in(case: Case, tiles: Tiles | None = None) -> Iterator[str]:
     yield from (f"{case.name}: {line}" for line in (*wrong, *differences(case, after, 1)))
 
 
-def _stored(content: Array, storing: Storing) -> Array:
-    """Doubles travel as floats: devices have no others."""
-    if content.dtype == np.float64:
-        return content.astype(np.float32)
-    if storing is Storing.FLOAT:
-        return content
-    half = content.astype(np.float16)
-    return half if storing is Storing.HALF else half.astype(np.float32)
-
-
 def _upload(cl: Any, context: Any, content: Array) -> Any:
+    """Doubles travel as floats: devices have no others."""
+    content = content.astype(np.float32) if content.dtype == np.float64 else content
     guard = np.full(GUARD, PATTERN, np.uint8)
     whole = np.concatenate([guard, content.view(np.uint8), guard])
     return cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR, hostbuf=whole)
 
 
-def _read(content: Array, dtype: Any, storing: Storing) -> Array:
-    if storing is Storing.HALF:
-        return content.view(np.float16).astype(dtype)
+def _read(content: Array, dtype: Any) -> Array:
     return content.view(np.float32).astype(dtype) if dtype == np.float64 else content.view(dtype)
-
-
-def half_differs(case: Case) -> Iterator[str]:
-    """What comes out otherwise where activations are stored in half, from the same numbers."""
-    (wanted, _), (found, wrong) = (run(case, storing=storing) for storing in (Storing.ROUNDED, Storing.HALF))
-    yield from (f"{case.name}: {line}" for line in wrong)
-    for item in case.wanted:
-        want, got = wanted[id(item.memory)], found[id(item.memory)]
-        largest = np.abs(want[want != GAP]).max(initial=1e-3)
-        if not np.allclose(got, want, rtol=HALF_ROUNDING, atol=HALF_ROUNDING * largest, equal_nan=True):
-            yield f"{case.name}: {item.memory.name} differs by {np.abs(got - want).max()}"
 
 
 def planned(case: Case) -> bool:

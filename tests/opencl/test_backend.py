@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from phone_agent import models
 from phone_agent.nn.backends import Options
 from phone_agent.nn.backends.checks import InputError
-from phone_agent.nn.backends.opencl import OpenClBackend, OpenClExecutable, _shared
+from phone_agent.nn.backends.opencl import OpenClBackend, OpenClExecutable
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.arena import Lifetime, PieceError, lay_out
 from phone_agent.nn.plan.buckets import parts
@@ -152,7 +152,7 @@ def test_an_arena_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = rng.normal(0, 1, (8, *graph.shape)).astype(np.float32), rng.integers(0, 10, 8)
     whole = OpenClBackend().compile(graph, state, 8, Options())
     loss, wanted = whole.loss_and_gradients(images, labels, 1.0), state.gradients.copy()
-    shared = _shared()
+    shared = OpenClBackend().shared
     small = replace(shared.device, limits=replace(shared.device.limits, allocation_bytes=1_200_000))
     monkeypatch.setattr(shared, "device", small)
     pieces = OpenClBackend().compile(graph, state, 8, Options())

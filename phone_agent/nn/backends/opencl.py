@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import prod
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -38,26 +39,34 @@ Array = NDArray[Any]
 Started = list[tuple[str, Any]]  # the name of a step, and the event of its last launch
 
 
-@cache
-def _shared() -> SharedMemory:
-    return SharedMemory(find())
+@dataclass(frozen=True)
+class _Engine:
+    """What all that computes in this process has in common: contexts do not mix."""
+
+    shared: SharedMemory
+    programs: Programs
+    watchdog: Watchdog
+
+
+_STARTING = Lock()
+
+
+def _engine() -> _Engine:
+    with _STARTING:  # or two threads would start two
+        return _started()
 
 
 @cache
-def _compiled() -> Programs:
-    return Programs(find())
-
-
-@cache
-def _watchdog() -> Watchdog:
-    return Watchdog(find().identity.device)
+def _started() -> _Engine:
+    device = find()
+    return _Engine(SharedMemory(device), Programs(device), Watchdog(device.identity.device))
 
 
 class OpenClBackend:
     """Raises NoDeviceError where there is nothing to compute on."""
 
     def __init__(self) -> None:
-        self.shared = _shared()
+        self.shared = _engine().shared
 
     @property
     def device(self) -> Device:
@@ -115,14 +124,14 @@ def _launches(steps: Sequence[Step], maker: Maker) -> list[list[Launch]]:
 
 class OpenClExecutable(Planned[_Emitted]):
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
-        self._shared = _shared()
+        engine = _engine()
+        self._shared, self._compiled, self._watchdog = engine.shared, engine.programs, engine.watchdog
         device = self._shared.device
         self._piece = device.limits.allocation_bytes // ALIGNMENT * ALIGNMENT
         super().__init__(
             graph, state, batch, replace(options, winograd=False, threads=1, piece_bytes=self._piece), also
         )
         self._tiles = replace(tiles.default(device.limits), **dict(options.tiles))
-        self._watchdog = _watchdog()
         self._cut = [(part.start, part.stop) for part in parts(state.packing, options.bucket_bytes)]
         self._values = lend(self._shared, state.values, self._cut)
         self._gradients = lend(self._shared, state.gradients, self._cut)
@@ -189,7 +198,7 @@ class OpenClExecutable(Planned[_Emitted]):
 
     def _emitted(self, plan: Plan) -> _Emitted:
         cut = buckets(plan.training, self._state.packing, self._options.bucket_bytes)
-        return _Emitted(plan, cut, Maker(_compiled(), self._tiles))
+        return _Emitted(plan, cut, Maker(self._compiled, self._tiles))
 
     def _adding(self, programs: _Emitted) -> list[list[Launch]]:
         if "adding" not in programs.__dict__:
