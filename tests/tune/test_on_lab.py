@@ -66,7 +66,7 @@ def test_what_was_measured_is_obeyed_until_the_driver_changes(
         assert "as tuned on" in told.stderr
         with setting(provisioned_lab4, "p1-02", "opencl=none", "opencl=ok"):
             told = provisioned_lab4.clusterctl(*RUN)
-        assert "the driver changed" in told.stderr
+        assert "the driver changed" in " ".join(told.stderr.split())
     finally:
         (provisioned_lab4.state / "tuned.json").unlink()
     assert TuneStore().read() == {}
