@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -18,6 +19,7 @@ from phone_agent.study.apart import Gate, LostError, alone
 from phone_agent.study.pace import Pace
 from phone_agent.study.rows import Case, Request
 
+MOST_LOST = 3  # cases of a sweep that take too long, before a backend is given up
 LONGEST_REASON = 160  # a driver may tell a whole compiler's output
 
 
@@ -44,13 +46,19 @@ def model_cases(request: Request, means: Means) -> Iterator[Case]:
 
 
 def sweep_cases(request: Request, means: Means) -> Iterator[Case]:
-    """A missing backend was told with the models."""
+    """A missing backend was told with the models. One that lost some cases is not tried on and on."""
+    lost: Counter[str] = Counter()
     for family, backend, depth, width in product(
         request.families, means.usable(request), request.depths, request.widths
     ):
         place = steps.Place(networks.build(family, width, depth), backend, means.threads)
         case = describe(place, family, (width, depth), request.batch)
-        yield _measured(case, place, means, means.pace.sweep_step_s)
+        if lost[backend] >= MOST_LOST:
+            yield replace(case, why=f"not tried: {backend} gave no answer to {MOST_LOST} others")
+            continue
+        measured = _measured(case, place, means, means.pace.sweep_step_s)
+        lost[backend] += "no answer" in measured.why
+        yield measured
 
 
 def describe(place: steps.Place, family: str, size: tuple[int, int], batch: int) -> Case:

@@ -6,6 +6,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from math import isfinite, prod
 from statistics import median
 from typing import Any
@@ -82,14 +83,21 @@ def inference(place: Place, batch: int) -> Step:
 
 def compiled(place: Place, batch: int) -> Compiled:
     """All in memory that the backend computes in: nothing is copied for it."""
-    computing, state = backend(place.backend), State(place.graph, seed=1)
-    state.move(computing.array)
+    computing, state = backend(place.backend), _state(place)
     numbers = np.random.default_rng(0)
     images = computing.array(batch * prod(CIFAR)).reshape(batch, *CIFAR)
     images[...] = numbers.standard_normal(images.shape, dtype=np.float32)
     labels = numbers.integers(0, min(LABELS, place.graph.classes), batch).astype(np.int32)
     executable = computing.compile(place.graph, state, batch, Options(threads=place.threads))
     return Compiled(executable, state, images, labels)
+
+
+@lru_cache(maxsize=1)
+def _state(place: Place) -> State:
+    """Made once for all batches that are tried: drawing a large network's values takes longer than a step."""
+    state = State(place.graph, seed=1)
+    state.move(backend(place.backend).array)
+    return state
 
 
 def repeating(prepare: Callable[[], Step], seconds: float, least: int = 2) -> Work:

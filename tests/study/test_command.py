@@ -12,7 +12,11 @@ import pytest
 
 from orchestrator.cli import bench_device
 from orchestrator.errors import UsageError
+from phone_agent.study import cases
+from phone_agent.study.apart import LostError
 from phone_agent.study.foreground import ALONE, BEHIND, BESIDE, TRAINING_ALONE
+from phone_agent.study.pace import USUAL
+from phone_agent.study.rows import Request
 from tests.labs import CLUSTERCTL, TestLab
 
 SMALL = ("--widths", "8", "--depths", "1", "--batch", "4", "--quick", "--backend", "cpu", "--threads", "1")
@@ -167,3 +171,15 @@ def test_a_request_is_read_before_numpy_is_there() -> None:
     code = "import sys; import phone_agent.study.rows; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_backend_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: object) -> None:
+        raise LostError("no answer in 90 s")
+
+    monkeypatch.setattr(cases, "alone", hang)
+    request = Request(
+        parts=("sweep",), families=("fc",), widths=(8,), depths=(1, 2, 3, 4, 5), backends=("cpu",), batch=1
+    )
+    found = [case.why for case in cases.sweep_cases(request, cases.Means(1, None, {}, USUAL))]
+    assert found == ["no answer in 90 s"] * 3 + ["not tried: cpu gave no answer to 3 others"] * 2
