@@ -28,18 +28,19 @@ class Tiles:
     gradient_depth: int = 16  # pixels gathered at a time
     gradient_pixels: int = 4096  # summed up by one item at most: the others' sums are added in a second pass
     items_a_unit: int = 4  # items that keep a compute unit busy: work is cut smaller until there are as many
-    depthwise_pixels: int = 4  # of a line, by one item of a depthwise convolution
+    depthwise_pixels: int = 4  # of a line, at a time by one item of a depthwise convolution
+    depthwise_lines: int = 4  # by one item at most: its neighbours, with other channels, look at the same memory
 
     def local_bytes(self, columns: int) -> int:
         """Local memory of the hungriest product, with tiles of so many columns."""
-        product = self.group_rows * self.tiles * self.rows * (self.depth + 4 + ORIGIN)
+        product = self.group_rows * self.tiles * self.rows * (self.depth + GAP)
         gradient = self.gradient_depth * (
-            self.group_rows * self.gradient_rows + self.group_columns * columns * self.width
+            self.group_rows * self.tiles * self.gradient_rows + self.group_columns * columns * self.width
         )
         return max(product, gradient) * FLOAT
 
 
-ORIGIN = 4  # floats' worth of where a row begins
+GAP = 4  # floats between gathered rows
 
 CPU = Tiles(
     width=16,
@@ -50,8 +51,7 @@ CPU = Tiles(
     sweep=8,
     group_rows=1,
     group_columns=1,
-    gradient_rows=12,
-    gradient_depth=256,
+    gradient_depth=128,
     depthwise_pixels=8,
 )
 GPU = Tiles(items_a_unit=256)

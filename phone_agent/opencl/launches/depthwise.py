@@ -111,7 +111,7 @@ def _lines(make: Maker, product: Product) -> tuple[int, int]:
     """Lines that one item has, and how many items that makes."""
     lines = product.batch * product.h.grid
     wanted = -(-make.tiles.items_a_unit * make.limits.compute_units // _vectors(make, product))
-    each = max(1, min(lines // wanted, make.tiles.gradient_pixels // product.w.grid))
+    each = max(1, min(lines // wanted, make.tiles.depthwise_lines))
     return each, -(-lines // each)
 
 

@@ -1,0 +1,273 @@
+"""The opponent on OpenCL: convolution by im2col and CLBlast's product of matrices, in an otherwise equal training step.
+
+What is not a convolution over channels (depthwise, pooling, normalisation, loss) are our kernels, so only the products
+differ, and what fusing saves. Products without windows (1x1, stride 1) read and write tensors where they are. CLBlast
+has no parameters of its own for PoCL, and Debian ships no tuners: `suit_processors` gives it the best of a few sets
+that were tried by hand here (1.6 times as fast as what it takes by itself).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from phone_agent.core.ops import Kind
+from phone_agent.nn.backends import Options
+from phone_agent.nn.backends.opencl import OpenClExecutable
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan.steps import FLOAT, Home, Place, Shared, Step
+from phone_agent.opencl.device import find, load
+from phone_agent.opencl.emit import Argument, Launch, Maker, Memory, Scratch
+from phone_agent.opencl.launches import MAKERS
+from phone_agent.opencl.launches.convolution import bias_gradient
+from phone_agent.opencl.launches.operands import Fields, fields, place, sink, source, stored, whole
+from phone_agent.opencl.launches.products import struct
+from phone_agent.opencl.launches.sums import sink_sums, statistics
+from phone_agent.opencl.program import COMMON, OPTIONS, SOURCES
+
+KERNELS = Path(__file__).parent / "kernels" / "im2col.cl"
+WIDTH = 16
+ROW_MAJOR, NO, YES = 101, 111, 112  # CLBlast's names for layouts and transpositions
+
+
+class ClblastError(Exception):
+    """CLBlast is not there, or refuses."""
+
+
+@cache
+def _library() -> Any:
+    name = ctypes.util.find_library("clblast")
+    if name is None:
+        raise ClblastError("no libclblast: install libclblast-dev")
+    return ctypes.CDLL(name)
+
+
+# No local memory, which a processor has not; registers of 8 x 8.
+SUITED = {
+    "GEMMK": 0, "KREG": 1, "KWG": 32, "KWI": 2, "MDIMA": 8, "MDIMC": 8, "MWG": 64, "NDIMB": 8, "NDIMC": 8, "NWG": 64,
+    "SA": 0, "SB": 0, "STRM": 0, "STRN": 0, "VWM": 4, "VWN": 4,
+}  # fmt: skip
+SINGLE = 32  # CLBlast's name for float
+
+
+def suit_processors() -> None:
+    """For all products of this process, from now on."""
+    names = (ctypes.c_char_p * len(SUITED))(*(name.encode() for name in SUITED))
+    values = (ctypes.c_size_t * len(SUITED))(*SUITED.values())
+    handle, count = ctypes.c_void_p(find().handle.int_ptr), ctypes.c_size_t(len(SUITED))
+    status = _library().CLBlastOverrideParameters(handle, b"Xgemm", SINGLE, count, names, values)
+    if status:
+        raise ClblastError(f"CLBlast does not take parameters: status {status}")
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Rows of floats in a buffer; `at` and `ld` in floats."""
+
+    buffer: Any
+    at: int
+    ld: int
+    transposed: bool = False
+
+
+def sgemm(queue: Any, size: tuple[int, int, int], a: Matrix, b: Matrix, c: Matrix, *, adding: bool = False) -> None:
+    """c (+)= a b, of size (rows, columns, depth)."""
+    where = ctypes.c_void_p(queue.int_ptr)
+    operands = [
+        (ctypes.c_void_p(each.buffer.int_ptr), ctypes.c_size_t(each.at), ctypes.c_size_t(each.ld)) for each in (a, b, c)
+    ]
+    status = _library().CLBlastSgemm(
+        ROW_MAJOR, YES if a.transposed else NO, YES if b.transposed else NO, *map(ctypes.c_size_t, size),
+        ctypes.c_float(1), *operands[0], *operands[1], ctypes.c_float(float(adding)), *operands[2],
+        ctypes.byref(where), None,
+    )  # fmt: skip
+    if status:
+        raise ClblastError(f"CLBlast refuses a product of {size}: status {status}")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix before memory is known."""
+
+    argument: Place | Scratch
+    ld: int
+    offset: int = 0  # floats
+    transposed: bool = False
+
+    def matrix(self, memory: Memory, images: Any) -> Matrix:
+        if isinstance(self.argument, Scratch):
+            return Matrix(memory.scratch, self.argument.offset // FLOAT + self.offset, self.ld, self.transposed)
+        if self.argument.buffer.home == Home.IMAGES:
+            return Matrix(images, self.argument.offset // FLOAT + self.offset, self.ld, self.transposed)
+        buffer, start = memory.of(self.argument)
+        return Matrix(buffer, start // FLOAT + self.offset, self.ld, self.transposed)
+
+
+@dataclass(eq=False)
+class Multiply:
+    """A product by CLBlast, in the place of a launch."""
+
+    name: str
+    size: tuple[int, int, int]
+    operands: tuple[Operand, Operand, Operand]
+    adding: bool
+    _memory: list[Any] = field(default_factory=list)
+    _images: list[Any] = field(default_factory=list)
+
+    def bind(self, memory: Memory) -> None:
+        self._memory[:] = [memory]
+
+    def point_at_images(self, buffer: Any, _start: int) -> None:
+        self._images[:] = [buffer]
+
+    def enqueue(self, queue: Any) -> None:
+        images = self._images[0] if self._images else None
+        a, b, c = (each.matrix(self._memory[0], images) for each in self.operands)
+        sgemm(queue, self.size, a, b, c, adding=self.adding)
+
+
+Work = Launch | Multiply
+
+
+@cache
+def _program(x: str, y: str) -> Any:
+    text = (SOURCES / COMMON).read_text() + KERNELS.read_text()
+    defines = [f"-DX={x}", f"-DY={y}", f"-DWIDTH={WIDTH}", "-DTAIL=1"]
+    return load().Program(find().context, text).build([*OPTIONS, *defines])
+
+
+class Lowered:
+    """A convolution with its windows written out."""
+
+    def __init__(self, step: Step, make: Maker) -> None:
+        self.step, self.make, self.g = step, make, fields(step.fields["g"])
+        g = self.g
+        self.groups = whole(g, "groups")
+        self.rows = whole(g, "batch") * whole(g, "out_h") * whole(g, "out_w")
+        self.pixels = whole(g, "batch") * whole(g, "in_h") * whole(g, "in_w")
+        self.channels, self.filters = whole(g, "in_c") // self.groups, whole(g, "out_c") // self.groups
+        self.taps = whole(g, "kernel_h") * whole(g, "kernel_w")
+        self.depth = self.taps * self.channels
+        plain = self.taps == 1 and whole(g, "stride") == 1 and not whole(g, "pad_h") and not whole(g, "pad_w")
+        self.pointwise = plain and self.groups == 1
+
+    def weights(self, name: str, group: int, *, transposed: bool = False) -> Operand:
+        return Operand(_known(place(self.step.fields, name)), whole(self.g, "out_c"), group * self.filters, transposed)
+
+    def columns(self, group: int, room: Scratch | None) -> tuple[list[Launch], Operand]:
+        x = fields(self.step.fields["x"])
+        if room is None:
+            return [], Operand(_known(place(x, "data")), whole(x, "ld"))
+        arguments = (self._geometry(), *source(x), room, group)
+        made = self._launch("im2col", arguments, (self.taps, self.rows), x=stored(x, "data").type)
+        return [made], Operand(room, self.depth)
+
+    def room(self) -> Scratch | None:
+        """For the windows, where they have to be written out."""
+        x = fields(self.step.fields.get("x") or {})
+        return None if self.pointwise and not x.get("scale") else self.make.scratch(self.rows * self.depth)
+
+    def scatter(self, room: Scratch, dx: Fields, group: int) -> Launch:
+        arguments = (self._geometry(), room, *sink(dx), group)
+        items = (-(-self.channels // WIDTH), self.pixels)
+        return self._launch("col2im", arguments, items, y=stored(dx, "y").type)
+
+    def finish(self) -> Launch:
+        step, bias = self.step.fields, place(self.step.fields, "bias")
+        channels = whole(self.g, "out_c")
+        numbers = (self.rows, channels, whole(step, "ld_y"), whole(step, "act"), int(bias is not None))
+        return self._launch("finish", (place(step, "y"), bias, *numbers), (-(-channels // WIDTH), self.rows))
+
+    def _geometry(self) -> np.generic:
+        return struct({name: int(value) for name, value in self.g.items() if isinstance(value, int)})
+
+    def _launch(
+        self, name: str, arguments: Sequence[Argument], items: tuple[int, int], x: str = "float", y: str = "float"
+    ) -> Launch:
+        kernel = load().Kernel(_program(x, y), name)
+        return self.make.launch(kernel, arguments, items, (1, min(64, max(1, items[1]))))
+
+
+def _known(found: Place | None) -> Place:
+    if found is None:
+        raise ClblastError("a step without its tensors")
+    return found
+
+
+def _forward(step: Step, make: Maker) -> Iterator[Work]:
+    low, norm = Lowered(step, make), step.fields.get("norm")
+    room, y, ld = low.room(), _known(place(step.fields, "y")), whole(step.fields, "ld_y")
+    for group in range(low.groups):
+        launches, columns = low.columns(group, room)
+        yield from launches
+        to = Operand(y, ld, group * low.filters)
+        operands = (columns, low.weights("weights", group), to)
+        yield Multiply(step.name, (low.rows, low.filters, low.depth), operands, adding=False)
+    if step.fields.get("bias") or whole(step.fields, "act"):
+        yield low.finish()
+    if isinstance(norm, Shared):
+        yield from statistics(make, norm, stored(step.fields, "y"), low.rows, ld)
+
+
+def _backward_data(step: Step, make: Maker) -> Iterator[Work]:
+    low, dx = Lowered(step, make), fields(step.fields["dx"])
+    dy, ld = _known(place(step.fields, "dy")), whole(step.fields, "ld_dy")
+    straight = low.pointwise and not whole(dx, "act")
+    room = None if straight else make.scratch(low.rows * low.depth)
+    for group in range(low.groups):
+        to = Operand(room, low.depth) if room else Operand(_known(place(dx, "data")), whole(dx, "ld"))
+        operands = (Operand(dy, ld, group * low.filters), low.weights("weights", group, transposed=True), to)
+        adding = straight and bool(whole(dx, "accumulate"))
+        yield Multiply(step.name, (low.rows, low.depth, low.filters), operands, adding=adding)
+        if room:
+            yield low.scatter(room, dx, group)
+    yield from sink_sums(make, dx, low.pixels)
+
+
+def _backward_weights(step: Step, make: Maker) -> Iterator[Work]:
+    low = Lowered(step, make)
+    room, dy, ld = low.room(), _known(place(step.fields, "dy")), whole(step.fields, "ld_dy")
+    for group in range(low.groups):
+        launches, columns = low.columns(group, room)
+        yield from launches
+        turned = Operand(columns.argument, columns.ld, columns.offset, transposed=True)
+        operands = (turned, Operand(dy, ld, group * low.filters), low.weights("dweights", group))
+        yield Multiply(step.name, (low.depth, low.filters, low.rows), operands, adding=make.adding)
+    if step.fields.get("dbias") is not None:
+        yield from bias_gradient(step, make, low.rows, whole(low.g, "out_c"))
+
+
+RIVAL: dict[Kind, Any] = {
+    Kind.CONV_FORWARD: _forward,
+    Kind.CONV_BACKWARD_DATA: _backward_data,
+    Kind.CONV_BACKWARD_WEIGHTS: _backward_weights,
+}
+
+
+class ClblastExecutable(OpenClExecutable):
+    """Our executable with the rival's convolutions."""
+
+    def __init__(self, graph: Graph, state: State, batch: int, options: Options) -> None:
+        with patch.dict(MAKERS, RIVAL):
+            super().__init__(graph, state, batch, options)
+
+    def _start(self, program: list[list[Any]], first: int, last: int, started: Any) -> int:
+        queue, enqueue = self._shared.queue, load().enqueue_nd_range_kernel
+        for number in range(first, last):
+            for each in program[number]:
+                if isinstance(each, Multiply):
+                    each.enqueue(queue)
+                else:
+                    enqueue(queue, each.kernel, each.size, each.group)
+            started.append((program[number][0].name, load().enqueue_marker(queue)))
+        queue.flush()
+        return max(first, last)
