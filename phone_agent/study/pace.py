@@ -18,4 +18,4 @@ class Pace:
 
 
 USUAL = Pace(model_step_s=3.0, sweep_step_s=0.5, repeat_s=0.3, load_s=5.0, contest_s=5.0, case_limit_s=90.0)
-QUICK = Pace(model_step_s=1.5, sweep_step_s=0.2, repeat_s=0.05, load_s=1.0, contest_s=1.0, case_limit_s=25.0)
+QUICK = Pace(model_step_s=1.5, sweep_step_s=0.2, repeat_s=0.05, load_s=1.0, contest_s=1.0, case_limit_s=40.0)
