@@ -55,7 +55,9 @@ def device(
     here: HereOption = False,
     part: PartOption = None,
     model: ModelOption = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A minute: fewer networks, shorter looks.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer networks, shorter looks: about a minute on the CPU.")
+    ] = False,
     thermal: Annotated[float, typer.Option(help="Then train for so many minutes, and watch heat.", min=0)] = 0.0,
     widths: WidthsOption = None,
     depths: DepthsOption = None,
