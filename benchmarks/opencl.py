@@ -45,7 +45,7 @@ from phone_agent.opencl.launches import launches
 from phone_agent.opencl.program import Programs
 
 notes = Console(stderr=True, highlight=False)
-MOST_DISTANCE = 1e-2  # of gradients, which float rounds on their way through fifty layers
+MOST_DISTANCE = 0.1  # of gradients: the core by AVX2 and by AVX-512 differ by 0.03 on ResNet-50 with one image
 PARTS = ("products", "steps", "layers")
 
 
