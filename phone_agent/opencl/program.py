@@ -29,7 +29,7 @@ class Programs:
 
     device: Device
     _built: dict[tuple[str, Defines], Any] = field(default_factory=dict)
-    _building: Lock = field(default_factory=Lock)  # one at a time: what becomes of warnings is the whole process's
+    _building: Lock = field(default_factory=Lock)  # pyopencl writes code for each kernel, and threads would mix it up
 
     def kernel(self, file: str, name: str, defines: dict[str, Define]) -> Any:
         """Kernel `name` of kernels/`file`.cl, compiled with these definitions."""
@@ -38,10 +38,11 @@ class Programs:
         with self._building:
             if key not in self._built:
                 self._built[key] = self._build(*key)
-        try:
-            return cl.Kernel(self._built[key], name)
-        except cl.Error as error:
-            raise ProgramError(f"{file}.cl has no kernel {name} on {self.device.identity.device}: {error}") from None
+            try:
+                return cl.Kernel(self._built[key], name)
+            except cl.Error as error:
+                device = self.device.identity.device
+                raise ProgramError(f"{file}.cl has no kernel {name} on {device}: {error}") from None
 
     def _build(self, file: str, defines: Defines) -> Any:
         cl = load()
