@@ -129,13 +129,11 @@ static void gather_short_runs(const view *v, const row_list *rows, float *to, i6
     }
 }
 
-/* to[r][0 .. depth) = numbers k0 .. of the depth of these rows; zeros where taps lie outside the image. */
-static void gather_rows(const view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld) {
+/* `together`: runs are several taps long. A constant, so that either loop has all registers for itself. */
+INLINE void gather_any(
+    const view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld, i32 together
+) {
     i32 length = v->run_taps * v->channels, runs = v->w.taps / v->run_taps, channel0 = group * v->channels;
-    if (v->run_taps > 1 && depth == v->depth && length <= 2 * LANES && v->x.number == FP32) {
-        gather_short_runs(v, rows, to, ld);
-        return;
-    }
     for (i64 k = 0; k < depth;) {
         i32 run = (i32)((k0 + k) / length), c = (i32)((k0 + k) % length);
         i32 floats = (i32)MIN(length - c, depth - k);
@@ -145,12 +143,24 @@ static void gather_rows(const view *v, const row_list *rows, i32 group, i64 k0, 
             i32 y = rows->y[r] + dy, x = rows->x[r] + dx;
             i64 image = rows->image[r];
             if (y < 0 || y >= v->h.size) zero_row(at, floats);
-            else if (v->run_taps > 1) gather_run(v, image, y, x, c, floats, at);
+            else if (together) gather_run(v, image, y, x, c, floats, at);
             else if (x < 0 || x >= v->w.size) zero_row(at, floats);
             else see_row(&v->x, image + (i64)y * v->w.size + x, channel0 + c, floats, at);
         }
         k += floats;
     }
+}
+
+static NOINLINE void gather_runs(const view *v, const row_list *rows, i64 k0, i64 depth, float *to, i64 ld) {
+    gather_any(v, rows, 0, k0, depth, to, ld, 1);
+}
+
+/* to[r][0 .. depth) = numbers k0 .. of the depth of these rows; zeros where taps lie outside the image. */
+static void gather_rows(const view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld) {
+    if (v->run_taps == 1) gather_any(v, rows, group, k0, depth, to, ld, 0);
+    else if (depth == v->depth && v->run_taps * v->channels <= 2 * LANES && v->x.number == FP32)
+        gather_short_runs(v, rows, to, ld);
+    else gather_runs(v, rows, k0, depth, to, ld);
 }
 
 /* The weights of a product: row (tap, channel), column n of a group. One of the two strides is 1. */
