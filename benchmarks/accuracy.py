@@ -45,7 +45,7 @@ class Variant:
 
 
 SGD = ("--optimizer", "nesterov", "--lr", "0.2", "--weight-decay", "0.0005")
-LARS = ("--optimizer", "lars", "--lr", "1.6", "--trust", "0.005", "--weight-decay", "0.0005")
+LARS = ("--optimizer", "lars", "--lr", "1.6", "--trust", "0.02", "--weight-decay", "0.0005")
 VARIANTS = (
     Variant("fp32", 128, (*SGD, "--wire", "fp32"), by_torch=True),
     Variant("fp16", 128, (*SGD, "--wire", "fp16")),
