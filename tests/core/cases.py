@@ -547,9 +547,10 @@ def _stored_as(numbers: Numbers) -> Case:
         with np.errstate(invalid="ignore"):
             between = (values[:-1].astype(np.float64) + values[1:]) / 2
         beyond = np.array([65519.99, 65520, 1e30, -65520, 2.0**-25, -(2.0**-26), np.inf, -np.inf, np.nan])
-        values = np.concatenate([values, between, beyond]).astype(np.float32)
+        with np.errstate(invalid="ignore"):  # a signalling NaN among the halves
+            values = np.concatenate([values, between, beyond]).astype(np.float32)
     row = values.reshape(1, -1)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         want = row.astype(TYPES[numbers[1]]).astype(np.float64)
     ld = values.size
     into = written_rows("y", None, want, ld, EXACT, numbers[1])
