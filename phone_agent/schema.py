@@ -169,7 +169,7 @@ class RunSpec:
             return cls(**{**raw, **parts})
         except KeyError as missing:
             raise SchemaError(f"run.json lacks {missing}") from None
-        except TypeError as mismatch:
+        except (TypeError, AttributeError) as mismatch:
             raise SchemaError(f"run.json: {mismatch}") from None
 
 

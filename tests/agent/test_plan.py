@@ -141,7 +141,7 @@ def _gradients_agree(graph: Graph, options: Options, draw: int = 7) -> None:
 @given(graphs(), drops)
 @settings(max_examples=120, deadline=None, derandomize=True)
 def test_plans_compute_what_the_oracle_computes(graph: Graph, dropped: list[bool]) -> None:
-    def chosen(graph: Graph, *_: object) -> tuple[Storage, ...]:
+    def chosen(graph: Graph, *_: object, **_also: object) -> tuple[Storage, ...]:
         return tuple(storage for storage, drop in zip(_droppable(fuse(graph)), dropped, strict=False) if drop)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -73,7 +73,7 @@ def test_run_ids_have_the_agreed_form_and_differ() -> None:
         (LaunchRequest(on_damage="weep"), "refuse, skip"),
         (LaunchRequest(recipe="googlenet"), "googlenet-imagenet: Na et al."),
         (LaunchRequest(warmup=Span(float("inf"), epochs=True)), "without end"),
-        (LaunchRequest(backend="abacus"), "cpu, reference"),
+        (LaunchRequest(backend="abacus"), "cpu, opencl, hybrid, reference, auto"),
         (LaunchRequest(balance="by ear"), "no way to balance 'by ear'; there is: auto, off"),
         (LaunchRequest(steps=1, epochs=1), "exclude each other"),
         (LaunchRequest(batch=1, global_batch=1), "exclude each other"),
