@@ -202,8 +202,8 @@ def _data(raw: dict[str, Any]) -> DataSpec:
     parts = {
         "shape": tuple(raw["shape"]),
         "image": None if image is None else tuple(image),
-        "shares": tuple(Share(**share) for share in raw["shares"]),
-        "turns": tuple(tuple(Turn(**turn) for turn in turns) for turns in raw["turns"]),
+        "shares": tuple(Share(**share) for share in raw.get("shares", ())),
+        "turns": tuple(tuple(Turn(**turn) for turn in turns) for turns in raw.get("turns", ())),
     }
     return DataSpec(**{**raw, **parts})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -94,6 +95,13 @@ def test_more_phones_than_there_were_each_get_something() -> None:
 def test_phones_read_the_deal_that_the_host_wrote() -> None:
     spec = next_attempt(shared([4, 3, 5]), TWELVE[:2], 1)
     assert RunSpec.from_json(spec.to_json()) == spec
+
+
+def test_a_run_from_before_shares_were_kept_can_still_be_read() -> None:
+    spec = shared([4, 4])
+    document = json.loads(spec.to_json())
+    del document["data"]["shares"], document["data"]["turns"]
+    assert RunSpec.from_json(json.dumps(document)) == spec
 
 
 def test_a_part_of_a_batch_is_of_the_ranks_own() -> None:
