@@ -63,6 +63,13 @@ static drop_tile drop_tile_at(i64 tile, i64 rows, i32 channels) {
     return (drop_tile){row, (i32)MIN(DROP_ROWS, rows - row), c, MIN(DROP_CHANNELS, channels - c)};
 }
 
+/* `number` is a constant where this is called: no vector asks for it. */
+INLINE void drop_row(const float *x, lottery l, i64 i, i32 channels, void *y, i32 number) {
+    i32 c = 0;
+    for (; c + LANES <= channels; c += LANES) store_stored(stored_at(y, c, number), load(x + c) * factors(l, i + c), LANES, number);
+    if (c < channels) store_stored(stored_at(y, c, number), load(x + c) * factors(l, i + c), channels - c, number);
+}
+
 static void run_dropout_forward(worker *w, const void *p) {
     const dropout_forward *op = p;
     lottery l = lottery_of(*op->draw, op->salt, op->rate);
@@ -73,8 +80,8 @@ static void run_dropout_forward(worker *w, const void *p) {
             see_row(&op->x, row, at.c, at.channels, local);
             void *y = stored_at(op->y, row * op->ld_y + at.c, op->number);
             i64 i = row * op->channels + at.c;
-            for (i32 c = 0; c < at.channels; c += LANES)
-                store_stored(stored_at(y, c, op->number), load(local + c) * factors(l, i + c), MIN(LANES, at.channels - c), op->number);
+            if (op->number == FP16) drop_row(local, l, i, at.channels, y, FP16);
+            else drop_row(local, l, i, at.channels, y, FP32);
         }
     }
 }

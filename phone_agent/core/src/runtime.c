@@ -6,6 +6,7 @@ struct pool {
     char *workspace;
     const step *program;
     i64 *nanoseconds;
+    i64 met_at; /* kept where nanoseconds are: thread 0 may wake long after, when others have done half the next step */
     i32 threads, count;
     /* Each on its own cache line: they are written while others read the rest. */
     _Alignas(64) u32 generation; /* counts calls of core_run; workers wait on it */
@@ -86,11 +87,13 @@ i64 take(worker *w) { return fetch_add(&w->pool->next_tile, 1); }
 void meet(worker *w) {
     struct pool *p = w->pool;
     if (p->threads == 1) {
+        if (p->nanoseconds) p->met_at = now();
         p->next_tile = 0;
         return;
     }
     u32 phase = __atomic_load_n(&p->phase, __ATOMIC_RELAXED);
     if (add_fetch(&p->arrived, 1) == (u32)p->threads) {
+        if (p->nanoseconds) p->met_at = now();
         p->arrived = 0;
         p->next_tile = 0;
         advance(p, &p->phase);
@@ -103,12 +106,13 @@ void meet(worker *w) {
 static void run_program(struct pool *p, i32 index) {
     worker w = {p, index, p->threads, p->workspace};
     const step *program = p->program;
-    i64 *nanoseconds = index == 0 ? p->nanoseconds : 0;
+    i64 *nanoseconds = index == 0 ? p->nanoseconds : 0, started = nanoseconds ? now() : 0;
     for (i32 i = 0, count = p->count; i < count; i++) {
-        i64 started = nanoseconds ? now() : 0;
         p->isa->run[program[i].kind](&w, program[i].op);
         meet(&w);
-        if (nanoseconds) nanoseconds[i] = now() - started;
+        if (!nanoseconds) continue;
+        nanoseconds[i] = p->met_at - started;
+        started = p->met_at;
     }
 }
 
