@@ -150,8 +150,8 @@ def _starting_point(request: LaunchRequest, dataset: Dataset) -> Start:
     from orchestrator.view.console import note
 
     model = request.model or DEFAULT_MODEL
-    graph = build_graph(model, dataset.spec)
-    start = starting_point(model, graph, request.weights, request.freeze, request.seed)
+    graph = build_graph(model, dataset.spec, request.freeze)
+    start = starting_point(model, graph, request.weights, request.seed)
     if start.replaced:
         note(f"starting anew, for {graph.classes} classes: {', '.join(start.replaced)}; all else as given")
     return start

@@ -17,8 +17,8 @@ from phone_agent.device import affinity
 from phone_agent.device.monitor import Monitor
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph
-from phone_agent.nn.packing import State
-from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.packing import State, packing_of
+from phone_agent.nn.plan.buckets import learned_parts
 from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RankSpec, RunSpec, Way
 from phone_agent.train import crew, schedules, start
@@ -86,7 +86,7 @@ def build(
     dataset = open_dataset(spec.data, spec.seed, [rank.batch for rank in spec.ranks], own.rank, tell=warn)
     exact = collective("ring", world)
     graph = start.build_graph(directory, spec)
-    choice = _choose(spec, world, graph.parameter_count)
+    choice = _choose(spec, world, packing_of(graph).learned)
     way = way_of(spec, own.phone)
     plan = partial(_planned, graph, own, replace(spec, wire=choice.wire), keep=keep)
     tiles = tuple(sorted(way.tiles.items()))
@@ -102,7 +102,7 @@ def build(
     at_once = memory.batch if memory else min(own.batch, spec.micro_batch or own.batch)
     sharing = Sharing(spec, own.rank, at_once)
     own_parts = sharing.parts(1)
-    optimise = optimiser(spec.optimizer, state, start.frozen(graph, spec.freeze), way.backend)
+    optimise = optimiser(spec.optimizer, state, way.backend)
     timeline = Timeline()
     reduce = reducer(spec, world, state.packing, choice.algorithm, choice.wire, timeline.note)
     rate = partial(schedules.rate, spec.optimizer, spec.schedule, steps=spec.steps)
@@ -112,7 +112,7 @@ def build(
         images = own.batch
     resumed = resume(directory, spec, graph, state, optimise, reduce, world, exact.allreduce, keep=keep, warn=warn)
     updates = Updates(world, state, reduce, optimise, rate, tell, resumed.keep)
-    buckets, first = parts(state.packing, choice.bucket_bytes), resumed.step + 1
+    buckets, first = learned_parts(state.packing, choice.bucket_bytes), resumed.step + 1
     overlap = Overlap(buckets, _piece_bytes(choice), updates, timeline, first=first)
     if world.size > 1 and choice.algorithm in NAPPING:
         affinity.give_way()  # once the communication thread is there, before those that compute are
