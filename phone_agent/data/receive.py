@@ -33,7 +33,8 @@ from phone_agent.files import read_json, write_json
 
 PIECE = 256 * 1024
 AHEAD = 16  # pieces that may wait for the next phone
-# Seconds without a piece taken: the next phone is given up. Longer for those it has after it, which it gives up first.
+# Seconds without a piece taken, or until it tells what became of all pieces: the next phone is given up after them.
+# Longer for those it has after it, which it gives up first.
 PATIENCE, PATIENCE_EACH = 60.0, 10.0
 LONGEST_HEADER = 64 << 20
 VERIFIED = ".verified.json"  # what was checked, and size and time of the file then
@@ -235,7 +236,7 @@ class _Following:
         argv = [*SSH, "-p", str(self._stop.port), "--", self._stop.address, REMOTE]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints)
         self._pieces: queue.Queue[bytes | None] = queue.Queue(AHEAD)
-        self._patience = PATIENCE + PATIENCE_EACH * (len(delivery.route) - 1)
+        self._patience, self._given_up = PATIENCE + PATIENCE_EACH * (len(delivery.route) - 1), False
         self._thread = threading.Thread(target=self._feed, args=(delivery.line(),), daemon=True)
         self._thread.start()
 
@@ -243,27 +244,38 @@ class _Following:
         try:
             self._pieces.put(piece, timeout=self._patience)
         except queue.Full:
-            self._process.kill()  # whoever feeds it now finds it gone, and takes pieces again
+            self._give_up()
             self._pieces.put(piece)
 
     def finish(self, answer: Answer) -> None:
+        """Relays what it and those after it tell of themselves."""
+        limit = threading.Timer(self._patience, self._give_up)
+        limit.start()
         self.send(None)
-        self._thread.join(self._patience)
-        if self._thread.is_alive():
-            self._process.kill()
-            self._thread.join()
+        self._thread.join()
         told = False
         if output := self._process.stdout:
             with output:
                 for line in output:
                     told |= self._relay(line, answer)
         code = self._process.wait()
+        limit.cancel()
         if not told:
-            self._complaints.seek(0)
-            said = self._complaints.read(4096).decode("utf-8", "replace").strip().splitlines()
-            reason = said[-1] if said else f"ssh ended with {code}"
-            answer({"phone": self._stop.phone, "stored": 0, "error": f"not reached from the phone before it: {reason}"})
+            error = f"not reached from the phone before it: {self._reason(code)}"
+            answer({"phone": self._stop.phone, "stored": 0, "error": error})
         self._complaints.close()
+
+    def _give_up(self) -> None:
+        """Whoever feeds it now finds it gone, and takes pieces again; whoever listens to it, its end."""
+        self._given_up = True
+        self._process.kill()
+
+    def _reason(self, code: int) -> str:
+        if self._given_up:
+            return f"nothing moved for {self._patience:.0f} s"
+        self._complaints.seek(0)
+        said = self._complaints.read(4096).decode("utf-8", "replace").strip().splitlines()
+        return said[-1] if said else f"ssh ended with {code}"
 
     def _relay(self, line: bytes, answer: Answer) -> bool:
         """Whether it was about the next phone itself."""
