@@ -18,8 +18,8 @@ lint: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-# Each benchmark in a form that takes a few minutes at most: `make bench-compute` runs one, `make -k bench` goes on where
-# one cannot run (two need Fashion-MNIST). What they measure in full: docs/performance.md.
+# Each benchmark in a form that takes a few minutes at most: `make bench-compute` runs one, `make -k bench` goes on after
+# one that loses or cannot run (two need Fashion-MNIST). What they measure in full: docs/performance.md.
 SHORT_allreduce := --phones 4 --sizes 25 --rounds 1
 SHORT_compute := --quick
 SHORT_data_push := --mb 20
