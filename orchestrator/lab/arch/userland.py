@@ -20,6 +20,7 @@ from orchestrator.lab.arch.download import download
 from orchestrator.paths import cache_dir
 from phone_agent.core import cache
 
+_NEWEST = 2
 _UNUSED_S = 30 * 24 * 3600.0  # a lab that is up reads the one it started with
 _MERGED = ("bin", "lib", "sbin")  # packages still say /bin for /usr/bin
 
@@ -32,7 +33,7 @@ def ensure(on_event: Callable[[str], None]) -> Path:
         with _alone(place):
             if not place.exists():  # nobody else made it while this process waited
                 _make(place, on_event)
-        cache.prune(place, unused_s=_UNUSED_S)
+        cache.prune(place, _NEWEST, _UNUSED_S)
     return place
 
 
