@@ -39,7 +39,7 @@ SHORT_recovery := --rounds 1
 SHORT_ring_order := --rounds 2
 SHORT_throttle := --seconds 10
 SHORT_winograd_ab := --seeds 1 --epochs 1 --samples 2000
-SHORT_wires := --steps 100 --seeds 0
+SHORT_wires := --steps 40 --seeds 0
 BENCHMARKS := $(sort $(patsubst SHORT_%,bench-%,$(filter SHORT_%,$(.VARIABLES))))
 
 bench: $(BENCHMARKS)
