@@ -33,9 +33,9 @@ from phone_agent.files import read_json, write_json
 
 PIECE = 256 * 1024
 AHEAD = 16  # pieces that may wait for the next phone
-# Seconds without a piece taken, or until it tells what became of all pieces: the next phone is given up after them.
-# Longer for those it has after it, which it gives up first.
+# Seconds without a piece taken: the next phone is given up. Longer for those it has after it, which it gives up first.
 PATIENCE, PATIENCE_EACH = 60.0, 10.0
+SLOWEST = 1 << 20  # bytes a second at which what still waits along the chain arrives, at the least
 LONGEST_HEADER = 64 << 20
 VERIFIED = ".verified.json"  # what was checked, and size and time of the file then
 PART = ".part"
@@ -236,7 +236,9 @@ class _Following:
         argv = [*SSH, "-p", str(self._stop.port), "--", self._stop.address, REMOTE]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints)
         self._pieces: queue.Queue[bytes | None] = queue.Queue(AHEAD)
-        self._patience, self._given_up = PATIENCE + PATIENCE_EACH * (len(delivery.route) - 1), False
+        self._patience = PATIENCE + PATIENCE_EACH * (len(delivery.route) - 1)
+        self._last_patience = self._patience + len(delivery.route) * AHEAD * PIECE / SLOWEST
+        self._given_up = ""
         self._thread = threading.Thread(target=self._feed, args=(delivery.line(),), daemon=True)
         self._thread.start()
 
@@ -244,13 +246,25 @@ class _Following:
         try:
             self._pieces.put(piece, timeout=self._patience)
         except queue.Full:
-            self._give_up()
+            self._give_up(f"it took nothing for {self._patience:.0f} s")
             self._pieces.put(piece)
 
     def finish(self, answer: Answer) -> None:
         """Relays what it and those after it tell of themselves."""
-        limit = threading.Timer(self._patience, self._give_up)
+        why = f"it was not done {self._last_patience:.0f} s after the last piece"
+        limit = threading.Timer(self._last_patience, self._give_up, [why])
         limit.start()
+        try:
+            told, code = self._listen(answer)
+        finally:
+            limit.cancel()
+        if not told:
+            error = f"not reached from the phone before it: {self._reason(code)}"
+            answer({"phone": self._stop.phone, "stored": 0, "error": error})
+        self._complaints.close()
+
+    def _listen(self, answer: Answer) -> tuple[bool, int]:
+        """Whether it told of itself, and how its ssh ended."""
         self.send(None)
         self._thread.join()
         told = False
@@ -258,21 +272,16 @@ class _Following:
             with output:
                 for line in output:
                     told |= self._relay(line, answer)
-        code = self._process.wait()
-        limit.cancel()
-        if not told:
-            error = f"not reached from the phone before it: {self._reason(code)}"
-            answer({"phone": self._stop.phone, "stored": 0, "error": error})
-        self._complaints.close()
+        return told, self._process.wait()
 
-    def _give_up(self) -> None:
+    def _give_up(self, why: str) -> None:
         """Whoever feeds it now finds it gone, and takes pieces again; whoever listens to it, its end."""
-        self._given_up = True
+        self._given_up = why
         self._process.kill()
 
     def _reason(self, code: int) -> str:
         if self._given_up:
-            return f"nothing moved for {self._patience:.0f} s"
+            return self._given_up
         self._complaints.seek(0)
         said = self._complaints.read(4096).decode("utf-8", "replace").strip().splitlines()
         return said[-1] if said else f"ssh ended with {code}"
