@@ -18,6 +18,7 @@ from tests.core.memory import Memory, block, struct
 
 CONVOLUTIONS = (Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS)
 BY_CHANNEL = (Kind.DEPTHWISE_FORWARD, Kind.DEPTHWISE_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_WEIGHTS)
+COLOURS = 3  # channels of an image
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _convolutions() -> Iterator[Kernel]:
     }
     for name, g in direct.items():
         for kind in CONVOLUTIONS:
-            if g.in_c > 3 or kind != Kind.CONV_BACKWARD_DATA:
+            if g.in_c > COLOURS or kind != Kind.CONV_BACKWARD_DATA:
                 yield _convolution(f"{kind.name.lower()} {name}", kind, g)
     for algorithm in (Algorithm.WINOGRAD2, Algorithm.WINOGRAD4):
         for kind in CONVOLUTIONS:
@@ -87,13 +88,15 @@ def _depthwise() -> Iterator[Kernel]:
 
 
 def _convolution(name: str, kind: Kind, g: Geometry, algorithm: Algorithm = Algorithm.DIRECT) -> Kernel:
-    """As in a network: forward reads a normalised input and leaves the statistics of its output, backward masks."""
+    """As in a network: forward reads a normalised input and leaves the statistics of its output, backward masks. But an
+    image comes as it is."""
     taps = g.kernel_h * g.kernel_w * (g.in_c // g.groups)
     x, y = _floats("x", g.batch * g.in_h * g.in_w * g.in_c), _floats("y", g.batch * g.out_h * g.out_w * g.out_c)
     weights = _floats("weights", taps * g.out_c)
+    source = _plain(x, g.in_c) if g.in_c == COLOURS else _source(x, g.in_c)
     common: dict[str, Any] = {"g": _part(g), "algorithm": algorithm}
     if kind in {Kind.CONV_FORWARD, Kind.DEPTHWISE_FORWARD}:
-        more = {"x": _source(x, g.in_c), "weights": weights, "y": y, "ld_y": g.out_c, "norm": _norm(g.out_c)}
+        more = {"x": source, "weights": weights, "y": y, "ld_y": g.out_c, "norm": _norm(g.out_c)}
         op = struct(ops.ConvForward, **common, **more)
     elif kind in {Kind.CONV_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_DATA}:
         sink = struct(
@@ -101,7 +104,7 @@ def _convolution(name: str, kind: Kind, g: Geometry, algorithm: Algorithm = Algo
         )
         op = struct(ops.ConvBackwardData, **common, dy=y, weights=weights, dx=sink, ld_dy=g.out_c)
     else:
-        more = {"x": _source(x, g.in_c), "dy": y, "dweights": weights, "ld_dy": g.out_c}
+        more = {"x": source, "dy": y, "dweights": weights, "ld_dy": g.out_c}
         op = struct(ops.ConvBackwardWeights, **common, **more)
     flops = 2.0 * g.batch * g.out_h * g.out_w * g.out_c * taps
     return Kernel(name, kind, op, flops, _bytes_of(x, y, weights))
@@ -228,7 +231,7 @@ def _factors(rows: int = 576, columns: int = 128, rank: int = 4) -> Iterator[Ker
 
 
 def _augments(size: int = 72, crop: int = 56) -> Iterator[Kernel]:
-    images, out = Memory("images", np.full(3 * size * size, 99, np.uint8)), _floats("out", 3 * crop * crop)
+    images, out = Memory("images", np.full(COLOURS * size * size, 99, np.uint8)), _floats("out", COLOURS * crop * crop)
     for name, side in (("cropped", crop), ("resized", 64)):
         op = struct(
             ops.Augment, images=images, views=block("views", np.array([5, 7, side, side, 1, 0]), np.int32),

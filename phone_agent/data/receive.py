@@ -32,7 +32,7 @@ from phone_agent.errors import AgentError
 from phone_agent.files import read_json, write_json
 
 PIECE = 256 * 1024
-AHEAD = 16  # pieces that may wait for the next phone
+AHEAD = 128  # pieces that may wait for the next phone: a hop that stalls does not hold up those before it
 # Seconds without a piece taken: the next phone is given up. Longer for those it has after it, which it gives up first.
 PATIENCE, PATIENCE_EACH = 60.0, 10.0
 SLOWEST = 1 << 20  # bytes a second at which what still waits along the chain arrives, at the least

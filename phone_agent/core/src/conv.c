@@ -57,6 +57,7 @@ static view view_of(source x, axis h, axis w, i32 batch, i32 channels) {
 
 /* Some rows of a product: their first pixel in the view's image, and their row in the target. */
 enum { LISTED_ROWS = MAX(ALONE_ROWS, MAX(BLOCK_ROWS, GRADIENT_PIXELS)) };
+enum { SHORT_RUN = 32 }; /* floats: 7 taps of 3 channels, with room */
 typedef struct {
     i32 count;
     i32 y[LISTED_ROWS], x[LISTED_ROWS];
@@ -112,6 +113,7 @@ INLINE i32 gather_inside(const view *v, i64 image, i32 y, i32 x, float *to) {
         for (; taps > 0; taps--, from += step, to += length) store_some(to, load_some(from, length), length);
     for (; taps > 0; taps--, from += step, to += length) {
         store(to, load(from));
+        for (i32 i = LANES; i < length - LANES; i += LANES) store(to + i, load(from + i));
         store(to + length - LANES, load(from + length - LANES));
     }
     return 1;
@@ -158,7 +160,7 @@ static NOINLINE void gather_runs(const view *v, const row_list *rows, i64 k0, i6
 /* to[r][0 .. depth) = numbers k0 .. of the depth of these rows; zeros where taps lie outside the image. */
 static void gather_rows(const view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld) {
     if (v->run_taps == 1) gather_any(v, rows, group, k0, depth, to, ld, 0);
-    else if (depth == v->depth && v->run_taps * v->channels <= 2 * LANES && v->x.number == FP32)
+    else if (depth == v->depth && v->run_taps * v->channels <= SHORT_RUN && v->x.number == FP32)
         gather_short_runs(v, rows, to, ld);
     else gather_runs(v, rows, k0, depth, to, ld);
 }
