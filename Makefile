@@ -18,13 +18,35 @@ lint: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-bench: bench-setup
-	$(PYTHON) -m benchmarks.ring_order
-	$(PYTHON) -m benchmarks.fleet
-	$(PYTHON) -m benchmarks.compute --quick
-	$(PYTHON) -m benchmarks.layers --quick
-	$(PYTHON) -m benchmarks.memory --quick
-	$(PYTHON) -m benchmarks.neon --check
+# Each benchmark in a form that takes a few minutes at most: `make bench-compute` runs one, `make -k bench` goes on after
+# one that loses or cannot run (two need Fashion-MNIST). What they measure in full: docs/performance.md.
+SHORT_allreduce := --phones 4 --sizes 25 --rounds 1
+SHORT_compute := --quick
+SHORT_data_push := --mb 20
+SHORT_ddp := --rounds 1 --steps 5
+SHORT_fleet := --phones 16 --rounds 2
+SHORT_half := --only steps --networks mobilenet_v1 --turns 2
+SHORT_hierarchy := --rounds 1
+SHORT_layers := --quick
+SHORT_linpack := --n 1000 --rounds 3
+SHORT_local_sgd := --steps 32
+SHORT_memory := --quick
+SHORT_neon := --check
+SHORT_opencl := --part products --rounds 3
+SHORT_overlap := --steps 4 --rounds 1 --case mobilenet_v1:12
+SHORT_packing := --models mobilenet_v1 --rounds 1
+SHORT_recovery := --rounds 1
+SHORT_ring_order := --rounds 2
+SHORT_throttle := --seconds 10
+SHORT_winograd_ab := --seeds 1 --epochs 1 --samples 2000
+SHORT_wires := --steps 40 --seeds 0
+BENCHMARKS := $(sort $(patsubst SHORT_%,bench-%,$(filter SHORT_%,$(.VARIABLES))))
+
+bench: $(BENCHMARKS)
+
+.PHONY: $(BENCHMARKS)
+$(BENCHMARKS): bench-%: bench-setup
+	$(PYTHON) -m benchmarks.$* $(SHORT_$*)
 
 bench-setup:
 	@scripts/setup.sh --bench

@@ -34,7 +34,7 @@ from orchestrator.chaos.ground import Ground
 from orchestrator.chaos.plan import Blow, RunPlan, Strike
 from orchestrator.lab.spec import SSH_PORT, Mode
 from orchestrator.paths import state_dir
-from orchestrator.plan.mpirun import environment, mpirun_argv, on_the_wire
+from orchestrator.plan.mpirun import KEEPALIVE, environment, mpirun_argv, on_the_wire
 
 PHONES, VICTIM, PORT = 4, 2, 29500
 KILLED, CABLE = "rank killed", "cable out"
@@ -44,8 +44,6 @@ WORKER = ROOT / "benchmarks" / "recovery_peer.py"
 _AT_STEP, _WARM_STEPS, _STARTED_WITHIN_S = 30, 20, 120.0
 _EXEC = (sys.executable, "-m", "orchestrator.cli.app", "lab", "exec")
 _RENDEZVOUS = "join_timeout=60,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3"
-# Open MPI 4.1: 300 s of silence, then nine questions, one every 20 s.
-_KEEPALIVE = {"oob_tcp_keepalive_time": "300", "oob_tcp_keepalive_intvl": "20", "oob_tcp_keepalive_probes": "9"}
 _MARK = "recovery-pinger"
 _PINGER = f"""
 import time
@@ -143,8 +141,12 @@ def _open_mpi(fault: str, bound: float) -> float | None:
 
 
 def _with_its_own_keepalive(argv: tuple[str, ...]) -> list[str]:
-    """As Open MPI has it where nobody sets it: neither the command line nor what `provision` wrote on the phones."""
-    return [_KEEPALIVE.get(before, word) for before, word in zip(("", *argv), argv, strict=False)]
+    """As Open MPI 4.1 has it where nobody sets it: 300 s of silence, then nine questions, one every 20 s."""
+    words = [*argv]
+    for name in KEEPALIVE:
+        at = words.index(name)
+        del words[at - 1 : at + 2]  # --mca, the name, the value
+    return words
 
 
 @contextmanager

@@ -11,6 +11,7 @@ UNITS = {"": 1, "B": 1} | {
     for power, letter in enumerate("KMGT", start=1)
     for suffix, base in (("", 1000), ("B", 1000), ("IB", 1024))
 }
+FLOAT = 4  # bytes of a number: values, gradients and what is computed with are float32
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 

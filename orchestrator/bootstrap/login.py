@@ -25,12 +25,6 @@ class _Forwarded:
         del address, port
         return socket.create_connection(("127.0.0.1", self.port), timeout)
 
-    def listen(self, address: str, port: int) -> socket.socket:
-        raise NotImplementedError
-
-    def source_address(self, target: str) -> str:
-        raise NotImplementedError
-
 
 def answers(device: Device, phone: Phone, cluster: Cluster, state: ClusterState, host_key: str) -> bool:
     known = replace(phone, host_key=host_key)

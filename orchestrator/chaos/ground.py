@@ -130,8 +130,8 @@ def lab_of_its_own(phones: range) -> Iterator[Ground]:
     try:
         with tempfile.TemporaryDirectory(prefix="cctl-chaos-") as scratch:
             ground = Ground(state, Path(scratch))
-            ground.call("lab", "up", "--phones", str(phones[-1]), "--switches", "2")
             try:
+                ground.call("lab", "up", "--phones", str(phones[-1]), "--switches", "2")
                 _check(ground.spec, phones)
                 ground.call("provision")
                 yield ground

@@ -15,7 +15,7 @@ from orchestrator.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.study.gather import OnRow
-    from orchestrator.study.result import DeviceStudy
+    from orchestrator.study.result import DeviceStudy, Study
     from phone_agent.study.rows import Request
 
 QUICK_WIDTHS, QUICK_DEPTHS = "64,512", "1,8"
@@ -74,10 +74,8 @@ def device(
     import time
     from importlib.metadata import version
 
-    from orchestrator.study.findings import findings
-    from orchestrator.study.result import Study, as_document
-    from orchestrator.view.console import note, print_json
-    from orchestrator.view.study import print_study, progress
+    from orchestrator.study.result import Study
+    from orchestrator.view.study import progress
     from phone_agent.sizes import parse_bytes
     from phone_agent.study.rows import BACKENDS, MODELS, PARTS, Request
 
@@ -101,6 +99,17 @@ def device(
     with progress() as view:
         devices = _devices(request, view.show, inventory, limit, here=here)
     study = Study(request, tuple(devices), time.time(), version("clusterctl"))
+    _tell(study, report, as_json)
+    if not study.ok:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _tell(study: Study, report: Path | None, as_json: bool) -> None:
+    from orchestrator.study.findings import findings
+    from orchestrator.study.result import as_document
+    from orchestrator.view.console import note, print_json
+    from orchestrator.view.study import print_study
+
     if report is not None:
         from orchestrator.study.report.page import page
 
@@ -110,8 +119,6 @@ def device(
         print_json(as_document(study, [findings(each) for each in study.devices]))
     else:
         print_study(study)
-    if not study.ok:
-        raise typer.Exit(EXIT_FAILED)
 
 
 def _devices(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +58,7 @@ def chaos(
     rage = Rage(report, faults, minutes, phones, tell_blow, note, kinds, _journal(journal, plan))
     rage.take_up()
     try:
-        with _ground(inventory, phones) as ground:
+        with _terminated_as_interrupted(), _ground(inventory, phones) as ground:
             rage.over(ground)
     except KeyboardInterrupt:
         report.interrupted = True
@@ -66,6 +67,16 @@ def chaos(
         _tell(report, as_json)
     if not report.kept:
         raise typer.Exit(EXIT_FAILED)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Its lab would stay up for ever: SIGTERM is Ctrl-C, and what was broken is mended."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _tell(report: Report, as_json: bool) -> None:

@@ -68,9 +68,7 @@ def launch(
     """Train a model on the phones."""
     from orchestrator.cli.session import open_session
     from orchestrator.plan.recipes import settled
-    from orchestrator.plan.run import DEFAULT_MODEL, check_request
-    from orchestrator.runs.dataset import open_dataset
-    from orchestrator.view.console import note
+    from orchestrator.plan.run import check_request
 
     if resume is not None:
         _refuse_with_resume(data, dry_run)
@@ -81,20 +79,29 @@ def launch(
     check_request(request)
     request = settled(request)
     session, survival = _survival(open_session(inventory, limit), spare, min_phones, max_restarts)
-    dataset = open_dataset(
-        data,
-        request.model or DEFAULT_MODEL,
-        augment=request.augment or "none",
-        on_damage=request.on_damage or "refuse",
-    )
-    if dataset.note:
-        note(dataset.note)
+    dataset = _open_dataset(data, request)
     start = _starting_point(request, dataset)
     if dry_run:
         _show_plan(session, request, dataset, skip_unfit, as_json)
         return
     record = _start(session, request, dataset, start, skip_unfit, survival)
     _watch(session, record, detach, as_json)
+
+
+def _open_dataset(wanted: str, request: LaunchRequest) -> Dataset:
+    from orchestrator.plan.run import DEFAULT_MODEL
+    from orchestrator.runs.dataset import open_dataset
+    from orchestrator.view.console import note
+
+    found = open_dataset(
+        wanted,
+        request.model or DEFAULT_MODEL,
+        augment=request.augment or "none",
+        on_damage=request.on_damage or "refuse",
+    )
+    if found.note:
+        note(found.note)
+    return found
 
 
 def _watch(session: Session, record: RunRecord, detach: bool, as_json: bool) -> None:
@@ -150,8 +157,8 @@ def _starting_point(request: LaunchRequest, dataset: Dataset) -> Start:
     from orchestrator.view.console import note
 
     model = request.model or DEFAULT_MODEL
-    graph = build_graph(model, dataset.spec)
-    start = starting_point(model, graph, request.weights, request.freeze, request.seed)
+    graph = build_graph(model, dataset.spec, request.freeze)
+    start = starting_point(model, graph, request.weights, request.seed)
     if start.replaced:
         note(f"starting anew, for {graph.classes} classes: {', '.join(start.replaced)}; all else as given")
     return start

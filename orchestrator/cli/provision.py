@@ -30,14 +30,13 @@ def provision(
 ) -> None:
     """Set phones up: packages, keys, sshd, Open MPI, mpi4py, the agent. A second run changes nothing."""
     from orchestrator.cli.session import open_session
-    from orchestrator.provision import Options, ProvisionInterrupted, Rack, provision
+    from orchestrator.provision import Options, ProvisionInterrupted, provision
     from orchestrator.view.provision import watching
 
     session = open_session(inventory, limit)
-    rack = Rack(session.cluster, session.phones, session.state, session.network)
     try:
         with watching() as on_event:
-            report = provision(rack, Options(upstream, offline, dry_run), on_event)
+            report = provision(session, Options(upstream, offline, dry_run), on_event)
     except ProvisionInterrupted as interrupted:
         _show(interrupted.report, as_json)
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -5,28 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
 from orchestrator.fleet.network import DirectNetwork, Network
+from orchestrator.fleet.rack import Rack
 from orchestrator.inventory import load, select
-from orchestrator.inventory.model import Cluster, Phone
+from orchestrator.inventory.model import Cluster
 from orchestrator.paths import ClusterState, lab_inventory
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
 
 
-@dataclass(frozen=True)
-class Session:
-    """An inventory, the phones chosen from it, and the way to reach them."""
-
-    cluster: Cluster
-    phones: tuple[Phone, ...]
-    state: ClusterState
-    network: Network
+class Session(Rack):
+    """The phones chosen from an inventory; interruptions are told."""
 
     @contextmanager
     def fleet(self, *, trust_new_hosts: bool = False) -> Iterator[Fleet]:

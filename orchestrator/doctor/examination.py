@@ -21,10 +21,9 @@ from orchestrator.doctor.sweep import SWEEP_LIMIT_S, find_missing
 from orchestrator.fleet import Fleet, HostKeys, PhoneConnection, Timeouts
 from orchestrator.fleet.errors import Cause
 from orchestrator.fleet.keys import load_private_key
-from orchestrator.fleet.network import Network
+from orchestrator.fleet.rack import Rack
 from orchestrator.fleet.result import Outcome, Phase
-from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.paths import ClusterState
+from orchestrator.inventory.model import Phone
 from orchestrator.runs.record import RunStore
 
 TIMEOUTS: Final = Timeouts(tcp=5.0, banner=8.0, kex=8.0, auth=8.0, channel=8.0)
@@ -35,14 +34,8 @@ _ABSENT: Final = frozenset({Cause.NO_ANSWER, Cause.NO_ROUTE})
 OnDone = Callable[[Outcome[Any]], None]
 
 
-@dataclass(frozen=True)
-class Ward:
-    """The phones to examine, the cluster they belong to, and the way to reach them."""
-
-    cluster: Cluster
-    phones: tuple[Phone, ...]
-    state: ClusterState
-    network: Network
+class Ward(Rack):
+    """Phones to examine."""
 
     @property
     def memory(self) -> Path:

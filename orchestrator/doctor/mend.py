@@ -16,7 +16,7 @@ from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import PhoneConnection
 from orchestrator.fleet.quote import last_lines
 from orchestrator.inventory.model import Phone
-from orchestrator.provision import Options, Rack, provision
+from orchestrator.provision import Options, provision
 from orchestrator.provision.events import OnEvent
 from orchestrator.provision.resources import script
 
@@ -78,9 +78,8 @@ def _doers(ward: Ward) -> Mapping[Fix, Doer]:
 
 
 def _provision(ward: Ward, phones: tuple[Phone, ...], on_event: OnEvent) -> list[Deed]:
-    rack = Rack(ward.cluster, phones, ward.state, ward.network)
     try:
-        report = provision(rack, Options(), on_event)
+        report = provision(replace(ward, phones=phones), Options(), on_event)
     except ClusterctlError as error:
         return [Deed(phone, Fix.PROVISION, ok=False, said=f"provision: {error.message}") for phone in phones]
     told = {each.phone: f"provision: {each.failure.error}" for each in report if each.failure}

@@ -35,7 +35,7 @@ from paramiko.pkey import UnknownKeyType
 
 from orchestrator.fleet.errors import Cause, Unreachable
 from orchestrator.fleet.hostkeys import HostKey, HostKeys, changed, cloned, host_name, unknown, unreadable
-from orchestrator.fleet.network import Network
+from orchestrator.fleet.network import Line
 from orchestrator.fleet.quote import printable
 from orchestrator.fleet.result import Phase
 from orchestrator.fleet.timeouts import Timeouts
@@ -49,7 +49,7 @@ class Dialer:
     """What all phones share is loaded once: the login key and the pinned host keys."""
 
     def __init__(
-        self, network: Network, key: PKey, key_path: Path, hosts: HostKeys, timeouts: Timeouts, *, trust_new: bool
+        self, network: Line, key: PKey, key_path: Path, hosts: HostKeys, timeouts: Timeouts, *, trust_new: bool
     ) -> None:
         self._network = network
         self._key = key

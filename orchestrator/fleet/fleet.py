@@ -18,7 +18,7 @@ from orchestrator.fleet.errors import Cause, Unreachable
 from orchestrator.fleet.hostkeys import HostKeys
 from orchestrator.fleet.keys import load_private_key
 from orchestrator.fleet.knock import answers
-from orchestrator.fleet.network import Network
+from orchestrator.fleet.network import Line
 from orchestrator.fleet.parallel import map_phones
 from orchestrator.fleet.quote import printable
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
@@ -38,7 +38,7 @@ class Fleet:
         self,
         phones: Iterable[Phone],
         state: ClusterState,
-        network: Network,
+        network: Line,
         *,
         key: Path | None = None,
         trust_new: bool = False,

@@ -7,7 +7,7 @@ nobody refuses, as behind a firewall that swallows such questions, sshd's own po
 
 from __future__ import annotations
 
-from orchestrator.fleet.network import Network
+from orchestrator.fleet.network import Line
 from orchestrator.inventory.model import Phone
 
 CLOSED_PORT = 9
@@ -15,12 +15,12 @@ REFUSED_WITHIN_S = 0.6
 OPEN_WITHIN_S = 1.5  # a packet that got lost is sent again after one second
 
 
-def answers(network: Network, phone: Phone) -> bool:
+def answers(network: Line, phone: Phone) -> bool:
     asked = ((CLOSED_PORT, REFUSED_WITHIN_S), (phone.ssh_port, OPEN_WITHIN_S))
     return any(_is_answered(network, str(phone.address), port, seconds) for port, seconds in asked)
 
 
-def _is_answered(network: Network, address: str, port: int, seconds: float) -> bool:
+def _is_answered(network: Line, address: str, port: int, seconds: float) -> bool:
     try:
         network.connect(address, port, seconds).close()
     except ConnectionError:

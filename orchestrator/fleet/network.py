@@ -11,7 +11,9 @@ import socket
 from typing import Protocol
 
 
-class Network(Protocol):
+class Line(Protocol):
+    """A way to call phones: all that an SSH connection needs."""
+
     @property
     def slowness(self) -> float:
         """How much longer than a real phone the phones on it take for everything: 1, unless they are emulated."""
@@ -20,6 +22,10 @@ class Network(Protocol):
     def connect(self, address: str, port: int, timeout: float) -> socket.socket:
         """A connected TCP socket. Raises OSError (TimeoutError included) as `socket.create_connection` does."""
         ...
+
+
+class Network(Line, Protocol):
+    """One on which phones can call this computer as well."""
 
     def listen(self, address: str, port: int) -> socket.socket:
         """A listening TCP socket; port 0 lets the kernel choose."""

@@ -23,6 +23,8 @@ _ENVIRONMENT = {
     "OMPI_MCA_btl": "self,tcp",
     "PMIX_MCA_gds": "hash",
 }
+# A phone that is gone is noticed in five seconds: quiet for two, then asked three times. Daemons get them from mpirun.
+KEEPALIVE = {"oob_tcp_keepalive_time": "2", "oob_tcp_keepalive_intvl": "1", "oob_tcp_keepalive_probes": "3"}
 
 
 def launch_spec(spec: RunSpec, subnet: IPv4Network, ssh_port: int) -> LaunchSpec:
@@ -58,10 +60,7 @@ def mpirun_argv(  # noqa: PLR0917 - what a hostfile cannot say
         "plm_rsh_num_concurrent": "16",
         "btl_tcp_if_include": str(subnet),
         "oob_tcp_if_include": str(subnet),
-        # A phone that is gone is noticed in five seconds: quiet for two, then asked three times.
-        "oob_tcp_keepalive_time": "2",
-        "oob_tcp_keepalive_intvl": "1",
-        "oob_tcp_keepalive_probes": "3",
+        **KEEPALIVE,
     }
     mca = [part for name, value in parameters.items() for part in ("--mca", name, value)]
     return (

@@ -107,7 +107,7 @@ def plan_run(
     created = time.time() if now is None else now
     request = settled(request)
     named = request.model or DEFAULT_MODEL
-    graph = build_graph(named, data)
+    graph = build_graph(named, data, request.freeze)
     model, model_file = _model_and_file(named)
     if request.half and request.backend == "reference":
         raise UsageError("--half: the reference backend stores what it computes", remedy="--backend cpu")
@@ -231,13 +231,16 @@ def _options(request: LaunchRequest) -> Options:
     return Options(threads=request.threads or 1, moments=kept, half=request.half)
 
 
-def build_graph(model: str, data: DataSpec) -> Graph:
-    """A network that cannot take these images is known before a phone is asked."""
+def build_graph(model: str, data: DataSpec, frozen: tuple[str, ...] = ()) -> Graph:
+    """A network that cannot take these images, or has no such layers to freeze, is known before a phone is asked."""
     from phone_agent.errors import AgentError
     from phone_agent.models import build
+    from phone_agent.train.start import FreezeError, freeze
 
     try:
-        return build(model, data.classes, data.input_shape)
+        return freeze(build(model, data.classes, data.input_shape), frozen)
+    except FreezeError as error:
+        raise UsageError(f"--freeze: {error}", remedy=f"clusterctl models show {model}") from None
     except AgentError as error:
         raise UsageError(str(error), remedy="--data synthetic makes up images of the size it takes") from None
 

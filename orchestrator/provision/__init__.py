@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from orchestrator.provision.run import Options, ProvisionInterrupted, Rack, provision
+from orchestrator.provision.run import Options, ProvisionInterrupted, provision
 
-__all__ = ["Options", "ProvisionInterrupted", "Rack", "provision"]
+__all__ = ["Options", "ProvisionInterrupted", "provision"]

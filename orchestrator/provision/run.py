@@ -20,11 +20,11 @@ from typing import Final
 
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import Fleet, HostKeys, PhoneConnection
-from orchestrator.fleet.network import Network
+from orchestrator.fleet.rack import Rack
 from orchestrator.fleet.result import Outcome
 from orchestrator.inventory import fold, remember_failed
-from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.paths import ClusterState, cache_dir
+from orchestrator.inventory.model import Phone
+from orchestrator.paths import cache_dir
 from orchestrator.provision import preflight
 from orchestrator.provision.builds import FOR_GPUS, FOR_MPI, Builds
 from orchestrator.provision.bundle import Bundle, build_bundles
@@ -57,16 +57,6 @@ GPU: Final = PyOpenCl()
 WITHOUT_GPU: Final = "computes on its processor only"
 SELF_TEST: Final = SelfTest()
 ALL_STEPS: Final[tuple[Step, ...]] = (PACKAGES, *SET_UP, GPU, SELF_TEST)
-
-
-@dataclass(frozen=True)
-class Rack:
-    """The phones to work on, the cluster they belong to, and the way to reach them."""
-
-    cluster: Cluster
-    phones: tuple[Phone, ...]
-    state: ClusterState
-    network: Network
 
 
 @dataclass(frozen=True)

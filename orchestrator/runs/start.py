@@ -13,7 +13,6 @@ from phone_agent.errors import AgentError
 from phone_agent.models import own
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import start_from, to_state_dict
-from phone_agent.train.start import FreezeError, frozen
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -26,7 +25,6 @@ class Start:
     model_source: bytes | None = None
     weights: dict[str, Any] | None = None  # all the network has
     replaced: tuple[str, ...] = ()  # tensors of the last layer that the given weights have not, or for other classes
-    frozen: tuple[str, ...] = ()
     resume: Path | None = None  # a checkpoint to go on from
 
     def keep(self, spec: RunSpec, directory: Path) -> None:
@@ -57,16 +55,13 @@ class Start:
             connection.put_file(file, directory / spec.weights)
 
 
-def starting_point(model: str, graph: Graph, weights: Path | None, freeze: tuple[str, ...], seed: int) -> Start:
+def starting_point(model: str, graph: Graph, weights: Path | None, seed: int) -> Start:
     source = own.split(model)[0].read_bytes() if own.is_own(model) else None
+    if weights is None:
+        return Start(source)
+    state = State(graph, seed)
     try:
-        stay = frozen(graph, freeze)
-        if weights is None:
-            return Start(source, frozen=stay)
-        state = State(graph, seed)
         replaced = start_from(graph, state, read_weights(weights).weights)
-    except FreezeError as error:
-        raise UsageError(str(error), remedy=f"clusterctl models show {model}") from None
     except AgentError as error:
         raise UsageError(f"--weights {weights}: {error}") from None
-    return Start(source, to_state_dict(graph, state), replaced, stay)
+    return Start(source, to_state_dict(graph, state), replaced)

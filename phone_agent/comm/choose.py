@@ -10,6 +10,7 @@ from itertools import product
 
 from phone_agent.comm.probe import Line
 from phone_agent.comm.wire import WIRES
+from phone_agent.sizes import FLOAT
 
 BUCKETS = tuple(1024 * 1024 * size for size in (4, 8, 16, 32))
 DEFAULT_BUCKET = BUCKETS[0]  # not smaller: ranks wait for each other at each part
@@ -17,7 +18,6 @@ TOLERATED = 1.02  # of the shortest time, for smaller pieces: they leave sooner,
 WORTH_A_CHANGE = 0.9  # of the time of what is plainer: predictions are not that exact
 EVERY_WIRE = ("fp32", "fp16")  # from the plainest; formats that lose more are for people to choose
 EVERY_ALGORITHM = ("ring", "hierarchical")  # those of ours, which know every wire
-FLOAT = 4
 
 
 @dataclass(frozen=True)

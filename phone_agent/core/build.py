@@ -19,6 +19,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from phone_agent.core import cache
 from phone_agent.errors import AgentError
 
 SOURCES = Path(__file__).parent / "src"
@@ -127,10 +128,11 @@ def _compiler_version() -> str | None:
 def cached(target: Target) -> Path:
     """Built once for these very sources, and kept."""
     out = cache_dir() / f"core-{target.name}-{fingerprint(target)}"
-    if not (out / LIBRARY).is_file():
+    if not cache.use(out) or not (out / LIBRARY).is_file():
         with _alone(out):
             if not (out / LIBRARY).is_file():  # nobody else made it while this process waited
                 build(target, out)
+        cache.prune(out)
     return out / LIBRARY
 
 

@@ -35,6 +35,7 @@ PIECE = 256 * 1024
 AHEAD = 128  # pieces that may wait for the next phone: a hop that stalls does not hold up those before it
 # Seconds without a piece taken: the next phone is given up. Longer for those it has after it, which it gives up first.
 PATIENCE, PATIENCE_EACH = 60.0, 10.0
+SLOWEST = 1 << 20  # bytes a second at which what still waits along the chain arrives, at the least
 LONGEST_HEADER = 64 << 20
 VERIFIED = ".verified.json"  # what was checked, and size and time of the file then
 PART = ".part"
@@ -236,6 +237,8 @@ class _Following:
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints)
         self._pieces: queue.Queue[bytes | None] = queue.Queue(AHEAD)
         self._patience = PATIENCE + PATIENCE_EACH * (len(delivery.route) - 1)
+        self._last_patience = self._patience + len(delivery.route) * AHEAD * PIECE / SLOWEST
+        self._given_up = ""
         self._thread = threading.Thread(target=self._feed, args=(delivery.line(),), daemon=True)
         self._thread.start()
 
@@ -243,27 +246,45 @@ class _Following:
         try:
             self._pieces.put(piece, timeout=self._patience)
         except queue.Full:
-            self._process.kill()  # whoever feeds it now finds it gone, and takes pieces again
+            self._give_up(f"it took nothing for {self._patience:.0f} s")
             self._pieces.put(piece)
 
     def finish(self, answer: Answer) -> None:
+        """Relays what it and those after it tell of themselves."""
+        why = f"it was not done {self._last_patience:.0f} s after the last piece"
+        limit = threading.Timer(self._last_patience, self._give_up, [why])
+        limit.start()
+        try:
+            told, code = self._listen(answer)
+        finally:
+            limit.cancel()
+        if not told:
+            error = f"not reached from the phone before it: {self._reason(code)}"
+            answer({"phone": self._stop.phone, "stored": 0, "error": error})
+        self._complaints.close()
+
+    def _listen(self, answer: Answer) -> tuple[bool, int]:
+        """Whether it told of itself, and how its ssh ended."""
         self.send(None)
-        self._thread.join(self._patience)
-        if self._thread.is_alive():
-            self._process.kill()
-            self._thread.join()
+        self._thread.join()
         told = False
         if output := self._process.stdout:
             with output:
                 for line in output:
                     told |= self._relay(line, answer)
-        code = self._process.wait()
-        if not told:
-            self._complaints.seek(0)
-            said = self._complaints.read(4096).decode("utf-8", "replace").strip().splitlines()
-            reason = said[-1] if said else f"ssh ended with {code}"
-            answer({"phone": self._stop.phone, "stored": 0, "error": f"not reached from the phone before it: {reason}"})
-        self._complaints.close()
+        return told, self._process.wait()
+
+    def _give_up(self, why: str) -> None:
+        """Whoever feeds it now finds it gone, and takes pieces again; whoever listens to it, its end."""
+        self._given_up = why
+        self._process.kill()
+
+    def _reason(self, code: int) -> str:
+        if self._given_up:
+            return self._given_up
+        self._complaints.seek(0)
+        said = self._complaints.read(4096).decode("utf-8", "replace").strip().splitlines()
+        return said[-1] if said else f"ssh ended with {code}"
 
     def _relay(self, line: bytes, answer: Answer) -> bool:
         """Whether it was about the next phone itself."""

@@ -247,11 +247,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in the order they run; the last one gives the class scores. `name` is for messages."""
+    """Nodes in the order they run; the last one gives the class scores. `name` is for messages; `frozen` names
+    parameters ('conv1.weight') that stay as they are."""
 
     shape: Shape
     nodes: tuple[Node, ...]
     name: str = ""
+    frozen: frozenset[str] = frozenset()
 
     @property
     def classes(self) -> int:

@@ -1,13 +1,15 @@
 """All parameters in one contiguous buffer, in the order backward finishes their gradients: last layer first.
 
-Packing the gradients for the wire therefore costs no copy, and the optimiser is one pass over a flat array.
+Packing the gradients for the wire therefore costs no copy, and the optimiser is one pass over a flat array. What is
+frozen lies behind all that learns, and has no part in either.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from phone_agent import rng
+from phone_agent.errors import AgentError
 from phone_agent.nn.graph import Graph, Parameter, Shape
 
 Tensors = dict[str, NDArray[Any]]
@@ -33,14 +36,25 @@ class Slot:
 
 
 class Packing:
-    """Names ('conv1.weight') to slots of the buffer."""
+    """Names ('conv1.weight') to slots of the buffer. Its first `learned` values are not frozen; all others are."""
 
-    def __init__(self, named: list[tuple[str, Parameter]]) -> None:
+    def __init__(self, named: list[tuple[str, Parameter]], frozen: Collection[str] = ()) -> None:
         self.slots: dict[str, Slot] = {}
         self.size = 0
-        for name, parameter in named:
+        for name, parameter in sorted(named, key=lambda each: each[0] in frozen):
             self.slots[name] = Slot(self.size, parameter.shape)
             self.size += parameter.size
+        self.learned = self.size - sum(parameter.size for name, parameter in named if name in frozen)
+
+    def packed(self, buffer: NDArray[Any], order: Sequence[str]) -> NDArray[Any]:
+        """What was packed in that order of names, in this one: another choice of what is frozen has another."""
+        if list(order) == list(self.slots):
+            return buffer
+        if sorted(order) != sorted(self.slots):
+            raise AgentError("these numbers are of other parameters than the network has")
+        ends = accumulate(prod(self.slots[name].shape) for name in order)
+        there = dict(zip(order, np.split(buffer, list(ends)[:-1]), strict=True))
+        return np.concatenate([there[name] for name in self.slots])
 
     def views(self, buffer: NDArray[Any]) -> Tensors:
         return {name: slot.view(buffer) for name, slot in self.slots.items()}
@@ -53,12 +67,12 @@ class State:
     """
 
     def __init__(self, graph: Graph, seed: int, dtype: DTypeLike = np.float32) -> None:
-        self.packing = Packing(backward_order(graph))
-        self.values = initial_values(backward_order(graph), seed, dtype)
+        self.packing = packing_of(graph)
+        self.values = initial_values(backward_order(graph), self.packing, seed, dtype)
         self.gradients = np.zeros_like(self.values)
         self.momenta = np.zeros_like(self.values)
         self.statistics_packing = Packing(statistics_order(graph))
-        self.statistics = initial_values(statistics_order(graph), seed, dtype)
+        self.statistics = initial_values(statistics_order(graph), self.statistics_packing, seed, dtype)
 
     def move(self, array: Callable[[int], NDArray[Any]]) -> None:
         """To memory that a backend computes in, so that nothing is copied for it. Before anyone else holds it."""
@@ -67,6 +81,10 @@ class State:
             there = array(here.size)
             there[...] = here
             setattr(self, name, there)
+
+
+def packing_of(graph: Graph) -> Packing:
+    return Packing(backward_order(graph), graph.frozen)
 
 
 def backward_order(graph: Graph) -> list[tuple[str, Parameter]]:
@@ -79,13 +97,13 @@ def statistics_order(graph: Graph) -> list[tuple[str, Parameter]]:
     return [(f"{node.name}.{kept.name}", kept) for node in graph.nodes for kept in node.statistics]
 
 
-def initial_values(named: list[tuple[str, Parameter]], seed: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Depends on the seed and the graph alone: every phone computes the same bits."""
-    values = np.empty(sum(parameter.size for _, parameter in named), dtype)
-    start = 0
-    for index, (_, parameter) in enumerate(named):
-        _start(parameter, (seed, index), values[start : start + parameter.size])
-        start += parameter.size
+def initial_values(
+    named: list[tuple[str, Parameter]], packing: Packing, seed: int, dtype: DTypeLike = np.float32
+) -> NDArray[Any]:
+    """Depends on the seed and the graph alone, wherever each lies: every phone computes the same bits."""
+    values = np.empty(packing.size, dtype)
+    for index, (name, parameter) in enumerate(named):
+        _start(parameter, (seed, index), packing.slots[name].view(values).reshape(-1))
     return values
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from phone_agent.comm import Collective, collective, reducer
+from phone_agent.comm import Collective, Reducer, collective, reducer
 from phone_agent.comm.choose import Choice, Wanted, choose
 from phone_agent.comm.probe import probe
 from phone_agent.comm.world import World
@@ -17,8 +17,8 @@ from phone_agent.device import affinity
 from phone_agent.device.monitor import Monitor
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph
-from phone_agent.nn.packing import State
-from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.packing import State, packing_of
+from phone_agent.nn.plan.buckets import learned_parts
 from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RankSpec, RunSpec, Way
 from phone_agent.train import crew, schedules, start
@@ -38,6 +38,7 @@ from phone_agent.train.way import way_of
 NEVER = 1 << 62
 NAPPING = frozenset({"ring", "hierarchical"})  # MPI's own spin while they wait: computing must not give way to that
 Tell = Callable[[int, RankStep], None]  # a step's number, and how it went here
+Planned = tuple[Options, MemoryPlan | None]  # how to compile, and the memory that takes; None: not planned
 
 
 @dataclass(frozen=True)
@@ -86,60 +87,57 @@ def build(
     dataset = open_dataset(spec.data, spec.seed, [rank.batch for rank in spec.ranks], own.rank, tell=warn)
     exact = collective("ring", world)
     graph = start.build_graph(directory, spec)
-    choice = _choose(spec, world, graph.parameter_count)
+    choice = _choose(spec, world, packing_of(graph).learned)
     way = way_of(spec, own.phone)
     plan = partial(_planned, graph, own, replace(spec, wire=choice.wire), keep=keep)
-    tiles = tuple(sorted(way.tiles.items()))
-    options, memory = plan(
-        Options(threads=threads, bucket_bytes=choice.bucket_bytes, gpu_share=way.gpu_share, tiles=tiles)
-    )
+    plans = plan(_options(threads, choice, way))
     computing = backend(way.backend)
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
     state.move(computing.array)
-    if memory and way.backend == "cpu" and not way.threads and len(crews := affinity.crews()) > 1:
-        threads = crew.choose(crews, graph, state, memory.batch, options).threads
-        options, memory = plan(replace(options, threads=threads))
+    options, memory = _with_the_best_crew(plans, plan, graph, state, way)
     at_once = memory.batch if memory else min(own.batch, spec.micro_batch or own.batch)
     sharing = Sharing(spec, own.rank, at_once)
-    own_parts = sharing.parts(1)
-    optimise = optimiser(spec.optimizer, state, start.frozen(graph, spec.freeze), way.backend)
+    parts = sharing.parts(1)
     timeline = Timeline()
-    reduce = reducer(spec, world, state.packing, choice.algorithm, choice.wire, timeline.note)
-    rate = partial(schedules.rate, spec.optimizer, spec.schedule, steps=spec.steps)
-    images = spec.global_batch
-    if spec.local_steps > 1:
-        reduce = optimise = LocalSgd(optimise, reduce, state, spec, own.batch / spec.global_batch)
-        images = own.batch
-    resumed = resume(directory, spec, graph, state, optimise, reduce, world, exact.allreduce, keep=keep, warn=warn)
-    updates = Updates(world, state, reduce, optimise, rate, tell, resumed.keep)
-    buckets, first = parts(state.packing, choice.bucket_bytes), resumed.step + 1
-    overlap = Overlap(buckets, _piece_bytes(choice), updates, timeline, first=first)
-    if world.size > 1 and choice.algorithm in NAPPING:
-        affinity.give_way()  # once the communication thread is there, before those that compute are
+    learning = _learning(spec, own, world, state, choice, way, timeline)
+    resumed = resume(
+        directory,
+        spec,
+        graph,
+        state,
+        learning.optimiser,
+        learning.reducer,
+        world,
+        exact.allreduce,
+        keep=keep,
+        warn=warn,
+    )
+    overlap = _overlap(spec, world, state, choice, learning, resumed, tell, timeline)
     monitor = Monitor()
-    source = open_source(spec, own.rank, dataset, own_parts, computing.array)
-    executable = computing.compile(graph, state, at_once, options, sorted({*sizes(own_parts)} - {at_once}))
+    source = open_source(spec, own.rank, dataset, parts, computing.array)
+    executable = computing.compile(graph, state, at_once, options, sorted({*sizes(parts)} - {at_once}))
+    loop = Loop(
+        executable,
+        source,
+        overlap,
+        sharing,
+        learning.images,
+        state.gradients,
+        spec.overlap,
+        spec.seed,
+        own.rank,
+        lambda: monitor.condition,
+        resumed.keep,
+    )
     return Training(
         dataset=dataset,
         source=source,
         graph=graph,
         state=state,
         executable=executable,
-        optimiser=optimise,
+        optimiser=learning.optimiser,
         overlap=overlap,
-        loop=Loop(
-            executable,
-            source,
-            overlap,
-            sharing,
-            images,
-            state.gradients,
-            spec.overlap,
-            spec.seed,
-            own.rank,
-            lambda: monitor.condition,
-            resumed.keep,
-        ),
+        loop=loop,
         sharing=sharing,
         monitor=monitor,
         resumed=resumed,
@@ -147,10 +145,65 @@ def build(
         exact=exact,
         timeline=timeline,
         choice=choice,
-        threads=threads,
+        threads=options.threads,
         memory=memory,
         way=way,
     )
+
+
+@dataclass(frozen=True)
+class _Learning:
+    """How gradients become steps. `images`: of the batch whose gradient is stepped along."""
+
+    optimiser: Optimiser
+    reducer: Reducer
+    images: int
+
+
+def _learning(  # noqa: PLR0917 - a run's parts, as they are built
+    spec: RunSpec, own: RankSpec, world: World, state: State, choice: Choice, way: Way, timeline: Timeline
+) -> _Learning:
+    optimise = optimiser(spec.optimizer, state, way.backend)
+    reduce = reducer(spec, world, state.packing, choice.algorithm, choice.wire, timeline.note)
+    if spec.local_steps == 1:
+        return _Learning(optimise, reduce, spec.global_batch)
+    alone = LocalSgd(optimise, reduce, state, spec, own.batch / spec.global_batch)
+    return _Learning(alone, alone, own.batch)
+
+
+def _overlap(  # noqa: PLR0917 - a run's parts, as they are built
+    spec: RunSpec,
+    world: World,
+    state: State,
+    choice: Choice,
+    learning: _Learning,
+    resumed: Resumed,
+    tell: Tell,
+    timeline: Timeline,
+) -> Overlap:
+    rate = partial(schedules.rate, spec.optimizer, spec.schedule, steps=spec.steps)
+    updates = Updates(world, state, learning.reducer, learning.optimiser, rate, tell, resumed.keep)
+    buckets = learned_parts(state.packing, choice.bucket_bytes)
+    overlap = Overlap(buckets, _piece_bytes(choice), updates, timeline, first=resumed.step + 1)
+    if world.size > 1 and choice.algorithm in NAPPING:
+        affinity.give_way()  # once the communication thread is there, before those that compute are
+    return overlap
+
+
+def _options(threads: int, choice: Choice, way: Way) -> Options:
+    tiles = tuple(sorted(way.tiles.items()))
+    return Options(threads=threads, bucket_bytes=choice.bucket_bytes, gpu_share=way.gpu_share, tiles=tiles)
+
+
+def _with_the_best_crew(
+    plans: Planned, plan: Callable[[Options], Planned], graph: Graph, state: State, way: Way
+) -> Planned:
+    """Where little cores might help, and nobody said how many threads."""
+    options, memory = plans
+    if memory and way.backend == "cpu" and not way.threads and len(crews := affinity.crews()) > 1:
+        threads = crew.choose(crews, graph, state, memory.batch, options).threads
+        return plan(replace(options, threads=threads))
+    return plans
 
 
 def _choose(spec: RunSpec, world: World, count: int) -> Choice:
@@ -163,9 +216,7 @@ def _piece_bytes(choice: Choice) -> int:
     return NEVER if choice.algorithm == "chunkwise" or choice.wire == "powersgd" else choice.bucket_bytes
 
 
-def _planned(
-    graph: Graph, own: RankSpec, spec: RunSpec, options: Options, *, keep: bool
-) -> tuple[Options, MemoryPlan | None]:
+def _planned(graph: Graph, own: RankSpec, spec: RunSpec, options: Options, *, keep: bool) -> Planned:
     """numpy takes what it takes. A GPU runs the core's plan."""
     rules, alone = spec.optimizer, (spec.local_steps, spec.outer_momentum)
     saves = own.rank in savers([rank.switch for rank in spec.ranks])

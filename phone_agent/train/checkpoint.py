@@ -77,9 +77,12 @@ class About:
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """`packing` names the parameters in the order in which the remembered numbers of each lie."""
+
     weights: dict[str, Array]
     remembered: dict[str, Array] = field(default_factory=dict)
     about: About = field(default_factory=About)
+    packing: tuple[str, ...] = ()
 
 
 class Checkpoints:
@@ -190,7 +193,16 @@ def read(path: Path) -> Checkpoint:
     remembered = {
         name.removeprefix(REMEMBERED): value for name, value in content.tensors.items() if name.startswith(REMEMBERED)
     }
-    return Checkpoint(weights, remembered, _about(content.metadata, path))
+    return Checkpoint(weights, remembered, _about(content.metadata, path), _packing(content.metadata, path))
+
+
+def _packing(metadata: dict[str, str], path: Path) -> tuple[str, ...]:
+    if metadata.get("format") != FORMAT:
+        return ()
+    try:
+        return tuple(map(str, json.loads(metadata["packing"])))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged: its description lacks or garbles {error}") from None
 
 
 def _about(metadata: dict[str, str], path: Path) -> About:

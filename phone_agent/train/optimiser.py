@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
@@ -48,18 +48,17 @@ class Segment:
     adapted: bool
 
 
-def optimiser(  # noqa: PLR0917 - as the run's specification has them
+def optimiser(
     spec: OptimizerSpec,
     state: State,
-    frozen: Collection[str] = (),
     backend: str = "cpu",
     threads: int = 1,
     isa: str | None = None,
 ) -> Optimiser:
-    """`frozen`: parameters ('conv1.weight') that stay as they are. May be used from any one thread at a time."""
+    """May be used from any one thread at a time. What the packing has as frozen stays as it is."""
     check(spec)
     buffers = _buffers(spec, state)
-    parts = _Parts(state.packing, spec, frozen)
+    parts = _Parts(state.packing, spec)
     if backend == "reference":
         return NumpyOptimiser(spec, state, buffers, parts)
     return CoreOptimiser(spec, state, buffers, parts, threads=threads, isa=isa)
@@ -84,12 +83,13 @@ def _buffers(spec: OptimizerSpec, state: State) -> dict[str, Array]:
     return buffers
 
 
-def segments(packing: Packing, spec: OptimizerSpec, frozen: Collection[str] = ()) -> list[Segment]:
-    """In the buffer's order. Vectors are biases or normalisations: neither decayed (unless decay_all) nor adapted."""
+def segments(packing: Packing, spec: OptimizerSpec) -> list[Segment]:
+    """Of what learns, in the buffer's order. Vectors are biases or normalisations: neither decayed (unless decay_all)
+    nor adapted."""
     each = [
         Segment(slot.offset, slot.offset + prod(slot.shape), *_treatment(len(slot.shape) > 1, spec))
-        for name, slot in packing.slots.items()
-        if name not in frozen
+        for slot in packing.slots.values()
+        if slot.offset < packing.learned
     ]
     return each if spec.method in ADAPTIVE else _joined(each)
 
@@ -113,10 +113,10 @@ def _joined(each: Sequence[Segment]) -> list[Segment]:
 class _Parts:
     """Which segments lie in a part of the buffers."""
 
-    def __init__(self, packing: Packing, spec: OptimizerSpec, frozen: Collection[str]) -> None:
+    def __init__(self, packing: Packing, spec: OptimizerSpec) -> None:
         self._size = packing.size
         self._borders = {slot.offset for slot in packing.slots.values()} | {packing.size}
-        self.all = segments(packing, spec, frozen)
+        self.all = segments(packing, spec)
 
     def bounds(self, part: slice) -> tuple[int, int]:
         start, end, step = part.indices(self._size)

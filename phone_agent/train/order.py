@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-FLOAT = 4
+from phone_agent.sizes import FLOAT
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,8 @@ class Work(Protocol):
 
 
 class Overlap:
-    """Methods are the computing thread's, but for those behind the line."""
+    """Methods are the computing thread's, but for those behind the line. `parts` are of what learns: what else is
+    needed never changes, and what else is ready nobody waits for."""
 
     def __init__(
         self, parts: Sequence[slice], piece_bytes: int, work: Work, timeline: Timeline, *, first: int = 1
@@ -82,13 +83,17 @@ class Overlap:
 
     def need(self, start: int, _: int) -> None:
         """Waits until the part that starts there has the values of the step before."""
-        part = self._part_at[start]
+        part = self._part_at.get(start)
+        if part is None:
+            return
         self.mark("forward")
         self._needed_after[part] = self._computed
         self._wait(lambda: self._fresh[part] >= self._step - 1)
 
     def ready(self, start: int, _: int) -> None:
-        part = self._part_at[start]
+        part = self._part_at.get(start)
+        if part is None:
+            return
         self.mark("backward")
         self._ready_after[part] = self._computed
         with self._changed:

@@ -79,7 +79,7 @@ def _from_checkpoint(path: Path, graph: Graph, state: State, optimise: Optimiser
         for name, buffer in optimise.buffers.items():
             if name not in saved.remembered or saved.remembered[name].shape != buffer.shape:
                 raise AgentError(f"{path.name} does not have the optimiser's {name}: start a new run with --weights")
-            buffer[...] = saved.remembered[name]
+            buffer[...] = state.packing.packed(saved.remembered[name], saved.packing)
         step = saved.about.step
     return int(world.allgather(np.array([step], np.float64))[0, 0])
 

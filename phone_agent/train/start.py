@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,9 +27,11 @@ class FreezeError(AgentError):
 
 
 def build_graph(directory: Path, spec: RunSpec) -> Graph:
-    """`directory` holds the file that was staged with the run, where the network is the user's own."""
+    """`directory` holds the file that was staged with the run, where the network is the user's own. It knows what of it
+    is frozen."""
     name = f"{directory / spec.model_file}:{spec.model}" if spec.model_file else spec.model
-    return models.build(name, spec.data.classes, spec.data.input_shape)
+    graph = models.build(name, spec.data.classes, spec.data.input_shape)
+    return freeze(graph, spec.freeze)
 
 
 def initial_state(directory: Path, spec: RunSpec, graph: Graph, rank: int, allreduce: Allreduce) -> State:
@@ -44,6 +47,10 @@ def initial_state(directory: Path, spec: RunSpec, graph: Graph, rank: int, allre
             if buffer.size:
                 allreduce(buffer)
     return state
+
+
+def freeze(graph: Graph, patterns: Sequence[str]) -> Graph:
+    return replace(graph, frozen=frozenset(frozen(graph, patterns)))
 
 
 def frozen(graph: Graph, patterns: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from phone_agent.core import build
+from phone_agent.core import build, cache
 
 SOURCE = Path(__file__).parent / "wired.c"
 LIBRARY = "libwired.so"
@@ -20,6 +20,7 @@ def cached(target: build.Target) -> Path:
     """Built once for this very source, and kept."""
     name = hashlib.sha256(SOURCE.read_bytes() + repr(target).encode()).hexdigest()[:16]
     out = build.cache_dir() / f"wired-{target.name}-{name}"
-    if not (out / LIBRARY).is_file():
+    if not cache.use(out) or not (out / LIBRARY).is_file():
         build.build_library(target, SOURCE, out / LIBRARY)
+        cache.prune(out)
     return out / LIBRARY

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from phone_agent.nn.graph import (
@@ -20,6 +22,7 @@ from phone_agent.nn.graph import (
     MaxPool,
     Relu,
 )
+from phone_agent.nn.packing import backward_order
 
 SIDE = 5
 CLASSES = 3
@@ -89,3 +92,12 @@ class _Drawing:
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     return _Drawing(draw).graph()
+
+
+@st.composite
+def frozen_graphs(draw: st.DrawFn) -> Graph:
+    """Some of it learns; mostly all."""
+    graph = draw(graphs())
+    names = [name for name, _ in backward_order(graph)]
+    learn = draw(st.one_of(st.just(set(names)), st.sets(st.sampled_from(names), min_size=1)))
+    return replace(graph, frozen=frozenset(names) - learn)

@@ -194,6 +194,7 @@ def test_a_mistake_of_ours_is_no_warning(tmp_path: Path) -> None:
         ({"step": "many"}, "many"),
         ({"class_names": "7"}, "'int' object"),
         ({"stored_shape": "null"}, "not iterable"),
+        ({"packing": "7"}, "'int' object"),
     ],
 )
 def test_a_damaged_description_is_told(tmp_path: Path, change: dict[str, str], told: str) -> None:

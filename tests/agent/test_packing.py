@@ -1,29 +1,57 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from phone_agent import models
+from phone_agent.errors import AgentError
 from phone_agent.nn import packing
-from phone_agent.nn.packing import Packing, State, backward_order, initial_values
+from phone_agent.nn.packing import State, packing_of
 
 LENET = models.build("lenet", 10, (28, 28, 1))
+FROZEN = replace(LENET, frozen=frozenset({"fc2.weight", "conv2.bias"}))
+
+
+def started(seed: int) -> NDArray[np.float32]:
+    return State(LENET, seed).values
 
 
 def test_the_buffer_is_in_the_order_backward_finishes() -> None:
-    layers = [name.split(".")[0] for name in Packing(backward_order(LENET)).slots]
+    layers = [name.split(".")[0] for name in packing_of(LENET).slots]
     assert layers == ["fc2", "fc2", "fc1", "fc1", "conv2", "conv2", "conv1", "conv1"]
 
 
 def test_slots_cover_the_buffer_without_gap_or_overlap() -> None:
-    packed = Packing(backward_order(LENET))
+    packed = packing_of(LENET)
     buffer = np.zeros(packed.size, np.int32)
     for view in packed.views(buffer).values():
         np.add(view, 1, out=view)
     assert packed.size == LENET.parameter_count
     assert (buffer == 1).all()
+
+
+def test_what_is_frozen_lies_behind_what_learns_and_starts_alike() -> None:
+    usual, state = State(LENET, seed=1), State(FROZEN, seed=1)
+    assert list(state.packing.slots)[-2:] == ["fc2.weight", "conv2.bias"]
+    assert state.packing.slots["fc2.weight"].offset == state.packing.learned
+    assert state.packing.size == usual.packing.size == usual.packing.learned
+    found = state.packing.views(state.values)
+    for name, value in usual.packing.views(usual.values).items():
+        np.testing.assert_array_equal(found[name], value)
+
+
+def test_numbers_packed_in_another_order_find_their_places() -> None:
+    usual, state = State(LENET, seed=1), State(FROZEN, seed=2)
+    state.values[...] = state.packing.packed(usual.values, list(usual.packing.slots))
+    np.testing.assert_array_equal(state.values, State(FROZEN, seed=1).values)
+    assert usual.packing.packed(usual.values, list(usual.packing.slots)) is usual.values
+    for order in (["fc2.weight"], [*usual.packing.slots, "fc2.weight"], []):
+        with pytest.raises(AgentError, match="other parameters"):
+            state.packing.packed(usual.values, order)
 
 
 def test_views_share_memory_with_the_buffer() -> None:
@@ -34,15 +62,13 @@ def test_views_share_memory_with_the_buffer() -> None:
 
 def test_initial_values_are_these_bits_on_every_phone() -> None:
     """Written down: a phone with another numpy or processor must start from the very same values."""
-    digest = hashlib.sha256(initial_values(backward_order(LENET), seed=1).tobytes()).hexdigest()
+    digest = hashlib.sha256(started(seed=1).tobytes()).hexdigest()
     assert digest == "8e7b8d5896fa5662e114a73481760304da13ab72c5f8eb4e009b1ec5b3e3f661"
-    assert not np.array_equal(
-        initial_values(backward_order(LENET), seed=1), initial_values(backward_order(LENET), seed=2)
-    )
+    assert not np.array_equal(started(seed=1), started(seed=2))
 
 
 def test_biases_start_at_zero_and_weights_within_their_limit() -> None:
-    views = Packing(backward_order(LENET)).views(initial_values(backward_order(LENET), seed=1))
+    views = packing_of(LENET).views(started(seed=1))
     assert not views["conv1.bias"].any()
     limit = np.sqrt(6 / 800)
     assert 0.99 * limit < abs(views["fc1.weight"]).max() <= limit
@@ -50,9 +76,9 @@ def test_biases_start_at_zero_and_weights_within_their_limit() -> None:
 
 
 def test_values_do_not_depend_on_the_block_they_are_computed_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = initial_values(backward_order(LENET), seed=1)
+    whole = started(seed=1)
     monkeypatch.setattr(packing, "BLOCK", 997)
-    np.testing.assert_array_equal(initial_values(backward_order(LENET), seed=1), whole)
+    np.testing.assert_array_equal(started(seed=1), whole)
 
 
 def test_normalisations_start_as_the_identity() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from phone_agent.core.ops import Geometry
 from tests.core import grid, oracle
-from tests.core.cases import LRN
 from tests.core.draw import Draw
+from tests.core.lrn_cases import LRN
 
 SHAPES = [*grid.convolutions(full=False), *grid.depthwise(full=False)]
 

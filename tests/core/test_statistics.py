@@ -15,10 +15,10 @@ from phone_agent.core import ops
 from phone_agent.core.library import isas, library
 from phone_agent.core.ops import Algorithm, Kind
 from tests.core import grid, host, oracle
-from tests.core.cases import ELEMENTWISE, Norm
 from tests.core.draw import Draw
 from tests.core.guarded import Guard
 from tests.core.memory import Case, Memory, block, read_rows, struct
+from tests.core.pieces import ELEMENTWISE, Norm
 
 Array = NDArray[Any]
 OFFSET, SPREAD = 100.0, 0.1

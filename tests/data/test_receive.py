@@ -160,8 +160,21 @@ def test_a_next_phone_that_hangs_is_given_up(tmp_path: Path, home: Path, monkeyp
     raw = stream(tmp_path, Delivery(made, (stop("p1-01", *every), stop("p1-02", *every))))
     first, second = sorted(take(raw), key=lambda answer: str(answer["phone"]))
     assert first == {"phone": "p1-01", "stored": len(every), "error": None}
-    assert "not reached" in second["error"]
+    assert second["error"] == "not reached from the phone before it: it took nothing for 0 s"
     assert sorted(path.name for path in home.glob("*.shard")) == every
+
+
+@pytest.mark.parametrize("says", ["", """echo '{"phone": "p1-02", "stored": 1, "error": null}'; """])
+def test_a_next_phone_that_takes_all_and_does_not_end_is_given_up(
+    tmp_path: Path, home: Path, made: Manifest, monkeypatch: pytest.MonkeyPatch, says: str
+) -> None:
+    follower(monkeypatch, f"cat > /dev/null; {says}exec sleep 1000")
+    for name, value in (("PATIENCE", 1.0), ("SLOWEST", 1 << 40)):
+        monkeypatch.setattr(module, name, value)
+    first, second = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE), stop("p1-02", ONE)))))
+    assert first == {"phone": "p1-01", "stored": 1, "error": None}
+    error = None if says else "not reached from the phone before it: it was not done 1 s after the last piece"
+    assert second == {"phone": "p1-02", "stored": 1 if says else 0, "error": error}
 
 
 def _full(*_: object) -> None:

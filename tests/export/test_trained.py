@@ -143,15 +143,12 @@ def test_export_writes_both_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_run_starts_from_weights_for_other_classes(tmp_path: Path) -> None:
     graph, _ = network()
     library.save_file(to_state_dict(*network(classes=7)), tmp_path / "seven.safetensors")
-    start = starting_point("resnet20", graph, tmp_path / "seven.safetensors", ("layer1", "bn1"), seed=3)
+    start = starting_point("resnet20", graph, tmp_path / "seven.safetensors", seed=3)
     assert start.replaced == ("fc.weight", "fc.bias")
     assert start.weights is not None
     assert start.weights.keys() == to_state_dict(*network()).keys()
-    assert "layer1.0.conv1.weight" in start.frozen
     with pytest.raises(UsageError, match=r"--weights .*seven.safetensors: these are not"):
-        starting_point("lenet", network("lenet")[0], tmp_path / "seven.safetensors", (), seed=3)
-    with pytest.raises(UsageError, match="fits 'layer9'"):
-        starting_point("resnet20", graph, None, ("layer9",), seed=3)
+        starting_point("lenet", network("lenet")[0], tmp_path / "seven.safetensors", seed=3)
 
 
 def test_a_plan_says_what_the_phones_start_from(tmp_path: Path) -> None:
@@ -168,5 +165,7 @@ def test_a_plan_says_what_the_phones_start_from(tmp_path: Path) -> None:
     )
     assert (spec.evaluate_every, spec.checkpoint_every) == (3, 4)
     assert "-mynet-" in spec.run_id
+    with pytest.raises(UsageError, match=r"--freeze: no layer of .* fits 'layer9'"):
+        plan_run(replace(request, freeze=("layer9",)), phones(2), data)
     with pytest.raises(UsageError, match="cannot be a file's name"):
         plan_run(LaunchRequest(f"{tmp_path}/My Net.py:head"), phones(2), data)

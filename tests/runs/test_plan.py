@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.cli import launch_flags
 from orchestrator.errors import UsageError
 from orchestrator.plan.batch import split_batches
-from orchestrator.plan.mpirun import launch_spec
+from orchestrator.plan.mpirun import KEEPALIVE, launch_spec
 from orchestrator.plan.rate import allreduce_limit_s, bytes_per_second
 from orchestrator.plan.request import AUTO, LaunchRequest, Span
 from orchestrator.plan.run import check_request, common_ssh_port, plan_run
@@ -93,6 +93,7 @@ def test_mpirun_is_called_as_termux_needs_it() -> None:
     parameters = {argv[at + 1]: argv[at + 2] for at, word in enumerate(argv) if word == "--mca"}
     assert parameters["btl_tcp_if_include"] == parameters["oob_tcp_if_include"] == "10.77.0.0/16"
     assert parameters["plm_rsh_no_tree_spawn"] == "1"
+    assert {name: parameters[name] for name in KEEPALIVE} == KEEPALIVE
     assert parameters["plm_rsh_agent"].startswith("ssh -p 8022 ")
     assert argv[-4:] == ("train", spec().run_id, "--attempt", "0")
     assert launch.env["OMPI_MCA_btl"] == "self,tcp"

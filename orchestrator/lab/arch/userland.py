@@ -18,18 +18,22 @@ from orchestrator.errors import ClusterctlError
 from orchestrator.lab.arch import recipe
 from orchestrator.lab.arch.download import download
 from orchestrator.paths import cache_dir
+from phone_agent.core import cache
 
+_NEWEST = 2
+_UNUSED_S = 30 * 24 * 3600.0  # a lab that is up reads the one it started with
 _MERGED = ("bin", "lib", "sbin")  # packages still say /bin for /usr/bin
 
 
 def ensure(on_event: Callable[[str], None]) -> Path:
     """The userland's root directory. Made if it is missing, which needs the network and a minute; else at once."""
     place = cache_dir() / f"userland-{recipe.DEBIAN_ARCHITECTURE}-{recipe.key()}"
-    if not place.exists():
+    if not cache.use(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         with _alone(place):
             if not place.exists():  # nobody else made it while this process waited
                 _make(place, on_event)
+        cache.prune(place, _NEWEST, _UNUSED_S)
     return place
 
 

@@ -306,14 +306,17 @@ class ReferenceBackend:
 
 
 class _Place:
-    """A node with its tensors by their own names, and what its forward keeps for its backward."""
+    """A node with its tensors by their own names, gradients of those that learn, and what its forward keeps for its
+    backward."""
 
     def __init__(self, node: Node, state: State) -> None:
         self.layer, self.inputs = node.layer, node.inputs
         learned, kept = state.packing.slots, state.statistics_packing.slots
         names = {parameter.name: learned[f"{node.name}.{parameter.name}"] for parameter in node.parameters}
         self.values: Tensors = {name: slot.view(state.values) for name, slot in names.items()}
-        self.gradients: Tensors = {name: slot.view(state.gradients) for name, slot in names.items()}
+        self.gradients: Tensors = {
+            name: slot.view(state.gradients) for name, slot in names.items() if slot.offset < state.packing.learned
+        }
         self.running: Tensors = {
             each.name: kept[f"{node.name}.{each.name}"].view(state.statistics) for each in node.statistics
         }
@@ -334,6 +337,7 @@ class ReferenceExecutable:
         self._state, self._parts = state, parts(state.packing, options.bucket_bytes)
         self._smoothing = options.label_smoothing
         self._places = [_Place(node, state) for node in graph.nodes]
+        self._first = next((at for at, place in enumerate(self._places) if place.gradients), len(self._places))
 
     def prepare(self, sizes: Collection[int]) -> None:
         """Takes any."""
@@ -375,7 +379,7 @@ class ReferenceExecutable:
         dys: dict[int, Array] = {len(self._places) - 1: dscores}
         waiting = list(self._parts)
         done = 0
-        for position in reversed(range(len(self._places))):
+        for position in reversed(range(self._first, len(self._places))):
             place = self._places[position]
             dxs = self._backward(place, dys.pop(position), *(outputs[feed] for feed in place.inputs))
             for feed, dx in zip(place.inputs, dxs, strict=True):
@@ -384,6 +388,8 @@ class ReferenceExecutable:
             while waiting and waiting[0].stop <= done:
                 part = waiting.pop(0)
                 ready(part.start, part.stop)
+        for part in waiting:  # what is frozen
+            ready(part.start, part.stop)
 
     def _forward(  # noqa: C901, PLR0911 - one case a layer
         self, at: _Place, x: Array, *more: Array, training: bool, draw: int, salt: int

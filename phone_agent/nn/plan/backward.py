@@ -1,4 +1,4 @@
-"""Gradients of everything, last layer first.
+"""Gradients of everything that learns, last layer first; and of what lies between that and the loss.
 
 A gradient belongs to a value as its readers see it. The first reader writes it, others add; the last one also applies
 what comes first in the backward of the layer that made the value, if it can (see `sink` in core.h). Where a sum passes
@@ -96,7 +96,8 @@ class Backward:
 
     def _convolve(self, work: Convolve) -> None:
         dy = self._finished(work.y, work.name).view
-        self._convolve_weights(work, dy)
+        if work.learns:
+            self._convolve_weights(work, dy)
         if work.x.needs_gradient:
             self._convolve_data(work, dy)
 
@@ -170,6 +171,8 @@ class Backward:
         if whole.held.holders > 1:
             self._own(work.y)
         for part in work.parts:
+            if not part.needs_gradient:
+                continue
             view = whole.held.view.slice(part.start, part.channels)
             self._awaited[part] -= 1
             self._gradients[part] = _Gradient(_Held(view), masked=whole.masked)

@@ -23,19 +23,27 @@ class Bucket:
 
 
 def parts(packing: Packing, bucket_bytes: int) -> list[slice]:
+    """All of the buffer, front to back: what learns, and last what is frozen, if anything is."""
+    found = learned_parts(packing, bucket_bytes)
+    return [*found, slice(packing.learned, packing.size)] if packing.learned < packing.size else found
+
+
+def learned_parts(packing: Packing, bucket_bytes: int) -> list[slice]:
     """Whole parameters, front to back, of at least bucket_bytes each but for the last two: the same on every phone.
 
     The last one is ready last and needed first, so nothing hides its way: it is cut as short as parameters allow.
     """
     found: list[slice] = []
     start = 0
-    tail = packing.size - bucket_bytes // LAST_PART // FLOAT
+    tail = packing.learned - bucket_bytes // LAST_PART // FLOAT
     for slot in packing.slots.values():
         end = slot.offset + prod(slot.shape)
-        if (end - start) * FLOAT >= bucket_bytes or slot.offset < tail <= end < packing.size:
+        if end > packing.learned:
+            break
+        if (end - start) * FLOAT >= bucket_bytes or slot.offset < tail <= end < packing.learned:
             found.append(slice(start, end))
             start = end
-    return found if start == packing.size else [*found, slice(start, packing.size)]
+    return found if start == packing.learned else [*found, slice(start, packing.learned)]
 
 
 def buckets(schedule: Schedule, packing: Packing, bucket_bytes: int) -> list[Bucket]:

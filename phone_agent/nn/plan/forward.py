@@ -31,7 +31,7 @@ class Forward:
                 return self._convolve(work, Direction.FORWARD, with_norm=True)
             case Normalise():
                 return self._normalise(work)
-            case Pool() if work.pooling == Pooling.MAX:
+            case Pool() if work.pooling == Pooling.MAX and work.y.needs_gradient:
                 rows = self._see(work.y).rows
                 self.winners[work] = Buffer(f"{work.name} winners", rows * work.y.channels)
                 return self._pool(work, Direction.FORWARD, Place(self.winners[work]))

@@ -63,7 +63,7 @@ class _Tail:
 
 class _Fusion:
     def __init__(self, graph: Graph) -> None:
-        self._nodes = graph.nodes
+        self._nodes, self._frozen = graph.nodes, graph.frozen
         self._readers = _readers(graph)
         self._image = _value("image", graph.shape)
         self._values: dict[int, Value] = {-1: self._image}  # by node; a node fused into another has its value
@@ -80,13 +80,19 @@ class _Fusion:
         for work in self._works:
             for value in work.inputs:
                 value.readers.append(work)
-            work.y.needs_gradient = isinstance(work, Convolve | Normalise) or any(
-                value.needs_gradient for value in work.inputs
-            )
+            work.y.needs_gradient = self._learns(work) or any(value.needs_gradient for value in work.inputs)
         scales = _all_scales(self._works)
         return Network(
             self._image, tuple(self._works), scores, tuple(self._norms), scales, _lay_out(scales, self._norms)
         )
+
+    def _learns(self, work: Work) -> bool:
+        norm = work.y.norm if isinstance(work, Convolve | Normalise) else None
+        own = isinstance(work, Convolve) and work.learns
+        return own or (norm is not None and self._any_learns(f"{norm.name}.weight", f"{norm.name}.bias"))
+
+    def _any_learns(self, *parameters: str | None) -> bool:
+        return any(name is not None and name not in self._frozen for name in parameters)
 
     def _add(self, position: int, node: Node) -> None:  # noqa: C901 - one line a layer
         if isinstance(node.layer, Concat):
@@ -121,7 +127,7 @@ class _Fusion:
             self._attach(tail.norm, y)
         y.act = y.within = tail.act
         bias = f"{node.name}.bias" if layer.bias else None
-        self._make(tail.positions, Convolve(node.name, layer, f"{node.name}.weight", bias, x, y))
+        self._convolution(tail, Convolve(node.name, layer, f"{node.name}.weight", bias, x, y))
 
     def _dense(self, position: int, node: Node, layer: Dense, x: Value) -> None:
         y, flat = _value(node.name, node.shape), x.pixels > 1
@@ -129,7 +135,11 @@ class _Fusion:
         y.act = y.within = tail.act
         x = self._contiguous(x) if flat else x
         weight, bias = f"{node.name}.weight", f"{node.name}.bias"
-        self._make(tail.positions, Convolve(node.name, Conv(layer.units, 1), weight, bias, x, y, flat))
+        self._convolution(tail, Convolve(node.name, Conv(layer.units, 1), weight, bias, x, y, flat))
+
+    def _convolution(self, tail: _Tail, work: Convolve) -> None:
+        work.learns = self._any_learns(work.weight, work.bias)
+        self._make(tail.positions, work)
 
     def _normalise(self, position: int, node: Node, x: Value) -> None:
         x = self._unscaled(x)

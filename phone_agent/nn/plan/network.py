@@ -72,7 +72,8 @@ class Value:
 
 @dataclass(eq=False)
 class Convolve:
-    """Also fully connected: the whole map is then one pixel with many channels (`flat`)."""
+    """Also fully connected: the whole map is then one pixel with many channels (`flat`). `learns`: its weights or its
+    bias do; gradients of both are computed then, and else of neither."""
 
     name: str
     layer: Conv
@@ -81,6 +82,7 @@ class Convolve:
     x: Value
     y: Value
     flat: bool = False
+    learns: bool = True
 
     @property
     def inputs(self) -> tuple[Value, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phone_agent.core.ops import Number
 from phone_agent.nn.graph import Graph
-from phone_agent.nn.packing import Packing, backward_order, statistics_order
+from phone_agent.nn.packing import Packing, packing_of, statistics_order
 from phone_agent.nn.plan.fuse import padded
 from phone_agent.nn.plan.network import Network, Norm, Storage, Value
 from phone_agent.nn.plan.steps import DOUBLE, FLOAT, Buffer, Field, Home, Place, Shared, View
@@ -22,7 +22,7 @@ class Places:
         self._half = half
         self._exact = {network.image.storage, network.scores.storage}
         self._threads = threads
-        self._slots = Packing(backward_order(graph)).slots
+        self._slots = packing_of(graph).slots
         self._statistic_slots = Packing(statistics_order(graph)).slots
         image = network.image
         self._images = Buffer("images", batch * image.pixels * image.channels * FLOAT, Home.IMAGES)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from phone_agent import sizes
 from phone_agent.core.ops import Kind, Number
 
-FLOAT = 4
+FLOAT = sizes.FLOAT
 DOUBLE = 8
 BYTES = {Number.FP32: FLOAT, Number.FP16: 2}
 
