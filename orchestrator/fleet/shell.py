@@ -14,7 +14,10 @@ def command_line(argv: Sequence[str], env: Mapping[str, str] | None = None) -> b
     if not argv:
         raise ValueError("empty command")
     assignments = [f"{_variable(name)}={shlex.quote(value)}" for name, value in (env or {}).items()]
-    # The program is always quoted: bare, a name such as `if` or `A=1` would mean something else to the shell.
+    # The program is always quoted: bare, a name such as `if` or `A=1` would mean something else to the shell. Quoted,
+    # `%1` still is a job of bash's.
+    if argv[0].startswith("%"):
+        raise ValueError(f"not a program: {argv[0]!r}")
     line = " ".join([*assignments, _always_quote(argv[0]), *map(shlex.quote, argv[1:])])
     if "\0" in line:
         raise ValueError("a command cannot contain NUL")

@@ -103,7 +103,7 @@ def _ssh(top: Section, source: Path) -> _Ssh:
     return _Ssh(
         section.optional("port", grammar.tcp_port) or _Ssh.port,
         section.optional("user", grammar.user) or _Ssh.user,
-        section.optional("key", lambda text: _path(text, source)),
+        section.optional("key", lambda text: _file(text, source)),
     )
 
 
@@ -113,6 +113,13 @@ def _path(text: str, source: Path) -> Path:
         return source.absolute().parent / Path(grammar.path(text)).expanduser()
     except RuntimeError as error:
         raise ValueError(f"there is no such user as in '{text}'") from error
+
+
+def _file(text: str, source: Path) -> Path:
+    path = _path(text, source)
+    if path.name in {"", ".."}:
+        raise ValueError(f"'{text}' is a directory, not a file")
+    return path
 
 
 def _presentable(message: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.data.sources import idx, pickled
@@ -169,6 +169,7 @@ def test_documents_of_another_structure_are_refused_or_read(
         kind.read(path)
 
 
+@example(raw=json.dumps({**MANIFEST, "mean": [10**400]}).encode())
 @given(raw=restructured(json.dumps(MANIFEST).encode()))
 @fuzzed(100)
 def test_a_dataset_that_is_believed_makes_sense(raw: bytes) -> None:
@@ -217,6 +218,15 @@ def test_idx_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory,
     chosen.write_bytes(data.draw(mutated(chosen.read_bytes()[:200])))
     tried("idx")
     with contextlib.suppress(SourceError, ClusterctlError):
+        idx.recognise(folder)
+
+
+def test_no_images_of_endless_size_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "idx"
+    write_idx(folder, 4, 2, side=5)
+    images = folder / "t10k-images-idx3-ubyte"
+    images.write_bytes(images.read_bytes()[:4] + (2).to_bytes(4) + b"\xff" * 8 + b"\0" * 50)
+    with pytest.raises(SourceError, match="do not hold"):
         idx.recognise(folder)
 
 

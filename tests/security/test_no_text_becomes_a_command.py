@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import orchestrator
@@ -74,10 +74,15 @@ def _empty(factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@example("%")  # a job of bash's, even where it is quoted
 @given(WORDS)
 @fuzzed(60)
 def test_a_program_is_its_name_whatever_that_is(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     tried("shell words")
+    if name.startswith("%"):
+        with pytest.raises(ValueError, match="not a program"):
+            command_line([f"{name}-is-no-program"])
+        return
     line = command_line([f"{name}-is-no-program", "argument"])
     done = subprocess.run(["bash", "-c", line], cwd=_empty(tmp_path_factory), capture_output=True, check=False)
     assert done.returncode in {126, 127}, "it ran something"
@@ -157,6 +162,7 @@ def _want(cluster: Cluster) -> Any:
     return replace(want(), cluster=cluster)
 
 
+@example("/")
 @given(WORDS)
 @fuzzed(60)
 def test_a_remedy_can_be_pasted_whatever_the_key_is_called(tmp_path_factory: pytest.TempPathFactory, word: str) -> None:

@@ -14,6 +14,7 @@ from orchestrator.data.sources.source import Block, Damage, SourceError, labelle
 
 UNSIGNED_BYTE = 8
 MOST_DIMENSIONS = 4
+MOST_BYTES = 1 << 28  # a record
 TRAIN, TEST = (
     ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -79,7 +80,7 @@ class Idx:
         shape = tuple(int(size) for size in np.frombuffer(raw[4:header], ">u4"))
         record = prod(shape[1:])
         there = len(raw) - header
-        if not record or there > prod(shape):
+        if not 0 < record <= MOST_BYTES or there > prod(shape):
             raise SourceError(f"{where} is damaged: {len(raw)} bytes do not hold {shape}", remedy="download it again")
         count = there // record
         cut = [Damage(where, count, f"the file ends here; {shape[0]} were promised")] if count < shape[0] else []
