@@ -64,7 +64,7 @@ def parse_kind(told: Any) -> Kind:
     try:
         cores = f"{int(told['cores'])} cores, {int(told['big_cores'])} big"
         name = ", ".join(_texts(told, ("model", "arch"))) + f", {cores}, {_text(told['isa'])}"
-        device, why = told["opencl"]["device"], _text(told["opencl"]["why"])
+        device, why = told["opencl"]["device"], one_line(str(told["opencl"]["why"]), 400)
         driver = ", ".join(_texts(device, ("device", "driver", "version"))) if device else NO_GPU
         return Kind(name, _text(told["core"]), driver, "" if device else why)
     except (KeyError, TypeError, ValueError):

@@ -21,7 +21,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.arena import Lifetime, PieceError, lay_out
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.steps import Buffer
-from phone_agent.opencl import program
+from phone_agent.opencl import device, program
 from phone_agent.opencl.device import NoDeviceError, find, load
 from phone_agent.opencl.memory import MemoryLimitError, block_of
 from phone_agent.opencl.program import ProgramError, Programs
@@ -248,18 +248,40 @@ def test_a_slow_device_that_gets_on_does_not_hang() -> None:
 
 def test_without_pyopencl_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyopencl", None)
-    with pytest.raises(NoDeviceError, match=r"pyopencl cannot be loaded .*; looked for /vendor/lib64/libOpenCL.so"):
+    with pytest.raises(NoDeviceError, match=r"pyopencl cannot be loaded .*; .* on a computer: pip install pyopencl"):
+        load.__wrapped__()
+    monkeypatch.setattr(device, "VENDOR", Path("/dev/null"))
+    with pytest.raises(NoDeviceError, match=r"pyopencl cannot be loaded .*; clusterctl provision builds it for phones"):
         load.__wrapped__()
 
 
+def test_a_driver_that_is_there_and_of_no_use_is_told_as_the_linker_tells_it(tmp_path: Path) -> None:
+    (tmp_path / "libOpenCL.so").write_text("not a library")
+    script = f"""
+from pathlib import Path
+from phone_agent.opencl import device
+device.VENDOR = Path({str(tmp_path / "libOpenCL.so")!r})
+device.find()
+"""
+    told = without_drivers(script, tmp_path)
+    assert "NoDeviceError: OpenCL has no platform here" in told
+    assert "libOpenCL.so does not load: " in told
+    assert "file too short" in told or "invalid ELF header" in told
+
+
 def test_without_a_driver_there_is_no_device(tmp_path: Path) -> None:
-    script = "from phone_agent.opencl.device import find; find()"
-    environment = {"OCL_ICD_VENDORS": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    told = without_drivers("from phone_agent.opencl.device import find; find()", tmp_path)
+    assert "NoDeviceError: OpenCL has no platform here" in told
+    assert "pocl-opencl-icd" in told
+
+
+def without_drivers(script: str, home: Path) -> str:
+    """What it ends with."""
+    environment = {"OCL_ICD_VENDORS": str(home), "PATH": "/usr/bin:/bin", "HOME": str(home)}
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False, timeout=120
     )
-    assert "NoDeviceError: OpenCL has no platform here" in done.stderr
-    assert "pocl-opencl-icd" in done.stderr
+    return done.stderr
 
 
 def test_nothing_is_written_outside_the_cache(tmp_path: Path) -> None:
