@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,19 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.nn.backends import Options
+from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.backends.checks import InputError
 from phone_agent.nn.backends.opencl import OpenClBackend, OpenClExecutable
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.arena import Lifetime, PieceError, lay_out
 from phone_agent.nn.plan.buckets import parts
-from phone_agent.nn.plan.steps import Buffer
+from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.steps import FLOAT, Buffer
 from phone_agent.opencl import device, program
 from phone_agent.opencl.device import NoDeviceError, find, load
 from phone_agent.opencl.memory import MemoryLimitError, block_of
 from phone_agent.opencl.program import ProgramError, Programs
+from phone_agent.opencl.sizes import as_compiled
 from phone_agent.opencl.watchdog import EXIT_CODE, Watchdog
 
 Array = NDArray[Any]
@@ -163,6 +166,28 @@ def test_an_arena_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         OpenClBackend().compile(graph, state, 64, Options())
     with pytest.raises(MemoryLimitError, match="2000000 bytes in one piece"):
         OpenClBackend().array(500_000)
+
+
+@pytest.mark.parametrize("name", ["lenet", "mobilenet_reduced"])
+def test_what_a_network_takes_is_known_before_it_is_compiled(name: str) -> None:
+    graph = models.build(name)
+    options = as_compiled("opencl", Options(threads=4), graph.shape)
+    executable = OpenClBackend().compile(graph, State(graph, 1), 3, Options(threads=4))
+    assert executable._scratch.size == estimate(graph, 3, options).workspace > FLOAT
+    assert executable.memory == estimate(graph, 3, options)
+
+
+def test_both_together_take_what_their_parts_take() -> None:
+    """Halves of a batch, each with a network of its own: no more than was planned, and little less."""
+    graph = models.build("mobilenet_reduced", 10, (32, 32, 3))
+    options = Options(gpu_share=0.5)
+    planned = estimate(graph, 8, as_compiled("hybrid", options, graph.shape))
+    cpu, gpu = (backend(name).compile(graph, State(graph, 1), 4, options).memory for name in ("cpu", "opencl"))  # type: ignore[attr-defined]
+    own = [part.arena + part.workspace + part.vectors for part in (cpu, gpu)]
+    copies = 2 * FLOAT * graph.parameter_count + 4 * FLOAT * prod(graph.shape)
+    beside = planned.total - planned.arena - planned.workspace - planned.vectors - (planned.momenta - cpu.momenta)
+    taken = beside + sum(own) + copies
+    assert 0.9 * planned.total < taken <= 1.01 * planned.total
 
 
 def test_no_buffer_lies_in_two_pieces() -> None:
