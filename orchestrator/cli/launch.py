@@ -11,7 +11,7 @@ from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.plan.request import LaunchRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from orchestrator.cli.session import Session
     from orchestrator.fleet import Fleet
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.runs.preflight import Preflight
     from orchestrator.runs.record import RunRecord, Survival
     from orchestrator.runs.start import Start
-    from phone_agent.schema import Way
+    from orchestrator.tune.advice import Advice
 
 LOSS = "When phones are lost"
 DEFAULT_RESTARTS = 20
@@ -198,27 +198,27 @@ def _start(
     with one_launch_at_a_time(session.state), session.fleet() as fleet, run_view() as view:
         launcher = Launcher(session.cluster, session.state, fleet, view.phase)
         found = _fit_phones(launcher, skip_unfit)
-        ways = _ways(fleet, request, found.fit)
-        spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=ways)
+        advice = _advice(fleet, request, found.fit)
+        spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=advice.ways, gpus=advice.gpus)
         return launcher.run(spec, dataset, start, survival)
 
 
-def _ways(fleet: Fleet, request: LaunchRequest, phones: Sequence[Phone]) -> Mapping[str, Way]:
+def _advice(fleet: Fleet, request: LaunchRequest, phones: Sequence[Phone]) -> Advice:
     """How each phone computes, where that is not as the run says; what decides is told."""
-    from orchestrator.tune.advice import advise, is_needed
+    from orchestrator.tune.advice import Advice, advise, is_needed
     from orchestrator.tune.kinds import ask_kinds
     from orchestrator.tune.store import TuneStore
     from orchestrator.view.console import note, warn
 
     known = TuneStore().read()
     if not is_needed(request, known):
-        return {}
+        return Advice()
     advice = advise(request, ask_kinds(fleet, phones), known)
     for line in advice.warnings:
         warn(line)
     for line in advice.notes:
         note(line)
-    return advice.ways
+    return advice
 
 
 def _fit_phones(launcher: Launcher, skip_unfit: bool) -> Preflight:
@@ -246,8 +246,8 @@ def _show_plan(session: Session, request: LaunchRequest, dataset: Dataset, skip_
 
     with session.fleet() as fleet, run_view() as view:
         found = _fit_phones(Launcher(session.cluster, session.state, fleet, view.phase), skip_unfit)
-        ways = _ways(fleet, request, found.fit)
-    spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=ways)
+        advice = _advice(fleet, request, found.fit)
+    spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=advice.ways, gpus=advice.gpus)
     argv = launch_spec(spec, session.cluster.subnet, common_ssh_port(found.fit)).argv
     if as_json:
         print_json({"run": asdict(spec), "recipe": request.recipe, "mpirun": list(argv)})

@@ -9,10 +9,12 @@ import typer
 from orchestrator.cli.completion import complete_model
 from orchestrator.cli.engine import engine_errors
 from orchestrator.cli.options import JsonOption
+from orchestrator.errors import UsageError
 
 app = typer.Typer(help="The networks there are, and what training them takes.", no_args_is_help=True)
 
 PHONE_MEMORY = "2.8GB"  # what the paper's phones had to spare
+PLANNED = ("cpu", "opencl", "hybrid")
 MOST_BATCH, MOST_THREADS = 1 << 20, 64
 
 
@@ -44,19 +46,25 @@ def show(
     width: Annotated[float, typer.Option(help="Channels of every layer, times this.")] = 1.0,
     threads: Annotated[int, typer.Option(help="Of a phone; each needs some memory.", min=1, max=MOST_THREADS)] = 4,
     half: Annotated[bool, typer.Option("--half", help="With activations stored in fp16.")] = False,
+    backend: Annotated[str, typer.Option(help="cpu, opencl or hybrid: each takes memory of its own.")] = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """Show a network's layers, its size, and the memory a training step takes."""
     from orchestrator.view.console import print_json
     from orchestrator.view.models import print_sheet, sheet_document
     from phone_agent import models
+    from phone_agent.nn.backends import Options
     from phone_agent.nn.overview import describe
+    from phone_agent.opencl.sizes import A_PHONES, as_compiled
     from phone_agent.sizes import parse_bytes
 
+    if backend not in PLANNED:
+        raise UsageError(f"--backend {backend}: memory is planned for {', '.join(PLANNED)}")
     with engine_errors():
         shape = models.image_shape(name, image)
         graph = models.build(name, classes, shape, width)
-        sheet = describe(name, graph, batch, parse_bytes(memory), threads, half=half)
+        options = as_compiled(backend, Options(threads=threads, half=half), graph.shape, A_PHONES)
+        sheet = describe(name, graph, batch, parse_bytes(memory), options, backend=backend)
     if as_json:
         print_json(sheet_document(sheet))
     else:

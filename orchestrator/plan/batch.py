@@ -30,14 +30,15 @@ def split_batches(phones: int, per_phone: int | None, total: int | None) -> tupl
     return tuple(share + (rank < extra) for rank in range(phones))
 
 
-def largest_batches(graph: Graph, budgets: Sequence[int], options: Options) -> tuple[int, ...]:
-    """As much as each phone's memory holds without arithmetic done twice."""
+def largest_batches(graph: Graph, budgets: Sequence[int], options: Sequence[Options]) -> tuple[int, ...]:
+    """As much as each phone's memory holds without arithmetic done twice. `options`: of each phone's plan."""
     from phone_agent.errors import AgentError
     from phone_agent.nn.plan.memory import largest_batch
 
     rounded = [max(budget // ROUNDED * ROUNDED, min(budget, ROUNDED)) for budget in budgets]
     try:
-        found = {budget: largest_batch(graph, budget, options) for budget in set(rounded)}
+        asked = list(zip(rounded, options, strict=True))
+        found = {each: largest_batch(graph, *each) for each in set(asked)}
     except AgentError as error:
         raise UsageError(str(error), remedy=getattr(error, "remedy", None) or "--batch, as a number") from None
-    return tuple(found[budget] for budget in rounded)
+    return tuple(found[each] for each in asked)

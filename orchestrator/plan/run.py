@@ -6,8 +6,9 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from phone_agent.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec, Sched
 if TYPE_CHECKING:
     from phone_agent.nn.backends import Options
     from phone_agent.nn.graph import Graph
+    from phone_agent.opencl.device import Limits
 
 ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise", "auto")
 WIRES = ("fp32", "fp16", "bf16", "int8", "powersgd", "auto")
@@ -100,10 +102,11 @@ def plan_run(
     *,
     memory: Mapping[str, int] | None = None,
     ways: Mapping[str, Way] | None = None,
+    gpus: Mapping[str, Limits] | None = None,
     now: float | None = None,
 ) -> RunSpec:
     """Ranks follow the phones' order: ring order; the first phone is the head. `memory`: bytes free, by phone; `ways`:
-    how each computes, where that was measured."""
+    how each computes, where that was measured; `gpus`: what their devices can do, of those that were asked."""
     created = time.time() if now is None else now
     request = settled(request)
     named = request.model or DEFAULT_MODEL
@@ -111,7 +114,14 @@ def plan_run(
     model, model_file = _model_and_file(named)
     if request.half and request.backend == "reference":
         raise UsageError("--half: the reference backend stores what it computes", remedy="--backend cpu")
-    batches = _batches(request, graph, phones, data, memory or {})
+    options = partial(
+        _options,
+        request,
+        graph,
+        [(ways or {}).get(phone.name, Way()) for phone in phones],
+        [(gpus or {}).get(phone.name) for phone in phones],
+    )
+    batches = _batches(request, graph, phones, data, memory or {}, options=options)
     steps, per_epoch = _steps(request, sum(batches), data.samples), data.samples / sum(batches)
     return RunSpec(
         run_id=new_run_id(Path(model_file).stem or model, created),
@@ -175,7 +185,13 @@ def _schedule(request: LaunchRequest, per_epoch: float) -> ScheduleSpec:
 
 
 def _batches(
-    request: LaunchRequest, graph: Graph, phones: Sequence[Phone], data: DataSpec, memory: Mapping[str, int]
+    request: LaunchRequest,
+    graph: Graph,
+    phones: Sequence[Phone],
+    data: DataSpec,
+    memory: Mapping[str, int],
+    *,
+    options: Callable[[int], Sequence[Options]],
 ) -> tuple[int, ...]:
     share = data.samples // len(phones)
     if not share:
@@ -190,8 +206,7 @@ def _batches(
         budgets = [
             max(0, _budget(request, phone, memory) - saving * (rank in saves)) for rank, phone in enumerate(phones)
         ]
-        options = replace(_options(request), threads=request.threads or MOST_BIG_CORES)
-        return tuple(min(batch, share) for batch in largest_batches(graph, budgets, options))
+        return tuple(min(batch, share) for batch in largest_batches(graph, budgets, options(MOST_BIG_CORES)))
     batches = split_batches(len(phones), request.batch, request.global_batch)
     if max(batches) * len(phones) > data.samples:
         raise UsageError(
@@ -199,7 +214,7 @@ def _batches(
             remedy="a smaller --batch or --global-batch",
         )
     if request.memory_bytes and request.backend != "reference":
-        _check_memory(graph, min(max(batches), request.micro_batch or max(batches)), request)
+        _check_memory(graph, min(max(batches), request.micro_batch or max(batches)), request.memory_bytes, options(1))
     return batches
 
 
@@ -221,14 +236,29 @@ def _saving_bytes(request: LaunchRequest, graph: Graph) -> int:
     return saved(_optimizer(request, 1), request.local_steps, request.outer_momentum) * graph.parameter_count * FLOAT
 
 
-def _options(request: LaunchRequest) -> Options:
+def _options(
+    request: LaunchRequest, graph: Graph, ways: Sequence[Way], gpus: Sequence[Limits | None], threads: int
+) -> list[Options]:
+    """What each phone's plan is made with; `threads` where nobody asked for a number of them."""
     from phone_agent.nn.backends import Options
     from phone_agent.train.budget import held, moments
+    from phone_agent.train.way import ON_A_GPU
 
     rules = _optimizer(request, 1)
     kept = moments(rules, request.wire, request.local_steps, request.outer_momentum)
     kept += held(rules, request.wire, request.local_steps, request.outer_momentum)
-    return Options(threads=request.threads or 1, moments=kept, half=request.half)
+    plain = Options(threads=request.threads or threads, moments=kept, half=request.half)
+
+    def of(way: Way, gpu: Limits | None) -> Options:
+        backend = way.backend or request.backend
+        if backend not in ON_A_GPU:
+            return plain
+        from phone_agent.opencl.sizes import A_PHONES, as_compiled
+
+        tiled = replace(plain, tiles=tuple(sorted(way.tiles.items())))
+        return as_compiled(backend, tiled, graph.shape, gpu or A_PHONES)
+
+    return list(map(of, ways, gpus))
 
 
 def build_graph(model: str, data: DataSpec, frozen: tuple[str, ...] = ()) -> Graph:
@@ -245,17 +275,23 @@ def build_graph(model: str, data: DataSpec, frozen: tuple[str, ...] = ()) -> Gra
         raise UsageError(str(error), remedy="--data synthetic makes up images of the size it takes") from None
 
 
-def _check_memory(graph: Graph, batch: int, request: LaunchRequest) -> None:
+def _check_memory(graph: Graph, batch: int, memory_bytes: int, options: Sequence[Options]) -> None:
     """A batch that no phone can hold within --memory. One thread takes the least: phones may still refuse more."""
     from phone_agent.errors import AgentError
     from phone_agent.nn.plan.memory import DoesNotFitError, estimate
 
-    try:
-        estimate(graph, batch, replace(_options(request), memory_bytes=request.memory_bytes))
-    except DoesNotFitError as error:
-        raise UsageError(str(error), remedy="a smaller --batch, or more --memory") from None
-    except AgentError:
-        return  # there is no core to ask on this machine; the phones have theirs
+    refused: AgentError | None = None
+    for each in dict.fromkeys(options):
+        try:
+            estimate(graph, batch, replace(each, memory_bytes=memory_bytes))
+        except DoesNotFitError as error:
+            refused = error
+        except AgentError:
+            return  # there is no core to ask on this machine; the phones have theirs
+        else:
+            return
+    if refused:
+        raise UsageError(str(refused), remedy="a smaller --batch, or more --memory")
 
 
 def new_run_id(model: str, created: float) -> str:

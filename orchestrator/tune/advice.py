@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import ClusterctlError
 from orchestrator.inventory import fold
@@ -14,12 +15,16 @@ from orchestrator.tune.store import Tuned
 from phone_agent.schema import Way
 from phone_agent.train.way import AUTO, ON_A_GPU
 
+if TYPE_CHECKING:
+    from phone_agent.opencl.device import Limits
+
 
 @dataclass(frozen=True)
 class Advice:
-    ways: Mapping[str, Way]  # by phone
+    ways: Mapping[str, Way] = field(default_factory=dict)  # by phone
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    gpus: Mapping[str, Limits] = field(default_factory=dict)  # by phone, where it has one
 
 
 class NoGpuError(ClusterctlError):
@@ -47,7 +52,8 @@ def advise(request: LaunchRequest, kinds: Mapping[Phone, Kind], known: Mapping[s
         way = _with_flags(tuned.way, request)
         ways |= {phone.name: way for phone in phones}
         notes.append(f"{fold(phones)} as tuned on {tuned.day} with {tuned.model}: {in_words(way)}")
-    return Advice(ways, tuple(notes), tuple(warnings))
+    gpus = {phone.name: kind.limits for phone, kind in kinds.items() if kind.limits}
+    return Advice(ways, tuple(notes), tuple(warnings), gpus)
 
 
 def in_words(way: Way) -> str:

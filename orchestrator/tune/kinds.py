@@ -13,9 +13,11 @@ from orchestrator.view.text import one_line
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
+    from phone_agent.opencl.device import Limits
 
 _ASK_S = 150.0  # the phone gives a driver half a minute, twice, before it calls it hung
 NO_GPU = "no OpenCL device"
+KINDS = ("gpu", "accelerator", "cpu")
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Kind:
     core: str  # of the compute core's bytes
     driver: str  # the OpenCL device and its driver, in words
     why_no_gpu: str = ""
+    limits: Limits | None = None  # of the device
 
     @property
     def has_gpu(self) -> bool:
@@ -64,11 +67,27 @@ def parse_kind(told: Any) -> Kind:
     try:
         cores = f"{int(told['cores'])} cores, {int(told['big_cores'])} big"
         name = ", ".join(_texts(told, ("model", "arch"))) + f", {cores}, {_text(told['isa'])}"
-        device, why = told["opencl"]["device"], _text(told["opencl"]["why"])
+        device, why = told["opencl"]["device"], one_line(str(told["opencl"]["why"]), 400)
         driver = ", ".join(_texts(device, ("device", "driver", "version"))) if device else NO_GPU
-        return Kind(name, _text(told["core"]), driver, "" if device else why)
+        return Kind(name, _text(told["core"]), driver, "" if device else why, _limits(device) if device else None)
     except (KeyError, TypeError, ValueError):
         raise PhoneError("it describes its kind in words unknown here", remedy="clusterctl provision") from None
+
+
+def _limits(device: Mapping[str, Any]) -> Limits:
+    from phone_agent.opencl.device import Limits
+
+    if device["kind"] not in KINDS:
+        raise ValueError
+    return Limits(
+        kind=device["kind"],
+        compute_units=int(device["compute_units"]),
+        work_group=int(device["work_group"]),
+        local_bytes=int(device["local_bytes"]),
+        allocation_bytes=int(device["allocation_bytes"]),
+        memory_bytes=int(device["memory_bytes"]),
+        unified=bool(device["unified"]),
+    )
 
 
 def _texts(told: Mapping[str, Any], names: Iterable[str]) -> list[str]:

@@ -67,6 +67,7 @@ def sheet_document(sheet: Sheet) -> dict[str, Any]:
         **overview_document(sheet.overview),
         "training_flops": sheet.training_flops,
         "threads": sheet.threads,
+        "backend": sheet.backend,
         "half": sheet.half,
         "memory": {**asdict(sheet.memory), "total": sheet.memory.total},
         "budget_bytes": sheet.budget_bytes,

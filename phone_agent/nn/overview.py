@@ -41,6 +41,7 @@ class Sheet:
     blocks: list[Block]
     training_flops: int
     threads: int
+    backend: str
     half: bool
     memory: MemoryPlan
     within: MemoryPlan | None
@@ -66,15 +67,16 @@ def overviews() -> list[Overview]:
     return [overview(name, build(name)) for name in NAMES]
 
 
-def describe(name: str, graph: Graph, batch: int, budget_bytes: int, threads: int, *, half: bool = False) -> Sheet:
-    options = Options(threads=threads, half=half)
+def describe(name: str, graph: Graph, batch: int, budget_bytes: int, options: Options, *, backend: str) -> Sheet:
+    """`options`: as `backend` compiles with them."""
     return Sheet(
         overview=overview(name, graph),
         graph=graph,
         blocks=blocks(graph),
         training_flops=training_flops(graph),
-        threads=threads,
-        half=half,
+        threads=options.threads,
+        backend=backend,
+        half=options.half,
         memory=estimate(graph, batch, options),
         within=within(graph, batch, budget_bytes, options),
         budget_bytes=budget_bytes,

@@ -19,7 +19,7 @@ VENDOR = Path("/vendor/lib64/libOpenCL.so")
 
 
 class NoDeviceError(AgentError):
-    """There is nothing to compute on; says what was looked for."""
+    """There is nothing to compute on; says what was looked for, and what to do."""
 
 
 class DeviceError(AgentError):
@@ -71,18 +71,28 @@ def find() -> Device:
 
 
 @cache
-def load(vendor: Path = VENDOR) -> Any:
+def load() -> Any:
     """pyopencl, with the phone's own driver behind it where there is one. Its caches are ours, or off."""
-    if vendor.exists():
-        with suppress(OSError):  # then pyopencl's own search decides
-            ctypes.CDLL(str(vendor), mode=ctypes.RTLD_GLOBAL)
+    load_driver()  # if it does not load, pyopencl's own search decides
     os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
     os.environ.setdefault("POCL_CACHE_DIR", str(cache_dir() / "pocl"))
     try:
         import pyopencl as cl
     except ImportError as error:
-        raise NoDeviceError(f"pyopencl cannot be loaded ({error}); {_advice()}") from None
+        raise NoDeviceError(f"pyopencl cannot be loaded ({error}); {_how_to_get_it()}") from None
     return cl
+
+
+@cache
+def load_driver() -> str:
+    """The phone's own driver, where there is one. What the linker says against it; empty: nothing."""
+    if not VENDOR.exists():
+        return ""
+    try:
+        ctypes.CDLL(str(VENDOR), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def _platforms(cl: Any) -> list[Any]:
@@ -124,7 +134,17 @@ def _limits(cl: Any, device: Any) -> Limits:
     )
 
 
-def _advice() -> str:
+def _how_to_get_it() -> str:
     if VENDOR.exists():
-        return f"{VENDOR} is there: it is found where LD_LIBRARY_PATH starts with {VENDOR.parent}"
-    return f"looked for {VENDOR} and for drivers known to the OpenCL loader (on Debian: pocl-opencl-icd)"
+        return "clusterctl provision builds it for phones"
+    return (
+        f"on a phone it is of use only where there is {VENDOR}, and here is none; on a computer: pip install pyopencl"
+    )
+
+
+def _advice() -> str:
+    if not VENDOR.exists():
+        return f"there is no {VENDOR}, and no driver that the OpenCL loader knows (on Debian: pocl-opencl-icd)"
+    if refused := load_driver():
+        return f"{VENDOR} does not load: {refused}"
+    return f"{VENDOR} was loaded, by its path"

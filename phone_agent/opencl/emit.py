@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from phone_agent.nn.plan.steps import FLOAT, Field, Home, Place
 from phone_agent.opencl.device import Limits, load
-from phone_agent.opencl.program import Define, ProgramError, Programs
+from phone_agent.opencl.program import Define, ProgramError
 from phone_agent.opencl.tiles import Tiles
 
 ALIGNMENT = 256
@@ -112,11 +113,22 @@ class Launch:
         return at
 
 
+class Kernels(Protocol):
+    """Where kernels come from: the programs of a device."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def kernel(self, file: str, name: str, defines: dict[str, Define]) -> Any: ...
+
+    def most_items(self, kernel: Any) -> int: ...
+
+
 @dataclass
 class Maker:
     """What makers of launches ask for. `adding`: gradients of parameters are added to those that are there."""
 
-    programs: Programs
+    kernels: Kernels
     tiles: Tiles
     adding: bool = False
     scratch_bytes: int = 0  # what the hungriest step takes
@@ -125,10 +137,10 @@ class Maker:
 
     @property
     def limits(self) -> Limits:
-        return self.programs.device.limits
+        return self.kernels.limits
 
     def kernel(self, file: str, name: str, **defines: Define) -> Any:
-        return self.programs.kernel(file, name, defines)
+        return self.kernels.kernel(file, name, defines)
 
     def scratch(self, count: int) -> Scratch:
         """Room for `count` floats until the step's last launch; different each time within a step."""
@@ -142,27 +154,21 @@ class Maker:
 
     def launch(self, kernel: Any, arguments: Sequence[Argument], items: Sequence[int], group: Sequence[int]) -> Launch:
         """At least `items` work-items: rounded up to whole groups, so the kernel checks its bounds."""
-        most = self._most(kernel)
-        if np.prod(group) > most:
+        most = self.kernels.most_items(kernel)
+        if prod(group) > most:
             raise ProgramError(f"{kernel.function_name}: groups of {tuple(group)}; the device runs {most} at most")
         size = tuple(-(-max(1, count) // each) * each for count, each in zip(items, group, strict=True))
         return Launch(kernel, tuple(arguments), size, tuple(group), self._step)
 
     def over(self, kernel: Any, arguments: Sequence[Argument], count: int, group: int = 64) -> Launch:
         """One work-item for each of `count` things, in groups as the kernel takes them."""
-        return self.launch(kernel, arguments, (count,), (min(group, self._most(kernel)),))
+        return self.launch(kernel, arguments, (count,), (min(group, self.kernels.most_items(kernel)),))
 
     def by_channel(self, kernel: Any, arguments: Sequence[Argument], channels: int, rows: int) -> Launch:
         """One work-item for each channel of each row; neighbours take neighbouring channels."""
-        most = min(GROUPS[self.limits.kind], self._most(kernel))
+        most = min(GROUPS[self.limits.kind], self.kernels.most_items(kernel))
         across = min(most, next((few for few in ACROSS if channels <= few), ACROSS[-1]))
         return self.launch(kernel, arguments, (channels, rows), (across, most // across))
-
-    def _most(self, kernel: Any) -> int:
-        most: int = kernel.get_work_group_info(
-            load().kernel_work_group_info.WORK_GROUP_SIZE, self.programs.device.handle
-        )
-        return most
 
 
 def _scalar(argument: Local | float | np.generic) -> Any:

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from phone_agent.errors import AgentError
-from phone_agent.opencl.device import Device, load
+from phone_agent.opencl.device import Device, Limits, load
 
 SOURCES = Path(__file__).parent / "kernels"
 COMMON = "common.cl"
@@ -30,6 +30,15 @@ class Programs:
     device: Device
     _built: dict[tuple[str, Defines], Any] = field(default_factory=dict)
     _building: Lock = field(default_factory=Lock)  # pyopencl writes code for each kernel, and threads would mix it up
+
+    @property
+    def limits(self) -> Limits:
+        return self.device.limits
+
+    def most_items(self, kernel: Any) -> int:
+        """Of a work-group of this kernel."""
+        most: int = kernel.get_work_group_info(load().kernel_work_group_info.WORK_GROUP_SIZE, self.device.handle)
+        return most
 
     def kernel(self, file: str, name: str, defines: dict[str, Define]) -> Any:
         """Kernel `name` of kernels/`file`.cl, compiled with these definitions."""

@@ -5,17 +5,15 @@ Which of the two a driver wants differs from phone to phone, and drivers hang an
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from phone_agent.opencl.device import VENDOR
+from phone_agent.opencl.device import VENDOR, load_driver
 
 PATIENCE_S = 30.0
 LIBRARIES = "LD_LIBRARY_PATH"
@@ -34,30 +32,34 @@ class Answer:
 def prepare() -> str:
     """Why there is no device; empty: there is one, from here on. Where it takes other libraries, does not return: this
     process begins again with those."""
-    plainly = ask(os.environ)
-    first = with_vendor_first(os.environ)
-    if not plainly.found and first is not None and ask(first).found:
+    answer, environment = _try_both()
+    if environment is not None:
         sys.stdout.flush()
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], first)  # noqa: S606 - itself
-    if plainly.found and VENDOR.exists():
-        _load_driver()
-    return plainly.why
-
-
-def _load_driver() -> None:
-    """Before MPI is: hwloc asks any OpenCL it finds for devices, and a loader looks for drivers only once."""
-    with suppress(OSError):  # then it was found in another way
-        ctypes.CDLL(str(VENDOR), mode=ctypes.RTLD_GLOBAL)
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - itself
+    if answer.found:
+        load_driver()  # before MPI is: hwloc asks any OpenCL it finds for devices, and a loader looks only once
+    return answer.why
 
 
 def look() -> Answer:
     """What can be had in either way."""
+    return _try_both()[0]
+
+
+def _try_both() -> tuple[Answer, dict[str, str] | None]:
+    """And the environment that it takes, where that is another than this one."""
     plainly = ask(os.environ)
     first = with_vendor_first(os.environ)
     if plainly.found or first is None:
-        return plainly
+        return plainly, None
     answer = ask(first)
-    return answer if answer.found else plainly
+    return (answer, first) if answer.found else (Answer(None, _both(plainly.why, answer.why, first)), None)
+
+
+def _both(plainly: str, vendor_first: str, environment: Mapping[str, str]) -> str:
+    libraries = f"{LIBRARIES}={environment[LIBRARIES]}"
+    then = "that was tried too" if vendor_first == plainly else f"with that: {vendor_first}"
+    return f"{plainly}; {libraries}: {then}. Where `clinfo -l` with that lists no device either, use --backend cpu"
 
 
 def with_vendor_first(environment: Mapping[str, str]) -> dict[str, str] | None:

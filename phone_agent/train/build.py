@@ -33,7 +33,7 @@ from phone_agent.train.progress import RankStep
 from phone_agent.train.resume import Resumed, resume
 from phone_agent.train.sharing import Sharing
 from phone_agent.train.timeline import Timeline
-from phone_agent.train.way import way_of
+from phone_agent.train.way import ON_A_GPU, way_of
 
 NEVER = 1 << 62
 NAPPING = frozenset({"ring", "hierarchical"})  # MPI's own spin while they wait: computing must not give way to that
@@ -217,7 +217,7 @@ def _piece_bytes(choice: Choice) -> int:
 
 
 def _planned(graph: Graph, own: RankSpec, spec: RunSpec, options: Options, *, keep: bool) -> Planned:
-    """numpy takes what it takes. A GPU runs the core's plan."""
+    """numpy takes what it takes."""
     rules, alone = spec.optimizer, (spec.local_steps, spec.outer_momentum)
     saves = own.rank in savers([rank.switch for rank in spec.ranks])
     options = replace(
@@ -229,6 +229,11 @@ def _planned(graph: Graph, own: RankSpec, spec: RunSpec, options: Options, *, ke
         label_smoothing=spec.optimizer.label_smoothing,
         half=spec.half,
     )
-    if way_of(spec, own.phone).backend == "reference":
+    computing = way_of(spec, own.phone).backend
+    if computing == "reference":
         return options, None
+    if computing in ON_A_GPU:
+        from phone_agent.opencl.sizes import as_compiled
+
+        options = as_compiled(computing, options, graph.shape)
     return plan_memory(graph, own.batch, options, spec.micro_batch)

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from phone_agent import models
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.dropout import keep_mask
-from phone_agent.nn.graph import BatchNorm, Dropout, Graph, Node
+from phone_agent.nn.graph import Dropout, Graph, Node
 from phone_agent.nn.packing import State
+from tests.agent.agreement import leave_corners
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
 
@@ -102,19 +103,11 @@ def samples(graph: Graph, batch: int, seed: int) -> tuple[Array, Array]:
 
 
 def start(graph: Graph, dtype: type) -> State:
-    """The same values in either precision; biases and scales away from 0 and 1, where bugs may hide.
-
-    Normalised values are moved to 3 and -3 by turns, where few are near a ReLU's corner, but some on its other side.
-    """
+    """The same values in either precision; biases and scales away from 0 and 1, where bugs may hide."""
     state = State(graph, seed=5, dtype=dtype)
     state.values[...] = State(graph, seed=5).values
     state.values += (0.02 * np.random.default_rng(8).normal(size=len(state.values))).astype(np.float32)
-    for node in graph.nodes:
-        if isinstance(node.layer, BatchNorm):
-            bias = state.packing.slots[f"{node.name}.bias"].view(state.values)
-            bias[0::2] += 3
-            bias[1::2] -= 3
-    return state
+    return leave_corners(graph, state)
 
 
 def ours(case: Case, name: str, dtype: type, seed: int) -> Outcome:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from phone_agent import models
 from phone_agent.device import affinity
 from phone_agent.device.roots import Roots
-from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.backends import NAMES, Options, backend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
@@ -62,7 +62,7 @@ def test_ranks_train_as_one_process_does(name: str) -> None:
     assert len(wanted.losses) == setting.steps
 
 
-@pytest.mark.parametrize("name", ["cpu", "reference"])  # ranks are threads here: a GPU is a process's own
+@pytest.mark.parametrize("name", NAMES)
 def test_parts_of_a_batch_are_as_good_as_the_whole(name: str) -> None:
     """Where images do not meet in normalisations: any division of the global batch, in any number of ranks."""
     graph = models.build("lenet", 10, (28, 28, 1))

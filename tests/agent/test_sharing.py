@@ -18,7 +18,7 @@ from phone_agent import models
 from phone_agent.comm.world import World
 from phone_agent.data.sampling import whole_order
 from phone_agent.device.condition import Cause, Condition, Level
-from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.backends import NAMES, Options, backend
 from phone_agent.nn.backends.checks import InputError
 from phone_agent.nn.backends.cpu import CpuBackend
 from phone_agent.nn.backends.planned import MOST_SIZES
@@ -50,7 +50,7 @@ def test_changing_shares_are_what_one_process_computes(name: str, *, overlapping
         np.testing.assert_array_equal(result.state.values, wanted.state.values)
 
 
-@pytest.mark.parametrize("name", ["cpu", "reference"])  # ranks are threads here: a GPU is a process's own
+@pytest.mark.parametrize("name", NAMES)
 def test_a_run_whose_shares_change_is_the_run_whose_do_not(name: str) -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
     undisturbed = Setting(graph, (6, 6), steps=8, backend=name)

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
+import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 T = TypeVar("T")
-PATIENCE_S = 120
+PATIENCE_S = 300
+PARTING_S = 2  # for the others to end once one rank has failed
+
+
+class LeftAloneError(Exception):
+    """The rank that this one waits for has failed."""
 
 
 class Transfer:
-    def __init__(self, data: NDArray[Any]) -> None:
+    def __init__(self, data: NDArray[Any], failed: threading.Event) -> None:
         self.data = data
-        self._done = threading.Event()
-        self.done = self._done.is_set
+        self._done, self._failed = threading.Event(), failed
         self.meet = self._done.set
+
+    def done(self) -> bool:
+        if not self._done.is_set() and self._failed.is_set():
+            raise LeftAloneError
+        return self._done.is_set()
 
 
 class Edge:
     """From one rank to another. A send lends its array, which is copied when a receive meets it, as MPI may do."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, failed: threading.Event) -> None:
+        self._lock, self._failed = threading.Lock(), failed
         self._sends: deque[Transfer] = deque()
         self._receives: deque[Transfer] = deque()
 
@@ -39,7 +51,7 @@ class Edge:
         return self._add(self._receives, into)
 
     def _add(self, waiting: deque[Transfer], data: NDArray[Any]) -> Transfer:
-        transfer = Transfer(data)
+        transfer = Transfer(data, self._failed)
         with self._lock:
             waiting.append(transfer)
             while self._sends and self._receives:
@@ -61,8 +73,9 @@ class Sums:
 
     def __init__(self, size: int) -> None:
         self._lock = threading.Lock()
-        self._barrier = threading.Barrier(size, timeout=PATIENCE_S)
+        self._barrier = threading.Barrier(size)
         self._rows: dict[int, NDArray[Any]] = {}
+        self.leave = self._barrier.abort
 
     def gather(self, rank: int, row: NDArray[Any]) -> NDArray[Any]:
         with self._lock:
@@ -96,8 +109,8 @@ class ThreadWorld:
 class _Edges(defaultdict[tuple[int, int, int], Edge]):
     """Made by whichever end comes first."""
 
-    def __init__(self) -> None:
-        super().__init__(Edge)
+    def __init__(self, failed: threading.Event) -> None:
+        super().__init__(lambda: Edge(failed))
         self._lock = threading.Lock()
 
     def __missing__(self, key: tuple[int, int, int]) -> Edge:
@@ -105,9 +118,57 @@ class _Edges(defaultdict[tuple[int, int, int], Edge]):
             return self[key] if key in self else super().__missing__(key)
 
 
+class _Ranks(Generic[T]):
+    """Threads that nobody has to wait for: one that never ends ends with the process."""
+
+    def __init__(self, size: int, work: Callable[[ThreadWorld], T]) -> None:
+        self._size, self._work = size, work
+        self._failed, self._sums = threading.Event(), Sums(size)
+        self._edges = _Edges(self._failed)
+        self._ended: SimpleQueue[tuple[int, T | None, BaseException | None]] = SimpleQueue()
+        self._threads = [threading.Thread(target=self._run, args=(rank,), daemon=True) for rank in range(size)]
+
+    def results(self, patience_s: float) -> list[T]:
+        """By rank. What ends one of them ends them all, and is raised here."""
+        for thread in self._threads:
+            thread.start()
+        until = time.monotonic() + patience_s
+        found: dict[int, T] = {}
+        while len(found) < self._size:
+            rank, found[rank], error = self._next(until)
+            if error is not None:
+                self._part()
+                raise error
+        return [found[rank] for rank in range(self._size)]
+
+    def _run(self, rank: int) -> None:
+        try:
+            self._ended.put((rank, self._work(ThreadWorld(rank, self._size, self._edges, self._sums)), None))
+        except BaseException as error:  # noqa: BLE001 - raised by whoever asks for results
+            self._ended.put((rank, None, error))
+
+    def _next(self, until: float) -> tuple[int, Any, BaseException | None]:
+        try:
+            return self._ended.get(timeout=max(0.0, until - time.monotonic()))
+        except Empty:
+            where = self._whereabouts()
+            self._part()
+            raise TimeoutError(f"ranks that did not end:\n{where}") from None
+
+    def _part(self) -> None:
+        """Wakes those that wait for others."""
+        self._failed.set()
+        self._sums.leave()
+        until = time.monotonic() + PARTING_S
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _whereabouts(self) -> str:
+        frames = sys._current_frames()
+        shown = ((rank, frames.get(thread.ident or 0)) for rank, thread in enumerate(self._threads))
+        return "\n".join(f"rank {rank}\n{''.join(traceback.format_stack(at))}" for rank, at in shown if at is not None)
+
+
 def on_ranks(size: int, work: Callable[[ThreadWorld], T], patience_s: float = PATIENCE_S) -> list[T]:
     """What each rank's work returns."""
-    edges, sums = _Edges(), Sums(size)
-    with ThreadPoolExecutor(size) as ranks:
-        waiting = [ranks.submit(work, ThreadWorld(rank, size, edges, sums)) for rank in range(size)]
-        return [done.result(patience_s) for done in waiting]
+    return _Ranks(size, work).results(patience_s)

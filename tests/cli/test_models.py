@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from math import prod
 from typing import Any
 
 import pytest
@@ -12,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phone_agent import models
+from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import GraphError
+from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.steps import FLOAT
 from phone_agent.nn.summary import block_name, blocks, forward_flops, training_flops
+from phone_agent.opencl.sizes import A_PHONES, as_compiled
 
 CLUSTERCTL = (sys.executable, "-m", "orchestrator.cli.app", "models")
 
@@ -74,6 +79,18 @@ def test_show_says_whether_the_batch_fits_and_at_what_price() -> None:
 def test_a_larger_batch_takes_more_memory() -> None:
     small, large = (document("show", "lenet", "--batch", batch)["memory"]["total"] for batch in ("1", "512"))
     assert small < large
+
+
+def test_memory_is_that_of_whoever_computes() -> None:
+    shown = document("show", "lenet", "--batch", "8", "--threads", "4", "--backend", "hybrid")
+    graph, options = models.build("lenet"), Options(threads=4)
+    cpu, gpu = (estimate(graph, 8, as_compiled(name, options, graph.shape, A_PHONES)) for name in ("cpu", "opencl"))
+    assert cpu.workspace != gpu.workspace
+    copied = 8 * FLOAT * prod(graph.shape)
+    assert shown["memory"]["workspace"] == cpu.workspace + gpu.workspace + copied
+    assert shown["memory"]["momenta"] == 3 * cpu.momenta
+    refused = clusterctl("show", "lenet", "--backend", "abacus")
+    assert (refused.returncode, "planned for cpu, opencl, hybrid" in refused.stderr) == (2, True)
 
 
 def test_memory_that_holds_not_even_one_image_is_told() -> None:

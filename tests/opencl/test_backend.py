@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,19 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.nn.backends import Options
+from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.backends.checks import InputError
 from phone_agent.nn.backends.opencl import OpenClBackend, OpenClExecutable
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.arena import Lifetime, PieceError, lay_out
 from phone_agent.nn.plan.buckets import parts
-from phone_agent.nn.plan.steps import Buffer
-from phone_agent.opencl import program
+from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.steps import FLOAT, Buffer
+from phone_agent.opencl import device, program
 from phone_agent.opencl.device import NoDeviceError, find, load
 from phone_agent.opencl.memory import MemoryLimitError, block_of
 from phone_agent.opencl.program import ProgramError, Programs
+from phone_agent.opencl.sizes import as_compiled
 from phone_agent.opencl.watchdog import EXIT_CODE, Watchdog
 
 Array = NDArray[Any]
@@ -165,6 +168,28 @@ def test_an_arena_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         OpenClBackend().array(500_000)
 
 
+@pytest.mark.parametrize("name", ["lenet", "mobilenet_reduced"])
+def test_what_a_network_takes_is_known_before_it_is_compiled(name: str) -> None:
+    graph = models.build(name)
+    options = as_compiled("opencl", Options(threads=4), graph.shape)
+    executable = OpenClBackend().compile(graph, State(graph, 1), 3, Options(threads=4))
+    assert executable._scratch.size == estimate(graph, 3, options).workspace > FLOAT
+    assert executable.memory == estimate(graph, 3, options)
+
+
+def test_both_together_take_what_their_parts_take() -> None:
+    """Halves of a batch, each with a network of its own: no more than was planned, and little less."""
+    graph = models.build("mobilenet_reduced", 10, (32, 32, 3))
+    options = Options(gpu_share=0.5)
+    planned = estimate(graph, 8, as_compiled("hybrid", options, graph.shape))
+    cpu, gpu = (backend(name).compile(graph, State(graph, 1), 4, options).memory for name in ("cpu", "opencl"))  # type: ignore[attr-defined]
+    own = [part.arena + part.workspace + part.vectors for part in (cpu, gpu)]
+    copies = 2 * FLOAT * graph.parameter_count + 4 * FLOAT * prod(graph.shape)
+    beside = planned.total - planned.arena - planned.workspace - planned.vectors - (planned.momenta - cpu.momenta)
+    taken = beside + sum(own) + copies
+    assert 0.9 * planned.total < taken <= 1.01 * planned.total
+
+
 def test_no_buffer_lies_in_two_pieces() -> None:
     rng = np.random.default_rng(5)
     for _ in range(50):
@@ -248,18 +273,40 @@ def test_a_slow_device_that_gets_on_does_not_hang() -> None:
 
 def test_without_pyopencl_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyopencl", None)
-    with pytest.raises(NoDeviceError, match=r"pyopencl cannot be loaded .*; looked for /vendor/lib64/libOpenCL.so"):
+    with pytest.raises(NoDeviceError, match=r"pyopencl cannot be loaded .*; .* on a computer: pip install pyopencl"):
+        load.__wrapped__()
+    monkeypatch.setattr(device, "VENDOR", Path("/dev/null"))
+    with pytest.raises(NoDeviceError, match=r"pyopencl cannot be loaded .*; clusterctl provision builds it for phones"):
         load.__wrapped__()
 
 
+def test_a_driver_that_is_there_and_of_no_use_is_told_as_the_linker_tells_it(tmp_path: Path) -> None:
+    (tmp_path / "libOpenCL.so").write_text("not a library")
+    script = f"""
+from pathlib import Path
+from phone_agent.opencl import device
+device.VENDOR = Path({str(tmp_path / "libOpenCL.so")!r})
+device.find()
+"""
+    told = without_drivers(script, tmp_path)
+    assert "NoDeviceError: OpenCL has no platform here" in told
+    assert "libOpenCL.so does not load: " in told
+    assert "file too short" in told or "invalid ELF header" in told
+
+
 def test_without_a_driver_there_is_no_device(tmp_path: Path) -> None:
-    script = "from phone_agent.opencl.device import find; find()"
-    environment = {"OCL_ICD_VENDORS": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    told = without_drivers("from phone_agent.opencl.device import find; find()", tmp_path)
+    assert "NoDeviceError: OpenCL has no platform here" in told
+    assert "pocl-opencl-icd" in told
+
+
+def without_drivers(script: str, home: Path) -> str:
+    """What it ends with."""
+    environment = {"OCL_ICD_VENDORS": str(home), "PATH": "/usr/bin:/bin", "HOME": str(home)}
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False, timeout=120
     )
-    assert "NoDeviceError: OpenCL has no platform here" in done.stderr
-    assert "pocl-opencl-icd" in done.stderr
+    return done.stderr
 
 
 def test_nothing_is_written_outside_the_cache(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from ipaddress import IPv4Network
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,8 @@ from orchestrator.plan.request import AUTO, LaunchRequest, Span
 from orchestrator.plan.run import check_request, common_ssh_port, plan_run
 from orchestrator.runs.record import RUN_ID
 from phone_agent.core.ops import MAX_THREADS
-from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec, ScheduleSpec
+from phone_agent.opencl.sizes import A_PHONES
+from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec, ScheduleSpec, Way
 from tests.runs.samples import phones, spec
 
 DATA = DataSpec("fashion-mnist", 60000, (28, 28, 1), 10)
@@ -222,3 +224,20 @@ def test_the_largest_batch_follows_each_phones_memory() -> None:
         plan_run(LaunchRequest(batch=AUTO), phones(2), DATA)
     with pytest.raises(UsageError, match="one image needs"):
         plan_run(LaunchRequest(batch=AUTO, memory_bytes=1_000_000), phones(2), DATA)
+
+
+def test_the_largest_batch_follows_what_computes() -> None:
+    """Of alexnet, whose packed weights are what a GPU has beside them; both together have two copies more."""
+    data, limits = replace(DATA, shape=(224, 224, 3)), replace(A_PHONES, compute_units=3)
+    request = LaunchRequest(model="alexnet", batch=AUTO, memory_bytes=3_000_000_000, threads=4)
+
+    def batch(backend: str, **known: Any) -> int:
+        return plan_run(replace(request, backend=backend), phones(1), data, **known).ranks[0].batch
+
+    cpu, gpu, both = (batch(name, gpus={"p1-01": limits}) for name in ("cpu", "opencl", "hybrid"))
+    assert both < gpu < cpu
+    assert batch("auto", ways={"p1-01": Way("opencl")}, gpus={"p1-01": limits}) == gpu
+    tight = replace(request, batch=1, memory_bytes=1_800_000_000)
+    assert plan_run(replace(tight, backend="cpu"), phones(1), data)
+    with pytest.raises(UsageError, match="one image needs"):
+        plan_run(replace(tight, backend="hybrid"), phones(1), data)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,21 @@ from orchestrator.plan.request import LaunchRequest
 from orchestrator.tune.advice import NoGpuError, advise, in_words, is_needed
 from orchestrator.tune.kinds import NO_GPU, Kind, parse_kind
 from orchestrator.tune.store import Tuned, TuneStore
+from phone_agent.opencl.device import Limits
 from phone_agent.schema import RunSpec, Way
 from phone_agent.train.way import way_of
 from tests.runs.samples import phones, spec
 
 ONE, TWO = phones(2)
-S10 = Kind("SM-G975F, aarch64, 8 cores, 4 big, neon-fp16", "c0de", "Adreno 640, 512.0, OpenCL 2.0")
+LIMITS = Limits("gpu", 2, 1024, 32768, 1 << 29, 1 << 31, unified=True)
+S10 = Kind("SM-G975F, aarch64, 8 cores, 4 big, neon-fp16", "c0de", "Adreno 640, 512.0, OpenCL 2.0", limits=LIMITS)
 BARE = Kind("SM-G975F, aarch64, 8 cores, 4 big, neon-fp16", "c0de", NO_GPU, "pyopencl cannot be loaded")
 WAY = Way("hybrid", gpu_share=0.75, tiles={"width": 8})
 TUNED = Tuned(S10.name, S10.core, S10.driver, "mobilenet_reduced", 16, WAY, 40.0, ({"part": "cpu"},), 0.0)
-TOLD = {
+ADRENO = {"device": "Adreno 640", "driver": "512.0", "version": "OpenCL 2.0", **asdict(LIMITS)}
+TOLD: dict[str, Any] = {
     "model": "SM-G975F", "arch": "aarch64", "cores": 8, "big_cores": 4, "isa": "neon-fp16", "core": "c0de",
-    "opencl": {"device": {"device": "Adreno 640", "driver": "512.0", "version": "OpenCL 2.0"}, "why": ""},
+    "opencl": {"device": ADRENO, "why": ""},
 }  # fmt: skip
 
 
@@ -35,6 +39,7 @@ def test_all_phones_of_a_kind_compute_as_one_of_them_was_measured() -> None:
         "sw1:1-2 as tuned on 1970-01-01 with mobilenet_reduced: hybrid, 75 % of the images on the GPU, tiles width 8",
     )
     assert not advice.warnings
+    assert advice.gpus == {ONE.name: LIMITS, TWO.name: LIMITS}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +84,10 @@ def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
 def test_a_phones_word_on_its_kind() -> None:
     assert parse_kind(TOLD) == S10
     assert parse_kind({**TOLD, "opencl": {"device": None, "why": "pyopencl cannot be loaded"}}) == BARE
+    assert parse_kind(json.loads(json.dumps(TOLD))).limits == LIMITS
+    odd = [{**ADRENO, "kind": "abacus"}, {**ADRENO, "compute_units": "x"}, {"device": "Adreno 640"}]
     wrong: list[Any] = [{}, [], {**TOLD, "cores": "many"}, {**TOLD, "opencl": None}]
+    wrong += [{**TOLD, "opencl": {"device": each, "why": ""}} for each in odd]
     for garbled in wrong:
         with pytest.raises(PhoneError):
             parse_kind(garbled)

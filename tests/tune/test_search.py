@@ -83,6 +83,10 @@ def test_what_cannot_be_asked_for_is_refused() -> None:
 
 
 FOUND, NONE = Answer({"device": "Adreno"}), Answer(None, "no device here")
+NEITHER = (
+    "no device here; LD_LIBRARY_PATH=/vendor/lib64:/p/lib: {}."
+    " Where `clinfo -l` with that lists no device either, use --backend cpu"
+)
 
 
 def told(monkeypatch: pytest.MonkeyPatch, plainly: Answer, vendor_first: Answer, *, exists: bool = True) -> list[Any]:
@@ -97,7 +101,7 @@ def told(monkeypatch: pytest.MonkeyPatch, plainly: Answer, vendor_first: Answer,
             return exists
 
     monkeypatch.setattr(reach, "VENDOR", Vendor)
-    monkeypatch.setattr(reach, "_load_driver", lambda: None)
+    monkeypatch.setattr(reach, "load_driver", lambda: "")
     monkeypatch.setenv("PREFIX", "/p")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     monkeypatch.setattr(reach, "ask", lambda env: vendor_first if "LD_LIBRARY_PATH" in env else plainly)
@@ -112,7 +116,10 @@ def test_the_vendors_libraries_come_first_only_where_that_helps(monkeypatch: pyt
     reach.prepare()
     assert started == ["/vendor/lib64:/p/lib"]
     started = told(monkeypatch, NONE, NONE)
-    assert (reach.prepare(), started) == ("no device here", [])
+    assert (reach.prepare(), started) == (NEITHER.format("that was tried too"), [])
+    assert reach.look().why == NEITHER.format("that was tried too")
+    told(monkeypatch, NONE, Answer(None, "signal 11"))
+    assert reach.prepare() == NEITHER.format("with that: signal 11")
     started = told(monkeypatch, NONE, FOUND, exists=False)
     assert (reach.prepare(), started) == ("no device here", [])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -13,8 +13,12 @@ from phone_agent.errors import AgentError
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 
+if TYPE_CHECKING:
+    from phone_agent.nn.plan.steps import Step
+
 Ready = Callable[[int, int], None]  # gradients[start:end] are complete, and values[start:end] not read any more
 Need = Callable[[int, int], None]  # values[start:end] are about to be read
+Workspace = Callable[["Sequence[Step]", int], int]  # bytes that steps of a batch of this size take beside their buffers
 
 
 class Executable(Protocol):
@@ -60,6 +64,7 @@ class Options:
     piece_bytes: int | None = None  # no buffer crosses a multiple of this: the most that is had at once
     half: bool = False  # activations are stored in fp16, and computed with in fp32
     tiles: tuple[tuple[str, int], ...] = ()  # OpenCL: numbers of opencl.tiles.Tiles, where not the device's usual ones
+    workspace: Workspace | None = None  # of whoever runs the plan; None: of the core
     gpu_share: float | None = None  # hybrid: the part of each batch that the GPU computes; None: by measurement
 
 

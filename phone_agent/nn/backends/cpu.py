@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -65,7 +66,7 @@ class _Programs:
 
 class CpuExecutable(Planned[_Programs]):
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
-        super().__init__(graph, state, batch, options, also)
+        super().__init__(graph, state, batch, replace(options, workspace=None), also)
         self._vectors = _vectors(self._plan.network)
         self._cells = aligned(LABELS + batch * FLOAT, np.uint8)
         self._loss = self._cells[LOSS : LOSS + 8].view(np.float64)

@@ -22,7 +22,6 @@ from phone_agent.nn.backends.checks import check_batch
 from phone_agent.nn.backends.planned import Planned, StepTime, reads
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.arena import ALIGNMENT
 from phone_agent.nn.plan.buckets import Bucket, buckets, parts
 from phone_agent.nn.plan.places import DRAW, LABELS, LOSS, WEIGHT
 from phone_agent.nn.plan.plan import Plan
@@ -33,6 +32,7 @@ from phone_agent.opencl.emit import Launch, Maker
 from phone_agent.opencl.launches import launches
 from phone_agent.opencl.memory import Arena, Block, Places, SharedMemory, block_of, lend
 from phone_agent.opencl.program import Programs
+from phone_agent.opencl.sizes import on_device, piece_bytes
 from phone_agent.opencl.watchdog import Watchdog
 
 Array = NDArray[Any]
@@ -127,10 +127,8 @@ class OpenClExecutable(Planned[_Emitted]):
         engine = _engine()
         self._shared, self._compiled, self._watchdog = engine.shared, engine.programs, engine.watchdog
         device = self._shared.device
-        self._piece = device.limits.allocation_bytes // ALIGNMENT * ALIGNMENT
-        super().__init__(
-            graph, state, batch, replace(options, winograd=False, threads=1, piece_bytes=self._piece), also
-        )
+        self._piece = piece_bytes(device.limits)
+        super().__init__(graph, state, batch, on_device(options, device.limits), also)
         self._tiles = replace(tiles.default(device.limits), **dict(options.tiles))
         self._cut = [(part.start, part.stop) for part in parts(state.packing, options.bucket_bytes)]
         self._values = lend(self._shared, state.values, self._cut)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from phone_agent.core.library import CoreError
@@ -59,7 +60,8 @@ def make(graph: Graph, batch: int, options: Options, arena_budget: int | None = 
     train, use = training(network, places, choose, dropped), evaluation(network, places, choose)
     piece = options.piece_bytes
     layouts = lay_out(lifetimes(train.steps), piece), lay_out(lifetimes(use.steps), piece)
-    needed = workspace((*train.steps, *use.steps), options)
+    steps = (*train.steps, *use.steps)
+    needed = options.workspace(steps, batch) if options.workspace else core_workspace(steps, options)
     return Plan(network, places, train, use, layouts, needed, options.moments)
 
 
@@ -72,6 +74,6 @@ def _check_counts(network: Network, batch: int) -> None:
             )
 
 
-def workspace(steps: tuple[Step, ...], options: Options) -> int:
+def core_workspace(steps: Sequence[Step], options: Options) -> int:
     emitter = Emitter(Addresses(dict.fromkeys(Home, SOMEWHERE), {}))
     return workspace_bytes(options.threads, emitter.emit(steps), options.isa)
