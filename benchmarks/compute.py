@@ -116,6 +116,7 @@ def _duel(match: Match, names: list[str], options: argparse.Namespace, python: s
     with ExitStack() as stack:
         ours = stack.enter_context(Peer("ours", "benchmarks.our_peer"))
         ours.ask("open", **_common(match, options), isa=options.isa, engine=options.engine, winograd=options.winograd)
+        match.profile = match.profile or ours.ask("profile")["shares"]  # before steps on one batch make denormals
         peers = [ours]
         for name in names:
             rival = RIVALS[name]
@@ -130,7 +131,6 @@ def _duel(match: Match, names: list[str], options: argparse.Namespace, python: s
         match.ours += times.pop("ours")
         match.rivals.update(times)
         match.peak_rss_mb.update({peer.name: peer.ask("steps", count=1)["peak_rss_mb"] for peer in peers})
-        match.profile = match.profile or ours.ask("profile")["shares"]
 
 
 def _common(match: Match, options: argparse.Namespace) -> dict[str, Any]:
