@@ -20,7 +20,7 @@ from phone_agent.opencl.launches import launches
 from phone_agent.opencl.program import Define
 from phone_agent.opencl.tiles import Tiles
 
-# An Adreno 640, as others report it; for who plans without a phone to ask.
+# What is assumed of an Adreno 640, for who plans without a phone to ask: nobody has asked one yet.
 A_PHONES = Limits("gpu", 2, 1024, 32 * 1024, 900 * 1024 * 1024, 3600 * 1024 * 1024, unified=True)
 COPIES = 2  # the GPU's own gradients, and its copy of the values, where the processor computes beside it
 
