@@ -148,6 +148,6 @@ def test_plans_compute_what_the_oracle_computes(graph: Graph, dropped: list[bool
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "Team", NumpyTeam)
-        patch.setattr(plan, "workspace", lambda *_: 0)
+        patch.setattr(plan, "core_workspace", lambda *_: 0)
         patch.setattr(recompute, "choose", chosen)
         _gradients_agree(graph, Options(threads=2))
