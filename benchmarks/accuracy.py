@@ -41,17 +41,18 @@ class Variant:
     name: str
     batch: int  # of all phones together
     flags: tuple[str, ...]
+    warmup: float = 0.5  # epochs
     by_torch: bool = False
 
 
 SGD = ("--optimizer", "nesterov", "--lr", "0.2", "--weight-decay", "0.0005")
-LARS = ("--optimizer", "lars", "--lr", "1.6", "--trust", "0.02", "--weight-decay", "0.0005")
+LARS = ("--optimizer", "lars", "--lr", "0.8", "--trust", "0.04", "--weight-decay", "0.0005")
 VARIANTS = (
     Variant("fp32", 128, (*SGD, "--wire", "fp32"), by_torch=True),
     Variant("fp16", 128, (*SGD, "--wire", "fp16")),
     Variant("int8", 128, (*SGD, "--wire", "int8")),
     Variant("powersgd", 128, (*SGD, "--wire", "powersgd")),
-    Variant("batch 1024, LARS", 1024, (*LARS, "--wire", "fp32")),
+    Variant("batch 1024, LARS", 1024, (*LARS, "--wire", "fp32"), warmup=1),
 )
 NAMES = tuple(variant.name for variant in VARIANTS)
 
@@ -139,7 +140,7 @@ def _on_phones(variant: Variant, seed: int, options: argparse.Namespace, noteboo
     started = time.monotonic()
     an_epoch = SAMPLES // variant.batch
     steps = ("--steps", str(options.epochs * an_epoch), "--evaluate-every", str(an_epoch))
-    schedule = ("--schedule", "cosine", "--warmup", str(an_epoch // 2))
+    schedule = ("--schedule", "cosine", "--warmup", str(int(variant.warmup * an_epoch)))
     what = ("--model", options.model, "--data", "cifar10", "--global-batch", str(variant.batch), "--seed", str(seed))
     run = launch(*what, *steps, *schedule, *variant.flags)
     losses = [step["loss"] for step in run.of("step")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -74,6 +76,32 @@ def test_any_lifetimes_are_laid_out_apart(made: list[tuple[int, int, int]]) -> N
     layout = lay_out(lives)
     assert _overlaps(lives, layout.offsets) == []
     assert layout.bytes <= sum(life.bytes for life in lives)
+
+
+@pytest.mark.parametrize("name", ["inception_v3", "resnet50", "squeezenet_v1_0"])
+def test_layouts_of_networks_have_no_gaps(name: str) -> None:
+    made = plan.make(models.build(name), 4, Options(threads=2))
+    taken, least = made.arena, peak(lifetimes(made.training.steps))[1]
+    assert taken == least
+
+
+def test_a_network_has_the_same_plan_whenever_it_is_made() -> None:
+    def dropped() -> tuple[str, ...]:
+        graph = models.build("resnet50")
+        made.append(graph)  # so that the next one lies elsewhere in memory
+        recompute._choice.cache_clear()
+        return tuple(storage.name for storage in recompute.choose(graph, 16, None))
+
+    made: list[Graph] = []
+    assert len({dropped() for _ in range(6)}) == 1
+
+
+def test_plans_leave_no_garbage_that_only_a_collection_frees() -> None:
+    network = fuse(graph := models.build("mentee"))
+    places = Places(graph, network, BATCH, 2)
+    gc.collect()
+    training(network, places, algorithms.direct, _droppable(network)[:3])
+    assert gc.collect() == 0
 
 
 @given(frozen_graphs(), drops)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from phone_agent.errors import AgentError
@@ -63,7 +63,7 @@ def peak(lives: Iterable[Lifetime]) -> tuple[int, int]:
 
 
 def lay_out(lives: Iterable[Lifetime], piece: int | None = None) -> Layout:
-    """Largest first leaves hardly a gap. Where it does, those with most bytes times steps first may do better.
+    """The smallest of a few.
 
     With `piece` the arena is allocated in pieces of so many bytes, and no buffer lies in two of them.
     """
@@ -71,11 +71,21 @@ def lay_out(lives: Iterable[Lifetime], piece: int | None = None) -> Layout:
     if piece is not None and (large := [life for life in lives if life.bytes > piece]):
         name, need = large[0].buffer.name, large[0].bytes
         raise PieceError(f"{name} takes {need} bytes in one piece, the device gives {piece} at most: a smaller --batch")
-    layout = _placed(sorted(lives, key=lambda life: (-life.bytes, life.first)), piece)
-    if layout.bytes == peak(lives)[1]:
-        return layout
-    other = _placed(sorted(lives, key=lambda life: -life.bytes * (life.last - life.first + 1)), piece)
-    return min(layout, other, key=lambda each: each.bytes)
+    step, least = peak(lives)
+    found = []
+    for order in _orders(lives, step):
+        found.append(_placed(order, piece))
+        if found[-1].bytes == least:
+            break
+    return min(found, key=lambda layout: layout.bytes)
+
+
+def _orders(lives: Sequence[Lifetime], peak_step: int) -> Iterator[list[Lifetime]]:
+    """Largest first leaves hardly a gap. Where it does: what is there at the peak first, as it comes."""
+    by_size = sorted(lives, key=lambda life: (-life.bytes, life.first))
+    yield by_size
+    at_peak = [life for life in lives if life.first <= peak_step <= life.last]
+    yield sorted(at_peak, key=lambda life: life.first) + [life for life in by_size if life not in at_peak]
 
 
 def _placed(lives: Iterable[Lifetime], piece: int | None) -> Layout:

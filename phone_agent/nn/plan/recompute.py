@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan.algorithms import direct
@@ -85,9 +86,21 @@ class _Choice:
     def light(self) -> tuple[Storage, ...]:
         """The smallest peak that needs no convolution done twice."""
         if self._light is None:
-            light = self._extended(self.improved(self.smallest(self.plans(cheap_only=True))))
+            light = self._extended(self._shifted(self.improved(self.smallest(self.plans(cheap_only=True)))))
             self._light = light if self.peak(light) < WORTH_IT * self.peak(()) else ()
         return self._light
+
+    def _shifted(self, dropped: tuple[Storage, ...]) -> tuple[Storage, ...]:
+        """With its neighbour kept instead of what is kept, wherever that lowers the peak."""
+        cheap = [each.storage for each in self._droppable if each.cheap]
+        while True:
+            swaps = [{one, other} for one, other in pairwise(cheap) if (one in dropped) != (other in dropped)]
+            better = self.smallest(
+                [dropped, *(tuple(each for each in cheap if (each in dropped) != (each in swap)) for swap in swaps)]
+            )
+            if better == dropped:
+                return dropped
+            dropped = better
 
     def _extended(self, dropped: tuple[Storage, ...]) -> tuple[Storage, ...]:
         """With whatever else is cheap and lowers the peak."""
@@ -102,7 +115,7 @@ class _Choice:
     def improved(self, dropped: tuple[Storage, ...]) -> tuple[Storage, ...]:
         """Of what comes back all at once at the peak, one in the middle had better be kept."""
         while back := self._at_peak(dropped).back:
-            middle = {back[len(back) * part // 4] for part in (1, 2, 3)}
+            middle = dict.fromkeys(back[len(back) * part // 4] for part in (1, 2, 3))
             better = self.smallest([dropped, *(tuple(each for each in dropped if each is not keep) for keep in middle)])
             if better == dropped:
                 break

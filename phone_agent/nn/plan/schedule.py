@@ -39,10 +39,9 @@ def training(network: Network, places: Places, choose: Choose, dropped: Collecti
     def again(work: Work) -> None:
         _append(steps, forward.again(work))
 
-    stores.drop(dropped)
-    stores.again = again
-    for work in reversed(network.works):
-        backward.add(work)
+    with stores.dropping(dropped, again):
+        for work in reversed(network.works):
+            backward.add(work)
     return Schedule(tuple(steps), scores, start, stores.back)
 
 

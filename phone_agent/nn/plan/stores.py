@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 
 from phone_agent.nn.plan.network import Network, Storage, Value, Work
 from phone_agent.nn.plan.places import Places
@@ -14,7 +15,7 @@ class Stores:
         self._places, self._batch = places, places.batch
         self._buffers: dict[Storage, Buffer] = {network.image.storage: places.images()}
         self.back: dict[Buffer, Storage] = {}  # what was made again
-        self.again: Callable[[Work], None] = _nothing_was_dropped
+        self._again: Callable[[Work], None] = _nothing_was_dropped
 
     def see(self, value: Value) -> View:
         """Where the value lies; computed again if it was dropped."""
@@ -27,9 +28,16 @@ class Stores:
         size = self._batch * storage.pixels * storage.channels * BYTES[self._places.number(storage)]
         self._buffers.setdefault(storage, Buffer(storage.name, size))
 
-    def drop(self, storages: Collection[Storage]) -> None:
+    @contextmanager
+    def dropping(self, storages: Collection[Storage], again: Callable[[Work], None]) -> Iterator[None]:
+        """These are gone; within it, whoever asks for one of them has it made again, by `again`."""
         for storage in storages:
             self._buffers.pop(storage, None)
+        self._again = again
+        try:
+            yield
+        finally:
+            self._again = _nothing_was_dropped  # leaves no cycle: the next plan has this one's memory at once
 
     def _make_again(self, storage: Storage) -> None:
         for work in storage.writers:
@@ -38,7 +46,7 @@ class Stores:
         self.make(storage)
         self.back[self._buffers[storage]] = storage
         for work in storage.writers:
-            self.again(work)
+            self._again(work)
 
     def _view(self, value: Value) -> View:
         storage = value.storage
