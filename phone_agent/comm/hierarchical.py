@@ -16,10 +16,10 @@ from itertools import pairwise
 
 from phone_agent.comm import schedule
 from phone_agent.comm.residuals import Residuals
-from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST, Job, Note, Pool, Round, carry_out
+from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Job, Note, Pool, Round, carry_out
 from phone_agent.comm.schedule import Chunk
 from phone_agent.comm.traffic import Traffic
-from phone_agent.comm.wire import Floats, Wire
+from phone_agent.comm.wire import Floats, Wire, fitting
 from phone_agent.comm.world import World
 
 MOST_SLICES = 8
@@ -66,7 +66,7 @@ class HierarchicalAllreduce:
 
     def __init__(self, world: World, wire: Wire, switches: Sequence[str], segment_bytes: int = SEGMENT_BYTES) -> None:
         self.traffic = Traffic()
-        self._world, self._wire, self._segment = world, wire, segment_bytes // 4
+        self._world, self._wire, self._segment = world, wire, fitting(wire, segment_bytes)
         self._groups = Groups(switches, world.rank)
         self._pool = Pool(wire.size(self._segment))
         self.residuals = Residuals(wire)
@@ -82,7 +82,7 @@ class HierarchicalAllreduce:
         self.traffic.add(sum(lane.sent_bytes for lane in lanes), time.monotonic() - started)
 
     def _slices(self, length: int) -> int:
-        return max(1, min(MOST_SLICES, length // (self._world.size * SHORTEST)))
+        return max(1, min(MOST_SLICES, length // (self._world.size * fitting(self._wire, SHORTEST_BYTES))))
 
     def _stages(self, job: Job, whole: slice, number: int) -> Iterator[list[Round]]:
         groups, world, rank = self._groups, self._world, self._world.rank

@@ -6,15 +6,15 @@ import time
 
 from phone_agent.comm import schedule
 from phone_agent.comm.residuals import Residuals
-from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST, Job, Note, Pool, Round, carry_out
+from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Job, Note, Pool, Round, carry_out
 from phone_agent.comm.schedule import Schedule
 from phone_agent.comm.traffic import Traffic
-from phone_agent.comm.wire import Floats, Wire
+from phone_agent.comm.wire import Floats, Wire, fitting
 from phone_agent.comm.world import World
 
 PIECES = 4  # of a chunk: while one is added and announced, others keep the line busy
 LONGEST_BYTES = 4 * SEGMENT_BYTES  # of a piece, where there are many
-MANY = 8  # pieces of a chunk: while the receiver is asked for the next, the line has others
+MANY = 4  # pieces of a chunk: while the receiver is asked for the next, the line has others
 
 
 class RingAllreduce:
@@ -26,8 +26,8 @@ class RingAllreduce:
         self.traffic = Traffic()
         self._rank, self._world = world.rank, world.size
         self._transport = world.neighbours(range(world.size), tag=0)
-        self._wire, self._longest = wire, longest_bytes // 4
-        self._pool = Pool(wire.size(self._longest))
+        self._wire, self._longest_bytes = wire, longest_bytes
+        self._pool = Pool(wire.size(fitting(wire, longest_bytes)))
         self.residuals = Residuals(wire)
         self._schedules: dict[int, Schedule] = {}
 
@@ -40,12 +40,17 @@ class RingAllreduce:
 
     def _schedule(self, length: int) -> Schedule:
         if length not in self._schedules:
-            chunks = schedule.cut(slice(0, length), self._world, segment(length // self._world, self._longest))
+            piece = piece_length(length // self._world, self._wire, self._longest_bytes)
+            chunks = schedule.cut(slice(0, length), self._world, piece)
             self._schedules[length] = schedule.allreduce(self._rank, chunks)
         return self._schedules[length]
 
 
-def segment(chunk: int, most: int) -> int:
+def piece_length(chunk: int, wire: Wire, longest_bytes: int) -> int:
     """Numbers in a piece. Where there are many, long ones cost least: the receiver is asked for them, and they arrive
     in their place. Elsewhere nobody should have to wait for an answer."""
-    return most if chunk >= MANY * most else min(most, SEGMENT_BYTES // 4, max(SHORTEST, -(-chunk // PIECES)))
+    most = fitting(wire, longest_bytes)
+    if chunk >= MANY * most:
+        return most
+    shortest, longest = (fitting(wire, size) for size in (SHORTEST_BYTES, SEGMENT_BYTES))
+    return min(most, longest, max(shortest, -(-chunk // PIECES)))

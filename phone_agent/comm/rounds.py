@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from phone_agent.comm.schedule import Act, Hop, Schedule
 from phone_agent.comm.wire import Bytes, Floats, Wire
 
-SEGMENT_BYTES = 256 * 1024  # of the buffer; mca-params.conf has Open MPI send as much at once, without asking first
-SHORTEST = 16 * 1024  # numbers; shorter messages cost more in starting than in sending
+SEGMENT_BYTES = 256 * 1024  # on the wire; mca-params.conf has Open MPI send as much at once, without asking first
+SHORTEST_BYTES = 64 * 1024  # shorter messages cost more in starting than in sending
 AHEAD = 8  # receives waiting, and sends under way: what nobody waits for is kept aside and copied once more
 _POLLS = 20  # without news before the first nap
 _SHORTEST_NAP_S = 0.00005

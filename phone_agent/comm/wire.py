@@ -164,6 +164,12 @@ class Int8(_Rounded):
         return count + _scales(count)
 
 
+def fitting(wire: Wire, room_bytes: int) -> int:
+    """How many floats travel in so many bytes; whole blocks, where there is one."""
+    count = max(1, room_bytes * BLOCK // wire.size(BLOCK))
+    return count - count % BLOCK or count
+
+
 def _scales(count: int) -> int:
     return SCALE_BYTES * -(-count // BLOCK)
 
