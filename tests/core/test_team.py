@@ -16,10 +16,10 @@ from phone_agent.core.library import CoreError
 from phone_agent.core.team import Program, Team, aligned, workspace_bytes
 
 
-def _subtraction(count: int) -> tuple[Program, np.ndarray]:
-    """values -= 1, and the values."""
+def _subtraction(count: int, amount: float = 1.0) -> tuple[Program, np.ndarray]:
+    """values -= amount, and the values."""
     values, added = aligned(count), aligned(count)
-    added[:] = -1
+    added[:] = -amount
     op = ops.Decode(added.ctypes.data, values.ctypes.data, count, ops.Number.FP32, accumulate=True)
     op.arrays = (values, added)  # live as long
     return Program.of([(ops.Kind.DECODE, op)]), values
@@ -50,6 +50,17 @@ def test_many_programs_in_a_row() -> None:
             threading.Event().wait(0.01)
     team.close()
     assert (values == -3000).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_numbers_that_slow_processors_down_are_taken_for_nothing_inside_only(threads: int) -> None:
+    tiny = np.float32(2.0**-130)
+    program, values = _subtraction(100_000, -tiny)
+    team = Team(threads)
+    team.run(program)
+    team.close()
+    assert (values == 0).all()
+    assert tiny + tiny > tiny > 0  # the caller's arithmetic is as it was
 
 
 def test_long_programs_and_parts_of_them() -> None:
