@@ -46,13 +46,13 @@ class Variant:
 
 
 SGD = ("--optimizer", "nesterov", "--lr", "0.2", "--weight-decay", "0.0005")
-LARS = ("--optimizer", "lars", "--lr", "0.8", "--trust", "0.04", "--weight-decay", "0.0005")
+LARS = ("--optimizer", "lars", "--lr", "0.8", "--trust", "0.02", "--weight-decay", "0.0005")
 VARIANTS = (
     Variant("fp32", 128, (*SGD, "--wire", "fp32"), by_torch=True),
     Variant("fp16", 128, (*SGD, "--wire", "fp16")),
     Variant("int8", 128, (*SGD, "--wire", "int8")),
     Variant("powersgd", 128, (*SGD, "--wire", "powersgd")),
-    Variant("batch 1024, LARS", 1024, (*LARS, "--wire", "fp32"), warmup=1),
+    Variant("batch 512, LARS", 512, (*LARS, "--wire", "fp32"), warmup=1),
 )
 NAMES = tuple(variant.name for variant in VARIANTS)
 

@@ -4,8 +4,9 @@
 
 For 4 and then 8 phones brings up a lab of its own with 1 Gbit/s cables. In every round iperf3 measures a stream from
 one phone to the next, which sets the limit: 2 (K - 1) / K of the buffer at that rate, or the time of whoever was faster
-(then iperf3 was disturbed). Then the contestants sum in turn, in the same networks; each one's best repeat over all
-rounds counts. Ends with 1 when a promise is not kept.
+(then iperf3 was disturbed). Beside it stands what iperf3 gets from every phone to its next at once, as a ring needs it:
+where that is less, this computer's cores, which carry all phones' packets, are the limit. Then the contestants sum in
+turn, in the same networks; each one's best repeat over all rounds counts. Ends with 1 when a promise is not kept.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Found:
     phones: int
     megabytes: float
     rates: list[float] = field(default_factory=list)  # bytes a second, by iperf3
+    together: list[float] = field(default_factory=list)  # of the slowest phone, when all send at once
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     @property
@@ -89,6 +91,7 @@ def race(found: Found, contestants: dict[str, Contestant], rounds: int, repeats:
     taken = seats()
     for turn in range(rounds):
         found.rates.append(stream(taken[0], taken[1]))
+        found.together.append(min(around(taken)))
         for name in list(contestants) if turn % 2 == 0 else reversed(contestants):
             found.seconds.setdefault(name, []).extend(contestants[name](found.megabytes, repeats))
             print(f"{found.phones} phones, {found.megabytes:g} MB, {name}: {found.best(name):.3f} s", file=sys.stderr)
@@ -108,6 +111,12 @@ def stream(sender: Seat, receiver: Seat) -> float:
         finally:
             listening.kill()
     return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 8
+
+
+def around(taken: list[Seat]) -> list[float]:
+    """Of each phone's stream to the next, all at once."""
+    with ThreadPoolExecutor(len(taken)) as pool:
+        return list(pool.map(stream, taken, [*taken[1:], taken[0]]))
 
 
 def ours(algorithm: str, wire: str = "fp32") -> Contestant:
@@ -145,14 +154,14 @@ def gloo(python: str) -> Iterator[Contestant]:
 
 def show(rate: str, found: list[Found]) -> None:
     table = Table(title=f"seconds an allreduce, {rate} cables; best of all rounds")
-    for column in ("phones", "MB", "iperf3 Mbit/s", "limit", OURS, HALF, MPI, GLOO, "of limit"):
+    for column in ("phones", "MB", "iperf3 Mbit/s", "all at once", "limit", OURS, HALF, MPI, GLOO, "of limit"):
         table.add_column(column, justify="right")
     for each in found:
         best = [each.limit, *(each.best(name) for name in (OURS, HALF, MPI, GLOO))]
-        rates = f"{max(each.rates) * 8 / 1e6:.0f}"
+        rates = [f"{max(rates) * 8 / 1e6:.0f}" for rates in (each.rates, each.together)]
         share = f"{each.limit / each.best(OURS):.1%}"
-        table.add_row(str(each.phones), f"{each.megabytes:g}", rates, *(f"{value:.3f}" for value in best), share)
-    console = Console()
+        table.add_row(str(each.phones), f"{each.megabytes:g}", *rates, *(f"{value:.3f}" for value in best), share)
+    console = Console(width=120)
     console.print(table)
     for each in found:
         for promise, value, least in each.promises():
