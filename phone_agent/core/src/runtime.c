@@ -119,7 +119,7 @@ void meet(worker *w) {
     }
 }
 
-/* Numbers below 2^-126 count as 0 meanwhile: x86 takes a hundred times as long for them, and gradients that die out are full
+/* Numbers below 2^-126 count as 0 meanwhile: some x86 take a hundred cycles and more for one, and gradients that die out are full
  * of them. After the last meeting thread 0 may start another program: so the others look at this one's fields only before. */
 static void run_program(struct pool *p, i32 index) {
     worker w = {p, index, p->threads, p->workspace};
