@@ -119,8 +119,9 @@ void meet(worker *w) {
     }
 }
 
-/* Numbers below 2^-126 count as 0 meanwhile: some x86 take a hundred cycles and more for one, and gradients that die out are full
- * of them. After the last meeting thread 0 may start another program: so the others look at this one's fields only before. */
+/* Numbers below 2^-126 count as 0 meanwhile: some x86 take a hundred cycles and more for one, and gradients that die
+ * out are full of them. After the last meeting thread 0 may start another program: so the others look at this one's
+ * fields only before. */
 static void run_program(struct pool *p, i32 index) {
     worker w = {p, index, p->threads, p->workspace};
     const step *program = p->program;
