@@ -34,6 +34,12 @@ def test_the_opponent_is_the_fastest_of_its_kind() -> None:
     assert match.ratio(("mnn",)) is None
 
 
+def test_rivals_far_behind_the_fastest_have_no_other_turn() -> None:
+    times = {"ours": Times((9.0,)), "tuned": Times((1.0, 2.0)), "default": Times((1.2,)), "nchw": Times((1.3,))}
+    assert compute.hopeful(times) == {"ours", "tuned", "default"}
+    assert compute.hopeful({"ours": Times((9.0,))}) == {"ours"}
+
+
 def _played(ratio: float, without: float) -> list[compute.Match]:
     """Every network at its batch of Table I and at 16."""
     pairs = dict.fromkeys((network, batch) for network, own in TABLE_I.items() for batch in (own, 16))
