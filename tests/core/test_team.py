@@ -55,7 +55,7 @@ def test_many_programs_in_a_row() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_numbers_that_slow_processors_down_are_taken_for_nothing_inside_only(threads: int) -> None:
     tiny = np.float32(2.0**-130)
-    program, values = _subtraction(100_000, -tiny)
+    program, values = _subtraction(100_000, -float(tiny))
     team = Team(threads)
     team.run(program)
     team.close()
