@@ -38,15 +38,18 @@ def bounded(look: Look, limit_s: float) -> Found:
 
 
 def _answer(look: Look, writer: int) -> NoReturn:
-    os.setsid()
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):  # what it prints is not ours
-        os.dup2(nothing, stream)
-    found = _looked(look)
-    document = {"status": found.status, "told": found.told, "evidence": found.evidence}
-    with os.fdopen(writer, "wb") as pipe:
-        pipe.write(json.dumps(document, default=str).encode())
-    os._exit(0)
+    """Ends the process whatever happens: it must not go on with what its parent is doing."""
+    try:
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):  # what it prints is not ours
+            os.dup2(nothing, stream)
+        found = _looked(look)
+        document = {"status": found.status, "told": found.told, "evidence": found.evidence}
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(json.dumps(document, default=str).encode())
+    finally:
+        os._exit(0)
 
 
 def _looked(look: Look) -> Found:

@@ -85,6 +85,11 @@ def _decoded_block(held: Bytes, number: Number) -> Floats:
     return np.asarray(np.where(held[4:] & 0x80, -sizes, sizes))
 
 
+def _flushed(values: Floats) -> Floats:
+    """Below 2^-126 the core has nothing but the sign."""
+    return np.where(np.abs(values) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), values), values)
+
+
 def _numbers(name: str, count: int) -> Floats:
     """As far apart as a gradient's, with blocks and whole pieces of other sizes, some of nothing, and ties."""
     draw = np.random.default_rng(zlib.crc32(name.encode()))
@@ -119,7 +124,7 @@ def _encode(count: int, number: Number, how: str, *, settle: bool) -> Case:
     if settle:
         wanted.append(Wanted(fields["values"], there, EXACT))
     if "residual" in how:
-        wanted.append(Wanted(fields["residual"], meant - there, EXACT))
+        wanted.append(Wanted(fields["residual"], _flushed(meant - there), EXACT))
     op = struct(ops.Encode, target=wanted[0].memory, count=count, number=number, settle=int(settle), **fields)
     return Case(name, Kind.ENCODE, op, tuple(wanted))
 

@@ -10,7 +10,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from phone_agent.errors import AgentError
+from phone_agent.selftest import bounded as module
 from phone_agent.selftest.bounded import bounded
 from phone_agent.selftest.check import Found, Status, ok
 from tests.labs import eventually
@@ -84,3 +87,19 @@ print(bounded(loud, 30).told)
 
 def test_endless_evidence_is_cut_off() -> None:
     assert bounded(lambda: ok("much", text="x" * 10_000_000), 30).status is Status.FAILED
+
+
+def test_nobody_goes_on_for_a_parent_that_listens_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(child: int) -> None:
+        time.sleep(0.5)  # in which the child finds the pipe broken
+        end(child)
+
+    end, me, seen = module._end, os.getpid(), tmp_path / "the child went on"
+    monkeypatch.setattr(module, "_end", late)
+    try:
+        bounded(lambda: ok("much", text="x" * 10_000_000), 30)
+    finally:
+        if os.getpid() != me:
+            seen.touch()
+            os._exit(1)
+    assert not seen.exists()
