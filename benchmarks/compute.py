@@ -10,8 +10,9 @@ builds it (there with OpenBLAS, here with MKL), in its better layout. MNN, the o
 and comes as a package, takes part on MobileNet-v1.
 
 Every contestant is a process that lives through the network; they take turns of a few steps, never two at once. Of
-several ways to run an opponent, one that is a quarter behind the fastest after its first turn has no other. A ratio is
-their best step over our best step; the one of the medians stands beside it.
+several ways to run an opponent, one that is a quarter behind the fastest after its first turn has no other. Where steps
+are short, later turns have more of them. A ratio is their best step over ours in the same turns; the one of the
+medians stands beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from math import exp, log
+from math import ceil, exp, log
 from typing import Any
 
 from rich import box
@@ -62,6 +63,7 @@ RIVALS = {
 BEST = ("tuned", "default", "nchw")
 WITHOUT = ("im2col", "im2col-nchw")
 BEHIND = 1.25  # times the fastest rival's step
+LATER_TURN_S = 1.0  # of the fastest contestant, at least
 DUELS = (("tuned", "default", "nchw"), ("im2col", "im2col-nchw"), ("mnn",))  # who is in memory at the same time
 
 
@@ -71,10 +73,14 @@ class Match:
 
     network: str
     batch: int
-    ours: Times
+    ours: dict[str, Times] = field(default_factory=dict)  # by rival: while that one took turns with us
     rivals: dict[str, Times] = field(default_factory=dict)
     peak_rss_mb: dict[str, float] = field(default_factory=dict)
     profile: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def best(self) -> float:
+        return min(times.best for times in self.ours.values())
 
     def opponent(self, names: tuple[str, ...] = BEST) -> str | None:
         """The fastest of them."""
@@ -85,8 +91,8 @@ class Match:
         name = self.opponent(names)
         if name is None:
             return None
-        theirs = self.rivals[name]
-        return theirs.middle / self.ours.middle if middle else theirs.best / self.ours.best
+        theirs, ours = self.rivals[name], self.ours[name]
+        return theirs.middle / ours.middle if middle else theirs.best / ours.best
 
 
 def main() -> None:
@@ -106,7 +112,7 @@ def main() -> None:
 
 
 def play(network: str, batch: int, options: argparse.Namespace, python: str) -> Match:
-    match = Match(network, batch, Times(()))
+    match = Match(network, batch)
     for duel in DUELS:
         rivals = [name for name in duel if name in options.rivals and RIVALS[name].plays(network)]
         if rivals:
@@ -131,9 +137,11 @@ def _duel(match: Match, names: list[str], options: argparse.Namespace, python: s
                 peers.append(peer)
         times = take_turns(peers, 1, options.steps, options.clock)
         left = [peer for peer in reversed(peers) if peer.name in hopeful(times)]
-        for name, more in take_turns(left, options.rounds - 1, options.steps, options.clock).items():
+        steps = max(options.steps, ceil(LATER_TURN_S / min(taken.best for taken in times.values())))
+        for name, more in take_turns(left, options.rounds - 1, steps, options.clock).items():
             times[name] += more
-        match.ours += times.pop("ours")
+        own = times.pop("ours")
+        match.ours.update(dict.fromkeys(times, own))
         match.rivals.update(times)
         match.peak_rss_mb.update({peer.name: peer.ask("steps", count=1)["peak_rss_mb"] for peer in peers})
 
@@ -164,12 +172,12 @@ def _speeds(matches: list[Match], style: box.Box) -> Table:
         table.add_column(column, justify="right")
     for match in matches:
         theirs = [f"{match.rivals[name].best * 1e3:.0f}" if name in match.rivals else "" for name in names]
-        rate = match.batch / match.ours.best
+        rate = match.batch / match.best
         ratios = (match.ratio(), match.ratio(middle=True), match.ratio(WITHOUT))
         table.add_row(
             match.network,
             str(match.batch),
-            f"{match.ours.best * 1e3:.0f}",
+            f"{match.best * 1e3:.0f}",
             f"{rate:.1f}",
             *theirs,
             *map(_times, ratios),
@@ -238,7 +246,7 @@ def _times(ratio: float | None) -> str:
 
 def _line(match: Match) -> str:
     theirs = ", ".join(f"{name} {times.best * 1e3:.0f} ms" for name, times in match.rivals.items())
-    return f"{match.network} batch {match.batch}: ours {match.ours.best * 1e3:.0f} ms, {theirs}"
+    return f"{match.network} batch {match.batch}: ours {match.best * 1e3:.0f} ms, {theirs}"
 
 
 def _document(match: Match) -> dict[str, Any]:

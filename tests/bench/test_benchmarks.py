@@ -25,12 +25,15 @@ def test_nothing_may_fit() -> None:
 
 
 def test_the_opponent_is_the_fastest_of_its_kind() -> None:
-    match = compute.Match("resnet50", 16, Times((2.0, 4.0)))
+    match = compute.Match("resnet50", 16)
     match.rivals = {"default": Times((5.0, 6.0)), "tuned": Times((3.0, 8.0)), "im2col": Times((9.0,))}
+    together = Times((2.0, 4.0))
+    match.ours = {"default": together, "tuned": together, "im2col": Times((1.5,))}
     assert match.opponent() == "tuned"
     assert match.ratio() == 1.5
     assert match.ratio(middle=True) == 5.5 / 3
-    assert match.ratio(compute.WITHOUT) == 4.5
+    assert match.ratio(compute.WITHOUT) == 6.0
+    assert match.best == 1.5
     assert match.ratio(("mnn",)) is None
 
 
@@ -43,9 +46,10 @@ def test_rivals_far_behind_the_fastest_have_no_other_turn() -> None:
 def _played(ratio: float, without: float) -> list[compute.Match]:
     """Every network at its batch of Table I and at 16."""
     pairs = dict.fromkeys((network, batch) for network, own in TABLE_I.items() for batch in (own, 16))
-    matches = [compute.Match(network, batch, Times((1.0,))) for network, batch in pairs]
+    matches = [compute.Match(network, batch) for network, batch in pairs]
     for match in matches:
         match.rivals = {"tuned": Times((ratio,)), "im2col": Times((without,))}
+        match.ours = dict.fromkeys(match.rivals, Times((1.0,)))
     return matches
 
 

@@ -18,7 +18,7 @@ INLINE void look(const char **at, i64 step) {
 }
 
 /* Stretches of memory, fetched one after the other: `runs` runs, `stride` bytes apart. */
-enum { MOST_STRETCHES = 8 };
+enum { MOST_STRETCHES = 16 };
 typedef struct {
     const char *at[MOST_STRETCHES];
     i64 stride[MOST_STRETCHES], runs[MOST_STRETCHES];
@@ -38,10 +38,16 @@ static void fetch_stored(errand *e, const void *from, i64 count, i32 number) {
 
 static void fetch_floats(errand *e, const float *from, i64 count) { fetch_stored(e, from, count, FP32); }
 
-/* A matrix: rows of `columns` floats, ld floats apart. */
-static void fetch_matrix(errand *e, const float *from, i64 rows, i64 columns, i64 ld) {
-    for (i64 byte = 0; byte < columns * (i64)sizeof(float); byte += AHEAD_RUN)
-        fetch_runs(e, (const char *)from + byte, ld * (i64)sizeof(float), rows);
+/* A matrix: rows of `columns` numbers, ld numbers apart. */
+static void fetch_matrix(errand *e, const void *from, i64 rows, i64 columns, i64 ld, i32 number) {
+    for (i64 byte = 0; byte < columns * number_bytes(number); byte += AHEAD_RUN)
+        fetch_runs(e, (const char *)from + byte, ld * number_bytes(number), rows);
+}
+
+/* The same, where what lies between the rows may come along if it is less; narrow columns are not worth their runs. */
+static void fetch_columns(errand *e, const void *from, i64 rows, i64 columns, i64 ld, i32 number) {
+    if (2 * columns > ld) fetch_stored(e, from, rows * ld, number);
+    else if (2 * columns * number_bytes(number) >= AHEAD_RUN) fetch_matrix(e, from, rows, columns, ld, number);
 }
 
 /* What the next k steps may fetch. Where there is nothing (more): `near`, which costs nothing to touch. */

@@ -292,18 +292,17 @@ static void hand_over(const taker *t, const worker *w, const row_list *rows, con
     else sink_tile(t->gradient, w, tile, ld, rows->target, rows->count, c0, channels);
 }
 
-/* What a block will touch when it is handed over, and what the next one will gather; where that lies in one piece. */
-static errand block_errand(const product *p, const taker *t, i64 row0, i32 count, i32 next) {
+/* What a block will touch when it is handed over, and what the next one will gather. */
+static errand block_errand(const product *p, const taker *t, i32 column_block, i64 row0, i32 count, i32 next) {
     enum { MOST_FLOATS = 1 << 16 };
     errand e = {0};
-    i64 columns = (i64)p->groups * p->columns;
-    if (p->column_blocks == 1 && p->groups == 1 && p->view.w.to_step == 1) {
+    if (p->groups == 1 && p->view.w.to_step == 1) {
         const conv_forward *f = t->forward;
         const sink *s = t->gradient;
-        if (f && f->ld_y < 2 * columns) fetch_stored(&e, stored_at(f->y, row0 * f->ld_y, f->number), (i64)count * f->ld_y, f->number);
-        if (s && s->ld < 2 * columns) fetch_floats(&e, s->data + row0 * s->ld, (i64)count * s->ld);
-        if (s && s->act != ACT_NONE && s->ld_y < 2 * columns)
-            fetch_stored(&e, stored_at(s->y, row0 * s->ld_y, s->number), (i64)count * s->ld_y, s->number);
+        i64 c0 = (i64)column_block * p->block_panels * NR, columns = MIN(p->block_panels * NR, p->columns - c0);
+        if (f) fetch_columns(&e, stored_at(f->y, row0 * f->ld_y + c0, f->number), count, columns, f->ld_y, f->number);
+        if (s) fetch_columns(&e, s->data + row0 * s->ld + c0, count, columns, s->ld, FP32);
+        if (s && s->act != ACT_NONE) fetch_columns(&e, stored_at(s->y, row0 * s->ld_y + c0, s->number), count, columns, s->ld_y, s->number);
     }
     const source *x = &p->view.x;
     if (p->view.linear && (i64)next * x->ld <= MOST_FLOATS)
@@ -319,8 +318,8 @@ static void fetch_weights(const product *p, i32 group, i64 k0, i32 n0, i32 colum
     i32 c = (i32)(k0 % p->view.channels);
     const float *from = weights_at(p, group, k0) + n0 * m->column;
     depth = MIN(depth, p->view.channels - c);
-    if (m->row == 1) fetch_matrix(e, from, columns, depth, m->column);
-    else fetch_matrix(e, from, depth, columns, m->row);
+    if (m->row == 1) fetch_matrix(e, from, columns, depth, m->column, FP32);
+    else fetch_matrix(e, from, depth, columns, m->row, FP32);
 }
 
 static void multiply_block(const product *p, const taker *t, const worker *w, bench b, i32 group, i32 column_block, i64 row0,
@@ -364,7 +363,8 @@ static void multiply_item(const product *p, const taker *t, const worker *w, ben
     i64 end = MIN((span + 1) * item_rows, p->view.rows);
     for (i64 row = span * item_rows; row < end;) {
         i32 count = (i32)MIN((i64)p->block_tiles * MR, end - row), next = (i32)MIN((i64)p->block_tiles * MR, end - row - count);
-        multiply_block(p, t, w, b, group, column_block, row, count, block_errand(p, t, row, count, next));
+        multiply_block(p, t, w, b, group, column_block, row, count,
+                       block_errand(p, t, column_block, row, count, next));
         row += count;
     }
 }
@@ -575,13 +575,15 @@ static void gather_panels(const gradient *g, gradient_block b, i64 pixel0, i32 p
     }
 }
 
-/* What the next pixels' gathering will read, where it lies in one piece. */
+/* What the next pixels' gathering will read. */
 static errand pixel_errand(const gradient *g, gradient_block b, i64 pixel, i64 count) {
     errand e = {0};
     const conv_backward_weights *op = g->op;
-    if (b.panels * NR * 2 > op->ld_dy) fetch_floats(&e, op->dy + pixel * op->ld_dy, count * op->ld_dy);
+    i64 n0 = b.panel0 * NR, columns = MIN(b.panels * NR, g->columns - n0);
+    fetch_columns(&e, op->dy + pixel * op->ld_dy + b.group * g->columns + n0, count, columns, op->ld_dy, FP32);
     const source *x = &op->x;
-    if (g->view.linear && b.rows * 2 > x->ld) fetch_stored(&e, stored_at(x->data, pixel * x->ld, x->number), count * x->ld, x->number);
+    i64 c0 = b.group * g->view.channels + b.row0;
+    if (g->view.linear) fetch_columns(&e, stored_at(x->data, pixel * x->ld + c0, x->number), count, b.rows, x->ld, x->number);
     return e;
 }
 

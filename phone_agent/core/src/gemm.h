@@ -1,7 +1,7 @@
 /* Matrices of any size out of the ISA's register tiles.
  *
- * C = A B. B is packed into panels of NR columns, a panel's rows one after the other; the last panel is half as wide where
- * that is enough. Blocks of A are gathered into local memory. So the tiles in registers never see an edge: padding is zeros. */
+ * C = A B. B is packed into panels of NR columns, a panel's rows one after the other; the last panel is as wide as it must
+ * be. Blocks of A are gathered into local memory. So the tiles in registers never see an edge: padding is zeros. */
 #pragma once
 #include "rows.h"
 #include MICRO_HEADER
@@ -13,10 +13,8 @@ _Static_assert(BLOCK_COLUMNS % NR == 0 && PACK_COLUMNS % NR == 0 && GRADIENT_COL
 enum { LDA = BLOCK_DEPTH + LANES };
 
 INLINE i32 panel_count(i32 columns) { return CEIL_DIV(columns, NR); }
-INLINE i32 panel_width(i32 columns, i32 panel) { return columns - panel * NR > NR_HALF ? NR : NR_HALF; }
-INLINE i64 padded_columns(i32 columns) { return ROUND_UP(columns, NR_HALF); }
 
-/* The same where the last panel has as many vectors as it needs. */
+/* The last panel has as many vectors as it needs. */
 INLINE i32 strip_width(i32 columns, i32 strip) { return MIN(NR, ROUND_UP(columns - strip * NR, LANES)); }
 INLINE i64 strip_columns(i32 columns) { return ROUND_UP(columns, LANES); }
 

@@ -1,34 +1,18 @@
-/* The register tiles by name, the same for every ISA: MR rows, and NR columns, or half of them, or any number of vectors up
- * to NR / LANES. Included at the end of the ISA's micro.h. */
+/* The register tiles by name, the same for every ISA: MR rows, and any number of vectors of columns up to NR / LANES.
+ * Included at the end of the ISA's micro.h. */
 #pragma once
 
-/* C[MR][NR] (+)= A[MR][k] * panel[k][NR]; the panel is packed. */
-static NOINLINE void micro_dot(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
-    dot_tile(NR / LANES, k, a, lda, panel, c, ldc, accumulate, 0, 0);
-}
-
-static NOINLINE void micro_dot_half(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate) {
-    dot_tile(NR_HALF / LANES, k, a, lda, panel, c, ldc, accumulate, 0, 0);
-}
-
-/* C[i][j] (+)= sum over k of a[k * lda + i] * b[k * ldb + j]. */
-static NOINLINE void micro_outer(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
-    outer_tile(NR / LANES, k, a, lda, b, ldb, c, ldc, accumulate, 0, 0);
-}
-
-static NOINLINE void micro_outer_half(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate) {
-    outer_tile(NR_HALF / LANES, k, a, lda, b, ldb, c, ldc, accumulate, 0, 0);
-}
-
-/* The same for 1 .. NR / LANES vectors of columns, while memory that will be needed soon comes closer. */
+/* 1 .. NR / LANES vectors of columns, while memory that will be needed soon comes closer:
+ * dot: C[i][j] (+)= sum over k of a[i * lda + k] * panel[k][j]; the panel is packed;
+ * outer: C[i][j] (+)= sum over k of a[k * lda + i] * b[k * ldb + j]. */
 #define TILES_AHEAD(VECTORS)                                                                                                  \
     static NOINLINE void dot_ahead_##VECTORS(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc,           \
-                                             i32 accumulate, const lookahead *ahead) {                                               \
-        dot_tile(VECTORS, k, a, lda, panel, c, ldc, accumulate, 1, ahead);                                                    \
+                                             i32 accumulate, const lookahead *ahead) {                                        \
+        dot_tile(VECTORS, k, a, lda, panel, c, ldc, accumulate, ahead);                                                       \
     }                                                                                                                         \
     static NOINLINE void outer_ahead_##VECTORS(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc,    \
-                                               i32 accumulate, const lookahead *ahead) {                                             \
-        outer_tile(VECTORS, k, a, lda, b, ldb, c, ldc, accumulate, 1, ahead);                                                 \
+                                               i32 accumulate, const lookahead *ahead) {                                      \
+        outer_tile(VECTORS, k, a, lda, b, ldb, c, ldc, accumulate, ahead);                                                    \
     }
 TILES_AHEAD(1)
 TILES_AHEAD(2)

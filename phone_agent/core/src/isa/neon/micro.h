@@ -2,7 +2,7 @@
  * never hold up the two multiply-adds a Cortex-A76 can do in a cycle. */
 #pragma once
 #define TILE_VECTORS 2
-enum { MR = 8, NR = TILE_VECTORS * LANES, NR_HALF = NR / 2, AHEAD_BYTES = 16 };
+enum { MR = 8, NR = TILE_VECTORS * LANES, AHEAD_BYTES = 16 };
 #include "../../ahead.h"
 
 INLINE void load_tile(vec sum[MR][NR / LANES], const i32 vecs, const float *c, i64 ldc, i32 accumulate) {
@@ -19,16 +19,16 @@ INLINE void store_tile(vec sum[MR][NR / LANES], const i32 vecs, float *c, i64 ld
 
 /* Row i of A in a[i]: its floats for 4 steps of k, one after the other. */
 INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
-                     const i32 looks, const lookahead *ahead) {
+                     const lookahead *ahead) {
     vec sum[MR][NR / LANES];
     load_tile(sum, vecs, c, ldc, accumulate);
-    const char *at = looks ? ahead->at : 0;
-    i64 fetched = looks ? 4 * ahead->step : 0, jump = looks ? ahead->jump : 0;
+    const char *at = ahead->at;
+    i64 fetched = 4 * ahead->step, jump = ahead->jump;
     while (k >= 4) {
-        i64 stop = looks && k > AHEAD_STEPS ? k - AHEAD_STEPS : 3;
+        i64 stop = k > AHEAD_STEPS ? k - AHEAD_STEPS : 3;
         for (; k > stop; k -= 4, a += 4, panel += 4 * vecs * LANES) {
             vec x[MR];
-            if (looks) look(&at, fetched);
+            look(&at, fetched);
             UNROLL for (i32 i = 0; i < MR; i++) x[i] = load(a + i * lda);
             UNROLL for (i32 step = 0; step < 4; step++) {
                 UNROLL for (i32 j = 0; j < vecs; j++) {
@@ -50,16 +50,16 @@ INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float
 
 /* The rows of one step of k lie side by side in both operands. */
 INLINE void outer_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate,
-                     const i32 looks, const lookahead *ahead) {
+                     const lookahead *ahead) {
     vec sum[MR][NR / LANES];
     load_tile(sum, vecs, c, ldc, accumulate);
-    const char *at = looks ? ahead->at : 0;
-    i64 fetched = looks ? ahead->step : 0, jump = looks ? ahead->jump : 0;
+    const char *at = ahead->at;
+    i64 fetched = ahead->step, jump = ahead->jump;
     while (k > 0) {
-        i64 stop = looks && k > AHEAD_STEPS ? k - AHEAD_STEPS : 0;
+        i64 stop = k > AHEAD_STEPS ? k - AHEAD_STEPS : 0;
         for (; k > stop; k--, a += lda, b += ldb) {
             vec x[MR / LANES];
-            if (looks) look(&at, fetched);
+            look(&at, fetched);
             UNROLL for (i32 i = 0; i < MR / LANES; i++) x[i] = load(a + i * LANES);
             UNROLL for (i32 j = 0; j < vecs; j++) {
                 vec row = load(b + j * LANES);
