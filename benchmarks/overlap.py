@@ -5,7 +5,7 @@
 Brings up a lab of its own and trains each network in turns: with communication beside computing, and after it; all
 else is the same, and the best turn of each counts. What is exposed is read off the run's own timeline, at the median of
 the turns. All phones share this computer's cores, so a phone computes slowly: `--rate` decides how much of computing
-communication would take, see the column `of compute`.
+communication would take, see the column `share`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def timeline(run: Run) -> list[dict[str, Any]]:
 
 def show(options: argparse.Namespace, results: list[Result]) -> None:
     table = Table(title=f"{options.phones} phones, {options.rate}: what waits for gradients")
-    for name in ("network", "batch", "compute", "communication", "of compute", "step", "overlapped", "gain", "exposed"):
+    for name in ("network", "batch", "compute", "exchange", "share", "step", "overlapped", "gain", "exposed"):
         table.add_column(name, justify="left" if name == "network" else "right")
     for each in results:
         table.add_row(
