@@ -66,7 +66,7 @@ def show(options: argparse.Namespace, found: dict[float, dict[str, float]]) -> N
         table.add_column(column, justify="right")
     for megabytes, best in found.items():
         table.add_row(f"{megabytes:g}", f"{least(options, megabytes):.4f}", *(f"{each:.4f}" for each in best.values()))
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def show(options: argparse.Namespace, found: dict[str, dict[str, float]]) -> Non
         times = [f"{best[algorithm]:.3f}" for algorithm in ALGORITHMS]
         ratio = f"{best['chunkwise'] / best['ring']:.2f}"
         table.add_row(model, str(len(packing.slots)), f"{packing.size * 4 / 1e6:.1f}", *times, ratio)
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":
