@@ -80,25 +80,25 @@ def _decoded_block(held: Bytes, number: Number) -> Floats:
         return (held.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     scale = held[:4].view(np.float32)[0]
     if number == Number.FP16:
-        return np.asarray(held[4:].view(np.float16).astype(np.float32) * scale)
-    sizes = (held[4:] & 0x7F).astype(np.float32) * scale
+        return _flushed(held[4:].view(np.float16).astype(np.float32) * scale)
+    sizes = _flushed((held[4:] & 0x7F).astype(np.float32) * scale)
     return np.asarray(np.where(held[4:] & 0x80, -sizes, sizes))
 
 
 def _flushed(values: Floats) -> Floats:
-    """Below 2^-126 the core has nothing but the sign."""
+    """Below 2^-126 arithmetic in the core has nothing but the sign."""
     return np.where(np.abs(values) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), values), values)
 
 
 def _numbers(name: str, count: int) -> Floats:
-    """As far apart as a gradient's, with blocks and whole pieces of other sizes, some of nothing, and ties."""
+    """As far apart as a gradient's, with blocks and pieces of other sizes, some of nothing, ties; none below 2^-126."""
     draw = np.random.default_rng(zlib.crc32(name.encode()))
     values = draw.standard_normal(count) * 2.0 ** draw.integers(-12, 4, count)
     values *= np.repeat(2.0 ** draw.choice([-100, -70, -20, 0, 30], -(-count // BLOCK)), BLOCK)[:count]
     values[draw.random(count) < 0.05] = 0
     ties = draw.random(count) < 0.05
     values[ties] = np.round(values[ties] * 4) / 4
-    return values.astype(np.float32)
+    return _flushed(values.astype(np.float32))
 
 
 def encodes(*, full: bool) -> Iterator[Case]:
@@ -114,10 +114,10 @@ def _encode(count: int, number: Number, how: str, *, settle: bool) -> Case:
     fields: dict[str, Any] = {"values": Memory("values", before)}
     if "arrived" in how:
         fields["arrived"] = Memory("arrived", encoded(_numbers(name + " arrived", count), number))
-        meant = meant + decoded(fields["arrived"].data, count, number)
+        meant = _flushed(meant + decoded(fields["arrived"].data, count, number))
     if "residual" in how:
         fields["residual"] = Memory("residual", _numbers(name + " residual", count))
-        meant = meant + fields["residual"].data
+        meant = _flushed(meant + fields["residual"].data)
     sent = encoded(meant, number)
     there = decoded(sent, count, number)
     wanted = [Wanted(Memory("to", np.full(len(sent), 77, np.uint8)), sent, EXACT)]
@@ -137,7 +137,7 @@ def decodes(*, full: bool) -> Iterator[Case]:
                 held = encoded(_numbers(name, count), number)
                 before = _numbers(name + "before", count) if accumulate else np.full(count, np.nan, np.float32)
                 there = decoded(held, count, number)
-                into = Wanted(Memory("values", before), before + there if accumulate else there, EXACT)
+                into = Wanted(Memory("values", before), _flushed(before + there) if accumulate else there, EXACT)
                 op = struct(
                     ops.Decode, source=Memory("from", held), values=into.memory, count=count, number=number,
                     accumulate=int(accumulate),
