@@ -53,6 +53,7 @@ def parse() -> argparse.Namespace:
     bench.add_argument("--algorithm", default="ring")
     bench.add_argument("--wire", default="fp32")
     bench.add_argument("--switches", help="of each rank, with commas between them")
+    bench.add_argument("--group", type=int, default=0, help="most phones of a group of a hierarchy")
     bench.add_argument("--model", help="whose gradients are summed; without --mb as many as they are")
     bench.add_argument("--repeats", type=int, default=5)
     solver = add("linpack", linpack, "solve a system of equations with the others (mpirun starts this)")
@@ -303,6 +304,7 @@ def allreduce_bench(arguments: argparse.Namespace) -> int:
         algorithm=arguments.algorithm,
         wire=arguments.wire,
         switches=arguments.switches.split(",") if arguments.switches else None,
+        group=arguments.group,
         megabytes=arguments.mb,
         model=arguments.model,
     )

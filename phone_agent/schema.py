@@ -120,6 +120,7 @@ class RunSpec:
     algorithm: str = "ring"  # or hierarchical, mpi, chunkwise, auto
     wire: str = "fp32"  # or fp16, bf16, int8, powersgd, auto
     overlap: bool = True  # gradients travel while others are still being computed
+    group: int = 0  # most phones of a hierarchy's groups; 0: a switch's, or, with auto, by measurement
     bucket_bytes: int = 0  # of gradients handed over at once; 0: by measurement
     micro_batch: int = 0  # images computed at once; 0: a rank's whole batch, or as much of it as fits
     local_steps: int = 1  # more: phones step alone in between, and average what they learned

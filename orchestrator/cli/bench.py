@@ -42,6 +42,9 @@ def allreduce(
         str,
         typer.Option(help="ring or hierarchical (ours), mpi (MPI_Allreduce), chunkwise (one MPI_Allreduce a layer)."),
     ] = "ring",
+    group: Annotated[
+        int, typer.Option(help="Most phones of a hierarchy's groups. 0: all of a switch.", min=0, max=100_000)
+    ] = 0,
     wire: Annotated[str, typer.Option(help="How numbers travel: fp32, fp16, bf16 or int8.")] = "fp32",
     model: Annotated[str | None, typer.Option(help="Sum as many numbers as this network's gradients are.")] = None,
     order: Annotated[
@@ -60,7 +63,8 @@ def allreduce(
     from orchestrator.view.allreduce import as_document, print_allreduce
     from orchestrator.view.console import print_json
 
-    request = AllreduceRequest(USUAL_MB if mb is None and model is None else mb, algorithm, wire, order, repeats, model)
+    size = USUAL_MB if mb is None and model is None else mb
+    request = AllreduceRequest(size, algorithm, wire, order, repeats, model, group)
     request.check()
     session = open_session(inventory, limit)
     with session.fleet() as fleet:

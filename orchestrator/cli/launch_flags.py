@@ -122,6 +122,11 @@ _LEARNING = _panel(
 _TALKING = _panel(
     "Between phones",
     algorithm=typer.Option(help="How gradients are summed: ring, hierarchical, mpi, chunkwise or auto."),
+    group=typer.Option(
+        help="Most phones of a hierarchy's groups. Default: all of a switch; with auto, by measurement.",
+        min=0,
+        show_default=False,
+    ),
     wire=typer.Option(help="As what they travel: fp32, fp16, bf16, int8, powersgd or auto."),
     overlap=typer.Option("--overlap/--no-overlap", help="Send while others are still being computed."),
     bucket_bytes=typer.Option(

@@ -62,9 +62,11 @@ def _ranked(spec: RunSpec, phones: Sequence[Phone], batches: Sequence[int]) -> R
 def _travelling(spec: RunSpec, choice: Mapping[str, Any]) -> RunSpec:
     """What measuring decided is not measured again: sums in other pieces would round otherwise. Phones may say
     anything: only what a person could have asked for is taken."""
-    algorithm, wire, size = (choice.get(name) for name in ("algorithm", "wire", "bucket_bytes"))
+    algorithm, wire, size, group = (choice.get(name) for name in ("algorithm", "wire", "bucket_bytes", "group"))
     if spec.algorithm == AUTO and algorithm in ALGORITHMS:
         spec = replace(spec, algorithm=str(algorithm))
+        if not spec.group and type(group) is int and 0 <= group <= len(spec.ranks):
+            spec = replace(spec, group=group)
     if spec.wire == AUTO and wire in WIRES:
         spec = replace(spec, wire=str(wire))
     if not spec.bucket_bytes and type(size) is int and SMALLEST_BUCKET <= size < 1 << 31:

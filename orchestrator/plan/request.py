@@ -51,6 +51,7 @@ class LaunchRequest:
     algorithm: str = "ring"
     wire: str = "fp32"
     overlap: bool = True
+    group: int = 0  # most phones of a hierarchy's groups; 0: a switch's
     bucket_bytes: int = 0  # 0: by measurement
     local_steps: int = 1
     outer_rate: float = 1.0

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise", "auto")
 WIRES = ("fp32", "fp16", "bf16", "int8", "powersgd", "auto")
+GROUPED = frozenset({"hierarchical", "auto"})
 ROUNDING = frozenset(WIRES) - {"fp32", "auto"}  # what only our own schedules know how to send
 ON_DAMAGE = ("refuse", "skip")
 BALANCE = ("auto", "off")
@@ -91,6 +92,8 @@ def _check_figures(request: LaunchRequest) -> None:
             f"--bucket of {request.bucket_bytes} bytes: messages below 64KiB cost more in starting than in sending",
             remedy="--bucket 4MB, or leave it to measurement",
         )
+    if request.group and request.algorithm not in GROUPED:
+        raise UsageError(f"--algorithm {request.algorithm} has no groups", remedy="--algorithm hierarchical or auto")
     if max(request.steps or 0, request.epochs or 0) > MOST_STEPS:
         raise UsageError(f"more than {MOST_STEPS} steps or epochs: no rack lives that long")
 
@@ -137,6 +140,7 @@ def plan_run(
         algorithm=request.algorithm,
         wire=request.wire,
         overlap=request.overlap,
+        group=request.group,
         bucket_bytes=request.bucket_bytes,
         micro_batch=request.micro_batch,
         local_steps=request.local_steps,

@@ -34,6 +34,7 @@ class AllreduceRequest:
     order: str = "ring"
     repeats: int = 5
     model: str | None = None  # whose list of gradients chunkwise goes through
+    group: int = 0  # most phones of a hierarchy's groups; 0: a switch's
 
     def check(self) -> None:
         """Everything that can be wrong with the flags alone."""
@@ -42,6 +43,8 @@ class AllreduceRequest:
                 raise UsageError(f"there is no '{value}'; there is: {', '.join(known)}")
         if self.wire != "fp32" and self.algorithm not in ROUNDING_ALGORITHMS:
             raise UsageError(f"{self.algorithm} sends fp32 only", remedy=f"--algorithm {ROUNDING_ALGORITHMS[0]}")
+        if self.group and self.algorithm != "hierarchical":
+            raise UsageError(f"{self.algorithm} has no groups", remedy="--algorithm hierarchical")
         if self.model is not None:
             self._check_model(self.model)
 
@@ -95,6 +98,7 @@ def _verb(request: AllreduceRequest, ranks: Sequence[Phone]) -> tuple[str, ...]:
         "--algorithm": request.algorithm,
         "--wire": request.wire,
         "--switches": ",".join(phone.switch for phone in ranks),
+        "--group": request.group or None,
         "--model": request.model,
         "--repeats": request.repeats,
     }

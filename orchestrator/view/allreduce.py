@@ -24,6 +24,7 @@ def as_document(result: AllreduceResult) -> dict[str, Any]:
         "cpu_seconds": result.cpu_seconds,
         "phones": result.phones,
         "algorithm": request.algorithm,
+        "group": request.group,
         "wire": request.wire,
         "order": request.order,
     }
@@ -31,7 +32,8 @@ def as_document(result: AllreduceResult) -> dict[str, Any]:
 
 def print_allreduce(result: AllreduceResult) -> None:
     request = result.request
-    how = f"{request.algorithm}, {request.wire}, {request.order} order"
+    groups = f" in groups of {request.group}" if request.group else ""
+    how = f"{request.algorithm}{groups}, {request.wire}, {request.order} order"
     what = f"{result.bytes / 1e6:.1f} MB over {count_of(result.phones, 'phone')}, {how}"
     out.print(Text.assemble(what, "  ", (f"{result.seconds:.3f} s", "bold")))
     out.print(f"  {result.line_rate_fraction:.0%} of what the links allow ({result.limit_s:.3f} s)", markup=False)

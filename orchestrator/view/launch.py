@@ -27,7 +27,7 @@ from orchestrator.view.text import count_of
 from phone_agent.schema import RunSpec
 
 _BARS = "▁▂▃▄▅▆▇█"
-_CHOSEN = ("algorithm", "wire", "bucket_bytes", "predicted_s", "limit_s")
+_CHOSEN = ("algorithm", "group", "wire", "bucket_bytes", "predicted_s", "limit_s")
 _CURVE = 60
 _LINE_EVERY_S = 5.0
 STATE_STYLE = {"done": "green", "running": "green", "failed": "bold red", "stopped": "yellow", "lost": "bold red"}
@@ -286,7 +286,8 @@ def _travel(progress: Progress) -> str:
     chosen, reached, exposed = progress.choice, progress.line_rate_share, progress.exposed_share
     if chosen is None or reached is None or exposed is None:
         return ""
-    way = f"gradients: {chosen.text('algorithm')}, {chosen.text('wire')}"
+    group = chosen.fields.get("group")
+    way = f"gradients: {chosen.text('algorithm')}{f' in groups of {group}' if group else ''}, {chosen.text('wire')}"
     rate = f"at {reached:.0%} of" if reached < 1 else "faster than"  # the probe is short, and may find the line busy
     return f"{way}, {rate} what a probe found the links to allow; {exposed:.1%} of a step waits for them"
 

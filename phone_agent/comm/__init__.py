@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.comm.groups import divided
 from phone_agent.comm.hierarchical import HierarchicalAllreduce
 from phone_agent.comm.mpi_allreduce import MpiAllreduce
 from phone_agent.comm.residuals import Residuals
@@ -20,6 +21,7 @@ from phone_agent.comm.world import World
 from phone_agent.errors import AgentError
 
 if TYPE_CHECKING:
+    from phone_agent.comm.choose import Choice
     from phone_agent.nn.packing import Packing
     from phone_agent.schema import RunSpec
 
@@ -54,7 +56,7 @@ def _ring(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
 
 def _hierarchical(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
     if len(groups) != world.size:
-        raise AgentError(f"hierarchical needs the switch of each of {world.size} phones, not of {len(groups)}")
+        raise AgentError(f"hierarchical needs the group of each of {world.size} phones, not of {len(groups)}")
     if len(set(groups)) == 1:
         return RingAllreduce(world, wire)
     return HierarchicalAllreduce(world, wire, groups)
@@ -73,7 +75,7 @@ ALGORITHMS: dict[str, Maker] = {"ring": _ring, "hierarchical": _hierarchical, "m
 def collective(
     algorithm: str, world: World, wire: Wire | None = None, groups: Sequence[str] | None = None
 ) -> Collective:
-    """`groups`: each rank's switch; without them all are on one."""
+    """`groups`: which each rank is in; without them all are in one."""
     if algorithm not in ALGORITHMS:
         raise AgentError(f"there is no allreduce called '{algorithm}'; there are: {', '.join(ALGORITHMS)}")
     if world.size == 1:
@@ -120,19 +122,17 @@ class Chunkwise:
         return {}
 
 
-def reducer(  # noqa: PLR0917 - whom with, what, how
-    spec: RunSpec, world: World, packing: Packing, algorithm: str, wire: str, note: Note | None = None
-) -> Reducer:
+def reducer(spec: RunSpec, world: World, packing: Packing, choice: Choice, note: Note | None = None) -> Reducer:
     """`note` is told what takes how long."""
-    groups = [rank.switch for rank in spec.ranks]
-    factors = wire == "powersgd"
-    summed = collective(algorithm, world, None if factors else wire_format(wire), groups)
+    groups = divided([rank.switch for rank in spec.ranks], choice.group)
+    factors = choice.wire == "powersgd"
+    summed = collective(choice.algorithm, world, None if factors else wire_format(choice.wire), groups)
     summed.note = note
     if factors and world.size > 1:
         from phone_agent.comm.powersgd import IN_FULL, PowerSgd
 
         return PowerSgd(summed, packing, seed=spec.seed, in_full=spec.steps // IN_FULL)
-    return Chunkwise(summed, starts(packing)) if algorithm == "chunkwise" else Whole(summed)
+    return Chunkwise(summed, starts(packing)) if choice.algorithm == "chunkwise" else Whole(summed)
 
 
 def starts(packing: Packing) -> list[int]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.comm import Chunkwise, Collective, Whole, collective, starts, wire_format
+from phone_agent.comm.groups import divided
 from phone_agent.comm.world import World
 
 PERIOD = 1000  # sums stay below 2^24 and so exact in single precision, up to a hundred times the phones of a rack
@@ -24,6 +25,7 @@ class Case:
     algorithm: str = "ring"
     wire: str = "fp32"
     switches: Sequence[str] | None = None  # of each rank
+    group: int = 0  # most phones of a group of a hierarchy; 0: a switch's
     megabytes: float | None = None
     model: str | None = None  # whose parameters chunkwise sums one by one; says the size where `megabytes` does not
 
@@ -31,7 +33,8 @@ class Case:
 def run(world: World, case: Case, repeats: int) -> dict[str, Any]:
     """A repeat takes as long as its slowest rank; the best repeat counts."""
     wire = wire_format(case.wire)
-    summed = collective(case.algorithm, world, wire, case.switches)
+    groups = divided(case.switches, case.group) if case.switches else None
+    summed = collective(case.algorithm, world, wire, groups)
     length, bounds = _layers(case)
     once = _once(summed, bounds if case.algorithm == "chunkwise" else None)
     pattern = np.arange(length, dtype=np.int32) % PERIOD

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
+from phone_agent.comm.groups import divided
+from phone_agent.comm.hierarchical import slices
 from phone_agent.comm.probe import Line
 from phone_agent.comm.wire import WIRES
 from phone_agent.sizes import FLOAT
@@ -17,7 +19,7 @@ DEFAULT_BUCKET = BUCKETS[0]  # not smaller: ranks wait for each other at each pa
 TOLERATED = 1.02  # of the shortest time, for smaller pieces: they leave sooner, and what is urgent waits less for them
 WORTH_A_CHANGE = 0.9  # of the time of what is plainer: predictions are not that exact
 EVERY_WIRE = ("fp32", "fp16")  # from the plainest; formats that lose more are for people to choose
-EVERY_ALGORITHM = ("ring", "hierarchical")  # those of ours, which know every wire
+EVERY_ALGORITHM = ("ring", "hierarchical")  # ours, which know every wire
 
 
 @dataclass(frozen=True)
@@ -27,35 +29,51 @@ class Wanted:
     algorithm: str
     wire: str
     bucket_bytes: int
+    group: int = 0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Seconds an allreduce of all gradients takes by the model, and those the line allows; None: nobody to talk to, or
-    a wire whose messages depend on the network."""
+    """`group`: most phones of a hierarchy's groups; 0: a switch's. Seconds an allreduce of all gradients takes by the
+    model, and those the line allows; None: nobody to talk to, or a wire whose messages depend on the network."""
 
     algorithm: str
     wire: str
     bucket_bytes: int
     predicted_s: float | None = None
     limit_s: float | None = None
+    group: int = 0
 
 
-def choose(wanted: Wanted, line: Line | None, groups: Sequence[str], count: int) -> Choice:
-    """For `count` gradients. What is more involved must be clearly faster."""
-    algorithms = EVERY_ALGORITHM if wanted.algorithm == "auto" else (wanted.algorithm,)
-    wires = _wires(wanted)
+def choose(wanted: Wanted, line: Line | None, switches: Sequence[str], count: int) -> Choice:
+    """For `count` gradients; `switches`: each rank's. What is more involved must be clearly faster."""
+    ways, wires = _ways(wanted, switches), _wires(wanted)
     if line is None:
-        return Choice(algorithms[0], wires[0], wanted.bucket_bytes or DEFAULT_BUCKET)
-    ways = [
-        _best_bucket(algorithm, wire, wanted.bucket_bytes, partial(predict, line, groups, count))
-        for wire, algorithm in product(wires, algorithms)
-    ]
-    chosen = ways[0]
-    for each in ways[1:]:
-        if _seconds(each) < WORTH_A_CHANGE * _seconds(chosen):
+        (algorithm, group), *_ = ways
+        return Choice(algorithm, wires[0], wanted.bucket_bytes or DEFAULT_BUCKET, group=group)
+    seconds = partial(predict, line, switches, count)
+    chosen = None
+    for wire, (algorithm, group) in product(wires, ways):
+        each = _best_bucket(Choice(algorithm, wire, wanted.bucket_bytes, group=group), seconds)
+        if chosen is None or _seconds(each) < _needed(chosen, each) * _seconds(chosen):
             chosen = each
-    return replace(chosen, limit_s=limit_s(line, groups, chosen.algorithm, wire_bytes(chosen.wire, count)))
+    assert chosen is not None  # noqa: S101 - there is a way, and a wire
+    return replace(chosen, limit_s=limit_s(line, switches, chosen, count))
+
+
+def _ways(wanted: Wanted, switches: Sequence[str]) -> list[tuple[str, int]]:
+    """Algorithms and their groups, from the plainest."""
+    if wanted.algorithm != "auto":
+        return [(wanted.algorithm, wanted.group)]
+    smaller = range(2, max(Counter(switches).values()))
+    groups = (wanted.group,) if wanted.group else (0, *smaller)
+    return [("ring", 0), *(("hierarchical", group) for group in groups)]
+
+
+def _needed(chosen: Choice, other: Choice) -> float:
+    """Of the chosen one's time. Groups of another size are no more involved."""
+    both_in_groups = chosen.group and other.group and chosen.wire == other.wire
+    return 1.0 if both_in_groups else WORTH_A_CHANGE
 
 
 def _wires(wanted: Wanted) -> tuple[str, ...]:
@@ -64,33 +82,35 @@ def _wires(wanted: Wanted) -> tuple[str, ...]:
     return EVERY_WIRE if wanted.algorithm in {*EVERY_ALGORITHM, "auto"} else EVERY_WIRE[:1]
 
 
-def predict(  # noqa: PLR0917 - the line, then the way
-    line: Line, groups: Sequence[str], count: int, algorithm: str, wire: str, bucket_bytes: int
-) -> float | None:
+def predict(line: Line, switches: Sequence[str], count: int, way: Choice) -> float | None:
     """Seconds for all pieces, one after the other."""
-    total = wire_bytes(wire, count)
+    total = wire_bytes(way.wire, count)
     if total is None:
         return None
-    pieces = max(1, round(count * FLOAT / bucket_bytes))
-    one = _hierarchical if algorithm == "hierarchical" else _ring
-    return pieces * one(line, groups, total / pieces)
+    pieces = max(1, round(count * FLOAT / way.bucket_bytes))
+    if way.algorithm != "hierarchical":
+        return pieces * _ring(line, len(switches), total / pieces)
+    return pieces * _Hierarchy.of(line, switches, way.group).seconds(total / pieces)
 
 
-def limit_s(line: Line, groups: Sequence[str], algorithm: str, total: int | None) -> float | None:
+def limit_s(line: Line, switches: Sequence[str], way: Choice, count: int) -> float | None:
     """No such allreduce is faster on links of this rate: what each must carry at least, and nothing else."""
+    total = wire_bytes(way.wire, count)
     if total is None:
         return None
-    free = replace(line, latency_s=0.0)
-    return _hierarchical(free, groups, total) if algorithm == "hierarchical" else _ring(free, groups, total)
+    if way.algorithm != "hierarchical":
+        return _ring(replace(line, latency_s=0.0), len(switches), total)
+    return _Hierarchy.of(line, switches, way.group).busiest_s(total)
 
 
 def wire_bytes(wire: str, count: int) -> int | None:
     return WIRES[wire]().size(count) if wire in WIRES else None
 
 
-def _best_bucket(algorithm: str, wire: str, given: int, seconds: Callable[[str, str, int], float | None]) -> Choice:
-    sizes = (given,) if given else BUCKETS
-    found = [Choice(algorithm, wire, size, seconds(algorithm, wire, size)) for size in sizes]
+def _best_bucket(way: Choice, seconds: Callable[[Choice], float | None]) -> Choice:
+    given = way.bucket_bytes
+    sized = [replace(way, bucket_bytes=size) for size in ((given,) if given else BUCKETS)]
+    found = [replace(each, predicted_s=seconds(each)) for each in sized]
     shortest = min(map(_seconds, found))
     if shortest == 0.0:
         return next(each for each in found if given or each.bucket_bytes == DEFAULT_BUCKET)
@@ -101,17 +121,44 @@ def _seconds(choice: Choice) -> float:
     return choice.predicted_s or 0.0
 
 
-def _ring(line: Line, groups: Sequence[str], size: float) -> float:
+def _ring(line: Line, ranks: int, size: float) -> float:
     """K - 1 hops to add up and K - 1 to hand round, each with one K-th."""
-    ranks = len(groups)
     return 2 * (ranks - 1) * (line.latency_s + size / ranks / line.slowest)
 
 
-def _hierarchical(line: Line, groups: Sequence[str], size: float) -> float:
-    """Inside the switches and across them at the same time. An uplink carries all its switch's rings; a phone's cable
-    carries those inside, and its share of those across."""
-    members, switches = max(Counter(groups).values()), len(set(groups))
-    inside = 2 * (members * switches - 1) * size / (members * switches) / line.inside
-    across = 2 * (switches - 1) * size / switches / line.across
-    hops = 2 * (members - 1) + 2 * (switches - 1)
-    return max(inside, across) + hops * line.latency_s
+@dataclass(frozen=True)
+class _Hierarchy:
+    """`members` of the largest of `groups`; `crosses`: some of them are on other switches."""
+
+    line: Line
+    members: int
+    groups: int
+    crosses: bool
+
+    @classmethod
+    def of(cls, line: Line, switches: Sequence[str], group: int) -> _Hierarchy:
+        sizes = Counter(divided(switches, group))
+        return cls(line, max(sizes.values()), len(sizes), len(set(switches)) > 1)
+
+    def seconds(self, size: float) -> float:
+        """While an uplink works, slices are summed and handed round inside; but for the first and the last one. Where
+        cables to the phones are the busiest, they are busy throughout."""
+        inside = 2 * (self.members - 1) * size / self.members / self.line.inside
+        exposed = inside / self._slices(size) if self._uplink_s(size) > self._cable_s(size) else 0.0
+        hops = 2 * (self.members - 1) + 2 * (self.groups - 1)
+        return self.busiest_s(size) + exposed + hops * self.line.latency_s
+
+    def busiest_s(self, size: float) -> float:
+        return max(self._cable_s(size), self._uplink_s(size))
+
+    def _cable_s(self, size: float) -> float:
+        """A phone's cable carries the rings inside, and its share of those across."""
+        ranks = self.members * self.groups
+        return 2 * (ranks - 1) * size / ranks / self.line.inside
+
+    def _uplink_s(self, size: float) -> float:
+        """An uplink carries all rings across."""
+        return 2 * (self.groups - 1) * size / self.groups / self.line.across if self.crosses else 0.0
+
+    def _slices(self, size: float) -> int:
+        return slices(int(size), self.members * self.groups)

@@ -61,6 +61,11 @@ def _owner(group: list[int], shares: list[slice], place: int) -> int:
     return group[(chunk - 1) % len(group)]  # see schedule.owned
 
 
+def slices(size: int, ranks: int) -> int:
+    """In how many a buffer of so many bytes on the wire goes through the stages."""
+    return max(1, min(MOST_SLICES, size // (ranks * SHORTEST_BYTES)))
+
+
 class HierarchicalAllreduce:
     note: Note | None = None
 
@@ -75,14 +80,13 @@ class HierarchicalAllreduce:
         started = time.monotonic()
         job = Job(buffer, self.residuals.of(buffer), self._wire, self._pool, self.note)
         lanes: list[_Lane] = []
-        for number, whole in enumerate(schedule.split(slice(0, buffer.size), self._slices(buffer.size))):
+        for number, whole in enumerate(
+            schedule.split(slice(0, buffer.size), slices(self._wire.size(buffer.size), self._world.size))
+        ):
             own = replace(job, finished={} if len(self._groups.own) > 1 else None)
             lanes.append(_Lane(deque(self._stages(own, whole, number)), lanes[-1] if lanes else None))
         carry_out(lanes, self.note)
         self.traffic.add(sum(lane.sent_bytes for lane in lanes), time.monotonic() - started)
-
-    def _slices(self, length: int) -> int:
-        return max(1, min(MOST_SLICES, length // (self._world.size * fitting(self._wire, SHORTEST_BYTES))))
 
     def _stages(self, job: Job, whole: slice, number: int) -> Iterator[list[Round]]:
         groups, world, rank = self._groups, self._world, self._world.rank

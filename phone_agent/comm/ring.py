@@ -14,7 +14,7 @@ from phone_agent.comm.world import World
 
 PIECES = 4  # of a chunk: while one is added and announced, others keep the line busy
 LONGEST_BYTES = 4 * SEGMENT_BYTES  # of a piece, where there are many
-MANY = 4  # pieces of a chunk: while the receiver is asked for the next, the line has others
+MANY = 8  # pieces of a chunk. Announced ones arrive side by side: of few, the next chunk waits for all
 
 
 class RingAllreduce:

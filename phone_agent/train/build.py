@@ -164,7 +164,7 @@ def _learning(  # noqa: PLR0917 - a run's parts, as they are built
     spec: RunSpec, own: RankSpec, world: World, state: State, choice: Choice, way: Way, timeline: Timeline
 ) -> _Learning:
     optimise = optimiser(spec.optimizer, state, way.backend)
-    reduce = reducer(spec, world, state.packing, choice.algorithm, choice.wire, timeline.note)
+    reduce = reducer(spec, world, state.packing, choice, timeline.note)
     if spec.local_steps == 1:
         return _Learning(optimise, reduce, spec.global_batch)
     alone = LocalSgd(optimise, reduce, state, spec, own.batch / spec.global_batch)
@@ -207,8 +207,9 @@ def _with_the_best_crew(
 
 
 def _choose(spec: RunSpec, world: World, count: int) -> Choice:
-    groups = [rank.switch for rank in spec.ranks]
-    return choose(Wanted(spec.algorithm, spec.wire, spec.bucket_bytes), probe(world, groups), groups, count)
+    switches = [rank.switch for rank in spec.ranks]
+    wanted = Wanted(spec.algorithm, spec.wire, spec.bucket_bytes, spec.group)
+    return choose(wanted, probe(world, switches), switches, count)
 
 
 def _piece_bytes(choice: Choice) -> int:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import groupby
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from phone_agent.comm.choose import BUCKETS, DEFAULT_BUCKET, Choice, Wanted, choose, limit_s
+from phone_agent.comm.groups import divided
 from phone_agent.comm.probe import Line, line, probe
 from phone_agent.comm.world import Alone
 from tests.agent.thread_world import on_ranks
@@ -62,7 +68,9 @@ def test_what_sends_plain_numbers_only_is_not_given_others(algorithm: str, line:
 
 
 def test_the_limit_is_the_least_a_rank_must_send() -> None:
-    assert limit_s(Line(0.5, 100.0, 50.0), ONE_SWITCH, "ring", 1000) == pytest.approx(2 * 3 / 4 * 1000 / 50)
+    assert limit_s(Line(0.5, 100.0, 50.0), ONE_SWITCH, Choice("ring", "fp32", 1), 250) == pytest.approx(
+        2 * 3 / 4 * 1000 / 50
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +80,43 @@ def test_a_hierarchy_sends_less_across_switches(across: float, seconds: float) -
     """Whichever is busy longer: an uplink, which needs each number there and back; or the cable of one of the three
     phones on the larger switch, which carries two thirds inside and half of its third across, twice."""
     line = Line(0.5, 100.0, across)
-    assert limit_s(line, ["a", "a", "b", "b", "b"], "hierarchical", 1000) == pytest.approx(seconds)
+    assert limit_s(line, ["a", "a", "b", "b", "b"], Choice("hierarchical", "fp32", 1), 250) == pytest.approx(seconds)
+
+
+RACK = ["a"] * 46 + ["b"] * 46 + ["c"] * 46
+
+
+def test_many_phones_that_are_far_from_each_other_sum_in_small_groups() -> None:
+    far, near = (choose(Wanted("auto", "fp32", 0), Line(late, GIGABIT, GIGABIT), RACK, COUNT) for late in (1e-3, 1e-7))
+    assert (near.algorithm, near.group) == ("ring", 0)
+    assert far.algorithm == "hierarchical"
+    others = [
+        choose(Wanted("hierarchical", "fp32", 0, group), Line(1e-3, GIGABIT, GIGABIT), RACK, COUNT)
+        for group in (0, 2, 23)
+    ]
+    assert all(far.predicted_s < other.predicted_s for other in others if far.predicted_s and other.predicted_s)
+
+
+def test_groups_that_a_person_asked_for_are_kept() -> None:
+    assert choose(Wanted("hierarchical", "fp32", 0, 5), LAN, RACK, COUNT).group == 5
+    assert choose(Wanted("auto", "fp32", 0, 5), Line(1e-3, GIGABIT, GIGABIT), RACK, COUNT).group == 5
+
+
+@given(switches=st.lists(st.sampled_from("abc"), max_size=60).map(sorted), most=st.integers(1, 20))
+def test_groups_are_even_neighbours_on_one_switch(switches: list[str], most: int) -> None:
+    groups = divided(switches, most)
+    sizes = Counter(groups)
+    for switch, there in Counter(switches).items():
+        own = [size for group, size in sizes.items() if group.split("/")[0] == switch]
+        assert sum(own) == there
+        assert max(own) <= most
+        assert max(own) - min(own) <= 1
+        assert len(own) == -(-there // most)
+    assert [group for group, _ in groupby(groups)] == list(dict.fromkeys(groups))
+
+
+def test_without_a_limit_a_switch_is_a_group() -> None:
+    assert divided(["a", "b", "a"]) == ["a/0", "b/0", "a/0"]
 
 
 def test_slow_hops_are_told_by_where_they_are() -> None:

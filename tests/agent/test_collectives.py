@@ -171,7 +171,7 @@ def test_what_cannot_be_is_told() -> None:
     def mixed(world: ThreadWorld) -> None:
         with pytest.raises(AgentError, match="MPI_Allreduce sends fp32, not fp16"):
             collective("mpi", world, wire_format("fp16"))
-        with pytest.raises(AgentError, match="the switch of each of 2 phones, not of 1"):
+        with pytest.raises(AgentError, match="the group of each of 2 phones, not of 1"):
             collective("hierarchical", world, Fp32(), ["a"])
 
     on_ranks(2, mixed)

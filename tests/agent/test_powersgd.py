@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from phone_agent import rng
 from phone_agent.comm import reducer
+from phone_agent.comm.choose import Choice
 from phone_agent.comm.powersgd import SKETCHES, PowerSgd, split
 from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
@@ -223,7 +224,7 @@ def test_a_run_that_asks_for_it_gets_it_over_a_ring() -> None:
 
     def work(world: ThreadWorld) -> bytes:
         gradients: Floats = values[world.rank].copy()
-        reducer(spec, world, packing, "ring", "powersgd").reduce(gradients, slice(0, packing.size))
+        reducer(spec, world, packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(0, packing.size))
         np.testing.assert_allclose(gradients, values.sum(axis=0), atol=1e-4)
         return gradients.tobytes()
 
@@ -235,5 +236,5 @@ def test_one_phone_alone_loses_nothing() -> None:
     spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), (RankSpec(0, "p", "sw1", 1, "", 8),), 1)
     gradients = _normal(11, packing.size).astype(np.float32)
     before = gradients.copy()
-    reducer(spec, Alone(), packing, "ring", "powersgd").reduce(gradients, slice(0, packing.size))
+    reducer(spec, Alone(), packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(0, packing.size))
     np.testing.assert_array_equal(gradients, before)
