@@ -23,7 +23,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from importlib import metadata
 from math import exp, log
 from pathlib import Path
@@ -37,6 +37,7 @@ from benchmarks.arm.counting import executed
 from benchmarks.arm.kernels import Kernel, kernels
 from benchmarks.arm.loops import MCA, Loop, innermost_loops, modelled_cycles, scheduled
 from benchmarks.networks import TABLE_I, network
+from orchestrator.forecast.phone import GALAXY_S10_PLUS, Cost
 from phone_agent.core import build
 from tests.core import qemu
 
@@ -82,9 +83,13 @@ class Judged:
         return self.kernel.flops / a_cycle / self.cycles
 
     @property
-    def cost(self) -> step.Cost:
-        flops, moved = self.kernel.flops, self.kernel.bytes
-        return step.Cost(self.cycles / flops if flops else 0.0, self.cycles / moved if moved else 0.0)
+    def cost(self) -> Cost:
+        return cost_of(self.kernel, self.cycles)
+
+
+def cost_of(kernel: Kernel, cycles: float) -> Cost:
+    flops, moved = kernel.flops, kernel.bytes
+    return Cost(cycles / flops if flops else 0.0, cycles / moved if moved else 0.0)
 
 
 def main() -> None:
@@ -100,6 +105,7 @@ def main() -> None:
         report(judged, steps)
     if options.update:
         BASELINE.write_text(json.dumps(baseline_of(judged), indent=1) + "\n")
+        GALAXY_S10_PLUS.write_text(shipped(json.loads(BASELINE.read_text())))
     wrong = [f"{each.kernel.name} ({each.isa}): {told}" for each in judged for told in _short_loops(each)]
     if options.check:
         wrong += regressions(judged, json.loads(BASELINE.read_text()))
@@ -133,8 +139,16 @@ def judge(program: Path, kernel: Kernel, isa: str) -> Judged:
 
 def model(judged: Sequence[Judged]) -> list[step.Modelled]:
     isa = judged[0].isa
-    costs = {each.kernel.name: each.cost for each in judged if each.isa == isa}
-    return [step.modelled(name, costs) for name in TABLE_I]
+    phone = step.galaxy_s10_plus({each.kernel.name: each.cost for each in judged if each.isa == isa})
+    return [step.modelled(name, phone) for name in TABLE_I]
+
+
+def shipped(baseline: Mapping[str, Any]) -> str:
+    """The phone as `clusterctl forecast` knows it."""
+    counted = baseline["kernels"][BEST]
+    phone = step.galaxy_s10_plus({each.name: cost_of(each, counted[each.name]["cycles"]) for each in kernels()})
+    costs = {name: [float(f"{part:.5g}") for part in astuple(cost)] for name, cost in phone.costs.items()}
+    return json.dumps({**vars(phone), "costs": costs}, indent=1) + "\n"
 
 
 def baseline_of(judged: Sequence[Judged]) -> dict[str, Any]:
@@ -180,7 +194,7 @@ def report(judged: Sequence[Judged], steps: Sequence[step.Modelled]) -> None:
         )
     if steps:
         console.print(_steps_table(steps, judged[0].isa))
-        console.print(f"Modelled, not measured: {step.ASSUMPTIONS}.", soft_wrap=True)
+        console.print(f"Modelled, not measured: {step.assumptions(step.galaxy_s10_plus({}))}.", soft_wrap=True)
 
 
 def _table(judged: Sequence[Judged], isa: str) -> Table:
@@ -229,7 +243,7 @@ def _steps_table(steps: Sequence[step.Modelled], isa: str) -> Table:
     for each in steps:
         graph = network(each.network)
         bound = step.paper_at_most(each.network, graph.parameter_count * 4 / 1e6)
-        low, high = (share * each.images_per_s for share in step.SUSTAINED)
+        low, high = (share * each.images_per_s for share in step.galaxy_s10_plus({}).sustained)
         table.add_row(
             each.network,
             str(each.batch),
@@ -247,7 +261,7 @@ def _document(judged: Sequence[Judged], steps: Sequence[step.Modelled]) -> dict[
     return {
         "kernels": [_numbers(each) for each in judged],
         "modelled_steps": [{**asdict(each), "images_per_s": each.images_per_s} for each in steps],
-        "assumptions": step.ASSUMPTIONS,
+        "assumptions": step.assumptions(step.galaxy_s10_plus({})),
     }
 
 

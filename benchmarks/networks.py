@@ -9,21 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.forecast import published
 from phone_agent import models
 from phone_agent.nn.graph import Graph
 
-TABLE_I = {
-    "alexnet": 32,
-    "googlenet": 16,
-    "inception_v3": 4,
-    "mobilenet_v1": 8,
-    "mobilenet_v2": 8,
-    "resnet50": 4,
-    "resnet101": 2,
-    "resnet152": 2,
-    "squeezenet_v1_0": 16,
-    "squeezenet_v1_1": 32,
-}
+TABLE_I = published.BATCHES
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.forecast.phone import UPDATED
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, Algorithm, Geometry, Kind, Method, Number, Pooling
 from tests.core.memory import Memory, block, struct
@@ -187,7 +188,7 @@ def _losses(batch: int = 16, classes: int = 1000) -> Iterator[Kernel]:
 
 
 # How often all values are read or written, once each buffer: a norm takes a pass of its own.
-TOUCHED = {Method.SGD: 5.0, Method.NESTEROV: 5.0, Method.LARS: 7.0, Method.LAMB: 10.0}
+TOUCHED = {Method.SGD: UPDATED, Method.NESTEROV: UPDATED, Method.LARS: 7, Method.LAMB: 10}
 
 
 def _updates(count: int = 100_000) -> Iterator[Kernel]:

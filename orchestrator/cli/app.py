@@ -22,6 +22,7 @@ from orchestrator.cli import (
     doctor,
     evaluate,
     export,
+    forecast,
     hosts,
     inventory,
     lab,
@@ -72,6 +73,7 @@ app.command()(collect_logs.collect_logs)
 app.command()(doctor.doctor)
 app.command("eval")(evaluate.evaluate)
 app.command()(export.export)
+app.command()(forecast.forecast)
 app.command()(launch.launch)
 app.command()(predict.predict)
 app.command()(provision.provision)

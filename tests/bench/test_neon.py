@@ -13,6 +13,7 @@ from benchmarks.arm.counting import executed, read_log, uncounted
 from benchmarks.arm.kernels import kernels
 from benchmarks.arm.loops import innermost_loops
 from benchmarks.networks import TABLE_I, network
+from orchestrator.forecast.phone import GALAXY_S10_PLUS, Cost, kernel_of
 from phone_agent.core.ops import Kind
 from phone_agent.nn.backends import Options
 from phone_agent.nn.plan.plan import make
@@ -148,17 +149,21 @@ def test_regressions_are_told_with_their_size() -> None:
 def test_every_step_of_every_network_has_a_kernel_that_stands_for_it(name: str) -> None:
     known = {each.name for each in kernels()}
     plan = make(network(name), 2, Options(threads=4))
-    assert {step.like(each) for each in plan.training.steps} <= known
+    assert {kernel_of(each) for each in plan.training.steps} <= known
 
 
 def test_a_step_takes_the_longer_of_its_two_times() -> None:
-    free = dict.fromkeys((each.name for each in kernels()), step.Cost(0.0, 0.0))
-    for_memory = step.modelled("squeezenet_v1_1", free)
+    free = dict.fromkeys((each.name for each in kernels()), Cost(0.0, 0.0))
+    for_memory = step.modelled("squeezenet_v1_1", step.galaxy_s10_plus(free))
     assert for_memory.memory_share == pytest.approx(1.0)
-    slow = dict.fromkeys(free, step.Cost(1e3, 1e6))
-    computing = step.modelled("squeezenet_v1_1", slow)
+    slow = dict.fromkeys(free, Cost(1e3, 1e6))
+    computing = step.modelled("squeezenet_v1_1", step.galaxy_s10_plus(slow))
     assert computing.memory_share == 0.0
     assert computing.seconds > for_memory.seconds
+
+
+def test_the_phone_that_forecasts_know_is_the_one_that_was_counted() -> None:
+    assert GALAXY_S10_PLUS.read_text() == neon.shipped(json.loads(neon.BASELINE.read_text()))
 
 
 def test_the_papers_bound_follows_from_its_efficiency() -> None:
