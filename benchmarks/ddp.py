@@ -5,7 +5,8 @@
 Brings up a lab of its own with 1 Gbit/s cables. Both sides have the same networks (the phones' namespaces), the same
 cores, one thread a rank, the same images a step; PyTorch in channels_last, with the faster of its SGDs. They take
 turns; the first steps of a turn do not count; the best turn of each does. Ours is a real `clusterctl launch`, which
-reads new images of a dataset and normalises them each step; PyTorch finds the same ones in memory every time.
+reads new images of a dataset and normalises them each step; PyTorch finds the same ones in memory every time. Ends
+with 1 where ours is less than 1.3 times as fast.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rich.table import Table
 from benchmarks.labs import INTERFACE, clusterctl, lab, launch, seats
 from benchmarks.networks import TABLE_I
 from benchmarks.peers import KEEP_MEMORY, Peer, torch_python
+from benchmarks.verdict import Promise, conclude
 from phone_agent import models
 
 MODEL, PHONES, PORT, DATASET = "mobilenet_v1", 4, 29500, "blots"
@@ -49,8 +51,7 @@ def main() -> None:
         contestants = {OURS: _ours(options.batch), THEIRS: theirs}
         found = race(contestants, options.rounds, options.steps, options.batch * PHONES)
     show(options, found)
-    if ratio(found) < AT_LEAST:
-        sys.exit(f"less than {AT_LEAST} times as fast")
+    conclude([Promise(f"{OURS}'s images a second to {THEIRS}'s", ratio(found), ">=", AT_LEAST)])
 
 
 def add_pictures() -> None:
@@ -118,9 +119,7 @@ def show(options: argparse.Namespace, found: dict[str, list[float]]) -> None:
         table.add_column(column, justify="right" if column else "left")
     for name, turns in found.items():
         table.add_row(name, f"{max(turns):.1f}", ", ".join(f"{turn:.1f}" for turn in turns))
-    console = Console()
-    console.print(table)
-    console.print(f"clusterctl is {ratio(found):.2f} times as fast")
+    Console().print(table)
 
 
 if __name__ == "__main__":

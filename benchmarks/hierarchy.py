@@ -4,7 +4,8 @@
 
 Brings up a lab of its own, switches in a row, and lets the algorithms take turns for a small and a large buffer; the
 best repeat of each counts. The least time is what the busiest cable allows: a phone's own, or, with S switches, one
-between them, which has to carry 2 (S - 1) / S of the buffer in each direction.
+between them, which has to carry 2 (S - 1) / S of the buffer in each direction. Ends with 1 where hierarchical is not
+faster than the ring and MPI_Allreduce for a large buffer; of a small one, latency decides.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.labs import clusterctl, lab
+from benchmarks.verdict import Promise, conclude
 from orchestrator.plan.rate import bytes_per_second
 
+LARGE = 25.0  # MB: from here on the cables between switches set the pace
+OTHERS = ("ring", "MPI_Allreduce")
 CONTESTANTS = {
     "ring": ("--algorithm", "ring"),
     "hierarchical": ("--algorithm", "hierarchical"),
@@ -41,6 +46,7 @@ def main() -> None:
     with lab(options.phones, options.switches, options.rate, options.uplink):
         found = {megabytes: race(megabytes, options.rounds, options.repeats) for megabytes in options.sizes}
     show(options, found)
+    conclude(promises(found))
 
 
 def race(megabytes: float, rounds: int, repeats: int) -> dict[str, float]:
@@ -51,6 +57,14 @@ def race(megabytes: float, rounds: int, repeats: int) -> dict[str, float]:
             seconds[name] += json.loads(clusterctl("bench", "allreduce", *flags, "--json"))["all_seconds"]
             print(f"{megabytes:g} MB, {name}: {min(seconds[name]):.4f} s", file=sys.stderr)
     return {name: min(each) for name, each in seconds.items()}
+
+
+def promises(found: dict[float, dict[str, float]]) -> Iterator[Promise]:
+    for megabytes, best in found.items():
+        excuse = "" if megabytes >= LARGE else f"less than {LARGE:g} MB"
+        for other in OTHERS:
+            ratio = best[other] / best["hierarchical"]
+            yield Promise(f"{megabytes:g} MB: {other}'s time to hierarchical's", ratio, ">", 1, excuse)
 
 
 def least(options: argparse.Namespace, megabytes: float) -> float:

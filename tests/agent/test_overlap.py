@@ -18,7 +18,6 @@ from phone_agent import models
 from phone_agent.device import affinity
 from phone_agent.device.roots import Roots
 from phone_agent.nn.backends import NAMES, Options, backend
-from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.train.loop import Fixed, Loop, micro_batches
@@ -27,27 +26,9 @@ from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline, clock_offset
 from tests.agent.thread_world import on_ranks
-from tests.agent.together import Setting, alone, together
+from tests.agent.together import TEN, Setting, alone, network, together
 
-# With images of a size that each takes. Narrow: what is compared does not depend on the number of channels.
-TEN = {
-    "alexnet": 64,
-    "googlenet": 32,
-    "inception_v3": 75,
-    "mobilenet_v1": 32,
-    "mobilenet_v2": 32,
-    "resnet50": 32,
-    "resnet101": 32,
-    "resnet152": 32,
-    "squeezenet_v1_0": 32,
-    "squeezenet_v1_1": 32,
-}
 DEEP = {"inception_v3", "resnet101", "resnet152"}
-
-
-def network(name: str, width: float = 0.125) -> Graph:
-    side = TEN[name]
-    return models.build(name, 10, (side, side, 3), width)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in DEEP else name for name in TEN])
@@ -60,6 +41,15 @@ def test_ranks_train_as_one_process_does(name: str) -> None:
             np.testing.assert_allclose(result.losses, wanted.losses, rtol=1e-12)
             np.testing.assert_array_equal(result.state.values, wanted.state.values)
     assert len(wanted.losses) == setting.steps
+
+
+@pytest.mark.parametrize("batches", [(2, 3, 1), (1, 2, 2, 1)])
+def test_more_ranks_train_as_one_process_does(batches: tuple[int, ...]) -> None:
+    """Where it matters who is added first."""
+    setting = Setting(network("mobilenet_v1"), batches)
+    wanted = alone(setting)
+    for result in together(setting):
+        np.testing.assert_array_equal(result.state.values, wanted.state.values)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent import rng
+from phone_agent import models, rng
 from phone_agent.comm import Collective, collective
+from phone_agent.comm.schedule import split
 from phone_agent.comm.world import World
 from phone_agent.data.sampling import Batch
 from phone_agent.nn.backends import Options, backend
@@ -19,12 +20,31 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.schema import OptimizerSpec
 from phone_agent.train.loop import DROPS, Loop, Updates, micro_batches
+from phone_agent.train.order import pieces
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline
 from tests.agent.thread_world import on_ranks
 
 RULES = OptimizerSpec(learning_rate=0.01)
+# With images of a size that each takes. Narrow: what is compared does not depend on the number of channels.
+TEN = {
+    "alexnet": 64,
+    "googlenet": 32,
+    "inception_v3": 75,
+    "mobilenet_v1": 32,
+    "mobilenet_v2": 32,
+    "resnet50": 32,
+    "resnet101": 32,
+    "resnet152": 32,
+    "squeezenet_v1_0": 32,
+    "squeezenet_v1_1": 32,
+}
+
+
+def network(name: str, width: float = 0.125) -> Graph:
+    side = TEN[name]
+    return models.build(name, 10, (side, side, 3), width)
 
 
 @dataclass(frozen=True)
@@ -159,8 +179,8 @@ def _rank(setting: Setting, world: World, *, overlapping: bool) -> Result:
 
 
 def alone(setting: Setting) -> Result:
-    """Every rank's batches in turn. Gradients are added up in the same order, for networks magnify any other rounding:
-    one change in 10 million of the first values is one in a hundred of the loss, five steps on."""
+    """Every rank's batches in turn. Gradients are added up in the ring's order, for networks magnify any other
+    rounding: one change in 10 million of the first values is one in a hundred of the loss, five steps on."""
     state = State(setting.graph, setting.seed)
     result = Result([], state, [], Timeline())
     source, executables = setting.source(), {}
@@ -179,7 +199,17 @@ def alone(setting: Setting) -> Result:
                 own += one * len(labels) / batch
             gradients.append(state.gradients.copy())
             loss += own * batch / setting.global_batch
-        state.gradients[...] = sum(gradients[1:], start=gradients[0])
+        state.gradients[...] = _added(gradients, setting.bucket_bytes, state)
         TextbookSgd(state).update(slice(None), RULES.learning_rate, step)
         result.losses.append(loss)
     return result
+
+
+def _added(gradients: Sequence[NDArray[np.float32]], bucket_bytes: int, state: State) -> NDArray[np.float32]:
+    """As many chunks of every piece as there are ranks; each begins at its own rank and goes round to the right."""
+    total = np.empty_like(gradients[0])
+    for piece in pieces(parts(state.packing, bucket_bytes), bucket_bytes):
+        for first, chunk in enumerate(split(piece.where, len(gradients))):
+            begins, *others = (*gradients[first:], *gradients[:first])
+            total[chunk] = sum((each[chunk] for each in others), start=begins[chunk])
+    return total
