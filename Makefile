@@ -25,6 +25,7 @@ SHORT_compute := --quick
 SHORT_correctness := --models alexnet mobilenet_v1 resnet50
 SHORT_data_push := --mb 20
 SHORT_ddp := --rounds 1 --steps 5
+SHORT_forecast := --case squeezenet_v1_1:8 --case mobilenet_v1:8 --steps 2
 SHORT_fleet := --phones 16 --rounds 2
 SHORT_half := --only steps --networks mobilenet_v1 --turns 2
 SHORT_hierarchy := --rounds 1
