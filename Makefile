@@ -22,7 +22,7 @@ lint: setup
 # one that loses or cannot run (two need Fashion-MNIST). What they measure in full: docs/performance.md.
 SHORT_allreduce := --phones 4 --sizes 25 --rounds 1
 SHORT_compute := --quick
-SHORT_correctness := --models alexnet mobilenet_v1 resnet50
+SHORT_correctness := --steps 5
 SHORT_data_push := --mb 20
 SHORT_ddp := --rounds 1 --steps 5
 SHORT_forecast := --case squeezenet_v1_1:8 --case mobilenet_v1:8 --steps 2
