@@ -23,6 +23,7 @@ from phone_agent.schema import OptimizerSpec
 from phone_agent.sizes import FLOAT
 from phone_agent.train.budget import held, moments
 from phone_agent.train.order import Times, arrange, pieces
+from phone_agent.train.way import CPU, living
 
 if TYPE_CHECKING:
     from orchestrator.inventory.model import Cluster
@@ -123,7 +124,8 @@ def forecast(graph: Graph, on: Rack, phone: Phone, rules: Rules) -> Forecast:
 
 def _options(phone: Phone, rules: Rules) -> Options:
     """As `launch` plans for all phones but the two that write checkpoints: with what outlives a rank that dies."""
-    kept = moments(OptimizerSpec(), rules.wire, 1, 0.0) + held(OptimizerSpec(), rules.wire, 1, 0.0)
+    what = OptimizerSpec(), rules.wire, 1, 0.0
+    kept = moments(*what) + held(*what, living(CPU))
     return Options(threads=len(phone.clocks), moments=kept)
 
 

@@ -246,15 +246,15 @@ def _options(
     """What each phone's plan is made with; `threads` where nobody asked for a number of them."""
     from phone_agent.nn.backends import Options
     from phone_agent.train.budget import held, moments
-    from phone_agent.train.way import ON_A_GPU
+    from phone_agent.train.way import ON_A_GPU, living
 
-    rules = _optimizer(request, 1)
-    kept = moments(rules, request.wire, request.local_steps, request.outer_momentum)
-    kept += held(rules, request.wire, request.local_steps, request.outer_momentum)
-    plain = Options(threads=request.threads or threads, moments=kept, half=request.half)
+    what = _optimizer(request, 1), request.wire, request.local_steps, request.outer_momentum
+    trained = moments(*what)
 
     def of(way: Way, gpu: Limits | None) -> Options:
         backend = way.backend or request.backend
+        kept = trained + held(*what, living(backend))
+        plain = Options(threads=request.threads or threads, moments=kept, half=request.half)
         if backend not in ON_A_GPU:
             return plain
         from phone_agent.opencl.sizes import A_PHONES, as_compiled

@@ -35,11 +35,13 @@ class Collective(Protocol):
         ...
 
 
-class Reducer(Protocol):
+class Sums(Protocol):
     def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
         """gradients[part] become the sum over all ranks; whole parameters lie in a part."""
         ...
 
+
+class Reducer(Sums, Protocol):
     def remember(self, gradients: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
         """What it keeps from step to step when it sums parts of these: `residuals` are of each rank alone, all else is
         the same everywhere. Asked before the first sum; what is written into them before it counts."""

@@ -1,4 +1,4 @@
-"""How the kept memory begins: for each of its two copies, of which attempt and step it is."""
+"""How the kept memory begins: of which attempt and step what is live is, and of which its copy."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-SLOTS = 2
-SIZE = 4096  # the copies begin at a page of their own
+LIVE, COPY = range(2)
+MARKS = 2
+SIZE = 4096  # what is kept begins at a page of its own
 NOTHING = -1
-_MARK = struct.Struct("<qq")
+_NUMBER = struct.Struct("q")  # written by one store: whoever is killed over it leaves the old one or the new one
 
 
 class Mark(NamedTuple):
@@ -20,14 +21,30 @@ class Mark(NamedTuple):
 
 
 def read(memory: Any) -> list[Mark | None]:
-    """By slot. None: nothing was committed there, or somebody was killed while doing so."""
-    marks = [Mark(*_MARK.unpack_from(memory, slot * _MARK.size)) for slot in range(SLOTS)]
+    """Of LIVE and of COPY. None: it is of no step, or somebody was killed while it became of one."""
+    marks = [Mark(*(_NUMBER.unpack_from(memory, place)[0] for place in _places(which))) for which in range(MARKS)]
     return [mark if mark.step > 0 else None for mark in marks]
 
 
-def write(memory: Any, slot: int, mark: Mark | None) -> None:
-    _MARK.pack_into(memory, slot * _MARK.size, *(mark or (NOTHING, NOTHING)))
+def write(memory: Any, which: int, mark: Mark | None) -> None:
+    """A mark without a step is none: so the step is taken away first, and put there last."""
+    attempt, step = _places(which)
+    _NUMBER.pack_into(memory, step, NOTHING)
+    if mark is not None:
+        _NUMBER.pack_into(memory, attempt, mark.attempt)
+        _NUMBER.pack_into(memory, step, mark.step)
+
+
+def restamp(memory: Any, which: int, attempt: int) -> None:
+    """The same step, now another attempt's; it is marked all the while."""
+    _NUMBER.pack_into(memory, _places(which)[0], attempt)
 
 
 def held(marks: Sequence[Mark | None]) -> list[Mark]:
-    return sorted(mark for mark in marks if mark is not None)
+    return sorted({mark for mark in marks if mark is not None})
+
+
+def _places(which: int) -> tuple[int, int]:
+    """Of the attempt, and of the step."""
+    start = which * 2 * _NUMBER.size
+    return start, start + _NUMBER.size

@@ -19,6 +19,15 @@ class Memory:
     kind: str  # memory; or file, where the kernel has nothing better
 
 
+def is_anonymous() -> bool:
+    """Whether what is allocated here is never written to the flash."""
+    descriptor = _memfd("keep")
+    if descriptor < 0:
+        return False
+    os.close(descriptor)
+    return True
+
+
 def allocate(size: int, name: str) -> Memory:
     """All zeros. Pages are taken only as they are written."""
     descriptor, kind = _memfd(name), "memory"

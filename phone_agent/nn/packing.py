@@ -77,10 +77,13 @@ class State:
     def move(self, array: Callable[[int], NDArray[Any]]) -> None:
         """To memory that a backend computes in, so that nothing is copied for it. Before anyone else holds it."""
         for name in ("values", "gradients", "statistics"):
-            here = getattr(self, name)
-            there = array(here.size)
-            there[...] = here
-            setattr(self, name, there)
+            self.place(name, array(getattr(self, name).size))
+
+    def place(self, name: str, there: NDArray[Any], *, as_it_is: bool = False) -> None:
+        """One of its buffers lies there from now on, with what is there already if it is to be taken `as_it_is`."""
+        if not as_it_is:
+            there[...] = getattr(self, name)
+        setattr(self, name, there)
 
 
 def packing_of(graph: Graph) -> Packing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from phone_agent.device import memory
@@ -18,19 +19,20 @@ REMAINDERS = frozenset({"int8", "powersgd"})  # wires that keep what they could 
 
 def moments(rules: OptimizerSpec, wire: str, local_steps: int, outer_momentum: float) -> int:
     """Numbers a parameter that are kept from step to step, besides its value and gradient."""
-    alone = local_sgd.buffer_count(local_steps, outer_momentum)
-    return optimiser.buffer_count(rules) + alone + (wire in REMAINDERS)
+    alone = local_sgd.remembered(local_steps, outer_momentum)
+    return len(optimiser.remembered(rules)) + len(alone) + (wire in REMAINDERS)
 
 
 def saved(rules: OptimizerSpec, local_steps: int, outer_momentum: float) -> int:
     """Numbers a parameter in a checkpoint: a phone that writes one has them twice meanwhile."""
     outer = local_steps > 1 and outer_momentum > 0
-    return 1 + optimiser.buffer_count(rules) + outer
+    return 1 + len(optimiser.remembered(rules)) + outer
 
 
-def held(rules: OptimizerSpec, wire: str, local_steps: int, outer_momentum: float) -> int:
-    """Numbers a parameter that are kept outside of this process, for the next one: two copies of all that matters."""
-    return 2 * (1 + moments(rules, wire, local_steps, outer_momentum))
+def held(rules: OptimizerSpec, wire: str, local_steps: int, outer_momentum: float, living: Collection[str]) -> int:
+    """Numbers a parameter that are kept outside of this process, for the next one, beside those it trains with: all
+    that matters is there twice, but what lives there is itself one of the two."""
+    return 2 * (1 + moments(rules, wire, local_steps, outer_momentum)) - len(living)
 
 
 def plan_memory(graph: Graph, batch: int, options: Options, micro: int = 0) -> tuple[Options, MemoryPlan]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from phone_agent.comm import Collective, Reducer, collective, reducer
+from phone_agent.comm import Collective, Reducer, Sums, collective, reducer
 from phone_agent.comm.choose import Choice, Wanted, choose
 from phone_agent.comm.probe import probe
 from phone_agent.comm.world import World
@@ -15,6 +15,7 @@ from phone_agent.data import Dataset, open_dataset
 from phone_agent.data.sampling import Source, open_source
 from phone_agent.device import affinity
 from phone_agent.device.monitor import Monitor
+from phone_agent.keep.memory import is_anonymous
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State, packing_of
@@ -30,10 +31,10 @@ from phone_agent.train.loop import Loop, Updates, sizes
 from phone_agent.train.optimiser import Optimiser, optimiser
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
-from phone_agent.train.resume import Resumed, resume
+from phone_agent.train.resume import Resumed, open_kept, resume
 from phone_agent.train.sharing import Sharing
 from phone_agent.train.timeline import Timeline
-from phone_agent.train.way import ON_A_GPU, way_of
+from phone_agent.train.way import ON_A_GPU, living, way_of
 
 NEVER = 1 << 62
 NAPPING = frozenset({"ring", "hierarchical"})  # MPI's own spin while they wait: computing must not give way to that
@@ -89,29 +90,22 @@ def build(
     graph = start.build_graph(directory, spec)
     choice = _choose(spec, world, packing_of(graph).learned)
     way = way_of(spec, own.phone)
-    plan = partial(_planned, graph, own, replace(spec, wire=choice.wire), keep=keep)
+    lives = _lives(way) if keep else None
+    plan = partial(_planned, graph, own, replace(spec, wire=choice.wire), lives)
     plans = plan(_options(threads, choice, way))
     computing = backend(way.backend)
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
     state.move(computing.array)
+    timeline = Timeline()
+    reduce = reducer(spec, world, state.packing, choice, timeline.note)
+    summing = reduce.remember(state.gradients)
+    kept = None if lives is None else open_kept(directory, spec, state, summing, lives, world, warn)
     options, memory = _with_the_best_crew(plans, plan, graph, state, way)
     at_once = memory.batch if memory else min(own.batch, spec.micro_batch or own.batch)
     sharing = Sharing(spec, own.rank, at_once)
     parts = sharing.parts(1)
-    timeline = Timeline()
-    learning = _learning(spec, own, world, state, choice, way, timeline)
-    resumed = resume(
-        directory,
-        spec,
-        graph,
-        state,
-        learning.optimiser,
-        learning.reducer,
-        world,
-        exact.allreduce,
-        keep=keep,
-        warn=warn,
-    )
+    learning = _learning(spec, own, state, reduce, way)
+    resumed = resume(directory, spec, graph, state, learning.optimiser, summing, world, exact.allreduce, kept)
     overlap = _overlap(spec, world, state, choice, learning, resumed, tell, timeline)
     monitor = Monitor()
     source = open_source(spec, own.rank, dataset, parts, computing.array)
@@ -151,20 +145,22 @@ def build(
     )
 
 
+def _lives(way: Way) -> frozenset[str]:
+    """In the keeper's memory: where that is a file, every step would wear the flash."""
+    return living(way.backend) if is_anonymous() else frozenset()
+
+
 @dataclass(frozen=True)
 class _Learning:
     """How gradients become steps. `images`: of the batch whose gradient is stepped along."""
 
     optimiser: Optimiser
-    reducer: Reducer
+    reducer: Sums
     images: int
 
 
-def _learning(  # noqa: PLR0917 - a run's parts, as they are built
-    spec: RunSpec, own: RankSpec, world: World, state: State, choice: Choice, way: Way, timeline: Timeline
-) -> _Learning:
+def _learning(spec: RunSpec, own: RankSpec, state: State, reduce: Reducer, way: Way) -> _Learning:
     optimise = optimiser(spec.optimizer, state, way.backend)
-    reduce = reducer(spec, world, state.packing, choice, timeline.note)
     if spec.local_steps == 1:
         return _Learning(optimise, reduce, spec.global_batch)
     alone = LocalSgd(optimise, reduce, state, spec, own.batch / spec.global_batch)
@@ -217,8 +213,8 @@ def _piece_bytes(choice: Choice) -> int:
     return NEVER if choice.algorithm == "chunkwise" or choice.wire == "powersgd" else choice.bucket_bytes
 
 
-def _planned(graph: Graph, own: RankSpec, spec: RunSpec, options: Options, *, keep: bool) -> Planned:
-    """numpy takes what it takes."""
+def _planned(graph: Graph, own: RankSpec, spec: RunSpec, lives: Collection[str] | None, options: Options) -> Planned:
+    """numpy takes what it takes. `lives`: in the keeper's memory; None: nothing is kept there."""
     rules, alone = spec.optimizer, (spec.local_steps, spec.outer_momentum)
     saves = own.rank in savers([rank.switch for rank in spec.ranks])
     options = replace(
@@ -226,7 +222,7 @@ def _planned(graph: Graph, own: RankSpec, spec: RunSpec, options: Options, *, ke
         memory_bytes=spec.memory_bytes or None,
         moments=moments(rules, spec.wire, *alone)
         + (saved(rules, *alone) if saves else 0)
-        + (held(rules, spec.wire, *alone) if keep else 0),
+        + (0 if lives is None else held(rules, spec.wire, *alone, lives)),
         label_smoothing=spec.optimizer.label_smoothing,
         half=spec.half,
     )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm import Reducer
+from phone_agent.comm import Sums
 from phone_agent.nn.packing import State
 from phone_agent.schema import RunSpec
 from phone_agent.train import checkpoint, evaluate
@@ -26,9 +26,9 @@ def is_meeting(spec: RunSpec, step: int) -> bool:
     return step % spec.local_steps == 0 or evaluate.due(spec, step) or checkpoint.due(spec, step)
 
 
-def buffer_count(local_steps: int, outer_momentum: float) -> int:
-    """How many numbers a parameter it keeps."""
-    return 0 if local_steps == 1 else 1 if outer_momentum == 0 else 2
+def remembered(local_steps: int, outer_momentum: float) -> tuple[str, ...]:
+    """Names of what it keeps from step to step, a number a parameter each."""
+    return () if local_steps == 1 else ("anchor",) if outer_momentum == 0 else ("anchor", "outer_momenta")
 
 
 class LocalSgd:
@@ -37,15 +37,12 @@ class LocalSgd:
     `share` is this phone's part of the images of a step; its gradients are those of its own batch.
     """
 
-    def __init__(self, optimiser: Optimiser, reducer: Reducer, state: State, spec: RunSpec, share: float) -> None:
+    def __init__(self, optimiser: Optimiser, reducer: Sums, state: State, spec: RunSpec, share: float) -> None:
         self._optimiser, self._reducer, self._state, self._spec, self._share = optimiser, reducer, state, spec, share
         self.anchor = state.values.copy()
         self.buffers = dict(optimiser.buffers)
         if spec.outer_momentum:
             self.buffers["outer_momenta"] = np.zeros_like(state.values)
-
-    def remember(self, gradients: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
-        return self._reducer.remember(gradients)
 
     def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
         """Nothing travels before all meet."""

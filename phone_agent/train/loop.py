@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import rng
-from phone_agent.comm import Reducer
+from phone_agent.comm import Sums
 from phone_agent.comm.world import World
 from phone_agent.data.sampling import Source
 from phone_agent.device.condition import Condition
@@ -33,7 +33,7 @@ class Updates:
 
     world: World
     state: State
-    reducer: Reducer
+    reducer: Sums
     optimiser: Optimiser
     rate: Callable[[int], float]
     tell: Callable[[int, RankStep], None]
@@ -48,6 +48,7 @@ class Updates:
     def exchange(self, step: int, own: RankStep) -> None:
         self.keep.commit(step)
         self.tell(step, own)
+        self.keep.follow(step)
 
     def gather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.world.allgather(row)

@@ -71,16 +71,14 @@ def check(spec: OptimizerSpec) -> None:
         raise OptimiserError(f"an epsilon of {spec.epsilon:g}; it keeps divisors from 0, and must be above that")
 
 
-def buffer_count(spec: OptimizerSpec) -> int:
-    """How many numbers a parameter are remembered from step to step."""
-    return 2 if spec.method == "lamb" else 1
+def remembered(spec: OptimizerSpec) -> tuple[str, ...]:
+    """Names of what it keeps from step to step, a number a parameter each."""
+    return ("momenta", "second_momenta") if spec.method == "lamb" else ("momenta",)
 
 
 def _buffers(spec: OptimizerSpec, state: State) -> dict[str, Array]:
-    buffers = {"momenta": state.momenta}
-    if buffer_count(spec) == 2:
-        buffers["second_momenta"] = aligned(state.values.size, state.values.dtype)
-    return buffers
+    _, *others = remembered(spec)
+    return {"momenta": state.momenta} | {name: aligned(state.values.size, state.values.dtype) for name in others}
 
 
 def segments(packing: Packing, spec: OptimizerSpec) -> list[Segment]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm import Reducer
 from phone_agent.comm.world import World
 from phone_agent.errors import AgentError
 from phone_agent.keep.kept import NOT_KEPT, STATISTICS, Keep, Kept
@@ -18,7 +17,7 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import from_state_dict
 from phone_agent.schema import RunSpec
-from phone_agent.train import checkpoint
+from phone_agent.train import checkpoint, local_sgd, optimiser
 from phone_agent.train.local_sgd import LocalSgd
 from phone_agent.train.optimiser import Optimiser
 
@@ -33,10 +32,30 @@ class Resumed:
     keep: Keep | Kept = NOT_KEPT
 
 
-def buffers(state: State, optimise: Optimiser, reduce: Reducer) -> dict[str, Array]:
+def open_kept(  # noqa: PLR0917 - a run's parts, as they are built
+    run: Path,
+    spec: RunSpec,
+    state: State,
+    summing: Mapping[str, Array],
+    living: Collection[str],
+    world: World,
+    warn: Callable[[str], None],
+) -> Kept:
+    """`run` is the run's directory, where the keeper listens; `summing`, what is remembered to sum gradients. From now
+    on what is `living` of the state lives in the keeper's memory, so this comes before anyone takes an address of it.
+    """
+    alone = local_sgd.remembered(spec.local_steps, spec.outer_momentum)
+    packed = ("values", *optimiser.remembered(spec.optimizer), *alone)
+    like = {**dict.fromkeys(packed, state.values), STATISTICS: state.statistics, **summing}
+    kept = Kept(run, spec.attempt, like, living, world, warn)
+    for name, there in kept.live.items():
+        state.place(name, there, as_it_is=kept.goes_on)
+    return kept
+
+
+def buffers(state: State, optimise: Optimiser, summing: Mapping[str, Array]) -> dict[str, Array]:
     """All that makes the next steps what they are, besides the run's specification."""
-    found = {"values": state.values, STATISTICS: state.statistics, **optimise.buffers}
-    found |= reduce.remember(state.gradients)
+    found = {"values": state.values, STATISTICS: state.statistics, **optimise.buffers, **summing}
     if isinstance(optimise, LocalSgd):
         found["anchor"] = optimise.anchor
     return found
@@ -48,26 +67,24 @@ def resume(  # noqa: PLR0917 - a run's parts, as they are built
     graph: Graph,
     state: State,
     optimise: Optimiser,
-    reduce: Reducer,
+    summing: Mapping[str, Array],
     world: World,
     allreduce: Allreduce,
-    *,
-    keep: bool,
-    warn: Callable[[str], None],
+    kept: Kept | None = None,
 ) -> Resumed:
-    """`run` is the run's directory, where the keeper listens, if the state is to be kept, and the checkpoint lies."""
-    everything = buffers(state, optimise, reduce)
-    kept = Kept(run, spec.attempt, everything, warn) if keep else NOT_KEPT
-    if isinstance(kept, Kept) and (step := kept.restore(world, allreduce)):
+    """`run` is the run's directory, where the checkpoint lies; `kept`, if the state is."""
+    everything = buffers(state, optimise, summing)
+    if kept and (step := kept.restore(everything, allreduce)):
         return Resumed(step, "memory", kept)
+    keep = kept or NOT_KEPT
     if spec.resume:
         step = _from_checkpoint(run / spec.resume, graph, state, optimise, world)
         for buffer in (state.values, state.statistics, *optimise.buffers.values()):
             _from_head(buffer, world.rank, allreduce)
         if "anchor" in everything:
             everything["anchor"][...] = state.values
-        return Resumed(step, "checkpoint", kept)
-    return Resumed(keep=kept)
+        return Resumed(step, "checkpoint", keep)
+    return Resumed(keep=keep)
 
 
 def _from_checkpoint(path: Path, graph: Graph, state: State, optimise: Optimiser, world: World) -> int:

@@ -16,6 +16,11 @@ def way_of(spec: RunSpec, phone: str) -> Way:
     return replace(own, backend=own.backend or asked, threads=own.threads or spec.threads)
 
 
+def living(backend: str) -> frozenset[str]:
+    """What of a training state may live in memory that somebody else gives: OpenCL computes with values in its own."""
+    return frozenset({"momenta"}) if backend == "opencl" else frozenset({"values", "momenta"})
+
+
 def settled(spec: RunSpec, phone: str) -> RunSpec:
     """With the processor in the GPU's place where that cannot be reached. May start this process anew, so it comes
     before anything else."""

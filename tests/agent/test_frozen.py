@@ -179,10 +179,8 @@ def test_momenta_of_a_checkpoint_find_their_parameters(tmp_path: Path) -> None:
     saving.close()
     (tmp_path / "checkpoint-00000007.safetensors").rename(tmp_path / spec.resume)
     state = State(graph, 5)
-    optimise, reduce = optimiser(spec.optimizer, state), Whole(collective("ring", Alone()))
-    found = resume(
-        tmp_path, spec, graph, state, optimise, reduce, Alone(), lambda _: None, keep=False, warn=pytest.fail
-    )
+    optimise = optimiser(spec.optimizer, state)
+    found = resume(tmp_path, spec, graph, state, optimise, {}, Alone(), lambda _: None)
     assert (found.step, found.source) == (7, "checkpoint")
     for name, wanted in before.packing.views(before.momenta).items():
         np.testing.assert_array_equal(state.packing.views(optimise.buffers["momenta"])[name], wanted)

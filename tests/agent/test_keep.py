@@ -17,13 +17,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phone_agent import layout, safetensors
-from phone_agent.keep import client, slots
+from phone_agent import layout, models, safetensors
+from phone_agent.comm.world import Alone
+from phone_agent.keep import client, copies, memory
 from phone_agent.keep.agree import Agreed, agree
 from phone_agent.keep.header import Mark
 from phone_agent.keep.keeper import keep
-from phone_agent.schema import RunSpec
-from tests.agent.phones import AGENT, Phone, attempt, forget, make_phones, run_spec
+from phone_agent.keep.kept import Kept, NotKept
+from phone_agent.nn.packing import State
+from phone_agent.schema import OptimizerSpec, RunSpec
+from phone_agent.train.budget import held
+from phone_agent.train.build import build
+from phone_agent.train.loop import Updates
+from phone_agent.train.resume import open_kept
+from phone_agent.train.way import living
+from tests.agent.phones import AGENT, SYNTHETIC, Phone, attempt, forget, make_phones, run_spec
 
 A, B = Mark(0, 49), Mark(0, 50)
 
@@ -68,44 +76,135 @@ def like(value: float = 0.0) -> dict[str, Any]:
     return {"values": np.full(5000, value, np.float32), "statistics": np.full(3, value, np.float32)}
 
 
-def opened(run: Path, buffers: dict[str, Any]) -> tuple[client.Keeper, slots.Slots]:
+LIVING = ("values",)
+
+
+def opened(run: Path, like: dict[str, Any]) -> tuple[client.Keeper, copies.Copies]:
     keeper = client.Keeper(run)
-    descriptor, kind = keeper.open(slots.signature(buffers), slots.size(buffers))
-    memory = slots.Slots(descriptor, buffers)
+    descriptor, kind = keeper.open(copies.signature(like, LIVING), copies.size(like))
+    kept = copies.Copies(descriptor, like, LIVING)
     os.close(descriptor)
     assert kind == "memory"
-    return keeper, memory
+    return keeper, kept
+
+
+def step(kept: copies.Copies, number: int) -> None:
+    kept.live["values"][...] = number
+    kept.commit(Mark(0, number), like(float(number)))
+    kept.follow(Mark(0, number))
 
 
 def test_memory_outlives_whoever_wrote_it(keeping: Path) -> None:
-    first, memory = opened(keeping, like())
-    for step in (1, 2, 3):
-        memory.write(Mark(0, step), like(float(step)))
+    first, kept = opened(keeping, like())
+    step(kept, 1)
+    step(kept, 2)
+    kept.commit(Mark(0, 3), like(3.0))
     first.close()
     assert client.held(keeping) == [Mark(0, 2), Mark(0, 3)]
-    second, memory = opened(keeping, like())
+    second, kept = opened(keeping, like())
     found = like()
-    memory.read(Mark(0, 2), found)
-    assert all((buffer == 2).all() for buffer in found.values())
+    kept.secure(Mark(0, 2))
+    kept.read(Mark(0, 2), found)
+    assert all((buffer == 2).all() for buffer in (found["statistics"], kept.live["values"]))
     second.close()
 
 
-def test_a_copy_that_was_not_finished_is_none(keeping: Path) -> None:
-    keeper, memory = opened(keeping, like())
-    memory.write(Mark(0, 1), like(1.0))
+def test_a_step_that_was_not_committed_as_a_whole_is_none(keeping: Path) -> None:
+    keeper, kept = opened(keeping, like())
+    step(kept, 1)
     with pytest.raises(KeyError):
-        memory.write(Mark(0, 2), {"values": like()["values"]})
-    assert memory.held() == [Mark(0, 1)]
+        kept.commit(Mark(0, 2), {"values": like()["values"]})
+    assert kept.held() == [Mark(0, 1)]
     keeper.close()
 
 
 def test_memory_of_another_shape_is_not_taken_for_ours(keeping: Path) -> None:
-    keeper, memory = opened(keeping, like())
-    memory.write(Mark(0, 1), like(1.0))
+    keeper, kept = opened(keeping, like())
+    step(kept, 1)
     another, other = opened(keeping, {"values": like()["values"]})
     assert other.held() == []
     keeper.close()
     another.close()
+
+
+def test_what_is_live_starts_on_a_page(keeping: Path) -> None:
+    """The core reads aligned memory."""
+    odd = {name: np.zeros(size, np.float32) for name, size in (("statistics", 3), ("values", 1025), ("momenta", 1))}
+    keeper = client.Keeper(keeping)
+    descriptor, _ = keeper.open(copies.signature(odd, odd), copies.size(odd))
+    kept = copies.Copies(descriptor, odd, odd)
+    os.close(descriptor)
+    assert {view.ctypes.data % 4096 for view in kept.live.values()} == {0}
+    keeper.close()
+
+
+def test_what_is_live_outlives_whoever_holds_it(keeping: Path) -> None:
+    """A run that is done is judged and saved still."""
+    keeper, kept = opened(keeping, like())
+    kept.live["values"][...] = 7
+    client.end(keeping)
+    keeper.close()
+    kept.live["values"][0] = 8
+    assert kept.live["values"].sum() == 7 * 4999 + 8
+
+
+@pytest.mark.parametrize("backend", ["cpu", "opencl"])
+@pytest.mark.parametrize("method", ["sgd", "lamb"])
+@pytest.mark.parametrize(("wire", "local_steps", "outer_momentum"), [("fp32", 1, 0), ("int8", 1, 0), ("int8", 4, 0.5)])
+def test_the_memory_it_takes_is_what_is_planned(
+    keeping: Path, backend: str, method: str, wire: str, local_steps: int, outer_momentum: float
+) -> None:
+    rules, lives = OptimizerSpec(method), living(backend)
+    spec = run_spec((4,), optimizer=rules, local_steps=local_steps, outer_momentum=outer_momentum)
+    state = State(models.build("lenet", 10, SYNTHETIC.shape), 0)
+    summing = {"residuals": state.gradients} if wire == "int8" else {}
+    kept = open_kept(keeping, spec, state, summing, lives, Alone(), pytest.fail)
+    held_elsewhere = client.ask(keeping, "held")["bytes"] - sum(buffer.nbytes for buffer in kept.live.values())
+    planned = held(rules, wire, local_steps, outer_momentum, lives) * state.values.nbytes
+    assert planned <= held_elsewhere < 1.02 * planned + 65536
+    kept.forget()
+
+
+def test_the_state_lives_in_the_memory_and_what_it_starts_from_is_there(keeping: Path) -> None:
+    state = State(models.build("lenet", 10, SYNTHETIC.shape), 3)
+    start = state.values.copy()
+    kept = open_kept(keeping, run_spec((4,)), state, {}, living("cpu"), Alone(), pytest.fail)
+    assert np.shares_memory(state.values, kept.live["values"])
+    assert np.shares_memory(state.momenta, kept.live["momenta"])
+    np.testing.assert_array_equal(state.values, start)
+    kept.forget()
+
+
+def test_in_a_file_nothing_lives(monkeypatch: pytest.MonkeyPatch, keeping: Path) -> None:
+    """It would be written to the flash at every step."""
+    monkeypatch.setattr(memory, "_memfd", lambda _: -1)
+    told: list[str] = []
+    training = build(keeping, run_spec((4,), steps=2), 1, Alone(), lambda *_: None, warn=told.append, keep=True)
+    assert isinstance(training.resumed.keep, Kept)
+    assert training.resumed.keep.live == {}
+    assert [message.split(":")[0] for message in told] == ["no anonymous memory here"]
+    for _ in training.loop.run(1, 2):
+        training.overlap.settle()
+    assert client.held(keeping) == [Mark(0, 2)]
+    training.close()
+    training.resumed.keep.forget()
+
+
+def test_a_step_is_committed_before_ranks_tell_each_other_and_followed_after() -> None:
+    """Before, so that whoever hears of it knows that all have it; after, as nobody knows that before."""
+    did: list[str] = []
+
+    class Writes(NotKept):
+        def commit(self, step: int) -> None:
+            did.append(f"commit {step}")
+
+        def follow(self, step: int) -> None:
+            did.append(f"follow {step}")
+
+    nothing: Any = None
+    tell = lambda step, _: did.append(f"tell {step}")  # noqa: E731 - as short as what it stands for
+    Updates(nothing, nothing, nothing, nothing, nothing, tell, Writes()).exchange(5, nothing)
+    assert did == ["commit 5", "tell 5", "follow 5"]
 
 
 def test_nobody_else_may_ask(keeping: Path) -> None:

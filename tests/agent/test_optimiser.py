@@ -20,7 +20,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import estimate
 from phone_agent.schema import OptimizerSpec
 from phone_agent.train.budget import moments
-from phone_agent.train.optimiser import METHODS, OptimiserError, buffer_count, optimiser, segments
+from phone_agent.train.optimiser import METHODS, OptimiserError, optimiser, remembered, segments
 
 Array = NDArray[Any]
 GRAPH: Graph = models.build("resnet20", 10, (32, 32, 3))  # 270 000 values: parameters of one tile, and of several
@@ -149,7 +149,7 @@ def test_memory_plan_counts_what_is_remembered(method: str) -> None:
     spec = replace(SPEC, method=method)
     state = State(GRAPH, 0)
     held = sum(buffer.nbytes for buffer in optimiser(spec, state).buffers.values())
-    assert held == estimate(GRAPH, 4, Options(moments=buffer_count(spec))).momenta
+    assert held == estimate(GRAPH, 4, Options(moments=len(remembered(spec)))).momenta
 
 
 @methods
