@@ -119,7 +119,7 @@ def show(options: argparse.Namespace, found: dict[str, list[float]]) -> None:
         table.add_column(column, justify="right" if column else "left")
     for name, turns in found.items():
         table.add_row(name, f"{max(turns):.1f}", ", ".join(f"{turn:.1f}" for turn in turns))
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def show(options: argparse.Namespace, results: list[Result]) -> None:
             f"{each.step_s / each.overlapped_step_s:.2f}x",
             f"{each.exposed:.1%}",
         )
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":
