@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -85,7 +86,7 @@ def foretold(run: Run, model: str, batch: int, compute_s: float) -> Forecast:
     return forecast(graph, on, replace(phone(), little_bandwidth=THIS_COMPUTERS), rules)
 
 
-def line(choice: dict[str, float], ranks: int, values: int) -> Line:
+def line(choice: dict[str, Any], ranks: int, values: int) -> Line:
     """What the probe found, from what the run made of it: see comm.choose."""
     hops = 2 * (ranks - 1)
     encoded = values * FLOAT / (2 if choice["wire"] == "fp16" else 1)
