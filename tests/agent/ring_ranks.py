@@ -7,9 +7,11 @@ import sys
 import numpy as np
 
 from phone_agent.comm import ALGORITHMS, collective, wire_format
+from phone_agent.comm.ring import LONGEST_BYTES, MANY
 from phone_agent.comm.world import open_world
 
 LENGTHS = (0, 1, 2, 3, 5, 17, 1000, 600_003)
+LONG = 2 * MANY * LONGEST_BYTES // 4 + 3  # of two ranks, as many numbers as go in pieces that MPI announces
 # Whole numbers as small as these survive rounding.
 CASES = [(algorithm, "fp32") for algorithm in ALGORITHMS] + [("ring", "fp16"), ("hierarchical", "fp16")]
 
@@ -26,6 +28,10 @@ def main() -> None:
             np.testing.assert_array_equal(buffer, np.arange(length) % 100 * world.size + sum(range(world.size)))
             checked += 1
         assert summed.traffic.calls == len(LENGTHS)
+    for wire in ("fp32", "fp16") if world.size == 2 else ():
+        buffer = np.full(LONG if wire == "fp32" else 2 * LONG, 1.0 + world.rank, np.float32)
+        collective("ring", world, wire_format(wire)).allreduce(buffer)
+        assert buffer.min() == buffer.max() == 3.0
     rows = world.allgather(np.array([world.rank, checked], np.float64))
     assert rows[:, 0].tolist() == list(range(world.size))
     if world.rank == 0:

@@ -14,6 +14,7 @@ from tests.labs import TestLab
 
 FLAGS = [
     ("--mb", "2", "--algorithm", "hierarchical", "--wire", "int8"),
+    ("--mb", "2", "--algorithm", "hierarchical", "--group", "1"),
     ("--mb", "2", "--algorithm", "ring", "--wire", "fp16"),
     ("--mb", "2", "--algorithm", "chunkwise"),
     ("--model", "squeezenet_v1_1", "--algorithm", "chunkwise"),
@@ -42,6 +43,7 @@ def test_the_host_knows_what_the_phones_can() -> None:
         (AllreduceRequest(1.0, "star"), "there is no 'star'"),
         (AllreduceRequest(1.0, wire="fp8"), "there is no 'fp8'"),
         (AllreduceRequest(1.0, "mpi", "fp16"), "mpi sends fp32 only"),
+        (AllreduceRequest(1.0, "ring", group=2), "ring has no groups"),
         (AllreduceRequest(None, model="resnet999"), "no model called 'resnet999'"),
     ],
 )

@@ -71,10 +71,10 @@ def test_shares_that_moved_while_it_ran_stay_moved() -> None:
 
 def test_what_was_measured_is_not_measured_again_but_lies_are_not_believed() -> None:
     auto = replace(SPEC, algorithm="auto", wire="auto")
-    choice: dict[str, Any] = {"algorithm": "hierarchical", "wire": "fp16", "bucket_bytes": 8 << 20}
+    choice: dict[str, Any] = {"algorithm": "hierarchical", "wire": "fp16", "bucket_bytes": 8 << 20, "group": 2}
     again = next_attempt(auto, FOUR, 1, choice=choice)
-    assert (again.algorithm, again.wire, again.bucket_bytes) == ("hierarchical", "fp16", 8 << 20)
-    lies: dict[str, Any] = {"algorithm": "; rm -rf", "wire": ["x"], "bucket_bytes": -1}
+    assert (again.algorithm, again.wire, again.bucket_bytes, again.group) == ("hierarchical", "fp16", 8 << 20, 2)
+    lies: dict[str, Any] = {"algorithm": "; rm -rf", "wire": ["x"], "bucket_bytes": -1, "group": "2"}
     assert replace(next_attempt(auto, FOUR, 1, choice=lies), attempt=0) == auto
 
 
