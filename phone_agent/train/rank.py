@@ -96,7 +96,7 @@ class Report:
         """All ranks' results."""
         rows = progress.exchange(own, self._world, self._spec, step)
         now = time.monotonic()
-        merged = progress.merge(rows, self._spec, now - self._before)
+        merged = progress.merge(rows, self._spec, step, now - self._before)
         self._events.write("step", step=step, **merged)
         self.loss, self._before = merged["loss"], now
         self.steps += 1
