@@ -144,7 +144,7 @@ class _Rank:
         self._watch.look([row.condition for row in rows])
         share = self._training.sharing.observe(step, rows)
         if share is not None and share.stuck:
-            hint = "each phone has only its share of the samples; clusterctl data push --whole lets others help"
+            hint = "each phone has only its share of the samples; launch --whole lets others help"
             self._events.write("warn", message=f"{share.why}: but {hint}")
         elif share is not None:
             self._events.write("share", step=share.step, batches=share.batches, why=share.why)
