@@ -107,7 +107,7 @@ class Rank:
             images, labels = self._train.images[taken], self._train.labels[taken]
             yield self._executable.loss_and_gradients(images, labels, share, step)
             for part in self._parts:
-                self._reducer.reduce(self.state.gradients, part)
+                self._reducer.reduce(self.state.gradients, part, step)
                 self._optimiser.update(part, rate(RULES, SCHEDULE, step, self._setting.steps), step)
 
     def accuracy(self, test: Samples) -> float:
