@@ -79,7 +79,8 @@ def push(
     whole: Annotated[
         bool | None,
         typer.Option(
-            "--whole/--share", help="All of it on every phone, or a share each. Default: all where it fits well."
+            "--whole/--share",
+            help="All of it on every phone, or a share each. Default: as it lies there, else all where it fits.",
         ),
     ] = None,
     inventory: InventoryOption = None,

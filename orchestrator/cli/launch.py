@@ -34,6 +34,14 @@ def launch(
         str,
         typer.Option(help="auto, synthetic, a name of clusterctl data list, or a folder.", rich_help_panel="How much"),
     ] = "auto",
+    whole: Annotated[
+        bool | None,
+        typer.Option(
+            "--whole/--share",
+            help="All samples on every phone, or a share each. Default: as they lie there, else all where it fits.",
+            rich_help_panel="How much",
+        ),
+    ] = None,
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="Go on without phones that cannot take part.")
     ] = False,
@@ -71,7 +79,7 @@ def launch(
     from orchestrator.plan.run import check_request
 
     if resume is not None:
-        _refuse_with_resume(data, dry_run)
+        _refuse_with_resume(data, whole, dry_run)
         session = open_session(inventory, limit)
         record = _resume(session, request, resume, (spare, min_phones, max_restarts), skip_unfit)
         _watch(session, record, detach, as_json)
@@ -84,7 +92,7 @@ def launch(
     if dry_run:
         _show_plan(session, request, dataset, skip_unfit, as_json)
         return
-    record = _start(session, request, dataset, start, skip_unfit, survival)
+    record = _start(session, request, dataset, start, skip_unfit, survival, whole)
     _watch(session, record, detach, as_json)
 
 
@@ -113,7 +121,7 @@ def _watch(session: Session, record: RunRecord, detach: bool, as_json: bool) -> 
         follow_to_the_end(session, record, as_json)
 
 
-def _refuse_with_resume(data: str, dry_run: bool) -> None:
+def _refuse_with_resume(data: str, whole: bool | None, dry_run: bool) -> None:
     from orchestrator.errors import UsageError
 
     if dry_run:
@@ -121,6 +129,11 @@ def _refuse_with_resume(data: str, dry_run: bool) -> None:
     if data != "auto":
         raise UsageError(
             f"--data {data}: a run that is resumed goes on with its own samples", remedy="leave out --data"
+        )
+    if whole is not None:
+        flag = "--whole" if whole else "--share"
+        raise UsageError(
+            f"{flag}: a run that is resumed goes on with its samples as they were dealt", remedy=f"leave out {flag}"
         )
 
 
@@ -190,6 +203,7 @@ def _start(
     start: Start,
     skip_unfit: bool,
     survival: Survival,
+    whole: bool | None,
 ) -> RunRecord:
     from orchestrator.plan.run import plan_run
     from orchestrator.runs.launch import Launcher, one_launch_at_a_time
@@ -200,7 +214,7 @@ def _start(
         found = _fit_phones(launcher, skip_unfit)
         advice = _advice(fleet, request, found.fit)
         spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=advice.ways, gpus=advice.gpus)
-        return launcher.run(spec, dataset, start, survival)
+        return launcher.run(spec, dataset, start, survival, whole=whole)
 
 
 def _advice(fleet: Fleet, request: LaunchRequest, phones: Sequence[Phone]) -> Advice:

@@ -65,6 +65,17 @@ def wanted_files(manifest: Manifest, spans: Sequence[Span], *, whole: bool) -> f
     return frozenset(file.name for file in (*train, *manifest.test))
 
 
+def all_to_all(manifest: Manifest, held: Sequence[Held], spans: Sequence[Sequence[Span]]) -> bool:
+    """Where nobody said: as it lies on the phones, if all have all or each has its share; else by the room there is."""
+    everything = wanted_files(manifest, (), whole=True)
+    complete = [not each.lacks(manifest, everything) for each in held]
+    if all(complete):
+        return True
+    shares = (wanted_files(manifest, each, whole=False) for each in spans)
+    dealt = all(not each.lacks(manifest, share) for each, share in zip(held, shares, strict=True))
+    return not (dealt and not any(complete)) and fits_comfortably(manifest, held)
+
+
 def fits_comfortably(manifest: Manifest, held: Sequence[Held]) -> bool:
     sizes = {file.name: file.bytes for file in manifest.files}
     return all(
@@ -75,7 +86,7 @@ def fits_comfortably(manifest: Manifest, held: Sequence[Held]) -> bool:
 
 @dataclass
 class Push:
-    """`spans`: the samples each phone is to have where not all have all; `whole`: None decides by the room there is."""
+    """`spans`: the samples each phone is to have where not all have all; `whole`: None decides by what is there."""
 
     fleet: Fleet
     stored: Stored
@@ -95,11 +106,11 @@ class Push:
         started = time.monotonic()
         pending = list(self.phones)
         held = self._ask(pending, verify=self.verify)
-        whole = fits_comfortably(self._manifest, list(held.values())) if self.whole is None else self.whole
-        wanted = {
-            phone: wanted_files(self._manifest, spans, whole=whole)
-            for phone, spans in zip(self.phones, self.spans, strict=True)
-        }
+        spans = dict(zip(self.phones, self.spans, strict=True))
+        whole = self.whole
+        if whole is None:
+            whole = all_to_all(self._manifest, list(held.values()), [spans[phone] for phone in held])
+        wanted = {phone: wanted_files(self._manifest, spans[phone], whole=whole) for phone in self.phones}
         while held:
             lacking = self._lacking(held, wanted)
             if not lacking:

@@ -61,11 +61,18 @@ class Launcher:
         return ask_all(self.fleet, self._counter("checking", len(self.fleet.phones)))
 
     def run(
-        self, spec: RunSpec, dataset: Dataset, start: Start = NOTHING_GIVEN, survival: Survival = USUAL
+        self,
+        spec: RunSpec,
+        dataset: Dataset,
+        start: Start = NOTHING_GIVEN,
+        survival: Survival = USUAL,
+        *,
+        whole: bool | None = None,
     ) -> RunRecord:
-        """Stages and starts; afterwards the run goes on without this computer."""
-        dealt = spec.data.whole if spec.parent else None  # a resumed run takes samples in the order that was begun
-        spec = self.bring_data(spec, self._phones(spec), dataset.stored, whole=dealt)
+        """Stages and starts; afterwards the run goes on without this computer. `whole`: as in bring_data."""
+        if spec.parent:
+            whole = spec.data.whole  # a resumed run takes samples in the order that was begun
+        spec = self.bring_data(spec, self._phones(spec), dataset.stored, whole=whole)
         record = self.store.create(spec, survival)
         start.keep(spec, self.store.directory(spec.run_id))
         try:
@@ -96,7 +103,7 @@ class Launcher:
         self, spec: RunSpec, phones: Sequence[Phone], stored: Stored | None, *, whole: bool | None = None
     ) -> RunSpec:
         """What phones lack of the samples; the specification then says whether they have all of them. `whole`: whether
-        they are to; None decides by the room there is."""
+        they are to; None decides by what is there."""
         if stored is None:
             return spec
         batches = [rank.batch for rank in spec.ranks]

@@ -36,8 +36,8 @@ class Collective(Protocol):
 
 
 class Sums(Protocol):
-    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
-        """gradients[part] become the sum over all ranks; whole parameters lie in a part."""
+    def reduce(self, gradients: NDArray[np.float32], part: slice, step: int) -> None:
+        """gradients[part] become the sum over all ranks; whole parameters lie in a part. `step` counts from 1."""
         ...
 
 
@@ -97,7 +97,8 @@ class Whole:
     def __init__(self, summed: Collective) -> None:
         self._summed = summed
 
-    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
+    def reduce(self, gradients: NDArray[np.float32], part: slice, step: int) -> None:
+        del step
         self._summed.allreduce(gradients[part])
 
     def remember(self, gradients: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
@@ -112,7 +113,8 @@ class Chunkwise:
     def __init__(self, summed: Collective, starts: Sequence[int]) -> None:
         self._summed, self._starts = summed, starts
 
-    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
+    def reduce(self, gradients: NDArray[np.float32], part: slice, step: int) -> None:
+        del step
         low, high, _ = part.indices(gradients.size)
         inside = [start for start in self._starts if low <= start < high]
         for start, stop in pairwise([*inside, high]):

@@ -75,7 +75,7 @@ def _layers(case: Case) -> tuple[int, list[int]]:
 
 def _once(summed: Collective, bounds: list[int] | None) -> Callable[[NDArray[np.float32]], None]:
     reducer = Whole(summed) if bounds is None else Chunkwise(summed, bounds)
-    return lambda buffer: reducer.reduce(buffer, slice(0, buffer.size))
+    return lambda buffer: reducer.reduce(buffer, slice(0, buffer.size), step=1)
 
 
 def _slowest(

@@ -30,7 +30,7 @@ Floats = NDArray[np.float32]
 RANK = 8
 RANKS = (1, 2, 4, 8)  # those the core has
 LEAST_GAIN = 2  # times smaller, or it travels as it is
-IN_FULL = 10  # the first of so many steps of a run
+IN_FULL = 10  # of so many steps of a run, the first
 SKETCHES = 8  # stream of random numbers; see train.loop and data.sampling for others
 
 
@@ -50,7 +50,7 @@ class Matrix:
 class PowerSgd:
     """Memory: a residual as long as the gradients, and two thin ones a matrix. All ranks end with the same bits.
 
-    `in_full`: how many steps are before anything is left out."""
+    `in_full`: the last step before anything is left out, whether or not something was summed in each."""
 
     def __init__(
         self, collective: Collective, packing: Packing, rank: int = RANK, seed: int = 0, *, in_full: int = 0
@@ -67,21 +67,19 @@ class PowerSgd:
         del gradients  # it knows their packing
         self._room = _Room(self._packing, self._rank)
         room = self._room
-        return {"residuals": room.residuals, "directions": room.directions, "draws": room.draws, "sums": room.sums}
+        return {"residuals": room.residuals, "directions": room.directions, "draws": room.draws}
 
-    def reduce(self, gradients: Floats, part: slice) -> None:
+    def reduce(self, gradients: Floats, part: slice, step: int) -> None:
         first, last, _ = part.indices(gradients.size)
         place = (gradients.ctypes.data, first, last)
         if place not in self._parts:
             cut = split(self._packing, first, last, self._rank)
             room = self._room or _Room(self._packing, self._rank)
             self._parts[place] = _Part(self._team, gradients, cut, self._rank, self._seed, room)
-        piece = self._parts[place]
-        if piece.sums[0] < self._in_full:
+        if step <= self._in_full:
             self._collective.allreduce(gradients[first:last])
         else:
-            piece.reduce(self._collective)
-        piece.sums += 1
+            self._parts[place].reduce(self._collective)
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def split(packing: Packing, first: int, last: int, rank: int) -> Split:
 
 class _Room:
     """What is kept from step to step, of all matrices: residuals where their gradients are, directions one after the
-    other, how often new ones were drawn, and how often they were summed."""
+    other, and how often new ones were drawn."""
 
     def __init__(self, packing: Packing, rank: int) -> None:
         matrices = [
@@ -126,14 +124,13 @@ class _Room:
         starts = accumulate((rank * matrix.columns for matrix in matrices), initial=0)
         self._starts = dict(zip((matrix.offset for matrix in matrices), starts, strict=False))
         self.draws = np.zeros(max(1, len(matrices)), np.float32)
-        self.sums = np.zeros(max(1, len(matrices)), np.float32)
 
-    def counts_of(self, matrices: Sequence[Matrix]) -> tuple[Floats, Floats]:
-        """Draws and sums: one number each, the first matrix's; without matrices, nobody's."""
+    def draws_of(self, matrices: Sequence[Matrix]) -> Floats:
+        """One number, the first matrix's; without matrices, nobody's."""
         if not matrices:
-            return np.zeros(1, np.float32), np.zeros(1, np.float32)
+            return np.zeros(1, np.float32)
         number = list(self._starts).index(matrices[0].offset)
-        return self.draws[number : number + 1], self.sums[number : number + 1]
+        return self.draws[number : number + 1]
 
     def of(self, matrices: Sequence[Matrix], rank: int) -> Floats:
         """Directions of matrices in a row."""
@@ -156,7 +153,7 @@ class _Part:
         self._right, self._own = room.of(matrices, rank), aligned(rank * sum(columns))
         self._residual = room.residuals
         self._directions = list(_rows(self._right, columns, rank))
-        self._draws, self.sums = room.counts_of(matrices)
+        self._draws = room.draws_of(matrices)
         self._key = (seed, SKETCHES, matrices[0].offset if matrices else 0)
         self._renew()
         self._count = len(matrices)

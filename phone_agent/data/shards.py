@@ -1,4 +1,4 @@
-"""Samples as files of a fixed size, however many phones there are. Made on the host, memory-mapped on phones.
+"""Samples as files of a fixed size, however many phones there are. Made on the host, read on phones.
 
     64 bytes  header: magic, samples, height, width, channels, and the crc32 of these
     images    uint8 NHWC
@@ -105,21 +105,24 @@ def checks(images: Images, labels: NDArray[np.uint16]) -> NDArray[np.uint32]:
 
 
 class Shard:
-    """A shard on disk; samples are read when taken."""
+    """A shard on disk; samples are read when taken. No file stays open: a dataset may have more shards than a process
+    may have files. None is mapped: flash that cannot be read any more would end the process without a word."""
 
-    def __init__(self, path: Path, header: Header) -> None:
+    def __init__(self, path: Path, header: Header, labels: NDArray[np.uint16], sums: NDArray[np.uint32]) -> None:
         self.path, self.header = path, header
-        self._images = np.memmap(path, np.uint8, "r", HEADER_BYTES, (header.samples, *header.shape))
-        self._labels = np.memmap(path, "<u2", "r", header.labels_at, (header.samples,))
-        self._checks = np.memmap(path, "<u4", "r", header.checks_at, (header.samples,))
+        self._labels, self._checks = labels, sums
 
     def __len__(self) -> int:
         return self.header.samples
 
     def read(self, indices: NDArray[np.int64], images: Images, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Fills images and labels with these samples; tells which of them are as they were when written."""
-        classes = np.asarray(self._labels[indices])
-        np.take(self._images, indices, axis=0, out=images, mode="clip")  # `raise` would copy twice
+        classes = self._labels[indices]
+        size = prod(self.header.shape)
+        with self.path.open("rb", buffering=0) as file:
+            for image, index in zip(images, indices.tolist(), strict=True):
+                file.seek(HEADER_BYTES + index * size)
+                file.readinto(image.data)
         labels[...] = classes
         good: NDArray[np.bool_] = checks(images, classes) == self._checks[indices]
         return good
@@ -129,8 +132,11 @@ def open_shard(path: Path) -> Shard:
     try:
         with path.open("rb") as file:
             header = unpack(file.read(HEADER_BYTES), os.fstat(file.fileno()).st_size)
+            file.seek(header.labels_at)
+            labels = np.frombuffer(file.read(2 * header.samples), "<u2")
+            sums = np.frombuffer(file.read(4 * header.samples), "<u4")
     except OSError as error:
         raise ShardError(f"{path} cannot be read ({error.strerror}): is the dataset pushed to this phone?") from None
     except ValueError as error:
         raise ShardError(f"{path} is damaged ({error}): clusterctl data push sends it again") from None
-    return Shard(path, header)
+    return Shard(path, header, labels, sums)

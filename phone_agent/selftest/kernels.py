@@ -194,7 +194,7 @@ def _factor_error() -> float:
     gradients = aligned(matrix.size)
     gradients[:] = matrix.ravel()
     packing = Packing([("w", Parameter("w", matrix.shape, 1, 1.0))])
-    PowerSgd(_Alone(), packing).reduce(gradients, slice(None))
+    PowerSgd(_Alone(), packing).reduce(gradients, slice(None), step=1)
     return _relative(gradients, matrix.ravel())
 
 

@@ -44,19 +44,19 @@ class LocalSgd:
         if spec.outer_momentum:
             self.buffers["outer_momenta"] = np.zeros_like(state.values)
 
-    def reduce(self, gradients: NDArray[np.float32], part: slice) -> None:
+    def reduce(self, gradients: NDArray[np.float32], part: slice, step: int) -> None:
         """Nothing travels before all meet."""
 
     def update(self, part: slice, rate: float, step: int) -> None:
         self._optimiser.update(part, rate, step)
         if is_meeting(self._spec, step):
-            self._meet(part)
+            self._meet(part, step)
 
-    def _meet(self, part: slice) -> None:
+    def _meet(self, part: slice, step: int) -> None:
         values, anchor, outer = self._state.values[part], self.anchor[part], self._state.gradients[part]
         np.subtract(anchor, values, out=outer)
         outer *= np.float32(self._share)
-        self._reducer.reduce(self._state.gradients, part)
+        self._reducer.reduce(self._state.gradients, part, step)
         anchor -= np.float32(self._spec.outer_rate) * self._direction(outer, part)
         values[...] = anchor
 

@@ -39,8 +39,8 @@ class Updates:
     tell: Callable[[int, RankStep], None]
     keep: Keep = NOT_KEPT
 
-    def reduce(self, where: slice) -> None:
-        self.reducer.reduce(self.state.gradients, where)
+    def reduce(self, where: slice, step: int) -> None:
+        self.reducer.reduce(self.state.gradients, where, step)
 
     def update(self, part: slice, step: int) -> None:
         self.optimiser.update(part, self.rate(step), step)

@@ -28,7 +28,7 @@ WARM_UP = 2  # steps in which connections are made and memory is touched first: 
 class Work(Protocol):
     """What the communication thread does, in the same order on all ranks."""
 
-    def reduce(self, where: slice) -> None:
+    def reduce(self, where: slice, step: int) -> None:
         """Sum these gradients over all ranks."""
         ...
 
@@ -183,7 +183,7 @@ class Overlap:
 
     def _carry(self, piece: Piece, step: int) -> float:
         started = time.monotonic()
-        self._work.reduce(piece.where)
+        self._work.reduce(piece.where, step)
         reduced = time.monotonic()
         self._timeline.add("reduce", step, started, reduced)
         self._takes[piece.number] = reduced - started

@@ -14,6 +14,7 @@ from phone_agent.device.condition import Condition
 from phone_agent.errors import AgentError
 from phone_agent.nn.packing import State
 from phone_agent.schema import RankSpec, RunSpec
+from phone_agent.train import schedules
 
 
 class DivergedError(AgentError):
@@ -63,12 +64,13 @@ def check_values(state: State, world: World, spec: RunSpec, step: int) -> None:
             raise DivergedError(f"step {step}: {where(rank)} has values that are not numbers: lower the learning rate")
 
 
-def merge(rows: list[RankStep], spec: RunSpec, step_s: float) -> dict[str, Any]:
+def merge(rows: list[RankStep], spec: RunSpec, step: int, step_s: float) -> dict[str, Any]:
     """The slowest rank sets the pace, and the rank that waited least for the others shows what communication costs."""
     loss = sum(row.loss * row.images for row in rows) / sum(row.images for row in rows)
     slowest = max(range(len(rows)), key=lambda index: rows[index].compute_s)
     return {
         "loss": loss,
+        "learning_rate": schedules.rate(spec.optimizer, spec.schedule, step, spec.steps),
         "images_per_s": spec.global_batch / step_s,
         "step_s": step_s,
         "compute_s": rows[slowest].compute_s,

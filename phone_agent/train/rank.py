@@ -84,6 +84,7 @@ class Report:
         self._spec, self._world, self._events = spec, world, events
         self._before = time.monotonic()
         self.loss: float | None = None
+        self.steps = 0  # told here: an attempt may begin anywhere
         self.reduce_s = self.step_s = 0.0
         self.waited_s = np.zeros(world.size)  # by rank: computing, for communication
 
@@ -95,13 +96,29 @@ class Report:
         """All ranks' results."""
         rows = progress.exchange(own, self._world, self._spec, step)
         now = time.monotonic()
-        merged = progress.merge(rows, self._spec, now - self._before)
+        merged = progress.merge(rows, self._spec, step, now - self._before)
         self._events.write("step", step=step, **merged)
         self.loss, self._before = merged["loss"], now
+        self.steps += 1
         self.reduce_s += merged["reduce_s"]
         self.waited_s += [row.comm_s for row in rows]
         self.step_s += merged["step_s"]
         return rows
+
+    def travel(self, limit_s: float | None) -> dict[str, float | None]:
+        """How well gradients travelled in these steps. `limit_s`: the least time the line allows for a step's."""
+        if not self.steps:
+            return {"exposed_share": None, "line_rate_share": None}
+        return {
+            "exposed_share": float(self.waited_s.max()) / self.step_s,
+            "line_rate_share": self._line_rate_share(limit_s),
+        }
+
+    def _line_rate_share(self, limit_s: float | None) -> float | None:
+        """None where phones step alone: then most steps send nothing."""
+        if self._spec.local_steps > 1 or not limit_s or not self.reduce_s:
+            return None
+        return limit_s / (self.reduce_s / self.steps)
 
 
 class _Rank:
@@ -127,7 +144,7 @@ class _Rank:
         self._watch.look([row.condition for row in rows])
         share = self._training.sharing.observe(step, rows)
         if share is not None and share.stuck:
-            hint = "each phone has only its share of the samples; clusterctl data push --whole lets others help"
+            hint = "each phone has only its share of the samples; launch --whole lets others help"
             self._events.write("warn", message=f"{share.why}: but {hint}")
         elif share is not None:
             self._events.write("share", step=share.step, batches=share.batches, why=share.why)
@@ -248,12 +265,12 @@ class _Rank:
         """Another attempt goes on from what is kept."""
         if self._checkpoints is not None:
             self._checkpoints.close()
-        self._events.write("yield", step=self._last)
+        self._events.write("yield", step=self._last, **self._report.travel(self._training.choice.limit_s))
 
     def _done(self, seconds: float) -> None:
         if self._checkpoints is not None:
             self._checkpoints.close()
-        steps, step_s = self._spec.steps - self._training.resumed.step, self._report.step_s
+        steps, step_s = self._report.steps, self._report.step_s
         keep = self._training.resumed.keep
         summary: dict[str, Any] = {
             "steps": self._spec.steps,
@@ -261,8 +278,7 @@ class _Rank:
             "seconds": seconds,
             "images_per_s": steps * self._spec.global_batch / seconds,
             "test_accuracy": self._accuracy,
-            "exposed_share": float(self._report.waited_s.max()) / step_s if steps else None,
-            "line_rate_share": self._line_rate_share() if steps else None,
+            **self._report.travel(self._training.choice.limit_s),
             "kept_share": keep.seconds / step_s if steps and isinstance(keep, Kept) else None,
         }
         self._events.write("done", **summary)
@@ -270,13 +286,6 @@ class _Rank:
         self._world.allgather(np.zeros(1))  # all is written that anybody might come back for
         if isinstance(keep, Kept):
             keep.forget()
-
-    def _line_rate_share(self) -> float | None:
-        """The least time the line allows for the gradients, over the time they took. None where phones step alone."""
-        if self._spec.local_steps > 1:
-            return None
-        limit_s, reduced_s = self._training.choice.limit_s, self._report.reduce_s / self._spec.steps
-        return limit_s / reduced_s if limit_s and reduced_s else None
 
     def _open_checkpoints(self) -> checkpoint.Checkpoints:
         training = self._training

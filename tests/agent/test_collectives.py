@@ -158,7 +158,7 @@ def test_chunkwise_makes_one_call_a_parameter() -> None:
         def allreduce(self, buffer: Floats) -> None:
             calls.append(tuple(buffer))
 
-    Chunkwise(Recorder(Alone()), [0, 3, 4]).reduce(np.arange(10, dtype=np.float32), slice(3, 10))
+    Chunkwise(Recorder(Alone()), [0, 3, 4]).reduce(np.arange(10, dtype=np.float32), slice(3, 10), step=1)
     assert calls == [(3.0,), (4.0, 5.0, 6.0, 7.0, 8.0, 9.0)]
 
 

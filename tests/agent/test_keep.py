@@ -273,6 +273,15 @@ def weights(phone: Phone, spec: RunSpec) -> dict[str, Any]:
     return content.tensors
 
 
+def assert_its_own_steps_count(phone: Phone, spec: RunSpec) -> None:
+    """How well gradients travelled is said of the steps of this attempt, not of all the run's."""
+    told = events(phone, spec)
+    limit_s = next(event["limit_s"] for event in told if event["event"] == "choice")
+    taken = [event["reduce_s"] for event in told if event["event"] == "step"]
+    share = None if spec.local_steps > 1 or limit_s is None else pytest.approx(limit_s / np.mean(taken))
+    assert told[-1]["line_rate_share"] == share
+
+
 STEPS = 120
 
 
@@ -299,6 +308,7 @@ def test_a_killed_rank_changes_no_bit_of_the_result(phones: list[Phone], victim:
     start = events(phones[0], again)[0]
     assert (start["resumed_from"], start["attempt"]) == ("memory", 1)
     assert announced <= start["resumed"] <= announced + 1
+    assert_its_own_steps_count(phones[0], again)
     expected, found = weights(phones[0], undisturbed), weights(phones[0], again)
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
     assert all(client.held(phone.run_dir("run")) == [] for phone in phones), "nothing is held of what is done"
@@ -326,6 +336,7 @@ def test_an_attempt_that_is_asked_to_ends_after_the_same_step_everywhere(phones:
     asking.join()
     last = events(phones[0], spec)[-1]
     assert last["event"] == "yield"
+    assert_its_own_steps_count(phones[0], spec)
     assert [max(client.held(phone.run_dir("run"))).step for phone in phones] == [last["step"]] * 2
 
 

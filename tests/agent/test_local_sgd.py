@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.comm import Whole, collective
-from phone_agent.comm.world import World
+from phone_agent.comm.world import Alone, World
 from phone_agent.nn.packing import State
 from phone_agent.schema import OptimizerSpec, RunSpec
 from phone_agent.train.local_sgd import LocalSgd, is_meeting
@@ -44,7 +44,7 @@ def trained(spec: RunSpec, steps: int) -> list[list[Array]]:
         for step in range(1, steps + 1):
             state.gradients[:] = slope(state.values, world.rank)
             for part in (slice(0, half), slice(half, state.values.size)):
-                local.reduce(state.gradients, part)
+                local.reduce(state.gradients, part, step)
                 local.update(part, RATE, step)
             after.append(state.values.copy())
         return after
@@ -65,6 +65,27 @@ def test_all_agree_to_the_bit_where_they_meet_and_only_there() -> None:
     left, right = trained(run_spec(BATCHES, steps=7, local_steps=3), 7)
     agree = [bool(np.array_equal(one, other)) for one, other in zip(left, right, strict=True)]
     assert agree == [False, False, True, False, False, True, True]
+
+
+class Asked(Whole):
+    """Remembers in which steps something travelled."""
+
+    def __init__(self) -> None:
+        super().__init__(collective("ring", Alone()))
+        self.steps: list[int] = []
+
+    def reduce(self, gradients: NDArray[np.float32], part: slice, step: int) -> None:
+        self.steps.append(step)
+        super().reduce(gradients, part, step)
+
+
+def test_what_travels_is_told_the_step_and_not_the_meeting() -> None:
+    state, asked = State(GRAPH, 1), Asked()
+    spec = run_spec((4,), steps=40, local_steps=10, evaluate_every=25)
+    local = LocalSgd(optimiser(PLAIN, state, backend="reference"), asked, state, spec, 1.0)
+    for step in range(1, 41):
+        local.update(slice(0, state.values.size), RATE, step)
+    assert asked.steps == [10, 20, 25, 30, 40]
 
 
 def test_the_outer_step_is_diloco_s() -> None:

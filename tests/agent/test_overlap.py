@@ -123,8 +123,8 @@ class Breaks:
     def __init__(self, what: str) -> None:
         self._what = what
 
-    def reduce(self, where: slice) -> None:
-        self._do("reduce", where)
+    def reduce(self, where: slice, step: int) -> None:
+        self._do("reduce", where, step)
 
     def update(self, part: slice, step: int) -> None:
         self._do("update", part, step)
@@ -160,8 +160,8 @@ class WhereAmI(Breaks):
         super().__init__("nothing")
         self.cores: set[int] = set()
 
-    def reduce(self, where: slice) -> None:
-        del where
+    def reduce(self, where: slice, step: int) -> None:
+        del where, step
         self.cores = os.sched_getaffinity(0)
 
 

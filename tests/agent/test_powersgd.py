@@ -28,6 +28,7 @@ from tests.agent.thread_world import ThreadWorld, on_ranks
 
 unhurried = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 Floats = NDArray[np.float32]
+PHONES = tuple(RankSpec(rank, f"p{rank}", "sw1", rank, "10.0.0.1", 8) for rank in range(3))
 
 
 class Meeting:
@@ -65,17 +66,19 @@ class Ranks:
         )
         self.meeting = Meeting(world)
         self.gradients = [np.zeros(self.packing.size, np.float32) for _ in range(world)]
+        self._step = 0
         self._reducers = [
             PowerSgd(Summed(self.meeting, each), self.packing, rank, in_full=in_full) for each in range(world)
         ]
 
     def step(self, values: NDArray[Any], part: slice = slice(None)) -> NDArray[np.float64]:
         """What everybody has afterwards."""
+        self._step += 1
         for gradients, row in zip(self.gradients, values, strict=True):
             gradients[...] = row
         pairs = zip(self._reducers, self.gradients, strict=True)
         with ThreadPoolExecutor(len(self.gradients)) as threads:
-            for done in [threads.submit(each.reduce, gradients, part) for each, gradients in pairs]:
+            for done in [threads.submit(each.reduce, gradients, part, self._step) for each, gradients in pairs]:
                 done.result(60)
         assert len({gradients[part].tobytes() for gradients in self.gradients}) == 1
         return self.gradients[0].astype(np.float64)
@@ -168,18 +171,19 @@ def test_the_first_steps_travel_in_full() -> None:
     assert ranks.meeting.sent[2:] == [2 * 40 + 7, 2 * 30]
 
 
-def test_a_restored_run_knows_how_many_steps_it_sent_in_full() -> None:
+@pytest.mark.parametrize(("step", "full"), [(1, True), (10, True), (11, False), (100, False)])
+def test_how_far_the_run_is_decides_and_not_how_often_was_summed(step: int, *, full: bool) -> None:
+    """Phones that step alone sum seldom, and a run that goes on from a checkpoint has not summed yet."""
     packing = Packing([("a", Parameter("a", (40, 30), 1, 0.0))])
-    first, second = (PowerSgd(Summed(Meeting(1), 0), packing, 2, in_full=1) for _ in range(2))
-    gradients = np.ones(packing.size, np.float32)
-    kept = first.remember(gradients)
-    first.reduce(gradients, slice(None))
-    for name, buffer in second.remember(gradients).items():
-        buffer[...] = kept[name]
-    gradients[...] = _normal(6, packing.size)
-    before = gradients.copy()
-    second.reduce(gradients, slice(None))
-    assert np.abs(gradients - before).max() > 0.1
+    spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), PHONES, 100, local_steps=20)
+
+    def work(world: ThreadWorld) -> bool:
+        gradients = _normal(6, packing.size).astype(np.float32)
+        whole = len(PHONES) * gradients
+        reducer(spec, world, packing, "ring", "powersgd").reduce(gradients, slice(None), step)
+        return bool(np.allclose(gradients, whole, atol=1e-4))
+
+    assert on_ranks(len(PHONES), work) == [full] * len(PHONES)
 
 
 def test_parts_are_apart() -> None:
@@ -219,12 +223,11 @@ def test_a_run_that_asks_for_it_gets_it_over_a_ring() -> None:
     packing = Packing([("w", Parameter("w", (40, 50), 1, 0.0)), ("b", Parameter("b", (50,), 1, 0.0))])
     values = _normal(8, 3, packing.size).astype(np.float32)
     values[:, :2000] = (_normal(9, 3, 40, 1) @ _normal(10, 1, 50)).reshape(3, -1)
-    phones = tuple(RankSpec(rank, f"p{rank}", "sw1", rank, "10.0.0.1", 8) for rank in range(3))
-    spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), phones, 1)
+    spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), PHONES, 1)
 
     def work(world: ThreadWorld) -> bytes:
         gradients: Floats = values[world.rank].copy()
-        reducer(spec, world, packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(0, packing.size))
+        reducer(spec, world, packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(0, packing.size), step=1)
         np.testing.assert_allclose(gradients, values.sum(axis=0), atol=1e-4)
         return gradients.tobytes()
 
@@ -236,5 +239,5 @@ def test_one_phone_alone_loses_nothing() -> None:
     spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), (RankSpec(0, "p", "sw1", 1, "", 8),), 1)
     gradients = _normal(11, packing.size).astype(np.float32)
     before = gradients.copy()
-    reducer(spec, Alone(), packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(0, packing.size))
+    reducer(spec, Alone(), packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(0, packing.size), step=1)
     np.testing.assert_array_equal(gradients, before)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import resource
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +56,25 @@ def test_all_samples_come_back_in_any_order(home: Path) -> None:
     assert held_out is not None
     np.testing.assert_array_equal(everything(held_out)[0], made.take(np.arange(120, 150))[0])
     assert open_test(replace(spec_of(manifest), test_samples=0), 0) is None
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    """Not many more than are open now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 16, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("few_files")
+def test_there_may_be_more_shards_than_files_that_may_be_open(home: Path) -> None:
+    directory = home / layout.dataset_dir("dots")
+    dataset = open_dataset(spec_of(stage(directory, train=90, per_shard=2)), 0)
+    for _ in range(2):
+        np.testing.assert_array_equal(
+            everything(dataset)[0], Synthetic(90, SHAPE, CLASSES, seed=1).take(np.arange(90))[0]
+        )
 
 
 def test_a_share_needs_only_its_files(home: Path) -> None:

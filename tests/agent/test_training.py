@@ -31,7 +31,7 @@ from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import estimate
-from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec, Share, Turn
+from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec, ScheduleSpec, Share, Turn
 from phone_agent.train.budget import affordable_bytes, plan_memory
 from phone_agent.train.build import Training, build
 from phone_agent.train.checks import own_rank
@@ -125,7 +125,7 @@ def test_a_lost_phones_share_is_learned_by_the_others(tmp_path: Path) -> None:
 
 
 def test_events_say_what_the_contract_says(phone: Phone) -> None:
-    train([phone], run_spec((4,), steps=2))
+    train([phone], run_spec((4,), steps=2, schedule=ScheduleSpec(warmup_steps=2)))
     start, choice, first, second, kept, done = phone.events("run")
     assert (start["event"], start["world"], start["parameters"], start["data"]) == ("start", 1, 431_080, "synthetic")
     assert start["memory_mb"] > 0
@@ -136,6 +136,7 @@ def test_events_say_what_the_contract_says(phone: Phone) -> None:
     assert (kept["event"], kept["step"]) == ("checkpoint", 2)
     shown = {"loss", "images_per_s", "step_s", "compute_s", "comm_s", "reduce_s", "slowest", "hottest"}
     assert shown <= first.keys()
+    assert (first["learning_rate"], second["learning_rate"]) == (0.005, 0.01)
     assert (done["event"], done["steps"], done["test_accuracy"]) == ("done", 2, None)
     assert all((event["rank"], event["phone"]) == (0, "p1-01") for event in (start, first, done))
 
@@ -371,7 +372,7 @@ class OneAtATime:
 class Nothing:
     """A communication thread with nothing to do."""
 
-    def reduce(self, where: slice) -> None: ...
+    def reduce(self, where: slice, step: int) -> None: ...
 
     def update(self, part: slice, step: int) -> None: ...
 

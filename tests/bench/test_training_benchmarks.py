@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import accuracy, cifar, ddp
+from benchmarks import accuracy, cifar, ddp, wires
 from benchmarks.accuracy import MODEL, NAMES, PHONES_SIDE, SIDES, TORCH_SIDE, Notebook, Result, Training
 from phone_agent import models
+from tests.agent.thread_world import ThreadWorld, on_ranks
 
 TRAININGS = {variant.name: Training(variant, MODEL, variant.epochs) for variant in accuracy.VARIANTS}
 
@@ -52,6 +53,30 @@ def test_only_the_steps_after_the_warm_up_count_and_contestants_change_places() 
     assert found == {ddp.OURS: [64.0, 64.0], ddp.THEIRS: [32.0, 32.0]}
     assert [name for name, _ in turns] == [ddp.OURS, ddp.THEIRS, ddp.THEIRS, ddp.OURS]
     assert ddp.ratio(found) == pytest.approx(2.0)
+
+
+def test_factors_begin_after_the_first_tenth_and_their_bytes_are_told() -> None:
+    numbers = np.random.default_rng(0)
+    samples = wires.Samples(
+        numbers.standard_normal((64, 28, 28, 1)).astype(np.float32), (np.arange(64) % 10).astype(np.uint8)
+    )
+    found = {}
+    for wire in ("fp32", "powersgd"):
+        for steps in (9, 10):  # the first of ten is in full; of nine, none
+            found[wire, steps] = wires.run(wires.Setting("lenet", 2, 2, steps), wire, 0, samples, samples)
+    assert found["powersgd", 9].bytes_a_step == found["powersgd", 10].bytes_a_step
+    assert found["powersgd", 10].bytes_a_step < found["fp32", 10].bytes_a_step / 10
+    first = [_first_step(wire, steps, samples) for wire, steps in (("fp32", 10), ("powersgd", 10), ("powersgd", 9))]
+    assert first[0] == first[1] != first[2]
+
+
+def _first_step(wire: str, steps: int, samples: wires.Samples) -> bytes:
+    def work(world: ThreadWorld) -> bytes:
+        rank = wires.Rank(wires.Setting("lenet", 2, 2, steps), wire, 0, world, samples)
+        next(rank.losses())
+        return rank.state.values.tobytes()
+
+    return on_ranks(2, work)[0]
 
 
 def test_results_are_kept_with_the_run_that_gave_them(tmp_path: Path) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
 from orchestrator.cli.launch_flags import FLAGS
+from orchestrator.cli.session import Session
 from orchestrator.errors import UsageError
 from orchestrator.plan.request import LaunchRequest
+from orchestrator.runs.launch import Launcher
 from tests.cli.test_startup import imported_by
 
 INVENTORY = str(Path(__file__).parents[2] / "inventory.yaml")
@@ -65,7 +70,38 @@ def test_requests_that_cannot_be_are_refused_before_a_phone_is_asked(flags: list
     assert words in str(refused.exception)
 
 
-@pytest.mark.parametrize(("flags", "words"), [(["--dry-run"], "would start one"), (["--data", "cifar"], "own samples")])
+class ReachedError(Exception):
+    """What a launch would do with the samples."""
+
+
+@pytest.mark.parametrize(("flags", "whole"), [([], None), (["--whole"], True), (["--share"], False)])
+def test_who_is_to_have_which_samples_reaches_the_launch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: list[str], *, whole: bool | None
+) -> None:
+    def fit(launcher: Launcher, *_: Any) -> SimpleNamespace:
+        return SimpleNamespace(fit=launcher.cluster.phones[:2], memory={})
+
+    def run(*_: Any, whole: bool | None) -> None:
+        raise ReachedError(whole)
+
+    monkeypatch.setenv("CLUSTERCTL_STATE", str(tmp_path))
+    monkeypatch.setattr(Session, "fleet", lambda _: nullcontext())
+    monkeypatch.setattr("orchestrator.cli.launch._fit_phones", fit)
+    monkeypatch.setattr(Launcher, "run", run)
+    ended = CliRunner().invoke(app, ["launch", "--data", "synthetic", *flags, "-i", INVENTORY])
+    assert isinstance(ended.exception, ReachedError)
+    assert ended.exception.args == (whole,)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--dry-run"], "would start one"),
+        (["--data", "cifar"], "own samples"),
+        (["--whole"], "--whole: a run that is resumed"),
+        (["--share"], "--share: a run that is resumed"),
+    ],
+)
 def test_what_a_resumed_run_cannot_obey_is_refused(flags: list[str], words: str) -> None:
     ended = CliRunner().invoke(app, ["launch", "--resume", "20260101", *flags, "-i", INVENTORY])
     assert isinstance(ended.exception, UsageError)

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.runs.events import Event, parse_event
-from orchestrator.runs.tensorboard import DIRECTORY, FILE, TensorBoard, crc32c, framed, records
+from orchestrator.runs.tensorboard import DIRECTORY, FILE, TAGS, TensorBoard, crc32c, framed, records
+from phone_agent.train import progress
+from tests.agent.phones import run_spec
 from tests.runs.samples import event
 
 HOTTEST = {"phone": "p1-01", "temperature_c": 41.5}
@@ -63,6 +65,11 @@ WANTED = [
     ("held-out/top1", 2, 0.25, 103.0),
     ("held-out/top5", 2, 0.75, 103.0),
 ]
+
+
+def test_every_figure_of_a_step_is_one_that_ranks_tell() -> None:
+    told = progress.merge([progress.RankStep(2.5, 0.4, 0.1)], run_spec((4,)), 1, 0.5)
+    assert TAGS["step"].keys() <= told.keys()
 
 
 def test_tensorboard_reads_what_the_run_told(tmp_path: Path) -> None:
