@@ -180,7 +180,7 @@ def test_how_far_the_run_is_decides_and_not_how_often_was_summed(step: int, *, f
     def work(world: ThreadWorld) -> bool:
         gradients = _normal(6, packing.size).astype(np.float32)
         whole = len(PHONES) * gradients
-        reducer(spec, world, packing, "ring", "powersgd").reduce(gradients, slice(None), step)
+        reducer(spec, world, packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(None), step)
         return bool(np.allclose(gradients, whole, atol=1e-4))
 
     assert on_ranks(len(PHONES), work) == [full] * len(PHONES)
