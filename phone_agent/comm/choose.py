@@ -32,7 +32,7 @@ class Wanted:
 @dataclass(frozen=True)
 class Choice:
     """Seconds an allreduce of all gradients takes by the model, and those the line allows; None: nobody to talk to, or
-    a wire whose messages depend on the network."""
+    a wire whose messages depend on the network; or, by the model, an algorithm that is MPI's."""
 
     algorithm: str
     wire: str
@@ -69,7 +69,7 @@ def predict(  # noqa: PLR0917 - the line, then the way
 ) -> float | None:
     """Seconds for all pieces, one after the other."""
     total = wire_bytes(wire, count)
-    if total is None:
+    if total is None or algorithm not in EVERY_ALGORITHM:
         return None
     pieces = max(1, round(count * FLOAT / bucket_bytes))
     one = _hierarchical if algorithm == "hierarchical" else _ring
