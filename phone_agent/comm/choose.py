@@ -35,7 +35,8 @@ class Wanted:
 @dataclass(frozen=True)
 class Choice:
     """`group`: most phones of a hierarchy's groups; 0: a switch's. Seconds an allreduce of all gradients takes by the
-    model, and those the line allows; None: nobody to talk to, or a wire whose messages depend on the network."""
+    model, and those the line allows; None: nobody to talk to, or a wire whose messages depend on the network; or, by the
+    model, an algorithm that is MPI's."""
 
     algorithm: str
     wire: str
@@ -85,7 +86,7 @@ def _wires(wanted: Wanted) -> tuple[str, ...]:
 def predict(line: Line, switches: Sequence[str], count: int, way: Choice) -> float | None:
     """Seconds for all pieces, one after the other."""
     total = wire_bytes(way.wire, count)
-    if total is None:
+    if total is None or way.algorithm not in EVERY_ALGORITHM:
         return None
     pieces = max(1, round(count * FLOAT / way.bucket_bytes))
     if way.algorithm != "hierarchical":

@@ -41,6 +41,14 @@ def test_a_wire_whose_messages_nobody_can_foretell_has_no_prediction() -> None:
     assert (chosen.predicted_s, chosen.limit_s, chosen.bucket_bytes) == (None, None, DEFAULT_BUCKET)
 
 
+@pytest.mark.parametrize("algorithm", ["mpi", "chunkwise"])
+@pytest.mark.parametrize(("given", "size"), [(0, DEFAULT_BUCKET), (12345, 12345)])
+def test_what_mpi_does_is_not_foretold_but_no_faster_than_the_line(algorithm: str, given: int, size: int) -> None:
+    chosen = choose(Wanted(algorithm, "fp32", given), LAN, ["a"] * 138, COUNT)
+    assert (chosen.algorithm, chosen.predicted_s, chosen.bucket_bytes) == (algorithm, None, size)
+    assert chosen.limit_s == pytest.approx(2 * 137 / 138 * 4 * COUNT / GIGABIT)
+
+
 def test_a_slow_line_gets_half_precision_and_one_switch_a_ring() -> None:
     chosen = choose(AUTO, LAN, ONE_SWITCH, COUNT)
     assert (chosen.algorithm, chosen.wire) == ("ring", "fp16")
