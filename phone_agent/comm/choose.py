@@ -35,8 +35,8 @@ class Wanted:
 @dataclass(frozen=True)
 class Choice:
     """`group`: most phones of a hierarchy's groups; 0: a switch's. Seconds an allreduce of all gradients takes by the
-    model, and those the line allows; None: nobody to talk to, or a wire whose messages depend on the network; or, by the
-    model, an algorithm that is MPI's."""
+    model, and those the line allows; None: nobody to talk to, or a wire whose messages depend on the network; or, by
+    the model, an algorithm that is MPI's."""
 
     algorithm: str
     wire: str
