@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from phone_agent.comm import schedule
 from phone_agent.comm.residuals import Residuals
-from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Job, Note, Pool, Round, carry_out
-from phone_agent.comm.schedule import Chunk
+from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Job, Note, Pool, Round, Transport, carry_out
+from phone_agent.comm.schedule import Chunk, Schedule
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import Floats, Wire, fitting
 from phone_agent.comm.world import World
@@ -66,6 +66,21 @@ def slices(size: int, ranks: int) -> int:
     return max(1, min(MOST_SLICES, size // (ranks * SHORTEST_BYTES)))
 
 
+@dataclass(frozen=True)
+class Ring:
+    """What goes round between whom, whichever buffer it is of."""
+
+    schedule: Schedule
+    transport: Transport
+    gathers: bool = False
+
+    def begin(self, job: Job) -> Round:
+        return Round(self.schedule, job, self.transport, self.gathers)
+
+
+Stages = tuple[tuple[Ring, ...], ...]  # of a slice; the rings of one go on at the same time
+
+
 class HierarchicalAllreduce:
     note: Note | None = None
 
@@ -75,38 +90,47 @@ class HierarchicalAllreduce:
         self._groups = Groups(switches, world.rank)
         self._pool = Pool(wire.size(self._segment))
         self.residuals = Residuals(wire)
+        self._plans: dict[int, tuple[Stages, ...]] = {}
 
     def allreduce(self, buffer: Floats) -> None:
         started = time.monotonic()
         job = Job(buffer, self.residuals.of(buffer), self._wire, self._pool, self.note)
         lanes: list[_Lane] = []
-        for number, whole in enumerate(
-            schedule.split(slice(0, buffer.size), slices(self._wire.size(buffer.size), self._world.size))
-        ):
+        for stages in self._plan(buffer.size):
             own = replace(job, finished={} if len(self._groups.own) > 1 else None)
-            lanes.append(_Lane(deque(self._stages(own, whole, number)), lanes[-1] if lanes else None))
+            begun = deque([ring.begin(own) for ring in stage] for stage in stages)
+            lanes.append(_Lane(begun, lanes[-1] if lanes else None))
         carry_out(lanes, self.note)
         self.traffic.add(sum(lane.sent_bytes for lane in lanes), time.monotonic() - started)
 
-    def _stages(self, job: Job, whole: slice, number: int) -> Iterator[list[Round]]:
+    def _plan(self, length: int) -> tuple[Stages, ...]:
+        """Slice by slice. Training sums the same few lengths again and again."""
+        if length not in self._plans:
+            wholes = schedule.split(slice(0, length), slices(self._wire.size(length), self._world.size))
+            self._plans[length] = tuple(self._stages(whole, number) for number, whole in enumerate(wholes))
+        return self._plans[length]
+
+    def _stages(self, whole: slice, number: int) -> Stages:
         groups, world, rank = self._groups, self._world, self._world.rank
         crossings = groups.crossings(whole)
         first_tag = 1 + number * (ACROSS + world.size)
         inside = schedule.cut(whole, len(groups.own), self._segment)
-        ring = world.neighbours(groups.own, first_tag + INSIDE)
-        yield [Round(schedule.reduce_scatter(groups.position, inside), job, ring)]
-        yield [
-            Round(
+        scattering = schedule.reduce_scatter(groups.position, inside)
+        across = (
+            Ring(
                 schedule.allreduce(groups.index, self._across(crossing.whole)),
-                job,
                 world.neighbours(crossing.owners, first_tag + ACROSS + tag),
             )
             for tag, crossing in enumerate(crossings)
             if crossing.owners[groups.index] == rank
-        ]
-        ring = world.neighbours(groups.own, first_tag + GATHER)
+        )
         finished = [self._finished(share, crossings) for share in schedule.split(whole, len(groups.own))]
-        yield [Round(schedule.all_gather(groups.position, finished), job, ring, gathers=True)]
+        gathering = schedule.all_gather(groups.position, finished)
+        return (
+            (Ring(scattering, world.neighbours(groups.own, first_tag + INSIDE)),),
+            tuple(across),
+            (Ring(gathering, world.neighbours(groups.own, first_tag + GATHER), gathers=True),),
+        )
 
     def _across(self, whole: slice) -> tuple[Chunk, ...]:
         return schedule.cut(whole, len(self._groups.members), self._segment)

@@ -17,8 +17,7 @@ def rate(optimizer: OptimizerSpec, schedule: ScheduleSpec, step: int, steps: int
     """Of step `step` of `steps`, counted from 1. The rise ends at the highest; what follows goes on from there."""
     if step < schedule.warmup_steps:
         return optimizer.learning_rate * step / schedule.warmup_steps
-    part = POLICIES[schedule.policy](schedule, step, steps)
-    return optimizer.learning_rate * (schedule.floor + (1 - schedule.floor) * part)
+    return optimizer.learning_rate * POLICIES[schedule.policy](schedule, step, steps)
 
 
 def check(schedule: ScheduleSpec) -> None:
@@ -43,11 +42,15 @@ def _step(schedule: ScheduleSpec, step: int, _: int) -> float:
 
 
 def _polynomial(schedule: ScheduleSpec, step: int, steps: int) -> float:
-    return float((1 - _done(schedule, step, steps)) ** schedule.power)
+    return _above_floor(schedule, (1 - _done(schedule, step, steps)) ** schedule.power)
 
 
 def _cosine(schedule: ScheduleSpec, step: int, steps: int) -> float:
-    return (1 + math.cos(math.pi * _done(schedule, step, steps))) / 2
+    return _above_floor(schedule, (1 + math.cos(math.pi * _done(schedule, step, steps))) / 2)
+
+
+def _above_floor(schedule: ScheduleSpec, part: float) -> float:
+    return float(schedule.floor + (1 - schedule.floor) * part)
 
 
 def _done(schedule: ScheduleSpec, step: int, steps: int) -> float:

@@ -135,6 +135,35 @@ def test_a_thin_cable_carries_each_number_once_a_direction() -> None:
     assert on_ranks(6, work) == [4 * (400 + 200 + 400)] * 6
 
 
+class Planning(HierarchicalAllreduce):
+    """Counts what it plans."""
+
+    planned = 0
+
+    def _stages(self, *slice_of: Any) -> Any:
+        self.planned += 1
+        return super()._stages(*slice_of)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_what_was_planned_for_one_buffer_serves_others_of_its_length(wire: str) -> None:
+    switches, lengths = list("aabbb"), (600, 77, 600, 77)
+    rows = [numbers(5, length, seed) for seed, length in enumerate(lengths)]
+
+    def work(world: ThreadWorld) -> tuple[int, list[Floats]]:
+        chosen = Planning(world, wire_format(wire), switches, 64)
+        buffers = [each[world.rank].copy() for each in rows]
+        for buffer in buffers:
+            chosen.allreduce(buffer)
+        return chosen.planned, buffers
+
+    expected = [summed("hierarchical", wire, each, switches, 16) for each in rows]
+    for rank, (planned, buffers) in enumerate(on_ranks(5, work)):
+        assert planned == 2, "one slice of each length"
+        for place, buffer in enumerate(buffers):
+            np.testing.assert_array_equal(buffer, expected[place][rank])
+
+
 def test_traffic_and_time_are_told() -> None:
     def work(world: ThreadWorld) -> tuple[Collective, list[Any]]:
         chosen = RingAllreduce(world, Fp32(), 40)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -38,7 +39,16 @@ def test_rises_evenly_and_then_never_again(schedule: ScheduleSpec, steps: int) -
 @given(schedules, st.integers(1, 100))
 def test_stays_between_floor_and_highest(schedule: ScheduleSpec, steps: int) -> None:
     after = curve(schedule, steps)[max(schedule.warmup_steps - 1, 0) :]
-    assert all(schedule.floor * HIGHEST - 1e-12 <= each <= HIGHEST + 1e-12 for each in after)
+    floor = 0.0 if schedule.policy == "step" else schedule.floor
+    assert all(floor * HIGHEST - 1e-12 <= each <= HIGHEST + 1e-12 for each in after)
+
+
+@given(schedules, st.integers(1, 100))
+def test_only_what_falls_to_the_end_has_a_floor(schedule: ScheduleSpec, steps: int) -> None:
+    if schedule.policy in {"constant", "step"}:
+        assert curve(schedule, steps) == curve(replace(schedule, floor=0.0), steps)
+    elif schedule.warmup_steps <= steps:
+        assert rate(OPTIMIZER, schedule, steps + 1, steps) == pytest.approx(schedule.floor * HIGHEST)
 
 
 @given(schedules.filter(lambda schedule: schedule.policy != "step"), st.integers(40, 100))
