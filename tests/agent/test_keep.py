@@ -25,7 +25,7 @@ from phone_agent.keep.header import Mark
 from phone_agent.keep.keeper import keep
 from phone_agent.keep.kept import Kept, NotKept
 from phone_agent.nn.packing import State
-from phone_agent.schema import OptimizerSpec, RunSpec
+from phone_agent.schema import OptimizerSpec, RunSpec, Way
 from phone_agent.train.budget import held
 from phone_agent.train.build import build
 from phone_agent.train.loop import Updates
@@ -283,6 +283,7 @@ def assert_its_own_steps_count(phone: Phone, spec: RunSpec) -> None:
 
 
 STEPS = 120
+HALF_EACH = {f"p1-0{number}": Way("hybrid", gpu_share=0.5) for number in (1, 2)}
 
 
 @pytest.mark.parametrize(
@@ -293,6 +294,10 @@ STEPS = 120
         pytest.param(1, {"wire": "int8"}, marks=pytest.mark.slow),
         pytest.param(0, {"wire": "powersgd"}, marks=pytest.mark.slow),
         pytest.param(0, {"local_steps": 7, "outer_momentum": 0.5}, marks=pytest.mark.slow),
+        pytest.param(1, {"optimizer": OptimizerSpec("lamb")}, marks=pytest.mark.slow),
+        pytest.param(0, {"backend": "reference"}, marks=pytest.mark.slow),
+        pytest.param(1, {"backend": "opencl"}, marks=pytest.mark.slow),
+        pytest.param(0, {"backend": "hybrid", "ways": HALF_EACH}, marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_rank_changes_no_bit_of_the_result(phones: list[Phone], victim: int, changes: dict[str, Any]) -> None:
@@ -306,7 +311,7 @@ def test_a_killed_rank_changes_no_bit_of_the_result(phones: list[Phone], victim:
     again = replace(spec, attempt=1)
     assert train(phones, again).returncode == 0
     start = events(phones[0], again)[0]
-    assert (start["resumed_from"], start["attempt"]) == ("memory", 1)
+    assert (start["resumed_from"], start["attempt"], start["backend"]) == ("memory", 1, changes.get("backend", "cpu"))
     assert announced <= start["resumed"] <= announced + 1
     assert_its_own_steps_count(phones[0], again)
     expected, found = weights(phones[0], undisturbed), weights(phones[0], again)
