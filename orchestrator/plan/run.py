@@ -44,6 +44,7 @@ def check_request(request: LaunchRequest) -> None:
     from phone_agent.models import model
     from phone_agent.train import optimiser, schedules
 
+    _check_warmup(request)
     request = settled(request)
     try:
         model(request.model or DEFAULT_MODEL)
@@ -93,6 +94,26 @@ def _check_figures(request: LaunchRequest) -> None:
         )
     if max(request.steps or 0, request.epochs or 0) > MOST_STEPS:
         raise UsageError(f"more than {MOST_STEPS} steps or epochs: no rack lives that long")
+
+
+def _check_warmup(request: LaunchRequest) -> None:
+    """As far as flags alone tell: both in steps, or both in epochs. See `cautions` for the rest."""
+    rise, length = request.warmup, request.steps if request.epochs is None else request.epochs
+    if rise and rise.count and length and rise.epochs == (request.epochs is not None) and rise.count >= length:
+        unit = "epochs" if rise.epochs else "steps"
+        raise UsageError(
+            f"--warmup of {rise.count:g} {unit} in a run of {length:g}: the learning rate would only rise",
+            remedy=f"a shorter --warmup, or more --{unit}",
+        )
+
+
+def cautions(spec: RunSpec) -> list[str]:
+    """What a person should know of a plan before it is begun."""
+    rise = spec.schedule.warmup_steps
+    if rise < spec.steps:
+        return []
+    told = f"the learning rate rises for {rise} steps, and the run has {spec.steps}: it does nothing else"
+    return [f"{told}; a shorter --warmup, or a longer run"]
 
 
 def plan_run(
