@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.runs.record import RunRecord, Survival
     from orchestrator.runs.start import Start
     from orchestrator.tune.advice import Advice
+    from phone_agent.schema import RunSpec
 
 LOSS = "When phones are lost"
 DEFAULT_RESTARTS = 20
@@ -214,6 +215,7 @@ def _start(
         found = _fit_phones(launcher, skip_unfit)
         advice = _advice(fleet, request, found.fit)
         spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=advice.ways, gpus=advice.gpus)
+        _caution(spec)
         return launcher.run(spec, dataset, start, survival, whole=whole)
 
 
@@ -233,6 +235,14 @@ def _advice(fleet: Fleet, request: LaunchRequest, phones: Sequence[Phone]) -> Ad
     for line in advice.notes:
         note(line)
     return advice
+
+
+def _caution(spec: RunSpec) -> None:
+    from orchestrator.plan.run import cautions
+    from orchestrator.view.console import warn
+
+    for line in cautions(spec):
+        warn(line)
 
 
 def _fit_phones(launcher: Launcher, skip_unfit: bool) -> Preflight:
@@ -262,6 +272,7 @@ def _show_plan(session: Session, request: LaunchRequest, dataset: Dataset, skip_
         found = _fit_phones(Launcher(session.cluster, session.state, fleet, view.phase), skip_unfit)
         advice = _advice(fleet, request, found.fit)
     spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=advice.ways, gpus=advice.gpus)
+    _caution(spec)
     argv = launch_spec(spec, session.cluster.subnet, common_ssh_port(found.fit)).argv
     if as_json:
         print_json({"run": asdict(spec), "recipe": request.recipe, "mpirun": list(argv)})

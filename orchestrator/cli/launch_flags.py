@@ -94,7 +94,9 @@ _LEARNING = _panel(
         show_default=False,
     ),
     optimizer=typer.Option(help="sgd, nesterov, lars or lamb. Default: sgd.", show_default=False),
-    learning_rate=typer.Option("--lr", help="Learning rate at its highest. Default: 0.02.", **_AMOUNT),
+    learning_rate=typer.Option(
+        "--lr", help="Learning rate at its highest. Default: 0.02; lars and lamb have none.", **_AMOUNT
+    ),
     momentum=typer.Option(help="Default: 0.9.", **_PART),
     weight_decay=typer.Option(help="Default: 0.", **_AMOUNT),
     decay_all=typer.Option("--decay-all", help="Let biases and normalisations decay as well.", show_default=False),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Phone
 from orchestrator.plan.batch import largest_batches, split_batches
-from orchestrator.plan.recipes import learning_rate, settled
+from orchestrator.plan.recipes import DEFAULT_RATE, learning_rate, recipe, settled
 from orchestrator.plan.request import AUTO, LaunchRequest
 from phone_agent import layout
 from phone_agent.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec, ScheduleSpec, Way
@@ -31,6 +31,10 @@ GROUPED = frozenset({"hierarchical", "auto"})
 ROUNDING = frozenset(WIRES) - {"fp32", "auto"}  # what only our own schedules know how to send
 ON_DAMAGE = ("refuse", "skip")
 BALANCE = ("auto", "off")
+RATES = {  # where to begin, with optimisers for which the usual rate is none
+    "lars": "begin with --lr 4 --trust 0.01 for a global batch of 1024, in proportion for others (as cifar10-lars)",
+    "lamb": "begin with --lr 0.005: a step then moves a tensor by half a hundredth of its length",
+}
 DEFAULT_MODEL = "lenet"
 DEFAULT_STEPS = 200
 MOST_STEPS = 10**9
@@ -45,6 +49,7 @@ def check_request(request: LaunchRequest) -> None:
     from phone_agent.models import model
     from phone_agent.train import optimiser, schedules
 
+    _check_warmup(request)
     request = settled(request)
     try:
         model(request.model or DEFAULT_MODEL)
@@ -58,6 +63,20 @@ def check_request(request: LaunchRequest) -> None:
         schedules.check(_schedule(request, 1.0))
     except AgentError as error:
         raise UsageError(str(error), remedy="clusterctl launch --help") from None
+    _check_rate(request)
+
+
+def _check_rate(request: LaunchRequest) -> None:
+    """A rate of plain SGD's says nothing where steps are scaled by the values' norm: LARS would hardly move with it."""
+    if request.optimizer not in RATES or request.learning_rate is not None:
+        return
+    own = recipe(request.recipe).values.get("optimizer") if request.recipe else None
+    if own != request.optimizer:
+        whose = f"{request.recipe}'s is {own}'s" if request.recipe else f"{DEFAULT_RATE:g} is sgd's"
+        raise UsageError(
+            f"--optimizer {request.optimizer} without --lr: {whose}, and means something else to it",
+            remedy=RATES[request.optimizer],
+        )
 
 
 def _check_names(request: LaunchRequest) -> None:
@@ -96,6 +115,26 @@ def _check_figures(request: LaunchRequest) -> None:
         raise UsageError(f"--algorithm {request.algorithm} has no groups", remedy="--algorithm hierarchical or auto")
     if max(request.steps or 0, request.epochs or 0) > MOST_STEPS:
         raise UsageError(f"more than {MOST_STEPS} steps or epochs: no rack lives that long")
+
+
+def _check_warmup(request: LaunchRequest) -> None:
+    """As far as flags alone tell: both in steps, or both in epochs. See `cautions` for the rest."""
+    rise, length = request.warmup, request.steps if request.epochs is None else request.epochs
+    if rise and rise.count and length and rise.epochs == (request.epochs is not None) and rise.count >= length:
+        unit = "epochs" if rise.epochs else "steps"
+        raise UsageError(
+            f"--warmup of {rise.count:g} {unit} in a run of {length:g}: the learning rate would only rise",
+            remedy=f"a shorter --warmup, or more --{unit}",
+        )
+
+
+def cautions(spec: RunSpec) -> list[str]:
+    """What a person should know of a plan before it is begun."""
+    rise = spec.schedule.warmup_steps
+    if rise < spec.steps:
+        return []
+    told = f"the learning rate rises for {rise} steps, and the run has {spec.steps}: it does nothing else"
+    return [f"{told}; a shorter --warmup, or a longer run"]
 
 
 def plan_run(

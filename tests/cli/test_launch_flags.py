@@ -74,19 +74,33 @@ class ReachedError(Exception):
     """What a launch would do with the samples."""
 
 
-@pytest.mark.parametrize(("flags", "whole"), [([], None), (["--whole"], True), (["--share"], False)])
-def test_who_is_to_have_which_samples_reaches_the_launch(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: list[str], *, whole: bool | None
-) -> None:
+@pytest.fixture
+def two_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Phones that nobody has to reach."""
+
     def fit(launcher: Launcher, *_: Any) -> SimpleNamespace:
         return SimpleNamespace(fit=launcher.cluster.phones[:2], memory={})
-
-    def run(*_: Any, whole: bool | None) -> None:
-        raise ReachedError(whole)
 
     monkeypatch.setenv("CLUSTERCTL_STATE", str(tmp_path))
     monkeypatch.setattr(Session, "fleet", lambda _: nullcontext())
     monkeypatch.setattr("orchestrator.cli.launch._fit_phones", fit)
+
+
+@pytest.mark.usefixtures("two_fit")
+def test_a_rate_that_only_rises_is_a_warning_before_anything_is_touched() -> None:
+    shown = CliRunner().invoke(app, ["launch", "--data", "synthetic", "--warmup", "200", "--dry-run", "-i", INVENTORY])
+    assert shown.exit_code == 0
+    assert "rises for 200 steps" in " ".join(shown.stderr.split())
+
+
+@pytest.mark.usefixtures("two_fit")
+@pytest.mark.parametrize(("flags", "whole"), [([], None), (["--whole"], True), (["--share"], False)])
+def test_who_is_to_have_which_samples_reaches_the_launch(
+    monkeypatch: pytest.MonkeyPatch, flags: list[str], *, whole: bool | None
+) -> None:
+    def run(*_: Any, whole: bool | None) -> None:
+        raise ReachedError(whole)
+
     monkeypatch.setattr(Launcher, "run", run)
     ended = CliRunner().invoke(app, ["launch", "--data", "synthetic", *flags, "-i", INVENTORY])
     assert isinstance(ended.exception, ReachedError)

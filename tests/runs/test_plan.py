@@ -14,7 +14,7 @@ from orchestrator.plan.batch import split_batches
 from orchestrator.plan.mpirun import KEEPALIVE, launch_spec
 from orchestrator.plan.rate import allreduce_limit_s, bytes_per_second
 from orchestrator.plan.request import AUTO, LaunchRequest, Span
-from orchestrator.plan.run import check_request, common_ssh_port, plan_run
+from orchestrator.plan.run import cautions, check_request, common_ssh_port, plan_run
 from orchestrator.runs.record import RUN_ID
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.opencl.sizes import A_PHONES
@@ -78,12 +78,39 @@ def test_run_ids_have_the_agreed_form_and_differ() -> None:
         (LaunchRequest(backend="abacus"), "cpu, opencl, hybrid, reference, auto"),
         (LaunchRequest(balance="by ear"), "no way to balance 'by ear'; there is: auto, off"),
         (LaunchRequest(steps=1, epochs=1), "exclude each other"),
+        (LaunchRequest(optimizer="lars"), "--optimizer lars without --lr: 0.02 is sgd's"),
+        (LaunchRequest(optimizer="lamb"), "--optimizer lamb without --lr"),
+        (LaunchRequest(optimizer="lars", recipe="cifar10"), "without --lr: cifar10's is nesterov's"),
+        (LaunchRequest(optimizer="lamb", recipe="cifar10-lars"), "without --lr: cifar10-lars's is lars's"),
+        (LaunchRequest(steps=500, warmup=Span(500)), "--warmup of 500 steps in a run of 500: .* would only rise"),
+        (LaunchRequest(epochs=3, warmup=Span(5, epochs=True)), "--warmup of 5 epochs in a run of 3: "),
+        (LaunchRequest(recipe="cifar10-lars", epochs=3, warmup=Span(4, epochs=True)), "--warmup of 4 epochs"),
         (LaunchRequest(batch=1, global_batch=1), "exclude each other"),
     ],
 )
 def test_bad_flags_are_told_before_anything_is_touched(request_: LaunchRequest, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         check_request(request_)
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (LaunchRequest(), []),
+        (LaunchRequest(steps=10, warmup=Span(9)), []),
+        (LaunchRequest(recipe="cifar10"), []),
+        (LaunchRequest(optimizer="lars", learning_rate=4.0), []),
+        (LaunchRequest(recipe="cifar10-lars", optimizer="lars"), []),
+        (LaunchRequest(recipe="cifar10-lars", epochs=3), ["rises for 293 steps, and the run has 176"]),
+        (LaunchRequest(warmup=Span(200)), ["rises for 200 steps, and the run has 200"]),
+        (LaunchRequest(batch=25, steps=100, warmup=Span(1, epochs=True)), ["rises for 600 steps, and the run has 100"]),
+    ],
+)
+def test_a_rate_that_only_rises_is_told_once_the_data_are_known(request_: LaunchRequest, told: list[str]) -> None:
+    check_request(request_)
+    found = cautions(plan_run(request_, phones(4), replace(DATA, shape=(32, 32, 3))))
+    assert len(found) == len(told)
+    assert all(words in line for words, line in zip(told, found, strict=True))
 
 
 def test_mpirun_is_called_as_termux_needs_it() -> None:
