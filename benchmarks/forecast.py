@@ -13,6 +13,7 @@ than forecast.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
@@ -35,6 +36,7 @@ CASES = (
 )  # fmt: skip
 WARM_UP = 3  # steps: after two of them the order of pieces is settled
 NEAR = 1.2
+DISK = "4g"  # each run leaves a checkpoint
 THIS_COMPUTERS = 8e9  # bytes a second of one core here, for updates: an estimate, and of little weight
 
 
@@ -64,7 +66,7 @@ def main() -> None:
     parser.add_argument("--case", action="append", metavar="MODEL:BATCH", help="may be given more than once")
     options = parser.parse_args()
     cases = [case.split(":") for case in options.case or CASES]
-    with lab(options.phones, rate=options.rate):
+    with lab(options.phones, rate=options.rate, disk=DISK):
         results = [measured(model, int(batch), options.steps, options.wire) for model, batch in cases]
     show(options, results)
     conclude(promise for each in results for promise in each.promises())
@@ -75,7 +77,9 @@ def measured(model: str, batch: int, steps: int, wire: str) -> Result:
     run = launch(*flags, "--data", "synthetic", "--algorithm", "ring", "--wire", wire)
     told = run.of("step")[WARM_UP:]
     compute_s, step_s = (median(float(event[what]) for event in told) for what in ("compute_s", "step_s"))
-    return Result(batch, compute_s, step_s, foretold(run, model, batch, compute_s))
+    found = Result(batch, compute_s, step_s, foretold(run, model, batch, compute_s))
+    print(f"{model}: {step_s:.2f} s, forecast {found.foretold.step_s:.2f} s", file=sys.stderr)
+    return found
 
 
 def foretold(run: Run, model: str, batch: int, compute_s: float) -> Forecast:

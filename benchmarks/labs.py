@@ -47,14 +47,16 @@ class Seat:
 
 
 @contextmanager
-def lab(phones: int, switches: int = 1, rate: str = "1gbit", uplink: str | None = None) -> Iterator[None]:
+def lab(
+    phones: int, switches: int = 1, rate: str = "1gbit", uplink: str | None = None, disk: str = DISK
+) -> Iterator[None]:
     """Provisioned; in a state directory of its own, so that a lab that is up stays as it is."""
     state = tempfile.mkdtemp(prefix="cctl-bench-")
     os.environ["CLUSTERCTL_STATE"] = state
     os.environ.pop("CLUSTERCTL_INVENTORY", None)  # of a real rack, which no benchmark may touch
     cables = ("--switches", str(switches), "--rate", rate, "--uplink", uplink or rate)
     try:
-        clusterctl("lab", "up", "--phones", str(phones), *cables, "--disk", DISK)
+        clusterctl("lab", "up", "--phones", str(phones), *cables, "--disk", disk)
         clusterctl("provision")
         yield
     finally:
