@@ -53,12 +53,14 @@ def choose(wanted: Wanted, line: Line | None, switches: Sequence[str], count: in
         (algorithm, group), *_ = ways
         return Choice(algorithm, wires[0], wanted.bucket_bytes or DEFAULT_BUCKET, group=group)
     seconds = partial(predict, line, switches, count)
-    chosen = None
-    for wire, (algorithm, group) in product(wires, ways):
-        each = _best_bucket(Choice(algorithm, wire, wanted.bucket_bytes, group=group), seconds)
-        if chosen is None or _seconds(each) < _needed(chosen, each) * _seconds(chosen):
+    found = [
+        _best_bucket(Choice(algorithm, wire, wanted.bucket_bytes, group=group), seconds)
+        for wire, (algorithm, group) in product(wires, ways)
+    ]
+    chosen = found[0]
+    for each in found[1:]:
+        if _seconds(each) < _needed(chosen, each) * _seconds(chosen):
             chosen = each
-    assert chosen is not None  # noqa: S101 - there is a way, and a wire
     return replace(chosen, limit_s=limit_s(line, switches, chosen, count))
 
 
