@@ -44,12 +44,21 @@ def _answer(look: Look, writer: int) -> NoReturn:
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):  # what it prints is not ours
             os.dup2(nothing, stream)
+        _die_of_signals()
         found = _looked(look)
         document = {"status": found.status, "told": found.told, "evidence": found.evidence}
         with os.fdopen(writer, "wb") as pipe:
             pipe.write(json.dumps(document, default=str).encode())
     finally:
         os._exit(0)
+
+
+def _die_of_signals() -> None:
+    """As a new program does. Libraries of the parent may have set handlers that return, as LLVM in an OpenCL driver
+    does for SIGSYS; Python's own table does not know of those. What was ignored stays so."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _looked(look: Look) -> Found:

@@ -24,7 +24,10 @@ KERNEL = "4.14."
 DOMAIN = "untrusted_app_27"
 HIDDEN = ("stat", "uptime", "loadavg", "vmstat", "net/dev", "net/tcp")
 SHOWN = ("meminfo", "cpuinfo", "self/status")
-SYSTEM_CALLS = {"x86_64": {"memfd_create": 319, "shmget": 29}, "aarch64": {"memfd_create": 279, "shmget": 194}}
+SYSTEM_CALLS = {
+    "x86_64": {"memfd_create": 319, "shmget": 29, "shmctl": 31},
+    "aarch64": {"memfd_create": 279, "shmget": 194, "shmctl": 195},
+}
 SIGSYS = 31
 NOT_THERE = {errno.ENOSYS, errno.EACCES, errno.EPERM}
 
@@ -126,18 +129,20 @@ def _shown(block: SharedMemory) -> memoryview:
 
 def system_v() -> Found:
     """In a process of its own within this one's: the kernel may kill who asks."""
-    number = _call_number("shmget")
-    if number is None:
+    get, control = _call_number("shmget"), _call_number("shmctl")
+    if get is None or control is None:
         return unknown(f"no system call numbers for {os.uname().machine} here")
-    found = bounded(lambda: _get_segment(number), 5)
+    found = bounded(lambda: _get_segment(get, control), 5)
     if found.evidence.get("signal") == SIGSYS:
         return ok("asking for System V shared memory kills (SIGSYS)", how="killed")
     return found
 
 
-def _get_segment(number: int) -> Found:
-    private, created = 0, 0o1600
-    if _call(number, private, 4096, created) >= 0:
+def _get_segment(get: int, control: int) -> Found:
+    private, created, remove = 0, 0o1600, 0
+    segment = _call(get, private, 4096, created)
+    if segment >= 0:
+        _call(control, segment, remove, None)
         return failed("System V shared memory works", how="works")
     code = ctypes.get_errno()
     return judged(code in NOT_THERE, f"System V shared memory is refused: {os.strerror(code)}", how="refused")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -52,6 +53,22 @@ def test_a_crash_names_its_signal() -> None:
     found = bounded(crash, 30)
     assert found.status is Status.FAILED
     assert found.told == "killed by signal 11 (SIGSEGV)"
+
+
+def test_handlers_of_libraries_do_not_keep_it_alive() -> None:
+    def refused() -> Found:
+        os.kill(os.getpid(), signal.SIGSYS)
+        return ok("alive")
+
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    returns = ctypes.cast(libc.abs, ctypes.c_void_p)  # takes the number of the signal, and does nothing
+    before = libc.signal(int(signal.SIGSYS), returns)
+    try:
+        found = bounded(refused, 10)
+    finally:
+        libc.signal(int(signal.SIGSYS), ctypes.c_void_p(before))
+    assert (found.status, found.evidence) == (Status.FAILED, {"signal": signal.SIGSYS})
 
 
 def test_an_early_end_is_told() -> None:
