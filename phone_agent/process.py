@@ -58,7 +58,9 @@ class Doing:
 
 
 def ranks_of(run_id: str, proc: Path = PROC) -> list[int]:
-    return [pid for pid in of_run(run_id, proc) if "train" in _argv(pid, proc)]
+    """The head phone's mpirun is none, though its command line ends with what a rank is asked to do."""
+    rank = ["phone_agent", "train", run_id]
+    return [pid for pid in of_run(run_id, proc) if _stands_in(rank, _argv(pid, proc))]
 
 
 def doing(pid: int, proc: Path = PROC) -> Doing | None:
@@ -73,7 +75,11 @@ def _carries_out(run_id: str, argv: list[str]) -> bool:
     program = argv[0].rpartition("/")[2] if argv else ""
     if program in CARRIERS:
         return any(run_id in word.replace('"', " ").replace("'", " ").split() for word in argv)
-    return any(argv[place : place + 2] == ["train", run_id] for place in range(len(argv)))
+    return _stands_in(["train", run_id], argv)
+
+
+def _stands_in(words: list[str], argv: list[str]) -> bool:
+    return any(argv[place : place + len(words)] == words for place in range(len(argv)))
 
 
 def _argv(pid: int, proc: Path) -> list[str]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from ipaddress import IPv4Network
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from orchestrator.plan.rate import allreduce_limit_s, bytes_per_second
 from orchestrator.plan.request import AUTO, LaunchRequest, Span
 from orchestrator.plan.run import cautions, check_request, common_ssh_port, plan_run
 from orchestrator.runs.record import RUN_ID
+from phone_agent import process
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.opencl.sizes import A_PHONES
 from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec, ScheduleSpec, Way
@@ -127,6 +129,18 @@ def test_mpirun_is_called_as_termux_needs_it() -> None:
     assert argv[-4:] == ("train", spec().run_id, "--attempt", "0")
     assert launch.env["OMPI_MCA_btl"] == "self,tcp"
     assert launch.env["CLUSTERCTL_WIRED"] == spec().ranks[0].address
+
+
+def test_mpirun_is_not_taken_for_the_head_phones_rank(tmp_path: Path) -> None:
+    """Or a rank that was killed there would seem to live as long as mpirun, and another be blamed for it."""
+    run_id = spec().run_id
+    rank = ("python3", "-m", "phone_agent", "train", run_id, "--attempt", "0")
+    for pid, argv in {7: launch_spec(spec(), SUBNET, 8022).argv, 8: rank, 9: (*rank[:4], "another", *rank[5:])}.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cmdline").write_text("".join(f"{word}\0" for word in argv))
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (it) S " + "1 " * 40)
+    assert sorted(process.of_run(run_id, tmp_path)) == [7, 8]
+    assert process.ranks_of(run_id, tmp_path) == [8]
 
 
 def test_a_hostile_run_id_is_only_ever_an_argument() -> None:
