@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.inventory.model import Phone
+    from orchestrator.fleet.result import Outcomes
 
 app = typer.Typer(help="Datasets: from your files to shards, and on to the phones.", no_args_is_help=True)
 
@@ -113,41 +113,56 @@ def push(
 @app.command()
 def remove(
     name: NameArgument,
-    everywhere: Annotated[bool, typer.Option("--from-phones", help="From the phones as well.")] = False,
+    everywhere: Annotated[
+        bool, typer.Option("--from-phones", help="From the phones as well; with --limit, from those phones only.")
+    ] = False,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete a dataset from this computer, and from the phones where asked to."""
     from orchestrator.data.store import Store, check_name
-    from orchestrator.view.console import note
+    from orchestrator.view.console import print_json
+    from orchestrator.view.data import removed_document, say_removed
 
     check_name(name)
-    if not everywhere:
-        Store().remove(name)
-        note(f"{name} is deleted here; what phones have of it stays until --from-phones")
-        return
-    had = _removed_from_phones(name, inventory, limit)
-    if (Store().root / name).is_dir():
-        Store().remove(name)
-    elif not had:
-        raise UsageError(f"there is no dataset called '{name}', here or on the phones", remedy="clusterctl data list")
-    note(f"{name} is deleted here and on the phones")
+    if limit is not None and not everywhere:
+        raise UsageError(f"--limit {limit} names phones, and only --from-phones deletes there", remedy="give both")
+    outcomes = _removed_from_phones(name, inventory, limit) if everywhere else None
+    here = _removed_here(name, outcomes, only_phones=limit is not None)
+    if as_json:
+        print_json(removed_document(name, outcomes, here=here))
+    say_removed(name, outcomes, here=here, kept=(Store().root / name).is_dir())
+    if outcomes is not None and not outcomes.ok:
+        raise typer.Exit(EXIT_FAILED)
 
 
-def _removed_from_phones(name: str, inventory: Path | None, limit: str | None) -> bool:
-    """Whether some phone had it."""
+def _removed_here(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, only_phones: bool) -> bool:
+    """Not while some phone has it still: what is here is what it can be looked up by."""
+    from orchestrator.data.store import Store
+    from orchestrator.view.data import that_had_it
+
+    known = (Store().root / name).is_dir()
+    if outcomes is not None and not known:
+        if outcomes.ok and not that_had_it(outcomes):
+            raise UsageError(
+                f"there is no dataset called '{name}', here or on the phones", remedy="clusterctl data list"
+            )
+        return False
+    if only_phones or (outcomes is not None and not outcomes.ok):
+        return False
+    Store().remove(name)
+    return True
+
+
+def _removed_from_phones(name: str, inventory: Path | None, limit: str | None) -> Outcomes[dict[str, Any]]:
     from orchestrator.cli.session import open_session
     from orchestrator.inventory import remember_failed
     from orchestrator.runs import agent
     from orchestrator.view.counting import counting
-    from orchestrator.view.outcomes import print_outcomes
 
     session = open_session(inventory, limit)
-    phones: tuple[Phone, ...] = session.phones
-    with session.fleet() as fleet, counting("deleting on", phones) as on_done:
+    with session.fleet() as fleet, counting("deleting on", session.phones) as on_done:
         outcomes = fleet.map(lambda connection: agent.call(connection, "data-remove", name), on_done=on_done)
     remember_failed(session.state, [outcome.phone for outcome in outcomes.failures])
-    if not outcomes.ok:
-        print_outcomes(outcomes, f"clusterctl data remove {name} --from-phones")
-        raise typer.Exit(EXIT_FAILED)
-    return any(answer.get("removed") for _, answer in outcomes.values())
+    return outcomes

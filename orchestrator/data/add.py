@@ -62,15 +62,11 @@ def add(
         raise UsageError(f"--size {size}: pictures can be stored with {SMALLEST_SIZE} to {LARGEST_SIZE} pixels a side")
     if not path.exists():
         recognise(path, size)
-    mark = fingerprint(path, f"{size} {on_damage}")
-    if existing := store.find(name):
-        if existing.origin.get("fingerprint") == mark:
-            return Added(existing, fresh=False, damaged=[])
-        was = existing.origin.get("path")
-        raise UsageError(
-            f"there is a dataset called '{name}' already, made from {was}", remedy=f"clusterctl data remove {name}"
-        )
+    mark = _mark(path, size, on_damage)
+    if existing := _same(store, name, mark):
+        return Added(existing, fresh=False, damaged=[])
     source = recognise(path, size)
+    _check_known_damage(source, on_damage)
     with store.making(name) as directory:
         manifest, damaged = _write(name, source, directory, on_damage, on_progress)
         origin: dict[str, object] = {
@@ -81,6 +77,33 @@ def add(
         }
         write_manifest(directory, manifest, origin)
     return Added(store.get(name), fresh=True, damaged=damaged)
+
+
+def expected(name: str, path: Path, *, on_damage: str = "refuse", store: Store | None = None) -> Source:
+    """What `add` would make a dataset of, as far as can be told without making it; it is refused where `add` would."""
+    source = recognise(path, DEFAULT_SIZE)
+    if not _same(store or Store(), check_name(name), _mark(path, DEFAULT_SIZE, on_damage)):
+        _check_known_damage(source, on_damage)
+    return source
+
+
+def _check_known_damage(source: Source, on_damage: str) -> None:
+    if on_damage != "skip" and (damaged := source.known_damage()):
+        raise DamagedError(damaged)
+
+
+def _mark(path: Path, size: int, on_damage: str) -> str:
+    return fingerprint(path, f"{size} {on_damage}")
+
+
+def _same(store: Store, name: str, mark: str) -> Stored | None:
+    existing = store.find(name)
+    if existing and existing.origin.get("fingerprint") != mark:
+        was = existing.origin.get("path")
+        raise UsageError(
+            f"there is a dataset called '{name}' already, made from {was}", remedy=f"clusterctl data remove {name}"
+        )
+    return existing
 
 
 def _write(

@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.data.store import Stored
-from orchestrator.errors import PhoneError
+from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet.copy import content
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
 from orchestrator.runs import agent
-from phone_agent.data.manifest import Manifest, Span, shards_of
-from phone_agent.data.receive import Delivery, Stop
+from phone_agent.data.manifest import Manifest, ShardFile, Span, shards_of
+from phone_agent.data.receive import ARRIVED_DAMAGED, Delivery, Stop
 from phone_agent.sizes import readable
 
 if TYPE_CHECKING:
@@ -33,6 +33,16 @@ SLOWEST = 1_000_000  # bytes a second: a push that is slower is given up
 VERIFY_TIMEOUT = 3600.0
 
 OnProgress = Callable[[int, int, Sequence[Phone]], None]  # bytes sent, bytes in all, phones still without theirs
+
+
+class RottenError(ClusterctlError):
+    """A shard of this computer's own is damaged: every phone would refuse it, and none is to blame. `phones`: those
+    that lack it."""
+
+    def __init__(self, stored: Stored, file: ShardFile, phones: Iterable[str]) -> None:
+        self.phones = tuple(phones)
+        message = f"{stored.directory / file.name} is damaged, here on this computer: no phone takes it"
+        super().__init__(message, remedy=f"clusterctl data remove {stored.name}, then add it again")
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,7 @@ class Push:
     _done: dict[Phone, Outcome[int]] = field(default_factory=dict)
     _failed: dict[Phone, int] = field(default_factory=dict)
     _travelled: dict[Phone, int] = field(default_factory=dict)
+    _rotten: set[ShardFile] = field(default_factory=set)  # here
     _sent: int = 0
     _total: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -174,6 +185,10 @@ class Push:
         outcomes = self.fleet.map(
             lambda connection: self._deliver(connection, deliveries[connection.phone]), list(deliveries)
         )
+        if self._rotten:
+            rotten = min(self._rotten, key=lambda file: file.name)
+            lacking_it = [phone.name for phone, files in lacking.items() if rotten.name in files]
+            raise RottenError(self.stored, rotten, lacking_it)
         for outcome in outcomes.failures:
             if outcome.phone not in self._done:
                 self._fail(outcome.phone, outcome.error or "", outcome=outcome)
@@ -202,16 +217,34 @@ class Push:
                 self._travelled[by_name[stop.phone]] = self._size(stop.files)
             elif answer and not broken:
                 self._fail(by_name[stop.phone], str(answer["error"]))
+                self._look_here(str(answer["error"]))
             broken = broken or not answer or bool(answer["error"])
+
+    def _look_here(self, error: str) -> None:
+        """What arrived damaged may have left so. Not read before it is sent: that would take a large set long."""
+        for file in self._manifest.files:
+            if error.startswith(f"{file.name} {ARRIVED_DAMAGED}"):
+                self._suspect(file)
+
+    def _suspect(self, file: ShardFile) -> None:
+        if not self.stored.has(file):
+            self._rotten.add(file)
 
     def _stream(self, delivery: Delivery) -> Iterator[bytes]:
         yield delivery.line()
         for file in delivery.files:
+            yield from self._pieces(file)
+            self._tell()
+
+    def _pieces(self, file: ShardFile) -> Iterator[bytes]:
+        try:
             for piece in content(self.stored.directory / file.name, file.bytes):
                 with self._lock:
                     self._sent += len(piece)
                 yield piece
-            self._tell()
+        except OSError:
+            self._suspect(file)
+            raise
 
     def _size(self, names: frozenset[str]) -> int:
         return sum(file.bytes for file in self._manifest.files if file.name in names)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.data.walk import walk
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.paths import state_dir
 from phone_agent.data import SYNTHETIC
-from phone_agent.data.manifest import FILE, NAME, Manifest, from_json
+from phone_agent.data.manifest import FILE, NAME, Manifest, ShardFile, from_json
 from phone_agent.errors import AgentError
 from phone_agent.files import read_json, write_json
 
@@ -31,6 +31,14 @@ class Stored:
     @property
     def name(self) -> str:
         return self.manifest.name
+
+    def has(self, file: ShardFile) -> bool:
+        """As it was when it was added. This computer's disk may rot as a phone's flash does."""
+        try:
+            with (self.directory / file.name).open("rb") as opened:
+                return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
+        except OSError:
+            return False
 
 
 class Store:
@@ -128,16 +136,19 @@ def fingerprint(path: Path, options: str = "") -> str:
     """Changes when some file below does: by names, sizes and times, since reading all of ImageNet takes an hour."""
     digest = hashlib.sha256(options.encode())
     for file in [path] if path.is_file() else _files(path):
-        status = file.stat()
-        digest.update(
-            f"{file.relative_to(path)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "surrogateescape")
-        )
+        digest.update(f"{file.relative_to(path)}\0{_state(file)}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:16]
 
 
+def _state(file: Path) -> str:
+    if file.is_dir():
+        return str(file.resolve())
+    status = file.stat()
+    return f"{status.st_size}\0{status.st_mtime_ns}"
+
+
 def _files(directory: Path) -> Iterator[Path]:
-    for folder, subfolders, names in os.walk(directory):
-        subfolders.sort()
-        for name in sorted(names):
-            if (file := Path(folder) / name).is_file():
-                yield file
+    """And links to folders, as what they lead to is listed once, and may be in several classes."""
+    for folder, subfolders, names in walk(directory):
+        yield from (link for name in subfolders if (link := folder / name).is_symlink())
+        yield from (file for name in names if (file := folder / name).is_file())

@@ -15,6 +15,7 @@ from rich.text import Text
 from orchestrator.data.add import NAMED, Added
 from orchestrator.data.push import Pushed
 from orchestrator.data.store import Stored
+from orchestrator.fleet.result import Outcomes
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.view.console import err, next_step, note, out, warn
@@ -114,6 +115,33 @@ def say_pushed(name: str, done: Pushed) -> None:
         note(f"{name}: {what} is on {fold(arrived)} ({sent})")
     if not done.outcomes.ok:
         print_outcomes(done.outcomes, f"clusterctl data push {name}")
+
+
+def that_had_it(outcomes: Outcomes[dict[str, Any]] | None) -> list[Phone]:
+    return [phone for phone, answer in outcomes.values() if answer.get("removed")] if outcomes else []
+
+
+def removed_document(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, here: bool) -> dict[str, Any]:
+    """`removed`: it was there, and is no more."""
+    had = {phone.name for phone in that_had_it(outcomes)}
+    phones = [{**each, "removed": each["phone"] in had} for each in as_json(outcomes)] if outcomes else []
+    return {"name": name, "removed_here": here, "phones": phones}
+
+
+def say_removed(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, here: bool, kept: bool) -> None:
+    if outcomes is None:
+        note(f"{name} is deleted here; what phones have of it stays until --from-phones")
+        return
+    had = that_had_it(outcomes)
+    places = [*(["here"] if here else []), *([f"on {fold(had)}"] if had else [])]
+    if places:
+        note(f"{name} is deleted {' and '.join(places)}")
+    if without := [outcome.phone for outcome in outcomes if outcome.ok and outcome.phone not in had]:
+        note(f"{fold(without)} had none of it")
+    if kept:
+        note(f"what this computer has of it stays until clusterctl data remove {name}")
+    if not outcomes.ok:
+        print_outcomes(outcomes, f"clusterctl data remove {name} --from-phones")
 
 
 @contextmanager

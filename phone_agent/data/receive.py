@@ -39,6 +39,7 @@ SLOWEST = 1 << 20  # bytes a second at which what still waits along the chain ar
 LONGEST_HEADER = 64 << 20
 VERIFIED = ".verified.json"  # what was checked, and size and time of the file then
 PART = ".part"
+ARRIVED_DAMAGED = "arrived damaged"  # follows the file's name where its sha256 is not the manifest's
 # A phone that says nothing for so long is gone: those before it in the chain go on without it.
 SSH = ("ssh", "-T", "-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3", "-o", "Compression=no")
 REMOTE = f"PYTHONPATH={layout.CURRENT} exec python3 -m phone_agent data-receive"
@@ -184,7 +185,7 @@ class _Keeper:
             return
         self._file.close()
         if self._digest.hexdigest() != self._wanted.sha256:
-            self.error = f"{self._wanted.name} arrived damaged: push again"
+            self.error = f"{self._wanted.name} {ARRIVED_DAMAGED}: push again"
             self.abandon()
             return
         self._file = None
@@ -316,18 +317,16 @@ def _written(pipe: IO[bytes] | None, piece: bytes) -> bool:
 
 
 def held(name: str, *, verify: bool) -> dict[str, Any]:
-    """What lies here under that name, its files by sha256; computed again where a file or its time changed."""
+    """What lies here under that name, its files by sha256; computed again where a file or its time changed.
+
+    A file that cannot be read is as good as none: left out, it is sent again, into another place of the flash."""
     directory = layout.local(layout.dataset_dir(name))
     verified = {} if verify else _verified(directory)
     found: dict[str, Any] = {}
     for path in sorted(directory.glob("*.shard")) if directory.is_dir() else ():
-        known = verified.get(path.name)
-        stamp = _stamp(path)
-        if not (isinstance(known, list) and known[:2] == stamp):
-            with path.open("rb") as file:
-                known = [*stamp, hashlib.file_digest(file, "sha256").hexdigest()]
-        found[path.name] = known
-    if found:
+        with contextlib.suppress(OSError):
+            found[path.name] = _checked(path, verified.get(path.name))
+    if directory.is_dir():
         _note(directory, found)
     disk = os.statvfs(Path.home())
     return {
@@ -335,6 +334,15 @@ def held(name: str, *, verify: bool) -> dict[str, Any]:
         "free_bytes": disk.f_bavail * disk.f_frsize,
         "files": {name: known[2] for name, known in found.items()},
     }
+
+
+def _checked(path: Path, known: object) -> list[Any]:
+    """Size, time and sha256, which is believed to be what is known if size and time are."""
+    stamp = _stamp(path)
+    if isinstance(known, list) and known[:2] == stamp:
+        return known
+    with path.open("rb") as file:
+        return [*stamp, hashlib.file_digest(file, "sha256").hexdigest()]
 
 
 def _digest(directory: Path) -> str | None:

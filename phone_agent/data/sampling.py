@@ -9,8 +9,7 @@ data.shares) is gone through in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Protocol
 
@@ -26,6 +25,7 @@ from phone_agent.schema import RunSpec, Turn
 
 ORDER = 3  # stream of random numbers; see data.synthetic for the others
 ALL = slice(None)
+EPOCHS_AT_ONCE = 2  # the end of one and the start of the next: 8 bytes a sample each, whatever a run's length
 
 MakeArray = Callable[[int], NDArray[np.float32]]  # so many floats, zeroed
 
@@ -60,6 +60,7 @@ class Order:
     offset: int
     stride: int
     key: tuple[int, ...]
+    _epochs: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def taken(self, step: int, part: slice = ALL) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Numbers of samples, and the epoch each belongs to."""
@@ -70,8 +71,16 @@ class Order:
         samples = np.empty(len(positions), np.int64)
         for epoch in np.unique(epochs).tolist():
             inside = epochs == epoch
-            samples[inside] = self.first + _permutation((*self.key, epoch), size)[places[inside]]
+            samples[inside] = self.first + self._epoch(epoch)[places[inside]]
         return samples, epochs
+
+    def _epoch(self, epoch: int) -> NDArray[np.int64]:
+        """Its permutation, kept as it has many steps. The one that was asked for first goes first."""
+        if epoch not in self._epochs:
+            if len(self._epochs) == EPOCHS_AT_ONCE:
+                del self._epochs[next(iter(self._epochs))]
+            self._epochs[epoch] = rng.permutation((*self.key, epoch), self.end - self.first)
+        return self._epochs[epoch]
 
 
 @dataclass(frozen=True)
@@ -83,11 +92,6 @@ class Turns:
     def taken(self, step: int, part: slice = ALL) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         samples, epochs = zip(*(order.taken(step) for order in self.orders), strict=True)
         return np.concatenate(samples)[part], np.concatenate(epochs)[part]
-
-
-@lru_cache(maxsize=64)  # an epoch has many steps, and a rank may go through several shares
-def _permutation(key: tuple[int, ...], size: int) -> NDArray[np.int64]:
-    return rng.permutation(key, size)
 
 
 def whole_order(samples: int, batches: Sequence[int], rank: int, seed: int) -> Order:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from phone_agent.data import Images, Labels
 from phone_agent.data.manifest import FILE, Manifest, ShardFile, Span, from_json
-from phone_agent.data.shards import Shard, ShardError, open_shard
+from phone_agent.data.shards import Shard, ShardError, distrust, open_shard
 from phone_agent.files import read_json
 
 SKIP = "skip"
-MOST_DAMAGED = 0.01  # of a dataset: where more is damaged, skipping would hide a broken phone
+MOST_DAMAGED = 0.01  # of what a phone reads: where more is damaged, skipping would hide a broken phone
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,17 @@ class Damaged:
 
     file: Path
     index: int
+    why: str = field(default="", compare=False)  # where it could not be read at all
 
     def __str__(self) -> str:
-        return f"sample {self.index} of {self.file} is damaged"
+        return f"sample {self.index} of {self.file} is damaged" + (f" ({self.why})" if self.why else "")
 
 
 class Staged:
     """Samples are numbered over the whole dataset; files are opened when a sample of theirs is taken.
 
-    `spans`: those that are here; none: all. A damaged sample ends the run, or is replaced by the next good one here and
-    told once.
+    `spans`: those that are here; none: all. A damaged sample is an error, or is replaced by the next good one here and
+    told once. Either way its file is not believed to be whole any more: whoever brings samples next sends it again.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Staged:
         self._directory, self._files, self._on_damage, self._tell = directory, files, on_damage, tell
         self._ends = np.cumsum([file.samples for file in files])
         self._spans = spans or [(0, len(self))]
+        self._read_here = sum(end - first for first, end in self._spans)
         self._open: dict[int, Shard] = {}
         if lock:
             weakref.finalize(self, lock.close)  # nobody changes the files as long as this is here
@@ -90,11 +92,18 @@ class Staged:
     def _shard(self, number: int) -> Shard:
         if number not in self._open:
             file = self._files[number]
-            shard = open_shard(self._directory / file.name)
-            if (len(shard), shard.header.shape) != (file.samples, self.shape):
-                raise ShardError(f"{shard.path} is of another dataset: clusterctl data push sends the right one")
-            self._open[number] = shard
+            try:
+                self._open[number] = self._opened(file)
+            except ShardError:
+                distrust(self._directory / file.name)
+                raise
         return self._open[number]
+
+    def _opened(self, file: ShardFile) -> Shard:
+        shard = open_shard(self._directory / file.name)
+        if (len(shard), shard.header.shape) != (file.samples, self.shape):
+            raise ShardError(f"{shard.path} is of another dataset: clusterctl data push sends the right one")
+        return shard
 
     def _replace(self, index: int, image: Images, label: NDArray[np.int64]) -> None:
         self._found(index)
@@ -108,13 +117,15 @@ class Staged:
     def _found(self, index: int) -> None:
         number = int(np.searchsorted(self._ends, index, "right"))
         shard = self._shard(number)
-        damaged = Damaged(shard.path, index - (int(self._ends[number]) - len(shard)))
+        inside = index - (int(self._ends[number]) - len(shard))
+        damaged = Damaged(shard.path, inside, shard.unreadable.get(inside, ""))
         if damaged in self.damaged:
             return
         self.damaged.append(damaged)
+        distrust(shard.path)
         if self._on_damage != SKIP:
             raise ShardError(f"{damaged}: clusterctl data push sends it again, --on-damage skip goes on without it")
-        if len(self.damaged) > max(1, MOST_DAMAGED * len(self)):
+        if len(self.damaged) > max(1, MOST_DAMAGED * self._read_here):
             raise ShardError(f"{damaged}, and {len(self.damaged) - 1} more: too many; is the phone's flash worn out?")
         self._tell(f"{damaged}: another one is taken instead")
 

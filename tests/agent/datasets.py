@@ -45,6 +45,13 @@ def spec_of(manifest: Manifest, *, whole: bool = True, on_damage: str = "refuse"
     )  # fmt: skip
 
 
+def damage(path: Path, place: int) -> None:
+    """Flips a bit."""
+    raw = bytearray(path.read_bytes())
+    raw[place] ^= 1
+    path.write_bytes(raw)
+
+
 def _shard(path: Path, images: Images, labels: Labels) -> ShardFile:
     write_shard(path, images, labels)
     raw = path.read_bytes()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 import zlib
 from dataclasses import replace
 from itertools import pairwise
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from phone_agent import rng
 from phone_agent.data.augment import Augmenter
-from phone_agent.data.sampling import Normaliser, Order, Sampler, Union, sampler, share_order, whole_order
+from phone_agent.data.sampling import Normaliser, Order, Sampler, Turns, Union, sampler, share_order, whole_order
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.errors import AgentError
 from phone_agent.schema import Turn
@@ -121,6 +123,34 @@ def test_a_batch_outlives_the_making_of_the_next_and_no_more() -> None:
     first, second, third = (source.batch(step).images for step in range(3))
     assert not np.shares_memory(first, second)
     assert np.shares_memory(first, third)
+
+
+def test_only_the_epochs_in_use_are_kept() -> None:
+    """Of a large dataset each takes as much memory as a small network."""
+    order = whole_order(100_000, [1000], 0, seed=1)
+    tracemalloc.start()
+    for step in range(0, 64 * 100, 50):
+        order.taken(step)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2.5 * order.taken(0)[0].itemsize * 100_000
+
+
+@pytest.mark.parametrize("shares", [1, 5])
+def test_an_epoch_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch, shares: int) -> None:
+    """Whichever steps go over its end, and however many shares a phone takes part in."""
+    made: list[tuple[int, ...]] = []
+    permutation = rng.permutation
+
+    def counted(key: tuple[int, ...], size: int) -> NDArray[np.int64]:
+        made.append(key)
+        return permutation(key, size)
+
+    monkeypatch.setattr(rng, "permutation", counted)
+    turns = Turns(tuple(share_order(500, [4] * shares, Turn(share, 0, 3), 1) for share in range(shares)))
+    for step in range(1000):
+        turns.taken(step)
+    assert len(made) == len(set(made))
 
 
 def test_phones_take_what_one_process_takes() -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +16,12 @@ from hypothesis import strategies as st
 from phone_agent import layout
 from phone_agent.data import Dataset, open_dataset, open_test
 from phone_agent.data.manifest import FILE, Manifest, ManifestError, from_json, shards_of, spans
+from phone_agent.data.receive import held
 from phone_agent.data.shards import HEADER_BYTES, Header, ShardError, open_shard, unpack, write_shard
 from phone_agent.data.shares import span_of
 from phone_agent.data.staged import Staged, read_manifest
 from phone_agent.data.synthetic import Synthetic
-from tests.agent.datasets import CLASSES, SHAPE, spec_of, stage
+from tests.agent.datasets import CLASSES, SHAPE, damage, spec_of, stage
 
 PIXELS = 16 * 16
 
@@ -32,12 +35,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def staged(home: Path, train: int = 300, test: int = 0) -> tuple[Path, Manifest]:
     directory = home / layout.dataset_dir("dots")
     return directory, stage(directory, train, test)
-
-
-def damage(path: Path, place: int) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[place] ^= 1
-    path.write_bytes(raw)
 
 
 def everything(dataset: Dataset) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], list[int]]:
@@ -122,12 +119,64 @@ def test_damaged_samples_are_skipped_by_policy_and_told_once(home: Path) -> None
     assert [line.split(" of ")[0] for line in told] == ["sample 7", "sample 8"]
 
 
-def test_too_many_damaged_samples_are_not_skipped(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("damaged", "whole", "refused"),
+    [(10, True, True), (3, True, False), (3, False, True), (1, False, False)],
+)
+def test_too_many_damaged_samples_are_not_skipped(home: Path, damaged: int, *, whole: bool, refused: bool) -> None:
+    """One in a hundred of the 300 that all have, or of the 100 that are this phone's share."""
     directory, manifest = staged(home)
-    for index in range(0, 50, 5):
+    for index in range(0, 5 * damaged, 5):
         damage(directory / "train-00001.shard", HEADER_BYTES + index * PIXELS)
-    with pytest.raises(ShardError, match="too many; is the phone's flash worn out"):
-        everything(open_dataset(spec_of(manifest, on_damage="skip"), 0))
+    dataset = open_dataset(spec_of(manifest, whole=whole, on_damage="skip"), 0, (1, 2), 0)
+    too_many = pytest.raises(ShardError, match="too many; is the phone's flash worn out")
+    with too_many if refused else nullcontext():
+        dataset.take(np.arange(100))
+
+
+def wear_out(path: Path) -> None:
+    """It can be opened; whoever reads from it gets an input/output error, as from flash that is worn out."""
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # nothing is ever mapped where a shard's bytes would be
+
+
+def test_a_sample_that_cannot_be_read_is_a_damaged_one(home: Path) -> None:
+    directory, manifest = staged(home)
+    refusing = open_dataset(spec_of(manifest), 0)
+    told: list[str] = []
+    skipping = open_dataset(spec_of(manifest, on_damage="skip"), 0, tell=told.append)
+    for dataset in (refusing, skipping):
+        dataset.take(np.array([49, 50]))
+    wear_out(directory / "train-00000.shard")
+    with pytest.raises(ShardError, match=r"sample 49 of .*train-00000\.shard is damaged \(Input/output error\): "):
+        refusing.take(np.array([49, 50]))
+    images, _ = skipping.take(np.array([49, 50]))
+    np.testing.assert_array_equal(images[0], images[1])
+    assert [line.split(" of ")[0] for line in told] == ["sample 49"]
+
+
+def test_a_file_that_is_gone_is_damaged_as_a_whole(home: Path) -> None:
+    directory, manifest = staged(home)
+    dataset = open_dataset(spec_of(manifest), 0)
+    dataset.take(np.array([0]))
+    (directory / "train-00000.shard").unlink()
+    with pytest.raises(ShardError, match=r"sample 3 of .*train-00000\.shard is damaged \(No such file or directory\)"):
+        dataset.take(np.array([3, 4]))
+
+
+@pytest.mark.parametrize("place", [5, HEADER_BYTES + 7 * PIXELS], ids=["header", "sample"])
+def test_a_file_found_damaged_is_not_believed_any_more(home: Path, place: int) -> None:
+    """What was checked when it arrived is looked up by size and time, and rot changes neither."""
+    directory, manifest = staged(home)
+    path = directory / "train-00000.shard"
+    assert held("dots", verify=False)["files"][path.name] == manifest.train[0].sha256
+    before = path.stat()
+    damage(path, place)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert held("dots", verify=False)["files"][path.name] == manifest.train[0].sha256
+    with pytest.raises(ShardError, match="is damaged"):
+        everything(open_dataset(spec_of(manifest), 0))
+    assert held("dots", verify=False)["files"][path.name] != manifest.train[0].sha256
 
 
 def test_a_replacement_comes_from_the_phones_own_share(home: Path) -> None:

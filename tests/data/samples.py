@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 NAMES10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 PIXELS = 3072
@@ -75,3 +76,8 @@ def hostile_archive(target: Path, *members: tarfile.TarInfo, content: bytes = b"
             member.size = len(content) if member.isreg() else 0
             made.addfile(member, io.BytesIO(content))
     return target
+
+
+def picture(path: Path, mode: str = "RGB", colour: Any = "red") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, (40, 30), colour).save(path)

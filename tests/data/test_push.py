@@ -2,22 +2,103 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from orchestrator.data.add import add
-from orchestrator.data.push import SPARE_BYTES, Held, Push, all_to_all, wanted_files
+from orchestrator.data.push import SPARE_BYTES, Held, Push, RottenError, all_to_all, wanted_files
 from orchestrator.data.store import Store
 from orchestrator.fleet import Fleet
+from orchestrator.fleet.result import CommandResult, Outcome, Outcomes, Status
+from orchestrator.inventory.model import Phone
 from orchestrator.lab.shape import Shape
 from orchestrator.lab.spec import LabSpec, Mode
 from phone_agent.data.manifest import Manifest
-from phone_agent.data.receive import Stop
+from phone_agent.data.receive import ARRIVED_DAMAGED, Stop
 from phone_agent.data.shares import even_spans
-from tests.agent.datasets import stage
+from tests.agent.datasets import damage, stage
+from tests.agent.phones import REPOSITORY
 from tests.data.samples import cifar10_binary
+
+
+@dataclass(frozen=True)
+class Here:
+    """Instead of a connection to a phone: its agent runs on this machine, in a home of its own."""
+
+    phone: Phone
+    home: Path
+
+    def run(self, argv: Sequence[str], *, stdin: Iterable[bytes] = (), **_: Any) -> CommandResult:
+        command, env = [sys.executable, *argv[1:]], {**os.environ, "HOME": str(self.home)}
+        done = subprocess.run(command, input=b"".join(stdin), env=env, cwd=REPOSITORY, capture_output=True, check=False)
+        return CommandResult(tuple(argv), done.returncode, done.stdout.decode(), done.stderr.decode(), 0.0)
+
+
+@dataclass(frozen=True)
+class OneAfterTheOther:
+    """Instead of a fleet."""
+
+    root: Path
+
+    def map(self, task: Callable[[Here], Any], phones: Sequence[Phone]) -> Outcomes[Any]:
+        return Outcomes(tuple(self._one(task, phone) for phone in phones))
+
+    def _one(self, task: Callable[[Here], Any], phone: Phone) -> Outcome[Any]:
+        (home := self.root / phone.name).mkdir(exist_ok=True)
+        try:
+            return Outcome(phone, Status.OK, 0.0, value=task(Here(phone, home)))
+        except Exception as error:  # noqa: BLE001 - as a fleet has it
+            return Outcome(phone, Status.FAILED, 0.0, error=str(error))
+
+
+def flip_a_bit(path: Path) -> None:
+    damage(path, 1000)
+
+
+def cut_short(path: Path) -> None:
+    os.truncate(path, 1000)
+
+
+def wear_out(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # an input/output error for whoever reads it
+
+
+@pytest.mark.parametrize("spoil", [flip_a_bit, cut_short, wear_out, Path.unlink])
+def test_a_shard_that_rotted_on_this_computer_is_not_blamed_on_phones(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    phones = LabSpec(Mode.ROOT, Shape(2, 2)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
+    stored = add("cifar", cifar10_binary(tmp_path / "cifar"), store=Store(tmp_path / "store")).stored
+    fleet = cast("Fleet", OneAfterTheOther(tmp_path))
+    rotten = stored.directory / stored.manifest.train[0].name
+    before = rotten.read_bytes()
+    spoil(rotten)
+    with pytest.raises(RottenError) as told:
+        Push(fleet, stored, phones, even_spans(stored.manifest.samples, 2), whole=True).run()
+    assert told.value.phones == tuple(phone.name for phone in phones)
+    assert told.value.message == f"{rotten} is damaged, here on this computer: no phone takes it"
+    assert told.value.remedy == "clusterctl data remove cifar, then add it again"
+    rotten.unlink(missing_ok=True)
+    rotten.write_bytes(before)
+    assert Push(fleet, stored, phones, even_spans(stored.manifest.samples, 2), whole=True).run().outcomes.ok
+
+
+def test_what_was_damaged_on_the_way_is_not_blamed_on_this_computer(tmp_path: Path) -> None:
+    phones = LabSpec(Mode.ROOT, Shape(1)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
+    stored = add("cifar", cifar10_binary(tmp_path / "cifar"), store=Store(tmp_path / "store")).stored
+    push = Push(cast("Fleet", None), stored, phones, even_spans(stored.manifest.samples, 1))
+    name = stored.manifest.train[0].name
+    push._judge([Stop(phones[0].name, "", 1, frozenset())], {phones[0].name: {"error": f"{name} {ARRIVED_DAMAGED}"}})
+    assert (list(push._failed), push._rotten) == ([phones[0]], set())
+
 
 GOOD, CUT = {"error": None}, {"error": "the stream was cut off"}
 

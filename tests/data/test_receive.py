@@ -84,6 +84,24 @@ def test_rot_that_leaves_the_time_alone_is_found_when_asked_for(tmp_path: Path, 
     assert held("dots", verify=True)["files"][ONE] != made.train[0].sha256
 
 
+@pytest.mark.parametrize("worn_out", [{ONE}, {ONE, TWO}], ids=["one", "all"])
+def test_a_file_that_cannot_be_read_is_sent_again_and_replaced(
+    tmp_path: Path, home: Path, made: Manifest, worn_out: set[str]
+) -> None:
+    raw = stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),)))
+    take(raw)
+    for name in worn_out:
+        (home / name).unlink()
+        (home / name).symlink_to("/proc/self/mem")  # an input/output error for whoever reads it, as of worn-out flash
+    good = {file.name: file.sha256 for file in made.train[:2]}
+    left = {name: sha256 for name, sha256 in good.items() if name not in worn_out}
+    assert held("dots", verify=True)["files"] == left
+    assert held("dots", verify=False)["files"] == left
+    take(raw)
+    assert held("dots", verify=True)["files"] == good
+    assert not (home / ONE).is_symlink()
+
+
 def test_a_file_that_arrives_damaged_is_not_kept(tmp_path: Path, home: Path, made: Manifest) -> None:
     raw = bytearray(stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),))))
     raw[-100] ^= 1

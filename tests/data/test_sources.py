@@ -31,10 +31,11 @@ from tests.data.samples import (
     cifar100_binary,
     hostile_archive,
     pickled,
+    picture,
     pixels,
     planes,
 )
-from tests.runs.idx import write_idx
+from tests.runs.idx import relabel, write_idx
 
 
 def train_of(source: Source) -> Block:
@@ -55,6 +56,7 @@ def test_cifar10(tmp_path: Path, make: Callable[[Path], Path], *, packed: bool) 
     np.testing.assert_array_equal(block.images[4:8], pixels(planes(4, 1)))
     (test,) = source.test()
     assert len(test.labels) == 4
+    assert source.counts() == (20, 4)
 
 
 @pytest.mark.parametrize("protocol", [1, 2, 3])
@@ -176,6 +178,45 @@ def test_idx(tmp_path: Path, ending: str) -> None:
     assert source.shape == (28, 28, 1)
     assert train_of(source).labels.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert source.records() == 12
+    assert source.counts() == (9, 2), "of the tenth class there is none to learn from"
+
+
+def test_a_damaged_label_makes_no_classes(tmp_path: Path) -> None:
+    write_idx(tmp_path / "dots", train=400, test=20)
+    relabel(tmp_path / "dots", "train", {3: 200, 7: 12})
+    relabel(tmp_path / "dots", "t10k", {5: 10})
+    source = recognise(tmp_path / "dots", 0)
+    assert source.class_names == tuple("0123456789")
+    block = train_of(source)
+    reason = "is of no class: no image to learn from is of 10"
+    file = "train-labels-idx1-ubyte"
+    assert [str(each) for each in block.damaged] == [
+        f"{file}, record 3: label 200 {reason}",
+        f"{file}, record 7: label 12 {reason}",
+    ]
+    assert len(block.images) == len(block.labels) == 398
+    (test,) = source.test()
+    assert [str(each) for each in test.damaged] == [f"t10k-labels-idx1-ubyte, record 5: label 10 {reason}"]
+    assert source.counts() == (398, 19)
+
+
+def test_a_number_that_is_left_out_is_no_damage(tmp_path: Path) -> None:
+    """Sign language's letters have none for J, which is a motion; some take two digits only."""
+    write_idx(tmp_path / "dots", train=40, test=20)
+    for part, count in (("train", 40), ("t10k", 20)):
+        relabel(tmp_path / "dots", part, {index: (3, 8)[index % 2] for index in range(count)})
+    source = recognise(tmp_path / "dots", 0)
+    assert (len(source.class_names), source.counts(), train_of(source).damaged) == (9, (40, 20), [])
+
+
+def test_labels_may_start_above_nought(tmp_path: Path) -> None:
+    """As those of EMNIST's letters: 1 to 26."""
+    write_idx(tmp_path / "dots", train=40, test=20)
+    for part, count in (("train", 40), ("t10k", 20)):
+        relabel(tmp_path / "dots", part, {index: 1 + index % 5 for index in range(count)})
+    source = recognise(tmp_path / "dots", 0)
+    assert source.class_names == tuple("012345")
+    assert not train_of(source).damaged
 
 
 def test_a_cut_off_idx_file_gives_what_it_has(tmp_path: Path) -> None:
@@ -268,11 +309,6 @@ def test_cut_off_archives_are_told(tmp_path: Path, keep: int) -> None:
         train_of(recognise(path, 0))
 
 
-def picture(path: Path, mode: str = "RGB", colour: Any = "red") -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new(mode, (40, 30), colour).save(path)
-
-
 def test_folders_of_pictures(tmp_path: Path) -> None:
     for kind, colour in (("cat", "red"), ("dog", "blue")):
         for number in range(3):
@@ -289,6 +325,7 @@ def test_folders_of_pictures(tmp_path: Path) -> None:
         assert image.mean(axis=(0, 1)).argmax() == (0 if label == 0 else 2)
     (test,) = source.test()
     assert test.labels.tolist() == [0, 1]
+    assert source.counts() == (6, 2)
 
 
 def test_pictures_are_seen_as_people_see_them(tmp_path: Path) -> None:
@@ -352,6 +389,224 @@ def test_held_out_classes_must_be_known(tmp_path: Path) -> None:
     picture(tmp_path / "train/cat/a.png")
     picture(tmp_path / "val/cow/a.png")
     with pytest.raises(SourceError, match="classes that train/ has not: cow"):
+        recognise(tmp_path, 16)
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_held_out_pictures_of_no_class_are_refused(tmp_path: Path, part: str) -> None:
+    """As ImageNet's val/ is published: left out quietly, such a run would never be judged."""
+    picture(tmp_path / "train/cat/a.png")
+    picture(tmp_path / f"{part}/ILSVRC2012_val_00000001.JPEG")
+    with pytest.raises(SourceError, match=f"{part} has pictures .* such as ILSVRC2012_val_00000001.JPEG: ") as told:
+        recognise(tmp_path, 16)
+    assert f"move each into {part}/CLASS/" in (told.value.remedy or "")
+    picture(tmp_path / f"{part}/cat/b.png")
+    with pytest.raises(SourceError, match="lie in no class's folder"):
+        recognise(tmp_path, 16)
+
+
+def test_a_test_folder_of_no_classes_does_not_matter_beside_val(tmp_path: Path) -> None:
+    for name in ("train/cat/a.png", "val/cat/b.png", "test/c.png"):
+        picture(tmp_path / name)
+    assert recognise(tmp_path, 16).records() == 2
+
+
+def test_empty_folders_of_held_out_pictures_are_told(tmp_path: Path) -> None:
+    picture(tmp_path / "train/cat/a.png")
+    for name in ("val", "val/cat", "val/cat/deep", "val/cow"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(SourceError, match="val holds no pictures") as told:
+            recognise(tmp_path, 16)
+        assert told.value.remedy == "put some into val/CLASS/, or move val/ away, to go without held-out pictures"
+
+
+def test_held_out_pictures_without_any_to_learn_from_are_told(tmp_path: Path) -> None:
+    for name in ("training/cat/a.png", "val/cat/b.png"):
+        picture(tmp_path / name)
+    with pytest.raises(SourceError, match=r"has val/ but no train/"):
+        recognise(tmp_path, 16)
+
+
+def test_a_class_without_a_picture_to_learn_from_is_refused(tmp_path: Path) -> None:
+    for name in ("train/cat/a.png", "train/dog/a.png", "val/cat/a.png", "val/dog/a.png"):
+        picture(tmp_path / name)
+    (tmp_path / "val/dog/a.png").rename(tmp_path / "val/dog/a.txt")
+    assert recognise(tmp_path, 16).counts() == (2, 1), "of a rare one none may be held out"
+    (tmp_path / "train/dog/a.png").rename(tmp_path / "train/dog/a.txt")
+    with pytest.raises(SourceError, match="train/dog holds no picture: ") as told:
+        recognise(tmp_path, 16)
+    assert "move the folder away" in (told.value.remedy or "")
+
+
+def test_pictures_of_a_class_may_lie_deeper(tmp_path: Path) -> None:
+    for name in ("cat/a.png", "cat/at home/b.png", "cat/at home/asleep/c.png", "cat/.cache/d.png", "dog/x/y/e.png"):
+        picture(tmp_path / name)
+    (tmp_path / "cat/at home/again").symlink_to(tmp_path / "cat")
+    picture(tmp_path / "elsewhere.of/f.png")
+    source = recognise(tmp_path, 16)
+    assert source.class_names == ("cat", "dog", "elsewhere.of")
+    assert sorted(train_of(source).labels.tolist()) == [0, 0, 0, 1, 2]
+
+
+SORT = "sort all pictures into train/CLASS/ and, held out, val/CLASS/"
+CALL = "call the folder to learn from train/ and the one held out val/"
+MOVE = "if 2019 and 2020 are the classes, move all of them into HERE/train"
+TOO_HIGH = {
+    "ImageNet's folder around its own": (
+        ["CLS-LOC/train/n01/a.png", "CLS-LOC/train/n02/b.png", "CLS-LOC/val/c.png"],
+        "HERE/CLS-LOC would be the only class", "name HERE/CLS-LOC instead",
+    ),
+    "two folders around": (
+        ["Data/CLS-LOC/train/n01/a.png", "Data/CLS-LOC/train/n02/b.png", "Data/CLS-LOC/val/n01/c.png"],
+        "HERE/Data would be the only class", "name HERE/Data/CLS-LOC instead",
+    ),
+    "around, with only what is learned from": (
+        ["CLS-LOC/train/n01/a.png"],
+        "HERE/CLS-LOC has train/: ", "name HERE/CLS-LOC instead",
+    ),
+    "around, beside another": (
+        ["pets/train/cat/a.png", "pets/val/cat/b.png", "more/c.png"],
+        "HERE/pets has train/ and val/: ", "name HERE/pets instead",
+    ),
+    "around, and other names": (
+        ["pets/Training/cat/a.png", "pets/TEST/cat/b.png", "more/c.png"],
+        "HERE/pets has TEST/ and Training/: ", f"{CALL}, and name HERE/pets",
+    ),
+    "around the classes": (
+        ["PetImages/cat/a.png", "PetImages/dog/b.png", "readme.png"],
+        "HERE/PetImages would be the only class", "name HERE/PetImages instead",
+    ),
+    "around the classes, in train/": (
+        ["train/images/cat/a.png", "train/images/dog/b.png", "val/cat/c.png"],
+        "HERE/train/images would be the only class", "move the folders that are in HERE/train/images into HERE/train",
+    ),
+    "twice the same": (
+        ["train/train/cat/a.png", "train/train/dog/b.png"],
+        "HERE/train/train would be the only class", "move the folders that are in HERE/train/train into HERE/train",
+    ),
+    "other names": (
+        ["training/cat/a.png", "training/dog/b.png", "validation/cat/c.png", "validation/dog/d.png"],
+        "HERE has training/ and validation/: ", CALL,
+    ),
+    "capitals": (["Train/cat/a.png", "Val/cat/c.png"], "HERE has Train/ and Val/: ", CALL),
+    "capitals, and no classes": (["Train/a.png", "Valid/c.png"], "HERE has Train/: ", f"move Train/ away, or {SORT}"),
+    "pictures of no class": (
+        ["cat/a.png", "dog/b.png", "test/c.png"],
+        "HERE has test/: ", f"move test/ away, or {SORT}",
+    ),
+    "pictures, no class": (["train/train/a.png"], "HERE/train has train/: ", f"move train/ away, or {SORT}"),
+    "classes outside": (
+        ["cat/train/a.png", "cat/test/b.png", "dog/train/c.png", "dog/test/d.png"],
+        "HERE/cat has test/ and train/: ", SORT,
+    ),
+    "held out deep in a class": (
+        ["cat/a.png", "cat/more/of/test/b.png", "dog/c.png"],
+        "HERE/cat/more/of has test/: ", f"move test/ away, or {SORT}",
+    ),
+    "parts": (
+        ["2019/cat/a.png", "2019/dog/b.png", "2020/cat/c.png", "2020/cow/d.png", "2020/dog/e.png"],
+        "HERE/2019 and 2020 hold no picture, but folders of the same names, such as cat and dog: ",
+        f"name HERE/2019 instead, or a folder with the pictures of all; {MOVE}",
+    ),
+    "parts, twice the same": (
+        [f"seg_{part}/seg_{part}/{kind}/a.png" for part in ("a", "b") for kind in ("sea", "street")],
+        "HERE/seg_a and seg_b hold no picture", "name HERE/seg_a/seg_a instead",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TOO_HIGH)
+def test_a_folder_around_the_right_one_is_refused(tmp_path: Path, case: str) -> None:
+    """Its classes would be those of a dataset that nobody meant, and it would be learned without a word."""
+    names, message, remedy = TOO_HIGH[case]
+    for name in names:
+        picture(tmp_path / name)
+    with pytest.raises(SourceError) as told:
+        recognise(tmp_path, 16)
+    assert told.value.message.startswith(message.replace("HERE", str(tmp_path)))
+    assert (told.value.remedy or "").startswith(remedy.replace("HERE", str(tmp_path)))
+    assert told.value.exit_code == 2
+
+
+LEVELS_AS_MEANT = {
+    "a tree of kinds": (["animal/cat/a.png", "animal/dog/b.png", "thing/car/c.png"], "animal thing"),
+    "a tree with a name twice": (
+        ["animal/cat/a.png", "animal/other/b.png", "thing/car/c.png", "thing/other/d.png"],
+        "animal thing",
+    ),
+    "a tree with pictures at every level": (["n01/a.png", "n01/n011/b.png", "n02/n021/n0211/c.png"], "n01 n02"),
+    "Tiny ImageNet": (["train/n01/images/a.png", "train/n02/images/b.png", "val/n01/images/c.png"], "n01 n02"),
+    "its train/ alone": (["n01/images/a.png", "n02/images/b.png"], "n01 n02"),
+    "the same folders in classes, in train/": (
+        [f"train/{kind}/{place}/a.png" for kind in ("cat", "dog") for place in ("home", "wild")],
+        "cat dog",
+    ),
+    "CIFAR-100's trains": (["train/bus/a.png", "train/train/b.png", "val/bus/c.png", "val/train/d.png"], "bus train"),
+    "trains": (["Bus/a.png", "Train/b.png"], "Bus Train"),
+    "trains in a tree": (["animal/a.png", "vehicle/bus/a.png", "vehicle/train/b.png"], "animal vehicle"),
+    "tickets": (["valid/a.png", "invalid/b.png"], "invalid valid"),
+    "names that only begin so": (["testbench/a.png", "valley/test tube/b.png"], "testbench valley"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LEVELS_AS_MEANT)
+def test_what_looks_like_a_folder_around_and_is_none(tmp_path: Path, case: str) -> None:
+    names, classes = LEVELS_AS_MEANT[case]
+    for name in names:
+        picture(tmp_path / name)
+    source = recognise(tmp_path, 16)
+    assert (" ".join(source.class_names), sum(source.counts())) == (classes, len(names))
+
+
+def test_the_folder_that_is_named_instead_will_do(tmp_path: Path) -> None:
+    for name in ("CLS-LOC/train/n01/a.png", "CLS-LOC/train/n02/b.png", "CLS-LOC/val/n02/c.png"):
+        picture(tmp_path / name)
+    source = recognise(tmp_path / "CLS-LOC", 16)
+    assert (source.class_names, source.counts()) == (("n01", "n02"), (2, 1))
+
+
+def test_a_folder_that_a_class_has_twice_is_read_once(tmp_path: Path) -> None:
+    for name in ("cat/own/a.png", "dog/a.png"):
+        picture(tmp_path / name)
+    for name in ("also", "too"):
+        (tmp_path / "cat" / name).symlink_to(tmp_path / "cat/own")
+    assert recognise(tmp_path, 16).counts() == (2, 0)
+
+
+def test_pictures_that_are_not_read_are_named(tmp_path: Path) -> None:
+    for name in ("cat/a.png", "cat/b.webp", "cat/deep/c.BMP", "loose.jpg"):
+        picture(tmp_path / name)
+    (tmp_path / "cat/gone.jpg").symlink_to("/nowhere/at all.jpg")
+    source = recognise(tmp_path, 16)
+    block = train_of(source)
+    assert {each.file: each.reason for each in block.damaged} == {
+        "loose.jpg": "it lies in no class's folder",
+        "cat/b.webp": "only JPEG and PNG are read, not .webp",
+        "cat/deep/c.BMP": "only JPEG and PNG are read, not .bmp",
+        "cat/gone.jpg": "it is no file",
+    }
+    assert (len(block.labels), source.records()) == (1, 5)
+
+
+def test_a_class_of_pictures_that_are_not_read_is_refused(tmp_path: Path) -> None:
+    picture(tmp_path / "cat/a.webp")
+    with pytest.raises(SourceError, match=r"cat holds no picture that can be read; a\.webp: only JPEG") as told:
+        recognise(tmp_path, 16)
+    assert told.value.remedy == "convert its pictures to JPEG or PNG"
+
+
+def test_a_folder_that_may_not_be_read_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture(tmp_path / "cat/a.png")
+    picture(tmp_path / "cat/locked/b.png")
+    scan = os.scandir
+
+    def refuse(path: str) -> Any:
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError):
         recognise(tmp_path, 16)
 
 

@@ -21,3 +21,11 @@ def write_idx(directory: Path, train: int, test: int, side: int = SIDE) -> None:
         (directory / f"{name}-images-idx3-ubyte").write_bytes(header + pixels.tobytes())
         header = struct.pack(">BBBBI", 0, 0, 8, 1, len(classes))
         (directory / f"{name}-labels-idx1-ubyte").write_bytes(header + classes.tobytes())
+
+
+def relabel(directory: Path, part: str, labels: dict[int, int]) -> None:
+    path = directory / f"{part}-labels-idx1-ubyte"
+    raw = bytearray(path.read_bytes())
+    for index, label in labels.items():
+        raw[8 + index] = label
+    path.write_bytes(raw)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from orchestrator.data.sources.contents import Contents, open_contents
 from orchestrator.data.sources.pickled import PickleRefusedError, read
-from orchestrator.data.sources.source import Block, Damage, Images, SourceError, labelled
+from orchestrator.data.sources.source import Block, Damage, Images, SourceError, damage, labelled, samples
 
 SHAPE = (32, 32, 3)
 PIXELS = 32 * 32 * 3
@@ -73,6 +74,12 @@ class Cifar:
 
     def records(self) -> int:
         return sum(len(self._contents.read(name)) for name in (*self._train_files, self._flavour.test_file)) // PIXELS
+
+    def counts(self) -> tuple[int, int]:
+        return samples(self.train()), samples(self.test())
+
+    def known_damage(self) -> list[Damage]:
+        return damage(chain(self.train(), self.test()))
 
     def _missing(self, name: str) -> Block:
         damage = Damage(self._contents.where(name), -1, "the file is missing")

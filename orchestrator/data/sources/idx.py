@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from math import prod
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.data.sources.contents import Contents, open_contents, unzipped
-from orchestrator.data.sources.source import Block, Damage, SourceError, labelled
+from orchestrator.data.sources.source import Block, Damage, Labels, SourceError, damage, labelled, samples
 
 UNSIGNED_BYTE = 8
 MOST_DIMENSIONS = 4
 MOST_BYTES = 1 << 28  # a record
+RARE = 1 / 200  # of all labels: so few with numbers beyond a gap are damage, more are classes
 TRAIN, TEST = (
     ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -31,18 +33,35 @@ def _present(contents: Contents, name: str) -> str | None:
     return next((each for each in (name, name + ".gz") if each in contents.names()), None)
 
 
+def _classes(labels: Labels) -> int:
+    """Up to the first number that no image has, if next to none is above it: one damaged byte would make hundreds of
+    classes of ten. Some sets leave a number out, and have many images above it; EMNIST's letters start at 1."""
+    numbers, counts = np.unique(labels, return_counts=True)
+    if not numbers.size:
+        return 1
+    gapless = numbers == numbers[0] + np.arange(len(numbers))
+    rare = counts[~gapless].sum() <= RARE * len(labels)
+    return int(numbers[gapless][-1] if rare else numbers[-1]) + 1
+
+
+def _of_classes(part: Block, classes: int, file: str) -> Block:
+    block = labelled(part.images, part.labels, classes, file, because=f": no image to learn from is of {classes}")
+    return Block(block.images, block.labels, [*block.damaged, *part.damaged])
+
+
 class Idx:
     format = "idx"
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
-        self._train = self._read(TRAIN)
-        self._test = self._read(TEST) if all(_present(contents, name) for name in TEST) else None
-        height, width = self._train.images.shape[1:3]
+        train = self._read(TRAIN)
+        test = self._read(TEST) if all(_present(contents, name) for name in TEST) else None
+        height, width = train.images.shape[1:3]
         self.shape = (height, width, 1)
-        if self._test and self._test.images.shape[1:] != self.shape:
+        if test and test.images.shape[1:] != self.shape:
             raise SourceError(f"{contents.path}: the test images are of another size than the others")
-        classes = 1 + max(int(part.labels.max(initial=0)) for part in (self._train, self._test) if part)
+        classes = _classes(train.labels)
+        self._train, self._test = _of_classes(train, classes, TRAIN[1]), test and _of_classes(test, classes, TEST[1])
         self.class_names = tuple(map(str, range(classes)))
 
     def train(self) -> Iterator[Block]:
@@ -53,7 +72,13 @@ class Idx:
             yield self._test
 
     def records(self) -> int:
-        return sum(len(part.labels) for part in (self._train, self._test) if part)
+        return sum(len(part.labels) + len(part.damaged) for part in (self._train, self._test) if part)
+
+    def counts(self) -> tuple[int, int]:
+        return samples(self.train()), samples(self.test())
+
+    def known_damage(self) -> list[Damage]:
+        return damage(chain(self.train(), self.test()))
 
     def _read(self, names: tuple[str, str]) -> Block:
         (pixels, cut_pixels), (labels, cut_labels) = (self._array(name) for name in names)
@@ -64,8 +89,7 @@ class Idx:
         count = min(len(pixels), len(labels))
         if not cut_pixels and not cut_labels and len(pixels) != len(labels):
             raise SourceError(f"{self._contents.where(names[0])} has {len(pixels)} images and {len(labels)} labels")
-        block = labelled(pixels[:count, :, :, None], labels[:count].astype(np.int64), 256, names[1])
-        return Block(block.images, block.labels, [*block.damaged, *cut_pixels, *cut_labels])
+        return Block(pixels[:count, :, :, None], labels[:count].astype(np.int64), [*cut_pixels, *cut_labels])
 
     def _array(self, name: str) -> tuple[NDArray[np.uint8], list[Damage]]:
         """As many whole records as there are; and what is missing."""

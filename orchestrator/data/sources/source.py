@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -56,9 +56,25 @@ class Source(Protocol):
         """In all, for whoever waits."""
         ...
 
+    def counts(self) -> tuple[int, int]:
+        """To learn from, and held out: as many as there are, unless some turn out to be damaged."""
+        ...
 
-def labelled(images: Images, labels: NDArray[np.integer[Any]], classes: int, file: str) -> Block:
+    def known_damage(self) -> list[Damage]:
+        """What can be told before pictures are decoded: so that nobody waits an hour to be refused."""
+        ...
+
+
+def samples(blocks: Iterable[Block]) -> int:
+    return sum(len(block.labels) for block in blocks)
+
+
+def damage(blocks: Iterable[Block]) -> list[Damage]:
+    return [each for block in blocks for each in block.damaged]
+
+
+def labelled(images: Images, labels: NDArray[np.integer[Any]], classes: int, file: str, *, because: str = "") -> Block:
     """Without the records whose label is of no class."""
-    good = (labels >= 0) & (labels < classes)
-    damaged = [Damage(file, int(index), f"label {labels[index]} is of no class") for index in np.flatnonzero(~good)]
+    good, reason = (labels >= 0) & (labels < classes), f"is of no class{because}"
+    damaged = [Damage(file, int(index), f"label {labels[index]} {reason}") for index in np.flatnonzero(~good)]
     return Block(images[good], labels[good].astype(np.int64), damaged)
