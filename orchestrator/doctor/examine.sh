@@ -112,9 +112,10 @@ if have termux-wake-lock; then
   [ "$held" = "$boot $sshd" ] && fact wake_lock held || fact wake_lock free
 fi
 
-fact disk_mb "$(df -Pk "$HOME" 2>/dev/null | { read -r _; read -r _ _ _ free _ && echo $((free / 1024)); })"
+# In megabytes of 10^6 bytes, as the agent tells them.
+fact disk_mb "$(df -Pk "$HOME" 2>/dev/null | { read -r _; read -r _ _ _ free _ && echo $((free * 1024 / 1000000)); })"
 while read -r key value _; do
-  [ "$key" = MemAvailable: ] && fact memory_mb $((value / 1024))
+  [ "$key" = MemAvailable: ] && fact memory_mb $((value * 1024 / 1000000))
 done </proc/meminfo
 zones=denied
 for zone in /sys/class/thermal/thermal_zone*/temp; do

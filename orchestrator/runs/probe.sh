@@ -1,5 +1,6 @@
 # How is this phone? Answers on any Termux, from a bare one to a busy worker, in one round trip.
 # First line: what answers. `agent`: its telemetry follows as JSON. `bare`: lines of "key value" follow.
+# Megabytes are of 10^6 bytes, as the agent's are; the kernel's and df's kilobytes are of 1024.
 agent=.clusterctl/agent/current
 if [ -e "$agent/phone_agent" ] && command -v python3 >/dev/null; then
   if telemetry=$(PYTHONPATH="$HOME/$agent" timeout 20 python3 -m phone_agent telemetry </dev/null); then
@@ -11,9 +12,9 @@ echo bare
 echo "epoch $(date +%s.%N)"
 echo "agent $([ -e "$agent/phone_agent" ] && echo broken || echo none)"
 while read -r key value _; do
-  [ "$key" = MemAvailable: ] && echo "memory_free_mb $((value / 1024))"
+  [ "$key" = MemAvailable: ] && echo "memory_free_mb $((value * 1024 / 1000000))"
 done </proc/meminfo
-echo "disk_free_mb $(df -Pk "$HOME" | { read -r; read -r _ _ _ free _; echo $((free / 1024)); })"
+echo "disk_free_mb $(df -Pk "$HOME" | { read -r; read -r _ _ _ free _; echo $((free * 1024 / 1000000)); })"
 hottest=0
 for zone in /sys/class/thermal/thermal_zone*/; do
   if read -r kind 2>/dev/null <"$zone/type" && [[ $kind == cpu* ]] && read -r value 2>/dev/null <"$zone/temp"; then

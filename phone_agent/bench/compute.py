@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import time
 from collections import defaultdict
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from phone_agent import models
 from phone_agent.bench.kernels import peak_gflops
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.core.team import Team
-from phone_agent.device.memory import available_mb
+from phone_agent.device.memory import available_mb, peak_bytes
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import NAMES as BACKENDS
 from phone_agent.nn.backends import Executable, Options, backend
@@ -105,7 +104,7 @@ def measure(request: Request) -> Outcome:
     optimise = optimiser(RULES, state, backend=request.backend, threads=request.threads, isa=request.isa)
     images, labels = _sample(graph, request.batch)
     loss, seconds = _steps(executable, optimise, images, labels, request.steps)
-    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6  # kept in KiB
+    rss = peak_bytes() / 1e6
     isa, peak = _machine(request)
     best = min(seconds)
     return Outcome(

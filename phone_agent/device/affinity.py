@@ -14,6 +14,7 @@ from phone_agent.device.roots import REAL, Roots
 COMPUTING_NICENESS = 10
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 _beside: set[int] = set()  # the cores for what does not compute
+_permitted: dict[tuple[int, ...], tuple[int, ...]] = {}  # cores there were to choose from, by what may be chosen
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,16 @@ class Crew:
 
 def crews(roots: Roots = REAL) -> list[Crew]:
     """Those that are worth trying, the likeliest first: the big cores; all that are permitted, where that is more."""
-    big, permitted = cpu.usable_cores(roots), cpu.allowed(roots) or cpu.present(roots)
+    permitted = _all_permitted(roots)
+    big = cpu.big_among(permitted, roots)
     return [Crew(big), *([Crew(permitted)] if len(permitted) > len(big) else [])]
+
+
+def _all_permitted(roots: Roots) -> tuple[int, ...]:
+    """By Android. Once this process has chosen among them, the kernel tells of the choice alone; what it tells besides
+    is Android's doing again."""
+    told = cpu.allowed(roots) or cpu.present(roots)
+    return _permitted.get(told, told)
 
 
 def compute_on(crew: Crew) -> None:
@@ -39,20 +48,25 @@ def compute_on(crew: Crew) -> None:
 
 
 def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
-    """Pins this process to the big cores; `threads` 0 means one for each. Returns the number of threads."""
-    big = crews(roots)[0]
+    """Pins this process to the big cores; `threads` 0 means one for each. Returns the number of threads.
+
+    More threads than there are big cores have all that are permitted: on the big ones alone they would take turns.
+    """
+    big, *others = crews(roots)
+    every = others[-1] if others else big
     count = threads or big.threads
     for name in BLAS_THREADS:
         os.environ[name] = str(count)
-    permitted = set(cpu.allowed(roots) or cpu.present(roots))
+    _permitted.clear()
+    _permitted.update(dict.fromkeys((big.cores, every.cores), every.cores))
     _beside.clear()
-    _beside.update(permitted - set(big.cores) or permitted)
-    compute_on(big)
+    _beside.update(set(every.cores) - set(big.cores) or every.cores)
+    compute_on(big if count <= len(big.cores) else every)
     return count
 
 
 def use_little_cores() -> None:
-    """For the calling thread: one that mostly waits need not share a core with those that compute.
+    """For the calling thread: one that mostly waits need not share a big core with those that compute.
 
     Where all cores are of one kind, or only one kind is permitted, it may use all of them.
     """

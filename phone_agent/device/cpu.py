@@ -42,7 +42,10 @@ def big_cores(roots: Roots = REAL) -> tuple[int, ...]:
 
 def usable_cores(roots: Roots = REAL) -> tuple[int, ...]:
     """Where to compute: big cores this process may use, else whatever it may use."""
-    permitted = allowed(roots) or present(roots)
+    return big_among(allowed(roots) or present(roots), roots)
+
+
+def big_among(permitted: tuple[int, ...], roots: Roots = REAL) -> tuple[int, ...]:
     big = big_cores(roots)
     return tuple(core for core in permitted if core in big) or permitted
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.bench.compute import RULES, FailedError
+from phone_agent.device.memory import peak_bytes
 from phone_agent.models import CIFAR
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph
@@ -121,7 +121,7 @@ def repeat(step: Step, seconds: float, least: int = 2) -> Repeats:
         step()
         taken.append(time.perf_counter() - start)
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
-    return Repeats(len(taken), median(taken), min(taken), wall, cpu, peak_resident_bytes())
+    return Repeats(len(taken), median(taken), min(taken), wall, cpu, peak_bytes())
 
 
 def fitting_batch(place: Place, most: int, step_s: float) -> int:
@@ -141,7 +141,3 @@ def largest_half(most: int, image_s: float, step_s: float) -> int:
     while most > 1 and most * image_s > step_s:
         most //= 2
     return most
-
-
-def peak_resident_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from phone_agent import models
-from phone_agent.device import affinity
+from phone_agent import layout, models
+from phone_agent.comm.world import Alone
+from phone_agent.device import affinity, memory
 from phone_agent.device.affinity import Crew
 from phone_agent.device.roots import Roots
 from phone_agent.nn.backends import Options
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.memory import MemoryPlan, estimate
+from phone_agent.schema import RunSpec, Way
+from phone_agent.train.build import build
 from phone_agent.train.crew import choose, fastest
+from tests.agent.phones import Phone, run_spec
 
 BIG, ALL = Crew((4, 5, 6, 7)), Crew((0, 1, 2, 4, 5, 6, 7))
 
@@ -79,3 +87,105 @@ def test_a_crew_that_takes_too_much_memory_is_not_chosen() -> None:
         assert (
             other.submit(choose, [one, many], graph, State(graph, 1), 1, Options(memory_bytes=budget)).result() == one
         )
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+def test_what_trying_takes_is_not_missing_from_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a crew is chosen it is planned again; by then gradients are in memory that was available before."""
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    monkeypatch.setattr(affinity, "crews", lambda: [Crew((first,)), Crew((first, second))])
+    available = iter([1_000_000, 1])
+    monkeypatch.setattr(memory, "available_mb", lambda: next(available))
+
+    def planned() -> tuple[int, MemoryPlan | None]:
+        training = build(tmp_path, run_spec((4,), threads=0), 1, Alone(), lambda *_: None, warn=pytest.fail)
+        training.close()
+        return training.at_once, training.memory
+
+    with ThreadPoolExecutor(1) as other:
+        at_once, plan = other.submit(planned).result(60)
+    assert at_once == 4
+    assert plan is not None
+
+
+# ------------------------------------------------------- in a process of its own: the kernel tells of its main thread
+
+TWO_KINDS = """
+import json, os, sys
+from phone_agent.device import affinity, cpu
+little, big = sorted(os.sched_getaffinity(0))[:2]
+os.sched_setaffinity(0, {little, big})
+cpu.big_cores = lambda *_: (big,)  # all that a computer's own cores are not: of two kinds
+"""
+PINNED = """
+threads = affinity.use_big_cores(int(sys.argv[1]))
+cores, crews = os.sched_getaffinity(0), [crew.cores for crew in affinity.crews()]
+again = affinity.use_big_cores(), os.sched_getaffinity(0)
+affinity.use_little_cores()
+names = {little: "little", big: "big"}
+named = lambda cores: [names[core] for core in sorted(cores)]
+print(json.dumps([threads, named(cores), [*map(named, crews)], named(again[1]), named(os.sched_getaffinity(0))]))
+"""
+TRAINS = """
+import logging
+from phone_agent import __main__ as agent
+from phone_agent.train import crew, rank
+crew.BUDGET_S = 1e9
+if sys.argv[1] == "asked":
+    rank.run = lambda directory, spec, threads: print(threads, len(os.sched_getaffinity(0))) or 0
+sys.argv[1:] = ["train", "run"]
+sys.exit(agent.main())
+"""
+
+
+def in_a_process(phone: Phone, script: str, *arguments: str) -> str:
+    argv = [sys.executable, "-c", TWO_KINDS + script, *arguments]
+    done = subprocess.run(argv, env=phone.env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def phone(tmp_path: Path) -> Phone:
+    return Phone(tmp_path)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+@pytest.mark.parametrize(("asked", "threads", "cores"), [(0, 1, ["big"]), (1, 1, ["big"]), (2, 2, ["little", "big"])])
+def test_a_pinned_process_knows_all_cores_and_threads_have_as_many_as_they_need(
+    phone: Phone, asked: int, threads: int, cores: list[str]
+) -> None:
+    found = json.loads(in_a_process(phone, PINNED, str(asked)))
+    assert found == [threads, cores, [["big"], ["little", "big"]], ["big"], ["little"]]
+
+
+def staged(phone: Phone, **changes: Any) -> RunSpec:
+    spec = run_spec((4,), steps=2, **changes)
+    phone.stage(spec)
+    return spec
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+@pytest.mark.parametrize(
+    ("changes", "threads", "cores"),
+    [
+        ({"threads": 0}, 1, 1),
+        ({"threads": 2}, 2, 2),
+        ({"threads": 0, "ways": {"p1-01": Way("cpu", 2, little=True)}}, 2, 2),
+    ],
+)
+def test_a_rank_has_a_core_for_each_thread_it_is_asked_for(
+    phone: Phone, changes: dict[str, Any], threads: int, cores: int
+) -> None:
+    staged(phone, **changes)
+    assert in_a_process(phone, TRAINS, "asked").split() == [str(threads), str(cores)]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+def test_a_rank_that_is_asked_for_none_tries_the_little_cores_as_well(phone: Phone) -> None:
+    spec = staged(phone, threads=0)
+    in_a_process(phone, TRAINS, "tried")
+    little, big = sorted(os.sched_getaffinity(0))[:2]
+    log = (phone.run_dir(spec.run_id) / layout.RANK_LOG).read_text()
+    assert f"1 threads on cores {big}: " in log
+    assert f"2 threads on cores {little},{big}: " in log

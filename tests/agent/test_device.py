@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -196,3 +198,18 @@ def test_the_verbs_answer_with_one_document(phone: Phone) -> None:
     report = json.loads(phone.agent("telemetry").stdout)
     assert report["run"] is None
     assert report["agent"] == known["agent"]
+
+
+def test_peak_memory_is_this_programs_not_of_who_started_it() -> None:
+    """The kernel's other figure, in getrusage, is of whatever ran in this process before."""
+    large = bytearray(400_000_000)
+    large[:: os.sysconf("SC_PAGE_SIZE")] = bytes([1]) * len(large[:: os.sysconf("SC_PAGE_SIZE")])
+    ask = "from phone_agent.device.memory import peak_bytes; print(peak_bytes())"
+    told = subprocess.run([sys.executable, "-c", ask], stdout=subprocess.PIPE, check=True, text=True)
+    assert 1_000_000 < int(told.stdout) < len(large) < memory.peak_bytes()
+
+
+def test_peak_memory_where_proc_does_not_tell(s10: Roots) -> None:
+    assert memory.peak_bytes(s10) > 1_000_000
+    write(s10.proc / "self" / "status", "VmHWM:\t   2048 kB")
+    assert memory.peak_bytes(s10) == 2048 * 1024

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from orchestrator.doctor import adb, memory
+from orchestrator.doctor.ask import EXAMINE
 from orchestrator.doctor.checks import ALL
 from orchestrator.doctor.examination import judge, neighbours, usual_versions
 from orchestrator.doctor.facts import Facts, Ran, parse_cores, parse_facts, parse_session, without_facts
@@ -21,6 +24,7 @@ from orchestrator.doctor.seen import Seen
 from orchestrator.doctor.sweep import candidates
 from orchestrator.inventory.model import Cluster, Switch
 from orchestrator.view.doctor import print_report
+from phone_agent.device.memory import free_disk_mb
 from tests.doctor.samples import FACTS, HEALTHY, SUBNET, phone, told
 
 NOW = (1000.0, 1010.0)
@@ -151,3 +155,22 @@ def test_nothing_a_phone_says_raises(lines: list[tuple[str, list[str]]]) -> None
 def test_a_battery_that_is_no_object_is_no_battery() -> None:
     assert Facts(ran={"battery": Ran(0, "[1]")}).battery == {}
     assert Facts(ran={"battery": Ran(0, "{")}).battery == {}
+
+
+def test_what_is_free_is_counted_as_the_agent_counts_it(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 5687420 kB\nMemAvailable:    2734144 kB\n")
+    script = EXAMINE.replace("/proc/meminfo", str(tmp_path / "meminfo"))
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["bash", "-s"],
+        input=script,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    facts = parse_facts(done.stdout, NOW)
+    assert facts.memory_mb == 2799
+    assert facts.disk_mb == pytest.approx(free_disk_mb(tmp_path), rel=0.01)

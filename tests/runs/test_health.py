@@ -27,6 +27,11 @@ def preflight(*outcomes: Outcome[Vitals]) -> Preflight:
     return inspect(judge(Outcomes(outcomes)))
 
 
+def test_what_is_free_is_counted_as_phones_count_it() -> None:
+    (phone,) = phones(1)
+    assert preflight(answers(phone, memory_free_mb=2799)).memory == {phone.name: 2_799_000_000}
+
+
 @pytest.mark.parametrize(
     ("changes", "state", "note"),
     [

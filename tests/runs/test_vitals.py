@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 
 import phone_agent
 from orchestrator.runs.vitals import PROBE, Vitals, parse_vitals
+from phone_agent.device import memory
+from phone_agent.device.roots import Roots
 from tests.runs.samples import telemetry
 
 NOW = (999.0, 1001.0)
 
 
-def probe(home: Path) -> Vitals:
+def probe(home: Path, script: str = PROBE) -> Vitals:
     """The probe as a phone runs it, in a home of its own."""
     asked = time.time()
     environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
     done = subprocess.run(
-        ["bash", "-s"], input=PROBE, env=environment, cwd=home, capture_output=True, text=True, timeout=60, check=True
+        ["bash", "-s"], input=script, env=environment, cwd=home, capture_output=True, text=True, timeout=60, check=True
     )
     return parse_vitals(done.stdout, done.stderr, (asked, time.time()))
 
@@ -35,6 +37,13 @@ def test_a_bare_phone_answers(tmp_path: Path) -> None:
     assert vitals.memory_free_mb
     assert vitals.disk_free_mb is not None
     assert vitals.clock_offset_s == pytest.approx(0.0, abs=0.1)
+
+
+def test_a_bare_phone_counts_as_the_agent_does(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 5687420 kB\nMemAvailable:    2734144 kB\n")
+    vitals = probe(tmp_path, PROBE.replace("/proc/meminfo", str(tmp_path / "meminfo")))
+    assert vitals.memory_free_mb == memory.available_mb(Roots(proc=tmp_path)) == 2799
+    assert vitals.disk_free_mb == pytest.approx(memory.free_disk_mb(tmp_path), rel=0.01)
 
 
 def test_a_phone_with_the_agent_answers_with_its_telemetry(tmp_path: Path) -> None:
