@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from phone_agent.comm.groups import divided
 from phone_agent.comm.hierarchical import HierarchicalAllreduce
+from phone_agent.comm.lone import LoneAllreduce
 from phone_agent.comm.mpi_allreduce import MpiAllreduce
 from phone_agent.comm.residuals import Residuals
 from phone_agent.comm.ring import RingAllreduce
@@ -81,7 +82,7 @@ def collective(
     if algorithm not in ALGORITHMS:
         raise AgentError(f"there is no allreduce called '{algorithm}'; there are: {', '.join(ALGORITHMS)}")
     if world.size == 1:
-        return MpiAllreduce(world)
+        return LoneAllreduce(wire or Fp32())
     return ALGORITHMS[algorithm](world, wire or Fp32(), ("",) * world.size if groups is None else groups)
 
 
@@ -127,15 +128,17 @@ class Chunkwise:
 
 
 def reducer(spec: RunSpec, world: World, packing: Packing, choice: Choice, note: Note | None = None) -> Reducer:
-    """`note` is told what takes how long."""
+    """`note` is told what takes how long. What it remembers depends on the wire, and not on how many ranks there are:
+    kept memory that looks different is nobody's, and training would begin anew."""
     groups = divided([rank.switch for rank in spec.ranks], choice.group)
     factors = choice.wire == "powersgd"
     summed = collective(choice.algorithm, world, None if factors else wire_format(choice.wire), groups)
     summed.note = note
-    if factors and world.size > 1:
-        from phone_agent.comm.powersgd import IN_FULL, PowerSgd
+    if factors:
+        from phone_agent.comm.powersgd import IN_FULL, LonePowerSgd, PowerSgd
 
-        return PowerSgd(summed, packing, seed=spec.seed, in_full=spec.steps // IN_FULL)
+        several_or_one = PowerSgd if world.size > 1 else LonePowerSgd
+        return several_or_one(summed, packing, seed=spec.seed, in_full=spec.steps // IN_FULL)
     return Chunkwise(summed, starts(packing)) if choice.algorithm == "chunkwise" else Whole(summed)
 
 

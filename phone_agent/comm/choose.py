@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache
 from itertools import product
 
 from phone_agent.comm.groups import divided
 from phone_agent.comm.hierarchical import slices
 from phone_agent.comm.probe import Line
-from phone_agent.comm.wire import WIRES
+from phone_agent.comm.wire import WIRES, Wire
+from phone_agent.nn.plan.buckets import LAST_PART
 from phone_agent.sizes import FLOAT
 
 BUCKETS = tuple(1024 * 1024 * size for size in (4, 8, 16, 32))
 DEFAULT_BUCKET = BUCKETS[0]  # not smaller: ranks wait for each other at each part
 TOLERATED = 1.02  # of the shortest time, for smaller pieces: they leave sooner, and what is urgent waits less for them
+COUNTED_ON = 0.5  # of the computing that is expected, to hide communication: expectations are rough
 WORTH_A_CHANGE = 0.9  # of the time of what is plainer: predictions are not that exact
 EVERY_WIRE = ("fp32", "fp16")  # from the plainest; formats that lose more are for people to choose
 EVERY_ALGORITHM = ("ring", "hierarchical")  # ours, which know every wire
@@ -46,21 +48,23 @@ class Choice:
     group: int = 0
 
 
-def choose(wanted: Wanted, line: Line | None, switches: Sequence[str], count: int) -> Choice:
-    """For `count` gradients; `switches`: each rank's. What is more involved must be clearly faster."""
+def choose(
+    wanted: Wanted, line: Line | None, switches: Sequence[str], count: int, compute_s: float | None = None
+) -> Choice:
+    """For `count` gradients; `switches`: each rank's; `compute_s`: what a step computes beside it, roughly, or None
+    where one waits for the other. What is more involved must be clearly faster."""
     ways, wires = _ways(wanted, switches), _wires(wanted)
     if line is None:
         (algorithm, group), *_ = ways
         return Choice(algorithm, wires[0], wanted.bucket_bytes or DEFAULT_BUCKET, group=group)
-    seconds = partial(predict, line, switches, count)
-    found = [
-        _best_bucket(Choice(algorithm, wire, wanted.bucket_bytes, group=group), seconds)
+    on = _Rack(line, switches, count, compute_s)
+    (least, chosen), *others = (
+        _best_bucket(Choice(algorithm, wire, wanted.bucket_bytes, group=group), on)
         for wire, (algorithm, group) in product(wires, ways)
-    ]
-    chosen = found[0]
-    for each in found[1:]:
-        if _seconds(each) < _needed(chosen, each) * _seconds(chosen):
-            chosen = each
+    )
+    for waited_s, each in others:
+        if waited_s < _needed(chosen, each) * least:
+            least, chosen = waited_s, each
     return replace(chosen, limit_s=limit_s(line, switches, chosen, count))
 
 
@@ -75,8 +79,8 @@ def _ways(wanted: Wanted, switches: Sequence[str]) -> list[tuple[str, int]]:
 
 def _needed(chosen: Choice, other: Choice) -> float:
     """Of the chosen one's time. Groups of another size are no more involved."""
-    both_in_groups = chosen.group and other.group and chosen.wire == other.wire
-    return 1.0 if both_in_groups else WORTH_A_CHANGE
+    as_involved = (chosen.algorithm, chosen.wire) == (other.algorithm, other.wire)
+    return 1.0 if as_involved else WORTH_A_CHANGE
 
 
 def _wires(wanted: Wanted) -> tuple[str, ...]:
@@ -96,6 +100,32 @@ def predict(line: Line, switches: Sequence[str], count: int, way: Choice) -> flo
     return pieces * _Hierarchy.of(line, switches, way.group).seconds(total / pieces)
 
 
+@dataclass(frozen=True)
+class _Rack:
+    """What is to be summed where, and beside which computing."""
+
+    line: Line
+    switches: Sequence[str]
+    count: int
+    compute_s: float | None
+
+    def predicted(self, way: Choice) -> Choice:
+        return replace(way, predicted_s=predict(self.line, self.switches, self.count, way))
+
+    def waited_s(self, way: Choice) -> float:
+        """What a step waits for, of what was predicted: all that computing does not hide; the last part, which is ready
+        last and needed first; and half of a piece that is on its way just then."""
+        predicted_s = way.predicted_s or 0.0
+        if self.compute_s is None:
+            return predicted_s
+        piece = min(self.count, way.bucket_bytes // FLOAT)
+        tail_s = self._alone_s(way, piece) / 2 + self._alone_s(way, piece // LAST_PART)
+        return max(0.0, predicted_s - COUNTED_ON * self.compute_s) + tail_s
+
+    def _alone_s(self, way: Choice, count: int) -> float:
+        return predict(self.line, self.switches, count, replace(way, bucket_bytes=max(1, count) * FLOAT)) or 0.0
+
+
 def limit_s(line: Line, switches: Sequence[str], way: Choice, count: int) -> float | None:
     """No such allreduce is faster on links of this rate: what each must carry at least, and nothing else."""
     total = wire_bytes(way.wire, count)
@@ -107,21 +137,20 @@ def limit_s(line: Line, switches: Sequence[str], way: Choice, count: int) -> flo
 
 
 def wire_bytes(wire: str, count: int) -> int | None:
-    return WIRES[wire]().size(count) if wire in WIRES else None
+    return _format(wire).size(count) if wire in WIRES else None
 
 
-def _best_bucket(way: Choice, seconds: Callable[[Choice], float | None]) -> Choice:
-    given = way.bucket_bytes
-    sized = [replace(way, bucket_bytes=size) for size in ((given,) if given else BUCKETS)]
-    found = [replace(each, predicted_s=seconds(each)) for each in sized]
-    shortest = min(map(_seconds, found))
-    if shortest == 0.0:
-        return next(each for each in found if given or each.bucket_bytes == DEFAULT_BUCKET)
-    return next(each for each in found if _seconds(each) <= TOLERATED * shortest)
+@lru_cache(maxsize=len(WIRES))
+def _format(wire: str) -> Wire:
+    return WIRES[wire]()
 
 
-def _seconds(choice: Choice) -> float:
-    return choice.predicted_s or 0.0
+def _best_bucket(way: Choice, on: _Rack) -> tuple[float, Choice]:
+    """And what is waited for then. The smallest there is, where nothing is foretold."""
+    sizes = (way.bucket_bytes,) if way.bucket_bytes else BUCKETS
+    found = [on.predicted(replace(way, bucket_bytes=size)) for size in sizes]
+    waited = [on.waited_s(each) for each in found]
+    return next(pair for pair in zip(waited, found, strict=True) if pair[0] <= TOLERATED * min(waited))
 
 
 def _ring(line: Line, ranks: int, size: float) -> float:

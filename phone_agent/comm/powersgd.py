@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from phone_agent import rng
 from phone_agent.comm import Collective
+from phone_agent.comm.residuals import give_back
 from phone_agent.core import ops
 from phone_agent.core.team import Program, Team, aligned
 from phone_agent.errors import AgentError
@@ -80,6 +81,16 @@ class PowerSgd:
             self._collective.allreduce(gradients[first:last])
         else:
             self._parts[place].reduce(self._collective)
+
+
+class LonePowerSgd(PowerSgd):
+    """Of one rank: nothing travels, so nothing is left out, and what was comes back. Directions stay as they are, for
+    when there are others again."""
+
+    def reduce(self, gradients: Floats, part: slice, step: int) -> None:
+        del step
+        if self._room is not None:
+            give_back(self._room.residuals[part], gradients[part])
 
 
 @dataclass(frozen=True)

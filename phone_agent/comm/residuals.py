@@ -31,3 +31,13 @@ class Residuals:
         if place not in self._kept:
             self._kept[place] = np.zeros(buffer.size, np.float32)
         return self._kept[place]
+
+
+def give_back(left: Floats, summed: Floats) -> None:
+    """Where nothing is rounded: all that is owed goes into this sum, and nothing is owed any more.
+
+    Not kept for the day the others return: by then it would be a correction of values that are long gone, and they
+    start with nothing owed either.
+    """
+    summed += left
+    left[...] = 0

@@ -84,6 +84,14 @@ def held(run: Path) -> list[Mark]:
         return []
 
 
+def taken(run: Path) -> int:
+    """Bytes of this phone's memory that are held for the run already."""
+    try:
+        return int(ask(run, "held").get("taken", 0))
+    except (OSError, ValueError):
+        return 0
+
+
 def end(run: Path) -> bool:
     """Whether there was anybody to end."""
     try:

@@ -46,12 +46,11 @@ def listening(run: Path) -> socket.socket:
     (run / layout.KEEPER_SOCKET).unlink(missing_ok=True)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     directory = os.open(run, os.O_RDONLY)
-    before = os.umask(0o177)
     try:
         server.bind(short_path(directory))
     finally:
-        os.umask(before)
         os.close(directory)
+    (run / layout.KEEPER_SOCKET).chmod(0o600)  # before anybody can connect; a umask would be all threads'
     server.listen()
     return server
 
@@ -103,8 +102,8 @@ class _Keeper:
 
     def _report(self) -> dict[str, Any]:
         memory = self._memory
-        size, kind = (memory.size, memory.kind) if memory else (0, None)
-        return {"pid": os.getpid(), "bytes": size, "kind": kind, "held": self._held()}
+        size, taken, kind = (memory.size, memory.taken, memory.kind) if memory else (0, 0, None)
+        return {"pid": os.getpid(), "bytes": size, "taken": taken, "kind": kind, "held": self._held()}
 
     def _open(self, signature: Any, size: int) -> Memory:
         if self._memory is None or self._signature != signature or self._memory.size != size:

@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 
 CLOSE_ON_EXEC = 1
+BLOCK = 512  # bytes, whatever the file system's own are
 MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}  # Termux's Python has no os.memfd_create, and Android 9's libc neither
 
 
@@ -17,6 +18,12 @@ class Memory:
     descriptor: int
     size: int
     kind: str  # memory; or file, where the kernel has nothing better
+
+    @property
+    def taken(self) -> int:
+        """Bytes that the phone has less available; those that it swapped into zram count as well, and are available.
+        Of a file none: the kernel writes its pages out when it must."""
+        return os.fstat(self.descriptor).st_blocks * BLOCK if self.kind == "memory" else 0
 
 
 def is_anonymous() -> bool:

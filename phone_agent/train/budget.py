@@ -13,6 +13,7 @@ from phone_agent.nn.plan.memory import PROCESS, DoesNotFitError, MemoryPlan, est
 from phone_agent.schema import OptimizerSpec
 from phone_agent.train import local_sgd, optimiser
 
+MEGABYTE = 1_000_000
 PERCENT = 60  # of what is available: of the rest, Android and what people run on the phone must live
 REMAINDERS = frozenset({"int8", "powersgd"})  # wires that keep what they could not say, for the next time
 
@@ -35,18 +36,19 @@ def held(rules: OptimizerSpec, wire: str, local_steps: int, outer_momentum: floa
     return 2 * (1 + moments(rules, wire, local_steps, outer_momentum)) - len(living)
 
 
-def plan_memory(graph: Graph, batch: int, options: Options, micro: int = 0) -> tuple[Options, MemoryPlan]:
+def plan_memory(
+    graph: Graph, batch: int, options: Options, affordable: int | None, micro: int = 0
+) -> tuple[Options, MemoryPlan]:
     """The options to compile with, and the memory they take with as much of the batch at once as fits.
 
     Without a budget the plan is lean: no arithmetic is done twice. Only where that is more than the phone can give,
     as much is computed again as makes it fit; and only where nothing makes it, the batch is computed in parts.
-    `micro`: parts of this size at most.
+    `affordable`: what that is; `micro`: parts of this size at most.
     """
     batch = min(batch, micro or batch)
     if options.memory_bytes is not None:
         return options, _within(graph, batch, options)
     planned = estimate(graph, batch, options)
-    affordable = affordable_bytes()
     if affordable is None or planned.total <= affordable:
         return options, planned
     options = replace(options, memory_bytes=affordable)
@@ -64,7 +66,11 @@ def _within(graph: Graph, batch: int, options: Options) -> MemoryPlan:
         return estimate(graph, largest_batch(graph, error.budget, options, recompute=True), options)
 
 
-def affordable_bytes() -> int | None:
-    """With this process, which is there already. Unknown where the kernel does not say what is available beside it."""
+def affordable_bytes(taken: int = 0) -> int | None:
+    """With this process, which is there already. Unknown where the kernel does not say what is available beside it.
+
+    `taken`: held for this run since an earlier attempt. The plan has it, what is available lacks it: as if it were
+    available still, a later attempt plans as the first one did.
+    """
     available = memory.available_mb()
-    return None if available is None else available * 10_000 * PERCENT + PROCESS
+    return None if available is None else (available * MEGABYTE + taken) * PERCENT // 100 + PROCESS

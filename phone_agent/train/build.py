@@ -15,6 +15,7 @@ from phone_agent.data import Dataset, open_dataset
 from phone_agent.data.sampling import Source, open_source
 from phone_agent.device import affinity
 from phone_agent.device.monitor import Monitor
+from phone_agent.keep import client
 from phone_agent.keep.memory import is_anonymous
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph
@@ -23,13 +24,14 @@ from phone_agent.nn.plan.buckets import learned_parts
 from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import RankSpec, RunSpec, Way
 from phone_agent.train import crew, schedules, start
-from phone_agent.train.budget import held, moments, plan_memory, saved
+from phone_agent.train.budget import affordable_bytes, held, moments, plan_memory, saved
 from phone_agent.train.checkpoint import savers
 from phone_agent.train.checks import own_rank
 from phone_agent.train.local_sgd import LocalSgd
 from phone_agent.train.loop import Loop, Updates, sizes
 from phone_agent.train.optimiser import Optimiser, optimiser
 from phone_agent.train.overlap import Overlap
+from phone_agent.train.pace import computing_s
 from phone_agent.train.progress import RankStep
 from phone_agent.train.resume import Resumed, open_kept, resume
 from phone_agent.train.sharing import Sharing
@@ -88,10 +90,11 @@ def build(
     dataset = open_dataset(spec.data, spec.seed, [rank.batch for rank in spec.ranks], own.rank, tell=warn)
     exact = collective("ring", world)
     graph = start.build_graph(directory, spec)
-    choice = _choose(spec, world, packing_of(graph).learned)
+    choice = _choose(spec, world, graph)
     way = way_of(spec, own.phone)
     lives = _lives(way) if keep else None
-    plan = partial(_planned, graph, own, replace(spec, wire=choice.wire), lives)
+    affordable = affordable_bytes(client.taken(directory) if keep else 0)  # asked once: soon part of it is in use
+    plan = partial(_planned, graph, own, replace(spec, wire=choice.wire), lives, affordable)
     plans = plan(_options(threads, choice, way))
     computing = backend(way.backend)
     state = start.initial_state(directory, spec, graph, own.rank, exact.allreduce)
@@ -202,10 +205,12 @@ def _with_the_best_crew(
     return plans
 
 
-def _choose(spec: RunSpec, world: World, count: int) -> Choice:
+def _choose(spec: RunSpec, world: World, graph: Graph) -> Choice:
+    """The same on all ranks: what is expected to be computed beside it is a phone's mean share of the batch."""
     switches = [rank.switch for rank in spec.ranks]
     wanted = Wanted(spec.algorithm, spec.wire, spec.bucket_bytes, spec.group)
-    return choose(wanted, probe(world, switches), switches, count)
+    compute_s = computing_s(graph, -(-spec.global_batch // world.size)) if spec.overlap else None
+    return choose(wanted, probe(world, switches), switches, packing_of(graph).learned, compute_s)
 
 
 def _piece_bytes(choice: Choice) -> int:
@@ -213,7 +218,14 @@ def _piece_bytes(choice: Choice) -> int:
     return NEVER if choice.algorithm == "chunkwise" or choice.wire == "powersgd" else choice.bucket_bytes
 
 
-def _planned(graph: Graph, own: RankSpec, spec: RunSpec, lives: Collection[str] | None, options: Options) -> Planned:
+def _planned(  # noqa: PLR0917 - what for, and within what
+    graph: Graph,
+    own: RankSpec,
+    spec: RunSpec,
+    lives: Collection[str] | None,
+    affordable: int | None,
+    options: Options,
+) -> Planned:
     """numpy takes what it takes. `lives`: in the keeper's memory; None: nothing is kept there."""
     rules, alone = spec.optimizer, (spec.local_steps, spec.outer_momentum)
     saves = own.rank in savers([rank.switch for rank in spec.ranks])
@@ -233,4 +245,4 @@ def _planned(graph: Graph, own: RankSpec, spec: RunSpec, lives: Collection[str] 
         from phone_agent.opencl.sizes import as_compiled
 
         options = as_compiled(computing, options, graph.shape)
-    return plan_memory(graph, own.batch, options, spec.micro_batch)
+    return plan_memory(graph, own.batch, options, affordable, spec.micro_batch)

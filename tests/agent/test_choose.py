@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phone_agent import models
 from phone_agent.comm.choose import BUCKETS, DEFAULT_BUCKET, Choice, Wanted, choose, limit_s
 from phone_agent.comm.groups import divided
 from phone_agent.comm.probe import Line, line, probe
 from phone_agent.comm.world import Alone
+from phone_agent.train.pace import computing_s
 from tests.agent.thread_world import on_ranks
 
 GIGABIT = 117e6
@@ -20,6 +22,7 @@ LAN = Line(3e-4, GIGABIT, GIGABIT)
 COUNT = 4_200_000  # MobileNet's
 AUTO = Wanted("auto", "auto", 0)
 ONE_SWITCH = ["a"] * 4
+RACK = ["a"] * 46 + ["b"] * 46 + ["c"] * 46
 
 
 def test_nobody_to_talk_to() -> None:
@@ -69,6 +72,22 @@ def test_buckets_grow_with_latency_and_ranks_and_predictions_near_the_limit(rank
     assert quick.predicted_s == pytest.approx(quick.limit_s, rel=0.05)
 
 
+def test_pieces_are_small_where_computing_hides_them_and_large_where_it_does_not() -> None:
+    """Large ones take less time in all, small ones are waited for less at a step's end."""
+    far, wanted = Line(5e-4, GIGABIT, GIGABIT), Wanted("ring", "fp32", 0)
+    hidden, exposed, alone = (choose(wanted, far, RACK, 25_600_000, compute_s) for compute_s in (60.0, 0.5, None))
+    assert hidden.bucket_bytes == BUCKETS[0] < exposed.bucket_bytes == alone.bucket_bytes
+    assert hidden.predicted_s
+    assert alone.predicted_s
+    assert hidden.predicted_s > alone.predicted_s
+
+
+def test_what_is_hidden_anyway_is_summed_in_the_plainest_way_that_ends_as_soon() -> None:
+    near = Line(1e-7, GIGABIT, GIGABIT)
+    assert choose(Wanted("auto", "fp32", 0), near, RACK, COUNT, 60.0).algorithm == "ring"
+    assert choose(AUTO, near, RACK, COUNT, 60.0).wire == "fp16"  # the last part is still waited for
+
+
 @pytest.mark.parametrize("algorithm", ["mpi", "chunkwise"])
 @pytest.mark.parametrize("line", [None, LAN])
 def test_what_sends_plain_numbers_only_is_not_given_others(algorithm: str, line: Line | None) -> None:
@@ -91,9 +110,6 @@ def test_a_hierarchy_sends_less_across_switches(across: float, seconds: float) -
     assert limit_s(line, ["a", "a", "b", "b", "b"], Choice("hierarchical", "fp32", 1), 250) == pytest.approx(seconds)
 
 
-RACK = ["a"] * 46 + ["b"] * 46 + ["c"] * 46
-
-
 def test_many_phones_that_are_far_from_each_other_sum_in_small_groups() -> None:
     far, near = (choose(Wanted("auto", "fp32", 0), Line(late, GIGABIT, GIGABIT), RACK, COUNT) for late in (1e-3, 1e-7))
     assert (near.algorithm, near.group) == ("ring", 0)
@@ -103,6 +119,13 @@ def test_many_phones_that_are_far_from_each_other_sum_in_small_groups() -> None:
         for group in (0, 2, 23)
     ]
     assert all(far.predicted_s < other.predicted_s for other in others if far.predicted_s and other.predicted_s)
+
+
+def test_what_a_share_computes_is_guessed_whatever_its_size() -> None:
+    """Ten thousand images are computed in parts: nothing could be planned for all of them."""
+    graph = models.build("mobilenet_v2")
+    one, few, many = (computing_s(graph, batch) for batch in (1, 16, 10_000))
+    assert one < few < many == pytest.approx(625 * few)
 
 
 def test_groups_that_a_person_asked_for_are_kept() -> None:

@@ -10,13 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from phone_agent.comm import ALGORITHMS, Chunkwise, Collective, collective, wire_format
+from phone_agent.comm import ALGORITHMS, Chunkwise, Collective, Reducer, collective, reducer, wire_format
+from phone_agent.comm.choose import Choice
 from phone_agent.comm.hierarchical import Groups, HierarchicalAllreduce
 from phone_agent.comm.mpi_allreduce import MpiAllreduce
 from phone_agent.comm.ring import RingAllreduce
 from phone_agent.comm.wire import WIRES, Fp32, Wire
-from phone_agent.comm.world import Alone
+from phone_agent.comm.world import Alone, World
 from phone_agent.errors import AgentError
+from phone_agent.nn.graph import Parameter
+from phone_agent.nn.packing import Packing
+from phone_agent.schema import DataSpec, RankSpec, RunSpec
 from tests.agent.thread_world import ThreadWorld, on_ranks
 
 Floats = NDArray[np.float32]
@@ -189,6 +193,53 @@ def test_chunkwise_makes_one_call_a_parameter() -> None:
 
     Chunkwise(Recorder(Alone()), [0, 3, 4]).reduce(np.arange(10, dtype=np.float32), slice(3, 10), step=1)
     assert calls == [(3.0,), (4.0, 5.0, 6.0, 7.0, 8.0, 9.0)]
+
+
+PACKING = Packing([("w", Parameter("w", (40, 50), 1, 0.0)), ("b", Parameter("b", (50,), 1, 0.0))])
+EVERYTHING = slice(0, PACKING.size)
+
+
+def reducing(world: World, wire: str) -> Reducer:
+    ranks = tuple(RankSpec(rank, f"p{rank}", "sw1", rank, "", 8) for rank in range(world.size))
+    spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), ranks, 1)
+    return reducer(spec, world, PACKING, Choice("ring", wire, 0))
+
+
+@pytest.mark.parametrize("wire", [*WIRES, "powersgd"])
+def test_one_rank_remembers_the_same_as_several(wire: str) -> None:
+    """Or what is kept would be of no use to whoever goes on with more or fewer phones."""
+
+    def shapes(world: World) -> list[tuple[str, int]]:
+        remembered = reducing(world, wire).remember(np.zeros(PACKING.size, np.float32))
+        return [(name, buffer.size) for name, buffer in remembered.items()]
+
+    assert shapes(Alone()) == on_ranks(2, shapes)[0]
+
+
+@pytest.mark.parametrize("wire", ["int8", "powersgd"])
+def test_what_several_left_out_comes_back_when_one_goes_on_alone(wire: str) -> None:
+    rows = numbers(2, PACKING.size, 7)
+
+    def one_step(world: World) -> dict[str, Floats]:
+        gradients = rows[world.rank].copy()
+        several = reducing(world, wire)
+        remembered = several.remember(gradients)
+        several.reduce(gradients, EVERYTHING, step=1)
+        return {name: buffer.copy() for name, buffer in remembered.items()}
+
+    left = on_ranks(2, one_step)[0]
+    assert left["residuals"].any()
+    gradients = rows[0].copy()
+    alone = reducing(Alone(), wire)
+    remembered = alone.remember(gradients)
+    for name, buffer in remembered.items():
+        buffer[...] = left[name]
+    alone.reduce(gradients, EVERYTHING, step=2)
+    np.testing.assert_array_equal(gradients, rows[0] + left["residuals"])
+    assert not remembered["residuals"].any(), "it comes back once"
+    assert all(np.array_equal(remembered[name], left[name]) for name in left if name != "residuals")
+    alone.reduce(gradients, EVERYTHING, step=3)
+    np.testing.assert_array_equal(gradients, rows[0] + left["residuals"])
 
 
 def test_what_cannot_be_is_told() -> None:

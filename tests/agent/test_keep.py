@@ -19,12 +19,14 @@ import pytest
 
 from phone_agent import layout, models, safetensors
 from phone_agent.comm.world import Alone
+from phone_agent.device import memory as device_memory
 from phone_agent.keep import client, copies, memory
 from phone_agent.keep.agree import Agreed, agree
 from phone_agent.keep.header import Mark
 from phone_agent.keep.keeper import keep
 from phone_agent.keep.kept import Kept, NotKept
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.memory import MemoryPlan
 from phone_agent.schema import OptimizerSpec, RunSpec, Way
 from phone_agent.train.budget import held
 from phone_agent.train.build import build
@@ -165,6 +167,55 @@ def test_the_memory_it_takes_is_what_is_planned(
     kept.forget()
 
 
+def test_what_it_takes_of_the_phone_is_what_was_written(keeping: Path) -> None:
+    """Pages are taken as they are written: before that, the phone has them available still."""
+    assert client.taken(keeping) == 0
+    keeper, kept = opened(keeping, like())
+    before = client.taken(keeping)
+    step(kept, 1)
+    step(kept, 2)
+    assert before < client.taken(keeping) == copies.size(like())
+    keeper.close()
+
+
+def test_what_it_takes_in_a_file_the_phone_has_available_still(monkeypatch: pytest.MonkeyPatch, keeping: Path) -> None:
+    monkeypatch.setattr(memory, "_memfd", lambda _: -1)
+    keeper = client.Keeper(keeping)
+    descriptor, kind = keeper.open(copies.signature(like(), ()), copies.size(like()))
+    step(copies.Copies(descriptor, like(), LIVING), 1)
+    os.close(descriptor)
+    assert (kind, client.taken(keeping)) == ("file", 0)
+    keeper.close()
+
+
+def test_nobody_takes_nothing(tmp_path: Path) -> None:
+    assert client.taken(tmp_path) == 0
+
+
+def test_a_later_attempt_plans_as_the_first_although_what_is_held_is_not_available_any_more(
+    monkeypatch: pytest.MonkeyPatch, keeping: Path
+) -> None:
+    spec = run_spec((64,), steps=2)
+
+    def planned(attempt: int, available_mb: int) -> MemoryPlan | None:
+        monkeypatch.setattr(device_memory, "available_mb", lambda: available_mb)
+        there = replace(spec, attempt=attempt)
+        training = build(keeping, there, 1, Alone(), lambda *_: None, warn=pytest.fail, keep=True)
+        for _ in training.loop.run(training.resumed.step + 1, 2):
+            training.overlap.settle()
+        training.close()
+        assert isinstance(training.resumed.keep, Kept)
+        training.resumed.keep._keeper.close()  # as when the process ends
+        return training.memory
+
+    lean = planned(0, 1_000_000)
+    assert lean is not None
+    enough = -(-(lean.total - lean.process) // 600_000)
+    taken = client.taken(keeping)
+    assert taken > lean.values + lean.gradients
+    assert planned(1, enough - taken // 1_000_000) == lean
+
+
 def test_the_state_lives_in_the_memory_and_what_it_starts_from_is_there(keeping: Path) -> None:
     state = State(models.build("lenet", 10, SYNTHETIC.shape), 3)
     start = state.values.copy()
@@ -259,7 +310,7 @@ def killed_at(phones: Sequence[Phone], spec: RunSpec, step: int, victim: int) ->
 
     def strike() -> None:
         until(lambda: any(event.get("step") == step for event in events(phones[0], spec)))
-        start = phones[victim].run_dir(spec.run_id) / layout.RANK_EVENTS_FILE
+        start = phones[victim].home / layout.attempt_dir(spec.run_id, spec.attempt) / layout.RANK_EVENTS_FILE
         os.kill(json.loads(start.read_text().splitlines()[0])["pid"], signal.SIGKILL)
 
     striker = threading.Thread(target=strike)
@@ -328,6 +379,20 @@ def test_a_phone_that_holds_nothing_gets_it_from_another(phones: list[Phone]) ->
     assert events(phones[0], again)[0]["resumed"] >= 20
 
 
+@pytest.mark.parametrize("wire", ["int8", pytest.param("powersgd", marks=pytest.mark.slow)])
+def test_one_phone_goes_on_from_what_two_hold_and_two_from_what_it_holds(phones: list[Phone], wire: str) -> None:
+    both = run_spec((4, 3), steps=600, bucket_bytes=1 << 20, balance="off", wire=wire)
+    alone = replace(run_spec((7,), steps=600, bucket_bytes=1 << 20, balance="off", wire=wire), attempt=1)
+    killed_at(phones, both, 80, 1)
+    killed_at(phones[:1], alone, 160, 0)
+    killed_at(phones, again := replace(both, attempt=2), 240, 1)
+    for before, after in ((both, alone), (alone, again)):
+        announced = max(event["step"] for event in events(phones[0], before) if event["event"] == "step")
+        start = events(phones[0], after)[0]
+        assert start["resumed_from"] == "memory"
+        assert announced <= start["resumed"] <= announced + 1
+
+
 def test_an_attempt_that_is_asked_to_ends_after_the_same_step_everywhere(phones: list[Phone]) -> None:
     spec = run_spec((4, 4), steps=100_000, bucket_bytes=1 << 20)
 
@@ -354,15 +419,16 @@ def test_a_new_runs_ranks_free_what_an_old_one_left(phones: list[Phone]) -> None
 
 
 def test_ending_a_run_ends_its_rank_and_tells_what_is_held(phones: list[Phone]) -> None:
-    spec = run_spec((4,), steps=1_000_000)
+    run = f"run-{os.getpid()}"  # its processes are found by its name: nobody else's on this computer may have it
+    spec = run_spec((4,), run_id=run, steps=1_000_000)
     staged(phones[:1], spec)
-    with subprocess.Popen([sys.executable, "-m", "phone_agent", "train", "run"], env=phones[0].env) as rank:
+    with subprocess.Popen([sys.executable, "-m", "phone_agent", "train", run], env=phones[0].env) as rank:
         until(lambda: any(event["event"] == "step" for event in events(phones[0], spec)))
-        told = json.loads(phones[0].agent("end", "run").stdout)
+        told = json.loads(phones[0].agent("end", run).stdout)
         assert rank.wait() == -signal.SIGTERM
     assert told["ended"] == 1
     assert told["held"]
-    again = json.loads(phones[0].agent("end", "run", "--forget").stdout)
+    again = json.loads(phones[0].agent("end", run, "--forget").stdout)
     assert (again["ended"], again["held"], again["attempt"]) == (0, [], 0)
     assert again["disk_mb"] > 0
     assert json.loads(phones[0].agent("end", "no-such-run").stdout)["ended"] == 0

@@ -20,7 +20,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.schema import OptimizerSpec
 from phone_agent.train.loop import DROPS, Loop, Updates, micro_batches
-from phone_agent.train.order import pieces
+from phone_agent.train.order import Piece, pieces
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline
@@ -200,16 +200,17 @@ def alone(setting: Setting) -> Result:
                 own += one * len(labels) / batch
             gradients.append(state.gradients.copy())
             loss += own * batch / setting.global_batch
-        state.gradients[...] = _added(gradients, setting.bucket_bytes, state)
+        cut = pieces(parts(state.packing, setting.bucket_bytes), setting.bucket_bytes)
+        state.gradients[...] = added(gradients, cut)
         TextbookSgd(state).update(slice(None), RULES.learning_rate, step)
         result.losses.append(loss)
     return result
 
 
-def _added(gradients: Sequence[NDArray[np.float32]], bucket_bytes: int, state: State) -> NDArray[np.float32]:
+def added(gradients: Sequence[NDArray[np.float32]], cut: Sequence[Piece]) -> NDArray[np.float32]:
     """As many chunks of every piece as there are ranks; each begins at its own rank and goes round to the right."""
     total = np.empty_like(gradients[0])
-    for piece in pieces(parts(state.packing, bucket_bytes), bucket_bytes):
+    for piece in cut:
         for first, chunk in enumerate(split(piece.where, len(gradients))):
             begins, *others = (*gradients[first:], *gradients[:first])
             total[chunk] = sum((each[chunk] for each in others), start=begins[chunk])

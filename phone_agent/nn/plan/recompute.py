@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from phone_agent.nn.graph import Graph
+from phone_agent.nn.plan import cost
 from phone_agent.nn.plan.algorithms import direct
 from phone_agent.nn.plan.arena import lifetimes, peak
 from phone_agent.nn.plan.fuse import fuse
@@ -22,7 +23,6 @@ from phone_agent.nn.plan.schedule import Schedule, training
 from phone_agent.nn.plan.steps import Direction
 
 BATCH = 16
-FLOPS, BYTES = 100e9, 10e9  # a second, roughly, of a phone or of two cores: only their ratio counts
 PARTS = 8
 WORTH_IT = 0.95  # of the peak: a pass over memory is not spent on less
 STRETCHES = (1.0, 1 / 2, 1 / 3, 1 / 4, 1 / 6, 1 / 8, 1 / 12, 1 / 16, 1 / 24)  # between checkpoints, of all there is
@@ -201,7 +201,7 @@ def _droppable(network: Network, places: Places) -> list[_Droppable]:
     costs: dict[str, float] = {}
     for step in training(network, places, direct).steps:
         if step.direction == Direction.FORWARD:
-            costs[step.name] = step.flops / FLOPS + step.traffic / BYTES
+            costs[step.name] = cost.seconds([step])
     found = []
     for storage in dict.fromkeys(work.y.storage for work in network.works):
         if storage is not network.scores.storage and storage.writers:
