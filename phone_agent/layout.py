@@ -61,7 +61,7 @@ KEEPER_LOG = "keeper.log"
 LEASE_FILE = "lease.json"  # on every phone: which computer looks after the run, and until when
 RESUME_FILE = "resume.safetensors"  # on the head phone: the checkpoint to go on from, if one was given
 WEIGHTS_FILE = "weights.safetensors"  # on the head phone: what the run starts from, if that was given
-CHECKPOINTS = "checkpoint-*.safetensors"  # on the head phone, by rank 0
+CHECKPOINTS = "checkpoint-*.safetensors"  # on the phones of train.checkpoint.savers
 
 
 def checkpoint_file(step: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from phone_agent.nn.packing import State
 from phone_agent.schema import RunSpec
 
 TOP = 5
+TELL_EVERY_S = 20.0  # a run of which nothing is heard for minutes is taken for one that hangs
 MEAN, VARIANCE = ".running_mean", ".running_var"
 FIELDS = ("loss", "top1", "top5", "samples")
 
@@ -73,18 +75,28 @@ def own_part(samples: int, rank: int, ranks: int) -> range:
     return range(samples * rank // ranks, samples * (rank + 1) // ranks)
 
 
-def judge(executable: Executable, test: Dataset, part: range, trained_with: Normalises) -> Row:
-    """Images are normalised as those trained on were, and as many at once: no more memory than training.
+def judge(
+    executable: Executable,
+    test: Dataset,
+    part: range,
+    trained_with: Normalises,
+    tell: Callable[[int], None] = lambda _done: None,
+) -> Row:
+    """Images are normalised as those trained on were, and as many at once: no more memory than training. Where it takes
+    long, `tell` hears now and then how many are judged.
 
     The last batch is filled up with samples judged before: of a smaller one the executable would need a copy.
     """
-    row = np.zeros(len(FIELDS))
+    row, told = np.zeros(len(FIELDS)), time.monotonic()
     for start in range(0, len(part), trained_with.batch):
         places = part.start + np.arange(start, start + trained_with.batch) % len(part)
         images, labels = test.take(places)
         scores = executable.forward(trained_with.normalise(images))
         count = min(trained_with.batch, len(part) - start)
         row += mark(scores[:count], labels[:count])
+        if time.monotonic() - told >= TELL_EVERY_S:
+            told = time.monotonic()
+            tell(start + count)
     return row
 
 

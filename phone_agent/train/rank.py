@@ -17,7 +17,9 @@ import numpy as np
 from phone_agent import layout, process, rundir
 from phone_agent.comm.world import World, ending_all, open_world
 from phone_agent.data import open_test
+from phone_agent.data.manifest import ManifestError
 from phone_agent.data.sampling import Normaliser
+from phone_agent.data.shards import ShardError
 from phone_agent.device import affinity
 from phone_agent.device.condition import Condition
 from phone_agent.errors import AgentError
@@ -37,6 +39,7 @@ from phone_agent.train.watch import Watch
 
 log = logging.getLogger("phone_agent")
 REST_S = 2.0  # between two looks at phones that rest
+OF_PHONE = (OSError, MemoryError, client.KeeperError, ShardError, ManifestError)
 
 
 def run(directory: Path, spec: RunSpec, threads: int) -> int:
@@ -72,8 +75,9 @@ def _tell(error: Exception, events: EventLog) -> None:
 
 
 def _fault(error: Exception) -> str:
-    """Whose it is: what may work elsewhere is the phone's; what would fail there as well is the work's."""
-    of_phone = isinstance(error, OSError | MemoryError | client.KeeperError) or type(error).__module__ == "mpi4py.MPI"
+    """Whose it is: what may work elsewhere is the phone's, as with samples of which others have good copies; what would
+    fail there as well is the work's."""
+    of_phone = isinstance(error, OF_PHONE) or type(error).__module__ == "mpi4py.MPI"
     return "phone" if of_phone else "work"
 
 
@@ -192,11 +196,20 @@ class _Rank:
         training.overlap.settle()
         progress.check_values(training.state, self._world, self._spec, step)
         with evaluate.combined_statistics(training.state, share, training.exact.allreduce):
-            if judging:
-                self._judge(step)
             if keeping and self._checkpoints is not None:
                 self._checkpoints.save(step, training.state, training.optimiser.buffers)
+            if keeping and judging:
+                self._until_saved()
+            if judging:
+                self._judge(step)
         self._report.start()
+
+    def _until_saved(self) -> None:
+        """Everywhere. Judging may fail on any phone, over a damaged sample or scores that are not numbers; and whoever
+        fails ends all others, in the middle of what they write."""
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+        self._world.allgather(np.zeros(1))
 
     def _rest(self, step: int) -> None:
         """After this step, for as long as a phone is at its limit and nobody can take its images."""
@@ -294,16 +307,20 @@ class _Rank:
 
     def _judge(self, step: int) -> None:
         """Every phone judges its part of the held-out samples; nobody leaves before the sum is known."""
-        found = evaluate.merge(self._world.allgather(self._judged()))
+        found = evaluate.merge(self._world.allgather(self._judged(step)))
         if found is not None:
             self._accuracy = found["top1"]
             self._events.write("evaluate", step=step, **found)
 
-    def _judged(self) -> evaluate.Row:
+    def _judged(self, step: int) -> evaluate.Row:
         training, data = self._training, self._spec.data
         test = open_test(data, self._spec.seed, tell=self._warn)
         if test is None:
             return np.zeros(len(evaluate.FIELDS))
         part = evaluate.own_part(len(test), self._own.rank, len(self._spec.ranks))
         trained_with = Normaliser(training.dataset, training.at_once, data.input_shape)
-        return evaluate.judge(training.executable, test, part, trained_with)
+
+        def tell(done: int) -> None:
+            self._events.write("judging", step=step, samples=done, of=len(part))
+
+        return evaluate.judge(training.executable, test, part, trained_with, tell)

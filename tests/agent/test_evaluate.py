@@ -67,6 +67,17 @@ def test_any_number_of_phones_finds_the_same(ranks: int) -> None:
     assert [found["loss"], found["top1"], found["top5"]] == pytest.approx(alone[:3].tolist(), rel=1e-6)
 
 
+def test_judging_that_takes_long_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    held_out = Synthetic(13, (28, 28, 1), 10, seed=3)
+    graph = models.build("lenet", 10, (28, 28, 1), 0.25)
+    executable = backend("reference").compile(graph, State(graph, 1), 4, Options())
+    told: list[int] = []
+    for every_s, expected in ((1e9, []), (0.0, [4, 8, 11])):
+        monkeypatch.setattr(evaluate, "TELL_EVERY_S", every_s)
+        evaluate.judge(executable, held_out, range(2, 13), Normaliser(held_out, 4), told.append)
+        assert told == expected
+
+
 def test_nothing_held_out_is_no_figure_and_no_number_is_an_error() -> None:
     assert evaluate.merge(np.zeros((3, 4))) is None
     with pytest.raises(AgentError, match="lower the learning rate"):

@@ -297,14 +297,14 @@ def test_without_a_budget_the_plan_is_lean(monkeypatch: pytest.MonkeyPatch) -> N
     lean = estimate(graph, 128, options)
     for available in (None, 1_000_000):
         monkeypatch.setattr(memory, "available_mb", lambda available=available: available)
-        assert plan_memory(graph, 128, options) == (options, lean)
+        assert plan_memory(graph, 128, options, affordable_bytes()) == (options, lean)
 
 
 def test_more_than_the_phone_can_give_is_made_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
     lean = estimate(graph, 128, options)
     monkeypatch.setattr(memory, "available_mb", lambda: int((0.8 * lean.total - lean.process) / 0.6 / 1e6))
-    within, planned = plan_memory(graph, 128, options)
+    within, planned = plan_memory(graph, 128, options, affordable_bytes())
     assert within.memory_bytes == affordable_bytes()
     assert planned.total <= 0.8 * lean.total
     assert len(planned.recomputed) > len(lean.recomputed)
@@ -315,20 +315,20 @@ def test_a_batch_that_nothing_makes_fit_is_computed_in_parts(monkeypatch: pytest
     budget = estimate(graph, 16, options).total
     for given, available in ((budget, None), (None, int(budget / 0.6 / 1e6) + 1)):
         monkeypatch.setattr(memory, "available_mb", lambda available=available: available)
-        within, planned = plan_memory(graph, 1000, replace(options, memory_bytes=given))
+        within, planned = plan_memory(graph, 1000, replace(options, memory_bytes=given), affordable_bytes())
         assert 16 <= planned.batch < 1000
         assert within.memory_bytes is not None
         assert planned.total <= within.memory_bytes
-    assert plan_memory(graph, 1000, options, micro=3)[1].batch == 3
+    assert plan_memory(graph, 1000, options, affordable_bytes(), micro=3)[1].batch == 3
 
 
 def test_what_no_recomputing_makes_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_mb", lambda: 1)
     graph = models.build("lenet", 10, SYNTHETIC.shape)
     with pytest.raises(AgentError, match="the budget is 68 MB, this process and 60 % of what the phone has avail"):
-        plan_memory(graph, 8, Options())
+        plan_memory(graph, 8, Options(), affordable_bytes())
     given = Options(memory_bytes=500_000_000)
-    assert plan_memory(graph, 8, given)[0] == given
+    assert plan_memory(graph, 8, given, affordable_bytes())[0] == given
 
 
 def test_a_process_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +336,7 @@ def test_a_process_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None
     graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
     lean = estimate(graph, 128, options)
     monkeypatch.setattr(memory, "available_mb", lambda: -(-(lean.total - lean.process) // 600_000))
-    assert plan_memory(graph, 128, options) == (options, lean)
+    assert plan_memory(graph, 128, options, affordable_bytes()) == (options, lean)
 
 
 def test_phones_that_write_checkpoints_plan_for_what_these_copy(tmp_path: Path) -> None:
