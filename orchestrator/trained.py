@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from phone_agent.train.checkpoint import About, Checkpoint
 
 PICKLES = (".pth", ".pt", ".ckpt", ".bin", ".pkl")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what torchvision's weights expect
+STORED, CROPPED = 256, 224  # pixels a side: as `data add` stores pictures, and ImageNet's networks read their middle
 CONVERT = (
     'python -c "import torch; from safetensors.torch import save_file; '
     "save_file(torch.load('{name}', weights_only=True), '{stem}.safetensors')\""
@@ -98,9 +98,10 @@ def _npz(path: Path) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # noqa: BLE001 - zipfile, its decompressors and numpy raise anything on damaged files
         raise UsageError(
-            f"{path} is no .npz file of plain arrays: {error}", remedy="numpy.savez writes one of named arrays"
+            f"{path} is no .npz file of plain arrays: {str(error) or type(error).__name__}",
+            remedy="numpy.savez writes one of named arrays",
         ) from None
 
 
@@ -124,6 +125,15 @@ def _made_for(kept: Checkpoint, name: str) -> tuple[int, Shape]:
     return (len(weight) if weight is not None and weight.ndim else published.classes), published.shape
 
 
+def _usually_stored(shape: Shape) -> Shape:
+    """Of weights from elsewhere: networks made for ImageNet were judged by the middle 224 of 256 pixels, or as much of
+    more; those for small images by all of them."""
+    height, width, channels = shape
+    if min(height, width) < CROPPED:
+        return shape
+    return round(height * STORED / CROPPED), round(width * STORED / CROPPED), channels
+
+
 def _completed(about: About, name: str, graph: Graph) -> About:
     """What the file does not say: as torchvision's weights are for colours, else from -1 to 1."""
     channels = graph.shape[2]
@@ -134,7 +144,7 @@ def _completed(about: About, name: str, graph: Graph) -> About:
         model=Path(name).name,
         classes=graph.classes,
         shape=graph.shape,
-        stored=about.stored or graph.shape,
+        stored=about.stored or _usually_stored(graph.shape),
         mean=about.mean or mean,
         std=about.std or std,
     )

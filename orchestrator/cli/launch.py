@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.runs.launch import Launcher
     from orchestrator.runs.preflight import Preflight
     from orchestrator.runs.record import RunRecord, Survival
-    from orchestrator.runs.start import Start
+    from orchestrator.runs.start import Given, Start
     from orchestrator.tune.advice import Advice
     from phone_agent.schema import RunSpec
 
@@ -88,8 +88,12 @@ def launch(
     check_request(request)
     request = settled(request)
     session, survival = _survival(open_session(inventory, limit), spare, min_phones, max_restarts)
-    dataset = _open_dataset(data, request)
-    start = _starting_point(request, dataset)
+    given = _given(request)
+    dataset = _open_dataset(data, request, adds=False)
+    start = _starting_point(request, given, dataset)
+    if not dry_run:
+        dataset = _open_dataset(data, request, adds=True)  # last: it may take an hour
+    _tell(start, dataset)
     if dry_run:
         _show_plan(session, request, dataset, skip_unfit, as_json)
         return
@@ -97,20 +101,17 @@ def launch(
     _watch(session, record, detach, as_json)
 
 
-def _open_dataset(wanted: str, request: LaunchRequest) -> Dataset:
+def _open_dataset(wanted: str, request: LaunchRequest, *, adds: bool) -> Dataset:
     from orchestrator.plan.run import DEFAULT_MODEL
     from orchestrator.runs.dataset import open_dataset
-    from orchestrator.view.console import note
 
-    found = open_dataset(
+    return open_dataset(
         wanted,
         request.model or DEFAULT_MODEL,
         augment=request.augment or "none",
         on_damage=request.on_damage or "refuse",
+        adds=adds,
     )
-    if found.note:
-        note(found.note)
-    return found
 
 
 def _watch(session: Session, record: RunRecord, detach: bool, as_json: bool) -> None:
@@ -165,17 +166,29 @@ def _resume(
         return launcher.run(spec, stored_data(spec.data), start, limits)
 
 
-def _starting_point(request: LaunchRequest, dataset: Dataset) -> Start:
+def _given(request: LaunchRequest) -> Given | None:
+    from orchestrator.runs.start import read_given
+
+    return read_given(request.weights) if request.weights else None
+
+
+def _starting_point(request: LaunchRequest, given: Given | None, dataset: Dataset) -> Start:
     from orchestrator.plan.run import DEFAULT_MODEL, build_graph
     from orchestrator.runs.start import starting_point
-    from orchestrator.view.console import note
 
     model = request.model or DEFAULT_MODEL
     graph = build_graph(model, dataset.spec, request.freeze)
-    start = starting_point(model, graph, request.weights, request.seed)
+    names = dataset.class_names
+    return starting_point(model, graph, given, request.seed, class_names=names, new_head=request.new_head)
+
+
+def _tell(start: Start, dataset: Dataset) -> None:
+    from orchestrator.view.console import note
+
+    if dataset.note:
+        note(dataset.note)
     if start.replaced:
-        note(f"starting anew, for {graph.classes} classes: {', '.join(start.replaced)}; all else as given")
-    return start
+        note(f"starting anew, for {dataset.spec.classes} classes: {', '.join(start.replaced)}; all else as given")
 
 
 def _survival(

@@ -66,6 +66,11 @@ _NETWORK = _panel(
         show_default=False,
     ),
     weights=typer.Option(help="Start from these: a checkpoint, safetensors or .npz.", show_default=False),
+    new_head=typer.Option(
+        "--new-head/--keep-head",
+        help="With --weights: last layer anew, or as given. Default: anew where classes have other names or numbers.",
+        show_default=False,
+    ),
     freeze=typer.Option(help="Layers that do not learn: a name or pattern. Repeatable.", show_default=False),
 )
 _AMOUNTS = _panel(
@@ -123,7 +128,7 @@ _LEARNING = _panel(
 )
 _TALKING = _panel(
     "Between phones",
-    algorithm=typer.Option(help="How gradients are summed: ring, hierarchical, mpi, chunkwise or auto."),
+    algorithm=typer.Option(help="How gradients are summed: ring, hierarchical, mpi, chunkwise; auto: by measurement."),
     group=typer.Option(
         help="Most phones of a hierarchy's groups. Default: all of a switch; with auto, by measurement.",
         min=0,

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 AUTO = 0  # as a batch: the largest that fits
+FP32_ONLY = frozenset({"mpi", "chunkwise"})  # algorithms of MPI's own, which know no other wire
+SPELLED = {"learning_rate": "--lr", "bucket_bytes": "--bucket", "memory_bytes": "--memory"}
+SWITCHED_OFF = {"overlap": "--no-overlap", "new_head": "--keep-head"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class LaunchRequest:
     gamma: float | None = None
     power: float | None = None
     floor: float | None = None
-    algorithm: str = "ring"
+    algorithm: str = "auto"  # a ring, unless another of ours is clearly faster on the line that is measured
     wire: str = "fp32"
     overlap: bool = True
     group: int = 0  # most phones of a hierarchy's groups; 0: a switch's
@@ -64,4 +67,11 @@ class LaunchRequest:
     evaluate_every: int = 0  # steps; 0: at the end only
     checkpoint_every: int = 0  # steps; 0: at the end only
     weights: Path | None = None  # to start from
+    new_head: bool | None = None  # the last layer starts anew, or as given; None: anew where the classes are others
     freeze: tuple[str, ...] = ()  # layers that do not learn, by name or pattern
+
+
+def flag_of(name: str, value: object) -> str:
+    """As the command line calls a field of this value."""
+    off = SWITCHED_OFF.get(name) if value is False else None
+    return off or SPELLED.get(name) or "--" + name.replace("_", "-")

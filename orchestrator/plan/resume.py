@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Phone
 from orchestrator.plan.attempt import next_attempt
-from orchestrator.plan.request import LaunchRequest
+from orchestrator.plan.request import LaunchRequest, flag_of
 from orchestrator.plan.run import new_run_id
 from phone_agent import layout
 from phone_agent.schema import RunSpec
@@ -20,10 +20,10 @@ OWN = frozenset({"steps"})  # what a resumed run may decide itself
 
 def check_resume(request: LaunchRequest) -> None:
     """All else is as it was: other rules would make the checkpoint another run's."""
-    given = [each.name for each in fields(request) if getattr(request, each.name) != each.default]
-    if foreign := [name for name in given if name not in OWN]:
-        flags = ", ".join("--" + name.replace("_", "-") for name in foreign)
-        raise UsageError(f"--resume goes on as the run was: {flags} cannot change", remedy="--weights starts a new run")
+    given = {each.name: value for each in fields(request) if (value := getattr(request, each.name)) != each.default}
+    if foreign := [flag_of(name, value) for name, value in given.items() if name not in OWN]:
+        told = f"--resume goes on as the run was: {', '.join(foreign)} cannot change"
+        raise UsageError(told, remedy="--weights starts a new run")
 
 
 def resumed_run(spec: RunSpec, phones: Sequence[Phone], done: int, steps: int | None = None) -> RunSpec:

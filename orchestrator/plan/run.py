@@ -16,7 +16,7 @@ from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Phone
 from orchestrator.plan.batch import largest_batches, split_batches
 from orchestrator.plan.recipes import DEFAULT_RATE, learning_rate, recipe, settled
-from orchestrator.plan.request import AUTO, LaunchRequest
+from orchestrator.plan.request import AUTO, FP32_ONLY, LaunchRequest, flag_of
 from phone_agent import layout
 from phone_agent.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec, ScheduleSpec, Way
 
@@ -32,7 +32,7 @@ ROUNDING = frozenset(WIRES) - {"fp32", "auto"}  # what only our own schedules kn
 ON_DAMAGE = ("refuse", "skip")
 BALANCE = ("auto", "off")
 RATES = {  # where to begin, with optimisers for which the usual rate is none
-    "lars": "begin with --lr 4 --trust 0.01 for a global batch of 1024, in proportion for others (as cifar10-lars)",
+    "lars": "begin with --lr 1.6 --trust 0.02 for a global batch of 1024, and less for smaller ones (as cifar10-lars)",
     "lamb": "begin with --lr 0.005: a step then moves a tensor by half a hundredth of its length",
 }
 DEFAULT_MODEL = "lenet"
@@ -57,6 +57,7 @@ def check_request(request: LaunchRequest) -> None:
         raise UsageError(str(error), remedy="clusterctl models list") from None
     _check_names(request)
     _check_figures(request)
+    _check_head(request)
     split_batches(1, request.batch, request.global_batch)
     try:
         optimiser.check(_optimizer(request, 1))
@@ -80,6 +81,7 @@ def _check_rate(request: LaunchRequest) -> None:
 
 
 def _check_names(request: LaunchRequest) -> None:
+    from phone_agent.data.augment import NAMES as AUGMENTATIONS
     from phone_agent.nn.backends import NAMES
     from phone_agent.train.way import AUTO as AS_MEASURED
 
@@ -89,14 +91,21 @@ def _check_names(request: LaunchRequest) -> None:
         ("wire format", request.wire, WIRES),
         ("way to balance", request.balance, BALANCE),
         ("way with damaged samples", request.on_damage or "refuse", ON_DAMAGE),
+        ("augmentation", request.augment or "none", AUGMENTATIONS),
     ):
         if given not in known:
             raise UsageError(f"no {kind} '{given}'; there is: {', '.join(known)}")
-    if request.wire in ROUNDING and request.algorithm in {"mpi", "chunkwise"}:
+    if request.wire in ROUNDING and request.algorithm in FP32_ONLY:
         raise UsageError(
             f"--algorithm {request.algorithm} sends fp32 only, not {request.wire}",
             remedy=f"--algorithm ring or hierarchical with --wire {request.wire}",
         )
+
+
+def _check_head(request: LaunchRequest) -> None:
+    if request.new_head is not None and request.weights is None:
+        flag = flag_of("new_head", request.new_head)
+        raise UsageError(f"{flag} says what becomes of given weights", remedy=f"name them with --weights, or no {flag}")
 
 
 def _check_figures(request: LaunchRequest) -> None:
@@ -130,11 +139,14 @@ def _check_warmup(request: LaunchRequest) -> None:
 
 def cautions(spec: RunSpec) -> list[str]:
     """What a person should know of a plan before it is begun."""
-    rise = spec.schedule.warmup_steps
-    if rise < spec.steps:
-        return []
-    told = f"the learning rate rises for {rise} steps, and the run has {spec.steps}: it does nothing else"
-    return [f"{told}; a shorter --warmup, or a longer run"]
+    found, rise = [], spec.schedule.warmup_steps
+    if rise >= spec.steps:
+        told = f"the learning rate rises for {rise} steps, and the run has {spec.steps}: it does nothing else"
+        found.append(f"{told}; a shorter --warmup, or a longer run")
+    if spec.evaluate_every and not spec.data.test_samples:
+        told = f"--evaluate-every {spec.evaluate_every}: {spec.data.name} has no held-out samples to judge by"
+        found.append(f"{told}; the run will not be judged (clusterctl data list shows which datasets have some)")
+    return found
 
 
 def plan_run(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.plan.run import DEFAULT_MODEL
 from phone_agent.schema import DataSpec
 
@@ -25,31 +26,40 @@ _INSTALL = "apt-get install dataset-fashion-mnist"
 
 @dataclass(frozen=True)
 class Dataset:
-    """`stored` is None when phones make samples up themselves."""
+    """`stored` is None when phones make samples up themselves, and as long as they are not added."""
 
     spec: DataSpec
     stored: Stored | None = None
+    class_names: tuple[str, ...] = ()
     note: str | None = None  # what a person should know about this choice
 
 
 def open_dataset(
-    wanted: str, model: str = DEFAULT_MODEL, *, augment: str = "none", on_damage: str = "refuse"
+    wanted: str,
+    model: str = DEFAULT_MODEL,
+    *,
+    augment: str = "none",
+    on_damage: str = "refuse",
+    adds: bool = True,
 ) -> Dataset:
     """`auto` is Fashion-MNIST, where Debian's package is installed and the network is made for it; else made up.
 
-    A name is one of the store's. A path is added to the store first, under the name of the folder.
+    A name is one of the store's. A path is added to the store first, under the name of the folder; that may take an
+    hour, so without `adds` it is only looked at, and told what would be there.
     """
-    found = _choose(wanted, model, on_damage)
-    spec = replace(found.spec, augment=_known(augment), on_damage=on_damage)
+    augment = _known(augment)
+    found = _choose(wanted, model, on_damage, adds=adds)
+    spec = replace(found.spec, augment=augment, on_damage=on_damage)
     return replace(found, spec=replace(spec, image=_read_size(spec, model)))
 
 
-def _choose(wanted: str, model: str, on_damage: str) -> Dataset:
+def _choose(wanted: str, model: str, on_damage: str, *, adds: bool) -> Dataset:
     from phone_agent import models
 
     made_for = models.model(model)
     height, width, channels = made_for.shape
-    made_up = Dataset(DataSpec(SYNTHETIC, SYNTHETIC_SAMPLES, (height, width, channels), made_for.classes, whole=True))
+    spec = DataSpec(SYNTHETIC, SYNTHETIC_SAMPLES, (height, width, channels), made_for.classes, whole=True)
+    made_up = Dataset(spec, class_names=tuple(map(str, range(made_for.classes))))
     if wanted == SYNTHETIC:
         return made_up
     if wanted == AUTO and made_for.shape != FASHION_MNIST_SHAPE:
@@ -57,16 +67,16 @@ def _choose(wanted: str, model: str, on_damage: str) -> Dataset:
         return replace(made_up, note=f"training on made-up images of {size}: what {model} is made for")
     if wanted == AUTO and not FASHION_MNIST.is_dir():
         return replace(made_up, note=f"training on made-up images: no Fashion-MNIST here ({_INSTALL})")
-    return _stored(FASHION if wanted == AUTO else wanted, on_damage)
+    return _stored(FASHION if wanted == AUTO else wanted, on_damage, adds=adds)
 
 
-def _stored(wanted: str, on_damage: str) -> Dataset:
+def _stored(wanted: str, on_damage: str, *, adds: bool) -> Dataset:
     from orchestrator.data.add import add
     from orchestrator.data.store import Store
 
     if "/" not in wanted:
         if stored := Store().find(wanted):
-            return Dataset(spec_of(stored), stored)
+            return _of(stored)
         if wanted != FASHION:
             Store().get(wanted)
         if not FASHION_MNIST.is_dir():
@@ -74,8 +84,24 @@ def _stored(wanted: str, on_damage: str) -> Dataset:
     path = FASHION_MNIST if wanted == FASHION else Path(wanted).expanduser()
     name, known = _slug(path), Store().made_from(path)
     known.sort(key=lambda each: each.name != name)
+    if not known and not adds:
+        return _expected(name, path, on_damage)
     stored = known[0] if known else add(name, path, on_damage=on_damage).stored
-    return Dataset(spec_of(stored), stored, note=f"{path} is the dataset '{stored.name}' (clusterctl data list)")
+    return replace(_of(stored), note=f"{path} is the dataset '{stored.name}' (clusterctl data list)")
+
+
+def _of(stored: Stored) -> Dataset:
+    return Dataset(spec_of(stored), stored, stored.manifest.class_names)
+
+
+def _expected(name: str, path: Path, on_damage: str) -> Dataset:
+    from orchestrator.data.add import expected
+
+    source = expected(name, path, on_damage=on_damage)
+    samples, held_out = source.counts()
+    spec = DataSpec(name, samples, source.shape, len(source.class_names), test_samples=held_out)
+    note = f"{path} will be the dataset '{name}'; its samples are counted, and not read yet"
+    return Dataset(spec, class_names=source.class_names, note=note)
 
 
 def spec_of(stored: Stored) -> DataSpec:
@@ -91,10 +117,14 @@ def spec_of(stored: Stored) -> DataSpec:
 
 
 def stored_as(spec: DataSpec) -> Stored | None:
-    """The very samples a run was planned with, if this computer still has them; none where phones make them up."""
+    """The very samples a run was planned with, if this computer still has them; none where phones make them up. What
+    cannot be read is not there: phones that have theirs need nothing of it."""
     from orchestrator.data.store import Store
 
-    stored = None if spec.name == SYNTHETIC else Store().find(spec.name)
+    stored = None
+    if spec.name != SYNTHETIC:
+        with suppress(ClusterctlError):
+            stored = Store().find(spec.name)
     return stored if stored and stored.manifest.digest == spec.digest else None
 
 

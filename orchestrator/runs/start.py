@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
     from phone_agent.nn.graph import Graph
     from phone_agent.schema import RunSpec
+    from phone_agent.train.checkpoint import Checkpoint
+
+FITTING = "name a checkpoint, or a safetensors or .npz file, of this very network"
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,46 @@ class Start:
             connection.put_file(file, directory / spec.weights)
 
 
-def starting_point(model: str, graph: Graph, weights: Path | None, seed: int) -> Start:
+@dataclass(frozen=True)
+class Given:
+    """A file of weights that somebody named."""
+
+    path: Path
+    content: Checkpoint
+
+    def is_of_other_classes(self, class_names: Sequence[str]) -> bool:
+        """As far as both sides say: as many classes that are called otherwise are not those it knows."""
+        known = self.content.about.class_names
+        return bool(known and class_names) and known != tuple(class_names)
+
+
+def read_given(path: Path) -> Given:
+    try:
+        return Given(path, read_weights(path))
+    except AgentError as error:
+        raise UsageError(f"--weights {path}: {error}", remedy=FITTING) from None
+
+
+def starting_point(
+    model: str,
+    graph: Graph,
+    given: Given | None,
+    seed: int,
+    *,
+    class_names: Sequence[str] = (),
+    new_head: bool | None = None,
+) -> Start:
+    """All weights are made here, those of a new head too: phones take them as they come."""
     source = own.split(model)[0].read_bytes() if own.is_own(model) else None
-    if weights is None:
+    if given is None:
         return Start(source)
     state = State(graph, seed)
     try:
-        replaced = start_from(graph, state, read_weights(weights).weights)
+        anew = given.is_of_other_classes(class_names) if new_head is None else new_head
+        replaced = start_from(graph, state, given.content.weights, new_head=anew)
     except AgentError as error:
-        raise UsageError(f"--weights {weights}: {error}") from None
+        raise UsageError(f"--weights {given.path}: {error}", remedy=FITTING) from None
+    if replaced and new_head is False:
+        told = f"--keep-head: {', '.join(replaced)} of {given.path} are not for {graph.classes} classes"
+        raise UsageError(told, remedy="leave out --keep-head")
     return Start(source, to_state_dict(graph, state), replaced)

@@ -6,10 +6,11 @@ A name such as `path/to/file.py:build` is a network of the user's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import isfinite
+from typing import Any
 
 from phone_agent.errors import AgentError
 from phone_agent.models import (
@@ -103,8 +104,15 @@ def _own_model(name: str) -> Model:
             raise GraphError(f"{name}: only the networks of clusterctl models list have a width")
         return found.build(classes, shape)
 
-    shape, classes = tuple(found.defaults.get("shape", CIFAR)), found.defaults.get("classes", 10)
-    return Model(build_it, "your own", shape, classes)
+    return Model(build_it, "your own", *_made_for(found.defaults))
+
+
+def _made_for(defaults: Mapping[str, Any]) -> tuple[Shape, int]:
+    """Of a function's defaults those that say it; others, such as None, say nothing."""
+    shape, classes = defaults.get("shape", CIFAR), defaults.get("classes", 10)
+    if not isinstance(shape, tuple | list) or len(shape) != 3 or not all(type(side) is int for side in shape):
+        shape = CIFAR
+    return tuple(shape), classes if type(classes) is int else 10
 
 
 def image_shape(name: str, given: str | None) -> Shape | None:

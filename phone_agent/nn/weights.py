@@ -34,20 +34,20 @@ def to_state_dict(graph: Graph, state: State) -> dict[str, NDArray[Any]]:
 
 def from_state_dict(graph: Graph, state: State, weights: Mapping[str, Any]) -> None:
     """Into the state's values and statistics, all of them or none. Momenta are left alone."""
-    _load(graph, state, _needed(weights), replaced=())
+    _load(graph, state, _needed(graph, weights), replaced=())
 
 
-def start_from(graph: Graph, state: State, weights: Mapping[str, Any]) -> tuple[str, ...]:
-    """The same, but the last layer may be absent or of another shape, as for other classes.
+def start_from(graph: Graph, state: State, weights: Mapping[str, Any], *, new_head: bool = False) -> tuple[str, ...]:
+    """The same, but the last layer may be absent or of another shape, as for other classes; or not wanted.
 
     It then keeps the values it has, and its tensors are named in the answer.
     """
-    loaded = _needed(weights)
+    loaded = _needed(graph, weights)
     wanted = {name: _their_shape(layer, ours) for name, layer, _, ours in _tensors(graph, state)}
     head = next((node for node in reversed(graph.nodes) if node.parameters), None)
     tensors = [f"{head.name}.{each.name}" for each in head.parameters] if head else []
     fits = all(name in loaded and loaded[name].shape == wanted[name] for name in tensors)
-    replaced = () if fits else tuple(tensors)
+    replaced = () if fits and not new_head else tuple(tensors)
     _load(graph, state, {name: value for name, value in loaded.items() if name not in replaced}, replaced)
     return replaced
 
@@ -79,8 +79,10 @@ def _ours(layer: Layer, of_theirs: NDArray[Any], fed: Shape) -> NDArray[Any]:
     return of_theirs
 
 
-def _needed(weights: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    return {name: np.asarray(value) for name, value in weights.items() if not _needless(name)}
+def _needed(graph: Graph, weights: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """A network of somebody's own may have layers that are called as those which others do without."""
+    own = {f"{node.name}.{each.name}" for node in graph.nodes for each in (*node.parameters, *node.statistics)}
+    return {name: np.asarray(value) for name, value in weights.items() if name in own or not _needless(name)}
 
 
 def _load(graph: Graph, state: State, loaded: dict[str, NDArray[Any]], replaced: tuple[str, ...]) -> None:

@@ -53,6 +53,24 @@ def test_defaults_say_what_it_is_made_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("defaults", "made_for"),
+    [
+        (("None", "None"), ((32, 32, 3), 10)),
+        (("'many'", "28"), ((32, 32, 3), 10)),
+        (("True", "(28, 28)"), ((32, 32, 3), 10)),
+        (("7", "(28, None, 1)"), ((32, 32, 3), 7)),
+        (("None", "[8, 9, 2]"), ((8, 9, 2), 10)),
+    ],
+)
+def test_defaults_that_say_nothing_are_the_usual_ones(
+    tmp_path: Path, defaults: tuple[str, str], made_for: tuple[tuple[int, int, int], int]
+) -> None:
+    classes, shape = defaults
+    found = models.model(write(tmp_path, GOOD.replace(" = 7", f" = {classes}").replace("(12, 10, 2)", shape)))
+    assert (found.shape, found.classes) == made_for
+
+
+@pytest.mark.parametrize(
     ("source", "told"),
     [
         ("import torch\n", "net.py:1: it imports torch; phones have only"),

@@ -44,6 +44,16 @@ def test_the_head_is_replaced_where_classes_differ(absent: tuple[str, ...]) -> N
     np.testing.assert_array_equal(after["conv1.weight"], weights["conv1.weight"])
 
 
+def test_the_head_is_replaced_where_that_is_asked_for() -> None:
+    graph, state = resnet()
+    other = State(graph, seed=5)
+    own, given = to_state_dict(graph, other), to_state_dict(graph, state)
+    assert start_from(graph, other, given, new_head=True) == ("fc.weight", "fc.bias")
+    after = to_state_dict(graph, other)
+    np.testing.assert_array_equal(after["fc.weight"], own["fc.weight"])
+    np.testing.assert_array_equal(after["conv1.weight"], given["conv1.weight"])
+
+
 def test_squeezenets_head_is_a_convolution() -> None:
     seven, ten = (models.build("squeezenet_v1_1", classes, (64, 64, 3), 0.25) for classes in (7, 10))
     assert start_from(ten, State(ten, 2), to_state_dict(seven, State(seven, 1))) == (

@@ -8,7 +8,7 @@ import pytest
 from phone_agent import models
 from phone_agent.nn.graph import Dense, Graph, GraphBuilder, MaxPool
 from phone_agent.nn.packing import State
-from phone_agent.nn.weights import WeightsError, from_state_dict, to_state_dict
+from phone_agent.nn.weights import WeightsError, from_state_dict, start_from, to_state_dict
 
 
 def resnet() -> tuple[Graph, State]:
@@ -85,6 +85,18 @@ def test_counters_and_auxiliary_heads_are_passed_over() -> None:
     state.values[...] = 0
     from_state_dict(graph, state, weights)
     assert (state.values == before).all()
+
+
+def test_layers_called_as_auxiliary_heads_come_back() -> None:
+    net = GraphBuilder((4, 4, 1))
+    for name in ("aux1", "AuxLogits.fc", "aux2"):
+        net.add(name, Dense(5))
+    graph = net.build()
+    state, other = State(graph, seed=1), State(graph, seed=2)
+    weights = {**to_state_dict(graph, state), "aux1.conv.weight": np.zeros((1, 1))}
+    from_state_dict(graph, other, weights)
+    np.testing.assert_array_equal(other.values, state.values)
+    start_from(graph, State(graph, seed=3), weights)
 
 
 @pytest.mark.parametrize(

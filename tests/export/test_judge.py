@@ -12,10 +12,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
+from orchestrator.data.sources.folder import decode
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.judge import judge, predict, read_picture
 from orchestrator.trained import Preparation, Trained, open_trained
-from phone_agent import safetensors
+from phone_agent import models, safetensors
 from phone_agent.data.manifest import FILE
 from phone_agent.data.sampling import Normaliser
 from phone_agent.data.staged import Staged
@@ -119,6 +120,32 @@ def test_pictures_are_what_the_network_was_shown(tmp_path: Path) -> None:
     (tmp_path / "b.png").write_bytes(b"no picture")
     with pytest.raises(UsageError, match=r"b\.png cannot be read as a picture"):
         read_picture(tmp_path / "b.png", (10, 10, 3))
+
+
+FOR_IMAGENET = OWN.replace("classes, shape", "classes=3, shape=(224, 224, 3)")
+
+
+def test_weights_from_elsewhere_see_pictures_as_a_dataset_of_256_pixels_shows_them(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(FOR_IMAGENET)
+    net = GraphBuilder((224, 224, 3))
+    net.add("fc", Dense(3))
+    built = net.build()
+    safetensors.write(tmp_path / "w.safetensors", to_state_dict(built, State(built, seed=2)))
+    pixels = np.random.default_rng(1).integers(0, 256, (300, 400, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    found = open_trained(tmp_path / "w.safetensors", f"{tmp_path / 'net.py'}:build")
+    stored = decode(tmp_path / "a.png", 256)
+    scores = found.compile(1, 1).forward(found.preparation(1).normalise(stored[None]))[0].astype(np.float64)
+    chances = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    (guesses,) = predict(found, [tmp_path / "a.png"], top=3, threads=1)
+    assert {guess.label: guess.probability for guess in guesses} == pytest.approx(dict(enumerate(chances)), abs=1e-6)
+
+
+@pytest.mark.parametrize(("model", "side"), [("squeezenet_v1_1", 256), ("inception_v3", 342), ("resnet20", 32)])
+def test_pictures_are_stored_as_is_usual_for_a_network(tmp_path: Path, model: str, side: int) -> None:
+    built = models.build(model)
+    safetensors.write(tmp_path / "w.safetensors", to_state_dict(built, State(built, seed=2)))
+    assert open_trained(tmp_path / "w.safetensors", model).stored_shape == (side, side, 3)
 
 
 def test_the_likeliest_classes_come_first(weights: Path, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from orchestrator.cli.app import app
 from orchestrator.errors import UsageError
 from orchestrator.plan.request import LaunchRequest
 from orchestrator.plan.run import plan_run
-from orchestrator.runs.start import starting_point
+from orchestrator.runs.start import read_given, starting_point
 from orchestrator.trained import IMAGENET_MEAN, Preparation, open_trained
 from phone_agent import models, safetensors
 from phone_agent.data.synthetic import Synthetic
@@ -113,6 +115,49 @@ def test_numpys_archives_are_read_unless_they_hold_objects(tmp_path: Path) -> No
     assert "plain arrays" in refused(tmp_path / "c.npz", "lenet").message
 
 
+def _compressed(path: Path) -> bytearray:
+    np.savez_compressed(path, weight=np.arange(3000, dtype=np.float32))
+    return bytearray(path.read_bytes())
+
+
+def _damaged(path: Path) -> bytes:
+    raw = _compressed(path)
+    raw[100:130] = bytes(30)
+    return bytes(raw)
+
+
+def _encrypted(path: Path) -> bytes:
+    """As far as the flag says: nobody has the password."""
+    raw = _compressed(path)
+    raw[raw.index(b"PK\1\2") + 8] |= 1
+    raw[6] |= 1
+    return bytes(raw)
+
+
+def _empty(_: Path) -> bytes:
+    return b""
+
+
+def _unclosed(path: Path) -> bytes:
+    with zipfile.ZipFile(path, "w") as made:
+        made.writestr("fc.weight.npy", b"\x93NUMPY\x01\x00\x05\x00((((\n")
+    return path.read_bytes()
+
+
+def _alone(path: Path) -> bytes:
+    np.save(path.with_suffix(".npy"), np.zeros(3))
+    return path.with_suffix(".npy").read_bytes()
+
+
+@pytest.mark.parametrize("broken", [_damaged, _encrypted, _empty, _unclosed, _alone])
+def test_damaged_archives_of_numpy_are_told(tmp_path: Path, broken: Callable[[Path], bytes]) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(broken(path))
+    error = refused(path, "lenet")
+    assert error.message.startswith(f"{path} is no .npz file of plain arrays: ")
+    assert error.remedy == "numpy.savez writes one of named arrays"
+
+
 def test_images_are_prepared_by_their_middle() -> None:
     images = np.arange(2 * 5 * 6 * 2, dtype=np.uint8).reshape(2, 5, 6, 2)
     normal = Preparation((0.5, 0.25), (0.5, 2.0), (3, 4, 2)).normalise(images)
@@ -143,12 +188,48 @@ def test_export_writes_both_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_run_starts_from_weights_for_other_classes(tmp_path: Path) -> None:
     graph, _ = network()
     library.save_file(to_state_dict(*network(classes=7)), tmp_path / "seven.safetensors")
-    start = starting_point("resnet20", graph, tmp_path / "seven.safetensors", seed=3)
+    start = starting_point("resnet20", graph, read_given(tmp_path / "seven.safetensors"), seed=3)
     assert start.replaced == ("fc.weight", "fc.bias")
     assert start.weights is not None
     assert start.weights.keys() == to_state_dict(*network()).keys()
     with pytest.raises(UsageError, match=r"--weights .*seven.safetensors: these are not"):
-        starting_point("lenet", network("lenet")[0], tmp_path / "seven.safetensors", seed=3)
+        starting_point("lenet", network("lenet")[0], read_given(tmp_path / "seven.safetensors"), seed=3)
+
+
+ANIMALS, THINGS = (tuple(f"{kind} {number}" for number in range(10)) for kind in ("animal", "thing"))
+
+
+@pytest.mark.parametrize(
+    ("known", "names", "asked", "anew"),
+    [
+        (ANIMALS, ANIMALS, None, False),
+        (ANIMALS, THINGS, None, True),
+        (ANIMALS, ANIMALS[::-1], None, True),
+        ((), THINGS, None, False),
+        (ANIMALS, (), None, False),
+        (ANIMALS, THINGS, False, False),
+        (ANIMALS, ANIMALS, True, True),
+        ((), THINGS, True, True),
+    ],
+)
+def test_as_many_classes_may_be_others(
+    tmp_path: Path, known: tuple[str, ...], names: tuple[str, ...], *, asked: bool | None, anew: bool
+) -> None:
+    graph, state = network()
+    about = checkpoint.About("resnet20", 10, graph.shape, graph.shape, (0.5,) * 3, (0.5,) * 3, known)
+    path = tmp_path / "w.safetensors"
+    safetensors.write(path, to_state_dict(graph, state), {"format": "pt", **about.metadata()} if known else {})
+    start = starting_point("resnet20", graph, read_given(path), seed=3, class_names=names, new_head=asked)
+    assert start.replaced == (("fc.weight", "fc.bias") if anew else ())
+    assert start.weights is not None
+    first = to_state_dict(graph, State(graph, 3) if anew else state)["fc.weight"]
+    np.testing.assert_array_equal(start.weights["fc.weight"], first)
+
+
+def test_a_head_of_another_size_cannot_be_kept(tmp_path: Path) -> None:
+    library.save_file(to_state_dict(*network(classes=7)), tmp_path / "seven.safetensors")
+    with pytest.raises(UsageError, match=r"--keep-head: fc\.weight, fc\.bias of .*seven.* not for 10 classes"):
+        starting_point("resnet20", network()[0], read_given(tmp_path / "seven.safetensors"), seed=3, new_head=False)
 
 
 def test_a_plan_says_what_the_phones_start_from(tmp_path: Path) -> None:

@@ -83,12 +83,14 @@ def test_phones_and_this_computer_judge_alike(page: Shell, provisioned_lab4: Tes
     assert here["loss"] == pytest.approx(judged[-1]["loss"], rel=1e-4, abs=1e-6)
 
 
-def test_the_newest_checkpoint_is_here_and_not_on_the_phone(page: Shell, provisioned_lab4: TestLab) -> None:
+def test_the_newest_checkpoint_is_here_and_on_no_phone(page: Shell, provisioned_lab4: TestLab) -> None:
     directory = runs(provisioned_lab4)["first"]
     assert [path.name for path in directory.glob("*.safetensors")] == ["checkpoint-00000012.safetensors"]
     assert "optimizer.momenta" in load_file(directory / "checkpoint-00000012.safetensors")
-    left = provisioned_lab4.on("p1-01", "ls", f".clusterctl/runs/{directory.name}").stdout
-    assert "safetensors" not in left
+    for writer in ("p1-01", "p2-01"):
+        left = provisioned_lab4.on(writer, "ls", f".clusterctl/runs/{directory.name}").stdout
+        assert "run.json" in left
+        assert "safetensors" not in left, writer
     assert (directory / "tensorboard" / "events.out.tfevents.clusterctl").stat().st_size > 1000
 
 

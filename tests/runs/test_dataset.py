@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from orchestrator.data.add import add
+from orchestrator.data.add import DamagedError, add
 from orchestrator.data.store import Store
 from orchestrator.errors import UsageError
 from orchestrator.runs import dataset as module
 from orchestrator.runs.dataset import open_dataset
+from phone_agent.data.manifest import FILE
 from phone_agent.schema import DataSpec
+from tests.data.samples import picture
 from tests.runs.idx import write_idx
 
 
@@ -44,6 +47,40 @@ def test_a_folder_that_was_added_with_other_options_is_taken_as_it_is(tmp_path: 
     (path / "more").touch()
     with pytest.raises(UsageError, match="there is a dataset called 'dots' already"):
         open_dataset(str(path))
+
+
+def test_what_would_be_added_is_counted_and_left_alone(tmp_path: Path, store: Store) -> None:
+    path = tmp_path / "dots"
+    write_idx(path, train=50, test=10)
+    expected = open_dataset(str(path), adds=False)
+    assert (expected.stored, store.all()) == (None, [])
+    added = open_dataset(str(path))
+    assert expected.spec == replace(added.spec, digest="")
+    assert expected.class_names == added.class_names == tuple("0123456789")
+    assert open_dataset(str(path), adds=False).stored == added.stored
+    (path / "more").touch()
+    with pytest.raises(UsageError, match="there is a dataset called 'dots' already"):
+        open_dataset(str(path), adds=False)
+
+
+def test_samples_that_cannot_be_read_here_are_not_here(tmp_path: Path, store: Store) -> None:
+    """A run whose phones have theirs goes on without this computer's."""
+    write_idx(tmp_path / "specks", train=20, test=5)
+    stored = add("specks", tmp_path / "specks").stored
+    spec = module.spec_of(stored)
+    assert module.stored_as(spec) == stored
+    (store.root / "specks" / FILE).write_text("{")
+    assert module.stored_as(spec) is None
+
+
+def test_what_would_not_be_added_is_not_planned_with(tmp_path: Path) -> None:
+    for name in ("cat/a.png", "cat/b.webp", "dog/c.png"):
+        picture(tmp_path / "pics" / name)
+    for adds in (False, True):
+        with pytest.raises(DamagedError, match=r"cat/b\.webp: only JPEG and PNG are read") as told:
+            open_dataset(str(tmp_path / "pics"), adds=adds)
+        assert (told.value.exit_code, told.value.remedy) == (2, "--on-damage skip goes on without them")
+    assert open_dataset(str(tmp_path / "pics"), on_damage="skip", adds=False).spec.samples == 2
 
 
 def test_made_up_samples_need_no_files() -> None:

@@ -88,6 +88,7 @@ def test_run_ids_have_the_agreed_form_and_differ() -> None:
         (LaunchRequest(epochs=3, warmup=Span(5, epochs=True)), "--warmup of 5 epochs in a run of 3: "),
         (LaunchRequest(recipe="cifar10-lars", epochs=3, warmup=Span(4, epochs=True)), "--warmup of 4 epochs"),
         (LaunchRequest(batch=1, global_batch=1), "exclude each other"),
+        (LaunchRequest(augment="imagnet"), "no augmentation 'imagnet'; there is: none, flip, cifar, imagenet"),
     ],
 )
 def test_bad_flags_are_told_before_anything_is_touched(request_: LaunchRequest, words: str) -> None:
@@ -113,6 +114,14 @@ def test_a_rate_that_only_rises_is_told_once_the_data_are_known(request_: Launch
     found = cautions(plan_run(request_, phones(4), replace(DATA, shape=(32, 32, 3))))
     assert len(found) == len(told)
     assert all(words in line for words, line in zip(told, found, strict=True))
+
+
+def test_a_run_that_is_to_be_judged_by_nothing_is_told() -> None:
+    request = LaunchRequest(evaluate_every=5)
+    (told,) = cautions(plan_run(request, phones(4), DATA))
+    assert told.startswith(f"--evaluate-every 5: {DATA.name} has no held-out samples to judge by; ")
+    assert cautions(plan_run(request, phones(4), replace(DATA, test_samples=7))) == []
+    assert cautions(plan_run(LaunchRequest(), phones(4), DATA)) == [], "at the end it is judged where it can be"
 
 
 def test_mpirun_is_called_as_termux_needs_it() -> None:
