@@ -66,6 +66,7 @@ def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) ->
     from orchestrator.runs.guard import Guard, only_guard
     from orchestrator.runs.launch import Launcher
     from orchestrator.runs.record import RunStore
+    from orchestrator.runs.watch import remove_copies
     from orchestrator.view.console import print_json
     from orchestrator.view.launch import print_summary, run_view, summary_json
 
@@ -77,6 +78,8 @@ def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) ->
     progress, diagnosis, spec = guard.progress, guard.diagnosis, guard.spec
     head = session.cluster.phone(guard.record.head)
     checkpoint = _fetch_checkpoint(store, guard.record, progress, lambda: fleet.connection(head))
+    if checkpoint is not None and progress.state == "done":
+        remove_copies(store, guard.record, fleet)
     if as_json:
         print_json(summary_json(spec, progress, diagnosis, checkpoint))
     else:

@@ -87,8 +87,10 @@ def _tail(log: str) -> tuple[str, ...]:
 
 
 def _rank_of(spec: RunSpec, error: Event) -> RankSpec | None:
-    by_name = next((rank for rank in spec.ranks if rank.phone == error.phone), None)
-    return by_name or _by_rank(spec, error.fields.get("rank"))
+    """By its number only where it has no name: in another attempt that number is another phone's."""
+    if error.phone is None:
+        return _by_rank(spec, error.fields.get("rank"))
+    return next((rank for rank in spec.ranks if rank.phone == error.phone), None)
 
 
 def _blamed(spec: RunSpec, match: re.Match[str]) -> RankSpec | None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.data.push import RottenError
 from orchestrator.errors import ClusterctlError, PhoneError, UsageError
 from orchestrator.inventory.model import Phone
 from orchestrator.plan.attempt import next_attempt
@@ -24,6 +25,7 @@ from orchestrator.runs.diagnosis import Diagnosis, diagnose
 from orchestrator.runs.events import FOLLOWER_EVENTS, Event, Progress, parse_event
 from orchestrator.runs.follow import NotFollowedError, OnBreak, follow
 from orchestrator.runs.incidents import Incidents
+from orchestrator.runs.launch import StagingError
 from orchestrator.runs.look import Sight, end, look, newest_held
 from orchestrator.runs.phases import Phases
 from orchestrator.runs.pull import Puller
@@ -132,6 +134,7 @@ class Guard:
         """What went wrong with the attempt; None if nothing did."""
         record = self.record
         self._deadline, self._stepped_here = Deadline(), False
+        self.progress.error = None  # an earlier attempt's: this one may end before it says `start`
         self._returns = Returns(self._fleet, record.run_id, self._missing(), self._memory)
         copy = self._store.events_file(record.run_id, record.attempt)
         try:
@@ -288,8 +291,11 @@ class Guard:
         try:
             self._begin(chosen, held=bool(newest_held(sights)))
         except ClusterctlError as error:
+            if isinstance(error, StagingError | RottenError):
+                self._memory.refused(error.phones)
             words = one_line(error.message.splitlines()[-1].strip())
-            return Diagnosis(words, hopeless=isinstance(error, UsageError))
+            remedy = f" ({error.remedy})" if error.remedy else ""
+            return Diagnosis(words + remedy, hopeless=isinstance(error, UsageError))
         return None
 
     def _quorum(self) -> tuple[tuple[Sight, ...], tuple[Phone, ...] | GiveUp]:
@@ -315,7 +321,8 @@ class Guard:
             batches=self.progress.batches,
             choice=choice.fields if choice else None,
         )
-        if not {phone.name for phone in phones} <= {rank.phone for rank in before.ranks} or not spec.data.whole:
+        new = not {phone.name for phone in phones} <= {rank.phone for rank in before.ranks}
+        if new or not spec.data.whole or self._memory.doubts(phones):
             spec = self._launcher.bring_data(spec, phones, stored_as(spec.data), whole=spec.data.whole)
         saved = None if held else self._last_resort()
         spec = replace(spec, resume=layout.RESUME_FILE if saved else "")
@@ -355,10 +362,10 @@ class Guard:
         return f"{trouble.headline}; {what}" if trouble else what
 
     def _give_up(self, over: GiveUp, trouble: Diagnosis) -> Diagnosis:
-        self.diagnosis = replace(trouble, message=trouble.message if over.reason == trouble.headline else over.reason)
+        self.diagnosis = over.after(trouble)
         self.progress.state = "failed"
         state = "interrupted" if over.may_go_on else "failed"
-        self.record = replace(self.record, state=state, error=over.reason)
+        self.record = replace(self.record, state=state, error=self.diagnosis.headline)
         self._store.save(self.record)
         end(self._fleet, self.record.run_id, self._fleet.phones, forget=not over.may_go_on)
         return self.diagnosis

@@ -43,6 +43,7 @@ class StagingError(ClusterctlError):
         lines = [f"  {each.phone.name} ({each.phone.where}): {each.error}" for each in failures]
         count = f"{count_of(failures, 'phone')} did not take the run's files; nothing was started:"
         limit = fold(each.phone for each in failures)
+        self.phones = tuple(each.phone.name for each in failures)
         super().__init__("\n".join([count, *lines]), remedy=f"clusterctl status --limit {limit}")
 
 

@@ -13,6 +13,7 @@ from orchestrator.inventory import fold
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.runs.health import PhoneHealth
 
+MEGABYTE = 1_000_000  # as phones tell what they have, and plan with it
 _SET_UP = "clusterctl provision --limit {phones}"
 _EXAMINE = "clusterctl doctor --limit {phones}"
 
@@ -60,7 +61,7 @@ def inspect(health: Sequence[PhoneHealth], cluster: Cluster | None = None) -> Pr
     unfit = tuple(filter(None, (_unfit(each, found[each.phone]) for each in health)))
     out = {each.phone.name for each in unfit}
     free = {each.phone.name: each.vitals.memory_free_mb for each in health if each.vitals}
-    memory = {name: amount * 1024 * 1024 for name, amount in free.items() if amount is not None}
+    memory = {name: amount * MEGABYTE for name, amount in free.items() if amount is not None}
     fit = tuple(each.phone for each in health if each.phone.name not in out)
     slow = [_slow(phone, finding) for phone in fit for finding in found[phone] if finding.severity is Severity.SLOWS]
     return Preflight(fit, unfit, memory, tuple(slow))

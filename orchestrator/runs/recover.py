@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from orchestrator.inventory.model import Phone
 from orchestrator.runs.diagnosis import Diagnosis
@@ -36,6 +36,15 @@ class Memory:
             self.strikes[name] = self.strikes.get(name, 0) + 1
             self.losses[name] = self.losses.get(name, 0) + 1
 
+    def refused(self, names: Iterable[str]) -> None:
+        """These did not take what an attempt needs."""
+        self.strikes.update({name: self.strikes.get(name, 0) + 1 for name in names})
+
+    def doubts(self, phones: Iterable[Phone]) -> bool:
+        """Whether what lies on them should be looked at: one of them failed, or nobody here saw how the last attempt
+        ended."""
+        return not self.losses or any(phone.name in self.strikes for phone in phones)
+
     def probe_after_s(self, name: str) -> float:
         """Before a phone is taken in again."""
         return float(min(LONGEST_PROBE_S, PROBE_S * 2 ** max(0, self.losses.get(name, 0) - 1)))
@@ -45,6 +54,12 @@ class Memory:
 class GiveUp:
     reason: str
     may_go_on: bool = False  # once phones are back: what they hold is kept
+
+    def after(self, trouble: Diagnosis) -> Diagnosis:
+        """With what it came from, which tells what to do."""
+        if self.reason.startswith(trouble.headline):
+            return replace(trouble, message=trouble.message + self.reason.removeprefix(trouble.headline))
+        return replace(trouble, message=f"{trouble.message}; {self.reason}")
 
 
 def hopeless(record: RunRecord, memory: Memory, diagnosis: Diagnosis) -> GiveUp | None:

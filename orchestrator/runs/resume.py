@@ -33,7 +33,9 @@ def stored_data(spec: DataSpec) -> Dataset:
     """The same samples: another content under the same name would be another run."""
     stored = stored_as(spec)
     if stored is None and spec.name != SYNTHETIC:
-        raise UsageError(f"the dataset '{spec.name}' is gone or has changed since", remedy="add it again as it was")
+        raise UsageError(
+            f"the dataset '{spec.name}' is gone, damaged or has changed since", remedy="add it again as it was"
+        )
     return Dataset(spec, stored)
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import PhoneError
 from orchestrator.runs.checkpoints import FetchError, Told, fetch, largest, remove_from_phone
 from orchestrator.runs.events import Event, Progress
-from orchestrator.runs.record import RunStore
+from orchestrator.runs.record import RunRecord, RunStore
+from phone_agent.train.checkpoint import savers
 
 if TYPE_CHECKING:
-    from orchestrator.fleet import PhoneConnection
+    from orchestrator.fleet import Fleet, PhoneConnection
 
 Connect = Callable[[], "PhoneConnection"]
 
@@ -29,8 +28,13 @@ def fetch_checkpoint(store: RunStore, run_id: str, progress: Progress, connect: 
     """The last checkpoint the run told of, brought here; none if it told of none."""
     if progress.checkpoint is None:
         return None
-    path = fetch_told(store, run_id, progress.checkpoint, connect)
-    if progress.state == "done":
-        with suppress(PhoneError):  # it is here; the phone's copy may stay
-            remove_from_phone(connect(), run_id)
-    return path
+    return fetch_told(store, run_id, progress.checkpoint, connect)
+
+
+def remove_copies(store: RunStore, record: RunRecord, fleet: Fleet) -> None:
+    """Of a checkpoint that is here, from the phones that wrote one in any attempt. On those that do not answer it
+    stays."""
+    specs = [store.spec(record.run_id, attempt) for attempt in range(record.attempt + 1)]
+    wrote = {spec.ranks[rank].phone for spec in specs for rank in savers([each.switch for each in spec.ranks])}
+    phones = [phone for phone in fleet.phones if phone.name in wrote]
+    fleet.map(lambda connection: remove_from_phone(connection, record.run_id), phones)

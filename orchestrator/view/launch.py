@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.plan.request import FP32_ONLY
 from orchestrator.runs.diagnosis import Diagnosis
 from orchestrator.runs.events import FOLLOWER_EVENTS, Event, Progress, Shares
 from orchestrator.runs.record import RunRecord
@@ -376,13 +377,20 @@ def _rules(spec: RunSpec, recipe: str | None) -> list[str]:
     rate = [f"{schedule.policy} rate"]
     rate += [f"rising for {schedule.warmup_steps} steps"] if schedule.warmup_steps else []
     rate += [f"times {schedule.gamma:g} each {schedule.every_steps} steps"] if schedule.policy == "step" else []
-    talking = [f"gradients by {spec.algorithm} as {spec.wire}"]
+    way = "what suits the line (it is measured)" if spec.algorithm == "auto" else spec.algorithm
+    talking = [f"gradients by {way} as {_wire(spec)}"]
     talking += [f"averaged after each {spec.local_steps} steps alone"] if spec.local_steps > 1 else []
     name = [f"recipe {recipe}"] if recipe else []
     tuned = ["computed as clusterctl tune found"] if spec.ways else []
     computing = tuned or ([] if spec.backend in {"auto", "cpu"} else [f"computed by {spec.backend}"])
     computing += ["activations stored in fp16"] if spec.half else []
     return [*name, *(", ".join(words) for words in (learning, rate, [*talking, *computing]))]
+
+
+def _wire(spec: RunSpec) -> str:
+    if spec.wire != "auto":
+        return spec.wire
+    return "fp32" if spec.algorithm in FP32_ONLY else "fp32 or fp16"
 
 
 def _ends(first: str, last: str, count: int) -> str:

@@ -50,6 +50,14 @@ def test_a_phone_s_own_error_goes_before_what_mpirun_noticed_later() -> None:
     assert any("signal 9" in line for line in found.tail)
 
 
+def test_an_error_of_a_phone_that_takes_no_part_any_more_blames_nobody_else() -> None:
+    error = parse_event(event("error", 1.0, phone="p9-01", rank=2, message="sample 3 is damaged"))
+    assert (
+        diagnose(SPEC, error, NO_ROUTE).headline == "p2-02 (sw2:2): the head phone cannot reach it (No route to host)"
+    )
+    assert diagnose(SPEC, error, "").phone is None
+
+
 def test_an_unknown_address_blames_nobody() -> None:
     assert diagnose(SPEC, None, NO_ROUTE.replace("10.77.2.2", "192.0.2.1")).phone is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
@@ -17,15 +17,20 @@ from orchestrator.plan.attempt import next_attempt
 from orchestrator.plan.deal import deal
 from orchestrator.plan.request import LaunchRequest
 from orchestrator.plan.resume import check_resume, resumed_run
-from orchestrator.runs import stall
+from orchestrator.runs import guard, stall
 from orchestrator.runs.deadline import FIRST_S, FLOOR_S, Deadline
 from orchestrator.runs.diagnosis import Diagnosis, diagnose
 from orchestrator.runs.events import Event, Progress, parse_event
+from orchestrator.runs.guard import Guard
 from orchestrator.runs.look import Sight, look
 from orchestrator.runs.record import RunRecord, RunStore, Survival
 from orchestrator.runs.recover import FRUITLESS, GiveUp, Memory, choose, hopeless
+from orchestrator.runs.tensorboard import TensorBoard
 from phone_agent.supervise.lease import SECONDS, take
 from tests.runs.samples import event, phones, spec
+
+if TYPE_CHECKING:
+    from orchestrator.runs.launch import Launcher
 
 SPEC = spec(4, switches=2)
 FOUR = phones(4, 2)
@@ -85,7 +90,7 @@ def test_a_resumed_run_is_a_new_one_with_the_same_work() -> None:
     with pytest.raises(UsageError, match="has done 20 steps already"):
         resumed_run(SPEC, FOUR, done=20)
     check_resume(LaunchRequest(steps=40))
-    with pytest.raises(UsageError, match="--learning-rate cannot change"):
+    with pytest.raises(UsageError, match="--lr cannot change"):
         check_resume(LaunchRequest(learning_rate=0.1))
 
 
@@ -131,6 +136,34 @@ def test_too_few_phones_are_a_clear_end_that_can_be_taken_back() -> None:
     assert isinstance(over, GiveUp)
     assert over.may_go_on
     assert "1 phone of 4 left, 3 are the least (--min-phones); clusterctl attach run" in over.reason
+
+
+def test_the_end_is_told_with_what_it_came_from() -> None:
+    over = choose(record(), [Sight(FOUR[0]), *(Sight(phone, "no answer") for phone in FOUR[1:])], Memory())
+    assert isinstance(over, GiveUp)
+    told = over.after(KILLED)
+    assert told.headline == f"{KILLED.headline}; {over.reason}"
+    assert GiveUp(KILLED.headline).after(KILLED) == KILLED
+    assert GiveUp(f"{KILLED.headline}; too often").after(KILLED).headline == f"{KILLED.headline}; too often"
+
+
+def test_phones_that_do_not_take_what_an_attempt_needs_are_left_out_the_second_time() -> None:
+    memory, sights = Memory(), [Sight(phone) for phone in FOUR]
+    memory.refused(["p1-02", "p2-01"])
+    assert len(names(choose(record(), sights, memory))) == 4
+    memory.refused(["p1-02"])
+    assert names(choose(record(), sights, memory)) == ["p1-01", "p2-01", "p2-02"]
+
+
+def test_what_lies_on_phones_is_looked_at_where_one_of_them_failed() -> None:
+    memory = Memory()
+    assert memory.doubts(FOUR), "nobody saw how it ended"
+    memory.failed(KILLED)
+    assert KILLED.phone
+    failed = [phone for phone in FOUR if phone.name == KILLED.phone.phone]
+    others = [phone for phone in FOUR if phone not in failed]
+    assert memory.doubts(failed)
+    assert not memory.doubts(others)
 
 
 def test_a_phone_that_fails_again_and_again_is_left_out_until_a_step_is_done() -> None:
@@ -339,6 +372,23 @@ def test_progress_goes_on_over_attempts() -> None:
     progress.update(Event("start", 5.0))
     assert (progress.state, progress.error, progress.batches) == ("running", None, ())
     assert (progress.step, progress.incidents) == (1, ["p2-01 (sw2:1): gone"])
+
+
+def test_an_attempt_that_never_started_is_not_blamed_on_who_ended_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(tmp_path)
+    launcher = cast("Launcher", SimpleNamespace(store=store, fleet=SimpleNamespace(phones=FOUR)))
+    watching = Guard(launcher, store.create(SPEC, Survival()), lambda *_: None, lambda *_: None)
+    damaged = parse_event(event("error", 1.0, phone="p2-01", rank=2, message="sample 3 is damaged"))
+    ended = [Event("end", 2.0, fields={"state": "failed"})]
+    monkeypatch.setattr(guard, "follow", lambda *_: iter(ended))
+    monkeypatch.setattr(watching, "_mpirun_log", lambda: "ssh: connect to host 10.77.2.2 port 8022: No route to host\n")
+    with TensorBoard(tmp_path) as watching._figures:
+        watching.progress.error = damaged
+        found = watching._follow()
+    assert found is not None
+    assert found.headline == "p2-02 (sw2:2): the head phone cannot reach it (No route to host)"
 
 
 def test_a_failed_attempt_is_not_the_end_of_a_run(tmp_path: Path) -> None:

@@ -13,7 +13,12 @@ from typing import Any
 
 import pytest
 
+from phone_agent.data.sampling import share_order, whole_order
+from phone_agent.data.shards import HEADER_BYTES
+from phone_agent.schema import Turn
+from tests.agent.datasets import damage
 from tests.labs import TestLab, eventually
+from tests.runs.idx import SIDE, write_idx
 from tests.runs.test_on_lab import answer, states
 
 pytestmark = pytest.mark.lab
@@ -185,6 +190,59 @@ def test_a_power_cut_to_all_goes_on_from_the_last_checkpoint(provisioned_lab4: T
         found = summary(process)
     assert (found["state"], found["step"]) == ("done", 300)
     assert any("no phone holds the training state: going on from checkpoint-" in line for line in incidents_of(run))
+
+
+SHARD = ".clusterctl/data/specks/train-00000.shard"
+
+
+def rot(lab: TestLab, phone: str, sample: int) -> None:
+    """A sample of the phone's; the file's size and time stay what they are."""
+    byte = HEADER_BYTES + sample * SIDE * SIDE
+    write = f"printf '\\377\\0\\377' | dd of={SHARD} bs=1 seek={byte} conv=notrunc status=none"
+    lab.on(phone, "bash", "-c", f"touch -r {SHARD} then && {write} && touch -r then {SHARD} && rm then")
+
+
+def pushed(lab: TestLab, folder: Path, how: str) -> None:
+    lab.clusterctl("data", "remove", "specks", check=False)
+    write_idx(folder, train=200, test=20)
+    lab.clusterctl("data", "add", "specks", str(folder))
+    lab.clusterctl("data", "push", "specks", how)
+
+
+@pytest.mark.parametrize("how", ["--whole", "--share"])
+def test_a_damaged_sample_costs_the_phone_its_turn_and_not_the_run(
+    provisioned_lab4: TestLab, tmp_path: Path, how: str
+) -> None:
+    """The file is sent again before the next attempt."""
+    lab, sixteen = provisioned_lab4, (4, 4, 4, 4)
+    pushed(lab, tmp_path / "specks", how)
+    whole = how == "--whole"
+    order = whole_order(200, sixteen, 2, 0) if whole else share_order(200, sixteen, Turn(2, 0, 4), 0)
+    sample = int(order.taken(9)[0][1])
+    rot(lab, "p2-01", sample)
+    work = [*WORK, "--data", "specks", how, "--seed", "0", "--steps"]
+    found = answer(lab, *work, "30")
+    run = lab.state / "clusters/lab/runs" / found["run_id"]
+    assert (found["state"], found["step"], found["phones"]) == ("done", 30, ["p1-01", "p1-02", "p2-01", "p2-02"])
+    assert_all_done(run, 30)
+    assert incidents_of(run)[0].startswith(f"p2-01 (sw2:1): sample {sample} of ")
+    again = answer(lab, *work, "10")
+    assert (again["state"], len(again["phones"])) == ("done", 4), "it was found damaged, so it was sent again"
+    assert not (lab.state / "clusters/lab/runs" / again["run_id"] / "incidents.jsonl").exists()
+
+
+def test_a_phone_whose_samples_cannot_be_replaced_is_left_out(provisioned_lab4: TestLab, tmp_path: Path) -> None:
+    """This computer's own copy is damaged as well, and the others have what they need."""
+    lab = provisioned_lab4
+    pushed(lab, tmp_path / "specks", "--whole")
+    sample = int(whole_order(200, (4, 4, 4, 4), 2, 0).taken(9)[0][1])
+    rot(lab, "p2-01", sample)
+    damage(lab.state / "data/specks/train-00000.shard", HEADER_BYTES + 1)
+    found = answer(lab, *WORK, "--data", "specks", "--whole", "--seed", "0", "--steps", "30")
+    assert (found["state"], found["step"], found["phones"]) == ("done", 30, ["p1-01", "p1-02", "p2-02"])
+    told = incidents_of(lab.state / "clusters/lab/runs" / found["run_id"])
+    assert any("is damaged, here on this computer" in line and "data remove specks" in line for line in told)
+    lab.clusterctl("data", "remove", "specks", "--from-phones")
 
 
 def trains(lab: TestLab, phone: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -212,3 +213,19 @@ def test_a_plan_of_138_phones_is_a_few_lines() -> None:
     assert len(lines) < 10
     assert any("0 .. 45" in line and "sw1:1 .. 46" in line for line in lines)
     assert lines[-1].endswith("'two words'")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "wire", "words"),
+    [
+        ("auto", "auto", "gradients by what suits the line (it is measured) as fp32 or fp16"),
+        ("ring", "auto", "gradients by ring as fp32 or fp16"),
+        ("ring", "int8", "gradients by ring as int8"),
+        ("mpi", "auto", "gradients by mpi as fp32"),
+        ("chunkwise", "auto", "gradients by chunkwise as fp32"),
+    ],
+)
+def test_a_plan_tells_as_what_gradients_travel(algorithm: str, wire: str, words: str) -> None:
+    console = screen()
+    print_plan(console, replace(spec(), algorithm=algorithm, wire=wire), ["mpirun"])
+    assert words in drawn(console)
