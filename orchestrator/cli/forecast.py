@@ -37,7 +37,7 @@ def forecast(
             min=1e-6,
         ),
     ] = None,
-    algorithm: Annotated[str, typer.Option(help="ring, hierarchical or auto.")] = "ring",
+    algorithm: Annotated[str, typer.Option(help="ring, hierarchical or auto.")] = AUTO,
     group: Annotated[
         int, typer.Option(help="Most phones of a hierarchy's groups. 0: all of a switch; with auto, the best.", min=0)
     ] = 0,

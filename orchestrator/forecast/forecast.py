@@ -23,6 +23,7 @@ from phone_agent.schema import OptimizerSpec
 from phone_agent.sizes import FLOAT
 from phone_agent.train.budget import held, moments
 from phone_agent.train.order import Times, arrange, pieces
+from phone_agent.train.pace import computing_s
 from phone_agent.train.way import CPU, living
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Rules:
 
     batch: int | None = None
     memory_bytes: int = 0
-    algorithm: str = "ring"
+    algorithm: str = "auto"
     wire: str = "fp32"
     bucket_bytes: int = 0
     group: int = 0
@@ -105,18 +106,17 @@ def forecast(graph: Graph, on: Rack, phone: Phone, rules: Rules) -> Forecast:
     options = _options(phone, rules)
     memory = rules.memory_bytes or phone.memory_bytes
     fits = min(largest_batch(graph, memory, options), MOST_BATCH)
-    choice = _choice(graph, on, rules)
-    step = partial(_step, graph, on, phone, rules, replace(options, bucket_bytes=choice.bucket_bytes), choice)
-    compute_s, communication_s, step_s = step(rules.batch or fits)
+    step = partial(_step, graph, on, phone, rules, options)
+    found = step(rules.batch or fits)
     return Forecast(
         network=graph.name,
         gradient_bytes=packing_of(graph).learned * FLOAT,
         batch=rules.batch or fits,
-        compute_s=compute_s,
-        communication_s=communication_s,
-        step_s=step_s,
-        images_per_s=(rules.batch or fits) * on.phones / step_s,
-        choice=choice,
+        compute_s=found.compute_s,
+        communication_s=found.communication_s,
+        step_s=found.step_s,
+        images_per_s=(rules.batch or fits) * on.phones / found.step_s,
+        choice=found.choice,
         enough=_fewest(step, max(fits, rules.batch or 0)),
         fits=fits,
     )
@@ -129,32 +129,42 @@ def _options(phone: Phone, rules: Rules) -> Options:
     return Options(threads=len(phone.clocks), moments=kept)
 
 
-def _choice(graph: Graph, on: Rack, rules: Rules) -> Choice:
+def _choice(graph: Graph, on: Rack, rules: Rules, batch: int) -> Choice:
+    """As a run chooses, which does not know yet how fast its phones compute."""
     wanted = Wanted(rules.algorithm, rules.wire, rules.bucket_bytes, rules.group)
     line = on.line if on.phones > 1 else None
-    chosen = choose(wanted, line, on.switches, packing_of(graph).learned)
+    expected_s = computing_s(graph, batch) if rules.overlap else None
+    chosen = choose(wanted, line, on.switches, packing_of(graph).learned, expected_s)
     if line is not None and chosen.predicted_s is None:
         raise UsageError(f"what {chosen.wire} sends hangs on the network: not modelled", remedy="--wire fp16")
     return chosen
 
 
-def _step(  # noqa: PLR0917 - the network, where, how; then how many
-    graph: Graph, on: Rack, phone: Phone, rules: Rules, options: Options, choice: Choice, batch: int
-) -> tuple[float, float, float]:
+@dataclass(frozen=True)
+class _Step:
     """Seconds of computing, of communication, and of both together."""
-    packing = packing_of(graph)
+
+    compute_s: float
+    communication_s: float
+    step_s: float
+    choice: Choice
+
+
+def _step(  # noqa: PLR0917 - the network, where, how; then how many
+    graph: Graph, on: Rack, phone: Phone, rules: Rules, options: Options, batch: int
+) -> _Step:
+    choice, packing = _choice(graph, on, rules, batch), packing_of(graph)
     parts = learned_parts(packing, choice.bucket_bytes)
     cut = pieces(parts, choice.bucket_bytes)
     sums = [_sum_s(on, choice, piece.where.stop - piece.where.start) for piece in cut]
-    computing = _computing(graph, packing, phone, options, batch)
+    computing = _computing(graph, packing, phone, replace(options, bucket_bytes=choice.bucket_bytes), batch)
     if rules.pace is not None:
         computing = computing.stretched(batch / rules.pace / computing.compute_s)
     updates = [phone.update_beside(part.stop - part.start) for part in parts]
     work = Work(computing.compute_s, computing.ready, computing.needed, updates, sums)
-    if not rules.overlap:
-        return work.compute_s, work.communication_s, one_after_the_other(work)
     order = arrange(cut, Times(work.ready, work.needed, work.sums))
-    return work.compute_s, work.communication_s, beside(work, order)
+    step_s = beside(work, order) if rules.overlap else one_after_the_other(work)
+    return _Step(work.compute_s, work.communication_s, step_s, choice)
 
 
 def _sum_s(on: Rack, choice: Choice, values: int) -> float:
@@ -181,12 +191,12 @@ def _computing(graph: Graph, packing: Packing, phone: Phone, options: Options, b
     return _Computing(until[-1], [until[bucket.done] for bucket in learned], [until[bucket.read] for bucket in learned])
 
 
-def _fewest(step: Callable[[int], tuple[float, float, float]], most: int) -> int | None:
+def _fewest(step: Callable[[int], _Step], most: int) -> int | None:
     """By halving: what a step waits for shrinks with the batch."""
 
     def is_enough(batch: int) -> bool:
-        compute_s, _, step_s = step(batch)
-        return compute_s >= WANTED * step_s
+        found = step(batch)
+        return found.compute_s >= WANTED * found.step_s
 
     if not is_enough(most):
         return None
