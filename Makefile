@@ -22,7 +22,7 @@ lint: setup
 # one that loses or cannot run (two need Fashion-MNIST). What they measure in full: docs/performance.md.
 SHORT_allreduce := --phones 4 --sizes 25 --rounds 1
 SHORT_compute := --quick
-SHORT_correctness := --steps 5
+SHORT_correctness := --models squeezenet_v1_1
 SHORT_data_push := --mb 20
 SHORT_ddp := --rounds 1 --steps 5
 SHORT_forecast := --case squeezenet_v1_1:8 --case mobilenet_v1:8 --steps 2
@@ -41,7 +41,7 @@ SHORT_recovery := --rounds 1
 SHORT_ring_order := --rounds 2
 SHORT_throttle := --seconds 10
 SHORT_winograd_ab := --seeds 1 --epochs 1 --samples 2000
-SHORT_wires := --steps 40 --seeds 0
+SHORT_wires := --steps 150 --seeds 0
 BENCHMARKS := $(sort $(patsubst SHORT_%,bench-%,$(filter SHORT_%,$(.VARIABLES))))
 
 bench: $(BENCHMARKS)

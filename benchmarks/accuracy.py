@@ -61,7 +61,7 @@ class Variant:
 
 
 SGD = ("--optimizer", "nesterov", "--lr", "0.2", "--weight-decay", "0.0005")
-LARS = ("--optimizer", "lars", "--lr", "0.8", "--trust", "0.02", "--weight-decay", "0.0005")
+LARS = ("--optimizer", "lars", "--lr", "1.0", "--trust", "0.02", "--weight-decay", "0.0005", "--micro-batch", "32")
 VARIANTS = (
     Variant("fp32", WIRES, 128, 3, (*SGD, "--wire", "fp32"), by_torch=True),
     Variant("fp16", WIRES, 128, 3, (*SGD, "--wire", "fp16"), baseline="fp32"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,7 @@ def lab(
     phones: int, switches: int = 1, rate: str = "1gbit", uplink: str | None = None, disk: str = DISK
 ) -> Iterator[None]:
     """Provisioned; in a state directory of its own, so that a lab that is up stays as it is."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is below is taken down
     state = tempfile.mkdtemp(prefix="cctl-bench-")
     os.environ["CLUSTERCTL_STATE"] = state
     os.environ.pop("CLUSTERCTL_INVENTORY", None)  # of a real rack, which no benchmark may touch

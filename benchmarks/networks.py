@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from orchestrator.forecast import published
 from phone_agent import models
+from phone_agent.device.memory import peak_bytes
 from phone_agent.nn.graph import Graph
 
 TABLE_I = published.BATCHES
@@ -36,4 +36,4 @@ def sample(graph: Graph, batch: int, seed: int = 0) -> Sample:
 
 def peak_rss_mb() -> float:
     """Of this process, so far; in MB of a million bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6  # kept in KiB
+    return peak_bytes() / 1e6

@@ -1,12 +1,12 @@
 """How much of a step waits for gradients, with and without overlap?
 
-    python -m benchmarks.overlap --rate 1gbit --steps 8 --case mobilenet_v1:12 --case squeezenet_v1_1:12
+    python -m benchmarks.overlap --rate 1gbit --steps 8 --case mobilenet_v1:12 --case resnet50:4
 
 Brings up a lab of its own and trains each network in turns: with communication beside computing, and after it; all
 else is the same, and the best turn of each counts. What is exposed is read off the run's own timeline, at the median of
-the turns. All phones share this computer's cores, so a phone computes slowly: `--rate` decides how much of computing
-communication would take, see the column `share`. Ends with 1 where more than a tenth of a step is exposed although
-computing takes as long as communicating.
+the turns; beside it stands what would be without overlap. All phones share this computer's cores, so a phone computes
+slowly: `--rate` decides how much of computing communication would take, see the column `share`. Ends with 1 where more
+than a tenth of a step is exposed although computing takes as long as communicating.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rich.table import Table
 from benchmarks.labs import Run, clusterctl, lab, launch
 from benchmarks.verdict import Promise, conclude
 
+CASES = ("mobilenet_v1:12", "squeezenet_v1_1:12", "resnet50:4", "alexnet:32")  # from little to send to much
 MOST_EXPOSED = 0.10  # where computing takes at least as long as communicating
 WARM_UP = 3  # steps
 
@@ -53,7 +54,7 @@ def main() -> None:
     parser.add_argument("--bucket", default="4MiB", help="gradients sent at once, both ways")
     parser.add_argument("--case", action="append", metavar="MODEL:BATCH", help="may be given more than once")
     options = parser.parse_args()
-    cases = [case.split(":") for case in options.case or ["mobilenet_v1:12", "squeezenet_v1_1:12"]]
+    cases = [case.split(":") for case in options.case or CASES]
     with lab(options.phones, rate=options.rate):
         results = [race(model, int(batch), options) for model, batch in cases]
     show(options, results)
@@ -96,7 +97,8 @@ def timeline(run: Run) -> list[dict[str, Any]]:
 
 def show(options: argparse.Namespace, results: list[Result]) -> None:
     table = Table(title=f"{options.phones} phones, {options.rate}: what waits for gradients")
-    for name in ("network", "batch", "compute", "exchange", "share", "step", "overlapped", "gain", "exposed"):
+    columns = ("network", "batch", "compute", "exchange", "share", "step", "overlapped", "gain", "exposed", "without")
+    for name in columns:
         table.add_column(name, justify="left" if name == "network" else "right")
     for each in results:
         table.add_row(
@@ -109,6 +111,7 @@ def show(options: argparse.Namespace, results: list[Result]) -> None:
             f"{each.overlapped_step_s:.2f} s",
             f"{each.step_s / each.overlapped_step_s:.2f}x",
             f"{each.exposed:.1%}",
+            f"{each.communication_s / each.step_s:.1%}",
         )
     Console(width=110).print(table)
 

@@ -3,8 +3,9 @@
     python -m benchmarks.packing --phones 4
 
 Brings up a lab of its own and sums each of the ten networks' real lists of gradients: packed with our ring, packed
-with MPI_Allreduce, and chunkwise. They take turns; the best repeat of each counts. Ends with 1 where packing does not
-pay: for no network may one call a parameter be faster than our ring over all of them.
+with MPI_Allreduce, and chunkwise. They take turns; the best repeat of each counts. Ends with 1 where our way, packed
+and by our ring, does not pay: for no network may one call a parameter be faster. What packing alone does for
+MPI_Allreduce is told beside it, and not judged: that is Open MPI's choice of algorithms.
 """
 
 from __future__ import annotations
@@ -52,18 +53,20 @@ def race(model: str, rounds: int, repeats: int) -> dict[str, float]:
 def promises(found: dict[str, dict[str, float]]) -> Iterator[Promise]:
     for model, best in found.items():
         yield Promise(f"{model}: chunkwise's time to the packed ring's", best["chunkwise"] / best["ring"], ">=", 1)
+        of_mpi = best["chunkwise"] / best["mpi"]
+        yield Promise(f"{model}: chunkwise's time to packed MPI_Allreduce's", of_mpi, ">=", 1, "not ours")
 
 
 def show(options: argparse.Namespace, found: dict[str, dict[str, float]]) -> None:
     table = Table(title=f"seconds to sum a network's gradients over {options.phones} phones, {options.rate} cables")
-    columns = ("network", "parameters", "MB", "packed, ring", "packed, MPI", "chunkwise", "chunkwise / ring")
+    columns = ("network", "parameters", "MB", "packed, ring", "packed, MPI", "chunkwise", "to ring", "to MPI")
     for column in columns:
         table.add_column(column, justify="left" if column == "network" else "right")
     for model, best in found.items():
         packing = Packing(backward_order(network(model)))
         times = [f"{best[algorithm]:.3f}" for algorithm in ALGORITHMS]
-        ratio = f"{best['chunkwise'] / best['ring']:.2f}"
-        table.add_row(model, str(len(packing.slots)), f"{packing.size * 4 / 1e6:.1f}", *times, ratio)
+        ratios = [f"{best['chunkwise'] / best[packed]:.2f}" for packed in ("ring", "mpi")]
+        table.add_row(model, str(len(packing.slots)), f"{packing.size * 4 / 1e6:.1f}", *times, *ratios)
     Console(width=110).print(table)
 
 

@@ -6,6 +6,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TextIO
 
 SIGNS: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, ">": operator.gt, "<=": operator.le}
 
@@ -34,13 +35,13 @@ class Promise:
         return f"{self.what}: {came} ({self.sign} {self.bound:g}): {verdict}"
 
 
-def conclude(promises: Iterable[Promise]) -> None:
+def conclude(promises: Iterable[Promise], to: TextIO | None = None) -> None:
     """Prints the verdicts. Ends with 1 where one is not kept, and where none was judged: that shows nothing."""
     told = list(promises)
     for promise in told:
-        print(promise)
+        print(promise, file=to)
     judged = [promise for promise in told if promise.judged]
     if not judged:
-        print("nothing was judged")
+        print("nothing was judged", file=to)
     if not judged or not all(promise.kept for promise in judged):
         sys.exit(1)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import correctness, hierarchy, overlap, packing
+from benchmarks.labs import Run
+from benchmarks.one_process import OneProcess, at_once
 from benchmarks.verdict import Promise, conclude
 from phone_agent import models
 from phone_agent.nn.graph import Dropout
-from tests.agent.together import TEN, Setting, network
+from phone_agent.schema import DataSpec, RunSpec
+from tests.agent.phones import make_phones, run_spec
+from tests.agent.test_training import TOLERANCE, train
+from tests.agent.together import TEN
 
 
 def verdicts(promises: Iterable[Promise]) -> list[str]:
@@ -58,8 +66,8 @@ def test_packing_is_judged_by_one_call_a_parameter() -> None:
         "alexnet": {"ring": 1.0, "mpi": 2.0, "chunkwise": 0.99},
     }
     told = list(packing.promises(found))
-    assert verdicts(told) == ["kept", "NOT KEPT"]
-    assert [promise.value for promise in told] == [1.5, 0.99]
+    assert verdicts(told) == ["kept", "not judged, not ours", "NOT KEPT", "not judged, not ours"]
+    assert [promise.value for promise in told] == [1.5, 3.0, 0.99, 0.495]
 
 
 def test_hierarchical_must_be_faster_than_both_for_large_buffers() -> None:
@@ -81,22 +89,57 @@ def test_what_is_exposed_counts_where_computing_takes_as_long(compute: float, ex
 
 def test_every_network_is_trained_by_equal_and_unequal_batches() -> None:
     for name in TEN:
-        cases = {case.name: case for case in correctness.cases(network(name), 5)}
         normalises = name.startswith(("inception", "mobilenet", "resnet"))
-        assert len(cases) == (2 if normalises else 3)
-        assert len({*cases["equal batches"].phones.batches}) == 1 < len({*cases["unequal batches"].phones.batches})
-        assert len({case.process.global_batch for case in cases.values()}) == 1
+        of_network = list(correctness.cases(name))
+        assert [case.whole for case in of_network] == [False, False] + [True] * (not normalises)
+        equal, unequal, *_ = of_network
+        assert equal.batch % correctness.PHONES == 0 != unequal.batch % correctness.PHONES
+        assert 0 < unequal.micro_batch < unequal.batch / correctness.PHONES
 
 
-def test_the_whole_batch_at_once_drops_nothing() -> None:
-    *_, at_once = correctness.cases(network("squeezenet_v1_1"), 5)
-    layers = [node.layer for node in at_once.phones.graph.nodes]
-    assert [layer.rate for layer in layers if isinstance(layer, Dropout)] == [0.0]
-    assert len(at_once.process.batches) == 1
+@pytest.mark.parametrize("name", correctness.WITHOUT_DROPOUT)
+def test_the_whole_batch_at_once_is_of_the_same_network_and_drops_nothing(name: str) -> None:
+    *_, whole = correctness.cases(name)
+    graph, published = models.build(whole.model, 10, (96, 96, 3)), models.build(name, 10, (96, 96, 3))
+    assert {node.layer.rate for node in graph.nodes if isinstance(node.layer, Dropout)} == {0.0}
+    assert [node.name for node in graph.nodes] == [node.name for node in published.nodes]
+    assert not any(node.statistics for node in graph.nodes)
 
 
-def test_phones_that_train_otherwise_are_told() -> None:
-    setting = Setting(models.build("lenet", 10, (28, 28, 1)), (2, 1, 2, 1), steps=2)
-    same = correctness.Case("", setting, setting)
-    assert same.apart() <= correctness.ROUNDING
-    assert replace(same, process=replace(setting, seed=4)).apart() > 1e-3
+def test_losses_that_are_no_numbers_are_not_the_same() -> None:
+    assert correctness.difference([2.0, 1.0], [2.0, 0.5]) == 1.0
+    for found, wanted in (([2.3, math.nan], [2.3, 2.2]), ([2.3, 2.2], [2.3, math.nan])):
+        assert verdicts([Promise("", correctness.difference(found, wanted), "<=", 1.0)]) == ["NOT KEPT"]
+
+
+@pytest.mark.parametrize("how", [{}, {"bucket_bytes": 100_000, "micro_batch": 2}])
+def test_one_process_repeats_a_run_to_the_bit(tmp_path: Path, how: dict[str, Any]) -> None:
+    spec = run_spec((2, 5, 3), steps=4, balance="off", **how)
+    phones = make_phones(tmp_path, 3)
+    losses = train(phones, spec)
+    (choice,) = (event for event in phones[0].events(spec.run_id) if event["event"] == "choice")
+    graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
+
+    def apart(spec: RunSpec) -> float:
+        return correctness.difference(losses, OneProcess(spec, graph, choice["bucket_bytes"]).losses())
+
+    assert apart(spec) == 0.0
+    assert 0.0 < apart(at_once(spec)) < TOLERANCE
+    assert apart(replace(spec, seed=spec.seed + 1)) > 1e-3
+
+
+def test_what_is_rounding_is_found_by_rounding_once_more() -> None:
+    """Phones whose rate is wrong by a hundredth are told from phones that round."""
+    network, whole = "benchmarks/without_dropout.py:squeezenet_v1_1", DataSpec("synthetic", 100, (64, 64, 3), 10)
+    spec = run_spec((3, 3, 2, 2), steps=3, data=whole)
+    graph = models.build(network, 10, (64, 64, 3))
+    case = correctness.Case("", network, 10, whole=True)
+
+    def run(rate: float) -> Run:
+        wrong = replace(spec, optimizer=replace(spec.optimizer, learning_rate=rate))
+        steps = tuple({"event": "step", "loss": loss} for loss in OneProcess(wrong, graph, 100_000).losses())
+        return Run(spec, ({"event": "choice", "bucket_bytes": 100_000}, *steps))
+
+    rate = spec.optimizer.learning_rate
+    (right, rounding), (wrong, as_before) = case.judge(run(rate)), case.judge(run(1.01 * rate))
+    assert right <= rounding == as_before < wrong

@@ -1,0 +1,81 @@
+"""A run as one process trains it, from its run.json: every phone's batch in turn, gradients added in the ring's order.
+
+Every phone normalises by the images that it computes together, and drops what its own random numbers say; so does this.
+What is left to differ is all that makes it run on many: threads, messages, pieces, who updates what when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent import rng
+from phone_agent.data.sampling import Sampler, sampler
+from phone_agent.nn.backends import Options, backend
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan.buckets import learned_parts
+from phone_agent.schema import RankSpec, RunSpec
+from phone_agent.train import schedules
+from phone_agent.train.loop import DROPS, micro_batches, sizes
+from phone_agent.train.optimiser import optimiser
+from phone_agent.train.order import pieces
+from tests.agent.together import added
+
+
+class OneProcess:
+    """`bucket_bytes` are those of the run's `choice` event: they decide who adds to what first. `rounding`: the seed of
+    first values that are rounded otherwise, each to the next number above or below it."""
+
+    def __init__(self, spec: RunSpec, graph: Graph, bucket_bytes: int, rounding: int | None = None) -> None:
+        self._spec, self._state = spec, State(graph, spec.seed)
+        if rounding is not None:
+            _round_otherwise(self._state.values, rounding)
+        self._parts = [_parts(spec, rank) for rank in spec.ranks]
+        largest, *others = sorted({size for parts in self._parts for size in sizes(parts)}, reverse=True)
+        self._executable = backend("cpu").compile(graph, self._state, largest, Options(), others)
+        self._samplers: list[Sampler] = [sampler(spec, rank.rank) for rank in spec.ranks]
+        self._optimiser = optimiser(spec.optimizer, self._state)
+        self._pieces = pieces(learned_parts(self._state.packing, bucket_bytes), bucket_bytes)
+
+    def losses(self) -> list[float]:
+        return [self._step(step) for step in range(1, self._spec.steps + 1)]
+
+    def _step(self, step: int) -> float:
+        """Counted from 1. The loss over all phones' images."""
+        spec = self._spec
+        losses, gradients = zip(*(self._phone(rank.rank, step) for rank in spec.ranks), strict=True)
+        self._state.gradients[...] = added(gradients, self._pieces)
+        rate = schedules.rate(spec.optimizer, spec.schedule, step, spec.steps)
+        self._optimiser.update(slice(None), rate, step)
+        return float(np.average(losses, weights=[rank.batch for rank in spec.ranks]))
+
+    def _phone(self, rank: int, step: int) -> tuple[float, NDArray[np.float32]]:
+        parts = self._parts[rank]
+        losses = list(map(partial(self._part, rank, step), range(len(parts))))
+        return float(np.average(losses, weights=sizes(parts))), self._state.gradients.copy()
+
+    def _part(self, rank: int, step: int, number: int) -> float:
+        spec, batch = self._spec, self._samplers[rank].batch(step - 1, self._parts[rank][number])
+        draw = int(rng.bits((spec.seed, DROPS, rank, number), 1, start=step)[0])
+        share = len(batch.labels) / spec.global_batch
+        return self._executable.loss_and_gradients(batch.images, batch.labels, share, draw, accumulate=number > 0)
+
+
+def _round_otherwise(values: NDArray[np.float32], seed: int) -> None:
+    """Zeros stay: the numbers next to them are none that rounding makes."""
+    towards = np.random.default_rng(seed).choice(np.array([-np.inf, np.inf], np.float32), values.shape)
+    values[...] = np.where(values == 0, values, np.nextafter(values, towards))
+
+
+def at_once(spec: RunSpec) -> RunSpec:
+    """As if one phone took the whole global batch, together."""
+    return replace(spec, ranks=(replace(spec.ranks[0], batch=spec.global_batch),), micro_batch=0)
+
+
+def _parts(spec: RunSpec, rank: RankSpec) -> list[slice]:
+    before = sum(each.batch for each in spec.ranks[: rank.rank])
+    return micro_batches(rank.batch, spec.micro_batch or rank.batch, before)
