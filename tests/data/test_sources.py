@@ -427,6 +427,21 @@ def test_held_out_pictures_without_any_to_learn_from_are_told(tmp_path: Path) ->
         recognise(tmp_path, 16)
 
 
+@pytest.mark.parametrize("name", ["validation", "valid", "Val", "dev"])
+def test_held_out_pictures_of_another_name_are_told(tmp_path: Path, name: str) -> None:
+    """They would go unused, and the run be judged by nothing."""
+    for path in ("train/cat/a.png", "train/dog/b.png", f"{name}/cat/c.png"):
+        picture(tmp_path / path)
+    with pytest.raises(SourceError, match=rf"has {name}/ beside train/") as told:
+        recognise(tmp_path, 16)
+    assert told.value.remedy == f"call {name}/ val/, or move it away to go without held-out pictures"
+    (tmp_path / name).rename(tmp_path / "test")
+    (tmp_path / name).mkdir()
+    source = recognise(tmp_path, 16)
+    assert source is not None
+    assert source.counts() == (2, 1)
+
+
 def test_a_class_without_a_picture_to_learn_from_is_refused(tmp_path: Path) -> None:
     for name in ("train/cat/a.png", "train/dog/a.png", "val/cat/a.png", "val/dog/a.png"):
         picture(tmp_path / name)

@@ -62,7 +62,19 @@ def recognise(path: Path, size: int) -> Folder | None:
             f"{path} has {held_out.name}/ but no train/ beside it",
             remedy="call the folder to learn from train/, with a folder a class in it",
         )
+    if train != path and held_out is None:
+        _check_beside_train(path)
     return Folder(path, train, None if train == path else held_out, size)
+
+
+def _check_beside_train(path: Path) -> None:
+    """Pictures that somebody held out, under another name than those known here, would go unused without a word."""
+    named = [each for each in _folders(path) if each.name.casefold() in levels.BESIDE_TRAIN - {"train", "training"}]
+    if found := next((each for each in named if next(_with_pictures(each), None)), None):
+        raise SourceError(
+            f"{path} has {found.name}/ beside train/: held-out pictures are looked for in val/ or test/",
+            remedy=f"call {found.name}/ val/, or move it away to go without held-out pictures",
+        )
 
 
 class Folder:
