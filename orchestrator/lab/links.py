@@ -6,8 +6,10 @@ ends, each end shaping what it sends, so both directions have the full rate at t
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from orchestrator.lab.programs import find_program
 from orchestrator.lab.shape import bits_per_second
@@ -19,6 +21,10 @@ _BURST_S = 0.001  # what a token bucket may send at once
 _SMALLEST_BURST = 16 << 10
 _QUEUE_BURSTS = 8  # what a port buffers before it drops, in bursts
 _SMALLEST_QUEUE = 256 << 10  # less, and a slow link drops what TCP has under way at any time
+# How phones' TCP finds its rate: a Galaxy S10+ by bic, and its kernel has no BBR; then what comes nearest. The last is
+# always permitted.
+_SENDING = ("bic", "cubic", "reno")
+_TCP = Path("/proc/sys/net/ipv4")
 _CROWD = 20  # more neighbours than the kernel's table (shared by all namespaces) holds: phones squared
 
 
@@ -99,6 +105,16 @@ def inside(
 ) -> tuple[list[str], list[str]]:
     """The phone's side of its cable."""
     return ["link set lo up", *addressed(phone, phone.address, prefix_length, others)], [shaped("eth0", rate)]
+
+
+def send_like_a_phone() -> None:
+    """In this process's network namespace, which otherwise has this computer's way. That may be BBR: it paces, and
+    pauses every ten seconds to see how short the delay can be. In a ring each phone does so at another time, and all
+    wait. Where a container keeps /proc/sys from being written, it stays."""
+    with contextlib.suppress(OSError):
+        permitted = (_TCP / "tcp_allowed_congestion_control").read_text(encoding="ascii").split()
+        chosen = next(way for way in _SENDING if way in permitted)
+        (_TCP / "tcp_congestion_control").write_text(chosen, encoding="ascii")
 
 
 def addressed(phone: VirtualPhone, address: str, prefix_length: int, others: Iterable[VirtualPhone]) -> list[str]:
