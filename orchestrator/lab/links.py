@@ -6,9 +6,9 @@ ends, each end shaping what it sends, so both directions have the full rate at t
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import IPv4Interface
 from pathlib import Path
 
 from orchestrator.lab.programs import find_program
@@ -21,10 +21,8 @@ _BURST_S = 0.001  # what a token bucket may send at once
 _SMALLEST_BURST = 16 << 10
 _QUEUE_BURSTS = 8  # what a port buffers before it drops, in bursts
 _SMALLEST_QUEUE = 256 << 10  # less, and a slow link drops what TCP has under way at any time
-# How phones' TCP finds its rate: a Galaxy S10+ by bic, and its kernel has no BBR; then what comes nearest. The last is
-# always permitted.
-_SENDING = ("bic", "cubic", "reno")
-_TCP = Path("/proc/sys/net/ipv4")
+_LIKE_A_PHONE = ("bic", "cubic", "reno")  # a Galaxy S10+ has the first, and no BBR; every kernel has the last
+_WAYS_OF_SENDING = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 _CROWD = 20  # more neighbours than the kernel's table (shared by all namespaces) holds: phones squared
 
 
@@ -39,6 +37,12 @@ def undo(ip_lines: Iterable[str], *, within: int | None = None) -> None:
     """Applies the lines, passing over those that find nothing to undo."""
     command = [*_entering(within), _program("ip"), "-force", "-batch", "-"]
     subprocess.run(command, input=_joined(ip_lines), capture_output=True, text=True, check=False)
+
+
+def reachable_again(phones: Iterable[VirtualPhone]) -> None:
+    """Whoever called a phone while it was off is still asking for its MAC, and would hear `No route to host` from a
+    phone that is there by now: the host asks anew."""
+    undo([f"neigh flush dev {HOST_END} to {phone.address}" for phone in phones])
 
 
 def remove(cable: str) -> None:
@@ -107,20 +111,23 @@ def inside(
     return ["link set lo up", *addressed(phone, phone.address, prefix_length, others)], [shaped("eth0", rate)]
 
 
-def send_like_a_phone() -> None:
-    """In this process's network namespace, which otherwise has this computer's way. That may be BBR: it paces, and
-    pauses every ten seconds to see how short the delay can be. In a ring each phone does so at another time, and all
-    wait. Where a container keeps /proc/sys from being written, it stays."""
-    with contextlib.suppress(OSError):
-        permitted = (_TCP / "tcp_allowed_congestion_control").read_text(encoding="ascii").split()
-        chosen = next(way for way in _SENDING if way in permitted)
-        (_TCP / "tcp_congestion_control").write_text(chosen, encoding="ascii")
-
-
 def addressed(phone: VirtualPhone, address: str, prefix_length: int, others: Iterable[VirtualPhone]) -> list[str]:
     """The phone's end of its cable, up and with an address."""
-    ip = ["link set eth0 addrgenmode none up", f"addr add {address}/{prefix_length} dev eth0"]
-    return [*ip, *_neighbours(phone, tuple(others))]
+    network = IPv4Interface(f"{address}/{prefix_length}").network
+    return [
+        "link set eth0 addrgenmode none up",
+        f"addr add {address}/{prefix_length} dev eth0",
+        f"route replace {network} dev eth0 proto kernel scope link src {address} congctl {_way_of_sending()}",
+        *_neighbours(phone, tuple(others)),
+    ]
+
+
+def _way_of_sending() -> str:
+    """How TCP finds its rate. This computer's way may be BBR: it paces, and pauses every ten seconds to see how short
+    the delay can be. In a ring each phone does so at another time, and all wait. Said of a route, another way needs no
+    permission, and changes nothing outside."""
+    there = _WAYS_OF_SENDING.read_text(encoding="ascii").split()
+    return next(way for way in _LIKE_A_PHONE if way in there)
 
 
 def _neighbours(phone: VirtualPhone, others: tuple[VirtualPhone, ...]) -> Iterator[str]:

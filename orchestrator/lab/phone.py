@@ -73,7 +73,6 @@ def _in_namespaces(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: 
     masks.prepare(lab.staging)
     wire.receive(control)
     links.configure(*links.inside(phone, spec.mode.network.prefixlen, spec.shape.rate, spec.phones))
-    links.send_like_a_phone()
     if not (wiring := Wiring(spec, phone, own.scenario)).is_healthy:
         wiring.apply()
     socket.sethostname("localhost")

@@ -60,6 +60,8 @@ class Rack:
             self.running[each.name] = RunningPhone(pids[each], control)
             wire.send(control, {"op": "boot"})
             on_progress(count)
+        if self._has_namespaces:
+            links.reachable_again(phones)
 
     def power_off(self, name: str) -> None:
         os.waitpid(self._forget(name), 0)

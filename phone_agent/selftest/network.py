@@ -14,6 +14,8 @@ from phone_agent.device import interfaces
 from phone_agent.selftest.check import Found, Look, failed, judged, unknown
 
 SIOCGIFMTU = 0x8921
+TCP_CONGESTION, LONGEST_NAME = 13, 16  # the option of a socket, and bytes of its answer
+BY_LOSSES = {"bic", "cubic", "reno"}
 LISTEN = "import socket; print(socket.create_server(('0.0.0.0', 0)).getsockname()[0])"
 GREETING = b"clusterctl selftest\n"
 
@@ -51,6 +53,17 @@ def frame_size(interface: str) -> Look:
         return judged(size == 1500, f"{interface} sends frames of {size} bytes")
 
     return look
+
+
+def congestion() -> Found:
+    """A socket tells, also where Android hides /proc/sys."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            told = probe.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, LONGEST_NAME)
+    except OSError as error:
+        return unknown(f"a socket does not tell how TCP finds its rate: {error.strerror}")
+    way = told.partition(b"\0")[0].decode("ascii", "replace")
+    return judged(way in BY_LOSSES, f"TCP finds its rate by {way}")
 
 
 def listens_on(address: str) -> Look:

@@ -47,6 +47,23 @@ def test_power_off_and_on_keeps_the_data(any_lab: TestLab) -> None:
     any_lab.on(PHONE, "rm", "note")
 
 
+def test_a_phone_that_was_called_while_it_was_off_answers_when_it_is_on(namespaced_lab: TestLab) -> None:
+    """The kernel of whoever called asks for its MAC for three seconds, and refuses other calls at the end of them."""
+
+    def host_knows(verb: str) -> str:
+        return namespaced_lab.clusterctl("lab", "enter", "--", "ip", "neigh", verb, _address(namespaced_lab)).stdout
+
+    set_power(namespaced_lab.directory, PHONE, "off")
+    host_knows("flush")
+    with pytest.raises(OSError, match=r".+"):
+        _banner(namespaced_lab, timeout=0.2)
+    before = host_knows("show")
+    set_power(namespaced_lab.directory, PHONE, "on")
+    assert "INCOMPLETE" in before
+    assert host_knows("show") == ""
+    assert _banner(namespaced_lab) == b"SSH-"
+
+
 def test_power_takes_every_process_with_it(any_lab: TestLab) -> None:
     any_lab.on(PHONE, "bash", "-c", "setsid sleep 5151 >/dev/null 2>&1 &")
     eventually(lambda: any_lab.on(PHONE, "pgrep", "-f", "^sleep 5151", check=False).returncode == 0)

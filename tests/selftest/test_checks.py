@@ -178,6 +178,13 @@ def test_calls_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Connection refused" in found.told
 
 
+def test_how_tcp_finds_its_rate_is_told_by_a_socket() -> None:
+    way = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="ascii").strip()
+    found = network.congestion()
+    assert found.told == f"TCP finds its rate by {way}"
+    assert (found.status is Status.OK) == (way in {"bic", "cubic", "reno"})
+
+
 def test_the_wired_address_and_other_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"lo": "127.0.0.1", "eth0": "10.77.1.1", "wlan0": "192.168.1.5"}
     monkeypatch.setattr(interfaces, "addresses", lambda: told)
