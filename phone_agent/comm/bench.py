@@ -30,6 +30,22 @@ class Case:
     model: str | None = None  # whose parameters chunkwise sums one by one; says the size where `megabytes` does not
 
 
+class Numbers:
+    """What ranks sum: whole numbers, so small that their sum is exact and known."""
+
+    def __init__(self, length: int, ranks: int) -> None:
+        self._pattern = np.arange(length, dtype=np.int32) % PERIOD
+        self._expected = (self._pattern * ranks + ranks * (ranks - 1) // 2).astype(np.float32)
+        self.largest = float(self._expected.max(initial=0.0))
+
+    def fill(self, buffer: NDArray[np.float32], rank: int) -> None:
+        buffer[...] = self._pattern + rank
+
+    def seen(self, buffer: NDArray[np.float32]) -> tuple[float, int]:
+        """How far the sum is off, and what tells its bits from others."""
+        return float(np.abs(buffer - self._expected).max(initial=0.0)), zlib.crc32(buffer.data)
+
+
 def run(world: World, case: Case, repeats: int) -> dict[str, Any]:
     """A repeat takes as long as its slowest rank; the best repeat counts."""
     wire = wire_format(case.wire)
@@ -37,16 +53,14 @@ def run(world: World, case: Case, repeats: int) -> dict[str, Any]:
     summed = collective(case.algorithm, world, wire, groups)
     length, bounds = _layers(case)
     once = _once(summed, bounds if case.algorithm == "chunkwise" else None)
-    pattern = np.arange(length, dtype=np.int32) % PERIOD
-    expected = (pattern * world.size + world.size * (world.size - 1) // 2).astype(np.float32)
-    buffer = np.empty(length, np.float32)
+    numbers, buffer = Numbers(length, world.size), np.empty(length, np.float32)
     seconds, cpu, correct = [], [], True
     for _ in range(repeats):
-        buffer[...] = pattern + world.rank
+        numbers.fill(buffer, world.rank)
         took, worked = _slowest(world, once, buffer)
         seconds.append(took)
         cpu.append(worked)
-        correct = correct and _agree(world, buffer, expected, case.wire)
+        correct = correct and _agree(world, numbers.seen(buffer), world.size * ROUNDING[case.wire] * numbers.largest)
     return {
         "seconds": min(seconds),
         "all": seconds,
@@ -90,9 +104,8 @@ def _slowest(
     return float(most[0]), float(most[1])
 
 
-def _agree(world: World, buffer: NDArray[np.float32], expected: NDArray[np.float32], wire: str) -> bool:
+def _agree(world: World, seen: tuple[float, int], allowed: float) -> bool:
     """All ranks have the same bits, as close to the sum as the wire lets them be."""
-    allowed = world.size * ROUNDING[wire] * float(expected.max(initial=0.0))
-    right = float(np.abs(buffer - expected).max(initial=0.0)) <= allowed
-    rows = world.allgather(np.array([right, zlib.crc32(buffer.data)], np.float64))
+    off, bits = seen
+    rows = world.allgather(np.array([off <= allowed, bits], np.float64))
     return bool(rows[:, 0].all() and (rows[:, 1] == rows[0, 1]).all())
