@@ -123,9 +123,8 @@ def addressed(phone: VirtualPhone, address: str, prefix_length: int, others: Ite
 
 
 def _way_of_sending() -> str:
-    """How TCP finds its rate. This computer's way may be BBR: it paces, and pauses every ten seconds to see how short
-    the delay can be. In a ring each phone does so at another time, and all wait. Said of a route, another way needs no
-    permission, and changes nothing outside."""
+    """How TCP finds its rate. This computer's way may be BBR, with which rings of eight were slower (docs/lab.md). Said
+    of a route, another way needs no permission, and changes nothing outside."""
     there = _WAYS_OF_SENDING.read_text(encoding="ascii").split()
     return next(way for way in _LIKE_A_PHONE if way in there)
 

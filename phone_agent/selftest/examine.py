@@ -125,7 +125,7 @@ def _network(where: Where) -> Iterator[Check]:
                  network.listens_on(where.address))  # fmt: skip
     yield _check("frame-size", "Ethernet frames have 1500 bytes", network.frame_size(where.interface),
                  lab="its network is this computer's")  # fmt: skip
-    yield _check("congestion", "TCP finds its rate by losses (bic on a Galaxy S10+), not by BBR, whose pauses a ring "
-                 "waits for", network.congestion, lab="its network is this computer's")  # fmt: skip
+    yield _check("congestion", "TCP finds its rate by losses (bic on a Galaxy S10+), not by BBR, with which rings of "
+                 "virtual phones were slower", network.congestion, lab="its network is this computer's")  # fmt: skip
     yield _needed("calls-out", "The wired network stays the default without internet: what a phone calls, it reaches",
                   network.calls_out(where.host, where.port), 25)  # fmt: skip
