@@ -188,9 +188,9 @@ class _Alone:
 
 
 def _factor_error() -> float:
-    """A matrix of rank four is what four directions say: it must come back."""
+    """A matrix of rank four is what four directions say: it must come back. Large enough to go as factors."""
     numbers = np.random.default_rng(2)
-    matrix = numbers.standard_normal((45, 4)) @ numbers.standard_normal((4, 38))
+    matrix = numbers.standard_normal((131, 4)) @ numbers.standard_normal((4, 77))
     gradients = aligned(matrix.size)
     gradients[:] = matrix.ravel()
     packing = Packing([("w", Parameter("w", matrix.shape, 1, 1.0))])

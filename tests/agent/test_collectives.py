@@ -195,7 +195,7 @@ def test_chunkwise_makes_one_call_a_parameter() -> None:
     assert calls == [(3.0,), (4.0, 5.0, 6.0, 7.0, 8.0, 9.0)]
 
 
-PACKING = Packing([("w", Parameter("w", (40, 50), 1, 0.0)), ("b", Parameter("b", (50,), 1, 0.0))])
+PACKING = Packing([("w", Parameter("w", (100, 80), 1, 0.0)), ("b", Parameter("b", (80,), 1, 0.0))])
 EVERYTHING = slice(0, PACKING.size)
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phone_agent import rng
-from phone_agent.comm import reducer
+from phone_agent.comm import ALGORITHMS, collective, reducer, wire_of_factors
 from phone_agent.comm.choose import Choice
-from phone_agent.comm.powersgd import SKETCHES, PowerSgd, split
+from phone_agent.comm.powersgd import RANK, RANKS, SKETCHES, PowerSgd, split
 from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.world import Alone
@@ -114,7 +114,7 @@ def test_steps_are_those_of_the_paper() -> None:
 @given(
     world=st.integers(1, 4),
     shapes=st.lists(st.lists(st.integers(1, 24), min_size=1, max_size=4).map(tuple), min_size=1, max_size=5),
-    rank=st.sampled_from([1, 2, 4, 8]),
+    rank=st.sampled_from(RANKS),
     seed=st.integers(0, 1000),
 )
 def test_what_was_sent_is_what_was_meant_but_for_the_residuals(
@@ -174,14 +174,15 @@ def test_the_first_steps_travel_in_full() -> None:
 @pytest.mark.parametrize(("step", "full"), [(1, True), (10, True), (11, False), (100, False)])
 def test_how_far_the_run_is_decides_and_not_how_often_was_summed(step: int, *, full: bool) -> None:
     """Phones that step alone sum seldom, and a run that goes on from a checkpoint has not summed yet."""
-    packing = Packing([("a", Parameter("a", (40, 30), 1, 0.0))])
+    packing = Packing([("a", Parameter("a", (100, 80), 1, 0.0))])
     spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), PHONES, 100, local_steps=20)
 
     def work(world: ThreadWorld) -> bool:
         gradients = _normal(6, packing.size).astype(np.float32)
-        whole = len(PHONES) * gradients
+        whole = gradients.copy()
+        reducer(spec, world, packing, Choice("ring", "fp16", 0)).reduce(whole, slice(None), step)
         reducer(spec, world, packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(None), step)
-        return bool(np.allclose(gradients, whole, atol=1e-4))
+        return gradients.tobytes() == whole.tobytes()
 
     assert on_ranks(len(PHONES), work) == [full] * len(PHONES)
 
@@ -215,23 +216,43 @@ def test_what_is_not_a_number_shows_everywhere(poison: float) -> None:
 def test_refuses_half_a_parameter_and_ranks_the_core_lacks() -> None:
     with pytest.raises(AgentError, match="cut a parameter in two"):
         Ranks([(40, 30)], 1, 2).step(np.zeros((1, 1200)), slice(0, 600))
-    with pytest.raises(AgentError, match="choose 1, 2, 4, 8"):
+    with pytest.raises(AgentError, match="choose 1, 2, 4, 8, 16"):
         Ranks([(4, 3)], 1, 3)
 
 
 def test_a_run_that_asks_for_it_gets_it_over_a_ring() -> None:
-    packing = Packing([("w", Parameter("w", (40, 50), 1, 0.0)), ("b", Parameter("b", (50,), 1, 0.0))])
+    rows, columns = 100, 80
+    packing = Packing([("w", Parameter("w", (rows, columns), 1, 0.0)), ("b", Parameter("b", (columns,), 1, 0.0))])
     values = _normal(8, 3, packing.size).astype(np.float32)
-    values[:, :2000] = (_normal(9, 3, 40, 1) @ _normal(10, 1, 50)).reshape(3, -1)
+    values[:, : rows * columns] = (_normal(9, 3, rows, 1) @ _normal(10, 1, columns)).reshape(3, -1)
+    coarse = 4 * 2.0**-11 * np.abs(values).sum(axis=0).max()  # as fp16: both factors, at every hop
     spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), PHONES, 1)
 
     def work(world: ThreadWorld) -> bytes:
         gradients: Floats = values[world.rank].copy()
         reducer(spec, world, packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(0, packing.size), step=1)
-        np.testing.assert_allclose(gradients, values.sum(axis=0), atol=1e-4)
+        np.testing.assert_allclose(gradients, values.sum(axis=0), atol=coarse)
         return gradients.tobytes()
 
     assert len(set(on_ranks(3, work))) == 1
+
+
+def test_factors_travel_as_fp16_where_the_algorithm_knows_it() -> None:
+    packing = Packing([("w", Parameter("w", (100, 80), 1, 0.0))])
+
+    def sent(algorithm: str) -> list[int]:
+        def work(world: ThreadWorld) -> int:
+            summed = collective(algorithm, world, wire_of_factors(algorithm))
+            gradients = _normal(12, packing.size).astype(np.float32)
+            PowerSgd(summed, packing).reduce(gradients, slice(None), step=1)
+            return summed.traffic.bytes
+
+        return on_ranks(len(PHONES), work)
+
+    numbers = RANK * (100 + 80)
+    as_fp16, shares = 2 * numbers * (1 + 2 / 256), 2 * (len(PHONES) - 1)
+    assert sum(sent("ring")) == pytest.approx(shares * as_fp16, rel=0.01)
+    assert [wire_of_factors(algorithm).name for algorithm in ALGORITHMS] == ["fp16", "fp16", "fp32", "fp32"]
 
 
 def test_one_phone_alone_loses_nothing() -> None:

@@ -285,9 +285,9 @@ typedef struct {
     i32 number, accumulate;
 } decode;
 
-enum { MOST_RANK = 8 };
+enum { MOST_RANK = 16 };
 
-/* A matrix and its thin factors, rank 1, 2, 4 or 8; `left` is (rows, rank), `right` and `own` (rank, columns). In this order:
+/* A matrix and its thin factors, rank 1, 2, 4, 8 or 16; `left` is (rows, rank), `right` and `own` (rank, columns). In this order:
  * SKETCH: matrix += residual; left = matrix x right^T.
  * ORTHONORMALISE: the columns of `left`; those that say nothing new become 0.
  * PROJECT: right = left^T x matrix.

@@ -4,7 +4,14 @@
  * whatever the vectors' length, and each product goes into one sum only: the same on all processors that multiply and add
  * in one step, which all phones do. */
 
-enum { LOWRANK_ROWS = 32, LOWRANK_STRIPE = 512 }; /* of the matrix, in a tile */
+/* Of the matrix: rows and columns of a tile, and columns at once. */
+enum { LOWRANK_ROWS = 32, LOWRANK_STRIPE = 512, LOWRANK_NEAR = 128 };
+
+/* What the right factors say of columns at once, for all rows of a tile. Copied, as rows of 4096 columns lie where a cache has
+ * room for a few only. */
+typedef struct {
+    float of[MOST_RANK][LOWRANK_NEAR];
+} near_factors;
 
 #define FOR_COLUMNS(first, last) for (i32 c = (first), lanes; lanes = MIN(LANES, (last) - c), c < (last); c += LANES)
 
@@ -13,24 +20,35 @@ INLINE float lane_sum(vec v) {
     return v[0];
 }
 
-/* matrix += residual; left = matrix x right^T. */
-INLINE void sketch_row(const low_rank *op, i64 row, i32 rank) {
+INLINE void bring_near(near_factors *to, const float *right, i32 columns, i32 first, i32 last, i32 rank) {
+    UNROLL for (i32 k = 0; k < rank; k++)
+        FOR_COLUMNS(first, last) store_lanes(to->of[k] + c - first, load_lanes(right + (i64)k * columns + c, lanes), lanes);
+}
+
+/* Of some columns: matrix += residual; left += matrix x right^T, or = where they are the first. */
+INLINE void sketch_row(const low_rank *op, const near_factors *right, i64 row, i32 first, i32 last, i32 rank) {
     float *matrix = op->matrix + row * op->columns;
     const float *residual = op->residual + row * op->columns;
     vec sums[MOST_RANK];
     UNROLL for (i32 k = 0; k < rank; k++) sums[k] = 0;
-    FOR_COLUMNS(0, op->columns) {
+    FOR_COLUMNS(first, last) {
         fetch_ahead(matrix + c);
         fetch_ahead(residual + c);
         vec v = load_lanes(matrix + c, lanes) + load_lanes(residual + c, lanes);
         store_lanes(matrix + c, v, lanes);
-        UNROLL for (i32 k = 0; k < rank; k++) sums[k] += v * load_lanes(op->right + (i64)k * op->columns + c, lanes);
+        UNROLL for (i32 k = 0; k < rank; k++) sums[k] += v * load_lanes(right->of[k] + c - first, lanes);
     }
-    UNROLL for (i32 k = 0; k < rank; k++) op->left[row * rank + k] = lane_sum(sums[k]);
+    float *left = op->left + row * rank;
+    UNROLL for (i32 k = 0; k < rank; k++) left[k] = (first ? left[k] : 0) + lane_sum(sums[k]);
 }
 INLINE void sketch_tile(const low_rank *op, i64 tile, i32 rank) {
-    i64 row = tile * LOWRANK_ROWS, end = MIN(op->rows, row + LOWRANK_ROWS);
-    for (; row < end; row++) sketch_row(op, row, rank);
+    i64 begin = tile * LOWRANK_ROWS, end = MIN(op->rows, begin + LOWRANK_ROWS);
+    near_factors right;
+    for (i32 first = 0; first < op->columns; first += LOWRANK_NEAR) {
+        i32 last = MIN(op->columns, first + LOWRANK_NEAR);
+        bring_near(&right, op->right, op->columns, first, last, rank);
+        for (i64 row = begin; row < end; row++) sketch_row(op, &right, row, first, last, rank);
+    }
 }
 
 /* One vector of columns of right += left^T x some rows of the matrix. */
@@ -58,25 +76,32 @@ INLINE void project_tile(const low_rank *op, i64 tile, i32 rank) {
     }
 }
 
-/* residual = matrix - left x own; matrix = left x right. */
-INLINE void restore_row(const low_rank *op, i64 row, i32 rank) {
+/* Of some columns: residual = matrix - left x own; matrix = left x right. */
+INLINE void restore_row(
+    const low_rank *op, const near_factors *own, const near_factors *right, i64 row, i32 first, i32 last, i32 rank) {
     float *matrix = op->matrix + row * op->columns, *residual = op->residual + row * op->columns;
     const float *left = op->left + row * rank;
-    FOR_COLUMNS(0, op->columns) {
+    FOR_COLUMNS(first, last) {
         fetch_ahead(matrix + c);
         fetch_ahead(residual + c);
         vec rest = load_lanes(matrix + c, lanes), all = 0;
         UNROLL for (i32 k = 0; k < rank; k++) {
-            rest -= left[k] * load_lanes(op->own + (i64)k * op->columns + c, lanes);
-            all += left[k] * load_lanes(op->right + (i64)k * op->columns + c, lanes);
+            rest -= left[k] * load_lanes(own->of[k] + c - first, lanes);
+            all += left[k] * load_lanes(right->of[k] + c - first, lanes);
         }
         store_lanes(residual + c, rest, lanes);
         store_lanes(matrix + c, all, lanes);
     }
 }
 INLINE void restore_tile(const low_rank *op, i64 tile, i32 rank) {
-    i64 row = tile * LOWRANK_ROWS, end = MIN(op->rows, row + LOWRANK_ROWS);
-    for (; row < end; row++) restore_row(op, row, rank);
+    i64 begin = tile * LOWRANK_ROWS, end = MIN(op->rows, begin + LOWRANK_ROWS);
+    near_factors own, right;
+    for (i32 first = 0; first < op->columns; first += LOWRANK_NEAR) {
+        i32 last = MIN(op->columns, first + LOWRANK_NEAR);
+        bring_near(&own, op->own, op->columns, first, last, rank);
+        bring_near(&right, op->right, op->columns, first, last, rank);
+        for (i64 row = begin; row < end; row++) restore_row(op, &own, &right, row, first, last, rank);
+    }
 }
 
 static double column_product(const low_rank *op, i32 a, i32 b) {
@@ -106,6 +131,7 @@ static void orthonormalise_column(const low_rank *op, i32 k) {
             if (op->rank == 1) name##_tile(op, tile, 1); \
             else if (op->rank == 2) name##_tile(op, tile, 2); \
             else if (op->rank == 4) name##_tile(op, tile, 4); \
+            else if (op->rank == 8) name##_tile(op, tile, 8); \
             else name##_tile(op, tile, MOST_RANK); \
         } \
     } \
