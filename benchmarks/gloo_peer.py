@@ -19,12 +19,13 @@ def start(store: str, ranks: int, rank: int) -> dict[str, Any]:
 
 
 def sums(megabytes: float, count: int) -> dict[str, Any]:
-    """Seconds of each on this rank, all having started together. What is done in between is what `clusterctl bench
-    allreduce` does: a connection that was idle for as long starts as slowly."""
-    buffer = torch.empty(round(megabytes * 1e6 / 4))
+    """Seconds of each on this rank, all having started together. What is done before and in between is what `clusterctl
+    bench allreduce` does: one sum does not count, and a connection that was idle for as long starts as slowly."""
+    buffer = torch.zeros(round(megabytes * 1e6 / 4))
     ranks, rank = dist.get_world_size(), dist.get_rank()
     numbers, view = Numbers(len(buffer), ranks), buffer.numpy()
     seconds = []
+    dist.all_reduce(buffer)
     for _ in range(count):
         numbers.fill(view, rank)
         dist.barrier()

@@ -14,7 +14,7 @@ from phone_agent.comm.world import World
 
 PIECES = 4  # of a chunk: while one is added and announced, others keep the line busy
 LONGEST_BYTES = 4 * SEGMENT_BYTES  # of a piece, where there are many
-MANY = 8  # pieces of a chunk. Announced ones arrive side by side: of few, the next chunk waits for all
+MANY = 24  # pieces of a chunk. Announced ones arrive side by side: of few, the next chunk waits for all
 
 
 class RingAllreduce:
@@ -34,8 +34,9 @@ class RingAllreduce:
     def allreduce(self, buffer: Floats) -> None:
         started = time.monotonic()
         job = Job(buffer, self.residuals.of(buffer), self._wire, self._pool, self.note)
-        ring = Round(self._schedule(buffer.size), job, self._transport)
-        carry_out([ring], self.note)
+        hops = self._schedule(buffer.size)
+        ring = Round(hops, job, self._transport)
+        carry_out([ring], self.note, self._wire.size(hops.piece))
         self.traffic.add(ring.sent_bytes, time.monotonic() - started)
 
     def _schedule(self, length: int) -> Schedule:

@@ -17,9 +17,9 @@ from phone_agent.comm.wire import Bytes, Floats, Wire
 SEGMENT_BYTES = 256 * 1024  # on the wire; mca-params.conf has Open MPI send as much at once, without asking first
 SHORTEST_BYTES = 64 * 1024  # shorter messages cost more in starting than in sending
 AHEAD = 8  # receives waiting, and sends under way: what nobody waits for is kept aside and copied once more
-_POLLS = 20  # without news before the first nap
 _SHORTEST_NAP_S = 0.00005
 _LONGEST_NAP_S = 0.0004  # the kernel's buffers hold many times what a 1 Gbit/s link brings meanwhile
+_NAP_S_A_BYTE = 1e-9  # of a piece: an eighth of the time that such a link takes for it
 
 Note = Callable[[str, float, float], None]  # what ("send", "receive", "reduce"), from when, until when
 
@@ -220,18 +220,18 @@ class Task(Protocol):
     def advance(self) -> bool: ...
 
 
-def carry_out(tasks: Sequence[Task], note: Note | None = None) -> None:
-    """All of them at once. Waits by short naps: a phone's core is better spent or left cold than polling."""
+def carry_out(tasks: Sequence[Task], note: Note | None = None, piece_bytes: int = 0) -> None:
+    """All of them at once. Waits by short naps: a phone's core is better spent or left cold than polling, and what
+    arrives meanwhile is read at one go. Where pieces are long, naps may be."""
     pending = list(tasks)
-    quiet_since, polls, nap = time.monotonic(), 0, _SHORTEST_NAP_S
+    longest_nap = max(_LONGEST_NAP_S, piece_bytes * _NAP_S_A_BYTE)
+    quiet_since, naps, nap = time.monotonic(), 0, _SHORTEST_NAP_S
     while pending := [task for task in pending if not task.done]:
         moved = [task.advance() for task in pending]
         if any(moved):
-            if note and polls:
+            if note and naps:
                 note(pending[0].waits_for, quiet_since, time.monotonic())
-            quiet_since, polls, nap = time.monotonic(), 0, _SHORTEST_NAP_S
+            quiet_since, naps, nap = time.monotonic(), 0, _SHORTEST_NAP_S
             continue
-        polls += 1
-        if polls > _POLLS:
-            time.sleep(nap)
-            nap = min(2 * nap, _LONGEST_NAP_S)
+        time.sleep(nap)
+        naps, nap = naps + 1, min(2 * nap, longest_nap)

@@ -39,6 +39,11 @@ class Schedule:
     hops: tuple[Hop, ...]
 
     @property
+    def piece(self) -> int:
+        """Numbers in the first that arrives: no other is longer, but by one."""
+        return self.hops[0].piece.stop - self.hops[0].piece.start if self.hops else 0
+
+    @property
     def sent(self) -> Chunk:
         """What this rank sends, in order."""
         return (*self.first, *(hop.piece for hop in self.hops if hop.forward))
