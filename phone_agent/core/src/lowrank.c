@@ -25,19 +25,25 @@ INLINE void bring_near(near_factors *to, const float *right, i32 columns, i32 fi
         FOR_COLUMNS(first, last) store_lanes(to->of[k] + c - first, load_lanes(right + (i64)k * columns + c, lanes), lanes);
 }
 
+/* Whole vectors and the rest apart, as in restore_row: joined, the compiler adds what both multiplied, which takes two steps. */
+INLINE void sketch_vector(
+    vec *sums, float *matrix, const float *residual, const near_factors *right, i32 near, i32 lanes, i32 rank) {
+    fetch_ahead(matrix);
+    fetch_ahead(residual);
+    vec v = load_lanes(matrix, lanes) + load_lanes(residual, lanes);
+    store_lanes(matrix, v, lanes);
+    UNROLL for (i32 k = 0; k < rank; k++) sums[k] += v * load_lanes(right->of[k] + near, lanes);
+}
+
 /* Of some columns: matrix += residual; left += matrix x right^T, or = where they are the first. */
 INLINE void sketch_row(const low_rank *op, const near_factors *right, i64 row, i32 first, i32 last, i32 rank) {
     float *matrix = op->matrix + row * op->columns;
     const float *residual = op->residual + row * op->columns;
     vec sums[MOST_RANK];
     UNROLL for (i32 k = 0; k < rank; k++) sums[k] = 0;
-    FOR_COLUMNS(first, last) {
-        fetch_ahead(matrix + c);
-        fetch_ahead(residual + c);
-        vec v = load_lanes(matrix + c, lanes) + load_lanes(residual + c, lanes);
-        store_lanes(matrix + c, v, lanes);
-        UNROLL for (i32 k = 0; k < rank; k++) sums[k] += v * load_lanes(right->of[k] + c - first, lanes);
-    }
+    i32 c = first;
+    for (; c + LANES <= last; c += LANES) sketch_vector(sums, matrix + c, residual + c, right, c - first, LANES, rank);
+    if (c < last) sketch_vector(sums, matrix + c, residual + c, right, c - first, last - c, rank);
     float *left = op->left + row * rank;
     UNROLL for (i32 k = 0; k < rank; k++) left[k] = (first ? left[k] : 0) + lane_sum(sums[k]);
 }
@@ -76,21 +82,38 @@ INLINE void project_tile(const low_rank *op, i64 tile, i32 rank) {
     }
 }
 
+/* Of one vector or two: a sum waits for the product before it, and two do so at the same time. */
+INLINE void restore_vectors(
+    float *matrix, float *residual, const float *left, const near_factors *own, const near_factors *right, i32 near, i32 count,
+    i32 lanes, i32 rank) {
+    vec rest[2], all[2];
+    UNROLL for (i32 i = 0; i < count; i++) {
+        fetch_ahead(matrix + i * LANES);
+        fetch_ahead(residual + i * LANES);
+        rest[i] = load_lanes(matrix + i * LANES, lanes);
+        all[i] = 0;
+    }
+    UNROLL for (i32 k = 0; k < rank; k++) UNROLL for (i32 i = 0; i < count; i++) {
+        rest[i] -= left[k] * load_lanes(own->of[k] + near + i * LANES, lanes);
+        all[i] += left[k] * load_lanes(right->of[k] + near + i * LANES, lanes);
+    }
+    UNROLL for (i32 i = 0; i < count; i++) {
+        store_lanes(residual + i * LANES, rest[i], lanes);
+        store_lanes(matrix + i * LANES, all[i], lanes);
+    }
+}
+
 /* Of some columns: residual = matrix - left x own; matrix = left x right. */
 INLINE void restore_row(
     const low_rank *op, const near_factors *own, const near_factors *right, i64 row, i32 first, i32 last, i32 rank) {
     float *matrix = op->matrix + row * op->columns, *residual = op->residual + row * op->columns;
     const float *left = op->left + row * rank;
-    FOR_COLUMNS(first, last) {
-        fetch_ahead(matrix + c);
-        fetch_ahead(residual + c);
-        vec rest = load_lanes(matrix + c, lanes), all = 0;
-        UNROLL for (i32 k = 0; k < rank; k++) {
-            rest -= left[k] * load_lanes(own->of[k] + c - first, lanes);
-            all += left[k] * load_lanes(right->of[k] + c - first, lanes);
-        }
-        store_lanes(residual + c, rest, lanes);
-        store_lanes(matrix + c, all, lanes);
+    i32 c = first;
+    for (; c + 2 * LANES <= last; c += 2 * LANES)
+        restore_vectors(matrix + c, residual + c, left, own, right, c - first, 2, LANES, rank);
+    for (; c < last; c += LANES) {
+        if (c + LANES <= last) restore_vectors(matrix + c, residual + c, left, own, right, c - first, 1, LANES, rank);
+        else restore_vectors(matrix + c, residual + c, left, own, right, c - first, 1, last - c, rank);
     }
 }
 INLINE void restore_tile(const low_rank *op, i64 tile, i32 rank) {
