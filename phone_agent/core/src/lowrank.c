@@ -111,10 +111,11 @@ INLINE void restore_row(
     i32 c = first;
     for (; c + 2 * LANES <= last; c += 2 * LANES)
         restore_vectors(matrix + c, residual + c, left, own, right, c - first, 2, LANES, rank);
-    for (; c < last; c += LANES) {
-        if (c + LANES <= last) restore_vectors(matrix + c, residual + c, left, own, right, c - first, 1, LANES, rank);
-        else restore_vectors(matrix + c, residual + c, left, own, right, c - first, 1, last - c, rank);
+    if (c + LANES <= last) {
+        restore_vectors(matrix + c, residual + c, left, own, right, c - first, 1, LANES, rank);
+        c += LANES;
     }
+    if (c < last) restore_vectors(matrix + c, residual + c, left, own, right, c - first, 1, last - c, rank);
 }
 INLINE void restore_tile(const low_rank *op, i64 tile, i32 rank) {
     i64 begin = tile * LOWRANK_ROWS, end = MIN(op->rows, begin + LOWRANK_ROWS);
