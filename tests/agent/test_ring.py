@@ -1,11 +1,12 @@
-"""Schedules alone: any number of ranks, no network."""
+"""Schedules alone, and how they are waited for: any number of ranks, no network."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phone_agent.comm import schedule
+from phone_agent.comm import rounds, schedule
 from phone_agent.comm.schedule import Act, Schedule
 
 
@@ -32,6 +33,13 @@ def test_no_rank_sends_more_than_it_must(world: int, length: int) -> None:
 
 
 @given(world=st.integers(2, 40), length=st.integers(0, 3000))
+def test_no_piece_is_longer_than_it_says(world: int, length: int) -> None:
+    own = ring(world // 2, world, length, 17)
+    longest = max((hop.piece.stop - hop.piece.start for hop in own.hops), default=0)
+    assert longest - 1 <= own.piece <= longest
+
+
+@given(world=st.integers(2, 40), length=st.integers(0, 3000))
 def test_the_kth_piece_taken_over_is_the_kth_sent(world: int, length: int) -> None:
     """What comm.rounds relies on to know when a piece may be written over."""
     own = ring(world // 2, world, length, 17)
@@ -53,3 +61,32 @@ def test_what_is_scattered_is_what_is_gathered(world: int, length: int) -> None:
     for position in range(world):
         summed = {hop.piece.start for hop in schedule.reduce_scatter(position, chunks).hops if not hop.forward}
         assert summed == {piece.start for piece in schedule.all_gather(position, chunks).first}
+
+
+class Slow:
+    """Nothing to do when asked, so many times."""
+
+    waits_for = "receive"
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+
+    @property
+    def done(self) -> bool:
+        return self._left == 0
+
+    def advance(self) -> bool:
+        self._left -= 1
+        return False
+
+
+@pytest.mark.parametrize(("piece_bytes", "longest"), [(0, 0.0004), (256 * 1024, 0.0004), (1024 * 1024, 0.00105)])
+def test_who_waits_naps_and_longer_where_pieces_are_long(
+    monkeypatch: pytest.MonkeyPatch, piece_bytes: int, longest: float
+) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr("phone_agent.comm.rounds.time.sleep", naps.append)
+    rounds.carry_out([Slow(10)], piece_bytes=piece_bytes)
+    assert len(naps) == 10, "a nap each time there is no news"
+    assert naps == sorted(naps)
+    assert naps[-1] == pytest.approx(longest, rel=0.01)
