@@ -94,7 +94,7 @@ class HierarchicalAllreduce:
 
     def allreduce(self, buffer: Floats) -> None:
         started = time.monotonic()
-        job = Job(buffer, self.residuals.of(buffer), self._wire, self._pool, self.note)
+        job = Job.of(buffer, self.residuals.of(buffer), self._wire, self._pool, self.note)
         lanes: list[_Lane] = []
         for stages in self._plan(buffer.size):
             own = replace(job, finished={} if len(self._groups.own) > 1 else None)

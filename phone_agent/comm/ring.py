@@ -12,7 +12,7 @@ from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import Floats, Wire, fitting
 from phone_agent.comm.world import World
 
-PIECES = 4  # of a chunk: while one is added and announced, others keep the line busy
+PIECES = 2  # of a chunk, at least: while one is added and announced, the other keeps the line busy
 LONGEST_BYTES = 4 * SEGMENT_BYTES  # of a piece, where there are many
 MANY = 24  # pieces of a chunk. Announced ones arrive side by side: of few, the next chunk waits for all
 
@@ -33,7 +33,7 @@ class RingAllreduce:
 
     def allreduce(self, buffer: Floats) -> None:
         started = time.monotonic()
-        job = Job(buffer, self.residuals.of(buffer), self._wire, self._pool, self.note)
+        job = Job.of(buffer, self.residuals.of(buffer), self._wire, self._pool, self.note)
         hops = self._schedule(buffer.size)
         ring = Round(hops, job, self._transport)
         carry_out([ring], self.note, self._wire.size(hops.piece))

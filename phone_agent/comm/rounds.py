@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.comm.schedule import Act, Hop, Schedule
-from phone_agent.comm.wire import Bytes, Floats, Wire
+from phone_agent.comm.wire import Floats, Span, Wire
 
 SEGMENT_BYTES = 256 * 1024  # on the wire; mca-params.conf has Open MPI send as much at once, without asking first
 SHORTEST_BYTES = 64 * 1024  # shorter messages cost more in starting than in sending
 AHEAD = 8  # receives waiting, and sends under way: what nobody waits for is kept aside and copied once more
 _SHORTEST_NAP_S = 0.00005
-_LONGEST_NAP_S = 0.0004  # the kernel's buffers hold many times what a 1 Gbit/s link brings meanwhile
-_NAP_S_A_BYTE = 1e-9  # of a piece: an eighth of the time that such a link takes for it
+_LONGEST_NAP_S = 0.0004  # where pieces are short; the kernel's buffers hold many times what arrives meanwhile
+_NAP_S_A_BYTE = 2e-9  # of a piece: a quarter of the time that a 1 Gbit/s link takes for it
 
 Note = Callable[[str, float, float], None]  # what ("send", "receive", "reduce"), from when, until when
 
@@ -43,12 +43,12 @@ class Pool:
 
     def __init__(self, slot_bytes: int) -> None:
         self._slot_bytes = slot_bytes
-        self._free: list[Bytes] = []
+        self._free: list[Span] = []
 
-    def lend(self) -> Bytes:
-        return self._free.pop() if self._free else np.empty(self._slot_bytes, np.uint8)
+    def lend(self) -> Span:
+        return self._free.pop() if self._free else Span.of(np.empty(self._slot_bytes, np.uint8))
 
-    def take_back(self, slot: Bytes | None) -> None:
+    def take_back(self, slot: Span | None) -> None:
         if slot is not None:
             self._free.append(slot)
 
@@ -57,8 +57,8 @@ class Pool:
 class Letter:
     """Bytes to send, and the scratch they lie in; None: they are the buffer's own."""
 
-    data: Bytes
-    slot: Bytes | None
+    data: Span
+    slot: Span | None
     kept: bool = False  # for a gathering that follows
 
 
@@ -66,20 +66,29 @@ class Letter:
 class Job:
     """What the rings of one allreduce share. `finished`: by place, what a rounding wire sent of finished pieces."""
 
-    buffer: Floats
-    residual: Floats | None
+    buffer: Span
+    residual: Span | None
     wire: Wire
     pool: Pool
     note: Note | None = None
     finished: dict[int, Letter] | None = None
 
-    def left(self, piece: slice) -> Floats | None:
-        return None if self.residual is None else self.residual[piece]
+    @classmethod
+    def of(cls, buffer: Floats, residual: Floats | None, wire: Wire, pool: Pool, note: Note | None) -> Job:
+        return cls(Span.of(buffer), None if residual is None else Span.of(residual), wire, pool, note)
 
-    def room(self, piece: slice) -> tuple[Bytes, Bytes]:
+    def left(self, piece: slice) -> Span | None:
+        return None if self.residual is None else self.residual.part(piece)
+
+    def room(self, piece: slice) -> tuple[Span, Span]:
         """A slot, and the part of it that this piece takes on the wire."""
         slot = self.pool.lend()
-        return slot, slot[: self.wire.size(piece.stop - piece.start)]
+        return slot, Span(slot.array[: self.wire.size(piece.stop - piece.start)], slot.at)
+
+    def bytes_of(self, piece: slice) -> Span:
+        """The buffer's own."""
+        own = self.buffer.part(piece)
+        return Span(own.array.view(np.uint8), own.at)
 
 
 @dataclass
@@ -121,10 +130,11 @@ class Round:
             self._left += 1
         self._dispatch()
         self._post()
-        if self._arriving and self._arriving[0][0].done():
+        while self._arriving and self._arriving[0][0].done():
             self._handle(self._arriving.popleft()[1], self.schedule.hops[self._handled])
             self._handled += 1
             self._dispatch()
+            self._post()
         return self._left + self._handled > before
 
     def _dispatch(self) -> None:
@@ -136,19 +146,19 @@ class Round:
                 letter = self._outbox.popleft()
             else:
                 return
-            self._leaving.append((self.transport.send(letter.data), letter))
-            self.sent_bytes += letter.data.nbytes
+            self._leaving.append((self.transport.send(letter.data.array), letter))
+            self.sent_bytes += letter.data.array.nbytes
 
     def _begin(self, piece: slice) -> Letter:
         job, wire = self.job, self.job.wire
         if wire.exact:
-            return Letter(job.buffer[piece].view(np.uint8), None)
+            return Letter(job.bytes_of(piece), None)
         if self.gathers and job.finished is not None:
             letter = job.finished.pop(piece.start)
             letter.kept = False
             return letter
         slot, room = job.room(piece)
-        return Letter(wire.encode(job.buffer[piece], job.left(piece), room), slot)
+        return Letter(wire.encode(job.buffer.part(piece), job.left(piece), room), slot)
 
     def _post(self) -> None:
         hops = self.schedule.hops
@@ -158,11 +168,11 @@ class Round:
                 if not self.gathers and self._left <= self._taken:
                     return  # that piece is still being sent from where this receive would write
                 self._taken += 1
-                letter = Letter(self.job.buffer[hop.piece].view(np.uint8), None)
+                letter = Letter(self.job.bytes_of(hop.piece), None)
             else:
                 slot, room = self.job.room(hop.piece)
                 letter = Letter(room, slot)
-            self._arriving.append((self.transport.receive(letter.data), letter))
+            self._arriving.append((self.transport.receive(letter.data.array), letter))
             self._posted += 1
 
     def _handle(self, arrived: Letter, hop: Hop) -> None:
@@ -174,13 +184,13 @@ class Round:
         elif hop.forward:
             self._relay(arrived, hop)
         else:
-            self.job.wire.add(arrived.data, self.job.buffer[hop.piece])
+            self.job.wire.add(arrived.data, self.job.buffer.part(hop.piece))
             self.job.pool.take_back(arrived.slot)
         if self.job.note:
             self.job.note("reduce", started, time.monotonic())
 
     def _relay(self, arrived: Letter, hop: Hop) -> None:
-        job, own = self.job, self.job.buffer[hop.piece]
+        job, own = self.job, self.job.buffer.part(hop.piece)
         slot, room = (None, arrived.data) if job.wire.exact else job.room(hop.piece)
         pass_on = job.wire.finish if hop.act is Act.FINISH else job.wire.relay
         sent = Letter(pass_on(arrived.data, own, job.left(hop.piece), room), slot)
@@ -191,7 +201,7 @@ class Round:
 
     def _take(self, arrived: Letter, hop: Hop) -> None:
         if not self.job.wire.exact:
-            self.job.wire.take(arrived.data, self.job.buffer[hop.piece])
+            self.job.wire.take(arrived.data, self.job.buffer.part(hop.piece))
             self._keep(arrived, hop.piece)
         if hop.forward:
             self._outbox.append(arrived)
@@ -222,16 +232,17 @@ class Task(Protocol):
 
 def carry_out(tasks: Sequence[Task], note: Note | None = None, piece_bytes: int = 0) -> None:
     """All of them at once. Waits by short naps: a phone's core is better spent or left cold than polling, and what
-    arrives meanwhile is read at one go. Where pieces are long, naps may be."""
+    arrives meanwhile is read at one go. Where pieces are long, naps are."""
     pending = list(tasks)
-    longest_nap = max(_LONGEST_NAP_S, piece_bytes * _NAP_S_A_BYTE)
-    quiet_since, naps, nap = time.monotonic(), 0, _SHORTEST_NAP_S
+    first_nap = max(_SHORTEST_NAP_S, piece_bytes * _NAP_S_A_BYTE)
+    longest_nap = max(_LONGEST_NAP_S, first_nap)
+    quiet_since, naps, nap = time.monotonic(), 0, first_nap
     while pending := [task for task in pending if not task.done]:
         moved = [task.advance() for task in pending]
         if any(moved):
             if note and naps:
                 note(pending[0].waits_for, quiet_since, time.monotonic())
-            quiet_since, naps, nap = time.monotonic(), 0, _SHORTEST_NAP_S
+            quiet_since, naps, nap = time.monotonic(), 0, first_nap
             continue
         time.sleep(nap)
         naps, nap = naps + 1, min(2 * nap, longest_nap)

@@ -6,7 +6,7 @@ an allreduce, so what a coarse format rounds away can be kept beside the gradien
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,20 @@ BLOCK = 256  # numbers that share a scale, in the formats that have one: see cor
 SCALE_BYTES = 4
 
 
+class Span(NamedTuple):
+    """An array, and where it lies: asking numpy takes as long as starting the core does, and a ring has many pieces."""
+
+    array: NDArray[Any]
+    at: int
+
+    @classmethod
+    def of(cls, array: NDArray[Any]) -> Span:
+        return cls(array, array.ctypes.data)
+
+    def part(self, piece: slice) -> Span:
+        return Span(self.array[piece], self.at + piece.start * self.array.itemsize)
+
+
 class Wire(Protocol):
     """`room` is scratch of `size(count)` bytes; what is returned lies in it, or in `values` where the wire is exact."""
 
@@ -31,23 +45,23 @@ class Wire(Protocol):
         """Bytes that `count` floats take."""
         ...
 
-    def encode(self, values: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+    def encode(self, values: Span, residual: Span | None, room: Span) -> Span:
         """What to send for `values`."""
         ...
 
-    def relay(self, arrived: Bytes, own: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+    def relay(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
         """encode(own + what arrived). `own` may change on the way."""
         ...
 
-    def add(self, arrived: Bytes, own: Floats) -> None:
+    def add(self, arrived: Span, own: Span) -> None:
         """own += what arrived: nothing is sent yet."""
         ...
 
-    def finish(self, arrived: Bytes, own: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+    def finish(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
         """relay, and `own` becomes what everybody else will decode."""
         ...
 
-    def take(self, arrived: Bytes, own: Floats) -> None:
+    def take(self, arrived: Span, own: Span) -> None:
         """own = what arrived."""
         ...
 
@@ -59,20 +73,22 @@ class _Core:
         self._team = Team(1)
         self._encode, self._decode = ops.Encode(number=number), ops.Decode(number=number)
         self._program = Program.of([(ops.Kind.ENCODE, self._encode), (ops.Kind.DECODE, self._decode)])
+        self._run_encode = self._team.ready(self._program, 0, 1)
+        self._run_decode = self._team.ready(self._program, 1, 2)
 
     def encode(
-        self, values: Floats, arrived: Bytes | None, residual: Floats | None, room: Bytes, *, settle: bool = False
-    ) -> Bytes:
+        self, values: Span, arrived: Span | None, residual: Span | None, room: Span, *, settle: bool = False
+    ) -> Span:
         op = self._encode
-        op.values, op.arrived, op.residual, op.target = _at(values), _at(arrived), _at(residual), _at(room)
-        op.count, op.settle = values.size, settle
-        self._team.run(self._program, 0, 1)
+        op.values, op.arrived, op.residual, op.target = values.at, _at(arrived), _at(residual), room.at
+        op.count, op.settle = len(values.array), settle
+        self._run_encode()
         return room
 
-    def decode(self, arrived: Bytes, values: Floats, *, accumulate: bool) -> None:
+    def decode(self, arrived: Span, values: Span, *, accumulate: bool) -> None:
         op = self._decode
-        op.source, op.values, op.count, op.accumulate = _at(arrived), _at(values), values.size, accumulate
-        self._team.run(self._program, 1, 2)
+        op.source, op.values, op.count, op.accumulate = arrived.at, values.at, len(values.array), accumulate
+        self._run_decode()
 
 
 class Fp32:
@@ -88,21 +104,21 @@ class Fp32:
     def size(self, count: int) -> int:
         return 4 * count
 
-    def encode(self, values: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+    def encode(self, values: Span, residual: Span | None, room: Span) -> Span:
         del residual, room
-        return values.view(np.uint8)
+        return Span(values.array.view(np.uint8), values.at)
 
-    def relay(self, arrived: Bytes, own: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+    def relay(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
         self.add(arrived, own)
         return self.encode(own, residual, room)
 
-    def add(self, arrived: Bytes, own: Floats) -> None:
+    def add(self, arrived: Span, own: Span) -> None:
         self._core.decode(arrived, own, accumulate=True)
 
-    def finish(self, arrived: Bytes, own: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+    def finish(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
         return self.relay(arrived, own, residual, room)
 
-    def take(self, arrived: Bytes, own: Floats) -> None:
+    def take(self, arrived: Span, own: Span) -> None:
         self._core.decode(arrived, own, accumulate=False)
 
 
@@ -117,19 +133,19 @@ class _Rounded:
     def __init__(self) -> None:
         self._core = _Core(self.number)
 
-    def encode(self, values: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+    def encode(self, values: Span, residual: Span | None, room: Span) -> Span:
         return self._core.encode(values, None, residual, room)
 
-    def relay(self, arrived: Bytes, own: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+    def relay(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
         return self._core.encode(own, arrived, residual, room)
 
-    def add(self, arrived: Bytes, own: Floats) -> None:
+    def add(self, arrived: Span, own: Span) -> None:
         self._core.decode(arrived, own, accumulate=True)
 
-    def finish(self, arrived: Bytes, own: Floats, residual: Floats | None, room: Bytes) -> Bytes:
+    def finish(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
         return self._core.encode(own, arrived, residual, room, settle=True)
 
-    def take(self, arrived: Bytes, own: Floats) -> None:
+    def take(self, arrived: Span, own: Span) -> None:
         self._core.decode(arrived, own, accumulate=False)
 
 
@@ -174,11 +190,8 @@ def _scales(count: int) -> int:
     return SCALE_BYTES * -(-count // BLOCK)
 
 
-def _at(array: NDArray[Any] | None) -> int | None:
-    if array is None:
-        return None
-    address: int = array.ctypes.data
-    return address
+def _at(span: Span | None) -> int | None:
+    return None if span is None else span.at
 
 
 WIRES: dict[str, type[Wire]] = {"fp32": Fp32, "fp16": Fp16, "bf16": Bf16, "int8": Int8}

@@ -6,8 +6,9 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,17 +81,21 @@ class Team:
         self, program: Program, first: int = 0, last: int | None = None, nanoseconds: NDArray[np.int64] | None = None
     ) -> None:
         """Steps first .. last; `nanoseconds`, if given, is filled with what each took."""
-        last = len(program) if last is None else last
-        if not 0 <= first <= last <= len(program):
-            raise CoreError(f"steps {first} to {last} of a program of {len(program)}")
-        start = ctypes.addressof(program.steps) + first * ctypes.sizeof(ops.Step)
-        times = None if nanoseconds is None else _room(nanoseconds, last - first)
+        start, count = _steps(program, first, last)
+        times = None if nanoseconds is None else _room(nanoseconds, count)
+        self._run(self._pool.ctypes.data, start, count, times)
+
+    def ready(self, program: Program, first: int = 0, last: int | None = None) -> Callable[[], None]:
+        """What runs these steps, for who does so again and again. The program is the caller's to keep."""
+        return partial(self._run, self._pool.ctypes.data, *_steps(program, first, last), None)
+
+    def _run(self, pool: int, start: int, count: int, times: int | None) -> None:
         if self._process != os.getpid():
             raise CoreError("this team's threads have ended: it belongs to the process this one was forked from")
         with self._running:  # one program at a time, whoever calls; nor does anybody close the team meanwhile
             if not self._end.alive:
                 raise CoreError("this team's threads have ended: it was closed")
-            self._core.core_run(self._pool.ctypes.data, start, last - first, times)
+            self._core.core_run(pool, start, count, times)
 
     def close(self) -> None:
         self._end()
@@ -101,6 +106,14 @@ def workspace_bytes(threads: int, made: Sequence[tuple[ops.Kind, ctypes.Structur
     core = library()
     index = isa_index(core, isa)
     return max((int(core.core_workspace(index, threads, kind, ctypes.addressof(op))) for kind, op in made), default=0)
+
+
+def _steps(program: Program, first: int, last: int | None) -> tuple[int, int]:
+    """Where the first of them lies, and how many they are."""
+    last = len(program) if last is None else last
+    if not 0 <= first <= last <= len(program):
+        raise CoreError(f"steps {first} to {last} of a program of {len(program)}")
+    return ctypes.addressof(program.steps) + first * ctypes.sizeof(ops.Step), last - first
 
 
 def _room(nanoseconds: NDArray[np.int64], count: int) -> int:

@@ -80,13 +80,17 @@ class Slow:
         return False
 
 
-@pytest.mark.parametrize(("piece_bytes", "longest"), [(0, 0.0004), (256 * 1024, 0.0004), (1024 * 1024, 0.00105)])
+@pytest.mark.parametrize(
+    ("piece_bytes", "first", "longest"),
+    [(0, 0.00005, 0.0004), (64 * 1024, 0.000131, 0.0004), (1024 * 1024, 0.0021, 0.0021)],
+)
 def test_who_waits_naps_and_longer_where_pieces_are_long(
-    monkeypatch: pytest.MonkeyPatch, piece_bytes: int, longest: float
+    monkeypatch: pytest.MonkeyPatch, piece_bytes: int, first: float, longest: float
 ) -> None:
     naps: list[float] = []
     monkeypatch.setattr("phone_agent.comm.rounds.time.sleep", naps.append)
     rounds.carry_out([Slow(10)], piece_bytes=piece_bytes)
     assert len(naps) == 10, "a nap each time there is no news"
     assert naps == sorted(naps)
+    assert naps[0] == pytest.approx(first, rel=0.01)
     assert naps[-1] == pytest.approx(longest, rel=0.01)

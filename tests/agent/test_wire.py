@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from phone_agent.comm.wire import WIRES, Bytes, Floats, Wire
+from phone_agent.comm.wire import WIRES, Floats, Span, Wire
 from phone_agent.core.ops import Number
 from tests.core.wire_cases import decoded, encoded
 
@@ -26,20 +27,28 @@ def numbers(seed: int, count: int, scale: float = 1.0) -> Floats:
     return (np.random.default_rng(seed).standard_normal(count) * scale).astype(np.float32)
 
 
-def room(wire: Wire, count: int) -> Bytes:
-    return np.full(wire.size(count), 77, np.uint8)
+def room(wire: Wire, count: int) -> Span:
+    return Span.of(np.full(wire.size(count), 77, np.uint8))
+
+
+def copied(array: NDArray[Any]) -> Span:
+    return Span.of(array.copy())
+
+
+def owed(residual: Floats | None) -> Span | None:
+    return None if residual is None else Span.of(residual)
 
 
 def along(wire: Wire, ranks: Sequence[Floats], residuals: Sequence[Floats | None]) -> Floats:
     """A piece on its way through a ring: encoded by the first, passed on with more added, finished by the last."""
     count = ranks[0].size
-    travelling = wire.encode(ranks[0].copy(), residuals[0], room(wire, count)).copy()
+    travelling = copied(wire.encode(copied(ranks[0]), owed(residuals[0]), room(wire, count)).array)
     for own, residual in zip(ranks[1:-1], residuals[1:-1], strict=True):
-        travelling = wire.relay(travelling, own.copy(), residual, room(wire, count)).copy()
+        travelling = copied(wire.relay(travelling, copied(own), owed(residual), room(wire, count)).array)
     last = ranks[-1].copy()
-    sent = wire.finish(travelling, last, residuals[-1], room(wire, count)).copy()
+    sent = copied(wire.finish(travelling, Span.of(last), owed(residuals[-1]), room(wire, count)).array)
     taken = np.empty_like(last)
-    wire.take(sent, taken)
+    wire.take(sent, Span.of(taken))
     assert taken.tobytes() == last.tobytes(), "the last rank has other bits than those who take what it sent"
     return taken
 
@@ -50,13 +59,13 @@ def along(wire: Wire, ranks: Sequence[Floats], residuals: Sequence[Floats | None
 def test_bytes_are_numpys(name: str, count: int, seed: int) -> None:
     wire, number = WIRES[name](), Number[name.upper()]
     values, more = numbers(seed, count), numbers(seed + 1, count)
-    sent = wire.encode(values.copy(), None, room(wire, count)).copy()
-    assert sent.tobytes() == encoded(values, number).tobytes()
-    assert len(sent) == wire.size(count)
+    sent = copied(wire.encode(copied(values), None, room(wire, count)).array)
+    assert sent.array.tobytes() == encoded(values, number).tobytes()
+    assert len(sent.array) == wire.size(count)
     sums = more.copy()
-    wire.add(sent, sums)
-    np.testing.assert_array_equal(sums, more + decoded(sent, count, number))
-    passed_on = wire.relay(sent, more.copy(), None, room(wire, count))
+    wire.add(sent, Span.of(sums))
+    np.testing.assert_array_equal(sums, more + decoded(sent.array, count, number))
+    passed_on = wire.relay(sent, copied(more), None, room(wire, count)).array
     assert passed_on.tobytes() == encoded(sums, number).tobytes()
 
 
@@ -65,7 +74,7 @@ def test_bytes_are_numpys(name: str, count: int, seed: int) -> None:
 def test_rounds_to_the_nearest_wherever_gradients_lie(name: str, scale: float) -> None:
     wire = WIRES[name]()
     values, taken = numbers(0, 5000, scale), np.empty(5000, np.float32)
-    wire.take(wire.encode(values, None, room(wire, 5000)), taken)
+    wire.take(wire.encode(Span.of(values), None, room(wire, 5000)), Span.of(taken))
     largest = np.abs(np.pad(values, (0, -5000 % 256)).reshape(-1, 256)).max(axis=1).repeat(256)[:5000]
     assert (np.abs(taken - values) <= 1.0001 * COARSENESS[name] * largest).all()
 
@@ -110,10 +119,10 @@ def test_without_residuals_int8_would_never_send_what_is_small() -> None:
     values[0] = 1
     taken, total = np.empty_like(values), np.zeros(256)
     residual = np.zeros_like(values)
-    wire.take(wire.encode(values, None, room(wire, 256)), taken)
+    wire.take(wire.encode(Span.of(values), None, room(wire, 256)), Span.of(taken))
     assert not taken[1:].any()
     for _ in range(1000):
-        wire.take(wire.encode(values, residual, room(wire, 256)), taken)
+        wire.take(wire.encode(Span.of(values), Span.of(residual), room(wire, 256)), Span.of(taken))
         total += taken
     np.testing.assert_allclose(total[1:], 1000 * 1e-4, rtol=0.1)
 
@@ -133,9 +142,9 @@ def test_what_is_not_a_number_shows(name: str, poison: float) -> None:
 def test_bytes_may_lie_anywhere(name: str) -> None:
     wire = WIRES[name]()
     values, taken = numbers(0, 777), np.empty(777, np.float32)
-    sent = wire.encode(values, None, room(wire, 777))
+    sent = wire.encode(Span.of(values), None, room(wire, 777)).array
     for start in range(1, 4):
         elsewhere: NDArray[np.uint8] = np.zeros(len(sent) + 4, np.uint8)[start : start + len(sent)]
         elsewhere[...] = sent
-        wire.take(elsewhere, taken)
+        wire.take(Span.of(elsewhere), Span.of(taken))
         assert taken.tobytes() == decoded(np.ascontiguousarray(sent), 777, Number[name.upper()]).tobytes()
