@@ -85,11 +85,6 @@ class Job:
         slot = self.pool.lend()
         return slot, Span(slot.array[: self.wire.size(piece.stop - piece.start)], slot.at)
 
-    def bytes_of(self, piece: slice) -> Span:
-        """The buffer's own."""
-        own = self.buffer.part(piece)
-        return Span(own.array.view(np.uint8), own.at)
-
 
 @dataclass
 class Round:
@@ -130,11 +125,10 @@ class Round:
             self._left += 1
         self._dispatch()
         self._post()
-        while self._arriving and self._arriving[0][0].done():
+        if self._arriving and self._arriving[0][0].done():
             self._handle(self._arriving.popleft()[1], self.schedule.hops[self._handled])
             self._handled += 1
             self._dispatch()
-            self._post()
         return self._left + self._handled > before
 
     def _dispatch(self) -> None:
@@ -152,7 +146,7 @@ class Round:
     def _begin(self, piece: slice) -> Letter:
         job, wire = self.job, self.job.wire
         if wire.exact:
-            return Letter(job.bytes_of(piece), None)
+            return Letter(job.buffer.part(piece).bytes, None)
         if self.gathers and job.finished is not None:
             letter = job.finished.pop(piece.start)
             letter.kept = False
@@ -168,7 +162,7 @@ class Round:
                 if not self.gathers and self._left <= self._taken:
                     return  # that piece is still being sent from where this receive would write
                 self._taken += 1
-                letter = Letter(self.job.bytes_of(hop.piece), None)
+                letter = Letter(self.job.buffer.part(hop.piece).bytes, None)
             else:
                 slot, room = self.job.room(hop.piece)
                 letter = Letter(room, slot)

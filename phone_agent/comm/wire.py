@@ -33,6 +33,10 @@ class Span(NamedTuple):
     def part(self, piece: slice) -> Span:
         return Span(self.array[piece], self.at + piece.start * self.array.itemsize)
 
+    @property
+    def bytes(self) -> Span:
+        return Span(self.array.view(np.uint8), self.at)
+
 
 class Wire(Protocol):
     """`room` is scratch of `size(count)` bytes; what is returned lies in it, or in `values` where the wire is exact."""
@@ -106,7 +110,7 @@ class Fp32:
 
     def encode(self, values: Span, residual: Span | None, room: Span) -> Span:
         del residual, room
-        return Span(values.array.view(np.uint8), values.at)
+        return values.bytes
 
     def relay(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
         self.add(arrived, own)
