@@ -23,7 +23,7 @@ def sums(megabytes: float, count: int) -> dict[str, Any]:
     bench allreduce` does: one sum does not count, and a connection that was idle for as long starts as slowly."""
     buffer = torch.zeros(round(megabytes * 1e6 / 4))
     ranks, rank = dist.get_world_size(), dist.get_rank()
-    numbers, view = Numbers(len(buffer), ranks), buffer.numpy()
+    numbers, view = Numbers(ranks), buffer.numpy()
     seconds = []
     dist.all_reduce(buffer)
     for _ in range(count):

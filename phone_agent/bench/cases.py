@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm.wire import Bf16, Fp16, Int8
+from phone_agent.comm.wire import BF16, FP16, INT8
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind, Method
 from phone_agent.core.team import aligned
@@ -270,7 +270,7 @@ def _wires(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
     values, residual = made.floats(count), made.zeros(count)
     arrived, room = made.zeros(4 * count, np.uint8), made.zeros(4 * count, np.uint8)
     shape = f"{count // 1024**2} M"
-    for wire in (Fp16(), Bf16(), Int8()):
+    for wire in (FP16, BF16, INT8):
         kept = _at(residual) if wire.feedback else None
         common = {"values": _at(values), "count": count, "number": wire.number}
         relay = ops.Encode(arrived=_at(arrived), target=_at(room), residual=kept, **common)

@@ -17,7 +17,7 @@ from phone_agent.comm.residuals import Residuals
 from phone_agent.comm.ring import RingAllreduce
 from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
-from phone_agent.comm.wire import WIRES, Fp16, Fp32, Wire
+from phone_agent.comm.wire import FP16, FP32, WIRES, Wire
 from phone_agent.comm.world import World
 from phone_agent.errors import AgentError
 
@@ -67,7 +67,7 @@ def _hierarchical(world: World, wire: Wire, groups: Sequence[str]) -> Collective
 
 def _mpi(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
     del groups
-    if wire.name != Fp32.name:
+    if wire.name != FP32.name:
         raise AgentError(f"MPI_Allreduce sends fp32, not {wire.name}; choose ring or hierarchical")
     return MpiAllreduce(world)
 
@@ -82,14 +82,14 @@ def collective(
     if algorithm not in ALGORITHMS:
         raise AgentError(f"there is no allreduce called '{algorithm}'; there are: {', '.join(ALGORITHMS)}")
     if world.size == 1:
-        return LoneAllreduce(wire or Fp32())
-    return ALGORITHMS[algorithm](world, wire or Fp32(), ("",) * world.size if groups is None else groups)
+        return LoneAllreduce(wire or FP32)
+    return ALGORITHMS[algorithm](world, wire or FP32, ("",) * world.size if groups is None else groups)
 
 
 def wire_format(name: str) -> Wire:
     if name not in WIRES:
         raise AgentError(f"there is no wire format called '{name}'; there are: {', '.join(WIRES)}")
-    return WIRES[name]()
+    return WIRES[name]
 
 
 class Whole:
@@ -145,7 +145,7 @@ def reducer(spec: RunSpec, world: World, packing: Packing, choice: Choice, note:
 
 def wire_of_factors(algorithm: str) -> Wire:
     """Half as many bytes, so twice as many directions for as many bytes. MPI knows one wire only."""
-    return Fp32() if ALGORITHMS.get(algorithm) is _mpi else Fp16()
+    return FP32 if ALGORITHMS.get(algorithm) is _mpi else FP16
 
 
 def starts(packing: Packing) -> list[int]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import product
 
 from phone_agent.comm.groups import divided
 from phone_agent.comm.hierarchical import slices
 from phone_agent.comm.probe import Line
-from phone_agent.comm.wire import WIRES, Wire
+from phone_agent.comm.wire import WIRES
 from phone_agent.nn.plan.buckets import LAST_PART
 from phone_agent.sizes import FLOAT
 
@@ -137,12 +136,7 @@ def limit_s(line: Line, switches: Sequence[str], way: Choice, count: int) -> flo
 
 
 def wire_bytes(wire: str, count: int) -> int | None:
-    return _format(wire).size(count) if wire in WIRES else None
-
-
-@lru_cache(maxsize=len(WIRES))
-def _format(wire: str) -> Wire:
-    return WIRES[wire]()
+    return WIRES[wire].size(count) if wire in WIRES else None
 
 
 def _best_bucket(way: Choice, on: _Rack) -> tuple[float, Choice]:

@@ -9,15 +9,14 @@ a ring inside the switch gathers. While one slice crosses, the next is being sum
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from phone_agent.comm import schedule
 from phone_agent.comm.residuals import Residuals
-from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Job, Note, Pool, Round, Transport, carry_out
-from phone_agent.comm.schedule import Chunk, Schedule
+from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Note, Ring, Rounds, Scratch, Stage, naps
+from phone_agent.comm.schedule import Chunk
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import Floats, Wire, fitting
 from phone_agent.comm.world import World
@@ -66,21 +65,6 @@ def slices(size: int, ranks: int) -> int:
     return max(1, min(MOST_SLICES, size // (ranks * SHORTEST_BYTES)))
 
 
-@dataclass(frozen=True)
-class Ring:
-    """What goes round between whom, whichever buffer it is of."""
-
-    schedule: Schedule
-    transport: Transport
-    gathers: bool = False
-
-    def begin(self, job: Job) -> Round:
-        return Round(self.schedule, job, self.transport, self.gathers)
-
-
-Stages = tuple[tuple[Ring, ...], ...]  # of a slice; the rings of one go on at the same time
-
-
 class HierarchicalAllreduce:
     note: Note | None = None
 
@@ -88,29 +72,32 @@ class HierarchicalAllreduce:
         self.traffic = Traffic()
         self._world, self._wire, self._segment = world, wire, fitting(wire, segment_bytes)
         self._groups = Groups(switches, world.rank)
-        self._pool = Pool(wire.size(self._segment))
+        self._scratch = Scratch()
         self.residuals = Residuals(wire)
-        self._plans: dict[int, tuple[Stages, ...]] = {}
+        self._rounds: dict[int, Rounds] = {}
 
     def allreduce(self, buffer: Floats) -> None:
         started = time.monotonic()
-        job = Job.of(buffer, self.residuals.of(buffer), self._wire, self._pool, self.note)
-        lanes: list[_Lane] = []
-        for stages in self._plan(buffer.size):
-            own = replace(job, finished={} if len(self._groups.own) > 1 else None)
-            begun = deque([ring.begin(own) for ring in stage] for stage in stages)
-            lanes.append(_Lane(begun, lanes[-1] if lanes else None))
-        carry_out(lanes, self.note)
-        self.traffic.add(sum(lane.sent_bytes for lane in lanes), time.monotonic() - started)
+        sent = self._round(buffer.size).carry_out(buffer, self.residuals.of(buffer), self.note)
+        self.traffic.add(sent, time.monotonic() - started)
 
-    def _plan(self, length: int) -> tuple[Stages, ...]:
-        """Slice by slice. Training sums the same few lengths again and again."""
-        if length not in self._plans:
+    def _round(self, length: int) -> Rounds:
+        if length not in self._rounds:
             wholes = schedule.split(slice(0, length), slices(self._wire.size(length), self._world.size))
-            self._plans[length] = tuple(self._stages(whole, number) for number, whole in enumerate(wholes))
-        return self._plans[length]
+            stages = [stage for number, whole in enumerate(wholes) for stage in self._stages(whole, number)]
+            self._rounds[length] = Rounds(stages, self._wire, self._world.calls(), self._scratch, naps())
+        return self._rounds[length]
 
-    def _stages(self, whole: slice, number: int) -> Stages:
+    def _stages(self, whole: slice, number: int) -> tuple[Stage, ...]:
+        """Of a slice. It enters one when it has left the one before, and the slice ahead has left that one."""
+        rings = self._rings(whole, number)
+        first = number * len(rings)
+        return tuple(
+            Stage(each, (*([first + place - 1] if place else ()), *([first + place - len(rings)] if number else ())))
+            for place, each in enumerate(rings)
+        )
+
+    def _rings(self, whole: slice, number: int) -> tuple[tuple[Ring, ...], ...]:
         groups, world, rank = self._groups, self._world, self._world.rank
         crossings = groups.crossings(whole)
         first_tag = 1 + number * (ACROSS + world.size)
@@ -144,32 +131,3 @@ class HierarchicalAllreduce:
             for chunk in self._across(crossing.whole)
             for piece in chunk
         )
-
-
-class _Lane:
-    """A slice on its way. It enters a stage when it has left the one before, and the slice ahead has left that one."""
-
-    def __init__(self, stages: deque[list[Round]], ahead: _Lane | None) -> None:
-        self.sent_bytes = 0
-        self.left = 0  # stages
-        self._stages, self._ahead = stages, ahead
-
-    @property
-    def done(self) -> bool:
-        return not self._stages
-
-    @property
-    def waits_for(self) -> str:
-        return next((ring.waits_for for ring in self._stages[0]), "receive") if self._stages else "send"
-
-    def advance(self) -> bool:
-        if self._ahead and self._ahead.left <= self.left:
-            return False
-        rings = self._stages[0]
-        moved = [ring.advance() for ring in rings if not ring.done]
-        if all(ring.done for ring in rings):
-            self.sent_bytes += sum(ring.sent_bytes for ring in rings)
-            self._stages.popleft()
-            self.left += 1
-            return True
-        return any(moved)

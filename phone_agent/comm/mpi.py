@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import time
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
+
+from phone_agent.comm.rounds import Calls
 
 SPINS = 50
 LONGEST_NAP_S = 0.0005
@@ -32,14 +35,14 @@ class Request:
 class Neighbours:
     def __init__(self, comm: MPI.Intracomm, ring: Sequence[int], tag: int) -> None:
         position = ring.index(comm.rank)
-        self._comm, self._tag = comm, tag
-        self._left, self._right = ring[position - 1], ring[(position + 1) % len(ring)]
+        self._comm, self.tag = comm, tag
+        self.left, self.right = ring[position - 1], ring[(position + 1) % len(ring)]
 
     def send(self, data: NDArray[Any]) -> Request:
-        return Request(self._comm.Isend(data, self._right, self._tag))
+        return Request(self._comm.Isend(data, self.right, self.tag))
 
     def receive(self, into: NDArray[Any]) -> Request:
-        return Request(self._comm.Irecv(into, self._left, self._tag))
+        return Request(self._comm.Irecv(into, self.left, self.tag))
 
 
 class MpiWorld:
@@ -71,6 +74,16 @@ class MpiWorld:
 
     def neighbours(self, ring: Sequence[int], tag: int) -> Neighbours:
         return Neighbours(self._pieces, ring, tag)
+
+    def calls(self) -> Calls:
+        """Those that mpi4py itself calls: its module leads to the library it was linked with."""
+        library = ctypes.CDLL(MPI.__file__)
+        send, receive, test = (
+            ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+            for name in ("MPI_Isend", "MPI_Irecv", "MPI_Test")
+        )
+        byte, comm = (MPI._handleof(each) for each in (MPI.BYTE, self._pieces))  # noqa: SLF001 - documented, for C
+        return Calls(send, receive, test, byte, comm, MPI.Exception)
 
     def sum_in_place(self, buffer: NDArray[Any]) -> None:
         self._comm.Allreduce(MPI.IN_PLACE, buffer)

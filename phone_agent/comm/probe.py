@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm.rounds import Ticket, Transport
-from phone_agent.comm.world import World
+from phone_agent.comm.world import Ticket, Transport, World
 
 TAG = 1 << 14  # beyond those of any collective
 GREETINGS = 20

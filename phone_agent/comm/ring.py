@@ -6,8 +6,7 @@ import time
 
 from phone_agent.comm import schedule
 from phone_agent.comm.residuals import Residuals
-from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Job, Note, Pool, Round, carry_out
-from phone_agent.comm.schedule import Schedule
+from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Note, Ring, Rounds, Scratch, Stage, naps
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import Floats, Wire, fitting
 from phone_agent.comm.world import World
@@ -24,27 +23,25 @@ class RingAllreduce:
 
     def __init__(self, world: World, wire: Wire, longest_bytes: int = LONGEST_BYTES) -> None:
         self.traffic = Traffic()
-        self._rank, self._world = world.rank, world.size
-        self._transport = world.neighbours(range(world.size), tag=0)
+        self._world, self._neighbours = world, world.neighbours(range(world.size), tag=0)
         self._wire, self._longest_bytes = wire, longest_bytes
-        self._pool = Pool(wire.size(fitting(wire, longest_bytes)))
+        self._scratch = Scratch()
         self.residuals = Residuals(wire)
-        self._schedules: dict[int, Schedule] = {}
+        self._rounds: dict[int, Rounds] = {}
 
     def allreduce(self, buffer: Floats) -> None:
         started = time.monotonic()
-        job = Job.of(buffer, self.residuals.of(buffer), self._wire, self._pool, self.note)
-        hops = self._schedule(buffer.size)
-        ring = Round(hops, job, self._transport)
-        carry_out([ring], self.note, self._wire.size(hops.piece))
-        self.traffic.add(ring.sent_bytes, time.monotonic() - started)
+        sent = self._round(buffer.size).carry_out(buffer, self.residuals.of(buffer), self.note)
+        self.traffic.add(sent, time.monotonic() - started)
 
-    def _schedule(self, length: int) -> Schedule:
-        if length not in self._schedules:
-            piece = piece_length(length // self._world, self._wire, self._longest_bytes)
-            chunks = schedule.cut(slice(0, length), self._world, piece)
-            self._schedules[length] = schedule.allreduce(self._rank, chunks)
-        return self._schedules[length]
+    def _round(self, length: int) -> Rounds:
+        if length not in self._rounds:
+            world, wire = self._world, self._wire
+            piece = piece_length(length // world.size, wire, self._longest_bytes)
+            hops = schedule.allreduce(world.rank, schedule.cut(slice(0, length), world.size, piece))
+            stages = (Stage((Ring(hops, self._neighbours),)),)
+            self._rounds[length] = Rounds(stages, wire, world.calls(), self._scratch, naps(wire.size(hops.piece)))
+        return self._rounds[length]
 
 
 def piece_length(chunk: int, wire: Wire, longest_bytes: int) -> int:

@@ -1,242 +1,194 @@
-"""Carries schedules out: receives the next pieces while adding the last, and never blocks in one of several rings."""
+"""Hands schedules to the core, which carries them out: core/src/rings.c.
+
+Rings are put into its form once for all buffers of a length: training sums the same few lengths again and again.
+"""
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable, Sequence
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm.schedule import Act, Hop, Schedule
-from phone_agent.comm.wire import Floats, Span, Wire
+from phone_agent.comm.schedule import Schedule
+from phone_agent.comm.wire import Floats, Wire
+from phone_agent.core import ops
+from phone_agent.core.library import library
+from phone_agent.core.team import ALIGNMENT, Team, aligned
 
 SEGMENT_BYTES = 256 * 1024  # on the wire; mca-params.conf has Open MPI send as much at once, without asking first
 SHORTEST_BYTES = 64 * 1024  # shorter messages cost more in starting than in sending
-AHEAD = 8  # receives waiting, and sends under way: what nobody waits for is kept aside and copied once more
-_SHORTEST_NAP_S = 0.00005
-_LONGEST_NAP_S = 0.0004  # where pieces are short; the kernel's buffers hold many times what arrives meanwhile
-_NAP_S_A_BYTE = 2e-9  # of a piece: a quarter of the time that a 1 Gbit/s link takes for it
+NOWHERE = -1
+SPANS = 4096  # that the core may note before it hands them over
+_SHORTEST_NAP_NS = 50_000
+_LONGEST_NAP_NS = 400_000  # where pieces are short; the kernel's buffers hold many times what arrives meanwhile
+_NAP_NS_A_BYTE = 2  # of a piece: a quarter of the time that a 1 Gbit/s link takes for it
+_NAMES = {ops.Doing.SEND: "send", ops.Doing.RECEIVE: "receive", ops.Doing.REDUCE: "reduce"}
 
 Note = Callable[[str, float, float], None]  # what ("send", "receive", "reduce"), from when, until when
 
 
-class Ticket(Protocol):
-    """A transfer under way."""
+@dataclass(frozen=True)
+class Calls:
+    """What the core calls: where MPI_Isend, MPI_Irecv and MPI_Test lie, or what looks like them, and what they are to be
+    given. `failed`: what to raise for what one of them returned."""
 
-    def done(self) -> bool: ...
-
-
-class Transport(Protocol):
-    """To the right-hand neighbour, from the left-hand one, in order. An array may not be touched before its ticket."""
-
-    def send(self, data: NDArray[Any]) -> Ticket: ...
-
-    def receive(self, into: NDArray[Any]) -> Ticket: ...
-
-
-class Pool:
-    """Scratch for pieces on the wire."""
-
-    def __init__(self, slot_bytes: int) -> None:
-        self._slot_bytes = slot_bytes
-        self._free: list[Span] = []
-
-    def lend(self) -> Span:
-        return self._free.pop() if self._free else Span.of(np.empty(self._slot_bytes, np.uint8))
-
-    def take_back(self, slot: Span | None) -> None:
-        if slot is not None:
-            self._free.append(slot)
+    send: int
+    receive: int
+    test: int
+    datatype: int
+    comm: int
+    failed: Callable[[int], Exception]
 
 
-@dataclass
-class Letter:
-    """Bytes to send, and the scratch they lie in; None: they are the buffer's own."""
+class Neighbours(Protocol):
+    """A rank's in a ring. Messages of a tag arrive in order."""
 
-    data: Span
-    slot: Span | None
-    kept: bool = False  # for a gathering that follows
+    left: int
+    right: int
+    tag: int
 
 
 @dataclass(frozen=True)
-class Job:
-    """What the rings of one allreduce share. `finished`: by place, what a rounding wire sent of finished pieces."""
+class Ring:
+    """What goes round between whom, whichever buffer it is of."""
 
-    buffer: Span
-    residual: Span | None
-    wire: Wire
-    pool: Pool
-    note: Note | None = None
-    finished: dict[int, Letter] | None = None
+    schedule: Schedule
+    neighbours: Neighbours
+    gathers: bool = False  # it begins with what is finished
 
-    @classmethod
-    def of(cls, buffer: Floats, residual: Floats | None, wire: Wire, pool: Pool, note: Note | None) -> Job:
-        return cls(Span.of(buffer), None if residual is None else Span.of(residual), wire, pool, note)
 
-    def left(self, piece: slice) -> Span | None:
-        return None if self.residual is None else self.residual.part(piece)
+@dataclass(frozen=True)
+class Stage:
+    """Rings that go on at the same time, once those stages (by their place) are over."""
 
-    def room(self, piece: slice) -> tuple[Span, Span]:
-        """A slot, and the part of it that this piece takes on the wire."""
-        slot = self.pool.lend()
-        return slot, Span(slot.array[: self.wire.size(piece.stop - piece.start)], slot.at)
+    rings: tuple[Ring, ...]
+    after: tuple[int, ...] = ()
+
+
+class Scratch:
+    """Memory for pieces on the wire. The core touches no more of it than it needs."""
+
+    def __init__(self) -> None:
+        self._held: NDArray[np.uint8] = aligned(0, np.uint8)
+
+    def at(self, size: int) -> int:
+        if self._held.size < size:
+            self._held = aligned(size, np.uint8)
+        address: int = self._held.ctypes.data
+        return address
 
 
 @dataclass
-class Round:
-    """One ring under way."""
+class Rounds:
+    """Rings under way, on the calling thread. `naps`: of who waits, in nanoseconds: the first, which doubles up to the
+    second."""
 
-    schedule: Schedule
-    job: Job
-    transport: Transport
-    gathers: bool = False  # it starts with what is finished
-    sent_bytes: int = 0
-    _begun: int = 0
-    _left: int = 0
-    _posted: int = 0
-    _taken: int = 0
-    _handled: int = 0
-    _outbox: deque[Letter] = field(default_factory=deque)
-    _leaving: deque[tuple[Ticket, Letter]] = field(default_factory=deque)
-    _arriving: deque[tuple[Ticket, Letter]] = field(default_factory=deque)
+    stages: Sequence[Stage]
+    wire: Wire
+    calls: Calls
+    scratch: Scratch
+    naps: tuple[int, int]
+    _job: ops.Allreduce = field(init=False)
+    _kept: list[ctypes.Array[ctypes.Structure]] = field(init=False, default_factory=list)  # what the job points to
 
-    @property
-    def waits_for(self) -> str:
-        return "receive" if self._handled < len(self.schedule.hops) else "send"
+    def __post_init__(self) -> None:
+        self._team, self._core = Team(1), library()
+        places = self._places()
+        rings = [ring for stage in self.stages for ring in stage.rings]
+        self._rings = self._array(ops.Ring, [self._ring(ring, places) for ring in rings])
+        stages = self._array(ops.Stage, list(_stages(self.stages)))
+        slots = sum(ring.room for ring in self._rings) + len(places)
+        self._free, self._finished = (ctypes.c_void_p * slots)(), (ctypes.c_void_p * len(places))()
+        calls, (first_nap, longest_nap) = self.calls, self.naps
+        self._job = ops.Allreduce(
+            rings=ctypes.addressof(self._rings), ring_count=len(rings),
+            stages=ctypes.addressof(stages), stage_count=len(self.stages),
+            pool=self._team.pool, number=self.wire.number,
+            send=calls.send, receive=calls.receive, test=calls.test, datatype=calls.datatype, comm=calls.comm,
+            first_nap=first_nap, longest_nap=longest_nap,
+            slot_bytes=self._slot_bytes(rings), slot_count=slots,
+            free=ctypes.addressof(self._free), kept=ctypes.addressof(self._finished),
+        )  # fmt: skip
 
-    @property
-    def done(self) -> bool:
-        return (
-            self._handled == len(self.schedule.hops)
-            and self._begun == len(self.schedule.first)
-            and not self._outbox
-            and not self._leaving
-        )
+    def carry_out(self, buffer: Floats, residual: Floats | None, note: Note | None = None) -> int:
+        """Sums in place; how many bytes this rank sent."""
+        job = self._job
+        job.buffer, job.residual = buffer.ctypes.data, None if residual is None else residual.ctypes.data
+        job.slots = self.scratch.at(job.slot_bytes * job.slot_count)
+        spans = (ops.Span * (SPANS + job.ring_count))() if note else None
+        job.spans, job.span_room = (ctypes.addressof(spans), len(spans)) if spans else (None, 0)
+        at = ctypes.addressof(job)
+        self._core.core_rings_begin(at)
+        outcome = ops.Outcome.AGAIN
+        while outcome == ops.Outcome.AGAIN:
+            outcome = self._core.core_rings(at)
+            if note and spans:
+                _tell(note, spans[: job.span_count])
+                job.span_count = 0
+        if outcome == ops.Outcome.FAILED:
+            raise self.calls.failed(job.error)
+        return sum(ring.sent_bytes for ring in self._rings)
 
-    def advance(self) -> bool:
-        """Does what can be done without waiting; whether that was anything."""
-        before = self._left + self._handled
-        while self._leaving and self._leaving[0][0].done():
-            self._release(self._leaving.popleft()[1])
-            self._left += 1
-        self._dispatch()
-        self._post()
-        if self._arriving and self._arriving[0][0].done():
-            self._handle(self._arriving.popleft()[1], self.schedule.hops[self._handled])
-            self._handled += 1
-            self._dispatch()
-        return self._left + self._handled > before
+    def _places(self) -> dict[int, int]:
+        """Where rounded pieces are kept, by where they start, from when they are finished until they are gathered."""
+        if self.wire.exact:
+            return {}
+        gathering = [ring for stage in self.stages for ring in stage.rings if ring.gathers]
+        return {piece.start: place for place, piece in enumerate(p for ring in gathering for p in ring.schedule.first)}
 
-    def _dispatch(self) -> None:
-        while len(self._leaving) < AHEAD:
-            if self._begun < len(self.schedule.first):
-                letter = self._begin(self.schedule.first[self._begun])
-                self._begun += 1
-            elif self._outbox:
-                letter = self._outbox.popleft()
-            else:
-                return
-            self._leaving.append((self.transport.send(letter.data.array), letter))
-            self.sent_bytes += letter.data.array.nbytes
+    def _ring(self, ring: Ring, places: dict[int, int]) -> ops.Ring:
+        schedule, neighbours = ring.schedule, ring.neighbours
+        first = [self._hop(piece, places) for piece in schedule.first]
+        hops = [self._hop(hop.piece, places, hop.errand, forward=hop.forward) for hop in schedule.hops]
+        return ops.Ring(
+            first=self._address(ops.Hop, first), first_count=len(first),
+            hops=self._address(ops.Hop, hops), hop_count=len(hops),
+            arriving=self._address(ops.Letter, [ops.Letter()] * ops.RINGS_AHEAD),
+            leaving=self._address(ops.Letter, [ops.Letter()] * len(schedule.sent)),
+            left_rank=neighbours.left, right_rank=neighbours.right, tag=neighbours.tag, gathers=ring.gathers,
+            room=ops.RINGS_AHEAD + (0 if self.wire.exact else schedule.most),
+        )  # fmt: skip
 
-    def _begin(self, piece: slice) -> Letter:
-        job, wire = self.job, self.job.wire
-        if wire.exact:
-            return Letter(job.buffer.part(piece).bytes, None)
-        if self.gathers and job.finished is not None:
-            letter = job.finished.pop(piece.start)
-            letter.kept = False
-            return letter
-        slot, room = job.room(piece)
-        return Letter(wire.encode(job.buffer.part(piece), job.left(piece), room), slot)
+    def _hop(
+        self, piece: slice, places: dict[int, int], errand: ops.Errand = ops.Errand.ADD, *, forward: bool = False
+    ) -> ops.Hop:
+        count = piece.stop - piece.start
+        kept = places.get(piece.start, NOWHERE)
+        return ops.Hop(piece.start, count, self.wire.size(count), errand, forward, kept)
 
-    def _post(self) -> None:
-        hops = self.schedule.hops
-        while self._posted < len(hops) and len(self._arriving) < AHEAD:
-            hop = hops[self._posted]
-            if hop.act is Act.TAKE and self.job.wire.exact:
-                if not self.gathers and self._left <= self._taken:
-                    return  # that piece is still being sent from where this receive would write
-                self._taken += 1
-                letter = Letter(self.job.buffer.part(hop.piece).bytes, None)
-            else:
-                slot, room = self.job.room(hop.piece)
-                letter = Letter(room, slot)
-            self._arriving.append((self.transport.receive(letter.data.array), letter))
-            self._posted += 1
+    def _slot_bytes(self, rings: Sequence[Ring]) -> int:
+        pieces = (piece for ring in rings for piece in ring.schedule.handled)
+        longest = max((self.wire.size(piece.stop - piece.start) for piece in pieces), default=0)
+        return longest + -longest % ALIGNMENT
 
-    def _handle(self, arrived: Letter, hop: Hop) -> None:
-        started = time.monotonic()
-        if hop.act is Act.TAKE:
-            self._take(arrived, hop)
-            if self.job.wire.exact:
-                return  # it arrived in its place: nothing was computed
-        elif hop.forward:
-            self._relay(arrived, hop)
-        else:
-            self.job.wire.add(arrived.data, self.job.buffer.part(hop.piece))
-            self.job.pool.take_back(arrived.slot)
-        if self.job.note:
-            self.job.note("reduce", started, time.monotonic())
+    def _address(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> int:
+        return ctypes.addressof(self._array(kind, items))
 
-    def _relay(self, arrived: Letter, hop: Hop) -> None:
-        job, own = self.job, self.job.buffer.part(hop.piece)
-        slot, room = (None, arrived.data) if job.wire.exact else job.room(hop.piece)
-        pass_on = job.wire.finish if hop.act is Act.FINISH else job.wire.relay
-        sent = Letter(pass_on(arrived.data, own, job.left(hop.piece), room), slot)
-        job.pool.take_back(arrived.slot)
-        if hop.act is Act.FINISH and not job.wire.exact:
-            self._keep(sent, hop.piece)
-        self._outbox.append(sent)
-
-    def _take(self, arrived: Letter, hop: Hop) -> None:
-        if not self.job.wire.exact:
-            self.job.wire.take(arrived.data, self.job.buffer.part(hop.piece))
-            self._keep(arrived, hop.piece)
-        if hop.forward:
-            self._outbox.append(arrived)
-        else:
-            self._release(arrived)
-
-    def _keep(self, letter: Letter, piece: slice) -> None:
-        if self.job.finished is not None and not self.gathers:
-            self.job.finished[piece.start] = letter
-            letter.kept = True
-
-    def _release(self, letter: Letter) -> None:
-        if not letter.kept:
-            self.job.pool.take_back(letter.slot)
+    def _array(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> ctypes.Array[ctypes.Structure]:
+        made = (kind * len(items))(*items)
+        self._kept.append(made)
+        return made
 
 
-class Task(Protocol):
-    """Something that goes on by being asked to."""
-
-    @property
-    def done(self) -> bool: ...
-
-    @property
-    def waits_for(self) -> str: ...
-
-    def advance(self) -> bool: ...
+def naps(piece_bytes: int = 0) -> tuple[int, int]:
+    """Nanoseconds. A phone's core is better spent or left cold than polling, and what arrives meanwhile is read at one
+    go. Where pieces are long, naps are."""
+    first = max(_SHORTEST_NAP_NS, piece_bytes * _NAP_NS_A_BYTE)
+    return first, max(_LONGEST_NAP_NS, first)
 
 
-def carry_out(tasks: Sequence[Task], note: Note | None = None, piece_bytes: int = 0) -> None:
-    """All of them at once. Waits by short naps: a phone's core is better spent or left cold than polling, and what
-    arrives meanwhile is read at one go. Where pieces are long, naps are."""
-    pending = list(tasks)
-    first_nap = max(_SHORTEST_NAP_S, piece_bytes * _NAP_S_A_BYTE)
-    longest_nap = max(_LONGEST_NAP_S, first_nap)
-    quiet_since, naps, nap = time.monotonic(), 0, first_nap
-    while pending := [task for task in pending if not task.done]:
-        moved = [task.advance() for task in pending]
-        if any(moved):
-            if note and naps:
-                note(pending[0].waits_for, quiet_since, time.monotonic())
-            quiet_since, naps, nap = time.monotonic(), 0, first_nap
-            continue
-        time.sleep(nap)
-        naps, nap = naps + 1, min(2 * nap, longest_nap)
+def _stages(stages: Sequence[Stage]) -> Iterator[ops.Stage]:
+    first = 0
+    for stage in stages:
+        after, after_too = (*stage.after, NOWHERE, NOWHERE)[:2]
+        yield ops.Stage(first, len(stage.rings), after, after_too)
+        first += len(stage.rings)
+
+
+def _tell(note: Note, spans: Sequence[ops.Span]) -> None:
+    for span in spans:
+        note(_NAMES[span.doing], span.started / 1e9, span.ended / 1e9)

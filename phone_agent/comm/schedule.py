@@ -1,4 +1,4 @@
-"""Rings as schedules: who sends which piece when. Pure; see comm.rounds for what carries them out.
+"""Rings as schedules: who sends which piece when. Pure; see comm.rounds for who carries them out.
 
 A buffer is cut into one chunk a rank and each chunk into pieces. A rank sends its own chunk to the right, piece by
 piece, and then handles what comes from the left in order: in the first K - 1 chunks it adds the piece to its own and
@@ -10,24 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from itertools import pairwise
 
+from phone_agent.core.ops import Errand
+
 Chunk = tuple[slice, ...]  # its pieces
-
-
-class Act(Enum):
-    """What happens to a piece from the left."""
-
-    ADD = auto()  # to what is here
-    FINISH = auto()  # added, it is the sum over all: what is passed on is what everybody ends with
-    TAKE = auto()  # the sum over all, from somewhere else
 
 
 @dataclass(frozen=True)
 class Hop:
     piece: slice
-    act: Act
+    errand: Errand
     forward: bool
 
 
@@ -37,11 +30,17 @@ class Schedule:
 
     first: Chunk
     hops: tuple[Hop, ...]
+    most: int = 0  # pieces that any rank begins with
 
     @property
     def piece(self) -> int:
         """Numbers in the first that arrives: no other is longer, but by one."""
         return self.hops[0].piece.stop - self.hops[0].piece.start if self.hops else 0
+
+    @property
+    def handled(self) -> Chunk:
+        """What this rank begins with, and what it receives."""
+        return (*self.first, *(hop.piece for hop in self.hops))
 
     @property
     def sent(self) -> Chunk:
@@ -52,21 +51,22 @@ class Schedule:
 def allreduce(position: int, chunks: Sequence[Chunk]) -> Schedule:
     if len(chunks) == 1:
         return Schedule((), ())
-    return Schedule(chunks[position], (*_adds(position, chunks, Act.FINISH), *_takes(position, chunks)))
+    hops = (*_adds(position, chunks, Errand.FINISH), *_takes(position, chunks))
+    return Schedule(chunks[position], hops, _most(chunks))
 
 
 def reduce_scatter(position: int, chunks: Sequence[Chunk]) -> Schedule:
     """The rank ends with the sum of chunk `owned(position, …)`."""
     if len(chunks) == 1:
         return Schedule((), ())
-    return Schedule(chunks[position], tuple(_adds(position, chunks, Act.ADD)))
+    return Schedule(chunks[position], tuple(_adds(position, chunks, Errand.ADD)), _most(chunks))
 
 
 def all_gather(position: int, chunks: Sequence[Chunk]) -> Schedule:
     """The rank starts with the sum of chunk `owned(position, …)`."""
     if len(chunks) == 1:
         return Schedule((), ())
-    return Schedule(chunks[owned(position, len(chunks))], tuple(_takes(position, chunks)))
+    return Schedule(chunks[owned(position, len(chunks))], tuple(_takes(position, chunks)), _most(chunks))
 
 
 def owned(position: int, world: int) -> int:
@@ -85,18 +85,22 @@ def split(whole: slice, parts: int) -> list[slice]:
     return [slice(low, high) for low, high in pairwise(bounds)]
 
 
-def _adds(position: int, chunks: Sequence[Chunk], last: Act) -> Iterator[Hop]:
+def _adds(position: int, chunks: Sequence[Chunk], last: Errand) -> Iterator[Hop]:
     world = len(chunks)
     for turn in range(1, world):
         final = turn == world - 1
-        act, forward = (last, last is Act.FINISH) if final else (Act.ADD, True)
-        yield from (Hop(piece, act, forward) for piece in chunks[(position - turn) % world])
+        errand, forward = (last, last is Errand.FINISH) if final else (Errand.ADD, True)
+        yield from (Hop(piece, errand, forward) for piece in chunks[(position - turn) % world])
 
 
 def _takes(position: int, chunks: Sequence[Chunk]) -> Iterator[Hop]:
     world = len(chunks)
     for turn in range(world - 1):
-        yield from (Hop(piece, Act.TAKE, turn < world - 2) for piece in chunks[(position - turn) % world])
+        yield from (Hop(piece, Errand.TAKE, turn < world - 2) for piece in chunks[(position - turn) % world])
+
+
+def _most(chunks: Sequence[Chunk]) -> int:
+    return max(map(len, chunks))
 
 
 def _pieces(part: slice, segment: int) -> Iterator[slice]:

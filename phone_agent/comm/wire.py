@@ -1,4 +1,4 @@
-"""How numbers travel. A piece is a run of floats of the buffer; on the wire it is bytes.
+"""How numbers travel. A piece is a run of floats of the buffer; on the wire it is bytes: core/src/wire.c.
 
 Sums are always made in fp32, in the core and on the calling thread. Every element is encoded exactly once by a rank in
 an allreduce, so what a coarse format rounds away can be kept beside the gradients and added the next time.
@@ -6,7 +6,8 @@ an allreduce, so what a coarse format rounds away can be kept beside the gradien
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,172 +17,38 @@ from phone_agent.core.team import Program, Team
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
-BLOCK = 256  # numbers that share a scale, in the formats that have one: see core/src/wire.c
+BLOCK = 256  # numbers that share a scale, in the formats that have one
 SCALE_BYTES = 4
 
 
-class Span(NamedTuple):
-    """An array, and where it lies: asking numpy takes as long as starting the core does, and a ring has many pieces."""
-
-    array: NDArray[Any]
-    at: int
-
-    @classmethod
-    def of(cls, array: NDArray[Any]) -> Span:
-        return cls(array, array.ctypes.data)
-
-    def part(self, piece: slice) -> Span:
-        return Span(self.array[piece], self.at + piece.start * self.array.itemsize)
-
-    @property
-    def bytes(self) -> Span:
-        return Span(self.array.view(np.uint8), self.at)
-
-
-class Wire(Protocol):
-    """`room` is scratch of `size(count)` bytes; what is returned lies in it, or in `values` where the wire is exact."""
+@dataclass(frozen=True)
+class Wire:
+    """`feedback`: too coarse to lose what is rounded away, it wants residuals."""
 
     name: str
-    exact: bool  # what is sent is the buffer itself, and what is finished may be received straight into it
-    feedback: bool  # wants residuals
+    number: ops.Number
+    number_bytes: int
+    scaled: bool = False
+    feedback: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """What is sent is the buffer itself, and what is finished is received straight into it."""
+        return self.number is ops.Number.FP32
 
     def size(self, count: int) -> int:
         """Bytes that `count` floats take."""
-        ...
-
-    def encode(self, values: Span, residual: Span | None, room: Span) -> Span:
-        """What to send for `values`."""
-        ...
-
-    def relay(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
-        """encode(own + what arrived). `own` may change on the way."""
-        ...
-
-    def add(self, arrived: Span, own: Span) -> None:
-        """own += what arrived: nothing is sent yet."""
-        ...
-
-    def finish(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
-        """relay, and `own` becomes what everybody else will decode."""
-        ...
-
-    def take(self, arrived: Span, own: Span) -> None:
-        """own = what arrived."""
-        ...
+        return self.number_bytes * count + (SCALE_BYTES * -(-count // BLOCK) if self.scaled else 0)
 
 
-class _Core:
-    """The core's two ops for one number format, on the calling thread."""
-
-    def __init__(self, number: ops.Number) -> None:
-        self._team = Team(1)
-        self._encode, self._decode = ops.Encode(number=number), ops.Decode(number=number)
-        self._program = Program.of([(ops.Kind.ENCODE, self._encode), (ops.Kind.DECODE, self._decode)])
-        self._run_encode = self._team.ready(self._program, 0, 1)
-        self._run_decode = self._team.ready(self._program, 1, 2)
-
-    def encode(
-        self, values: Span, arrived: Span | None, residual: Span | None, room: Span, *, settle: bool = False
-    ) -> Span:
-        op = self._encode
-        op.values, op.arrived, op.residual, op.target = values.at, _at(arrived), _at(residual), room.at
-        op.count, op.settle = len(values.array), settle
-        self._run_encode()
-        return room
-
-    def decode(self, arrived: Span, values: Span, *, accumulate: bool) -> None:
-        op = self._decode
-        op.source, op.values, op.count, op.accumulate = arrived.at, values.at, len(values.array), accumulate
-        self._run_decode()
-
-
-class Fp32:
-    """The buffer's own bytes."""
-
-    name = "fp32"
-    exact = True
-    feedback = False
-
-    def __init__(self) -> None:
-        self._core = _Core(ops.Number.FP32)
-
-    def size(self, count: int) -> int:
-        return 4 * count
-
-    def encode(self, values: Span, residual: Span | None, room: Span) -> Span:
-        del residual, room
-        return values.bytes
-
-    def relay(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
-        self.add(arrived, own)
-        return self.encode(own, residual, room)
-
-    def add(self, arrived: Span, own: Span) -> None:
-        self._core.decode(arrived, own, accumulate=True)
-
-    def finish(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
-        return self.relay(arrived, own, residual, room)
-
-    def take(self, arrived: Span, own: Span) -> None:
-        self._core.decode(arrived, own, accumulate=False)
-
-
-class _Rounded:
-    """Fewer bytes than the buffer's: numbers are rounded on their way."""
-
-    exact = False
-    feedback = False
-    name: str
-    number: ops.Number
-
-    def __init__(self) -> None:
-        self._core = _Core(self.number)
-
-    def encode(self, values: Span, residual: Span | None, room: Span) -> Span:
-        return self._core.encode(values, None, residual, room)
-
-    def relay(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
-        return self._core.encode(own, arrived, residual, room)
-
-    def add(self, arrived: Span, own: Span) -> None:
-        self._core.decode(arrived, own, accumulate=True)
-
-    def finish(self, arrived: Span, own: Span, residual: Span | None, room: Span) -> Span:
-        return self._core.encode(own, arrived, residual, room, settle=True)
-
-    def take(self, arrived: Span, own: Span) -> None:
-        self._core.decode(arrived, own, accumulate=False)
-
-
-class Fp16(_Rounded):
-    """11 bits of precision, and a power of two a block: neither overflow nor underflow, wherever gradients lie."""
-
-    name = "fp16"
-    number = ops.Number.FP16
-
-    def size(self, count: int) -> int:
-        return 2 * count + _scales(count)
-
-
-class Bf16(_Rounded):
-    """8 bits of precision and fp32's range."""
-
-    name = "bf16"
-    number = ops.Number.BF16
-
-    def size(self, count: int) -> int:
-        return 2 * count
-
-
-class Int8(_Rounded):
-    """A sign and 127 steps to the largest number of a block. Too coarse to lose the rest: it wants residuals."""
-
-    name = "int8"
-    feedback = True
-    number = ops.Number.INT8
-
-    def size(self, count: int) -> int:
-        return count + _scales(count)
+FP32 = Wire("fp32", ops.Number.FP32, 4)
+# 11 bits of precision, and a power of two a block: neither overflow nor underflow, wherever gradients lie.
+FP16 = Wire("fp16", ops.Number.FP16, 2, scaled=True)
+# 8 bits of precision and fp32's range.
+BF16 = Wire("bf16", ops.Number.BF16, 2)
+# A sign and 127 steps to the largest number of a block.
+INT8 = Wire("int8", ops.Number.INT8, 1, scaled=True, feedback=True)
+WIRES = {wire.name: wire for wire in (FP32, FP16, BF16, INT8)}
 
 
 def fitting(wire: Wire, room_bytes: int) -> int:
@@ -190,12 +57,33 @@ def fitting(wire: Wire, room_bytes: int) -> int:
     return count - count % BLOCK or count
 
 
-def _scales(count: int) -> int:
-    return SCALE_BYTES * -(-count // BLOCK)
+class Coder:
+    """What rings do to a piece, by itself."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._team = Team(1)
+        self._encode, self._decode = ops.Encode(number=wire.number), ops.Decode(number=wire.number)
+
+    def encode(
+        self, values: Floats, to: Bytes, arrived: Bytes | None = None, residual: Floats | None = None,
+        *, settle: bool = False,
+    ) -> None:  # fmt: skip
+        """to = values + what arrived (it may lie there) + residual, which becomes what the wire cannot hold. `settle`:
+        values become what everybody else will decode."""
+        op = self._encode
+        op.values, op.target, op.arrived, op.residual = _at(values), _at(to), _at(arrived), _at(residual)
+        op.count, op.settle = values.size, settle
+        self._run(ops.Kind.ENCODE, op)
+
+    def decode(self, arrived: Bytes, values: Floats, *, accumulate: bool = False) -> None:
+        """values = what arrived, or values += that."""
+        op = self._decode
+        op.source, op.values, op.count, op.accumulate = _at(arrived), _at(values), values.size, accumulate
+        self._run(ops.Kind.DECODE, op)
+
+    def _run(self, kind: ops.Kind, op: ops.Encode | ops.Decode) -> None:
+        self._team.run(Program.of([(kind, op)]))
 
 
-def _at(span: Span | None) -> int | None:
-    return None if span is None else span.at
-
-
-WIRES: dict[str, type[Wire]] = {"fp32": Fp32, "fp16": Fp16, "bf16": Bf16, "int8": Int8}
+def _at(array: NDArray[Any] | None) -> int | None:
+    return None if array is None else int(array.ctypes.data)

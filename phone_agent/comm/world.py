@@ -12,8 +12,22 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm.rounds import Transport
+from phone_agent.comm.rounds import Calls, Neighbours
 from phone_agent.errors import AgentError
+
+
+class Ticket(Protocol):
+    """A transfer under way."""
+
+    def done(self) -> bool: ...
+
+
+class Transport(Neighbours, Protocol):
+    """To the right-hand neighbour, from the left-hand one, in order. An array may not be touched before its ticket."""
+
+    def send(self, data: NDArray[Any]) -> Ticket: ...
+
+    def receive(self, into: NDArray[Any]) -> Ticket: ...
 
 
 class World(Protocol):
@@ -30,6 +44,10 @@ class World(Protocol):
 
     def neighbours(self, ring: Sequence[int], tag: int) -> Transport:
         """This rank's in a ring of these; rings that go on at the same time have different tags."""
+        ...
+
+    def calls(self) -> Calls:
+        """What the core sends and receives with."""
         ...
 
     def sum_in_place(self, buffer: NDArray[Any]) -> None:
@@ -52,6 +70,9 @@ class Alone:
     def neighbours(self, ring: Sequence[int], tag: int) -> Transport:
         del ring, tag
         raise AgentError("one process has no neighbours")
+
+    def calls(self) -> Calls:
+        raise AgentError("one process has nobody to send to")
 
     def sum_in_place(self, buffer: NDArray[Any]) -> None:
         """The sum over one rank is what it has."""

@@ -191,7 +191,7 @@ def _objects(target: Target, scratch: Path) -> list[str]:
         # These also run where the kernels cannot: they find out whether.
         others = [
             pool.submit(_compile, target, scratch / f"{name}.o", SOURCES / f"{name}.c", target.baseline, "-fno-builtin")
-            for name in ("runtime", "isas", "memory")
+            for name in ("runtime", "rings", "isas", "memory")
         ]
         return [job.result() for job in (*kernels, *others)]
 

@@ -108,6 +108,8 @@ def _declare(core: ctypes.CDLL, path: Path) -> ctypes.CDLL:
     _function(core, "core_work", None, pointer, i32)
     _function(core, "core_close", None, pointer)
     _function(core, "core_run", None, pointer, pointer, i32, pointer)
+    _function(core, "core_rings_begin", None, pointer)
+    _function(core, "core_rings", i32, pointer)
     return core
 
 

@@ -6,9 +6,10 @@ from ctypes import Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_v
 from enum import IntEnum
 from typing import Any, ClassVar
 
-ABI = 4
+ABI = 5
 MAX_THREADS = 64
 POOL_BYTES = 64 * 1024
+RINGS_AHEAD = 8
 
 Fields = list[tuple[str, Any]]
 
@@ -44,6 +45,28 @@ class Number(IntEnum):
     FP16 = 1
     BF16 = 2
     INT8 = 3
+
+
+class Errand(IntEnum):
+    """What happens to a piece from the left in a ring."""
+
+    ADD = 0  # to what is here
+    FINISH = 1  # added, it is the sum over all: what is passed on is what everybody ends with
+    TAKE = 2  # the sum over all, from somewhere else
+
+
+class Doing(IntEnum):
+    """What a rank is at in a ring."""
+
+    SEND = 0
+    RECEIVE = 1
+    REDUCE = 2
+
+
+class Outcome(IntEnum):
+    DONE = 0
+    AGAIN = 1
+    FAILED = 2
 
 
 class Kind(IntEnum):
@@ -90,7 +113,11 @@ def _floats(*names: str) -> Fields:
     return [(name, c_float) for name in names]
 
 
-_ROWS: Fields = [("rows", c_int64)]
+def _longs(*names: str) -> Fields:
+    return [(name, c_int64) for name in names]
+
+
+_ROWS: Fields = _longs("rows")
 
 
 class Source(Structure):
@@ -238,7 +265,7 @@ class Rules(Structure):
 
 
 class Segment(Structure):
-    _fields_: ClassVar = [("start", c_int64), ("count", c_int64), *_floats("decay"), *_ints("adapted")]
+    _fields_: ClassVar = [*_longs("start", "count"), *_floats("decay"), *_ints("adapted")]
 
 
 class Update(Structure):
@@ -294,6 +321,40 @@ class Eliminate(Structure):
         ("ld", c_int64),
         *_ints("beside", "unused"),
     ]
+
+
+class Hop(Structure):
+    _fields_: ClassVar = _longs("start", "count", "bytes") + _ints("errand", "forward", "kept", "unused")
+
+
+class Letter(Structure):
+    _fields_: ClassVar = _pointers("request", "data", "slot") + _longs("bytes") + _ints("kept", "unused")
+
+
+class Ring(Structure):
+    _fields_: ClassVar = (
+        _pointers("first", "hops", "arriving", "leaving")
+        + _longs("first_count", "hop_count")
+        + _ints("left_rank", "right_rank", "tag", "gathers", "room", "unused")
+        + _longs("ready", "sent", "left", "posted", "taken", "handled", "slots", "sent_bytes")
+    )
+
+
+class Stage(Structure):
+    _fields_: ClassVar = _ints("first", "count", "after", "after_too", "over", "unused")
+
+
+class Span(Structure):
+    _fields_: ClassVar = _longs("started", "ended") + _ints("doing", "unused")
+
+
+class Allreduce(Structure):
+    _fields_: ClassVar = (
+        _pointers("rings", "stages", "buffer", "residual", "pool", "slots", "free", "kept", "spans")
+        + _pointers("send", "receive", "test", "datatype", "comm")
+        + _longs("slot_bytes", "slot_count", "free_count", "first_nap", "longest_nap", "nap", "napped", "quiet_since")
+        + _ints("ring_count", "stage_count", "number", "span_room", "span_count", "error")
+    )
 
 
 class Step(Structure):

@@ -6,9 +6,8 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,21 +80,22 @@ class Team:
         self, program: Program, first: int = 0, last: int | None = None, nanoseconds: NDArray[np.int64] | None = None
     ) -> None:
         """Steps first .. last; `nanoseconds`, if given, is filled with what each took."""
-        start, count = _steps(program, first, last)
-        times = None if nanoseconds is None else _room(nanoseconds, count)
-        self._run(self._pool.ctypes.data, start, count, times)
-
-    def ready(self, program: Program, first: int = 0, last: int | None = None) -> Callable[[], None]:
-        """What runs these steps, for who does so again and again. The program is the caller's to keep."""
-        return partial(self._run, self._pool.ctypes.data, *_steps(program, first, last), None)
-
-    def _run(self, pool: int, start: int, count: int, times: int | None) -> None:
+        last = len(program) if last is None else last
+        if not 0 <= first <= last <= len(program):
+            raise CoreError(f"steps {first} to {last} of a program of {len(program)}")
+        start = ctypes.addressof(program.steps) + first * ctypes.sizeof(ops.Step)
+        times = None if nanoseconds is None else _room(nanoseconds, last - first)
         if self._process != os.getpid():
             raise CoreError("this team's threads have ended: it belongs to the process this one was forked from")
         with self._running:  # one program at a time, whoever calls; nor does anybody close the team meanwhile
             if not self._end.alive:
                 raise CoreError("this team's threads have ended: it was closed")
-            self._core.core_run(pool, start, count, times)
+            self._core.core_run(self.pool, start, last - first, times)
+
+    @property
+    def pool(self) -> int:
+        """Where it lies, for calls of the core that run programs themselves. Of one thread, and never two at once."""
+        return int(self._pool.ctypes.data)
 
     def close(self) -> None:
         self._end()
@@ -106,14 +106,6 @@ def workspace_bytes(threads: int, made: Sequence[tuple[ops.Kind, ctypes.Structur
     core = library()
     index = isa_index(core, isa)
     return max((int(core.core_workspace(index, threads, kind, ctypes.addressof(op))) for kind, op in made), default=0)
-
-
-def _steps(program: Program, first: int, last: int | None) -> tuple[int, int]:
-    """Where the first of them lies, and how many they are."""
-    last = len(program) if last is None else last
-    if not 0 <= first <= last <= len(program):
-        raise CoreError(f"steps {first} to {last} of a program of {len(program)}")
-    return ctypes.addressof(program.steps) + first * ctypes.sizeof(ops.Step), last - first
 
 
 def _room(nanoseconds: NDArray[np.int64], count: int) -> int:

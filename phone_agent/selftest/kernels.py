@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from phone_agent.comm.powersgd import PowerSgd
 from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
-from phone_agent.comm.wire import BLOCK, WIRES, Span
+from phone_agent.comm.wire import BLOCK, WIRES, Coder
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
 from phone_agent.core.team import Program, Team, aligned, workspace_bytes
@@ -136,13 +136,13 @@ def _relative(got: NDArray[np.generic], right: NDArray[np.generic]) -> float:
 def _wire_error(name: str) -> float:
     """Of numbers sent, arrived, added and sent on, over the largest each may be rounded against."""
     numbers = np.random.default_rng(1)
-    wire = WIRES[name]()
+    wire = WIRES[name]
+    coder = Coder(wire)
     first, second = (numbers.standard_normal(5 * BLOCK + 17).astype(np.float32) for _ in range(2))
-    room = [Span.of(np.empty(wire.size(first.size), np.uint8)) for _ in range(2)]
-    sent, there, own = first.copy(), np.empty_like(first), second.copy()
-    arrived = wire.encode(Span.of(sent), None, room[0])
-    wire.take(arrived, Span.of(there))
-    wire.finish(arrived, Span.of(own), None, room[1])
+    letter, there, own = np.empty(wire.size(first.size), np.uint8), np.empty_like(first), second.copy()
+    coder.encode(first.copy(), letter)
+    coder.decode(letter, there)
+    coder.encode(own, letter, letter, settle=True)
     scale = np.abs if name in {"fp16", "bf16"} else _block_largest
     wrong = (_over(there - first, scale(first)), _over(own - (there + second), scale(there + second)))
     return max(wrong)

@@ -15,7 +15,7 @@ from phone_agent.comm.choose import Choice
 from phone_agent.comm.hierarchical import Groups, HierarchicalAllreduce
 from phone_agent.comm.mpi_allreduce import MpiAllreduce
 from phone_agent.comm.ring import RingAllreduce
-from phone_agent.comm.wire import WIRES, Fp32, Wire
+from phone_agent.comm.wire import FP32, WIRES, Wire
 from phone_agent.comm.world import Alone, World
 from phone_agent.errors import AgentError
 from phone_agent.nn.graph import Parameter
@@ -132,7 +132,7 @@ def test_a_thin_cable_carries_each_number_once_a_direction() -> None:
     """Two switches of three: a ring inside sends 2/3 of the buffer twice, the one across a third, once each way."""
 
     def work(world: ThreadWorld) -> int:
-        chosen = HierarchicalAllreduce(world, Fp32(), list("aaabbb"))
+        chosen = HierarchicalAllreduce(world, FP32, list("aaabbb"))
         chosen.allreduce(np.ones(600, np.float32))
         return chosen.traffic.bytes
 
@@ -144,9 +144,9 @@ class Planning(HierarchicalAllreduce):
 
     planned = 0
 
-    def _stages(self, *slice_of: Any) -> Any:
+    def _rings(self, *slice_of: Any) -> Any:
         self.planned += 1
-        return super()._stages(*slice_of)
+        return super()._rings(*slice_of)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -170,7 +170,7 @@ def test_what_was_planned_for_one_buffer_serves_others_of_its_length(wire: str) 
 
 def test_traffic_and_time_are_told() -> None:
     def work(world: ThreadWorld) -> tuple[Collective, list[Any]]:
-        chosen = RingAllreduce(world, Fp32(), 40)
+        chosen = RingAllreduce(world, FP32, 40)
         notes: list[Any] = []
         chosen.note = lambda *note: notes.append(note)
         chosen.allreduce(np.ones(100, np.float32))
@@ -252,6 +252,6 @@ def test_what_cannot_be_is_told() -> None:
         with pytest.raises(AgentError, match="MPI_Allreduce sends fp32, not fp16"):
             collective("mpi", world, wire_format("fp16"))
         with pytest.raises(AgentError, match="the group of each of 2 phones, not of 1"):
-            collective("hierarchical", world, Fp32(), ["a"])
+            collective("hierarchical", world, FP32, ["a"])
 
     on_ranks(2, mixed)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phone_agent.comm import rounds, schedule
-from phone_agent.comm.schedule import Act, Schedule
+from phone_agent.comm.schedule import Schedule
+from phone_agent.core.ops import Errand
 
 
 def ring(position: int, world: int, length: int, segment: int) -> Schedule:
@@ -43,7 +44,7 @@ def test_no_piece_is_longer_than_it_says(world: int, length: int) -> None:
 def test_the_kth_piece_taken_over_is_the_kth_sent(world: int, length: int) -> None:
     """What comm.rounds relies on to know when a piece may be written over."""
     own = ring(world // 2, world, length, 17)
-    taken = [hop.piece for hop in own.hops if hop.act is Act.TAKE]
+    taken = [hop.piece for hop in own.hops if hop.errand is Errand.TAKE]
     assert list(own.sent[: len(taken)]) == taken
 
 
@@ -51,7 +52,7 @@ def test_the_kth_piece_taken_over_is_the_kth_sent(world: int, length: int) -> No
 def test_every_element_is_encoded_once(world: int, length: int) -> None:
     """What error feedback relies on: one residual an element."""
     own = ring(world // 2, world, length, 17)
-    encoded = [*own.first, *(hop.piece for hop in own.hops if hop.act is not Act.TAKE)]
+    encoded = [*own.first, *(hop.piece for hop in own.hops if hop.errand is not Errand.TAKE)]
     assert sorted(index for piece in encoded for index in range(piece.start, piece.stop)) == list(range(length))
 
 
@@ -63,34 +64,10 @@ def test_what_is_scattered_is_what_is_gathered(world: int, length: int) -> None:
         assert summed == {piece.start for piece in schedule.all_gather(position, chunks).first}
 
 
-class Slow:
-    """Nothing to do when asked, so many times."""
-
-    waits_for = "receive"
-
-    def __init__(self, times: int) -> None:
-        self._left = times
-
-    @property
-    def done(self) -> bool:
-        return self._left == 0
-
-    def advance(self) -> bool:
-        self._left -= 1
-        return False
-
-
 @pytest.mark.parametrize(
     ("piece_bytes", "first", "longest"),
     [(0, 0.00005, 0.0004), (64 * 1024, 0.000131, 0.0004), (1024 * 1024, 0.0021, 0.0021)],
 )
-def test_who_waits_naps_and_longer_where_pieces_are_long(
-    monkeypatch: pytest.MonkeyPatch, piece_bytes: int, first: float, longest: float
-) -> None:
-    naps: list[float] = []
-    monkeypatch.setattr("phone_agent.comm.rounds.time.sleep", naps.append)
-    rounds.carry_out([Slow(10)], piece_bytes=piece_bytes)
-    assert len(naps) == 10, "a nap each time there is no news"
-    assert naps == sorted(naps)
-    assert naps[0] == pytest.approx(first, rel=0.01)
-    assert naps[-1] == pytest.approx(longest, rel=0.01)
+def test_who_waits_naps_and_longer_where_pieces_are_long(piece_bytes: int, first: float, longest: float) -> None:
+    naps = [nap / 1e9 for nap in rounds.naps(piece_bytes)]
+    assert naps == pytest.approx([first, longest], rel=0.01)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 import time
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -64,8 +66,68 @@ class Edge:
 
 
 class Neighbours:
-    def __init__(self, left: Edge, right: Edge) -> None:
-        self.send, self.receive = right.send, left.receive
+    def __init__(self, left: int, right: int, tag: int, sends: Edge, receives: Edge) -> None:
+        self.left, self.right, self.tag = left, right, tag
+        self.send, self.receive = sends.send, receives.receive
+
+
+_Transfer = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+)  # fmt: skip
+_Test = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int), ctypes.c_void_p)
+DATATYPE, COMM = 11, 12  # that calls are to be made with
+
+
+class Calls:
+    """MPI's calls, for the core. An exception cannot pass through it: it is kept, and the call fails."""
+
+    def __init__(self, rank: int, edges: defaultdict[tuple[int, int, int], Edge]) -> None:
+        self._rank, self._edges = rank, edges
+        self._under_way: dict[int, Transfer] = {}
+        self._numbers = count(1)
+        self._error: Exception = LeftAloneError()
+        self._kept = (_Transfer(self._send), _Transfer(self._receive), _Test(self._test))
+        self.send, self.receive, self.test = (ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self._kept)
+        self.datatype, self.comm = DATATYPE, COMM
+
+    def failed(self, code: int) -> Exception:
+        assert code == 1
+        return self._error
+
+    def _send(self, at: int, size: int, datatype: int, rank: int, tag: int, comm: int, request: Any) -> int:
+        return self._begin(lambda: self._edges[self._rank, rank, tag].send(_bytes(at, size)), datatype, comm, request)
+
+    def _receive(self, at: int, size: int, datatype: int, rank: int, tag: int, comm: int, request: Any) -> int:
+        edge = self._edges[rank, self._rank, tag]
+        return self._begin(lambda: edge.receive(_bytes(at, size)), datatype, comm, request)
+
+    def _begin(self, begin: Callable[[], Transfer], datatype: int, comm: int, request: Any) -> int:
+        try:
+            assert (datatype, comm) == (DATATYPE, COMM)
+            number = next(self._numbers)
+            self._under_way[number] = begin()
+            request[0] = number
+        except Exception as error:  # noqa: BLE001 - raised once the core has returned
+            self._error = error
+            return 1
+        return 0
+
+    def _test(self, request: Any, flag: Any, status: int) -> int:
+        del status
+        try:
+            flag[0] = self._under_way[request[0]].done()
+            if flag[0]:
+                del self._under_way[request[0]]
+                request[0] = None  # as MPI does: testing it again would be an error here
+        except Exception as error:  # noqa: BLE001 - raised once the core has returned
+            self._error = error
+            return 1
+        return 0
+
+
+def _bytes(at: int, size: int) -> NDArray[np.uint8]:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(at))
 
 
 class Sums:
@@ -90,6 +152,7 @@ class ThreadWorld:
     def __init__(self, rank: int, size: int, edges: defaultdict[tuple[int, int, int], Edge], sums: Sums) -> None:
         self.rank, self.size = rank, size
         self._edges, self._sums = edges, sums
+        self._calls = Calls(rank, edges)
 
     def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
         return self._sums.gather(self.rank, row)
@@ -100,7 +163,10 @@ class ThreadWorld:
     def neighbours(self, ring: Sequence[int], tag: int) -> Neighbours:
         position = list(ring).index(self.rank)
         left, right = ring[position - 1], ring[(position + 1) % len(ring)]
-        return Neighbours(self._edges[left, self.rank, tag], self._edges[self.rank, right, tag])
+        return Neighbours(left, right, tag, self._edges[self.rank, right, tag], self._edges[left, self.rank, tag])
+
+    def calls(self) -> Calls:
+        return self._calls
 
     def sum_in_place(self, buffer: NDArray[Any]) -> None:
         buffer[...] = self._sums.gather(self.rank, buffer).sum(axis=0, dtype=buffer.dtype)

@@ -78,6 +78,9 @@ def test_unknown_kinds_have_no_size() -> None:
         ("algorithm", ops.Algorithm, ""),
         ("pooling", ops.Pooling, "POOL_"),
         ("number", ops.Number, ""),
+        ("errand", ops.Errand, "ERRAND_"),
+        ("doing", ops.Doing, "DOING_"),
+        ("outcome", ops.Outcome, "RINGS_"),
         ("method", ops.Method, "METHOD_"),
     ],
 )
@@ -89,6 +92,11 @@ def test_names_have_the_same_numbers(enum: str, mirror: type[IntEnum], prefix: s
 
 
 def test_constants_agree() -> None:
-    constants = dict(re.findall(r"(CORE_ABI|MAX_THREADS|CORE_POOL_BYTES) = ([\d *]+)", HEADER))
+    constants = dict(re.findall(r"(CORE_ABI|MAX_THREADS|CORE_POOL_BYTES|RINGS_AHEAD) = ([\d *]+)", HEADER))
     numbers = {name: eval(text) for name, text in constants.items()}  # noqa: S307 - '64 * 1024'
-    assert numbers == {"CORE_ABI": ops.ABI, "MAX_THREADS": ops.MAX_THREADS, "CORE_POOL_BYTES": ops.POOL_BYTES}
+    assert numbers == {
+        "CORE_ABI": ops.ABI,
+        "MAX_THREADS": ops.MAX_THREADS,
+        "CORE_POOL_BYTES": ops.POOL_BYTES,
+        "RINGS_AHEAD": ops.RINGS_AHEAD,
+    }

@@ -16,7 +16,7 @@ typedef unsigned long long u64;
 typedef unsigned short u16;
 typedef unsigned char u8;
 
-enum { CORE_ABI = 4, MAX_THREADS = 64 };
+enum { CORE_ABI = 5, MAX_THREADS = 64 };
 
 enum act { ACT_NONE, ACT_RELU, ACT_RELU6 };
 
@@ -349,6 +349,64 @@ typedef struct {
     void *op;
 } step;
 
+/* What happens to a piece that comes from the left in a ring. comm/schedule.py tells who sends what when; rings.c does it. */
+enum errand { ERRAND_ADD, ERRAND_FINISH, ERRAND_TAKE };
+
+/* A piece on its way: `count` numbers of the buffer, `bytes` on the wire. `kept`: where what a finished one was sent as is kept
+ * for a ring that gathers, -1: nowhere. Of those that a ring begins with, errand and forward mean nothing. */
+typedef struct {
+    i64 start, count, bytes;
+    i32 errand, forward, kept, unused;
+} hop;
+
+/* A message that arrives, leaves, or waits to. `slot`: the scratch it lies in, null: it lies in the buffer itself. */
+typedef struct {
+    void *request, *data, *slot;
+    i64 bytes;
+    i32 kept, unused;
+} letter;
+
+enum { RINGS_AHEAD = 8 }; /* receives waiting, and sends under way: what nobody waits for MPI keeps aside, and copies once more */
+
+/* `arriving` has RINGS_AHEAD letters, `leaving` one for each piece this rank sends. `gathers`: it begins with what is finished. `room`: slots
+ * that it may hold at once; more than any rank has pieces to begin with, or all might wait for each other. Then how far it is. */
+typedef struct {
+    const hop *first, *hops;
+    letter *arriving, *leaving;
+    i64 first_count, hop_count;
+    i32 left_rank, right_rank, tag, gathers, room, unused;
+    i64 ready, sent, left, posted, taken, handled, slots, sent_bytes;
+} ring;
+
+/* Rings that go on at the same time, once two other stages are over; -1: none. */
+typedef struct {
+    i32 first, count, after, after_too, over, unused;
+} stage;
+
+enum doing { DOING_SEND, DOING_RECEIVE, DOING_REDUCE };
+
+/* What took how long, in nanoseconds of the monotonic clock. Sending and receiving: waiting for it. */
+typedef struct {
+    i64 started, ended;
+    i32 doing, unused;
+} span;
+
+/* One allreduce. `pool` is of one thread. `send`, `receive` and `test` are MPI_Isend, MPI_Irecv and MPI_Test, or what looks like them;
+ * `datatype` is its byte. Naps in nanoseconds: who waits begins with the first and doubles it. `spans` may be null. */
+typedef struct {
+    ring *rings;
+    stage *stages;
+    float *buffer, *residual;
+    void *pool, *slots, *free, *kept;
+    span *spans;
+    const void *send, *receive, *test;
+    void *datatype, *comm;
+    i64 slot_bytes, slot_count, free_count, first_nap, longest_nap, nap, napped, quiet_since;
+    i32 ring_count, stage_count, number, span_room, span_count, error;
+} allreduce;
+
+enum outcome { RINGS_DONE, RINGS_AGAIN, RINGS_FAILED };
+
 /* Exported. A pool is CORE_POOL_BYTES of zeroed, 64-byte aligned memory that Python owns. */
 typedef struct pool pool;
 enum { CORE_POOL_BYTES = 64 * 1024 };
@@ -367,4 +425,9 @@ void core_work(pool *p, i32 index); /* a worker thread's whole life: indices 1 .
 void core_close(pool *p);
 /* nanoseconds: null, or one i64 a step. */
 void core_run(pool *p, const step *program, i32 count, i64 *nanoseconds);
+/* Everything as before the first piece. */
+void core_rings_begin(allreduce *all);
+/* An `outcome`. AGAIN: nothing is wrong, but the caller may want to look at its signals, and at `spans`, which it may empty.
+ * FAILED: `error` is what MPI said. */
+i32 core_rings(allreduce *all);
 #pragma GCC visibility pop

@@ -1,4 +1,5 @@
 /* Threads, waiting and the program. Compiled once, for the oldest processor of the family. */
+#include "system.h"
 #include "table.h"
 
 struct pool {
@@ -21,12 +22,6 @@ _Static_assert(sizeof(struct pool) <= CORE_POOL_BYTES, "CORE_POOL_BYTES is too s
 enum { SPINS = 4000 }; /* some microseconds: meetings are rarely further apart */
 
 #if defined(__x86_64__)
-static inline i64 syscall6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f) {
-    register i64 r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
-    __asm__ volatile("syscall" : "+a"(n) : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
-    return n;
-}
-enum { SYS_FUTEX = 202, SYS_CLOCK_GETTIME = 228 };
 static inline void relax(void) { __asm__ volatile("pause"); }
 enum { FLUSH_TINY = 0x8040 }; /* what is read, and what is written */
 static inline u64 float_mode(void) {
@@ -41,13 +36,6 @@ static inline void set_float_mode(u64 wide) {
 static inline u32 add_fetch(u32 *word, u32 by) { return __atomic_add_fetch(word, by, __ATOMIC_SEQ_CST); }
 static inline i64 fetch_add(i64 *word, i64 by) { return __atomic_fetch_add(word, by, __ATOMIC_RELAXED); }
 #elif defined(__aarch64__)
-static inline i64 syscall6(i64 n, i64 a, i64 b, i64 c, i64 d, i64 e, i64 f) {
-    register i64 x8 __asm__("x8") = n, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
-    register i64 x3 __asm__("x3") = d, x4 __asm__("x4") = e, x5 __asm__("x5") = f;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
-    return x0;
-}
-enum { SYS_FUTEX = 98, SYS_CLOCK_GETTIME = 113 };
 static inline void relax(void) { __asm__ volatile("yield"); }
 enum { FLUSH_TINY = 1 << 24 }; /* not of fp16, which has so few exponents that it needs them */
 static inline u64 float_mode(void) {
@@ -70,11 +58,9 @@ static inline i64 fetch_add(i64 *word, i64 by) {
                      : "=&r"(value), "=&r"(sum), "=&r"(failed), "+Q"(*word) : "r"(by) : "memory");
     return value;
 }
-#else
-#error "no system calls for this processor"
 #endif
 
-enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129, CLOCK_MONOTONIC = 1 };
+enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 
 static void wait_while(struct pool *p, u32 *word, u32 value) {
     for (i32 spin = 0; spin < SPINS; spin++) {
@@ -91,12 +77,6 @@ static void advance(struct pool *p, u32 *word) {
     add_fetch(word, 1);
     if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST))
         syscall6(SYS_FUTEX, (i64)word, FUTEX_WAKE_PRIVATE, MAX_THREADS, 0, 0, 0);
-}
-
-static i64 now(void) {
-    i64 time[2];
-    syscall6(SYS_CLOCK_GETTIME, CLOCK_MONOTONIC, (i64)time, 0, 0, 0, 0);
-    return time[0] * 1000000000 + time[1];
 }
 
 i64 take(worker *w) { return fetch_add(&w->pool->next_tile, 1); }
