@@ -33,8 +33,8 @@ Note = Callable[[str, float, float], None]  # what ("send", "receive", "reduce")
 
 @dataclass(frozen=True)
 class Calls:
-    """What the core calls: where MPI_Isend, MPI_Irecv and MPI_Test lie, or what looks like them, and what they are to be
-    given. `failed`: what to raise for what one of them returned."""
+    """What the core calls: where MPI_Isend, MPI_Irecv and MPI_Test lie, or what looks like them, and what to give them.
+    `failed`: what to raise for what one of them returned."""
 
     send: int
     receive: int

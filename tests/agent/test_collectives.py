@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
+import threading
+import time
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -15,13 +20,14 @@ from phone_agent.comm.choose import Choice
 from phone_agent.comm.hierarchical import Groups, HierarchicalAllreduce
 from phone_agent.comm.mpi_allreduce import MpiAllreduce
 from phone_agent.comm.ring import RingAllreduce
+from phone_agent.comm.rounds import Calls
 from phone_agent.comm.wire import FP32, WIRES, Wire
 from phone_agent.comm.world import Alone, World
 from phone_agent.errors import AgentError
 from phone_agent.nn.graph import Parameter
 from phone_agent.nn.packing import Packing
 from phone_agent.schema import DataSpec, RankSpec, RunSpec
-from tests.agent.thread_world import ThreadWorld, on_ranks
+from tests.agent.thread_world import Edge, Sums, ThreadWorld, on_ranks
 
 Floats = NDArray[np.float32]
 ROUNDED = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 1 / 250}  # of the largest number in a block
@@ -182,6 +188,70 @@ def test_traffic_and_time_are_told() -> None:
     assert {"reduce"} <= {what for what, _, _ in notes} <= {"send", "receive", "reduce"}
     assert sum(what == "reduce" for what, _, _ in notes) == 3 * 3, "what is only taken over is not computed"
     assert all(started <= ended for _, started, ended in notes)
+
+
+@pytest.mark.parametrize("wire", ["fp32", "fp16", "int8"])
+def test_ranks_wait_for_one_that_comes_late(wire: str) -> None:
+    """With far more pieces than are ever under way, and more than its neighbours have room for."""
+    rows = numbers(4, 4000, 11)
+
+    def work(world: ThreadWorld) -> Floats:
+        buffer: Floats = rows[world.rank].copy()
+        if world.rank == 2:
+            time.sleep(0.3)
+        RingAllreduce(world, wire_format(wire), 40).allreduce(buffer)
+        return buffer
+
+    check(on_ranks(4, work), rows, wire)
+
+
+def test_more_is_told_than_the_core_keeps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phone_agent.comm.rounds.SPANS", 3)
+    rows = numbers(3, 3000, 1)
+
+    def work(world: ThreadWorld) -> tuple[Floats, list[str]]:
+        chosen, notes, buffer = RingAllreduce(world, FP32, 40), list[str](), rows[world.rank].copy()
+        chosen.note = lambda what, *_: notes.append(what)
+        chosen.allreduce(buffer)
+        return buffer, notes
+
+    results = on_ranks(3, work)
+    check([buffer for buffer, _ in results], rows, "fp32")
+    assert all(notes.count("reduce") == 2 * 100 for _, notes in results)
+
+
+class WokenError(Exception):
+    pass
+
+
+def test_who_waits_in_vain_hears_signals() -> None:
+    """A run that is stopped while its neighbours are gone. What the core calls here says yes and does nothing."""
+    nothing = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
+
+    class Gone(ThreadWorld):
+        def calls(self) -> Calls:
+            return Calls(nothing, nothing, nothing, 0, 0, RuntimeError)
+
+    def wake(*_: Any) -> None:
+        raise WokenError
+
+    previous = signal.signal(signal.SIGALRM, wake)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        edges: Any = defaultdict(lambda: Edge(threading.Event()))
+        with pytest.raises(WokenError):
+            RingAllreduce(Gone(0, 2, edges, Sums(2)), FP32).allreduce(np.ones(10, np.float32))
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_what_a_call_of_the_transport_says_is_raised() -> None:
+    def work(world: ThreadWorld) -> None:
+        length = 10 if world.rank else 11
+        RingAllreduce(world, FP32).allreduce(np.ones(length, np.float32))
+
+    with pytest.raises(AssertionError, match="a message of another length was expected"):
+        on_ranks(2, work)
 
 
 def test_chunkwise_makes_one_call_a_parameter() -> None:

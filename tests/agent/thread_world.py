@@ -16,6 +16,8 @@ from typing import Any, Generic, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.comm.rounds import Calls
+
 T = TypeVar("T")
 PATIENCE_S = 300
 PARTING_S = 2  # for the others to end once one rank has failed
@@ -79,8 +81,8 @@ _Test = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.P
 DATATYPE, COMM = 11, 12  # that calls are to be made with
 
 
-class Calls:
-    """MPI's calls, for the core. An exception cannot pass through it: it is kept, and the call fails."""
+class Mpi:
+    """Its calls, for the core. An exception cannot pass through it: it is kept, and the call fails."""
 
     def __init__(self, rank: int, edges: defaultdict[tuple[int, int, int], Edge]) -> None:
         self._rank, self._edges = rank, edges
@@ -88,10 +90,10 @@ class Calls:
         self._numbers = count(1)
         self._error: Exception = LeftAloneError()
         self._kept = (_Transfer(self._send), _Transfer(self._receive), _Test(self._test))
-        self.send, self.receive, self.test = (ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self._kept)
-        self.datatype, self.comm = DATATYPE, COMM
+        send, receive, test = (ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self._kept)
+        self.calls = Calls(send, receive, test, DATATYPE, COMM, self._failed)
 
-    def failed(self, code: int) -> Exception:
+    def _failed(self, code: int) -> Exception:
         assert code == 1
         return self._error
 
@@ -152,7 +154,7 @@ class ThreadWorld:
     def __init__(self, rank: int, size: int, edges: defaultdict[tuple[int, int, int], Edge], sums: Sums) -> None:
         self.rank, self.size = rank, size
         self._edges, self._sums = edges, sums
-        self._calls = Calls(rank, edges)
+        self._mpi = Mpi(rank, edges)
 
     def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
         return self._sums.gather(self.rank, row)
@@ -166,7 +168,7 @@ class ThreadWorld:
         return Neighbours(left, right, tag, self._edges[self.rank, right, tag], self._edges[left, self.rank, tag])
 
     def calls(self) -> Calls:
-        return self._calls
+        return self._mpi.calls
 
     def sum_in_place(self, buffer: NDArray[Any]) -> None:
         buffer[...] = self._sums.gather(self.rank, buffer).sum(axis=0, dtype=buffer.dtype)

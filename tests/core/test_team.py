@@ -74,20 +74,6 @@ def test_long_programs_and_parts_of_them() -> None:
     assert (values == -1005).all()
 
 
-def test_what_is_ready_runs_again_and_again_until_the_team_is_closed() -> None:
-    program, values = _subtraction(64)
-    long = Program.of([(ops.Kind.DECODE, program.kept[0])] * 10)
-    team = Team(2)
-    whole, part = team.ready(long), team.ready(long, 3, 5)
-    for _ in range(3):
-        whole()
-        part()
-    team.close()
-    assert (values == -36).all()
-    with pytest.raises(CoreError, match="it was closed"):
-        part()
-
-
 def test_empty_programs_between_others() -> None:
     """Nobody meets in them: the threads must not take one for the program that follows."""
     program, values = _subtraction(100)

@@ -21,6 +21,7 @@ BLOCK = 256
 SMALLEST = np.float32(2.0**-80)
 SCALED = {Number.FP16, Number.INT8}
 EXACT = 0.0
+IN_PLACE = ("arrived in place", "arrived residual in place")  # what is sent takes the place of what arrived
 
 
 def encoded(values: Floats, number: Number) -> Bytes:
@@ -104,7 +105,7 @@ def _numbers(name: str, count: int) -> Floats:
 def encodes(*, full: bool) -> Iterator[Case]:
     for count in grid.lengths(full=full):
         for number in Number:
-            for index, how in enumerate(("", "arrived", "residual", "arrived residual")):
+            for index, how in enumerate(("", "arrived", "residual", "arrived residual", *IN_PLACE)):
                 yield _encode(count, number, how, settle=(count + index) % 2 == 1)
 
 
@@ -120,7 +121,8 @@ def _encode(count: int, number: Number, how: str, *, settle: bool) -> Case:
         meant = _flushed(meant + fields["residual"].data)
     sent = encoded(meant, number)
     there = decoded(sent, count, number)
-    wanted = [Wanted(Memory("to", np.full(len(sent), 77, np.uint8)), sent, EXACT)]
+    room = fields["arrived"] if how in IN_PLACE else Memory("to", np.full(len(sent), 77, np.uint8))
+    wanted = [Wanted(room, sent, EXACT)]
     if settle:
         wanted.append(Wanted(fields["values"], there, EXACT))
     if "residual" in how:
