@@ -47,7 +47,8 @@ class Numbers:
 
     def seen(self, buffer: NDArray[np.float32]) -> tuple[float, int]:
         """How far the sum is off, and what tells its bits from others."""
-        return max(map(self._furthest, self._parts(buffer)), default=0.0), zlib.crc32(buffer.data)
+        furthest = np.array([self._furthest(part) for part in self._parts(buffer)])
+        return float(furthest.max(initial=0.0)), zlib.crc32(buffer.data)
 
     def _furthest(self, part: NDArray[np.float32]) -> float:
         off = np.subtract(part, self._expected[: part.size], out=self._off[: part.size])

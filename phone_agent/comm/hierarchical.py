@@ -8,17 +8,15 @@ a ring inside the switch gathers. While one slice crosses, the next is being sum
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from phone_agent.comm import schedule
-from phone_agent.comm.residuals import Residuals
-from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Note, Ring, Rounds, Scratch, Stage, naps
+from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Ring, Rounds, Stage, naps
 from phone_agent.comm.schedule import Chunk
-from phone_agent.comm.traffic import Traffic
-from phone_agent.comm.wire import Floats, Wire, fitting
+from phone_agent.comm.scheduled import ScheduledAllreduce
+from phone_agent.comm.wire import Wire, fitting
 from phone_agent.comm.world import World
 
 MOST_SLICES = 8
@@ -65,28 +63,16 @@ def slices(size: int, ranks: int) -> int:
     return max(1, min(MOST_SLICES, size // (ranks * SHORTEST_BYTES)))
 
 
-class HierarchicalAllreduce:
-    note: Note | None = None
-
+class HierarchicalAllreduce(ScheduledAllreduce):
     def __init__(self, world: World, wire: Wire, switches: Sequence[str], segment_bytes: int = SEGMENT_BYTES) -> None:
-        self.traffic = Traffic()
-        self._world, self._wire, self._segment = world, wire, fitting(wire, segment_bytes)
+        super().__init__(world, wire)
+        self._segment = fitting(wire, segment_bytes)
         self._groups = Groups(switches, world.rank)
-        self._scratch = Scratch()
-        self.residuals = Residuals(wire)
-        self._rounds: dict[int, Rounds] = {}
 
-    def allreduce(self, buffer: Floats) -> None:
-        started = time.monotonic()
-        sent = self._round(buffer.size).carry_out(buffer, self.residuals.of(buffer), self.note)
-        self.traffic.add(sent, time.monotonic() - started)
-
-    def _round(self, length: int) -> Rounds:
-        if length not in self._rounds:
-            wholes = schedule.split(slice(0, length), slices(self._wire.size(length), self._world.size))
-            stages = [stage for number, whole in enumerate(wholes) for stage in self._stages(whole, number)]
-            self._rounds[length] = Rounds(stages, self._wire, self._world.calls(), self._scratch, naps())
-        return self._rounds[length]
+    def _plan(self, length: int) -> Rounds:
+        wholes = schedule.split(slice(0, length), slices(self._wire.size(length), self._world.size))
+        stages = [stage for number, whole in enumerate(wholes) for stage in self._stages(whole, number)]
+        return Rounds(stages, self._wire, naps(), self._workshop)
 
     def _stages(self, whole: slice, number: int) -> tuple[Stage, ...]:
         """Of a slice. It enters one when it has left the one before, and the slice ahead has left that one."""

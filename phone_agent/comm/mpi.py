@@ -13,6 +13,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from phone_agent.comm.rounds import Calls
+from phone_agent.errors import AgentError
 
 SPINS = 50
 LONGEST_NAP_S = 0.0005
@@ -51,6 +52,7 @@ class MpiWorld:
         self.rank: int = self._comm.rank
         self.size: int = self._comm.size
         self._pieces = self._comm.Dup()  # a message space of their own
+        self._calls = _calls(self._pieces)
 
     def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
         """Bruck's algorithm: a rank meets log2(K) others; Open MPI's nonblocking one would connect it to all."""
@@ -76,14 +78,19 @@ class MpiWorld:
         return Neighbours(self._pieces, ring, tag)
 
     def calls(self) -> Calls:
-        """Those that mpi4py itself calls: its module leads to the library it was linked with."""
-        library = ctypes.CDLL(MPI.__file__)
-        send, receive, test = (
-            ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
-            for name in ("MPI_Isend", "MPI_Irecv", "MPI_Test")
-        )
-        byte, comm = (MPI._handleof(each) for each in (MPI.BYTE, self._pieces))  # noqa: SLF001 - documented, for C
-        return Calls(send, receive, test, byte, comm, MPI.Exception)
+        return self._calls
 
     def sum_in_place(self, buffer: NDArray[Any]) -> None:
         self._comm.Allreduce(MPI.IN_PLACE, buffer)
+
+
+def _calls(pieces: MPI.Intracomm) -> Calls:
+    """Those that mpi4py itself calls: its module leads to the library it was linked with."""
+    library = ctypes.CDLL(MPI.__file__)
+    try:
+        found = [getattr(library, name) for name in ("MPI_Isend", "MPI_Irecv", "MPI_Test")]
+    except AttributeError as error:
+        raise AgentError(f"MPI's own calls are not to be found through {MPI.__file__}: {error}") from None
+    send, receive, test = (ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found)
+    byte, comm = (MPI._handleof(each) for each in (MPI.BYTE, pieces))  # noqa: SLF001 - meant for those who call MPI's C
+    return Calls(send, receive, test, byte, comm, MPI.Exception)

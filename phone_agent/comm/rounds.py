@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm.schedule import Schedule
+from phone_agent.comm.schedule import Hop, Schedule
 from phone_agent.comm.wire import Floats, Wire
 from phone_agent.core import ops
 from phone_agent.core.library import library
 from phone_agent.core.team import ALIGNMENT, Team, aligned
+from phone_agent.errors import AgentError
 
 SEGMENT_BYTES = 256 * 1024  # on the wire; mca-params.conf has Open MPI send as much at once, without asking first
 SHORTEST_BYTES = 64 * 1024  # shorter messages cost more in starting than in sending
 NOWHERE = -1
-SPANS = 4096  # that the core may note before it hands them over
+SPANS = 4096  # that the core may note before it hands them over: more than there are rings
 _SHORTEST_NAP_NS = 50_000
 _LONGEST_NAP_NS = 400_000  # where pieces are short; the kernel's buffers hold many times what arrives meanwhile
 _NAP_NS_A_BYTE = 2  # of a piece: a quarter of the time that a 1 Gbit/s link takes for it
-_NAMES = {ops.Doing.SEND: "send", ops.Doing.RECEIVE: "receive", ops.Doing.REDUCE: "reduce"}
 
 Note = Callable[[str, float, float], None]  # what ("send", "receive", "reduce"), from when, until when
 
@@ -69,100 +69,91 @@ class Stage:
     after: tuple[int, ...] = ()
 
 
-class Scratch:
-    """Memory for pieces on the wire. The core touches no more of it than it needs."""
+class Workshop:
+    """What all sums of a collective share, one after the other: a thread's part of the core, memory for pieces on the
+    wire (the core touches no more of it than it needs) and for what is told."""
 
-    def __init__(self) -> None:
-        self._held: NDArray[np.uint8] = aligned(0, np.uint8)
+    def __init__(self, calls: Calls) -> None:
+        self.calls, self.core, self.team = calls, library(), Team(1)
+        self._memory: NDArray[np.uint8] = aligned(0, np.uint8)
+        self._spans = (ops.Span * SPANS)()
+        self._given_up = False
 
-    def at(self, size: int) -> int:
-        if self._held.size < size:
-            self._held = aligned(size, np.uint8)
-        address: int = self._held.ctypes.data
-        return address
+    def carry_out(self, job: ops.Allreduce, note: Note | None) -> None:
+        if self._given_up:
+            raise AgentError("a sum before this one was given up: its messages may still be under way")
+        job.slots = self._room(job.slot_bytes * job.slot_count)
+        job.spans, job.span_room = (ctypes.addressof(self._spans), SPANS) if note else (None, 0)
+        self._given_up = True
+        self.core.core_rings_begin(ctypes.addressof(job))
+        outcome = ops.Outcome.AGAIN
+        while outcome == ops.Outcome.AGAIN:
+            outcome = self.core.core_rings(ctypes.addressof(job))
+            if note:
+                _tell(note, self._spans[: job.span_count])
+                job.span_count = 0
+        if outcome == ops.Outcome.FAILED:
+            raise self.calls.failed(job.error)
+        self._given_up = False
+
+    def _room(self, size: int) -> int:
+        if self._memory.size < size:
+            self._memory = aligned(size, np.uint8)
+        return int(self._memory.ctypes.data)
 
 
-@dataclass
 class Rounds:
-    """Rings under way, on the calling thread. `naps`: of who waits, in nanoseconds: the first, which doubles up to the
-    second."""
+    """Stages in the core's form, for buffers of one length. `naps`: of who waits, in nanoseconds: the first, which
+    doubles up to the second."""
 
-    stages: Sequence[Stage]
-    wire: Wire
-    calls: Calls
-    scratch: Scratch
-    naps: tuple[int, int]
-    _job: ops.Allreduce = field(init=False)
-    _kept: list[ctypes.Array[ctypes.Structure]] = field(init=False, default_factory=list)  # what the job points to
-
-    def __post_init__(self) -> None:
-        self._team, self._core = Team(1), library()
-        places = self._places()
-        rings = [ring for stage in self.stages for ring in stage.rings]
+    def __init__(self, stages: Sequence[Stage], wire: Wire, naps: tuple[int, int], workshop: Workshop) -> None:
+        self._wire, self._workshop = wire, workshop
+        self._arrays: list[ctypes.Array[ctypes.Structure]] = []  # what the job points to
+        rings = [ring for stage in stages for ring in stage.rings]
+        places = {} if wire.exact else _places(rings)
         self._rings = self._array(ops.Ring, [self._ring(ring, places) for ring in rings])
-        stages = self._array(ops.Stage, list(_stages(self.stages)))
         slots = sum(ring.room for ring in self._rings) + len(places)
         self._free, self._finished = (ctypes.c_void_p * slots)(), (ctypes.c_void_p * len(places))()
-        calls, (first_nap, longest_nap) = self.calls, self.naps
+        calls = workshop.calls
         self._job = ops.Allreduce(
             rings=ctypes.addressof(self._rings), ring_count=len(rings),
-            stages=ctypes.addressof(stages), stage_count=len(self.stages),
-            pool=self._team.pool, number=self.wire.number,
+            stages=self._address(ops.Stage, list(_stages(stages))), stage_count=len(stages),
+            pool=workshop.team.pool, number=wire.number,
             send=calls.send, receive=calls.receive, test=calls.test, datatype=calls.datatype, comm=calls.comm,
-            first_nap=first_nap, longest_nap=longest_nap,
+            first_nap=naps[0], longest_nap=naps[1],
             slot_bytes=self._slot_bytes(rings), slot_count=slots,
             free=ctypes.addressof(self._free), kept=ctypes.addressof(self._finished),
         )  # fmt: skip
 
     def carry_out(self, buffer: Floats, residual: Floats | None, note: Note | None = None) -> int:
         """Sums in place; how many bytes this rank sent."""
-        job = self._job
-        job.buffer, job.residual = buffer.ctypes.data, None if residual is None else residual.ctypes.data
-        job.slots = self.scratch.at(job.slot_bytes * job.slot_count)
-        spans = (ops.Span * (SPANS + job.ring_count))() if note else None
-        job.spans, job.span_room = (ctypes.addressof(spans), len(spans)) if spans else (None, 0)
-        at = ctypes.addressof(job)
-        self._core.core_rings_begin(at)
-        outcome = ops.Outcome.AGAIN
-        while outcome == ops.Outcome.AGAIN:
-            outcome = self._core.core_rings(at)
-            if note and spans:
-                _tell(note, spans[: job.span_count])
-                job.span_count = 0
-        if outcome == ops.Outcome.FAILED:
-            raise self.calls.failed(job.error)
+        if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
+            raise AgentError("only float32 in a row can be summed")
+        self._job.buffer, self._job.residual = buffer.ctypes.data, None if residual is None else residual.ctypes.data
+        self._workshop.carry_out(self._job, note)
         return sum(ring.sent_bytes for ring in self._rings)
-
-    def _places(self) -> dict[int, int]:
-        """Where rounded pieces are kept, by where they start, from when they are finished until they are gathered."""
-        if self.wire.exact:
-            return {}
-        gathering = [ring for stage in self.stages for ring in stage.rings if ring.gathers]
-        return {piece.start: place for place, piece in enumerate(p for ring in gathering for p in ring.schedule.first)}
 
     def _ring(self, ring: Ring, places: dict[int, int]) -> ops.Ring:
         schedule, neighbours = ring.schedule, ring.neighbours
-        first = [self._hop(piece, places) for piece in schedule.first]
-        hops = [self._hop(hop.piece, places, hop.errand, forward=hop.forward) for hop in schedule.hops]
+        finished = places if ring.gathers else {}
+        first = [self._hop(piece, finished.get(piece.start, NOWHERE)) for piece in schedule.first]
+        hops = [self._hop(hop.piece, _kept(hop, places), hop.errand, forward=hop.forward) for hop in schedule.hops]
         return ops.Ring(
             first=self._address(ops.Hop, first), first_count=len(first),
             hops=self._address(ops.Hop, hops), hop_count=len(hops),
             arriving=self._address(ops.Letter, [ops.Letter()] * ops.RINGS_AHEAD),
             leaving=self._address(ops.Letter, [ops.Letter()] * len(schedule.sent)),
             left_rank=neighbours.left, right_rank=neighbours.right, tag=neighbours.tag, gathers=ring.gathers,
-            room=ops.RINGS_AHEAD + (0 if self.wire.exact else schedule.most),
+            room=ops.RINGS_AHEAD + (0 if self._wire.exact else schedule.most),
         )  # fmt: skip
 
-    def _hop(
-        self, piece: slice, places: dict[int, int], errand: ops.Errand = ops.Errand.ADD, *, forward: bool = False
-    ) -> ops.Hop:
+    def _hop(self, piece: slice, kept: int, errand: ops.Errand = ops.Errand.ADD, *, forward: bool = False) -> ops.Hop:
         count = piece.stop - piece.start
-        kept = places.get(piece.start, NOWHERE)
-        return ops.Hop(piece.start, count, self.wire.size(count), errand, forward, kept)
+        return ops.Hop(piece.start, count, self._wire.size(count), errand, forward, kept)
 
     def _slot_bytes(self, rings: Sequence[Ring]) -> int:
         pieces = (piece for ring in rings for piece in ring.schedule.handled)
-        longest = max((self.wire.size(piece.stop - piece.start) for piece in pieces), default=0)
+        longest = max((self._wire.size(piece.stop - piece.start) for piece in pieces), default=0)
         return longest + -longest % ALIGNMENT
 
     def _address(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> int:
@@ -170,15 +161,25 @@ class Rounds:
 
     def _array(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> ctypes.Array[ctypes.Structure]:
         made = (kind * len(items))(*items)
-        self._kept.append(made)
+        self._arrays.append(made)
         return made
 
 
 def naps(piece_bytes: int = 0) -> tuple[int, int]:
-    """Nanoseconds. A phone's core is better spent or left cold than polling, and what arrives meanwhile is read at one
-    go. Where pieces are long, naps are."""
+    """Nanoseconds. Where pieces are long, naps are: what arrives meanwhile is read at one go."""
     first = max(_SHORTEST_NAP_NS, piece_bytes * _NAP_NS_A_BYTE)
     return first, max(_LONGEST_NAP_NS, first)
+
+
+def _places(rings: Sequence[Ring]) -> dict[int, int]:
+    """Where rounded pieces are kept, by where they start, from when they are finished until they are gathered."""
+    gathered = (piece for ring in rings if ring.gathers for piece in ring.schedule.first)
+    return {piece.start: place for place, piece in enumerate(gathered)}
+
+
+def _kept(hop: Hop, places: dict[int, int]) -> int:
+    """Only what is finished, or arrives so, is sent by others as it is."""
+    return NOWHERE if hop.errand is ops.Errand.ADD else places.get(hop.piece.start, NOWHERE)
 
 
 def _stages(stages: Sequence[Stage]) -> Iterator[ops.Stage]:
@@ -191,4 +192,4 @@ def _stages(stages: Sequence[Stage]) -> Iterator[ops.Stage]:
 
 def _tell(note: Note, spans: Sequence[ops.Span]) -> None:
     for span in spans:
-        note(_NAMES[span.doing], span.started / 1e9, span.ended / 1e9)
+        note(ops.Doing(span.doing).name.lower(), span.started / 1e9, span.ended / 1e9)

@@ -1,4 +1,4 @@
-"""Rings as schedules: who sends which piece when. Pure; see comm.rounds for who carries them out.
+"""Rings as schedules: who sends which piece when. Pure; core/src/rings.c carries them out.
 
 A buffer is cut into one chunk a rank and each chunk into pieces. A rank sends its own chunk to the right, piece by
 piece, and then handles what comes from the left in order: in the first K - 1 chunks it adds the piece to its own and

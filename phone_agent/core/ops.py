@@ -336,7 +336,7 @@ class Ring(Structure):
         _pointers("first", "hops", "arriving", "leaving")
         + _longs("first_count", "hop_count")
         + _ints("left_rank", "right_rank", "tag", "gathers", "room", "unused")
-        + _longs("ready", "sent", "left", "posted", "taken", "handled", "slots", "sent_bytes")
+        + _longs("ready", "sent", "gone", "posted", "taken", "handled", "slots", "sent_bytes")
     )
 
 

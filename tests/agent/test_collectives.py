@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phone_agent.comm import ALGORITHMS, Chunkwise, Collective, Reducer, collective, reducer, wire_format
+from phone_agent.comm.bench import Numbers
 from phone_agent.comm.choose import Choice
 from phone_agent.comm.hierarchical import Groups, HierarchicalAllreduce
 from phone_agent.comm.mpi_allreduce import MpiAllreduce
@@ -191,22 +192,28 @@ def test_traffic_and_time_are_told() -> None:
 
 
 @pytest.mark.parametrize("wire", ["fp32", "fp16", "int8"])
-def test_ranks_wait_for_one_that_comes_late(wire: str) -> None:
-    """With far more pieces than are ever under way, and more than its neighbours have room for."""
+@pytest.mark.parametrize("algorithm", OURS)
+def test_ranks_wait_for_one_that_comes_late(algorithm: str, wire: str) -> None:
+    """With far more pieces than are ever under way, and more than its neighbours have room for. Waiting is told, and as
+    one, however often the core came back meanwhile."""
     rows = numbers(4, 4000, 11)
 
-    def work(world: ThreadWorld) -> Floats:
-        buffer: Floats = rows[world.rank].copy()
+    def work(world: ThreadWorld) -> tuple[Floats, list[float]]:
+        buffer, waits = rows[world.rank].copy(), list[float]()
         if world.rank == 2:
-            time.sleep(0.3)
-        RingAllreduce(world, wire_format(wire), 40).allreduce(buffer)
-        return buffer
+            time.sleep(0.4)
+        chosen = made(algorithm, world, wire_format(wire), list("aabb"), 10)
+        chosen.note = lambda what, started, ended: waits.append(ended - started if what == "receive" else 0.0)
+        chosen.allreduce(buffer)
+        return buffer, waits
 
-    check(on_ranks(4, work), rows, wire)
+    results = on_ranks(4, work)
+    check([buffer for buffer, _ in results], rows, wire)
+    assert max(results[3][1]) > 0.2
 
 
 def test_more_is_told_than_the_core_keeps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phone_agent.comm.rounds.SPANS", 3)
+    monkeypatch.setattr("phone_agent.comm.rounds.SPANS", 4)
     rows = numbers(3, 3000, 1)
 
     def work(world: ThreadWorld) -> tuple[Floats, list[str]]:
@@ -235,23 +242,48 @@ def test_who_waits_in_vain_hears_signals() -> None:
     def wake(*_: Any) -> None:
         raise WokenError
 
+    edges: Any = defaultdict(lambda: Edge(threading.Event()))
+    waiting, buffer = RingAllreduce(Gone(0, 2, edges, Sums(2)), FP32), np.ones(10, np.float32)
     previous = signal.signal(signal.SIGALRM, wake)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
-        edges: Any = defaultdict(lambda: Edge(threading.Event()))
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        started = time.monotonic()
         with pytest.raises(WokenError):
-            RingAllreduce(Gone(0, 2, edges, Sums(2)), FP32).allreduce(np.ones(10, np.float32))
+            waiting.allreduce(buffer)
+        assert time.monotonic() - started >= 0.4, "it did not wait"
     finally:
         signal.signal(signal.SIGALRM, previous)
+    with pytest.raises(AgentError, match="given up: its messages may still be under way"):
+        waiting.allreduce(buffer)
 
 
-def test_what_a_call_of_the_transport_says_is_raised() -> None:
+@pytest.mark.parametrize("late", [0, 1])
+def test_what_a_call_of_the_transport_says_is_raised(late: int) -> None:
     def work(world: ThreadWorld) -> None:
-        length = 10 if world.rank else 11
-        RingAllreduce(world, FP32).allreduce(np.ones(length, np.float32))
+        time.sleep(0.2 * (world.rank == late))
+        RingAllreduce(world, FP32).allreduce(np.ones(10 if world.rank else 11, np.float32))
 
     with pytest.raises(AssertionError, match="a message of another length was expected"):
         on_ranks(2, work)
+
+
+def test_what_does_not_lie_in_a_row_is_refused() -> None:
+    def work(world: ThreadWorld) -> None:
+        buffers: list[Any] = [np.ones(20, np.float32)[::2], np.ones(10)]
+        for buffer in buffers:
+            with pytest.raises(AgentError, match="only float32 in a row"):
+                RingAllreduce(world, FP32).allreduce(buffer)
+
+    on_ranks(2, work)
+
+
+def test_what_is_no_number_anywhere_is_seen() -> None:
+    numbers, buffer = Numbers(3), np.empty(200_000, np.float32)
+    numbers.fill(buffer, 1)
+    buffer *= 3  # as three ranks that all are the middle one would have it
+    assert numbers.seen(buffer)[0] == 0.0
+    buffer[150_000] = np.nan
+    assert not numbers.seen(buffer)[0] <= 1.0
 
 
 def test_chunkwise_makes_one_call_a_parameter() -> None:

@@ -42,7 +42,7 @@ def test_no_piece_is_longer_than_it_says(world: int, length: int) -> None:
 
 @given(world=st.integers(2, 40), length=st.integers(0, 3000))
 def test_the_kth_piece_taken_over_is_the_kth_sent(world: int, length: int) -> None:
-    """What comm.rounds relies on to know when a piece may be written over."""
+    """What core/src/rings.c relies on to know when a piece may be written over."""
     own = ring(world // 2, world, length, 17)
     taken = [hop.piece for hop in own.hops if hop.errand is Errand.TAKE]
     assert list(own.sent[: len(taken)]) == taken

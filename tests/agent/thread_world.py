@@ -88,14 +88,14 @@ class Mpi:
         self._rank, self._edges = rank, edges
         self._under_way: dict[int, Transfer] = {}
         self._numbers = count(1)
-        self._error: Exception = LeftAloneError()
+        self._errors: list[Exception] = []
         self._kept = (_Transfer(self._send), _Transfer(self._receive), _Test(self._test))
         send, receive, test = (ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self._kept)
         self.calls = Calls(send, receive, test, DATATYPE, COMM, self._failed)
 
     def _failed(self, code: int) -> Exception:
         assert code == 1
-        return self._error
+        return self._errors[0]
 
     def _send(self, at: int, size: int, datatype: int, rank: int, tag: int, comm: int, request: Any) -> int:
         return self._begin(lambda: self._edges[self._rank, rank, tag].send(_bytes(at, size)), datatype, comm, request)
@@ -111,7 +111,7 @@ class Mpi:
             self._under_way[number] = begin()
             request[0] = number
         except Exception as error:  # noqa: BLE001 - raised once the core has returned
-            self._error = error
+            self._errors.append(error)
             return 1
         return 0
 
@@ -123,7 +123,7 @@ class Mpi:
                 del self._under_way[request[0]]
                 request[0] = None  # as MPI does: testing it again would be an error here
         except Exception as error:  # noqa: BLE001 - raised once the core has returned
-            self._error = error
+            self._errors.append(error)
             return 1
         return 0
 

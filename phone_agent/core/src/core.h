@@ -375,7 +375,7 @@ typedef struct {
     letter *arriving, *leaving;
     i64 first_count, hop_count;
     i32 left_rank, right_rank, tag, gathers, room, unused;
-    i64 ready, sent, left, posted, taken, handled, slots, sent_bytes;
+    i64 ready, sent, gone, posted, taken, handled, slots, sent_bytes;
 } ring;
 
 /* Rings that go on at the same time, once two other stages are over; -1: none. */
@@ -397,7 +397,7 @@ typedef struct {
     ring *rings;
     stage *stages;
     float *buffer, *residual;
-    void *pool, *slots, *free, *kept;
+    void *pool, *slots, **free, **kept;
     span *spans;
     const void *send, *receive, *test;
     void *datatype, *comm;

@@ -28,7 +28,8 @@ static void receive(allreduce *all, ring *r, letter *l) {
 }
 
 static i32 is_over(allreduce *all, letter *l) {
-    i64 status[8]; /* larger than any MPI's */
+    if (all->error) return 0; /* what could not be started has no request */
+    i64 status[8];            /* larger than any MPI's */
     i32 flag = 0;
     heed(all, ((test_call *)all->test)(&l->request, &flag, status));
     return flag && !all->error;
@@ -36,14 +37,23 @@ static i32 is_over(allreduce *all, letter *l) {
 
 static void *lend(allreduce *all, ring *r) {
     r->slots++;
-    return ((void **)all->free)[--all->free_count];
+    return all->free[--all->free_count];
 }
 
 static void release(allreduce *all, ring *r, letter *l) {
     if (!l->slot) return;
     r->slots--;
-    if (l->kept < 0) ((void **)all->free)[all->free_count++] = l->slot;
+    if (l->kept < 0) all->free[all->free_count++] = l->slot;
 }
+
+static i32 is_exact(const allreduce *all) { return all->number == FP32; }
+
+static letter in_the_buffer(const allreduce *all, const hop *h) {
+    return (letter){.data = all->buffer + h->start, .bytes = h->bytes, .kept = -1};
+}
+
+/* Asked for only where somebody wants to know. */
+static i64 clock_of(const allreduce *all) { return all->spans ? now() : 0; }
 
 static void note(allreduce *all, i32 doing, i64 started, i64 ended) {
     if (all->spans) all->spans[all->span_count++] = (span){.started = started, .ended = ended, .doing = doing};
@@ -68,25 +78,23 @@ static void read_letter(allreduce *all, const hop *h, const void *from, i32 accu
     run(all, DECODE, &op);
 }
 
-/* One of those a ring starts with; whether there was a slot for it. */
-static i32 begin(allreduce *all, ring *r, const hop *h, letter *l) {
-    *l = (letter){.data = all->buffer + h->start, .bytes = h->bytes, .kept = -1};
-    if (all->number == FP32) return 1;
+/* One of those a ring starts with. There is a slot for it: sends that have left gave theirs back before anything was posted. */
+static void begin(allreduce *all, ring *r, const hop *h, letter *l) {
+    *l = in_the_buffer(all, h);
+    if (is_exact(all)) return;
     if (r->gathers) {
         r->slots++;
-        l->data = l->slot = ((void **)all->kept)[h->kept];
-        return 1;
+        l->data = l->slot = all->kept[h->kept];
+    } else {
+        l->data = l->slot = lend(all, r);
+        write_letter(all, h, 0, l->data, 0);
     }
-    if (r->slots == r->room) return 0;
-    l->data = l->slot = lend(all, r);
-    write_letter(all, h, 0, l->data, 0);
-    return 1;
 }
 
 static void dispatch(allreduce *all, ring *r) {
-    while (!all->error && r->sent - r->left < RINGS_AHEAD && r->sent < r->ready) {
+    while (!all->error && r->sent - r->gone < RINGS_AHEAD && r->sent < r->ready) {
         letter *l = &r->leaving[r->sent];
-        if (r->sent < r->first_count && !begin(all, r, &r->first[r->sent], l)) return;
+        if (r->sent < r->first_count) begin(all, r, &r->first[r->sent], l);
         send(all, r, l);
     }
 }
@@ -95,10 +103,10 @@ static void post(allreduce *all, ring *r) {
     while (!all->error && r->posted < r->hop_count && r->posted - r->handled < RINGS_AHEAD) {
         const hop *h = &r->hops[r->posted];
         letter *l = &r->arriving[r->posted % RINGS_AHEAD];
-        *l = (letter){.data = all->buffer + h->start, .bytes = h->bytes, .kept = -1};
-        if (h->errand == ERRAND_TAKE && all->number == FP32) {
+        *l = in_the_buffer(all, h);
+        if (h->errand == ERRAND_TAKE && is_exact(all)) {
             /* The k-th piece taken over is the k-th sent: it may still be on its way from where this would be written. */
-            if (!r->gathers && r->left <= r->taken) return;
+            if (!r->gathers && r->gone <= r->taken) return;
             r->taken++;
         } else {
             if (r->slots == r->room) return;
@@ -110,33 +118,37 @@ static void post(allreduce *all, ring *r) {
 
 /* What came is passed on from where it lies: in the buffer where that is what is sent, else in its slot. */
 static void pass_on(allreduce *all, ring *r, const hop *h, letter *l) {
-    if (h->errand != ERRAND_ADD && h->kept >= 0 && l->slot) {
+    if (h->kept >= 0) {
         l->kept = h->kept;
-        ((void **)all->kept)[h->kept] = l->slot;
+        all->kept[h->kept] = l->slot;
     }
     if (h->forward) r->leaving[r->ready++] = *l;
     else release(all, r, l);
 }
 
 static void handle(allreduce *all, ring *r, const hop *h, letter *l) {
-    i64 started = all->spans ? now() : 0;
+    i64 started = clock_of(all);
+    if (h->errand == ERRAND_TAKE && is_exact(all)) { /* it arrived in its place */
+        pass_on(all, r, h, l);
+        return;
+    }
     if (h->errand == ERRAND_TAKE) {
-        if (all->number != FP32) read_letter(all, h, l->data, 0);
-    } else if (all->number == FP32 || !h->forward) {
+        read_letter(all, h, l->data, 0);
+    } else if (is_exact(all) || !h->forward) {
         read_letter(all, h, l->data, 1);
         release(all, r, l);
-        *l = (letter){.data = all->buffer + h->start, .bytes = h->bytes, .kept = -1};
+        *l = in_the_buffer(all, h);
     } else {
         write_letter(all, h, l->data, l->data, h->errand == ERRAND_FINISH);
     }
-    if (all->spans && (h->errand != ERRAND_TAKE || all->number != FP32)) note(all, DOING_REDUCE, started, now());
+    note(all, DOING_REDUCE, started, clock_of(all));
     pass_on(all, r, h, l);
 }
 
 /* Does what can be done without waiting; whether that was anything. */
 static i32 advance(allreduce *all, ring *r) {
-    i64 before = r->left + r->handled;
-    for (; r->left < r->sent && is_over(all, &r->leaving[r->left]); r->left++) release(all, r, &r->leaving[r->left]);
+    i64 before = r->gone + r->handled;
+    for (; r->gone < r->sent && is_over(all, &r->leaving[r->gone]); r->gone++) release(all, r, &r->leaving[r->gone]);
     dispatch(all, r);
     post(all, r);
     letter *l = &r->arriving[r->handled % RINGS_AHEAD];
@@ -145,10 +157,10 @@ static i32 advance(allreduce *all, ring *r) {
         r->handled++;
         dispatch(all, r);
     }
-    return r->left + r->handled > before;
+    return r->gone + r->handled > before;
 }
 
-static i32 is_done(const ring *r) { return r->handled == r->hop_count && r->left == r->ready; }
+static i32 is_done(const ring *r) { return r->handled == r->hop_count && r->gone == r->ready; }
 
 static i32 may_begin(const allreduce *all, const stage *s) {
     return (s->after < 0 || all->stages[s->after].over) && (s->after_too < 0 || all->stages[s->after_too].over);
@@ -180,30 +192,30 @@ static i32 waits_for(const allreduce *all, const stage *s) {
 void core_rings_begin(allreduce *all) {
     for (ring *r = all->rings; r < all->rings + all->ring_count; r++) {
         r->ready = r->first_count;
-        r->sent = r->left = r->posted = r->taken = r->handled = r->slots = r->sent_bytes = 0;
+        r->sent = r->gone = r->posted = r->taken = r->handled = r->slots = r->sent_bytes = 0;
     }
     for (i32 i = 0; i < all->stage_count; i++) all->stages[i].over = 0;
     for (i64 i = 0; i < all->slot_count; i++) /* the lowest is lent first: memory that nobody needs is never touched */
-        ((void **)all->free)[i] = (char *)all->slots + (all->slot_count - 1 - i) * all->slot_bytes;
+        all->free[i] = (char *)all->slots + (all->slot_count - 1 - i) * all->slot_bytes;
     all->free_count = all->slot_count;
     all->span_count = all->error = 0;
     all->nap = all->first_nap;
     all->napped = 0;
-    all->quiet_since = all->spans ? now() : 0;
+    all->quiet_since = clock_of(all);
 }
 
 i32 core_rings(allreduce *all) {
     i64 patience = PATIENCE;
     for (const stage *waiting; (waiting = unfinished(all));) {
         if (all->spans && all->span_count + all->ring_count + 1 > all->span_room) return RINGS_AGAIN;
-        i64 woke = all->spans ? now() : 0;
+        i64 woke = clock_of(all);
         i32 doing = waits_for(all, waiting), moved = 0;
         for (stage *s = all->stages; s < all->stages + all->stage_count; s++)
             if (!s->over && may_begin(all, s)) moved |= advance_stage(all, s);
         if (all->error) return RINGS_FAILED;
         if (moved) {
             if (all->napped) note(all, doing, all->quiet_since, woke);
-            all->quiet_since = all->spans ? now() : 0;
+            all->quiet_since = clock_of(all);
             all->nap = all->first_nap;
             all->napped = 0;
             continue;
