@@ -61,7 +61,7 @@ static void note(allreduce *all, i32 doing, i64 started, i64 ended) {
 
 static void run(allreduce *all, i32 kind, void *op) {
     step only = {.kind = kind, .op = op};
-    core_run(all->pool, &only, 1, 0);
+    run_steps(all->pool, &only, 1, 0);
 }
 
 /* What to send for a piece; what arrived, which may lie there already, is added. */

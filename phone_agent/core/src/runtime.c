@@ -135,7 +135,7 @@ void core_close(pool *p) {
     advance(p, &p->generation);
 }
 
-void core_run(pool *p, const step *program, i32 count, i64 *nanoseconds) {
+void run_steps(pool *p, const step *program, i32 count, i64 *nanoseconds) {
     if (count <= 0) return; /* without a meeting at its end a program may be over before the others have seen it */
     p->program = program;
     p->count = count;
@@ -144,6 +144,8 @@ void core_run(pool *p, const step *program, i32 count, i64 *nanoseconds) {
     if (p->threads > 1) advance(p, &p->generation);
     run_program(p, 0);
 }
+
+void core_run(pool *p, const step *program, i32 count, i64 *nanoseconds) { run_steps(p, program, count, nanoseconds); }
 
 #if defined(__aarch64__)
 /* One entry of what the kernel told this process at its start (AT_HWCAP is 16), or 0. */

@@ -13,6 +13,9 @@ i64 take(worker *w);
 /* Nobody passes before all have come; what was written before is seen after. Starts the next phase's count at 0. */
 void meet(worker *w);
 
+/* core_run, for the core itself: a call of what is exported would have to be found by Android's linker. */
+void run_steps(pool *p, const step *program, i32 count, i64 *nanoseconds);
+
 /* The tiles start .. end of `count` that worker `index` of `threads` would get if they were dealt out evenly. */
 static inline void share(i64 count, i32 index, i32 threads, i64 *start, i64 *end) {
     *start = count * index / threads;
