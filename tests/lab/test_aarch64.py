@@ -99,3 +99,10 @@ def test_two_phones_train_as_two_native_ones_do(phones: TestLab, provisioned: di
         native = answer(lab, *TRAINING)
     assert len(native["losses"]) == 3
     np.testing.assert_allclose(emulated["losses"], native["losses"], rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("wire", ["fp32", "fp16", "int8"])
+def test_two_phones_sum_right(phones: TestLab, provisioned: dict[str, Any], wire: str) -> None:
+    """The core calls MPI's functions by their addresses: as this processor wants them called."""
+    report = answer(phones, "bench", "allreduce", "--mb", "1", "--wire", wire, "--repeats", "1")
+    assert report["correct"]
