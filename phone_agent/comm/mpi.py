@@ -17,6 +17,7 @@ from phone_agent.errors import AgentError
 
 SPINS = 50
 LONGEST_NAP_S = 0.0005
+REMEDY = "set Open MPI and mpi4py up again (clusterctl provision)"
 
 
 class Request:
@@ -90,7 +91,7 @@ def _calls(pieces: MPI.Intracomm) -> Calls:
     try:
         found = [getattr(library, name) for name in ("MPI_Isend", "MPI_Irecv", "MPI_Test")]
     except AttributeError as error:
-        raise AgentError(f"MPI's own calls are not to be found through {MPI.__file__}: {error}") from None
+        raise AgentError(f"MPI's own calls are not to be found through {MPI.__file__}: {error}: {REMEDY}") from None
     send, receive, test = (ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found)
     byte, comm = (MPI._handleof(each) for each in (MPI.BYTE, pieces))  # noqa: SLF001 - meant for those who call MPI's C
     return Calls(send, receive, test, byte, comm, MPI.Exception)

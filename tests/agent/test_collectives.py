@@ -196,14 +196,17 @@ def test_traffic_and_time_are_told() -> None:
 def test_ranks_wait_for_one_that_comes_late(algorithm: str, wire: str) -> None:
     """With far more pieces than are ever under way, and more than its neighbours have room for. Waiting is told, and as
     one, however often the core came back meanwhile."""
-    rows = numbers(4, 4000, 11)
+    rows, last_is_there = numbers(4, 4000, 11), threading.Event()
 
     def work(world: ThreadWorld) -> tuple[Floats, list[float]]:
         buffer, waits = rows[world.rank].copy(), list[float]()
         if world.rank == 2:
+            last_is_there.wait()
             time.sleep(0.4)
         chosen = made(algorithm, world, wire_format(wire), list("aabb"), 10)
         chosen.note = lambda what, started, ended: waits.append(ended - started if what == "receive" else 0.0)
+        if world.rank == 3:
+            last_is_there.set()
         chosen.allreduce(buffer)
         return buffer, waits
 
@@ -246,8 +249,8 @@ def test_who_waits_in_vain_hears_signals() -> None:
     waiting, buffer = RingAllreduce(Gone(0, 2, edges, Sums(2)), FP32), np.ones(10, np.float32)
     previous = signal.signal(signal.SIGALRM, wake)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.5)
         started = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
         with pytest.raises(WokenError):
             waiting.allreduce(buffer)
         assert time.monotonic() - started >= 0.4, "it did not wait"
