@@ -32,8 +32,8 @@ from benchmarks.verdict import Promise, conclude
 from orchestrator.data.sources import recognise
 from orchestrator.data.sources.source import Block
 from phone_agent import models, rng
-from phone_agent.comm import Collective, Reducer, Whole, collective, wire_format, wire_of_factors
-from phone_agent.comm.powersgd import IN_FULL, PowerSgd
+from phone_agent.comm import Collective, Reducer, Whole, collective, wire_format
+from phone_agent.comm.powersgd import IN_FULL, WIRE, PowerSgd
 from phone_agent.comm.wire import WIRES
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
@@ -107,7 +107,7 @@ class Rank:
 
     def _made(self, wire: str) -> tuple[Collective, Reducer]:
         if wire == "powersgd":
-            thin = collective("ring", self._world, wire_of_factors("ring"))
+            thin = collective("ring", self._world, WIRE)
             return thin, PowerSgd(thin, self.state.packing, in_full=self._setting.steps // IN_FULL)
         summed = collective("ring", self._world, wire_format(wire))
         return summed, Whole(summed)

@@ -13,7 +13,9 @@ from orchestrator.forecast.overlap import Work, beside, one_after_the_other
 from orchestrator.forecast.phone import Phone
 from orchestrator.plan.rate import bytes_per_second
 from phone_agent.comm.choose import Choice, Wanted, choose, predict
+from phone_agent.comm.load import Numbers
 from phone_agent.comm.probe import Line
+from phone_agent.comm.wire import WIRES
 from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import Packing, packing_of
@@ -131,13 +133,12 @@ def _options(phone: Phone, rules: Rules) -> Options:
 
 def _choice(graph: Graph, on: Rack, rules: Rules, batch: int) -> Choice:
     """As a run chooses, which does not know yet how fast its phones compute."""
+    if rules.wire == "powersgd":
+        raise UsageError("how long phones compute powersgd's factors is not modelled", remedy="--wire fp16")
     wanted = Wanted(rules.algorithm, rules.wire, rules.bucket_bytes, rules.group)
     line = on.line if on.phones > 1 else None
     expected_s = computing_s(graph, batch) if rules.overlap else None
-    chosen = choose(wanted, line, on.switches, packing_of(graph).learned, expected_s)
-    if line is not None and chosen.predicted_s is None:
-        raise UsageError(f"what {chosen.wire} sends hangs on the network: not modelled", remedy="--wire fp16")
-    return chosen
+    return choose(wanted, line, on.switches, Numbers(packing_of(graph).learned), expected_s)
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def _step(  # noqa: PLR0917 - the network, where, how; then how many
 def _sum_s(on: Rack, choice: Choice, values: int) -> float:
     if on.phones == 1:
         return 0.0
-    return predict(on.line, on.switches, values, replace(choice, bucket_bytes=values * FLOAT)) or 0.0
+    return predict(on.line, on.switches, choice, [WIRES[choice.wire].size(values)]) or 0.0
 
 
 @dataclass(frozen=True)

@@ -285,12 +285,19 @@ def _outcome(progress: Progress) -> str:
 def _travel(progress: Progress) -> str:
     """How gradients went between the phones; nothing where there was nobody to send them to."""
     chosen, reached, exposed = progress.choice, progress.line_rate_share, progress.exposed_share
-    if chosen is None or reached is None or exposed is None:
+    if chosen is None or chosen.fields.get("limit_s") is None or exposed is None:
         return ""
     group = chosen.fields.get("group")
     way = f"gradients: {chosen.text('algorithm')}{f' in groups of {group}' if group else ''}, {chosen.text('wire')}"
+    return f"{way}{_of_the_line(reached)}; {exposed:.1%} of a step waits for them"
+
+
+def _of_the_line(reached: float | None) -> str:
+    """Nothing where phones step alone, and share only now and then."""
+    if reached is None:
+        return ""
     rate = f"at {reached:.0%} of" if reached < 1 else "faster than"  # the probe is short, and may find the line busy
-    return f"{way}, {rate} what a probe found the links to allow; {exposed:.1%} of a step waits for them"
+    return f", {rate} what a probe found the links to allow"
 
 
 def _accuracy(progress: Progress) -> str:

@@ -17,7 +17,7 @@ from phone_agent.comm.residuals import Residuals
 from phone_agent.comm.ring import RingAllreduce
 from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
-from phone_agent.comm.wire import FP16, FP32, WIRES, Wire
+from phone_agent.comm.wire import FP32, WIRES, Wire
 from phone_agent.comm.world import World
 from phone_agent.errors import AgentError
 
@@ -132,20 +132,14 @@ def reducer(spec: RunSpec, world: World, packing: Packing, choice: Choice, note:
     kept memory that looks different is nobody's, and training would begin anew."""
     groups = divided([rank.switch for rank in spec.ranks], choice.group)
     factors = choice.wire == "powersgd"
-    wire = wire_of_factors(choice.algorithm) if factors else wire_format(choice.wire)
-    summed = collective(choice.algorithm, world, wire, groups)
+    from phone_agent.comm import powersgd
+
+    summed = collective(choice.algorithm, world, powersgd.WIRE if factors else wire_format(choice.wire), groups)
     summed.note = note
     if factors:
-        from phone_agent.comm.powersgd import IN_FULL, LonePowerSgd, PowerSgd
-
-        several_or_one = PowerSgd if world.size > 1 else LonePowerSgd
-        return several_or_one(summed, packing, seed=spec.seed, in_full=spec.steps // IN_FULL)
+        several_or_one = powersgd.PowerSgd if world.size > 1 else powersgd.LonePowerSgd
+        return several_or_one(summed, packing, seed=spec.seed, in_full=powersgd.steps_in_full(spec.steps))
     return Chunkwise(summed, starts(packing)) if choice.algorithm == "chunkwise" else Whole(summed)
-
-
-def wire_of_factors(algorithm: str) -> Wire:
-    """Half as many bytes, so twice as many directions for as many bytes. MPI knows one wire only."""
-    return FP32 if ALGORITHMS.get(algorithm) is _mpi else FP16
 
 
 def starts(packing: Packing) -> list[int]:

@@ -9,10 +9,8 @@ from itertools import product
 
 from phone_agent.comm.groups import divided
 from phone_agent.comm.hierarchical import slices
+from phone_agent.comm.load import Load
 from phone_agent.comm.probe import Line
-from phone_agent.comm.wire import WIRES
-from phone_agent.nn.plan.buckets import LAST_PART
-from phone_agent.sizes import FLOAT
 
 BUCKETS = tuple(1024 * 1024 * size for size in (4, 8, 16, 32))
 DEFAULT_BUCKET = BUCKETS[0]  # not smaller: ranks wait for each other at each part
@@ -35,9 +33,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Choice:
-    """`group`: most phones of a hierarchy's groups; 0: a switch's. Seconds an allreduce of all gradients takes by the
-    model, and those the line allows; None: nobody to talk to, or a wire whose messages depend on the network; or, by
-    the model, an algorithm that is MPI's."""
+    """`group`: most phones of a hierarchy's groups; 0: a switch's. Seconds that all messages of a step take by the
+    model, and those the line allows; None: nobody to talk to; or, by the model, an algorithm that is MPI's."""
 
     algorithm: str
     wire: str
@@ -48,15 +45,15 @@ class Choice:
 
 
 def choose(
-    wanted: Wanted, line: Line | None, switches: Sequence[str], count: int, compute_s: float | None = None
+    wanted: Wanted, line: Line | None, switches: Sequence[str], load: Load, compute_s: float | None = None
 ) -> Choice:
-    """For `count` gradients; `switches`: each rank's; `compute_s`: what a step computes beside it, roughly, or None
-    where one waits for the other. What is more involved must be clearly faster."""
+    """`switches`: each rank's; `compute_s`: what a step computes beside it, roughly, or None where one waits for the
+    other. What is more involved must be clearly faster."""
     ways, wires = _ways(wanted, switches), _wires(wanted)
     if line is None:
         (algorithm, group), *_ = ways
         return Choice(algorithm, wires[0], wanted.bucket_bytes or DEFAULT_BUCKET, group=group)
-    on = _Rack(line, switches, count, compute_s)
+    on = _Rack(line, switches, load, compute_s)
     (least, chosen), *others = (
         _best_bucket(Choice(algorithm, wire, wanted.bucket_bytes, group=group), on)
         for wire, (algorithm, group) in product(wires, ways)
@@ -64,7 +61,7 @@ def choose(
     for waited_s, each in others:
         if waited_s < _needed(chosen, each) * least:
             least, chosen = waited_s, each
-    return replace(chosen, limit_s=limit_s(line, switches, chosen, count))
+    return replace(chosen, limit_s=limit_s(line, switches, chosen, load))
 
 
 def _ways(wanted: Wanted, switches: Sequence[str]) -> list[tuple[str, int]]:
@@ -88,15 +85,14 @@ def _wires(wanted: Wanted) -> tuple[str, ...]:
     return EVERY_WIRE if wanted.algorithm in {*EVERY_ALGORITHM, "auto"} else EVERY_WIRE[:1]
 
 
-def predict(line: Line, switches: Sequence[str], count: int, way: Choice) -> float | None:
-    """Seconds for all pieces, one after the other."""
-    total = wire_bytes(way.wire, count)
-    if total is None or way.algorithm not in EVERY_ALGORITHM:
+def predict(line: Line, switches: Sequence[str], way: Choice, messages: Sequence[float]) -> float | None:
+    """Seconds for all messages, of so many bytes on the wire, one after the other."""
+    if way.algorithm not in EVERY_ALGORITHM:
         return None
-    pieces = max(1, round(count * FLOAT / way.bucket_bytes))
     if way.algorithm != "hierarchical":
-        return pieces * _ring(line, len(switches), total / pieces)
-    return pieces * _Hierarchy.of(line, switches, way.group).seconds(total / pieces)
+        return sum(_ring(line, len(switches), size) for size in messages)
+    hierarchy = _Hierarchy.of(line, switches, way.group)
+    return sum(hierarchy.seconds(size) for size in messages)
 
 
 @dataclass(frozen=True)
@@ -105,38 +101,34 @@ class _Rack:
 
     line: Line
     switches: Sequence[str]
-    count: int
+    load: Load
     compute_s: float | None
 
     def predicted(self, way: Choice) -> Choice:
-        return replace(way, predicted_s=predict(self.line, self.switches, self.count, way))
+        return replace(way, predicted_s=self._takes(way, self.load.messages(way.wire, way.bucket_bytes)))
 
     def waited_s(self, way: Choice) -> float:
         """What a step waits for, of what was predicted: all that computing does not hide; the last part, which is ready
-        last and needed first; and half of a piece that is on its way just then."""
+        last and needed first; and half of a part that is on its way just then."""
         predicted_s = way.predicted_s or 0.0
         if self.compute_s is None:
             return predicted_s
-        piece = min(self.count, way.bucket_bytes // FLOAT)
-        tail_s = self._alone_s(way, piece) / 2 + self._alone_s(way, piece // LAST_PART)
-        return max(0.0, predicted_s - COUNTED_ON * self.compute_s) + tail_s
+        of_a_part, of_the_last = (
+            self._takes(way, messages(way.wire, way.bucket_bytes)) or 0.0
+            for messages in (self.load.of_a_part, self.load.of_the_last)
+        )
+        return max(0.0, predicted_s - COUNTED_ON * self.compute_s) + of_a_part / 2 + of_the_last
 
-    def _alone_s(self, way: Choice, count: int) -> float:
-        return predict(self.line, self.switches, count, replace(way, bucket_bytes=max(1, count) * FLOAT)) or 0.0
+    def _takes(self, way: Choice, messages: Sequence[float]) -> float | None:
+        return predict(self.line, self.switches, way, messages)
 
 
-def limit_s(line: Line, switches: Sequence[str], way: Choice, count: int) -> float | None:
+def limit_s(line: Line, switches: Sequence[str], way: Choice, load: Load) -> float:
     """No such allreduce is faster on links of this rate: what each must carry at least, and nothing else."""
-    total = wire_bytes(way.wire, count)
-    if total is None:
-        return None
+    total = sum(load.messages(way.wire, way.bucket_bytes))
     if way.algorithm != "hierarchical":
         return _ring(replace(line, latency_s=0.0), len(switches), total)
     return _Hierarchy.of(line, switches, way.group).busiest_s(total)
-
-
-def wire_bytes(wire: str, count: int) -> int | None:
-    return WIRES[wire].size(count) if wire in WIRES else None
 
 
 def _best_bucket(way: Choice, on: _Rack) -> tuple[float, Choice]:

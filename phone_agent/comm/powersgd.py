@@ -23,13 +23,16 @@ from numpy.typing import NDArray
 from phone_agent import rng
 from phone_agent.comm import Collective
 from phone_agent.comm.residuals import give_back
+from phone_agent.comm.wire import FP16
 from phone_agent.core import ops
 from phone_agent.core.team import Program, Team, aligned
 from phone_agent.errors import AgentError
 from phone_agent.nn.packing import Packing
+from phone_agent.nn.plan.buckets import learned_parts
 
 Floats = NDArray[np.float32]
 
+WIRE = FP16  # half as many bytes, so twice as many directions for as many
 RANK = 16
 RANKS = (1, 2, 4, 8, 16)  # those the core has
 LEAST_GAIN = 2  # times smaller, or it travels as it is
@@ -48,6 +51,11 @@ class Matrix:
     @property
     def size(self) -> int:
         return self.rows * self.columns
+
+
+def steps_in_full(steps: int) -> int:
+    """Of a run's."""
+    return steps // IN_FULL
 
 
 class PowerSgd:
@@ -101,6 +109,45 @@ class Split:
 
     matrices: list[Matrix]
     rest: list[slice]
+
+    def lengths(self, rank: int) -> tuple[int, int]:
+        """Numbers in both messages: every matrix's left factors and all that is no matrix; the right factors."""
+        rest = sum(run.stop - run.start for run in self.rest)
+        left, right = (
+            sum(lengths) for lengths in ([m.rows for m in self.matrices], [m.columns for m in self.matrices])
+        )
+        return rank * left + rest, rank * right
+
+
+class Factors:
+    """What a step sums of a network's gradients: see `comm.load`. Whole parameters, and no step sent in full."""
+
+    def __init__(self, packing: Packing, rank: int = RANK) -> None:
+        self._packing, self._rank = packing, rank
+        self._known: dict[int, list[list[int]]] = {}
+
+    def messages(self, wire: str, bucket_bytes: int) -> list[int]:
+        del wire
+        return [size for part in self._parts(bucket_bytes) for size in part]
+
+    def of_a_part(self, wire: str, bucket_bytes: int) -> list[int]:
+        """The longest."""
+        del wire
+        return max(self._parts(bucket_bytes), key=sum)
+
+    def of_the_last(self, wire: str, bucket_bytes: int) -> list[int]:
+        del wire
+        return self._parts(bucket_bytes)[-1]
+
+    def _parts(self, bucket_bytes: int) -> list[list[int]]:
+        """Bytes of each part's messages."""
+        if bucket_bytes not in self._known:
+            parts = learned_parts(self._packing, bucket_bytes)
+            cuts = (split(self._packing, part.start, part.stop, self._rank) for part in parts)
+            self._known[bucket_bytes] = [
+                [WIRE.size(length) for length in cut.lengths(self._rank) if length] for cut in cuts
+            ]
+        return self._known[bucket_bytes]
 
 
 def split(packing: Packing, first: int, last: int, rank: int) -> Split:
@@ -161,11 +208,11 @@ class _Part:
         self._team, self._gradients, self._rest = team, gradients, cut.rest
         matrices = cut.matrices
         self._left_size = rank * sum(matrix.rows for matrix in matrices)
-        self._message = aligned(self._left_size + sum(run.stop - run.start for run in cut.rest))
-        columns = [matrix.columns for matrix in matrices]
-        self._right, self._own = room.of(matrices, rank), aligned(rank * sum(columns))
+        message, own = cut.lengths(rank)
+        self._message, self._own = aligned(message), aligned(own)
+        self._right = room.of(matrices, rank)
         self._residual = room.residuals
-        self._directions = list(_rows(self._right, columns, rank))
+        self._directions = list(_rows(self._right, [matrix.columns for matrix in matrices], rank))
         self._draws = room.draws_of(matrices)
         self._key = (seed, SKETCHES, matrices[0].offset if matrices else 0)
         self._renew()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from phone_agent.comm import Collective, Reducer, Sums, collective, reducer
 from phone_agent.comm.choose import Choice, Wanted, choose
+from phone_agent.comm.load import Numbers
+from phone_agent.comm.powersgd import Factors
 from phone_agent.comm.probe import probe
 from phone_agent.comm.world import World
 from phone_agent.data import Dataset, open_dataset
@@ -210,7 +212,9 @@ def _choose(spec: RunSpec, world: World, graph: Graph) -> Choice:
     switches = [rank.switch for rank in spec.ranks]
     wanted = Wanted(spec.algorithm, spec.wire, spec.bucket_bytes, spec.group)
     compute_s = computing_s(graph, -(-spec.global_batch // world.size)) if spec.overlap else None
-    return choose(wanted, probe(world, switches), switches, packing_of(graph).learned, compute_s)
+    packing = packing_of(graph)
+    load = Factors(packing) if spec.wire == "powersgd" else Numbers(packing.learned)
+    return choose(wanted, probe(world, switches), switches, load, compute_s)
 
 
 def _piece_bytes(choice: Choice) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from phone_agent import layout, process, rundir
+from phone_agent.comm.powersgd import steps_in_full
 from phone_agent.comm.world import World, ending_all, open_world
 from phone_agent.data import open_test
 from phone_agent.data.manifest import ManifestError
@@ -89,6 +90,8 @@ class Report:
         self._before = time.monotonic()
         self.loss: float | None = None
         self.steps = 0  # told here: an attempt may begin anywhere
+        self._in_full = steps_in_full(spec.steps) if spec.wire == "powersgd" else 0
+        self.reduced = 0  # of them, those whose gradients travelled as they were foretold
         self.reduce_s = self.step_s = 0.0
         self.waited_s = np.zeros(world.size)  # by rank: computing, for communication
 
@@ -104,7 +107,9 @@ class Report:
         self._events.write("step", step=step, **merged)
         self.loss, self._before = merged["loss"], now
         self.steps += 1
-        self.reduce_s += merged["reduce_s"]
+        if step > self._in_full:
+            self.reduced += 1
+            self.reduce_s += merged["reduce_s"]
         self.waited_s += [row.comm_s for row in rows]
         self.step_s += merged["step_s"]
         return rows
@@ -122,7 +127,7 @@ class Report:
         """None where phones step alone: then most steps send nothing."""
         if self._spec.local_steps > 1 or not limit_s or not self.reduce_s:
             return None
-        return limit_s / (self.reduce_s / self.steps)
+        return limit_s / (self.reduce_s / self.reduced)
 
 
 class _Rank:

@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phone_agent import rng
-from phone_agent.comm import ALGORITHMS, collective, reducer, wire_of_factors
+from phone_agent.comm import collective, reducer
 from phone_agent.comm.choose import Choice
-from phone_agent.comm.powersgd import RANK, RANKS, SKETCHES, PowerSgd, split
+from phone_agent.comm.powersgd import RANK, RANKS, SKETCHES, WIRE, Factors, PowerSgd, split
 from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.world import Alone
 from phone_agent.errors import AgentError
 from phone_agent.nn.graph import Parameter
 from phone_agent.nn.packing import Packing
+from phone_agent.nn.plan.buckets import learned_parts
 from phone_agent.schema import DataSpec, RankSpec, RunSpec
 from tests.agent.thread_world import ThreadWorld, on_ranks
 
@@ -237,22 +238,29 @@ def test_a_run_that_asks_for_it_gets_it_over_a_ring() -> None:
     assert len(set(on_ranks(3, work))) == 1
 
 
-def test_factors_travel_as_fp16_where_the_algorithm_knows_it() -> None:
-    packing = Packing([("w", Parameter("w", (100, 80), 1, 0.0))])
+def test_what_travels_is_what_was_foretold() -> None:
+    packing = Packing([
+        ("w", Parameter("w", (100, 80), 1, 0.0)), ("b", Parameter("b", (80,), 1, 0.0)),
+        ("v", Parameter("v", (9, 200, 60), 1, 0.0)), ("c", Parameter("c", (60,), 1, 0.0)),
+    ])  # fmt: skip
+    bucket_bytes = 4 * 100 * 80
 
-    def sent(algorithm: str) -> list[int]:
-        def work(world: ThreadWorld) -> int:
-            summed = collective(algorithm, world, wire_of_factors(algorithm))
-            gradients = _normal(12, packing.size).astype(np.float32)
-            PowerSgd(summed, packing).reduce(gradients, slice(None), step=1)
-            return summed.traffic.bytes
+    def work(world: ThreadWorld) -> int:
+        summed = collective("ring", world, WIRE)
+        gradients = _normal(12, packing.size).astype(np.float32)
+        several = PowerSgd(summed, packing)
+        for part in learned_parts(packing, bucket_bytes):
+            several.reduce(gradients, part, step=1)
+        return summed.traffic.bytes
 
-        return on_ranks(len(PHONES), work)
-
-    numbers = RANK * (100 + 80)
-    as_fp16, shares = 2 * numbers * (1 + 2 / 256), 2 * (len(PHONES) - 1)
-    assert sum(sent("ring")) == pytest.approx(shares * as_fp16, rel=0.01)
-    assert [wire_of_factors(algorithm).name for algorithm in ALGORITHMS] == ["fp16", "fp16", "fp32", "fp32"]
+    foretold = Factors(packing)
+    messages = foretold.messages("powersgd", bucket_bytes)
+    lengths = [RANK * 100, RANK * 80, 80 + RANK * 1800, RANK * 60, 60]
+    assert messages == [WIRE.size(length) for length in lengths]
+    assert foretold.of_a_part("powersgd", bucket_bytes) == messages[2:4]
+    assert foretold.of_the_last("powersgd", bucket_bytes) == messages[4:]
+    shares = 2 * (len(PHONES) - 1)
+    assert sum(on_ranks(len(PHONES), work)) == pytest.approx(shares * sum(messages), rel=0.01)
 
 
 def test_one_phone_alone_loses_nothing() -> None:

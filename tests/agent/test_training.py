@@ -141,6 +141,17 @@ def test_events_say_what_the_contract_says(phone: Phone) -> None:
     assert all((event["rank"], event["phone"]) == (0, "p1-01") for event in (start, first, done))
 
 
+def test_how_near_factors_came_to_the_line_is_said_of_steps_that_sent_them(tmp_path: Path) -> None:
+    """The first tenth is sent in full, which takes longer than what was foretold."""
+    phones = make_phones(tmp_path, 2)
+    train(phones, run_spec((4, 4), steps=20, wire="powersgd"))
+    _, choice, *told, done = phones[0].events("run")
+    assert choice["predicted_s"] > choice["limit_s"] > 0
+    taken = [event["reduce_s"] for event in told if event["event"] == "step" and event["step"] > 2]
+    assert len(taken) == 18
+    assert done["line_rate_share"] == pytest.approx(choice["limit_s"] / np.mean(taken))
+
+
 def test_a_diverging_run_ends_everywhere_and_names_a_phone(tmp_path: Path) -> None:
     phones = make_phones(tmp_path, 2)
     spec = run_spec((4, 4), steps=50, optimizer=OptimizerSpec(learning_rate=1e6))

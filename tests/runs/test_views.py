@@ -15,7 +15,16 @@ from orchestrator.runs.events import Event, Progress, parse_event
 from orchestrator.runs.health import PhoneHealth, judge
 from orchestrator.runs.vitals import Vitals, parse_vitals
 from orchestrator.view import launch as launch_view
-from orchestrator.view.launch import LiveView, PlainView, print_plan, run_panel, sparkline, step_line, summary_json
+from orchestrator.view.launch import (
+    LiveView,
+    PlainView,
+    print_plan,
+    print_summary,
+    run_panel,
+    sparkline,
+    step_line,
+    summary_json,
+)
 from orchestrator.view.status import render
 from tests.runs.samples import event, phones, spec, telemetry
 
@@ -154,6 +163,28 @@ def test_what_was_found_on_held_out_samples_is_shown(monkeypatch: pytest.MonkeyP
     with PlainView() as view:
         view.update(watched(STEP, found), told(found))
     assert drawn(log) == ["step 5/20  test accuracy 50.0% (top 5: 87.5%)"]
+
+
+@pytest.mark.parametrize(
+    ("reached", "line"),
+    [
+        (0.5, "gradients: ring, int8, at 50% of what a probe found the links to allow; 2.0% of a step waits for them"),
+        (
+            1.5,
+            "gradients: ring, int8, faster than what a probe found the links to allow; 2.0% of a step waits for them",
+        ),
+        (None, "gradients: ring, int8; 2.0% of a step waits for them"),  # phones stepped alone
+    ],
+)
+def test_a_run_ends_with_how_gradients_travelled(
+    monkeypatch: pytest.MonkeyPatch, reached: float | None, line: str
+) -> None:
+    chosen = event("choice", 10.0, algorithm="ring", wire="int8", bucket_bytes=4, predicted_s=0.5, limit_s=0.25)
+    done = event("done", 13.0, steps=20, line_rate_share=reached, exposed_share=0.02)
+    shown = Console(file=io.StringIO(), width=120)
+    monkeypatch.setattr(launch_view, "out", shown)
+    print_summary(spec(), watched(event("start", 10.0), chosen, STEP, done), None)
+    assert f"  {line}" in drawn(shown)
 
 
 def test_a_share_that_changes_is_one_line_that_says_whose_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
