@@ -269,7 +269,7 @@ def _batches(
             remedy="a smaller --batch or --global-batch",
         )
     if request.memory_bytes and request.backend != "reference":
-        _check_memory(graph, min(max(batches), request.micro_batch or max(batches)), request.memory_bytes, options(1))
+        _check_memory(graph, request.memory_bytes, options(1))
     return batches
 
 
@@ -330,15 +330,16 @@ def build_graph(model: str, data: DataSpec, frozen: tuple[str, ...] = ()) -> Gra
         raise UsageError(str(error), remedy="--data synthetic makes up images of the size it takes") from None
 
 
-def _check_memory(graph: Graph, batch: int, memory_bytes: int, options: Sequence[Options]) -> None:
-    """A batch that no phone can hold within --memory. One thread takes the least: phones may still refuse more."""
+def _check_memory(graph: Graph, memory_bytes: int, options: Sequence[Options]) -> None:
+    """Refuses where no phone holds even one image within --memory: a batch that does not fit whole, phones compute in
+    parts. One thread takes the least: phones may still refuse more."""
     from phone_agent.errors import AgentError
     from phone_agent.nn.plan.memory import DoesNotFitError, estimate
 
-    refused: AgentError | None = None
+    refused: DoesNotFitError | None = None
     for each in dict.fromkeys(options):
         try:
-            estimate(graph, batch, replace(each, memory_bytes=memory_bytes))
+            estimate(graph, 1, replace(each, memory_bytes=memory_bytes))
         except DoesNotFitError as error:
             refused = error
         except AgentError:
@@ -346,7 +347,7 @@ def _check_memory(graph: Graph, batch: int, memory_bytes: int, options: Sequence
         else:
             return
     if refused:
-        raise UsageError(str(refused), remedy="a smaller --batch, or more --memory")
+        raise UsageError(f"--memory: {refused}", remedy=f"{refused.remedy}, or a smaller network with --model")
 
 
 def new_run_id(model: str, created: float) -> str:

@@ -15,12 +15,14 @@ from orchestrator.plan.batch import split_batches
 from orchestrator.plan.mpirun import KEEPALIVE, launch_spec
 from orchestrator.plan.rate import allreduce_limit_s, bytes_per_second
 from orchestrator.plan.request import AUTO, LaunchRequest, Span
-from orchestrator.plan.run import cautions, check_request, common_ssh_port, plan_run
+from orchestrator.plan.run import build_graph, cautions, check_request, common_ssh_port, plan_run
 from orchestrator.runs.record import RUN_ID
 from phone_agent import process
 from phone_agent.core.ops import MAX_THREADS
+from phone_agent.nn.backends import Options
 from phone_agent.opencl.sizes import A_PHONES
 from phone_agent.schema import DataSpec, OptimizerSpec, RunSpec, ScheduleSpec, Way
+from phone_agent.train.budget import plan_memory
 from tests.runs.samples import phones, spec
 
 DATA = DataSpec("fashion-mnist", 60000, (28, 28, 1), 10)
@@ -224,12 +226,23 @@ def test_activations_in_fp16_are_asked_for_and_allow_larger_batches() -> None:
         plan_run(replace(half, batch=1, backend="reference"), phones(2), DATA)
 
 
-def test_a_batch_that_cannot_fit_the_memory_is_refused() -> None:
+def test_where_not_even_one_image_fits_the_memory_is_refused() -> None:
     small, ample = (LaunchRequest(batch=64, memory_bytes=amount) for amount in (60_000_000, 2_800_000_000))
-    with pytest.raises(UsageError, match=r"a batch of 64 needs .* of memory, the budget is 60 MB"):
+    with pytest.raises(UsageError, match=r"--memory: lenet: one image needs .* of memory, the budget is 60 MB") as told:
         plan_run(small, phones(2), DATA)
+    assert told.value.remedy == "a larger --memory, or a smaller network with --model"
     assert plan_run(ample, phones(2), DATA).memory_bytes == 2_800_000_000
     assert plan_run(replace(small, backend="reference"), phones(2), DATA).memory_bytes == 60_000_000
+
+
+@pytest.mark.parametrize("size", [{"batch": 128}, {"global_batch": 512}])
+def test_a_batch_that_fits_the_memory_in_parts_is_left_to_the_phones(size: dict[str, Any]) -> None:
+    data, budget = replace(DATA, shape=(224, 224, 3)), 600_000_000
+    planned = plan_run(LaunchRequest(model="mobilenet_v1", memory_bytes=budget, **size), phones(4), data)
+    assert ({rank.batch for rank in planned.ranks}, planned.memory_bytes) == ({128}, budget)
+    graph = build_graph("mobilenet_v1", data)
+    _, at_once = plan_memory(graph, 128, Options(memory_bytes=budget), None)
+    assert 1 < at_once.batch < 128, "in parts"
 
 
 def test_as_many_threads_can_be_asked_for_as_the_core_runs() -> None:
