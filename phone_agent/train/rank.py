@@ -114,6 +114,11 @@ class Report:
         self.step_s += merged["step_s"]
         return rows
 
+    @property
+    def images_per_s(self) -> float | None:
+        """Of these steps alone: what was judged, written or waited for between them does not count."""
+        return self.steps * self._spec.global_batch / self.step_s if self.steps else None
+
     def travel(self, limit_s: float | None) -> dict[str, float | None]:
         """How well gradients travelled in these steps. `limit_s`: the least time the line allows for a step's."""
         if not self.steps:
@@ -294,7 +299,7 @@ class _Rank:
             "steps": self._spec.steps,
             "loss": self._report.loss,
             "seconds": seconds,
-            "images_per_s": steps * self._spec.global_batch / seconds,
+            "images_per_s": self._report.images_per_s,
             "test_accuracy": self._accuracy,
             **self._report.travel(self._training.choice.limit_s),
             "kept_share": keep.seconds / step_s if steps and isinstance(keep, Kept) else None,

@@ -152,6 +152,21 @@ def test_how_near_factors_came_to_the_line_is_said_of_steps_that_sent_them(tmp_p
     assert done["line_rate_share"] == pytest.approx(choice["limit_s"] / np.mean(taken))
 
 
+def test_a_runs_speed_is_that_of_its_steps(phone: Phone) -> None:
+    """Judging far more images than it learns from, and writing checkpoints, takes most of the time."""
+    manifest = stage(phone.home / layout.dataset_dir("dots"), train=40, test=2000)
+    train([phone], run_spec((4,), steps=3, data=spec_of(manifest), evaluate_every=1, checkpoint_every=1))
+    events = phone.events("run")
+    stepping_s = sum(event["step_s"] for event in events if event["event"] == "step")
+    assert events[-1]["images_per_s"] == pytest.approx(3 * 4 / stepping_s)
+    assert events[-1]["seconds"] > stepping_s
+
+
+def test_where_no_step_was_left_there_is_no_speed(tmp_path: Path) -> None:
+    with EventLog(0, "", tmp_path / "events") as events:
+        assert Report(run_spec((4,)), Alone(), events).images_per_s is None
+
+
 def test_a_diverging_run_ends_everywhere_and_names_a_phone(tmp_path: Path) -> None:
     phones = make_phones(tmp_path, 2)
     spec = run_spec((4, 4), steps=50, optimizer=OptimizerSpec(learning_rate=1e6))
