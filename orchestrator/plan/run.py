@@ -35,6 +35,7 @@ RATES = {  # where to begin, with optimisers for which the usual rate is none
     "lars": "begin with --lr 1.6 --trust 0.02 for a global batch of 1024, and less for smaller ones (as cifar10-lars)",
     "lamb": "begin with --lr 0.005: a step then moves a tensor by half a hundredth of its length",
 }
+PLAIN_RATE = "begin with --lr 0.1 for a global batch of 256, and in proportion for others (as resnet50-imagenet)"
 DEFAULT_MODEL = "lenet"
 DEFAULT_STEPS = 200
 MOST_STEPS = 10**9
@@ -68,16 +69,16 @@ def check_request(request: LaunchRequest) -> None:
 
 
 def _check_rate(request: LaunchRequest) -> None:
-    """A rate of plain SGD's says nothing where steps are scaled by the values' norm: LARS would hardly move with it."""
-    if request.optimizer not in RATES or request.learning_rate is not None:
+    """A rate of plain SGD's says nothing where steps are scaled by the values' norm: LARS would hardly move with it.
+    And one of theirs says nothing to plain SGD."""
+    asked, own = request.optimizer, recipe(request.recipe).values.get("optimizer") if request.recipe else None
+    if request.learning_rate is not None or asked == own or not RATES.keys() & {asked, own}:
         return
-    own = recipe(request.recipe).values.get("optimizer") if request.recipe else None
-    if own != request.optimizer:
-        whose = f"{request.recipe}'s is {own}'s" if request.recipe else f"{DEFAULT_RATE:g} is sgd's"
-        raise UsageError(
-            f"--optimizer {request.optimizer} without --lr: {whose}, and means something else to it",
-            remedy=RATES[request.optimizer],
-        )
+    whose = f"{request.recipe}'s is {own}'s" if request.recipe else f"{DEFAULT_RATE:g} is sgd's"
+    raise UsageError(
+        f"--optimizer {asked} without --lr: {whose}, and means something else to it",
+        remedy=RATES.get(asked or "", PLAIN_RATE),
+    )
 
 
 def _check_names(request: LaunchRequest) -> None:
