@@ -116,6 +116,10 @@ def _check_figures(request: LaunchRequest) -> None:
     spans = (request.warmup.count if request.warmup else None, request.step_every.count if request.step_every else None)
     if not all(math.isfinite(each) for each in (*numbers, *spans) if each is not None):
         raise UsageError("an amount without end", remedy="finite numbers for --lr, --epochs and the like")
+    if request.step_every and not request.step_every.count:
+        raise UsageError(
+            "--step-every 0: the rate would fall at every step", remedy="--step-every 500 (steps), or 30e (epochs)"
+        )
     if 0 < request.bucket_bytes < SMALLEST_BUCKET:
         raise UsageError(
             f"--bucket of {request.bucket_bytes} bytes: messages below 64KiB cost more in starting than in sending",

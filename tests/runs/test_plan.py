@@ -76,6 +76,8 @@ def test_run_ids_have_the_agreed_form_and_differ() -> None:
         (LaunchRequest(momentum=float("nan")), "without end"),
         (LaunchRequest(schedule="triangle"), "constant, step, polynomial, cosine"),
         (LaunchRequest(schedule="step"), "how many steps"),
+        (LaunchRequest(schedule="step", step_every=Span(0)), "--step-every 0: the rate would fall at every step"),
+        (LaunchRequest(recipe="resnet50-imagenet", step_every=Span(0.0, epochs=True)), "--step-every 0: "),
         (LaunchRequest(on_damage="weep"), "refuse, skip"),
         (LaunchRequest(recipe="googlenet"), "googlenet-imagenet: Na et al."),
         (LaunchRequest(warmup=Span(float("inf"), epochs=True)), "without end"),
