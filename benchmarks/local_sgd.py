@@ -30,9 +30,10 @@ def main() -> None:
     with lab(given.phones, rate=given.rate):
         first: float | None = None
         for every in EVERY:
+            outer = ("--outer-momentum", given.outer_momentum) if every > 1 else ()
             run = launch(
                 "--model", given.model, "--data", given.data, "--steps", str(given.steps), "--batch", "16",
-                "--local-steps", str(every), "--outer-momentum", given.outer_momentum,
+                "--local-steps", str(every), *outer,
             )  # fmt: skip
             seconds = run.of("done")[-1]["seconds"]
             first = first or seconds

@@ -36,6 +36,15 @@ RATES = {  # where to begin, with optimisers for which the usual rate is none
     "lamb": "begin with --lr 0.005: a step then moves a tensor by half a hundredth of its length",
 }
 PLAIN_RATE = "begin with --lr 0.1 for a global batch of 256, and in proportion for others (as resnet50-imagenet)"
+READ_BY = {  # flags that only some schedules, or optimisers, have a use for
+    "step_every": ("schedule", ("step",)),
+    "gamma": ("schedule", ("step",)),
+    "power": ("schedule", ("polynomial",)),
+    "floor": ("schedule", ("polynomial", "cosine")),
+    "trust": ("optimizer", ("lars",)),
+    "second_momentum": ("optimizer", ("lamb",)),
+    "epsilon": ("optimizer", ("lamb",)),
+}
 DEFAULT_MODEL = "lenet"
 DEFAULT_STEPS = 200
 MOST_STEPS = 10**9
@@ -51,7 +60,7 @@ def check_request(request: LaunchRequest) -> None:
     from phone_agent.train import optimiser, schedules
 
     _check_warmup(request)
-    request = settled(request)
+    flags, request = request, settled(request)
     try:
         model(request.model or DEFAULT_MODEL)
     except AgentError as error:
@@ -66,6 +75,27 @@ def check_request(request: LaunchRequest) -> None:
     except AgentError as error:
         raise UsageError(str(error), remedy="clusterctl launch --help") from None
     _check_rate(request)
+    _check_use(flags, request)
+    _check_alone(request)
+
+
+def _check_use(flags: LaunchRequest, request: LaunchRequest) -> None:
+    """Of what was given as a flag: a recipe's figures may wait for another schedule or optimiser."""
+    chosen = {"schedule": _schedule(request, 1.0).policy, "optimizer": _optimizer(request, 1).method}
+    for name, (kind, readers) in READ_BY.items():
+        if getattr(flags, name) is not None and chosen[kind] not in readers:
+            flag, needed = flag_of(name, getattr(flags, name)), " or ".join(readers)
+            raise UsageError(
+                f"{flag} means nothing to --{kind} {chosen[kind]}", remedy=f"--{kind} {needed}, or no {flag}"
+            )
+
+
+def _check_alone(request: LaunchRequest) -> None:
+    """What becomes of steps alone, where there are none."""
+    for name in ("outer_rate", "outer_momentum"):
+        if request.local_steps == 1 and getattr(request, name) != getattr(LaunchRequest(), name):
+            flag = flag_of(name, getattr(request, name))
+            raise UsageError(f"{flag} means nothing without --local-steps", remedy=f"--local-steps 16, or no {flag}")
 
 
 def _check_rate(request: LaunchRequest) -> None:

@@ -102,6 +102,46 @@ def test_bad_flags_are_told_before_anything_is_touched(request_: LaunchRequest, 
 
 
 @pytest.mark.parametrize(
+    ("request_", "words", "remedy"),
+    [
+        (LaunchRequest(gamma=0.5), "--gamma means nothing to --schedule constant", "--schedule step, or no --gamma"),
+        (LaunchRequest(recipe="cifar10", gamma=0.5), "--gamma means nothing to --schedule cosine", "--schedule step, "),
+        (LaunchRequest(step_every=Span(9)), "--step-every means nothing to --schedule constant", "--schedule step, "),
+        (LaunchRequest(schedule="cosine", power=2.0), "--power means nothing to --schedule cosine", "polynomial, or"),
+        (
+            LaunchRequest(schedule="step", step_every=Span(9), floor=0.0),
+            "--floor means nothing to --schedule step",
+            "--schedule polynomial or cosine, or no --floor",
+        ),
+        (LaunchRequest(trust=0.1), "--trust means nothing to --optimizer sgd", "--optimizer lars, or no --trust"),
+        (LaunchRequest(optimizer="nesterov", epsilon=0.1), "--epsilon means nothing to --optimizer nesterov", "lamb"),
+        (LaunchRequest(second_momentum=0.9), "--second-momentum means nothing to --optimizer sgd", "--optimizer lamb"),
+        (LaunchRequest(outer_rate=0.7), "--outer-rate means nothing without --local-steps", "--local-steps 16, or no "),
+        (LaunchRequest(outer_momentum=0.9), "--outer-momentum means nothing without --local-steps", "--local-steps 16"),
+    ],
+)
+def test_flags_that_nothing_would_read_are_refused(request_: LaunchRequest, words: str, remedy: str) -> None:
+    with pytest.raises(UsageError, match=words) as told:
+        check_request(request_)
+    assert remedy in (told.value.remedy or "")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        LaunchRequest(recipe="resnet50-imagenet", schedule="cosine", floor=0.01),
+        LaunchRequest(recipe="resnet50-imagenet-lars", optimizer="sgd", learning_rate=0.1, schedule="constant"),
+        LaunchRequest(recipe="cifar10-lars", trust=0.01),
+        LaunchRequest(schedule="step", step_every=Span(9), gamma=0.5),
+        LaunchRequest(optimizer="lamb", learning_rate=0.005, epsilon=1e-3, second_momentum=0.9),
+        LaunchRequest(local_steps=4, outer_rate=0.7, outer_momentum=0.9),
+    ],
+)
+def test_a_recipes_figures_that_nothing_reads_are_put_aside(request_: LaunchRequest) -> None:
+    check_request(request_)
+
+
+@pytest.mark.parametrize(
     ("request_", "told"),
     [
         (LaunchRequest(), []),
