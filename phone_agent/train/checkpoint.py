@@ -28,14 +28,13 @@ from phone_agent.data import Dataset
 from phone_agent.data.shards import MOST_CHANNELS, MOST_CLASSES, MOST_SIDE
 from phone_agent.errors import AgentError
 from phone_agent.files import read_json, write_json
-from phone_agent.nn.graph import Graph
+from phone_agent.nn.graph import REMEMBERED, Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import to_state_dict
 from phone_agent.schema import RunSpec, SchemaError
 
 SCHEMA = 1
 FORMAT = "clusterctl"
-REMEMBERED = "optimizer."  # before the names of what the optimiser keeps, packed as the parameters in `packing`
 KEPT = 2  # the newest ones
 MANIFEST = ".json"
 

@@ -77,6 +77,14 @@ def test_a_name_is_used_once() -> None:
         net.add("relu", Relu())
 
 
+@pytest.mark.parametrize("name", ["optimizer", "optimizer.fc"])
+def test_no_layer_is_called_as_what_checkpoints_keep_of_the_optimiser(name: str) -> None:
+    net = GraphBuilder((4, 4, 1))
+    net.add("optimizers", Relu())
+    with pytest.raises(GraphError, match=f"layer {name}: .*what the optimiser remembers"):
+        net.add(name, Dense(units=3))
+
+
 @pytest.mark.parametrize(
     ("layer", "said"),
     [

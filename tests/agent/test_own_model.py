@@ -90,6 +90,7 @@ def test_defaults_that_say_nothing_are_the_usual_ones(
         (GOOD.replace("Dense(classes)", "Dense(9)"), "net.py:12: build built 9 classes; asked for were 7"),
         (GOOD.replace("GraphBuilder(shape)", "GraphBuilder((5, 5, 1))"), "built a network for (5, 5, 1)"),
         (GOOD.replace('"relu"', '"conv"'), "net.py:15: layer conv: the name is taken"),
+        (GOOD.replace('"fc"', '"optimizer"'), "net.py:16: layer optimizer: in checkpoints this names"),
         (GOOD.replace("kernel=3", "kernel=99"), "net.py:14: layer conv (Conv): its 99x99 window does not fit"),
     ],
 )
