@@ -261,6 +261,12 @@ class Graph:
         return prod(self.nodes[-1].shape)
 
     @property
+    def unread(self) -> tuple[str, ...]:
+        """Layers whose output no other layer takes, but for the last one's: such a network cannot be trained."""
+        read = {feed for node in self.nodes for feed in node.inputs}
+        return tuple(node.name for position, node in enumerate(self.nodes[:-1]) if position not in read)
+
+    @property
     def parameter_count(self) -> int:
         return sum(parameter.size for node in self.nodes for parameter in node.parameters)
 
@@ -277,7 +283,9 @@ class GraphBuilder:
         return len(self._nodes)
 
     def shape_of(self, position: int) -> Shape:
-        return self._shape if position < 0 else self._nodes[position].shape
+        if not -1 <= position < len(self._nodes):
+            raise GraphError(f"nothing is at position {position}: a layer is where add said, the image at -1")
+        return self._shape if position == -1 else self._nodes[position].shape
 
     def add(self, name: str, layer: Layer, *inputs: int) -> int:
         """After the layer before it, unless told which positions feed it."""
@@ -286,8 +294,8 @@ class GraphBuilder:
         if f"{name}.".startswith(REMEMBERED):
             raise GraphError(f"layer {name}: in checkpoints this names what the optimiser remembers; call it otherwise")
         feeds = inputs or (len(self._nodes) - 1,)
-        shapes = [self.shape_of(feed) for feed in feeds]
         try:
+            shapes = [self.shape_of(feed) for feed in feeds]
             shape = _countable(layer.output(*shapes))
             node = Node(name, layer, feeds, shape, layer.parameters(*shapes), layer.statistics(*shapes))
         except (GraphError, TypeError) as error:

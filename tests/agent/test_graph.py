@@ -57,6 +57,14 @@ def test_adding_branches_of_different_shape_is_refused() -> None:
         net.add("sum", Add(), first, second)
 
 
+@pytest.mark.parametrize("position", [-2, 1, 7])
+def test_a_position_that_is_nobodys_is_refused(position: int) -> None:
+    net = GraphBuilder((4, 4, 1))
+    net.add("relu", Relu())
+    with pytest.raises(GraphError, match=rf"layer sum \(Add\): nothing is at position {position}:"):
+        net.add("sum", Add(), position, -1)
+
+
 def test_joining_maps_of_different_size_is_refused() -> None:
     net = GraphBuilder((4, 4, 1))
     first = net.add("relu", Relu())

@@ -91,6 +91,8 @@ def test_defaults_that_say_nothing_are_the_usual_ones(
         (GOOD.replace("GraphBuilder(shape)", "GraphBuilder((5, 5, 1))"), "built a network for (5, 5, 1)"),
         (GOOD.replace('"relu"', '"conv"'), "net.py:15: layer conv: the name is taken"),
         (GOOD.replace('"fc"', '"optimizer"'), "net.py:16: layer optimizer: in checkpoints this names"),
+        (GOOD.replace("Relu())", "Relu(), -2)"), "net.py:15: layer relu (Relu): nothing is at position -2: a layer is"),
+        (GOOD.replace("Relu())", "Relu(), -1)"), "in which nothing reads the output of conv: leave it out"),
         (GOOD.replace("kernel=3", "kernel=99"), "net.py:14: layer conv (Conv): its 99x99 window does not fit"),
     ],
 )

@@ -255,14 +255,13 @@ def _readers(graph: Graph) -> dict[int, list[int]]:
     """By node, who reads it; the loss (one past the last node) reads the last."""
     if not graph.nodes:
         raise GraphError("a network without layers")
+    if graph.unread:
+        raise GraphError(f"layer {graph.unread[0]}: nothing reads its output")
     readers: dict[int, list[int]] = defaultdict(list)
     for position, node in enumerate(graph.nodes):
         for feed in node.inputs:
             readers[feed].append(position)
     readers[len(graph.nodes) - 1].append(len(graph.nodes))
-    for position, node in enumerate(graph.nodes):
-        if not readers[position]:
-            raise GraphError(f"layer {node.name}: nothing reads its output")
     return readers
 
 
