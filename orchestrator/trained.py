@@ -15,13 +15,14 @@ from phone_agent.models import own
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph, Shape
 from phone_agent.nn.packing import State
-from phone_agent.nn.weights import from_state_dict
+from phone_agent.nn.weights import WeightsError, from_state_dict
 from phone_agent.train import checkpoint
 from phone_agent.train.checkpoint import About, Checkpoint
 
 PICKLES = (".pth", ".pt", ".ckpt", ".bin", ".pkl")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what torchvision's weights expect
 STORED, CROPPED = 256, 224  # pixels a side: as `data add` stores pictures, and ImageNet's networks read their middle
+OF_WHICH = "name the network with --model"
 CONVERT = (
     'python -c "import torch; from safetensors.torch import save_file; '
     "save_file(torch.load('{name}', weights_only=True), '{stem}.safetensors')\""
@@ -80,7 +81,10 @@ def open_trained(source: Path, model: str | None = None) -> Trained:
     name = model or _told(kept.about, source)
     graph = models.build(name, *_made_for(kept, name))
     state = State(graph, seed=0)
-    from_state_dict(graph, state, kept.weights)
+    try:
+        from_state_dict(graph, state, kept.weights)
+    except WeightsError as error:
+        raise UsageError(f"{source}, read as {name}: {error}", remedy=OF_WHICH) from None
     return Trained(source, graph, state, _completed(kept.about, name, graph))
 
 
@@ -107,7 +111,7 @@ def _npz(path: Path) -> dict[str, Array]:
 
 def _told(about: About, source: Path) -> str:
     if not about.model:
-        raise UsageError(f"{source} does not say which network it is of", remedy="name it with --model")
+        raise UsageError(f"{source} does not say which network it is of", remedy=OF_WHICH)
     if own.is_own(about.model):
         told = f"{source} is of a network of your own, {about.model}"
         raise UsageError(told, remedy=f"--model path/to/{about.model}")
