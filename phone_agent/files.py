@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 def read_text(path: Path) -> str | None:
@@ -47,11 +49,29 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Atomic: a temporary file beside it, then a rename (Android allows no hard links)."""
+    with whole(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """To write into. Atomic: a temporary file beside it, then a rename (Android allows no hard links). Errors name the
+    path itself, which somebody may have chosen, not the file beside it."""
+    try:
+        with _beside(path) as file:
+            yield file
+    except OSError as error:
+        if error.filename is None:  # a full disk, say: nobody's choice
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[BinaryIO]:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)

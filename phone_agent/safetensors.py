@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import struct
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.errors import AgentError
+from phone_agent.files import whole
 
 PREFIX = struct.Struct("<Q")
 LARGEST_HEADER = 100_000_000  # as in the library everyone uses
@@ -97,16 +97,8 @@ def read_metadata(path: Path) -> dict[str, str]:
 def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> str:
     """The file's sha256. The file is there whole or not at all, also after a power cut."""
     ordered = _ordered(tensors)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            digest = _write(file, ordered, _described(ordered, metadata or {}))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with whole(path) as file:
+        digest = _write(file, ordered, _described(ordered, metadata or {}))
     _sync_directory(path.parent)
     return digest
 
