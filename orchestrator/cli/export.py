@@ -33,10 +33,14 @@ def export(
     """Write a trained network as ONNX (NCHW images in, class scores out), or its weights under torchvision's names."""
     from orchestrator.cli.engine import engine_errors
     from orchestrator.cli.trained import find_trained
+    from orchestrator.errors import UsageError
     from orchestrator.view.trained import print_exported
 
     found = find_trained(trained, model, inventory)
-    path = out or Path(f"{Path(found.about.model.partition(':')[0]).stem}.{format.value}")
+    usual = Path(f"{Path(found.about.model.partition(':')[0]).stem}.{format.value}")
+    path = out or usual
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory, not a file to write", remedy=f"-o {path / usual}")
     with engine_errors():
         _write(found, format, path)
     path.chmod(0o666 & ~_umask())  # it is for others; written whole, it was for nobody else

@@ -94,6 +94,20 @@ def test_a_network_of_ones_own_is_named_not_found(tmp_path: Path) -> None:
     assert open_trained(path, f"{tmp_path}/mine.py:head").about.model == "mine.py:head"
 
 
+@pytest.mark.parametrize("kind", ["onnx", "safetensors"])
+def test_a_directory_is_no_file_to_export_to(tmp_path: Path, kind: str) -> None:
+    weights = tmp_path / "w.safetensors"
+    library.save_file(to_state_dict(*network("lenet")), weights)
+    flags = ["--model", "lenet", "--format", kind, "-o", str(tmp_path)]
+    error = CliRunner().invoke(app, ["export", str(weights), *flags]).exception
+    assert isinstance(error, UsageError)
+    assert (error.message, error.remedy) == (
+        f"{tmp_path} is a directory, not a file to write",
+        f"-o {tmp_path}/lenet.{kind}",
+    )
+    assert list(tmp_path.iterdir()) == [weights]
+
+
 @pytest.mark.parametrize("name", ["a.pth", "b.PT", "c.ckpt"])
 def test_pickles_are_not_opened(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\x80\x04.")
