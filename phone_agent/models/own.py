@@ -128,6 +128,8 @@ def _checked(graph: Any, classes: int, shape: Shape, where: str) -> Graph:
         raise OwnModelError(
             f"{where} built {graph.classes} classes; asked for were {classes}: use its argument classes"
         )
+    if not graph.parameter_count:
+        raise OwnModelError(f"{where} built a network without anything to learn: add a Conv or a Dense layer")
     if graph.unread:
         told = f"nothing reads the output of {', '.join(graph.unread)}"
         raise OwnModelError(f"{where} built a network in which {told}: leave it out, or feed it to another layer")

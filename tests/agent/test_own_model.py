@@ -31,6 +31,16 @@ def build(classes: int = 7, shape: tuple[int, int, int] = (12, 10, 2)) -> Graph:
     return net.build()
 """
 
+NOTHING_TO_LEARN = """\
+from phone_agent.nn.graph import GlobalAvgPool, GraphBuilder
+
+
+def build(classes=3, shape=(8, 8, 3)):
+    net = GraphBuilder(shape)
+    net.add("pool", GlobalAvgPool())
+    return net.build()
+"""
+
 
 def write(directory: Path, source: str) -> str:
     path = directory / "net.py"
@@ -93,6 +103,7 @@ def test_defaults_that_say_nothing_are_the_usual_ones(
         (GOOD.replace('"fc"', '"optimizer"'), "net.py:16: layer optimizer: in checkpoints this names"),
         (GOOD.replace("Relu())", "Relu(), -2)"), "net.py:15: layer relu (Relu): nothing is at position -2: a layer is"),
         (GOOD.replace("Relu())", "Relu(), -1)"), "in which nothing reads the output of conv: leave it out"),
+        (NOTHING_TO_LEARN, "net.py:4: build built a network without anything to learn"),
         (GOOD.replace("kernel=3", "kernel=99"), "net.py:14: layer conv (Conv): its 99x99 window does not fit"),
     ],
 )
