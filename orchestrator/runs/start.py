@@ -28,7 +28,7 @@ FITTING = "name a checkpoint, or a safetensors or .npz file, of this very networ
 class Start:
     model_source: bytes | None = None
     weights: dict[str, Any] | None = None  # all the network has
-    replaced: tuple[str, ...] = ()  # tensors of the last layer that the given weights have not, or for other classes
+    replaced: tuple[str, ...] = ()  # tensors of the head that the given weights have not, or for other classes
     resume: Path | None = None  # a checkpoint to go on from
 
     def keep(self, spec: RunSpec, directory: Path) -> None:

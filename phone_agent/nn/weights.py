@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.errors import AgentError
-from phone_agent.nn.graph import Conv, Dense, Graph, Layer, Shape
+from phone_agent.nn.graph import Conv, Dense, Graph, Layer, Node, Shape
 from phone_agent.nn.packing import State, Tensors
 
 COUNTER = ".num_batches_tracked"  # PyTorch counts the batches a normalisation saw, and uses it for nothing here
@@ -38,18 +38,36 @@ def from_state_dict(graph: Graph, state: State, weights: Mapping[str, Any]) -> N
 
 
 def start_from(graph: Graph, state: State, weights: Mapping[str, Any], *, new_head: bool = False) -> tuple[str, ...]:
-    """The same, but the last layer may be absent or of another shape, as for other classes; or not wanted.
+    """The same, but the head may be absent or of another shape, as for other classes; or not wanted.
 
-    It then keeps the values it has, and its tensors are named in the answer.
+    It then keeps the values it has, all of it, and its tensors are named in the answer.
     """
     loaded = _needed(graph, weights)
     wanted = {name: _their_shape(layer, ours) for name, layer, _, ours in _tensors(graph, state)}
-    head = next((node for node in reversed(graph.nodes) if node.parameters), None)
-    tensors = [f"{head.name}.{each.name}" for each in head.parameters] if head else []
+    tensors = [f"{node.name}.{each.name}" for node in _head(graph) for each in (*node.parameters, *node.statistics)]
     fits = all(name in loaded and loaded[name].shape == wanted[name] for name in tensors)
     replaced = () if fits and not new_head else tuple(tensors)
     _load(graph, state, {name: value for name, value in loaded.items() if name not in replaced}, replaced)
     return replaced
+
+
+def _head(graph: Graph) -> list[Node]:
+    """The layers that have as many channels as there are classes: the last ones that make channels of their own, and
+    all from there to the scores."""
+    found: set[int] = set()
+    ahead = {len(graph.nodes) - 1}
+    while ahead:
+        position = ahead.pop()
+        node = graph.nodes[position]
+        found.add(position)
+        if not _makes_channels(node, _fed(graph, node)):
+            ahead.update(feed for feed in node.inputs if feed >= 0)
+    return [graph.nodes[position] for position in sorted(found)]
+
+
+def _makes_channels(node: Node, fed: Shape) -> bool:
+    """Others have those of what they read."""
+    return isinstance(node.layer, Dense) or (isinstance(node.layer, Conv) and not node.layer.is_depthwise(fed))
 
 
 def _theirs(layer: Layer, ours: NDArray[Any], fed: Shape) -> NDArray[Any]:
@@ -95,10 +113,13 @@ def _load(graph: Graph, state: State, loaded: dict[str, NDArray[Any]], replaced:
 def _tensors(graph: Graph, state: State) -> Iterator[tuple[str, Layer, Shape, NDArray[Any]]]:
     kept: Tensors = state.packing.views(state.values) | state.statistics_packing.views(state.statistics)
     for node in graph.nodes:
-        fed = graph.shape if node.inputs[0] < 0 else graph.nodes[node.inputs[0]].shape
         for each in (*node.parameters, *node.statistics):
             name = f"{node.name}.{each.name}"
-            yield name, node.layer, fed, kept[name]
+            yield name, node.layer, _fed(graph, node), kept[name]
+
+
+def _fed(graph: Graph, node: Node) -> Shape:
+    return graph.shape if node.inputs[0] < 0 else graph.nodes[node.inputs[0]].shape
 
 
 def _as_image(shape: Shape) -> tuple[int, int, int]:

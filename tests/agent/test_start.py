@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models, safetensors
-from phone_agent.nn.graph import Graph
+from phone_agent.nn.graph import Add, BatchNorm, Conv, Dense, GlobalAvgPool, Graph, GraphBuilder
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import WeightsError, start_from, to_state_dict
 from phone_agent.schema import DataSpec
@@ -60,6 +61,57 @@ def test_squeezenets_head_is_a_convolution() -> None:
         "classifier.1.weight",
         "classifier.1.bias",
     )
+
+
+def normalised_dense(net: GraphBuilder, classes: int) -> None:
+    net.add("fc", Dense(classes))
+    net.add("bn", BatchNorm())
+
+
+def normalised_convolution(net: GraphBuilder, classes: int) -> None:
+    net.add("fc", Conv(classes, kernel=1))
+    net.add("each", Conv(classes, kernel=3, groups=classes, bias=False))
+    net.add("bn", BatchNorm())
+    net.add("pool", GlobalAvgPool())
+
+
+def two_sides(net: GraphBuilder, classes: int) -> None:
+    wide = net.add("wide", Conv(classes, kernel=3), 1)
+    narrow = net.add("narrow", Conv(classes, kernel=3), 1)
+    net.add("sum", Add(), wide, narrow)
+    net.add("pool", GlobalAvgPool())
+
+
+NORM = ("bn.weight", "bn.bias", "bn.running_mean", "bn.running_var")
+
+
+@pytest.mark.parametrize(
+    ("head", "tensors"),
+    [
+        (normalised_dense, ("fc.weight", "fc.bias", *NORM)),
+        (normalised_convolution, ("fc.weight", "fc.bias", "each.weight", *NORM)),
+        (two_sides, ("wide.weight", "wide.bias", "narrow.weight", "narrow.bias")),
+    ],
+)
+@pytest.mark.parametrize("before", [10, 5])
+def test_all_that_has_the_classes_as_its_channels_is_the_head(
+    head: Callable[[GraphBuilder, int], None], tensors: tuple[str, ...], before: int
+) -> None:
+    known, graph = (with_head(head, classes) for classes in (before, 5))
+    trained, state = State(known, seed=1), State(graph, seed=2)
+    trained.statistics += 1.5
+    given, own = to_state_dict(known, trained), to_state_dict(graph, state)
+    assert start_from(graph, state, given, new_head=before == 5) == tensors
+    for name, value in to_state_dict(graph, state).items():
+        np.testing.assert_array_equal(value, own[name] if name in tensors else given[name])
+
+
+def with_head(head: Callable[[GraphBuilder, int], None], classes: int) -> Graph:
+    net = GraphBuilder((4, 4, 2))
+    net.add("conv", Conv(filters=6, kernel=1))
+    net.add("bn0", BatchNorm())
+    head(net, classes)
+    return net.build()
 
 
 def test_only_the_head_may_differ() -> None:
