@@ -101,4 +101,8 @@ def starting_point(
     if replaced and new_head is False:
         told = f"--keep-head: {', '.join(replaced)} of {given.path} are not for {graph.classes} classes"
         raise UsageError(told, remedy="leave out --keep-head")
+    learned = [name for name in replaced if name in state.packing.slots]
+    if replaced and graph.frozen.issuperset(learned):
+        told = f"--freeze: {', '.join(learned)} start anew, and would never learn"
+        raise UsageError(told, remedy="freeze only layers before these")
     return Start(source, to_state_dict(graph, state), replaced)

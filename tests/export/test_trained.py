@@ -28,6 +28,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.weights import to_state_dict
 from phone_agent.schema import DataSpec, RunSpec
 from phone_agent.train import checkpoint
+from phone_agent.train.start import freeze
 from tests.agent.phones import run_spec
 from tests.runs.samples import phones
 
@@ -244,6 +245,14 @@ def test_a_head_of_another_size_cannot_be_kept(tmp_path: Path) -> None:
     library.save_file(to_state_dict(*network(classes=7)), tmp_path / "seven.safetensors")
     with pytest.raises(UsageError, match=r"--keep-head: fc\.weight, fc\.bias of .*seven.* not for 10 classes"):
         starting_point("resnet20", network()[0], read_given(tmp_path / "seven.safetensors"), seed=3, new_head=False)
+
+
+def test_a_head_that_starts_anew_is_not_frozen(tmp_path: Path) -> None:
+    library.save_file(to_state_dict(*network(classes=7)), tmp_path / "seven.safetensors")
+    given, (graph, _) = read_given(tmp_path / "seven.safetensors"), network()
+    assert starting_point("resnet20", freeze(graph, ("layer1", "*.bias")), given, seed=3).replaced
+    with pytest.raises(UsageError, match=r"--freeze: fc\.weight, fc\.bias start anew, and would never learn"):
+        starting_point("resnet20", freeze(graph, ("layer1", "fc")), given, seed=3)
 
 
 def test_a_plan_says_what_the_phones_start_from(tmp_path: Path) -> None:
