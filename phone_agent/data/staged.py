@@ -119,15 +119,16 @@ class Staged:
         shard = self._shard(number)
         inside = index - (int(self._ends[number]) - len(shard))
         damaged = Damaged(shard.path, inside, shard.unreadable.get(inside, ""))
-        if damaged in self.damaged:
-            return
-        self.damaged.append(damaged)
-        distrust(shard.path)
+        known = damaged in self.damaged
+        if not known:
+            self.damaged.append(damaged)
+            distrust(shard.path)
         if self._on_damage != SKIP:
             raise ShardError(f"{damaged}: clusterctl data push sends it again, --on-damage skip goes on without it")
         if len(self.damaged) > max(1, MOST_DAMAGED * self._read_here):
             raise ShardError(f"{damaged}, and {len(self.damaged) - 1} more: too many; is the phone's flash worn out?")
-        self._tell(f"{damaged}: another one is taken instead")
+        if not known:
+            self._tell(f"{damaged}: another one is taken instead")
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -104,6 +104,17 @@ def test_a_flipped_bit_is_found_when_the_sample_is_taken(home: Path, place: int)
         everything(open_dataset(spec_of(manifest), 0))
 
 
+@pytest.mark.parametrize(("on_damage", "damaged"), [("refuse", 1), ("skip", 4)])
+def test_what_is_refused_once_is_refused_again(home: Path, on_damage: str, damaged: int) -> None:
+    directory, manifest = staged(home)
+    for index in range(damaged):
+        damage(directory / "train-00001.shard", HEADER_BYTES + 5 * index * PIXELS)
+    dataset = open_dataset(spec_of(manifest, on_damage=on_damage), 0)
+    for _ in range(2):
+        with pytest.raises(ShardError, match="is damaged"):
+            everything(dataset)
+
+
 def test_damaged_samples_are_skipped_by_policy_and_told_once(home: Path) -> None:
     directory, manifest = staged(home)
     clean, _ = everything(open_dataset(spec_of(manifest), 0))
