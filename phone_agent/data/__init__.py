@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +27,11 @@ class Dataset(Protocol):
 
     @property
     def classes(self) -> int: ...
+
+    @property
+    def damaged(self) -> Collection[int]:
+        """The numbers of those that were found damaged so far: whoever takes one of them gets another in its place."""
+        ...
 
     def __len__(self) -> int: ...
 

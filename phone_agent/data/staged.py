@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -26,7 +26,7 @@ class Damaged:
 
     file: Path
     index: int
-    why: str = field(default="", compare=False)  # where it could not be read at all
+    why: str = ""  # where it could not be read at all
 
     def __str__(self) -> str:
         return f"sample {self.index} of {self.file} is damaged" + (f" ({self.why})" if self.why else "")
@@ -52,7 +52,7 @@ class Staged:
     ) -> None:
         self.shape, self.class_names = manifest.shape, manifest.class_names
         self.mean, self.std = np.asarray(manifest.mean, np.float32), np.asarray(manifest.std, np.float32)
-        self.damaged: list[Damaged] = []
+        self.damaged: dict[int, Damaged] = {}  # by their numbers
         self._directory, self._files, self._on_damage, self._tell = directory, files, on_damage, tell
         self._ends = np.cumsum([file.samples for file in files])
         self._spans = spans or [(0, len(self))]
@@ -112,23 +112,23 @@ class Staged:
             other = first + (index - first + further) % (end - first)
             if self._read(np.array([other]), image, label).all():
                 return
-        raise ShardError(f"{self.damaged[-1]}, and all after it: clusterctl data push sends them again")
+        raise ShardError(f"{self.damaged[index]}, and all after it: clusterctl data push sends them again")
 
     def _found(self, index: int) -> None:
         number = int(np.searchsorted(self._ends, index, "right"))
         shard = self._shard(number)
         inside = index - (int(self._ends[number]) - len(shard))
         damaged = Damaged(shard.path, inside, shard.unreadable.get(inside, ""))
-        known = damaged in self.damaged
+        known = index in self.damaged
+        self.damaged[index] = damaged
         if not known:
-            self.damaged.append(damaged)
             distrust(shard.path)
         if self._on_damage != SKIP:
             raise ShardError(f"{damaged}: clusterctl data push sends it again, --on-damage skip goes on without it")
         if len(self.damaged) > max(1, MOST_DAMAGED * self._read_here):
             raise ShardError(f"{damaged}, and {len(self.damaged) - 1} more: too many; is the phone's flash worn out?")
         if not known:
-            self._tell(f"{damaged}: another one is taken instead")
+            self._tell(f"{damaged}: it is skipped")
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -28,6 +28,7 @@ class Synthetic:
         self.class_names = tuple(map(str, range(classes)))
         self.mean = np.full(shape[2], MEAN, np.float32)
         self.std = np.full(shape[2], STD, np.float32)
+        self.damaged = ()
         self._samples, self._seed, self._first = samples, seed, first
         cells = rng.bits((seed, PATTERNS), -(-classes * CELLS * CELLS * shape[2] // 8)).view(np.uint8)
         cells = cells[: classes * CELLS * CELLS * shape[2]].reshape(classes, CELLS, CELLS, shape[2])

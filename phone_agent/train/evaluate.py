@@ -1,4 +1,4 @@
-"""How good the network is on samples it never saw: each is judged once, by one phone."""
+"""How good the network is on samples it never saw: each is judged once, by one phone; damaged ones are left out."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def judge(
         images, labels = test.take(places)
         scores = executable.forward(trained_with.normalise(images))
         count = min(trained_with.batch, len(part) - start)
-        row += mark(scores[:count], labels[:count])
+        whole = ~np.isin(places[:count], list(test.damaged))
+        row += mark(scores[:count][whole], labels[:count][whole])
         if time.monotonic() - told >= TELL_EVERY_S:
             told = time.monotonic()
             tell(start + count)

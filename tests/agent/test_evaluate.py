@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +15,15 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.data.sampling import Normaliser
+from phone_agent.data.shards import HEADER_BYTES
+from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.graph import BatchNorm, Dense, GraphBuilder
 from phone_agent.nn.packing import State
 from phone_agent.train import evaluate
+from tests.agent.datasets import CLASSES, SHAPE, damage, stage
 from tests.agent.phones import run_spec
 
 SCORES = arrays.arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 12)), elements=st.integers(-3, 3))
@@ -64,6 +68,28 @@ def test_any_number_of_phones_finds_the_same(ranks: int) -> None:
     alone = evaluate.mark(executable.forward(Normaliser(held_out, 13).normalise(images)), labels) / 13
     assert found is not None
     assert found["samples"] == 13
+    assert [found["loss"], found["top1"], found["top5"]] == pytest.approx(alone[:3].tolist(), rel=1e-6)
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 13])
+def test_a_damaged_sample_is_left_out_and_no_other_counts_twice(tmp_path: Path, ranks: int) -> None:
+    manifest = stage(tmp_path / "dots", train=1, test=13)
+    whole = Staged(tmp_path / "dots", manifest, manifest.test)
+    others = np.delete(np.arange(13), 6)
+    images, labels = whole.take(others)
+    damage(tmp_path / "dots/test-00000.shard", HEADER_BYTES + 6 * 16 * 16)
+    held_out = Staged(tmp_path / "dots", manifest, manifest.test, on_damage="skip")
+    net = GraphBuilder(SHAPE)
+    net.add("fc", Dense(CLASSES))
+    executable = backend("reference").compile(net.build(), State(net.build(), 1), 4, Options())
+    rows = [
+        evaluate.judge(executable, held_out, evaluate.own_part(13, rank, ranks), Normaliser(held_out, 4))
+        for rank in range(ranks)
+    ]
+    found = evaluate.merge(np.stack(rows))
+    alone = evaluate.mark(executable.forward(Normaliser(whole, 12).normalise(images)), labels) / 12
+    assert found is not None
+    assert found["samples"] == 12
     assert [found["loss"], found["top1"], found["top5"]] == pytest.approx(alone[:3].tolist(), rel=1e-6)
 
 
