@@ -62,9 +62,9 @@ def add(
         raise UsageError(f"--size {size}: pictures can be stored with {SMALLEST_SIZE} to {LARGEST_SIZE} pixels a side")
     if not path.exists():
         recognise(path, size)
-    mark = _mark(path, size, on_damage)
-    if existing := _same(store, name, mark):
+    if existing := _same(store, name, path, size, on_damage):
         return Added(existing, fresh=False, damaged=[])
+    mark = _mark(path, size, on_damage)
     source = recognise(path, size)
     _check_known_damage(source, on_damage)
     with store.making(name) as directory:
@@ -82,7 +82,7 @@ def add(
 def expected(name: str, path: Path, *, on_damage: str = "refuse", store: Store | None = None) -> Source:
     """What `add` would make a dataset of, as far as can be told without making it; it is refused where `add` would."""
     source = recognise(path, DEFAULT_SIZE)
-    if not _same(store or Store(), check_name(name), _mark(path, DEFAULT_SIZE, on_damage)):
+    if not _same(store or Store(), check_name(name), path, DEFAULT_SIZE, on_damage):
         _check_known_damage(source, on_damage)
     return source
 
@@ -96,14 +96,27 @@ def _mark(path: Path, size: int, on_damage: str) -> str:
     return fingerprint(path, f"{size} {on_damage}")
 
 
-def _same(store: Store, name: str, mark: str) -> Stored | None:
+def _same(store: Store, name: str, path: Path, size: int, on_damage: str) -> Stored | None:
+    """Where nothing was damaged, either policy makes the same of it."""
     existing = store.find(name)
-    if existing and existing.origin.get("fingerprint") != mark:
-        was = existing.origin.get("path")
-        raise UsageError(
-            f"there is a dataset called '{name}' already, made from {was}", remedy=f"clusterctl data remove {name}"
-        )
-    return existing
+    if existing is None:
+        return None
+    origin = existing.origin
+    made_with = next((each for each in POLICIES if origin.get("fingerprint") == _mark(path, size, each)), None)
+    if made_with == on_damage or (made_with and not origin.get("damaged")):
+        return existing
+    differs = " with --on-damage skip, which left damaged records out" if made_with else _difference(existing, path)
+    raise UsageError(
+        f"there is a dataset called '{name}' already, made from {origin.get('path')}{differs}",
+        remedy=f"clusterctl data remove {name}",
+    )
+
+
+def _difference(existing: Stored, path: Path) -> str:
+    """What is not the same now, where the path alone does not tell."""
+    if existing.origin.get("files") == fingerprint(path):
+        return " with another --size"
+    return ", where files have changed since" if existing.origin.get("path") == str(path.absolute()) else ""
 
 
 def _write(

@@ -77,9 +77,11 @@ def test_adding_twice_changes_nothing_and_another_source_is_refused(tmp_path: Pa
     first, second = add("cifar", source, store=store), add("cifar", source, store=store)
     assert (first.fresh, second.fresh) == (True, False)
     assert first.stored == second.stored
-    with pytest.raises(UsageError, match="there is a dataset called 'cifar' already") as told:
+    with pytest.raises(UsageError, match=rf"there is a dataset called 'cifar' already, made from {source}$") as told:
         add("cifar", cifar10_binary(tmp_path / "other"), store=store)
     assert told.value.remedy == "clusterctl data remove cifar"
+    with pytest.raises(UsageError, match=rf"'cifar' already, made from {source} with another --size$"):
+        add("cifar", source, size=64, store=store)
     again = add("copy", source, store=store).stored
     assert again.manifest.digest == first.stored.manifest.digest, "the content names it, not its name"
 
@@ -121,7 +123,7 @@ def test_what_changes_behind_a_link_is_seen(tmp_path: Path, store: Store, change
     assert add("pics", source, size=16, store=store).fresh
     assert not add("pics", source, size=16, store=store).fresh
     change(tmp_path)
-    with pytest.raises(UsageError, match="there is a dataset called 'pics' already"):
+    with pytest.raises(UsageError, match=rf"'pics' already, made from {source}, where files have changed since$"):
         add("pics", source, size=16, store=store)
 
 
@@ -150,6 +152,19 @@ def test_damaged_records_are_refused_or_skipped(tmp_path: Path, store: Store) ->
     added = add("cifar", source, store=store, on_damage="skip")
     assert added.stored.manifest.samples == 19
     assert added.stored.origin["damaged"] == [str(each) for each in added.damaged]
+    assert not add("cifar", source, store=store, on_damage="skip").fresh
+    with pytest.raises(UsageError, match=rf"made from {source} with --on-damage skip, which left damaged records out$"):
+        add("cifar", source, store=store)
+
+
+@pytest.mark.parametrize(("first", "then"), [("skip", "refuse"), ("refuse", "skip")])
+def test_where_nothing_is_damaged_it_does_not_matter_what_would_be_done_about_it(
+    tmp_path: Path, store: Store, first: str, then: str
+) -> None:
+    source = cifar10_binary(tmp_path / "cifar")
+    added = add("cifar", source, store=store, on_damage=first)
+    again = add("cifar", source, store=store, on_damage=then)
+    assert (again.fresh, again.stored) == (False, added.stored)
 
 
 def test_damage_that_is_known_from_names_alone_is_refused_before_anything_is_decoded(
