@@ -181,6 +181,61 @@ def test_idx(tmp_path: Path, ending: str) -> None:
     assert source.counts() == (9, 2), "of the tenth class there is none to learn from"
 
 
+def rename_all(directory: Path, change: Callable[[str], str]) -> None:
+    for file in directory.iterdir():
+        file.rename(file.with_name(change(file.name)))
+
+
+def as_emnist(name: str) -> str:
+    return "emnist-letters-" + name.replace("t10k", "test")
+
+
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "dots": lambda name: name.replace("-idx", ".idx"),
+    "a dot in some": lambda name: name.replace("labels-idx", "labels.idx"),
+    "EMNIST": as_emnist,
+    "prefix": lambda name: f"my.own_{name}",
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_idx_as_mirrors_spell_it(tmp_path: Path, spelling: str, *, packed: bool) -> None:
+    write_idx(tmp_path / "dots", train=10, test=3)
+    rename_all(tmp_path / "dots", SPELLINGS[spelling])
+    (tmp_path / "dots/._train-images-idx3-ubyte").write_bytes(b"of a Mac")
+    source = recognise(archive(tmp_path / "dots", tmp_path / "dots.tar.gz") if packed else tmp_path / "dots", 0)
+    assert (source.format, source.shape, source.counts()) == ("idx", (28, 28, 1), (10, 3))
+
+
+def test_of_two_spellings_of_one_name_the_plain_one_is_read(tmp_path: Path) -> None:
+    write_idx(tmp_path / "dots", train=10, test=3)
+    for name in ("train-images.idx3-ubyte", "train-images-idx3-ubyte.gz"):
+        (tmp_path / "dots" / name).write_bytes(b"not this one")
+    assert recognise(tmp_path / "dots", 0).counts() == (10, 3)
+
+
+def test_of_several_idx_datasets_none_is_guessed(tmp_path: Path) -> None:
+    write_idx(tmp_path / "dots", train=10, test=3)
+    rename_all(tmp_path / "dots", as_emnist)
+    (tmp_path / "dots/emnist-digits-train-images-idx3-ubyte.gz").touch()
+    (tmp_path / "dots/t10k-labels-idx1-ubyte").touch()
+    with pytest.raises(SourceError) as told:
+        recognise(tmp_path / "dots", 0)
+    assert told.value.message == (
+        f"{tmp_path}/dots holds IDX files of 3 datasets: those without a prefix, emnist-digits-…, emnist-letters-…"
+    )
+    assert told.value.remedy == "put those of one into a folder of its own"
+
+
+def test_of_two_held_out_parts_none_is_guessed(tmp_path: Path) -> None:
+    write_idx(tmp_path / "dots", train=10, test=3)
+    for name in ("test-images-idx3-ubyte", "test-labels-idx1-ubyte"):
+        (tmp_path / "dots" / name).touch()
+    with pytest.raises(SourceError, match="t10k-images-idx3-ubyte and test-images-idx3-ubyte: one of them can be held"):
+        recognise(tmp_path / "dots", 0)
+
+
 def test_a_damaged_label_makes_no_classes(tmp_path: Path) -> None:
     write_idx(tmp_path / "dots", train=400, test=20)
     relabel(tmp_path / "dots", "train", {3: 200, 7: 12})
@@ -188,7 +243,7 @@ def test_a_damaged_label_makes_no_classes(tmp_path: Path) -> None:
     source = recognise(tmp_path / "dots", 0)
     assert source.class_names == tuple("0123456789")
     block = train_of(source)
-    reason = "is of no class: no image to learn from is of 10"
+    reason = "is of no class: those to learn from are 0 to 9"
     file = "train-labels-idx1-ubyte"
     assert [str(each) for each in block.damaged] == [
         f"{file}, record 3: label 200 {reason}",
@@ -206,7 +261,7 @@ def test_a_number_that_is_left_out_is_no_damage(tmp_path: Path) -> None:
     for part, count in (("train", 40), ("t10k", 20)):
         relabel(tmp_path / "dots", part, {index: (3, 8)[index % 2] for index in range(count)})
     source = recognise(tmp_path / "dots", 0)
-    assert (len(source.class_names), source.counts(), train_of(source).damaged) == (9, (40, 20), [])
+    assert (len(source.class_names), source.counts(), train_of(source).damaged) == (6, (40, 20), [])
 
 
 def test_labels_may_start_above_nought(tmp_path: Path) -> None:
@@ -215,8 +270,15 @@ def test_labels_may_start_above_nought(tmp_path: Path) -> None:
     for part, count in (("train", 40), ("t10k", 20)):
         relabel(tmp_path / "dots", part, {index: 1 + index % 5 for index in range(count)})
     source = recognise(tmp_path / "dots", 0)
-    assert source.class_names == tuple("012345")
-    assert not train_of(source).damaged
+    assert source.class_names == tuple("12345")
+    block = train_of(source)
+    assert block.labels.tolist() == [index % 5 for index in range(40)]
+    assert not block.damaged
+    relabel(tmp_path / "dots", "t10k", {5: 0})
+    (test,) = recognise(tmp_path / "dots", 0).test()
+    assert [str(each) for each in test.damaged] == [
+        "t10k-labels-idx1-ubyte, record 5: label 0 is of no class: those to learn from are 1 to 5"
+    ]
 
 
 def test_a_cut_off_idx_file_gives_what_it_has(tmp_path: Path) -> None:
@@ -631,3 +693,4 @@ def test_what_is_no_dataset_is_told_with_what_would_be(tmp_path: Path) -> None:
         with pytest.raises(SourceError) as told:
             recognise(path, 16)
         assert "CIFAR-10" in (told.value.remedy or "")
+        assert "train-images-idx3-ubyte and train-labels-idx1-ubyte" in (told.value.remedy or "")

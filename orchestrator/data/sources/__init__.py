@@ -8,7 +8,10 @@ from orchestrator.data.sources import cifar, folder, idx
 from orchestrator.data.sources.contents import is_tar
 from orchestrator.data.sources.source import Source, SourceError
 
-FORMATS = "CIFAR-10 or CIFAR-100 (binary or python, folder or archive), IDX files, or folders of JPEG or PNG pictures"
+FORMATS = (
+    "CIFAR-10 or CIFAR-100 (binary or python, folder or archive), "
+    f"IDX files ({idx.NAMES}), or folders of JPEG or PNG pictures"
+)
 
 
 def recognise(path: Path, size: int) -> Source:

@@ -48,7 +48,7 @@ FILES = set().union(*(flavour.files for flavour in FLAVOURS))
 
 def recognise(path: Path) -> Cifar | None:
     """None where it is something else. Of the training files at least one must be there, and the test file."""
-    contents = open_contents(path, FILES)
+    contents = open_contents(path, FILES.__contains__)
     names = contents.names()
     for flavour in FLAVOURS:
         if flavour.test_file in names and names & set(flavour.train_files) and flavour.names_file in names:
@@ -105,7 +105,7 @@ class Cifar:
         count, rest = divmod(len(raw), start + PIXELS)
         records = np.frombuffer(raw, np.uint8, count * (start + PIXELS)).reshape(count, start + PIXELS)
         block = labelled(
-            _images(records[:, start:]), records[:, start - 1].astype(np.int64), self._flavour.classes, where
+            _images(records[:, start:]), records[:, start - 1].astype(np.int64), range(self._flavour.classes), where
         )
         cut = [Damage(where, count, f"the file ends after {rest} bytes of it")] if rest else []
         return Block(block.images, block.labels, [*block.damaged, *cut])
@@ -122,7 +122,7 @@ class Cifar:
             raise SourceError(f"{where} does not hold images of 32x32x3 and their labels")
         if len(labels) != len(data) or not all(type(label) is int for label in labels):
             raise SourceError(f"{where} has {len(data)} images and {len(labels)} labels")
-        return labelled(_images(data), np.array(labels, np.int64), self._flavour.classes, where)
+        return labelled(_images(data), np.array(labels, np.int64), range(self._flavour.classes), where)
 
     def _pickle(self, name: str) -> dict[bytes, object]:
         try:

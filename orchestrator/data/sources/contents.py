@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import tarfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -46,8 +47,8 @@ def is_tar(path: Path) -> bool:
         return False
 
 
-def open_contents(path: Path, wanted: set[str]) -> Contents:
-    """Of an archive only the files of the wanted names are read; a hostile one ends in an error, not in a full disk."""
+def open_contents(path: Path, wanted: Callable[[str], object]) -> Contents:
+    """Of an archive only the files of wanted names are read; a hostile one ends in an error, not in a full disk."""
     if path.is_dir():
         return Contents(path)
     try:
@@ -57,7 +58,7 @@ def open_contents(path: Path, wanted: set[str]) -> Contents:
         raise SourceError(f"{path} cannot be read: {error}", remedy="download it again") from None
 
 
-def _members(archive: tarfile.TarFile, path: Path, wanted: set[str]) -> dict[str, bytes]:
+def _members(archive: tarfile.TarFile, path: Path, wanted: Callable[[str], object]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     unpacked = 0
     for count, member in enumerate(archive):
@@ -65,7 +66,7 @@ def _members(archive: tarfile.TarFile, path: Path, wanted: set[str]) -> dict[str
         unpacked += member.size
         if count >= MOST_MEMBERS or not 0 <= member.size <= MOST_BYTES or unpacked > MOST_IN_ALL:
             raise SourceError(f"{path}: {member.name!r} is too much: this is no archive of such a dataset")
-        if not member.isreg() or name not in wanted:
+        if not member.isreg() or not wanted(name):
             continue
         if name in found:
             raise SourceError(f"{path} holds {name} twice: this is no archive of such a dataset")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -17,52 +18,92 @@ UNSIGNED_BYTE = 8
 MOST_DIMENSIONS = 4
 MOST_BYTES = 1 << 28  # a record
 RARE = 1 / 200  # of all labels: so few with numbers beyond a gap are damage, more are classes
-TRAIN, TEST = (
-    ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+TRAIN, HELD_OUT = "train", ("t10k", "test")
+NAMES = (
+    "train-images-idx3-ubyte and train-labels-idx1-ubyte, held out t10k-… or test-…; "
+    "also with .idx for -idx, .gz, or one prefix for all"
 )
-FILES = {name + ending for name in TRAIN + TEST for ending in ("", ".gz")}
+FILE = re.compile(
+    r"(?!\.)(?P<prefix>(?:.*[-_.])?)(?P<part>train|t10k|test)-(?P<kind>images(?=[-.]idx3)|labels(?=[-.]idx1))"
+    r"[-.]idx[13]-ubyte(?:\.gz)?"
+)
+
+Pair = tuple[str, str]  # a file of images, and the one of their labels
 
 
 def recognise(path: Path) -> Idx | None:
-    contents = open_contents(path, FILES)
-    return Idx(contents) if all(_present(contents, name) for name in TRAIN) else None
+    contents = open_contents(path, FILE.fullmatch)
+    sets = _sets(contents.names())
+    if not any(TRAIN in pairs for pairs in sets.values()):
+        return None
+    pairs = _only(sets, path)
+    return Idx(contents, pairs[TRAIN], next((pairs[part] for part in HELD_OUT if part in pairs), None))
 
 
-def _present(contents: Contents, name: str) -> str | None:
-    return next((each for each in (name, name + ".gz") if each in contents.names()), None)
+def _sets(names: Iterable[str]) -> dict[str, dict[str, Pair]]:
+    """By prefix and part. Of the spellings of one name, plain sorts before gzipped and a dash before a dot."""
+    files: dict[str, dict[tuple[str, str], str]] = {}
+    for found in filter(None, map(FILE.fullmatch, sorted(names))):
+        files.setdefault(found["prefix"], {}).setdefault((found["part"], found["kind"]), found.string)
+    return {prefix: _pairs(own) for prefix, own in files.items()}
 
 
-def _classes(labels: Labels) -> int:
-    """Up to the first number that no image has, if next to none is above it: one damaged byte would make hundreds of
-    classes of ten. Some sets leave a number out, and have many images above it; EMNIST's letters start at 1."""
+def _pairs(files: dict[tuple[str, str], str]) -> dict[str, Pair]:
+    return {
+        part: (files[part, "images"], files[part, "labels"])
+        for part in (TRAIN, *HELD_OUT)
+        if (part, "images") in files and (part, "labels") in files
+    }
+
+
+def _only(sets: dict[str, dict[str, Pair]], path: Path) -> dict[str, Pair]:
+    """Nobody guesses which of several is meant."""
+    if len(sets) > 1:
+        told = ", ".join(f"{prefix}…" if prefix else "those without a prefix" for prefix in sorted(sets))
+        raise SourceError(
+            f"{path} holds IDX files of {len(sets)} datasets: {told}",
+            remedy="put those of one into a folder of its own",
+        )
+    (pairs,) = sets.values()
+    if all(part in pairs for part in HELD_OUT):
+        told = " and ".join(pairs[part][0] for part in HELD_OUT)
+        raise SourceError(f"{path} holds {told}: one of them can be held out", remedy="move the other one away")
+    return pairs
+
+
+def _classes(labels: Labels) -> range:
+    """From the smallest label, which is 1 for EMNIST's letters, up to the first number that no image has, if next to
+    none is above it: one damaged byte would make hundreds of classes of ten. Some sets leave a number out, and have
+    many images above it."""
     numbers, counts = np.unique(labels, return_counts=True)
     if not numbers.size:
-        return 1
+        return range(1)
     gapless = numbers == numbers[0] + np.arange(len(numbers))
     rare = counts[~gapless].sum() <= RARE * len(labels)
-    return int(numbers[gapless][-1] if rare else numbers[-1]) + 1
+    return range(int(numbers[0]), int(numbers[gapless][-1] if rare else numbers[-1]) + 1)
 
 
-def _of_classes(part: Block, classes: int, file: str) -> Block:
-    block = labelled(part.images, part.labels, classes, file, because=f": no image to learn from is of {classes}")
+def _of_classes(part: Block, classes: range, file: str) -> Block:
+    because = f": those to learn from are {classes.start} to {classes.stop - 1}"
+    block = labelled(part.images, part.labels, classes, file, because=because)
     return Block(block.images, block.labels, [*block.damaged, *part.damaged])
 
 
 class Idx:
     format = "idx"
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: Contents, train_files: Pair, test_files: Pair | None) -> None:
         self._contents = contents
-        train = self._read(TRAIN)
-        test = self._read(TEST) if all(_present(contents, name) for name in TEST) else None
+        train = self._read(train_files)
+        test = self._read(test_files) if test_files else None
         height, width = train.images.shape[1:3]
         self.shape = (height, width, 1)
         if test and test.images.shape[1:] != self.shape:
             raise SourceError(f"{contents.path}: the test images are of another size than the others")
         classes = _classes(train.labels)
-        self._train, self._test = _of_classes(train, classes, TRAIN[1]), test and _of_classes(test, classes, TEST[1])
-        self.class_names = tuple(map(str, range(classes)))
+        self._train = _of_classes(train, classes, train_files[1])
+        self._test = _of_classes(test, classes, test_files[1]) if test and test_files else None
+        self.class_names = tuple(map(str, classes))
 
     def train(self) -> Iterator[Block]:
         yield self._train
@@ -80,7 +121,7 @@ class Idx:
     def known_damage(self) -> list[Damage]:
         return damage(chain(self.train(), self.test()))
 
-    def _read(self, names: tuple[str, str]) -> Block:
+    def _read(self, names: Pair) -> Block:
         (pixels, cut_pixels), (labels, cut_labels) = (self._array(name) for name in names)
         if pixels.ndim != 3 or labels.ndim != 1 or not pixels.shape[1] * pixels.shape[2]:
             raise SourceError(
@@ -93,9 +134,8 @@ class Idx:
 
     def _array(self, name: str) -> tuple[NDArray[np.uint8], list[Damage]]:
         """As many whole records as there are; and what is missing."""
-        present = _present(self._contents, name) or name
-        where = self._contents.where(present)
-        raw = unzipped(self._contents.read(present), where)
+        where = self._contents.where(name)
+        raw = unzipped(self._contents.read(name), where)
         if len(raw) < 4 or raw[:3] != bytes((0, 0, UNSIGNED_BYTE)) or not 1 <= raw[3] <= MOST_DIMENSIONS:
             raise SourceError(f"{where} is not an IDX file of unsigned bytes")
         header = 4 + 4 * raw[3]

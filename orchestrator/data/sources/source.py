@@ -73,8 +73,10 @@ def damage(blocks: Iterable[Block]) -> list[Damage]:
     return [each for block in blocks for each in block.damaged]
 
 
-def labelled(images: Images, labels: NDArray[np.integer[Any]], classes: int, file: str, *, because: str = "") -> Block:
-    """Without the records whose label is of no class."""
-    good, reason = (labels >= 0) & (labels < classes), f"is of no class{because}"
+def labelled(
+    images: Images, labels: NDArray[np.integer[Any]], classes: range, file: str, *, because: str = ""
+) -> Block:
+    """Counted from the first class on, and without the records whose label is of none."""
+    good, reason = (labels >= classes.start) & (labels < classes.stop), f"is of no class{because}"
     damaged = [Damage(file, int(index), f"label {labels[index]} {reason}") for index in np.flatnonzero(~good)]
-    return Block(images[good], labels[good].astype(np.int64), damaged)
+    return Block(images[good], labels[good].astype(np.int64) - classes.start, damaged)
