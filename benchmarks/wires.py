@@ -33,7 +33,7 @@ from orchestrator.data.sources import recognise
 from orchestrator.data.sources.source import Block
 from phone_agent import models, rng
 from phone_agent.comm import Collective, Reducer, Whole, collective, wire_format
-from phone_agent.comm.powersgd import IN_FULL, WIRE, PowerSgd
+from phone_agent.comm.powersgd import WIRE, PowerSgd, steps_in_full
 from phone_agent.comm.wire import WIRES
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
@@ -108,7 +108,7 @@ class Rank:
     def _made(self, wire: str) -> tuple[Collective, Reducer]:
         if wire == "powersgd":
             thin = collective("ring", self._world, WIRE)
-            return thin, PowerSgd(thin, self.state.packing, in_full=self._setting.steps // IN_FULL)
+            return thin, PowerSgd(thin, self.state.packing, in_full=steps_in_full(self._setting.steps))
         summed = collective("ring", self._world, wire_format(wire))
         return summed, Whole(summed)
 

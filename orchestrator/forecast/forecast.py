@@ -138,7 +138,10 @@ def _choice(graph: Graph, on: Rack, rules: Rules, batch: int) -> Choice:
     wanted = Wanted(rules.algorithm, rules.wire, rules.bucket_bytes, rules.group)
     line = on.line if on.phones > 1 else None
     expected_s = computing_s(graph, batch) if rules.overlap else None
-    return choose(wanted, line, on.switches, Numbers(packing_of(graph).learned), expected_s)
+    chosen = choose(wanted, line, on.switches, Numbers(packing_of(graph).learned), expected_s)
+    if line is not None and chosen.predicted_s is None:
+        raise UsageError(f"how {chosen.algorithm} sums is not modelled", remedy="--algorithm ring or hierarchical")
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -130,10 +130,10 @@ class Chunkwise:
 def reducer(spec: RunSpec, world: World, packing: Packing, choice: Choice, note: Note | None = None) -> Reducer:
     """`note` is told what takes how long. What it remembers depends on the wire, and not on how many ranks there are:
     kept memory that looks different is nobody's, and training would begin anew."""
-    groups = divided([rank.switch for rank in spec.ranks], choice.group)
-    factors = choice.wire == "powersgd"
     from phone_agent.comm import powersgd
 
+    groups = divided([rank.switch for rank in spec.ranks], choice.group)
+    factors = choice.wire == "powersgd"
     summed = collective(choice.algorithm, world, powersgd.WIRE if factors else wire_format(choice.wire), groups)
     summed.note = note
     if factors:

@@ -112,11 +112,8 @@ class Split:
 
     def lengths(self, rank: int) -> tuple[int, int]:
         """Numbers in both messages: every matrix's left factors and all that is no matrix; the right factors."""
-        rest = sum(run.stop - run.start for run in self.rest)
-        left, right = (
-            sum(lengths) for lengths in ([m.rows for m in self.matrices], [m.columns for m in self.matrices])
-        )
-        return rank * left + rest, rank * right
+        rows, columns = sum(matrix.rows for matrix in self.matrices), sum(matrix.columns for matrix in self.matrices)
+        return rank * rows + sum(run.stop - run.start for run in self.rest), rank * columns
 
 
 class Factors:

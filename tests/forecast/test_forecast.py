@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,9 +69,10 @@ def test_a_measured_pace_goes_before_the_model() -> None:
     assert found.compute_s == pytest.approx(8 / 2.0)
 
 
-def test_what_nobody_can_foretell_is_refused() -> None:
-    with pytest.raises(UsageError, match="powersgd"):
-        forecast(GRAPH, FAR, phone(), replace(LEAN, wire="powersgd"))
+@pytest.mark.parametrize(("asked", "named"), [({"wire": "powersgd"}, "powersgd"), ({"algorithm": "mpi"}, "mpi")])
+def test_what_nobody_can_foretell_is_refused(asked: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        forecast(GRAPH, FAR, phone(), replace(LEAN, **asked))
 
 
 def test_every_network_of_the_paper_computes_for_95_percent_of_a_step() -> None:
