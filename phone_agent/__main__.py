@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from phone_agent import layout
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.schema import RunSpec, SchemaError
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 UNITS = {"": 1, "B": 1} | {
     f"{letter}{suffix}": base**power

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from orchestrator.errors import ClusterctlError, UsageError
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 
 @contextmanager

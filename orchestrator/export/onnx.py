@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator import protobuf as pb
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.graph import (
     Add,
     AvgPool,

@@ -32,7 +32,7 @@ def split_batches(phones: int, per_phone: int | None, total: int | None) -> tupl
 
 def largest_batches(graph: Graph, budgets: Sequence[int], options: Sequence[Options]) -> tuple[int, ...]:
     """As much as each phone's memory holds without arithmetic done twice. `options`: of each phone's plan."""
-    from phone_agent.errors import AgentError
+    from phone_agent.contract.errors import AgentError
     from phone_agent.nn.plan.memory import largest_batch
 
     rounded = [max(budget // ROUNDED * ROUNDED, min(budget, ROUNDED)) for budget in budgets]

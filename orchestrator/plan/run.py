@@ -55,7 +55,7 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py")
 
 def check_request(request: LaunchRequest) -> None:
     """Everything that can be wrong with the flags alone, told before a phone is asked."""
-    from phone_agent.errors import AgentError
+    from phone_agent.contract.errors import AgentError
     from phone_agent.models import model
     from phone_agent.train import optimiser, schedules
 
@@ -353,7 +353,7 @@ def _options(
 
 def build_graph(model: str, data: DataSpec, frozen: tuple[str, ...] = ()) -> Graph:
     """A network that cannot take these images, or has no such layers to freeze, is known before a phone is asked."""
-    from phone_agent.errors import AgentError
+    from phone_agent.contract.errors import AgentError
     from phone_agent.models import build
     from phone_agent.train.start import FreezeError, freeze
 
@@ -368,7 +368,7 @@ def build_graph(model: str, data: DataSpec, frozen: tuple[str, ...] = ()) -> Gra
 def _check_memory(graph: Graph, memory_bytes: int, options: Sequence[Options]) -> None:
     """Refuses where no phone holds even one image within --memory: a batch that does not fit whole, phones compute in
     parts. One thread takes the least: phones may still refuse more."""
-    from phone_agent.errors import AgentError
+    from phone_agent.contract.errors import AgentError
     from phone_agent.nn.plan.memory import DoesNotFitError, estimate
 
     refused: DoesNotFitError | None = None

@@ -63,7 +63,7 @@ def newest(directory: Path) -> Path | None:
 def largest(spec: RunSpec, directory: Path) -> int:
     """Bytes a checkpoint of this run may have: its network's numbers, what an optimiser remembers of them, words."""
     from phone_agent import models
-    from phone_agent.errors import AgentError
+    from phone_agent.contract.errors import AgentError
 
     name = f"{directory / spec.model_file}:{spec.model}" if spec.model_file else spec.model
     try:
@@ -105,7 +105,7 @@ def find(fleet: Fleet, run_id: str, directory: Path) -> Found | None:
 
 
 def _newest_here(directory: Path, damaged: list[str]) -> Found | None:
-    from phone_agent.errors import AgentError
+    from phone_agent.contract.errors import AgentError
     from phone_agent.train.checkpoint import read
 
     for path in sorted(directory.glob(layout.CHECKPOINTS), reverse=True):

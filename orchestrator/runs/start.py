@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import UsageError
 from orchestrator.trained import read_weights
 from phone_agent import layout, safetensors
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.models import own
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import start_from, to_state_dict

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.bench.kernels import peak_gflops
+from phone_agent.contract.errors import AgentError
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.core.team import Team
 from phone_agent.device.memory import available_mb, peak_bytes
-from phone_agent.errors import AgentError
 from phone_agent.nn.backends import NAMES as BACKENDS
 from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph

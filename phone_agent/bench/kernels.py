@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from phone_agent.bench.cases import Case, all_cases, names
+from phone_agent.contract.errors import AgentError
 from phone_agent.core import ops
 from phone_agent.core.team import Program, Team, aligned, workspace_bytes
-from phone_agent.errors import AgentError
 
 COPY_FLOATS = 64 * 1024 * 1024  # beyond any cache
 

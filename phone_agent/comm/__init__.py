@@ -19,7 +19,7 @@ from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import FP32, WIRES, Wire
 from phone_agent.comm.world import World
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 if TYPE_CHECKING:
     from phone_agent.comm.choose import Choice

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from phone_agent.comm.rounds import Calls
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 SPINS = 50
 LONGEST_NAP_S = 0.0005

@@ -24,9 +24,9 @@ from phone_agent import rng
 from phone_agent.comm import Collective
 from phone_agent.comm.residuals import give_back
 from phone_agent.comm.wire import FP16
+from phone_agent.contract.errors import AgentError
 from phone_agent.core import ops
 from phone_agent.core.team import Program, Team, aligned
-from phone_agent.errors import AgentError
 from phone_agent.nn.packing import Packing
 from phone_agent.nn.plan.buckets import learned_parts
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from phone_agent.comm.schedule import Hop, Schedule
 from phone_agent.comm.wire import Floats, Wire
+from phone_agent.contract.errors import AgentError
 from phone_agent.core import ops
 from phone_agent.core.library import library
 from phone_agent.core.team import ALIGNMENT, Team, aligned
-from phone_agent.errors import AgentError
 
 SEGMENT_BYTES = 256 * 1024  # on the wire; mca-params.conf has Open MPI send as much at once, without asking first
 SHORTEST_BYTES = 64 * 1024  # shorter messages cost more in starting than in sending

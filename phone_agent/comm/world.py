@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.comm.rounds import Calls, Neighbours
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 
 class Ticket(Protocol):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.core.library import isas, library
 from phone_agent.core.trial import multiplies
-from phone_agent.errors import AgentError
 
 
 def main() -> int:

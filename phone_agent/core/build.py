@@ -19,8 +19,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.core import cache
-from phone_agent.errors import AgentError
 
 SOURCES = Path(__file__).parent / "src"
 UNITS = SOURCES / "units"  # each compiled once for every ISA

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.core import build, ops
-from phone_agent.errors import AgentError
 
 SHIPPED = Path(__file__).parent / "lib" / build.LIBRARY
 ELF_HEADER = 64

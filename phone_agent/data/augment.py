@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import rng
+from phone_agent.contract.errors import AgentError
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
 from phone_agent.core.team import Program, Team, workspace_bytes
 from phone_agent.data import Dataset, Images
-from phone_agent.errors import AgentError
 
 CHOICES = 6  # stream of random numbers; see data.synthetic and data.sampling for the others
 DRAWS = 16  # numbers a sample may use

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 LOCK = ".lock"
 

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from phone_agent import layout
+from phone_agent.contract.errors import AgentError
 from phone_agent.data import locks
 from phone_agent.data.manifest import FILE, SHARD_NAME, Manifest, ManifestError, ShardFile, from_json
-from phone_agent.errors import AgentError
 from phone_agent.files import read_json, write_json
 
 PIECE = 256 * 1024

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.data import Images, Labels
-from phone_agent.errors import AgentError
 
 MAGIC = b"CCSHARD2"
 FIELDS = struct.Struct("<8s4I")

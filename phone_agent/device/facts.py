@@ -9,9 +9,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.device import commands, cpu, interfaces, memory
 from phone_agent.device.roots import REAL, Roots
-from phone_agent.errors import AgentError
 from phone_agent.files import read_json
 from phone_agent.layout import MANIFEST
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent import layout
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.keep.header import Mark
 from phone_agent.keep.keeper import LONGEST_LINE, short_path
 

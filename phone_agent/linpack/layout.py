@@ -9,7 +9,7 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 USUAL_BLOCK = 128
 

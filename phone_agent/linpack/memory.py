@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.linpack.layout import Grid
 from phone_agent.linpack.matrix import CHUNK, System
 from phone_agent.sizes import readable

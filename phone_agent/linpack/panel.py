@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.core.team import aligned
-from phone_agent.errors import AgentError
 from phone_agent.linpack.kernels import Kernels
 
 if TYPE_CHECKING:

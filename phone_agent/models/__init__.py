@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.models import (
     alexnet,
     googlenet,

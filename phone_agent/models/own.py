@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.graph import Graph, GraphError, Shape
 
 SUFFIX = ".py"

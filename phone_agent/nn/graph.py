@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 Shape = tuple[int, ...]
 

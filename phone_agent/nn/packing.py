@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from phone_agent import rng
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.graph import Graph, Parameter, Shape
 
 Tensors = dict[str, NDArray[Any]]

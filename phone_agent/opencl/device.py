@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.core.build import cache_dir
-from phone_agent.errors import AgentError
 
 # Adreno's driver registers with no loader: whoever wants it loads it by name, before pyopencl looks for one of its own.
 VENDOR = Path("/vendor/lib64/libOpenCL.so")

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.plan.steps import Buffer, Home, Place
 from phone_agent.opencl.device import Device, load
 

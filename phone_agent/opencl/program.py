@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.opencl.device import Device, Limits, load
 
 SOURCES = Path(__file__).parent / "kernels"

@@ -11,7 +11,7 @@ import traceback
 from contextlib import suppress
 from typing import NoReturn
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.process import session_members
 from phone_agent.selftest.check import Found, Look, Status, failed, unknown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from phone_agent import layout
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.files import read_tail
 from phone_agent.selftest import worker
 from phone_agent.selftest.bounded import bounded

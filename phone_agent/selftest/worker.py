@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent import manifest
+from phone_agent.contract.errors import AgentError
 from phone_agent.device import interfaces, memory
 from phone_agent.device.facts import RELEASE
-from phone_agent.errors import AgentError
 
 LEAST_MB = 200
 PATIENCE_S = 90.0  # mpirun takes a second on a phone, but virtual phones share their cores

@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 Gate = Callable[[], None]  # returns when all may start
 Work = Callable[[Gate], Any]  # its result must go into JSON

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from phone_agent import models
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.backends import Options
 from phone_agent.nn.plan.memory import estimate
 from phone_agent.nn.summary import forward_flops, training_flops

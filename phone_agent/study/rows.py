@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.core.ops import MAX_THREADS
-from phone_agent.errors import AgentError
 from phone_agent.study.networks import DEPTHS, FAMILIES, WIDTHS
 
 PARTS = ("models", "sweep", "operations", "power", "foreground")

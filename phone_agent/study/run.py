@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.core import library
 from phone_agent.device import cpu, facts, memory
-from phone_agent.errors import AgentError
 from phone_agent.files import read_text
 from phone_agent.process import PROC
 from phone_agent.study import cases, foreground, heat, loads, operations

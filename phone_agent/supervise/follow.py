@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent import layout, rundir
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.supervise import lease
 from phone_agent.supervise import state as run_state
 

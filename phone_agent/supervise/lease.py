@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent import layout
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 SECONDS = 30.0
 RENEW_S = 10.0

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from phone_agent import layout, process, rundir
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.schema import LaunchSpec, SchemaError
 from phone_agent.supervise import postmortem
 from phone_agent.supervise.detach import detach

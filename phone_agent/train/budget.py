@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.device import memory
-from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan.memory import PROCESS, DoesNotFitError, MemoryPlan, estimate, largest_batch

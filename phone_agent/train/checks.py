@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from phone_agent.comm.wire import WIRES
 from phone_agent.comm.world import World
+from phone_agent.contract.errors import AgentError
 from phone_agent.device import interfaces
-from phone_agent.errors import AgentError
 from phone_agent.schema import RankSpec, RunSpec
 
 

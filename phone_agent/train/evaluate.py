@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.data import Dataset
-from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Executable
 from phone_agent.nn.packing import State
 from phone_agent.schema import RunSpec

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.core import ops
 from phone_agent.core.team import Program, Team, aligned, workspace_bytes
-from phone_agent.errors import AgentError
 from phone_agent.nn.packing import Packing, State
 from phone_agent.schema import OptimizerSpec
 from phone_agent.train import rules

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from phone_agent.comm.world import World
+from phone_agent.contract.errors import AgentError
 from phone_agent.device.condition import Condition
-from phone_agent.errors import AgentError
 from phone_agent.nn.packing import State
 from phone_agent.schema import RankSpec, RunSpec
 from phone_agent.train import schedules

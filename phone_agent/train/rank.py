@@ -17,13 +17,13 @@ import numpy as np
 from phone_agent import layout, process, rundir
 from phone_agent.comm.powersgd import steps_in_full
 from phone_agent.comm.world import World, ending_all, open_world
+from phone_agent.contract.errors import AgentError
 from phone_agent.data import open_test
 from phone_agent.data.manifest import ManifestError
 from phone_agent.data.sampling import Normaliser
 from phone_agent.data.shards import ShardError
 from phone_agent.device import affinity
 from phone_agent.device.condition import Condition
-from phone_agent.errors import AgentError
 from phone_agent.keep import client
 from phone_agent.keep.keeper import forget_others
 from phone_agent.keep.kept import Kept

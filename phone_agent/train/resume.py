@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.comm.world import World
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.keep.kept import NOT_KEPT, STATISTICS, Keep, Kept
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.schema import OptimizerSpec, ScheduleSpec
 
 

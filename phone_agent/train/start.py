@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State, backward_order
 from phone_agent.nn.weights import start_from

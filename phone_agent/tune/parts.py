@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from typing import Any
 
+from phone_agent.contract.errors import AgentError
 from phone_agent.device import affinity
-from phone_agent.errors import AgentError
 from phone_agent.schema import Way
 from phone_agent.tune.search import Request, Row
 

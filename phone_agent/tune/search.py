@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 SHARES = {"cpu": 0.2, "opencl": 0.5, "hybrid": 0.2, "dense": 0.1}  # of the time
 GRACE_S = 60.0  # to start, to compile kernels, and to finish what was begun

@@ -24,7 +24,7 @@ from phone_agent.comm.ring import RingAllreduce
 from phone_agent.comm.rounds import Calls
 from phone_agent.comm.wire import FP32, WIRES, Wire
 from phone_agent.comm.world import Alone, World
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.graph import Parameter
 from phone_agent.nn.packing import Packing
 from phone_agent.schema import DataSpec, RankSpec, RunSpec

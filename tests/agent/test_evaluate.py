@@ -14,11 +14,11 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from phone_agent import models
+from phone_agent.contract.errors import AgentError
 from phone_agent.data.sampling import Normaliser
 from phone_agent.data.shards import HEADER_BYTES
 from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
-from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.graph import BatchNorm, Dense, GraphBuilder
 from phone_agent.nn.packing import State

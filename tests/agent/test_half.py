@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
+from phone_agent.contract.errors import AgentError
 from phone_agent.core.ops import Number
-from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.backends.cpu import CpuBackend, CpuExecutable
 from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, Relu

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.backends import Backend, Options, backend
 from phone_agent.nn.backends.cpu import CpuBackend
 from phone_agent.nn.backends.hybrid import HybridBackend, HybridExecutable, Split, combined

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from phone_agent import manifest
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 
 
 @pytest.fixture

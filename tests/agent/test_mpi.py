@@ -11,7 +11,7 @@ import pytest
 
 from phone_agent.comm import ALGORITHMS, collective
 from phone_agent.comm.world import Alone
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from tests.agent.phones import AGENT, Phone, make_phones, mpirun
 from tests.agent.ring_ranks import CASES, LENGTHS
 

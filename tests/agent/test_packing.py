@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn import packing
 from phone_agent.nn.packing import State, packing_of
 

@@ -20,7 +20,7 @@ from phone_agent.comm.powersgd import RANK, RANKS, SKETCHES, WIRE, Factors, Powe
 from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.world import Alone
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.graph import Parameter
 from phone_agent.nn.packing import Packing
 from phone_agent.nn.plan.buckets import learned_parts

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phone_agent import rng
+from phone_agent.contract.errors import AgentError
 from phone_agent.data.augment import Augmenter
 from phone_agent.data.sampling import Normaliser, Order, Sampler, Turns, Union, sampler, share_order, whole_order
 from phone_agent.data.synthetic import Synthetic
-from phone_agent.errors import AgentError
 from phone_agent.schema import Turn
 from tests.agent.phones import run_spec
 

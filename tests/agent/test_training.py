@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from phone_agent import layout, models
 from phone_agent.comm.world import Alone, World
+from phone_agent.contract.errors import AgentError
 from phone_agent.data import Dataset
 from phone_agent.data.manifest import shards_of
 from phone_agent.data.sampling import Batch, Normaliser, Union, sampler
@@ -26,7 +27,6 @@ from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.device import memory
 from phone_agent.device.affinity import COMPUTING_NICENESS
-from phone_agent.errors import AgentError
 from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from phone_agent import layout
+from phone_agent.contract.errors import AgentError
 from phone_agent.data import locks, open_dataset, open_test
 from phone_agent.data import receive as module
 from phone_agent.data.manifest import FILE, Manifest, ManifestError
 from phone_agent.data.receive import Delivery, Stop, held, receive, remove
-from phone_agent.errors import AgentError
 from phone_agent.schema import DataSpec
 from tests.agent.datasets import stage
 

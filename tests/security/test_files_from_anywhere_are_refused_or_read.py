@@ -25,10 +25,10 @@ from orchestrator.errors import ClusterctlError, InventoryError
 from orchestrator.inventory import load
 from orchestrator.provision.termux.index import parse_packages
 from phone_agent import safetensors
+from phone_agent.contract.errors import AgentError
 from phone_agent.data.manifest import from_json
 from phone_agent.data.shards import Shard, open_shard, write_shard
 from phone_agent.data.synthetic import Synthetic
-from phone_agent.errors import AgentError
 from phone_agent.nn.packing import State
 from phone_agent.schema import LaunchSpec, RunSpec, SchemaError
 from phone_agent.train import checkpoint

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.selftest import bounded as module
 from phone_agent.selftest.bounded import bounded
 from phone_agent.selftest.check import Found, Status, ok

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.study.apart import Apart, Gate, LostError, alone
 from tests.labs import eventually
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.opencl import reach
 from phone_agent.opencl.reach import Answer
 from phone_agent.schema import RunSpec, Way

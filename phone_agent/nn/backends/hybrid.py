@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from phone_agent import rng
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.backends import Backend, Executable, Need, Options, Ready
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State

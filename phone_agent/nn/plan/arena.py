@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.plan.steps import Buffer, Home, Step
 
 ALIGNMENT = 64

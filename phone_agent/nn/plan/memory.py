@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from phone_agent.errors import AgentError
+from phone_agent.contract.errors import AgentError
 from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan import plan as planning
