@@ -35,7 +35,7 @@ from benchmarks import cifar
 from benchmarks.labs import clusterctl, lab, launch
 from benchmarks.peers import Peer, torch_python
 from benchmarks.verdict import Promise, conclude
-from phone_agent.schema import RunSpec
+from phone_agent.contract.schema import RunSpec
 
 PHONES, MODEL, SAMPLES = 4, "benchmarks/small_resnet.py:build", 50_000
 PHONES_SIDE, TORCH_SIDE = SIDES = ("clusterctl", "PyTorch")

@@ -19,20 +19,20 @@ from unittest.mock import patch
 
 import numpy as np
 
+from phone_agent.backends import Options
+from phone_agent.backends.opencl.backend import OpenClExecutable
+from phone_agent.backends.opencl.device import find, load
+from phone_agent.backends.opencl.emit import Argument, Launch, Maker, Memory, Scratch
+from phone_agent.backends.opencl.launches import MAKERS
+from phone_agent.backends.opencl.launches.convolution import bias_gradient
+from phone_agent.backends.opencl.launches.operands import Fields, fields, place, sink, source, stored, whole
+from phone_agent.backends.opencl.launches.products import struct
+from phone_agent.backends.opencl.launches.sums import sink_sums, statistics
+from phone_agent.backends.opencl.program import COMMON, OPTIONS, SOURCES
 from phone_agent.core.ops import Kind
-from phone_agent.nn.backends import Options
-from phone_agent.nn.backends.opencl import OpenClExecutable
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.steps import FLOAT, Home, Place, Shared, Step
-from phone_agent.opencl.device import find, load
-from phone_agent.opencl.emit import Argument, Launch, Maker, Memory, Scratch
-from phone_agent.opencl.launches import MAKERS
-from phone_agent.opencl.launches.convolution import bias_gradient
-from phone_agent.opencl.launches.operands import Fields, fields, place, sink, source, stored, whole
-from phone_agent.opencl.launches.products import struct
-from phone_agent.opencl.launches.sums import sink_sums, statistics
-from phone_agent.opencl.program import COMMON, OPTIONS, SOURCES
+from phone_agent.nn.plan.ops import FLOAT, Home, Place, Shared, Step
 
 KERNELS = Path(__file__).parent / "kernels" / "im2col.cl"
 WIDTH = 16

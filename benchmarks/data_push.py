@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.labs import clusterctl, lab
-from orchestrator.plan.rate import bytes_per_second
+from orchestrator.plan.link_rate import bytes_per_second
 
 CLASSES = [f"class{number}" for number in range(10)]
 RECORD = 1 + 32 * 32 * 3

@@ -26,10 +26,10 @@ from rich.table import Table
 from benchmarks.labs import Run, lab, launch
 from benchmarks.networks import network
 from benchmarks.verdict import Promise, conclude
-from orchestrator.forecast.forecast import Forecast, Rack, Rules, forecast
-from orchestrator.forecast.phone import phone
-from phone_agent.comm.probe import Line
-from phone_agent.sizes import FLOAT
+from orchestrator.plan.forecast.device_model import phone
+from orchestrator.plan.forecast.forecast import Forecast, Rack, Rules, forecast
+from phone_agent.comm.link_probe import Line
+from phone_agent.contract.sizes import FLOAT
 
 CASES = ("alexnet:32", "googlenet:12", "mobilenet_v1:12", "mobilenet_v2:12", "resnet50:4", "squeezenet_v1_1:24")
 WAYS: dict[str, tuple[str, ...]] = {"beside": (), "after": ("--no-overlap",)}

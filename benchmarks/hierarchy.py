@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.labs import clusterctl, lab
 from benchmarks.verdict import Promise, conclude
-from orchestrator.plan.rate import bytes_per_second
+from orchestrator.plan.link_rate import bytes_per_second
 
 LARGE = 25.0  # MB: from here on the cables between switches set the pace
 OTHERS = ("ring", "MPI_Allreduce")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.paths import ClusterState
-from phone_agent.schema import RunSpec
+from phone_agent.contract.schema import RunSpec
 
 CLUSTER = "lab"
 INTERFACE = "eth0"  # of a virtual phone

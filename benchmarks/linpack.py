@@ -95,7 +95,7 @@ def system(n: int, threads: int, rounds: int) -> Row:
     from phone_agent.linpack import bench
     from phone_agent.linpack.layout import Grid
     from phone_agent.linpack.matrix import System
-    from phone_agent.linpack.mesh import Mesh
+    from phone_agent.linpack.process_grid import Mesh
     from phone_agent.linpack.residual import residual
 
     mesh, equations = Mesh(Grid(1, 1)), System(n, BLOCK, Grid(1, 1))

@@ -37,9 +37,9 @@ from benchmarks.arm.counting import executed
 from benchmarks.arm.kernels import Kernel, kernels
 from benchmarks.arm.loops import MCA, Loop, innermost_loops, modelled_cycles, scheduled
 from benchmarks.networks import TABLE_I, network
-from orchestrator.forecast.phone import GALAXY_S10_PLUS, Cost
+from orchestrator.plan.forecast.device_model import GALAXY_S10_PLUS, Cost
 from phone_agent.core import build
-from tests.core import qemu
+from tests.phone_agent.core import qemu
 
 BASELINE = Path(__file__).parent / "arm/baseline.json"
 MORE_INSTRUCTIONS, MORE_CYCLES = 1.01, 1.02  # than the baseline: a regression

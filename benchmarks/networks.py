@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.forecast import published
+from orchestrator.plan.forecast import published
 from phone_agent import models
 from phone_agent.device.memory import peak_bytes
 from phone_agent.nn.graph import Graph

@@ -30,20 +30,20 @@ from benchmarks import networks
 from benchmarks.clblast import ClblastExecutable, Matrix, sgemm, suit_processors
 from benchmarks.layers import SHAPES, Shape
 from benchmarks.peers import CLOCKS
+from phone_agent.backends import Options
+from phone_agent.backends.cpu import CpuExecutable
+from phone_agent.backends.opencl import tiles
+from phone_agent.backends.opencl.backend import OpenClExecutable
+from phone_agent.backends.opencl.device import find, load
+from phone_agent.backends.opencl.emit import Maker
+from phone_agent.backends.opencl.launches import launches
+from phone_agent.backends.opencl.program import Programs
 from phone_agent.core.ops import Kind
-from phone_agent.nn.backends import Options
-from phone_agent.nn.backends.cpu import CpuExecutable
-from phone_agent.nn.backends.opencl import OpenClExecutable
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import fit
-from phone_agent.nn.plan.steps import FLOAT, Buffer, Direction, Field, Place, Step
-from phone_agent.opencl import tiles
-from phone_agent.opencl.device import find, load
-from phone_agent.opencl.emit import Maker
-from phone_agent.opencl.launches import launches
-from phone_agent.opencl.program import Programs
-from tests.agent.agreement import leave_corners
+from phone_agent.nn.plan.ops import FLOAT, Buffer, Direction, Field, Place, Step
+from tests.phone_agent.agreement import leave_corners
 
 notes = Console(stderr=True, highlight=False)
 MOST_DISTANCE = 1e-5  # of gradients, of their length: both round

@@ -23,9 +23,9 @@ from benchmarks.cifar import TEST, TRAIN, Samples, load
 from benchmarks.peers import serve
 from benchmarks.torch_peer import TorchNet, images_to_torch, torch_net
 from phone_agent import models
+from phone_agent.contract.schema import RunSpec
 from phone_agent.data.sampling import order_of
 from phone_agent.nn.packing import State
-from phone_agent.schema import RunSpec
 from phone_agent.train import schedules
 
 JUDGED_AT_ONCE = 500

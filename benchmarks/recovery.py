@@ -30,11 +30,11 @@ from benchmarks.labs import INTERFACE, Seat, clusterctl, lab, seats
 from benchmarks.peers import ROOT, torch_python
 from orchestrator.chaos.catalogue import BY_NAME
 from orchestrator.chaos.drive import Driver
-from orchestrator.chaos.ground import Ground
 from orchestrator.chaos.plan import Blow, RunPlan, Strike
+from orchestrator.chaos.testbed import Ground
 from orchestrator.lab.spec import SSH_PORT, Mode
+from orchestrator.launch.mpirun import KEEPALIVE, environment, mpirun_argv, on_the_wire
 from orchestrator.paths import state_dir
-from orchestrator.plan.mpirun import KEEPALIVE, environment, mpirun_argv, on_the_wire
 
 PHONES, VICTIM, PORT = 4, 2, 29500
 KILLED, CABLE = "rank killed", "cable out"

@@ -116,7 +116,7 @@ def facts(_: argparse.Namespace) -> int:
 
 def telemetry(_: argparse.Namespace) -> int:
     from phone_agent.device import telemetry as device_telemetry
-    from phone_agent.supervise.runs import latest
+    from phone_agent.job.runs import latest
 
     return answer({**device_telemetry.collect(), "run": latest()})
 
@@ -130,7 +130,7 @@ def selftest(arguments: argparse.Namespace) -> int:
 
 
 def examine(arguments: argparse.Namespace) -> int:
-    from phone_agent.selftest import examine as examination
+    from phone_agent.selftest import assumptions as examination
 
     where = examination.Where(arguments.address, arguments.interface, arguments.host, arguments.port)
     for line in examination.examine(where, arguments.only):
@@ -139,19 +139,19 @@ def examine(arguments: argparse.Namespace) -> int:
 
 
 def start(arguments: argparse.Namespace) -> int:
-    from phone_agent.supervise.start import start as start_run
+    from phone_agent.job.start import start as start_run
 
     return answer({"pid": start_run(arguments.run_id, arguments.attempt)})
 
 
 def stop(arguments: argparse.Namespace) -> int:
-    from phone_agent.supervise.stop import stop as stop_run
+    from phone_agent.job.stop import stop as stop_run
 
     return answer(stop_run(arguments.run_id, holder=arguments.holder))
 
 
 def follow(arguments: argparse.Namespace) -> int:
-    from phone_agent.supervise.follow import follow as follow_run
+    from phone_agent.job.follow import follow as follow_run
 
     for line in follow_run(arguments.run_id, arguments.offset, arguments.attempt, holder=arguments.holder):
         print(line, flush=True)
@@ -159,21 +159,21 @@ def follow(arguments: argparse.Namespace) -> int:
 
 
 def runs(_: argparse.Namespace) -> int:
-    from phone_agent.supervise.runs import all_runs
+    from phone_agent.job.runs import all_runs
 
     return answer(all_runs())
 
 
 def train(arguments: argparse.Namespace) -> int:
-    from phone_agent import rundir
     from phone_agent.device import affinity, timers
-    from phone_agent.train import way
+    from phone_agent.job import run_directory
+    from phone_agent.train import device_config
 
-    directory = rundir.find(arguments.run_id, arguments.attempt)
-    spec = rundir.read_spec(directory)
-    phone = rundir.own_phone(spec, os.environ)
-    spec = way.settled(spec, phone)
-    own = way.way_of(spec, phone)
+    directory = run_directory.find(arguments.run_id, arguments.attempt)
+    spec = run_directory.read_spec(directory)
+    phone = run_directory.own_phone(spec, os.environ)
+    spec = device_config.settled(spec, phone)
+    own = device_config.way_of(spec, phone)
     threads = affinity.use_big_cores(own.threads)
     if own.little:
         affinity.compute_on(affinity.crews()[-1])
@@ -184,41 +184,41 @@ def train(arguments: argparse.Namespace) -> int:
 
 
 def keep(arguments: argparse.Namespace) -> int:
-    from phone_agent import rundir
-    from phone_agent.keep.keeper import keep as hold
+    from phone_agent.job import run_directory
+    from phone_agent.memckpt.server import keep as hold
 
-    hold(rundir.find(arguments.run_id))
+    hold(run_directory.find(arguments.run_id))
     return 0
 
 
 def end(arguments: argparse.Namespace) -> int:
-    from phone_agent.supervise.end import end as end_run
+    from phone_agent.job.cleanup import end as end_run
 
     return answer(end_run(arguments.run_id, forget=arguments.forget, holder=arguments.holder))
 
 
 def checkpoints(arguments: argparse.Namespace) -> int:
-    from phone_agent import rundir
+    from phone_agent.job import run_directory
     from phone_agent.train.checkpoint import newest_whole
 
-    newest, damaged = newest_whole(rundir.find(arguments.run_id))
+    newest, damaged = newest_whole(run_directory.find(arguments.run_id))
     return answer({"newest": newest, "damaged": damaged})
 
 
 def look(arguments: argparse.Namespace) -> int:
-    from phone_agent.supervise.look import look as look_at
+    from phone_agent.job.probe import look as look_at
 
     return answer(look_at(arguments.run_id, why=arguments.why))
 
 
 def yield_(arguments: argparse.Namespace) -> int:
-    from phone_agent.supervise.look import ask_to_yield
+    from phone_agent.job.probe import ask_to_yield
 
     return answer({"asked": ask_to_yield(arguments.run_id, arguments.attempt)})
 
 
 def dataset_name(text: str) -> str:
-    from phone_agent.data.manifest import NAME
+    from phone_agent.contract.dataset_manifest import NAME
 
     if not NAME.fullmatch(text):
         raise argparse.ArgumentTypeError("not a dataset's name")
@@ -248,10 +248,10 @@ def opencl(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     if not arguments.here:
-        from phone_agent.opencl import reach
+        from phone_agent.backends.opencl import driver_path
 
-        return answer(asdict(reach.look()))
-    from phone_agent.opencl import device
+        return answer(asdict(driver_path.look()))
+    from phone_agent.backends.opencl import device
 
     try:
         found = device.find()
@@ -261,32 +261,32 @@ def opencl(arguments: argparse.Namespace) -> int:
 
 
 def kind(_: argparse.Namespace) -> int:
-    from phone_agent.tune.kind import collect
+    from phone_agent.tune.device_kind import collect
 
     return answer(collect())
 
 
 def tune(arguments: argparse.Namespace) -> int:
-    from phone_agent.tune import parts, search
+    from phone_agent.tune import search, trials
 
     request = search.read_request(arguments.request)
-    rows = parts.measure(arguments.part, request) if arguments.part else search.search(request)
+    rows = trials.measure(arguments.part, request) if arguments.part else search.search(request)
     for row in rows:
         answer(row)
     return 0
 
 
 def study(arguments: argparse.Namespace) -> int:
+    from phone_agent.contract.device_study import document, read_request
     from phone_agent.device import affinity
-    from phone_agent.study.rows import document, read_request
 
     request = read_request(arguments.request)
     if "opencl" in request.backends:
-        from phone_agent.opencl import reach
+        from phone_agent.backends.opencl import driver_path
 
-        reach.prepare()
+        driver_path.prepare()
     threads = affinity.use_big_cores(request.threads)
-    from phone_agent.study import run  # imports numpy: after the cores are chosen
+    from phone_agent.device_study import run  # imports numpy: after the cores are chosen
 
     for row in run.study(request, threads):
         answer(document(row))
@@ -321,7 +321,7 @@ def linpack(arguments: argparse.Namespace) -> int:
     from phone_agent.comm.world import ending_all, open_world  # imports numpy: after the cores are chosen
     from phone_agent.linpack import bench
     from phone_agent.linpack.layout import Grid
-    from phone_agent.linpack.mesh import Mesh
+    from phone_agent.linpack.process_grid import Mesh
 
     world = open_world()
     with ending_all(world):

@@ -1,7 +1,7 @@
 # Written by clusterctl: changes here are lost. Usage: wired ADDRESS COMMAND...
 # Starts a command whose listeners are put on ADDRESS, the phone's on the wired network. Where the library that does
 # so cannot be loaded, the command is started without it: `clusterctl selftest` tells.
-library=$HOME/.clusterctl/agent/current/phone_agent/wired/libwired.so
+library=$HOME/.clusterctl/agent/current/phone_agent/bind_shim/libbind_shim.so
 preload=$library${LD_PRELOAD:+:$LD_PRELOAD}
 wired=$1
 shift

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.arm.kernels import Kernel
 from phone_agent.core.ops import Kind
-from tests.core import qemu
-from tests.core.memory import Case
+from tests.phone_agent.core import qemu
+from tests.phone_agent.core.memory import Case
 
 # What is counted lies between these two: the rest is the program around the core.
 FIRST, LAST = "core_run", "core_close"

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.forecast.phone import UPDATED
+from orchestrator.plan.forecast.device_model import UPDATED
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, Algorithm, Geometry, Kind, Method, Number, Pooling
-from tests.core.memory import Memory, block, struct
+from tests.phone_agent.core.memory import Memory, block, struct
 
 CONVOLUTIONS = (Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS)
 BY_CHANNEL = (Kind.DEPTHWISE_FORWARD, Kind.DEPTHWISE_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_WEIGHTS)

@@ -1,4 +1,4 @@
-"""How long a training step takes on a Galaxy S10+: modelled, since nobody here has one (see orchestrator.forecast)."""
+"""How long a training step takes on a Galaxy S10+: modelled (see orchestrator.plan.forecast)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.networks import TABLE_I, network
-from orchestrator.forecast import published
-from orchestrator.forecast.phone import Cost, Phone
-from phone_agent.nn.backends import Options
+from orchestrator.plan.forecast import published
+from orchestrator.plan.forecast.device_model import Cost, Phone
+from phone_agent.backends import Options
 from phone_agent.nn.plan.plan import make
 from phone_agent.nn.summary import training_flops
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from orchestrator.bootstrap.adb import AdbError
 from orchestrator.bootstrap.apk.folder import TERMUX
-from orchestrator.bootstrap.seen import Seen
+from orchestrator.bootstrap.facts import Seen
 from orchestrator.bootstrap.steps.step import Want
 
 _OLDEST_SDK: Final = 28  # Android 9

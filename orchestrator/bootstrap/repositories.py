@@ -10,10 +10,10 @@ from ipaddress import IPv4Network
 from typing import Final
 
 from orchestrator.paths import cache_dir
-from orchestrator.provision.desired import PackageSource
+from orchestrator.provision.desired_state import Repository
 from orchestrator.provision.facts import Facts
+from orchestrator.provision.gather_desired import PackageSource
 from orchestrator.provision.termux.mirror import serve
-from orchestrator.provision.want import Repository
 
 _LOOPBACK: Final = IPv4Network("127.0.0.0/8")
 

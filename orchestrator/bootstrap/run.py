@@ -21,10 +21,10 @@ from orchestrator.bootstrap.apk import read_apks
 from orchestrator.bootstrap.assign import Assigned, Handset, assign, chosen, parse_pairs
 from orchestrator.bootstrap.attachment import Bus
 from orchestrator.bootstrap.events import Doing, Event, Note, OnEvent, PhoneDone, Started, StepDone, Waiting
+from orchestrator.bootstrap.facts import look
 from orchestrator.bootstrap.journal import Entry, Journal, now
 from orchestrator.bootstrap.report import LAST_STEP, PhoneReport, Report
 from orchestrator.bootstrap.repositories import Repositories, served
-from orchestrator.bootstrap.seen import look
 from orchestrator.bootstrap.steps import STEPS
 from orchestrator.bootstrap.steps.step import Action, Known, Site, Step, Want
 from orchestrator.errors import ClusterctlError, UsageError
@@ -36,8 +36,8 @@ from orchestrator.inventory import remember_failed
 from orchestrator.inventory.edit import Learned, record
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.paths import ClusterState, cache_dir
-from orchestrator.provision.desired import PackageSource, default_upstream, host_key
 from orchestrator.provision.facts import Facts
+from orchestrator.provision.gather_desired import PackageSource, default_upstream, host_key
 from orchestrator.provision.report import StepResult, StepStatus
 from orchestrator.provision.resources import package_list
 from orchestrator.provision.steps.keys import key_body

@@ -10,15 +10,15 @@ from itertools import pairwise
 from pathlib import Path
 
 from orchestrator.chaos.catalogue import Effect, Target
-from orchestrator.chaos.chronicle import Chronicle
-from orchestrator.chaos.ground import Ground
-from orchestrator.chaos.injuries import Mend, Victim, injure
-from orchestrator.chaos.judge import attributed
+from orchestrator.chaos.evaluate import attributed
+from orchestrator.chaos.faults import Mend, Victim, injure
+from orchestrator.chaos.outcome import BlowStory, Hit, RunStory
 from orchestrator.chaos.plan import Blow, RunPlan, Strike
-from orchestrator.chaos.story import BlowStory, Hit, RunStory
+from orchestrator.chaos.run_log import Chronicle
+from orchestrator.chaos.testbed import Ground
 from orchestrator.errors import ClusterctlError
 from orchestrator.lab.status import await_sshd
-from orchestrator.runs import checkpoints
+from orchestrator.records import checkpoints
 
 STEPS = 240
 HUNG_S = 120.0  # without a step, or an end, a run counts as hung

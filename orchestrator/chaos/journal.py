@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.chaos.catalogue import BY_NAME
-from orchestrator.chaos.judge import Breach, Promise, Verdict
+from orchestrator.chaos.evaluate import Breach, Promise, Verdict
+from orchestrator.chaos.outcome import BlowStory, Hit, RunStory
 from orchestrator.chaos.plan import RunPlan
-from orchestrator.chaos.story import BlowStory, Hit, RunStory
 from orchestrator.errors import UsageError
 
 Result = tuple[RunStory, Verdict]

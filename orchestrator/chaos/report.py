@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from orchestrator.chaos.catalogue import CATALOGUE, TWO_AT_ONCE
-from orchestrator.chaos.judge import TOLERANCE, Breach, Cause, Promise, Verdict, cause, first_cause
-from orchestrator.chaos.story import BlowStory, RunStory
+from orchestrator.chaos.evaluate import TOLERANCE, Breach, Cause, Promise, Verdict, cause, first_cause
+from orchestrator.chaos.outcome import BlowStory, RunStory
 
 RIGHT_AT_LEAST = 0.95  # of first causes
 

@@ -13,9 +13,9 @@ from orchestrator.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError
 if TYPE_CHECKING:
     from orchestrator.cli.session import Session
     from orchestrator.fleet import Fleet
-    from orchestrator.runs.events import Progress
-    from orchestrator.runs.record import RunRecord, RunStore
-    from orchestrator.runs.watch import Connect
+    from orchestrator.records.checkpoint_copies import Connect
+    from orchestrator.records.events import Progress
+    from orchestrator.records.record import RunRecord, RunStore
 
 LARGE = 50e6  # bytes: takes more than a few seconds
 TCP_S = 2.0  # a phone of a run that does not answer the network for so long is gone
@@ -29,7 +29,7 @@ RunArgument = Annotated[
 def attach(run: RunArgument = None, inventory: InventoryOption = None, as_json: JsonOption = False) -> None:
     """Watch a run that is going on, or see how it ended."""
     from orchestrator.cli.session import open_session
-    from orchestrator.runs.record import RunStore
+    from orchestrator.records.record import RunStore
 
     session = open_session(inventory)
     follow_to_the_end(session, RunStore(session.state.runs).find(run), as_json)
@@ -63,10 +63,10 @@ def run_fleet(session: Session, record: RunRecord) -> Fleet:
 
 
 def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) -> str:
-    from orchestrator.runs.guard import Guard, only_guard
-    from orchestrator.runs.launch import Launcher
-    from orchestrator.runs.record import RunStore
-    from orchestrator.runs.watch import remove_copies
+    from orchestrator.launch.launcher import Launcher
+    from orchestrator.records.checkpoint_copies import remove_copies
+    from orchestrator.records.record import RunStore
+    from orchestrator.supervisor.supervisor import Guard, only_guard
     from orchestrator.view.console import print_json
     from orchestrator.view.launch import print_summary, run_view, summary_json
 
@@ -90,8 +90,8 @@ def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) ->
 def _fetch_checkpoint(store: RunStore, record: RunRecord, progress: Progress, connect: Connect) -> Path | None:
     """Whatever goes wrong with it, the run's end is told as it was."""
     from orchestrator.errors import PhoneError
-    from orchestrator.runs.checkpoints import FetchError
-    from orchestrator.runs.watch import fetch_checkpoint
+    from orchestrator.records.checkpoint_copies import fetch_checkpoint
+    from orchestrator.records.checkpoints import FetchError
     from orchestrator.view.console import note, warn
 
     told = progress.checkpoint
@@ -108,8 +108,8 @@ def _fetch_checkpoint(store: RunStore, record: RunRecord, progress: Progress, co
 
 
 def _stop_or_detach(session: Session, record: RunRecord, fleet: Fleet) -> int:
-    from orchestrator.runs.control import stop
-    from orchestrator.runs.record import RunStore
+    from orchestrator.records.record import RunStore
+    from orchestrator.supervisor.stop import stop
     from orchestrator.view.launch import Answer, ask_stop_or_detach, say_detached, say_stopped
 
     answer = ask_stop_or_detach()

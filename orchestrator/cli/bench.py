@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.agent_errors import engine_errors
 from orchestrator.cli.bench_device import device
-from orchestrator.cli.engine import engine_errors
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
-    from orchestrator.runs.allreduce import AllreduceResult
+    from orchestrator.bench.allreduce import AllreduceResult
 
 app = typer.Typer(help="Measure what the rack, or this machine, can do.", no_args_is_help=True)
 
@@ -56,10 +56,10 @@ def allreduce(
     as_json: JsonOption = False,
 ) -> None:
     """Time one allreduce over the phones, against the speed of their links."""
+    from orchestrator.bench.allreduce import USUAL_MB, AllreduceRequest, bench_allreduce
     from orchestrator.cli.session import open_session
-    from orchestrator.runs.allreduce import USUAL_MB, AllreduceRequest, bench_allreduce
-    from orchestrator.runs.health import ask_all
-    from orchestrator.runs.preflight import UnfitPhonesError, inspect
+    from orchestrator.health.health import ask_all
+    from orchestrator.health.preflight import UnfitPhonesError, inspect
     from orchestrator.view.allreduce import as_document, print_allreduce
     from orchestrator.view.console import print_json
 
@@ -98,10 +98,10 @@ def linpack(
     as_json: JsonOption = False,
 ) -> None:
     """Solve equations on the phones in double precision (High Performance LINPACK), and check the answer."""
+    from orchestrator.bench.linpack import LinpackRequest, bench_linpack, plan_linpack
     from orchestrator.cli.session import open_session
-    from orchestrator.runs.health import ask_all
-    from orchestrator.runs.linpack import LinpackRequest, bench_linpack, plan_linpack
-    from orchestrator.runs.preflight import UnfitPhonesError, inspect
+    from orchestrator.health.health import ask_all
+    from orchestrator.health.preflight import UnfitPhonesError, inspect
     from orchestrator.view.console import print_json
     from orchestrator.view.linpack import as_document, print_linpack
 
@@ -139,7 +139,7 @@ def compute(
     as_json: JsonOption = False,
 ) -> None:
     """Time training steps of a network on this machine, and say where the time goes."""
-    from orchestrator.view.compute import compute_document, print_compute
+    from orchestrator.view.bench_compute import compute_document, print_compute
     from orchestrator.view.console import print_json
     from phone_agent.bench.compute import FailedError, Request, measure, usable_threads
 
@@ -171,7 +171,7 @@ def kernels(
     as_json: JsonOption = False,
 ) -> None:
     """Time each kernel of the core alone, as a share of what this processor could do at most."""
-    from orchestrator.view.compute import kernels_document, print_kernels
+    from orchestrator.view.bench_compute import kernels_document, print_kernels
     from orchestrator.view.console import print_json
     from phone_agent.bench.compute import usable_threads
     from phone_agent.bench.kernels import measure_all, measure_machine
@@ -186,7 +186,7 @@ def kernels(
 
 
 def _bytes(given: str | None) -> int | None:
-    from phone_agent.sizes import parse_bytes
+    from phone_agent.contract.sizes import parse_bytes
 
     with engine_errors():
         return None if given is None else parse_bytes(given)

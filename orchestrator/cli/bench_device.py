@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.engine import engine_errors
+from orchestrator.cli.agent_errors import engine_errors
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.study.gather import OnRow
-    from orchestrator.study.result import DeviceStudy, Study
-    from phone_agent.study.rows import Request
+    from orchestrator.device_study.collect import OnRow
+    from orchestrator.device_study.result import DeviceStudy, Study
+    from phone_agent.contract.device_study import Request
 
 QUICK_WIDTHS, QUICK_DEPTHS = "64,512", "1,8"
 _NUMBERS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -74,10 +74,10 @@ def device(
     import time
     from importlib.metadata import version
 
-    from orchestrator.study.result import Study
-    from orchestrator.view.study import progress
-    from phone_agent.sizes import parse_bytes
-    from phone_agent.study.rows import BACKENDS, MODELS, PARTS, Request
+    from orchestrator.device_study.result import Study
+    from orchestrator.view.device_study import progress
+    from phone_agent.contract.device_study import BACKENDS, MODELS, PARTS, Request
+    from phone_agent.contract.sizes import parse_bytes
 
     if here and limit:
         raise UsageError("--here is this computer, --limit are phones", remedy="leave one of them out")
@@ -105,13 +105,13 @@ def device(
 
 
 def _tell(study: Study, report: Path | None, as_json: bool) -> None:
-    from orchestrator.study.findings import findings
-    from orchestrator.study.result import as_document
+    from orchestrator.device_study.findings import findings
+    from orchestrator.device_study.result import as_document
     from orchestrator.view.console import note, print_json
-    from orchestrator.view.study import print_study
+    from orchestrator.view.device_study import print_study
 
     if report is not None:
-        from orchestrator.study.report.page import page
+        from orchestrator.device_study.report.page import page
 
         report.write_text(page(study), encoding="utf-8")
         note(f"written: {report}")
@@ -124,7 +124,7 @@ def _tell(study: Study, report: Path | None, as_json: bool) -> None:
 def _devices(
     request: Request, on_row: OnRow, inventory: Path | None, limit: str | None, *, here: bool
 ) -> list[DeviceStudy]:
-    from orchestrator.study.gather import study_here, study_phones
+    from orchestrator.device_study.collect import study_here, study_phones
 
     if here:
         return [study_here(request, on_row)]

@@ -14,9 +14,9 @@ from orchestrator.cli.options import InventoryOption, JsonOption
 from orchestrator.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.chaos.ground import Ground
     from orchestrator.chaos.journal import Journal
     from orchestrator.chaos.report import Report
+    from orchestrator.chaos.testbed import Ground
 
 FEWEST, MOST = 4, 16
 
@@ -48,7 +48,7 @@ def chaos(
     as_json: JsonOption = False,
 ) -> None:
     """Break phones of a lab at random while they train; see that no run hangs, errs, loses a step or a name."""
-    from orchestrator.chaos.rage import Rage
+    from orchestrator.chaos.campaign import Rage
     from orchestrator.chaos.report import Report
     from orchestrator.view.chaos import tell_blow
     from orchestrator.view.console import note
@@ -109,7 +109,7 @@ def _kinds(only: list[str] | None) -> tuple[str, ...]:
 
 def _ground(inventory: Path | None, phones: range) -> AbstractContextManager[Ground]:
     """The lab that is up; without one, a lab for the occasion."""
-    from orchestrator.chaos.ground import lab_of_its_own, lab_that_is_up
+    from orchestrator.chaos.testbed import lab_of_its_own, lab_that_is_up
     from orchestrator.inventory import load
     from orchestrator.paths import lab_inventory, state_dir
     from orchestrator.view.console import note

@@ -13,7 +13,7 @@ from orchestrator.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
     from orchestrator.cli.session import Session
-    from orchestrator.runs.record import RunRecord
+    from orchestrator.records.record import RunRecord
 
 
 def collect_logs(
@@ -25,11 +25,11 @@ def collect_logs(
 ) -> None:
     """Bring every phone's logs of a run here, with a timeline of all of them."""
     from orchestrator.cli.session import open_session
-    from orchestrator.runs.collect import collect
-    from orchestrator.runs.record import RunStore
-    from orchestrator.view.collect import as_document, print_collected
+    from orchestrator.logs.collect import collect
+    from orchestrator.records.record import RunStore
     from orchestrator.view.console import print_json
-    from orchestrator.view.counting import counting
+    from orchestrator.view.logs import as_document, print_collected
+    from orchestrator.view.progress import counting
 
     session = open_session(inventory)
     record = RunStore(session.state.runs).find(run)

@@ -39,12 +39,12 @@ def complete_model(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_backend(incomplete: str) -> list[str]:
-    from phone_agent.nn.backends import NAMES
+    from phone_agent.backends import NAMES
 
     return [name for name in (*NAMES, "auto") if name.startswith(incomplete)]
 
 
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
-    from orchestrator.plan.recipes import RECIPES
+    from orchestrator.launch.recipes import RECIPES
 
     return [(name, recipe.about) for name, recipe in RECIPES.items() if name.startswith(incomplete)]

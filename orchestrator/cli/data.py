@@ -94,7 +94,7 @@ def push(
     from orchestrator.inventory import remember_failed
     from orchestrator.view.console import print_json
     from orchestrator.view.data import pushed_document, pushing, say_pushed
-    from phone_agent.data.shares import even_spans
+    from phone_agent.data.sharding import even_spans
 
     stored = Store().get(name)
     session = open_session(inventory, limit)
@@ -157,9 +157,9 @@ def _removed_here(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, only_
 
 def _removed_from_phones(name: str, inventory: Path | None, limit: str | None) -> Outcomes[dict[str, Any]]:
     from orchestrator.cli.session import open_session
+    from orchestrator.fleet import agent
     from orchestrator.inventory import remember_failed
-    from orchestrator.runs import agent
-    from orchestrator.view.counting import counting
+    from orchestrator.view.progress import counting
 
     session = open_session(inventory, limit)
     with session.fleet() as fleet, counting("deleting on", session.phones) as on_done:

@@ -20,11 +20,11 @@ def doctor(
 ) -> None:
     """Find what is wrong with the phones, with evidence and remedy. Done in 90 s; exit code 1 when a run would fail."""
     from orchestrator.cli.session import open_session
-    from orchestrator.doctor.examination import Ward, examine_all
-    from orchestrator.doctor.mend import mend
+    from orchestrator.health.examination import Ward, examine_all
+    from orchestrator.health.fixes import mend
     from orchestrator.view.console import out, print_json
-    from orchestrator.view.counting import counting
     from orchestrator.view.doctor import print_report
+    from orchestrator.view.progress import counting
     from orchestrator.view.provision import watching
 
     session = open_session(inventory, limit)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.model_argument import ModelOption, ThreadsOption, TrainedArgument
 from orchestrator.cli.options import InventoryOption, JsonOption
-from orchestrator.cli.trained import ModelOption, ThreadsOption, TrainedArgument
 
 
 def evaluate(
@@ -21,11 +21,11 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Judge a trained network on a dataset's held-out samples, on this computer."""
-    from orchestrator.cli.engine import engine_errors
-    from orchestrator.cli.trained import cores, find_trained
+    from orchestrator.cli.agent_errors import engine_errors
+    from orchestrator.cli.model_argument import cores, find_trained
     from orchestrator.errors import UsageError
-    from orchestrator.judge import judge
-    from orchestrator.view.trained import print_judged
+    from orchestrator.inference.evaluate import judge
+    from orchestrator.view.inference import print_judged
 
     found = find_trained(trained, model, inventory)
     run = found.about.run

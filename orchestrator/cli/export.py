@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.model_argument import ModelOption, TrainedArgument
 from orchestrator.cli.options import InventoryOption, JsonOption
-from orchestrator.cli.trained import ModelOption, TrainedArgument
 
 if TYPE_CHECKING:
-    from orchestrator.trained import Trained
+    from orchestrator.inference.model import Trained
 
 
 class Format(Enum):
@@ -31,10 +31,10 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write a trained network as ONNX (NCHW images in, class scores out), or its weights under torchvision's names."""
-    from orchestrator.cli.engine import engine_errors
-    from orchestrator.cli.trained import find_trained
+    from orchestrator.cli.agent_errors import engine_errors
+    from orchestrator.cli.model_argument import find_trained
     from orchestrator.errors import UsageError
-    from orchestrator.view.trained import print_exported
+    from orchestrator.view.inference import print_exported
 
     found = find_trained(trained, model, inventory)
     usual = Path(f"{Path(found.about.model.partition(':')[0]).stem}.{format.value}")
@@ -49,8 +49,8 @@ def export(
 
 def _write(found: Trained, format: Format, path: Path) -> None:
     from orchestrator.export import onnx
-    from phone_agent import safetensors
-    from phone_agent.files import write_bytes
+    from phone_agent.contract import safetensors
+    from phone_agent.contract.files import write_bytes
     from phone_agent.nn.weights import to_state_dict
 
     weights = to_state_dict(found.graph, found.state)

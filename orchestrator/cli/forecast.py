@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.agent_errors import engine_errors
 from orchestrator.cli.completion import complete_model
-from orchestrator.cli.engine import engine_errors
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.forecast.forecast import Rack
+    from orchestrator.plan.forecast.forecast import Rack
 
 AUTO, AS_PUBLISHED = "auto", "paper"
 MOST_PHONES = 100_000
@@ -58,14 +58,14 @@ def forecast(
     as_json: JsonOption = False,
 ) -> None:
     """Tell how long a training step would take on the rack, and how much of it would be computing. Modelled."""
-    from orchestrator.forecast import published
-    from orchestrator.forecast.forecast import Rules, imagined
-    from orchestrator.forecast.forecast import forecast as forecast_of
-    from orchestrator.forecast.phone import phone
+    from orchestrator.plan.forecast import published
+    from orchestrator.plan.forecast.device_model import phone
+    from orchestrator.plan.forecast.forecast import Rules, imagined
+    from orchestrator.plan.forecast.forecast import forecast as forecast_of
     from orchestrator.view.console import print_json
     from orchestrator.view.forecast import as_document, print_forecasts
     from phone_agent import models
-    from phone_agent.sizes import parse_bytes
+    from phone_agent.contract.sizes import parse_bytes
 
     names = model or list(published.BATCHES)
     _check(algorithm, wire, switches, phones)
@@ -90,7 +90,7 @@ def forecast(
 
 
 def _check(algorithm: str, wire: str, switches: int, phones: int | None) -> None:
-    from phone_agent.comm.choose import EVERY_ALGORITHM
+    from phone_agent.comm.autotune import EVERY_ALGORITHM
     from phone_agent.comm.wire import WIRES
 
     for flag, given, known in (
@@ -104,7 +104,7 @@ def _check(algorithm: str, wire: str, switches: int, phones: int | None) -> None
 
 
 def _batch(given: str, name: str) -> int | None:
-    from orchestrator.forecast import published
+    from orchestrator.plan.forecast import published
 
     if given == AUTO:
         return None
@@ -119,7 +119,7 @@ def _batch(given: str, name: str) -> int | None:
 
 def _inventorys(inventory: Path | None, limit: str | None, latency_s: float) -> Rack:
     from orchestrator.cli.session import open_session
-    from orchestrator.forecast.forecast import rack_of
+    from orchestrator.plan.forecast.forecast import rack_of
 
     session = open_session(inventory, limit)
     return rack_of(session.cluster, session.phones, latency_s)

@@ -43,7 +43,7 @@ def forget(phones: PhonesArgument, inventory: InventoryOption = None, json: Json
 def key(inventory: InventoryOption = None, json: JsonOption = False) -> None:
     """Print the key this computer logs in with; it belongs into ~/.ssh/authorized_keys on each phone."""
     from orchestrator.cli.session import open_session
-    from orchestrator.provision.desired import host_key
+    from orchestrator.provision.gather_desired import host_key
     from orchestrator.view import hosts as view
 
     session = open_session(inventory)

@@ -38,7 +38,7 @@ def show(inventory: InventoryOption = None, limit: LimitOption = None, json: Jso
     """Draw the switches with their phones, uplinks and the ring through them."""
     from orchestrator.cli.session import open_session
     from orchestrator.view.console import out, print_json
-    from orchestrator.view.racks import Racks, as_json
+    from orchestrator.view.rack_diagram import Racks, as_json
 
     session = open_session(inventory, limit)
     if json:
@@ -57,8 +57,8 @@ def hostfile(
 ) -> None:
     """Print Open MPI's hostfile: one phone a line, in the order of the ranks."""
     from orchestrator.cli.session import open_session
-    from orchestrator.plan.ring import hostfile as lines
-    from orchestrator.plan.ring import interleaved
+    from orchestrator.inventory.ring import hostfile as lines
+    from orchestrator.inventory.ring import interleaved
 
     phones = open_session(inventory, limit).phones
     typer.echo(lines(interleaved(phones) if order is Order.INTERLEAVED else phones), nl=False)

@@ -8,21 +8,21 @@ import typer
 
 from orchestrator.cli.launch_flags import with_request
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
-from orchestrator.plan.request import LaunchRequest
+from orchestrator.launch.request import LaunchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.cli.session import Session
     from orchestrator.fleet import Fleet
+    from orchestrator.health.preflight import Preflight
     from orchestrator.inventory.model import Phone
-    from orchestrator.runs.dataset import Dataset
-    from orchestrator.runs.launch import Launcher
-    from orchestrator.runs.preflight import Preflight
-    from orchestrator.runs.record import RunRecord, Survival
-    from orchestrator.runs.start import Given, Start
-    from orchestrator.tune.advice import Advice
-    from phone_agent.schema import RunSpec
+    from orchestrator.launch.dataset import Dataset
+    from orchestrator.launch.initial_weights import Given, Start
+    from orchestrator.launch.launcher import Launcher
+    from orchestrator.records.record import RunRecord, Survival
+    from orchestrator.tune.compute_choice import Advice
+    from phone_agent.contract.schema import RunSpec
 
 LOSS = "When phones are lost"
 DEFAULT_RESTARTS = 20
@@ -76,8 +76,8 @@ def launch(
 ) -> None:
     """Train a model on the phones."""
     from orchestrator.cli.session import open_session
-    from orchestrator.plan.recipes import settled
-    from orchestrator.plan.run import check_request
+    from orchestrator.launch.recipes import settled
+    from orchestrator.launch.run_spec import check_request
 
     if resume is not None:
         _refuse_with_resume(data, whole, dry_run)
@@ -102,8 +102,8 @@ def launch(
 
 
 def _open_dataset(wanted: str, request: LaunchRequest, *, adds: bool) -> Dataset:
-    from orchestrator.plan.run import DEFAULT_MODEL
-    from orchestrator.runs.dataset import open_dataset
+    from orchestrator.launch.dataset import open_dataset
+    from orchestrator.launch.run_spec import DEFAULT_MODEL
 
     return open_dataset(
         wanted,
@@ -146,9 +146,9 @@ def _resume(
     survival: tuple[str | None, int | None, int],
     skip_unfit: bool,
 ) -> RunRecord:
-    from orchestrator.plan.resume import check_resume, resumed_run
-    from orchestrator.runs.launch import Launcher, one_launch_at_a_time
-    from orchestrator.runs.resume import find_checkpoint, start_of, stored_data
+    from orchestrator.launch.launcher import Launcher, one_launch_at_a_time
+    from orchestrator.launch.resume import check_resume, resumed_run
+    from orchestrator.launch.resume_source import find_checkpoint, start_of, stored_data
     from orchestrator.view.console import note
     from orchestrator.view.launch import run_view
 
@@ -167,14 +167,14 @@ def _resume(
 
 
 def _given(request: LaunchRequest) -> Given | None:
-    from orchestrator.runs.start import read_given
+    from orchestrator.launch.initial_weights import read_given
 
     return read_given(request.weights) if request.weights else None
 
 
 def _starting_point(request: LaunchRequest, given: Given | None, dataset: Dataset) -> Start:
-    from orchestrator.plan.run import DEFAULT_MODEL, build_graph
-    from orchestrator.runs.start import starting_point
+    from orchestrator.launch.initial_weights import starting_point
+    from orchestrator.launch.run_spec import DEFAULT_MODEL, build_graph
 
     model = request.model or DEFAULT_MODEL
     graph = build_graph(model, dataset.spec, request.freeze)
@@ -199,7 +199,7 @@ def _survival(
 
     from orchestrator.errors import UsageError
     from orchestrator.inventory import select
-    from orchestrator.runs.record import Survival
+    from orchestrator.records.record import Survival
 
     spares = tuple(phone.name for phone in select(session.cluster, spare, session.state)) if spare else ()
     phones = tuple(phone for phone in session.phones if phone.name not in spares)
@@ -219,8 +219,8 @@ def _start(
     survival: Survival,
     whole: bool | None,
 ) -> RunRecord:
-    from orchestrator.plan.run import plan_run
-    from orchestrator.runs.launch import Launcher, one_launch_at_a_time
+    from orchestrator.launch.launcher import Launcher, one_launch_at_a_time
+    from orchestrator.launch.run_spec import plan_run
     from orchestrator.view.launch import run_view
 
     with one_launch_at_a_time(session.state), session.fleet() as fleet, run_view() as view:
@@ -234,8 +234,8 @@ def _start(
 
 def _advice(fleet: Fleet, request: LaunchRequest, phones: Sequence[Phone]) -> Advice:
     """How each phone computes, where that is not as the run says; what decides is told."""
-    from orchestrator.tune.advice import Advice, advise, is_needed
-    from orchestrator.tune.kinds import ask_kinds
+    from orchestrator.tune.compute_choice import Advice, advise, is_needed
+    from orchestrator.tune.device_kinds import ask_kinds
     from orchestrator.tune.store import TuneStore
     from orchestrator.view.console import note, warn
 
@@ -251,7 +251,7 @@ def _advice(fleet: Fleet, request: LaunchRequest, phones: Sequence[Phone]) -> Ad
 
 
 def _caution(spec: RunSpec) -> None:
-    from orchestrator.plan.run import cautions
+    from orchestrator.launch.run_spec import cautions
     from orchestrator.view.console import warn
 
     for line in cautions(spec):
@@ -259,7 +259,7 @@ def _caution(spec: RunSpec) -> None:
 
 
 def _fit_phones(launcher: Launcher, skip_unfit: bool) -> Preflight:
-    from orchestrator.runs.preflight import UnfitPhonesError, inspect
+    from orchestrator.health.preflight import UnfitPhonesError, inspect
     from orchestrator.view.console import warn
 
     preflight = inspect(launcher.check(), launcher.cluster)
@@ -275,9 +275,9 @@ def _fit_phones(launcher: Launcher, skip_unfit: bool) -> Preflight:
 def _show_plan(session: Session, request: LaunchRequest, dataset: Dataset, skip_unfit: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
-    from orchestrator.plan.mpirun import launch_spec
-    from orchestrator.plan.run import common_ssh_port, plan_run
-    from orchestrator.runs.launch import Launcher
+    from orchestrator.launch.launcher import Launcher
+    from orchestrator.launch.mpirun import launch_spec
+    from orchestrator.launch.run_spec import common_ssh_port, plan_run
     from orchestrator.view.console import out, print_json
     from orchestrator.view.launch import print_plan, run_view
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from orchestrator.cli.completion import complete_backend, complete_model, complete_recipe
-from orchestrator.plan.request import AUTO, LaunchRequest, Span
+from orchestrator.launch.request import AUTO, LaunchRequest, Span
 
 MOST_THREADS = 64  # core.ops.MAX_THREADS; importing that would slow down every command
 _FROM_0: dict[str, Any] = {"min": 0, "show_default": False}
@@ -44,7 +44,7 @@ def _span(text: str) -> Span:
 
 
 def _bytes(text: str) -> int:
-    from phone_agent.sizes import SizeError, parse_bytes
+    from phone_agent.contract.sizes import SizeError, parse_bytes
 
     try:
         return parse_bytes(text)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.agent_errors import engine_errors
 from orchestrator.cli.completion import complete_model
-from orchestrator.cli.engine import engine_errors
 from orchestrator.cli.options import JsonOption
 from orchestrator.errors import UsageError
 
@@ -23,7 +23,7 @@ def list_models(as_json: JsonOption = False) -> None:
     """List the networks, as they were published."""
     from orchestrator.view.console import print_json
     from orchestrator.view.models import overview_document, print_overviews
-    from phone_agent.nn.overview import overviews
+    from phone_agent.models.overview import overviews
 
     found = overviews()
     if as_json:
@@ -53,10 +53,10 @@ def show(
     from orchestrator.view.console import print_json
     from orchestrator.view.models import print_sheet, sheet_document
     from phone_agent import models
-    from phone_agent.nn.backends import Options
-    from phone_agent.nn.overview import describe
-    from phone_agent.opencl.sizes import A_PHONES, as_compiled
-    from phone_agent.sizes import parse_bytes
+    from phone_agent.backends import Options
+    from phone_agent.backends.opencl.memory_estimate import A_PHONES, as_compiled
+    from phone_agent.contract.sizes import parse_bytes
+    from phone_agent.models.overview import describe
 
     if backend not in PLANNED:
         raise UsageError(f"--backend {backend}: memory is planned for {', '.join(PLANNED)}")

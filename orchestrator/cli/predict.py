@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.model_argument import ModelOption, ThreadsOption
 from orchestrator.cli.options import InventoryOption, JsonOption
-from orchestrator.cli.trained import ModelOption, ThreadsOption
 
 
 def predict(
@@ -24,12 +24,12 @@ def predict(
     as_json: JsonOption = False,
 ) -> None:
     """Tell what pictures show, by a trained network, on this computer."""
-    from orchestrator.cli.engine import engine_errors
-    from orchestrator.cli.trained import cores, find_trained
+    from orchestrator.cli.agent_errors import engine_errors
+    from orchestrator.cli.model_argument import cores, find_trained
     from orchestrator.errors import UsageError
-    from orchestrator.judge import predict as guess
-    from orchestrator.trained import open_trained
-    from orchestrator.view.trained import print_guesses
+    from orchestrator.inference.evaluate import predict as guess
+    from orchestrator.inference.model import open_trained
+    from orchestrator.view.inference import print_guesses
 
     if run is not None and weights is not None:
         raise UsageError("--run and --weights exclude each other", remedy="give only one of them")

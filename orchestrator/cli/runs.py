@@ -10,8 +10,8 @@ def runs(inventory: InventoryOption = None, as_json: JsonOption = False) -> None
     from dataclasses import asdict
 
     from orchestrator.cli.session import open_session
-    from orchestrator.runs.control import refresh
-    from orchestrator.runs.record import RunStore
+    from orchestrator.records.record import RunStore
+    from orchestrator.supervisor.stop import refresh
     from orchestrator.view.console import out, print_json
     from orchestrator.view.runs import print_runs
 

@@ -12,7 +12,7 @@ from orchestrator.errors import EXIT_FAILED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.runs.health import PhoneHealth
+    from orchestrator.health.health import PhoneHealth
 
 WatchOption = Annotated[bool, typer.Option("--watch", help="Keep looking until Ctrl-C.")]
 
@@ -26,9 +26,9 @@ def status(
     """Show how every phone is doing. Exit code 1 when some phone does not answer or is broken."""
     from orchestrator.cli.session import open_session
     from orchestrator.errors import UsageError
-    from orchestrator.runs.health import ask_all
+    from orchestrator.health.health import ask_all
     from orchestrator.view.console import out, print_json
-    from orchestrator.view.counting import counting
+    from orchestrator.view.progress import counting
     from orchestrator.view.status import as_document, print_status, watch_status
 
     if watch and as_json:
@@ -48,7 +48,7 @@ def status(
 
 
 def _exit_by(health: Sequence[PhoneHealth]) -> None:
-    from orchestrator.runs.health import State
+    from orchestrator.health.health import State
 
     if any(each.state in {State.OFF, State.FAILED} for each in health):
         raise typer.Exit(EXIT_FAILED)

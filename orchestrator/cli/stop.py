@@ -11,8 +11,8 @@ def stop(run: RunArgument = None, inventory: InventoryOption = None, as_json: Js
     from dataclasses import asdict
 
     from orchestrator.cli.session import open_session
-    from orchestrator.runs import control
-    from orchestrator.runs.record import RunStore
+    from orchestrator.records.record import RunStore
+    from orchestrator.supervisor import stop
     from orchestrator.view.console import print_json
     from orchestrator.view.launch import say_stopped
 
@@ -20,7 +20,7 @@ def stop(run: RunArgument = None, inventory: InventoryOption = None, as_json: Js
     store = RunStore(session.state.runs)
     record = store.find(run)
     with run_fleet(session, record) as fleet:
-        record = control.stop(store, record, fleet)
+        record = stop.stop(store, record, fleet)
     say_stopped(record)
     if as_json:
         print_json(asdict(record))

@@ -26,11 +26,11 @@ def timeline(
 
     from orchestrator.cli.collect_logs import phones_of
     from orchestrator.cli.session import open_session
-    from orchestrator.runs import trace
-    from orchestrator.runs.record import RunStore
+    from orchestrator.logs import trace
+    from orchestrator.records.record import RunStore
     from orchestrator.view.console import print_json
-    from orchestrator.view.counting import counting
     from orchestrator.view.outcomes import print_outcomes
+    from orchestrator.view.progress import counting
     from orchestrator.view.timeline import print_shares
 
     session = open_session(inventory)

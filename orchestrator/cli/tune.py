@@ -25,7 +25,7 @@ def tune(
 ) -> None:
     """Measure processor, GPU and both on one phone of each kind; launch then computes in the fastest way."""
     from orchestrator.cli.session import open_session
-    from orchestrator.tune.kinds import ask_kinds
+    from orchestrator.tune.device_kinds import ask_kinds
     from orchestrator.tune.measure import tune as search
     from orchestrator.view.console import print_json
     from orchestrator.view.tune import as_document, print_tuned, progress

@@ -14,9 +14,9 @@ from orchestrator.data.sources import recognise
 from orchestrator.data.sources.source import Block, Damage, Images, Labels, Source, SourceError
 from orchestrator.data.store import Store, Stored, check_name, fingerprint, write_manifest
 from orchestrator.errors import ClusterctlError, UsageError
-from orchestrator.view.text import count_of
-from phone_agent.data.manifest import Manifest, ShardFile
-from phone_agent.data.shards import samples_per_shard, write_shard
+from orchestrator.text import count_of
+from phone_agent.contract.dataset_manifest import Manifest, ShardFile
+from phone_agent.contract.shards import samples_per_shard, write_shard
 
 POLICIES = ("refuse", "skip")
 DEFAULT_SIZE, SMALLEST_SIZE, LARGEST_SIZE = 256, 8, 1024

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.data.store import Stored
 from orchestrator.errors import ClusterctlError, PhoneError
+from orchestrator.fleet import agent
 from orchestrator.fleet.copy import content
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
-from orchestrator.runs import agent
-from phone_agent.data.manifest import Manifest, ShardFile, Span, shards_of
+from phone_agent.contract.dataset_manifest import Manifest, ShardFile, Span, shards_of
+from phone_agent.contract.sizes import readable
 from phone_agent.data.receive import ARRIVED_DAMAGED, Delivery, Stop
-from phone_agent.sizes import readable
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection

@@ -13,10 +13,10 @@ from pathlib import Path
 from orchestrator.data.walk import walk
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.paths import state_dir
+from phone_agent.contract.dataset_manifest import FILE, NAME, Manifest, ShardFile, from_json
 from phone_agent.contract.errors import AgentError
+from phone_agent.contract.files import read_json, write_json
 from phone_agent.data import SYNTHETIC
-from phone_agent.data.manifest import FILE, NAME, Manifest, ShardFile, from_json
-from phone_agent.files import read_json, write_json
 
 ORIGIN = "origin.json"  # what it was made from, and how
 RESERVED = {SYNTHETIC, "auto"}

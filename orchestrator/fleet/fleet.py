@@ -17,11 +17,11 @@ from orchestrator.fleet.dial import Dialer
 from orchestrator.fleet.errors import Cause, Unreachable
 from orchestrator.fleet.hostkeys import HostKeys
 from orchestrator.fleet.keys import load_private_key
-from orchestrator.fleet.knock import answers
 from orchestrator.fleet.network import Line
 from orchestrator.fleet.parallel import map_phones
 from orchestrator.fleet.quote import printable
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
+from orchestrator.fleet.tcp_probe import answers
 from orchestrator.fleet.timeouts import Timeouts
 from orchestrator.inventory.model import Phone
 from orchestrator.paths import ClusterState

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import ClusterctlError, UsageError
-from orchestrator.lab import wire
+from orchestrator.lab import cables
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.lock import holder
 from orchestrator.lab.spec import LabSpec
@@ -25,9 +25,9 @@ def read_spec(lab_dir: Path) -> LabSpec:
 def request(lab_dir: Path, message: dict[str, Any], files: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
     """One question, one answer. Raises ClusterctlError with the anchor's own words if it could not."""
     try:
-        with wire.dial(lab_dir) as channel:
-            wire.send(channel, message, files)
-            reply, received = wire.receive(channel)
+        with cables.dial(lab_dir) as channel:
+            cables.send(channel, message, files)
+            reply, received = cables.receive(channel)
     except (OSError, EOFError) as error:
         raise ClusterctlError(
             f"the lab did not answer ({error or 'it ended'})", remedy="clusterctl lab status"

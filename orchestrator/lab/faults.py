@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orchestrator.errors import ClusterctlError, UsageError
-from orchestrator.lab import tampering
+from orchestrator.lab import fault_injection
 from orchestrator.lab.client import read_spec, request
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.spec import Mode
@@ -23,11 +23,11 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "sshd": ("down", "up"),
 }
 _BY_HAND: dict[tuple[str, str], Callable[[Path, str], None]] = {
-    ("apt", "prompt"): tampering.leave_at_prompt,
-    ("apt", "ok"): tampering.leave_prompt,
-    ("hostkey", "new"): tampering.renew_host_keys,
-    ("packages", "old"): tampering.age_packages,
-    ("packages", "ok"): tampering.renew_packages,
+    ("apt", "prompt"): fault_injection.leave_at_prompt,
+    ("apt", "ok"): fault_injection.leave_prompt,
+    ("hostkey", "new"): fault_injection.renew_host_keys,
+    ("packages", "old"): fault_injection.age_packages,
+    ("packages", "ok"): fault_injection.renew_packages,
 }
 _SHARED = "shared:"
 _ON_LOOPBACK_TOO = frozenset(
@@ -63,7 +63,7 @@ def _step(lab_dir: Path, phone: str, key: str, value: str) -> Callable[[], None]
         return _report(lab_dir, phone, key, value)
     if key == "hostkey" and value.startswith(_SHARED):
         other = read_spec(lab_dir).phone(value.removeprefix(_SHARED)).name
-        return lambda: tampering.share_host_keys(lab_dir, phone, other)
+        return lambda: fault_injection.share_host_keys(lab_dir, phone, other)
     if value not in FAULTS[key]:
         raise UsageError(f"{key} cannot be {value!r}", remedy=" or ".join(f"{key}={each}" for each in FAULTS[key]))
     if act := _BY_HAND.get((key, value)):

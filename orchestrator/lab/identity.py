@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from orchestrator.lab import syscalls, wire
+from orchestrator.lab import cables, syscalls
 from orchestrator.lab.namespaces import map_user
 from orchestrator.lab.seccomp import Refusals, restrict_to_android
 from orchestrator.lab.spec import Mode, VirtualPhone
@@ -45,16 +45,16 @@ def _user_namespace(uid: int) -> int:
 
     Without root there is only one real uid; in there it looks like the phone's.
     """
-    here, there = wire.pair()
+    here, there = cables.pair()
     if (child := os.fork()) == 0:
         try:
             syscalls.unshare(syscalls.CLONE_NEWUSER)
             map_user(uid, uid, outside_uid=0, outside_gid=0)
-            wire.send(there, {"file": "user namespace"}, [os.open("/proc/self/ns/user", os.O_RDONLY)])
+            cables.send(there, {"file": "user namespace"}, [os.open("/proc/self/ns/user", os.O_RDONLY)])
         finally:
             os._exit(0)
     there.close()
     with here:
-        _, files = wire.receive(here)
+        _, files = cables.receive(here)
     os.waitpid(child, 0)
     return files[0]

@@ -18,10 +18,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
-from orchestrator.lab import wire
+from orchestrator.lab import cables
 from orchestrator.lab.environment import TERMUX_FILES, PhonePaths
-from orchestrator.lab.habits import Habits, app_environment, sshd_environment
 from orchestrator.lab.processes import Process, command_line, descendants, exit_code, kill, spawn, wake_on_child_exit
+from orchestrator.lab.quirks import Habits, app_environment, sshd_environment
 
 _SSHD = ("sshd", "-D")  # in the foreground, as the app would start it
 _SHEBANG_BYTES = 256
@@ -75,7 +75,7 @@ class PhoneInit:
 
     def _obey(self, control: socket.socket) -> None:
         try:
-            message, files = wire.receive(control)
+            message, files = cables.receive(control)
         except (EOFError, ConnectionError):
             self._power_off()
         match message["op"]:
@@ -254,4 +254,4 @@ class Terminal:
 
 def _answer(client: socket.socket, message: dict[str, Any]) -> None:
     with client, contextlib.suppress(OSError):  # it may not wait for the answer any more
-        wire.send(client, message)
+        cables.send(client, message)

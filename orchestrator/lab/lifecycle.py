@@ -17,7 +17,7 @@ from pathlib import Path
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.fleet.keys import ensure_keypair
 from orchestrator.inventory import dump
-from orchestrator.lab import lock, modes, wire
+from orchestrator.lab import cables, lock, modes
 from orchestrator.lab.arch import userland
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.programs import check_programs
@@ -107,8 +107,8 @@ def _replace(path: Path, text: str) -> None:
 
 def _start_anchor(lab: LabLayout, guard: int) -> None:
     """Returns when all phones are up. The guard keeps other lab commands out until the anchor has its lock."""
-    here, there = wire.pair()
-    command = [sys.executable, "-m", "orchestrator.lab.anchor", str(lab.root), str(there.fileno()), str(guard)]
+    here, there = cables.pair()
+    command = [sys.executable, "-m", "orchestrator.lab.daemon", str(lab.root), str(there.fileno()), str(guard)]
     with here, lab.log.open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -127,7 +127,7 @@ def _await_ready(report: socket.socket, lab: LabLayout) -> None:
     message: dict[str, object] = {}
     while "ready" not in message:
         try:
-            message, _ = wire.receive(report)
+            message, _ = cables.receive(report)
         except (EOFError, ConnectionError):
             message = {"error": f"the lab's process ended: {_last_line(lab.log)}"}
         if error := message.get("error"):

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from orchestrator.lab import links, lock, rootfs, syscalls, wire
+from orchestrator.lab import cables, links, lock, rootfs, syscalls
 from orchestrator.lab.environment import PhonePaths
-from orchestrator.lab.habits import Habits, masks
-from orchestrator.lab.habits.cores import Cores
-from orchestrator.lab.habits.network import Wiring
-from orchestrator.lab.habits.phantom import PhantomKiller
 from orchestrator.lab.identity import has_own_uid, user_switch
 from orchestrator.lab.init import PhoneInit
 from orchestrator.lab.layout import LabLayout, PhoneLayout
 from orchestrator.lab.processes import forget_parent
+from orchestrator.lab.quirks import Habits, masks
+from orchestrator.lab.quirks.cores import Cores
+from orchestrator.lab.quirks.network import Wiring
+from orchestrator.lab.quirks.phantom import PhantomKiller
 from orchestrator.lab.spec import LabSpec, Mode, VirtualPhone
 from orchestrator.lab.template import make_host_keys
 
@@ -31,7 +31,7 @@ _PHONE = (
 
 def start(lab: LabLayout, spec: LabSpec, phone: VirtualPhone) -> socket.socket:
     """Forks the phone off. It says {"pid": …}, waits for its cable, then says {"booted": true} or {"error": …}."""
-    here, there = wire.pair()
+    here, there = cables.pair()
     if os.fork() == 0:
         _become(lab, spec, phone, there)
     there.close()
@@ -44,12 +44,12 @@ def _become(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: socket.
         os.sched_setaffinity(0, cores_of(spec.phones.index(phone), len(spec.phones), sorted(os.sched_getaffinity(0))))
         put_together = _on_loopback if spec.mode is Mode.LOOPBACK else _in_namespaces
         init = put_together(lab, spec, phone, control)
-        wire.send(control, {"booted": True})
+        cables.send(control, {"booted": True})
         init.serve()
     except BaseException as error:  # noqa: BLE001 (a fork of the anchor must not go on as the anchor)
         traceback.print_exc()
         with contextlib.suppress(OSError):
-            wire.send(control, {"error": f"{phone.name}: {error}"})
+            cables.send(control, {"error": f"{phone.name}: {error}"})
     finally:
         os._exit(1)
 
@@ -63,7 +63,7 @@ def cores_of(index: int, phones: int, cores: Sequence[int]) -> set[int]:
 def _in_namespaces(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: socket.socket) -> PhoneInit:
     syscalls.unshare(_PHONE)
     if child := os.fork():  # only a child is inside the new PID namespace; the anchor inherits it
-        wire.send(control, {"pid": child})
+        cables.send(control, {"pid": child})
         os._exit(0)
     own = lab.phone(phone.name)
     if not own.termux.exists():  # a phone that was switched off finds its data again
@@ -71,7 +71,7 @@ def _in_namespaces(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: 
     console = _open_console(own)
     rootfs.build(lab.staging, phone, lab)
     masks.prepare(lab.staging)
-    wire.receive(control)
+    cables.receive(control)
     links.configure(*links.inside(phone, spec.mode.network.prefixlen, spec.shape.rate, spec.phones))
     if not (wiring := Wiring(spec, phone, own.scenario)).is_healthy:
         wiring.apply()
@@ -83,11 +83,11 @@ def _in_namespaces(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: 
 def _on_loopback(lab: LabLayout, spec: LabSpec, phone: VirtualPhone, control: socket.socket) -> PhoneInit:
     syscalls.set_child_subreaper()
     lock.hold(lab.phones_lock, shared=True)
-    wire.send(control, {"pid": os.getpid()})
+    cables.send(control, {"pid": os.getpid()})
     own = lab.phone(phone.name)
     if has_own_uid(spec.mode):
         _give_to(own.termux, phone.uid)
-    wire.receive(control)
+    cables.receive(control)
     return _init(PhonePaths(own.root), spec, phone, control, _open_console(own))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from phone_agent.nn.backends import Options
+    from phone_agent.backends import Options
     from phone_agent.nn.graph import Graph
 
 DEFAULT_BATCH = 32

@@ -9,13 +9,13 @@ from typing import Final, Literal
 
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.inventory.model import Phone
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
-from orchestrator.provision.ledger import Ledger
+from orchestrator.provision.progress import Ledger
 from orchestrator.provision.steps.mpi4py import Mpi4py
 from orchestrator.provision.steps.packages import install_packages, space_to_add
 from orchestrator.provision.steps.pyopencl import PyOpenCl
 from orchestrator.provision.steps.step import Site, Step
-from orchestrator.provision.want import Want
 from orchestrator.provision.wheels import Wheel, WheelStore
 
 _BUILD_SPACE: Final = 300 << 20  # for the source and what the compiler leaves while it works

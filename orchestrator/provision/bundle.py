@@ -17,9 +17,10 @@ from pathlib import Path
 
 import phone_agent
 from orchestrator.errors import ClusterctlError, UsageError
-from phone_agent import manifest, wired
+from phone_agent import bind_shim
+from phone_agent.contract import manifest
+from phone_agent.contract.layout import MANIFEST
 from phone_agent.core import build, library
-from phone_agent.layout import MANIFEST
 
 
 class Target(StrEnum):
@@ -86,7 +87,7 @@ def _copy_core(target: Target, destination: Path) -> int:
     package = Path(phone_agent.__file__).parent
     try:
         _copy(build.cached(made_for), destination / package.name / library.SHIPPED.relative_to(package))
-        _copy(wired.cached(made_for), destination / package.name / wired.SHIPPED.relative_to(package))
+        _copy(bind_shim.cached(made_for), destination / package.name / bind_shim.SHIPPED.relative_to(package))
     except build.BuildError as error:
         raise ClusterctlError(f"the compute core cannot be built: {error}") from None
     return 2

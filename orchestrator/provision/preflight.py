@@ -7,9 +7,9 @@ from typing import Final
 
 from orchestrator.errors import PhoneError
 from orchestrator.inventory.model import Phone
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.steps.packages import space_needed
-from orchestrator.provision.want import Want
 
 _SPARE: Final = 50 << 20  # for logs, the agent, wheels
 _CLOCK_TOLERANCE: Final = 2.0

@@ -28,10 +28,11 @@ from orchestrator.paths import cache_dir
 from orchestrator.provision import preflight
 from orchestrator.provision.builds import FOR_GPUS, FOR_MPI, Builds
 from orchestrator.provision.bundle import Bundle, build_bundles
-from orchestrator.provision.desired import PackageSource, default_upstream, gather_keys, host_key, known_hosts
+from orchestrator.provision.desired_state import Want, peers
 from orchestrator.provision.events import OnEvent, PhoneFinished, StageStarted
-from orchestrator.provision.ledger import Ledger
+from orchestrator.provision.gather_desired import PackageSource, default_upstream, gather_keys, host_key, known_hosts
 from orchestrator.provision.preflight import Asked
+from orchestrator.provision.progress import Ledger
 from orchestrator.provision.report import Report, StepResult, StepStatus
 from orchestrator.provision.resources import package_list
 from orchestrator.provision.steps.agent import Agent
@@ -47,7 +48,6 @@ from orchestrator.provision.steps.step import Site, Step
 from orchestrator.provision.termux.mirror import serve
 from orchestrator.provision.termux.snapshot import Snapshot
 from orchestrator.provision.termux.upstream import Upstream
-from orchestrator.provision.want import Want, peers
 from orchestrator.provision.wheels import MPI4PY, PYOPENCL, WheelStore
 from orchestrator.provision.worker import Worker, look
 

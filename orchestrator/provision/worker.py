@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.errors import PhoneError
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.events import StepFinished, StepStarted
 from orchestrator.provision.facts import Facts, parse_facts
-from orchestrator.provision.ledger import Ledger
 from orchestrator.provision.preflight import Asked
+from orchestrator.provision.progress import Ledger
 from orchestrator.provision.report import StepResult, StepStatus
 from orchestrator.provision.resources import script
 from orchestrator.provision.steps import boot, keys, openmpi, sshd
 from orchestrator.provision.steps.step import Site, Step
-from orchestrator.provision.want import Want
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection

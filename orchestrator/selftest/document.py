@@ -9,9 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.selftest.mask import masked
+from orchestrator.selftest.redact import masked
 from orchestrator.selftest.report import Answer, PhoneReport
-from phone_agent.selftest.check import Status
+from phone_agent.contract.assumptions import Status
 
 WIDTH: Final = 110
 MARKS: Final = {Status.OK: "ok     ", Status.FAILED: "FAILED ", Status.UNKNOWN: "unknown"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.inventory.model import Phone
-from phone_agent.selftest.check import Belief, Found, Status
+from phone_agent.contract.assumptions import Belief, Found, Status
 
 
 @dataclass(frozen=True)

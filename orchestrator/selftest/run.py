@@ -14,13 +14,13 @@ from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet.network import Network
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.provision.bundle import Bundle, build_bundles
-from orchestrator.selftest import beliefs, session, together
-from orchestrator.selftest.ask import bring_agent, examine, take_agent_away
-from orchestrator.selftest.doorbell import doorbell
+from orchestrator.selftest import assumptions, phone_pairs, session
+from orchestrator.selftest.callback_server import doorbell
+from orchestrator.selftest.query import bring_agent, examine, take_agent_away
 from orchestrator.selftest.report import Answer, PhoneReport, answered
-from orchestrator.view.text import one_line
-from phone_agent.selftest.check import Belief, Found, Status, unknown
-from phone_agent.selftest.examine import Where
+from orchestrator.text import one_line
+from phone_agent.contract.assumptions import Belief, Found, Status, unknown
+from phone_agent.selftest.assumptions import Where
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
@@ -88,7 +88,7 @@ class _Selftest:
             ) from error
 
     def _report(self, phone: Phone, error: str | None, remedy: str | None) -> PhoneReport:
-        wanted = beliefs.all_beliefs(len(self._phones))
+        wanted = assumptions.all_beliefs(len(self._phones))
         why = unknown("the phone could not be asked" if error else "it gave no answer")
         found = self._answers[phone]
         answers = (found.get(belief.name) or answered(belief, why, 0.0, virtual=self._virtual) for belief in wanted)
@@ -96,9 +96,9 @@ class _Selftest:
 
     def _first_look(self, connection: PhoneConnection) -> None:
         phone, told = connection.phone, session.ask_session(connection)
-        self._note(phone, beliefs.SESSION, session.judge_session(told))
-        self._note(phone, beliefs.PRELOAD, session.judge_preload(told))
-        self._note(phone, beliefs.CLOCK, session.judge_clock(told))
+        self._note(phone, assumptions.SESSION, session.judge_session(told))
+        self._note(phone, assumptions.PRELOAD, session.judge_preload(told))
+        self._note(phone, assumptions.CLOCK, session.judge_clock(told))
         if not told.told.get("python3"):
             remedy = f"clusterctl provision --limit {phone.name}"
             raise PhoneError("there is no python3 in its PATH", phase="exec", remedy=remedy)
@@ -120,25 +120,27 @@ class _Selftest:
 
         def next_one(connection: PhoneConnection) -> None:
             self._look(
-                connection.phone, beliefs.NEIGHBOUR, lambda: together.log_in_to(connection, following[connection.phone])
+                connection.phone,
+                assumptions.NEIGHBOUR,
+                lambda: phone_pairs.log_in_to(connection, following[connection.phone]),
             )
 
         self._site.fleet.map(next_one, phones)
         head = self._site.fleet.connection(phones[0])
         started = time.monotonic()
         for phone in phones:
-            self._on_event(phone, beliefs.TOGETHER)
-        found = together.sum_over(self._site.cluster, phones, head)
+            self._on_event(phone, assumptions.TOGETHER)
+        found = phone_pairs.sum_over(self._site.cluster, phones, head)
         for phone in phones:
-            self._note(phone, beliefs.TOGETHER, found, time.monotonic() - started)
+            self._note(phone, assumptions.TOGETHER, found, time.monotonic() - started)
 
     def _screen_off(self, phones: Sequence[Phone], bell: tuple[str, int]) -> None:
         for phone in phones:
             if self._ask is None:
-                self._note(phone, beliefs.SCREEN_OFF, unknown(NOT_ASKED))
+                self._note(phone, assumptions.SCREEN_OFF, unknown(NOT_ASKED))
                 continue
             self._ask(f"Switch the screen of {phone} off, wait a minute, then press Enter here.")
-            self._look(phone, beliefs.SCREEN_OFF, lambda phone=phone: self._asleep(phone, bell))  # type: ignore[misc]
+            self._look(phone, assumptions.SCREEN_OFF, lambda phone=phone: self._asleep(phone, bell))  # type: ignore[misc]
 
     def _asleep(self, phone: Phone, bell: tuple[str, int]) -> Found:
         connection = self._site.fleet.connection(phone)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.runs.vitals import clock_offset
-from phone_agent.selftest.check import Found, failed, judged, unknown
+from orchestrator.health.vitals import clock_offset
+from phone_agent.contract.assumptions import Found, failed, judged, unknown
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection

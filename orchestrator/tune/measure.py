@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.errors import PhoneError
+from orchestrator.fleet import agent
 from orchestrator.inventory.model import Phone
-from orchestrator.runs import agent
-from orchestrator.tune.kinds import Kind, by_kind
+from orchestrator.tune.device_kinds import Kind, by_kind
 from orchestrator.tune.store import Tuned, TuneStore
+from phone_agent.backends import NAMES
+from phone_agent.contract.schema import Way
 from phone_agent.core.ops import MAX_THREADS
-from phone_agent.nn.backends import NAMES
-from phone_agent.schema import Way
 from phone_agent.tune.search import GRACE_S, SHARES, Request
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Any
 
 from orchestrator.errors import ClusterctlError
 from orchestrator.paths import state_dir
-from orchestrator.tune.kinds import Kind
-from phone_agent.schema import Way
+from orchestrator.tune.device_kinds import Kind
+from phone_agent.contract.schema import Way
 
 
 @dataclass(frozen=True)

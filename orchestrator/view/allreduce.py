@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.text import Text
 
-from orchestrator.runs.allreduce import AllreduceResult
+from orchestrator.bench.allreduce import AllreduceResult
+from orchestrator.text import count_of
 from orchestrator.view.console import out
-from orchestrator.view.text import count_of
 
 
 def as_document(result: AllreduceResult) -> dict[str, Any]:

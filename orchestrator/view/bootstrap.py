@@ -15,9 +15,9 @@ from orchestrator.bootstrap.report import PhoneReport, Report
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.provision.report import StepStatus
+from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note, out, warn
-from orchestrator.view.paper import wide_enough
-from orchestrator.view.text import count_of, one_line
+from orchestrator.view.width import wide_enough
 
 _ROWS = 20
 

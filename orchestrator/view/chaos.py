@@ -6,12 +6,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.chaos.judge import TOLERANCE, Cause, Promise, cause, first_cause
+from orchestrator.chaos.evaluate import TOLERANCE, Cause, Promise, cause, first_cause
+from orchestrator.chaos.outcome import BlowStory
 from orchestrator.chaos.plan import RunPlan
 from orchestrator.chaos.report import RIGHT_AT_LEAST, Report
-from orchestrator.chaos.story import BlowStory
+from orchestrator.text import count_of, one_line
 from orchestrator.view.console import note, warn
-from orchestrator.view.text import count_of, one_line
 
 _STYLE = {Cause.RIGHT: "green", Cause.NONE: "dim"}
 

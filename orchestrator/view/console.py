@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from orchestrator.errors import ClusterctlError
-from orchestrator.view.text import one_line
+from orchestrator.text import one_line
 
 out = Console(highlight=False, soft_wrap=False)
 err = Console(stderr=True, highlight=False)

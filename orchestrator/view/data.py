@@ -18,10 +18,10 @@ from orchestrator.data.store import Stored
 from orchestrator.fleet.result import Outcomes
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
+from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note, out, warn
 from orchestrator.view.outcomes import as_json, print_outcomes
-from orchestrator.view.text import count_of, one_line
-from phone_agent.sizes import readable
+from phone_agent.contract.sizes import readable
 
 _DELAY_S = 0.8
 

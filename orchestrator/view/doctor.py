@@ -6,14 +6,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.doctor.checks import ALL
-from orchestrator.doctor.finding import Kind, Severity
-from orchestrator.doctor.report import Deed, Report, Trouble
+from orchestrator.health.checks import ALL
+from orchestrator.health.finding import Kind, Severity
+from orchestrator.health.report import Deed, Report, Trouble
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
+from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note
-from orchestrator.view.paper import wide_enough
-from orchestrator.view.text import count_of, one_line
+from orchestrator.view.width import wide_enough
 
 _STYLE = {Severity.STOPS: "bold red", Severity.SLOWS: "yellow", Severity.NOTE: "dim"}
 _ADB_LINES = 12

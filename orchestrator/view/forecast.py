@@ -10,14 +10,14 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.forecast import published
+from orchestrator.plan.forecast import published
+from orchestrator.text import count_of
 from orchestrator.view.console import next_step, out
-from orchestrator.view.paper import wide_enough
-from orchestrator.view.text import count_of
+from orchestrator.view.width import wide_enough
 
 if TYPE_CHECKING:
-    from orchestrator.forecast.forecast import Forecast, Rack
-    from orchestrator.forecast.phone import Phone
+    from orchestrator.plan.forecast.device_model import Phone
+    from orchestrator.plan.forecast.forecast import Forecast, Rack
 
 COLUMNS = ("MB", "batch", "computing", "exchange", "step", "images/s", "efficiency", "95 % from", "fits")
 

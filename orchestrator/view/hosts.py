@@ -10,8 +10,8 @@ from rich.text import Text
 from orchestrator.fleet.hostkeys import HostKeys
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
+from orchestrator.text import one_line
 from orchestrator.view.console import next_step, note, out, print_json
-from orchestrator.view.text import one_line
 
 
 def print_pins(phones: Sequence[Phone], hosts: HostKeys, *, json: bool) -> None:

@@ -13,8 +13,8 @@ from orchestrator.inventory import fold
 from orchestrator.inventory.document import read_text
 from orchestrator.inventory.model import Cluster, Phone, Uplink
 from orchestrator.inventory.topology import slow_uplinks
+from orchestrator.text import one_line
 from orchestrator.view.console import out, print_json, warn
-from orchestrator.view.text import one_line
 
 
 def print_problems(error: InventoryError, *, json: bool) -> None:

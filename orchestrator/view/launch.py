@@ -19,13 +19,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.plan.request import FP32_ONLY
-from orchestrator.runs.diagnosis import Diagnosis
-from orchestrator.runs.events import FOLLOWER_EVENTS, Event, Progress, Shares
-from orchestrator.runs.record import RunRecord
+from orchestrator.launch.request import FP32_ONLY
+from orchestrator.records.events import FOLLOWER_EVENTS, Event, Progress, Shares
+from orchestrator.records.record import RunRecord
+from orchestrator.supervisor.diagnosis import Diagnosis
+from orchestrator.text import count_of
 from orchestrator.view.console import err, next_step, out
-from orchestrator.view.text import count_of
-from phone_agent.schema import RunSpec
+from phone_agent.contract.schema import RunSpec
 
 _BARS = "▁▂▃▄▅▆▇█"
 _CHOSEN = ("algorithm", "group", "wire", "bucket_bytes", "predicted_s", "limit_s")

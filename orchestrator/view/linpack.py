@@ -7,9 +7,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.runs.linpack import LinpackResult
+from orchestrator.bench.linpack import LinpackResult
+from orchestrator.text import count_of
 from orchestrator.view.console import out
-from orchestrator.view.text import count_of
 
 
 def as_document(result: LinpackResult) -> dict[str, Any]:

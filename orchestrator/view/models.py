@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.text import count_of
 from orchestrator.view.console import next_step, out
-from orchestrator.view.text import count_of
-from phone_agent.sizes import readable
+from phone_agent.contract.sizes import readable
 
 if TYPE_CHECKING:
-    from phone_agent.nn.overview import Overview, Sheet
+    from phone_agent.models.overview import Overview, Sheet
     from phone_agent.nn.summary import Block
 
 MIB = 2**20

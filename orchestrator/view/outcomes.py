@@ -13,8 +13,8 @@ from rich.text import Text
 
 from orchestrator.fleet.result import Outcome, Outcomes, Status
 from orchestrator.inventory import fold
+from orchestrator.text import one_line
 from orchestrator.view.console import err, next_step
-from orchestrator.view.text import one_line
 
 _ROWS = 20
 _STYLE = {Status.OK: "green", Status.FAILED: "red", Status.UNREACHABLE: "yellow", Status.CANCELLED: "dim"}

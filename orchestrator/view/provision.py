@@ -13,9 +13,9 @@ from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.provision.events import Event, Note, OnEvent, PhoneFinished, StageStarted, StepFinished, StepStarted
 from orchestrator.provision.report import PhoneReport, Report, StepStatus
+from orchestrator.text import one_line
 from orchestrator.view.console import err, next_step, note, out, warn
-from orchestrator.view.paper import wide_enough
-from orchestrator.view.text import one_line
+from orchestrator.view.width import wide_enough
 
 _LONGEST_CHANGE = 160
 

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.runs.record import RunRecord
+from orchestrator.records.record import RunRecord
+from orchestrator.text import one_line
 from orchestrator.view.console import next_step
 from orchestrator.view.launch import STATE_STYLE, duration
-from orchestrator.view.paper import wide_enough
-from orchestrator.view.text import one_line
+from orchestrator.view.width import wide_enough
 
 
 def print_runs(console: Console, records: Sequence[RunRecord], silent: Collection[str]) -> None:

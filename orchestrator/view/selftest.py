@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.inventory.model import Phone
-from orchestrator.selftest.beliefs import all_beliefs
+from orchestrator.selftest.assumptions import all_beliefs
 from orchestrator.selftest.document import VIRTUAL
 from orchestrator.selftest.report import Answer, PhoneReport
+from orchestrator.text import one_line
 from orchestrator.view.console import err, next_step, note, out
-from orchestrator.view.paper import wide_enough
-from orchestrator.view.text import one_line
-from phone_agent.selftest.check import Belief, Status
+from orchestrator.view.width import wide_enough
+from phone_agent.contract.assumptions import Belief, Status
 
 _LOOK = {Status.OK: ("✓", "green"), Status.FAILED: ("✗", "bold red"), Status.UNKNOWN: ("?", "yellow")}
 _COLUMNS = 12  # phones shown side by side

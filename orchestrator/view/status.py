@@ -19,13 +19,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.health.health import ACTIVE_RUN, PhoneHealth, State
+from orchestrator.health.vitals import Vitals
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
-from orchestrator.runs.health import ACTIVE_RUN, PhoneHealth, State
-from orchestrator.runs.vitals import Vitals
+from orchestrator.text import count_of
 from orchestrator.view.console import next_step
-from orchestrator.view.paper import wide_enough
-from orchestrator.view.text import count_of
+from orchestrator.view.width import wide_enough
 
 FEW = 16
 _CELL = 9

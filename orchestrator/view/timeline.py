@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from orchestrator.runs.trace import Shares
+from orchestrator.logs.trace import Shares
 from orchestrator.view.console import note, out
 
 

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
-from orchestrator.tune.advice import in_words
+from orchestrator.text import one_line
+from orchestrator.tune.compute_choice import in_words
 from orchestrator.tune.measure import BEST, KindTuned, OnRow, Row
 from orchestrator.view.console import err, out
-from orchestrator.view.text import one_line
 
 if TYPE_CHECKING:
     from phone_agent.tune.search import Request

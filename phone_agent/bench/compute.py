@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import models
+from phone_agent.backends import NAMES as BACKENDS
+from phone_agent.backends import Executable, Options, backend
 from phone_agent.bench.kernels import peak_gflops
 from phone_agent.contract.errors import AgentError
+from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.core.team import Team
 from phone_agent.device.memory import available_mb, peak_bytes
-from phone_agent.nn.backends import NAMES as BACKENDS
-from phone_agent.nn.backends import Executable, Options, backend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.summary import training_flops
-from phone_agent.schema import OptimizerSpec
-from phone_agent.train.optimiser import Optimiser, optimiser
+from phone_agent.train.optimizers import Optimiser, optimiser
 
 RULES = OptimizerSpec(learning_rate=1e-3, momentum=0.9, weight_decay=1e-4, decay_all=True)
 MAX_BATCH = 65_536

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.comm.executor import Note
 from phone_agent.comm.groups import divided
 from phone_agent.comm.hierarchical import HierarchicalAllreduce
-from phone_agent.comm.lone import LoneAllreduce
 from phone_agent.comm.mpi_allreduce import MpiAllreduce
 from phone_agent.comm.residuals import Residuals
 from phone_agent.comm.ring import RingAllreduce
-from phone_agent.comm.rounds import Note
+from phone_agent.comm.single_rank import LoneAllreduce
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import FP32, WIRES, Wire
 from phone_agent.comm.world import World
 from phone_agent.contract.errors import AgentError
 
 if TYPE_CHECKING:
-    from phone_agent.comm.choose import Choice
+    from phone_agent.comm.autotune import Choice
+    from phone_agent.contract.schema import RunSpec
     from phone_agent.nn.packing import Packing
-    from phone_agent.schema import RunSpec
 
 
 class Collective(Protocol):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from phone_agent.comm import schedule
-from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Ring, Rounds, Stage, naps
+from phone_agent.comm.executor import SEGMENT_BYTES, SHORTEST_BYTES, Ring, Rounds, Stage, naps
 from phone_agent.comm.schedule import Chunk
 from phone_agent.comm.scheduled import ScheduledAllreduce
 from phone_agent.comm.wire import Wire, fitting

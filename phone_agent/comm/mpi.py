@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from phone_agent.comm.rounds import Calls
+from phone_agent.comm.executor import Calls
 from phone_agent.contract.errors import AgentError
 
 SPINS = 50

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from phone_agent.comm.rounds import Note
+from phone_agent.comm.executor import Note
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import Floats
 from phone_agent.comm.world import World

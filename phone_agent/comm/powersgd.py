@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent import rng
 from phone_agent.comm import Collective
 from phone_agent.comm.residuals import give_back
 from phone_agent.comm.wire import FP16
+from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError
 from phone_agent.core import ops
 from phone_agent.core.team import Program, Team, aligned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from phone_agent.comm import schedule
-from phone_agent.comm.rounds import SEGMENT_BYTES, SHORTEST_BYTES, Ring, Rounds, Stage, naps
+from phone_agent.comm.executor import SEGMENT_BYTES, SHORTEST_BYTES, Ring, Rounds, Stage, naps
 from phone_agent.comm.scheduled import ScheduledAllreduce
 from phone_agent.comm.wire import Wire, fitting
 from phone_agent.comm.world import World

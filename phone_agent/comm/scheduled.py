@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 
+from phone_agent.comm.executor import Note, Rounds, Workshop
 from phone_agent.comm.residuals import Residuals
-from phone_agent.comm.rounds import Note, Rounds, Workshop
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import Floats, Wire
 from phone_agent.comm.world import World

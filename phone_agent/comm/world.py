@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm.rounds import Calls, Neighbours
+from phone_agent.comm.executor import Calls, Neighbours
 from phone_agent.contract.errors import AgentError
 
 

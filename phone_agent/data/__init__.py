@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent import layout
-from phone_agent.schema import DataSpec
+from phone_agent.contract import layout
+from phone_agent.contract.schema import DataSpec
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.integer[Any]]
@@ -55,7 +55,7 @@ def open_dataset(
         from phone_agent.data.synthetic import Synthetic
 
         return Synthetic(spec.samples, spec.shape, spec.classes, seed=seed)
-    from phone_agent.data.shares import spans_here
+    from phone_agent.data.sharding import spans_here
 
     spans = () if spec.whole else spans_here(spec, batches, rank)
     return _staged(spec, spans, tell, held_out=False)
@@ -75,8 +75,8 @@ def open_test(spec: DataSpec, seed: int, *, tell: Callable[[str], None] = _quiet
 def _staged(
     spec: DataSpec, spans: Sequence[tuple[int, int]], tell: Callable[[str], None], *, held_out: bool
 ) -> Dataset:
+    from phone_agent.contract.shards import ShardError
     from phone_agent.data import locks
-    from phone_agent.data.shards import ShardError
     from phone_agent.data.staged import Staged, read_manifest
 
     directory = layout.local(layout.dataset_dir(spec.name))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent import rng
+from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from phone_agent import layout
+from phone_agent.contract import layout
+from phone_agent.contract.dataset_manifest import FILE, SHARD_NAME, Manifest, ManifestError, ShardFile, from_json
 from phone_agent.contract.errors import AgentError
+from phone_agent.contract.files import read_json, write_json
 from phone_agent.data import locks
-from phone_agent.data.manifest import FILE, SHARD_NAME, Manifest, ManifestError, ShardFile, from_json
-from phone_agent.files import read_json, write_json
 
 PIECE = 256 * 1024
 AHEAD = 128  # pieces that may wait for the next phone: a hop that stalls does not hold up those before it

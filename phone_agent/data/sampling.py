@@ -16,12 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent import rng
+from phone_agent.contract import rng
+from phone_agent.contract.schema import RunSpec, Turn
 from phone_agent.core.team import aligned
 from phone_agent.data import Dataset, Images, Labels, open_dataset
 from phone_agent.data.augment import Augmenter
-from phone_agent.data.shares import batches_of, everywhere, span_of, turns_of
-from phone_agent.schema import RunSpec, Turn
+from phone_agent.data.sharding import batches_of, everywhere, span_of, turns_of
 
 ORDER = 3  # stream of random numbers; see data.synthetic for the others
 ALL = slice(None)

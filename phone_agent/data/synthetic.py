@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent import rng
+from phone_agent.contract import rng
 from phone_agent.data import Images, Labels
 
 CELLS = 4  # a pattern is CELLS x CELLS squares

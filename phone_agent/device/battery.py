@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from phone_agent import layout
+from phone_agent.contract import layout
+from phone_agent.contract.files import read_json, write_json
 from phone_agent.device import commands
-from phone_agent.files import read_json, write_json
 
 COMMAND = "termux-battery-status"
 TIMEOUT_S = 6.0  # telemetry as a whole answers within 8 s

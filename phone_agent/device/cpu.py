@@ -6,8 +6,8 @@ import os
 import re
 from statistics import mean
 
+from phone_agent.contract.files import read_int, read_text
 from phone_agent.device.roots import REAL, Roots
-from phone_agent.files import read_int, read_text
 
 
 def parse_list(text: str) -> tuple[int, ...]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent.contract.errors import AgentError
+from phone_agent.contract.files import read_json
+from phone_agent.contract.layout import MANIFEST
 from phone_agent.device import commands, cpu, interfaces, memory
 from phone_agent.device.roots import REAL, Roots
-from phone_agent.files import read_json
-from phone_agent.layout import MANIFEST
 
 RELEASE = Path(__file__).resolve().parents[2]  # the directory phone_agent was unpacked in
 

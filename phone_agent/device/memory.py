@@ -7,8 +7,8 @@ import re
 import resource
 from pathlib import Path
 
+from phone_agent.contract.files import read_text
 from phone_agent.device.roots import REAL, Roots
-from phone_agent.files import read_text
 
 
 def total_mb(roots: Roots = REAL) -> int | None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import commands
 from phone_agent.device.battery import COMMAND, TIMEOUT_S
 from phone_agent.device.roots import REAL, Roots
-from phone_agent.files import read_int, read_text
 
 MICRO, MILLI = 1e-6, 1e-3
 SMALLEST_MICROAMPERES = 10_000  # some phones tell milliamperes: no phone that is on takes less than 10 mA

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import commands
 from phone_agent.device.roots import REAL, Roots
-from phone_agent.files import read_int, read_text
 
 CPU_ZONE = re.compile(r"^(cpu|mtktscpu|big|little|apc)", re.IGNORECASE)
 CHIP_ZONE = re.compile(r"^(tsens|soc|ap\b|ap_|exynos|x86_pkg)", re.IGNORECASE)

@@ -11,15 +11,15 @@ import numpy as np
 from phone_agent.bench.kernels import peak_gflops
 from phone_agent.core.team import Team
 from phone_agent.device.memory import available_mb
-from phone_agent.linpack.eliminate import Elimination, Phases
+from phone_agent.linpack.back_substitution import substitute
+from phone_agent.linpack.factorize import Elimination, Phases
 from phone_agent.linpack.kernels import Kernels
 from phone_agent.linpack.matrix import System
 from phone_agent.linpack.memory import check_fits
 from phone_agent.linpack.residual import MOST, residual
-from phone_agent.linpack.substitute import substitute
 
 if TYPE_CHECKING:
-    from phone_agent.linpack.mesh import Mesh  # starts MPI
+    from phone_agent.linpack.process_grid import Mesh  # starts MPI
 
 PHASES = ("panel", "broadcast", "swap", "solve", "update", "substitute")
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.contract.rng import uniform_at
 from phone_agent.core.team import aligned
 from phone_agent.linpack.layout import Dealt, Grid
-from phone_agent.rng import uniform_at
 
 CHUNK = 1 << 18  # numbers made at a time: random numbers take several times their own memory
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import sqrt
 
 from phone_agent.contract.errors import AgentError
+from phone_agent.contract.sizes import readable
 from phone_agent.linpack.layout import Grid
 from phone_agent.linpack.matrix import CHUNK, System
-from phone_agent.sizes import readable
 
 NUMBER = 8
 PANELS = 2 + 1  # one used, one under way, and the one used packed for the product

@@ -17,7 +17,7 @@ from phone_agent.core.team import aligned
 from phone_agent.linpack.kernels import Kernels
 
 if TYPE_CHECKING:
-    from phone_agent.linpack.mesh import Line  # starts MPI
+    from phone_agent.linpack.process_grid import Line  # starts MPI
 
 Doubles = NDArray[np.float64]
 LEAF = 8  # columns eliminated one by one; wider parts are halves, one updated by the other

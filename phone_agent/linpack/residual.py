@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from phone_agent.linpack.matrix import System
 
 if TYPE_CHECKING:
-    from phone_agent.linpack.mesh import Mesh  # starts MPI
+    from phone_agent.linpack.process_grid import Mesh  # starts MPI
 
 Doubles = NDArray[np.float64]
 MOST = 16.0

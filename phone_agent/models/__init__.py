@@ -15,13 +15,13 @@ from typing import Any
 from phone_agent.contract.errors import AgentError
 from phone_agent.models import (
     alexnet,
+    custom,
     googlenet,
     inception_v3,
     lenet,
     mentee,
     mobilenet_v1,
     mobilenet_v2,
-    own,
     resnet,
     squeezenet,
 )
@@ -72,7 +72,7 @@ class UnknownModelError(AgentError):
 
 
 def model(name: str) -> Model:
-    if own.is_own(name):
+    if custom.is_own(name):
         return _own_model(name)
     if name not in MODELS:
         raise UnknownModelError(name)
@@ -97,7 +97,7 @@ def build(
 
 
 def _own_model(name: str) -> Model:
-    found = own.load(name)
+    found = custom.load(name)
 
     def build_it(classes: int, shape: Shape, width: float) -> Graph:
         if width != 1.0:
@@ -131,7 +131,7 @@ def image_shape(name: str, given: str | None) -> Shape | None:
 def _build(name: str, of: Model, classes: int, shape: Shape, width: float) -> Graph:
     try:
         return replace(of.build(classes, shape, width), name=name)
-    except own.OwnModelError:
+    except custom.OwnModelError:
         raise
     except GraphError as error:
         smallest = _smallest(of, classes, shape[2], width)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from phone_agent import rng
+from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError
 from phone_agent.nn.graph import Graph, Parameter, Shape
 

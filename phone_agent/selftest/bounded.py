@@ -11,9 +11,9 @@ import traceback
 from contextlib import suppress
 from typing import NoReturn
 
+from phone_agent.contract.assumptions import Found, Look, Status, failed, unknown
 from phone_agent.contract.errors import AgentError
-from phone_agent.process import session_members
-from phone_agent.selftest.check import Found, Look, Status, failed, unknown
+from phone_agent.device.process import session_members
 
 MOST_BYTES = 64 * 1024
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from phone_agent import layout
+from phone_agent.contract import layout
+from phone_agent.contract.assumptions import Found, Status, failed, judged, ok
 from phone_agent.contract.errors import AgentError
-from phone_agent.files import read_tail
+from phone_agent.contract.files import read_tail
 from phone_agent.selftest import worker
 from phone_agent.selftest.bounded import bounded
-from phone_agent.selftest.check import Found, Status, failed, judged, ok
 
 ISA_S = 120.0
 BUILD_LOG = layout.ROOT / "jobs" / "build-mpi4py.log"  # by provisioning/scripts/job.sh
@@ -57,10 +57,10 @@ def _losses(backend_name: str) -> list[float]:
     import numpy as np
 
     from phone_agent import models
-    from phone_agent.nn.backends import Options, backend
+    from phone_agent.backends import Options, backend
+    from phone_agent.contract.schema import OptimizerSpec
     from phone_agent.nn.packing import State
-    from phone_agent.schema import OptimizerSpec
-    from phone_agent.train.optimiser import optimiser
+    from phone_agent.train.optimizers import optimiser
 
     graph = models.build("lenet", 10, (SIDE, SIDE, 1))
     state = State(graph, 1)

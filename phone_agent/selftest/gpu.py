@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from phone_agent.selftest.check import Found, judged, unknown
+from phone_agent.contract.assumptions import Found, judged, unknown
 
 VENDOR = Path("/vendor/lib64")
 DRIVER = VENDOR / "libOpenCL.so"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.backends import Options, backend
+from phone_agent.comm.executor import Note
 from phone_agent.comm.powersgd import PowerSgd
-from phone_agent.comm.rounds import Note
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import BLOCK, WIRES, Coder
+from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
 from phone_agent.core.team import Program, Team, aligned, workspace_bytes
-from phone_agent.nn.backends import Options, backend
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -30,8 +31,7 @@ from phone_agent.nn.graph import (
     Relu,
 )
 from phone_agent.nn.packing import Packing, State
-from phone_agent.schema import OptimizerSpec
-from phone_agent.train.optimiser import METHODS, optimiser
+from phone_agent.train.optimizers import METHODS, optimiser
 
 Floats = NDArray[np.float32]
 

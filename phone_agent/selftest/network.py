@@ -9,9 +9,10 @@ import struct
 import subprocess
 import sys
 
-from phone_agent import layout, wired
+from phone_agent import bind_shim
+from phone_agent.contract import layout
+from phone_agent.contract.assumptions import Found, Look, failed, judged, unknown
 from phone_agent.device import interfaces
-from phone_agent.selftest.check import Found, Look, failed, judged, unknown
 
 SIOCGIFMTU = 0x8921
 TCP_CONGESTION, LONGEST_NAME = 13, 16  # the option of a socket, and bytes of its answer
@@ -70,9 +71,9 @@ def listens_on(address: str) -> Look:
     """A listener on every address, with the library that Open MPI is started with: on which is it really?"""
 
     def look() -> Found:
-        if not wired.SHIPPED.is_file():
-            return unknown(f"{wired.SHIPPED.name} is not in this agent")
-        preload = ":".join(filter(None, (str(wired.SHIPPED), os.environ.get("LD_PRELOAD"))))
+        if not bind_shim.SHIPPED.is_file():
+            return unknown(f"{bind_shim.SHIPPED.name} is not in this agent")
+        preload = ":".join(filter(None, (str(bind_shim.SHIPPED), os.environ.get("LD_PRELOAD"))))
         env = {**os.environ, "LD_PRELOAD": preload, layout.WIRED_ADDRESS: address}
         done = subprocess.run([sys.executable, "-c", LISTEN], env=env, capture_output=True, text=True, check=False)
         said = (done.stdout or done.stderr).strip()[-200:]

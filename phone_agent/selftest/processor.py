@@ -8,10 +8,10 @@ import time
 from statistics import median
 from typing import Any
 
+from phone_agent.contract.assumptions import Found, failed, judged, ok, unknown
+from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import cpu
 from phone_agent.device.roots import REAL, Roots
-from phone_agent.files import read_int, read_text
-from phone_agent.selftest.check import Found, failed, judged, ok, unknown
 
 HANDOVERS = 2000
 RUNNING_ON = 36  # field of /proc/PID/stat after the name: the core it ran on last

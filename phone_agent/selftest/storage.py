@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from phone_agent import layout
-from phone_agent.selftest.check import Found, failed, judged, ok, unknown
+from phone_agent.contract import layout
+from phone_agent.contract.assumptions import Found, failed, judged, ok, unknown
 
 REPLACEMENTS = 20
 VALUES = 20_000
@@ -40,7 +40,7 @@ def replacing() -> Found:
     """A reader beside the writer must never see part of a checkpoint."""
     import numpy as np
 
-    from phone_agent import safetensors
+    from phone_agent.contract import safetensors
 
     with _scratch() as folder:
         path, end, torn = folder / "checkpoint", threading.Event(), list[str]()

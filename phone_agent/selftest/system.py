@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
+from phone_agent.contract.assumptions import Found, failed, judged, ok, unknown
 from phone_agent.contract.errors import AgentError
+from phone_agent.contract.files import read_text
 from phone_agent.device.facts import getprop
 from phone_agent.device.roots import REAL, Roots
-from phone_agent.files import read_text
 from phone_agent.selftest.bounded import bounded
-from phone_agent.selftest.check import Found, failed, judged, ok, unknown
 
 KNOWN_ANDROIDS = range(9, 13)
 KERNEL = "4.14."

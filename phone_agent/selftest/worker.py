@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from phone_agent import manifest
+from phone_agent.contract import manifest
 from phone_agent.contract.errors import AgentError
 from phone_agent.device import interfaces, memory
 from phone_agent.device.facts import RELEASE

@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent import layout, safetensors
+from phone_agent.contract import layout, safetensors
 from phone_agent.contract.errors import AgentError
+from phone_agent.contract.files import read_json, write_json
+from phone_agent.contract.schema import RunSpec, SchemaError
+from phone_agent.contract.shards import MOST_CHANNELS, MOST_CLASSES, MOST_SIDE
 from phone_agent.data import Dataset
-from phone_agent.data.shards import MOST_CHANNELS, MOST_CLASSES, MOST_SIDE
-from phone_agent.files import read_json, write_json
 from phone_agent.nn.graph import REMEMBERED, Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import to_state_dict
-from phone_agent.schema import RunSpec, SchemaError
 
 SCHEMA = 1
 FORMAT = "clusterctl"

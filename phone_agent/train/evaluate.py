@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.backends import Executable
 from phone_agent.contract.errors import AgentError
+from phone_agent.contract.schema import RunSpec
 from phone_agent.data import Dataset
-from phone_agent.nn.backends import Executable
 from phone_agent.nn.packing import State
-from phone_agent.schema import RunSpec
 
 TOP = 5
 TELL_EVERY_S = 20.0  # a run of which nothing is heard for minutes is taken for one that hangs

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from phone_agent.schema import RankSpec
+from phone_agent.contract.schema import RankSpec
 
 
 def event(name: str, rank: int, phone: str, **fields: Any) -> dict[str, Any]:

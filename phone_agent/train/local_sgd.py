@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.comm import Sums
+from phone_agent.contract.schema import RunSpec
 from phone_agent.nn.packing import State
-from phone_agent.schema import RunSpec
 from phone_agent.train import checkpoint, evaluate
-from phone_agent.train.optimiser import Optimiser
+from phone_agent.train.optimizers import Optimiser
 
 Array = NDArray[Any]
 

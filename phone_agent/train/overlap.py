@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.device import affinity
-from phone_agent.train.order import Piece, Times, arrange, pieces
+from phone_agent.train.bucket_order import Piece, Times, arrange, pieces
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from phone_agent.comm.world import World
 from phone_agent.contract.errors import AgentError
+from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.device.condition import Condition
 from phone_agent.nn.packing import State
-from phone_agent.schema import RankSpec, RunSpec
 from phone_agent.train import schedules
 
 

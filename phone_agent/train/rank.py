@@ -14,29 +14,30 @@ from typing import Any
 
 import numpy as np
 
-from phone_agent import layout, process, rundir
+from phone_agent.backends import NAMES
 from phone_agent.comm.powersgd import steps_in_full
 from phone_agent.comm.world import World, ending_all, open_world
+from phone_agent.contract import layout
+from phone_agent.contract.dataset_manifest import ManifestError
 from phone_agent.contract.errors import AgentError
+from phone_agent.contract.schema import RankSpec, RunSpec
+from phone_agent.contract.shards import ShardError
 from phone_agent.data import open_test
-from phone_agent.data.manifest import ManifestError
 from phone_agent.data.sampling import Normaliser
-from phone_agent.data.shards import ShardError
-from phone_agent.device import affinity
+from phone_agent.device import affinity, process
 from phone_agent.device.condition import Condition
-from phone_agent.keep import client
-from phone_agent.keep.keeper import forget_others
-from phone_agent.keep.kept import Kept
-from phone_agent.nn.backends import NAMES
-from phone_agent.schema import RankSpec, RunSpec
+from phone_agent.job import run_directory
+from phone_agent.memckpt import client
+from phone_agent.memckpt.rank_state import Kept
+from phone_agent.memckpt.server import forget_others
 from phone_agent.train import checkpoint, evaluate, progress
-from phone_agent.train.build import build
-from phone_agent.train.checks import own_rank
+from phone_agent.train.builder import build
+from phone_agent.train.condition_events import Watch
 from phone_agent.train.events import EventLog
 from phone_agent.train.loop import AGREED_AFTER, micro_batches
 from phone_agent.train.progress import RankStep
+from phone_agent.train.rank_checks import own_rank
 from phone_agent.train.timeline import clock_offset
-from phone_agent.train.watch import Watch
 
 log = logging.getLogger("phone_agent")
 REST_S = 2.0  # between two looks at phones that rest
@@ -48,8 +49,8 @@ def run(directory: Path, spec: RunSpec, threads: int) -> int:
     logging.Formatter.converter = time.gmtime  # the host merges all phones' logs by time
     logging.basicConfig(filename=directory / layout.RANK_LOG, level=logging.INFO, format="%(asctime)s %(message)s")
     np.seterr(all="ignore")  # a run that diverges is told as an error of its own
-    forget_others(rundir.run_of(directory))
-    client.ensure(rundir.run_of(directory))
+    forget_others(run_directory.run_of(directory))
+    client.ensure(run_directory.run_of(directory))
     world = open_world()
     with ending_all(world), _event_log(directory, spec, world) as events:
         try:
@@ -140,7 +141,7 @@ class _Rank:
         self._directory, self._spec, self._world, self._events = directory, spec, world, events
         self._own: RankSpec = own_rank(spec, world)
         self._report, self._watch = Report(spec, world, events), Watch(spec.ranks, world.rank, events)
-        self._run, self._last = rundir.run_of(directory), spec.steps
+        self._run, self._last = run_directory.run_of(directory), spec.steps
         self._training = build(self._run, spec, threads, world, self._tell, warn=self._warn, keep=True)
         saves = world.rank in checkpoint.savers([rank.switch for rank in spec.ranks])
         self._checkpoints = self._open_checkpoints() if saves else None

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from phone_agent.comm.world import World
 from phone_agent.contract.errors import AgentError
-from phone_agent.keep.kept import NOT_KEPT, STATISTICS, Keep, Kept
+from phone_agent.contract.schema import RunSpec
+from phone_agent.memckpt.rank_state import NOT_KEPT, STATISTICS, Keep, Kept
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import from_state_dict
-from phone_agent.schema import RunSpec
-from phone_agent.train import checkpoint, local_sgd, optimiser
+from phone_agent.train import checkpoint, local_sgd, optimizers
 from phone_agent.train.local_sgd import LocalSgd
-from phone_agent.train.optimiser import Optimiser
+from phone_agent.train.optimizers import Optimiser
 
 Array = NDArray[Any]
 Allreduce = Callable[[NDArray[np.float32]], None]
@@ -45,7 +45,7 @@ def open_kept(  # noqa: PLR0917 - a run's parts, as they are built
     on what is `living` of the state lives in the keeper's memory, so this comes before anyone takes an address of it.
     """
     alone = local_sgd.remembered(spec.local_steps, spec.outer_momentum)
-    packed = ("values", *optimiser.remembered(spec.optimizer), *alone)
+    packed = ("values", *optimizers.remembered(spec.optimizer), *alone)
     like = {**dict.fromkeys(packed, state.values), STATISTICS: state.statistics, **summing}
     kept = Kept(run, spec.attempt, like, living, world, warn)
     for name, there in kept.live.items():

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from phone_agent.contract.errors import AgentError
-from phone_agent.schema import OptimizerSpec, ScheduleSpec
+from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
 
 
 class ScheduleError(AgentError):

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from phone_agent import models
-from phone_agent.nn.backends import Options, backend
-from phone_agent.nn.backends.hybrid import HybridExecutable
+from phone_agent.backends import Options, backend
+from phone_agent.backends.hybrid import HybridExecutable
+from phone_agent.contract.schema import Way
 from phone_agent.nn.packing import State
-from phone_agent.schema import Way
 from phone_agent.tune.search import Request
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.fleet import ensure_keypair
 from orchestrator.paths import ClusterState
-from tests.fleet.servers import Server, free_port, loopback_phone, start_server
+from tests.orchestrator.fleet.servers import Server, free_port, loopback_phone, start_server
 from tests.security.fuzz import TRIED
 
 

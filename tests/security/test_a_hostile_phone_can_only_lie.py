@@ -12,28 +12,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.doctor.facts import parse_facts as parse_doctor
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import Fleet, PhoneConnection
 from orchestrator.fleet.network import DirectNetwork
 from orchestrator.fleet.quote import last_lines, printable
+from orchestrator.health.facts import parse_facts as parse_doctor
+from orchestrator.health.vitals import parse_vitals
+from orchestrator.logs.timeline import read_line
+from orchestrator.logs.unpack import Limits, unpack
 from orchestrator.paths import ClusterState
 from orchestrator.provision.facts import parse_facts
 from orchestrator.provision.steps.selftest import complaints
-from orchestrator.runs.checkpoints import LARGEST, Told
-from orchestrator.runs.events import Progress, parse_event
-from orchestrator.runs.timeline import read_line
-from orchestrator.runs.unpack import Limits, unpack
-from orchestrator.runs.vitals import parse_vitals
-from orchestrator.selftest.ask import parse as parse_answer
-from orchestrator.view.text import one_line
-from tests.fleet.servers import Server
-from tests.runs.samples import event
-from tests.runs.tars import END, member
+from orchestrator.records.checkpoints import LARGEST, Told
+from orchestrator.records.events import Progress, parse_event
+from orchestrator.selftest.query import parse as parse_answer
+from orchestrator.text import one_line
+from tests.orchestrator.fleet.servers import Server
+from tests.orchestrator.launch.samples import event
+from tests.orchestrator.logs.tars import END, member
 from tests.security.fuzz import fuzzed, tried
 from tests.security.mutations import mutated, restructured
 
-READY = (Path(__file__).parents[1] / "provision" / "data" / "facts-ready.txt").read_bytes()
+READY = (Path(__file__).parents[1] / "orchestrator" / "provision" / "data" / "facts-ready.txt").read_bytes()
 STEP = event("step", 1769860800.0, step=3, loss=1.5, images_per_s=100.0, batches=[1, 2], hottest=["p1", 40.0])
 CHECKPOINT = json.dumps(
     {"event": "checkpoint", "time": 1.0, "file": "checkpoint-00000007.safetensors", "bytes": 10, "sha256": "0" * 64}

@@ -24,18 +24,18 @@ from orchestrator.data.sources.source import SourceError
 from orchestrator.errors import ClusterctlError, InventoryError
 from orchestrator.inventory import load
 from orchestrator.provision.termux.index import parse_packages
-from phone_agent import safetensors
+from phone_agent.contract import safetensors
+from phone_agent.contract.dataset_manifest import from_json
 from phone_agent.contract.errors import AgentError
-from phone_agent.data.manifest import from_json
-from phone_agent.data.shards import Shard, open_shard, write_shard
+from phone_agent.contract.schema import LaunchSpec, RunSpec, SchemaError
+from phone_agent.contract.shards import Shard, open_shard, write_shard
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.nn.packing import State
-from phone_agent.schema import LaunchSpec, RunSpec, SchemaError
 from phone_agent.train import checkpoint
-from tests.agent.phones import run_spec
-from tests.agent.test_cpu_backend import _small
-from tests.data.samples import pickled as pickle_of_python_2
-from tests.runs.idx import write_idx
+from tests.orchestrator.data.samples import pickled as pickle_of_python_2
+from tests.orchestrator.launch.idx import write_idx
+from tests.phone_agent.backends.test_cpu_backend import _small
+from tests.phone_agent.phones import run_spec
 from tests.security.fuzz import fuzzed, tried
 from tests.security.mutations import mutated, restructured
 

@@ -21,11 +21,11 @@ from orchestrator.errors import InventoryError, UsageError
 from orchestrator.fleet.keys import load_private_key
 from orchestrator.fleet.shell import command_line
 from orchestrator.inventory import Cluster, hostfile, load, select
+from orchestrator.launch.mpirun import agent_argv, mpirun_argv
 from orchestrator.paths import ClusterState
-from orchestrator.plan.mpirun import agent_argv, mpirun_argv
-from orchestrator.provision.desired import host_key
+from orchestrator.provision.gather_desired import host_key
 from orchestrator.provision.steps import keys
-from tests.provision.phones import want
+from tests.orchestrator.provision.phones import want
 from tests.security.fuzz import fuzzed, tried
 
 NASTY = [

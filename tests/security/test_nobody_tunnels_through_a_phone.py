@@ -12,7 +12,7 @@ from orchestrator.fleet import Fleet
 from orchestrator.fleet.network import DirectNetwork
 from orchestrator.paths import ClusterState
 from orchestrator.provision.resources import read_text
-from tests.fleet.servers import Server, sshd
+from tests.orchestrator.fleet.servers import Server, sshd
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from phone_agent import wired
+from phone_agent import bind_shim
 from phone_agent.core.build import AARCH64_ANDROID, host_target
-from tests.core.elf import LOAD, NEEDED, Elf
 from tests.labs import TestLab, eventually
+from tests.phone_agent.core.elf import LOAD, NEEDED, Elf
 from tests.security.fuzz import tried
 
 LISTEN = """
@@ -29,7 +29,7 @@ except OSError as error:
 
 
 def bound(address: str, wire: str, port: int = 0) -> str:
-    env = {**os.environ, "LD_PRELOAD": str(wired.cached(host_target())), "CLUSTERCTL_WIRED": wire}
+    env = {**os.environ, "LD_PRELOAD": str(bind_shim.cached(host_target())), "CLUSTERCTL_WIRED": wire}
     done = subprocess.run(
         [sys.executable, "-c", LISTEN, address, str(port)], env=env, capture_output=True, text=True, check=True
     )
@@ -60,7 +60,7 @@ def test_errors_are_those_of_the_kernel() -> None:
 
 
 def test_the_phones_library_needs_nothing_and_fits_its_pages() -> None:
-    library = Elf(wired.cached(AARCH64_ANDROID))
+    library = Elf(bind_shim.cached(AARCH64_ANDROID))
     assert NEEDED not in library.dynamic_tags()
     assert all(segment.alignment >= 16384 for segment in library.segments if segment.kind == LOAD)
     open_ones = {symbol.name for symbol in library.symbols() if not symbol.is_defined}
@@ -92,6 +92,6 @@ def test_on_phones_mpi_listens_on_the_wire(provisioned_lab4: TestLab) -> None:
 
 def test_the_agent_itself_listens_nowhere() -> None:
     """Its own sockets are files in a run's directory: nothing of it is on any network."""
-    sources = (Path(wired.__file__).parents[1]).rglob("*.py")
+    sources = (Path(bind_shim.__file__).parents[1]).rglob("*.py")
     found = [path.name for path in sources if re.search(r"create_server|\.listen\(", path.read_text())]
-    assert [name for name in found if name not in {"keeper.py", "network.py"}] == []
+    assert [name for name in found if name not in {"server.py", "network.py"}] == []

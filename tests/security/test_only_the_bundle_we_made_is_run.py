@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.provision.bundle import _tree_sha256
 from orchestrator.provision.resources import script
-from phone_agent import manifest
+from phone_agent.contract import manifest
 from tests.security.fuzz import fuzzed, tried
 
 FILES = {"phone_agent/__init__.py": b"", "phone_agent/train.py": b"print('train')\n" * 20, "lib/libcore.so": bytes(500)}

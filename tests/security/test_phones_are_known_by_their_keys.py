@@ -13,8 +13,8 @@ from orchestrator.fleet.result import CommandResult, Outcome, Status
 from orchestrator.inventory.model import Phone
 from orchestrator.paths import ClusterState
 from orchestrator.provision.steps import keys
-from tests.fleet.servers import Server, loopback_phone, start_server
-from tests.provision.phones import want
+from tests.orchestrator.fleet.servers import Server, loopback_phone, start_server
+from tests.orchestrator.provision.phones import want
 
 
 def attempt(phone: Phone, state: ClusterState, *, trust_new: bool = False) -> Outcome[CommandResult]:

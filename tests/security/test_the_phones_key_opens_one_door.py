@@ -19,9 +19,9 @@ from orchestrator.fleet import ensure_keypair
 from orchestrator.provision.resources import filled
 from orchestrator.provision.steps import keys
 from phone_agent.data.receive import REMOTE
-from tests.fleet.servers import Server, free_port, loopback_phone, start_server
 from tests.labs import TestLab
-from tests.provision.phones import want
+from tests.orchestrator.fleet.servers import Server, free_port, loopback_phone, start_server
+from tests.orchestrator.provision.phones import want
 from tests.security.fuzz import fuzzed, tried
 
 # As Open MPI 4.1 asks a neighbour to start its daemon.

@@ -4,7 +4,7 @@ from typing import Final
 
 from orchestrator.bootstrap.steps.apps import Apps
 from orchestrator.bootstrap.steps.files import Files
-from orchestrator.bootstrap.steps.opened import Opened
+from orchestrator.bootstrap.steps.open_apps import Opened
 from orchestrator.bootstrap.steps.packages import Packages
 from orchestrator.bootstrap.steps.restart import Restart
 from orchestrator.bootstrap.steps.settings import Power, Settings

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from orchestrator.bootstrap.adb import AdbError, Device, shell_arguments
 from orchestrator.bootstrap.apk import Apks
-from orchestrator.bootstrap.seen import Seen
+from orchestrator.bootstrap.facts import Seen
 from orchestrator.inventory.model import Cluster, Phone
+from orchestrator.provision.desired_state import Repository, peers
 from orchestrator.provision.facts import Facts
-from orchestrator.provision.want import Repository, peers
 
 _ACTION_SECONDS = 60.0
 

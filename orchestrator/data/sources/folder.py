@@ -17,8 +17,8 @@ from orchestrator.data.sources import levels
 from orchestrator.data.sources.source import Block, Damage, Images, SourceError
 from orchestrator.data.walk import walk
 from orchestrator.errors import ClusterctlError
-from phone_agent import rng
-from phone_agent.data.shards import MOST_CLASSES
+from phone_agent.contract import rng
+from phone_agent.contract.shards import MOST_CLASSES
 
 if TYPE_CHECKING:
     from PIL import Image

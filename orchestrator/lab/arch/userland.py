@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from orchestrator.errors import ClusterctlError
-from orchestrator.lab.arch import recipe
+from orchestrator.lab.arch import package_set
 from orchestrator.lab.arch.download import download
 from orchestrator.paths import cache_dir
 from phone_agent.core import cache
@@ -27,7 +27,7 @@ _MERGED = ("bin", "lib", "sbin")  # packages still say /bin for /usr/bin
 
 def ensure(on_event: Callable[[str], None]) -> Path:
     """The userland's root directory. Made if it is missing, which needs the network and a minute; else at once."""
-    place = cache_dir() / f"userland-{recipe.DEBIAN_ARCHITECTURE}-{recipe.key()}"
+    place = cache_dir() / f"userland-{package_set.DEBIAN_ARCHITECTURE}-{package_set.key()}"
     if not cache.use(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         with _alone(place):
@@ -46,8 +46,8 @@ def _alone(place: Path) -> Iterator[None]:
 
 def _make(place: Path, on_event: Callable[[str], None]) -> None:
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".userland-") as scratch:
-        on_event(f"fetching Debian packages for {recipe.DEBIAN_ARCHITECTURE}, once")
-        packages = download(recipe.PACKAGES, recipe.DEBIAN_ARCHITECTURE, Path(scratch, "apt"))
+        on_event(f"fetching Debian packages for {package_set.DEBIAN_ARCHITECTURE}, once")
+        packages = download(package_set.PACKAGES, package_set.DEBIAN_ARCHITECTURE, Path(scratch, "apt"))
         on_event(f"unpacking {len(packages)} of them")
         root = Path(scratch, "root")
         _unpack(packages, root)
@@ -76,10 +76,10 @@ def _unpack_one(package: Path, root: Path) -> None:
 
 
 def _link(root: Path) -> None:
-    for path, target in recipe.LINKS.items():
+    for path, target in package_set.LINKS.items():
         link = root / path
         if not (link.parent / target).exists():
-            raise ClusterctlError(f"the packages for {recipe.DEBIAN_ARCHITECTURE} have no {target} beside {path}")
+            raise ClusterctlError(f"the packages for {package_set.DEBIAN_ARCHITECTURE} have no {target} beside {path}")
         link.symlink_to(target)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from orchestrator.errors import PhoneError
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.resources import script
 from orchestrator.provision.steps.step import Changes, Site
-from orchestrator.provision.want import Want
-from phone_agent.layout import RELEASES
+from phone_agent.contract.layout import RELEASES
 
 
 class Agent:

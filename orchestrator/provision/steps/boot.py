@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from orchestrator.errors import PhoneError
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.files import ManagedFile, install_files
 from orchestrator.provision.resources import read_text, script
 from orchestrator.provision.steps.step import Changes, Site
-from orchestrator.provision.want import Want
 
 BOOT_SCRIPT = "~/.termux/boot/00-clusterctl"
 

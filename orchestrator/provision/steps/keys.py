@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.files import ManagedFile, changed_files, install_files, outside_block, with_block
 from orchestrator.provision.resources import filled
 from orchestrator.provision.steps.step import Changes, Site
-from orchestrator.provision.want import Want
 from phone_agent.data.receive import REMOTE
 
 PRIVATE_KEY = "~/.ssh/clusterctl_ed25519"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from orchestrator.errors import PhoneError
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.steps.step import Changes, Site
 from orchestrator.provision.steps.wheel import install_wheel, is_installed
-from orchestrator.provision.want import Want
 
 
 class Mpi4py:

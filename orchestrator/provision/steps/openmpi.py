@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.files import ManagedFile, changed_files, install_files
 from orchestrator.provision.resources import filled, read_text
 from orchestrator.provision.steps.step import Changes, Site
-from orchestrator.provision.want import Want
-from phone_agent import layout
+from phone_agent.contract import layout
 
 PARAMETERS = "~/.openmpi/mca-params.conf"
 PMIX_PARAMETERS = "~/.pmix/mca-params.conf"

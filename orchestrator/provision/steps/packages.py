@@ -8,13 +8,13 @@ from typing import Final
 
 from orchestrator.errors import PhoneError
 from orchestrator.provision.background import run_in_background
+from orchestrator.provision.desired_state import Repository, Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.failures import explain
 from orchestrator.provision.steps.step import Changes, Site
 from orchestrator.provision.termux.closure import closure
 from orchestrator.provision.termux.index import Package
 from orchestrator.provision.termux.version import Version
-from orchestrator.provision.want import Repository, Want
 
 _LIMIT: Final = 3600.0
 _SETTLED: Final = frozenset({"installed", "config-files", "not-installed"})

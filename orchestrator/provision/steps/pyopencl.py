@@ -6,10 +6,10 @@ A phone that does not get it computes on its processor.
 from __future__ import annotations
 
 from orchestrator.errors import PhoneError
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.steps.step import Changes, Site
 from orchestrator.provision.steps.wheel import install_wheel, is_installed
-from orchestrator.provision.want import Want
 
 
 class PyOpenCl:

@@ -7,12 +7,12 @@ import json
 from typing import Final
 
 from orchestrator.errors import PhoneError
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.report import LAST_STEP
 from orchestrator.provision.resources import script
 from orchestrator.provision.steps.openmpi import wanted_files
 from orchestrator.provision.steps.step import Changes, Site
-from orchestrator.provision.want import Want
 
 _LIMIT: Final = 150.0
 

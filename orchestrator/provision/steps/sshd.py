@@ -7,12 +7,12 @@ from ipaddress import IPv4Network
 from typing import Final
 
 from orchestrator.errors import PhoneError
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.files import ManagedFile
 from orchestrator.provision.resources import filled, read_text, script
 from orchestrator.provision.steps.keys import key_body
 from orchestrator.provision.steps.step import Changes, Site
-from orchestrator.provision.want import Want
 
 DROP_IN: Final = "$PREFIX/etc/ssh/sshd_config.d/50-clusterctl.conf"
 _PENALTIES_SINCE: Final = (9, 8)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.inventory.model import Phone
+from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
-from orchestrator.provision.want import Want
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from phone_agent.contract.errors import AgentError
-from phone_agent.nn.plan.steps import Buffer, Home, Step
+from phone_agent.nn.plan.ops import Buffer, Home, Step
 
 ALIGNMENT = 64
 

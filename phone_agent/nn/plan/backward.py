@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from phone_agent.core.ops import Act, Kind, Number, Pooling
+from phone_agent.nn.plan.addresses import Places
 from phone_agent.nn.plan.algorithms import Choose
+from phone_agent.nn.plan.buffers import Stores
 from phone_agent.nn.plan.forward import (
     Winners,
     drop_fields,
@@ -20,7 +22,7 @@ from phone_agent.nn.plan.forward import (
     response_norm_fields,
     seen,
 )
-from phone_agent.nn.plan.network import (
+from phone_agent.nn.plan.lowered_graph import (
     Convolve,
     Drop,
     Join,
@@ -33,9 +35,7 @@ from phone_agent.nn.plan.network import (
     Value,
     Work,
 )
-from phone_agent.nn.plan.places import Places
-from phone_agent.nn.plan.steps import FLOAT, Buffer, Direction, Field, Place, Shared, Step, View
-from phone_agent.nn.plan.stores import Stores
+from phone_agent.nn.plan.ops import FLOAT, Buffer, Direction, Field, Place, Shared, Step, View
 
 
 @dataclass(eq=False)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import prod
 
 from phone_agent.nn.packing import Packing
+from phone_agent.nn.plan.ops import FLOAT, Home
 from phone_agent.nn.plan.schedule import Schedule
-from phone_agent.nn.plan.steps import FLOAT, Home
 
 LAST_PART = 4  # times shorter than the others, or less
 

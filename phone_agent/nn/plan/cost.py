@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from phone_agent.nn.plan.steps import Step
+from phone_agent.nn.plan.ops import Step
 
 _FLOPS, _BYTES = 100e9, 10e9  # a second, of a phone or of two cores
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from phone_agent.core import ops
-from phone_agent.nn.plan.steps import Buffer, Field, Home, Place, Shared, Step
+from phone_agent.nn.plan.ops import Buffer, Field, Home, Place, Shared, Step
 
 Made = tuple[ops.Kind, ctypes.Structure]
 

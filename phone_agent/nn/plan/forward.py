@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from phone_agent.core.ops import Kind, Pooling
 from phone_agent.nn.graph import sides
+from phone_agent.nn.plan.addresses import DRAW, Places
 from phone_agent.nn.plan.algorithms import Choose
-from phone_agent.nn.plan.network import Convolve, Drop, Join, Normalise, Pool, ResponseNorm, Side, Value, Work
-from phone_agent.nn.plan.places import DRAW, Places
-from phone_agent.nn.plan.steps import Buffer, Direction, Field, Place, Step, View
+from phone_agent.nn.plan.lowered_graph import Convolve, Drop, Join, Normalise, Pool, ResponseNorm, Side, Value, Work
+from phone_agent.nn.plan.ops import Buffer, Direction, Field, Place, Step, View
 
 See = Callable[[Value], View]
 Winners = dict[Pool, Buffer]

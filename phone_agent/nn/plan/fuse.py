@@ -27,7 +27,7 @@ from phone_agent.nn.graph import (
     Shape,
     sides,
 )
-from phone_agent.nn.plan.network import (
+from phone_agent.nn.plan.lowered_graph import (
     Convolve,
     Drop,
     Join,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+from phone_agent.backends import Options
 from phone_agent.contract.errors import AgentError
-from phone_agent.nn.backends import Options
+from phone_agent.contract.sizes import readable_apart
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan import plan as planning
 from phone_agent.nn.plan import recompute as recomputation
+from phone_agent.nn.plan.ops import FLOAT
 from phone_agent.nn.plan.plan import Plan
-from phone_agent.nn.plan.steps import FLOAT
-from phone_agent.sizes import readable_apart
 
 MARGINS = (1.0, 0.98, 0.95, 0.0)  # a layout may have gaps; 0: whatever it takes
 IMAGE = 3 * FLOAT + 2  # of a value of an image: two batches, one ahead; one to judge by; the bytes they are made from

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from phone_agent.backends import Options
 from phone_agent.core.library import CoreError
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.core.team import workspace_bytes
-from phone_agent.nn.backends import Options
 from phone_agent.nn.graph import MOST_VALUES, Graph, GraphError
 from phone_agent.nn.plan import algorithms, recompute
+from phone_agent.nn.plan.addresses import Places
 from phone_agent.nn.plan.arena import Layout, lay_out, lifetimes
 from phone_agent.nn.plan.emit import Addresses, Emitter
 from phone_agent.nn.plan.fuse import fuse
-from phone_agent.nn.plan.network import Network
-from phone_agent.nn.plan.places import Places
+from phone_agent.nn.plan.lowered_graph import Network
+from phone_agent.nn.plan.ops import Buffer, Home, Step
 from phone_agent.nn.plan.schedule import Schedule, evaluation, training
-from phone_agent.nn.plan.steps import Buffer, Home, Step
 
 SOMEWHERE = 1 << 20  # an address nobody looks behind: sizes can be asked for before there is memory
 

@@ -14,13 +14,13 @@ from itertools import pairwise
 
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan import cost
+from phone_agent.nn.plan.addresses import Places
 from phone_agent.nn.plan.algorithms import direct
 from phone_agent.nn.plan.arena import lifetimes, peak
 from phone_agent.nn.plan.fuse import fuse
-from phone_agent.nn.plan.network import Drop, Join, Network, Pool, Storage
-from phone_agent.nn.plan.places import Places
+from phone_agent.nn.plan.lowered_graph import Drop, Join, Network, Pool, Storage
+from phone_agent.nn.plan.ops import Direction
 from phone_agent.nn.plan.schedule import Schedule, training
-from phone_agent.nn.plan.steps import Direction
 
 BATCH = 16
 PARTS = 8

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from phone_agent.core.ops import Kind
+from phone_agent.nn.plan.addresses import LABELS, LOSS, WEIGHT, Places
 from phone_agent.nn.plan.algorithms import Choose
 from phone_agent.nn.plan.backward import Backward
+from phone_agent.nn.plan.buffers import Stores
 from phone_agent.nn.plan.forward import Forward
-from phone_agent.nn.plan.network import Network, Storage, Work
-from phone_agent.nn.plan.places import LABELS, LOSS, WEIGHT, Places
-from phone_agent.nn.plan.steps import Buffer, Direction, Field, Step, View
-from phone_agent.nn.plan.stores import Stores
+from phone_agent.nn.plan.lowered_graph import Network, Storage, Work
+from phone_agent.nn.plan.ops import Buffer, Direction, Field, Step, View
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,124 @@
+"""Time an allreduce between the phones and compare it with what their links allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import ClusterctlError, UsageError
+from orchestrator.inventory.model import Cluster, Phone
+from orchestrator.inventory.ring import interleaved
+from orchestrator.launch.mpi_job import work_together
+from orchestrator.launch.mpirun import agent_argv
+from orchestrator.plan.link_rate import allreduce_limit_s, bytes_per_second
+
+if TYPE_CHECKING:
+    from orchestrator.fleet import PhoneConnection
+
+ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise")
+ROUNDING_ALGORITHMS = ("ring", "hierarchical")
+WIRES = ("fp32", "fp16", "bf16", "int8")
+USUAL_MB = 97.7  # ResNet-50's gradients
+ORDERS = ("ring", "interleaved")
+_SLOWEST_RATE = 50  # an allreduce this much slower than the links allow is stuck
+_START_S = 120.0
+_LARGEST_MODEL_MB = 300.0
+
+
+@dataclass(frozen=True)
+class AllreduceRequest:
+    megabytes: float | None  # None: as many as the model's gradients are
+    algorithm: str = "ring"
+    wire: str = "fp32"
+    order: str = "ring"
+    repeats: int = 5
+    model: str | None = None  # whose list of gradients chunkwise goes through
+    group: int = 0  # most phones of a hierarchy's groups; 0: a switch's
+
+    def check(self) -> None:
+        """Everything that can be wrong with the flags alone."""
+        for value, known in ((self.algorithm, ALGORITHMS), (self.wire, WIRES), (self.order, ORDERS)):
+            if value not in known:
+                raise UsageError(f"there is no '{value}'; there is: {', '.join(known)}")
+        if self.wire != "fp32" and self.algorithm not in ROUNDING_ALGORITHMS:
+            raise UsageError(f"{self.algorithm} sends fp32 only", remedy=f"--algorithm {ROUNDING_ALGORITHMS[0]}")
+        if self.group and self.algorithm != "hierarchical":
+            raise UsageError(f"{self.algorithm} has no groups", remedy="--algorithm hierarchical")
+        if self.model is not None:
+            self._check_model(self.model)
+
+    @staticmethod
+    def _check_model(name: str) -> None:
+        from phone_agent.models import UnknownModelError, model
+
+        try:
+            model(name)
+        except UnknownModelError as error:
+            raise UsageError(str(error), remedy="clusterctl models list") from None
+
+
+@dataclass(frozen=True)
+class AllreduceResult:
+    request: AllreduceRequest
+    phones: int
+    seconds: float  # the best repeat
+    all_seconds: tuple[float, ...]
+    bytes: int
+    limit_s: float  # what the links allow for as many bytes as travelled
+    correct: bool
+    sent_bytes: int  # by the head phone
+    cpu_seconds: float  # of the busiest phone's core
+
+    @property
+    def line_rate_fraction(self) -> float:
+        return self.limit_s / self.seconds
+
+
+def in_order(phones: Sequence[Phone], order: str) -> tuple[Phone, ...]:
+    """The head is the first phone in either order."""
+    return interleaved(phones) if order == "interleaved" else tuple(phones)
+
+
+def bench_allreduce(
+    cluster: Cluster, phones: Sequence[Phone], head: PhoneConnection, request: AllreduceRequest
+) -> AllreduceResult:
+    if len(phones) < 2:
+        raise UsageError("an allreduce needs two phones or more")
+    ranks = in_order(phones, request.order)
+    most_s = allreduce_limit_s(len(phones), round((request.megabytes or _LARGEST_MODEL_MB) * 1e6), cluster.rate)
+    timeout = _START_S + request.repeats * (most_s * _SLOWEST_RATE + 1)
+    report = work_together(cluster, ranks, head, "allreduce", _verb(request, ranks), timeout)
+    return _read(request, len(phones), bytes_per_second(cluster.rate), report)
+
+
+def _verb(request: AllreduceRequest, ranks: Sequence[Phone]) -> tuple[str, ...]:
+    flags = {
+        "--mb": request.megabytes,
+        "--algorithm": request.algorithm,
+        "--wire": request.wire,
+        "--switches": ",".join(phone.switch for phone in ranks),
+        "--group": request.group or None,
+        "--model": request.model,
+        "--repeats": request.repeats,
+    }
+    given = ((flag, str(value)) for flag, value in flags.items() if value is not None)
+    return agent_argv("allreduce-bench", *(word for pair in given for word in pair))
+
+
+def _read(request: AllreduceRequest, phones: int, rate: float, report: dict[str, Any]) -> AllreduceResult:
+    """The least a phone can send is 2 (K - 1) / K of the buffer as the wire's format writes it."""
+    try:
+        return AllreduceResult(
+            request,
+            phones,
+            seconds=float(report["seconds"]),
+            all_seconds=tuple(map(float, report["all"])),
+            bytes=int(report["bytes"]),
+            limit_s=2 * (phones - 1) / phones * int(report["encoded_bytes"]) / rate,
+            correct=report["correct"] is True,
+            sent_bytes=int(report["sent_bytes"]),
+            cpu_seconds=float(report["cpu_seconds"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ClusterctlError(f"the head phone's report makes no sense: {error!r}") from None

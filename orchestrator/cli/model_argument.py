@@ -1,0 +1,68 @@
+"""RUN or FILE, as `eval`, `export` and `predict` take it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.completion import complete_model
+
+if TYPE_CHECKING:
+    from orchestrator.inference.model import Trained
+
+WEIGHTS = (".safetensors", ".npz", ".pth", ".pt")
+
+TrainedArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN|FILE]",
+        help="A run, or the start of its id; or a file of weights. Default: the newest run.",
+        show_default=False,
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Which network the weights are of, if the file does not say.",
+        autocompletion=complete_model,
+        show_default=False,
+    ),
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option(help="Threads. Default: one for each core.", min=1, max=64, show_default=False)
+]
+
+
+def find_trained(which: str | None, model: str | None, inventory: Path | None) -> Trained:
+    from orchestrator.cli.agent_errors import engine_errors
+    from orchestrator.inference.model import open_trained
+
+    with engine_errors():
+        if which is not None and (Path(which).suffix in WEIGHTS or Path(which).is_file()):
+            return open_trained(Path(which), model)
+        path, own = _of_run(which, inventory)
+        return open_trained(path, model or own)
+
+
+def cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0))
+
+
+def _of_run(which: str | None, inventory: Path | None) -> tuple[Path, str | None]:
+    """The run's checkpoint here, and its network if that was the user's own."""
+    from orchestrator.cli.session import open_session
+    from orchestrator.errors import UsageError
+    from orchestrator.records.checkpoints import newest
+    from orchestrator.records.record import RunStore
+
+    store = RunStore(open_session(inventory).state.runs)
+    record = store.find(which)
+    directory, spec = store.directory(record.run_id), store.spec(record.run_id)
+    path = newest(directory)
+    if path is None:
+        raise UsageError(f"no checkpoint of {record.run_id} is here", remedy=f"clusterctl attach {record.run_id}")
+    return path, f"{directory / spec.model_file}:{spec.model}" if spec.model_file else None

@@ -1,0 +1,147 @@
+"""What every phone's threads did when: their own timelines, on one clock, as a Chrome trace and as shares of a step."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import PhoneError
+from orchestrator.logs.collect import collect_phone
+from orchestrator.logs.unpack import DEFAULT_LIMITS
+from orchestrator.records.events import as_number
+from orchestrator.text import one_line
+from phone_agent.contract import layout
+
+if TYPE_CHECKING:
+    from orchestrator.fleet import PhoneConnection
+
+COMPUTING = ("data", "forward", "backward", "wait")
+COMMUNICATING = ("reduce", "update", "exchange")
+ON_THE_LINE = ("send", "receive", "add")  # inside a reduce
+THREADS = {"compute": COMPUTING, "communication": COMMUNICATING, "line": ON_THE_LINE}
+_THREAD_OF = {kind: (number, name) for number, (name, kinds) in enumerate(THREADS.items()) for kind in kinds}
+_WARM_UP = 3  # steps: connections are made, memory is touched first, the order of pieces is found
+
+
+@dataclass(frozen=True)
+class Span:
+    kind: str
+    step: int
+    started: float  # seconds on rank 0's clock
+    ended: float
+
+
+@dataclass
+class RankTrace:
+    rank: int
+    phone: str
+    clock_error_s: float  # at most, against rank 0's clock
+    spans: list[Span] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of one rank's steps. `exposed`: of a step, what computing waited for communication."""
+
+    rank: int
+    phone: str
+    steps: int
+    step_s: float
+    compute_s: float
+    communication_s: float
+    exposed: float
+
+
+def fetch(connection: PhoneConnection, run_id: str, attempt: int = 0) -> RankTrace:
+    name = layout.TIMELINE_FILE.replace(".", f".{attempt}.") if attempt else layout.TIMELINE_FILE
+    with tempfile.TemporaryDirectory() as scratch:
+        collect_phone(connection, run_id, Path(scratch), DEFAULT_LIMITS)
+        path = Path(scratch) / connection.phone.name / name
+        if not path.is_file():
+            raise PhoneError(
+                f"has no timeline of {run_id}: it is written when a run ends", remedy=f"clusterctl attach {run_id}"
+            )
+        return read(path, connection.phone.name)
+
+
+def read(path: Path, phone: str) -> RankTrace:
+    """Lines that are no spans are skipped: they come from a phone."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        header = _parsed(next(lines, ""))
+        if not isinstance(header, dict) or as_number(header.get("rank")) is None:
+            raise PhoneError("sent a timeline that does not say whose it is", remedy="clusterctl provision")
+        offset, error = (as_number(header.get(name)) or 0.0 for name in ("offset_s", "offset_error_s"))
+        trace = RankTrace(int(header["rank"]), phone, error)
+        trace.spans += [span for line in lines if (span := _span(_parsed(line), offset))]
+    return trace
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _span(raw: Any, offset: float) -> Span | None:
+    if not (isinstance(raw, list) and len(raw) == 4 and isinstance(raw[0], str) and raw[0] in _THREAD_OF):
+        return None
+    step, started, ended = map(as_number, raw[1:])
+    if step is None or started is None or ended is None or ended < started:
+        return None
+    return Span(raw[0], int(step), started - offset, ended - offset)
+
+
+def chrome(traces: Sequence[RankTrace]) -> dict[str, Any]:
+    """For chrome://tracing or ui.perfetto.dev: a process a rank, its threads below each other."""
+    start = min((span.started for trace in traces for span in trace.spans), default=0.0)
+    events = [event for trace in traces for event in (*_names(trace), *_events(trace, start))]
+    return {"displayTimeUnit": "ms", "traceEvents": events}
+
+
+def _names(trace: RankTrace) -> Iterator[dict[str, Any]]:
+    of_rank = {"ph": "M", "pid": trace.rank}
+    yield {**of_rank, "name": "process_name", "args": {"name": f"rank {trace.rank}: {one_line(trace.phone)}"}}
+    for number, name in enumerate(THREADS):
+        yield {**of_rank, "name": "thread_name", "tid": number, "args": {"name": name}}
+
+
+def _events(trace: RankTrace, start: float) -> Iterator[dict[str, Any]]:
+    for span in trace.spans:
+        yield {
+            "name": span.kind,
+            "ph": "X",
+            "pid": trace.rank,
+            "tid": _THREAD_OF[span.kind][0],
+            "ts": round((span.started - start) * 1e6, 1),
+            "dur": round((span.ended - span.started) * 1e6, 1),
+            "args": {"step": span.step},
+        }
+
+
+def shares(trace: RankTrace) -> Shares | None:
+    """Of the steps after warming up, where there are any; none without spans."""
+    last = max((span.step for span in trace.spans), default=0)
+    counted = [span for span in trace.spans if span.step > _WARM_UP or last <= _WARM_UP]
+    steps = len({span.step for span in counted if span.kind in COMPUTING})
+    if not steps:
+        return None
+    waited = _seconds(counted, ("wait",))
+    step_s = _seconds(counted, COMPUTING)
+    return Shares(
+        rank=trace.rank,
+        phone=trace.phone,
+        steps=steps,
+        step_s=step_s / steps,
+        compute_s=(step_s - waited) / steps,
+        communication_s=_seconds(counted, COMMUNICATING) / steps,
+        exposed=waited / step_s if step_s else 0.0,
+    )
+
+
+def _seconds(spans: Iterable[Span], kinds: Sequence[str]) -> float:
+    return sum(span.ended - span.started for span in spans if span.kind in kinds)

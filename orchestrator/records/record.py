@@ -1,0 +1,190 @@
+"""The host's memory of its runs: one directory each, files a person can read.
+
+<state>/runs/<run id>/run.json       the RunSpec, as every phone has it
+                      record.json    where it stands: RunRecord
+                      events.jsonl   the head phone's events as far as they have been followed
+                      attempt-N/     run.json and events.jsonl of the attempts after the first
+                      incidents.jsonl  what happened to phones, and what was done about it
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from orchestrator.errors import UsageError
+from orchestrator.records.events import FINAL_STATES, Progress
+from phone_agent.contract import layout
+from phone_agent.contract.schema import RunSpec, SchemaError
+
+RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9_.-]{1,40}-[0-9a-f]{4}")
+
+_UNFINISHED = ".new-"  # so begins the name of a run's directory while it is written
+
+
+@dataclass(frozen=True)
+class Survival:
+    """How far a run may be pushed. `min_phones`: None is more than half."""
+
+    spares: tuple[str, ...] = ()
+    min_phones: int | None = None
+    max_restarts: int = 20
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    run_id: str
+    model: str
+    head: str
+    phones: tuple[str, ...]
+    steps: int
+    created: float
+    state: str = "staging"  # then starting, running, recovering, interrupted, and one of FINAL_STATES
+    step: int = 0
+    loss: float | None = None
+    images_per_s: float | None = None
+    ended: float | None = None
+    error: str | None = None
+    attempt: int = 0  # the newest; `head` and `phones` are its
+    wanted: tuple[str, ...] = ()  # the phones it was launched with; those that come back are taken in again
+    spares: tuple[str, ...] = ()  # step in for those that do not
+    min_phones: int = 1
+    max_restarts: int = 0
+    restarts: int = 0  # because something went wrong
+    parent: str | None = None  # the run whose checkpoint it goes on from
+
+    @property
+    def over(self) -> bool:
+        return self.state in FINAL_STATES
+
+    def with_progress(self, progress: Progress) -> RunRecord:
+        """Where it stands by its events. A final state already recorded stays: events may be older than it. That an
+        attempt failed is not the end of a run: who guards it decides."""
+        state = "interrupted" if progress.state in {"failed", "lost", "yielded"} else progress.state
+        return replace(
+            self,
+            state=self.state if self.over else state,
+            step=max(self.step, progress.step),
+            loss=progress.loss if progress.loss is not None else self.loss,
+            images_per_s=progress.images_per_s or self.images_per_s,
+            ended=progress.last_time if state in FINAL_STATES and self.ended is None else self.ended,
+        )
+
+
+class RunStore:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def create(self, spec: RunSpec, survival: Survival) -> RunRecord:
+        """All of it or nothing: whoever is killed in here leaves no run that nobody knows of."""
+        names = tuple(rank.phone for rank in spec.ranks)
+        record = RunRecord(
+            spec.run_id,
+            spec.network,
+            names[0],
+            names,
+            spec.steps,
+            spec.created,
+            wanted=names,
+            spares=tuple(name for name in survival.spares if name not in names),
+            min_phones=len(names) // 2 + 1 if survival.min_phones is None else survival.min_phones,
+            max_restarts=survival.max_restarts,
+            parent=spec.parent or None,
+        )
+        fresh = self._fresh_directory()
+        (fresh / "run.json").write_text(spec.to_json(), encoding="utf-8")
+        _write(fresh, record)
+        fresh.rename(self.directory(spec.run_id))
+        return record
+
+    def _fresh_directory(self) -> Path:
+        """Those that were left half written go: only one launch is under way at a time."""
+        for left in self.root.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        self.root.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.root))
+
+    def begin_attempt(self, record: RunRecord, spec: RunSpec) -> RunRecord:
+        """Before any phone hears of it: whatever happens then, its number is taken."""
+        directory = self.attempt_directory(spec.run_id, spec.attempt)
+        directory.mkdir(exist_ok=True)
+        (directory / "run.json").write_text(spec.to_json(), encoding="utf-8")
+        names = tuple(rank.phone for rank in spec.ranks)
+        begun = replace(record, attempt=spec.attempt, head=names[0], phones=names, state="starting")
+        self.save(begun)
+        return begun
+
+    def save(self, record: RunRecord) -> None:
+        _write(self.directory(record.run_id), record)
+
+    def directory(self, run_id: str) -> Path:
+        return self.root / run_id
+
+    def attempt_directory(self, run_id: str, attempt: int) -> Path:
+        return self.directory(run_id) / layout.attempt_name(attempt) if attempt else self.directory(run_id)
+
+    def events_file(self, run_id: str, attempt: int = 0) -> Path:
+        return self.attempt_directory(run_id, attempt) / "events.jsonl"
+
+    def incidents_file(self, run_id: str) -> Path:
+        return self.directory(run_id) / "incidents.jsonl"
+
+    def spec(self, run_id: str, attempt: int = 0) -> RunSpec:
+        path = self.attempt_directory(run_id, attempt) / "run.json"
+        try:
+            return RunSpec.from_json(path.read_text(encoding="utf-8"))
+        except (OSError, SchemaError) as error:
+            raise UsageError(f"the record of run {run_id} is damaged: {error}") from None
+
+    def all(self) -> tuple[RunRecord, ...]:
+        """Oldest first; a damaged record is left out rather than in the way."""
+        return tuple(sorted(self._readable(), key=lambda record: (record.created, record.run_id)))
+
+    def find(self, wanted: str | None) -> RunRecord:
+        """By unique prefix of the id; the newest when nothing is asked for."""
+        records = self.all()
+        if not records:
+            raise UsageError("there are no runs yet", remedy="clusterctl launch")
+        if wanted is None:
+            return records[-1]
+        matches = [record for record in records if record.run_id.startswith(wanted)]
+        if len(matches) != 1:
+            raise _no_single_match(wanted, [record.run_id for record in matches or records], bool(matches))
+        return matches[0]
+
+    def _readable(self) -> Iterator[RunRecord]:
+        for path in self.root.glob("*/record.json"):
+            record = _read(path)
+            if record is not None and record.run_id == path.parent.name:
+                yield record
+
+
+def _write(directory: Path, record: RunRecord) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
+        json.dump(asdict(record), file, indent=2)
+    Path(file.name).replace(directory / "record.json")
+
+
+def _read(path: Path) -> RunRecord | None:
+    known = {field.name for field in fields(RunRecord)}
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        record = RunRecord(**{key: value for key, value in raw.items() if key in known})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    return replace(
+        record, phones=tuple(record.phones), wanted=tuple(record.wanted or record.phones), spares=tuple(record.spares)
+    )
+
+
+def _no_single_match(wanted: str, ids: list[str], several: bool) -> UsageError:  # noqa: FBT001 - two wordings
+    if several:
+        return UsageError(f"'{wanted}' fits {len(ids)} runs: {', '.join(ids[-5:])}", remedy="give more of the id")
+    close = difflib.get_close_matches(wanted, ids, n=1, cutoff=0.4) or ids[-1:]
+    return UsageError(f"no run '{wanted}'; did you mean {close[0]}?", remedy="clusterctl runs")

@@ -1,0 +1,84 @@
+"""How fast this machine computes, in words and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.text import count_of
+from orchestrator.view.console import out
+
+if TYPE_CHECKING:
+    from phone_agent.bench.compute import Outcome, Share
+    from phone_agent.bench.kernels import Machine, Measured
+
+
+def compute_document(outcome: Outcome) -> dict[str, Any]:
+    request = outcome.request
+    return {
+        "model": request.model,
+        "batch": request.batch,
+        "threads": request.threads,
+        "steps": request.steps,
+        "backend": request.backend,
+        "isa": outcome.isa,
+        "step_s": outcome.step_s,
+        "best_step_s": outcome.best_s,
+        "images_per_s": outcome.images_per_s,
+        "loss": outcome.loss,
+        "peak_rss_mb": outcome.peak_rss_mb,
+        "planned_mb": outcome.planned_mb,
+        "gflops": outcome.gflops,
+        "peak_gflops": outcome.peak_gflops,
+        "peak_share": outcome.peak_share,
+        "breakdown": [asdict(share) for share in outcome.breakdown],
+    }
+
+
+def print_compute(outcome: Outcome) -> None:
+    request = outcome.request
+    how = f"{request.model}, batch {request.batch}, {count_of(request.threads, 'thread')}, {outcome.isa}"
+    how += ", activations in fp16" if request.half else ""
+    out.print(Text.assemble(how, "  ", (f"{outcome.images_per_s:.1f} images/s", "bold")))
+    out.print(f"  step {outcome.step_s * 1e3:.1f} ms (best {outcome.best_s * 1e3:.1f}), loss {outcome.loss:.4f}")
+    share = "" if outcome.peak_share is None else f", {outcome.peak_share:.0%} of what multiply-adds alone would reach"
+    out.print(f"  {outcome.gflops:.1f} GFLOP/s{share}", markup=False)
+    planned = "" if outcome.planned_mb is None else f" ({outcome.planned_mb:.0f} MB planned)"
+    out.print(f"  peak memory {outcome.peak_rss_mb:.0f} MB{planned}", markup=False)
+    if outcome.breakdown:
+        out.print(_breakdown(outcome.breakdown))
+
+
+def kernels_document(machine: Machine, measured: Iterable[Measured]) -> dict[str, Any]:
+    return {"machine": asdict(machine), "kernels": [asdict(one) for one in measured]}
+
+
+def print_kernels(machine: Machine, measured: Iterable[Measured]) -> None:
+    limits = f"{machine.peak_gflops:.1f} GFLOP/s of multiply-adds, {machine.copy_gbs:.1f} GB/s of copying"
+    out.print(f"{machine.isa}, {count_of(machine.threads, 'thread')}: {limits}", markup=False)
+    table = Table("kernel", "shape")
+    for column in ("ms", "GFLOP/s", "of peak", "GB/s"):
+        table.add_column(column, justify="right")
+    for one in measured:
+        share = "" if one.peak_share is None else f"{one.peak_share:.0%}"
+        numbers = (f"{one.seconds * 1e3:.3f}", _number(one.gflops), share, _number(one.gbs))
+        table.add_row(one.name, one.shape, *numbers)
+    out.print(table)
+
+
+def _breakdown(shares: Iterable[Share]) -> Table:
+    table = Table("where the time goes", "direction")
+    for column in ("ms", "share", "GFLOP/s", "GB/s"):
+        table.add_column(column, justify="right")
+    for one in shares:
+        numbers = (f"{one.seconds * 1e3:.2f}", f"{one.share:.1%}", _number(one.gflops), _number(one.gbs))
+        table.add_row(one.kind, one.direction, *numbers)
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"

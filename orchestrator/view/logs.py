@@ -1,0 +1,58 @@
+"""What collect-logs brought, and what it could not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from orchestrator.inventory import fold
+from orchestrator.logs.collect import Collected
+from orchestrator.text import one_line
+from orchestrator.view.console import err, next_step, out
+
+
+def print_collected(collected: Collected) -> None:
+    had = [outcome for outcome in collected.outcomes if outcome.value is not None]
+    megabytes = sum(sum(outcome.value.files.values()) for outcome in had if outcome.value) / 1e6
+    out.print(
+        f"{collected.directory}: {len(had)} of {len(collected.outcomes)} phones, {megabytes:.1f} MB", markup=False
+    )
+    out.print(f"  timeline.log, timeline.jsonl: {collected.lines} lines", markup=False)
+    if collected.archive:
+        out.print(f"  {collected.archive}", markup=False)
+    for who, what in _troubles(collected):
+        err.print(Text(f"  {who}: {what}", "yellow"), soft_wrap=True)
+    if failures := collected.outcomes.failures:
+        next_step(f"clusterctl status --limit {fold(failure.phone for failure in failures)}")
+
+
+def as_document(run_id: str, collected: Collected) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "directory": str(collected.directory),
+        "archive": collected.archive and str(collected.archive),
+        "timeline_lines": collected.lines,
+        "phones": [
+            {
+                "name": outcome.phone.name,
+                "where": outcome.phone.where,
+                "status": outcome.status.value,
+                "files": outcome.value.files if outcome.value else {},
+                "notes": [one_line(note) for note in (outcome.value.notes if outcome.value else [])],
+                "error": outcome.error and one_line(outcome.error),
+                "kept_from_earlier": outcome.phone in collected.kept,
+            }
+            for outcome in collected.outcomes
+        ],
+    }
+
+
+def _troubles(collected: Collected) -> list[tuple[str, str]]:
+    found = []
+    for outcome in collected.outcomes:
+        notes = outcome.value.notes if outcome.value else [outcome.error or "no answer"]
+        if outcome.phone in collected.kept:
+            notes = [*notes, "its logs of an earlier time are kept"]
+        found += [(f"{outcome.phone.name} ({outcome.phone.where})", one_line(note)) for note in notes]
+    return found

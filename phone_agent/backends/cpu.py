@@ -1,0 +1,191 @@
+"""The core as a backend: a plan with memory behind it, and threads to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from phone_agent.backends import Need, Options, Ready
+from phone_agent.backends.checks import check_batch
+from phone_agent.backends.planned import Planned, StepTime, reads
+from phone_agent.core.team import Program, Team, aligned
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan.addresses import DRAW, LABELS, LOSS, WEIGHT
+from phone_agent.nn.plan.buckets import Bucket, buckets
+from phone_agent.nn.plan.emit import Addresses, Emitter
+from phone_agent.nn.plan.lowered_graph import Network
+from phone_agent.nn.plan.ops import FLOAT, Home, View
+from phone_agent.nn.plan.plan import Plan
+
+Array = NDArray[Any]
+
+
+class CpuBackend:
+    def array(self, count: int, dtype: DTypeLike = np.float32) -> Array:
+        return aligned(count, dtype)
+
+    def compile(
+        self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()
+    ) -> CpuExecutable:
+        return CpuExecutable(graph, state, batch, options, also)
+
+
+class _Programs:
+    """A plan for one size of batch, as the core runs it."""
+
+    def __init__(self, plan: Plan, homes: dict[Home, int], buckets: Sequence[Bucket]) -> None:
+        self._plan, self._homes, self.buckets = plan, homes, buckets
+        self.batch = plan.places.batch
+        self.gates = sorted(buckets, key=lambda bucket: bucket.read)
+        self._emitters: list[Emitter] = []
+        emit = self._emitter(adding=False).emit
+        self._made = emit(plan.training.steps)
+        self.training = Program.of(self._made)
+        self.evaluation = Program.of(emit(plan.evaluation.steps))
+
+    @cached_property
+    def adding(self) -> Program:
+        """Training that adds its gradients to those that are there."""
+        middle, steps = self._plan.training.backward, self._plan.training.steps
+        return Program.of([*self._made[:middle], *self._emitter(adding=True).emit(steps[middle:])])
+
+    def point_at_images(self, address: int) -> None:
+        for emitter in self._emitters:
+            emitter.point_at_images(address)
+
+    def _emitter(self, *, adding: bool) -> Emitter:
+        self._emitters.append(Emitter(Addresses(self._homes, self._plan.offsets), adding))
+        return self._emitters[-1]
+
+
+class CpuExecutable(Planned[_Programs]):
+    def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
+        super().__init__(graph, state, batch, replace(options, workspace=None), also)
+        self._vectors = _vectors(self._plan.network)
+        self._cells = aligned(LABELS + batch * FLOAT, np.uint8)
+        self._loss = self._cells[LOSS : LOSS + 8].view(np.float64)
+        self._weight = self._cells[WEIGHT : WEIGHT + 4].view(np.float32)
+        self._draw = self._cells[DRAW : DRAW + 8].view(np.uint64)
+        self._labels = self._cells[LABELS:].view(np.int32)
+        self._copy: Array | None = None  # of images that cannot be read where they are
+        self._arena = aligned(max(1, *(each.arena for each in self._plans.values())), np.uint8)
+        self._programs = {size: self._program(each) for size, each in self._plans.items()}
+        self._workspace = max(each.workspace for each in self._plans.values())
+        self._team = Team(options.threads, options.isa, self._workspace)
+
+    def _add(self, plans: dict[int, Plan]) -> None:
+        """Takes a few milliseconds a size."""
+        arena = max((plan.arena for plan in plans.values()), default=0)
+        if arena > self._arena.nbytes:
+            self._arena = aligned(arena, np.uint8)
+            self._programs = {size: self._program(self._plans[size]) for size in self._programs}
+        workspace = max((plan.workspace for plan in plans.values()), default=0)
+        if workspace > self._workspace:
+            self._team.close()
+            self._workspace = workspace
+            self._team = Team(self._options.threads, self._options.isa, workspace)
+        self._programs |= {size: self._program(plan) for size, plan in plans.items()}
+
+    def _program(self, plan: Plan) -> _Programs:
+        return _Programs(plan, self._homes(), buckets(plan.training, self._state.packing, self._options.bucket_bytes))
+
+    def _evaluate(self, images: Array) -> Array:
+        programs = self._programs[self._batch]
+        self._show(images, programs)
+        self._team.run(programs.evaluation)
+        return self._stored(self._plan.evaluation.scores)
+
+    def loss_and_gradients(
+        self,
+        images: Array,
+        labels: Array,
+        weight: float,
+        draw: int = 0,
+        *,
+        ready: Ready | None = None,
+        need: Need | None = None,
+        accumulate: bool = False,
+    ) -> float:
+        check_batch(self._graph, self._programs, images, labels)
+        self._labels[: len(labels)] = labels
+        self._weight[0] = weight
+        self._draw[0] = draw
+        programs = self._programs[len(images)]
+        program = programs.adding if accumulate else programs.training
+        self._show(images, programs)
+        done = 0
+        if need is not None:
+            for bucket in programs.gates:
+                done = self._run(program, done, bucket.read)
+                need(bucket.start, bucket.end)
+        if ready is not None:
+            for bucket in programs.buckets:
+                done = self._run(program, done, bucket.done)
+                ready(bucket.start, bucket.end)
+        self._run(program, done, len(program))
+        return float(self._loss[0])
+
+    def _run(self, program: Program, first: int, last: int) -> int:
+        if first < last:
+            self._team.run(program, first, last)
+        return last
+
+    def profile(self, images: Array, labels: Array, runs: int = 1) -> list[StepTime]:
+        """Where a step's time goes, by step of the core: the best of some runs. Fills the gradients, like any step."""
+        check_batch(self._graph, self._programs, images, labels)
+        self._labels[:], self._weight[0] = labels, 1.0
+        programs = self._programs[self._batch]
+        self._show(images, programs)
+        times = np.zeros(len(programs.training), np.int64)
+        best = np.full(len(times), np.iinfo(np.int64).max)
+        for _ in range(runs):
+            self._team.run(programs.training, nanoseconds=times)
+            best = np.minimum(best, times)
+        return self._step_times(best.tolist())
+
+    def close(self) -> None:
+        self._team.close()
+
+    def _homes(self) -> dict[Home, int]:
+        return {
+            Home.ARENA: self._arena.ctypes.data,
+            Home.VALUES: self._state.values.ctypes.data,
+            Home.GRADIENTS: self._state.gradients.ctypes.data,
+            Home.STATISTICS: self._state.statistics.ctypes.data,
+            Home.VECTORS: self._vectors.ctypes.data,
+            Home.IMAGES: 0,  # pointed at the batch, each time
+            Home.CELLS: self._cells.ctypes.data,
+        }
+
+    def _show(self, images: Array, programs: _Programs) -> None:
+        """Points the programs at these images; at a copy, where they are not what the core reads."""
+        if not reads(images, programs.batch):
+            images = self._copied(images)
+        self._shown = images  # alive as long as the programs point at it
+        programs.point_at_images(images.ctypes.data)
+
+    def _copied(self, images: Array) -> Array:
+        if self._copy is None:
+            self._copy = np.zeros((self._batch, *self._graph.shape), np.float32)
+        self._copy[: len(images)] = images
+        return self._copy
+
+    def _stored(self, view: View) -> Array:
+        """One row an image of what the program left in the arena."""
+        start = self._plan.offsets[view.buffer]
+        rows = self._arena[start : start + view.buffer.bytes].view(np.float32).reshape(view.rows, view.ld)
+        return rows[:, view.start : view.start + view.channels].reshape(self._batch, -1)
+
+
+def _vectors(network: Network) -> Array:
+    """Scales are 1 and shifts 0 until a normalisation says otherwise."""
+    vectors = aligned(max(network.vectors, 1))
+    for scales in network.scales:
+        vectors[scales.offset : scales.offset + scales.channels] = 1
+    return vectors

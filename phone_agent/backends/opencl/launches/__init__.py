@@ -1,0 +1,49 @@
+"""Which launches compute a step: one maker for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from phone_agent.backends.opencl.emit import Launch, Maker
+from phone_agent.backends.opencl.launches.convolution import conv_backward_data, conv_backward_weights, conv_forward
+from phone_agent.backends.opencl.launches.depthwise import (
+    depthwise_backward_data,
+    depthwise_backward_weights,
+    depthwise_forward,
+)
+from phone_agent.backends.opencl.launches.dropout import dropout_backward, dropout_forward
+from phone_agent.backends.opencl.launches.join import join_backward, join_forward
+from phone_agent.backends.opencl.launches.loss import softmax_loss
+from phone_agent.backends.opencl.launches.lrn import lrn_backward, lrn_forward
+from phone_agent.backends.opencl.launches.norm import norm_backward, norm_fold, norm_forward
+from phone_agent.backends.opencl.launches.pool import pool_backward, pool_forward
+from phone_agent.core.ops import Kind
+from phone_agent.nn.plan.ops import Step
+
+LaunchMaker = Callable[[Step, Maker], Iterable[Launch]]
+
+MAKERS: dict[Kind, LaunchMaker] = {
+    Kind.CONV_FORWARD: conv_forward,
+    Kind.CONV_BACKWARD_DATA: conv_backward_data,
+    Kind.CONV_BACKWARD_WEIGHTS: conv_backward_weights,
+    Kind.DEPTHWISE_FORWARD: depthwise_forward,
+    Kind.DEPTHWISE_BACKWARD_DATA: depthwise_backward_data,
+    Kind.DEPTHWISE_BACKWARD_WEIGHTS: depthwise_backward_weights,
+    Kind.POOL_FORWARD: pool_forward,
+    Kind.POOL_BACKWARD: pool_backward,
+    Kind.NORM_FORWARD: norm_forward,
+    Kind.NORM_FOLD: norm_fold,
+    Kind.NORM_BACKWARD: norm_backward,
+    Kind.JOIN_FORWARD: join_forward,
+    Kind.JOIN_BACKWARD: join_backward,
+    Kind.LRN_FORWARD: lrn_forward,
+    Kind.LRN_BACKWARD: lrn_backward,
+    Kind.DROPOUT_FORWARD: dropout_forward,
+    Kind.DROPOUT_BACKWARD: dropout_backward,
+    Kind.SOFTMAX_LOSS: softmax_loss,
+}
+
+
+def launches(step: Step, make: Maker) -> list[Launch]:
+    make.begin_step(f"{step.name} {step.kind.name.lower()}")
+    return list(MAKERS[step.kind](step, make))

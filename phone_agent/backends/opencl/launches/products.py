@@ -1,0 +1,166 @@
+"""Convolutions as products of matrices: what is multiplied, and how that is cut. See kernels/convolution.cl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from phone_agent.backends.opencl.device import Limits
+from phone_agent.backends.opencl.launches.operands import Fields, whole
+from phone_agent.backends.opencl.tiles import Tiles
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One direction of the image, as a product sees it.
+
+    Tap t of grid point j reads pixel j * stride + offset + t * spacing of `size`, with weight first + t * step; its
+    result is pixel to_first + j * to_step of the target.
+    """
+
+    grid: int
+    taps: int
+    stride: int
+    offset: int
+    spacing: int
+    size: int
+    first: int
+    step: int
+    to_first: int
+    to_step: int
+    to_size: int
+
+
+def forward_axis(g: Fields, direction: str) -> Axis:
+    size, grid, kernel = (whole(g, f"{name}_{direction}") for name in ("in", "out", "kernel"))
+    offset = -whole(g, f"pad_{direction}")
+    return Axis(grid, kernel, whole(g, "stride"), offset, whole(g, "dilation"), size, 0, 1, 0, 1, grid)
+
+
+def backward_axis(g: Fields, direction: str, phase: int) -> Axis:
+    """Of input pixels phase + j * stride: tap k reaches them from pixel (phase + pad - k * dilation) / stride + j.
+
+    Where that is whole. Such taps are evenly spaced; they are counted from the last, so that pixels ascend.
+    """
+    size, out, kernel, pad = (whole(g, f"{name}_{direction}") for name in ("in", "out", "kernel", "pad"))
+    stride, dilation = whole(g, "stride"), whole(g, "dilation")
+    found = [k for k in reversed(range(kernel)) if (phase + pad - k * dilation) % stride == 0]
+    first = found[0] if found else 0
+    step = found[1] - first if len(found) > 1 else 0
+    offset = (phase + pad - first * dilation) // stride
+    grid = max(0, -(-(size - phase) // stride))
+    return Axis(grid, len(found), 1, offset, -step * dilation // stride, out, first, step, phase, stride, size)
+
+
+@dataclass(frozen=True)
+class Product:
+    """Rows (grid points of all images) times weights; `channels` and `columns` are those of one group."""
+
+    h: Axis
+    w: Axis
+    batch: int
+    channels: int
+    columns: int
+    groups: int
+    merged: bool = False  # taps of a kernel's line lie side by side in memory, and are gathered as one run
+
+    @property
+    def rows(self) -> int:
+        return self.batch * self.h.grid * self.w.grid
+
+    @property
+    def taps(self) -> int:
+        return self.h.taps * self.w.taps
+
+    @property
+    def depth(self) -> int:
+        return self.taps * self.channels
+
+    @property
+    def run_taps(self) -> int:
+        return self.w.taps if self.merged else 1
+
+    @property
+    def runs(self) -> int:
+        return self.taps // self.run_taps if self.taps else 0
+
+
+def forward_product(g: Fields, x: Fields) -> Product:
+    groups = whole(g, "groups")
+    alone = groups == 1 and whole(x, "ld") == whole(g, "in_c") and not x.get("scale")
+    together = alone and whole(g, "dilation") == 1
+    channels, columns = whole(g, "in_c") // groups, whole(g, "out_c") // groups
+    return Product(forward_axis(g, "h"), forward_axis(g, "w"), whole(g, "batch"), channels, columns, groups, together)
+
+
+def backward_products(g: Fields) -> list[Product]:
+    """One for each phase of the stride that has pixels."""
+    groups, stride = whole(g, "groups"), whole(g, "stride")
+    channels, columns = whole(g, "out_c") // groups, whole(g, "in_c") // groups
+    phases = ((h, w) for h in range(stride) for w in range(stride))
+    found = (
+        Product(backward_axis(g, "h", h), backward_axis(g, "w", w), whole(g, "batch"), channels, columns, groups)
+        for h, w in phases
+    )
+    return [product for product in found if product.rows]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a product is shared out: vectors a tile has across, panels in all; tiles an item has, down and across."""
+
+    vectors: int
+    panels: int
+    tiles: int
+    sweep: int
+
+    @property
+    def sweeps(self) -> int:
+        return -(-self.panels // self.sweep)
+
+
+def cut(product: Product, row_tiles: int, tiles: Tiles, limits: Limits, *, others: int) -> Cut:
+    """So large that what is gathered is used often, so small that all of the device has work.
+
+    `row_tiles`: tiles one below the other that an item may take several of; `others`: times so many that it may not.
+    """
+    vectors = 1 if product.columns <= tiles.width else tiles.columns
+    panels = -(-product.columns // (vectors * tiles.width))
+    down, across = min(tiles.tiles, row_tiles), min(tiles.sweep, panels)
+    wanted = tiles.items_a_unit * limits.compute_units
+    while -(-row_tiles // down) * -(-panels // across) * others < wanted and (down > 1 or across > 1):
+        if down >= across:
+            down -= 1
+        else:
+            across -= 1
+    # The same number of items, with even shares.
+    down, across = -(-row_tiles // -(-row_tiles // down)), -(-panels // -(-panels // across))
+    return Cut(vectors, panels, down, across)
+
+
+_NAMES = (
+    "rows", "grid_h", "grid_w", "from_h", "from_w", "channels", "groups",
+    "runs_h", "runs_w", "run_taps", "stride", "offset_h", "offset_w", "spacing_h", "spacing_w",
+    "to_h", "to_w", "to_first_h", "to_first_w", "to_step",
+    "columns", "panels", "depth", "tiles", "sweep", "packed", "ld_weights",
+)  # fmt: skip
+
+
+def product_struct(product: Product, cut: Cut, *, ld_weights: int | None = None) -> np.generic:
+    """The kernels' `product`. `ld_weights`: of weights that are read where they are, unpacked."""
+    h, w = product.h, product.w
+    numbers = (
+        product.rows, h.grid, w.grid, h.size, w.size, product.channels, product.groups,
+        h.taps, w.taps // product.run_taps if product.taps else 1, product.run_taps,
+        h.stride, h.offset, w.offset, h.spacing, w.spacing,
+        h.to_size, w.to_size, h.to_first, w.to_first, h.to_step,
+        product.columns, cut.panels, product.depth, cut.tiles, cut.sweep, int(ld_weights is None), ld_weights or 0,
+    )  # fmt: skip
+    return struct(dict(zip(_NAMES, numbers, strict=True)))
+
+
+def struct(fields: dict[str, int]) -> np.generic:
+    """Whole numbers, one after the other."""
+    made: np.generic = np.array([tuple(fields.values())], [(name, np.int32) for name in fields])[0]
+    return made

@@ -1,0 +1,70 @@
+"""Kernels from their sources: each file is compiled once for every set of definitions it is asked for with."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from phone_agent.backends.opencl.device import Device, Limits, load
+from phone_agent.contract.errors import AgentError
+
+SOURCES = Path(__file__).parent / "kernels"
+COMMON = "common.cl"
+OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
+
+Define = int | float | str
+Defines = tuple[tuple[str, Define], ...]
+
+
+class ProgramError(AgentError):
+    """A kernel that the driver does not compile or run; carries its words."""
+
+
+@dataclass
+class Programs:
+    """Of one device. `kernel` hands out a new kernel each time: arguments belong to it."""
+
+    device: Device
+    _built: dict[tuple[str, Defines], Any] = field(default_factory=dict)
+    _building: Lock = field(default_factory=Lock)  # pyopencl writes code for each kernel, and threads would mix it up
+
+    @property
+    def limits(self) -> Limits:
+        return self.device.limits
+
+    def most_items(self, kernel: Any) -> int:
+        """Of a work-group of this kernel."""
+        most: int = kernel.get_work_group_info(load().kernel_work_group_info.WORK_GROUP_SIZE, self.device.handle)
+        return most
+
+    def kernel(self, file: str, name: str, defines: dict[str, Define]) -> Any:
+        """Kernel `name` of kernels/`file`.cl, compiled with these definitions."""
+        cl = load()
+        key = file, tuple(sorted(defines.items()))
+        with self._building:
+            if key not in self._built:
+                self._built[key] = self._build(*key)
+            try:
+                return cl.Kernel(self._built[key], name)
+            except cl.Error as error:
+                device = self.device.identity.device
+                raise ProgramError(f"{file}.cl has no kernel {name} on {device}: {error}") from None
+
+    def _build(self, file: str, defines: Defines) -> Any:
+        cl = load()
+        source = "".join((SOURCES / each).read_text() for each in (COMMON, f"{file}.cl"))
+        options = [*OPTIONS, *(f"-D{name}={_literal(value)}" for name, value in defines)]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # remarks of the compiler about what it did compile
+                return cl.Program(self.device.context, source).build(options)
+        except cl.Error as error:
+            told = " ".join(options[len(OPTIONS) :])
+            raise ProgramError(f"{file}.cl ({told}) on {self.device.identity.device}: {error}") from None
+
+
+def _literal(value: Define) -> str:
+    return f"{value!r}f" if isinstance(value, float) else str(int(value) if isinstance(value, bool) else value)

@@ -1,0 +1,26 @@
+"""Keeps Open MPI's listeners on the wired address: a library that is preloaded into mpirun, its daemons and its ranks.
+
+Open MPI 4.1 can be told which network to call on, not which to listen on. On a phone with Wi-Fi its ports would be open
+to everybody there. ~/.clusterctl/wired (provisioning/wired.sh) starts a command with the library, where it loads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from phone_agent.core import build, cache
+
+SOURCE = Path(__file__).parent / "bind_shim.c"
+LIBRARY = "libbind_shim.so"
+SHIPPED = Path(__file__).parent / LIBRARY
+
+
+def cached(target: build.Target) -> Path:
+    """Built once for this very source, and kept."""
+    name = hashlib.sha256(SOURCE.read_bytes() + repr(target).encode()).hexdigest()[:16]
+    out = build.cache_dir() / f"bind-shim-{target.name}-{name}"
+    if not cache.use(out) or not (out / LIBRARY).is_file():
+        build.build_library(target, SOURCE, out / LIBRARY)
+        cache.prune(out)
+    return out / LIBRARY

@@ -1,0 +1,70 @@
+"""Networks of one kind of layer and nothing else, to see what width and depth cost: no activations, no pooling.
+
+The last layer's outputs are the class scores: `width` classes, of which CIFAR-10's labels name the first ten. That is
+how the published parameter counts come out; see orchestrator/device_study/published.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+from phone_agent.models import CIFAR
+from phone_agent.nn.graph import GLOROT, Conv, Dense, GlobalAvgPool, Graph, GraphBuilder, Node
+from phone_agent.nn.summary import node_flops
+
+WIDTHS = (64, 128, 256, 512)
+DEPTHS = (1, 2, 4, 8)
+
+
+def dense_only(width: int, depth: int) -> Graph:
+    net = GraphBuilder(CIFAR)
+    for number in range(1, depth + 1):
+        net.add(f"fc{number}", Dense(width, gain=GLOROT))
+    return net.build()
+
+
+def convolution_only(width: int, depth: int) -> Graph:
+    """3x3, the map stays 32x32. Its mean makes scores of it, without parameters."""
+    net = GraphBuilder(CIFAR)
+    for number in range(1, depth + 1):
+        net.add(f"conv{number}", Conv(width, 3, padding=1, gain=GLOROT))
+    net.add("mean", GlobalAvgPool())
+    return net.build()
+
+
+def separable_only(width: int, depth: int) -> Graph:
+    """Each convolution in two: 3x3 within each channel, then 1x1 across them."""
+    net = GraphBuilder(CIFAR)
+    channels = CIFAR[2]
+    for number in range(1, depth + 1):
+        net.add(f"depthwise{number}", Conv(channels, 3, padding=1, groups=channels, gain=GLOROT))
+        net.add(f"pointwise{number}", Conv(width, 1, gain=GLOROT))
+        channels = width
+    net.add("mean", GlobalAvgPool())
+    return net.build()
+
+
+FAMILIES: dict[str, Callable[[int, int], Graph]] = {
+    "fc": dense_only,
+    "conv": convolution_only,
+    "separable": separable_only,
+}
+
+
+def build(family: str, width: int, depth: int) -> Graph:
+    return replace(FAMILIES[family](width, depth), name=f"{family} {width} x {depth}")
+
+
+def three_pass_flops(graph: Graph, batch: int) -> int:
+    """As the paper estimates a step: forward and two backward passes of every layer, the first one too, with biases.
+
+    A step really does less: nobody needs the gradient of the images. `nn.summary.training_flops` counts that.
+    """
+    return batch * sum(3 * node_flops(node) + 2 * _bias_additions(node) for node in graph.nodes)
+
+
+def _bias_additions(node: Node) -> int:
+    """One for each output; as many in backward, where the bias's gradient is summed."""
+    return prod(node.shape) if any(parameter.name == "bias" for parameter in node.parameters) else 0

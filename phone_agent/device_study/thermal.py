@@ -1,0 +1,63 @@
+"""A thermal run: training for minutes, with time, temperature and frequency as they go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from statistics import median
+
+from phone_agent import models
+from phone_agent.contract.device_study import Request, Sample
+from phone_agent.device import battery, cpu, thermal
+from phone_agent.device.power import read_power
+from phone_agent.device_study import steps
+from phone_agent.device_study.cases import Means
+from phone_agent.device_study.isolated import alone
+
+NETWORK = "mobilenet_reduced"
+SAMPLES = 120  # at most, and one in five seconds at most
+EVERY_S = 5.0
+
+
+def samples(request: Request, means: Means) -> Iterator[Sample]:
+    """On the first backend there is. In this process: it is the last part, and speaks every few seconds."""
+    backend = next(iter(means.usable(request)), None)
+    if backend is None or not request.thermal_minutes:
+        return
+    whole_s = request.thermal_minutes * 60
+    every_s = min(whole_s / 4, max(EVERY_S, whole_s / SAMPLES))
+    place = steps.Place(models.build(NETWORK), backend, means.threads)
+    batch = alone(lambda _: steps.fitting_batch(place, request.batch, every_s / 5), means.pace.case_limit_s)
+    step = steps.training(place, batch)
+    step()
+    began = time.monotonic()
+    has_battery = read_power() is not None
+    while (at := time.monotonic() - began) < whole_s:
+        taken = _steps(step, min(every_s, whole_s - at))
+        yield _sample(place, batch, time.monotonic() - began, taken, has_battery=has_battery)
+
+
+def _steps(step: steps.Step, seconds: float) -> list[float]:
+    taken: list[float] = []
+    end = time.monotonic() + seconds
+    while not taken or time.monotonic() < end:
+        start = time.perf_counter()
+        step()
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+def _sample(place: steps.Place, batch: int, at_s: float, taken: list[float], *, has_battery: bool) -> Sample:
+    found = thermal.read_temperature(battery.read_battery)
+    power = read_power() if has_battery else None
+    return Sample(
+        place.graph.name,
+        place.backend,
+        batch,
+        at_s,
+        median(taken),
+        found.celsius if found else None,
+        found.source if found else None,
+        cpu.frequency_mhz()[0],
+        power.watts if power else None,
+    )

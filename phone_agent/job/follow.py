@@ -1,0 +1,61 @@
+"""A run's events as they come, from a byte offset on, so that a broken link can be taken up where it broke."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from phone_agent.contract import layout
+from phone_agent.contract.errors import AgentError
+from phone_agent.job import lease, run_directory
+from phone_agent.job import state as run_state
+
+POLL_S = 0.2
+HEARTBEAT_S = 0.5
+
+
+def follow(
+    run_id: str, offset: int, attempt: int = 0, *, holder: str | None = None, heartbeat_s: float = HEARTBEAT_S
+) -> Iterator[str]:
+    """Lines of events.jsonl as they are; between them heartbeats, which a dead link would swallow; then the end.
+
+    `holder` looks after the run for as long as it follows, unless somebody else does: heartbeats say who.
+    """
+    directory = run_directory.find(run_id, attempt)
+    beat_at = renew_at = time.monotonic()
+    other: lease.Lease | None = None
+    while True:
+        state = run_state.read(directory)  # before the events: what is final has written its last
+        if state is None:
+            raise AgentError(f"run {run_id} was not started on this phone")
+        for line in _complete_lines(directory / layout.EVENTS_FILE, offset):
+            offset += len(line)
+            yield line.decode(errors="replace").rstrip("\n")
+        if state.is_final:
+            yield _line("end", state=state.state, rc=state.rc, offset=offset)
+            return
+        if holder is not None and time.monotonic() >= renew_at:
+            other = lease.take(run_directory.run_of(directory), holder)
+            renew_at = time.monotonic() + lease.RENEW_S
+        if time.monotonic() >= beat_at:
+            yield _line("heartbeat", state=state.state, offset=offset, held_by=other.holder if other else None)
+            beat_at = time.monotonic() + heartbeat_s
+        time.sleep(POLL_S)
+
+
+def _complete_lines(path: Path, offset: int) -> list[bytes]:
+    """What is there from `offset`, without a last line that is still being written."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            lines = file.readlines()
+    except FileNotFoundError:
+        return []
+    return [line for line in lines if line.endswith(b"\n")]
+
+
+def _line(name: str, **fields: Any) -> str:
+    return json.dumps({"event": name, "time": time.time(), **fields})

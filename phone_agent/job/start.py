@@ -1,0 +1,105 @@
+"""Starts a run on the head phone and watches over it until it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from phone_agent.contract import layout
+from phone_agent.contract.errors import AgentError
+from phone_agent.contract.schema import LaunchSpec, SchemaError
+from phone_agent.device import process
+from phone_agent.job import postmortem, run_directory
+from phone_agent.job.detach import detach
+from phone_agent.job.state import DONE, FAILED, RUNNING, STARTING, STOPPED, YIELDED, RunState
+
+NEEDED = (layout.RUN_FILE, layout.LAUNCH_FILE, layout.HOSTFILE)
+
+
+def start(run_id: str, attempt: int = 0) -> int:
+    """The pid of mpirun, which runs on without us."""
+    directory = run_directory.find(run_id, attempt)
+    launch = _read_launch(directory, run_id, attempt)
+    _claim(directory, run_id)
+    answer = json.loads(detach(lambda pipe: _supervise(directory, launch, pipe), directory / layout.MPIRUN_LOG) or "{}")
+    if "pid" not in answer:
+        raise AgentError(f"run {run_id} did not start: {answer.get('error', 'its supervisor died')}")
+    return int(answer["pid"])
+
+
+def _read_launch(directory: Path, run_id: str, attempt: int) -> LaunchSpec:
+    missing = [name for name in NEEDED if not (directory / name).is_file()]
+    if missing:
+        raise AgentError(f"{directory} lacks {', '.join(missing)}: stage the run again")
+    spec = run_directory.read_spec(directory)
+    try:
+        launch = LaunchSpec.from_json((directory / layout.LAUNCH_FILE).read_text(encoding="utf-8"))
+    except SchemaError as error:
+        raise AgentError(f"{directory}: {error}") from None
+    if not spec.run_id == launch.run_id == run_id:
+        raise AgentError(f"{directory} holds files of {spec.run_id} and {launch.run_id}: stage the run again")
+    if not spec.attempt == launch.attempt == attempt:
+        raise AgentError(f"{directory} holds files of another attempt ({spec.attempt}): stage the run again")
+    return launch
+
+
+def _claim(directory: Path, run_id: str) -> None:
+    """Only one can create the file."""
+    try:
+        os.close(os.open(directory / layout.STATE_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        raise AgentError(f"run {run_id} was started before; an attempt starts once") from None
+    RunState(run_id, STARTING, process.identify(os.getpid()), time.time()).write(directory)
+
+
+def _supervise(directory: Path, launch: LaunchSpec, pipe: int) -> None:
+    """In the detached process."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    state = RunState(launch.run_id, STARTING, process.identify(os.getpid()), time.time())
+    state.write(directory)
+    try:
+        mpirun = _launch(launch)
+    except OSError as error:
+        replace(state, state=FAILED, ended=time.time(), rc=127).write(directory)
+        postmortem.tell(directory, f"mpirun cannot be started: {error}")
+        _say(pipe, {"error": str(error)})
+        return
+    state = replace(state, state=RUNNING, process=process.identify(mpirun.pid))
+    state.write(directory)
+    _say(pipe, {"pid": mpirun.pid})
+    _record_end(directory, state, mpirun.wait())
+
+
+def _launch(launch: LaunchSpec) -> subprocess.Popen[bytes]:
+    """In a session of its own, by which `stop` finds mpirun and its ranks."""
+    environment = {**os.environ, **launch.env}
+    argv = (*_on_the_wire(launch), *launch.argv)
+    return subprocess.Popen(argv, env=environment, cwd=Path.home(), stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _on_the_wire(launch: LaunchSpec) -> tuple[str, ...]:
+    """What keeps its listeners on the wired address, where that is known."""
+    address, start = launch.env.get(layout.WIRED_ADDRESS), layout.local(layout.WIRED)
+    return ("bash", str(start), address) if address and start.is_file() else ()
+
+
+def _say(pipe: int, answer: dict[str, object]) -> None:
+    with os.fdopen(pipe, "w", encoding="utf-8") as channel, suppress(BrokenPipeError):
+        json.dump(answer, channel)
+
+
+def _record_end(directory: Path, state: RunState, rc: int) -> None:
+    if rc == 0:
+        outcome = YIELDED if postmortem.yielded(directory) else DONE
+    elif (directory / layout.STOP_FILE).exists():
+        outcome = STOPPED
+    else:
+        outcome = FAILED
+        postmortem.collect(directory, rc)
+    replace(state, state=outcome, ended=time.time(), rc=rc).write(directory)

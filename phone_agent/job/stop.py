@@ -1,0 +1,78 @@
+"""Ends a run: asks mpirun, which ends all ranks; after a grace time, forces it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from phone_agent.contract import layout
+from phone_agent.device.process import session_members
+from phone_agent.job import lease, run_directory
+from phone_agent.job import state as run_state
+from phone_agent.job.state import LOST, STOPPED, RunState
+from phone_agent.memckpt import client
+
+GRACE_S = 10.0
+
+
+def stop(run_id: str, grace_s: float = GRACE_S, holder: str | None = None) -> dict[str, Any]:
+    """Whether there was anything to stop, and the state afterwards."""
+    run = run_directory.find(run_id)
+    lease.require(run, holder)
+    client.end(run)
+    directory = run_directory.newest(run)
+    state = run_state.read(directory)
+    if state is None or (state.is_final and state.state != LOST):
+        return {"stopped": False, "state": state.state if state else None}
+    (directory / layout.STOP_FILE).touch()
+    _end(state, directory, grace_s)
+    return {"stopped": True, "state": _final_state(directory)}
+
+
+def _end(state: RunState, directory: Path, grace_s: float) -> None:
+    if state.process is None or not state.process.alive():
+        return
+    leader = state.process.pid
+    _signal([leader], signal.SIGTERM)
+    if not _wait(lambda: not session_members(leader), grace_s):
+        _wait(lambda: not _signal(session_members(leader), signal.SIGKILL), grace_s)  # again: they may fork meanwhile
+    _wait(lambda: _is_final(directory), grace_s)
+
+
+def _final_state(directory: Path) -> str:
+    """A supervisor that is gone cannot record the end, so it is done here."""
+    state = run_state.read(directory)
+    if state is None:
+        return STOPPED
+    if state.state == LOST:
+        state = replace(state, state=STOPPED, ended=time.time())
+        state.write(directory)
+    return state.state
+
+
+def _is_final(directory: Path) -> bool:
+    state = run_state.read(directory)
+    return state is None or state.is_final
+
+
+def _signal(pids: list[int], number: signal.Signals) -> list[int]:
+    """Who there was to signal."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    return pids
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True

@@ -1,0 +1,92 @@
+"""What a person wants to know of a network before training it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from phone_agent.backends import Options
+from phone_agent.models import NAMES, build, model
+from phone_agent.nn.graph import Graph, Shape
+from phone_agent.nn.plan.memory import DoesNotFitError, MemoryPlan, estimate, largest_batch, within
+from phone_agent.nn.summary import Block, blocks, forward_flops, training_flops
+
+
+@dataclass(frozen=True)
+class Overview:
+    """`chunks`: how many tensors have a gradient; sent one by one, so many messages."""
+
+    name: str
+    description: str
+    shape: Shape
+    classes: int
+    parameters: int
+    chunks: int
+    statistics: int
+    forward_flops: int
+
+    @property
+    def size_bytes(self) -> int:
+        return 4 * self.parameters
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Everything `models show` tells. Batches are 0 where not even one image fits.
+
+    `memory` is what the batch takes without a budget; `within` what it takes in the budget, if it fits.
+    """
+
+    overview: Overview
+    graph: Graph
+    blocks: list[Block]
+    training_flops: int
+    threads: int
+    backend: str
+    half: bool
+    memory: MemoryPlan
+    within: MemoryPlan | None
+    budget_bytes: int
+    largest_batch: int
+    largest_batch_recomputing: int
+
+
+def overview(name: str, graph: Graph) -> Overview:
+    return Overview(
+        name=name,
+        description=model(name).description,
+        shape=graph.shape,
+        classes=graph.classes,
+        parameters=graph.parameter_count,
+        chunks=sum(len(node.parameters) for node in graph.nodes),
+        statistics=sum(kept.size for node in graph.nodes for kept in node.statistics),
+        forward_flops=forward_flops(graph),
+    )
+
+
+def overviews() -> list[Overview]:
+    return [overview(name, build(name)) for name in NAMES]
+
+
+def describe(name: str, graph: Graph, batch: int, budget_bytes: int, options: Options, *, backend: str) -> Sheet:
+    """`options`: as `backend` compiles with them."""
+    return Sheet(
+        overview=overview(name, graph),
+        graph=graph,
+        blocks=blocks(graph),
+        training_flops=training_flops(graph),
+        threads=options.threads,
+        backend=backend,
+        half=options.half,
+        memory=estimate(graph, batch, options),
+        within=within(graph, batch, budget_bytes, options),
+        budget_bytes=budget_bytes,
+        largest_batch=_largest(graph, budget_bytes, options, recompute=False),
+        largest_batch_recomputing=_largest(graph, budget_bytes, options, recompute=True),
+    )
+
+
+def _largest(graph: Graph, budget_bytes: int, options: Options, *, recompute: bool) -> int:
+    try:
+        return largest_batch(graph, budget_bytes, options, recompute=recompute)
+    except DoesNotFitError:
+        return 0

@@ -1,0 +1,87 @@
+"""Where parameters, their gradients, the vectors of normalisations and a few single numbers lie."""
+
+from __future__ import annotations
+
+from phone_agent.core.ops import Number
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import Packing, packing_of, statistics_order
+from phone_agent.nn.plan.fuse import padded
+from phone_agent.nn.plan.lowered_graph import Network, Norm, Storage, Value
+from phone_agent.nn.plan.ops import DOUBLE, FLOAT, Buffer, Field, Home, Place, Shared, View
+
+LOSS, WEIGHT, DRAW, LABELS = 0, 8, 16, 64  # bytes into the cells
+
+
+class Places:
+    """`half`: activations are stored in fp16, but for the images and the scores."""
+
+    def __init__(
+        self, graph: Graph, network: Network, batch: int, threads: int, smoothing: float = 0.0, *, half: bool = False
+    ) -> None:
+        self.batch, self.smoothing = batch, smoothing
+        self._half = half
+        self._exact = {network.image.storage, network.scores.storage}
+        self._threads = threads
+        self._slots = packing_of(graph).slots
+        self._statistic_slots = Packing(statistics_order(graph)).slots
+        image = network.image
+        self._images = Buffer("images", batch * image.pixels * image.channels * FLOAT, Home.IMAGES)
+        self._cells = Buffer("cells", LABELS + batch * FLOAT, Home.CELLS)
+        self._values = Buffer("values", 0, Home.VALUES)
+        self._gradients = Buffer("gradients", 0, Home.GRADIENTS)
+        self._statistics = Buffer("statistics", 0, Home.STATISTICS)
+        self._vectors = Buffer("vectors", network.vectors * FLOAT, Home.VECTORS)
+
+    def images(self) -> Buffer:
+        return self._images
+
+    def number(self, storage: Storage) -> Number:
+        return Number.FP16 if self._half and storage not in self._exact else Number.FP32
+
+    def cell(self, offset: int) -> Place:
+        return Place(self._cells, offset)
+
+    def value(self, name: str) -> Place:
+        return Place(self._values, self._slots[name].offset * FLOAT)
+
+    def gradient(self, name: str) -> Place:
+        return Place(self._gradients, self._slots[name].offset * FLOAT)
+
+    def source(self, value: Value, view: View) -> dict[str, Field]:
+        """The core's `source`: how readers see this value."""
+        fields: dict[str, Field] = {"data": view.place, "ld": view.ld, "number": view.number}
+        if value.scales is not None:
+            at = value.scales.offset + value.scales_start
+            fields |= {"scale": self._vector(at), "shift": self._vector(at + padded(value.scales.channels))}
+            fields["act"] = value.act
+        return fields
+
+    def norm(self, norm: Norm, *, sums: bool = True) -> Shared:
+        """The core's `norm`, with scratch of its own for sums."""
+        name, layer = norm.name, norm.layer
+        at = norm.scales.offset + norm.start
+        scratch = Place(Buffer(f"{name} sums", self._threads * 2 * norm.channels * DOUBLE)) if sums else None
+        return Shared(
+            {
+                "gamma": self.value(f"{name}.weight"),
+                "beta": self.value(f"{name}.bias"),
+                "running_mean": self._statistic(f"{name}.running_mean"),
+                "running_var": self._statistic(f"{name}.running_var"),
+                "mean": self._vector(norm.offset),
+                "inv_std": self._vector(norm.offset + padded(norm.channels)),
+                "scale": self._vector(at),
+                "shift": self._vector(at + padded(norm.scales.channels)),
+                "dgamma": self.gradient(f"{name}.weight"),
+                "dbeta": self.gradient(f"{name}.bias"),
+                "sums": scratch,
+                "epsilon": layer.epsilon,
+                "momentum": layer.momentum,
+                "channels": norm.channels,
+            }
+        )
+
+    def _vector(self, offset: int) -> Place:
+        return Place(self._vectors, offset * FLOAT)
+
+    def _statistic(self, name: str) -> Place:
+        return Place(self._statistics, self._statistic_slots[name].offset * FLOAT)

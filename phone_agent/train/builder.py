@@ -1,0 +1,252 @@
+"""From a run's specification to a loop that is ready to train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from phone_agent.backends import Executable, Options, backend
+from phone_agent.comm import Collective, Reducer, Sums, collective, reducer
+from phone_agent.comm.autotune import Choice, Wanted, choose
+from phone_agent.comm.link_probe import probe
+from phone_agent.comm.message_sizes import Numbers
+from phone_agent.comm.powersgd import Factors
+from phone_agent.comm.world import World
+from phone_agent.contract.schema import RankSpec, RunSpec, Way
+from phone_agent.data import Dataset, open_dataset
+from phone_agent.data.sampling import Source, open_source
+from phone_agent.device import affinity
+from phone_agent.device.monitor import Monitor
+from phone_agent.memckpt import client
+from phone_agent.memckpt.memfd import is_anonymous
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State, packing_of
+from phone_agent.nn.plan.buckets import learned_parts
+from phone_agent.nn.plan.memory import MemoryPlan
+from phone_agent.train import core_selection, initial_state, schedules
+from phone_agent.train.checkpoint import savers
+from phone_agent.train.cost_estimate import computing_s
+from phone_agent.train.device_config import ON_A_GPU, living, way_of
+from phone_agent.train.load_balance import Sharing
+from phone_agent.train.local_sgd import LocalSgd
+from phone_agent.train.loop import Loop, Updates, sizes
+from phone_agent.train.memory_budget import affordable_bytes, held, moments, plan_memory, saved
+from phone_agent.train.optimizers import Optimiser, optimiser
+from phone_agent.train.overlap import Overlap
+from phone_agent.train.progress import RankStep
+from phone_agent.train.rank_checks import own_rank
+from phone_agent.train.resume import Resumed, open_kept, resume
+from phone_agent.train.timeline import Timeline
+
+NEVER = 1 << 62
+NAPPING = frozenset({"ring", "hierarchical"})  # MPI's own spin while they wait: computing must not give way to that
+Tell = Callable[[int, RankStep], None]  # a step's number, and how it went here
+Planned = tuple[Options, MemoryPlan | None]  # how to compile, and the memory that takes; None: not planned
+
+
+@dataclass(frozen=True)
+class Training:
+    """A rank's part of a run. `exact` sums in full precision, whatever the gradients travel as; `at_once` is how many
+    images are computed together at most."""
+
+    dataset: Dataset
+    source: Source
+    graph: Graph
+    state: State
+    executable: Executable
+    optimiser: Optimiser
+    overlap: Overlap
+    loop: Loop
+    sharing: Sharing
+    monitor: Monitor
+    resumed: Resumed
+    at_once: int
+    exact: Collective
+    timeline: Timeline
+    choice: Choice
+    threads: int
+    memory: MemoryPlan | None  # None: not planned
+    way: Way
+
+    def close(self) -> None:
+        """Once no step is under way."""
+        self.monitor.close()
+        self.overlap.close()
+        self.source.close()
+
+
+def build(
+    directory: Path,
+    spec: RunSpec,
+    threads: int,
+    world: World,
+    tell: Tell,
+    *,
+    warn: Callable[[str], None],
+    keep: bool = False,
+) -> Training:
+    """`directory` is the run's; `keep`: commit every step to what outlives this process."""
+    own = own_rank(spec, world)
+    dataset = open_dataset(spec.data, spec.seed, [rank.batch for rank in spec.ranks], own.rank, tell=warn)
+    exact = collective("ring", world)
+    graph = initial_state.build_graph(directory, spec)
+    choice = _choose(spec, world, graph)
+    way = way_of(spec, own.phone)
+    lives = _lives(way) if keep else None
+    affordable = affordable_bytes(client.taken(directory) if keep else 0)  # asked once: soon part of it is in use
+    plan = partial(_planned, graph, own, replace(spec, wire=choice.wire), lives, affordable)
+    plans = plan(_options(threads, choice, way))
+    computing = backend(way.backend)
+    state = initial_state.initial_state(directory, spec, graph, own.rank, exact.allreduce)
+    state.move(computing.array)
+    timeline = Timeline()
+    reduce = reducer(spec, world, state.packing, choice, timeline.note)
+    summing = reduce.remember(state.gradients)
+    kept = None if lives is None else open_kept(directory, spec, state, summing, lives, world, warn)
+    options, memory = _with_the_best_crew(plans, plan, graph, state, way)
+    at_once = memory.batch if memory else min(own.batch, spec.micro_batch or own.batch)
+    sharing = Sharing(spec, own.rank, at_once)
+    parts = sharing.parts(1)
+    learning = _learning(spec, own, state, reduce, way)
+    resumed = resume(directory, spec, graph, state, learning.optimiser, summing, world, exact.allreduce, kept)
+    overlap = _overlap(spec, world, state, choice, learning, resumed, tell, timeline)
+    monitor = Monitor()
+    source = open_source(spec, own.rank, dataset, parts, computing.array)
+    executable = computing.compile(graph, state, at_once, options, sorted({*sizes(parts)} - {at_once}))
+    loop = Loop(
+        executable,
+        source,
+        overlap,
+        sharing,
+        learning.images,
+        state.gradients,
+        spec.overlap,
+        spec.seed,
+        own.rank,
+        lambda: monitor.condition,
+        resumed.keep,
+    )
+    return Training(
+        dataset=dataset,
+        source=source,
+        graph=graph,
+        state=state,
+        executable=executable,
+        optimiser=learning.optimiser,
+        overlap=overlap,
+        loop=loop,
+        sharing=sharing,
+        monitor=monitor,
+        resumed=resumed,
+        at_once=at_once,
+        exact=exact,
+        timeline=timeline,
+        choice=choice,
+        threads=options.threads,
+        memory=memory,
+        way=way,
+    )
+
+
+def _lives(way: Way) -> frozenset[str]:
+    """In the keeper's memory: where that is a file, every step would wear the flash."""
+    return living(way.backend) if is_anonymous() else frozenset()
+
+
+@dataclass(frozen=True)
+class _Learning:
+    """How gradients become steps. `images`: of the batch whose gradient is stepped along."""
+
+    optimiser: Optimiser
+    reducer: Sums
+    images: int
+
+
+def _learning(spec: RunSpec, own: RankSpec, state: State, reduce: Reducer, way: Way) -> _Learning:
+    optimise = optimiser(spec.optimizer, state, way.backend)
+    if spec.local_steps == 1:
+        return _Learning(optimise, reduce, spec.global_batch)
+    alone = LocalSgd(optimise, reduce, state, spec, own.batch / spec.global_batch)
+    return _Learning(alone, alone, own.batch)
+
+
+def _overlap(  # noqa: PLR0917 - a run's parts, as they are built
+    spec: RunSpec,
+    world: World,
+    state: State,
+    choice: Choice,
+    learning: _Learning,
+    resumed: Resumed,
+    tell: Tell,
+    timeline: Timeline,
+) -> Overlap:
+    rate = partial(schedules.rate, spec.optimizer, spec.schedule, steps=spec.steps)
+    updates = Updates(world, state, learning.reducer, learning.optimiser, rate, tell, resumed.keep)
+    buckets = learned_parts(state.packing, choice.bucket_bytes)
+    overlap = Overlap(buckets, _piece_bytes(choice), updates, timeline, first=resumed.step + 1)
+    if world.size > 1 and choice.algorithm in NAPPING:
+        affinity.give_way()  # once the communication thread is there, before those that compute are
+    return overlap
+
+
+def _options(threads: int, choice: Choice, way: Way) -> Options:
+    tiles = tuple(sorted(way.tiles.items()))
+    return Options(threads=threads, bucket_bytes=choice.bucket_bytes, gpu_share=way.gpu_share, tiles=tiles)
+
+
+def _with_the_best_crew(
+    plans: Planned, plan: Callable[[Options], Planned], graph: Graph, state: State, way: Way
+) -> Planned:
+    """Where little cores might help, and nobody said how many threads."""
+    options, memory = plans
+    if memory and way.backend == "cpu" and not way.threads and len(crews := affinity.crews()) > 1:
+        threads = core_selection.choose(crews, graph, state, memory.batch, options).threads
+        return plan(replace(options, threads=threads))
+    return plans
+
+
+def _choose(spec: RunSpec, world: World, graph: Graph) -> Choice:
+    """The same on all ranks: what is expected to be computed beside it is a phone's mean share of the batch."""
+    switches = [rank.switch for rank in spec.ranks]
+    wanted = Wanted(spec.algorithm, spec.wire, spec.bucket_bytes, spec.group)
+    compute_s = computing_s(graph, -(-spec.global_batch // world.size)) if spec.overlap else None
+    packing = packing_of(graph)
+    load = Factors(packing) if spec.wire == "powersgd" else Numbers(packing.learned)
+    return choose(wanted, probe(world, switches), switches, load, compute_s)
+
+
+def _piece_bytes(choice: Choice) -> int:
+    """Factors and single layers are whole parameters; all else can be cut anywhere."""
+    return NEVER if choice.algorithm == "chunkwise" or choice.wire == "powersgd" else choice.bucket_bytes
+
+
+def _planned(  # noqa: PLR0917 - what for, and within what
+    graph: Graph,
+    own: RankSpec,
+    spec: RunSpec,
+    lives: Collection[str] | None,
+    affordable: int | None,
+    options: Options,
+) -> Planned:
+    """numpy takes what it takes. `lives`: in the keeper's memory; None: nothing is kept there."""
+    rules, alone = spec.optimizer, (spec.local_steps, spec.outer_momentum)
+    saves = own.rank in savers([rank.switch for rank in spec.ranks])
+    options = replace(
+        options,
+        memory_bytes=spec.memory_bytes or None,
+        moments=moments(rules, spec.wire, *alone)
+        + (saved(rules, *alone) if saves else 0)
+        + (0 if lives is None else held(rules, spec.wire, *alone, lives)),
+        label_smoothing=spec.optimizer.label_smoothing,
+        half=spec.half,
+    )
+    computing = way_of(spec, own.phone).backend
+    if computing == "reference":
+        return options, None
+    if computing in ON_A_GPU:
+        from phone_agent.backends.opencl.memory_estimate import as_compiled
+
+        options = as_compiled(computing, options, graph.shape)
+    return plan_memory(graph, own.batch, options, affordable, spec.micro_batch)

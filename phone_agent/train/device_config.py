@@ -1,0 +1,33 @@
+"""How this phone computes in a run: as the run says, or as was measured on a phone of its kind; if it can."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from phone_agent.contract.schema import RunSpec, Way
+
+AUTO, CPU = "auto", "cpu"
+ON_A_GPU = frozenset({"opencl", "hybrid"})
+
+
+def way_of(spec: RunSpec, phone: str) -> Way:
+    own = spec.ways.get(phone, Way())
+    asked = CPU if spec.backend == AUTO else spec.backend
+    return replace(own, backend=own.backend or asked, threads=own.threads or spec.threads)
+
+
+def living(backend: str) -> frozenset[str]:
+    """What of a training state may live in memory that somebody else gives: OpenCL computes with values in its own."""
+    return frozenset({"momenta"}) if backend == "opencl" else frozenset({"values", "momenta"})
+
+
+def settled(spec: RunSpec, phone: str) -> RunSpec:
+    """With the processor in the GPU's place where that cannot be reached. May start this process anew, so it comes
+    before anything else."""
+    way = way_of(spec, phone)
+    if way.backend not in ON_A_GPU:
+        return spec
+    from phone_agent.backends.opencl import driver_path
+
+    why = driver_path.prepare()
+    return replace(spec, ways={**spec.ways, phone: Way(CPU, refused=why)}) if why else spec

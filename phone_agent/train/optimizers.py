@@ -1,0 +1,227 @@
+"""From gradients to new values: one pass of the core over a part of the packed buffers, as soon as it is reduced."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.contract.errors import AgentError
+from phone_agent.contract.schema import OptimizerSpec
+from phone_agent.core import ops
+from phone_agent.core.team import Program, Team, aligned, workspace_bytes
+from phone_agent.nn.packing import Packing, State
+from phone_agent.train import optimizers_reference
+
+Array = NDArray[Any]
+_Held = ctypes.Array[ops.Segment]
+
+METHODS = tuple(method.name.lower() for method in ops.Method)
+ADAPTIVE = frozenset({"lars", "lamb"})  # scale a parameter's steps by its norm
+ROUND = 128 * 1024  # values read twice in a row: few enough to be near still the second time
+
+
+class OptimiserError(AgentError):
+    """Rules or parts that cannot be."""
+
+
+class Optimiser(Protocol):
+    buffers: dict[str, Array]  # what it remembers from step to step, packed like the values
+
+    def update(self, part: slice, rate: float, step: int) -> None:
+        """New values for a part of whole parameters, in step `step` counted from 1. Leaves the gradients alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Values in a row that are treated alike. Adapted ones are one parameter each."""
+
+    start: int
+    end: int
+    decay: float
+    adapted: bool
+
+
+def optimiser(
+    spec: OptimizerSpec,
+    state: State,
+    backend: str = "cpu",
+    threads: int = 1,
+    isa: str | None = None,
+) -> Optimiser:
+    """May be used from any one thread at a time. What the packing has as frozen stays as it is."""
+    check(spec)
+    buffers = _buffers(spec, state)
+    parts = _Parts(state.packing, spec)
+    if backend == "reference":
+        return NumpyOptimiser(spec, state, buffers, parts)
+    return CoreOptimiser(spec, state, buffers, parts, threads=threads, isa=isa)
+
+
+def check(spec: OptimizerSpec) -> None:
+    if spec.method not in METHODS:
+        raise OptimiserError(f"no optimiser '{spec.method}'; there is: {', '.join(METHODS)}")
+    if spec.epsilon <= 0:
+        raise OptimiserError(f"an epsilon of {spec.epsilon:g}; it keeps divisors from 0, and must be above that")
+
+
+def remembered(spec: OptimizerSpec) -> tuple[str, ...]:
+    """Names of what it keeps from step to step, a number a parameter each."""
+    return ("momenta", "second_momenta") if spec.method == "lamb" else ("momenta",)
+
+
+def _buffers(spec: OptimizerSpec, state: State) -> dict[str, Array]:
+    _, *others = remembered(spec)
+    return {"momenta": state.momenta} | {name: aligned(state.values.size, state.values.dtype) for name in others}
+
+
+def segments(packing: Packing, spec: OptimizerSpec) -> list[Segment]:
+    """Of what learns, in the buffer's order. Vectors are biases or normalisations: neither decayed (unless decay_all)
+    nor adapted."""
+    each = [
+        Segment(slot.offset, slot.offset + prod(slot.shape), *_treatment(len(slot.shape) > 1, spec))
+        for slot in packing.slots.values()
+        if slot.offset < packing.learned
+    ]
+    return each if spec.method in ADAPTIVE else _joined(each)
+
+
+def _treatment(is_matrix: bool, spec: OptimizerSpec) -> tuple[float, bool]:  # noqa: FBT001 - a property of a shape
+    return spec.weight_decay if is_matrix or spec.decay_all else 0.0, is_matrix and spec.method in ADAPTIVE
+
+
+def _joined(each: Sequence[Segment]) -> list[Segment]:
+    """Neighbours that are treated alike, as one."""
+    joined: list[Segment] = []
+    for segment in each:
+        last = joined[-1] if joined else None
+        if last is not None and last.end == segment.start and last.decay == segment.decay:
+            joined[-1] = Segment(last.start, segment.end, last.decay, adapted=False)
+        else:
+            joined.append(segment)
+    return joined
+
+
+class _Parts:
+    """Which segments lie in a part of the buffers."""
+
+    def __init__(self, packing: Packing, spec: OptimizerSpec) -> None:
+        self._size = packing.size
+        self._borders = {slot.offset for slot in packing.slots.values()} | {packing.size}
+        self.all = segments(packing, spec)
+
+    def bounds(self, part: slice) -> tuple[int, int]:
+        start, end, step = part.indices(self._size)
+        if step != 1 or not {start, end} <= self._borders:
+            raise OptimiserError(f"values {start} to {end} (by {step}) are not a number of whole parameters")
+        return start, end
+
+    def within(self, start: int, end: int) -> list[Segment]:
+        return [
+            Segment(max(start, each.start), min(end, each.end), each.decay, each.adapted)
+            for each in self.all
+            if each.start < end and each.end > start
+        ]
+
+
+class NumpyOptimiser:
+    """In the precision of the state. What the core is compared with."""
+
+    def __init__(self, spec: OptimizerSpec, state: State, buffers: dict[str, Array], parts: _Parts) -> None:
+        self._spec, self._state, self._parts, self.buffers = spec, state, parts, buffers
+
+    def update(self, part: slice, rate: float, step: int) -> None:
+        for each in self._parts.within(*self._parts.bounds(part)):
+            place = slice(each.start, each.end)
+            moments = [buffer[place] for buffer in self.buffers.values()]
+            values, gradients = self._state.values[place], self._state.gradients[place]
+            rule = optimizers_reference.Rule(self._spec, each.decay, each.adapted, rate, step)
+            optimizers_reference.BY_NAME[self._spec.method](rule, values, gradients, *moments)
+
+
+class CoreOptimiser:
+    """A program for every part that was ever asked for: training always asks for the same ones."""
+
+    def __init__(
+        self,
+        spec: OptimizerSpec,
+        state: State,
+        buffers: dict[str, Array],
+        parts: _Parts,
+        *,
+        threads: int,
+        isa: str | None,
+    ) -> None:
+        self._spec, self._state, self._parts, self.buffers = spec, state, parts, buffers
+        self._check()
+        self._rules = ops.Rules(
+            trust=spec.trust,
+            epsilon=spec.epsilon,
+            momentum=spec.momentum,
+            gain=1 - spec.momentum,
+            second_momentum=spec.second_momentum,
+            second_gain=1 - spec.second_momentum,
+        )
+        everything, _ = self._op(parts.all)
+        self._team = Team(threads, isa, workspace_bytes(threads, [(ops.Kind.UPDATE, everything)], isa))
+        self._programs: dict[tuple[int, int], tuple[Program, list[_Held]]] = {}
+
+    def update(self, part: slice, rate: float, step: int) -> None:
+        bounds = self._parts.bounds(part)
+        if bounds not in self._programs:
+            self._programs[bounds] = self._program(*bounds)
+        self._rules.rate = rate
+        self._rules.correction = optimizers_reference.correction(self._spec.momentum, step)
+        self._rules.second_correction = optimizers_reference.correction(self._spec.second_momentum, step)
+        self._team.run(self._programs[bounds][0])
+
+    def close(self) -> None:
+        self._team.close()
+
+    def _program(self, start: int, end: int) -> tuple[Program, list[_Held]]:
+        made = [self._op(each) for each in _rounds(self._parts.within(start, end))]
+        return Program.of((ops.Kind.UPDATE, op) for op, _ in made), [held for _, held in made]
+
+    def _op(self, together: Sequence[Segment]) -> tuple[ops.Update, _Held]:
+        """Points to the second of these, which must live as long."""
+        held: _Held = (ops.Segment * len(together))(*map(_in_core, together))
+        state, second = self._state, self.buffers.get("second_momenta")
+        op = ops.Update(
+            values=state.values.ctypes.data,
+            momenta=state.momenta.ctypes.data,
+            second=None if second is None else second.ctypes.data,
+            gradients=state.gradients.ctypes.data,
+            rules=ctypes.addressof(self._rules),
+            segments=ctypes.addressof(held),
+            count=len(held),
+            method=ops.Method[self._spec.method.upper()],
+        )
+        return op, held
+
+    def _check(self) -> None:
+        for buffer in (self._state.values, self._state.gradients, *self.buffers.values()):
+            if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
+                raise OptimiserError(f"the core computes in float32; a buffer is {buffer.dtype}")
+
+
+def _in_core(segment: Segment) -> ops.Segment:
+    return ops.Segment(segment.start, segment.end - segment.start, segment.decay, segment.adapted)
+
+
+def _rounds(each: Sequence[Segment]) -> list[list[Segment]]:
+    """What is measured and then stepped at once."""
+    rounds: list[list[Segment]] = []
+    room = 0
+    for segment in each:
+        if room <= 0:
+            rounds.append([])
+            room = ROUND
+        rounds[-1].append(segment)
+        room -= segment.end - segment.start
+    return rounds

@@ -1,0 +1,74 @@
+"""The optimisers' rules in plain numpy, from their papers: what the core is compared with, and the reference uses.
+
+Each changes `values` and what it remembers in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from phone_agent.contract.schema import OptimizerSpec
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one segment goes on in one step."""
+
+    spec: OptimizerSpec
+    decay: float
+    adapted: bool
+    rate: float
+    step: int
+
+
+def correction(momentum: float, step: int) -> float:
+    """A mean that started from 0 is too small by so much."""
+    return 1.0 / (1.0 - momentum**step) if momentum < 1 else 1.0
+
+
+def sgd(rule: Rule, values: Array, gradients: Array, momenta: Array) -> None:
+    momenta[...] = rule.spec.momentum * momenta + gradients + rule.decay * values
+    values -= rule.rate * momenta
+
+
+def nesterov(rule: Rule, values: Array, gradients: Array, momenta: Array) -> None:
+    slope = gradients + rule.decay * values
+    momenta[...] = rule.spec.momentum * momenta + slope
+    values -= rule.rate * (slope + rule.spec.momentum * momenta)
+
+
+def lars(rule: Rule, values: Array, gradients: Array, momenta: Array) -> None:
+    """You, Gitman, Ginsburg: Large batch training of convolutional networks (2017), algorithm 1."""
+    ratio = 1.0
+    if rule.adapted and (weight := _norm(values)) and (slope := _norm(gradients)):
+        ratio = rule.spec.trust * weight / (slope + rule.decay * weight)
+    momenta[...] = rule.spec.momentum * momenta + rule.rate * ratio * (gradients + rule.decay * values)
+    values -= momenta
+
+
+def lamb(rule: Rule, values: Array, gradients: Array, momenta: Array, second: Array) -> None:
+    """You et al.: Large batch optimization for deep learning (2020), algorithm 2."""
+    spec = rule.spec
+    momenta[...] = spec.momentum * momenta + (1 - spec.momentum) * gradients
+    second[...] = spec.second_momentum * second + (1 - spec.second_momentum) * gradients**2
+    first_mean = momenta * correction(spec.momentum, rule.step)
+    second_mean = second * correction(spec.second_momentum, rule.step)
+    direction = first_mean / (np.sqrt(second_mean) + spec.epsilon) + rule.decay * values
+    ratio = 1.0
+    if rule.adapted and (weight := _norm(values)) and (length := _norm(direction)):
+        ratio = weight / length
+    values -= rule.rate * ratio * direction
+
+
+def _norm(values: Array) -> float:
+    return float(np.sqrt(np.square(values, dtype=np.float64).sum()))
+
+
+BY_NAME: dict[str, Callable[..., None]] = {"sgd": sgd, "nesterov": nesterov, "lars": lars, "lamb": lamb}

@@ -1,0 +1,118 @@
+"""What is measured: training steps of one network, in one way after the other, until the time is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from phone_agent.contract.errors import AgentError
+from phone_agent.contract.schema import Way
+from phone_agent.device import affinity
+from phone_agent.tune.search import Request, Row
+
+RUNS = 3
+STEPS = (0.5, 2)  # a number of a tile is tried at half and at twice what it is
+
+
+def measure(part: str, request: Request) -> Iterator[Row]:
+    parts: dict[str, Callable[[Request], Iterator[Row]]] = {
+        "cpu": _processor,
+        "opencl": _gpu,
+        "hybrid": _both,
+        "dense": _dense,
+    }
+    if part not in parts:
+        raise AgentError(f"there is no part '{part}'; there are: {', '.join(parts)}")
+    yield from parts[part](request)
+
+
+def _processor(request: Request) -> Iterator[Row]:
+    """The big cores, then all that are permitted, then half of the big ones: more cores make more heat."""
+    ended = _deadline(request)
+    big, *others = affinity.crews()
+    half = affinity.Crew(big.cores[: (len(big.cores) + 1) // 2])
+    affinity.use_big_cores()
+    for crew in (big, *others, *([half] if half != big else [])):
+        if ended():
+            return
+        affinity.compute_on(crew)
+        way = Way("cpu", crew.threads, little=len(crew.cores) > len(big.cores))
+        threads = f"{crew.threads} thread{'' if crew.threads == 1 else 's'}"
+        what = f"{threads} on {'all' if way.little else 'big'} cores"
+        yield _row("cpu", what, way, request)
+
+
+def _gpu(request: Request) -> Iterator[Row]:
+    """The device's usual tiles; then each number of them smaller and larger, keeping what helps, as time permits."""
+    ended = _deadline(request)
+    if reason := _unreachable():
+        yield {"part": "opencl", "what": "OpenCL", "error": reason}
+        return
+    affinity.use_big_cores()
+    from phone_agent.backends.opencl import device, tiles
+
+    usual = tiles.default(device.find().limits)
+    best, best_row = usual, _row("opencl", "usual tiles", Way("opencl"), request)
+    yield best_row
+    for number in fields(usual):
+        for factor in STEPS:
+            value = max(1, int(getattr(best, number.name) * factor))
+            if ended() or value == getattr(best, number.name):
+                continue
+            tried = replace(best, **{number.name: value})
+            changed = {each.name: getattr(tried, each.name) for each in fields(usual) if _differs(tried, usual, each)}
+            row = _row(
+                "opencl", ", ".join(f"{k} {v}" for k, v in changed.items()), Way("opencl", tiles=changed), request
+            )
+            yield row
+            if row.get("images_per_s", 0.0) > 1.02 * best_row.get("images_per_s", 0.0):
+                best, best_row = tried, row
+
+
+def _differs(tiles: Any, usual: Any, number: Any) -> bool:
+    return bool(getattr(tiles, number.name) != getattr(usual, number.name))
+
+
+def _both(request: Request) -> Iterator[Row]:
+    if reason := _unreachable():
+        yield {"part": "hybrid", "what": "both", "error": reason}
+        return
+    affinity.use_big_cores()
+    yield _row("hybrid", "both", Way("hybrid", tiles=request.tiles), request)
+
+
+def _dense(request: Request) -> Iterator[Row]:
+    """numpy's BLAS against our core, for the network's largest fully connected layer, forward and both gradients."""
+    threads = affinity.use_big_cores()
+    from phone_agent.tune.dense import compare
+
+    yield from compare(request, threads)
+
+
+def _unreachable() -> str:
+    from phone_agent.backends.opencl import driver_path
+
+    return driver_path.prepare()
+
+
+def _deadline(request: Request) -> Callable[[], bool]:
+    end = time.monotonic() + request.seconds
+    return lambda: time.monotonic() > end
+
+
+def _row(part: str, what: str, way: Way, request: Request) -> Row:
+    from phone_agent.tune.steps import timed
+
+    try:
+        found = timed(way, request, RUNS)
+    except AgentError as error:  # a tile that the device refuses, a network that does not fit
+        return {"part": part, "what": what, "error": str(error)[:300]}
+    return {
+        "part": part,
+        "what": what,
+        "way": asdict(replace(way, gpu_share=found.gpu_share)),
+        "step_s": found.step_s,
+        "images_per_s": request.batch / found.step_s,
+    }

@@ -1,0 +1,172 @@
+"""What is counted on the emulated processor, which loops are found in it, and what follows from that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import neon
+from benchmarks.arm import step
+from benchmarks.arm.counting import executed, read_log, uncounted
+from benchmarks.arm.kernels import kernels
+from benchmarks.arm.loops import innermost_loops
+from benchmarks.networks import TABLE_I, network
+from orchestrator.plan.forecast.device_model import GALAXY_S10_PLUS, Cost, kernel_of
+from phone_agent.backends import Options
+from phone_agent.core.ops import Kind
+from phone_agent.nn.plan.plan import make
+from tests.phone_agent.core import qemu
+
+LOG = """\
+----------------
+IN: _start
+0x1000:  94000001  bl       #0x2000
+
+Trace 0: 0x7f00 [00/0000000000001000/01/02] _start
+----------------
+IN: core_run
+0x2000:  94000001  movz     x1, #0x9
+
+Trace 0: 0x7f00 [00/0000000000002000/01/02] core_run
+----------------
+IN: outer
+0x3000:  94000001  movz     x3, #0
+
+Trace 0: 0x7f00 [00/0000000000003000/01/02] outer
+----------------
+IN: outer
+0x3004:  94000001  ldr      q0, [x0], #0x10
+0x3008:  94000001  fmla     v1.4s, v0.4s, v2.s[0]
+0x300c:  94000001  tbnz     w9, #3, #0x3018
+
+{loop}\
+----------------
+IN: outer
+0x3018:  94000001  fmla     v4.4s, v0.4s, v2.s[0]
+
+Trace 0: 0x7f00 [00/0000000000003018/01/02] outer
+----------------
+IN: outer
+0x301c:  94000001  cbnz     x2, #0x3000
+
+Trace 0: 0x7f00 [00/000000000000301c/01/02] outer
+Trace 0: 0x7f00 [00/0000000000009000/01/02] core_close
+Trace 0: 0x7f00 [00/0000000000003000/01/02] outer
+"""
+ROUND = """\
+Trace 0: 0x7f00 [00/0000000000003004/01/02] outer
+"""
+TAIL = """\
+----------------
+IN: outer
+0x3010:  94000001  fmla     v3.4s, v0.4s, v2.s[1]
+0x3014:  94000001  b.ne     #0x3004
+
+Trace 0: 0x7f00 [00/0000000000003010/01/02] outer
+"""
+LOOP = ROUND + TAIL + "".join(ROUND + TAIL.splitlines(keepends=True)[-1] for _ in range(9)) + ROUND
+
+
+def test_instructions_are_counted_inside_the_core_only() -> None:
+    counted = read_log(LOG.format(loop=LOOP).splitlines(keepends=True))
+    assert counted.times[0x3004] == 11
+    assert counted.times[0x3010] == counted.times[0x3014] == 10
+    assert counted.times[0x3000] == 1
+    assert 0x1000 not in counted.times
+    assert counted.total == 2 + 3 * 11 + 2 * 10 + 1 + 1
+
+
+def test_a_block_that_was_translated_again_counts_as_it_was_when_it_ran() -> None:
+    shorter = "IN: core_run\n0x2000:  94000001  nop\n\nTrace 0: 0x7f00 [00/0000000000002000/01/02] core_run\n"
+    log = shorter.replace("nop\n", "nop\n0x2004:  94000001  nop\n") + shorter
+    counted = read_log(log.splitlines(keepends=True))
+    assert counted.times == {0x2000: 2, 0x2004: 1}
+
+
+def test_the_innermost_loop_is_found_with_what_it_usually_runs() -> None:
+    (loop,) = innermost_loops(read_log(LOG.format(loop=LOOP).splitlines(keepends=True)))
+    assert loop.function == "outer"
+    assert loop.rounds == 10
+    assert [text.split()[0] for text in loop.body] == ["ldr", "fmla", "tbnz", "fmla", "b.ne"]
+    assert (loop.multiply_adds, loop.stack, loop.limit, loop.bound) == (2, 0, 1.0, "arithmetic")
+
+
+def test_every_kind_of_step_is_counted_and_every_name_once() -> None:
+    made = list(kernels())
+    assert uncounted(made) == set()
+    assert uncounted(each for each in made if each.kind != Kind.UPDATE) == {Kind.UPDATE}
+    assert len({each.name for each in made}) == len(made)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not qemu.is_there():
+        pytest.skip(f"needs {qemu.EMULATOR}: apt install qemu-user-static")
+    return qemu.runner(tmp_path_factory.mktemp("aarch64"))
+
+
+QUICK = (
+    "conv_forward fully connected", "conv_backward_weights fully connected", "depthwise_forward s2", "norm_backward",
+    "join_forward", "encode fp16", "decode fp16", "update sgd",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("isa", "name"), [*((qemu.ISAS[0], name) for name in QUICK), (qemu.ISAS[1], QUICK[0])])
+def test_kernel_takes_no_more_instructions_than_it_did(program: Path, isa: str, name: str) -> None:
+    kernel = next(each for each in kernels() if each.name == name)
+    before = json.loads(neon.BASELINE.read_text())["kernels"][isa][name]["instructions"]
+    now = executed(program, kernel, isa).total
+    told = f"{now}, {before} before: if it must be so, python -m benchmarks.neon --update"
+    assert now <= before * neon.MORE_INSTRUCTIONS, told
+    assert now >= before * 0.9, f"better, but the baseline does not know: {told}"
+
+
+def test_baseline_knows_every_kernel() -> None:
+    names = {each.name for each in kernels()}
+    baseline = json.loads(neon.BASELINE.read_text())["kernels"]
+    assert {isa: set(known) for isa, known in baseline.items()} == dict.fromkeys(qemu.ISAS, names)
+
+
+def judged(instructions: int, cycles: float, name: str = "update sgd") -> neon.Judged:
+    return neon.Judged(next(each for each in kernels() if each.name == name), "neon", instructions, cycles, ())
+
+
+def test_regressions_are_told_with_their_size() -> None:
+    baseline = neon.baseline_of([judged(1000, 500.0)])
+    assert neon.regressions([judged(1000, 500.0), judged(900, 400.0)], baseline) == []
+    assert neon.regressions([judged(1005, 505.0)], baseline) == []
+    (told,) = neon.regressions([judged(1100, 500.0)], baseline)
+    assert told == "update sgd (neon): 1100 instructions, 1000 before: +10.0%"
+    (told,) = neon.regressions([judged(1000, 600.0)], baseline)
+    assert "600 cycles, 500 before: +20.0%" in told
+    (told,) = neon.regressions([judged(1, 1.0, "encode fp16")], baseline)
+    assert told == "encode fp16 (neon) is not in the baseline: --update"
+
+
+@pytest.mark.parametrize("name", sorted(set(TABLE_I) - {"resnet101", "resnet152"}))  # resnet50's layers, more of them
+def test_every_step_of_every_network_has_a_kernel_that_stands_for_it(name: str) -> None:
+    known = {each.name for each in kernels()}
+    plan = make(network(name), 2, Options(threads=4))
+    assert {kernel_of(each) for each in plan.training.steps} <= known
+
+
+def test_a_step_takes_the_longer_of_its_two_times() -> None:
+    free = dict.fromkeys((each.name for each in kernels()), Cost(0.0, 0.0))
+    for_memory = step.modelled("squeezenet_v1_1", step.galaxy_s10_plus(free))
+    assert for_memory.memory_share == pytest.approx(1.0)
+    slow = dict.fromkeys(free, Cost(1e3, 1e6))
+    computing = step.modelled("squeezenet_v1_1", step.galaxy_s10_plus(slow))
+    assert computing.memory_share == 0.0
+    assert computing.seconds > for_memory.seconds
+
+
+def test_the_phone_that_forecasts_know_is_the_one_that_was_counted() -> None:
+    assert GALAXY_S10_PLUS.read_text() == neon.shipped(json.loads(neon.BASELINE.read_text()))
+
+
+def test_the_papers_bound_follows_from_its_efficiency() -> None:
+    """230.2 MB take 3.66 s on gigabit Ethernet; at 12.2 % computing took 0.51 s for two images."""
+    assert step.paper_at_most("resnet152", 230.2) == pytest.approx(2 / 0.508, rel=0.01)
+    assert step.paper_at_most("alexnet", 232.56) is None

@@ -1,0 +1,52 @@
+"""`clusterctl bench allreduce`: every algorithm over real phones, and flags that cannot be."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orchestrator.bench.allreduce import ALGORITHMS, WIRES, AllreduceRequest
+from orchestrator.errors import UsageError
+from phone_agent import comm
+from phone_agent.comm import wire
+from tests.labs import TestLab
+
+FLAGS = [
+    ("--mb", "2", "--algorithm", "hierarchical", "--wire", "int8"),
+    ("--mb", "2", "--algorithm", "hierarchical", "--group", "1"),
+    ("--mb", "2", "--algorithm", "ring", "--wire", "fp16"),
+    ("--mb", "2", "--algorithm", "chunkwise"),
+    ("--model", "squeezenet_v1_1", "--algorithm", "chunkwise"),
+]
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
+def test_sums_are_right_over_real_phones(provisioned_lab4: TestLab, flags: tuple[str, ...]) -> None:
+    done = provisioned_lab4.clusterctl("bench", "allreduce", *flags, "--repeats", "1", "--json")
+    found = json.loads(done.stdout)
+    assert found["correct"] is True
+    assert found["bytes"] == (2_000_000 if "--mb" in flags else 4 * 1_235_496)
+    assert found["line_rate_fraction"] == pytest.approx(found["limit_seconds"] / found["seconds"])
+    assert found["sent_bytes"] * 8e-9 >= found["limit_seconds"] * 0.99
+
+
+def test_the_host_knows_what_the_phones_can() -> None:
+    assert tuple(comm.ALGORITHMS) == ALGORITHMS
+    assert tuple(wire.WIRES) == WIRES
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (AllreduceRequest(1.0, "star"), "there is no 'star'"),
+        (AllreduceRequest(1.0, wire="fp8"), "there is no 'fp8'"),
+        (AllreduceRequest(1.0, "mpi", "fp16"), "mpi sends fp32 only"),
+        (AllreduceRequest(1.0, "ring", group=2), "ring has no groups"),
+        (AllreduceRequest(None, model="resnet999"), "no model called 'resnet999'"),
+    ],
+)
+def test_what_cannot_be_is_told_before_a_phone_is_asked(request_: AllreduceRequest, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        request_.check()

@@ -1,0 +1,112 @@
+"""APKs are understood, and refused, before any phone is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.bootstrap.apk import axml, read_apks, signing
+from orchestrator.errors import UsageError
+from tests.orchestrator.bootstrap.apks import FDROID, apk, binary_xml, manifest, sign, write_folder
+
+RIGHT = {"termux": apk("com.termux"), "api": apk("com.termux.api"), "boot": apk("com.termux.boot")}
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(UsageError) as caught:
+        read_apks(directory)
+    return caught.value.message
+
+
+def test_three_right_ones(tmp_path: Path) -> None:
+    found = read_apks(write_folder(tmp_path, **RIGHT))
+    assert [one.package for one in found] == ["com.termux", "com.termux.api", "com.termux.boot"]
+    assert found.termux.component == "com.termux/com.termux.app.TermuxActivity"
+    assert (found.termux.version, found.termux.abis) == ("0.118.3", frozenset({"arm64-v8a"}))
+    assert len({one.certificate for one in found}) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"boot": None}, r"no APK of Termux:Boot \(com.termux.boot\)"),
+        ({"boot": apk("com.termux.boot", certificate=FDROID)}, "mixed sources"),
+        ({"termux": apk("com.termux", debuggable=False)}, "termux.apk: not debuggable"),
+        ({"api": apk("com.termux.api", shared_user="other")}, "does not share Termux's user"),
+        ({"api": apk("com.termux.api", certificate=None)}, "api.apk: it is not signed"),
+        ({"extra": apk("com.termux.styling")}, "extra.apk: is 'com.termux.styling', none of Termux"),
+        ({"extra": apk("com.termux", abi="x86_64")}, "several APKs of Termux: extra.apk, termux.apk; leave one"),
+        ({"boot": b"PK nonsense"}, "boot.apk: not an APK"),
+        ({"boot": RIGHT["boot"][:-700]}, "boot.apk: not an APK"),
+    ],
+)
+def test_wrong_ones(tmp_path: Path, changes: dict[str, bytes | None], message: str) -> None:
+    files = {name: data for name, data in {**RIGHT, **changes}.items() if data is not None}
+    write_folder(tmp_path, **files)
+    with pytest.raises(UsageError, match=message):
+        read_apks(tmp_path)
+
+
+def test_a_byte_that_changed_is_seen(tmp_path: Path) -> None:
+    path = write_folder(tmp_path, **RIGHT) / "termux.apk"
+    data = bytearray(path.read_bytes())
+    data[1000] ^= 1
+    path.write_bytes(data)
+    assert "termux.apk: has sha256" in refusal(tmp_path)
+    assert "load it again" in refusal(tmp_path)
+
+
+def test_sums(tmp_path: Path) -> None:
+    assert "there is no such directory" in refusal(tmp_path / "none")
+    directory = write_folder(tmp_path, **RIGHT)
+    sums = directory / "SHA256SUMS"
+    lines = sums.read_text().splitlines()
+    sums.write_text("\n".join(lines[1:]))
+    assert "termux.apk: not listed in SHA256SUMS; it has sha256" in refusal(directory)
+    sums.write_text("\n".join([*lines, f"{'0' * 64}  more.apk"]))
+    assert "more.apk: listed in SHA256SUMS, but not there" in refusal(directory)
+    sums.write_text("md5 of it\n")
+    assert "SHA256SUMS:1: not a line of sha256sum" in refusal(directory)
+    sums.unlink()
+    assert "SHA256SUMS cannot be read" in refusal(directory)
+
+
+@pytest.mark.parametrize("scheme", [0x7109871A, 0xF05368C0], ids=["v2", "v3"])
+def test_both_signature_schemes(scheme: int) -> None:
+    expected = signing.certificate(apk("com.termux"))
+    assert signing.certificate(apk("com.termux", scheme=scheme)) == expected
+    assert signing.certificate(apk("com.termux", certificate=FDROID)) != expected
+
+
+@pytest.mark.parametrize("utf8", [True, False])
+def test_manifest_in_both_encodings(utf8: bool) -> None:  # noqa: FBT001
+    root = axml.parse(binary_xml(manifest("com.termux"), utf8=utf8))
+    assert root.text("package") == "com.termux"
+    (application,) = root.find("application")
+    assert application.attributes["debuggable"]
+    assert [one.text("name") for one in root.find("application", "activity")] == [".Other", ".app.TermuxActivity"]
+
+
+@settings(max_examples=50)
+@given(data=st.data())
+def test_damage_is_a_value_error(data: st.DataObject) -> None:
+    """A manifest or an archive that somebody made to hurt: refused, or read as something else; never a crash."""
+    whole = data.draw(st.sampled_from([binary_xml(manifest("com.termux")), RIGHT["boot"]]))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    broken = whole[:at] + data.draw(st.binary(max_size=8)) + whole[at + data.draw(st.integers(0, 8)) :]
+    for read in (axml.parse, signing.certificate):
+        try:
+            read(broken)
+        except ValueError:
+            continue
+
+
+def test_a_zip_is_still_one_after_signing() -> None:
+    import io
+    import zipfile
+
+    archive = zipfile.ZipFile(io.BytesIO(sign(apk("com.termux", certificate=None), b"x")))
+    assert archive.testzip() is None

@@ -1,0 +1,232 @@
+"""The parts that need no phone: who is who, what adb says, what a phone says of itself."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.bootstrap import adb as adb_module
+from orchestrator.bootstrap.adb import Adb, AdbError, Attached, parse_devices, shell_arguments
+from orchestrator.bootstrap.assign import Handset, assign, chosen, parse_pairs
+from orchestrator.bootstrap.attachment import what_to_do
+from orchestrator.bootstrap.facts import Seen, parse_seen
+from orchestrator.bootstrap.steps.settings import Power, Settings
+from orchestrator.bootstrap.steps.step import Known, Want
+from orchestrator.errors import PhoneError, UsageError
+from orchestrator.inventory.model import Cluster, Phone, Switch
+
+PHONES = tuple(
+    Phone(f"p{port}", "sw1", port, IPv4Address(f"10.77.1.{port}"), serial={2: "R58M2"}.get(port))
+    for port in range(1, 5)
+)
+CLUSTER = Cluster(
+    "c", IPv4Network("10.77.0.0/16"), None, "eth0", "1gbit", (Switch("sw1", 8, PHONES),), Path("inventory.yaml")
+)
+
+
+def handset(serial: str, name: str | None = None) -> Handset:
+    return Handset(name or serial, serial)
+
+
+def places(
+    handsets: list[Handset], *pairs: str, among: tuple[Phone, ...] = PHONES, fill: bool = False
+) -> dict[str, str]:
+    found = assign(handsets, CLUSTER, among, parse_pairs(pairs, CLUSTER), fill_free=fill)
+    return {each.handset.serial: each.phone.name for each in found}
+
+
+class TestAssigning:
+    def test_by_the_inventory_by_hand_and_by_free_ports(self) -> None:
+        both = [handset("R58M2"), handset("NEW", "10.0.0.1:5555")]
+        assert places(both, "NEW=sw1:3") == {"R58M2": "p2", "NEW": "p3"}
+        assert places(both, "10.0.0.1:5555=p4") == {"R58M2": "p2", "NEW": "p4"}
+        assert places([handset("B"), handset("A"), handset("R58M2")], fill=True) == {
+            "R58M2": "p2",
+            "A": "p1",
+            "B": "p3",
+        }
+        assert places([*both, handset("X")], "NEW=p1", fill=True, among=PHONES[:2] + PHONES[3:]) == {
+            "R58M2": "p2",
+            "NEW": "p1",
+            "X": "p4",
+        }
+        assert places(both, "NEW=p3", among=PHONES[:2]) == {"R58M2": "p2"}
+
+    @pytest.mark.parametrize(
+        ("handsets", "pairs", "message"),
+        [
+            ([handset("NEW")], [], "does not say which phones these are: NEW"),
+            ([handset("A"), handset("B")], ["A=p1", "B=p1"], r"p1 \(sw1:1\) cannot be both A and B"),
+            ([handset("A")], ["A=p2"], "says that p2 .* is R58M2, not A"),
+            ([handset("A")], ["A=p9"], "has no phone 'p9'"),
+            ([handset("A")], ["A"], "write SERIAL=PHONE"),
+            ([handset("A")], ["A=p1", "A=p3"], "A is given twice"),
+        ],
+    )
+    def test_refusals(self, handsets: list[Handset], pairs: list[str], message: str) -> None:
+        with pytest.raises(UsageError, match=message):
+            places(handsets, *pairs)
+
+    def test_no_port_is_left(self) -> None:
+        with pytest.raises(UsageError, match="no free port is left for B"):
+            places([handset("A"), handset("B")], fill=True, among=PHONES[:2])
+
+    def test_serials(self) -> None:
+        both = [handset("A"), handset("B", "10.0.0.1:5555")]
+        assert chosen(both, []) == tuple(both)
+        assert chosen(both, ["10.0.0.1:5555"]) == (both[1],)
+        with pytest.raises(UsageError, match="--serial C: adb lists no such phone; attached: A, B"):
+            chosen(both, ["C"])
+        with pytest.raises(UsageError, match="adb lists no phone"):
+            chosen([], [])
+
+
+class TestAdb:
+    def test_devices(self) -> None:
+        text = (
+            "* daemon not running; starting now at tcp:5037\n* daemon started successfully\nList of devices attached\n"
+            "R58M1\tdevice\nR58M2\tunauthorized\n"
+            "R58M3\tno permissions (user in plugdev group; are your udev rules wrong?); see [http://developer…]\n\n"
+        )
+        assert [(one.name, one.online) for one in parse_devices(text)] == [
+            ("R58M1", True),
+            ("R58M2", False),
+            ("R58M3", False),
+        ]
+
+    @pytest.mark.parametrize(
+        ("state", "words"),
+        [
+            ("unauthorized", "accept the dialog on the phone's screen"),
+            ("offline", "plug the phone out and in again"),
+            ("recovery", "Reboot system now"),
+            ("sideload", "Reboot system now"),
+            ("no permissions (user in plugdev group)", "apt-get install android-sdk-platform-tools-common"),
+            ("host", "adb says it is 'host'"),
+            (None, "plug the phone in"),
+        ],
+    )
+    def test_every_state_has_its_way_out(self, state: str | None, words: str) -> None:
+        assert words in what_to_do(state)
+
+    def test_a_missing_adb_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(UsageError, match="no adb") as caught:
+            Adb.find()
+        assert caught.value.remedy == "apt-get install adb"
+
+    def test_it_is_ended_when_it_takes_too_long(self, tmp_path: Path) -> None:
+        with pytest.raises(AdbError, match=r"no end after 0\.2 s"):
+            Adb(program(tmp_path, "exec sleep 600")).run("devices", timeout=0.2)
+
+    def test_it_is_ended_when_it_says_too_much(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(adb_module, "_LARGEST_OUTPUT", 10_000)
+        with pytest.raises(AdbError, match="of output"):
+            Adb(program(tmp_path, "exec yes")).run("devices")
+
+    def test_it_need_not_read_what_it_is_given(self, tmp_path: Path) -> None:
+        assert Adb(program(tmp_path, "exit 3")).run("devices", stdin=b"x" * 2**20).rc == 3
+
+    def test_every_word_is_quoted(self) -> None:
+        assert shell_arguments("settings", "put", "a b", "$(reboot);'") == (
+            "shell",
+            "-T",
+            "settings put 'a b' '$(reboot);'\"'\"''",
+        )
+        with pytest.raises(ValueError, match="NUL"):
+            shell_arguments("a\0b")
+
+    def test_states(self) -> None:
+        assert Attached("a", "device").online
+        assert not Attached("a", "recovery").online
+
+
+def program(directory: Path, text: str) -> str:
+    path = directory / "adb"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+LINES = [
+    "begin\t1",
+    "prop\tro.serialno\tR58M1",
+    "prop\tro.build.version.sdk\t31",
+    "prop\tsys.boot_completed\t1",
+    "user\tRUNNING_UNLOCKED",
+    "lock_secure\tfalse",
+    "sync\t\ttrue",
+    "whitelist\tsystem,com.termux.boot,10190",
+    "package\tcom.termux\t" + "a" * 64,
+    "about\tcom.termux\tandroid.permission.DUMP: granted=true",
+    "about\tcom.termux\tUser 0: ceDataInode=1 stopped=false notLaunched=false",
+    "link\t3: eth0: <UP> link/ether 02:1a:9f:00:3c:07 brd ff:ff:ff:ff:ff:ff",
+    "end\t1",
+]
+
+
+class TestSeen:
+    def test_what_a_phone_says(self) -> None:
+        seen = parse_seen("a greeting\n" + "\n".join(LINES))
+        assert (seen.serial, seen.sdk, seen.locked, seen.mac) == ("R58M1", 31, False, "02:1a:9f:00:3c:07")
+        assert seen.sync_disabled
+        assert seen.whitelist == {"com.termux.boot"}
+        assert (seen.apps["com.termux"].opened, seen.apps["com.termux"].grants) == (True, frozenset({"DUMP"}))
+
+    def test_what_broke_off_is_told(self) -> None:
+        with pytest.raises(AdbError, match="its description broke off"):
+            parse_seen("\n".join(LINES[:-1]))
+
+    def test_a_serial_number_cannot_be_a_path(self) -> None:
+        with pytest.raises(AdbError, match="no serial number"):
+            parse_seen("\n".join(LINES).replace("R58M1", "../../etc"))
+
+    @settings(max_examples=40)
+    @given(noise=st.lists(st.text(max_size=60), max_size=8), data=st.data())
+    def test_a_hostile_phone_fails_alone(self, noise: list[str], data: st.DataObject) -> None:
+        keys = ["prop", "user", "disk_kb", "sync", "whitelist", "package", "about", "link", "run_as"]
+        lines = [f"{data.draw(st.sampled_from(keys))}\t{text}" for text in noise]
+        try:
+            seen = parse_seen("\n".join([*LINES[:2], *lines, *LINES[2:]]))
+        except PhoneError:
+            return
+        assert "\n" not in seen.told
+        assert "\x1b" not in seen.told
+
+
+class TestPlans:
+    @pytest.mark.parametrize(("sdk", "lines"), [(28, 0), (30, 0), (31, 2), (32, 3)])
+    def test_phantom_processes_by_android(self, sdk: int, lines: int) -> None:
+        actions = Power().plan(Known(seen(sdk=sdk)), want())
+        told = [one for one in actions if "device_config" in one.adb[-1] or "phantom" in one.adb[-1]]
+        assert len(told) == lines
+
+    def test_what_is_right_is_left_alone(self) -> None:
+        right = {"stay_on_while_plugged_in": "7", "captive_portal_mode": "0", "auto_time": "1", "wifi_on": "0"}
+        assert not Settings().plan(Known(seen(settings={**right, "mobile_data": "0"})), want())
+        lines = Settings().plan(Known(seen(settings={**right, "mobile_data": "1"})), want())
+        assert [line.adb[-1] for line in lines] == ["svc data disable", "settings put global mobile_data 0"]
+
+
+def seen(**changes: Any) -> Seen:
+    traits: dict[str, Any] = {
+        "serial": "R58M1",
+        "sdk": 29,
+        "release": "10",
+        "model": "SM-G975U",
+        "abis": frozenset({"arm64-v8a"}),
+        "boot": "1",
+        "booted": True,
+        "unlocked": True,
+        "locked": False,
+    }
+    return Seen(**{**traits, **changes})
+
+
+def want() -> Want:
+    return Want(CLUSTER, None, "ssh-ed25519 AAAA", None)  # type: ignore[arg-type]  # these steps install nothing

@@ -1,0 +1,38 @@
+"""Hearing of a run while it is going: attempts, steps, incidents, each once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.chaos.run_log import Chronicle
+from orchestrator.records.record import RunStore, Survival
+from tests.orchestrator.launch.samples import spec as run_spec
+
+
+def test_news_are_heard_once_and_torn_lines_later(tmp_path: Path) -> None:
+    store, spec = RunStore(tmp_path), run_spec()
+    record = store.create(spec, Survival())
+    now = [10.0]
+    chronicle = Chronicle(store, spec.run_id, lambda: now[0])
+    events = store.events_file(spec.run_id)
+    line = json.dumps({"event": "step", "time": 5.0, "step": 1, "loss": 0.5}) + "\n"
+    events.write_text(line + line[:20])
+    chronicle.listen()
+    assert [(step.number, step.attempt, step.heard, step.told) for step in chronicle.steps] == [(1, 0, 10.0, 5.0)]
+    now[0] = 11.0
+    with events.open("a") as file:
+        file.write(line[20:].replace('"step": 1', '"step": 2'))
+    chronicle.listen()
+    assert [step.heard for step in chronicle.steps] == [10.0, 11.0]
+    assert (chronicle.attempt, chronicle.last_step, chronicle.is_training) == (0, 2, True)
+    assert len(chronicle.since(10.0)) == 1
+    store.begin_attempt(record, replace(spec, attempt=1, ranks=spec.ranks[:1]))
+    store.incidents_file(spec.run_id).write_text(
+        json.dumps({"event": "incident", "time": 1.0, "message": "gone", "noticed": 9.5}) + "\n"
+    )
+    chronicle.listen()
+    assert (chronicle.attempt, chronicle.is_training) == (1, False)
+    assert [(said.message, said.noticed) for said in chronicle.incidents] == [("gone", 9.5)]
+    assert [len(phones) for phones in chronicle.phones] == [len(spec.ranks), 1]

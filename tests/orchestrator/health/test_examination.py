@@ -1,0 +1,176 @@
+"""What is computed around the checks: neighbours, versions, memory, addresses to look at, the folded report."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from orchestrator.health import adb, history
+from orchestrator.health.address_scan import candidates
+from orchestrator.health.checks import ALL
+from orchestrator.health.examination import judge, neighbours, usual_versions
+from orchestrator.health.facts import Facts, Ran, parse_cores, parse_facts, parse_session, without_facts
+from orchestrator.health.observation import Seen
+from orchestrator.health.report import Report
+from orchestrator.health.scripts import EXAMINE
+from orchestrator.inventory.model import Cluster, Switch
+from orchestrator.view.doctor import print_report
+from phone_agent.device.memory import free_disk_mb
+from tests.orchestrator.health.samples import FACTS, HEALTHY, SUBNET, phone, told
+
+NOW = (1000.0, 1010.0)
+
+
+def report(*seen: Seen) -> Report:
+    return Report(tuple(each.phone for each in seen), tuple(judge(seen, ALL)), 3.0)
+
+
+def shown(found: Report) -> str:
+    page = io.StringIO()
+    print_report(Console(file=page, width=200), "rack", found)
+    return page.getvalue()
+
+
+def clock_wrong(port: int, seconds: float = 90.0, serial: str | None = None) -> Seen:
+    return replace(told(clock_ahead_s=seconds), phone=phone(port, serial=serial))
+
+
+def test_each_phone_calls_the_next_and_is_called_once() -> None:
+    ring = [phone(port) for port in (1, 2, 4)]
+    assert neighbours(ring) == {ring[0]: ring[1], ring[1]: ring[2], ring[2]: ring[0]}
+    assert neighbours(ring[:1]) == {}
+
+
+def test_the_usual_version_is_the_one_most_phones_have() -> None:
+    odd = replace(FACTS, packages={"openmpi": "4.1.4-2"})
+    assert usual_versions([FACTS, odd, FACTS])["openmpi"] == "4.1.5-1"
+
+
+def test_phones_with_the_same_trouble_are_one_line_with_all_their_evidence() -> None:
+    found = report(clock_wrong(1), clock_wrong(2, 91.0), clock_wrong(3, 80.0))
+    assert len(found.troubles) == 1
+    trouble = found.troubles[0].as_json()
+    assert (trouble["row"], trouble["folded"], trouble["remedy_kind"]) == (25, "sw1:1-3", "adb")
+    assert [each["evidence"] for each in trouble["phones"]][2] == "its clock is 80 s ahead"
+    assert "sw1:1-3" in shown(found)
+    assert "its clock is 90 s ahead (and 2 alike)" in shown(found)
+
+
+def test_adb_lines_name_the_phone_s_serial_number() -> None:
+    lines = report(clock_wrong(1, serial="R58M1")).troubles[0].adb_lines
+    assert lines[0] == "adb -s R58M1 shell settings put global ntp_server 10.77.0.1"
+    both = tuple(adb.lines([phone(1, serial="A"), phone(2, serial="B"), phone(3)], ["shell true"]))
+    assert both == ("for serial in A B; do adb -s $serial shell true; done", "adb -s SERIAL shell true")
+
+
+def test_what_stops_a_run_comes_first_and_decides_the_health() -> None:
+    found = report(told(thermal="denied", disk_mb=1))
+    assert [each.check.name for each in found.troubles] == ["disk", "no-temperature"]
+    assert not found.healthy
+    assert report(told(thermal="denied")).healthy
+
+
+def test_the_view_ends_with_the_command_to_run_next(capsys: pytest.CaptureFixture[str]) -> None:
+    shown(report(told(agent_installed=False)))
+    assert "next: clusterctl doctor --fix --limit sw1:1" in capsys.readouterr().err
+    shown(report(HEALTHY))
+    assert "next: clusterctl launch" in capsys.readouterr().err
+
+
+def test_what_was_seen_is_remembered_and_the_silent_keep_what_was_known(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "doctor.json"
+    history.remember(path, {phone(1): FACTS, phone(2): FACTS}, 100.0)
+    history.remember(path, {phone(1): replace(FACTS, keeper="none")}, 200.0)
+    known = history.recall(path)
+    assert (known["p1-01"].keeper, known["p1-01"].when, known["p1-02"].keeper) == ("none", 200.0, "boot")
+    assert known["p1-01"].percentage == 96.0
+    path.write_text("[1, 2")
+    assert history.recall(path) == {}
+
+
+def test_missing_phones_are_looked_for_nearby_first_and_never_at_others_addresses() -> None:
+    phones = (phone(1), phone(2))
+    switch = Switch("sw1", 8, phones)
+    cluster = Cluster("rack", SUBNET, IPv4Address("10.77.0.1"), "eth0", "1gbit", (switch,), Path("inventory.yaml"))
+    addresses = [str(address) for address, _ in candidates(phones[:1], cluster)]
+    assert addresses[:2] == ["10.77.1.3", "10.77.1.4"]
+    assert "10.77.101.1" in addresses
+    assert not {"10.77.1.1", "10.77.1.2", "10.77.0.1"} & set(addresses)
+    assert len(addresses) == len(set(addresses)) < 600
+
+
+def test_the_clock_is_judged_by_both_ends_of_the_examination() -> None:
+    def ahead(begin: float, end: float) -> float:
+        return parse_facts(f"fact\tbegin\t{begin}\nfact\tend\t{end}\n", NOW).clock_ahead_s
+
+    assert ahead(1000.1, 1009.9) == 0.0
+    assert ahead(1003.1, 1012.9) == pytest.approx(2.9)
+    assert ahead(997.1, 1006.9) == pytest.approx(-2.9)
+
+
+def test_an_examination_that_broke_off_is_told_as_such() -> None:
+    facts = parse_facts("fact\tbegin\t1000\nfact\tran\tpython\t0\tandroid\n", NOW)
+    assert not facts.complete
+    assert facts.ran["python"] == Ran(0, "android")
+
+
+def test_facts_stand_beside_other_output() -> None:
+    text = "hello\nfact\tenv\tPATH\t/bin\nagent\n{}\n"
+    assert without_facts(text) == "hello\nagent\n{}\n"
+    session = parse_session(text)
+    assert session is not None
+    assert session.path == "/bin"
+    assert parse_session("agent\n{}\n") is None
+
+
+def test_lists_of_cores() -> None:
+    assert parse_cores("0-2,4") == (0, 1, 2, 4)
+    assert parse_cores("0-99999999") == ()
+    assert len(parse_cores("0-9999")) == 1024
+
+
+KEYS = st.sampled_from(
+    ["env", "ran", "manager", "core", "package", "frequency", "begin", "end", "ssh", "sdk", "battery", "boot_script"]
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(KEYS, st.lists(st.text(max_size=12), max_size=6)), max_size=20))
+def test_nothing_a_phone_says_raises(lines: list[tuple[str, list[str]]]) -> None:
+    text = "\n".join("\t".join(["fact", key, *values]) for key, values in lines)
+    facts = parse_facts(text, NOW)
+    seen = replace(HEALTHY, facts=facts)
+    assert all(len(found.finding.evidence) <= 300 for found in judge([seen], ALL))
+
+
+def test_a_battery_that_is_no_object_is_no_battery() -> None:
+    assert Facts(ran={"battery": Ran(0, "[1]")}).battery == {}
+    assert Facts(ran={"battery": Ran(0, "{")}).battery == {}
+
+
+def test_what_is_free_is_counted_as_the_agent_counts_it(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 5687420 kB\nMemAvailable:    2734144 kB\n")
+    script = EXAMINE.replace("/proc/meminfo", str(tmp_path / "meminfo"))
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["bash", "-s"],
+        input=script,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    facts = parse_facts(done.stdout, NOW)
+    assert facts.memory_mb == 2799
+    assert facts.disk_mb == pytest.approx(free_disk_mb(tmp_path), rel=0.01)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
+from orchestrator.health.health import State, judge
+from orchestrator.health.preflight import Preflight, UnfitPhonesError, inspect
+from orchestrator.health.vitals import Vitals, parse_vitals
+from orchestrator.inventory.model import Phone
+from tests.orchestrator.launch.samples import phones, telemetry
+
+BARE = "bare\nepoch 1000\nagent none\nmemory_free_mb 3000\ndisk_free_mb 9000\n"
+
+
+def answers(phone: Phone, stdout: str | None = None, **changes: Any) -> Outcome[Vitals]:
+    vitals = parse_vitals(stdout or telemetry(**changes), "", (1000.0, 1000.0))
+    return Outcome(phone, Status.OK, 0.1, vitals)
+
+
+def off(phone: Phone) -> Outcome[Vitals]:
+    return Outcome(phone, Status.UNREACHABLE, 5.0, phase=Phase.TCP, error="no route to host")
+
+
+def preflight(*outcomes: Outcome[Vitals]) -> Preflight:
+    return inspect(judge(Outcomes(outcomes)))
+
+
+def test_what_is_free_is_counted_as_phones_count_it() -> None:
+    (phone,) = phones(1)
+    assert preflight(answers(phone, memory_free_mb=2799)).memory == {phone.name: 2_799_000_000}
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "note"),
+    [
+        ({}, State.READY, None),
+        ({"run": {"id": "r", "state": "running", "step": 1}}, State.RUNNING, None),
+        ({"run": {"id": "r", "state": "done", "step": 1}}, State.READY, None),
+        ({"temperature_c": 85.0}, State.HOT, "85 °C"),
+        ({"temperature_c": 46.0, "temperature_source": "battery"}, State.HOT, "46 °C"),
+        ({"battery": {"temperature": 47.0}}, State.HOT, "battery at 47 °C"),
+        ({"battery": {"percentage": 9, "status": "DISCHARGING"}}, State.READY, "battery 9 % and discharging"),
+        ({"battery": {"percentage": 9, "status": "CHARGING"}}, State.READY, None),
+        ({"frequency_mhz": 900, "frequency_max_mhz": 2800}, State.READY, None),
+        (
+            {"frequency_mhz": 900, "frequency_max_mhz": 2800, "run": {"id": "r", "state": "running", "step": 1}},
+            State.RUNNING,
+            "throttled: clock at 32 % of its highest",
+        ),
+        ({"disk_free_mb": 10}, State.READY, "only 10 MB of disk"),
+        ({"memory_free_mb": 10}, State.READY, "only 10 MB of memory"),
+        ({"epoch": 1100.0}, State.READY, "clock 100 s ahead"),
+        ({"epoch": 900.0}, State.READY, "clock 100 s behind"),
+    ],
+)
+def test_a_phone_is_judged_by_its_vitals(changes: dict[str, Any], state: State, note: str | None) -> None:
+    (health,) = judge(Outcomes((answers(phones(1)[0], **changes),)))
+    assert health.state is state
+    assert (note is None) == (not health.notes)
+    assert note is None or note in health.notes[0]
+
+
+def test_a_phone_never_met_is_new_and_a_changed_key_is_not() -> None:
+    new, changed = phones(2)
+    outcomes = (
+        Outcome[Vitals](
+            new, Status.FAILED, 1, phase=Phase.HOSTKEY, error="unknown", remedy="clusterctl provision --limit p1-01"
+        ),
+        Outcome[Vitals](
+            changed, Status.FAILED, 1, phase=Phase.HOSTKEY, error="changed", remedy="clusterctl hosts forget p1-02"
+        ),
+    )
+    assert [each.state for each in judge(Outcomes(outcomes))] == [State.UNPROVISIONED, State.FAILED]
+
+
+def test_the_odd_release_is_the_minority_s() -> None:
+    first, second, third = phones(3)
+    odd = answers(second, agent={"release": "old", "version": "0"})
+    health = judge(Outcomes((answers(first), odd, answers(third))))
+    assert [bool(each.notes) for each in health] == [False, True, False]
+    assert "old differs from the others' 0.1.0-abc" in health[1].notes[0]
+
+
+def test_unfit_phones_are_named_with_reason_remedy_and_the_limit_that_works() -> None:
+    first, second, third, fourth = phones(4)
+    busy = answers(fourth, run={"id": "run-1", "state": "running", "step": 3})
+    found = preflight(answers(first), off(second), answers(third, BARE), busy)
+    assert found.fit == (first,)
+    error = UnfitPhonesError(found, "launch")
+    assert error.exit_code == 1
+    assert error.remedy == "clusterctl launch --limit sw1:1"
+    assert "p1-02 (sw1:2): no route to host" in error.message
+    assert "p1-03 (sw1:3): not provisioned -> clusterctl provision --limit p1-03" in error.message
+    assert "p1-04 (sw1:4): takes part in run-1, which is running" in error.message
+    assert "name the others" in error.message
+
+
+def test_a_busy_rack_leads_to_its_run() -> None:
+    busy = [answers(phone, run={"id": "run-1", "state": "running", "step": 3}) for phone in phones(4)]
+    assert UnfitPhonesError(preflight(*busy), "launch").remedy == "clusterctl attach run-1"
+
+
+def test_phones_with_the_same_trouble_share_a_line() -> None:
+    found = preflight(*(answers(phone, BARE) for phone in phones(46)))
+    assert found.explain() == ["sw1:1-46 (46 phones): not provisioned -> clusterctl provision --limit sw1:1-46"]
+    assert UnfitPhonesError(found, "launch").remedy == "clusterctl provision --limit sw1:1-46"
+    assert "name the others" not in UnfitPhonesError(found, "launch").message

@@ -1,0 +1,62 @@
+"""Before a run, the doctor's cheaper checks are judged on what the probe tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.fleet.result import Outcome, Outcomes, Status
+from orchestrator.health.facts import Session
+from orchestrator.health.health import judge
+from orchestrator.health.preflight import Preflight, UnfitPhonesError, inspect
+from orchestrator.health.vitals import Vitals, parse_vitals
+from orchestrator.inventory.model import Cluster
+from tests.orchestrator.health.samples import SESSION, SUBNET
+from tests.orchestrator.launch.samples import phones, telemetry
+
+
+def before_a_run(*sessions: Session) -> Preflight:
+    vitals = [replace(parse_vitals(telemetry(), "", (1000.0, 1000.0)), session=each) for each in sessions]
+    chosen = phones(len(sessions))
+    outcomes = [Outcome(phone, Status.OK, 0.1, each) for phone, each in zip(chosen, vitals, strict=True)]
+    return inspect(judge(Outcomes[Vitals](tuple(outcomes))), _cluster())
+
+
+def _cluster() -> Cluster:
+    from pathlib import Path
+
+    return Cluster("rack", SUBNET, None, "eth0", "1gbit", (), Path("inventory.yaml"))
+
+
+def test_a_phone_without_temporary_files_cannot_take_part() -> None:
+    found = before_a_run(SESSION, replace(SESSION, tmpdir="", tmp_writable=False))
+    assert [each.phone.name for each in found.unfit] == ["p1-02"]
+    message = UnfitPhonesError(found, "launch").message
+    assert "TMPDIR is unset" in message
+    assert "clusterctl doctor --fix --limit p1-02" in message
+
+
+def test_a_session_without_termux_is_told_before_what_the_agent_says() -> None:
+    found = before_a_run(replace(SESSION, path="/system/bin", shell_error="bash: not found"))
+    assert "bash: not found (PATH is /system/bin)" in found.explain()[0]
+
+
+def test_slow_phones_take_part_and_are_warned_of() -> None:
+    found = before_a_run(SESSION, replace(SESSION, cpus_allowed=(0, 1, 2)))
+    assert len(found.fit) == 2
+    assert "p1-02 (sw1:2): may use cores 0-2 only" in found.cautions()[0]
+
+
+def test_a_phone_reached_over_wifi_cannot_take_part() -> None:
+    found = before_a_run(replace(SESSION, addresses=(("wlan0", "10.77.1.1/16"),), interfaces=("lo", "wlan0")))
+    assert "it was reached over wlan0; eth0 is absent" in found.explain()[0]
+
+
+def test_a_phone_from_which_nothing_goes_out_cannot_take_part() -> None:
+    found = before_a_run(SESSION, replace(SESSION, outbound="none"))
+    assert "p1-02 (sw1:2): ssh comes in by eth0, and what it begins itself has no route" in found.explain()[0]
+    assert "clusterctl doctor --limit p1-02" in found.explain()[0]
+
+
+def test_a_healthy_session_changes_nothing() -> None:
+    found = before_a_run(SESSION, SESSION)
+    assert (found.unfit, found.slow, len(found.fit)) == ((), (), 2)

@@ -1,0 +1,149 @@
+"""Collecting from phones that lie, with stand-ins for their streams."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+from orchestrator.errors import PhoneError
+from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
+from orchestrator.inventory.model import Phone
+from orchestrator.logs.collect import Collected, collect
+from orchestrator.logs.unpack import Limits
+from orchestrator.view.logs import as_document
+from tests.orchestrator.launch.samples import event, phones
+from tests.orchestrator.logs.tars import END, member
+
+RUN = "20260131-120000-lenet-00aa"
+HONEST = member(b"rank.jsonl", event("start", 1769860800.0)) + member(b"run.json", b"{}") + END
+
+
+class Sent:
+    """A stream as the fleet gives it: lines, then an exit code."""
+
+    def __init__(self, lines: Iterator[bytes], rc: int) -> None:
+        self._lines, self.rc = lines, rc
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._lines
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class Phones:
+    """What each phone sends; None: it is off."""
+
+    def __init__(self, *sends: bytes | Callable[[], Iterator[bytes]] | None, rc: int = 0) -> None:
+        self.phones = phones(len(sends))
+        self._sends = dict(zip(self.phones, sends, strict=True))
+        self._rc = rc
+
+    def map(self, task: Callable[[Any], Any], on_done: Any = None) -> Outcomes[Any]:
+        return Outcomes(tuple(self._outcome(phone, task) for phone in self.phones))
+
+    def _outcome(self, phone: Phone, task: Callable[[Any], Any]) -> Outcome[Any]:
+        sends = self._sends[phone]
+        if sends is None:
+            return Outcome(phone, Status.UNREACHABLE, 5.0, phase=Phase.TCP, error="no answer in 5 s")
+        lines = base64_lines(sends) if isinstance(sends, bytes) else sends()
+        connection = SimpleNamespace(phone=phone, open_stream=lambda *_, **__: Sent(lines, self._rc))
+        try:
+            return Outcome(phone, Status.OK, 0.1, task(connection))
+        except PhoneError as error:
+            return Outcome(phone, Status.FAILED, 0.1, phase=Phase.EXEC, error=error.message)
+
+
+def base64_lines(raw: bytes) -> Iterator[bytes]:
+    return (base64.b64encode(raw[start : start + 300]) for start in range(0, len(raw), 300))
+
+
+def collected(out: Path, *sends: Any, rc: int = 0, **options: Any) -> Collected:
+    fleet: Any = Phones(*sends, rc=rc)
+    return collect(fleet, RUN, out, **options)
+
+
+def test_files_are_laid_out_by_phone_with_a_timeline_and_an_archive(tmp_path: Path) -> None:
+    result = collected(tmp_path, HONEST, HONEST, archive=True)
+    assert result.whole
+    assert sorted(path.name for path in (tmp_path / RUN).iterdir()) == [
+        "p1-01",
+        "p1-02",
+        "timeline.jsonl",
+        "timeline.log",
+    ]
+    assert result.lines == 2
+    assert result.archive is not None
+    with tarfile.open(result.archive) as tar:
+        assert f"{RUN}/p1-02/run.json" in tar.getnames()
+    assert json.loads(json.dumps(as_document(RUN, result)))["phones"][1]["files"]["run.json"] == 2
+
+
+def test_some_phones_missing_is_not_whole_and_leaves_the_others(tmp_path: Path) -> None:
+    result = collected(tmp_path, HONEST, None)
+    assert not result.whole
+    assert [outcome.ok for outcome in result.outcomes] == [True, False]
+    assert (tmp_path / RUN / "p1-01" / "run.json").is_file()
+
+
+def test_again_replaces_all_but_keeps_what_a_dead_phone_had_sent(tmp_path: Path) -> None:
+    collected(tmp_path, member(b"old.log") + END, HONEST)
+    result = collected(tmp_path, HONEST, None)
+    assert not (tmp_path / RUN / "p1-01" / "old.log").exists()
+    assert (tmp_path / RUN / "p1-02" / "run.json").is_file()
+    assert [phone.name for phone in result.kept] == ["p1-02"]
+    assert {path.name for path in tmp_path.iterdir()} == {RUN}
+
+
+def test_a_phone_without_the_run_says_so(tmp_path: Path) -> None:
+    result = collected(tmp_path, b"", rc=3)
+    assert result.outcomes.failures[0].error == f"has no files of {RUN}"
+
+
+def test_a_liar_cannot_write_elsewhere(tmp_path: Path) -> None:
+    evil = member(b"../../escaped") + member(b"/etc/x") + member(b"link.log", kind=b"2", link=b"/etc/passwd") + HONEST
+    result = collected(tmp_path / "logs", evil)
+    assert not result.whole
+    assert sorted(path.name for path in (tmp_path / "logs" / RUN / "p1-01").iterdir()) == ["rank.jsonl", "run.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+def lost_on_the_way() -> Iterator[bytes]:
+    yield from base64_lines(HONEST[:1024])
+    raise PhoneError("the connection was lost")
+
+
+def garbage() -> Iterator[bytes]:
+    yield from base64_lines(HONEST[:1024])
+    yield b"\xff\x1b[2J not base64"
+
+
+@pytest.mark.parametrize(("sends", "note"), [(lost_on_the_way, "connection was lost"), (garbage, "not base64")])
+def test_what_came_before_the_trouble_is_kept(tmp_path: Path, sends: Callable[[], Iterator[bytes]], note: str) -> None:
+    result = collected(tmp_path, sends)
+    (outcome,) = result.outcomes
+    assert outcome.value is not None
+    assert any(note in each for each in outcome.value.notes)
+    assert (tmp_path / RUN / "p1-01" / "rank.jsonl").is_file()
+
+
+def endless() -> Iterator[bytes]:
+    while True:
+        yield from base64_lines(member(b"rank.log", b"x" * 3000))
+
+
+def test_an_endless_sender_is_cut_off(tmp_path: Path) -> None:
+    result = collected(tmp_path, endless, limits=Limits(total_bytes=1 << 16))
+    (outcome,) = result.outcomes
+    assert outcome.value is not None
+    assert "sends too much" in outcome.value.notes[-1]

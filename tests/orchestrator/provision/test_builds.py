@@ -1,0 +1,176 @@
+"""Who builds mpi4py, and what happens when a builder cannot. The phones here only answer or fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import PhoneError
+from orchestrator.inventory.model import Phone
+from orchestrator.provision.builds import FOR_GPUS, FOR_MPI, Builds
+from orchestrator.provision.desired_state import Repository, Want
+from orchestrator.provision.events import Event
+from orchestrator.provision.progress import Ledger
+from orchestrator.provision.report import StepStatus
+from orchestrator.provision.steps.pyopencl import PyOpenCl
+from orchestrator.provision.steps.step import Site
+from orchestrator.provision.termux.index import Index
+from orchestrator.provision.wheels import Wheel, WheelStore
+from orchestrator.provision.worker import Worker
+from tests.orchestrator.provision.phones import ARCH, facts, installed, package, phone, want
+
+KIND = {"packages": installed(python="3.14.6-1", openmpi="4.1.5-1", clang="21"), "python": ("cpython-314", "android")}
+ABI = "cpython-314-android-openmpi-4.1.5-1"
+WHEEL = Wheel(Path("mpi4py.whl"), "a" * 64)
+
+
+class Store(WheelStore):
+    """Builds at once, or not at all, as the test says."""
+
+    def __init__(self, broken: Iterable[Phone] = (), before: dict[str, Wheel] | None = None) -> None:
+        self.broken = set(broken)
+        self.before = before or {}
+        self.asked: list[Phone] = []
+
+    def find(self, abi: str) -> Wheel | None:
+        return self.before.get(abi)
+
+    def sources(self, progress: Any) -> Any:
+        return None
+
+    def build(self, connect: Callable[[], Any], abi: str, progress: Any) -> Wheel:
+        builder = connect()
+        self.asked.append(builder)
+        if builder in self.broken:
+            raise PhoneError("clang crashed", remedy="another phone")
+        return WHEEL
+
+
+def one_after_another(title: str, phones: Iterable[Phone], task: Callable[[Site], None]) -> None:
+    for each in phones:
+        task(Site(each, lambda each=each: each, lambda: None))  # type: ignore[misc]
+
+
+def ledger(*ports: int, **changes: Any) -> tuple[Ledger, list[Event]]:
+    events: list[Event] = []
+    known = Ledger([phone(port) for port in ports], events.append)
+    known.facts.update({phone(port): facts(**{**KIND, **changes}) for port in ports})
+    return known, events
+
+
+def test_one_phone_of_a_kind_builds_for_all() -> None:
+    known, _ = ledger(1, 2, 3)
+    store = Store()
+    assert Builds(one_after_another, known, store, FOR_MPI).make(want()).wheels == {ABI: WHEEL}
+    assert store.asked == [phone(1)]
+
+
+def test_the_one_with_a_compiler_is_asked_first() -> None:
+    known, _ = ledger(1, 2)
+    known.facts[phone(1)] = facts(packages=installed(python="3.14.6-1", openmpi="4.1.5-1"), python=KIND["python"])
+    store = Store()
+    Builds(one_after_another, known, store, FOR_MPI).make(want())
+    assert store.asked == [phone(2)]
+
+
+def test_what_was_built_before_is_not_built_again() -> None:
+    known, _ = ledger(1)
+    store = Store(before={ABI: WHEEL})
+    assert Builds(one_after_another, known, store, FOR_MPI).make(want()).wheels == {ABI: WHEEL}
+    assert store.asked == []
+
+
+def test_nobody_builds_when_nobody_waits() -> None:
+    known, _ = ledger(1, mpi4py=("4.1.2", "b" * 64))
+    store = Store()
+    Builds(one_after_another, known, store, FOR_MPI).make(want())
+    assert store.asked == []
+
+
+def test_when_a_builder_fails_the_next_one_is_asked_and_nobody_fails() -> None:
+    known, _ = ledger(1, 2, 3)
+    store = Store(broken=[phone(1)])
+    assert Builds(one_after_another, known, store, FOR_MPI).make(want()).wheels == {ABI: WHEEL}
+    assert store.asked == [phone(1), phone(2)]
+    assert known.working == (phone(1), phone(2), phone(3))
+    assert "p1-01 (sw1:1, 10.77.1.1) could not build mpi4py: clang crashed" in known.notes
+
+
+def test_when_all_builders_fail_the_phones_that_wait_fail_with_the_cause() -> None:
+    known, _ = ledger(1, 2, 3, 4)
+    store = Store(broken=[phone(port) for port in (1, 2, 3, 4)])
+    Builds(one_after_another, known, store, FOR_MPI).make(want())
+    assert store.asked == [phone(1), phone(2), phone(3)]
+    assert known.working == ()
+    assert {(report.failure.step, report.failure.error) for report in known.reports if report.failure} == {
+        ("mpi4py", "clang crashed")
+    }
+
+
+WITHOUT = {"packages": installed(python="3.14.6-1", openmpi="4.1.5-1"), "python": KIND["python"]}
+
+
+def with_compiler_offered() -> Want:
+    clang = package("clang", "21", 100 << 20, Depends="libllvm", **{"Installed-Size": str(200 << 10)})
+    libllvm = package("libllvm", "21", 50 << 20, **{"Installed-Size": str(50 << 10)})
+    index = Index([*want().repositories[ARCH].index, clang, libllvm])
+    return want(repositories={ARCH: Repository(index, ("openmpi", "python"), "5" * 64, "http://10.77.0.1:1")})
+
+
+def test_the_one_with_most_space_gets_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Phone] = []
+    monkeypatch.setattr("orchestrator.provision.builds.install_packages", lambda site, *_: given.append(site.phone))
+    known, _ = ledger(1, 2, 3, **WITHOUT)
+    for port, megabytes in ((1, 699), (2, 700), (3, None)):
+        kilobytes = megabytes and megabytes << 10
+        known.facts[phone(port)] = facts(**WITHOUT, disk_free_kb=kilobytes)
+    store = Store()
+    Builds(one_after_another, known, store, FOR_MPI).make(with_compiler_offered())
+    assert (given, store.asked) == ([phone(2)], [phone(2)])
+
+
+def test_a_phone_is_not_filled_up_with_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Phone] = []
+    monkeypatch.setattr("orchestrator.provision.builds.install_packages", lambda site, *_: given.append(site.phone))
+    known, _ = ledger(1, 2, **WITHOUT, disk_free_kb=699 << 10)
+    store = Store()
+    Builds(one_after_another, known, store, FOR_MPI).make(with_compiler_offered())
+    assert (given, store.asked) == ([], [])
+    errors = {report.failure.error for report in known.reports if report.failure}
+    assert errors == {"699 MB of storage are free, the compiler and its work need 700 MB"}
+
+
+GPU = {**KIND, "mpi4py": ("4.1.2", "b" * 64), "opencl_devices": 1}
+
+
+def test_pyopencl_is_built_where_there_is_a_device() -> None:
+    known, _ = ledger(1, 2, **GPU)
+    known.facts[phone(1)] = facts(**{**GPU, "opencl_devices": 0})
+    store = Store()
+    made = Builds(one_after_another, known, store, FOR_GPUS).make(want(pyopencl_version="2026.1.4"))
+    assert (made.gpu_wheels, made.wheels, store.asked) == ({ABI: WHEEL}, {}, [phone(2)])
+
+
+def test_a_phone_can_do_without_pyopencl() -> None:
+    known, _ = ledger(1, 2, **GPU)
+    wanted = want(pyopencl_version="2026.1.4")
+    made = Builds(one_after_another, known, Store(broken=[phone(1), phone(2)]), FOR_GPUS).make(wanted)
+    assert known.working == (phone(1), phone(2))
+    assert "p1-01 (sw1:1, 10.77.1.1) could not build pyopencl: clang crashed" in known.notes
+    worker = Worker(Site(phone(1), lambda: None, lambda: None), made, known)  # type: ignore[arg-type,return-value]
+    worker.settle(PyOpenCl(), worker.attempt(PyOpenCl()), "computes slowly")
+    report = known.reports[0]
+    assert report.failure is None
+    assert report.warnings == ("computes slowly: no phone of its kind could build pyopencl",)
+    assert [step.status for step in report.steps] == [StepStatus.SKIPPED]
+
+
+def test_pyopencl_is_left_alone_where_it_is_already() -> None:
+    step, wanted = PyOpenCl(), want(pyopencl_version="2026.1.4", gpu_wheels={ABI: WHEEL})
+    assert step.check(facts(**KIND), wanted) == ()
+    assert step.check(facts(**KIND, opencl_devices=2), wanted) == ("install pyopencl 2026.1.4",)
+    assert step.check(facts(**KIND, pyopencl=("2026.1.4", "a" * 64)), wanted) == ()
+    assert step.check(facts(**KIND, pyopencl=("2025.1", "a" * 64)), wanted) == ("install pyopencl 2026.1.4",)

@@ -1,0 +1,35 @@
+"""From what apt printed to a cause and a remedy. The logs are what apt and dpkg print, word for word."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.provision.failures import explain
+from tests.orchestrator.provision.phones import DATA
+
+
+@pytest.mark.parametrize(
+    ("log", "cause", "remedy"),
+    [
+        ("no-space", "storage is full", "free space"),
+        ("unreachable", "cannot reach this computer's package mirror", "Wi-Fi"),
+        ("interrupted", "was interrupted", "dpkg --configure -a"),
+        ("linker", "partial upgrade", "full-upgrade"),
+        ("locked", "another package manager", "pgrep"),
+        ("unmet", "do not fit together", "--fix-broken"),
+    ],
+)
+def test_a_log_has_a_cause_and_a_remedy(log: str, cause: str, remedy: str) -> None:
+    meaning, advice = explain((DATA / f"apt-{log}.txt").read_text())
+    assert cause in meaning
+    assert remedy in (advice or "")
+
+
+def test_a_full_disk_is_the_cause_even_when_fetching_failed_of_it() -> None:
+    log = "E: Failed to fetch http://10.77.0.1/x.deb  Error writing to file - write (28: No space left on device)\n"
+    assert "storage is full" in explain(log)[0]
+
+
+def test_an_unknown_failure_is_told_in_its_own_words() -> None:
+    assert explain("Reading package lists...\nE: Something new\n") == ("E: Something new", None)
+    assert explain("") == ("it printed nothing", None)

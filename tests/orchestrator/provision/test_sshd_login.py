@@ -1,0 +1,64 @@
+"""New sshd settings stay only if a new login works with them. The phone here only answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import PhoneError
+from orchestrator.fleet.result import CommandResult
+from orchestrator.provision.resources import script
+from orchestrator.provision.steps.sshd import Sshd
+from orchestrator.provision.steps.step import Site
+from tests.orchestrator.provision.phones import facts, phone, want
+
+
+class Connection:
+    def __init__(self, rc: int = 0) -> None:
+        self.rc = rc
+        self.restored: list[str] = []
+
+    def run(self, argv: list[str], **_: Any) -> CommandResult:
+        return CommandResult(tuple(argv), self.rc, "", "line 3: Bad configuration option", 0.1)
+
+    def script(self, text: str, *args: str) -> None:
+        assert text == script("sshd-restore")
+        self.restored += args
+
+
+def set_up(connection: Connection, logins: list[PhoneError | None]) -> None:
+    def log_in() -> None:
+        if error := logins.pop(0):
+            raise error
+
+    site = Site(phone(), lambda: connection, log_in)  # type: ignore[arg-type,return-value]
+    Sshd().apply(site, facts(sshd_pid=77), want())
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+
+def test_a_login_that_works_after_a_moment_is_enough() -> None:
+    connection = Connection()
+    set_up(connection, [PhoneError("refused"), None])
+    assert connection.restored == []
+
+
+def test_without_a_login_the_old_settings_come_back() -> None:
+    connection = Connection()
+    with pytest.raises(PhoneError, match="the old ones are back: refused"):
+        set_up(connection, [PhoneError("refused")] * 5)
+    assert connection.restored == ["77"]
+
+
+def test_settings_that_sshd_refuses_are_told() -> None:
+    with pytest.raises(PhoneError, match="does not accept the settings: line 3"):
+        set_up(Connection(rc=3), [])
+
+
+def test_without_a_process_to_tell_nothing_is_touched() -> None:
+    with pytest.raises(PhoneError, match="which process is sshd"):
+        Sshd().apply(Site(phone(), lambda: pytest.fail("touched"), lambda: None), facts(), want())

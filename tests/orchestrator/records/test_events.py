@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.records.events import Progress, parse_event
+from tests.orchestrator.launch.samples import event
+
+
+def progress(*lines: bytes, steps: int = 10) -> Progress:
+    state = Progress(steps)
+    for line in lines:
+        parsed = parse_event(line)
+        assert parsed is not None
+        state.update(parsed)
+    return state
+
+
+def step(number: int, time: float, **fields: Any) -> bytes:
+    return event("step", time, step=number, loss=2.3 / number, **fields)
+
+
+def test_a_run_is_told_by_its_events() -> None:
+    state = progress(
+        event("start", 100.0, world=4),
+        step(1, 101.0, step_s=4.5),
+        step(
+            5,
+            105.0,
+            images_per_s=640.0,
+            step_s=0.5,
+            compute_s=0.4,
+            comm_s=0.1,
+            hottest={"phone": "p1-03", "temperature_c": 44},
+        ),
+    )
+    assert (state.state, state.step, state.images_per_s) == ("running", 5, 640.0)
+    assert state.compute_share == pytest.approx(0.8)
+    assert state.comm_share == pytest.approx(0.2)
+    assert state.hottest == ("p1-03", 44.0)
+    assert state.losses == pytest.approx([2.3, 0.46])
+    assert state.elapsed_s == pytest.approx(5.0)
+    assert state.eta_s == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(
+    ("told", "state"), [("done", "done"), ("stopped", "stopped"), ("failed", "failed"), ("odd", "failed")]
+)
+def test_the_end_decides_the_state(told: str, state: str) -> None:
+    assert progress(event("start", 1.0), event("end", 2.0, state=told, rc=0)).state == state
+
+
+def test_the_first_error_is_the_cause() -> None:
+    state = progress(event("error", 1.0, message="disk full"), event("error", 2.0, message="peer lost"))
+    assert state.error is not None
+    assert state.error.text("message") == "disk full"
+
+
+def test_shares_and_rests_are_remembered() -> None:
+    state = progress(
+        event("share", 1.0, step=7, batches=[48, 16], why="p1-02 (sw1:2) 32 -> 16 images a step: slow"),
+        event("pause", 2.0, why="p1-01 (sw1:1) rests: battery at 45 °C"),
+    )
+    assert [(change.step, change.batches) for change in state.shares] == [(7, (48, 16))]
+    assert state.resting == {"p1-01": "p1-01 (sw1:1) rests: battery at 45 °C"}
+    assert progress(event("pause", 2.0, why="hot"), event("resume", 3.0, why="cool")).resting == {}
+
+
+def test_a_phone_is_not_named_twice() -> None:
+    assert progress(event("warn", 1.0, message="p1-01 (sw1:1): hot")).warnings == ["p1-01 (sw1:1): hot"]
+
+
+def test_a_long_run_keeps_a_bounded_curve() -> None:
+    state = progress(*(step(number, float(number)) for number in range(1, 6000)), steps=6000)
+    assert len(state.losses) <= 4096
+    assert state.losses[0] == pytest.approx(2.3)
+
+
+@given(st.binary(max_size=200))
+def test_any_line_is_survived(line: bytes) -> None:
+    parsed = parse_event(line)
+    if parsed is not None:
+        Progress(1).update(parsed)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    st.sampled_from(["start", "step", "warn", "share", "pause", "resume", "error", "done", "end"]),
+    st.dictionaries(
+        st.sampled_from(
+            [
+                *("step", "loss", "images_per_s", "step_s", "compute_s", "comm_s", "hottest", "state", "message"),
+                *("time", "batches", "why", "phone"),
+            ]
+        ),
+        json_values,
+    ),
+)
+def test_any_fields_are_survived(kind: str, fields: dict[str, Any]) -> None:
+    import json
+
+    parsed = parse_event(json.dumps({"event": kind, **fields}))
+    assert parsed is not None
+    state = Progress(3)
+    state.update(parsed)
+    assert state.eta_s is None or state.eta_s >= 0

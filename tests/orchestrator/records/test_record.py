@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import UsageError
+from orchestrator.records.events import Progress
+from orchestrator.records.record import RUN_ID, RunStore, Survival
+from tests.orchestrator.launch.samples import spec
+
+OTHER = "20260131-130000-lenet-00bb"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    store = RunStore(tmp_path / "runs")
+    store.create(spec(), Survival())
+    store.create(replace(spec(), run_id=OTHER, created=spec().created + 3600), Survival())
+    return store
+
+
+def test_a_run_is_remembered_as_it_was(store: RunStore) -> None:
+    record = store.find("20260131-12")
+    assert (record.head, record.phones, record.state) == ("p1-01", ("p1-01", "p1-02", "p1-03", "p1-04"), "staging")
+    assert store.spec(record.run_id) == spec()
+    assert RUN_ID.fullmatch(record.run_id)
+
+
+def test_a_launch_killed_while_it_wrote_leaves_no_run(store: RunStore) -> None:
+    left = store.root / ".new-1234"
+    left.mkdir()
+    (left / "run.json").write_text(spec().to_json())
+    assert len(store.all()) == 2
+    third = store.create(replace(spec(), run_id=OTHER.replace("00bb", "00cc")), Survival())
+    assert sorted(path.name for path in store.root.iterdir()) == sorted(record.run_id for record in store.all())
+    assert store.spec(third.run_id).run_id == third.run_id
+
+
+def test_the_newest_is_the_default(store: RunStore) -> None:
+    assert store.find(None).run_id == OTHER
+
+
+def test_an_ambiguous_prefix_lists_the_runs(store: RunStore) -> None:
+    with pytest.raises(UsageError, match="fits 2 runs"):
+        store.find("2026")
+
+
+def test_an_unknown_run_suggests_one(store: RunStore) -> None:
+    with pytest.raises(UsageError, match=f"did you mean {OTHER}"):
+        store.find("20260131-130000-lenet-00bc")
+
+
+def test_no_runs_yet_says_how_to_start(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        RunStore(tmp_path / "none").find(None)
+    assert caught.value.remedy == "clusterctl launch"
+
+
+def test_a_damaged_record_is_not_in_the_way(store: RunStore) -> None:
+    (store.directory(OTHER) / "record.json").write_text("{ torn")
+    assert [record.run_id for record in store.all()] == [spec().run_id]
+
+
+def test_a_final_state_stays_whatever_older_events_say(store: RunStore) -> None:
+    stopped = replace(store.find(None), state="stopped")
+    assert stopped.with_progress(Progress(20, step=7, state="running")).state == "stopped"
+    assert stopped.with_progress(Progress(20, step=7, state="running")).step == 7

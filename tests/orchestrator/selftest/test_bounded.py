@@ -1,0 +1,122 @@
+"""Looks that hang, crash or are killed are answers like any other, and leave nothing running."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from phone_agent.contract.assumptions import Found, Status, ok
+from phone_agent.contract.errors import AgentError
+from phone_agent.selftest import bounded as module
+from phone_agent.selftest.bounded import bounded
+from tests.labs import eventually
+
+
+def test_what_was_found_comes_back() -> None:
+    assert bounded(lambda: ok("fine", figure=3), 30) == Found(Status.OK, "fine", {"figure": 3})
+
+
+def test_a_look_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    def hang() -> Found:
+        child = subprocess.Popen(["sleep", "1000"])
+        (tmp_path / "pid").write_text(str(child.pid))
+        time.sleep(1000)
+        return ok("never")
+
+    found = bounded(hang, 1.0)
+    assert (found.status, found.told) == (Status.FAILED, "no answer in 1 s")
+    pid = int((tmp_path / "pid").read_text())
+    eventually(lambda: not _runs(pid))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_crash_names_its_signal() -> None:
+    def crash() -> Found:
+        faulthandler.disable()
+        ctypes.string_at(0)
+        return ok("never")
+
+    found = bounded(crash, 30)
+    assert found.status is Status.FAILED
+    assert found.told == "killed by signal 11 (SIGSEGV)"
+
+
+def test_handlers_of_libraries_do_not_keep_it_alive() -> None:
+    def refused() -> Found:
+        os.kill(os.getpid(), signal.SIGSYS)
+        return ok("alive")
+
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    returns = ctypes.cast(libc.abs, ctypes.c_void_p)  # takes the number of the signal, and does nothing
+    before = libc.signal(int(signal.SIGSYS), returns)
+    try:
+        found = bounded(refused, 10)
+    finally:
+        libc.signal(int(signal.SIGSYS), ctypes.c_void_p(before))
+    assert (found.status, found.evidence) == (Status.FAILED, {"signal": signal.SIGSYS})
+
+
+def test_an_early_end_is_told() -> None:
+    assert bounded(lambda: os._exit(3), 30).told == "ended with 3 and no answer"
+
+
+def test_complaints_are_failures_and_surprises_are_unknown() -> None:
+    def complain() -> Found:
+        raise AgentError("TMPDIR is not set")
+
+    def surprise() -> Found:
+        raise ZeroDivisionError("of nothing")
+
+    assert bounded(complain, 30) == Found(Status.FAILED, "TMPDIR is not set")
+    found = bounded(surprise, 30)
+    assert (found.status, found.told) == (Status.UNKNOWN, "ZeroDivisionError: of nothing")
+    assert "surprise" in str(found.evidence["traceback"])
+
+
+def test_what_a_look_prints_is_in_nobodys_way() -> None:
+    program = """
+from phone_agent.selftest.bounded import bounded
+from phone_agent.contract.assumptions import ok
+import os
+def loud():
+    os.write(1, b"noise")
+    return ok("quiet")
+print(bounded(loud, 30).told)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "quiet\n"
+
+
+def test_endless_evidence_is_cut_off() -> None:
+    assert bounded(lambda: ok("much", text="x" * 10_000_000), 30).status is Status.FAILED
+
+
+def test_nobody_goes_on_for_a_parent_that_listens_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(child: int) -> None:
+        time.sleep(0.5)  # in which the child finds the pipe broken
+        end(child)
+
+    end, me, seen = module._end, os.getpid(), tmp_path / "the child went on"
+    monkeypatch.setattr(module, "_end", late)
+    try:
+        bounded(lambda: ok("much", text="x" * 10_000_000), 30)
+    finally:
+        if os.getpid() != me:
+            seen.touch()
+            os._exit(1)
+    assert not seen.exists()

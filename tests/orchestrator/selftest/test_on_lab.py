@@ -1,0 +1,78 @@
+"""The whole command on virtual phones, which answer for our programs and not for Android."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.selftest.assumptions import all_beliefs
+from tests.labs import TestLab
+
+pytestmark = pytest.mark.lab
+
+
+def by_name(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {check["check"]: check for check in document["checks"]}
+
+
+def test_two_phones_answer_every_question(provisioned_lab4: TestLab, tmp_path: Path) -> None:
+    lab = provisioned_lab4
+    lab.clusterctl("lab", "set", "p1-02", "battery.status=DISCHARGING", "thermal=denied")
+    try:
+        done = lab.clusterctl("selftest", "p1-01", "p1-02", "--out", str(tmp_path), "--json", check=False)
+    finally:
+        lab.clusterctl("lab", "set", "p1-02", "battery.status=CHARGING", "thermal=readable")
+    assert done.returncode == 0, done.stdout + done.stderr
+    documents = json.loads(done.stdout)
+    assert [each["phone"]["name"] for each in documents] == ["p1-01", "p1-02"]
+    wanted = {belief.name: belief for belief in all_beliefs(2)}
+    for each in documents:
+        checks = by_name(each)
+        assert list(checks) == list(wanted)
+        assert {name for name, check in checks.items() if check["needed"] and check["status"] != "ok"} == set()
+        made_up = {name for name, belief in wanted.items() if belief.lab}
+        assert {name for name, check in checks.items() if check["status"] == "unknown"} == made_up
+        assert each["phone"]["virtual"]
+        assert "settles nothing" in " ".join(each["read_me"])
+        saved = json.loads(Path(each["file"]).read_text())
+        assert {**saved, "file": each["file"]} == each
+    assert "DISCHARGING" in by_name(documents[1])["charging"]["told"]
+    assert "none of the processor" in by_name(documents[1])["thermal-zones"]["told"]
+    assert (
+        "calls 10.77.0.1 from 10.77.1.1, and is seen there as 10.77.1.1" in by_name(documents[0])["calls-out"]["told"]
+    )
+    left = lab.on("p1-01", "ls", "-A", ".clusterctl").stdout.split()
+    assert not [name for name in left if name.startswith("selftest-")]
+
+
+def test_a_phone_without_python_tells_what_it_can(lab4: TestLab, tmp_path: Path) -> None:
+    def ask() -> dict[str, Any]:
+        done = lab4.clusterctl("selftest", "p1-01", "--out", str(tmp_path), "--json", check=False)
+        assert done.returncode == 1
+        (document,) = json.loads(done.stdout)
+        assert isinstance(document, dict)
+        return document
+
+    assert ask()["error"] == "its host key is not known yet"  # it is provision that meets phones
+    lab4.clusterctl("provision", "--dry-run", "--limit", "p1-01")
+    try:
+        document = ask()
+    finally:
+        lab4.clusterctl("hosts", "forget", "p1-01")
+    assert document["error"] == "there is no python3 in its PATH"
+    checks = by_name(document)
+    assert checks["session"]["status"] == "ok"
+    assert checks["core"]["told"] == "the phone could not be asked"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"), [(("nobody",), "nobody"), (("p1-01", "--interactive"), "there is no terminal")]
+)
+def test_bad_usage_touches_nothing(lab4: TestLab, tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = lab4.clusterctl("selftest", *arguments, "--out", str(tmp_path / "out"), check=False)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,146 @@
+"""The search on a phone: each part in a process with an end, and what is chosen of what was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from phone_agent.backends.opencl import driver_path
+from phone_agent.backends.opencl.driver_path import Answer
+from phone_agent.contract.errors import AgentError
+from phone_agent.contract.schema import RunSpec, Way
+from phone_agent.train import device_config
+from phone_agent.tune import search, trials
+from phone_agent.tune.search import Request
+from tests.orchestrator.launch.samples import spec
+
+REQUEST = Request("lenet", 2, 2.0)
+
+
+def row(part: str, images_per_s: float) -> dict[str, Any]:
+    return {"part": part, "what": part, "way": {"backend": part, "tiles": {}}, "images_per_s": images_per_s}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "opencl", "hybrid", "chosen"),
+    [(10, 5, 10.5, "cpu"), (10, 20, 21, "opencl"), (10, 20, 29, "hybrid"), (10, 10.5, 11.2, "hybrid")],
+)
+def test_what_takes_more_of_the_phone_must_be_faster_by_some(
+    cpu: float, opencl: float, hybrid: float, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds = {"cpu": cpu, "opencl": opencl, "hybrid": hybrid}
+    monkeypatch.setattr(search, "_in_a_process", lambda part, _: [row(part, speeds[part])] if part in speeds else [])
+    *_, best = search.search(REQUEST)
+    assert (best["part"], best["way"]["backend"]) == ("best", chosen)
+
+
+def test_without_a_gpu_both_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def measure(part: str, _: Request) -> list[dict[str, Any]]:
+        asked.append(part)
+        return [row("cpu", 5.0)] if part == "cpu" else [{"part": part, "what": part, "error": "no device"}]
+
+    monkeypatch.setattr(search, "_in_a_process", measure)
+    *_, best = search.search(REQUEST)
+    assert asked == ["cpu", "opencl", "dense"]
+    assert best["way"]["backend"] == "cpu"
+
+
+def test_the_processor_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "GRACE_S", 600.0)  # the core may have to be compiled first, on a busy computer
+    rows = list(search._in_a_process("cpu", REQUEST))
+    assert rows
+    assert [each["way"]["backend"] for each in rows if each.get("images_per_s", 0) > 0] == ["cpu"] * len(rows), rows
+
+
+@pytest.mark.parametrize(
+    ("script", "word"),
+    [("import os; os.kill(os.getpid(), 11)", "signal 11"), ("import time; time.sleep(60)", "not ready after")],
+)
+def test_a_driver_that_crashes_or_hangs_costs_its_part_only(
+    script: str, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "GRACE_S", -1.5)
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda _, **k: popen([sys.executable, "-c", script], **k))
+    [row] = list(search._in_a_process("opencl", REQUEST))
+    assert word in row["error"]
+
+
+def test_what_cannot_be_asked_for_is_refused() -> None:
+    for text in ("", "[]", '{"model": "lenet"}', json.dumps({"model": "lenet", "batch": 0, "seconds": 1})):
+        with pytest.raises(AgentError):
+            search.read_request(text)
+    with pytest.raises(AgentError, match="no part"):
+        list(trials.measure("gpu", REQUEST))
+
+
+FOUND, NONE = Answer({"device": "Adreno"}), Answer(None, "no device here")
+NEITHER = (
+    "no device here; LD_LIBRARY_PATH=/vendor/lib64:/p/lib: {}."
+    " Where `clinfo -l` with that lists no device either, use --backend cpu"
+)
+
+
+def told(monkeypatch: pytest.MonkeyPatch, plainly: Answer, vendor_first: Answer, *, exists: bool = True) -> list[Any]:
+    """What a process would be started anew with."""
+    started: list[Any] = []
+
+    class Vendor:
+        parent = "/vendor/lib64"
+
+        @staticmethod
+        def exists() -> bool:
+            return exists
+
+    monkeypatch.setattr(driver_path, "VENDOR", Vendor)
+    monkeypatch.setattr(driver_path, "load_driver", lambda: "")
+    monkeypatch.setenv("PREFIX", "/p")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    monkeypatch.setattr(driver_path, "ask", lambda env: vendor_first if "LD_LIBRARY_PATH" in env else plainly)
+    monkeypatch.setattr(os, "execve", lambda *call: started.append(call[2]["LD_LIBRARY_PATH"]))
+    return started
+
+
+def test_the_vendors_libraries_come_first_only_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = told(monkeypatch, FOUND, NONE)
+    assert (driver_path.prepare(), started) == ("", [])
+    started = told(monkeypatch, NONE, FOUND)
+    driver_path.prepare()
+    assert started == ["/vendor/lib64:/p/lib"]
+    started = told(monkeypatch, NONE, NONE)
+    assert (driver_path.prepare(), started) == (NEITHER.format("that was tried too"), [])
+    assert driver_path.look().why == NEITHER.format("that was tried too")
+    told(monkeypatch, NONE, Answer(None, "signal 11"))
+    assert driver_path.prepare() == NEITHER.format("with that: signal 11")
+    started = told(monkeypatch, NONE, FOUND, exists=False)
+    assert (driver_path.prepare(), started) == ("no device here", [])
+
+
+def test_a_driver_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = subprocess.run
+
+    def asking(script: str) -> Answer:
+        monkeypatch.setattr(subprocess, "run", lambda _, **k: run([sys.executable, "-c", script], **k))
+        return driver_path.ask({}, patience_s=2.0)
+
+    assert "did not answer" in asking("import time; time.sleep(60)").why
+    assert "signal 11" in asking("import os; os.kill(os.getpid(), 11)").why
+    assert "could not be asked: oh" in asking("import sys; sys.exit('oh')").why
+    assert asking("""print('{"device": {"device": "x"}}')""").found
+
+
+def test_without_a_device_the_processor_takes_its_place_and_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_path, "prepare", lambda: "no device here")
+    run: RunSpec = spec(2)
+    assert device_config.settled(run, "p1-01") == run
+    settled = device_config.settled(replace(run, backend="opencl"), "p1-01")
+    assert device_config.way_of(settled, "p1-01") == Way("cpu", refused="no device here")
+    assert device_config.way_of(settled, "p1-02").backend == "opencl"

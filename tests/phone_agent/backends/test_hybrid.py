@@ -1,0 +1,157 @@
+"""A batch shared by two backends of one phone: weighted exactly, handed over in order, and as on two phones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from phone_agent import models
+from phone_agent.backends import Backend, Options, backend
+from phone_agent.backends.cpu import CpuBackend
+from phone_agent.backends.hybrid import HybridBackend, HybridExecutable, Split, combined
+from phone_agent.contract.errors import AgentError
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan.buckets import parts
+
+BATCH, CLASSES = 7, 10
+PLAIN, NORMALISED = ("lenet", (28, 28, 1)), ("mobilenet_reduced", (32, 32, 3))
+Array = NDArray[Any]
+
+
+def network(name: str, shape: tuple[int, int, int]) -> Graph:
+    return models.build(name, CLASSES, shape)
+
+
+def samples(graph: Graph, count: int = BATCH) -> tuple[Array, Array]:
+    source = np.random.default_rng(3)
+    images = source.standard_normal((count, *graph.shape)).astype(np.float32)
+    return images, source.integers(0, CLASSES, count)
+
+
+def hybrid(graph: Graph, state: State, share: float | None, gpu: Backend | None = None) -> HybridExecutable:
+    options = Options(gpu_share=share, bucket_bytes=64 * 1024)
+    return HybridBackend(CpuBackend(), gpu or CpuBackend()).compile(graph, state, BATCH, options)
+
+
+def close_to(found: Array, wanted: Array, tolerance: float = 2e-6) -> None:
+    assert np.abs(found - wanted).max() <= tolerance * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 1.0])
+@pytest.mark.parametrize("gpu", ["cpu", "opencl", "reference"])
+def test_both_parts_together_are_the_batch(share: float, gpu: str) -> None:
+    graph = network(*PLAIN)
+    images, labels = samples(graph)
+    alone, shared = State(graph, 1), State(graph, 1)
+    loss = CpuBackend().compile(graph, alone, BATCH, Options()).loss_and_gradients(images, labels, 0.25)
+    executable = hybrid(graph, shared, share, backend(gpu))
+    for _ in range(2):  # what the first left is not added to
+        assert executable.loss_and_gradients(images, labels, 0.25) == pytest.approx(loss, rel=1e-5)
+        close_to(shared.gradients, alone.gradients)
+    executable.loss_and_gradients(images, labels, 0.25, accumulate=True)
+    close_to(shared.gradients, 2 * alone.gradients)
+    close_to(executable.forward(images), CpuBackend().compile(graph, alone, BATCH, Options()).forward(images))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_parts_are_handed_over_front_to_back_and_complete(share: float) -> None:
+    graph = network(*PLAIN)
+    images, labels = samples(graph)
+    state = State(graph, 1)
+    executable = hybrid(graph, state, share)
+    executable.loss_and_gradients(images, labels, 1.0)
+    wanted = state.gradients.copy()
+    told: list[tuple[int, int]] = []
+    needed: set[int] = set()
+
+    def ready(start: int, end: int) -> None:
+        np.testing.assert_array_equal(state.gradients[start:end], wanted[start:end])
+        told.append((start, end))
+
+    executable.loss_and_gradients(images, labels, 1.0, ready=ready, need=lambda start, _end: needed.add(start))
+    expected = [(part.start, part.stop) for part in parts(state.packing, 64 * 1024)]
+    assert told == expected
+    assert needed == {start for start, _ in expected}
+
+
+def test_a_normalisation_sees_its_part_as_on_a_phone_of_its_own() -> None:
+    graph = network(*NORMALISED)
+    images, labels = samples(graph)
+    split = Split.of(BATCH, 0.4)
+    phones = [State(graph, 1) for _ in range(2)]
+    cuts = (slice(0, split.cpu), slice(split.cpu, BATCH))
+    shared = State(graph, 1)
+    executable = hybrid(graph, shared, 0.4)
+    each = [CpuBackend().compile(graph, s, c.stop - c.start, Options()) for s, c in zip(phones, cuts, strict=True)]
+    shares = [split.cpu / BATCH, split.gpu / BATCH]
+    for _ in range(3):
+        executable.loss_and_gradients(images, labels, 1.0)
+        for phone, cut, share in zip(each, cuts, shares, strict=True):
+            phone.loss_and_gradients(images[cut], labels[cut], share)
+        close_to(shared.gradients, phones[0].gradients + phones[1].gradients)
+        together = combined(shared, [phone.statistics for phone in phones], shares)
+        np.testing.assert_allclose(shared.statistics, together, rtol=1e-5, atol=1e-6)
+
+
+def test_statistics_put_in_place_from_outside_are_taken() -> None:
+    graph = network(*NORMALISED)
+    images, labels = samples(graph)
+    state, fresh = State(graph, 1), State(graph, 1)
+    executable = hybrid(graph, state, 0.4)
+    executable.loss_and_gradients(images, labels, 1.0)
+    after_one = state.statistics.copy()
+    executable.loss_and_gradients(images, labels, 1.0)
+    state.statistics[...] = fresh.statistics
+    executable.loss_and_gradients(images, labels, 1.0)
+    np.testing.assert_array_equal(state.statistics, after_one)
+
+
+def test_combined_statistics_are_those_of_all_images() -> None:
+    graph = network(*NORMALISED)
+    state = State(graph, 1)
+    a, b = np.full_like(state.statistics, 1.0), np.full_like(state.statistics, 3.0)
+    views = state.statistics_packing.views(combined(state, (a, b), (0.25, 0.75)))
+    assert {name.rpartition(".")[2]: view.flat[0] for name, view in views.items()} == {
+        "running_mean": 2.5,
+        "running_var": 2.5 + 0.75,
+    }
+
+
+def test_the_share_is_measured_and_splits_every_size() -> None:
+    graph = network(*PLAIN)
+    state = State(graph, 1)
+    values = state.values.copy()
+    executable = hybrid(graph, state, None)
+    assert 0 < executable.share < 1
+    np.testing.assert_array_equal(state.values, values)
+    executable.prepare({1, 3})
+    images, labels = samples(graph, 3)
+    assert np.isfinite(executable.loss_and_gradients(images, labels, 1.0))
+
+
+class Broken:
+    """A driver that gives up in the middle of backward."""
+
+    def array(self, count: int, dtype: Any = np.float32) -> Array:
+        return np.zeros(count, dtype)
+
+    def compile(self, *_: Any) -> Broken:
+        return self
+
+    def loss_and_gradients(self, *_: Any, ready: Any = None, **__: Any) -> float:
+        ready(0, 1)
+        raise AgentError("the driver hangs")
+
+
+def test_a_gpu_that_fails_is_told_and_nothing_incomplete_is_handed_over() -> None:
+    graph = network(*PLAIN)
+    images, labels = samples(graph)
+    executable = hybrid(graph, State(graph, 1), 0.4, Broken())  # type: ignore[arg-type]
+    told: list[int] = []
+    with pytest.raises(AgentError, match="hangs"):
+        executable.loss_and_gradients(images, labels, 1.0, ready=lambda start, _: told.append(start))
+    assert len(told) <= 1

@@ -1,0 +1,111 @@
+"""Batch normalisations: their statistics, their use, their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+
+from phone_agent.core import ops
+from phone_agent.core.ops import Act, Kind
+from tests.phone_agent.core import grid, oracle
+from tests.phone_agent.core.draw import Draw
+from tests.phone_agent.core.memory import Case, read_rows, struct, written_rows
+from tests.phone_agent.core.pieces import ELEMENTWISE, EXACT, FLOATS, HALVES, SUMS, Cases, Norm, Numbers, drawing, told
+
+
+def _norm_forwards(*, full: bool) -> Iterator[Case]:
+    shapes = [(shape, numbers) for shape in grid.matrices(full=full) for numbers in (FLOATS, HALVES[0])]
+    for ((rows, channels), numbers), extra in zip(shapes, cycle([0, 0, 5, 5]), strict=False):
+        if rows == 1:
+            continue
+        name = f"{rows}x{channels} +{extra}{told(numbers)}"
+        draw = drawing(name, numbers)
+        norm = Norm(draw, channels, known=False)
+        z = draw.rounded(draw.normal(rows, channels) + 2 * draw.normal(channels))
+        memory = read_rows("z", z, channels + extra, numbers[0])
+        op = struct(ops.NormForward, norm=norm.memory, z=memory, rows=rows, ld_z=channels + extra, number=numbers[0])
+        yield Case(name, Kind.NORM_FORWARD, op, tuple(norm.wants_statistics(z)), (norm.sums,))
+
+
+def _norm_folds(*, full: bool) -> Iterator[Case]:
+    for _, channels in grid.matrices(full=full):
+        norm = Norm(Draw(f"fold {channels}"), channels, known=False)
+        scale = norm.gamma / np.sqrt(norm.running_var + norm.EPSILON)
+        wanted = norm.wants(ELEMENTWISE, scale=scale, shift=norm.beta - norm.running_mean * scale)
+        op = struct(ops.NormFold, norm=norm.memory)
+        yield Case(
+            str(channels), Kind.NORM_FOLD, op, tuple(wanted), (norm.sums, norm.part("mean"), norm.part("inv_std"))
+        )
+
+
+JOINS = ["", "joined", "joined keep", "reduced", "joined reduced keep"]
+
+
+def norm_backward(
+    rows: int,
+    channels: int,
+    how: str,
+    acts: tuple[Act, Act],
+    extra: int,
+    *,
+    in_place: bool,
+    numbers: Numbers = FLOATS,
+) -> Case:
+    name = f"{rows}x{channels} {how or 'alone'} acts={acts} +{extra} in_place={in_place}{told(numbers)}"
+    draw = drawing(name, numbers)
+    act, join_act = acts
+    norm = Norm(draw, channels, known=True, accumulate=extra > 0)
+    z = norm.off_the_edges(draw, (rows, channels), act)
+    dy = draw.normal(rows, channels)
+    fields: dict[str, Any] = {}
+    g = dy
+    if "joined" in how:
+        joined = oracle.activate(4 * draw.normal(rows, channels), join_act)
+        g = oracle.passed(g, joined, join_act)
+        memory = read_rows("joined", joined, channels + 1, numbers[0])
+        fields |= {"joined": memory, "ld_joined": channels + 1, "join_act": join_act}
+    masked = oracle.passed(g, norm.scale * z + norm.shift, act)
+    dz, dgamma, dbeta = oracle.norm_backward(masked, z, norm.gamma, norm.mean, norm.inv_std)
+    if norm.accumulate:
+        dgamma, dbeta = dgamma + norm.dgamma, dbeta + norm.dbeta
+    before = dy
+    if "reduced" in how:  # a sink was here: dy is masked, its sums are known
+        before = masked
+        norm.sums.data[:] = oracle.gradient_sums(masked, z, norm.mean).reshape(-1)
+    writes_dy = "joined" in how and "keep" not in how and "reduced" not in how
+    ld = channels + extra
+    dy_after = dz if in_place else g if writes_dy else before
+    dy_wanted = written_rows("dy", before, dy_after, ld, SUMS if in_place else EXACT if not writes_dy else ELEMENTWISE)
+    dz_wanted = dy_wanted if in_place else written_rows("dz", None, dz, ld, SUMS)
+    op = struct(
+        ops.NormBackward, norm=norm.memory, z=read_rows("z", z, channels + 2, numbers[0]), dy=dy_wanted.memory,
+        dz=dz_wanted.memory, rows=rows, ld_z=channels + 2, ld_dy=ld, ld_dz=ld, act=act, reduced=int("reduced" in how),
+        keep_dy=int("keep" in how), number=numbers[0], **fields,
+    )  # fmt: skip
+    wanted = {id(item): item for item in (dy_wanted, dz_wanted, *norm.wants(SUMS, dgamma=dgamma, dbeta=dbeta))}
+    return Case(name, Kind.NORM_BACKWARD, op, tuple(wanted.values()), (norm.sums,))
+
+
+def _norm_backwards(*, full: bool) -> Iterator[Case]:
+    extras = cycle([0, 3])
+    acts = cycle([(Act.RELU, Act.NONE), (Act.NONE, Act.RELU), (Act.RELU6, Act.NONE), (Act.NONE, Act.RELU6)])
+    shapes = grid.matrices(full=full)
+    wanted = [(shape, FLOATS) for shape in shapes] + [(shape, HALVES[0]) for shape in shapes[:: 1 if full else 2]]
+    for (rows, channels), numbers in wanted:
+        for how in JOINS:
+            pair = next(acts)
+            if "joined" in how:
+                pair = (Act.NONE, pair[0] or pair[1])
+            # In place, dy would be dz and the masked gradient of the other branch at once.
+            in_place = how in {"", "reduced"} and rows % 2 == 1
+            yield norm_backward(rows, channels, how, pair, next(extras), in_place=in_place, numbers=numbers)
+
+
+KINDS: dict[Kind, Cases] = {
+    Kind.NORM_FORWARD: _norm_forwards,
+    Kind.NORM_FOLD: _norm_folds,
+    Kind.NORM_BACKWARD: _norm_backwards,
+}

@@ -1,0 +1,117 @@
+"""Pools: the largest of a window, or its mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+
+from phone_agent.core import ops
+from phone_agent.core.ops import Act, Geometry, Kind, Pooling
+from tests.phone_agent.core import grid, oracle
+from tests.phone_agent.core.memory import Case, Memory, Wanted, block, read_rows, struct, written_rows
+from tests.phone_agent.core.pieces import (
+    ELEMENTWISE,
+    EXACT,
+    FLOATS,
+    HALVES,
+    SINKS,
+    SOURCES,
+    Cases,
+    Numbers,
+    Seen,
+    Sunk,
+    drawing,
+    image,
+    part_of,
+    result,
+    told,
+)
+
+VARIETIES_OF_POOLS = [(Pooling.MAX, False), (Pooling.AVERAGE, False), (Pooling.AVERAGE, True)]
+
+
+def pool_forward(
+    g: Geometry,
+    pooling: Pooling,
+    *,
+    count_padding: bool,
+    act: Act | None,
+    extra: int,
+    keep_winner: bool = True,
+    numbers: Numbers = FLOATS,
+) -> Case:
+    name = f"{grid.name(g)} {pooling.name.lower()} count_padding={count_padding} source={act} +{extra}{told(numbers)}"
+    draw = drawing(name, numbers)
+    x = Seen(draw, "x", image(g), extra, act, numbers[0], exact=True)
+    ld = g.out_c + extra
+    fields: dict[str, Any] = {}
+    wanted = []
+    if pooling == Pooling.MAX:
+        y, winner = oracle.max_pool_forward(g, x.values)
+        if keep_winner:
+            wanted.append(Wanted(Memory("winner", np.full(winner.size, 255, np.uint8)), winner.reshape(-1), EXACT))
+            fields["winner"] = wanted[0].memory
+    else:
+        y = oracle.average_pool_forward(g, x.values, count_padding=count_padding)
+    into = written_rows("y", None, y, ld, EXACT if pooling == Pooling.MAX else ELEMENTWISE, numbers[1])
+    op = struct(
+        ops.PoolForward, g=part_of(g), x=x.memory, y=into.memory, ld_y=ld, pooling=pooling,
+        count_padding=int(count_padding), number=numbers[1], **fields,
+    )  # fmt: skip
+    return Case(name, Kind.POOL_FORWARD, op, (into, *wanted))
+
+
+def pool_backward(
+    g: Geometry,
+    pooling: Pooling,
+    *,
+    count_padding: bool,
+    sink: tuple[bool, str, Act],
+    extra: int,
+    numbers: Numbers = FLOATS,
+) -> Case:
+    name = f"{grid.name(g)} {pooling.name.lower()} count_padding={count_padding} sink={sink} +{extra}{told(numbers)}"
+    draw = drawing(name, numbers)
+    dy = draw.normal(*result(g))
+    fields: dict[str, Any] = {}
+    if pooling == Pooling.MAX:
+        _, winner = oracle.max_pool_forward(g, draw.normal(*image(g)))
+        fields["winner"] = block("winner", winner, np.uint8)
+        dx = oracle.max_pool_backward(g, dy, winner)
+    else:
+        dx = oracle.average_pool_backward(g, dy, count_padding=count_padding)
+    sunk = Sunk(draw, dx, sink, extra, ELEMENTWISE, numbers[0])
+    op = struct(
+        ops.PoolBackward, g=part_of(g), dy=read_rows("dy", dy, g.out_c + extra), dx=sunk.memory, ld_dy=g.out_c + extra,
+        pooling=pooling, count_padding=int(count_padding), **fields,
+    )  # fmt: skip
+    return Case(name, Kind.POOL_BACKWARD, op, tuple(sunk.wanted))
+
+
+def _pool_forwards(*, full: bool) -> Iterator[Case]:
+    acts, extras, halves = cycle(SOURCES), cycle([0, 3, 16]), cycle(HALVES)
+    for g in grid.pools(full=full):
+        for pooling, count_padding in VARIETIES_OF_POOLS:
+            if pooling == Pooling.AVERAGE or (2 * g.pad_h <= g.kernel_h and 2 * g.pad_w <= g.kernel_w):
+                yield pool_forward(g, pooling, count_padding=count_padding, act=next(acts), extra=next(extras))
+                act, extra, numbers = next(acts), next(extras), next(halves)
+                yield pool_forward(g, pooling, count_padding=count_padding, act=act, extra=extra, numbers=numbers)
+        if 2 * g.pad_h <= g.kernel_h:  # evaluation has no use for the winners
+            yield pool_forward(g, Pooling.MAX, count_padding=False, act=None, extra=1, keep_winner=False)
+
+
+def _pool_backwards(*, full: bool) -> Iterator[Case]:
+    sinks, extras, stored = cycle(SINKS), cycle([0, 3, 16]), cycle([FLOATS, FLOATS, FLOATS, HALVES[0]])
+    for g in grid.pools(full=full):
+        for pooling, count_padding in VARIETIES_OF_POOLS:
+            sink, extra, numbers = next(sinks), next(extras), next(stored)
+            yield pool_backward(g, pooling, count_padding=count_padding, sink=sink, extra=extra, numbers=numbers)
+
+
+KINDS: dict[Kind, Cases] = {
+    Kind.POOL_FORWARD: _pool_forwards,
+    Kind.POOL_BACKWARD: _pool_backwards,
+}

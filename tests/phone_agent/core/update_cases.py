@@ -1,0 +1,64 @@
+"""The optimisers' steps, over segments of every awkward length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from phone_agent.core import ops
+from phone_agent.core.ops import Kind, Method
+from tests.phone_agent.core import oracle
+from tests.phone_agent.core.draw import Draw
+from tests.phone_agent.core.memory import GAP, Case, Memory, Wanted, block, struct
+
+ELEMENTWISE = 2e-6
+SEGMENTS = [[1], [2, 7, 8, 15, 31, 33, 63, 65], [5, 0, 16], [3, 4, 5, 17, 1000], [8191, 8192, 8193], [20000, 1, 40000]]
+FROZEN = 7  # values between segments: nobody's
+
+
+def updates(*, full: bool) -> Iterator[Case]:
+    """Every other segment is adapted, every third decays."""
+    for method, counts, step in product(Method, SEGMENTS, (1, 100) if full else (3,)):
+        name = f"{method.name} {'+'.join(map(str, counts))} step={step}"
+        draw = Draw(name)
+        starts = np.cumsum([FROZEN, *(count + FROZEN for count in counts)])
+        size = int(starts[-1])
+        values, momenta, gradients = draw.normal(size), draw.normal(size), draw.normal(size)
+        second = draw.positive(size)
+        rule = oracle.Rule(method, rate=0.1, trust=0.02, epsilon=1e-6, momentum=0.9, second_momentum=0.999, step=step)
+        wanted = {"values": values.copy(), "momenta": momenta.copy(), "second": second.copy()}
+        parts = []
+        for index, (start, count) in enumerate(zip(starts[:-1], counts, strict=True)):
+            decay, adapted = (0.01 if index % 3 == 0 else 0.0), index % 2 == 0
+            part = slice(start, start + count)
+            after = oracle.update(
+                rule, values[part], gradients[part], momenta[part], second[part], decay=decay, adapted=adapted
+            )
+            for into, new in zip(wanted.values(), after, strict=True):
+                into[part] = new
+            parts.append(ops.Segment(int(start), count, decay, adapted))
+        frozen = np.ones(size, bool)
+        for each in parts:
+            frozen[each.start : each.start + each.count] = False
+        before = {"values": values, "momenta": momenta, "second": second}
+        for buffer in (*before.values(), *wanted.values()):
+            buffer[frozen] = GAP
+        changed = ("values", "momenta", "second") if method == Method.LAMB else ("values", "momenta")
+        blocks = {key: block(key, before[key]) for key in changed}
+        op = struct(
+            ops.Update, **blocks, gradients=block("gradients", gradients), rules=_rules(rule),
+            segments=Memory("segments", np.frombuffer(b"".join(map(bytes, parts)), np.uint8).copy()),
+            count=len(parts), method=method,
+        )  # fmt: skip
+        yield Case(name, Kind.UPDATE, op, tuple(Wanted(blocks[key], wanted[key], ELEMENTWISE) for key in changed))
+
+
+def _rules(rule: oracle.Rule) -> Memory:
+    made = ops.Rules(
+        rate=rule.rate, trust=rule.trust, epsilon=rule.epsilon, momentum=rule.momentum, gain=1 - rule.momentum,
+        correction=1 / (1 - rule.momentum**rule.step), second_momentum=rule.second_momentum,
+        second_gain=1 - rule.second_momentum, second_correction=1 / (1 - rule.second_momentum**rule.step),
+    )  # fmt: skip
+    return Memory("rules", np.frombuffer(bytes(made), np.uint8).copy())

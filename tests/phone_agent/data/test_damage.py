@@ -1,0 +1,109 @@
+"""What one phone's damaged samples cost a run. Real mpirun, real files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from phone_agent.contract import layout
+from phone_agent.contract.dataset_manifest import FILE, Manifest
+from phone_agent.contract.schema import DataSpec, OptimizerSpec
+from phone_agent.contract.shards import HEADER_BYTES
+from phone_agent.data.sampling import order_of
+from phone_agent.train.checkpoint import newest_whole
+from tests.phone_agent.datasets import SHAPE, damage, spec_of, stage
+from tests.phone_agent.memckpt.test_server import events, train
+from tests.phone_agent.phones import SYNTHETIC, Phone, forget, make_phones, run_spec
+
+STEPS = 12
+DATA = layout.dataset_dir("dots")
+
+
+@pytest.fixture
+def phones(tmp_path: Path) -> Iterator[list[Phone]]:
+    """What they hold in memory outlives an attempt."""
+    made = make_phones(tmp_path, 3)
+    yield made
+    forget(made)
+
+
+def with_data(phones: list[Phone]) -> Manifest:
+    first, *_ = [stage(phone.home / DATA, train=120, test=30, per_shard=120) for phone in phones]
+    return first
+
+
+def damage_sample(phone: Phone, file: str, index: int) -> None:
+    damage(phone.home / DATA / file, HEADER_BYTES + index * prod(SHAPE))
+
+
+def complaint(phone: Phone) -> tuple[str, str]:
+    """Whose fault it is, and what is wrong. The step before may be told of after that: it still travels."""
+    events = phone.events("run", layout.RANK_EVENTS_FILE)
+    (error,) = [event for event in events if event["event"] == "error"]
+    return error["fault"], error["message"]
+
+
+def test_a_damaged_sample_is_the_phones_fault_and_the_others_go_on_from_memory(phones: list[Phone]) -> None:
+    spec = run_spec((4, 4, 4), steps=STEPS, data=spec_of(with_data(phones)), balance="off")
+    sample = int(order_of(spec, 1).taken(7)[0][2])
+    damage_sample(phones[1], "train-00000.shard", sample)
+    assert train(phones, spec).returncode == 1
+    fault, message = complaint(phones[1])
+    assert fault == "phone"
+    assert message.startswith(f"sample {sample} of {phones[1].home / DATA}/train-00000.shard is damaged: clusterctl ")
+    done = max(event["step"] for event in events(phones[0], spec) if event["event"] == "step")
+    assert done in {6, 7}, "the eighth step's samples are asked for while the seventh's gradients travel"
+    ranks = tuple(replace(rank, rank=place, batch=6) for place, rank in enumerate((spec.ranks[0], spec.ranks[2])))
+    without = replace(spec, ranks=ranks, attempt=1)
+    assert train([phones[0], phones[2]], without).returncode == 0
+    start, *_, end = events(phones[0], without)
+    assert (start["resumed_from"], end["event"]) == ("memory", "done")
+    assert start["resumed"] >= done
+
+
+def no_description(phone: Phone) -> None:
+    (phone.home / DATA / FILE).write_text("{")
+
+
+def no_samples(phone: Phone) -> None:
+    (phone.home / DATA / "train-00000.shard").unlink()
+
+
+@pytest.mark.parametrize("spoil", [no_description, no_samples])
+def test_whatever_lies_on_the_phone_is_the_phones_fault(phones: list[Phone], spoil: Callable[[Phone], None]) -> None:
+    spec = run_spec((4, 4), steps=2, data=spec_of(with_data(phones[:2])))
+    spoil(phones[1])
+    assert train(phones[:2], spec).returncode == 1
+    assert complaint(phones[1])[0] == "phone"
+
+
+def test_a_damaged_held_out_sample_does_not_cost_the_checkpoint(phones: list[Phone]) -> None:
+    """Its phone writes none, and fails at its first: those that do have it by then."""
+    spec = run_spec((4, 4, 4), steps=STEPS, data=spec_of(with_data(phones)))
+    damage_sample(phones[1], "test-00000.shard", 10)
+    assert train(phones, spec).returncode == 1
+    fault, message = complaint(phones[1])
+    assert fault == "phone"
+    assert message.startswith("sample 10 of ")
+    assert_last_step_is_saved(phones[0], phones[2])
+
+
+def test_scores_that_are_not_numbers_do_not_cost_the_checkpoint(phones: list[Phone]) -> None:
+    """The only step leaves values that are numbers, but too large to compute with."""
+    held_out: DataSpec = replace(SYNTHETIC, test_samples=30)
+    spec = run_spec((4, 4, 4), steps=1, data=held_out, optimizer=OptimizerSpec(learning_rate=1e30))
+    done = train(phones, spec)
+    assert done.returncode == 1
+    assert "the network's scores are not numbers: lower the learning rate" in done.stderr, "of whoever fails first"
+    assert_last_step_is_saved(phones[0], phones[2], step=1)
+
+
+def assert_last_step_is_saved(*phones: Phone, step: int = STEPS) -> None:
+    for phone in phones:
+        newest, damaged = newest_whole(phone.run_dir("run"))
+        assert newest is not None
+        assert (newest["step"], damaged) == (step, [])

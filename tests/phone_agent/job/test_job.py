@@ -1,0 +1,288 @@
+"""Runs on the head phone: they outlive whoever started them, and their end is always told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phone_agent.contract import layout
+from phone_agent.device import process
+from phone_agent.job import postmortem
+from phone_agent.job import state as run_state
+from tests.phone_agent.phones import AGENT, Phone, run_spec
+
+MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none")
+SHELL = ("bash", "-c")
+
+
+def started(phone: Phone, run_id: str) -> int:
+    done = phone.agent("start", run_id)
+    assert done.returncode == 0, done.stderr
+    return int(json.loads(done.stdout)["pid"])
+
+
+def followed(phone: Phone, run_id: str, offset: int = 0) -> list[dict[str, Any]]:
+    lines = phone.agent("follow", run_id, "--offset", str(offset)).stdout.splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] != "heartbeat"]
+
+
+def state_of(phone: Phone, run_id: str) -> run_state.RunState:
+    state = run_state.read(phone.run_dir(run_id))
+    assert state is not None
+    return state
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline, "waited for minutes"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def stage(phone: Phone) -> Iterator[Callable[..., Path]]:
+    """Stages a run; what it left running is ended with the test."""
+    directories: list[Path] = []
+
+    def _stage(*argv: str, steps: int = 3) -> Path:
+        directories.append(phone.stage(run_spec((2,), steps=steps), argv))
+        return directories[-1]
+
+    yield _stage
+    for directory in directories:
+        phone.agent("stop", directory.name)
+
+
+def test_a_run_trains_to_its_end_without_its_starter(phone: Phone, stage: Callable[..., Path]) -> None:
+    directory = stage(*MPIRUN, "-np", "1", *AGENT, "train", "run")
+    pid = started(phone, "run")
+    events = followed(phone, "run")
+    assert [event["event"] for event in events] == [
+        "start",
+        "choice",
+        "step",
+        "step",
+        "step",
+        "checkpoint",
+        "done",
+        "end",
+    ]
+    assert (events[-1]["state"], events[-1]["rc"]) == ("done", 0)
+    state = state_of(phone, "run")
+    assert state.process is not None
+    assert state.process.pid == pid
+    assert events[-1]["offset"] == (directory / layout.EVENTS_FILE).stat().st_size
+    listed = json.loads(phone.agent("runs").stdout)
+    assert listed == [{"id": "run", "attempt": 0, "state": "done", "step": 3, "head": True}]
+    assert json.loads(phone.agent("telemetry").stdout)["run"] == listed[0]
+
+
+def test_following_goes_on_from_an_offset(phone: Phone, stage: Callable[..., Path]) -> None:
+    directory = stage(*SHELL, "true")
+    first, second = '{"event": "start"}\n', '{"event": "done"}\n'
+    (directory / layout.EVENTS_FILE).write_text(first + second)
+    started(phone, "run")
+    assert [event["event"] for event in followed(phone, "run", offset=len(first))] == ["done", "end"]
+
+
+def test_following_waits_for_the_file_and_for_whole_lines(phone: Phone, stage: Callable[..., Path]) -> None:
+    directory = stage(*SHELL, "sleep 600")
+    started(phone, "run")
+    with subprocess.Popen([*AGENT, "follow", "run"], env=phone.env, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        assert json.loads(follower.stdout.readline())["event"] == "heartbeat"
+        with (directory / layout.EVENTS_FILE).open("a") as events:
+            for part in ('{"event": "st', 'art"}\n{"event": "step"}\n{"ev'):
+                events.write(part)
+                events.flush()
+                time.sleep(0.3)
+        lines = filter(lambda event: event["event"] != "heartbeat", map(json.loads, follower.stdout))
+        assert next(lines)["event"] == "start"
+        assert next(lines)["event"] == "step"
+        phone.agent("stop", "run")
+        assert next(lines)["state"] == "stopped"
+        assert follower.wait(240) == 0
+
+
+def test_a_follower_nobody_reads_ends(phone: Phone, stage: Callable[..., Path]) -> None:
+    stage(*SHELL, "sleep 600")
+    started(phone, "run")
+    with subprocess.Popen([*AGENT, "follow", "run"], env=phone.env, stdout=subprocess.PIPE) as follower:
+        assert follower.stdout is not None
+        follower.stdout.readline()
+        follower.stdout.close()
+        assert follower.wait(240) == 1
+
+
+def test_a_run_starts_once(phone: Phone, stage: Callable[..., Path]) -> None:
+    stage(*SHELL, "true")
+    started(phone, "run")
+    again = phone.agent("start", "run")
+    assert again.returncode == 1
+    assert "run run was started before" in again.stderr
+
+
+@pytest.mark.parametrize("name", [layout.RUN_FILE, layout.LAUNCH_FILE, layout.HOSTFILE])
+def test_a_run_that_lacks_a_file_does_not_start(phone: Phone, stage: Callable[..., Path], name: str) -> None:
+    directory = stage(*SHELL, "true")
+    (directory / name).unlink()
+    done = phone.agent("start", "run")
+    assert done.returncode == 1
+    assert f"lacks {name}: stage the run again" in done.stderr
+    assert run_state.read(directory) is None
+
+
+def test_files_of_another_run_do_not_start(phone: Phone, stage: Callable[..., Path]) -> None:
+    directory = stage(*SHELL, "true")
+    other = run_spec((2,), run_id="other")
+    (directory / layout.RUN_FILE).write_text(other.to_json())
+    assert "holds files of other and run" in phone.agent("start", "run").stderr
+
+
+def test_a_program_that_is_not_there_is_told_at_once(phone: Phone, stage: Callable[..., Path]) -> None:
+    stage("no-such-mpirun")
+    done = phone.agent("start", "run")
+    assert done.returncode == 1
+    assert "no-such-mpirun" in done.stderr
+    *_, error, end = followed(phone, "run")
+    assert "mpirun cannot be started" in error["message"]
+    assert (end["state"], end["rc"]) == ("failed", 127)
+
+
+def test_a_failing_rank_is_told_through_the_head_phones_events(phone: Phone, stage: Callable[..., Path]) -> None:
+    stage(*MPIRUN, "-np", "2", *AGENT, "train", "run")
+    started(phone, "run")
+    *errors, end = followed(phone, "run")
+    assert {error["event"] for error in errors} == {"error"}
+    assert "mpirun started 2 ranks, run.json has 1" in errors[0]["message"]
+    assert (end["state"], end["rc"]) == ("failed", 1)
+
+
+def test_a_run_that_dies_without_a_word_leaves_its_last_lines(phone: Phone, stage: Callable[..., Path]) -> None:
+    stage(*SHELL, "echo could not reach 10.77.1.9; exit 3")
+    started(phone, "run")
+    error, end = followed(phone, "run")
+    assert "ended with code 3" in error["message"]
+    assert "could not reach 10.77.1.9" in error["message"]
+    assert end["rc"] == 3
+
+
+def test_stopping_ends_mpirun_and_its_ranks(phone: Phone, stage: Callable[..., Path]) -> None:
+    directory = stage(*MPIRUN, "-np", "1", *AGENT, "train", "run", steps=1_000_000)
+    leader = started(phone, "run")
+    until(lambda: (directory / layout.EVENTS_FILE).exists() and len(phone.events("run")) > 2)
+    ranks = process.session_members(leader)
+    assert len(ranks) >= 2
+    assert json.loads(phone.agent("stop", "run").stdout) == {"stopped": True, "state": "stopped"}
+    assert process.session_members(leader) == []
+    assert followed(phone, "run")[-1]["state"] == "stopped"
+    assert json.loads(phone.agent("stop", "run").stdout) == {"stopped": False, "state": "stopped"}
+
+
+def test_a_run_that_ignores_the_request_is_killed(
+    phone: Phone, stage: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from phone_agent.job.stop import stop
+
+    stage(*SHELL, "trap '' TERM; touch ready; while :; do sleep 0.1; done")
+    leader = started(phone, "run")
+    until((phone.home / "ready").exists)
+    monkeypatch.setenv("HOME", str(phone.home))
+    assert stop("run", grace_s=0.5)["stopped"]
+    assert process.session_members(leader) == []
+    assert state_of(phone, "run").state == "stopped"
+
+
+def test_a_dead_supervisor_makes_the_run_lost_and_stop_cleans_up(phone: Phone, stage: Callable[..., Path]) -> None:
+    stage(*SHELL, "sleep 600")
+    leader = started(phone, "run")
+    os.kill(state_of(phone, "run").supervisor.pid, signal.SIGKILL)
+    until(lambda: state_of(phone, "run").state == "lost")
+    assert followed(phone, "run")[-1]["state"] == "lost"
+    assert json.loads(phone.agent("stop", "run").stdout) == {"stopped": True, "state": "stopped"}
+    assert process.session_members(leader) == []
+    assert state_of(phone, "run").state == "stopped"
+
+
+def test_a_pid_used_again_by_another_process_is_not_the_supervisor() -> None:
+    me = process.identify(os.getpid())
+    assert me.alive()
+    assert me.started is not None
+    assert not process.ProcessId(me.pid, me.started - 1).alive()
+    assert not process.ProcessId(2**22 + 1, 1).alive()
+
+
+def test_another_users_process_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    assert not process.identify(os.getpid()).alive()
+
+
+def test_a_name_with_brackets_does_not_confuse(tmp_path: Path) -> None:
+    fields = " ".join(["S", "1", "7", "42", *["0"] * 15, "999", "0"])
+    for place in (tmp_path / "7" / "task" / "7", tmp_path / "7"):
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "stat").write_text(f"7 (a) b (c)) {fields}")
+    assert process.identify(7, tmp_path) == process.ProcessId(7, 999)
+    assert process.session_members(42, tmp_path) == [7]
+
+
+def test_a_phone_that_is_not_the_head_knows_its_own_rank(phone: Phone) -> None:
+    directory = phone.stage(run_spec((2,)))
+    assert json.loads(phone.agent("runs").stdout)[0]["state"] == "staged"
+    me = process.identify(os.getpid())
+    start = {"event": "start", "pid": me.pid, "pid_started": me.started}
+    lines = [json.dumps(start), *(json.dumps({"event": "step", "step": step, "pad": "x" * 50}) for step in range(200))]
+    log = directory / layout.RANK_EVENTS_FILE
+    log.write_text("\n".join(lines) + "\n")
+    assert json.loads(phone.agent("runs").stdout) == [
+        {"id": "run", "attempt": 0, "state": "running", "step": 199, "head": False}
+    ]
+    log.write_text("\n".join([json.dumps({**start, "pid_started": 1}), *lines[1:]]) + "\n")
+    assert json.loads(phone.agent("runs").stdout)[0]["state"] == "lost"
+    log.write_text("\n".join([*lines, '{"event": "error", "message": "x"}']) + "\n")
+    assert json.loads(phone.agent("runs").stdout)[0]["state"] == "failed"
+
+
+@pytest.mark.parametrize("rubbish", ["", "{", "[]", "7", '{"event": 1}', "\x00\x00"])
+def test_damaged_files_of_a_run_do_not_hide_the_phone(phone: Phone, rubbish: str) -> None:
+    directory = phone.stage(run_spec((2,)))
+    for name in (layout.STATE_FILE, layout.RANK_EVENTS_FILE, layout.EVENTS_FILE):
+        (directory / name).write_text(rubbish)
+    report = phone.agent("telemetry")
+    assert report.returncode == 0, report.stderr
+    assert json.loads(report.stdout)["run"]["id"] == "run"
+
+
+def test_errors_are_found_behind_mpiruns_tags() -> None:
+    lines = ["noise", '[1,3]<stderr>:{"event": "error", "rank": 3}', '{"event": "error", "cut o', '{"event": "step"}']
+    assert postmortem.errors_in(lines) == [{"event": "error", "rank": 3}]
+
+
+def test_the_starter_leaves_nothing_open(phone: Phone, stage: Callable[..., Path]) -> None:
+    """Over SSH a held stdout would keep the session open: reading to the end must not wait for the run."""
+    stage(*SHELL, "sleep 600")
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys; subprocess.run(sys.argv[1:], check=True)",
+            *AGENT,
+            "start",
+            "run",
+        ],
+        env=phone.env,
+        capture_output=True,
+        timeout=240,
+        check=True,
+    )
+    assert b"pid" in done.stdout
+    assert state_of(phone, "run").state == "running"

@@ -1,0 +1,129 @@
+"""A network of the user's own: what a file may say, and how its mistakes are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phone_agent import models
+from phone_agent.models.custom import OwnModelError
+from phone_agent.models.overview import overview
+from phone_agent.nn.graph import GraphError
+
+GOOD = """\
+from __future__ import annotations
+from dataclasses import dataclass
+import numpy as np
+from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, Relu
+
+
+@dataclass
+class Width:
+    filters: int = 4
+
+
+def build(classes: int = 7, shape: tuple[int, int, int] = (12, 10, 2)) -> Graph:
+    net = GraphBuilder(shape)
+    net.add("conv", Conv(Width().filters, kernel=3))
+    net.add("relu", Relu())
+    net.add("fc", Dense(classes))
+    return net.build()
+"""
+
+NOTHING_TO_LEARN = """\
+from phone_agent.nn.graph import GlobalAvgPool, GraphBuilder
+
+
+def build(classes=3, shape=(8, 8, 3)):
+    net = GraphBuilder(shape)
+    net.add("pool", GlobalAvgPool())
+    return net.build()
+"""
+
+
+def write(directory: Path, source: str) -> str:
+    path = directory / "net.py"
+    path.write_text(source)
+    return f"{path}:build"
+
+
+def test_it_is_built_like_any_other(tmp_path: Path) -> None:
+    name = write(tmp_path, GOOD)
+    graph = models.build(name, classes=3, shape=(8, 8, 1))
+    assert (graph.classes, graph.shape, graph.name) == (3, (8, 8, 1), name)
+    assert [node.name for node in graph.nodes] == ["conv", "relu", "fc"]
+
+
+def test_defaults_say_what_it_is_made_for(tmp_path: Path) -> None:
+    made_for = models.model(write(tmp_path, GOOD))
+    assert (made_for.shape, made_for.classes) == ((12, 10, 2), 7)
+    plain = models.model(write(tmp_path, GOOD.replace(" = 7", "").replace(" = (12, 10, 2)", "")))
+    assert (plain.shape, plain.classes) == ((32, 32, 3), 10)
+
+
+@pytest.mark.parametrize(
+    ("defaults", "made_for"),
+    [
+        (("None", "None"), ((32, 32, 3), 10)),
+        (("'many'", "28"), ((32, 32, 3), 10)),
+        (("True", "(28, 28)"), ((32, 32, 3), 10)),
+        (("7", "(28, None, 1)"), ((32, 32, 3), 7)),
+        (("None", "[8, 9, 2]"), ((8, 9, 2), 10)),
+    ],
+)
+def test_defaults_that_say_nothing_are_the_usual_ones(
+    tmp_path: Path, defaults: tuple[str, str], made_for: tuple[tuple[int, int, int], int]
+) -> None:
+    classes, shape = defaults
+    found = models.model(write(tmp_path, GOOD.replace(" = 7", f" = {classes}").replace("(12, 10, 2)", shape)))
+    assert (found.shape, found.classes) == made_for
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("import torch\n", "net.py:1: it imports torch; phones have only"),
+        ("def build(c, s):\n    from . import other\n", "net.py:2: it imports a file beside it"),
+        ("def build(c, s):\n    from other.parts import x\n", "net.py:2: it imports other.parts"),
+        ("x = 1\ndef build(:\n", "net.py:2: invalid syntax"),
+        ("x = 1\ny = x / 0\n", "net.py:2: ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit('no')\n", "net.py:2: SystemExit: no"),
+        ("def build(c, s):\n    raise SystemExit\n", "net.py:2: SystemExit"),
+        ("def build(c, s):\n    return build(c, s)\n", "net.py:2: RecursionError"),
+        ("def build(c, s):\n    raise MemoryError\n", "net.py:2: MemoryError"),
+        ("x = " + "-" * 100_000 + "1\n", "nested too deeply"),
+        ("def other(c, s): pass\n", "has no function build(classes, shape)"),
+        ("build = 3\n", "has no function build(classes, shape)"),
+        ("def build(c, s):\n    return 3\n", "net.py:1: build returned int, not a Graph"),
+        ("def build(c):\n    return 3\n", "takes 1 positional argument but 2 were given"),
+        (GOOD.replace("Dense(classes)", "Dense(9)"), "net.py:12: build built 9 classes; asked for were 7"),
+        (GOOD.replace("GraphBuilder(shape)", "GraphBuilder((5, 5, 1))"), "built a network for (5, 5, 1)"),
+        (GOOD.replace('"relu"', '"conv"'), "net.py:15: layer conv: the name is taken"),
+        (GOOD.replace('"fc"', '"optimizer"'), "net.py:16: layer optimizer: in checkpoints this names"),
+        (GOOD.replace("Relu())", "Relu(), -2)"), "net.py:15: layer relu (Relu): nothing is at position -2: a layer is"),
+        (GOOD.replace("Relu())", "Relu(), -1)"), "in which nothing reads the output of conv: leave it out"),
+        (NOTHING_TO_LEARN, "net.py:4: build built a network without anything to learn"),
+        (GOOD.replace("kernel=3", "kernel=99"), "net.py:14: layer conv (Conv): its 99x99 window does not fit"),
+    ],
+)
+def test_mistakes_are_told_by_file_and_line(tmp_path: Path, source: str, told: str) -> None:
+    with pytest.raises(OwnModelError) as refused:
+        models.build(write(tmp_path, source))
+    assert told in str(refused.value)
+
+
+def test_what_names_no_function_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(GOOD)
+    for name in (f"{tmp_path}/net.py", f"{tmp_path}/net.py:", f"{tmp_path}/net.py:a b"):
+        with pytest.raises(OwnModelError, match=r"FILE\.py:FUNCTION"):
+            models.build(name)
+    with pytest.raises(OwnModelError, match="No such file"):
+        models.build(f"{tmp_path}/none.py:build")
+    with pytest.raises(GraphError, match="have a width"):
+        models.build(f"{tmp_path}/net.py:build", width=0.5)
+
+
+def test_it_is_described_like_any_other(tmp_path: Path) -> None:
+    name = write(tmp_path, GOOD)
+    assert overview(name, models.build(name)).description == "your own"

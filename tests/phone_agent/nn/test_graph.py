@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phone_agent.backends import Options, backend
+from phone_agent.nn.graph import (
+    Add,
+    AvgPool,
+    BatchNorm,
+    Concat,
+    Conv,
+    Dense,
+    Dropout,
+    GlobalAvgPool,
+    GraphBuilder,
+    GraphError,
+    Layer,
+    LocalResponseNorm,
+    MaxPool,
+    Relu,
+    Side,
+    sides,
+)
+from phone_agent.nn.packing import State
+
+
+def test_shapes_follow_the_layers() -> None:
+    net = GraphBuilder((9, 7, 3))
+    net.add("conv", Conv(filters=4, kernel=3, stride=2, padding=1))
+    net.add("pool", MaxPool(kernel=2, stride=1))
+    net.add("fc", Dense(units=5))
+    shapes = [node.shape for node in net.build().nodes]
+    assert shapes == [(5, 4, 4), (4, 3, 4), (5,)]
+
+
+def test_a_window_that_does_not_fit_is_told_with_the_layers_name() -> None:
+    net = GraphBuilder((4, 4, 1))
+    with pytest.raises(GraphError, match=r"layer conv1 \(Conv\): its 5x5 window does not fit into 4x4"):
+        net.add("conv1", Conv(filters=2, kernel=5))
+
+
+def test_a_layer_that_needs_an_image_says_so() -> None:
+    net = GraphBuilder((4, 4, 1))
+    net.add("fc", Dense(units=3))
+    with pytest.raises(GraphError, match=r"layer pool .*needs an image .*\(3,\)"):
+        net.add("pool", MaxPool(kernel=2, stride=2))
+
+
+def test_adding_branches_of_different_shape_is_refused() -> None:
+    net = GraphBuilder((4, 4, 1))
+    first = net.add("relu", Relu())
+    second = net.add("conv", Conv(filters=2, kernel=1))
+    with pytest.raises(GraphError, match=r"layer sum \(Add\): adds \(4, 4, 1\) to \(4, 4, 2\)"):
+        net.add("sum", Add(), first, second)
+
+
+@pytest.mark.parametrize("position", [-2, 1, 7])
+def test_a_position_that_is_nobodys_is_refused(position: int) -> None:
+    net = GraphBuilder((4, 4, 1))
+    net.add("relu", Relu())
+    with pytest.raises(GraphError, match=rf"layer sum \(Add\): nothing is at position {position}:"):
+        net.add("sum", Add(), position, -1)
+
+
+def test_joining_maps_of_different_size_is_refused() -> None:
+    net = GraphBuilder((4, 4, 1))
+    first = net.add("relu", Relu())
+    second = net.add("pool", MaxPool(kernel=2, stride=2))
+    with pytest.raises(GraphError, match=r"layer join \(Concat\): joins maps of different sizes"):
+        net.add("join", Concat(), first, second)
+
+
+def test_groups_that_do_not_divide_the_channels_are_refused() -> None:
+    with pytest.raises(GraphError, match=r"layer conv \(Conv\): 2 groups do not divide 3 channels into 4 filters"):
+        GraphBuilder((4, 4, 3)).add("conv", Conv(4, kernel=1, groups=2))
+
+
+def test_a_name_is_used_once() -> None:
+    net = GraphBuilder((4, 4, 1))
+    net.add("relu", Relu())
+    with pytest.raises(GraphError, match="layer relu: the name is taken"):
+        net.add("relu", Relu())
+
+
+@pytest.mark.parametrize("name", ["optimizer", "optimizer.fc"])
+def test_no_layer_is_called_as_what_checkpoints_keep_of_the_optimiser(name: str) -> None:
+    net = GraphBuilder((4, 4, 1))
+    net.add("optimizers", Relu())
+    with pytest.raises(GraphError, match=f"layer {name}: .*what the optimiser remembers"):
+        net.add(name, Dense(units=3))
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (MaxPool(kernel=2, stride=0), "a stride of 0"),
+        (MaxPool(kernel=0, stride=1), "a window of 0"),
+        (MaxPool(kernel=3, stride=1, padding=2), "at most half"),
+        (AvgPool(kernel=(1, 0), stride=1), r"a window of \(1, 0\)"),
+        (AvgPool(kernel=2, stride=1, padding=-1), "a padding of -1"),
+        (Conv(2, kernel=0), "a window of 0"),
+        (Conv(2**25, kernel=1), "33554432 channels"),
+        (Dense(0), r"\(0,\) is no shape"),
+        (Dense(2**24 + 1), "16777217 channels or classes"),
+        (Dropout(1.0), "a rate of 1"),
+        (Dropout(-0.1), "a rate of -0.1"),
+        (Dropout(float("nan")), "a rate of nan"),
+        (LocalResponseNorm(size=0), "a size of 0"),
+    ],
+)
+def test_layers_that_cannot_be_are_refused_by_name(layer: Layer, said: str) -> None:
+    with pytest.raises(GraphError, match=rf"layer odd \({type(layer).__name__}\): .*{said}"):
+        GraphBuilder((4, 4, 2)).add("odd", layer)
+
+
+def test_images_beyond_counting_are_refused() -> None:
+    with pytest.raises(GraphError, match="values an image"):
+        GraphBuilder((50_000, 50_000, 1))
+
+
+def side() -> st.SearchStrategy[Side]:
+    return st.one_of(st.integers(1, 4), st.tuples(st.integers(1, 4), st.integers(1, 4)))
+
+
+def near(draw: st.DrawFn, kernel: Side) -> Side:
+    """Padding of less than half a window, so that a pooling window always meets the image."""
+    return tuple(draw(st.integers(0, reach // 2)) for reach in sides(kernel))  # type: ignore[return-value]
+
+
+@st.composite
+def layers(draw: st.DrawFn, channels: int) -> Layer:
+    kernel, stride, ceil = draw(side()), draw(st.integers(1, 4)), draw(st.booleans())
+    padding = near(draw, kernel)
+    groups = draw(st.sampled_from([each for each in range(1, channels + 1) if channels % each == 0]))
+    filters = groups * draw(st.integers(1, 3))
+    dilation = draw(st.integers(1, 3))
+    choice: list[Layer] = [
+        Conv(filters, kernel, stride, padding, dilation, groups),
+        MaxPool(kernel, stride, padding, ceil),
+        AvgPool(kernel, stride, padding, ceil, count_padding=draw(st.booleans())),
+        GlobalAvgPool(),
+        BatchNorm(),
+        Relu(),
+        LocalResponseNorm(),
+        Dense(5),
+    ]
+    return draw(st.sampled_from(choice))
+
+
+@given(data=st.data(), height=st.integers(1, 13), width=st.integers(1, 13), channels=st.integers(1, 6))
+@settings(max_examples=300, deadline=None)
+def test_shapes_are_those_that_computing_gives(data: st.DataObject, height: int, width: int, channels: int) -> None:
+    """Or the layer is refused by name."""
+    net = GraphBuilder((height, width, channels))
+    try:
+        net.add("layer", data.draw(layers(channels)))
+    except GraphError as error:
+        assert str(error).startswith("layer layer (")  # noqa: PT017 - nothing raised is as good
+        return
+    graph = net.build()
+    executable = backend("reference").compile(graph, State(graph, seed=0), 2, Options())
+    assert executable.forward(np.ones((2, height, width, channels), np.float32)).shape[1:] == graph.nodes[-1].shape

@@ -1,0 +1,19 @@
+"""Training in one process, without any of what makes it run on many: what that is compared with."""
+
+from __future__ import annotations
+
+from phone_agent.backends import Executable
+from phone_agent.contract.schema import RunSpec
+from phone_agent.data.sampling import Source
+from phone_agent.nn.packing import State
+from phone_agent.train.optimizers import optimiser
+
+
+def losses_alone(executable: Executable, state: State, source: Source, spec: RunSpec) -> list[float]:
+    """`source` gives global batches."""
+    losses, optimise = [], optimiser(spec.optimizer, state, backend=spec.backend)
+    for step in range(spec.steps):
+        batch = source.batch(step)
+        losses.append(executable.loss_and_gradients(batch.images, batch.labels, 1.0))
+        optimise.update(slice(None), spec.optimizer.learning_rate, step + 1)
+    return losses

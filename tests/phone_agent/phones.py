@@ -1,0 +1,102 @@
+"""Phones for the agent's tests: one home directory and one loopback address each, on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from phone_agent.contract import layout
+from phone_agent.contract.schema import DataSpec, LaunchSpec, OptimizerSpec, RankSpec, RunSpec
+from phone_agent.core import build
+from phone_agent.memckpt import client
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+AGENT = (sys.executable, "-m", "phone_agent")
+MPI_ENV = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_btl": "self,tcp",  # as on phones
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "CLUSTERCTL_CACHE": str(build.cache_dir()),  # where the core is built already: homes here are new and empty
+    "PYTHONPATH": str(REPOSITORY),
+}
+SYNTHETIC = DataSpec("synthetic", 400, (28, 28, 1), 10)
+
+
+@dataclass(frozen=True)
+class Phone:
+    home: Path
+
+    def agent(self, *arguments: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*AGENT, *arguments], env=self.env, capture_output=True, text=True, timeout=timeout, check=False
+        )
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, **MPI_ENV, "HOME": str(self.home)}
+
+    def run_dir(self, run_id: str) -> Path:
+        return self.home / layout.run_dir(run_id)
+
+    def events(self, run_id: str, name: str = layout.EVENTS_FILE) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.run_dir(run_id) / name).read_text().splitlines()]
+
+    def stage(self, spec: RunSpec, argv: Sequence[str] | None = None) -> Path:
+        directory = self.run_dir(spec.run_id)
+        directory.mkdir(parents=True)
+        (directory / layout.RUN_FILE).write_text(spec.to_json())
+        if argv is not None:
+            (directory / layout.HOSTFILE).write_text("127.0.0.1 slots=1\n")
+            (directory / layout.LAUNCH_FILE).write_text(LaunchSpec(spec.run_id, tuple(argv), {}).to_json())
+        return directory
+
+
+def run_spec(batches: Sequence[int], *, run_id: str = "run", steps: int = 12, **changes: Any) -> RunSpec:
+    ranks = tuple(
+        RankSpec(rank, f"p1-{rank + 1:02}", "sw1", rank + 1, f"127.77.1.{rank + 1}", batch)
+        for rank, batch in enumerate(batches)
+    )
+    fields: dict[str, Any] = {
+        "data": SYNTHETIC,
+        "seed": 5,
+        "optimizer": OptimizerSpec(weight_decay=1e-4),
+        "threads": 1,
+        **changes,
+    }
+    return RunSpec(run_id, "lenet", ranks=ranks, steps=steps, **fields)
+
+
+def make_phones(root: Path, count: int) -> list[Phone]:
+    phones = [Phone(root / f"phone{index}") for index in range(count)]
+    for phone in phones:
+        phone.home.mkdir()
+    return phones
+
+
+def mpirun(phones: Sequence[Phone], *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
+    """One rank a phone, each with the phone's own home. What they keep in memory is freed afterwards."""
+    try:
+        return attempt(phones, *arguments, timeout=timeout)
+    finally:
+        forget(phones)
+
+
+def forget(phones: Sequence[Phone]) -> None:
+    for phone in phones:
+        for socket in (phone.home / layout.RUNS).glob(f"*/{layout.KEEPER_SOCKET}"):
+            client.end(socket.parent)
+
+
+def attempt(phones: Sequence[Phone], *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
+    argv = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+    for index, phone in enumerate(phones):
+        argv += [*([":"] if index else []), "-np", "1", "-x", f"HOME={phone.home}", *arguments]
+    return subprocess.run(argv, env=phones[0].env, capture_output=True, text=True, timeout=timeout, check=False)

@@ -1,0 +1,145 @@
+"""How many images each phone takes, from injected times: no clock is read here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phone_agent.train.batch_split import BLOCKS, Balancer, Change, Taken, shares
+
+FAST = 0.01  # seconds an image
+
+
+class Rack:
+    """Phones that take `an_image` seconds for one, and do at every step what the balancer said."""
+
+    def __init__(self, batches: Sequence[int], an_image: Sequence[float] | None = None) -> None:
+        self.balancer = Balancer(batches)
+        self.an_image = list(an_image or [FAST] * len(batches))
+        self.eases = [1.0] * len(batches)
+        self.waited_s = 0.0
+        self.changes: list[Change] = []
+
+    def run(self, steps: int, noise: Sequence[float] = (1.0,)) -> None:
+        for step in range(steps):
+            factor = noise[step % len(noise)]
+            rows = [
+                Taken(images, images * each * (factor if rank == 0 else 1), self.waited_s, ease)
+                for rank, (images, each, ease) in enumerate(
+                    zip(self.balancer.batches, self.an_image, self.eases, strict=True)
+                )
+            ]
+            if change := self.balancer.observe(rows):
+                self.changes.append(change)
+
+    @property
+    def slowest_s(self) -> float:
+        return max(images * each for images, each in zip(self.balancer.batches, self.an_image, strict=True))
+
+    @property
+    def ideal_s(self) -> float:
+        return sum(self.balancer.batches) / sum(1 / each for each in self.an_image)
+
+
+def test_equal_phones_keep_their_shares() -> None:
+    rack = Rack((32, 32, 32))
+    rack.run(500)
+    assert rack.changes == []
+
+
+def test_a_phone_at_a_third_of_its_speed_gets_less_and_gets_it_back() -> None:
+    rack = Rack((32, 32))
+    rack.run(100)
+    rack.an_image[1] *= 3
+    rack.run(100)
+    assert [change.after for change in rack.changes] == [(48, 16)]
+    assert (rack.changes[0].rank, round(rack.changes[0].times, 3)) == (1, 3.0)
+    assert rack.slowest_s <= 1.02 * rack.ideal_s
+    rack.an_image[1] /= 3
+    rack.run(100)
+    assert [change.after for change in rack.changes[1:]] == [(32, 32)]
+
+
+def test_phones_that_start_unequal_are_balanced() -> None:
+    rack = Rack((10, 10, 10, 10), [FAST, FAST, 4 * FAST, 2 * FAST])
+    rack.run(300)
+    assert sum(rack.balancer.batches) == 40
+    assert rack.balancer.batches == (15, 15, 3, 7)
+
+
+@pytest.mark.parametrize("noise", [(1.0, 1.12), (0.9, 1.0, 1.1), (1, 1, 1, 1, 1, 30)])
+def test_noise_moves_nothing(noise: Sequence[float]) -> None:
+    """One step in six that takes thirty times as long is a phone at a sixth of its speed; but not in long steps."""
+    rack = Rack((100, 100))  # a step is a block
+    rack.run(600, noise)
+    assert rack.changes == []
+
+
+def test_a_processor_that_runs_and_stands_still_in_turns_is_slow() -> None:
+    """Most steps are as quick as ever: short ones are judged together."""
+    rack = Rack((10, 10), [FAST / 10] * 2)
+    rack.run(4000, (1, 1, 1, 9))
+    assert rack.balancer.batches == (5, 15)
+    assert len(rack.changes) == 1
+
+
+def test_what_would_gain_little_beside_the_waiting_is_left() -> None:
+    rack = Rack((10, 10), [FAST, 1.6 * FAST])
+    rack.waited_s = 0.5
+    rack.run(400)
+    assert rack.changes == []
+    rack.waited_s = 0.0
+    rack.run(400)
+    assert rack.balancer.batches == (12, 8)
+
+
+def test_eased_phones_get_less_at_once_and_resting_ones_nothing() -> None:
+    rack = Rack((20, 20, 20))
+    rack.eases[0] = 0.5
+    rack.run(1)
+    assert rack.balancer.batches == (12, 24, 24)
+    rack.eases[0] = 0.0
+    rack.run(1)
+    assert rack.balancer.batches == (0, 30, 30)
+    rack.run(300)
+    rack.eases[0] = 1.0
+    rack.run(1)
+    assert rack.balancer.batches == (20, 20, 20)
+    assert len(rack.changes) == 3
+
+
+def test_where_all_rest_nothing_moves() -> None:
+    rack = Rack((4, 4))
+    rack.eases = [0.0, 0.0]
+    rack.run(3)
+    assert rack.changes == []
+
+
+def test_steps_from_before_a_change_do_not_count() -> None:
+    balancer = Balancer((8, 8))
+    slow = [Taken(8, 8.0), Taken(8, 2.0)]
+    changes = [balancer.observe(slow) for _ in range(3 * BLOCKS)]
+    assert [change.after for change in changes if change] == [(3, 13)]
+
+
+@given(
+    images=st.integers(12, 3000),
+    costs=st.lists(st.floats(1e-4, 1e2), min_size=1, max_size=12),
+    resting=st.integers(0, 11),
+)
+def test_shares_are_whole_and_the_last_is_done_as_early_as_can_be(
+    images: int, costs: list[float], resting: int
+) -> None:
+    if len(costs) > 1:
+        costs[resting % len(costs)] = math.inf
+    found = shares(images, costs)
+    assert sum(found) == images
+    assert all((share == 0) == math.isinf(cost) for share, cost in zip(found, costs, strict=True))
+    last = max(share * cost for share, cost in zip(found, costs, strict=True) if share > 1) if images > 12 else 0
+    assert all((share + 1) * cost >= last * (1 - 1e-9) for share, cost in zip(found, costs, strict=True)), (
+        "one could move"
+    )

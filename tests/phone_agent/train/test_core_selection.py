@@ -1,0 +1,192 @@
+"""Which cores compute. What is faster is injected: no test depends on a clock."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from phone_agent import models
+from phone_agent.backends import Options
+from phone_agent.comm.world import Alone
+from phone_agent.contract import layout
+from phone_agent.contract.schema import RunSpec, Way
+from phone_agent.device import affinity, memory
+from phone_agent.device.affinity import Crew
+from phone_agent.device.roots import Roots
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan.memory import MemoryPlan, estimate
+from phone_agent.train.builder import build
+from phone_agent.train.core_selection import choose, fastest
+from tests.phone_agent.phones import Phone, run_spec
+
+BIG, ALL = Crew((4, 5, 6, 7)), Crew((0, 1, 2, 4, 5, 6, 7))
+
+
+def roots_with(tmp_path: Path, capacities: dict[int, int], allowed: str) -> Roots:
+    roots = Roots(sys=tmp_path, proc=tmp_path)
+    for core, capacity in capacities.items():
+        (roots.cpus / f"cpu{core}").mkdir(parents=True)
+        (roots.cpus / f"cpu{core}" / "cpu_capacity").write_text(str(capacity))
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "status").write_text(f"Cpus_allowed_list:\t{allowed}\n")
+    return roots
+
+
+@pytest.mark.parametrize(
+    ("little", "allowed", "crews"),
+    [(4, "0-2,4-7", [BIG, ALL]), (4, "0-2", [Crew((0, 1, 2))]), (0, "0-7", [Crew(tuple(range(8)))])],
+)
+def test_only_where_there_are_little_cores_there_is_a_choice(
+    tmp_path: Path, little: int, allowed: str, crews: list[Crew]
+) -> None:
+    roots = roots_with(tmp_path, {core: 379 if core < little else 1024 for core in range(8)}, allowed)
+    assert affinity.crews(roots) == crews
+
+
+@pytest.mark.parametrize(("times", "wanted"), [((1.0, 0.8), ALL), ((1.0, 0.95), BIG), ((1.0, 2.0), BIG)])
+def test_more_cores_must_be_worth_their_heat(times: tuple[float, float], wanted: Crew) -> None:
+    measured = dict(zip((BIG, ALL), times, strict=True))
+    assert fastest([BIG, ALL], measured.__getitem__, lambda: True) == wanted
+
+
+def test_no_time_is_no_choice() -> None:
+    assert fastest([BIG, ALL], {BIG: 1.0}.__getitem__, lambda: False) == BIG
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+def test_trying_leaves_the_state_as_it_was_and_the_thread_on_the_chosen_cores() -> None:
+    """In a thread of its own: cores are a thread's."""
+    graph = models.build("resnet20", 10, (32, 32, 3))
+    state, before = State(graph, 1), State(graph, 1)
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+
+    def computing() -> tuple[Crew, set[int]]:
+        chosen = choose([Crew((first,)), Crew((first, second))], graph, state, 4, Options())
+        return chosen, os.sched_getaffinity(0)
+
+    with ThreadPoolExecutor(1) as other:
+        chosen, cores = other.submit(computing).result(60)
+    assert cores == set(chosen.cores)
+    for name in ("values", "statistics", "gradients"):
+        np.testing.assert_array_equal(getattr(state, name), getattr(before, name))
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+def test_a_crew_that_takes_too_much_memory_is_not_chosen() -> None:
+    graph = models.build("resnet20", 10, (32, 32, 3))
+    one, many = Crew(tuple(sorted(os.sched_getaffinity(0))[:1])), Crew(tuple(range(32)))
+    budget = estimate(graph, 1, Options()).total
+    with ThreadPoolExecutor(1) as other:
+        assert (
+            other.submit(choose, [one, many], graph, State(graph, 1), 1, Options(memory_bytes=budget)).result() == one
+        )
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+def test_what_trying_takes_is_not_missing_from_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a crew is chosen it is planned again; by then gradients are in memory that was available before."""
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    monkeypatch.setattr(affinity, "crews", lambda: [Crew((first,)), Crew((first, second))])
+    available = iter([1_000_000, 1])
+    monkeypatch.setattr(memory, "available_mb", lambda: next(available))
+
+    def planned() -> tuple[int, MemoryPlan | None]:
+        training = build(tmp_path, run_spec((4,), threads=0), 1, Alone(), lambda *_: None, warn=pytest.fail)
+        training.close()
+        return training.at_once, training.memory
+
+    with ThreadPoolExecutor(1) as other:
+        at_once, plan = other.submit(planned).result(60)
+    assert at_once == 4
+    assert plan is not None
+
+
+# ------------------------------------------------------- in a process of its own: the kernel tells of its main thread
+
+TWO_KINDS = """
+import json, os, sys
+from phone_agent.device import affinity, cpu
+little, big = sorted(os.sched_getaffinity(0))[:2]
+os.sched_setaffinity(0, {little, big})
+cpu.big_cores = lambda *_: (big,)  # all that a computer's own cores are not: of two kinds
+"""
+PINNED = """
+threads = affinity.use_big_cores(int(sys.argv[1]))
+cores, crews = os.sched_getaffinity(0), [crew.cores for crew in affinity.crews()]
+again = affinity.use_big_cores(), os.sched_getaffinity(0)
+affinity.use_little_cores()
+names = {little: "little", big: "big"}
+named = lambda cores: [names[core] for core in sorted(cores)]
+print(json.dumps([threads, named(cores), [*map(named, crews)], named(again[1]), named(os.sched_getaffinity(0))]))
+"""
+TRAINS = """
+import logging
+from phone_agent import __main__ as agent
+from phone_agent.train import crew, rank
+crew.BUDGET_S = 1e9
+if sys.argv[1] == "asked":
+    rank.run = lambda directory, spec, threads: print(threads, len(os.sched_getaffinity(0))) or 0
+sys.argv[1:] = ["train", "run"]
+sys.exit(agent.main())
+"""
+
+
+def in_a_process(phone: Phone, script: str, *arguments: str) -> str:
+    argv = [sys.executable, "-c", TWO_KINDS + script, *arguments]
+    done = subprocess.run(argv, env=phone.env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def phone(tmp_path: Path) -> Phone:
+    return Phone(tmp_path)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+@pytest.mark.parametrize(("asked", "threads", "cores"), [(0, 1, ["big"]), (1, 1, ["big"]), (2, 2, ["little", "big"])])
+def test_a_pinned_process_knows_all_cores_and_threads_have_as_many_as_they_need(
+    phone: Phone, asked: int, threads: int, cores: list[str]
+) -> None:
+    found = json.loads(in_a_process(phone, PINNED, str(asked)))
+    assert found == [threads, cores, [["big"], ["little", "big"]], ["big"], ["little"]]
+
+
+def staged(phone: Phone, **changes: Any) -> RunSpec:
+    spec = run_spec((4,), steps=2, **changes)
+    phone.stage(spec)
+    return spec
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+@pytest.mark.parametrize(
+    ("changes", "threads", "cores"),
+    [
+        ({"threads": 0}, 1, 1),
+        ({"threads": 2}, 2, 2),
+        ({"threads": 0, "ways": {"p1-01": Way("cpu", 2, little=True)}}, 2, 2),
+    ],
+)
+def test_a_rank_has_a_core_for_each_thread_it_is_asked_for(
+    phone: Phone, changes: dict[str, Any], threads: int, cores: int
+) -> None:
+    staged(phone, **changes)
+    assert in_a_process(phone, TRAINS, "asked").split() == [str(threads), str(cores)]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+def test_a_rank_that_is_asked_for_none_tries_the_little_cores_as_well(phone: Phone) -> None:
+    spec = staged(phone, threads=0)
+    in_a_process(phone, TRAINS, "tried")
+    little, big = sorted(os.sched_getaffinity(0))[:2]
+    log = (phone.run_dir(spec.run_id) / layout.RANK_LOG).read_text()
+    assert f"1 threads on cores {big}: " in log
+    assert f"2 threads on cores {little},{big}: " in log

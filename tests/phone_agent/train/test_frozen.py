@@ -1,0 +1,188 @@
+"""Layers that stay as they are: nothing is computed for them, nothing of them travels, and all else learns as ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from numpy.typing import NDArray
+
+from phone_agent import models
+from phone_agent.backends import NAMES, Options, backend
+from phone_agent.comm import Collective, Whole, collective
+from phone_agent.comm.world import Alone, World
+from phone_agent.contract.schema import OptimizerSpec, RunSpec
+from phone_agent.core.ops import Kind
+from phone_agent.data.sampling import Union, sampler
+from phone_agent.data.synthetic import Synthetic
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan import plan
+from phone_agent.nn.plan.buckets import learned_parts, parts
+from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.ops import Direction, Step
+from phone_agent.train import builder as building
+from phone_agent.train import checkpoint
+from phone_agent.train.builder import build
+from phone_agent.train.initial_state import build_graph, freeze
+from phone_agent.train.optimizers import optimiser
+from phone_agent.train.resume import resume
+from tests.phone_agent.agreement import batch_of
+from tests.phone_agent.phones import run_spec
+from tests.phone_agent.random_graphs import frozen_graphs
+from tests.phone_agent.thread_world import on_ranks
+
+Array = NDArray[Any]
+RESNET = models.build("resnet20", 10, (32, 32, 3))
+WEIGHTS = {Kind.CONV_BACKWARD_WEIGHTS, Kind.DEPTHWISE_BACKWARD_WEIGHTS}
+
+
+def gradients(graph: Graph, name: str = "cpu") -> tuple[float, dict[str, Array], State]:
+    """Of what learns; the rest is left as it is, or is anything."""
+    state = State(graph, 1)
+    computing = backend(name)
+    state.move(computing.array)
+    parts_ready: list[tuple[int, int]] = []
+    executable = computing.compile(graph, state, 4, Options(bucket_bytes=4096, gpu_share=0.5))
+    images, labels = batch_of(graph, 4)
+    loss = executable.loss_and_gradients(
+        images, labels, 1.0, 9, ready=lambda *part: parts_ready.append(part), need=lambda *_: None
+    )
+    assert parts_ready == [(part.start, part.stop) for part in parts(state.packing, 4096)]
+    views = state.packing.views(state.gradients)
+    return loss, {each: view for each, view in views.items() if each not in graph.frozen}, state
+
+
+def alike(graph: Graph, stays: Graph, name: str = "cpu", tolerance: float = 1e-5) -> None:
+    (loss, wanted, _), (same, found, _) = gradients(graph, name), gradients(stays, name)
+    assert same == pytest.approx(loss, rel=1e-6)
+    assert set(found) == set(wanted) - stays.frozen
+    most = max(np.abs(each).max() for each in wanted.values())
+    for each, gradient in found.items():
+        np.testing.assert_allclose(gradient, wanted[each], rtol=0, atol=tolerance * most, err_msg=each)
+
+
+@given(frozen_graphs())
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_whatever_is_frozen_the_rest_has_the_same_gradients(graph: Graph) -> None:
+    alike(replace(graph, frozen=frozenset()), graph)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("patterns", [("conv*",), ("conv2", "fc1.weight"), ("fc*",)])
+def test_every_backend_does_without(name: str, patterns: tuple[str, ...]) -> None:
+    graph = models.build("lenet", 10, (28, 28, 1))
+    alike(graph, freeze(graph, patterns), name)
+
+
+def backward(graph: Graph) -> list[Step]:
+    return [step for step in plan.make(graph, 4, Options()).training.steps if step.direction == Direction.BACKWARD]
+
+
+def test_the_plan_stops_at_the_first_layer_that_learns() -> None:
+    stays = freeze(RESNET, ("conv1", "bn1", "layer1", "layer2"))
+    done = {step.name for step in backward(stays)}
+    assert done
+    assert all(name.startswith(("layer3", "fc", "avgpool")) for name in done), done
+    names = [step.name for step in backward(stays) if step.kind == Kind.CONV_BACKWARD_DATA]
+    assert "layer3.0.conv1" not in names
+    assert "layer3.0.conv2" in names
+
+
+def test_what_is_frozen_in_between_only_passes_gradients_on() -> None:
+    stays = freeze(RESNET, ("layer2",))
+    assert not any(step.name.startswith("layer2") for step in backward(stays) if step.kind in WEIGHTS)
+    assert any(step.name.startswith("layer1") for step in backward(stays) if step.kind in WEIGHTS)
+    fewer = len(backward(RESNET)) - len(backward(stays))
+    assert fewer == sum(step.name.startswith("layer2") for step in backward(RESNET) if step.kind in WEIGHTS)
+
+
+def test_nothing_is_kept_for_a_backward_that_does_not_come() -> None:
+    assert estimate(freeze(RESNET, ("conv1", "bn1", "layer*")), 32).arena < 0.5 * estimate(RESNET, 32).arena
+
+
+def test_only_what_learns_is_in_parts_that_travel() -> None:
+    packing = State(freeze(RESNET, ("*.bn1", "layer1", "fc.bias")), 0).packing
+    found = learned_parts(packing, 64 * 1024)
+    assert [part.start for part in found] == [0, *(part.stop for part in found[:-1])]
+    assert found[-1].stop == packing.learned < packing.size
+    assert parts(packing, 64 * 1024) == [*found, slice(packing.learned, packing.size)]
+
+
+def losses_as_before(spec: RunSpec, stays: frozenset[str]) -> tuple[list[float], dict[str, Array]]:
+    """One process computes all gradients, steps along them, and takes back what is frozen."""
+    graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
+    state, source = State(graph, spec.seed), Union([sampler(spec, rank.rank, None) for rank in spec.ranks])
+    executable = backend("cpu").compile(graph, state, spec.global_batch, Options())
+    optimise, losses = optimiser(spec.optimizer, state), []
+    views = state.packing.views(state.values)
+    for step in range(spec.steps):
+        kept = {name: views[name].copy() for name in stays}
+        batch = source.batch(step)
+        losses.append(executable.loss_and_gradients(batch.images, batch.labels, 1.0))
+        optimise.update(slice(None), spec.optimizer.learning_rate, step + 1)
+        for name, value in kept.items():
+            views[name][...] = value
+    return losses, views
+
+
+def run(spec: RunSpec, directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], dict[str, Array], int]:
+    """Losses, values and bytes sent by the first of two ranks."""
+    rings: dict[int, Collective] = {}
+
+    def ring(_spec: RunSpec, world: World, *_: object) -> Whole:
+        rings[world.rank] = collective("ring", world)
+        return Whole(rings[world.rank])
+
+    def one(world: World) -> tuple[list[float], dict[str, Array]]:
+        losses: list[float] = []
+        training = build(directory, spec, 1, world, lambda _, own: losses.append(own.loss), warn=pytest.fail)
+        list(training.loop.run(1, spec.steps))
+        training.overlap.settle()
+        training.close()
+        return losses, training.state.packing.views(training.state.values)
+
+    monkeypatch.setattr(building, "reducer", ring)
+    (first, values), (second, _) = on_ranks(2, one)
+    return [(one + other) / 2 for one, other in zip(first, second, strict=True)], values, rings[0].traffic.bytes
+
+
+@pytest.mark.parametrize("how", [{}, {"micro_batch": 2, "bucket_bytes": 100_000}, {"overlap": False}])
+def test_ranks_train_as_before_and_send_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
+    usual = run_spec((4, 4), steps=6, **how)
+    spec = replace(usual, freeze=("conv1", "fc1.weight"))
+    losses, values, sent = run(spec, tmp_path, monkeypatch)
+    expected, wanted = losses_as_before(spec, build_graph(tmp_path, spec).frozen)
+    np.testing.assert_allclose(losses, expected, rtol=5e-6)
+    for name, value in values.items():
+        np.testing.assert_allclose(value, wanted[name], rtol=0, atol=1e-5, err_msg=name)
+    packing = State(build_graph(tmp_path, spec), 0).packing
+    everything = run(usual, tmp_path, monkeypatch)[2]
+    assert sent == pytest.approx(everything * packing.learned / packing.size, rel=0.01)
+    assert sent < 0.1 * everything
+
+
+def test_momenta_of_a_checkpoint_find_their_parameters(tmp_path: Path) -> None:
+    """One whose run had nothing frozen, or had it lie elsewhere."""
+    spec = replace(run_spec((4,), optimizer=OptimizerSpec("lamb")), freeze=("conv*",), resume="checkpoint.safetensors")
+    before, graph = State(models.build("lenet", 10, (28, 28, 1)), 1), build_graph(tmp_path, spec)
+    before.momenta[...] = np.arange(before.momenta.size)
+    about = checkpoint.describe(spec, before, Synthetic(100, (28, 28, 1), 10, seed=0))
+    saving = checkpoint.Checkpoints(tmp_path, models.build("lenet", 10, (28, 28, 1)), about, lambda *_, **__: None)
+    saving.save(7, before, {"momenta": before.momenta, "second_momenta": 2 * before.momenta})
+    saving.close()
+    (tmp_path / "checkpoint-00000007.safetensors").rename(tmp_path / spec.resume)
+    state = State(graph, 5)
+    optimise = optimiser(spec.optimizer, state)
+    found = resume(tmp_path, spec, graph, state, optimise, {}, Alone(), lambda _: None)
+    assert (found.step, found.source) == (7, "checkpoint")
+    for name, wanted in before.packing.views(before.momenta).items():
+        np.testing.assert_array_equal(state.packing.views(optimise.buffers["momenta"])[name], wanted)
+        np.testing.assert_array_equal(state.packing.views(optimise.buffers["second_momenta"])[name], 2 * wanted)
+        assert state.packing.views(state.values)[name].tobytes() == before.packing.views(before.values)[name].tobytes()

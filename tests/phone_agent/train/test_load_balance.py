@@ -1,0 +1,220 @@
+"""Shares that change while training: the gradients are still the global batch's, and every sample is taken once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phone_agent import models
+from phone_agent.backends import NAMES, Options, backend
+from phone_agent.backends.checks import InputError
+from phone_agent.backends.cpu import CpuBackend
+from phone_agent.backends.planned import MOST_SIZES
+from phone_agent.comm.world import World
+from phone_agent.contract.schema import DataSpec, RunSpec
+from phone_agent.data.sampling import whole_order
+from phone_agent.device.condition import Cause, Condition, Level
+from phone_agent.nn.packing import State
+from phone_agent.train.builder import build
+from phone_agent.train.condition_events import FIGURES_EVERY_S, Watch
+from phone_agent.train.events import EventLog
+from phone_agent.train.load_balance import Sharing
+from phone_agent.train.progress import RankStep
+from tests.phone_agent.phones import SYNTHETIC, run_spec
+from tests.phone_agent.thread_world import on_ranks
+from tests.phone_agent.together import Setting, alone, together
+from tests.phone_agent.train.test_training import TOLERANCE, losses_of_one_process
+
+LATER = {2: (9, 3), 4: (0, 12), 5: (12, 0), 6: (1, 11)}
+CUTS = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted)
+
+
+@pytest.mark.parametrize("overlapping", [True, False])
+@pytest.mark.parametrize("name", ["squeezenet_v1_1", "mobilenet_v1"])
+def test_changing_shares_are_what_one_process_computes(name: str, *, overlapping: bool) -> None:
+    """Also where normalisations and dropout see another batch each time: nothing but who computes it changes."""
+    graph = models.build(name, 10, (32, 32, 3), 0.125)
+    setting = Setting(graph, (6, 6), largest=5, steps=7, later=LATER)
+    wanted = alone(setting)
+    for result in together(setting, overlapping=overlapping):
+        np.testing.assert_allclose(result.losses, wanted.losses, rtol=1e-12)
+        np.testing.assert_array_equal(result.state.values, wanted.state.values)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_whose_shares_change_is_the_run_whose_do_not(name: str) -> None:
+    graph = models.build("lenet", 10, SYNTHETIC.shape)
+    undisturbed = Setting(graph, (6, 6), steps=8, backend=name)
+    wanted, found = (together(each)[0] for each in (undisturbed, replace(undisturbed, later=LATER)))
+    np.testing.assert_allclose(found.losses, wanted.losses, rtol=2e-6)
+    np.testing.assert_allclose(found.state.values, wanted.state.values, atol=2e-6)
+
+
+@given(samples=st.integers(1, 40), steps=st.lists(CUTS, min_size=10, max_size=10))
+def test_every_sample_is_taken_once_an_epoch_whatever_the_shares(samples: int, steps: list[list[int]]) -> None:
+    order, taken = whole_order(samples, (3, 3, 3), 0, seed=1), []
+    for step, cuts in enumerate(steps):
+        for first, end in pairwise((0, *cuts, 9)):
+            taken += order.taken(step, slice(first, end))[0].tolist()
+    for epoch in range(len(taken) // samples):
+        assert sorted(taken[epoch * samples : (epoch + 1) * samples]) == list(range(samples))
+
+
+def slow_from(step: int, times: float, rows: Sequence[RankStep]) -> list[RankStep]:
+    """A tenth of a second an image; the second phone slows down at step 8."""
+    slow = [1.0, times if step >= 8 else 1.0]
+    return [replace(row, compute_s=0.1 * row.images * slow[rank], comm_s=0.0) for rank, row in enumerate(rows)]
+
+
+def train(directory: Path, spec: RunSpec, times: float) -> tuple[list[float], list[tuple[int, tuple[int, ...]]]]:
+    """Losses, and the shares with the step they began at; from all ranks, which agree."""
+
+    def one(world: World) -> tuple[list[float], list[tuple[int, tuple[int, ...]]]]:
+        losses: list[float] = []
+        changes: list[tuple[int, tuple[int, ...]]] = []
+
+        def tell(step: int, own: RankStep) -> None:
+            rows = [RankStep.of(row) for row in world.allgather(np.array(own.row())).tolist()]
+            losses.append(sum(row.loss * row.images for row in rows) / spec.global_batch)
+            share = training.sharing.observe(step, slow_from(step, times, rows))
+            if share is not None:
+                changes.append((share.step, share.batches))
+
+        training = build(directory, spec, 1, world, tell, warn=pytest.fail)
+        assert list(training.loop.run(1, spec.steps)) == list(range(1, spec.steps + 1))
+        training.overlap.settle()
+        training.close()
+        return losses, changes
+
+    first, *others = on_ranks(len(spec.ranks), one)
+    assert others == [first] * len(others)
+    return first
+
+
+def test_a_phone_that_slows_down_is_given_less_and_the_losses_stay(tmp_path: Path) -> None:
+    """Steps are blocks: the third slow one shows, and two later it changes. Memory allows for parts of 12 images."""
+    spec = run_spec((12, 12), steps=18)
+    losses, changes = train(tmp_path, spec, times=3.0)
+    assert changes == [(12, (18, 6))]
+    np.testing.assert_allclose(losses, losses_of_one_process(spec), rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("how", [{"balance": "off"}, {"local_steps": 4}])
+def test_shares_stay_where_they_are_not_to_move(tmp_path: Path, how: dict[str, Any]) -> None:
+    assert train(tmp_path, run_spec((12, 12), steps=14, **how), times=3.0)[1] == []
+
+
+def rows_of(
+    *conditions: Condition, images: Sequence[int] = (8, 8), compute_s: Sequence[float] = (1, 1)
+) -> list[RankStep]:
+    shown = zip(conditions, images, compute_s, strict=True)
+    return [RankStep(1.0, seconds, 0.0, condition, images=count) for condition, count, seconds in shown]
+
+
+HOT = Condition(temperature_c=90.0, level=Level.REDUCE, cause=Cause.PROCESSOR, ease=0.5)
+RESTING = Condition(battery_c=45.2, level=Level.PAUSE, cause=Cause.BATTERY, ease=0.0)
+THROTTLED = Condition(frequency_mhz=940, frequency_max_mhz=2841)
+
+
+def test_a_change_says_which_phone_and_why() -> None:
+    sharing = Sharing(run_spec((8, 8)), 1, 8)
+    hot = sharing.observe(3, rows_of(Condition(), HOT))
+    assert hot is not None
+    assert (hot.step, hot.batches) == (5, (11, 5))
+    assert hot.why == "p1-02 (sw1:2) 8 -> 5 images a step: processor at 90 °C"
+    assert (sharing.batches(4), sharing.batches(5)) == ((8, 8), (11, 5))
+    assert sharing.parts(4) == [slice(8, 16)]
+    assert sharing.parts(5) == [slice(11, 16)]
+    rest = sharing.observe(5, rows_of(Condition(), RESTING, images=(11, 5)))
+    assert rest is not None
+    assert rest.why == "p1-02 (sw1:2) 5 -> 0 images a step: battery at 45 °C"
+    assert sharing.parts(7) == []
+    assert not sharing.rests_before(7), "the other phone takes its images"
+    back = sharing.observe(7, rows_of(Condition(), Condition(ease=0.5), images=(16, 0)))
+    assert back is not None
+    assert back.why == "p1-02 (sw1:2) 0 -> 5 images a step: it recovers, and gets its work back bit by bit"
+
+
+def test_a_throttled_clock_is_named() -> None:
+    sharing = Sharing(run_spec((8, 8)), 0, 8)
+    told = [sharing.observe(step, rows_of(Condition(), THROTTLED, compute_s=(1, 3))) for step in range(1, 6)]
+    slower = "an image takes it 3.0 times as long as the others, clock at 33 % of its highest"
+    assert [share.why for share in told if share] == [f"p1-02 (sw1:2) 8 -> 4 images a step: {slower}"]
+
+
+@pytest.mark.parametrize("how", [{"balance": "off"}, {"data": DataSpec("dots", 100, (28, 28, 1), 10)}])
+def test_where_nobody_can_take_its_images_all_rest_until_a_phone_is_cool(how: dict[str, Any]) -> None:
+    sharing = Sharing(run_spec((8, 8), **how), 0, 8)
+    assert sharing.observe(3, rows_of(Condition(), RESTING)) is None
+    sharing.observe(4, rows_of(Condition(), RESTING))
+    assert [sharing.rests_before(step) for step in (4, 5, 6)] == [False, True, True]
+    assert sharing.must_rest([Condition(), RESTING])
+    assert not sharing.must_rest([Condition(), HOT])
+    sharing.rested()
+    assert not sharing.rests_before(6)
+
+
+def test_a_slow_phone_with_samples_of_its_own_is_told_once() -> None:
+    spec = run_spec((8, 8), data=DataSpec("dots", 100, (28, 28, 1), 10))
+    sharing = Sharing(spec, 1, 8)
+    slow = rows_of(Condition(), Condition(), compute_s=(1, 3))
+    told = [share for share in (sharing.observe(step, slow) for step in range(1, 30)) if share]
+    assert [(share.stuck, share.why) for share in told] == [
+        (True, "p1-02 (sw1:2): an image takes it 3.0 times as long as the others")
+    ]
+    assert sharing.parts(30) == [slice(0, 8)]
+
+
+def test_what_is_worth_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("phone_agent.train.condition_events.time.monotonic", lambda: now[0])
+    spec, good, drained = run_spec((8, 8)), Condition(), Condition(battery_percent=70, drains=1)
+    for rank in (0, 1):
+        with EventLog(rank, f"p1-0{rank + 1}", tmp_path / str(rank)) as events:
+            watch = Watch(spec.ranks, rank, events)
+            for each in (good, HOT, HOT, RESTING, RESTING, HOT, good, drained, drained):
+                watch.look([each, good])
+            now[0] += FIGURES_EVERY_S
+            watch.look([good, HOT])
+    told = [[json.loads(line) for line in (tmp_path / str(rank)).read_text().splitlines()] for rank in (0, 1)]
+    assert [(event["event"], event["phone"], event.get("message") or event.get("why")) for event in told[0]] == [
+        ("warn", "p1-01", "p1-01 (sw1:1): processor at 90 °C: it should get less to do"),
+        ("pause", "p1-01", "p1-01 (sw1:1) rests: battery at 45 °C"),
+        ("resume", "p1-01", "p1-01 (sw1:1) takes part again"),
+        ("warn", "p1-01", "p1-01 (sw1:1): loses charge while plugged in (70 % left): a stronger supply"),
+        ("device", "p1-01", None),
+        ("warn", "p1-02", "p1-02 (sw1:2): processor at 90 °C: it should get less to do"),
+        ("device", "p1-02", None),
+    ]
+    assert [(event["event"], event["rank"]) for event in told[1]] == [("warn", 1), ("device", 1)]
+    assert (told[1][1]["temperature_c"], told[1][1]["battery_percent"], told[1][1]["level"]) == (90.0, None, "reduce")
+
+
+def test_a_network_is_prepared_for_other_sizes_within_what_it_was_compiled_for() -> None:
+    graph = models.build("resnet20", 10, (32, 32, 3))
+    state = State(graph, 1)
+    executable = CpuBackend().compile(graph, state, 16, Options())
+    images = np.random.default_rng(0).normal(0, 1, (16, 32, 32, 3)).astype(np.float32)
+    labels = np.arange(16) % 10
+    for size in (*range(15, 0, -1), 15):
+        executable.prepare({size})
+        loss = executable.loss_and_gradients(images[:size], labels[:size], 1.0)
+        own = State(graph, 1)
+        wanted = (
+            backend("cpu").compile(graph, own, size, Options()).loss_and_gradients(images[:size], labels[:size], 1.0)
+        )
+        assert loss == wanted
+        np.testing.assert_array_equal(state.gradients, own.gradients)
+    assert len(executable._plans) <= MOST_SIZES
+    assert executable.forward(images).shape == (16, 10)
+    with pytest.raises(InputError, match="a batch of 17: the network was compiled for 16 at most"):
+        executable.prepare({17})

@@ -1,0 +1,65 @@
+"""A rank's rest, and its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from phone_agent.comm.world import Alone
+from phone_agent.contract import layout
+from phone_agent.device.condition import Cause, Condition, Level
+from phone_agent.memckpt import client
+from phone_agent.memckpt.server import keep
+from phone_agent.train import rank
+from phone_agent.train.events import EventLog
+from tests.phone_agent.phones import AGENT, Phone, mpirun, run_spec
+
+
+def test_a_timeline_that_cannot_be_written_is_a_warning(phone: Phone) -> None:
+    directory = phone.stage(run_spec((4,), steps=1))
+    (directory / layout.TIMELINE_FILE).mkdir()
+    done = mpirun([phone], *AGENT, "train", "run")
+    assert done.returncode == 0, done.stderr
+    events = phone.events("run")
+    assert [event["message"] for event in events if event["event"] == "warn"] == [
+        "p1-01 (sw1:1): timeline.jsonl was not written: Is a directory"
+    ]
+    assert events[-1]["event"] == "done"
+
+
+class Feverish:
+    """A phone that is at its limit for the second to the fifth time it is asked."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    @property
+    def condition(self) -> Condition:
+        self._asked += 1
+        return AT_LIMIT if 2 <= self._asked <= 5 else Condition(temperature_c=60.0)
+
+    def close(self) -> None: ...
+
+
+AT_LIMIT = Condition(temperature_c=96.0, level=Level.PAUSE, cause=Cause.PROCESSOR, ease=0.0)
+
+
+def test_where_nobody_can_take_over_all_rest_and_go_on_at_the_same_step(
+    phone: Phone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told by the second step, so after the third: the others may be in it already."""
+    monkeypatch.setattr("phone_agent.train.builder.Monitor", Feverish)
+    monkeypatch.setattr(rank, "REST_S", 0.0)
+    directory = phone.stage(run_spec((4,), steps=5))
+    holder = threading.Thread(target=keep, args=(directory,))
+    holder.start()
+    with EventLog(0, "p1-01", directory / layout.EVENTS_FILE) as events:
+        while not client.listens(directory):
+            time.sleep(0.01)
+        rank._Rank(directory, run_spec((4,), steps=5), 1, Alone(), events).train()
+    client.end(directory)
+    holder.join()
+    told = [event.get("why") or event.get("step") for event in phone.events("run")]
+    assert told[2:-2] == [1, 2, "p1-01 (sw1:1) rests: processor at 96 °C", 3, "p1-01 (sw1:1) takes part again", 4, 5]

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
+from phone_agent.train.schedules import POLICIES, ScheduleError, check, rate, scaled
+
+HIGHEST = 0.4
+OPTIMIZER = OptimizerSpec(learning_rate=HIGHEST)
+
+schedules = st.builds(
+    ScheduleSpec,
+    policy=st.sampled_from(list(POLICIES)),
+    warmup_steps=st.integers(0, 30),
+    every_steps=st.integers(1, 40),
+    gamma=st.floats(0.0, 1.0),
+    power=st.floats(0.5, 4.0),
+    floor=st.floats(0.0, 1.0),
+)
+
+
+def curve(schedule: ScheduleSpec, steps: int) -> list[float]:
+    return [rate(OPTIMIZER, schedule, step, steps) for step in range(1, steps + 1)]
+
+
+@given(schedules, st.integers(1, 100))
+def test_rises_evenly_and_then_never_again(schedule: ScheduleSpec, steps: int) -> None:
+    rates = curve(schedule, steps)
+    rise = rates[: max(schedule.warmup_steps - 1, 0)]
+    assert rise == pytest.approx([HIGHEST * (step + 1) / schedule.warmup_steps for step in range(len(rise))])
+    assert all(left >= right - 1e-12 for left, right in pairwise(rates[len(rise) :]))
+
+
+@given(schedules, st.integers(1, 100))
+def test_stays_between_floor_and_highest(schedule: ScheduleSpec, steps: int) -> None:
+    after = curve(schedule, steps)[max(schedule.warmup_steps - 1, 0) :]
+    floor = 0.0 if schedule.policy == "step" else schedule.floor
+    assert all(floor * HIGHEST - 1e-12 <= each <= HIGHEST + 1e-12 for each in after)
+
+
+@given(schedules, st.integers(1, 100))
+def test_only_what_falls_to_the_end_has_a_floor(schedule: ScheduleSpec, steps: int) -> None:
+    if schedule.policy in {"constant", "step"}:
+        assert curve(schedule, steps) == curve(replace(schedule, floor=0.0), steps)
+    elif schedule.warmup_steps <= steps:
+        assert rate(OPTIMIZER, schedule, steps + 1, steps) == pytest.approx(schedule.floor * HIGHEST)
+
+
+@given(schedules.filter(lambda schedule: schedule.policy != "step"), st.integers(40, 100))
+def test_highest_comes_when_the_rise_ends(schedule: ScheduleSpec, steps: int) -> None:
+    assert curve(schedule, steps)[max(schedule.warmup_steps, 1) - 1] == pytest.approx(HIGHEST)
+
+
+def test_policies_as_published() -> None:
+    """Caffe's step and poly, PyTorch's CosineAnnealingLR, all from iteration 0."""
+    assert curve(ScheduleSpec("step", every_steps=2, gamma=0.1), 5) == pytest.approx([0.4, 0.4, 0.04, 0.04, 0.004])
+    assert curve(ScheduleSpec("polynomial", power=2.0), 4) == pytest.approx([0.4, 0.225, 0.1, 0.025])
+    assert curve(ScheduleSpec("cosine"), 4) == pytest.approx([0.4, 0.34142136, 0.2, 0.05857864])
+
+
+def test_linear_scaling() -> None:
+    assert scaled(0.1, 256, 8192) == pytest.approx(3.2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [(ScheduleSpec("triangle"), "constant, step, polynomial, cosine"), (ScheduleSpec("step"), "how many steps")],
+)
+def test_schedules_that_cannot_be(schedule: ScheduleSpec, words: str) -> None:
+    with pytest.raises(ScheduleError, match=words):
+        check(schedule)
