@@ -116,12 +116,12 @@ def main() -> None:
     options = _options()
     os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)  # before numpy is imported
     from phone_agent.bench.kernels import peak_gflops
-    from phone_agent.core.team import Team
+    from phone_agent.core.thread_pool import ThreadPool
     from phone_agent.linpack.residual import MOST
 
-    team = Team(options.threads)
-    peak = peak_gflops(team, in_double=True)
-    team.close()
+    pool = ThreadPool(options.threads)
+    peak = peak_gflops(pool, in_double=True)
+    pool.close()
     products = [product(*shape, options.threads, options.rounds) for shape in PRODUCTS]
     systems = [system(n, options.threads, options.rounds) for n in options.n]
     mean = exp(sum(log(row.ratio) for row in products) / len(products))

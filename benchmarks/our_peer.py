@@ -13,7 +13,7 @@ from phone_agent.bench.compute import breakdown
 from phone_agent.bench.kernels import best_seconds, peak_gflops
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core import ops
-from phone_agent.core.team import Team
+from phone_agent.core.thread_pool import ThreadPool
 from phone_agent.nn.packing import State
 from phone_agent.train.optimizers import Optimiser, optimiser
 
@@ -74,11 +74,11 @@ class Contestant:
         return {}
 
     def peak(self) -> dict[str, Any]:
-        team = Team(self._threads, self._isa)
+        pool = ThreadPool(self._threads, self._isa)
         try:
-            return {"gflops": peak_gflops(team, 0.5), "isa": team.isa}
+            return {"gflops": peak_gflops(pool, 0.5), "isa": pool.isa}
         finally:
-            team.close()
+            pool.close()
 
     def layer(
         self, geometry: dict[str, int], direction: str, seconds: float, algorithm: str, clock: str = "wall"

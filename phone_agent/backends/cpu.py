@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from phone_agent.backends import Need, Options, Ready
 from phone_agent.backends.checks import check_batch
 from phone_agent.backends.planned import Planned, StepTime, reads
-from phone_agent.core.team import Program, Team, aligned
+from phone_agent.core.thread_pool import Program, ThreadPool, aligned
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.addresses import DRAW, LABELS, LOSS, WEIGHT
@@ -77,7 +77,7 @@ class CpuExecutable(Planned[_Programs]):
         self._arena = aligned(max(1, *(each.arena for each in self._plans.values())), np.uint8)
         self._programs = {size: self._program(each) for size, each in self._plans.items()}
         self._workspace = max(each.workspace for each in self._plans.values())
-        self._team = Team(options.threads, options.isa, self._workspace)
+        self._pool = ThreadPool(options.threads, options.isa, self._workspace)
 
     def _add(self, plans: dict[int, Plan]) -> None:
         """Takes a few milliseconds a size."""
@@ -87,9 +87,9 @@ class CpuExecutable(Planned[_Programs]):
             self._programs = {size: self._program(self._plans[size]) for size in self._programs}
         workspace = max((plan.workspace for plan in plans.values()), default=0)
         if workspace > self._workspace:
-            self._team.close()
+            self._pool.close()
             self._workspace = workspace
-            self._team = Team(self._options.threads, self._options.isa, workspace)
+            self._pool = ThreadPool(self._options.threads, self._options.isa, workspace)
         self._programs |= {size: self._program(plan) for size, plan in plans.items()}
 
     def _program(self, plan: Plan) -> _Programs:
@@ -98,7 +98,7 @@ class CpuExecutable(Planned[_Programs]):
     def _evaluate(self, images: Array) -> Array:
         programs = self._programs[self._batch]
         self._show(images, programs)
-        self._team.run(programs.evaluation)
+        self._pool.run(programs.evaluation)
         return self._stored(self._plan.evaluation.scores)
 
     def loss_and_gradients(
@@ -133,7 +133,7 @@ class CpuExecutable(Planned[_Programs]):
 
     def _run(self, program: Program, first: int, last: int) -> int:
         if first < last:
-            self._team.run(program, first, last)
+            self._pool.run(program, first, last)
         return last
 
     def profile(self, images: Array, labels: Array, runs: int = 1) -> list[StepTime]:
@@ -145,12 +145,12 @@ class CpuExecutable(Planned[_Programs]):
         times = np.zeros(len(programs.training), np.int64)
         best = np.full(len(times), np.iinfo(np.int64).max)
         for _ in range(runs):
-            self._team.run(programs.training, nanoseconds=times)
+            self._pool.run(programs.training, nanoseconds=times)
             best = np.minimum(best, times)
         return self._step_times(best.tolist())
 
     def close(self) -> None:
-        self._team.close()
+        self._pool.close()
 
     def _homes(self) -> dict[Home, int]:
         return {

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from phone_agent.comm.wire import BF16, FP16, INT8
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind, Method
-from phone_agent.core.team import aligned
+from phone_agent.core.thread_pool import aligned
 
 
 @dataclass

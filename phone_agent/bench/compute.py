@@ -21,7 +21,7 @@ from phone_agent.bench.kernels import peak_gflops
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core.ops import MAX_THREADS
-from phone_agent.core.team import Team
+from phone_agent.core.thread_pool import ThreadPool
 from phone_agent.device.memory import available_mb, peak_bytes
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
@@ -187,11 +187,11 @@ def _steps(
 def _machine(request: Request) -> tuple[str, float | None]:
     if request.backend != "cpu":
         return "numpy", None
-    team = Team(request.threads, request.isa)
+    pool = ThreadPool(request.threads, request.isa)
     try:
-        return team.isa, peak_gflops(team) or None
+        return pool.isa, peak_gflops(pool) or None
     finally:
-        team.close()
+        pool.close()
 
 
 def _sample(graph: Graph, batch: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:

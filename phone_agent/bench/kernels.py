@@ -11,7 +11,7 @@ import numpy as np
 from phone_agent.bench.cases import Case, all_cases, names
 from phone_agent.contract.errors import AgentError
 from phone_agent.core import ops
-from phone_agent.core.team import Program, Team, aligned, workspace_bytes
+from phone_agent.core.thread_pool import Program, ThreadPool, aligned, workspace_bytes
 
 COPY_FLOATS = 64 * 1024 * 1024  # beyond any cache
 
@@ -43,11 +43,11 @@ class Measured:
 
 
 def measure_machine(threads: int, isa: str | None = None, seconds: float = 0.2) -> Machine:
-    team = Team(threads, isa)
+    pool = ThreadPool(threads, isa)
     try:
-        return Machine(team.isa, threads, peak_gflops(team, seconds), copy_gbs())
+        return Machine(pool.isa, threads, peak_gflops(pool, seconds), copy_gbs())
     finally:
-        team.close()
+        pool.close()
 
 
 def measure_all(machine: Machine, only: str = "", seconds: float = 0.2) -> Iterator[Measured]:
@@ -66,19 +66,19 @@ def best_seconds(
 ) -> float:
     """Of as many runs as fit into `seconds`; at least three."""
     made = [(case.kind, case.op)]
-    team = Team(threads, isa, workspace_bytes(threads, made, isa))
+    pool = ThreadPool(threads, isa, workspace_bytes(threads, made, isa))
     try:
-        return _best(team, Program.of(made), seconds, now)
+        return _best(pool, Program.of(made), seconds, now)
     finally:
-        team.close()
+        pool.close()
 
 
-def peak_gflops(team: Team, seconds: float = 0.2, *, in_double: bool = False) -> float:
+def peak_gflops(pool: ThreadPool, seconds: float = 0.2, *, in_double: bool = False) -> float:
     """All threads together; in single precision, or in double."""
     flops = aligned(1, np.float64)
     op = ops.FmaPeak(flops=flops.ctypes.data, count=300_000, in_double=int(in_double))
-    best = _best(team, Program.of([(ops.Kind.FMA_PEAK, op)]), seconds)
-    return float(flops[0]) * team.threads / best / 1e9
+    best = _best(pool, Program.of([(ops.Kind.FMA_PEAK, op)]), seconds)
+    return float(flops[0]) * pool.threads / best / 1e9
 
 
 def copy_gbs(rounds: int = 3, floats: int = COPY_FLOATS) -> float:
@@ -92,14 +92,14 @@ def copy_gbs(rounds: int = 3, floats: int = COPY_FLOATS) -> float:
 
 
 def _best(
-    team: Team, program: Program, seconds: float, now: Callable[[], float] = time.perf_counter, at_least: int = 3
+    pool: ThreadPool, program: Program, seconds: float, now: Callable[[], float] = time.perf_counter, at_least: int = 3
 ) -> float:
     """The hand-over to the threads is in it; it takes microseconds."""
-    team.run(program)
+    pool.run(program)
     taken: list[float] = []
     end = time.perf_counter() + seconds
     while len(taken) < at_least or time.perf_counter() < end:
         start = now()
-        team.run(program)
+        pool.run(program)
         taken.append(now() - start)
     return max(min(taken), 1e-9)

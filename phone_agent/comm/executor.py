@@ -18,7 +18,7 @@ from phone_agent.comm.wire import Floats, Wire
 from phone_agent.contract.errors import AgentError
 from phone_agent.core import ops
 from phone_agent.core.library import library
-from phone_agent.core.team import ALIGNMENT, Team, aligned
+from phone_agent.core.thread_pool import ALIGNMENT, ThreadPool, aligned
 
 SEGMENT_BYTES = 256 * 1024  # on the wire; mca-params.conf has Open MPI send as much at once, without asking first
 SHORTEST_BYTES = 64 * 1024  # shorter messages cost more in starting than in sending
@@ -74,7 +74,7 @@ class Workshop:
     wire (the core touches no more of it than it needs) and for what is told."""
 
     def __init__(self, calls: Calls) -> None:
-        self.calls, self.core, self.team = calls, library(), Team(1)
+        self.calls, self.core, self.pool = calls, library(), ThreadPool(1)
         self._memory: NDArray[np.uint8] = aligned(0, np.uint8)
         self._spans = (ops.Span * SPANS)()
         self._given_up = False
@@ -118,7 +118,7 @@ class Rounds:
         self._job = ops.Allreduce(
             rings=ctypes.addressof(self._rings), ring_count=len(rings),
             stages=self._address(ops.Stage, list(_stages(stages))), stage_count=len(stages),
-            pool=workshop.team.pool, number=wire.number,
+            pool=workshop.pool.address, number=wire.number,
             send=calls.send, receive=calls.receive, test=calls.test, datatype=calls.datatype, comm=calls.comm,
             first_nap=naps[0], longest_nap=naps[1],
             slot_bytes=self._slot_bytes(rings), slot_count=slots,

@@ -26,7 +26,7 @@ from phone_agent.comm.wire import FP16
 from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError
 from phone_agent.core import ops
-from phone_agent.core.team import Program, Team, aligned
+from phone_agent.core.thread_pool import Program, ThreadPool, aligned
 from phone_agent.nn.packing import Packing
 from phone_agent.nn.plan.buckets import learned_parts
 
@@ -70,7 +70,7 @@ class PowerSgd:
             raise AgentError(f"PowerSGD of rank {rank}: choose {', '.join(map(str, RANKS))}")
         self._collective, self._packing, self._rank, self._seed = collective, packing, rank, seed
         self._in_full = in_full
-        self._team = Team(1)
+        self._pool = ThreadPool(1)
         self._parts: dict[tuple[int, int, int], _Part] = {}
         self._room: _Room | None = None
 
@@ -86,7 +86,7 @@ class PowerSgd:
         if place not in self._parts:
             cut = split(self._packing, first, last, self._rank)
             room = self._room or _Room(self._packing, self._rank)
-            self._parts[place] = _Part(self._team, gradients, cut, self._rank, self._seed, room)
+            self._parts[place] = _Part(self._pool, gradients, cut, self._rank, self._seed, room)
         if step <= self._in_full:
             self._collective.allreduce(gradients[first:last])
         else:
@@ -200,9 +200,9 @@ class _Part:
     the right factors in a second one."""
 
     def __init__(  # noqa: PLR0917 - what, where and how
-        self, team: Team, gradients: Floats, cut: Split, rank: int, seed: int, room: _Room
+        self, pool: ThreadPool, gradients: Floats, cut: Split, rank: int, seed: int, room: _Room
     ) -> None:
-        self._team, self._gradients, self._rest = team, gradients, cut.rest
+        self._pool, self._gradients, self._rest = pool, gradients, cut.rest
         matrices = cut.matrices
         self._left_size = rank * sum(matrix.rows for matrix in matrices)
         message, own = cut.lengths(rank)
@@ -244,17 +244,17 @@ class _Part:
 
     def reduce(self, collective: Collective) -> None:
         count = self._count
-        self._team.run(self._program, 0, count)
+        self._pool.run(self._program, 0, count)
         for run, copy in self._copies():
             copy[...] = self._gradients[run]
         collective.allreduce(self._message)
         for run, copy in self._copies():
             self._gradients[run] = copy
-        self._team.run(self._program, count, 3 * count)
+        self._pool.run(self._program, count, 3 * count)
         np.copyto(self._right, self._own)
         if count:
             collective.allreduce(self._right)
-        self._team.run(self._program, 3 * count, 4 * count)
+        self._pool.run(self._program, 3 * count, 4 * count)
         self._renew()
 
     def _copies(self) -> Iterator[tuple[slice, Floats]]:

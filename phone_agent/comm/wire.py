@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.core import ops
-from phone_agent.core.team import Program, Team
+from phone_agent.core.thread_pool import Program, ThreadPool
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
@@ -61,7 +61,7 @@ class Coder:
     """What rings do to a piece, by itself."""
 
     def __init__(self, wire: Wire) -> None:
-        self._team = Team(1)
+        self._pool = ThreadPool(1)
         self._encode, self._decode = ops.Encode(number=wire.number), ops.Decode(number=wire.number)
 
     def encode(
@@ -82,7 +82,7 @@ class Coder:
         self._run(ops.Kind.DECODE, op)
 
     def _run(self, kind: ops.Kind, op: ops.Encode | ops.Decode) -> None:
-        self._team.run(Program.of([(kind, op)]))
+        self._pool.run(Program.of([(kind, op)]))
 
 
 def _at(array: NDArray[Any] | None) -> int | None:

@@ -1,4 +1,4 @@
-"""`python -m phone_agent.core`: builds the core if need be, tries it, and says what it can use here."""
+"""`python -m phone_agent.core`: build the core if necessary, test it, and print the instruction sets usable here."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import sys
 
 from phone_agent.contract.errors import AgentError
 from phone_agent.core.library import isas, library
-from phone_agent.core.trial import multiplies
+from phone_agent.core.smoke_test import gemm_is_exact
 
 
 def main() -> int:
     try:
         names = isas(library())
-        wrong = [isa for isa in names if not multiplies(isa)]
+        wrong = [isa for isa in names if not gemm_is_exact(isa)]
     except AgentError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     if wrong:
-        sys.stderr.write(f"the core's kernels multiply wrong: {', '.join(wrong)}\n")
+        sys.stderr.write(f"the core's kernels give wrong results: {', '.join(wrong)}\n")
         return 1
     sys.stdout.write(", ".join(names) + "\n")
     return 0

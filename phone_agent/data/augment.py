@@ -16,7 +16,7 @@ from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
-from phone_agent.core.team import Program, Team, workspace_bytes
+from phone_agent.core.thread_pool import Program, ThreadPool, workspace_bytes
 from phone_agent.data import Dataset, Images
 
 CHOICES = 6  # stream of random numbers; see data.synthetic and data.sampling for the others
@@ -135,7 +135,7 @@ class Augmenter:
         self._shapes = {
             "in_h": height, "in_w": width, "out_h": out_height, "out_w": out_width, "channels": channels,
         }  # fmt: skip
-        self._team = Team(1, workspace_bytes=workspace_bytes(1, [(Kind.AUGMENT, ops.Augment(**self._shapes))]))
+        self._pool = ThreadPool(1, workspace_bytes=workspace_bytes(1, [(Kind.AUGMENT, ops.Augment(**self._shapes))]))
 
     def change(
         self, images: Images, epochs: NDArray[np.int64], samples: NDArray[np.int64], out: NDArray[np.float32]
@@ -164,7 +164,7 @@ class Augmenter:
             colours=None if colours is None else colours.ctypes.data, inv_std=self._inv_std.ctypes.data,
             out=out.ctypes.data, batch=len(images), **self._shapes,
         )  # fmt: skip
-        self._team.run(Program.of([(Kind.AUGMENT, op)]))
+        self._pool.run(Program.of([(Kind.AUGMENT, op)]))
 
     def close(self) -> None:
-        self._team.close()
+        self._pool.close()

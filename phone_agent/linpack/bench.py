@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from phone_agent.bench.kernels import peak_gflops
-from phone_agent.core.team import Team
+from phone_agent.core.thread_pool import ThreadPool
 from phone_agent.device.memory import available_mb
 from phone_agent.linpack.back_substitution import substitute
 from phone_agent.linpack.factorize import Elimination, Phases
@@ -57,11 +57,11 @@ def run(request: Request, mesh: Mesh) -> dict[str, Any]:
 
 
 def _machine(threads: int) -> tuple[str, float]:
-    team = Team(threads)
+    pool = ThreadPool(threads)
     try:
-        return team.isa, peak_gflops(team, in_double=True)
+        return pool.isa, peak_gflops(pool, in_double=True)
     finally:
-        team.close()
+        pool.close()
 
 
 def solve(system: System, mesh: Mesh, threads: int) -> tuple[float, np.ndarray[Any, np.dtype[np.float64]], Phases]:

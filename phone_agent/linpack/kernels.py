@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
-from phone_agent.core.team import Program, Team, workspace_bytes
+from phone_agent.core.thread_pool import Program, ThreadPool, workspace_bytes
 
 Doubles = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ class Kernels:
             (Kind.DGEMM, ops.Dgemm(rows=rows, columns=columns, depth=depth)),
             (Kind.ELIMINATE, ops.Eliminate(rows=rows)),
         )
-        self.team = Team(threads, isa, workspace_bytes(threads, largest, isa))
+        self.pool = ThreadPool(threads, isa, workspace_bytes(threads, largest, isa))
         self._largest = np.zeros(1, np.int64)
         self._elimination = ops.Eliminate(largest=self._largest.ctypes.data)  # of every column, with other numbers
         self._eliminate = Program.of([(Kind.ELIMINATE, self._elimination)])
@@ -41,7 +41,7 @@ class Kernels:
             rows=c.shape[0], columns=c.shape[1], depth=a.shape[0], lda=_apart(a), ldb=_apart(b), ldc=_apart(c),
             accumulate=int(accumulate),
         )  # fmt: skip
-        self.team.run(Program.of([(Kind.DGEMM, op)]))
+        self.pool.run(Program.of([(Kind.DGEMM, op)]))
 
     def eliminate(self, columns: Doubles, pivot: float, factors: Doubles) -> int:
         """The first of some columns (each a row of the array) divided by the pivot, and taken off the others. Where the
@@ -49,11 +49,11 @@ class Kernels:
         op = self._elimination
         op.column, op.factors, op.pivot = columns.ctypes.data, factors.ctypes.data, pivot
         op.rows, op.ld, op.beside = columns.shape[1], _apart(columns), len(factors)
-        self.team.run(self._eliminate)
+        self.pool.run(self._eliminate)
         return int(self._largest[0])
 
     def close(self) -> None:
-        self.team.close()
+        self.pool.close()
 
 
 def _apart(matrix: Doubles) -> int:

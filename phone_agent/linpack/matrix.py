@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract.rng import uniform_at
-from phone_agent.core.team import aligned
+from phone_agent.core.thread_pool import aligned
 from phone_agent.linpack.layout import Dealt, Grid
 
 CHUNK = 1 << 18  # numbers made at a time: random numbers take several times their own memory

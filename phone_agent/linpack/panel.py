@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract.errors import AgentError
-from phone_agent.core.team import aligned
+from phone_agent.core.thread_pool import aligned
 from phone_agent.linpack.kernels import Kernels
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from phone_agent.comm.wire import BLOCK, WIRES, Coder
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
-from phone_agent.core.team import Program, Team, aligned, workspace_bytes
+from phone_agent.core.thread_pool import Program, ThreadPool, aligned, workspace_bytes
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -206,9 +206,9 @@ def _double_error(isa: str) -> float:
         a=a.ctypes.data, b=b.ctypes.data, c=c.ctypes.data, alpha=-1.0, rows=23, columns=37, depth=19,
         lda=23, ldb=37, ldc=37, accumulate=1,
     )  # fmt: skip
-    team = Team(THREADS, isa, workspace_bytes(THREADS, [(Kind.DGEMM, op)], isa))
-    team.run(Program.of([(Kind.DGEMM, op)]))
-    team.close()
+    pool = ThreadPool(THREADS, isa, workspace_bytes(THREADS, [(Kind.DGEMM, op)], isa))
+    pool.run(Program.of([(Kind.DGEMM, op)]))
+    pool.close()
     return _relative(c, want)
 
 
@@ -223,9 +223,9 @@ def _column_error(isa: str) -> float:
         column=columns.ctypes.data, factors=factors.ctypes.data, largest=largest.ctypes.data,
         pivot=1.7, rows=1100, ld=1100, beside=2,
     )  # fmt: skip
-    team = Team(THREADS, isa, workspace_bytes(THREADS, [(Kind.ELIMINATE, op)], isa))
-    team.run(Program.of([(Kind.ELIMINATE, op)]))
-    team.close()
+    pool = ThreadPool(THREADS, isa, workspace_bytes(THREADS, [(Kind.ELIMINATE, op)], isa))
+    pool.run(Program.of([(Kind.ELIMINATE, op)]))
+    pool.close()
     found = int(largest[0]) == int(np.abs(want[1]).argmax())
     return _relative(columns, want) if found else float("inf")
 
@@ -241,9 +241,9 @@ def _picture_error(isa: str) -> float:
         images=images.ctypes.data, views=views.ctypes.data, mean=mean.ctypes.data, inv_std=inv_std.ctypes.data,
         out=out.ctypes.data, batch=3, in_h=9, in_w=10, out_h=7, out_w=7, channels=3,
     )  # fmt: skip
-    team = Team(1, isa, workspace_bytes(1, [(Kind.AUGMENT, op)], isa))
-    team.run(Program.of([(Kind.AUGMENT, op)]))
-    team.close()
+    pool = ThreadPool(1, isa, workspace_bytes(1, [(Kind.AUGMENT, op)], isa))
+    pool.run(Program.of([(Kind.AUGMENT, op)]))
+    pool.close()
     cut = images[:, 1:8, 2:9] / 255.0
     cut[1] = cut[1, :, ::-1]
     return _relative(out, (cut - mean) * inv_std)

@@ -72,35 +72,35 @@ def frequency(roots: Roots = REAL) -> Found:
 
 def threads(roots: Roots = REAL) -> Found:
     """As many as there are cores to compute on, parked on a futex and woken."""
-    from phone_agent.core.team import Program, Team
+    from phone_agent.core.thread_pool import Program, ThreadPool
 
-    team = Team(len(cpu.usable_cores(roots)))
+    pool = ThreadPool(len(cpu.usable_cores(roots)))
     try:
         empty, taken = Program.of([]), []
         for _ in range(HANDOVERS):
             started = time.perf_counter()
-            team.run(empty)
+            pool.run(empty)
             taken.append(time.perf_counter() - started)
     finally:
-        team.close()
-    told = f"threads: {team.threads}; they take work in {median(taken) * 1e6:.0f} microseconds"
-    return ok(told, threads=team.threads, median_us=round(median(taken) * 1e6, 1), worst_us=round(max(taken) * 1e6))
+        pool.close()
+    told = f"threads: {pool.threads}; they take work in {median(taken) * 1e6:.0f} microseconds"
+    return ok(told, threads=pool.threads, median_us=round(median(taken) * 1e6, 1), worst_us=round(max(taken) * 1e6))
 
 
 def speed(roots: Roots = REAL) -> Found:
     """Figures for the planner; whatever they are, they are the answer."""
     from phone_agent.bench.kernels import copy_gbs, peak_gflops
-    from phone_agent.core.team import Team
+    from phone_agent.core.thread_pool import ThreadPool
 
     usable = cpu.usable_cores(roots)
     os.sched_setaffinity(0, usable)
     peaks = {}
     for count in sorted({1, len(usable)}):
-        team = Team(count)
+        pool = ThreadPool(count)
         try:
-            peaks[count] = round(peak_gflops(team, 0.2), 1)
+            peaks[count] = round(peak_gflops(pool, 0.2), 1)
         finally:
-            team.close()
+            pool.close()
     copied = round(copy_gbs(floats=8 << 20), 1)
     each = ", ".join(f"{peak:g} GFLOPS on {count}" for count, peak in peaks.items())
     return ok(f"cores computing: {each}; copies {copied:g} GB/s", gflops=peaks, copy_gbs=copied)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core import ops
-from phone_agent.core.team import Program, Team, aligned, workspace_bytes
+from phone_agent.core.thread_pool import Program, ThreadPool, aligned, workspace_bytes
 from phone_agent.nn.packing import Packing, State
 from phone_agent.train import optimizers_reference
 
@@ -169,7 +169,7 @@ class CoreOptimiser:
             second_gain=1 - spec.second_momentum,
         )
         everything, _ = self._op(parts.all)
-        self._team = Team(threads, isa, workspace_bytes(threads, [(ops.Kind.UPDATE, everything)], isa))
+        self._pool = ThreadPool(threads, isa, workspace_bytes(threads, [(ops.Kind.UPDATE, everything)], isa))
         self._programs: dict[tuple[int, int], tuple[Program, list[_Held]]] = {}
 
     def update(self, part: slice, rate: float, step: int) -> None:
@@ -179,10 +179,10 @@ class CoreOptimiser:
         self._rules.rate = rate
         self._rules.correction = optimizers_reference.correction(self._spec.momentum, step)
         self._rules.second_correction = optimizers_reference.correction(self._spec.second_momentum, step)
-        self._team.run(self._programs[bounds][0])
+        self._pool.run(self._programs[bounds][0])
 
     def close(self) -> None:
-        self._team.close()
+        self._pool.close()
 
     def _program(self, start: int, end: int) -> tuple[Program, list[_Held]]:
         made = [self._op(each) for each in _rounds(self._parts.within(start, end))]

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind, Pooling
-from phone_agent.core.team import Program
+from phone_agent.core.thread_pool import Program
 from phone_agent.nn.dropout import keep_mask
 from tests.phone_agent.core import oracle
 
 Array = NDArray[Any]
 
 
-class NumpyTeam:
+class NumpyThreadPool:
     def __init__(self, threads: int, isa: str | None = None, workspace_bytes: int = 0) -> None:
         self.threads = threads
 
@@ -29,7 +29,7 @@ class NumpyTeam:
     ) -> None:
         for index in range(first, len(program) if last is None else last):
             kind = Kind(program.steps[index].kind)
-            _RUN[kind](program.kept[index])
+            _RUN[kind](program.structs[index])
 
     def close(self) -> None:
         pass

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from phone_agent.backends import Options
 from phone_agent.core.library import CoreError
 from phone_agent.core.ops import MAX_THREADS
-from phone_agent.core.team import workspace_bytes
+from phone_agent.core.thread_pool import workspace_bytes
 from phone_agent.nn.graph import MOST_VALUES, Graph, GraphError
 from phone_agent.nn.plan import algorithms, recompute
 from phone_agent.nn.plan.addresses import Places
@@ -51,7 +51,7 @@ def make(graph: Graph, batch: int, options: Options, arena_budget: int | None = 
     if batch < 1:
         raise GraphError(f"a batch of {batch} images")
     if not 1 <= options.threads <= MAX_THREADS:
-        raise CoreError(f"{options.threads} threads: the core runs on 1 to {MAX_THREADS}")
+        raise CoreError(f"{options.threads} threads requested: the core supports 1 to {MAX_THREADS}")
     network = fuse(graph)
     _check_counts(network, batch)
     places = Places(graph, network, batch, options.threads, options.label_smoothing, half=options.half)

@@ -11,7 +11,7 @@ import pytest
 from phone_agent.contract.assumptions import Found, Status
 from phone_agent.core.library import isas, library
 from phone_agent.core.ops import Algorithm, Kind
-from phone_agent.core.team import Program, Team
+from phone_agent.core.thread_pool import Program, ThreadPool
 from phone_agent.selftest import compute, kernels, worker
 from phone_agent.train.optimizers import NumpyOptimiser
 
@@ -46,7 +46,7 @@ def test_a_wrong_number_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_kernel_that_writes_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Team, "run", lambda *_: None)
+    monkeypatch.setattr(ThreadPool, "run", lambda *_: None)
     assert kernels._picture_error(isas(library())[0]) == float("inf")
 
 

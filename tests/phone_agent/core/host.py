@@ -50,7 +50,7 @@ def _point(memory: Memory, placed: dict[int, GuardedBytes]) -> None:
 
 @contextmanager
 def _pool(core: ctypes.CDLL, isa: int, threads: int, workspace: int) -> Iterator[int]:
-    """A team by hand: phone_agent.core.team.Team brings a workspace of its own, without guards."""
+    """A pool by hand: phone_agent.core.thread_pool.ThreadPool brings a workspace of its own, without guards."""
     with GuardedBytes(ops.POOL_BYTES, alignment=64) as memory:
         core.core_open(memory.address, isa, threads, workspace)
         workers = [threading.Thread(target=core.core_work, args=(memory.address, index)) for index in range(1, threads)]

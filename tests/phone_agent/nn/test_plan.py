@@ -22,7 +22,7 @@ from phone_agent.nn.plan.fuse import fuse
 from phone_agent.nn.plan.lowered_graph import Network, Storage
 from phone_agent.nn.plan.ops import FLOAT, Buffer, Home, Step
 from phone_agent.nn.plan.schedule import Schedule, training
-from tests.phone_agent.numpy_core import NumpyTeam
+from tests.phone_agent.numpy_core import NumpyThreadPool
 from tests.phone_agent.random_graphs import frozen_graphs
 
 BATCH = 3
@@ -175,7 +175,7 @@ def test_plans_compute_what_the_oracle_computes(graph: Graph, dropped: list[bool
         return tuple(storage for storage, drop in zip(_droppable(fuse(graph)), dropped, strict=False) if drop)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu, "Team", NumpyTeam)
+        patch.setattr(cpu, "ThreadPool", NumpyThreadPool)
         patch.setattr(plan, "core_workspace", lambda *_: 0)
         patch.setattr(recompute, "choose", chosen)
         _gradients_agree(graph, Options(threads=2))

@@ -436,7 +436,7 @@ def test_more_threads_than_the_core_runs_are_refused(phone: Phone, threads: int)
     phone.stage(spec)
     done = mpirun([phone], *AGENT, "train", spec.run_id)
     assert done.returncode == 1
-    assert f"{threads} threads: the core runs on 1 to 64" in done.stderr
+    assert f"{threads} threads requested: the core supports 1 to 64" in done.stderr
 
 
 def test_statistics_and_dropout_on_several_phones(tmp_path: Path) -> None:

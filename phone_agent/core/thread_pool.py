@@ -1,4 +1,4 @@
-"""Threads that run programs of the core: parked inside it between programs, so that waking them costs microseconds."""
+"""Threads that run programs of the core. Idle threads wait inside the C code, so waking them costs microseconds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALIGNMENT = 64
 
 
 def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:
-    """Zeroed memory that starts on a cache line. Pages not touched cost nothing."""
+    """A zeroed array that starts on a cache line. Untouched pages take no memory."""
     size = np.dtype(dtype).itemsize
     raw = np.zeros(count * size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
@@ -29,10 +29,10 @@ def aligned(count: int, dtype: Any = np.float32) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Program:
-    """Steps in the core's own form. Keeps the ops alive; the tensors they point to are the maker's to keep."""
+    """An array of steps as the core reads it. Keeps the ops alive, but not the tensors that they point to."""
 
     steps: ctypes.Array[ops.Step]
-    kept: tuple[ctypes.Structure, ...]
+    structs: tuple[ctypes.Structure, ...]
 
     @classmethod
     def of(cls, made: Iterable[tuple[ops.Kind, ctypes.Structure]]) -> Program:
@@ -44,83 +44,88 @@ class Program:
         return len(self.steps)
 
 
-class Team:
-    """`threads` of them, this one included. Close it, or let it go: its threads end."""
+class ThreadPool:
+    """`threads` threads: the calling one and its workers, which end on close() or when the pool is collected."""
 
     def __init__(self, threads: int, isa: str | None = None, workspace_bytes: int = 0) -> None:
         if not 1 <= threads <= ops.MAX_THREADS:
-            raise CoreError(f"{threads} threads: the core runs on 1 to {ops.MAX_THREADS}")
+            raise CoreError(f"{threads} threads requested: the core supports 1 to {ops.MAX_THREADS}")
         self.threads = threads
         self._core = library()
         self._isa = isa_index(self._core, isa)
         self.isa: str = self._core.core_isa_name(self._isa).decode()
         self._workspace = aligned(max(workspace_bytes, 1), np.uint8)
-        self._pool = aligned(ops.POOL_BYTES, np.uint8)
-        self._core.core_open(self._pool.ctypes.data, self._isa, threads, self._workspace.ctypes.data)
+        self._state = aligned(ops.POOL_BYTES, np.uint8)
+        self._core.core_open(self.address, self._isa, threads, self._workspace.ctypes.data)
         self._process = os.getpid()
         self._running = threading.Lock()
         workers: list[threading.Thread] = []
-        self._end = weakref.finalize(self, _end, self._core, self._pool, workers, self._running, self._process)
+        self._shutdown = weakref.finalize(
+            self, _shutdown, self._core, self._state, workers, self._running, self._process
+        )
         self._start(workers)
 
     def _start(self, workers: list[threading.Thread]) -> None:
-        """All of them, or none is left."""
-        pool = self._pool.ctypes.data
+        """Start all worker threads. If one cannot be started, end the others."""
         for index in range(1, self.threads):
-            work, name = self._core.core_work, f"core-{index}"
-            worker = threading.Thread(target=work, args=(pool, index), daemon=True, name=name)
+            worker = threading.Thread(
+                target=self._core.core_work, args=(self.address, index), daemon=True, name=f"core-{index}"
+            )
             try:
                 worker.start()
             except RuntimeError:
                 self.close()
-                raise CoreError(f"only {index} of {self.threads} threads can be started") from None
+                raise CoreError(f"only {index} of {self.threads} threads could be started") from None
             workers.append(worker)
 
     def run(
         self, program: Program, first: int = 0, last: int | None = None, nanoseconds: NDArray[np.int64] | None = None
     ) -> None:
-        """Steps first .. last; `nanoseconds`, if given, is filled with what each took."""
+        """Run steps first .. last - 1. `nanoseconds`, if given, receives the duration of each step."""
         last = len(program) if last is None else last
         if not 0 <= first <= last <= len(program):
-            raise CoreError(f"steps {first} to {last} of a program of {len(program)}")
+            raise CoreError(f"cannot run steps {first} to {last} of a program of {len(program)}")
         start = ctypes.addressof(program.steps) + first * ctypes.sizeof(ops.Step)
-        times = None if nanoseconds is None else _room(nanoseconds, last - first)
+        times = None if nanoseconds is None else _times_address(nanoseconds, last - first)
         if self._process != os.getpid():
-            raise CoreError("this team's threads have ended: it belongs to the process this one was forked from")
-        with self._running:  # one program at a time, whoever calls; nor does anybody close the team meanwhile
-            if not self._end.alive:
-                raise CoreError("this team's threads have ended: it was closed")
-            self._core.core_run(self.pool, start, last - first, times)
+            raise CoreError("this thread pool belongs to the process that this one was forked from")
+        with self._running:  # one program at a time; close() waits for it as well
+            if not self._shutdown.alive:
+                raise CoreError("this thread pool is closed")
+            self._core.core_run(self.address, start, last - first, times)
 
     @property
-    def pool(self) -> int:
-        """Where it lies, for calls of the core that run programs themselves. Of one thread, and never two at once."""
-        return int(self._pool.ctypes.data)
+    def address(self) -> int:
+        """Address of the pool's state, for functions of the core that run programs themselves.
+
+        Such a function must use a pool of one thread, and must not run at the same time as run().
+        """
+        return int(self._state.ctypes.data)
 
     def close(self) -> None:
-        self._end()
+        self._shutdown()
 
 
 def workspace_bytes(threads: int, made: Sequence[tuple[ops.Kind, ctypes.Structure]], isa: str | None = None) -> int:
-    """What the hungriest of these ops needs of a team's workspace."""
+    """The workspace that a pool needs to run any of these ops: the largest of their needs."""
     core = library()
     index = isa_index(core, isa)
     return max((int(core.core_workspace(index, threads, kind, ctypes.addressof(op))) for kind, op in made), default=0)
 
 
-def _room(nanoseconds: NDArray[np.int64], count: int) -> int:
+def _times_address(nanoseconds: NDArray[np.int64], count: int) -> int:
     if nanoseconds.dtype != np.int64 or not nanoseconds.flags.c_contiguous or nanoseconds.size < count:
-        raise CoreError(f"the times of {count} steps take as many int64 in a row")
+        raise CoreError(f"the times of {count} steps need a contiguous int64 array of that size")
     address: int = nanoseconds.ctypes.data
     return address
 
 
-def _end(
-    core: ctypes.CDLL, pool: NDArray[np.uint8], workers: list[threading.Thread], running: threading.Lock, process: int
+def _shutdown(
+    core: ctypes.CDLL, state: NDArray[np.uint8], workers: list[threading.Thread], running: threading.Lock, process: int
 ) -> None:
-    if os.getpid() != process:  # a fork has no such threads, and the lock may be one that nobody will release
+    if os.getpid() != process:  # a forked child has none of these threads, and its copy of the lock may stay locked
         return
     with running:
-        core.core_close(pool.ctypes.data)
+        core.core_close(state.ctypes.data)
     for worker in workers:
         worker.join()
