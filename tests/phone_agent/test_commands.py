@@ -63,7 +63,7 @@ def test_a_good_phone_passes_its_selftest(phone: Phone, released: Path) -> None:
 
 
 def test_a_bad_phone_says_everything_that_is_wrong(phone: Phone, released: Path) -> None:
-    (released / "phone_agent" / "rng.py").write_text("")
+    (released / "phone_agent" / "contract" / "rng.py").write_text("")
     code, checks = selftest(phone, released, "--address", "192.0.2.9", TMPDIR="/dev/null/x")
     assert code == 1
     assert "phone_agent/contract/rng.py is damaged: provision" in checks["release"]["detail"]
