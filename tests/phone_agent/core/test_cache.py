@@ -130,7 +130,7 @@ def test_who_builds_anew_prunes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("CLUSTERCTL_CACHE", str(tmp_path))
     target = build.host_target()
     several(tmp_path, 9, sort=f"core-{target.name}")
-    several(tmp_path, 9, sort=f"wired-{target.name}")
+    several(tmp_path, 9, sort=f"bind-shim-{target.name}")
 
     def write(_target: build.Target, *places: Path) -> Path:
         library = places[-1] / build.LIBRARY if len(places) == 1 else places[-1]
@@ -140,6 +140,6 @@ def test_who_builds_anew_prunes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(build, "build", write)
     monkeypatch.setattr(build, "build_library", write)
-    for cached, sort in ((build.cached, "core"), (bind_shim.cached, "wired")):
+    for cached, sort in ((build.cached, "core"), (bind_shim.cached, "bind-shim")):
         assert cached(target).read_text() == "built"
         assert len(list(tmp_path.glob(f"{sort}-{target.name}-*"))) == cache.NEWEST

@@ -120,7 +120,7 @@ cpu.big_cores = lambda *_: (big,)  # all that a computer's own cores are not: of
 """
 PINNED = """
 threads = affinity.use_big_cores(int(sys.argv[1]))
-cores, crews = os.sched_getaffinity(0), [core_selection.cores for crew in affinity.crews()]
+cores, crews = os.sched_getaffinity(0), [crew.cores for crew in affinity.crews()]
 again = affinity.use_big_cores(), os.sched_getaffinity(0)
 affinity.use_little_cores()
 names = {little: "little", big: "big"}
@@ -131,7 +131,7 @@ TRAINS = """
 import logging
 from phone_agent import __main__ as agent
 from phone_agent.train import core_selection, rank
-crew.BUDGET_S = 1e9
+core_selection.BUDGET_S = 1e9
 if sys.argv[1] == "asked":
     rank.run = lambda directory, spec, threads: print(threads, len(os.sched_getaffinity(0))) or 0
 sys.argv[1:] = ["train", "run"]
