@@ -19,7 +19,7 @@ lint: setup
 	.venv/bin/mypy
 
 # Each benchmark in a form that takes a few minutes at most: `make bench-compute` runs one, `make -k bench` goes on after
-# one that loses or cannot run (two need Fashion-MNIST). What they measure in full: docs/performance.md.
+# one that loses or cannot run (two need Fashion-MNIST). What they measure in full: docs/results/performance.md.
 SHORT_allreduce := --phones 4 --sizes 25 --rounds 1
 SHORT_compute := --quick
 SHORT_correctness := --models squeezenet_v1_1

@@ -1,7 +1,7 @@
 """CIFAR-10 on four phones and by PyTorch: the same first weights, order of samples and recipe; what do they learn?
 
-    python -m benchmarks.accuracy --torch-python .venv/bin/python --out docs/accuracy.json
-    python -m benchmarks.accuracy_plot docs/accuracy.json docs/accuracy.svg
+    python -m benchmarks.accuracy --torch-python .venv/bin/python --out docs/results/accuracy.json
+    python -m benchmarks.accuracy_plot docs/results/accuracy.json docs/results/accuracy.svg
 
 Every run is a real `clusterctl launch` in a lab of its own. PyTorch repeats those in full precision from their
 run.json (see phones_in_torch.py). The others change one thing each: what gradients travel as, or, over more epochs, the

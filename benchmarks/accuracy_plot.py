@@ -1,7 +1,7 @@
 """Draws what `accuracy` found: test accuracy by epoch, a line a variant, the seeds' range shaded.
 
-    python -m benchmarks.accuracy_plot docs/accuracy.json docs/accuracy.svg
-    python -m benchmarks.accuracy_plot docs/accuracy.json docs/large-batch.svg --group large-batch
+    python -m benchmarks.accuracy_plot docs/results/accuracy.json docs/results/accuracy.svg
+    python -m benchmarks.accuracy_plot docs/results/accuracy.json docs/results/large-batch.svg --group large-batch
 
 Results of other settings than a plain run's are left out.
 """

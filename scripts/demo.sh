@@ -33,5 +33,5 @@ That was a training cluster. What to try next (`source .venv/bin/activate` puts 
   clusterctl provision && clusterctl launch --detach && clusterctl attach
   clusterctl lab set p1-01 thermal.cpu=85 && clusterctl status
   clusterctl bench allreduce --mb 25 --order interleaved   # why the inventory lists switch ports
-  $EDITOR inventory.yaml                           # your own rack: docs/first-rack.md
+  $EDITOR inventory.yaml                           # your own rack: docs/guide/first-rack.md
 NEXT

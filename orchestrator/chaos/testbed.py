@@ -143,7 +143,7 @@ def lab_of_its_own(phones: range) -> Iterator[Ground]:
 
 def _check(spec: LabSpec, phones: Sequence[int]) -> None:
     if spec.mode is Mode.LOOPBACK:
-        remedy = "run the lab where namespaces are allowed: docs/lab.md"
+        remedy = "run the lab where namespaces are allowed: docs/guide/lab.md"
         raise ClusterctlError("phones of this lab have neither cables nor disks of their own", remedy=remedy)
     if phones[-1] > len(spec.phones):
         remedy = f"--phones {min(phones[0], len(spec.phones))}..{len(spec.phones)}, or clusterctl lab down"

@@ -1,4 +1,4 @@
-"""What only adb can do, as lines to paste. Sources: Android's and Termux's own documentation, see docs/doctor.md."""
+"""Fixes that need adb, as command lines to paste. Sources are listed in docs/guide/troubleshooting.md."""
 
 from __future__ import annotations
 

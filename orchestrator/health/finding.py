@@ -61,7 +61,7 @@ class Check:
     """`judge` is pure: what was seen of a phone in, a finding or None out."""
 
     name: str
-    row: int | None  # of the table in docs/doctor.md; None for what stands below it
+    row: int | None  # of the table in docs/guide/troubleshooting.md; None for what stands below it
     looks_for: str
     judge: Judge
     before_runs: bool = False  # needs no more than a session tells: `launch` asks it too

@@ -88,7 +88,7 @@ def _report(lab_dir: Path, phone: str, key: str, value: str) -> Callable[[], Non
 
 def _check_possible(mode: Mode, key: str) -> None:
     if mode is Mode.LOOPBACK and key not in _ON_LOOPBACK_TOO:
-        remedy = "run the lab where namespaces are allowed: docs/lab.md"
+        remedy = "run the lab where namespaces are allowed: docs/guide/lab.md"
         raise ClusterctlError(f"{key}= needs phones with namespaces of their own, and this lab has none", remedy=remedy)
 
 

@@ -123,8 +123,10 @@ def addressed(phone: VirtualPhone, address: str, prefix_length: int, others: Ite
 
 
 def _way_of_sending() -> str:
-    """How TCP finds its rate. This computer's way may be BBR, with which rings of eight were slower (docs/lab.md). Said
-    of a route, another way needs no permission, and changes nothing outside."""
+    """The TCP congestion control for the lab's routes.
+
+    The system default may be BBR, which slows rings of eight phones (docs/guide/lab.md). Setting it per route needs no
+    permission and changes nothing outside the lab."""
     there = _WAYS_OF_SENDING.read_text(encoding="ascii").split()
     return next(way for way in _LIKE_A_PHONE if way in there)
 

@@ -15,7 +15,7 @@ from orchestrator.lab.spec import FIRST_OCTET, SSH_PORT, Mode
 FORCE_VARIABLE = "CLUSTERCTL_LAB_MODE"
 _REMEDY = {
     Arch.NATIVE: "run it as a user that is not root",
-    Arch.AARCH64: "run it where namespaces are allowed (docs/lab.md), or with --arch native",
+    Arch.AARCH64: "run it where namespaces are allowed (docs/guide/lab.md), or with --arch native",
 }
 
 

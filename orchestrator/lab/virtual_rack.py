@@ -131,7 +131,7 @@ class Rack:
 
     def _need_namespaces(self, what: str) -> None:
         if not self._has_namespaces:
-            remedy = "run the lab where namespaces are allowed: docs/lab.md"
+            remedy = "run the lab where namespaces are allowed: docs/guide/lab.md"
             raise ClusterctlError(f"phones on the loopback interface have no {what}", remedy=remedy)
 
     def status(self) -> list[dict[str, Any]]:

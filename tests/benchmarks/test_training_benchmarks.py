@@ -116,7 +116,7 @@ def test_a_file_that_does_not_tell_its_settings_is_refused(tmp_path: Path) -> No
 
 
 def test_the_results_in_the_docs_are_of_variants_there_are() -> None:
-    docs = Path(__file__).parents[2] / "docs" / "accuracy.json"
+    docs = Path(__file__).parents[2] / "docs" / "results" / "accuracy.json"
     settings = {result["setting"] for result in json.loads(docs.read_text())["results"]}
     assert settings <= {training.setting for training in TRAININGS.values()}
 

@@ -1,4 +1,4 @@
-"""The registry: every check, by the row of the table in docs/doctor.md, those without a row last."""
+"""The registry: every check, by the row of the table in docs/guide/troubleshooting.md, those without a row last."""
 
 from __future__ import annotations
 

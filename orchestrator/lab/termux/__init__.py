@@ -6,7 +6,7 @@
     apply_scenario    change what a phone reports about itself, while it runs
     told              what it was told
 
-docs/termux-standin.md says what is real and what is not.
+docs/design/virtual-phones.md says what is real and what is not.
 """
 
 from __future__ import annotations

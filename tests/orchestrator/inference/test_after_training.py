@@ -1,4 +1,4 @@
-"""docs/after-training.md, run as it stands: every clusterctl line of it, one after the other, on a real lab."""
+"""docs/guide/using-models.md, run as it stands: every clusterctl line of it, one after the other, on a real lab."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.orchestrator.launch.idx import write_idx
 
 pytestmark = pytest.mark.lab
 
-PAGE = (Path(__file__).parents[3] / "docs" / "after-training.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "guide" / "using-models.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    (clusterctl .*)$", PAGE, re.MULTILINE)
 
 FEWER = {"60": "12", "20": "4"}  # steps than a reader of the page may have the patience for

@@ -1,4 +1,4 @@
-"""docs/first-phone.md lists what is asked, word for word."""
+"""docs/guide/first-phone.md lists what is asked, word for word."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator.selftest.assumptions import all_beliefs
 
-PAGE = Path(__file__).parents[3] / "docs" / "first-phone.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "first-phone.md"
 
 
 def test_the_page_lists_every_check() -> None:
