@@ -3,7 +3,7 @@
     ClusterctlError                 exit 1   something failed in the work itself
     ├── UsageError                  exit 2   bad flag, file or name; told before anything is touched
     │   └── InventoryError          exit 2   carries every problem found, each with file and line
-    └── PhoneError                  exit 1   one phone, one phase, one cause, one remedy
+    └── PhoneError                  exit 1   one phone, one phase, one error code, one remedy
 
 Every error ends with what to do next (`remedy`), as a sentence or as a command to paste.
 """
@@ -13,6 +13,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+
+from phone_agent.contract.errors import ErrorCode
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -55,8 +57,9 @@ def _at(problem: Problem) -> str:
 
 
 class PhoneError(ClusterctlError):
-    """A failure on one phone; `phase` says how far the work got (see fleet.result.Phase)."""
+    """A failure on one phone. `code` says what went wrong, `phase` how far the work got (see fleet.result.Phase)."""
 
-    def __init__(self, message: str, *, phase: str = "exec", remedy: str | None = None) -> None:
+    def __init__(self, message: str, *, code: ErrorCode, phase: str = "exec", remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
+        self.code = code
         self.phase = phase

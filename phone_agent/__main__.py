@@ -1,4 +1,8 @@
-"""What the host runs on a phone: `python3 -m phone_agent VERB`. Answers with JSON on stdout."""
+"""What the host runs on a phone: `python3 -m phone_agent VERB`.
+
+Answers with JSON on stdout. A verb that fails exits with 1, and the last line of its error output is a JSON object with
+the error's code and message (phone_agent.contract.errors.error_line).
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,24 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, error_line
 
 
 def main() -> int:
     arguments = parse()
     try:
         return int(arguments.verb(arguments))
-    except AgentError as error:
-        print(f"phone_agent: {error}", file=sys.stderr)
-        return 1
     except BrokenPipeError:  # whoever asked has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:  # noqa: BLE001 - whatever it is, the host is told its code
+        if not isinstance(error, AgentError):
+            traceback.print_exc()
+        print(error_line(error), file=sys.stderr)
         return 1
 
 

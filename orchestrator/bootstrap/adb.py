@@ -16,6 +16,7 @@ from typing import IO, Final
 
 from orchestrator.errors import PhoneError, UsageError
 from orchestrator.fleet.quote import last_lines
+from phone_agent.contract.errors import ErrorCode
 
 _LARGEST_OUTPUT: Final = 4 * 2**20
 _SECONDS: Final = 30.0
@@ -24,12 +25,15 @@ _ONLINE: Final = "device"
 
 
 class AdbError(PhoneError):
-    def __init__(self, message: str, *, remedy: str | None = None) -> None:
-        super().__init__(message, phase="adb", remedy=remedy)
+    def __init__(self, message: str, *, code: ErrorCode = ErrorCode.ADB_FAILED, remedy: str | None = None) -> None:
+        super().__init__(message, code=code, phase="adb", remedy=remedy)
 
 
 class GoneError(AdbError):
     """The phone is not, or no longer, at the end of the cable."""
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message, code=ErrorCode.USB_DISCONNECTED, remedy=remedy)
 
 
 @dataclass(frozen=True)
@@ -165,10 +169,13 @@ def _bounded(argv: list[str], stdin: bytes, timeout: float) -> Done:
     if late.is_set():
         raise AdbError(
             f"{_short(argv)}: no end after {timeout:g} s",
+            code=ErrorCode.TIMED_OUT,
             remedy="plug the phone out and in again; if it stays so, restart the phone",
         )
     if out.too_much or err.too_much:
-        raise AdbError(f"{_short(argv)}: more than {_LARGEST_OUTPUT // 2**20} MiB of output")
+        raise AdbError(
+            f"{_short(argv)}: more than {_LARGEST_OUTPUT // 2**20} MiB of output", code=ErrorCode.TOO_MUCH_OUTPUT
+        )
     return Done(process.returncode, out.text, err.text)
 
 

@@ -12,6 +12,7 @@ from orchestrator.bootstrap.apk.folder import NAMES
 from orchestrator.fleet.quote import last_lines, printable
 from orchestrator.inventory import grammar
 from orchestrator.provision.resources import script
+from phone_agent.contract.errors import ErrorCode
 
 _GRANT: Final = re.compile(r"android\.permission\.([A-Z_]+): granted=true.*")
 _ETHERNET: Final = re.compile(r"link/ether ([0-9a-f:]{17})\b")
@@ -66,6 +67,7 @@ def parse_seen(output: str, said: str = "") -> Seen:
     if not {"begin", "end"} <= keys:
         raise AdbError(
             f"its description broke off: {said or last_lines(output, 1) or 'nothing was printed'}",
+            code=ErrorCode.BAD_ANSWER,
             remedy="plug the phone out and in again, then run clusterctl bootstrap again",
         )
     single = {key: values[0] for key, *values in lines if values}
@@ -101,7 +103,9 @@ def _serial(text: str) -> str:
     try:
         return grammar.serial(text)
     except ValueError as error:
-        raise AdbError(f"it says no serial number that could be one: {text[:40]!r}") from error
+        raise AdbError(
+            f"it says no serial number that could be one: {text[:40]!r}", code=ErrorCode.BAD_ANSWER
+        ) from error
 
 
 def _app(digest: str, lines: list[list[str]], package: str) -> App:

@@ -8,6 +8,7 @@ from orchestrator.bootstrap.adb import AdbError
 from orchestrator.bootstrap.apk.folder import TERMUX
 from orchestrator.bootstrap.facts import Seen
 from orchestrator.bootstrap.steps.step import Want
+from phone_agent.contract.errors import ErrorCode
 
 _OLDEST_SDK: Final = 28  # Android 9
 _NEWEST_SDK: Final = 32  # Android 12L
@@ -28,16 +29,22 @@ def for_hands(seen: Seen) -> str | None:
 
 def refuse(seen: Seen, want: Want) -> None:
     if seen.sdk < _OLDEST_SDK:
-        raise AdbError(f"its Android ({seen.told}) is older than 9", remedy="update the phone, or use another one")
+        raise AdbError(
+            f"its Android ({seen.told}) is older than 9",
+            code=ErrorCode.UNSUPPORTED_PHONE,
+            remedy="update the phone, or use another one",
+        )
     for apk in want.apks:
         if apk.abis and not apk.abis & seen.abis:
             raise AdbError(
                 f"{apk.path.name} is for {', '.join(sorted(apk.abis))}, this phone is none of them",
+                code=ErrorCode.UNSUPPORTED_PHONE,
                 remedy="bring the arm64-v8a or the universal APK",
             )
     if TERMUX not in seen.apps and seen.disk_free_kb is not None and seen.disk_free_kb < _ROOM_KB:
         raise AdbError(
             f"only {seen.disk_free_kb // 1000} MB of storage are free, {_ROOM_KB // 1000} are needed",
+            code=ErrorCode.DISK_FULL,
             remedy="free space on the phone; a factory reset is the surest way",
         )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from orchestrator.bootstrap.adb import AdbError
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.paths import ClusterState
+from phone_agent.contract.errors import ErrorCode
 
 
 @dataclass
@@ -45,7 +46,9 @@ class Journal:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise AdbError("another clusterctl is at work on it", remedy="wait for that one to end") from error
+                raise AdbError(
+                    "another clusterctl is at work on it", code=ErrorCode.DATA_BUSY, remedy="wait for that one to end"
+                ) from error
             yield self._read(serial) or Entry(serial, phone.name)
 
     def save(self, entry: Entry) -> None:

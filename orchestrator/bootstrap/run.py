@@ -42,6 +42,7 @@ from orchestrator.provision.report import StepResult, StepStatus
 from orchestrator.provision.resources import package_list
 from orchestrator.provision.steps.keys import key_body
 from orchestrator.provision.termux.upstream import Upstream
+from phone_agent.contract.errors import ErrorCode
 
 _AT_ONCE: Final = 32
 _TO_BE_PROVED: Final = ("files", "opened")  # by a restart, even where an sshd answers already
@@ -203,7 +204,7 @@ class _Worker:
         deadline = time.monotonic() + (0.0 if self._run.options.dry_run else self._run.options.wait)
         while task := inspect.for_hands(known.seen):
             if time.monotonic() > deadline:
-                raise AdbError("it waits for somebody", remedy=task)
+                raise AdbError("it waits for somebody", code=ErrorCode.NEEDS_A_PERSON, remedy=task)
             self._waiting(task)
             time.sleep(0.5)
             known = self._look()
@@ -254,7 +255,9 @@ class _Worker:
             known = self._look()
             left = step.plan(known, self._run.want)
             if left and time.monotonic() - started > _EFFECT_SECONDS:
-                raise AdbError(f"without effect: {'; '.join(action.what for action in left)}")
+                raise AdbError(
+                    f"without effect: {'; '.join(action.what for action in left)}", code=ErrorCode.COMMAND_FAILED
+                )
         self._done(step.name, StepStatus.CHANGED, actions, time.monotonic() - started)
         return known
 

@@ -12,6 +12,7 @@ from orchestrator.provision.facts import Facts, parse_facts
 from orchestrator.provision.files import ManagedFile, archive
 from orchestrator.provision.resources import script
 from orchestrator.provision.steps import boot, keys, sshd
+from phone_agent.contract.errors import ErrorCode
 
 FILES: Final = (keys.AUTHORIZED_KEYS, sshd.DROP_IN, boot.BOOT_SCRIPT)
 _HOST_KEY: Final = "etc/ssh/ssh_host_ed25519_key.pub"
@@ -42,7 +43,9 @@ def install(device: Device, files: tuple[ManagedFile, ...]) -> None:
     arguments = [word for file in files for word in (f"{file.mode:o}", file.path)]
     done = device.shell(*bash("install-files", *arguments), stdin=archive(files), timeout=_SECONDS)
     if not done.ok:
-        raise AdbError(f"cannot write {', '.join(file.path for file in files)}: {done.said}")
+        raise AdbError(
+            f"cannot write {', '.join(file.path for file in files)}: {done.said}", code=ErrorCode.COMMAND_FAILED
+        )
 
 
 def run(device: Device, name: str, *arguments: str, timeout: float) -> Done:
@@ -57,5 +60,6 @@ def host_key(device: Device) -> str:
     except ValueError as error:
         raise AdbError(
             f"it has no host key that could be one: {last_lines(done.stderr, 1) or error}",
+            code=ErrorCode.HOST_KEY_UNREADABLE,
             remedy="on the phone, in Termux: ssh-keygen -A; then clusterctl bootstrap again",
         ) from error

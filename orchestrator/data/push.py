@@ -20,6 +20,7 @@ from orchestrator.fleet.copy import content
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
 from phone_agent.contract.dataset_manifest import Manifest, ShardFile, Span, shards_of
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.sizes import readable
 from phone_agent.data.receive import ARRIVED_DAMAGED, Delivery, Stop
 
@@ -144,7 +145,9 @@ class Push:
             try:
                 return Held(raw["digest"], int(raw["free_bytes"]), dict(raw["files"]))
             except (KeyError, TypeError, ValueError):
-                raise PhoneError("data-list answered with something else", remedy="clusterctl provision") from None
+                raise PhoneError(
+                    "data-list answered with something else", code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision"
+                ) from None
 
         outcomes = self.fleet.map(ask, phones)
         for outcome in outcomes.failures:
@@ -203,8 +206,8 @@ class Push:
         )
         answers = _answers(result.stdout)
         if delivery.route[0].phone not in answers:
-            said = result.stderr.strip()[-300:] or "it was killed"
-            raise PhoneError(f"data-receive: {said}", remedy="clusterctl provision")
+            code, said = agent.reported(result.stderr, result.rc)
+            raise PhoneError(f"data-receive: {said[-300:]}", code=code, remedy="clusterctl provision")
         self._judge(delivery.route, answers)
 
     def _judge(self, route: Sequence[Stop], answers: Mapping[str, Mapping[str, Any]]) -> None:

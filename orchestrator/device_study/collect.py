@@ -15,8 +15,8 @@ from orchestrator.device_study.result import DeviceStudy
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import agent
 from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.text import one_line
 from phone_agent.contract.device_study import Request, Row, StudyError, read_row
+from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
@@ -43,7 +43,11 @@ def study_here(request: Request, on_row: OnRow) -> DeviceStudy:
                 raise
         complaints.seek(0)
         said = complaints.read().strip()
-    error = f"the study ended with {process.returncode}: {_last_line(said)}" if process.returncode else None
+    error = (
+        f"the study ended with {process.returncode}: {agent.reported(said, process.returncode)[1]}"
+        if process.returncode
+        else None
+    )
     return DeviceStudy(HERE, platform.node(), virtual=False, rows=tuple(rows), error=error)
 
 
@@ -74,11 +78,12 @@ def _ask(connection: PhoneConnection, request: Request, rows: list[Row], on_row:
         try:
             _take(name, stream, rows, on_row)
         except StudyError as error:
-            raise PhoneError(f"its answer makes no sense: {error}", remedy=_provision(name)) from None
+            raise PhoneError(
+                f"its answer makes no sense: {error}", code=ErrorCode.BAD_ANSWER, remedy=_provision(name)
+            ) from None
     if stream.rc:
-        raise PhoneError(
-            f"the study ended with {stream.rc}: {_last_line(stream.stderr)}", remedy=_provision(name)
-        )  # fmt: skip
+        code, said = agent.reported(stream.stderr, stream.rc)
+        raise PhoneError(f"the study ended with {stream.rc}: {said}", code=code, remedy=_provision(name))
 
 
 def _take(name: str, lines: Iterable[bytes], rows: list[Row], on_row: OnRow) -> None:
@@ -98,11 +103,6 @@ def _row(line: bytes) -> Row | None:
     except (ValueError, RecursionError):
         return None
     return read_row(said)
-
-
-def _last_line(said: str) -> str:
-    lines = said.strip().splitlines()
-    return one_line(lines[-1], 300) if lines else "it said nothing"
 
 
 def _provision(name: str) -> str:

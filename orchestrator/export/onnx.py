@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator import protobuf as pb
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -43,6 +43,8 @@ Attribute = int | float | Sequence[int]
 
 class ExportError(AgentError):
     """A layer that the format cannot say."""
+
+    code = ErrorCode.BAD_REQUEST
 
 
 def model(graph: Graph, weights: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> bytes:

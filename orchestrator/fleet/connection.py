@@ -14,13 +14,14 @@ from paramiko import SSHException, Transport
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import copy
 from orchestrator.fleet.errors import Unreachable
-from orchestrator.fleet.process import NO_EXIT_CODE, Finished, RemoteProcess, TooMuchOutputError, finish
+from orchestrator.fleet.process import Finished, RemoteProcess, TooMuchOutputError, finish
 from orchestrator.fleet.quote import last_lines, printable
-from orchestrator.fleet.result import CommandResult, Phase
+from orchestrator.fleet.result import CommandResult, Phase, ending, failed, short
 from orchestrator.fleet.shell import command_line
 from orchestrator.fleet.stream import Stream
 from orchestrator.fleet.timeouts import Timeouts
 from orchestrator.inventory.model import Phone
+from phone_agent.contract.errors import ErrorCode
 
 MAX_OUTPUT = 16 * 1024 * 1024
 COPY_TIMEOUT = 3600.0  # a dead link is noticed long before; this is for a phone that takes nothing
@@ -45,12 +46,12 @@ class PhoneConnection:
     ) -> CommandResult:
         """Runs a command to its end. A command that times out may still be running on the phone."""
         started = time.monotonic()
-        with self._told_as(_short(argv), Phase.EXEC):
+        with self._told_as(short(argv), Phase.EXEC):
             limit = timeout * self._timeouts.slowness
             done = self._finish(command_line(argv, env), stdin or b"", limit, MAX_OUTPUT)
         result = CommandResult(tuple(argv), done.rc, _text(done.stdout), _text(done.stderr), time.monotonic() - started)
         if check and not result.ok:
-            raise PhoneError(failure(result), phase=Phase.EXEC)
+            raise failed(result)
         return result
 
     def script(self, text: str, *args: str, timeout: float = 60.0, check: bool = False) -> CommandResult:
@@ -62,7 +63,7 @@ class PhoneConnection:
     def open_stream(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, silence: float | None = None
     ) -> Stream:
-        with self._told_as(_short(argv), Phase.EXEC):
+        with self._told_as(short(argv), Phase.EXEC):
             process = RemoteProcess(self._transport, command_line(argv, env), self._timeouts.channel)
             process.feed([], self._timeouts.channel)
         return Stream(process, silence and silence * self._timeouts.slowness)
@@ -109,16 +110,17 @@ class PhoneConnection:
         with self._told_as(what, Phase.COPY):
             done = self._finish(command_line(argv), stdin, COPY_TIMEOUT, limit)
         if done.rc != 0:
-            raise PhoneError(f"{what}: {last_lines(_text(done.stderr)) or 'it was killed'}", phase=Phase.COPY)
+            said = last_lines(_text(done.stderr)) or "it was killed"
+            raise PhoneError(f"{what}: {said}", code=ending(done.rc), phase=Phase.COPY)
         return done
 
     def _finish(self, line: bytes, stdin: Iterable[bytes] | bytes, timeout: float, limit: int) -> Finished:
         try:
             return finish(RemoteProcess(self._transport, line, self._timeouts.channel), stdin, timeout, limit)
         except TimeoutError:
-            raise PhoneError(f"not done after {timeout:g} s") from None
+            raise PhoneError(f"not done after {timeout:g} s", code=ErrorCode.TIMED_OUT) from None
         except TooMuchOutputError:
-            raise PhoneError(f"more than {limit} bytes of output") from None
+            raise PhoneError(f"more than {limit} bytes of output", code=ErrorCode.TOO_MUCH_OUTPUT) from None
 
     @contextmanager
     def _told_as(self, what: str, phase: Phase) -> Iterator[None]:
@@ -126,27 +128,16 @@ class PhoneConnection:
         try:
             yield
         except PhoneError as error:
-            raise PhoneError(f"{what}: {error.message}", phase=phase) from error
+            raise PhoneError(f"{what}: {error.message}", code=error.code, phase=phase) from error
         except (SSHException, EOFError, OSError) as error:
             if self.alive and not isinstance(error, EOFError):
-                raise PhoneError(printable(f"{what}: {error}"), phase=phase) from error
+                raise PhoneError(printable(f"{what}: {error}"), code=ErrorCode.COMMAND_FAILED, phase=phase) from error
             raise self._lost(what, phase) from error
 
     def _lost(self, what: str, phase: Phase) -> Unreachable:
         cable = f"check power and cable at {self.phone.where}"
-        return Unreachable(f"{what}: the connection was lost", phase=phase, remedy=cable)
-
-
-def failure(result: CommandResult) -> str:
-    """`apt-get: exit code 100: …`, or what is known of a command that left no exit code."""
-    how = "killed, or never started" if result.rc == NO_EXIT_CODE else f"exit code {result.rc}"
-    said = last_lines(result.stderr) or last_lines(result.stdout)
-    return f"{_short(result.argv)}: {how}" + (f": {said}" if said else "")
-
-
-def _short(argv: Sequence[str]) -> str:
-    line = printable(" ".join(" ".join(argv).split()))
-    return line if len(line) <= 80 else line[:79] + "…"
+        message = f"{what}: the connection was lost"
+        return Unreachable(message, code=ErrorCode.CONNECTION_LOST, phase=phase, remedy=cable)
 
 
 def _text(data: bytes) -> str:

@@ -33,7 +33,7 @@ from paramiko import (
 )
 from paramiko.pkey import UnknownKeyType
 
-from orchestrator.fleet.errors import Cause, Unreachable
+from orchestrator.fleet.errors import Unreachable
 from orchestrator.fleet.hostkeys import HostKey, HostKeys, changed, cloned, host_name, unknown, unreadable
 from orchestrator.fleet.network import Line
 from orchestrator.fleet.quote import printable
@@ -41,6 +41,7 @@ from orchestrator.fleet.result import Phase
 from orchestrator.fleet.timeouts import Timeouts
 from orchestrator.fleet.transport import PhoneTransport
 from orchestrator.inventory.model import Phone
+from phone_agent.contract.errors import ErrorCode
 
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
 
@@ -141,20 +142,28 @@ class Dialer:
         if transport and transport.initial_kex_done:
             if _cut_off(error):
                 message = "the connection was lost in the middle of the login"
-                return Unreachable(message, phase=Phase.AUTH, remedy="open Termux on the phone", retries=1)
+                return Unreachable(
+                    message,
+                    code=ErrorCode.CONNECTION_LOST,
+                    phase=Phase.AUTH,
+                    remedy="open Termux on the phone",
+                    retries=1,
+                )
             remedy = f"add {self._key_path}.pub to ~/.ssh/authorized_keys on {phone.name}"
-            return Unreachable(f"did not let us in: {self._why_not_in(error)}", phase=Phase.AUTH, remedy=remedy)
+            code, why = self._why_not_in(error)
+            return Unreachable(f"did not let us in: {why}", code=code, phase=Phase.AUTH, remedy=remedy)
         in_time = not (transport and transport.is_active())
         why = _reason(error) if in_time else f"not done in {self._timeouts.kex:g} s"
         remedy = f"ssh -v -p {phone.ssh_port} {phone.address}"
-        return Unreachable(f"key exchange failed: {why}", phase=Phase.KEX, remedy=remedy)
+        code = ErrorCode.KEY_EXCHANGE_FAILED if in_time else ErrorCode.TIMED_OUT
+        return Unreachable(f"key exchange failed: {why}", code=code, phase=Phase.KEX, remedy=remedy)
 
-    def _why_not_in(self, error: Exception) -> str:
+    def _why_not_in(self, error: Exception) -> tuple[ErrorCode, str]:
         if not isinstance(error, AuthenticationException):
-            return _reason(error)
-        if "timeout" in str(error).lower():
-            return f"no answer to our key in {self._timeouts.auth:g} s"
-        return "it does not accept our key"
+            return ErrorCode.AUTH_FAILED, _reason(error)
+        if _auth_timed_out(error):
+            return ErrorCode.TIMED_OUT, f"no answer to our key in {self._timeouts.auth:g} s"
+        return ErrorCode.AUTH_FAILED, "it does not accept our key"
 
 
 class _FirstMeeting(MissingHostKeyPolicy):
@@ -197,7 +206,7 @@ def _await_banner(sock: socket.socket, timeout: float) -> None:
             f"no banner in {timeout:g} s: the port is open, but sshd does not speak",
             phase=Phase.BANNER,
             remedy="wake the phone, open Termux, run termux-wake-lock and sshd",
-            cause=Cause.SILENT,
+            code=ErrorCode.NO_BANNER,
         ) from None
     except OSError as error:
         raise _hung_up(str(error.strerror)) from error
@@ -217,13 +226,13 @@ def _not_ssh(start: bytes) -> Unreachable:
             "sshd is refusing this computer for a while, after too many connections that did not log in",
             phase=Phase.BANNER,
             remedy="wait ten minutes, or restart sshd on the phone",
-            cause=Cause.PENALTY,
+            code=ErrorCode.SSH_PENALTY,
         )
     return Unreachable(
         f"not an SSH server: it says {said[:60]!r}",
         phase=Phase.BANNER,
         remedy="check ssh.port in the inventory",
-        cause=Cause.NOT_SSH,
+        code=ErrorCode.NOT_SSH,
     )
 
 
@@ -233,7 +242,7 @@ def _hung_up(reason: str) -> Unreachable:
         phase=Phase.BANNER,
         remedy="restart sshd on the phone: pkill sshd; sshd",
         retries=2,
-        cause=Cause.HUNG_UP,
+        code=ErrorCode.CONNECTION_CLOSED,
     )
 
 
@@ -241,21 +250,27 @@ def _no_call(phone: Phone, error: OSError, timeout: float) -> Unreachable:
     cable = f"check power and cable at {phone.where}, and the phone's address"
     if isinstance(error, TimeoutError):
         message = f"no answer in {timeout:g} s"
-        return Unreachable(message, phase=Phase.TCP, remedy=cable, retries=1, cause=Cause.NO_ANSWER)
+        return Unreachable(message, phase=Phase.TCP, remedy=cable, retries=1, code=ErrorCode.NO_ANSWER)
     if error.errno in _NO_ROUTE:
-        return Unreachable("no phone answers at its address", phase=Phase.TCP, remedy=cable, cause=Cause.NO_ROUTE)
+        return Unreachable("no phone answers at its address", phase=Phase.TCP, remedy=cable, code=ErrorCode.NO_ROUTE)
     if isinstance(error, ConnectionError):
         sshd = "on the phone, in Termux: termux-wake-lock; sshd"
         message = f"nothing listens on port {phone.ssh_port}"
-        return Unreachable(message, phase=Phase.TCP, remedy=sshd, retries=2, cause=Cause.REFUSED)
+        return Unreachable(message, phase=Phase.TCP, remedy=sshd, retries=2, code=ErrorCode.CONNECTION_REFUSED)
     if error.errno in {errno.EMFILE, errno.ENFILE}:
-        return Unreachable("out of file descriptors on this computer", phase=Phase.TCP, remedy="ulimit -n 4096")
-    return Unreachable(str(error), phase=Phase.TCP, remedy=cable)
+        message, code = "out of file descriptors on this computer", ErrorCode.TOO_MANY_OPEN_FILES
+        return Unreachable(message, code=code, phase=Phase.TCP, remedy="ulimit -n 4096")
+    return Unreachable(str(error), code=ErrorCode.CONNECT_FAILED, phase=Phase.TCP, remedy=cable)
 
 
 def _cut_off(error: BaseException) -> bool:
     """Not refused: the other side hung up. paramiko has no class of its own for that."""
     return isinstance(error, EOFError | ConnectionError) or "EOF" in str(error)
+
+
+def _auth_timed_out(error: AuthenticationException) -> bool:
+    """paramiko has no class of its own for this either."""
+    return "timeout" in str(error).lower()
 
 
 def _reason(error: Exception) -> str:

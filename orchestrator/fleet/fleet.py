@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet.connection import PhoneConnection
 from orchestrator.fleet.dial import Dialer
-from orchestrator.fleet.errors import Cause, Unreachable
+from orchestrator.fleet.errors import Unreachable
 from orchestrator.fleet.hostkeys import HostKeys
 from orchestrator.fleet.keys import load_private_key
 from orchestrator.fleet.network import Line
@@ -25,6 +25,7 @@ from orchestrator.fleet.tcp_probe import answers
 from orchestrator.fleet.timeouts import Timeouts
 from orchestrator.inventory.model import Phone
 from orchestrator.paths import ClusterState
+from phone_agent.contract.errors import ErrorCode, code_of
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ class Fleet:
         connection = PhoneConnection(phone, self._dialer.dial(phone), self._timeouts)
         if self._closed:  # while it was dialling, in a thread that nobody waits for any more
             connection.close()
-            raise Unreachable("the fleet was closed", phase=Phase.CANCELLED)
+            raise Unreachable("the fleet was closed", code=ErrorCode.CANCELLED, phase=Phase.CANCELLED)
         return connection
 
     def _outcome(self, phone: Phone, task: Callable[[PhoneConnection], T], *, knock: bool) -> Outcome[T]:
@@ -118,7 +119,7 @@ class Fleet:
         if connection := self._lines[phone].connection:
             connection.hang_up()
         cable = f"check power and cable at {phone.where}, and the phone's address"
-        raise Unreachable("it is not on the network", phase=Phase.TCP, remedy=cable, cause=Cause.NO_ANSWER)
+        raise Unreachable("it is not on the network", phase=Phase.TCP, remedy=cable, code=ErrorCode.NO_ANSWER)
 
 
 class _Line:
@@ -130,13 +131,24 @@ class _Line:
 def _failure(phone: Phone, error: Exception, seconds: float) -> Outcome[T]:
     if isinstance(error, PhoneError):
         status = Status.UNREACHABLE if isinstance(error, Unreachable) else Status.FAILED
-        phase = _phase(error)
-        return Outcome(phone, status, seconds, phase=phase, error=error.message, remedy=error.remedy, raised=error)
+        return Outcome(
+            phone,
+            status,
+            seconds,
+            phase=_phase(error),
+            error=error.message,
+            code=error.code,
+            remedy=error.remedy,
+            raised=error,
+        )
+    code = code_of(error)
     if isinstance(error, ClusterctlError):
-        return Outcome(phone, Status.FAILED, seconds, phase=Phase.EXEC, error=error.message, remedy=error.remedy)
+        return Outcome(
+            phone, Status.FAILED, seconds, phase=Phase.EXEC, error=error.message, code=code, remedy=error.remedy
+        )
     _log.debug("%s", phone, exc_info=error)
     described = printable(f"{type(error).__name__}: {error}")
-    return Outcome(phone, Status.FAILED, seconds, phase=Phase.EXEC, error=described)
+    return Outcome(phone, Status.FAILED, seconds, phase=Phase.EXEC, error=described, code=code)
 
 
 def _phase(error: PhoneError) -> Phase:

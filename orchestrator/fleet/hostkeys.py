@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import PhoneError
-from orchestrator.fleet.errors import Cause
 from orchestrator.fleet.result import Phase
 from orchestrator.inventory.model import Phone
+from phone_agent.contract.errors import ErrorCode
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,8 @@ class HostKeys:
 class HostKeyError(PhoneError):
     """It is not, or not for certain, the phone we know."""
 
-    def __init__(self, message: str, *, remedy: str, cause: Cause | None = None, shown: HostKey | None = None) -> None:
-        super().__init__(message, phase=Phase.HOSTKEY, remedy=remedy)
-        self.cause = cause
+    def __init__(self, message: str, *, code: ErrorCode, remedy: str, shown: HostKey | None = None) -> None:
+        super().__init__(message, code=code, phase=Phase.HOSTKEY, remedy=remedy)
         self.shown = shown
 
 
@@ -116,7 +115,7 @@ def changed(phone: Phone, pinned: HostKey, shown: HostKey) -> HostKeyError:
     return HostKeyError(
         f"its host key changed: pinned {pinned.fingerprint}, now shows {shown.fingerprint}; "
         "either the phone was set up again, or something else answers at its address",
-        cause=Cause.CHANGED_KEY,
+        code=ErrorCode.HOST_KEY_CHANGED,
         shown=shown,
         remedy=f"clusterctl hosts forget {phone.name}"
         if phone.host_key is None
@@ -126,18 +125,19 @@ def changed(phone: Phone, pinned: HostKey, shown: HostKey) -> HostKeyError:
 
 def unknown(phone: Phone) -> HostKeyError:
     remedy = f"clusterctl provision --limit {phone.name}"
-    return HostKeyError("its host key is not known yet", remedy=remedy, cause=Cause.UNKNOWN_KEY)
+    return HostKeyError("its host key is not known yet", remedy=remedy, code=ErrorCode.HOST_KEY_UNKNOWN)
 
 
 def unreadable(phone: Phone) -> HostKeyError:
-    return HostKeyError("its pinned host key cannot be read", remedy=f"clusterctl hosts forget {phone.name}")
+    remedy = f"clusterctl hosts forget {phone.name}"
+    return HostKeyError("its pinned host key cannot be read", code=ErrorCode.HOST_KEY_UNREADABLE, remedy=remedy)
 
 
 def cloned(others: Iterable[str]) -> HostKeyError:
     return HostKeyError(
         f"shows the same host key as {', '.join(others)}: Termux was copied from one phone to the other, "
         "and each could pass for the other",
-        cause=Cause.CLONED_KEY,
+        code=ErrorCode.HOST_KEY_DUPLICATE,
         remedy="on this phone, in Termux: rm $PREFIX/etc/ssh/ssh_host_*; ssh-keygen -A; pkill sshd; sshd",
     )
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from paramiko import Message, Transport
 from paramiko.common import cMSG_CHANNEL_REQUEST
 
+from orchestrator.fleet.result import NO_EXIT_CODE
+
 PIECE = 32 * 1024  # one SSH packet; `Channel.sendall` of a large buffer copies its tail once a packet
 INLINE = 1024 * 1024  # half of sshd's receive window: that much is taken without reading what comes back
 MAX_STDERR = 16 * 1024 * 1024
-NO_EXIT_CODE = -1  # killed by a signal, or not started at all
 
 
 class TooMuchOutputError(Exception):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 from orchestrator.errors import PhoneError
+from orchestrator.fleet.quote import last_lines, printable
 from orchestrator.inventory.model import Phone
+from phone_agent.contract.errors import ErrorCode
 
 T = TypeVar("T")
+NO_EXIT_CODE = -1  # killed by a signal, or not started at all
 
 
 class Phase(StrEnum):
@@ -54,6 +57,7 @@ class Outcome(Generic[T]):
     value: T | None = None
     phase: Phase | None = None
     error: str | None = None
+    code: ErrorCode | None = None  # of the error
     remedy: str | None = None
     raised: PhoneError | None = field(default=None, compare=False, repr=False)  # what its class tells beyond its text
 
@@ -86,3 +90,24 @@ class Outcomes(Generic[T]):
         for item in self.items:
             if item.ok and item.value is not None:
                 yield item.phone, item.value
+
+
+def failed(result: CommandResult) -> PhoneError:
+    """What to raise for a command that failed."""
+    return PhoneError(failure(result), code=ending(result.rc), phase=Phase.EXEC)
+
+
+def ending(rc: int | None) -> ErrorCode:
+    return ErrorCode.KILLED if rc == NO_EXIT_CODE else ErrorCode.COMMAND_FAILED
+
+
+def failure(result: CommandResult) -> str:
+    """`apt-get: exit code 100: …`, or what is known of a command that left no exit code."""
+    how = "killed, or never started" if result.rc == NO_EXIT_CODE else f"exit code {result.rc}"
+    said = last_lines(result.stderr) or last_lines(result.stdout)
+    return f"{short(result.argv)}: {how}" + (f": {said}" if said else "")
+
+
+def short(argv: Sequence[str]) -> str:
+    line = printable(" ".join(" ".join(argv).split()))
+    return line if len(line) <= 80 else line[:79] + "…"

@@ -11,6 +11,7 @@ from orchestrator.errors import PhoneError
 from orchestrator.fleet.errors import Unreachable
 from orchestrator.fleet.process import RemoteProcess
 from orchestrator.fleet.result import Phase
+from phone_agent.contract.errors import ErrorCode
 
 MAX_LINE = 1024 * 1024
 KEPT_STDERR = 16  # last pieces, for the message when the command fails
@@ -41,7 +42,9 @@ class Stream:
             yield from lines
             if len(rest) > MAX_LINE:
                 self.close()
-                raise PhoneError(f"sent a line longer than {MAX_LINE} bytes", phase=Phase.EXEC)
+                raise PhoneError(
+                    f"sent a line longer than {MAX_LINE} bytes", code=ErrorCode.TOO_MUCH_OUTPUT, phase=Phase.EXEC
+                )
         if rest:
             yield rest
 
@@ -63,9 +66,9 @@ class Stream:
                 self.rc = self._process.exit_code(self._silence)
         except TimeoutError:
             self.close()
-            raise PhoneError(f"silent for {self._silence:g} s", phase=Phase.EXEC) from None
+            raise PhoneError(f"silent for {self._silence:g} s", code=ErrorCode.TIMED_OUT, phase=Phase.EXEC) from None
         except EOFError:
-            raise Unreachable("the connection was lost", phase=Phase.EXEC) from None
+            raise Unreachable("the connection was lost", code=ErrorCode.CONNECTION_LOST, phase=Phase.EXEC) from None
         if arrived is None:
             return None
         if arrived[1]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.fleet import Fleet, HostKeys, PhoneConnection, Timeouts
-from orchestrator.fleet.errors import Cause
 from orchestrator.fleet.keys import load_private_key
 from orchestrator.fleet.rack import Rack
 from orchestrator.fleet.result import Outcome, Phase
@@ -25,12 +24,13 @@ from orchestrator.health.report import Found, Report
 from orchestrator.health.scripts import SCRIPT_LIMIT_S, examine
 from orchestrator.inventory.model import Phone
 from orchestrator.records.record import RunStore
+from phone_agent.contract.errors import ErrorCode
 
 TIMEOUTS: Final = Timeouts(tcp=5.0, banner=8.0, kex=8.0, auth=8.0, channel=8.0)
 LIMIT_S: Final = 90.0  # connecting (at most 37), asking (SCRIPT_LIMIT_S), looking around (SWEEP_LIMIT_S)
 assert LIMIT_S > 37.0 + SCRIPT_LIMIT_S + SWEEP_LIMIT_S  # noqa: S101  (what is promised is the sum of what is allowed)
 
-_ABSENT: Final = frozenset({Cause.NO_ANSWER, Cause.NO_ROUTE})
+_ABSENT: Final = frozenset({ErrorCode.NO_ANSWER, ErrorCode.NO_ROUTE})
 OnDone = Callable[[Outcome[Any]], None]
 
 
@@ -85,7 +85,7 @@ def contact_of(outcome: Outcome[Any]) -> Contact:
         phase=outcome.phase or Phase.EXEC,
         error=outcome.error or outcome.status.value,
         remedy=outcome.remedy or "",
-        cause=getattr(outcome.raised, "cause", None),
+        code=outcome.code,
         shown=getattr(outcome.raised, "shown", None),
     )
 
@@ -111,7 +111,7 @@ def _ask(fleet: Fleet, there: Sequence[Phone], found: _Round, on_done: OnDone | 
 
 def _look_around(ward: Ward, hosts: HostKeys, found: _Round) -> None:
     """Phones that are absent may be at another address."""
-    absent = [phone for phone, contact in found.contacts.items() if contact.cause in _ABSENT]
+    absent = [phone for phone, contact in found.contacts.items() if contact.code in _ABSENT]
     missing = {key: phone for phone in absent if (key := hosts.pinned(phone))}
     if not missing or ward.cluster.subnet.is_loopback:
         return
@@ -160,7 +160,9 @@ def judge(seen: Iterable[Seen], checks: Iterable[Check]) -> Iterable[Found]:
 
 def _common(ward: Ward, found: _Round) -> Common:
     cluster = ward.cluster
-    refusing = [phone.switch for phone, contact in found.contacts.items() if contact.cause is Cause.REFUSED]
+    refusing = [
+        phone.switch for phone, contact in found.contacts.items() if contact.code is ErrorCode.CONNECTION_REFUSED
+    ]
     return Common(
         interface=cluster.interface,
         subnet=None if cluster.subnet.is_loopback else cluster.subnet,

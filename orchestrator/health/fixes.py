@@ -19,6 +19,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.provision import Options, provision
 from orchestrator.provision.events import OnEvent
 from orchestrator.provision.resources import script
+from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet.result import CommandResult
@@ -111,7 +112,9 @@ def restart_sshd(ward: Ward, connection: PhoneConnection) -> None:
         except PhoneError as error:
             if time.monotonic() > deadline:
                 connection.run([TERMUX_BASH, "-c", 'exec "${BASH%/*}/sshd"'])
-                raise PhoneError(f"no new login after sshd was started again: {error.message}") from error
+                raise PhoneError(
+                    f"no new login after sshd was started again: {error.message}", code=error.code
+                ) from error
 
 
 def _log_in_afresh(ward: Ward, phone: Phone) -> None:
@@ -125,4 +128,6 @@ def _log_in_afresh(ward: Ward, phone: Phone) -> None:
 def _must(result: CommandResult, what: str) -> None:
     if not result.ok:
         said = last_lines(result.stderr, 2) or last_lines(result.stdout, 2)
-        raise PhoneError(f"{what}: exit code {result.rc}" + (f": {said}" if said else ""))
+        raise PhoneError(
+            f"{what}: exit code {result.rc}" + (f": {said}" if said else ""), code=ErrorCode.COMMAND_FAILED
+        )

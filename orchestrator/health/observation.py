@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
-from orchestrator.fleet.errors import Cause
 from orchestrator.fleet.hostkeys import HostKey
 from orchestrator.fleet.result import Phase
 from orchestrator.health.facts import Facts, Session
 from orchestrator.inventory.model import Phone
+from phone_agent.contract.errors import ErrorCode
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Contact:
     phase: Phase | None = None  # None: it is there
     error: str = ""
     remedy: str = ""
-    cause: Cause | None = None
+    code: ErrorCode | None = None
     shown: HostKey | None = None  # the key that answered instead of the pinned one
     like: tuple[str, ...] = ()  # phones whose pinned key that is
     like_there: bool = False  # one of them answered at its own address

@@ -17,6 +17,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.logs.timeline import write_timeline
 from orchestrator.logs.unpack import DEFAULT_LIMITS, Limits, Unpacked, unpack
 from phone_agent.contract import layout
+from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
@@ -77,15 +78,16 @@ def collect_phone(connection: PhoneConnection, run_id: str, directory: Path, lim
             unpacked = unpack(_decoded(stream, troubles), arriving, limits)
         unpacked.notes += troubles
         if not unpacked.files:
-            raise PhoneError(_why_nothing(stream.rc, unpacked, run_id))
+            raise _nothing_came(stream.rc, unpacked, run_id)
         arriving.rename(directory / connection.phone.name)
     return unpacked
 
 
-def _why_nothing(rc: int | None, unpacked: Unpacked, run_id: str) -> str:
+def _nothing_came(rc: int | None, unpacked: Unpacked, run_id: str) -> PhoneError:
     if rc == _NO_SUCH_RUN:
-        return f"has no files of {run_id}"
-    return "sent no files: " + "; ".join(unpacked.notes[-2:] or ["nothing came"])
+        return PhoneError(f"has no files of {run_id}", code=ErrorCode.NO_SUCH_RUN)
+    why = "; ".join(unpacked.notes[-2:] or ["nothing came"])
+    return PhoneError(f"sent no files: {why}", code=ErrorCode.BAD_ANSWER)
 
 
 def _decoded(lines: Iterable[bytes], troubles: list[str]) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from orchestrator.logs.unpack import DEFAULT_LIMITS
 from orchestrator.records.events import as_number
 from orchestrator.text import one_line
 from phone_agent.contract import layout
+from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -63,7 +64,9 @@ def fetch(connection: PhoneConnection, run_id: str, attempt: int = 0) -> RankTra
         path = Path(scratch) / connection.phone.name / name
         if not path.is_file():
             raise PhoneError(
-                f"has no timeline of {run_id}: it is written when a run ends", remedy=f"clusterctl attach {run_id}"
+                f"has no timeline of {run_id}: it is written when a run ends",
+                code=ErrorCode.DATA_MISSING,
+                remedy=f"clusterctl attach {run_id}",
             )
         return read(path, connection.phone.name)
 
@@ -73,7 +76,11 @@ def read(path: Path, phone: str) -> RankTrace:
     with path.open(encoding="utf-8", errors="replace") as lines:
         header = _parsed(next(lines, ""))
         if not isinstance(header, dict) or as_number(header.get("rank")) is None:
-            raise PhoneError("sent a timeline that does not say whose it is", remedy="clusterctl provision")
+            raise PhoneError(
+                "sent a timeline that does not say whose it is",
+                code=ErrorCode.BAD_ANSWER,
+                remedy="clusterctl provision",
+            )
         offset, error = (as_number(header.get(name)) or 0.0 for name in ("offset_s", "offset_error_s"))
         trace = RankTrace(int(header["rank"]), phone, error)
         trace.spans += [span for line in lines if (span := _span(_parsed(line), offset))]

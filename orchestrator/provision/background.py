@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from orchestrator.errors import PhoneError
 from orchestrator.provision.resources import script
+from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
 _ASK_SECONDS: Final = 20  # one question waits this long on the phone before it says "still running"
+_ALREADY_RUNNING: Final = "already_running"  # the answer of job.sh
 _PATIENCE: Final = 90.0  # a phone may be out of reach this long while its sshd is replaced
 
 Connect = Callable[[], "PhoneConnection"]
@@ -35,7 +37,7 @@ def run_in_background(connect: Connect, name: str, body: str, *args: str, limit:
     while True:
         started = connect().script(script("job"), "start", name, script(body), *args, check=True)
         job = _wait(connect, name, deadline, limit)
-        if "already running" not in started.stdout:  # else it was an earlier run's, started for other circumstances
+        if started.stdout.strip() != _ALREADY_RUNNING:  # else it was an earlier run's, started for other circumstances
             return job
 
 
@@ -44,7 +46,9 @@ def _wait(connect: Connect, name: str, deadline: float, limit: float) -> Job:
         if job := _ask(connect, name, deadline):
             return job
     connect().script(script("job"), "stop", name)
-    raise PhoneError(f"{name}: not done after {limit / 60:.0f} minutes, ended", remedy="run it again")
+    raise PhoneError(
+        f"{name}: not done after {limit / 60:.0f} minutes, ended", code=ErrorCode.TIMED_OUT, remedy="run it again"
+    )
 
 
 def _ask(connect: Connect, name: str, deadline: float) -> Job | None:
@@ -69,5 +73,6 @@ def _parse(answer: str, name: str) -> Job | None:
         return Job(int(rc), log)
     raise PhoneError(
         f"{name}: the phone ended it before it was done",
+        code=ErrorCode.KILLED,
         remedy="did the phone restart, or Android kill Termux? Exempt Termux from battery optimisation, run it again",
     )

@@ -17,6 +17,7 @@ from orchestrator.provision.steps.packages import install_packages, space_to_add
 from orchestrator.provision.steps.pyopencl import PyOpenCl
 from orchestrator.provision.steps.step import Site, Step
 from orchestrator.provision.wheels import Wheel, WheelStore
+from phone_agent.contract.errors import ErrorCode
 
 _BUILD_SPACE: Final = 300 << 20  # for the source and what the compiler leaves while it works
 
@@ -133,11 +134,14 @@ def _require_space(facts: Facts, want: Want, tools: Iterable[str]) -> None:
     """The compiler is large: a phone must not be filled up with it."""
     index = want.repositories[facts.arch].index
     if absent := [name for name in tools if name not in index]:
-        raise PhoneError(f"the package snapshot lacks {', '.join(absent)}", phase="build")
+        raise PhoneError(
+            f"the package snapshot lacks {', '.join(absent)}", code=ErrorCode.PACKAGE_FAILED, phase="build"
+        )
     needed = space_to_add(facts, want.repositories[facts.arch], tools) + _BUILD_SPACE
     if facts.disk_free_kb is not None and facts.disk_free_kb * 1024 < needed:
         raise PhoneError(
             f"{facts.disk_free_kb >> 10} MB of storage are free, the compiler and its work need {needed >> 20} MB",
+            code=ErrorCode.DISK_FULL,
             phase="build",
             remedy="free space on one phone of its kind (Settings, Device care, Storage), then run it again",
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from orchestrator.errors import PhoneError
+from phone_agent.contract.errors import ErrorCode
 
 _SSH_VERSION: Final = re.compile(r"OpenSSH_([0-9]{1,4})\.([0-9]{1,4})")
 _ARCHITECTURES: Final = frozenset({"aarch64", "arm", "x86_64", "i686"})  # Termux's; the name becomes part of a path
@@ -86,6 +87,7 @@ def parse_facts(output: str, complaint: str = "") -> Facts:
         said = output.strip() or complaint.strip()
         raise PhoneError(
             "its description broke off: " + (said.splitlines() or ["nothing was printed"])[-1][:200],
+            code=ErrorCode.BAD_ANSWER,
             phase="facts",
             remedy="clusterctl doctor tells what the phone lacks; if bash does not start on it, set Termux up again",
         )
@@ -126,9 +128,19 @@ def _pairs(lines: list[list[str]], key: str) -> Iterator[tuple[str, str]]:
 
 def _architecture(text: str) -> str:
     if not text:
-        raise PhoneError("Termux's package manager does not answer", phase="facts", remedy="set Termux up again")
+        raise PhoneError(
+            "Termux's package manager does not answer",
+            code=ErrorCode.BROKEN_ENVIRONMENT,
+            phase="facts",
+            remedy="set Termux up again",
+        )
     if text not in _ARCHITECTURES:
-        raise PhoneError(f"its architecture is none of Termux's: {text[:40]!r}", phase="facts", remedy=_NOT_A_PHONE)
+        raise PhoneError(
+            f"its architecture is none of Termux's: {text[:40]!r}",
+            code=ErrorCode.UNSUPPORTED_PHONE,
+            phase="facts",
+            remedy=_NOT_A_PHONE,
+        )
     return text
 
 
@@ -142,7 +154,9 @@ def _installed(name: str, version: str, status: str) -> Installed:
 def _sane(pattern: re.Pattern[str], text: str) -> str:
     """What a phone says goes into comparisons, paths and reports for all phones: what dpkg would not say is refused."""
     if not pattern.fullmatch(text):
-        raise PhoneError(f"it describes itself with {text[:40]!r}", phase="facts", remedy=_NOT_A_PHONE)
+        raise PhoneError(
+            f"it describes itself with {text[:40]!r}", code=ErrorCode.BAD_ANSWER, phase="facts", remedy=_NOT_A_PHONE
+        )
     return text
 
 

@@ -6,16 +6,26 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from phone_agent.contract.errors import ErrorCode
+
 
 @dataclass(frozen=True)
 class Cause:
     pattern: re.Pattern[str]
     meaning: str
     remedy: str
+    code: ErrorCode = ErrorCode.PACKAGE_FAILED
 
 
-def _cause(pattern: str, meaning: str, remedy: str) -> Cause:
-    return Cause(re.compile(pattern, re.IGNORECASE), meaning, remedy)
+@dataclass(frozen=True)
+class Explanation:
+    code: ErrorCode
+    message: str  # with the telling line of the log
+    remedy: str | None = None  # what to do
+
+
+def _cause(pattern: str, meaning: str, remedy: str, code: ErrorCode = ErrorCode.PACKAGE_FAILED) -> Cause:
+    return Cause(re.compile(pattern, re.IGNORECASE), meaning, remedy, code)
 
 
 # The first that matches counts: a full disk or a broken library shows as many other errors too.
@@ -24,13 +34,15 @@ CAUSES: Final = (
         r"no space left on device|don't have enough free space|cannot copy extracted data.*space",
         "the phone's storage is full",
         "free space on the phone (Settings, Device care, Storage; in Termux: apt-get clean), then run it again",
+        ErrorCode.DISK_FULL,
     ),
     _cause(
-        r"the package index that arrived has sha256",
+        r"E: index_mismatch: ",
         "the package index that reached the phone is not the one this computer serves: something on the wired network "
         "answers in its place",
         "find the device with this computer's wired address, or the proxy in the phone's apt settings; nothing was "
         "installed",
+        ErrorCode.INDEX_MISMATCH,
     ),
     _cause(
         r"cannot link executable",
@@ -63,12 +75,12 @@ CAUSES: Final = (
 )
 
 
-def explain(log: str) -> tuple[str, str | None]:
-    """What went wrong, with the telling line of the log, and what to do."""
+def explain(log: str) -> Explanation:
     for cause in CAUSES:
         if found := cause.pattern.search(log):
-            return f"{cause.meaning} ({_line_around(log, found.start())})", cause.remedy
-    return _last_words(log), None
+            message = f"{cause.meaning} ({_line_around(log, found.start())})"
+            return Explanation(cause.code, message, cause.remedy)
+    return Explanation(ErrorCode.PACKAGE_FAILED, _last_words(log))
 
 
 def _line_around(log: str, position: int) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.errors import PhoneError
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.resources import script
+from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -62,7 +63,11 @@ def install_files(connection: PhoneConnection, files: Iterable[ManagedFile]) -> 
     done = connection.run(["bash", "-c", script("install-files"), "clusterctl", *arguments], stdin=archive(chosen))
     if not done.ok:
         said = (done.stderr.strip().splitlines() or [f"exit code {done.rc}"])[-1]
-        raise PhoneError(f"cannot write {', '.join(file.path for file in chosen)}: {said}", phase="copy")
+        raise PhoneError(
+            f"cannot write {', '.join(file.path for file in chosen)}: {said}",
+            code=ErrorCode.COMMAND_FAILED,
+            phase="copy",
+        )
 
 
 def archive(files: tuple[ManagedFile, ...]) -> bytes:

@@ -10,6 +10,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.steps.packages import space_needed
+from phone_agent.contract.errors import ErrorCode
 
 _SPARE: Final = 50 << 20  # for logs, the agent, wheels
 _CLOCK_TOLERANCE: Final = 2.0
@@ -37,12 +38,14 @@ def require_packages(facts: Facts, want: Want) -> None:
     if facts.arch not in want.repositories:
         raise PhoneError(
             f"there are no packages for its architecture, {facts.arch}",
+            code=ErrorCode.UNSUPPORTED_PHONE,
             phase="preflight",
             remedy="the notes of this run say why; choose another repository with --upstream, or another phone",
         )
     if facts.arch not in want.bundles:
         raise PhoneError(
             f"there is no agent for its architecture, {facts.arch}",
+            code=ErrorCode.UNSUPPORTED_PHONE,
             phase="preflight",
             remedy="phones need a 64-bit processor and a 64-bit Android; choose another phone",
         )
@@ -54,6 +57,7 @@ def require_space(facts: Facts, want: Want) -> None:
     if facts.disk_free_kb is not None and facts.disk_free_kb * 1024 < needed:
         raise PhoneError(
             f"{facts.disk_free_kb / 1024:.0f} MB of storage are free, {needed / (1 << 20):.0f} MB are needed",
+            code=ErrorCode.DISK_FULL,
             phase="preflight",
             remedy="free space on the phone (Settings, Device care, Storage), then run it again",
         )

@@ -27,6 +27,7 @@ from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.provision.background import run_in_background
 from orchestrator.provision.failures import explain
 from orchestrator.provision.resources import read_text, script
+from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -98,11 +99,15 @@ class WheelStore:
         connect().put_tree(sources.path, _WORK)
         job = run_in_background(connect, f"build-{module}", self._recipe.script, str(_WORK), limit=_BUILD_LIMIT)
         if job.rc != 0:
-            cause, remedy = explain(job.log)
-            raise PhoneError(f"building {module} failed: {cause}", phase="build", remedy=remedy)
+            cause = explain(job.log)
+            raise PhoneError(
+                f"building {module} failed: {cause.message}", code=cause.code, phase="build", remedy=cause.remedy
+            )
         name = job.log.strip().splitlines()[-1].strip()
         if not re.fullmatch(rf"{module}-[\w.+-]+\.whl", name):
-            raise PhoneError(f"building {module} left no wheel: {name[:120]!r}", phase="build")
+            raise PhoneError(
+                f"building {module} left no wheel: {name[:120]!r}", code=ErrorCode.PACKAGE_FAILED, phase="build"
+            )
         data = connect().get(_WORK / "out" / name, limit=_LARGEST_WHEEL)
         connect().run(["rm", "-rf", "--", str(_WORK)])
         return self._keep(abi, name, data)
@@ -189,7 +194,7 @@ def _pip(verb: str, requirements: str, *arguments: str, tools: Path | None = Non
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=_PIP_LIMIT)
     if done.returncode != 0:
         raise ClusterctlError(
-            f"pip cannot {verb} what {requirements} needs: {explain(done.stderr)[0]}",
+            f"pip cannot {verb} what {requirements} needs: {explain(done.stderr).message}",
             remedy="check this computer's connection to PyPI; it is needed once",
         )
 
@@ -209,7 +214,7 @@ def _translate(tools: Path, source: Path) -> None:
         command, cwd=source, env=environment, capture_output=True, text=True, check=False, timeout=_PIP_LIMIT
     )
     if done.returncode != 0:
-        raise ClusterctlError(f"cannot translate mpi4py to C: {explain(done.stderr)[0]}")
+        raise ClusterctlError(f"cannot translate mpi4py to C: {explain(done.stderr).message}")
 
 
 def only_for_phones(directory: Path) -> list[Path]:

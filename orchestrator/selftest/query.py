@@ -53,7 +53,8 @@ def examine(
                 begun = ""
                 yield answered(check.belief, parse(said), time.monotonic() - started, virtual=virtual)
     if stream.rc:
-        raise PhoneError(f"the agent ended with {stream.rc}: {one_line(stream.stderr.strip()[-300:])}")
+        code, complaint = agent.reported(stream.stderr, stream.rc)
+        raise PhoneError(f"the agent ended with {stream.rc}: {one_line(complaint[-300:])}", code=code)
 
 
 def parse(said: Mapping[str, Any]) -> Found:

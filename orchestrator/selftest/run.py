@@ -20,6 +20,7 @@ from orchestrator.selftest.query import bring_agent, examine, take_agent_away
 from orchestrator.selftest.report import Answer, PhoneReport, answered
 from orchestrator.text import one_line
 from phone_agent.contract.assumptions import Belief, Found, Status, unknown
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.selftest.assumptions import Where
 
 if TYPE_CHECKING:
@@ -101,13 +102,18 @@ class _Selftest:
         self._note(phone, assumptions.CLOCK, session.judge_clock(told))
         if not told.told.get("python3"):
             remedy = f"clusterctl provision --limit {phone.name}"
-            raise PhoneError("there is no python3 in its PATH", phase="exec", remedy=remedy)
+            raise PhoneError(
+                "there is no python3 in its PATH", code=ErrorCode.BROKEN_ENVIRONMENT, phase="exec", remedy=remedy
+            )
         self._architectures[phone] = told.told.get("arch", "")
 
     def _inside(self, connection: PhoneConnection, bell: tuple[str, int]) -> None:
         architecture = self._architectures[connection.phone]
         if architecture not in self._bundles:
-            raise PhoneError(f"the core has no kernels for its processor ({one_line(architecture, 40)})")
+            raise PhoneError(
+                f"the core has no kernels for its processor ({one_line(architecture, 40)})",
+                code=ErrorCode.UNSUPPORTED_PHONE,
+            )
         bring_agent(connection, self._bundles[architecture].path)
         for said in examine(connection, self._where(connection.phone, bell), virtual=self._virtual):
             self._tell(connection.phone, said)

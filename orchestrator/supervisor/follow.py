@@ -17,6 +17,7 @@ from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import agent
 from orchestrator.records.events import FOLLOWER_EVENTS, Event, parse_event
 from orchestrator.supervisor.identity import holder
+from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -26,7 +27,7 @@ SILENCE_S = 3.0  # the agent sends a heartbeat every half second
 _PAUSES_S = (1.0, 2.0, 5.0)
 _LARGEST_COPY = 1 << 30
 
-OnBreak = Callable[[str], None]
+OnBreak = Callable[[PhoneError], None]
 
 
 class LostHeadError(ClusterctlError):
@@ -35,6 +36,10 @@ class LostHeadError(ClusterctlError):
 
 class NotFollowedError(ClusterctlError):
     """The agent itself refuses; asking again would not help."""
+
+    def __init__(self, message: str, *, code: ErrorCode) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class EventsCopy:
@@ -103,8 +108,9 @@ def _from_phone(
             if event is not None:
                 yield event
     if stream.rc:
-        raise NotFollowedError(stream.stderr.strip().removeprefix("phone_agent: ") or f"follow ended with {stream.rc}")
-    raise PhoneError("the stream ended before the run did")
+        code, said = agent.reported(stream.stderr, stream.rc)
+        raise NotFollowedError(said, code=code)
+    raise PhoneError("the stream ended before the run did", code=ErrorCode.CONNECTION_LOST)
 
 
 class _Patience:
@@ -121,7 +127,7 @@ class _Patience:
         if self._tries and time.monotonic() - self._since > PATIENCE_S:
             message = f"the head phone does not answer: {error.message}; the run may go on without us"
             raise LostHeadError(message, remedy="clusterctl attach") from error
-        self._on_break(error.message)
+        self._on_break(error)
         time.sleep(_PAUSES_S[min(self._tries, len(_PAUSES_S) - 1)])
         self._since = self._since if self._tries else time.monotonic()
         self._tries += 1

@@ -82,5 +82,5 @@ def _refresh_run(store: RunStore, connection: PhoneConnection, record: RunRecord
         store.save(replace(record, state="running", step=step if isinstance(step, int) else record.step))
 
 
-def _give_up(why: str) -> None:
-    raise PhoneError(why)
+def _give_up(error: PhoneError) -> None:
+    raise error

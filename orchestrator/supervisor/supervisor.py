@@ -31,7 +31,7 @@ from orchestrator.supervisor import recovery_timing, stall_diagnosis
 from orchestrator.supervisor.checkpoint_puller import Puller
 from orchestrator.supervisor.deadline import Deadline
 from orchestrator.supervisor.diagnosis import Diagnosis, diagnose
-from orchestrator.supervisor.follow import NotFollowedError, OnBreak, follow
+from orchestrator.supervisor.follow import NotFollowedError, follow
 from orchestrator.supervisor.probe import Sight, end, look, newest_held
 from orchestrator.supervisor.recovery import GiveUp, Memory, choose, hopeless
 from orchestrator.supervisor.recovery_timing import Phases
@@ -83,7 +83,13 @@ class Guard:
     """`progress` and `diagnosis` tell how it ended. One that does not guard only watches: another process does."""
 
     def __init__(
-        self, launcher: Launcher, record: RunRecord, on_event: OnEvent, on_break: OnBreak, *, guards: bool = True
+        self,
+        launcher: Launcher,
+        record: RunRecord,
+        on_event: OnEvent,
+        on_break: Callable[[str], None],
+        *,
+        guards: bool = True,
     ) -> None:
         self._launcher, self.record, self._guards = launcher, record, guards
         self._over = record.over  # then there is nothing to do but to see how it ended
@@ -218,10 +224,10 @@ class Guard:
         self._absent = tuple(sight for sight in sights if sight.absent)
         return sights
 
-    def _broken(self, why: str) -> None:
+    def _broken(self, error: PhoneError) -> None:
         """The head phone is not heard any more: is it gone, or only out of sight?"""
         self._sign_at = self._sign_at or time.monotonic()
-        self._on_break(why)
+        self._on_break(error.message)
         if not self._guards:
             return
         sights = self._look()

@@ -10,6 +10,7 @@ from orchestrator.errors import PhoneError
 from orchestrator.fleet import agent
 from orchestrator.inventory.model import Phone
 from orchestrator.text import one_line
+from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
@@ -42,6 +43,7 @@ def ask_kinds(fleet: Fleet, phones: Sequence[Phone]) -> dict[Phone, Kind]:
     for failed in outcomes.failures:
         raise PhoneError(
             f"{failed.phone} does not tell what kind it is: {failed.error}",
+            code=failed.code or ErrorCode.UNKNOWN,
             remedy=failed.remedy or f"clusterctl provision --limit {failed.phone.name}",
         )
     return {outcome.phone: outcome.value for outcome in outcomes if outcome.value is not None}
@@ -71,7 +73,9 @@ def parse_kind(told: Any) -> Kind:
         driver = ", ".join(_texts(device, ("device", "driver", "version"))) if device else NO_GPU
         return Kind(name, _text(told["core"]), driver, "" if device else why, _limits(device) if device else None)
     except (KeyError, TypeError, ValueError):
-        raise PhoneError("it describes its kind in words unknown here", remedy="clusterctl provision") from None
+        raise PhoneError(
+            "it describes its kind in words unknown here", code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision"
+        ) from None
 
 
 def _limits(device: Mapping[str, Any]) -> Limits:

@@ -15,6 +15,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.tune.device_kinds import Kind, by_kind
 from orchestrator.tune.store import Tuned, TuneStore
 from phone_agent.backends import NAMES
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.schema import Way
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.tune.search import GRACE_S, SHARES, Request
@@ -65,7 +66,7 @@ def tune(
 def _kept(kind: Kind, request: Request, rows: list[Row]) -> Tuned:
     best = next((row for row in rows if row["part"] == BEST), None)
     if best is None or "images_per_s" not in best:
-        raise PhoneError("it found no way to compute")
+        raise PhoneError("it found no way to compute", code=ErrorCode.MEASUREMENT_FAILED)
     tuned = Tuned(
         kind=kind.name,
         core=kind.core,
@@ -88,12 +89,14 @@ def _ask(connection: PhoneConnection, request: Request, rows: list[Row], on_row:
         for line in stream:
             row = _row(line)
             if len(rows) >= MOST_ROWS:
-                raise PhoneError(f"more than {MOST_ROWS} measurements", remedy="clusterctl provision")
+                raise PhoneError(
+                    f"more than {MOST_ROWS} measurements", code=ErrorCode.TOO_MUCH_OUTPUT, remedy="clusterctl provision"
+                )
             rows.append(row)
             on_row(connection.phone, row)
     if stream.rc:
-        said = (stream.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise PhoneError(f"tuning ended with {stream.rc}: {said[:200]}", remedy="clusterctl provision")
+        code, said = agent.reported(stream.stderr, stream.rc)
+        raise PhoneError(f"tuning ended with {stream.rc}: {said[:200]}", code=code, remedy="clusterctl provision")
 
 
 def _row(line: str | bytes) -> Row:
@@ -109,7 +112,9 @@ def _row(line: str | bytes) -> Row:
         or not all(_positive(row[name]) for name in figures if name in row)
         or not ("error" in row or figures[0] in row or row["part"] == BEST)
     ):
-        raise PhoneError(f"its answer makes no sense: {str(line)[:100]}", remedy="clusterctl provision")
+        raise PhoneError(
+            f"its answer makes no sense: {str(line)[:100]}", code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision"
+        )
     return row
 
 
@@ -133,5 +138,9 @@ def _way(raw: Any) -> Way:
     except (TypeError, AttributeError):
         sound = False
     if not sound:
-        raise PhoneError(f"the way it chose makes no sense: {str(raw)[:100]}", remedy="clusterctl provision")
+        raise PhoneError(
+            f"the way it chose makes no sense: {str(raw)[:100]}",
+            code=ErrorCode.BAD_ANSWER,
+            remedy="clusterctl provision",
+        )
     return way

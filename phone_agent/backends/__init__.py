@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 
@@ -98,4 +98,4 @@ def backend(name: str) -> Backend:
         from phone_agent.backends.reference import ReferenceBackend
 
         return ReferenceBackend()
-    raise AgentError(f"there is no backend called '{name}'; there are: {', '.join(NAMES)}")
+    raise AgentError(f"there is no backend called '{name}'; there are: {', '.join(NAMES)}", code=ErrorCode.BAD_REQUEST)

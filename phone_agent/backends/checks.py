@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 
@@ -17,6 +17,8 @@ Array = NDArray[Any]
 
 class InputError(AgentError):
     """Images or labels that do not go with the network."""
+
+    code = ErrorCode.BAD_REQUEST
 
 
 def check_state(graph: Graph, state: State) -> None:

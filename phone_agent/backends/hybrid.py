@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.backends import Backend, Executable, Need, Options, Ready
 from phone_agent.contract import rng
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 
@@ -187,7 +187,7 @@ def _compiled(
 
 def _there(executable: Executable | None) -> Executable:
     if executable is None:
-        raise AgentError("a part of the batch for a backend that was compiled for none")
+        raise AgentError("a part of the batch for a backend that was compiled for none", code=ErrorCode.INTERNAL_ERROR)
     return executable
 
 

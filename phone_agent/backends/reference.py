@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.backends import Need, Options, Ready
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -301,7 +301,9 @@ class ReferenceBackend:
     ) -> ReferenceExecutable:
         options = options or Options()
         if options.half:
-            raise AgentError("the reference backend stores what it computes: --half is for the others")
+            raise AgentError(
+                "the reference backend stores what it computes: --half is for the others", code=ErrorCode.BAD_REQUEST
+            )
         return ReferenceExecutable(graph, state, options)
 
 

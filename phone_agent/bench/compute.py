@@ -18,7 +18,7 @@ from phone_agent import models
 from phone_agent.backends import NAMES as BACKENDS
 from phone_agent.backends import Executable, Options, backend
 from phone_agent.bench.kernels import peak_gflops
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.core.thread_pool import ThreadPool
@@ -35,9 +35,13 @@ MAX_BATCH = 65_536
 class BadRequestError(AgentError):
     """Asked for what cannot be measured."""
 
+    code = ErrorCode.BAD_REQUEST
+
 
 class FailedError(AgentError):
     """It ran, and something went wrong."""
+
+    code = ErrorCode.MEASUREMENT_FAILED
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phone_agent.bench.cases import Case, all_cases, names
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core import ops
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned, workspace_bytes
 
@@ -18,6 +18,8 @@ COPY_FLOATS = 64 * 1024 * 1024  # beyond any cache
 
 class NoSuchKernelError(AgentError):
     """Nothing of that name can be measured."""
+
+    code = ErrorCode.BAD_REQUEST
 
 
 @dataclass(frozen=True)

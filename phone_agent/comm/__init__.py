@@ -19,7 +19,7 @@ from phone_agent.comm.single_rank import LoneAllreduce
 from phone_agent.comm.traffic import Traffic
 from phone_agent.comm.wire import FP32, WIRES, Wire
 from phone_agent.comm.world import World
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 
 if TYPE_CHECKING:
     from phone_agent.comm.autotune import Choice
@@ -59,7 +59,10 @@ def _ring(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
 
 def _hierarchical(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
     if len(groups) != world.size:
-        raise AgentError(f"hierarchical needs the group of each of {world.size} phones, not of {len(groups)}")
+        raise AgentError(
+            f"hierarchical needs the group of each of {world.size} phones, not of {len(groups)}",
+            code=ErrorCode.BAD_REQUEST,
+        )
     if len(set(groups)) == 1:
         return RingAllreduce(world, wire)
     return HierarchicalAllreduce(world, wire, groups)
@@ -68,7 +71,9 @@ def _hierarchical(world: World, wire: Wire, groups: Sequence[str]) -> Collective
 def _mpi(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
     del groups
     if wire.name != FP32.name:
-        raise AgentError(f"MPI_Allreduce sends fp32, not {wire.name}; choose ring or hierarchical")
+        raise AgentError(
+            f"MPI_Allreduce sends fp32, not {wire.name}; choose ring or hierarchical", code=ErrorCode.BAD_REQUEST
+        )
     return MpiAllreduce(world)
 
 
@@ -80,7 +85,10 @@ def collective(
 ) -> Collective:
     """`groups`: which each rank is in; without them all are in one."""
     if algorithm not in ALGORITHMS:
-        raise AgentError(f"there is no allreduce called '{algorithm}'; there are: {', '.join(ALGORITHMS)}")
+        raise AgentError(
+            f"there is no allreduce called '{algorithm}'; there are: {', '.join(ALGORITHMS)}",
+            code=ErrorCode.BAD_REQUEST,
+        )
     if world.size == 1:
         return LoneAllreduce(wire or FP32)
     return ALGORITHMS[algorithm](world, wire or FP32, ("",) * world.size if groups is None else groups)
@@ -88,7 +96,9 @@ def collective(
 
 def wire_format(name: str) -> Wire:
     if name not in WIRES:
-        raise AgentError(f"there is no wire format called '{name}'; there are: {', '.join(WIRES)}")
+        raise AgentError(
+            f"there is no wire format called '{name}'; there are: {', '.join(WIRES)}", code=ErrorCode.BAD_REQUEST
+        )
     return WIRES[name]
 
 

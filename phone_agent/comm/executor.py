@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from phone_agent.comm.schedule import Hop, Schedule
 from phone_agent.comm.wire import Floats, Wire
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core import ops
 from phone_agent.core.library import library
 from phone_agent.core.thread_pool import ALIGNMENT, ThreadPool, aligned
@@ -81,7 +81,9 @@ class Workshop:
 
     def carry_out(self, job: ops.Allreduce, note: Note | None) -> None:
         if self._given_up:
-            raise AgentError("a sum before this one was given up: its messages may still be under way")
+            raise AgentError(
+                "a sum before this one was given up: its messages may still be under way", code=ErrorCode.MPI_FAILED
+            )
         job.slots = self._room(job.slot_bytes * job.slot_count)
         job.spans, job.span_room = (ctypes.addressof(self._spans), SPANS) if note else (None, 0)
         self._given_up = True
@@ -128,7 +130,7 @@ class Rounds:
     def carry_out(self, buffer: Floats, residual: Floats | None, note: Note | None = None) -> int:
         """Sums in place; how many bytes this rank sent."""
         if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
-            raise AgentError("only float32 in a row can be summed")
+            raise AgentError("only float32 in a row can be summed", code=ErrorCode.INTERNAL_ERROR)
         self._job.buffer, self._job.residual = buffer.ctypes.data, None if residual is None else residual.ctypes.data
         self._workshop.carry_out(self._job, note)
         return sum(ring.sent_bytes for ring in self._rings)

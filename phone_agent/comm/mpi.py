@@ -13,7 +13,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from phone_agent.comm.executor import Calls
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 
 SPINS = 50
 LONGEST_NAP_S = 0.0005
@@ -91,7 +91,10 @@ def _calls(pieces: MPI.Intracomm) -> Calls:
     try:
         found = [getattr(library, name) for name in ("MPI_Isend", "MPI_Irecv", "MPI_Test")]
     except AttributeError as error:
-        raise AgentError(f"MPI's own calls are not to be found through {MPI.__file__}: {error}: {REMEDY}") from None
+        raise AgentError(
+            f"MPI's own calls are not to be found through {MPI.__file__}: {error}: {REMEDY}",
+            code=ErrorCode.BROKEN_ENVIRONMENT,
+        ) from None
     send, receive, test = (ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found)
     byte, comm = (MPI._handleof(each) for each in (MPI.BYTE, pieces))  # noqa: SLF001 - meant for those who call MPI's C
     return Calls(send, receive, test, byte, comm, MPI.Exception)

@@ -24,7 +24,7 @@ from phone_agent.comm import Collective
 from phone_agent.comm.residuals import give_back
 from phone_agent.comm.wire import FP16
 from phone_agent.contract import rng
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core import ops
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned
 from phone_agent.nn.packing import Packing
@@ -67,7 +67,9 @@ class PowerSgd:
         self, collective: Collective, packing: Packing, rank: int = RANK, seed: int = 0, *, in_full: int = 0
     ) -> None:
         if rank not in RANKS:
-            raise AgentError(f"PowerSGD of rank {rank}: choose {', '.join(map(str, RANKS))}")
+            raise AgentError(
+                f"PowerSGD of rank {rank}: choose {', '.join(map(str, RANKS))}", code=ErrorCode.BAD_REQUEST
+            )
         self._collective, self._packing, self._rank, self._seed = collective, packing, rank, seed
         self._in_full = in_full
         self._pool = ThreadPool(1)
@@ -155,7 +157,10 @@ def split(packing: Packing, first: int, last: int, rank: int) -> Split:
         if end <= first or offset >= last:
             continue
         if offset < first or end > last:
-            raise AgentError(f"gradients {first} to {last} cut a parameter in two: hand over whole ones")
+            raise AgentError(
+                f"gradients {first} to {last} cut a parameter in two: hand over whole ones",
+                code=ErrorCode.INTERNAL_ERROR,
+            )
         matrix = Matrix(offset, prod(shape[:-1]), shape[-1])
         if LEAST_GAIN * rank * (matrix.rows + matrix.columns) <= matrix.size:
             matrices.append(matrix)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.comm.executor import Calls, Neighbours
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode, error_line
 
 
 class Ticket(Protocol):
@@ -69,10 +69,10 @@ class Alone:
 
     def neighbours(self, ring: Sequence[int], tag: int) -> Transport:
         del ring, tag
-        raise AgentError("one process has no neighbours")
+        raise AgentError("one process has no neighbours", code=ErrorCode.INTERNAL_ERROR)
 
     def calls(self) -> Calls:
-        raise AgentError("one process has nobody to send to")
+        raise AgentError("one process has nobody to send to", code=ErrorCode.INTERNAL_ERROR)
 
     def sum_in_place(self, buffer: NDArray[Any]) -> None:
         """The sum over one rank is what it has."""
@@ -84,10 +84,9 @@ def ending_all(world: World) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - whatever it is
-        if isinstance(error, AgentError):
-            sys.stderr.write(f"phone_agent: {error}\n")
-        else:
+        if not isinstance(error, AgentError):
             traceback.print_exc()
+        sys.stderr.write(error_line(error) + "\n")
         world.abort(1)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 
 FILE = "dataset.json"
 VERSION = 1
@@ -23,6 +23,8 @@ Span = tuple[int, int]  # samples from .. up to
 
 class ManifestError(AgentError):
     """A description of a dataset that cannot be right."""
+
+    code = ErrorCode.DATA_DAMAGED
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core.ops import MAX_THREADS
 from phone_agent.device_study.networks import DEPTHS, FAMILIES, WIDTHS
 
@@ -23,6 +23,8 @@ WIDEST, DEEPEST, LARGEST_BATCH, LONGEST_MINUTES = 4096, 64, 1024, 240.0
 
 class StudyError(AgentError):
     """Asked for what cannot be studied, or answered with what makes no sense."""
+
+    code = ErrorCode.BAD_REQUEST
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class Case:
     inference_s: float | None = None
     runs: int = 0  # steps that were timed
     resident_bytes: int | None = None  # at its highest, while training with `batch` images
-    why: str = ""
+    why: str = ""  # it was not measured
+    code: str = ""  # the error code of that
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ class Load:
     temperature_c: float | None = None
     frequency_mhz: float | None = None
     why: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ records, so a code is never renamed; new ones may be added at any time, and the 
 from __future__ import annotations
 
 import errno
+import json
 from enum import StrEnum
 
 
@@ -87,6 +88,9 @@ class ErrorCode(StrEnum):
     # Setting a phone up
     UNSUPPORTED_PHONE = "unsupported_phone"
     NEEDS_A_PERSON = "needs_a_person"  # something must be tapped or typed on the phone itself
+    ADB_FAILED = "adb_failed"
+    USB_DISCONNECTED = "usb_disconnected"
+    INDEX_MISMATCH = "index_mismatch"  # the package index that reached the phone is not the one that was sent
     PACKAGE_FAILED = "package_failed"  # a package or a wheel could not be built or installed
 
 
@@ -130,7 +134,22 @@ def code_of_errno(number: int | None) -> ErrorCode:
     return known.get(number or 0, ErrorCode.IO_ERROR)
 
 
-def error_document(error: BaseException) -> dict[str, dict[str, str]]:
+def describe(error: BaseException) -> str:
+    """The message of an agent's own error; with its type, that of any other exception."""
+    return str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
+
+
+def error_line(error: BaseException) -> str:
     """What an agent command that fails writes as the last line of its error output."""
-    message = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
-    return {"error": {"code": code_of(error).value, "message": message}}
+    return json.dumps({"error": {"code": code_of(error).value, "message": describe(error)}})
+
+
+def read_error_line(output: str) -> tuple[ErrorCode, str] | None:
+    """The last error line in the error output of an agent command; None if it wrote none."""
+    for line in reversed(output.splitlines()):
+        try:
+            error = json.loads(line)["error"]
+            return parse_code(error["code"]), str(error["message"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return None

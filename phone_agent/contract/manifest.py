@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.files import read_json, write_json
 from phone_agent.contract.layout import MANIFEST
 
@@ -23,7 +23,9 @@ def write(release: Path, *, version: str, target: str) -> dict[str, Any]:
 def read(release: Path) -> dict[str, Any]:
     document = read_json(release / MANIFEST)
     if not isinstance(document, dict) or not isinstance(document.get("files"), dict):
-        raise AgentError(f"{release / MANIFEST} is missing or damaged: provision this phone again")
+        raise AgentError(
+            f"{release / MANIFEST} is missing or damaged: provision this phone again", code=ErrorCode.AGENT_DAMAGED
+        )
     return document
 
 

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.files import whole
 
 PREFIX = struct.Struct("<Q")
@@ -55,6 +55,8 @@ Array = NDArray[Any]
 
 class SafetensorsError(AgentError):
     """A file that is not what it says it is, or arrays that cannot be written."""
+
+    code = ErrorCode.BAD_TENSOR_FILE
 
 
 @dataclass(frozen=True)

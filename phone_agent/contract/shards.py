@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.data import Images, Labels
 
 MAGIC = b"CCSHARD2"
@@ -40,6 +40,8 @@ Shape = tuple[int, int, int]
 
 class ShardError(AgentError):
     """Samples that are absent, damaged or of another dataset; names the file."""
+
+    code = ErrorCode.DATA_DAMAGED
 
 
 @dataclass(frozen=True)

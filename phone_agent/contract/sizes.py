@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 
 UNITS = {"": 1, "B": 1} | {
     f"{letter}{suffix}": base**power
@@ -17,6 +17,8 @@ _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 class SizeError(AgentError):
     """Not an amount of memory."""
+
+    code = ErrorCode.BAD_REQUEST
 
 
 def parse_bytes(text: str) -> int:

@@ -19,7 +19,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core import cache
 
 SOURCES = Path(__file__).parent / "src"
@@ -29,6 +29,8 @@ LIBRARY = "libcore.so"
 
 class BuildError(AgentError):
     """The compiler is missing or refused; carries its words."""
+
+    code = ErrorCode.CORE_BUILD_FAILED
 
 
 @dataclass(frozen=True)

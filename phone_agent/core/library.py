@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core import build, ops
 
 SHIPPED = Path(__file__).parent / "lib" / build.LIBRARY
@@ -18,6 +18,8 @@ REMEDY = "provision the phone again, or, on a computer with the sources, delete 
 
 class CoreError(AgentError):
     """The core cannot be loaded, or cannot do what was asked."""
+
+    code = ErrorCode.CORE_UNUSABLE
 
 
 @cache

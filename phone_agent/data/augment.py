@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract import rng
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
 from phone_agent.core.thread_pool import Program, ThreadPool, workspace_bytes
@@ -35,7 +35,7 @@ Views = NDArray[np.int32]  # one row a sample: core.ops.View
 
 
 class UnknownAugmentationError(AgentError):
-    pass
+    code = ErrorCode.BAD_REQUEST
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,9 @@ class Augmenter:
     def __init__(self, dataset: Dataset, image: tuple[int, int, int], name: str = "none", seed: int = 0) -> None:
         (height, width, channels), (out_height, out_width, out_channels) = dataset.shape, image
         if out_channels != channels:
-            raise AgentError(f"images of {channels} channels, but the network reads {out_channels}")
+            raise AgentError(
+                f"images of {channels} channels, but the network reads {out_channels}", code=ErrorCode.BAD_REQUEST
+            )
         self._sizes = Sizes((height, width), (out_height, out_width))
         self._recipe, self._seed = recipe(name), seed
         self._mean = np.ascontiguousarray(dataset.mean, np.float32)

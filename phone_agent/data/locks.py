@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode, code_of
 
 LOCK = ".lock"
 
@@ -24,7 +24,7 @@ def alone(directory: Path) -> Iterator[None]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise AgentError(f"{directory} cannot be written: {error.strerror}") from None
+        raise AgentError(f"{directory} cannot be written: {error.strerror}", code=code_of(error)) from None
     busy = f"{directory} is in use, by a run that learns from it or by another push: wait for it, or clusterctl stop"
     with _locked(directory, fcntl.LOCK_EX, busy):
         yield
@@ -34,10 +34,10 @@ def _locked(directory: Path, how: int, busy: str) -> IO[str]:
     try:
         lock = (directory / LOCK).open("a")
     except OSError as error:
-        raise AgentError(f"{directory} cannot be written: {error.strerror}") from None
+        raise AgentError(f"{directory} cannot be written: {error.strerror}", code=code_of(error)) from None
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise AgentError(busy) from None
+        raise AgentError(busy, code=ErrorCode.DATA_BUSY) from None
     return lock

@@ -27,7 +27,7 @@ from typing import IO, Any, BinaryIO
 
 from phone_agent.contract import layout
 from phone_agent.contract.dataset_manifest import FILE, SHARD_NAME, Manifest, ManifestError, ShardFile, from_json
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode, code_of
 from phone_agent.contract.files import read_json, write_json
 from phone_agent.data import locks
 
@@ -48,6 +48,8 @@ Answer = Callable[[dict[str, Any]], object]
 
 
 class CutOffError(AgentError):
+    code = ErrorCode.TRANSFER_INTERRUPTED
+
     def __init__(self) -> None:
         super().__init__("the stream was cut off: push again, what arrived is kept")
 
@@ -210,7 +212,7 @@ def _keeping(manifest: Manifest) -> Iterator[_Keeper]:
         try:
             _prepare(directory, manifest)
         except OSError as error:
-            raise AgentError(f"{directory} cannot be written: {error.strerror}") from None
+            raise AgentError(f"{directory} cannot be written: {error.strerror}", code=code_of(error)) from None
         keeper = _Keeper(directory, _verified(directory))
         try:
             yield keeper

@@ -11,7 +11,7 @@ from typing import Any
 from phone_agent import models
 from phone_agent.backends import Options
 from phone_agent.contract.device_study import Case, Request
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import readable_apart
 from phone_agent.device_study import networks, steps
 from phone_agent.device_study.isolated import Gate, LostError, alone
@@ -19,6 +19,7 @@ from phone_agent.device_study.time_limits import Pace
 from phone_agent.nn.plan.memory import estimate
 from phone_agent.nn.summary import forward_flops, training_flops
 
+NO_ANSWER = frozenset({ErrorCode.TIMED_OUT, ErrorCode.BAD_ANSWER})
 MOST_LOST = 3  # cases of a sweep that take too long, before a backend is given up
 LONGEST_REASON = 160  # a driver may tell a whole compiler's output
 
@@ -29,7 +30,7 @@ class Means:
 
     threads: int
     budget_bytes: int | None
-    missing: dict[str, str]
+    missing: dict[str, AgentError]
     pace: Pace
 
     def usable(self, request: Request) -> list[str]:
@@ -54,10 +55,12 @@ def sweep_cases(request: Request, means: Means) -> Iterator[Case]:
         place = steps.Place(networks.build(family, width, depth), backend, means.threads)
         case = describe(place, family, (width, depth), request.batch)
         if lost[backend] >= MOST_LOST:
-            yield replace(case, why=f"not tried: {backend} gave no answer to {MOST_LOST} others")
+            yield replace(
+                case, why=f"not tried: {backend} gave no answer to {MOST_LOST} others", code=ErrorCode.CANCELLED
+            )
             continue
         measured = _measured(case, place, means, means.pace.sweep_step_s)
-        lost[backend] += "no answer" in measured.why
+        lost[backend] += measured.code in NO_ANSWER
         yield measured
 
 
@@ -80,16 +83,18 @@ def describe(place: steps.Place, family: str, size: tuple[int, int], batch: int)
 
 def _measured(case: Case, place: steps.Place, means: Means, step_s: float) -> Case:
     """Out of memory is foreseen, and not tried."""
-    if why := means.missing.get(case.backend):
-        return replace(case, why=why)
+    if lacking := means.missing.get(case.backend):
+        return replace(case, why=str(lacking), code=lacking.code)
     if means.budget_bytes is not None and case.planned_bytes > means.budget_bytes:
         need, there_is = readable_apart(case.planned_bytes, means.budget_bytes)
-        return replace(case, why=f"out of memory, predicted: needs {need}, the budget is {there_is}")
+        return replace(
+            case, why=f"out of memory, predicted: needs {need}, the budget is {there_is}", code=ErrorCode.OUT_OF_MEMORY
+        )
     try:
         found = alone(lambda gate: _time(gate, place, case.batch_asked, step_s, means.pace), means.pace.case_limit_s)
         return replace(case, **found)
     except LostError as error:
-        return replace(case, why=str(error))
+        return replace(case, why=str(error), code=error.code)
 
 
 def _time(_: Gate, place: steps.Place, batch: int, step_s: float, pace: Pace) -> dict[str, Any]:
@@ -110,11 +115,12 @@ def _time(_: Gate, place: steps.Place, batch: int, step_s: float, pace: Pace) ->
     }
 
 
-def missing(backend: str, threads: int) -> str:
-    """Why it cannot be used here; empty where it can. Tried out, in a process of its own: drivers crash."""
+def missing(backend: str, threads: int) -> AgentError | None:
+    """Why it cannot be used here; None where it can. Tried out, in a process of its own: drivers crash."""
     place = steps.Place(networks.build("separable", 8, 1), backend, threads)
     try:
         alone(lambda _: steps.training(place, 1)(), 120.0)
     except AgentError as error:
-        return (str(error).strip().splitlines() or ["it would not say why"])[0][:LONGEST_REASON]
-    return ""
+        first = (str(error).strip().splitlines() or ["it would not say why"])[0][:LONGEST_REASON]
+        return AgentError(first, code=error.code)
+    return None

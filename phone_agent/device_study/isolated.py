@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode, code_of, describe, parse_code
 
 Gate = Callable[[], None]  # returns when all may start
 Work = Callable[[Gate], Any]  # its result must go into JSON
@@ -27,6 +27,8 @@ PR_SET_PDEATHSIG = 1
 
 class LostError(AgentError):
     """The process gave no answer; says what became of it."""
+
+    code = ErrorCode.MEASUREMENT_FAILED
 
 
 class Apart:
@@ -63,7 +65,7 @@ class Apart:
     def _next(self, wanted: str) -> Any:
         said = self._hear()
         if "error" in said:
-            raise LostError(said["error"])
+            raise LostError(said["error"], code=parse_code(said["code"]))
         return said[wanted]
 
     def _hear(self) -> dict[str, Any]:
@@ -72,21 +74,24 @@ class Apart:
             try:
                 piece = self._line.recv(65536)
             except TimeoutError:
-                raise LostError(f"no answer in {self._limit_s:g} s") from None
+                raise LostError(f"no answer in {self._limit_s:g} s", code=ErrorCode.TIMED_OUT) from None
             except OSError:
                 piece = b""
             if not piece:
-                raise LostError(self._how_it_ended())
+                raise self._ended()
             self._heard += piece
         first, _, self._heard = self._heard.partition(b"\n")
         said: dict[str, Any] = json.loads(first)
         return said
 
-    def _how_it_ended(self) -> str:
+    def _ended(self) -> LostError:
+        """Without an answer."""
         _, how = os.waitpid(self._pid, 0)
         self._pid = 0
         code = os.waitstatus_to_exitcode(how)
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code} and no answer"
+        if code < 0:
+            return LostError(f"killed by {signal.Signals(-code).name}", code=ErrorCode.KILLED)
+        return LostError(f"ended with {code} and no answer", code=ErrorCode.BAD_ANSWER)
 
     def _end(self) -> None:
         """And all it started: those keep its process group."""
@@ -123,12 +128,10 @@ def _be_child(work: Work, line: socket.socket, parent: int) -> NoReturn:
 
     try:
         document = {"result": work(gate)}
-    except AgentError as error:
-        document = {"error": str(error)}
-    except MemoryError:
-        document = {"error": "out of memory"}
+    except MemoryError as error:
+        document = {"error": "out of memory", "code": code_of(error)}
     except Exception as error:  # noqa: BLE001 - the study goes on, and somebody must see what happened here
-        document = {"error": f"{type(error).__name__}: {error}"}
+        document = {"error": describe(error), "code": code_of(error)}
     with suppress(OSError):
         say(document)
     os._exit(0)

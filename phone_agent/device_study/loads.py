@@ -71,7 +71,7 @@ def _busy(place: steps.Place, activity: str, batch: int, means: Means) -> Load:
             seen = look(pace.load_s)
             found = steps.Repeats(**process.result())
     except LostError as error:
-        return Load(activity, name, place.backend, 0.0, None, None, why=str(error))
+        return Load(activity, name, place.backend, 0.0, None, None, why=str(error), code=error.code)
     share = found.cpu_s / found.wall_s
     return seen.added_to(Load(activity, name, place.backend, found.wall_s, share, found.resident_bytes))
 

@@ -49,7 +49,7 @@ def _means(request: Request, threads: int) -> Means:
 
 def describe(request: Request, means: Means) -> Facts:
     total = memory.total_mb()
-    why = means.missing.get("opencl", "" if "opencl" in request.backends else "not asked for")
+    why = str(means.missing.get("opencl") or ("" if "opencl" in request.backends else "not asked for"))
     return Facts(
         model=facts.getprop("ro.product.model"),
         processor=processor(),

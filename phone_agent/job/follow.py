@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent.contract import layout
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.job import lease, run_directory
 from phone_agent.job import state as run_state
 
@@ -30,7 +30,7 @@ def follow(
     while True:
         state = run_state.read(directory)  # before the events: what is final has written its last
         if state is None:
-            raise AgentError(f"run {run_id} was not started on this phone")
+            raise AgentError(f"run {run_id} was not started on this phone", code=ErrorCode.NOT_STARTED)
         for line in _complete_lines(directory / layout.EVENTS_FILE, offset):
             offset += len(line)
             yield line.decode(errors="replace").rstrip("\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent.contract import layout
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 
 SECONDS = 30.0
 RENEW_S = 10.0
@@ -20,6 +20,8 @@ RENEW_S = 10.0
 
 class LeasedError(AgentError):
     """Somebody else looks after the run."""
+
+    code = ErrorCode.LEASE_HELD
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent.contract import layout
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.files import read_tail
 
 MARK = '{"event": "error"'
@@ -27,11 +28,13 @@ def collect(directory: Path, rc: int) -> None:
     if not told and not known:
         said = "\n".join(line for line in lines if line.strip("- "))
         last = "\n".join(said.splitlines()[-LAST_LINES:])
-        tell(directory, f"mpirun ended with {describe(rc)} and no rank said why. Its last words:\n{last}")
+        code = ErrorCode.KILLED if rc < 0 else ErrorCode.COMMAND_FAILED
+        tell(directory, f"mpirun ended with {describe(rc)} and no rank said why. Its last words:\n{last}", code)
 
 
-def tell(directory: Path, message: str) -> None:
-    _append(directory, {"event": "error", "time": time.time(), "rank": None, "phone": None, "message": message})
+def tell(directory: Path, message: str, code: ErrorCode) -> None:
+    event = {"event": "error", "time": time.time(), "rank": None, "phone": None, "message": message, "code": code}
+    _append(directory, event)
 
 
 def errors_in(lines: list[str]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from phone_agent.contract import layout
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RunSpec, SchemaError
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -17,11 +17,11 @@ ATTEMPT = re.compile(r"attempt-([1-9]\d{0,5})")
 def find(run_id: str, attempt: int = 0) -> Path:
     """Of an attempt: the first one's is the run's own."""
     if not RUN_ID.fullmatch(run_id):
-        raise AgentError(f"'{run_id}' is not a run id")
+        raise AgentError(f"'{run_id}' is not a run id", code=ErrorCode.BAD_REQUEST)
     path = layout.local(layout.attempt_dir(run_id, attempt))
     if not path.is_dir():
         what = f"attempt {attempt} of run {run_id}" if attempt else f"run {run_id}"
-        raise AgentError(f"there is no {what} on this phone: {path} does not exist")
+        raise AgentError(f"there is no {what} on this phone: {path} does not exist", code=ErrorCode.NO_SUCH_RUN)
     return path
 
 
@@ -52,7 +52,7 @@ def read_spec(directory: Path) -> RunSpec:
     try:
         return RunSpec.from_json(path.read_text(encoding="utf-8"))
     except (OSError, SchemaError) as error:
-        raise AgentError(f"{path}: {error}") from None
+        raise AgentError(f"{path}: {error}", code=ErrorCode.BADLY_STAGED) from None
 
 
 def own_phone(spec: RunSpec, environment: Mapping[str, str]) -> str:

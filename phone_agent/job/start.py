@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from phone_agent.contract import layout
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import LaunchSpec, SchemaError
 from phone_agent.device import process
 from phone_agent.job import postmortem, run_directory
@@ -29,23 +29,31 @@ def start(run_id: str, attempt: int = 0) -> int:
     _claim(directory, run_id)
     answer = json.loads(detach(lambda pipe: _supervise(directory, launch, pipe), directory / layout.MPIRUN_LOG) or "{}")
     if "pid" not in answer:
-        raise AgentError(f"run {run_id} did not start: {answer.get('error', 'its supervisor died')}")
+        raise AgentError(
+            f"run {run_id} did not start: {answer.get('error', 'its supervisor died')}", code=ErrorCode.START_FAILED
+        )
     return int(answer["pid"])
 
 
 def _read_launch(directory: Path, run_id: str, attempt: int) -> LaunchSpec:
     missing = [name for name in NEEDED if not (directory / name).is_file()]
     if missing:
-        raise AgentError(f"{directory} lacks {', '.join(missing)}: stage the run again")
+        raise AgentError(f"{directory} lacks {', '.join(missing)}: stage the run again", code=ErrorCode.BADLY_STAGED)
     spec = run_directory.read_spec(directory)
     try:
         launch = LaunchSpec.from_json((directory / layout.LAUNCH_FILE).read_text(encoding="utf-8"))
     except SchemaError as error:
-        raise AgentError(f"{directory}: {error}") from None
+        raise AgentError(f"{directory}: {error}", code=ErrorCode.BADLY_STAGED) from None
     if not spec.run_id == launch.run_id == run_id:
-        raise AgentError(f"{directory} holds files of {spec.run_id} and {launch.run_id}: stage the run again")
+        raise AgentError(
+            f"{directory} holds files of {spec.run_id} and {launch.run_id}: stage the run again",
+            code=ErrorCode.BADLY_STAGED,
+        )
     if not spec.attempt == launch.attempt == attempt:
-        raise AgentError(f"{directory} holds files of another attempt ({spec.attempt}): stage the run again")
+        raise AgentError(
+            f"{directory} holds files of another attempt ({spec.attempt}): stage the run again",
+            code=ErrorCode.BADLY_STAGED,
+        )
     return launch
 
 
@@ -54,7 +62,9 @@ def _claim(directory: Path, run_id: str) -> None:
     try:
         os.close(os.open(directory / layout.STATE_FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        raise AgentError(f"run {run_id} was started before; an attempt starts once") from None
+        raise AgentError(
+            f"run {run_id} was started before; an attempt starts once", code=ErrorCode.ALREADY_STARTED
+        ) from None
     RunState(run_id, STARTING, process.identify(os.getpid()), time.time()).write(directory)
 
 
@@ -67,7 +77,7 @@ def _supervise(directory: Path, launch: LaunchSpec, pipe: int) -> None:
         mpirun = _launch(launch)
     except OSError as error:
         replace(state, state=FAILED, ended=time.time(), rc=127).write(directory)
-        postmortem.tell(directory, f"mpirun cannot be started: {error}")
+        postmortem.tell(directory, f"mpirun cannot be started: {error}", ErrorCode.START_FAILED)
         _say(pipe, {"error": str(error)})
         return
     state = replace(state, state=RUNNING, process=process.identify(mpirun.pid))

@@ -9,13 +9,15 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 
 USUAL_BLOCK = 128
 
 
 class GridError(AgentError):
     """Not a grid for so many phones."""
+
+    code = ErrorCode.BAD_REQUEST
 
 
 @dataclass(frozen=True)

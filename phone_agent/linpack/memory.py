@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import readable
 from phone_agent.linpack.layout import Grid
 from phone_agent.linpack.matrix import CHUNK, System
@@ -20,6 +20,8 @@ USUAL_PER_PHONE = 2048  # n for one phone: the matrix then takes 34 MB of each
 
 class TooLargeError(AgentError):
     """More equations than the phones' memory holds."""
+
+    code = ErrorCode.OUT_OF_MEMORY
 
 
 def needed(n: int, block: int, grid: Grid) -> int:

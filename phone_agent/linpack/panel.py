@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core.thread_pool import aligned
 from phone_agent.linpack.kernels import Kernels
 
@@ -25,6 +25,8 @@ LEAF = 8  # columns eliminated one by one; wider parts are halves, one updated b
 
 class SingularError(AgentError):
     """A column without a number to divide by."""
+
+    code = ErrorCode.SINGULAR_MATRIX
 
 
 class Panel:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent.contract import layout
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.memckpt.header import Mark
 from phone_agent.memckpt.server import LONGEST_LINE, short_path
 
@@ -24,6 +24,8 @@ MPI = ("OMPI_", "PMIX_", "ORTE_")  # of the environment: what makes a process lo
 
 class KeeperError(AgentError):
     """There is no keeper, and none could be started."""
+
+    code = ErrorCode.CHECKPOINT_SERVER_FAILED
 
 
 class Keeper:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.models import (
     alexnet,
     custom,
@@ -64,6 +64,8 @@ NAMES = tuple(MODELS)
 
 class UnknownModelError(AgentError):
     """Says what there is, and what was probably meant."""
+
+    code = ErrorCode.UNKNOWN_MODEL
 
     def __init__(self, name: str) -> None:
         meant = get_close_matches(name, NAMES, n=1)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 
 Shape = tuple[int, ...]
 
@@ -20,6 +20,8 @@ REMEMBERED = "optimizer."  # in checkpoints, before the names of what the optimi
 
 class GraphError(AgentError):
     """A layer that cannot be; the message names it."""
+
+    code = ErrorCode.BAD_MODEL
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.contract import rng
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.nn.graph import Graph, Parameter, Shape
 
 Tensors = dict[str, NDArray[Any]]
@@ -51,7 +51,9 @@ class Packing:
         if list(order) == list(self.slots):
             return buffer
         if sorted(order) != sorted(self.slots):
-            raise AgentError("these numbers are of other parameters than the network has")
+            raise AgentError(
+                "these numbers are of other parameters than the network has", code=ErrorCode.INTERNAL_ERROR
+            )
         ends = accumulate(prod(self.slots[name].shape) for name in order)
         there = dict(zip(order, np.split(buffer, list(ends)[:-1]), strict=True))
         return np.concatenate([there[name] for name in self.slots])

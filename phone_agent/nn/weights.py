@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.nn.graph import Conv, Dense, Graph, Layer, Node, Shape
 from phone_agent.nn.packing import State, Tensors
 
@@ -25,6 +25,8 @@ NUMBERS = "biuf"  # numpy's kinds that become float32 as they are
 
 class WeightsError(AgentError):
     """Weights of another network; names the tensors."""
+
+    code = ErrorCode.BAD_WEIGHTS
 
 
 def to_state_dict(graph: Graph, state: State) -> dict[str, NDArray[Any]]:

@@ -13,7 +13,7 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 from phone_agent.contract.assumptions import Found, failed, judged, ok, unknown
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.files import read_text
 from phone_agent.device.facts import getprop
 from phone_agent.device.roots import REAL, Roots
@@ -123,7 +123,7 @@ def shared_memory() -> Found:
 
 def _shown(block: SharedMemory) -> memoryview:
     if block.buf is None:
-        raise AgentError("the shared memory is closed already")
+        raise AgentError("the shared memory is closed already", code=ErrorCode.INTERNAL_ERROR)
     return block.buf
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from phone_agent.contract import manifest
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode, code_of, read_error_line
 from phone_agent.device import interfaces, memory
 from phone_agent.device.facts import RELEASE
 
@@ -33,8 +33,8 @@ def run(address: str | None = None, release: Path = RELEASE) -> dict[str, Any]:
         "mpi4py": check_mpi4py,
         "core": check_core,
         "ring": check_ring,
-        "disk": lambda: check_room("disk", memory.free_disk_mb(Path.home())),
-        "memory": lambda: check_room("memory", memory.available_mb()),
+        "disk": lambda: check_room("disk", memory.free_disk_mb(Path.home()), ErrorCode.DISK_FULL),
+        "memory": lambda: check_room("memory", memory.available_mb(), ErrorCode.OUT_OF_MEMORY),
         "release": lambda: check_release(release),
     }
     if address is not None:
@@ -47,10 +47,10 @@ def check_numpy() -> str:
     try:
         import numpy as np
     except ImportError as error:
-        raise AgentError(f"numpy cannot be imported: {error}") from None
+        raise AgentError(f"numpy cannot be imported: {error}", code=ErrorCode.BROKEN_ENVIRONMENT) from None
     square = np.arange(9, dtype=np.float32).reshape(3, 3)
     if (square @ square).trace() != 180:
-        raise AgentError(f"numpy {np.__version__} multiplies wrong")
+        raise AgentError(f"numpy {np.__version__} multiplies wrong", code=ErrorCode.BROKEN_ENVIRONMENT)
     return f"numpy {np.__version__}"
 
 
@@ -67,7 +67,7 @@ def check_core() -> str:
 def check_ring() -> str:
     answer = _output(["mpirun", "-np", "1", "--bind-to", "none", sys.executable, "-m", "phone_agent", *RING_OF_ONE])
     if not json.loads(answer.splitlines()[-1])["correct"]:
-        raise AgentError("the allreduce of one rank gives a wrong sum")
+        raise AgentError("the allreduce of one rank gives a wrong sum", code=ErrorCode.MPI_FAILED)
     return "mpirun starts a rank, and its allreduce is right"
 
 
@@ -75,20 +75,20 @@ def check_tmpdir() -> str:
     """Open MPI keeps its sockets there; Android has no /tmp to fall back to."""
     directory = os.environ.get("TMPDIR")
     if not directory:
-        raise AgentError("TMPDIR is not set: start sshd from Termux")
+        raise AgentError("TMPDIR is not set: start sshd from Termux", code=ErrorCode.BROKEN_ENVIRONMENT)
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(b"x")
     except OSError as error:
-        raise AgentError(f"TMPDIR {directory} cannot be written: {error.strerror}") from None
+        raise AgentError(f"TMPDIR {directory} cannot be written: {error.strerror}", code=code_of(error)) from None
     return directory
 
 
-def check_room(name: str, free_mb: int | None) -> str:
+def check_room(name: str, free_mb: int | None, lacking: ErrorCode) -> str:
     if free_mb is None:
         return "cannot be read"
     if free_mb < LEAST_MB:
-        raise AgentError(f"{free_mb} MB of {name} free, {LEAST_MB} MB are needed")
+        raise AgentError(f"{free_mb} MB of {name} free, {LEAST_MB} MB are needed", code=lacking)
     return f"{free_mb} MB free"
 
 
@@ -96,13 +96,15 @@ def check_release(release: Path) -> str:
     problems = manifest.verify(release)
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise AgentError(f"{problems[0]}{more}: provision this phone again")
+        raise AgentError(f"{problems[0]}{more}: provision this phone again", code=ErrorCode.AGENT_DAMAGED)
     return f"version {manifest.read(release)['version']}"
 
 
 def check_address(address: str) -> str:
     if interfaces.has_address(address) is False:
-        raise AgentError(f"no interface has {address}; there are: {interfaces.addresses()}")
+        raise AgentError(
+            f"no interface has {address}; there are: {interfaces.addresses()}", code=ErrorCode.BROKEN_ENVIRONMENT
+        )
     return address
 
 
@@ -112,10 +114,14 @@ def _output(argv: list[str]) -> str:
             argv, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=PATIENCE_S, check=True
         )
     except subprocess.CalledProcessError as error:
+        if reported := read_error_line(error.stderr):
+            raise AgentError(reported[1], code=reported[0]) from None
         last = " ".join(error.stderr.strip().splitlines()[-3:])
-        raise AgentError(f"{argv[0]} ended with {error.returncode}: {last}") from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise AgentError(str(error)) from None
+        raise AgentError(f"{argv[0]} ended with {error.returncode}: {last}", code=ErrorCode.COMMAND_FAILED) from None
+    except subprocess.TimeoutExpired as error:
+        raise AgentError(str(error), code=ErrorCode.TIMED_OUT) from None
+    except OSError as error:
+        raise AgentError(str(error), code=ErrorCode.BROKEN_ENVIRONMENT) from None
     return done.stdout
 
 
@@ -123,4 +129,4 @@ def _result(name: str, check: Check) -> dict[str, Any]:
     try:
         return {"name": name, "ok": True, "detail": check()}
     except AgentError as error:
-        return {"name": name, "ok": False, "detail": str(error)}
+        return {"name": name, "ok": False, "detail": str(error), "code": error.code}

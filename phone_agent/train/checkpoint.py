@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract import layout, safetensors
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.files import read_json, write_json
 from phone_agent.contract.schema import RunSpec, SchemaError
 from phone_agent.contract.shards import MOST_CHANNELS, MOST_CLASSES, MOST_SIDE
@@ -44,6 +44,8 @@ Tell = Callable[..., object]  # as EventLog.write
 
 class CheckpointError(AgentError):
     """A checkpoint that cannot be used; names the file."""
+
+    code = ErrorCode.BAD_CHECKPOINT
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.backends import Executable
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RunSpec
 from phone_agent.data import Dataset
 from phone_agent.nn.packing import State
@@ -121,5 +121,5 @@ def merge(rows: Row) -> dict[str, float] | None:
 def means(row: Row) -> dict[str, float]:
     *sums, samples = row.tolist()
     if not math.isfinite(sums[0]):
-        raise AgentError("the network's scores are not numbers: lower the learning rate")
+        raise AgentError("the network's scores are not numbers: lower the learning rate", code=ErrorCode.DIVERGED)
     return dict(zip(FIELDS, (each / samples for each in sums), strict=False))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RunSpec
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State, backward_order
@@ -24,6 +24,8 @@ Allreduce = Callable[[NDArray[np.float32]], None]  # sums over all ranks, in pla
 
 class FreezeError(AgentError):
     """A pattern that freezes nothing, or all there is."""
+
+    code = ErrorCode.BAD_REQUEST
 
 
 def build_graph(directory: Path, spec: RunSpec) -> Graph:

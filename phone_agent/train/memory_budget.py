@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from phone_agent.backends import Options
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.device import memory
 from phone_agent.nn.graph import Graph
@@ -56,7 +56,9 @@ def plan_memory(
         return options, _within(graph, batch, options)
     except DoesNotFitError as error:
         reason = f"this process and {PERCENT} % of what the phone has available beside it"
-        raise AgentError(f"{error}, {reason}: close what runs beside it; --memory sets another budget") from None
+        raise AgentError(
+            f"{error}, {reason}: close what runs beside it; --memory sets another budget", code=ErrorCode.OUT_OF_MEMORY
+        ) from None
 
 
 def _within(graph: Graph, batch: int, options: Options) -> MemoryPlan:

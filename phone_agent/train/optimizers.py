@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core import ops
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned, workspace_bytes
@@ -28,6 +28,8 @@ ROUND = 128 * 1024  # values read twice in a row: few enough to be near still th
 
 class OptimiserError(AgentError):
     """Rules or parts that cannot be."""
+
+    code = ErrorCode.BAD_REQUEST
 
 
 class Optimiser(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from phone_agent.comm.world import World
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.device.condition import Condition
 from phone_agent.nn.packing import State
@@ -19,6 +19,8 @@ from phone_agent.train import schedules
 
 class DivergedError(AgentError):
     """Every rank finds this at the same step."""
+
+    code = ErrorCode.DIVERGED
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from phone_agent.comm.powersgd import steps_in_full
 from phone_agent.comm.world import World, ending_all, open_world
 from phone_agent.contract import layout
 from phone_agent.contract.dataset_manifest import ManifestError
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode, code_of, describe
 from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.contract.shards import ShardError
 from phone_agent.data import open_test
@@ -72,14 +72,14 @@ def _event_log(directory: Path, spec: RunSpec, world: World) -> EventLog:
 
 def _tell(error: Exception, events: EventLog) -> None:
     """Also on stderr, which ends up in mpirun.log: the events that are followed may be of another rank."""
-    message = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
-    sys.stderr.write(events.write("error", message=message, fault=_fault(error)) + "\n")
+    fields = {"message": describe(error), "code": code_of(error), "fault": _fault(error)}
+    sys.stderr.write(events.write("error", **fields) + "\n")
 
 
 def _fault(error: Exception) -> str:
     """Whose it is: what may work elsewhere is the phone's, as with samples of which others have good copies; what would
     fail there as well is the work's."""
-    of_phone = isinstance(error, OF_PHONE) or type(error).__module__ == "mpi4py.MPI"
+    of_phone = isinstance(error, OF_PHONE) or code_of(error) is ErrorCode.MPI_FAILED
     return "phone" if of_phone else "work"
 
 
@@ -251,7 +251,10 @@ class _Rank:
         sums, demoted, parts, backends, refused = self._world.allgather(row).T
         for rank in spec.ranks:
             if sums[rank.rank] != sums[0]:
-                raise AgentError(f"{progress.where(rank)} starts from other values than rank 0: provision it again")
+                raise AgentError(
+                    f"{progress.where(rank)} starts from other values than rank 0: provision it again",
+                    code=ErrorCode.STATE_MISMATCH,
+                )
         identity = process.identify(os.getpid())
         self._events.write(
             "start",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phone_agent.comm.wire import WIRES
 from phone_agent.comm.world import World
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.device import interfaces
 
@@ -12,21 +12,31 @@ from phone_agent.device import interfaces
 def own_rank(spec: RunSpec, world: World) -> RankSpec:
     check_spec(spec)
     if world.size != len(spec.ranks):
-        raise AgentError(f"mpirun started {world.size} ranks, run.json has {len(spec.ranks)}: stage the run again")
+        raise AgentError(
+            f"mpirun started {world.size} ranks, run.json has {len(spec.ranks)}: stage the run again",
+            code=ErrorCode.RANK_MISMATCH,
+        )
     own = spec.ranks[world.rank]
     if interfaces.has_address(own.address) is False:
         raise AgentError(
             f"rank {own.rank} should be {own.phone} at {own.address}, but this phone does not have that address: "
-            "hostfile and run.json disagree, or the phone's address changed"
+            "hostfile and run.json disagree, or the phone's address changed",
+            code=ErrorCode.RANK_MISMATCH,
         )
     return own
 
 
 def check_spec(spec: RunSpec) -> None:
     if [rank.rank for rank in spec.ranks] != list(range(len(spec.ranks))):
-        raise AgentError("run.json does not list its ranks as 0, 1, 2, ...")
+        raise AgentError("run.json does not list its ranks as 0, 1, 2, ...", code=ErrorCode.BADLY_STAGED)
     for rank in spec.ranks:
         if rank.batch < 1:
-            raise AgentError(f"run.json gives {rank.phone} a batch of {rank.batch}: at least 1 is needed")
+            raise AgentError(
+                f"run.json gives {rank.phone} a batch of {rank.batch}: at least 1 is needed",
+                code=ErrorCode.BADLY_STAGED,
+            )
     if spec.wire not in (formats := (*WIRES, "powersgd", "auto")):
-        raise AgentError(f"there is no wire format called '{spec.wire}'; there are: {', '.join(formats)}")
+        raise AgentError(
+            f"there is no wire format called '{spec.wire}'; there are: {', '.join(formats)}",
+            code=ErrorCode.BADLY_STAGED,
+        )

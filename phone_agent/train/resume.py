@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.comm.world import World
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RunSpec
 from phone_agent.memckpt.rank_state import NOT_KEPT, STATISTICS, Keep, Kept
 from phone_agent.nn.graph import Graph
@@ -95,7 +95,10 @@ def _from_checkpoint(path: Path, graph: Graph, state: State, optimise: Optimiser
         from_state_dict(graph, state, saved.weights)
         for name, buffer in optimise.buffers.items():
             if name not in saved.remembered or saved.remembered[name].shape != buffer.shape:
-                raise AgentError(f"{path.name} does not have the optimiser's {name}: start a new run with --weights")
+                raise AgentError(
+                    f"{path.name} does not have the optimiser's {name}: start a new run with --weights",
+                    code=ErrorCode.BAD_CHECKPOINT,
+                )
             buffer[...] = state.packing.packed(saved.remembered[name], saved.packing)
         step = saved.about.step
     return int(world.allgather(np.array([step], np.float64))[0, 0])

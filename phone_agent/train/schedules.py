@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
 
 
 class ScheduleError(AgentError):
     """A policy that cannot be."""
+
+    code = ErrorCode.BAD_REQUEST
 
 
 def rate(optimizer: OptimizerSpec, schedule: ScheduleSpec, step: int, steps: int) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 
 SHARES = {"cpu": 0.2, "opencl": 0.5, "hybrid": 0.2, "dense": 0.1}  # of the time
 GRACE_S = 60.0  # to start, to compile kernels, and to finish what was begun
@@ -35,9 +35,11 @@ def read_request(text: str) -> Request:
     try:
         request = Request(**json.loads(text))
     except (ValueError, TypeError) as error:
-        raise AgentError(f"what to tune is garbled: {error}") from None
+        raise AgentError(f"what to tune is garbled: {error}", code=ErrorCode.BAD_REQUEST) from None
     if request.batch < 1 or request.seconds <= 0:
-        raise AgentError(f"{request.batch} images in {request.seconds:g} s: at least one, in some time")
+        raise AgentError(
+            f"{request.batch} images in {request.seconds:g} s: at least one, in some time", code=ErrorCode.BAD_REQUEST
+        )
     return request
 
 
@@ -70,7 +72,7 @@ def _chosen(rows: list[Row]) -> Row:
         if found and (best is None or found["images_per_s"] >= FASTER * best["images_per_s"]):
             best = found
     if best is None:
-        raise AgentError("nothing could be measured here")
+        raise AgentError("nothing could be measured here", code=ErrorCode.MEASUREMENT_FAILED)
     return {"way": best["way"], "images_per_s": best["images_per_s"]}
 
 

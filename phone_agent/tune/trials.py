@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import Way
 from phone_agent.device import affinity
 from phone_agent.tune.search import Request, Row
@@ -24,7 +24,7 @@ def measure(part: str, request: Request) -> Iterator[Row]:
         "dense": _dense,
     }
     if part not in parts:
-        raise AgentError(f"there is no part '{part}'; there are: {', '.join(parts)}")
+        raise AgentError(f"there is no part '{part}'; there are: {', '.join(parts)}", code=ErrorCode.BAD_REQUEST)
     yield from parts[part](request)
 
 

@@ -25,7 +25,7 @@ case $verb in
     text=$1
     shift
     mkdir -p "${job%/*}" || exit
-    [ ! -e "$job.rc" ] && runs && echo already running && exit
+    [ ! -e "$job.rc" ] && runs && echo already_running && exit
     rm -f "$job.rc" "$job.pid" || exit
     setsid nohup bash -c "$(declare -f identity)"'
       job=$1 text=$2

@@ -33,7 +33,7 @@ is_ours() {
   local found=("$work"/lists/*_Packages) sum
   sum=$(cat "${found[@]}" | sha256sum)
   [ ${#found[@]} -eq 1 ] && [ "${sum%% *}" = "$index" ] && return
-  echo "E: the package index that arrived has sha256 ${sum%% *}, not $index" >&2
+  echo "E: index_mismatch: the package index that arrived has sha256 ${sum%% *}, not $index" >&2
   return 4
 }
 openssh() { dpkg-query -W -f '${Version}' openssh; }

@@ -11,6 +11,7 @@ from orchestrator.bootstrap.apk import Apk
 from orchestrator.bootstrap.apk.folder import NAMES
 from orchestrator.bootstrap.steps.step import Action, Known, Site, Want
 from orchestrator.fleet.quote import printable
+from phone_agent.contract.errors import ErrorCode
 
 _INSTALL_SECONDS: Final = 300.0
 _FAILURE: Final = re.compile(r"INSTALL_[A-Z_]+")
@@ -65,6 +66,10 @@ def _is_there(apk: Apk, known: Known) -> bool:
 def _refusal(action: Action, output: str, said: str, serial: str) -> AdbError:
     word = next((found for found in _FAILURE.findall(output) if found in _REFUSALS), None)
     if word is None:
-        return AdbError(f"could not {action.what}: {said}")
+        return AdbError(f"could not {action.what}: {said}", code=ErrorCode.PACKAGE_FAILED)
     meaning, remedy = _REFUSALS[word]
-    return AdbError(f"could not {action.what}: {meaning} ({word})", remedy=remedy.format(serial=serial))
+    return AdbError(
+        f"could not {action.what}: {meaning} ({word})",
+        code=ErrorCode.PACKAGE_FAILED,
+        remedy=remedy.format(serial=serial),
+    )

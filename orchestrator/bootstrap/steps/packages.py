@@ -10,6 +10,7 @@ from orchestrator.bootstrap import termux
 from orchestrator.bootstrap.adb import AdbError, Device
 from orchestrator.bootstrap.steps.step import Action, Known, Site, Want
 from orchestrator.provision.failures import explain
+from phone_agent.contract.errors import ErrorCode
 
 _PACKAGE: Final = "openssh"
 _SECONDS: Final = 1800.0
@@ -34,14 +35,14 @@ class Packages:
         site.waiting("packages")
         repository = site.repository(facts)
         if repository.url is None:
-            raise AdbError("no package mirror is running")
+            raise AdbError("no package mirror is running", code=ErrorCode.INTERNAL_ERROR)
         with _reversed(site.device, site.mirror_port):
             done = termux.run(
                 site.device, "packages", repository.url, repository.sha256, "", _PACKAGE, timeout=_SECONDS
             )
         if not done.ok:
-            cause, remedy = explain(done.stdout + done.stderr)
-            raise AdbError(cause, remedy=remedy)
+            cause = explain(done.stdout + done.stderr)
+            raise AdbError(cause.message, code=cause.code, remedy=cause.remedy)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Final
 from orchestrator.bootstrap.adb import AdbError
 from orchestrator.bootstrap.steps.step import Action, Known, Site, Want, run_all
 from orchestrator.errors import PhoneError
+from phone_agent.contract.errors import ErrorCode
 
 _BOOT_SECONDS: Final = 300.0
 _SSHD_SECONDS: Final = 300.0
@@ -30,11 +31,13 @@ class Restart:
         if not site.until(lambda: _is_up(site, known.seen.boot), _BOOT_SECONDS, _AWAY):
             raise AdbError(
                 f"Android is not up {_BOOT_SECONDS:g} s after the restart",
+                code=ErrorCode.TIMED_OUT,
                 remedy="look at the phone's screen; unlock it if it asks, and take its screen lock away",
             )
         if not site.until(lambda: _answers(site), _SSHD_SECONDS, "Termux:Boot starts sshd"):
             raise AdbError(
                 f"its sshd does not let us in {_SSHD_SECONDS:g} s after the restart",
+                code=ErrorCode.TIMED_OUT,
                 remedy="open Termux:Boot on the phone, and look into ~/.clusterctl/logs/boot.log in Termux",
             )
 

@@ -12,6 +12,7 @@ from orchestrator.bootstrap.facts import Seen
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.provision.desired_state import Repository, peers
 from orchestrator.provision.facts import Facts
+from phone_agent.contract.errors import ErrorCode
 
 _ACTION_SECONDS = 60.0
 
@@ -94,4 +95,4 @@ def run_all(site: Site, actions: Sequence[Action]) -> None:
     for action in actions:
         done = site.device.run(*action.adb, timeout=_ACTION_SECONDS)
         if not done.ok:
-            raise AdbError(f"could not {action.what}: {done.said}")
+            raise AdbError(f"could not {action.what}: {done.said}", code=ErrorCode.COMMAND_FAILED)

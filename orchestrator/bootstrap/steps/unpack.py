@@ -7,6 +7,7 @@ from typing import Final
 
 from orchestrator.bootstrap.adb import AdbError
 from orchestrator.bootstrap.steps.step import Action, Known, Site, Want, run_all
+from phone_agent.contract.errors import ErrorCode
 
 _UNPACK_SECONDS: Final = 240.0
 
@@ -31,9 +32,14 @@ class Unpack:
         if not site.until(unpacked, _UNPACK_SECONDS, "Termux unpacks its programs"):
             said = last[0].seen.run_as
             if not said.isdecimal():
-                raise AdbError(f"run-as does not let adb into Termux: {said[:200]}", remedy=_DEBUG_BUILD)
+                raise AdbError(
+                    f"run-as does not let adb into Termux: {said[:200]}",
+                    code=ErrorCode.COMMAND_FAILED,
+                    remedy=_DEBUG_BUILD,
+                )
             raise AdbError(
                 f"Termux has not unpacked its programs in {_UNPACK_SECONDS:g} s",
+                code=ErrorCode.TIMED_OUT,
                 remedy="look at the phone's screen: Termux says there what it lacks",
             )
 

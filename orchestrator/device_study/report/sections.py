@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 
 from orchestrator.device_study.findings import GRADIENTS, Finding, findings, image_s
@@ -295,7 +294,7 @@ def _model_bars(name: str, cases: Sequence[Case]) -> svg.Group:
     for case in (each for each in cases if each.name == name):
         label = BACKEND_NAMES.get(case.backend, case.backend)
         if case.batch is None:
-            bars.append(svg.Bar(label, None, "--c0", _brief(case.why)))
+            bars.append(svg.Bar(label, None, "--c0", _brief(case)))
             continue
         mark = f" {SCALED}" if is_scaled(case) else ""
         for activity, taken in (("training", case.training_s), ("inference", case.inference_s)):
@@ -308,13 +307,14 @@ def _speed_bars(name: str, cases: Sequence[Case]) -> svg.Group:
     colors = {"cpu": "--c5", "opencl": "--c3"}
     return svg.Group(name, [
         svg.Bar(BACKEND_NAMES.get(case.backend, case.backend), rate, colors.get(case.backend, "--c0"),
-                f"{rate:.1f}" if rate else _brief(case.why))
+                f"{rate:.1f}" if rate else _brief(case))
         for case in cases if case.name == name for rate in [gflops(case)]
     ])  # fmt: skip
 
 
-def _brief(why: str) -> str:
-    words = re.split("[;,:]", why, maxsplit=1)[0]
+def _brief(row: Case | Load) -> str:
+    """Why there is no figure: the error code in plain words, or what fits of the explanation."""
+    words = row.code.replace("_", " ") or row.why
     return words if len(words) <= 36 else f"{words[:35]}…"
 
 
@@ -441,7 +441,7 @@ def _power_bars(loads: Sequence[Load]) -> list[svg.Group]:
 
 def _cpu_bars(loads: Sequence[Load]) -> list[svg.Group]:
     def bar(load: Load) -> svg.Bar:
-        said = percent(load.cpu_share) or _brief(load.why)
+        said = percent(load.cpu_share) or _brief(load)
         return svg.Bar(_activity(load), load.cpu_share, ACTIVITY_COLORS.get(load.activity, "--c0"), said)
 
     return _by_network(loads, bar)

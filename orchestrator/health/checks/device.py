@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.fleet.errors import Cause
 from orchestrator.health import adb
 from orchestrator.health.facts import Facts
 from orchestrator.health.finding import Check, Finding, Fix, note, slows, stops
 from orchestrator.health.health import CLOCK_OFF_S, LITTLE_DISK_MB, LITTLE_MEMORY_MB, LOW_BATTERY_PERCENT
 from orchestrator.health.observation import Seen
+from phone_agent.contract.errors import ErrorCode
 
 _ANDROID_12: Final = 31
 _MOST_PROCESSES: Final = 32
@@ -84,7 +84,7 @@ def sleepy(seen: Seen) -> Finding | None:
     """Row 19."""
     remedy = "wake lock, exemption from battery optimisation, and power: a phone without it dozes"
     awake, do_it = adb.STAY_AWAKE, "clusterctl doctor --fix --limit {phones}"
-    if seen.contact.cause is Cause.SILENT:
+    if seen.contact.code is ErrorCode.NO_BANNER:
         return stops(seen.contact.error, remedy, adb=(*adb.TO_FRONT, *awake))
     facts = seen.facts
     if facts is None:

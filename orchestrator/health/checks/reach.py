@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.fleet.errors import Cause
 from orchestrator.fleet.result import Phase
 from orchestrator.health import adb
 from orchestrator.health.checks.session import SSH_FAILED
 from orchestrator.health.finding import Check, Finding, Fix, slows, stops
 from orchestrator.health.observation import Seen
+from phone_agent.contract.errors import ErrorCode
 
 _PENALTIES_SINCE: Final = (9, 8)
 _POWER_CUT: Final = 3  # so many phones of a switch refuse at once, and no fewer than half of them
@@ -19,7 +19,7 @@ _SET_UP: Final = "clusterctl provision --limit {phones}"
 
 def penalties(seen: Seen) -> Finding | None:
     """Row 1."""
-    if seen.contact.cause in {Cause.PENALTY, Cause.HUNG_UP}:
+    if seen.contact.code in {ErrorCode.SSH_PENALTY, ErrorCode.CONNECTION_CLOSED}:
         return stops(
             seen.contact.error,
             "wait ten minutes without connecting to it, or restart sshd there; then provision exempts this network",
@@ -40,7 +40,7 @@ def penalties(seen: Seen) -> Finding | None:
 
 def sshd_gone(seen: Seen) -> Finding | None:
     """Row 2."""
-    if seen.contact.cause is not Cause.REFUSED or _restarted(seen):
+    if seen.contact.code is not ErrorCode.CONNECTION_REFUSED or _restarted(seen):
         return None
     return stops(
         f"{seen.contact.error} at {seen.phone.address}: the phone answers, sshd is gone",
@@ -53,7 +53,7 @@ def sshd_gone(seen: Seen) -> Finding | None:
 def not_back_after_restart(seen: Seen) -> Finding | None:
     """Row 3."""
     remedy = "open Termux and Termux:Boot on the phone once; no screen lock; exempt both from battery optimisation"
-    if seen.contact.cause is Cause.REFUSED and (why := _restarted(seen)):
+    if seen.contact.code is ErrorCode.CONNECTION_REFUSED and (why := _restarted(seen)):
         return stops(f"{seen.contact.error}; {why}", remedy, adb=(*adb.OPEN_BOOT, *adb.STAY_AWAKE))
     facts = seen.facts
     if facts is None or not facts.agent_installed:
@@ -92,7 +92,7 @@ def ethernet(seen: Seen) -> Finding | None:
         f"check power and cable at {seen.phone.where}; the adapter must be an RTL8153 or AX88179: others come up as "
         "usb0, without an address"
     )
-    if seen.contact.cause in {Cause.NO_ANSWER, Cause.NO_ROUTE} and not seen.contact.elsewhere:
+    if seen.contact.code in {ErrorCode.NO_ANSWER, ErrorCode.NO_ROUTE} and not seen.contact.elsewhere:
         told = f"{seen.contact.error} at {seen.phone.address}, and its host key is at no other address nearby"
         return stops(told, cable, adb=adb.SHOW_INTERFACES)
     session, wired = seen.session, seen.common.interface
@@ -119,9 +119,9 @@ def moved(seen: Seen) -> Finding | None:
 def host_key(seen: Seen) -> Finding | None:
     """Row 15."""
     contact = seen.contact
-    if contact.phase is not Phase.HOSTKEY or moved(seen) or contact.cause is Cause.UNKNOWN_KEY:
+    if contact.phase is not Phase.HOSTKEY or moved(seen) or contact.code is ErrorCode.HOST_KEY_UNKNOWN:
         return None
-    if contact.like or contact.cause is Cause.CLONED_KEY:
+    if contact.like or contact.code is ErrorCode.HOST_KEY_DUPLICATE:
         return stops(
             contact.error + (f"; {', '.join(contact.like)} shows the same key" if contact.like else ""),
             "on this phone, in Termux: rm $PREFIX/etc/ssh/ssh_host_*; ssh-keygen -A; pkill sshd; sshd",
@@ -136,11 +136,11 @@ def host_key(seen: Seen) -> Finding | None:
 
 def login(seen: Seen) -> Finding | None:
     contact = seen.contact
-    if contact.cause is Cause.UNKNOWN_KEY:
+    if contact.code is ErrorCode.HOST_KEY_UNKNOWN:
         return stops(contact.error, "set it up", fix=Fix.PROVISION, command=_SET_UP)
     if contact.phase in {Phase.AUTH, Phase.KEX}:
         return stops(contact.error, contact.remedy or "clusterctl hosts key", command="clusterctl hosts key")
-    if contact.phase in {Phase.EXEC, Phase.COPY, Phase.CANCELLED} or contact.cause is Cause.NOT_SSH:
+    if contact.phase in {Phase.EXEC, Phase.COPY, Phase.CANCELLED} or contact.code is ErrorCode.NOT_SSH:
         return stops(contact.error, contact.remedy or "open Termux on the phone: does its shell start?")
     return None
 

@@ -7,6 +7,7 @@ from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.resources import script
 from orchestrator.provision.steps.step import Changes, Site
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.layout import RELEASES
 
 
@@ -25,4 +26,8 @@ class Agent:
         site.connect().put_tree(bundle.path, RELEASES / "incoming")
         done = site.connect().script(script("activate-agent"), bundle.id, bundle.tree_sha256)
         if not done.ok:
-            raise PhoneError(f"cannot put the agent in use: {done.stderr.strip()[-300:]}", phase="agent")
+            raise PhoneError(
+                f"cannot put the agent in use: {done.stderr.strip()[-300:]}",
+                code=ErrorCode.COMMAND_FAILED,
+                phase="agent",
+            )

@@ -8,6 +8,7 @@ from orchestrator.provision.facts import Facts
 from orchestrator.provision.files import ManagedFile, install_files
 from orchestrator.provision.resources import read_text, script
 from orchestrator.provision.steps.step import Changes, Site
+from phone_agent.contract.errors import ErrorCode
 
 BOOT_SCRIPT = "~/.termux/boot/00-clusterctl"
 
@@ -38,6 +39,7 @@ def _take_wake_lock(site: Site, facts: Facts) -> None:
         how = "does not answer" if done.rc == 124 else f"failed: {done.stderr.strip()[-200:]}"
         raise PhoneError(
             f"termux-wake-lock {how}",
+            code=ErrorCode.NEEDS_A_PERSON,
             phase="boot",
             remedy="open Termux on the phone once and allow it to ignore battery optimisation, then run it again",
         )

@@ -7,6 +7,7 @@ from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.steps.step import Changes, Site
 from orchestrator.provision.steps.wheel import install_wheel, is_installed
+from phone_agent.contract.errors import ErrorCode
 
 
 class Mpi4py:
@@ -21,5 +22,9 @@ class Mpi4py:
     def apply(self, site: Site, facts: Facts, want: Want) -> None:
         wheel = want.wheels.get(facts.abi or "")
         if wheel is None:
-            raise PhoneError(f"there is no mpi4py for {facts.abi or 'a phone without Python'}", phase="mpi4py")
+            raise PhoneError(
+                f"there is no mpi4py for {facts.abi or 'a phone without Python'}",
+                code=ErrorCode.PACKAGE_FAILED,
+                phase="mpi4py",
+            )
         install_wheel(site, wheel, self.name)

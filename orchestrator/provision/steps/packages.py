@@ -15,6 +15,7 @@ from orchestrator.provision.steps.step import Changes, Site
 from orchestrator.provision.termux.closure import closure
 from orchestrator.provision.termux.index import Package
 from orchestrator.provision.termux.version import Version
+from phone_agent.contract.errors import ErrorCode
 
 _LIMIT: Final = 3600.0
 _SETTLED: Final = frozenset({"installed", "config-files", "not-installed"})
@@ -40,12 +41,12 @@ class Packages:
 def install_packages(site: Site, facts: Facts, want: Want, names: Iterable[str]) -> None:
     repository = want.repositories[facts.arch]
     if repository.url is None:
-        raise PhoneError("no package mirror is running", phase="packages")
+        raise PhoneError("no package mirror is running", code=ErrorCode.INTERNAL_ERROR, phase="packages")
     arguments = (repository.url, repository.sha256, str(facts.sshd_pid or ""), *names)
     job = run_in_background(site.connect, "packages", "packages", *arguments, limit=_LIMIT)
     if job.rc != 0:
-        cause, remedy = explain(job.log)
-        raise PhoneError(cause, phase="packages", remedy=remedy)
+        cause = explain(job.log)
+        raise PhoneError(cause.message, code=cause.code, phase="packages", remedy=cause.remedy)
 
 
 def missing(facts: Facts, repository: Repository) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.steps.step import Changes, Site
 from orchestrator.provision.steps.wheel import install_wheel, is_installed
+from phone_agent.contract.errors import ErrorCode
 
 
 class PyOpenCl:
@@ -26,5 +27,7 @@ class PyOpenCl:
     def apply(self, site: Site, facts: Facts, want: Want) -> None:
         wheel = want.gpu_wheels.get(facts.abi or "")
         if wheel is None:
-            raise PhoneError("no phone of its kind could build pyopencl", phase=self.name)
+            raise PhoneError(
+                "no phone of its kind could build pyopencl", code=ErrorCode.PACKAGE_FAILED, phase=self.name
+            )
         install_wheel(site, wheel, self.name)

@@ -13,6 +13,7 @@ from orchestrator.provision.report import LAST_STEP
 from orchestrator.provision.resources import script
 from orchestrator.provision.steps.openmpi import wanted_files
 from orchestrator.provision.steps.step import Changes, Site
+from phone_agent.contract.errors import ErrorCode
 
 _LIMIT: Final = 150.0
 
@@ -26,7 +27,11 @@ class SelfTest:
     def apply(self, site: Site, facts: Facts, want: Want) -> None:
         done = site.connect().script(script("selftest"), fingerprint(facts, want), timeout=_LIMIT)
         if not done.ok:
-            raise PhoneError(f"the agent does not work: {complaints(done.stdout, done.stderr)}", phase="selftest")
+            raise PhoneError(
+                f"the agent does not work: {complaints(done.stdout, done.stderr)}",
+                code=ErrorCode.AGENT_DAMAGED,
+                phase="selftest",
+            )
 
 
 def fingerprint(facts: Facts, want: Want) -> str:

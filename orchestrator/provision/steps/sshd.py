@@ -13,6 +13,7 @@ from orchestrator.provision.files import ManagedFile
 from orchestrator.provision.resources import filled, read_text, script
 from orchestrator.provision.steps.keys import key_body
 from orchestrator.provision.steps.step import Changes, Site
+from phone_agent.contract.errors import ErrorCode
 
 DROP_IN: Final = "$PREFIX/etc/ssh/sshd_config.d/50-clusterctl.conf"
 _PENALTIES_SINCE: Final = (9, 8)
@@ -43,13 +44,20 @@ class Sshd:
 
     def apply(self, site: Site, facts: Facts, want: Want) -> None:
         if facts.sshd_pid is None:
-            raise PhoneError("cannot tell which process is sshd", phase="sshd", remedy="restart Termux on the phone")
+            raise PhoneError(
+                "cannot tell which process is sshd",
+                code=ErrorCode.NEEDS_A_PERSON,
+                phase="sshd",
+                remedy="restart Termux on the phone",
+            )
         pid = str(facts.sshd_pid)
         command = ["bash", "-c", script("sshd-activate"), "clusterctl", pid, key_body(want.keys.host_public)]
         done = site.connect().run(command, stdin=drop_in(facts, want).content)
         if not done.ok:
             meaning, remedy = _REFUSALS.get(done.rc, ("sshd could not be set up", None))
-            raise PhoneError(f"{meaning}: {done.stderr.strip()[-300:]}", phase="sshd", remedy=remedy)
+            raise PhoneError(
+                f"{meaning}: {done.stderr.strip()[-300:]}", code=ErrorCode.COMMAND_FAILED, phase="sshd", remedy=remedy
+            )
         _prove_login(site, pid)
 
 
@@ -80,6 +88,7 @@ def _prove_login(site: Site, pid: str) -> None:
                 site.connect().script(script("sshd-restore"), pid)
                 raise PhoneError(
                     f"no new login with the new sshd settings, the old ones are back: {error.message}",
+                    code=error.code,
                     phase="sshd",
                     remedy=error.remedy,
                 ) from error

@@ -23,5 +23,5 @@ def install_wheel(site: Site, wheel: Wheel, name: str) -> None:
     command = ["bash", "-c", script("install-wheel"), "clusterctl", wheel.path.name, wheel.sha256]
     done = site.connect().run(command, stdin=wheel.path.read_bytes(), timeout=_LIMIT)
     if not done.ok:
-        cause, remedy = explain(done.stderr)
-        raise PhoneError(f"cannot install {name}: {cause}", phase=name, remedy=remedy)
+        cause = explain(done.stderr)
+        raise PhoneError(f"cannot install {name}: {cause.message}", code=cause.code, phase=name, remedy=cause.remedy)

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core.build import cache_dir
 
 # Adreno's driver registers with no loader: whoever wants it loads it by name, before pyopencl looks for one of its own.
@@ -21,9 +21,13 @@ VENDOR = Path("/vendor/lib64/libOpenCL.so")
 class NoDeviceError(AgentError):
     """There is nothing to compute on; says what was looked for, and what to do."""
 
+    code = ErrorCode.NO_OPENCL_DEVICE
+
 
 class DeviceError(AgentError):
     """The device failed while it computed; carries the driver's words."""
+
+    code = ErrorCode.OPENCL_FAILED
 
 
 @dataclass(frozen=True)

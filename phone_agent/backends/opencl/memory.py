@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.backends.opencl.device import Device, load
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.nn.plan.ops import Buffer, Home, Place
 
 Array = NDArray[Any]
@@ -25,9 +25,13 @@ Part = tuple[int, int]  # bytes
 class MemoryLimitError(AgentError):
     """More than the device has, or gives in one piece."""
 
+    code = ErrorCode.OUT_OF_MEMORY
+
 
 class MovedError(AgentError):
     """The driver shows its memory at another place each time, so no array can stay over it."""
+
+    code = ErrorCode.OPENCL_FAILED
 
 
 class Block:

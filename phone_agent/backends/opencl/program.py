@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from phone_agent.backends.opencl.device import Device, Limits, load
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 
 SOURCES = Path(__file__).parent / "kernels"
 COMMON = "common.cl"
@@ -21,6 +21,8 @@ Defines = tuple[tuple[str, Define], ...]
 
 class ProgramError(AgentError):
     """A kernel that the driver does not compile or run; carries its words."""
+
+    code = ErrorCode.OPENCL_FAILED
 
 
 @dataclass

@@ -6,7 +6,7 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.nn.plan.ops import Buffer, Home, Step
 
 ALIGNMENT = 64
@@ -14,6 +14,8 @@ ALIGNMENT = 64
 
 class PieceError(AgentError):
     """A buffer larger than any piece of memory there is."""
+
+    code = ErrorCode.OUT_OF_MEMORY
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from phone_agent.backends import Options
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import readable_apart
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan import plan as planning
@@ -21,6 +21,8 @@ PROCESS = 64 * 1024 * 1024  # Python, numpy, and the planning of a deep network:
 
 class DoesNotFitError(AgentError):
     """Says how much it would take, and how much there is; `remedy`, what to do about it."""
+
+    code = ErrorCode.OUT_OF_MEMORY
 
     def __init__(self, network: str, batch: int, need: int, budget: int, remedy: str) -> None:
         images = "one image" if batch == 1 else f"a batch of {batch}"

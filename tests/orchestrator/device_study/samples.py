@@ -39,7 +39,9 @@ def sweep() -> list[Case]:
 
 def without_memory(made: Case) -> Case:
     why = "out of memory, predicted: needs 4.13 GB, the budget is 2.80 GB"
-    return replace(made, batch=None, training_s=None, inference_s=None, runs=0, resident_bytes=None, why=why)
+    return replace(
+        made, batch=None, training_s=None, inference_s=None, runs=0, resident_bytes=None, why=why, code="out_of_memory"
+    )
 
 
 def rows() -> tuple[Row, ...]:
@@ -48,7 +50,16 @@ def rows() -> tuple[Row, ...]:
         for number, name in enumerate(MODELS, start=1)
     ]
     lacking = [
-        replace(each, backend="opencl", batch=None, training_s=None, inference_s=None, why=NO_DEVICE) for each in models
+        replace(
+            each,
+            backend="opencl",
+            batch=None,
+            training_s=None,
+            inference_s=None,
+            why=NO_DEVICE,
+            code="no_opencl_device",
+        )
+        for each in models
     ]
     operations = [
         Operation(FOUR_LAYERS.name, "cpu", 32, kind, direction, seconds, 10**9)

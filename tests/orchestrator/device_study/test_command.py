@@ -13,6 +13,7 @@ import pytest
 from orchestrator.cli import bench_device
 from orchestrator.errors import UsageError
 from phone_agent.contract.device_study import Request
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.device_study import cases
 from phone_agent.device_study.foreground import ALONE, BEHIND, BESIDE, TRAINING_ALONE
 from phone_agent.device_study.isolated import LostError
@@ -175,7 +176,7 @@ def test_a_request_is_read_before_numpy_is_there() -> None:
 
 def test_a_backend_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*_: object) -> None:
-        raise LostError("no answer in 90 s")
+        raise LostError("no answer in 90 s", code=ErrorCode.TIMED_OUT)
 
     monkeypatch.setattr(cases, "alone", hang)
     request = Request(

@@ -16,6 +16,7 @@ from orchestrator.fleet import Fleet, PhoneConnection
 from orchestrator.fleet.network import DirectNetwork
 from orchestrator.fleet.result import Outcome, Status
 from orchestrator.paths import ClusterState
+from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.fleet.conftest import RACK
 from tests.orchestrator.fleet.servers import Server, free_port, loopback_phone
 
@@ -42,8 +43,8 @@ def test_one_connection_a_phone(fleet: Fleet, server: Server) -> None:
 def test_exceptions_become_outcomes(fleet: Fleet) -> None:
     errors = iter(
         [
-            PhoneError("full", phase="copy", remedy="make room"),
-            PhoneError("odd", phase="packages"),
+            PhoneError("full", code=ErrorCode.DISK_FULL, phase="copy", remedy="make room"),
+            PhoneError("odd", code=ErrorCode.BAD_ANSWER, phase="packages"),
             ClusterctlError("no mirror"),
             KeyError("battery"),
         ]

@@ -7,13 +7,13 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
-from orchestrator.fleet.errors import Cause
 from orchestrator.fleet.result import Phase
 from orchestrator.health.checks import ALL
 from orchestrator.health.facts import Facts, Ran, Session
 from orchestrator.health.finding import Check, Finding
 from orchestrator.health.observation import Common, Contact, Seen
 from orchestrator.inventory.model import Phone
+from phone_agent.contract.errors import ErrorCode
 
 PREFIX = "/data/data/com.termux/files/usr"
 SUBNET = IPv4Network("10.77.0.0/16")
@@ -85,8 +85,8 @@ def session(**changes: Any) -> Seen:
     return told(session=replace(SESSION, **changes))
 
 
-def unreached(cause: Cause | None, phase: Phase = Phase.TCP, **changes: Any) -> Seen:
-    contact = Contact(phase, "this is how it failed", "", cause, **changes)
+def unreached(code: ErrorCode | None, phase: Phase = Phase.TCP, **changes: Any) -> Seen:
+    contact = Contact(phase, "this is how it failed", "", code, **changes)
     return Seen(phone(), contact, common=COMMON)
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.fleet.errors import Cause
 from orchestrator.fleet.hostkeys import HostKey
 from orchestrator.fleet.result import Phase
 from orchestrator.health.checks import ALL, BEFORE_RUNS
 from orchestrator.health.facts import Manager, Ran
 from orchestrator.health.finding import Fix, Kind, Severity
 from orchestrator.health.observation import Earlier, Seen
+from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.health.samples import COMMON, HEALTHY, SESSION, battery, finding, session, told, unreached
 
 STOPS, SLOWS, NOTE = Severity.STOPS, Severity.SLOWS, Severity.NOTE
@@ -30,14 +30,14 @@ def earlier(seen: Seen, **changes: Any) -> Seen:
 
 
 TROUBLED: list[tuple[str, Seen, Severity, str]] = [
-    ("penalties", unreached(Cause.PENALTY, Phase.BANNER), STOPS, "this is how it failed"),
-    ("penalties", unreached(Cause.HUNG_UP, Phase.BANNER), STOPS, "this is how it failed"),
+    ("penalties", unreached(ErrorCode.SSH_PENALTY, Phase.BANNER), STOPS, "this is how it failed"),
+    ("penalties", unreached(ErrorCode.CONNECTION_CLOSED, Phase.BANNER), STOPS, "this is how it failed"),
     ("penalties", told(exempt=""), SLOWS, "OpenSSH 10.5"),
     ("penalties", told(exempt=None), SLOWS, "empty"),
     ("penalties", told(exempt="10.9.0.0/24"), SLOWS, "10.9.0.0/24"),
-    ("sshd", unreached(Cause.REFUSED), STOPS, "sshd is gone"),
-    ("boot", common(unreached(Cause.REFUSED), refusing={"sw1": 5}), STOPS, "5 of 8 phones on sw1"),
-    ("boot", earlier(unreached(Cause.REFUSED), keeper="boot"), STOPS, "the phone restarted"),
+    ("sshd", unreached(ErrorCode.CONNECTION_REFUSED), STOPS, "sshd is gone"),
+    ("boot", common(unreached(ErrorCode.CONNECTION_REFUSED), refusing={"sw1": 5}), STOPS, "5 of 8 phones on sw1"),
+    ("boot", earlier(unreached(ErrorCode.CONNECTION_REFUSED), keeper="boot"), STOPS, "the phone restarted"),
     ("boot", told(boot_script="missing"), SLOWS, "no boot script"),
     ("boot", told(keeper="none"), SLOWS, "120 min ago"),
     ("environment", session(path="/system/bin"), STOPS, "PATH is /system/bin"),
@@ -72,19 +72,24 @@ TROUBLED: list[tuple[str, Seen, Severity, str]] = [
     ("outbound", told(ran={"neighbour": Ran(124, "")}), STOPS, "no answer in 9 s"),
     ("outbound", session(outbound="none"), STOPS, "comes in by eth0, and what it begins itself has no route"),
     ("outbound", session(outbound="rmnet0"), STOPS, "goes out by rmnet0"),
-    ("ethernet", unreached(Cause.NO_ANSWER), STOPS, "at 10.77.1.1"),
-    ("ethernet", unreached(Cause.NO_ROUTE), STOPS, "at 10.77.1.1"),
+    ("ethernet", unreached(ErrorCode.NO_ANSWER), STOPS, "at 10.77.1.1"),
+    ("ethernet", unreached(ErrorCode.NO_ROUTE), STOPS, "at 10.77.1.1"),
     ("ethernet", session(addresses=(("wlan0", "10.77.1.1/16"),), interfaces=("wlan0",)), STOPS, "eth0 is absent"),
-    ("address", unreached(Cause.NO_ANSWER, elsewhere="10.77.1.99"), STOPS, "answers at 10.77.1.99"),
-    ("address", unreached(Cause.CHANGED_KEY, Phase.HOSTKEY, shown=KEY, like=("p1-07",)), STOPS, "answers p1-07"),
-    ("host-key", unreached(Cause.CHANGED_KEY, Phase.HOSTKEY, shown=KEY), STOPS, "this is how"),
+    ("address", unreached(ErrorCode.NO_ANSWER, elsewhere="10.77.1.99"), STOPS, "answers at 10.77.1.99"),
+    (
+        "address",
+        unreached(ErrorCode.HOST_KEY_CHANGED, Phase.HOSTKEY, shown=KEY, like=("p1-07",)),
+        STOPS,
+        "answers p1-07",
+    ),
+    ("host-key", unreached(ErrorCode.HOST_KEY_CHANGED, Phase.HOSTKEY, shown=KEY), STOPS, "this is how"),
     (
         "host-key",
-        unreached(Cause.CHANGED_KEY, Phase.HOSTKEY, shown=KEY, like=("p1-07",), like_there=True),
+        unreached(ErrorCode.HOST_KEY_CHANGED, Phase.HOSTKEY, shown=KEY, like=("p1-07",), like_there=True),
         STOPS,
         "p1-07 shows the same key",
     ),
-    ("host-key", unreached(Cause.CLONED_KEY, Phase.HOSTKEY), STOPS, "this is how"),
+    ("host-key", unreached(ErrorCode.HOST_KEY_DUPLICATE, Phase.HOSTKEY), STOPS, "this is how"),
     ("phantom-killer", told(phantom="Killing PhantomProcessRecord: Trimming phantom processes"), STOPS, "Trimming"),
     ("phantom-killer", common(HEALTHY, killed={"p1-01": "run-7"}), STOPS, "signal 9"),
     ("phantom-killer", told(processes=40), SLOWS, "40 processes"),
@@ -94,7 +99,7 @@ TROUBLED: list[tuple[str, Seen, Severity, str]] = [
     ("sleepy", told(slept_s=3.2), SLOWS, "took 3.2 s"),
     ("sleepy", told(complete=False), SLOWS, "did not answer all"),
     ("sleepy", told(wake_lock="free"), NOTE, "no wake lock"),
-    ("sleepy", unreached(Cause.SILENT, Phase.BANNER), STOPS, "this is how"),
+    ("sleepy", unreached(ErrorCode.NO_BANNER, Phase.BANNER), STOPS, "this is how"),
     ("battery-silent", told(ran={"battery": Ran(124, "")}), NOTE, "did not answer in 8 s"),
     ("no-temperature", told(thermal="denied"), NOTE, "the battery's is used"),
     ("power", told(ran={"battery": battery(status="DISCHARGING")}), SLOWS, "PLUGGED_AC and yet DISCHARGING"),
@@ -110,7 +115,7 @@ TROUBLED: list[tuple[str, Seen, Severity, str]] = [
     ("memory", told(memory_mb=100), STOPS, "100 MB of memory"),
     ("hard-links", told(ran={"link": Ran(1, "Permission denied")}), NOTE, "Permission denied"),
     ("login", unreached(None, Phase.AUTH), STOPS, "this is how"),
-    ("login", unreached(Cause.UNKNOWN_KEY, Phase.HOSTKEY), STOPS, "this is how"),
+    ("login", unreached(ErrorCode.HOST_KEY_UNKNOWN, Phase.HOSTKEY), STOPS, "this is how"),
     ("login", unreached(None, Phase.EXEC), STOPS, "this is how"),
     ("phone-keys", told(ran={"neighbour": Ran(255, "termux@x: Permission denied (publickey)")}), STOPS, "to p1-02"),
     ("mpi", told(ran={"mpi": Ran(1, "opal_init failed")}), STOPS, "opal_init failed"),
@@ -120,10 +125,10 @@ TROUBLED: list[tuple[str, Seen, Severity, str]] = [
 FINE: list[tuple[str, Seen]] = [
     ("penalties", told(ssh_version=(9, 2), exempt=None)),
     ("penalties", common(told(exempt=None), subnet=None)),
-    ("sshd", unreached(Cause.NO_ANSWER)),
-    ("sshd", earlier(unreached(Cause.REFUSED), keeper="boot")),
-    ("boot", common(unreached(Cause.REFUSED), refusing={"sw1": 2})),
-    ("boot", earlier(unreached(Cause.REFUSED), keeper="none")),
+    ("sshd", unreached(ErrorCode.NO_ANSWER)),
+    ("sshd", earlier(unreached(ErrorCode.CONNECTION_REFUSED), keeper="boot")),
+    ("boot", common(unreached(ErrorCode.CONNECTION_REFUSED), refusing={"sw1": 2})),
+    ("boot", earlier(unreached(ErrorCode.CONNECTION_REFUSED), keeper="none")),
     ("boot", told(keeper="none", boot_script="since-boot")),
     ("boot", told(keeper="none", uptime_s=30)),
     ("interpreters", session(preload="", path="/system/bin")),
@@ -140,10 +145,10 @@ FINE: list[tuple[str, Seen]] = [
     ("outbound", session(outbound="eth0")),
     ("outbound", session(outbound="wlan0", addresses=(("wlan0", "192.168.1.7/24"),))),
     ("outbound", common(session(outbound="none"), subnet=None)),
-    ("ethernet", unreached(Cause.NO_ANSWER, elsewhere="10.77.1.99")),
-    ("address", unreached(Cause.CHANGED_KEY, Phase.HOSTKEY, shown=KEY)),
-    ("host-key", unreached(Cause.UNKNOWN_KEY, Phase.HOSTKEY)),
-    ("host-key", unreached(Cause.CHANGED_KEY, Phase.HOSTKEY, shown=KEY, like=("p1-07",))),
+    ("ethernet", unreached(ErrorCode.NO_ANSWER, elsewhere="10.77.1.99")),
+    ("address", unreached(ErrorCode.HOST_KEY_CHANGED, Phase.HOSTKEY, shown=KEY)),
+    ("host-key", unreached(ErrorCode.HOST_KEY_UNKNOWN, Phase.HOSTKEY)),
+    ("host-key", unreached(ErrorCode.HOST_KEY_CHANGED, Phase.HOSTKEY, shown=KEY, like=("p1-07",))),
     ("phantom-killer", told(sdk=30, processes=40, phantom="Trimming phantom processes")),
     ("little-cores", session(cores={0: 1024, 1: 1024}, cpus_allowed=(0,))),
     ("little-cores", session(cpus_allowed=(0, 1, 2, 4))),
@@ -184,12 +189,19 @@ def test_every_row_of_the_table_has_a_check_and_every_check_a_case() -> None:
     assert len({each.name for each in ALL}) == len(ALL)
 
 
-def test_a_phone_that_was_not_reached_has_one_finding_only() -> None:
-    for cause in (*Cause, None):
-        phase = {Cause.CHANGED_KEY: Phase.HOSTKEY, Cause.CLONED_KEY: Phase.HOSTKEY, Cause.UNKNOWN_KEY: Phase.HOSTKEY}
-        where = phase.get(cause, Phase.BANNER) if cause else Phase.AUTH
-        seen = unreached(cause, where)
-        assert sum(each.judge(seen) is not None for each in ALL) == 1, cause
+UNREACHED = {
+    Phase.TCP: (ErrorCode.CONNECTION_REFUSED, ErrorCode.NO_ANSWER, ErrorCode.NO_ROUTE),
+    Phase.BANNER: (ErrorCode.NO_BANNER, ErrorCode.CONNECTION_CLOSED, ErrorCode.SSH_PENALTY, ErrorCode.NOT_SSH),
+    Phase.KEX: (ErrorCode.KEY_EXCHANGE_FAILED, ErrorCode.TIMED_OUT),
+    Phase.HOSTKEY: (ErrorCode.HOST_KEY_CHANGED, ErrorCode.HOST_KEY_DUPLICATE, ErrorCode.HOST_KEY_UNKNOWN),
+    Phase.AUTH: (ErrorCode.AUTH_FAILED, ErrorCode.TIMED_OUT, ErrorCode.CONNECTION_LOST),
+}
+
+
+@pytest.mark.parametrize(("phase", "code"), [(phase, code) for phase, codes in UNREACHED.items() for code in codes])
+def test_a_phone_that_was_not_reached_has_one_finding_only(phase: Phase, code: ErrorCode) -> None:
+    seen = unreached(code, phase)
+    assert sum(each.judge(seen) is not None for each in ALL) == 1
 
 
 def test_checks_before_runs_need_no_more_than_a_session() -> None:

@@ -18,6 +18,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.logs.collect import Collected, collect
 from orchestrator.logs.unpack import Limits
 from orchestrator.view.logs import as_document
+from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.launch.samples import event, phones
 from tests.orchestrator.logs.tars import END, member
 
@@ -120,7 +121,7 @@ def test_a_liar_cannot_write_elsewhere(tmp_path: Path) -> None:
 
 def lost_on_the_way() -> Iterator[bytes]:
     yield from base64_lines(HONEST[:1024])
-    raise PhoneError("the connection was lost")
+    raise PhoneError("the connection was lost", code=ErrorCode.CONNECTION_LOST)
 
 
 def garbage() -> Iterator[bytes]:

@@ -22,6 +22,7 @@ from orchestrator.provision.resources import script
 from orchestrator.provision.termux.mirror import serve
 from orchestrator.provision.termux.snapshot import Snapshot, SnapshotStore, _release
 from orchestrator.provision.termux.upstream import Upstream
+from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.lab.termux_phone import HOST, Phone, bare_phone, open_directory
 
 numbers = count(1)
@@ -89,10 +90,11 @@ def test_another_index_than_the_hosts_stops_before_anything_is_installed(site: S
     refused = site.packages(phone, "make", repository="forged")
     assert refused.returncode == 4
     assert versions(phone) == before
-    cause, remedy = explain(refused.stdout + refused.stderr)
-    assert "is not the one this computer serves" in cause
-    assert site.snapshot.sha256 in cause
-    assert "this computer's wired address" in (remedy or "")
+    cause = explain(refused.stdout + refused.stderr)
+    assert cause.code is ErrorCode.INDEX_MISMATCH
+    assert "is not the one this computer serves" in cause.message
+    assert site.snapshot.sha256 in cause.message
+    assert "this computer's wired address" in (cause.remedy or "")
 
 
 def test_a_phone_newer_than_the_snapshot_goes_back_to_it(site: Site) -> None:

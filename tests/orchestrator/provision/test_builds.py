@@ -20,6 +20,7 @@ from orchestrator.provision.steps.step import Site
 from orchestrator.provision.termux.index import Index
 from orchestrator.provision.wheels import Wheel, WheelStore
 from orchestrator.provision.worker import Worker
+from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.provision.phones import ARCH, facts, installed, package, phone, want
 
 KIND = {"packages": installed(python="3.14.6-1", openmpi="4.1.5-1", clang="21"), "python": ("cpython-314", "android")}
@@ -45,7 +46,7 @@ class Store(WheelStore):
         builder = connect()
         self.asked.append(builder)
         if builder in self.broken:
-            raise PhoneError("clang crashed", remedy="another phone")
+            raise PhoneError("clang crashed", code=ErrorCode.PACKAGE_FAILED, remedy="another phone")
         return WHEEL
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.provision.failures import explain
+from orchestrator.provision.failures import Explanation, explain
+from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.provision.phones import DATA
 
 
@@ -20,16 +21,18 @@ from tests.orchestrator.provision.phones import DATA
     ],
 )
 def test_a_log_has_a_cause_and_a_remedy(log: str, cause: str, remedy: str) -> None:
-    meaning, advice = explain((DATA / f"apt-{log}.txt").read_text())
-    assert cause in meaning
-    assert remedy in (advice or "")
+    found = explain((DATA / f"apt-{log}.txt").read_text())
+    assert cause in found.message
+    assert remedy in (found.remedy or "")
 
 
 def test_a_full_disk_is_the_cause_even_when_fetching_failed_of_it() -> None:
     log = "E: Failed to fetch http://10.77.0.1/x.deb  Error writing to file - write (28: No space left on device)\n"
-    assert "storage is full" in explain(log)[0]
+    assert explain(log).code is ErrorCode.DISK_FULL
 
 
 def test_an_unknown_failure_is_told_in_its_own_words() -> None:
-    assert explain("Reading package lists...\nE: Something new\n") == ("E: Something new", None)
-    assert explain("") == ("it printed nothing", None)
+    assert explain("Reading package lists...\nE: Something new\n") == Explanation(
+        ErrorCode.PACKAGE_FAILED, "E: Something new"
+    )
+    assert explain("") == Explanation(ErrorCode.PACKAGE_FAILED, "it printed nothing")

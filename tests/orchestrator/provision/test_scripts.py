@@ -96,7 +96,7 @@ def test_a_job_outlives_who_started_it_and_tells_its_end(home: Path) -> None:
 
 def test_a_job_that_runs_is_not_started_twice_and_can_be_stopped(home: Path) -> None:
     bash(home, "job", "start", "work", "sleep 600")
-    assert bash(home, "job", "start", "work", "echo second").stdout == b"already running\n"
+    assert bash(home, "job", "start", "work", "echo second").stdout == b"already_running\n"
     assert bash(home, "job", "wait", "work", "0").stdout == b"running\n"
     pid = int((home / ".clusterctl/jobs/work.pid").read_text().split()[0])
     assert bash(home, "job", "stop", "work").returncode == 0

@@ -11,6 +11,7 @@ from orchestrator.fleet.result import CommandResult
 from orchestrator.provision.resources import script
 from orchestrator.provision.steps.sshd import Sshd
 from orchestrator.provision.steps.step import Site
+from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.provision.phones import facts, phone, want
 
 
@@ -43,14 +44,14 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_login_that_works_after_a_moment_is_enough() -> None:
     connection = Connection()
-    set_up(connection, [PhoneError("refused"), None])
+    set_up(connection, [PhoneError("refused", code=ErrorCode.CONNECTION_REFUSED), None])
     assert connection.restored == []
 
 
 def test_without_a_login_the_old_settings_come_back() -> None:
     connection = Connection()
     with pytest.raises(PhoneError, match="the old ones are back: refused"):
-        set_up(connection, [PhoneError("refused")] * 5)
+        set_up(connection, [PhoneError("refused", code=ErrorCode.CONNECTION_REFUSED)] * 5)
     assert connection.restored == ["77"]
 
 

@@ -12,6 +12,7 @@ import pytest
 from orchestrator.errors import PhoneError
 from orchestrator.supervisor import follow as module
 from orchestrator.supervisor.follow import LostHeadError, NotFollowedError, follow
+from phone_agent.contract.errors import AgentError, ErrorCode, error_line
 from tests.orchestrator.launch.samples import event
 
 LINES = [event("start", 1.0), event("step", 2.0, step=1), event("step", 3.0, step=2), event("done", 4.0)]
@@ -37,10 +38,10 @@ class Head:
         yield event("heartbeat", 9.0, offset=offset).rstrip(b"\n")
         for count, line in enumerate(FILE[offset:].splitlines()):
             if count == breaks:
-                raise PhoneError("the connection was lost")
+                raise PhoneError("the connection was lost", code=ErrorCode.CONNECTION_LOST)
             yield line
         if breaks is not None:
-            raise PhoneError("the connection was lost")
+            raise PhoneError("the connection was lost", code=ErrorCode.CONNECTION_LOST)
         yield END.rstrip(b"\n")
 
 
@@ -111,19 +112,21 @@ def test_an_agent_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
     class Refuses(Head):
         def open_stream(self, argv: list[str], **_options: Any) -> Any:
             served = Served(iter(()))
-            served.rc, served.stderr = 1, "phone_agent: run x was not started on this phone\n"
+            refusal = AgentError("run x was not started on this phone", code=ErrorCode.NOT_STARTED)
+            served.rc, served.stderr = 1, error_line(refusal) + "\n"
             return served
 
-    with pytest.raises(NotFollowedError, match="run x was not started on this phone"):
+    with pytest.raises(NotFollowedError, match="run x was not started on this phone") as refused:
         list(follow("x", tmp_path / "events", Refuses(), lambda _why: None))
+    assert refused.value.code is ErrorCode.NOT_STARTED
 
 
 def test_patience_ends_with_how_to_go_on(tmp_path: Path) -> None:
     class Gone:
         def __call__(self) -> Any:
-            raise PhoneError("no route to host")
+            raise PhoneError("no route to host", code=ErrorCode.NO_ROUTE)
 
-    breaks: list[str] = []
+    breaks: list[PhoneError] = []
     with pytest.raises(LostHeadError, match="no route to host"):
         list(follow("run", tmp_path / "events", Gone(), breaks.append))
     assert len(breaks) > 3
