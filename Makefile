@@ -1,7 +1,7 @@
 # The project's verbs. Each does its own set-up; `make demo` and `make test` work on a fresh machine.
 PYTHON := .venv/bin/python
 
-.PHONY: setup demo test lint bench bench-setup test-slow chaos fuzz clean
+.PHONY: setup demo test lint docs bench bench-setup test-slow chaos fuzz clean
 
 setup:
 	@scripts/setup.sh
@@ -17,6 +17,9 @@ lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
 
 # Each benchmark in a form that takes a few minutes at most: `make bench-compute` runs one, `make -k bench` goes on after
 # one that loses or cannot run (two need Fashion-MNIST). What they measure in full: docs/results/performance.md.
