@@ -19,7 +19,6 @@ from unittest.mock import patch
 
 import numpy as np
 
-from phone_agent.backends import Options
 from phone_agent.backends.opencl.backend import OpenClExecutable
 from phone_agent.backends.opencl.device import find, load
 from phone_agent.backends.opencl.emit import Argument, Launch, Maker, Memory, Scratch
@@ -33,6 +32,7 @@ from phone_agent.core.ops import Kind
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.ops import FLOAT, Home, Place, Shared, Step
+from phone_agent.nn.plan.options import Options
 
 KERNELS = Path(__file__).parent / "kernels" / "im2col.cl"
 WIDTH = 16

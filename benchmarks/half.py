@@ -24,10 +24,11 @@ from benchmarks.networks import network
 from benchmarks.peers import Peer
 from benchmarks.winograd_ab import FASHION, POINTS, RULES, SCHEDULE, Data, accuracy, batches, load
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.contract.sizes import parse_bytes
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import estimate, largest_batch
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.optimizers import optimiser
 from phone_agent.train.schedules import rate
 

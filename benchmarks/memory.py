@@ -24,9 +24,9 @@ from rich.table import Table
 from benchmarks.limits import memory_limit
 from benchmarks.networks import network
 from benchmarks.peers import KEEP_MEMORY, Peer, PeerError, torch_python
-from phone_agent.backends import Options
 from phone_agent.contract.sizes import parse_bytes
 from phone_agent.nn.plan.memory import estimate, largest_batch
+from phone_agent.nn.plan.options import Options
 
 LEAN = ("resnet50", "mobilenet_v1", "mobilenet_v2")
 WANTED = {"resnet50": 40, "resnet152": 18, "mobilenet_v1": 80}  # the paper's engine held 4, 2 and 8

@@ -12,13 +12,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.contract import rng
 from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.data.sampling import Sampler, sampler
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import learned_parts
+from phone_agent.nn.plan.options import Options
 from phone_agent.train import schedules
 from phone_agent.train.bucket_order import pieces
 from phone_agent.train.loop import DROPS, micro_batches, sizes

@@ -30,7 +30,6 @@ from benchmarks import networks
 from benchmarks.clblast import ClblastExecutable, Matrix, sgemm, suit_processors
 from benchmarks.layers import SHAPES, Shape
 from benchmarks.peers import CLOCKS
-from phone_agent.backends import Options
 from phone_agent.backends.cpu import CpuExecutable
 from phone_agent.backends.opencl import tiles
 from phone_agent.backends.opencl.backend import OpenClExecutable
@@ -43,6 +42,7 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import fit
 from phone_agent.nn.plan.ops import FLOAT, Buffer, Direction, Field, Place, Step
+from phone_agent.nn.plan.options import Options
 from tests.phone_agent.agreement import leave_corners
 
 notes = Console(stderr=True, highlight=False)

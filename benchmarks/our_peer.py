@@ -7,14 +7,16 @@ from typing import Any
 
 from benchmarks.networks import Sample, network, peak_rss_mb, sample
 from benchmarks.peers import CLOCKS, serve
-from phone_agent.backends import Executable, Options, backend
+from phone_agent.backends import backend
 from phone_agent.bench.cases import convolution
 from phone_agent.bench.compute import breakdown
 from phone_agent.bench.kernels import best_seconds, peak_gflops
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core import ops
 from phone_agent.core.thread_pool import ThreadPool
+from phone_agent.nn.executable import Executable
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.optimizers import Optimiser, optimiser
 
 RULES = OptimizerSpec(learning_rate=0.01, momentum=0.9, weight_decay=1e-4, decay_all=True)

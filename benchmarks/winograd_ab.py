@@ -31,11 +31,13 @@ from rich.table import Table
 
 from orchestrator.data.sources import recognise
 from phone_agent import models
-from phone_agent.backends import Executable, Options, backend
+from phone_agent.backends import backend
 from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
 from phone_agent.core.ops import Algorithm, Kind
+from phone_agent.nn.executable import Executable
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan import algorithms
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.optimizers import optimiser
 from phone_agent.train.schedules import rate
 

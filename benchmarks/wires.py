@@ -32,7 +32,7 @@ from benchmarks.verdict import Promise, conclude
 from orchestrator.data.sources import recognise
 from orchestrator.data.sources.source import Block
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.comm import Collective, Reducer, Whole, collective, wire_format
 from phone_agent.comm.powersgd import WIRE, PowerSgd, steps_in_full
 from phone_agent.comm.wire import WIRES
@@ -40,6 +40,7 @@ from phone_agent.contract import rng
 from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.evaluate import combine_statistics
 from phone_agent.train.optimizers import optimiser
 from phone_agent.train.schedules import rate

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.networks import TABLE_I, network
 from orchestrator.plan.forecast import published
 from orchestrator.plan.forecast.device_model import Cost, Phone
-from phone_agent.backends import Options
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import make
 from phone_agent.nn.summary import training_flops
 

@@ -10,7 +10,7 @@ from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.launch.mpi_job import work_together
 from orchestrator.launch.mpirun import agent_argv
-from phone_agent.core.ops import MAX_THREADS
+from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.linpack.layout import USUAL_BLOCK, Grid, GridError
 from phone_agent.linpack.matrix import System
 from phone_agent.linpack.memory import TooLargeError, check_fits, largest, usual

@@ -39,9 +39,9 @@ def complete_model(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_backend(incomplete: str) -> list[str]:
-    from phone_agent.backends import NAMES
+    from phone_agent.contract.choices import BACKENDS
 
-    return [name for name in (*NAMES, "auto") if name.startswith(incomplete)]
+    return [name for name in (*BACKENDS, "auto") if name.startswith(incomplete)]
 
 
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:

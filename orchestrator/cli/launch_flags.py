@@ -12,8 +12,8 @@ import typer
 
 from orchestrator.cli.completion import complete_backend, complete_model, complete_recipe
 from orchestrator.launch.request import AUTO, LaunchRequest, Span
+from phone_agent.contract.choices import MAX_THREADS
 
-MOST_THREADS = 64  # core.ops.MAX_THREADS; importing that would slow down every command
 _FROM_0: dict[str, Any] = {"min": 0, "show_default": False}
 _FROM_1: dict[str, Any] = {"min": 1, "show_default": False}
 _PART: dict[str, Any] = {"min": 0.0, "max": 1.0, "show_default": False}
@@ -154,7 +154,7 @@ _COMPUTING = _panel(
         help="What computes: cpu, opencl, hybrid (both), reference (numpy: slow), or auto: as clusterctl tune found.",
         autocompletion=complete_backend,
     ),
-    threads=typer.Option(help="Default: one a big core.", min=0, max=MOST_THREADS, show_default=False),
+    threads=typer.Option(help="Default: one a big core.", min=0, max=MAX_THREADS, show_default=False),
     memory_bytes=typer.Option(
         "--memory",
         help="Most a phone may use, such as 2.8GB. Default: what training takes.",

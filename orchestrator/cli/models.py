@@ -10,12 +10,13 @@ from orchestrator.cli.agent_errors import engine_errors
 from orchestrator.cli.completion import complete_model
 from orchestrator.cli.options import JsonOption
 from orchestrator.errors import UsageError
+from phone_agent.contract.choices import MAX_THREADS
 
 app = typer.Typer(help="The networks there are, and what training them takes.", no_args_is_help=True)
 
 PHONE_MEMORY = "2.8GB"  # what the paper's phones had to spare
 PLANNED = ("cpu", "opencl", "hybrid")
-MOST_BATCH, MOST_THREADS = 1 << 20, 64
+MOST_BATCH = 1 << 20
 
 
 @app.command("list")
@@ -44,7 +45,7 @@ def show(
         str | None, typer.Option(help="Pixels a side, or HEIGHTxWIDTH[xCHANNELS].", show_default=False)
     ] = None,
     width: Annotated[float, typer.Option(help="Channels of every layer, times this.")] = 1.0,
-    threads: Annotated[int, typer.Option(help="Of a phone; each needs some memory.", min=1, max=MOST_THREADS)] = 4,
+    threads: Annotated[int, typer.Option(help="Of a phone; each needs some memory.", min=1, max=MAX_THREADS)] = 4,
     half: Annotated[bool, typer.Option("--half", help="With activations stored in fp16.")] = False,
     backend: Annotated[str, typer.Option(help="cpu, opencl or hybrid: each takes memory of its own.")] = "cpu",
     as_json: JsonOption = False,
@@ -53,10 +54,10 @@ def show(
     from orchestrator.view.console import print_json
     from orchestrator.view.models import print_sheet, sheet_document
     from phone_agent import models
-    from phone_agent.backends import Options
     from phone_agent.backends.opencl.memory_estimate import A_PHONES, as_compiled
     from phone_agent.contract.sizes import parse_bytes
     from phone_agent.models.overview import describe
+    from phone_agent.nn.plan.options import Options
 
     if backend not in PLANNED:
         raise UsageError(f"--backend {backend}: memory is planned for {', '.join(PLANNED)}")

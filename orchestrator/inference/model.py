@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from orchestrator.errors import UsageError
 from phone_agent import models
-from phone_agent.backends import Executable, Options, backend
+from phone_agent.backends import backend
 from phone_agent.models import custom
+from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph, Shape
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.weights import WeightsError, from_state_dict
 from phone_agent.train import checkpoint
 from phone_agent.train.checkpoint import About, Checkpoint

@@ -21,9 +21,9 @@ from phone_agent.contract import layout
 from phone_agent.contract.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec, ScheduleSpec, Way
 
 if TYPE_CHECKING:
-    from phone_agent.backends import Options
     from phone_agent.backends.opencl.device import Limits
     from phone_agent.nn.graph import Graph
+    from phone_agent.nn.plan.options import Options
 
 ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise", "auto")
 WIRES = ("fp32", "fp16", "bf16", "int8", "powersgd", "auto")
@@ -112,12 +112,12 @@ def _check_rate(request: LaunchRequest) -> None:
 
 
 def _check_names(request: LaunchRequest) -> None:
-    from phone_agent.backends import NAMES
+    from phone_agent.contract.choices import BACKENDS
     from phone_agent.data.augment import NAMES as AUGMENTATIONS
     from phone_agent.train.device_config import AUTO as AS_MEASURED
 
     for kind, given, known in (
-        ("backend", request.backend, (*NAMES, AS_MEASURED)),
+        ("backend", request.backend, (*BACKENDS, AS_MEASURED)),
         ("algorithm", request.algorithm, ALGORITHMS),
         ("wire format", request.wire, WIRES),
         ("way to balance", request.balance, BALANCE),
@@ -330,7 +330,7 @@ def _options(
     request: LaunchRequest, graph: Graph, ways: Sequence[Way], gpus: Sequence[Limits | None], threads: int
 ) -> list[Options]:
     """What each phone's plan is made with; `threads` where nobody asked for a number of them."""
-    from phone_agent.backends import Options
+    from phone_agent.nn.plan.options import Options
     from phone_agent.train.device_config import ON_A_GPU, living
     from phone_agent.train.memory_budget import held, moments
 

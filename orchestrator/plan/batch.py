@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from phone_agent.backends import Options
     from phone_agent.nn.graph import Graph
+    from phone_agent.nn.plan.options import Options
 
 DEFAULT_BATCH = 32
 ROUNDED = 64 * 1024 * 1024  # bytes: phones with about the same memory free take the same batch

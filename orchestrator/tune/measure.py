@@ -14,10 +14,9 @@ from orchestrator.fleet import agent
 from orchestrator.inventory.model import Phone
 from orchestrator.tune.device_kinds import Kind, by_kind
 from orchestrator.tune.store import Tuned, TuneStore
-from phone_agent.backends import NAMES
+from phone_agent.contract.choices import BACKENDS, MAX_THREADS
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.schema import Way
-from phone_agent.core.ops import MAX_THREADS
 from phone_agent.tune.search import GRACE_S, SHARES, Request
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def _way(raw: Any) -> Way:
     try:
         way = Way(**raw)
         sound = (
-            way.backend in NAMES
+            way.backend in BACKENDS
             and type(way.threads) is int
             and 0 <= way.threads <= MAX_THREADS
             and type(way.little) is bool

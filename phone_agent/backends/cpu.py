@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from phone_agent.backends import Need, Options, Ready
 from phone_agent.backends.checks import check_batch
 from phone_agent.backends.planned import Planned, StepTime, reads
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned
+from phone_agent.nn.executable import Need, Ready
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.addresses import DRAW, LABELS, LOSS, WEIGHT
@@ -21,6 +21,7 @@ from phone_agent.nn.plan.buckets import Bucket, buckets
 from phone_agent.nn.plan.emit import Addresses, Emitter
 from phone_agent.nn.plan.lowered_graph import Network
 from phone_agent.nn.plan.ops import FLOAT, Home, View
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import Plan
 
 Array = NDArray[Any]

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from phone_agent.backends import Backend, Executable, Need, Options, Ready
 from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.nn.executable import Backend, Executable, Need, Ready
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 
 Array = NDArray[Any]
 TRIED_IMAGES = 8

@@ -10,11 +10,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.backends import Options
 from phone_agent.backends.checks import InputError, check_images, check_state
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import MemoryPlan, describe, fit
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import Plan
 
 Array = NDArray[Any]

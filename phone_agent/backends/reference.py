@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from phone_agent.backends import Need, Options, Ready
 from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.nn.executable import Need, Ready
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -36,6 +36,7 @@ from phone_agent.nn.graph import (
 )
 from phone_agent.nn.packing import State, Tensors
 from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.plan.options import Options
 
 Array = NDArray[Any]
 Index = tuple[slice, slice, slice]

@@ -15,16 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import NAMES as BACKENDS
-from phone_agent.backends import Executable, Options, backend
+from phone_agent.backends import backend
 from phone_agent.bench.kernels import peak_gflops
+from phone_agent.contract.choices import BACKENDS, MAX_THREADS
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import OptimizerSpec
-from phone_agent.core.ops import MAX_THREADS
 from phone_agent.core.thread_pool import ThreadPool
 from phone_agent.device.memory import available_mb, peak_bytes
+from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.summary import training_flops
 from phone_agent.train.optimizers import Optimiser, optimiser
 

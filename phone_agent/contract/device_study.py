@@ -11,13 +11,14 @@ from dataclasses import asdict, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.core.ops import MAX_THREADS
-from phone_agent.device_study.networks import DEPTHS, FAMILIES, WIDTHS
 
 PARTS = ("models", "sweep", "operations", "power", "foreground")
 MODELS = ("mentee", "mobilenet_reduced", "resnet_reduced")
 BACKENDS = ("cpu", "opencl")
+FAMILIES = ("fc", "conv", "separable")  # networks of one kind of layer
+WIDTHS, DEPTHS = (64, 128, 256, 512), (1, 2, 4, 8)
 WIDEST, DEEPEST, LARGEST_BATCH, LONGEST_MINUTES = 4096, 64, 1024, 240.0
 
 
@@ -31,7 +32,7 @@ class StudyError(AgentError):
 class Request:
     parts: tuple[str, ...] = PARTS
     models: tuple[str, ...] = MODELS
-    families: tuple[str, ...] = tuple(FAMILIES)
+    families: tuple[str, ...] = FAMILIES
     widths: tuple[int, ...] = WIDTHS
     depths: tuple[int, ...] = DEPTHS
     backends: tuple[str, ...] = BACKENDS
@@ -44,7 +45,7 @@ class Request:
     def check(self) -> None:
         _known("part", self.parts, PARTS)
         _known("model", self.models, MODELS)
-        _known("family of networks", self.families, tuple(FAMILIES))
+        _known("family of networks", self.families, FAMILIES)
         _within("width", self.widths, WIDEST)
         _within("depth", self.depths, DEEPEST)
         _within("batch", (self.batch,), LARGEST_BATCH)

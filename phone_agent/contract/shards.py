@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from io import FileIO
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.data import Images, Labels
 
 MAGIC = b"CCSHARD2"
 FIELDS = struct.Struct("<8s4I")
@@ -35,6 +35,8 @@ SHARD_BYTES = 8 << 20
 MOST_SIDE, MOST_CHANNELS, MOST_SAMPLES = 1 << 14, 1 << 10, 1 << 24
 MOST_CLASSES = 1 << 16
 
+Images = NDArray[np.uint8]
+Labels = NDArray[np.integer[Any]]
 Shape = tuple[int, int, int]
 
 

@@ -7,7 +7,6 @@ from enum import IntEnum
 from typing import Any, ClassVar
 
 ABI = 5
-MAX_THREADS = 64
 POOL_BYTES = 64 * 1024
 RINGS_AHEAD = 8
 

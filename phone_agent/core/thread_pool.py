@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.core import ops
 from phone_agent.core.library import CoreError, isa_index, library
 
@@ -48,8 +49,8 @@ class ThreadPool:
     """`threads` threads: the calling one and its workers, which end on close() or when the pool is collected."""
 
     def __init__(self, threads: int, isa: str | None = None, workspace_bytes: int = 0) -> None:
-        if not 1 <= threads <= ops.MAX_THREADS:
-            raise CoreError(f"{threads} threads requested: the core supports 1 to {ops.MAX_THREADS}")
+        if not 1 <= threads <= MAX_THREADS:
+            raise CoreError(f"{threads} threads requested: the core supports 1 to {MAX_THREADS}")
         self.threads = threads
         self._core = library()
         self._isa = isa_index(self._core, isa)

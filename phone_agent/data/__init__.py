@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract import layout
 from phone_agent.contract.schema import DataSpec
-
-Images = NDArray[np.uint8]
-Labels = NDArray[np.integer[Any]]
+from phone_agent.contract.shards import Images, Labels
 
 SYNTHETIC = "synthetic"
 

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.shards import Images
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
 from phone_agent.core.thread_pool import Program, ThreadPool, workspace_bytes
-from phone_agent.data import Dataset, Images
+from phone_agent.data import Dataset
 
 CHOICES = 6  # stream of random numbers; see data.synthetic and data.sampling for the others
 DRAWS = 16  # numbers a sample may use

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from phone_agent.contract.dataset_manifest import FILE, Manifest, ShardFile, Span, from_json
 from phone_agent.contract.files import read_json
-from phone_agent.contract.shards import Shard, ShardError, distrust, open_shard
-from phone_agent.data import Images, Labels
+from phone_agent.contract.shards import Images, Labels, Shard, ShardError, distrust, open_shard
 
 SKIP = "skip"
 MOST_DAMAGED = 0.01  # of what a phone reads: where more is damaged, skipping would hide a broken phone

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract import rng
-from phone_agent.data import Images, Labels
+from phone_agent.contract.shards import Images, Labels
 
 CELLS = 4  # a pattern is CELLS x CELLS squares
 MEAN, STD = 0.5, 0.25

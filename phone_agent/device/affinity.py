@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
-from phone_agent.core.ops import MAX_THREADS
+from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.device import cpu
 from phone_agent.device.roots import REAL, Roots
 

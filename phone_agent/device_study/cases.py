@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any
 
 from phone_agent import models
-from phone_agent.backends import Options
 from phone_agent.contract.device_study import Case, Request
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import readable_apart
@@ -17,6 +16,7 @@ from phone_agent.device_study import networks, steps
 from phone_agent.device_study.isolated import Gate, LostError, alone
 from phone_agent.device_study.time_limits import Pace
 from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.summary import forward_flops, training_flops
 
 NO_ANSWER = frozenset({ErrorCode.TIMED_OUT, ErrorCode.BAD_ANSWER})

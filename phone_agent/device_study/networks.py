@@ -14,9 +14,6 @@ from phone_agent.models import CIFAR
 from phone_agent.nn.graph import GLOROT, Conv, Dense, GlobalAvgPool, Graph, GraphBuilder, Node
 from phone_agent.nn.summary import node_flops
 
-WIDTHS = (64, 128, 256, 512)
-DEPTHS = (1, 2, 4, 8)
-
 
 def dense_only(width: int, depth: int) -> Graph:
     net = GraphBuilder(CIFAR)
@@ -46,7 +43,7 @@ def separable_only(width: int, depth: int) -> Graph:
     return net.build()
 
 
-FAMILIES: dict[str, Callable[[int, int], Graph]] = {
+BUILDERS: dict[str, Callable[[int, int], Graph]] = {
     "fc": dense_only,
     "conv": convolution_only,
     "separable": separable_only,
@@ -54,7 +51,7 @@ FAMILIES: dict[str, Callable[[int, int], Graph]] = {
 
 
 def build(family: str, width: int, depth: int) -> Graph:
-    return replace(FAMILIES[family](width, depth), name=f"{family} {width} x {depth}")
+    return replace(BUILDERS[family](width, depth), name=f"{family} {width} x {depth}")
 
 
 def three_pass_flops(graph: Graph, batch: int) -> int:

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.backends import Executable, Options, backend
+from phone_agent.backends import backend
 from phone_agent.bench.compute import RULES, FailedError
 from phone_agent.device.memory import peak_bytes
 from phone_agent.device_study.isolated import Gate, Work
 from phone_agent.models import CIFAR
+from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.optimizers import optimiser
 
 Step = Callable[[], None]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from phone_agent.backends import Options
 from phone_agent.models import NAMES, build, model
 from phone_agent.nn.graph import Graph, Shape
 from phone_agent.nn.plan.memory import DoesNotFitError, MemoryPlan, estimate, largest_batch, within
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.summary import Block, blocks, forward_flops, training_flops
 
 

@@ -57,9 +57,10 @@ def _losses(backend_name: str) -> list[float]:
     import numpy as np
 
     from phone_agent import models
-    from phone_agent.backends import Options, backend
+    from phone_agent.backends import backend
     from phone_agent.contract.schema import OptimizerSpec
     from phone_agent.nn.packing import State
+    from phone_agent.nn.plan.options import Options
     from phone_agent.train.optimizers import optimiser
 
     graph = models.build("lenet", 10, (SIDE, SIDE, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.comm.executor import Note
 from phone_agent.comm.powersgd import PowerSgd
 from phone_agent.comm.traffic import Traffic
@@ -31,6 +31,7 @@ from phone_agent.nn.graph import (
     Relu,
 )
 from phone_agent.nn.packing import Packing, State
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.optimizers import METHODS, optimiser
 
 Floats = NDArray[np.float32]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from phone_agent.backends import Executable, Options, backend
+from phone_agent.backends import backend
 from phone_agent.comm import Collective, Reducer, Sums, collective, reducer
 from phone_agent.comm.autotune import Choice, Wanted, choose
 from phone_agent.comm.link_probe import probe
@@ -21,10 +21,12 @@ from phone_agent.device import affinity
 from phone_agent.device.monitor import Monitor
 from phone_agent.memckpt import client
 from phone_agent.memckpt.memfd import is_anonymous
+from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State, packing_of
 from phone_agent.nn.plan.buckets import learned_parts
 from phone_agent.nn.plan.memory import MemoryPlan
+from phone_agent.nn.plan.options import Options
 from phone_agent.train import core_selection, initial_state, schedules
 from phone_agent.train.checkpoint import savers
 from phone_agent.train.cost_estimate import computing_s

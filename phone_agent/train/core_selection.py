@@ -13,13 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from phone_agent.backends import Options
 from phone_agent.backends.cpu import CpuBackend
 from phone_agent.device import affinity
 from phone_agent.device.affinity import Crew
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import DoesNotFitError
+from phone_agent.nn.plan.options import Options
 
 log = logging.getLogger("phone_agent")
 STEP_S = 0.15  # about so long is a step that is timed

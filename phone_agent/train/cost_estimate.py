@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from phone_agent.backends import Options
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan import cost
 from phone_agent.nn.plan.memory import fit
+from phone_agent.nn.plan.options import Options
 
 PLANNED = 16  # images: a whole share may be more than can be planned at once
 

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.backends import Executable
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RunSpec
 from phone_agent.data import Dataset
+from phone_agent.nn.executable import Executable
 from phone_agent.nn.packing import State
 
 TOP = 5

@@ -11,13 +11,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.backends import Executable
 from phone_agent.comm import Sums
 from phone_agent.comm.world import World
 from phone_agent.contract import rng
 from phone_agent.data.sampling import Source
 from phone_agent.device.condition import Condition
 from phone_agent.memckpt.rank_state import NOT_KEPT, Keep
+from phone_agent.nn.executable import Executable
 from phone_agent.nn.packing import State
 from phone_agent.train.optimizers import Optimiser
 from phone_agent.train.overlap import Overlap

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from phone_agent.backends import Options
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.device import memory
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan.memory import PROCESS, DoesNotFitError, MemoryPlan, estimate, largest_batch
+from phone_agent.nn.plan.options import Options
 from phone_agent.train import local_sgd, optimizers
 
 MEGABYTE = 1_000_000

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from phone_agent.backends import NAMES
 from phone_agent.comm.powersgd import steps_in_full
 from phone_agent.comm.world import World, ending_all, open_world
 from phone_agent.contract import layout
+from phone_agent.contract.choices import BACKENDS
 from phone_agent.contract.dataset_manifest import ManifestError
 from phone_agent.contract.errors import AgentError, ErrorCode, code_of, describe
 from phone_agent.contract.schema import RankSpec, RunSpec
@@ -246,7 +246,7 @@ class _Rank:
         state = training.state
         checksum = 0 if training.resumed.step else zlib.crc32(state.statistics.data, zlib.crc32(state.values.data))
         micro = len(training.sharing.parts(1))
-        own = (NAMES.index(training.way.backend), bool(training.way.refused))
+        own = (BACKENDS.index(training.way.backend), bool(training.way.refused))
         row = np.array([checksum, affinity.is_demoted(), micro, *own], np.float64)
         sums, demoted, parts, backends, refused = self._world.allgather(row).T
         for rank in spec.ranks:
@@ -263,7 +263,7 @@ class _Rank:
             global_batch=spec.global_batch,
             parameters=len(state.values),
             data=spec.data.name,
-            backend=", ".join(NAMES[each] for each in sorted({int(each) for each in backends})),
+            backend=", ".join(BACKENDS[each] for each in sorted({int(each) for each in backends})),
             threads=training.threads,
             micro_batches=micro,
             memory_mb=round(training.memory.total / 1e6) if training.memory else None,

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from phone_agent import models
-from phone_agent.backends import Options
 from phone_agent.backends.cpu import CpuBackend
 from phone_agent.nn.graph import Dense, Graph, GraphBuilder
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 from phone_agent.tune.search import Request, Row
 
 RUNS = 5

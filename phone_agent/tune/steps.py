@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.backends.hybrid import HybridExecutable
 from phone_agent.contract.schema import Way
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 from phone_agent.tune.search import Request
 
 

@@ -14,8 +14,8 @@ from benchmarks.arm.kernels import kernels
 from benchmarks.arm.loops import innermost_loops
 from benchmarks.networks import TABLE_I, network
 from orchestrator.plan.forecast.device_model import GALAXY_S10_PLUS, Cost, kernel_of
-from phone_agent.backends import Options
 from phone_agent.core.ops import Kind
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import make
 from tests.phone_agent.core import qemu
 

@@ -11,8 +11,7 @@ import numpy as np
 from phone_agent.contract.dataset_manifest import FILE, Manifest, ShardFile
 from phone_agent.contract.files import write_json
 from phone_agent.contract.schema import DataSpec
-from phone_agent.contract.shards import write_shard
-from phone_agent.data import Images, Labels
+from phone_agent.contract.shards import Images, Labels, write_shard
 from phone_agent.data.synthetic import Synthetic
 
 SHAPE, CLASSES = (16, 16, 1), 4

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from phone_agent.backends import Executable
 from phone_agent.contract.schema import RunSpec
 from phone_agent.data.sampling import Source
+from phone_agent.nn.executable import Executable
 from phone_agent.nn.packing import State
 from phone_agent.train.optimizers import optimiser
 

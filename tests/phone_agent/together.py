@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.comm import Collective, collective
 from phone_agent.comm.schedule import split
 from phone_agent.comm.world import World
@@ -20,6 +20,7 @@ from phone_agent.data.sampling import Batch
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.bucket_order import Piece, pieces
 from phone_agent.train.loop import DROPS, Loop, Updates, micro_batches
 from phone_agent.train.overlap import Overlap

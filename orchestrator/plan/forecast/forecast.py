@@ -12,7 +12,6 @@ from orchestrator.errors import UsageError
 from orchestrator.plan.forecast.device_model import Phone
 from orchestrator.plan.forecast.overlap import Work, beside, one_after_the_other
 from orchestrator.plan.link_rate import bytes_per_second
-from phone_agent.backends import Options
 from phone_agent.comm.autotune import Choice, Wanted, choose, predict
 from phone_agent.comm.link_probe import Line
 from phone_agent.comm.message_sizes import Numbers
@@ -23,6 +22,7 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import Packing, packing_of
 from phone_agent.nn.plan.buckets import buckets, learned_parts
 from phone_agent.nn.plan.memory import fit, largest_batch
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.bucket_order import Times, arrange, pieces
 from phone_agent.train.cost_estimate import computing_s
 from phone_agent.train.device_config import CPU, living

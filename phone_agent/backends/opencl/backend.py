@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from phone_agent.backends import Need, Options, Ready
 from phone_agent.backends.checks import check_batch
 from phone_agent.backends.opencl import tiles
 from phone_agent.backends.opencl.device import Device, DeviceError, find, load
@@ -28,11 +27,13 @@ from phone_agent.backends.opencl.memory_estimate import on_device, piece_bytes
 from phone_agent.backends.opencl.program import Programs
 from phone_agent.backends.opencl.watchdog import Watchdog
 from phone_agent.backends.planned import Planned, StepTime, reads
+from phone_agent.nn.executable import Need, Ready
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.addresses import DRAW, LABELS, LOSS, WEIGHT
 from phone_agent.nn.plan.buckets import Bucket, buckets, parts
 from phone_agent.nn.plan.ops import FLOAT, Home, Step, View
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import Plan
 
 Array = NDArray[Any]

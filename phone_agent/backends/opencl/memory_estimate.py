@@ -8,7 +8,6 @@ from math import prod
 from types import SimpleNamespace
 from typing import Any
 
-from phone_agent.backends import Options
 from phone_agent.backends.opencl import tiles
 from phone_agent.backends.opencl.device import Limits, find
 from phone_agent.backends.opencl.emit import Maker
@@ -18,6 +17,7 @@ from phone_agent.backends.opencl.tiles import Tiles
 from phone_agent.nn.graph import Shape
 from phone_agent.nn.plan.arena import ALIGNMENT
 from phone_agent.nn.plan.ops import FLOAT, Step
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import core_workspace
 
 # What is assumed of an Adreno 640, for who plans without a phone to ask: nobody has asked one yet.

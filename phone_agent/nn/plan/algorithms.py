@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from phone_agent.backends import Options
 from phone_agent.core.ops import Algorithm, Kind
 from phone_agent.nn.plan import winograd
+from phone_agent.nn.plan.options import Options
 
 CONVOLUTIONS = {Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS}  # not those by channel
 

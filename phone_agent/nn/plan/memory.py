@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from phone_agent.backends import Options
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import readable_apart
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan import plan as planning
 from phone_agent.nn.plan import recompute as recomputation
 from phone_agent.nn.plan.ops import FLOAT
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import Plan
 
 MARGINS = (1.0, 0.98, 0.95, 0.0)  # a layout may have gaps; 0: whatever it takes

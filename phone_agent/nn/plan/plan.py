@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from phone_agent.backends import Options
+from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.core.library import CoreError
-from phone_agent.core.ops import MAX_THREADS
 from phone_agent.core.thread_pool import workspace_bytes
 from phone_agent.nn.graph import MOST_VALUES, Graph, GraphError
 from phone_agent.nn.plan import algorithms, recompute
@@ -17,6 +16,7 @@ from phone_agent.nn.plan.emit import Addresses, Emitter
 from phone_agent.nn.plan.fuse import fuse
 from phone_agent.nn.plan.lowered_graph import Network
 from phone_agent.nn.plan.ops import Buffer, Home, Step
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.schedule import Schedule, evaluation, training
 
 SOMEWHERE = 1 << 20  # an address nobody looks behind: sizes can be asked for before there is memory

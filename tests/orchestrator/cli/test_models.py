@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phone_agent import models
-from phone_agent.backends import Options
 from phone_agent.backends.opencl.memory_estimate import A_PHONES, as_compiled
 from phone_agent.nn.graph import GraphError
 from phone_agent.nn.plan.memory import estimate
 from phone_agent.nn.plan.ops import FLOAT
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.summary import block_name, blocks, forward_flops, training_flops
 
 CLUSTERCTL = (sys.executable, "-m", "orchestrator.cli.app", "models")

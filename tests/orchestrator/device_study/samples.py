@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.device_study.result import DeviceStudy, Study
-from phone_agent.contract.device_study import MODELS, Case, Contest, Facts, Load, Operation, Request, Row, Sample
+from phone_agent.contract.device_study import (
+    DEPTHS,
+    MODELS,
+    WIDTHS,
+    Case,
+    Contest,
+    Facts,
+    Load,
+    Operation,
+    Request,
+    Row,
+    Sample,
+)
 from phone_agent.device_study import networks
 from phone_agent.device_study.foreground import ALONE, BEHIND, BESIDE, TRAINING_ALONE
 from phone_agent.device_study.operations import FOUR_LAYERS
@@ -30,8 +42,8 @@ def sweep() -> list[Case]:
     """Dense layers take 1 ms for every 64 of width and every layer; convolutions 100 times, separable ones 50 times."""
     found = []
     for family, cost in (("fc", 1.0), ("conv", 100.0), ("separable", 50.0)):
-        for depth in networks.DEPTHS:
-            for width in networks.WIDTHS:
+        for depth in DEPTHS:
+            for width in WIDTHS:
                 made = case(family, width, depth, 1e-3 * cost * depth * width / 64, batch=16 if width > 128 else 128)
                 found.append(made if (width, depth) != (512, 8) or family != "conv" else without_memory(made))
     return found

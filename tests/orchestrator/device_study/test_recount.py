@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.device_study.published import MISPRINTS, TABLE_4, TABLE_5
 from orchestrator.device_study.recount import Cell, cells, in_its_unit, matches
+from phone_agent.contract.device_study import DEPTHS, WIDTHS
 from phone_agent.device_study import networks
 from phone_agent.nn.summary import training_flops
 
@@ -14,7 +15,7 @@ CELLS = list(cells())
 
 def test_every_cell_of_both_tables_is_counted() -> None:
     assert len(CELLS) == 2 * (len(TABLE_4) + len(TABLE_5)) == 64
-    assert {(cell.width, cell.depth) for cell in CELLS} == {(w, d) for w in networks.WIDTHS for d in networks.DEPTHS}
+    assert {(cell.width, cell.depth) for cell in CELLS} == {(w, d) for w in WIDTHS for d in DEPTHS}
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.table}-{cell.width}x{cell.depth}-{cell.column}")

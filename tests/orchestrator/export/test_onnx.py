@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from orchestrator.export import onnx as ours
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.nn.graph import AvgPool, Dense, Graph, GraphBuilder, LocalResponseNorm, MaxPool
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.weights import to_state_dict
 from tests.phone_agent.random_graphs import graphs
 

@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.contract.schema import RunSpec
 from phone_agent.data.sampling import Union, sampler
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 from tests.labs import TestLab
 from tests.orchestrator.launch.idx import write_idx
 from tests.phone_agent.one_process import losses_alone

@@ -17,11 +17,11 @@ from orchestrator.launch.run_spec import build_graph, cautions, check_request, c
 from orchestrator.plan.batch import split_batches
 from orchestrator.plan.link_rate import allreduce_limit_s, bytes_per_second
 from orchestrator.records.record import RUN_ID
-from phone_agent.backends import Options
 from phone_agent.backends.opencl.memory_estimate import A_PHONES
+from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.contract.schema import DataSpec, OptimizerSpec, RunSpec, ScheduleSpec, Way
-from phone_agent.core.ops import MAX_THREADS
 from phone_agent.device import process
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.memory_budget import plan_memory
 from tests.orchestrator.launch.samples import phones, spec
 
@@ -291,7 +291,7 @@ def test_a_batch_that_fits_the_memory_in_parts_is_left_to_the_phones(size: dict[
 
 
 def test_as_many_threads_can_be_asked_for_as_the_core_runs() -> None:
-    assert launch_flags.MOST_THREADS == MAX_THREADS
+    assert launch_flags.FLAGS["threads"].max == MAX_THREADS
 
 
 def test_spans_of_epochs_follow_the_batch() -> None:

@@ -21,10 +21,11 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.nn.dropout import keep_mask
 from phone_agent.nn.graph import Dropout, Graph, Node
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 from tests.phone_agent.agreement import leave_corners
 
 torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")

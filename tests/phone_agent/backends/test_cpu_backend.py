@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given, settings
 
 from phone_agent import models
-from phone_agent.backends import NAMES, Options, backend
+from phone_agent.backends import backend
 from phone_agent.backends.checks import InputError
 from phone_agent.backends.cpu import CpuBackend, CpuExecutable
 from phone_agent.backends.reference import Array
+from phone_agent.contract.choices import BACKENDS
 from phone_agent.core.library import CoreError
 from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, GraphError, MaxPool, Relu
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import DoesNotFitError, estimate, largest_batch, refusal
+from phone_agent.nn.plan.options import Options
 from tests.phone_agent.agreement import batch_of, worst_of
 from tests.phone_agent.random_graphs import graphs
 
@@ -168,7 +170,7 @@ def test_values_of_parts_told_are_not_read_any_more() -> None:
     np.testing.assert_array_equal(state.gradients, wanted)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("model", ["lenet", "mobilenet_reduced", "squeezenet_v1_1"])
 def test_gradients_of_small_batches_add_up(name: str, model: str) -> None:
     """Three images, then two: the gradients are the sum of those that each batch has alone."""

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.backends.cpu import CpuBackend, CpuExecutable
 from phone_agent.contract.errors import AgentError
 from phone_agent.core.ops import Number
@@ -18,6 +18,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan import plan
 from phone_agent.nn.plan.memory import estimate, largest_batch
 from phone_agent.nn.plan.ops import Direction
+from phone_agent.nn.plan.options import Options
 
 NETWORKS = (  # together they have every kind of layer
     ("lenet", (28, 28, 1), 6),

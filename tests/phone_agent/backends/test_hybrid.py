@@ -9,13 +9,15 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import Backend, Options, backend
+from phone_agent.backends import backend
 from phone_agent.backends.cpu import CpuBackend
 from phone_agent.backends.hybrid import HybridBackend, HybridExecutable, Split, combined
 from phone_agent.contract.errors import AgentError
+from phone_agent.nn.executable import Backend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.plan.options import Options
 
 BATCH, CLASSES = 7, 10
 PLAIN, NORMALISED = ("lenet", (28, 28, 1)), ("mobilenet_reduced", (32, 32, 3))

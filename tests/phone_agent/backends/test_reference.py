@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phone_agent.backends import Executable, Options, backend, reference
+from phone_agent.backends import backend, reference
 from phone_agent.backends.reference import Array
 from phone_agent.contract import rng
+from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -25,6 +26,7 @@ from phone_agent.nn.graph import (
     Relu,
 )
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 
 CLASSES, BATCH, STEP = 3, 4, 1e-6
 

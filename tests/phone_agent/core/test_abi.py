@@ -8,6 +8,7 @@ from enum import IntEnum
 
 import pytest
 
+from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.core import build, ops
 from phone_agent.core.library import library
 
@@ -96,7 +97,7 @@ def test_constants_agree() -> None:
     numbers = {name: eval(text) for name, text in constants.items()}  # noqa: S307 - '64 * 1024'
     assert numbers == {
         "CORE_ABI": ops.ABI,
-        "MAX_THREADS": ops.MAX_THREADS,
+        "MAX_THREADS": MAX_THREADS,
         "CORE_POOL_BYTES": ops.POOL_BYTES,
         "RINGS_AHEAD": ops.RINGS_AHEAD,
     }

@@ -204,7 +204,8 @@ def test_an_unknown_model_gets_a_suggestion() -> None:
 @pytest.mark.parametrize("name", ["resnet20", "mobilenet_reduced", "resnet_reduced", "squeezenet_v1_1"])
 def test_networks_start_undecided_and_with_gradients_of_one_size(name: str) -> None:
     """The first loss is that of guessing, and no layer's gradient vanishes or explodes beside the others'."""
-    from phone_agent.backends import Options, backend
+    from phone_agent.backends import backend
+    from phone_agent.nn.plan.options import Options
 
     shape = (32, 32, 3)
     graph = models.build(name, classes=10, shape=shape, width=0.25)

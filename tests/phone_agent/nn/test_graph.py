@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -25,6 +25,7 @@ from phone_agent.nn.graph import (
     sides,
 )
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 
 
 def test_shapes_follow_the_layers() -> None:

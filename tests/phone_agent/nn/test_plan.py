@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phone_agent import models
-from phone_agent.backends import Options, cpu
+from phone_agent.backends import cpu
 from phone_agent.backends.reference import ReferenceBackend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import Packing, State, backward_order
@@ -21,6 +21,7 @@ from phone_agent.nn.plan.buckets import LAST_PART, Bucket, buckets, parts
 from phone_agent.nn.plan.fuse import fuse
 from phone_agent.nn.plan.lowered_graph import Network, Storage
 from phone_agent.nn.plan.ops import FLOAT, Buffer, Home, Step
+from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.schedule import Schedule, training
 from tests.phone_agent.numpy_core import NumpyThreadPool
 from tests.phone_agent.random_graphs import frozen_graphs

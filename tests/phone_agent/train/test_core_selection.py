@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.backends import Options
 from phone_agent.comm.world import Alone
 from phone_agent.contract import layout
 from phone_agent.contract.schema import RunSpec, Way
@@ -23,6 +22,7 @@ from phone_agent.device.affinity import Crew
 from phone_agent.device.roots import Roots
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import MemoryPlan, estimate
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.builder import build
 from phone_agent.train.core_selection import choose, fastest
 from tests.phone_agent.phones import Phone, run_spec

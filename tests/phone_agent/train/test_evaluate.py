@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.shards import HEADER_BYTES
 from phone_agent.data.sampling import Normaliser
@@ -22,6 +22,7 @@ from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.nn.graph import BatchNorm, Dense, GraphBuilder
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 from phone_agent.train import evaluate
 from tests.phone_agent.datasets import CLASSES, SHAPE, damage, stage
 from tests.phone_agent.phones import run_spec

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import NAMES, Options, backend
+from phone_agent.backends import backend
 from phone_agent.comm import Collective, Whole, collective
 from phone_agent.comm.world import Alone, World
+from phone_agent.contract.choices import BACKENDS
 from phone_agent.contract.schema import OptimizerSpec, RunSpec
 from phone_agent.core.ops import Kind
 from phone_agent.data.sampling import Union, sampler
@@ -25,6 +26,7 @@ from phone_agent.nn.plan import plan
 from phone_agent.nn.plan.buckets import learned_parts, parts
 from phone_agent.nn.plan.memory import estimate
 from phone_agent.nn.plan.ops import Direction, Step
+from phone_agent.nn.plan.options import Options
 from phone_agent.train import builder as building
 from phone_agent.train import checkpoint
 from phone_agent.train.builder import build
@@ -72,7 +74,7 @@ def test_whatever_is_frozen_the_rest_has_the_same_gradients(graph: Graph) -> Non
     alike(replace(graph, frozen=frozenset()), graph)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("patterns", [("conv*",), ("conv2", "fc1.weight"), ("fc*",)])
 def test_every_backend_does_without(name: str, patterns: tuple[str, ...]) -> None:
     graph = models.build("lenet", 10, (28, 28, 1))

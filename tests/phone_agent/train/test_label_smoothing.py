@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.backends.reference import cross_entropy_backward, cross_entropy_forward
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 
 GRAPH = models.build("lenet", 10, (28, 28, 1))
 BATCH = 6

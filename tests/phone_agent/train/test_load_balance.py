@@ -15,15 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phone_agent import models
-from phone_agent.backends import NAMES, Options, backend
+from phone_agent.backends import backend
 from phone_agent.backends.checks import InputError
 from phone_agent.backends.cpu import CpuBackend
 from phone_agent.backends.planned import MOST_SIZES
 from phone_agent.comm.world import World
+from phone_agent.contract.choices import BACKENDS
 from phone_agent.contract.schema import DataSpec, RunSpec
 from phone_agent.data.sampling import whole_order
 from phone_agent.device.condition import Cause, Condition, Level
 from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.builder import build
 from phone_agent.train.condition_events import FIGURES_EVERY_S, Watch
 from phone_agent.train.events import EventLog
@@ -50,7 +52,7 @@ def test_changing_shares_are_what_one_process_computes(name: str, *, overlapping
         np.testing.assert_array_equal(result.state.values, wanted.state.values)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_a_run_whose_shares_change_is_the_run_whose_do_not(name: str) -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
     undisturbed = Setting(graph, (6, 6), steps=8, backend=name)

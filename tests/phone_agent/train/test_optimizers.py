@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import NAMES, Options
+from phone_agent.contract.choices import BACKENDS
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.memory_budget import moments
 from phone_agent.train.optimizers import METHODS, OptimiserError, optimiser, remembered, segments
 
@@ -53,7 +54,7 @@ def trained(
     return state
 
 
-@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_sgd_is_the_textbook_one(backend: str) -> None:
     spec = replace(SPEC, decay_all=True)
     values = State(GRAPH, 1).values.astype(np.float64)

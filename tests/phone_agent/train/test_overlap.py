@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import NAMES, Options, backend
+from phone_agent.backends import backend
+from phone_agent.contract.choices import BACKENDS
 from phone_agent.device import affinity
 from phone_agent.device.roots import Roots
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.bucket_order import Times, arrange, pieces
 from phone_agent.train.loop import Fixed, Loop, micro_batches
 from phone_agent.train.overlap import Overlap
@@ -52,7 +54,7 @@ def test_more_ranks_train_as_one_process_does(batches: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(result.state.values, wanted.state.values)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_parts_of_a_batch_are_as_good_as_the_whole(name: str) -> None:
     """Where images do not meet in normalisations: any division of the global batch, in any number of ranks."""
     graph = models.build("lenet", 10, (28, 28, 1))

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.comm.world import Alone, World
 from phone_agent.contract import layout
 from phone_agent.contract.dataset_manifest import shards_of
@@ -33,6 +33,7 @@ from phone_agent.device.affinity import COMPUTING_NICENESS
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.options import Options
 from phone_agent.train.builder import Training, build
 from phone_agent.train.evaluate import judge
 from phone_agent.train.events import EventLog

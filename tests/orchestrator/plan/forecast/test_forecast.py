@@ -13,10 +13,10 @@ from orchestrator.inventory import load
 from orchestrator.plan.forecast import published
 from orchestrator.plan.forecast.device_model import phone
 from orchestrator.plan.forecast.forecast import WANTED, Rack, Rules, forecast, imagined, rack_of
-from phone_agent.backends import Options
 from phone_agent.comm.autotune import BUCKETS
 from phone_agent.models import build
 from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.options import Options
 
 GRAPH = build("squeezenet_v1_1")
 FAR = imagined(138, 3, "1gbit", "1gbit")

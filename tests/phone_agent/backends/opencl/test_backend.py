@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.backends.checks import InputError
 from phone_agent.backends.opencl import device, program
 from phone_agent.backends.opencl.backend import OpenClBackend, OpenClExecutable
@@ -29,6 +29,7 @@ from phone_agent.nn.plan.arena import Lifetime, PieceError, lay_out
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.memory import estimate
 from phone_agent.nn.plan.ops import FLOAT, Buffer
+from phone_agent.nn.plan.options import Options
 
 Array = NDArray[Any]
 LENET = models.build("lenet", 10, (28, 28, 1))

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.backends import Options, backend
+from phone_agent.backends import backend
 from phone_agent.backends.opencl.backend import OpenClBackend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.options import Options
 from tests.phone_agent.agreement import batch_of, leave_corners, worst_of
 
 THIRTEEN = {

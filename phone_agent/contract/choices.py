@@ -1,0 +1,6 @@
+"""The values that named options may take, for both sides. Imports nothing, so that the command line can use it."""
+
+from __future__ import annotations
+
+BACKENDS = ("cpu", "opencl", "hybrid", "reference")
+MAX_THREADS = 64  # of one process; as in core/src/core.h

@@ -1,0 +1,55 @@
+"""What a backend offers: it compiles a graph once for a batch size; training then only calls the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
+
+Ready = Callable[[int, int], None]  # gradients[start:end] are complete, and values[start:end] are not read any more
+Need = Callable[[int, int], None]  # values[start:end] are about to be read
+
+
+class Executable(Protocol):
+    def prepare(self, sizes: Collection[int]) -> None:
+        """For batches of these sizes as well, none larger than the one it was compiled for."""
+        ...
+
+    def forward(self, images: NDArray[Any]) -> NDArray[Any]:
+        """Class scores, one row an image, any number of them. As in use: running statistics, nothing dropped."""
+        ...
+
+    def loss_and_gradients(
+        self,
+        images: NDArray[Any],
+        labels: NDArray[Any],
+        weight: float,
+        draw: int = 0,
+        *,
+        ready: Ready | None = None,
+        need: Need | None = None,
+        accumulate: bool = False,
+    ) -> float:
+        """The batch's mean cross-entropy, not weighted. Fills `state.gradients` with the gradient of weight x mean.
+
+        `draw` decides what dropout drops. `ready` is told each part of the gradients as backward completes it, from
+        the front of the buffer to its end; `need` each part of the values before forward reads it, and may wait.
+        The parts are those of nn.plan.buckets. With `accumulate` the gradients are added to those that are there.
+        """
+        ...
+
+
+class Backend(Protocol):
+    def array(self, count: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+        """Zeroed memory that this backend computes in. It computes with any other, too, but may have to copy it."""
+        ...
+
+    def compile(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> Executable:
+        """For training with batches of `batch` images and of those sizes in `also`, none larger."""
+        ...
