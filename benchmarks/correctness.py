@@ -63,7 +63,7 @@ class Case:
         return apart, max(ROUNDING, *otherwise)
 
     def _alone(self, run: Run, rounding: int | None = None) -> list[float]:
-        (choice,) = run.of("choice")
+        (choice,) = run.of("comm_plan")
         data = run.spec.data
         graph = models.build(self.model, data.classes, data.input_shape)
         spec = at_once(run.spec) if self.whole else run.spec

@@ -84,7 +84,7 @@ def measured(model: str, batch: int, way: str, steps: int, wire: str) -> Result:
 
 
 def foretold(run: Run, model: str, batch: int, compute_s: float) -> Forecast:
-    (choice,) = run.of("choice")
+    (choice,) = run.of("comm_plan")
     graph, ranks = network(model), len(run.spec.ranks)
     chosen = {name: choice[name] for name in ("algorithm", "wire", "bucket_bytes")}
     rules = Rules(batch, **chosen, overlap=run.spec.overlap, pace=batch / compute_s)

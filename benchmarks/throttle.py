@@ -61,11 +61,11 @@ def disturbed_run(options: argparse.Namespace) -> tuple[Moments, list[dict[str, 
             time.sleep(options.seconds)
             throttled = time.time()
             clusterctl("lab", "set", VICTIM, f"throttle={options.share}")
-            until(run, "another share", lambda events: bool(of(events, "share")))
+            until(run, "another share", lambda events: bool(of(events, "rebalance")))
             time.sleep(options.seconds)
-            healed, before = time.time(), len(of(known(), "share"))
+            healed, before = time.time(), len(of(known(), "rebalance"))
             clusterctl("lab", "set", VICTIM, "throttle=1")
-            until(run, "the old share", lambda events: len(of(events, "share")) > before)
+            until(run, "the old share", lambda events: len(of(events, "rebalance")) > before)
             time.sleep(options.seconds)
             ended = time.time()
         finally:
@@ -95,7 +95,7 @@ def of(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 def show(options: argparse.Namespace, moments: Moments, events: list[dict[str, Any]]) -> int:
-    shares, steps = of(events, "share"), of(events, "step")[WARM_UP:]
+    shares, steps = of(events, "rebalance"), of(events, "step")[WARM_UP:]
     slow = [change for change in shares if moments.throttled < change["time"] < moments.healed]
     settled, undone = slow[-1]["time"] + 1, shares[-1]["time"] + 1
     before = typical(steps, 0, moments.throttled)

@@ -43,7 +43,7 @@ def parse() -> argparse.Namespace:
     add("facts", facts, "what this phone is")
     add("telemetry", telemetry, "how it is doing now")
     add("selftest", selftest, "can it be a worker?").add_argument("--address", help="the wired address it should have")
-    examined = add("examine", examine, "is it what we believe phones are?")
+    examined = add("check-assumptions", check_assumptions, "is it what we believe phones are?")
     examined.add_argument("--address", required=True, help="the wired address it should have")
     examined.add_argument("--interface", required=True, help="the interface that should have it")
     examined.add_argument("--host", required=True, help="who listens for its call")
@@ -70,13 +70,13 @@ def parse() -> argparse.Namespace:
     solver.add_argument("--threads", type=int, default=0, help="default: one for each big core")
     solver.add_argument("--seed", type=int, default=1)
     add("opencl", opencl, "the device that OpenCL computes on").add_argument(
-        "--here", action="store_true", help="in this process, as it is"
+        "--in-process", action="store_true", help="in this process, as it is"
     )
-    add("kind", kind, "what kind of phone this is, and what a measurement on it holds for")
+    add("device-kind", device_kind, "what kind of phone this is, and what a measurement on it holds for")
     tuner = add("tune", tune, "which way to compute is the fastest here, a row at a time")
     tuner.add_argument("request", help="JSON")
     tuner.add_argument("--part", help="one part of it, in this process")
-    add("study", study, "what this device can do, a row at a time").add_argument("request", help="JSON")
+    add("device-study", device_study, "what this device can do, a row at a time").add_argument("request", help="JSON")
     return parser.parse_args()
 
 
@@ -96,15 +96,15 @@ def _add_run_verbs(add: Callable[[str, Any, str], argparse.ArgumentParser]) -> N
     rank = add("train", train, "be a rank of a run (mpirun starts this)")
     rank.add_argument("run_id")
     rank.add_argument("--attempt", type=int, default=0)
-    add("keep", keep, "hold a run's training state (its ranks start this)").add_argument("run_id")
-    ender = add("end", end, "end all that a run does on this phone, and say what is held of it")
+    add("memckpt-server", memckpt_server, "hold a run's training state (its ranks start this)").add_argument("run_id")
+    ender = add("cleanup", cleanup, "end all that a run does on this phone, and say what is held of it")
     ender.add_argument("run_id")
-    ender.add_argument("--forget", action="store_true", help="what is held as well")
+    ender.add_argument("--discard-state", action="store_true", help="what is held as well")
     ender.add_argument("--holder", help="who wants that: refused while somebody else looks after the run")
     add("checkpoints", checkpoints, "the newest whole checkpoint of a run on this phone").add_argument("run_id")
-    looker = add("look", look, "how this phone's part of a run is doing")
+    looker = add("probe", probe, "how this phone's part of a run is doing")
     looker.add_argument("run_id")
-    looker.add_argument("--why", action="store_true", help="also what Android says of what it killed")
+    looker.add_argument("--logcat", action="store_true", help="also what Android says of what it killed")
     yielder = add("yield", yield_, "have an attempt end at a step's end, for another to follow")
     yielder.add_argument("run_id")
     yielder.add_argument("--attempt", type=int, default=0)
@@ -136,7 +136,7 @@ def selftest(arguments: argparse.Namespace) -> int:
     return 0 if report["ok"] else 1
 
 
-def examine(arguments: argparse.Namespace) -> int:
+def check_assumptions(arguments: argparse.Namespace) -> int:
     from phone_agent.selftest import assumptions as examination
 
     where = examination.Where(arguments.address, arguments.interface, arguments.host, arguments.port)
@@ -190,7 +190,7 @@ def train(arguments: argparse.Namespace) -> int:
     return rank.run(directory, spec, threads)
 
 
-def keep(arguments: argparse.Namespace) -> int:
+def memckpt_server(arguments: argparse.Namespace) -> int:
     from phone_agent.job import run_directory
     from phone_agent.memckpt.server import keep as hold
 
@@ -198,10 +198,10 @@ def keep(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def end(arguments: argparse.Namespace) -> int:
-    from phone_agent.job.cleanup import end as end_run
+def cleanup(arguments: argparse.Namespace) -> int:
+    from phone_agent.job.cleanup import cleanup as clean_up
 
-    return answer(end_run(arguments.run_id, forget=arguments.forget, holder=arguments.holder))
+    return answer(clean_up(arguments.run_id, discard_state=arguments.discard_state, holder=arguments.holder))
 
 
 def checkpoints(arguments: argparse.Namespace) -> int:
@@ -212,16 +212,16 @@ def checkpoints(arguments: argparse.Namespace) -> int:
     return answer({"newest": newest, "damaged": damaged})
 
 
-def look(arguments: argparse.Namespace) -> int:
-    from phone_agent.job.probe import look as look_at
+def probe(arguments: argparse.Namespace) -> int:
+    from phone_agent.job.probe import probe as probe_run
 
-    return answer(look_at(arguments.run_id, why=arguments.why))
+    return answer(probe_run(arguments.run_id, logcat=arguments.logcat))
 
 
 def yield_(arguments: argparse.Namespace) -> int:
-    from phone_agent.job.probe import ask_to_yield
+    from phone_agent.job.probe import request_yield
 
-    return answer({"asked": ask_to_yield(arguments.run_id, arguments.attempt)})
+    return answer({"requested": request_yield(arguments.run_id, arguments.attempt)})
 
 
 def dataset_name(text: str) -> str:
@@ -254,7 +254,7 @@ def data_remove(arguments: argparse.Namespace) -> int:
 def opencl(arguments: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    if not arguments.here:
+    if not arguments.in_process:
         from phone_agent.backends.opencl import driver_path
 
         return answer(asdict(driver_path.look()))
@@ -267,7 +267,7 @@ def opencl(arguments: argparse.Namespace) -> int:
     return answer({"device": {**asdict(found.identity), **asdict(found.limits)}})
 
 
-def kind(_: argparse.Namespace) -> int:
+def device_kind(_: argparse.Namespace) -> int:
     from phone_agent.tune.device_kind import collect
 
     return answer(collect())
@@ -283,7 +283,7 @@ def tune(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def study(arguments: argparse.Namespace) -> int:
+def device_study(arguments: argparse.Namespace) -> int:
     from phone_agent.contract.device_study import document, read_request
     from phone_agent.device import affinity
 

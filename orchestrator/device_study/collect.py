@@ -32,7 +32,7 @@ def study_here(request: Request, on_row: OnRow) -> DeviceStudy:
     rows: list[Row] = []
     with TemporaryFile("w+") as complaints:
         process = subprocess.Popen(
-            [sys.executable, "-m", "phone_agent", "study", json.dumps(asdict(request))],
+            [sys.executable, "-m", "phone_agent", "device-study", json.dumps(asdict(request))],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints,
         )  # fmt: skip
         with process:
@@ -73,7 +73,7 @@ def _study_group(
 
 def _ask(connection: PhoneConnection, request: Request, rows: list[Row], on_row: OnRow) -> None:
     name = connection.phone.name
-    argv = agent.argv("study", json.dumps(asdict(request)))
+    argv = agent.argv("device-study", json.dumps(asdict(request)))
     with connection.open_stream(argv, env=agent.ENVIRONMENT, silence=SILENCE_S) as stream:
         try:
             _take(name, stream, rows, on_row)

@@ -97,8 +97,8 @@ class Progress:
     test_accuracy: float | None = None  # 0 to 1, told at the end where held-out samples were staged
     backend: str = ""  # what computes, of all phones
     choice: Event | None = None  # how gradients travel, and what that should take
-    exposed_share: float | None = None  # of all steps, what waited for gradients; told at the end
-    line_rate_share: float | None = None  # the least time the links allow, over what gradients took; told at the end
+    exposed_comm_fraction: float | None = None  # of all steps, what waited for gradients; told at the end
+    line_rate_fraction: float | None = None  # the least time the links allow, over what gradients took; told at the end
     evaluated: Evaluated | None = None  # on held-out samples, the last time
     checkpoint: Event | None = None  # the last one written on the head phone
     losses: list[float] = field(default_factory=list)
@@ -136,12 +136,12 @@ class Progress:
         handler = {
             "start": self._start,
             "step": self._step,
-            "choice": self._choice,
+            "comm_plan": self._choice,
             "evaluate": self._evaluate,
             "checkpoint": self._checkpoint,
-            "warn": self._warn,
+            "warning": self._warn,
             "incident": self._incident,
-            "share": self._share,
+            "rebalance": self._share,
             "pause": self._pause,
             "resume": self._resume,
             "error": self._error,
@@ -161,7 +161,7 @@ class Progress:
         batches = event.fields.get("batches")
         if isinstance(batches, list) and all(type(each) is int and 0 <= each < 1 << 31 for each in batches):
             self.batches = tuple(batches)
-            change = Shares(round(event.number("step") or 0), self.batches, event.text("why"))
+            change = Shares(round(event.number("step") or 0), self.batches, event.text("reason"))
             self.shares = [*self.shares, change][-_KEPT_WARNINGS:]
 
     def _incident(self, event: Event) -> None:
@@ -203,7 +203,7 @@ class Progress:
 
     def _pause(self, event: Event) -> None:
         if event.phone and len(self.resting) < _MOST_RANKS:
-            self.resting[event.phone] = event.text("why")
+            self.resting[event.phone] = event.text("reason")
 
     def _resume(self, event: Event) -> None:
         self.resting.pop(event.phone or "", None)
@@ -216,8 +216,8 @@ class Progress:
         self.images_per_s = event.number("images_per_s") or self.images_per_s
         self.seconds = event.number("seconds")
         self.test_accuracy = event.number("test_accuracy")
-        self.exposed_share = event.number("exposed_share")
-        self.line_rate_share = event.number("line_rate_share")
+        self.exposed_comm_fraction = event.number("exposed_comm_fraction")
+        self.line_rate_fraction = event.number("line_rate_fraction")
 
     def _end(self, event: Event) -> None:
         state = event.text("state")

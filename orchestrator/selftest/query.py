@@ -85,7 +85,7 @@ def _argv(where: Where, only: Collection[str]) -> list[str]:
         "--port",
         str(where.port),
     )
-    return agent.argv("examine", *place, *(f"--only={name}" for name in only))
+    return agent.argv("check-assumptions", *place, *(f"--only={name}" for name in only))
 
 
 def _object(line: bytes) -> dict[str, Any]:

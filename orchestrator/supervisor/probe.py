@@ -65,8 +65,8 @@ class Sight:
 
 
 def look(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, why: bool = False) -> tuple[Sight, ...]:
-    flags = ("--why",) if why else ()
-    asked = fleet.map(lambda phone: agent.call(phone, "look", run_id, *flags, timeout=LOOK_S), phones, knock=True)
+    flags = ("--logcat",) if why else ()
+    asked = fleet.map(lambda phone: agent.call(phone, "probe", run_id, *flags, timeout=LOOK_S), phones, knock=True)
     return _sights(asked)
 
 
@@ -75,8 +75,8 @@ def end(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, forget: bool = Fa
 
     Raises LeasedError when another computer looks after the run.
     """
-    flags = ("--holder", holder(), *(("--forget",) if forget else ()))
-    asked = fleet.map(lambda phone: agent.call(phone, "end", run_id, *flags, timeout=END_S), phones, knock=True)
+    flags = ("--holder", holder(), *(("--discard-state",) if forget else ()))
+    asked = fleet.map(lambda phone: agent.call(phone, "cleanup", run_id, *flags, timeout=END_S), phones, knock=True)
     sights = _sights(asked)
     if leased := next((sight.silent for sight in sights if sight.silent and LEASED in sight.silent), None):
         raise LeasedError(leased.partition("phone_agent: ")[2] or leased, remedy=f"clusterctl attach {run_id}")
@@ -94,13 +94,13 @@ def _sight(outcome: Outcome[Any]) -> Sight:
         return Sight(outcome.phone, error, refused, fails=outcome.status is not Status.UNREACHABLE and not refused)
     told = outcome.value
     ranks = [each for each in told.get("ranks") or [] if isinstance(each, dict)]
-    killer = told.get("killer")
+    killer = told.get("killed_by")
     return Sight(
         outcome.phone,
         ranks=len(ranks),
-        frozen=any(each.get("state") in {"T", "t", "D"} and not each.get("moves") for each in ranks),
-        moves=any(each.get("moves") is True for each in ranks),
-        held=_held(told.get("held")),
+        frozen=any(each.get("state") in {"T", "t", "D"} and not each.get("progressing") for each in ranks),
+        moves=any(each.get("progressing") is True for each in ranks),
+        held=_held(told.get("held_steps")),
         disk_mb=as_number(told.get("disk_mb")),
         memory_mb=as_number(told.get("memory_mb")),
         killer=one_line(killer, 80) if isinstance(killer, str) else None,

@@ -355,7 +355,7 @@ class Guard:
         if not back:
             return
         asked = agent.call(self._head(), "yield", self.record.run_id, "--attempt", str(self.record.attempt))
-        if asked.get("asked"):
+        if asked.get("requested"):
             names = ", ".join(f"{phone.name} ({phone.where})" for phone in back)
             self._tell(f"{names} answers again: taken in at the next step's end")
             self._returns = None

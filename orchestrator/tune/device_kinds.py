@@ -61,7 +61,7 @@ def without_gpu(kinds: Mapping[Phone, Kind]) -> list[Phone]:
 
 
 def _ask(connection: PhoneConnection) -> Kind:
-    return parse_kind(agent.call(connection, "kind", timeout=_ASK_S))
+    return parse_kind(agent.call(connection, "device-kind", timeout=_ASK_S))
 
 
 def parse_kind(told: Any) -> Kind:

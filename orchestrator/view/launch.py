@@ -55,7 +55,7 @@ class PlainView:
             err.print(phase_line(what, (done, total)), markup=False)
 
     def update(self, progress: Progress, event: Event) -> None:
-        if event.kind == "warn":
+        if event.kind == "warning":
             err.print(f"warning: {progress.warnings[-1]}", markup=False)
         if event.kind == "incident":
             err.print(event.text("message"), markup=False, soft_wrap=True)
@@ -143,9 +143,9 @@ def run_panel(spec: RunSpec, progress: Progress, quiet_s: float = 0.0) -> Render
 
 def news(progress: Progress, event: Event) -> str:
     """One line where a phone's share changed, or it rests, or no longer does."""
-    if event.kind == "share" and progress.shares:
+    if event.kind == "rebalance" and progress.shares:
         return share_line(progress.shares[-1])
-    return event.text("why") if event.kind in {"pause", "resume"} else ""
+    return event.text("reason") if event.kind in {"pause", "resume"} else ""
 
 
 def share_line(change: Shares) -> str:
@@ -256,8 +256,8 @@ def summary_json(
         "images_per_s": progress.images_per_s,
         "seconds": progress.seconds,
         "choice": progress.choice and {name: progress.choice.fields.get(name) for name in _CHOSEN},
-        "exposed_share": progress.exposed_share,
-        "line_rate_share": progress.line_rate_share,
+        "exposed_comm_fraction": progress.exposed_comm_fraction,
+        "line_rate_fraction": progress.line_rate_fraction,
         "warnings": progress.warnings,
         "shares": [asdict(change) for change in progress.shares],
         "error": diagnosis
@@ -284,7 +284,7 @@ def _outcome(progress: Progress) -> str:
 
 def _travel(progress: Progress) -> str:
     """How gradients went between the phones; nothing where there was nobody to send them to."""
-    chosen, reached, exposed = progress.choice, progress.line_rate_share, progress.exposed_share
+    chosen, reached, exposed = progress.choice, progress.line_rate_fraction, progress.exposed_comm_fraction
     if chosen is None or chosen.fields.get("limit_s") is None or exposed is None:
         return ""
     group = chosen.fields.get("group")

@@ -55,9 +55,9 @@ TIMELINE_FILE = "timeline.jsonl"  # on every phone: what its threads did when, w
 YIELD_FILE = "yield"  # on the head phone: somebody asked the attempt to end at a step's end, for another to follow
 
 # Files of a run.
-KEEPER_SOCKET = "keeper"  # on every phone: whoever holds the training state listens here
-KEEPER_LOCK = "keeper.lock"
-KEEPER_LOG = "keeper.log"
+MEMCKPT_SOCKET = "memckpt.sock"  # on every phone: the in-memory checkpoint server listens here
+MEMCKPT_LOCK = "memckpt.lock"
+MEMCKPT_LOG = "memckpt.log"
 LEASE_FILE = "lease.json"  # on every phone: which computer looks after the run, and until when
 RESUME_FILE = "resume.safetensors"  # on the head phone: the checkpoint to go on from, if one was given
 WEIGHTS_FILE = "weights.safetensors"  # on the head phone: what the run starts from, if that was given

@@ -20,20 +20,20 @@ GRACE_S = 1.0
 PATIENCE_S = 5.0
 
 
-def end(run_id: str, *, forget: bool = False, holder: str | None = None) -> dict[str, Any]:
+def cleanup(run_id: str, *, discard_state: bool = False, holder: str | None = None) -> dict[str, Any]:
     """May be called again and again. A phone that has nothing of the run has nothing to end."""
     run = layout.local(layout.run_dir(run_id))
     if not run_directory.RUN_ID.fullmatch(run_id) or not run.is_dir():
-        return {"ended": 0, "held": [], "attempt": None}
+        return {"processes_ended": 0, "held_steps": [], "attempt": None}
     lease.require(run, holder)
     held = client.held(run)
     ended = _end(run_id)
-    if forget:
+    if discard_state:
         client.end(run)
     _record(run)
     return {
-        "ended": ended,
-        "held": [] if forget else held,
+        "processes_ended": ended,
+        "held_steps": [] if discard_state else held,
         "attempt": run_directory.number(run_directory.newest(run)),
         "memory_mb": memory.available_mb(),
         "disk_mb": memory.free_disk_mb(run),

@@ -41,7 +41,7 @@ def follow(
             other = lease.take(run_directory.run_of(directory), holder)
             renew_at = time.monotonic() + lease.RENEW_S
         if time.monotonic() >= beat_at:
-            yield _line("heartbeat", state=state.state, offset=offset, held_by=other.holder if other else None)
+            yield _line("heartbeat", state=state.state, offset=offset, lease_holder=other.holder if other else None)
             beat_at = time.monotonic() + heartbeat_s
         time.sleep(POLL_S)
 

@@ -20,8 +20,8 @@ LOGCAT = ("/system/bin/logcat", "-d", "-t", "500")
 KILLERS = {"Trimming phantom": "Android's phantom process killer", "lowmemorykiller": "Android, for want of memory"}
 
 
-def look(run_id: str, *, why: bool = False) -> dict[str, Any]:
-    """`why`: also what Android says of processes it killed, which takes longer."""
+def probe(run_id: str, *, logcat: bool = False) -> dict[str, Any]:
+    """`logcat`: also what Android says of processes it killed, which takes longer."""
     run = run_directory.find(run_id)
     attempt = run_directory.newest(run)
     state = run_state.read(attempt)
@@ -29,10 +29,10 @@ def look(run_id: str, *, why: bool = False) -> dict[str, Any]:
         "attempt": run_directory.number(attempt),
         "ranks": _ranks(run_id),
         "state": state.state if state else None,
-        "held": client.held(run),
+        "held_steps": client.held(run),
         "memory_mb": memory.available_mb(),
         "disk_mb": memory.free_disk_mb(Path.home()),
-        "killer": _killer(attempt) if why else None,
+        "killed_by": _killer(attempt) if logcat else None,
     }
 
 
@@ -42,7 +42,7 @@ def _ranks(run_id: str) -> list[dict[str, Any]]:
     before = {pid: process.doing(pid) for pid in pids}
     time.sleep(WATCHED_S if pids else 0.0)
     return [
-        {"pid": pid, "state": now.state, "cpu_s": now.cpu_s, "moves": now.cpu_s > then.cpu_s}
+        {"pid": pid, "state": now.state, "cpu_s": now.cpu_s, "progressing": now.cpu_s > then.cpu_s}
         for pid, then in before.items()
         if then and (now := process.doing(pid))
     ]
@@ -61,7 +61,7 @@ def _killer(attempt: Path) -> str | None:
     return next((who for line in reversed(about_it) for mark, who in KILLERS.items() if mark in line), None)
 
 
-def ask_to_yield(run_id: str, attempt: int) -> bool:
+def request_yield(run_id: str, attempt: int) -> bool:
     """The attempt ends at a step's end. False: it is over already."""
     directory = run_directory.find(run_id, attempt)
     state = run_state.read(directory)

@@ -109,9 +109,9 @@ def ensure(run: Path) -> None:
     if listens(run):
         return
     environment = {name: value for name, value in os.environ.items() if not name.startswith(MPI)}
-    with (run / layout.KEEPER_LOG).open("ab") as log:
+    with (run / layout.MEMCKPT_LOG).open("ab") as log:
         subprocess.Popen(
-            [sys.executable, "-m", "phone_agent", "keep", run.name],
+            [sys.executable, "-m", "phone_agent", "memckpt-server", run.name],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -119,7 +119,7 @@ def ensure(run: Path) -> None:
             start_new_session=True,  # whoever kills the rank and its group does not reach it
         )
     if not _wait(lambda: listens(run), PATIENCE_S):
-        raise KeeperError(f"nobody could be started to hold the training state: see {run / layout.KEEPER_LOG}")
+        raise KeeperError(f"nobody could be started to hold the training state: see {run / layout.MEMCKPT_LOG}")
 
 
 def listens(run: Path) -> bool:

@@ -30,33 +30,33 @@ LONGEST_LINE = 65536
 
 def keep(run: Path, idle_s: float = IDLE_S) -> bool:
     """Until told to end, or idle for long. False: somebody holds this run's state already."""
-    with (run / layout.KEEPER_LOCK).open("w") as lock:
+    with (run / layout.MEMCKPT_LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         with listening(run) as server:
             _Keeper(run, server).serve(idle_s)
-        (run / layout.KEEPER_SOCKET).unlink(missing_ok=True)
+        (run / layout.MEMCKPT_SOCKET).unlink(missing_ok=True)
     return True
 
 
 def listening(run: Path) -> socket.socket:
     """A socket's path may have a hundred characters: it is named through its directory's descriptor."""
-    (run / layout.KEEPER_SOCKET).unlink(missing_ok=True)
+    (run / layout.MEMCKPT_SOCKET).unlink(missing_ok=True)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     directory = os.open(run, os.O_RDONLY)
     try:
         server.bind(short_path(directory))
     finally:
         os.close(directory)
-    (run / layout.KEEPER_SOCKET).chmod(0o600)  # before anybody can connect; a umask would be all threads'
+    (run / layout.MEMCKPT_SOCKET).chmod(0o600)  # before anybody can connect; a umask would be all threads'
     server.listen()
     return server
 
 
 def short_path(directory: int) -> str:
-    return f"/proc/self/fd/{directory}/{layout.KEEPER_SOCKET}"
+    return f"/proc/self/fd/{directory}/{layout.MEMCKPT_SOCKET}"
 
 
 class _Keeper:
@@ -78,7 +78,7 @@ class _Keeper:
                     self._hear(each)
             if self._clients:
                 last = time.monotonic()
-            gone = not (self._run / layout.KEEPER_SOCKET).exists()  # somebody removed the run
+            gone = not (self._run / layout.MEMCKPT_SOCKET).exists()  # somebody removed the run
             self._over = self._over or gone or time.monotonic() - last > idle_s
         for client in self._clients:
             client.close()
@@ -127,7 +127,7 @@ def forget_others(run: Path) -> None:
     """A phone takes part in one run at a time: what others left in its memory makes room."""
     from phone_agent.memckpt.client import ask
 
-    for path in run.parent.glob(f"*/{layout.KEEPER_SOCKET}"):
+    for path in run.parent.glob(f"*/{layout.MEMCKPT_SOCKET}"):
         if path.parent != run:
             with suppress(OSError):
                 ask(path.parent, "end")

@@ -122,7 +122,7 @@ class Checkpoints:
             self._remove_old()
         except OSError as error:
             message = f"checkpoint {path.name} was not written: {error.strerror}; the run goes on without it"
-            self._tell("warn", message=message)
+            self._tell("warning", message=message)
         except Exception as error:  # noqa: BLE001 - raised where somebody can hear it
             self._bug = error
         else:

@@ -28,16 +28,16 @@ class Watch:
         for rank in self._own:
             self._one(rank, self._before[rank.rank], conditions[rank.rank])
             if figures:
-                self._events.write_of(rank, "device", **conditions[rank.rank].figures())
+                self._events.write_of(rank, "device_status", **conditions[rank.rank].figures())
         self._before = list(conditions)
         if figures:
             self._told_figures = time.monotonic()
 
     def _one(self, rank: RankSpec, before: Condition, now: Condition) -> None:
         if now.level == Level.PAUSE != before.level:
-            self._events.write_of(rank, "pause", why=f"{where(rank)} rests: {now.reason()}")
+            self._events.write_of(rank, "pause", reason=f"{where(rank)} rests: {now.reason()}")
         elif before.level == Level.PAUSE != now.level:
-            self._events.write_of(rank, "resume", why=f"{where(rank)} takes part again")
+            self._events.write_of(rank, "resume", reason=f"{where(rank)} takes part again")
         elif now.level > before.level:
             hint = ": it should get less to do" if now.level == Level.REDUCE else ""
             self._warn(rank, now.reason() + hint)
@@ -45,4 +45,4 @@ class Watch:
             self._warn(rank, f"loses charge while plugged in ({now.battery_percent:.0f} % left): a stronger supply")
 
     def _warn(self, rank: RankSpec, message: str) -> None:
-        self._events.write_of(rank, "warn", message=f"{where(rank)}: {message}")
+        self._events.write_of(rank, "warning", message=f"{where(rank)}: {message}")

@@ -123,10 +123,10 @@ class Report:
     def travel(self, limit_s: float | None) -> dict[str, float | None]:
         """How well gradients travelled in these steps. `limit_s`: the least time the line allows for a step's."""
         if not self.steps:
-            return {"exposed_share": None, "line_rate_share": None}
+            return {"exposed_comm_fraction": None, "line_rate_fraction": None}
         return {
-            "exposed_share": float(self.waited_s.max()) / self.step_s,
-            "line_rate_share": self._line_rate_share(limit_s),
+            "exposed_comm_fraction": float(self.waited_s.max()) / self.step_s,
+            "line_rate_fraction": self._line_rate_share(limit_s),
         }
 
     def _line_rate_share(self, limit_s: float | None) -> float | None:
@@ -148,7 +148,7 @@ class _Rank:
         self._accuracy: float | None = None
 
     def _warn(self, message: str) -> None:
-        self._events.write("warn", message=f"{progress.where(self._own)}: {message}")
+        self._events.write("warning", message=f"{progress.where(self._own)}: {message}")
 
     def _tell(self, step: int, own: RankStep) -> None:
         """On the communication thread. All ranks find the same in the same rows."""
@@ -160,9 +160,9 @@ class _Rank:
         share = self._training.sharing.observe(step, rows)
         if share is not None and share.stuck:
             hint = "each phone has only its share of the samples; launch --whole lets others help"
-            self._events.write("warn", message=f"{share.why}: but {hint}")
+            self._events.write("warning", message=f"{share.why}: but {hint}")
         elif share is not None:
-            self._events.write("share", step=share.step, batches=share.batches, why=share.why)
+            self._events.write("rebalance", step=share.step, batches=share.batches, reason=share.why)
 
     def train(self) -> None:
         self._start()
@@ -274,19 +274,19 @@ class _Rank:
             resumed=training.resumed.step,
             resumed_from=training.resumed.source,
         )
-        self._events.write("choice", **asdict(training.choice))
+        self._events.write("comm_plan", **asdict(training.choice))
         if training.way.refused:
             self._warn(f"computes on its processor: {training.way.refused}")
         for rank in spec.ranks:
             if demoted[rank.rank]:
-                self._events.write("warn", message=f"Android keeps {progress.where(rank)} off its big cores")
+                self._events.write("warning", message=f"Android keeps {progress.where(rank)} off its big cores")
             if refused[rank.rank] and rank.rank != self._own.rank:
                 message = f"{progress.where(rank)} has no OpenCL device that works, and computes on its processor"
-                self._events.write("warn", message=f"{message}: clusterctl doctor --limit {rank.phone}")
+                self._events.write("warning", message=f"{message}: clusterctl doctor --limit {rank.phone}")
             if parts[rank.rank] > len(micro_batches(rank.batch, spec.micro_batch or rank.batch)):
                 count = round(parts[rank.rank])
                 message = f"{progress.where(rank)} computes its {rank.batch} images in {count} parts for want of memory"
-                self._events.write("warn", message=f"{message}: a smaller --batch, or a larger --memory")
+                self._events.write("warning", message=f"{message}: a smaller --batch, or a larger --memory")
 
     def _yield(self) -> None:
         """Another attempt goes on from what is kept."""
@@ -306,7 +306,7 @@ class _Rank:
             "images_per_s": self._report.images_per_s,
             "test_accuracy": self._accuracy,
             **self._report.travel(self._training.choice.limit_s),
-            "kept_share": keep.seconds / step_s if steps and isinstance(keep, Kept) else None,
+            "memckpt_fraction": keep.seconds / step_s if steps and isinstance(keep, Kept) else None,
         }
         self._events.write("done", **summary)
         log.info("done: %s", json.dumps(summary))
@@ -335,6 +335,6 @@ class _Rank:
         trained_with = Normaliser(training.dataset, training.at_once, data.input_shape)
 
         def tell(done: int) -> None:
-            self._events.write("judging", step=step, samples=done, of=len(part))
+            self._events.write("evaluate_progress", step=step, samples=done, of=len(part))
 
         return evaluate.judge(training.executable, test, part, trained_with, tell)

@@ -117,7 +117,7 @@ def test_one_process_repeats_a_run_to_the_bit(tmp_path: Path, how: dict[str, Any
     spec = run_spec((2, 5, 3), steps=4, balance="off", **how)
     phones = make_phones(tmp_path, 3)
     losses = train(phones, spec)
-    (choice,) = (event for event in phones[0].events(spec.run_id) if event["event"] == "choice")
+    (choice,) = (event for event in phones[0].events(spec.run_id) if event["event"] == "comm_plan")
     graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
 
     def apart(spec: RunSpec) -> float:
@@ -138,7 +138,7 @@ def test_what_is_rounding_is_found_by_rounding_once_more() -> None:
     def run(rate: float) -> Run:
         wrong = replace(spec, optimizer=replace(spec.optimizer, learning_rate=rate))
         steps = tuple({"event": "step", "loss": loss} for loss in OneProcess(wrong, graph, 100_000).losses())
-        return Run(spec, ({"event": "choice", "bucket_bytes": 100_000}, *steps))
+        return Run(spec, ({"event": "comm_plan", "bucket_bytes": 100_000}, *steps))
 
     rate = spec.optimizer.learning_rate
     (right, rounding), (wrong, as_before) = case.judge(run(rate)), case.judge(run(1.01 * rate))

@@ -91,7 +91,7 @@ def mpirun(phones: Sequence[Phone], *arguments: str, timeout: float = 400) -> su
 
 def forget(phones: Sequence[Phone]) -> None:
     for phone in phones:
-        for socket in (phone.home / layout.RUNS).glob(f"*/{layout.KEEPER_SOCKET}"):
+        for socket in (phone.home / layout.RUNS).glob(f"*/{layout.MEMCKPT_SOCKET}"):
             client.end(socket.parent)
 
 

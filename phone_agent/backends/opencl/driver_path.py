@@ -73,7 +73,7 @@ def with_vendor_first(environment: Mapping[str, str]) -> dict[str, str] | None:
 
 def ask(environment: Mapping[str, str], patience_s: float = PATIENCE_S) -> Answer:
     """A process with this environment, for its device."""
-    argv = [sys.executable, "-m", "phone_agent", "opencl", "--here"]
+    argv = [sys.executable, "-m", "phone_agent", "opencl", "--in-process"]
     try:
         done = subprocess.run(
             argv,

@@ -37,12 +37,12 @@ def test_lines_of_all_phones_are_sorted_by_time_with_their_ports(tmp_path: Path)
 def test_a_traceback_stays_with_the_line_before_it(tmp_path: Path) -> None:
     lines = (b"2026-01-31 12:00:00,500 reading shard", b"Traceback", b"  File x", b"2026-01-31 12:00:09,000 gone", b"")
     write(tmp_path, "p1-01", "rank.log", b"\n".join(lines))
-    write(tmp_path, "p1-02", "rank.jsonl", event("warn", 1769860805.0, message="hot"))
+    write(tmp_path, "p1-02", "rank.jsonl", event("warning", 1769860805.0, message="hot"))
     assert [text for _, text in told(tmp_path)] == [
         "reading shard",
         "Traceback",
         "  File x",
-        "warn message=hot",
+        "warning message=hot",
         "gone",
     ]
 
@@ -62,7 +62,7 @@ def test_a_clock_set_back_does_not_reorder_a_phone(tmp_path: Path) -> None:
 
 def test_escape_sequences_do_not_reach_the_reader(tmp_path: Path) -> None:
     write(tmp_path, "p1-01", "rank.log", b"2026-01-31 12:00:00,000 \x1b]0;owned\x07\x1b[2Jhello\r\xff\n")
-    write(tmp_path, "p1-02", "rank.jsonl", event("warn", 1769860805.0, message="\x1b[31m\u202e"))
+    write(tmp_path, "p1-02", "rank.jsonl", event("warning", 1769860805.0, message="\x1b[31m\u202e"))
     write_timeline(tmp_path, PORTS)
     shown = (tmp_path / "timeline.log").read_text(encoding="utf-8")
     assert "\x1b" not in shown

@@ -19,8 +19,8 @@ def test_every_phone_tells_what_it_did_when(provisioned_lab4: TestLab, tmp_path:
     summary = json.loads(lab.clusterctl("launch", *FLAGS, "--json").stdout)
     assert summary["choice"]["bucket_bytes"] == 200_000
     assert summary["choice"]["predicted_s"] > summary["choice"]["limit_s"] > 0
-    assert summary["line_rate_share"] > 0
-    assert 0 <= summary["exposed_share"] < 1
+    assert summary["line_rate_fraction"] > 0
+    assert 0 <= summary["exposed_comm_fraction"] < 1
     ranks = json.loads(lab.clusterctl("timeline", "--out", str(trace), "--json").stdout)["ranks"]
     assert [rank["phone"] for rank in ranks] == summary["phones"]
     assert [rank["steps"] for rank in ranks] == [3] * 4

@@ -61,16 +61,16 @@ def test_the_first_error_is_the_cause() -> None:
 
 def test_shares_and_rests_are_remembered() -> None:
     state = progress(
-        event("share", 1.0, step=7, batches=[48, 16], why="p1-02 (sw1:2) 32 -> 16 images a step: slow"),
-        event("pause", 2.0, why="p1-01 (sw1:1) rests: battery at 45 °C"),
+        event("rebalance", 1.0, step=7, batches=[48, 16], reason="p1-02 (sw1:2) 32 -> 16 images a step: slow"),
+        event("pause", 2.0, reason="p1-01 (sw1:1) rests: battery at 45 °C"),
     )
     assert [(change.step, change.batches) for change in state.shares] == [(7, (48, 16))]
     assert state.resting == {"p1-01": "p1-01 (sw1:1) rests: battery at 45 °C"}
-    assert progress(event("pause", 2.0, why="hot"), event("resume", 3.0, why="cool")).resting == {}
+    assert progress(event("pause", 2.0, reason="hot"), event("resume", 3.0, reason="cool")).resting == {}
 
 
 def test_a_phone_is_not_named_twice() -> None:
-    assert progress(event("warn", 1.0, message="p1-01 (sw1:1): hot")).warnings == ["p1-01 (sw1:1): hot"]
+    assert progress(event("warning", 1.0, message="p1-01 (sw1:1): hot")).warnings == ["p1-01 (sw1:1): hot"]
 
 
 def test_a_long_run_keeps_a_bounded_curve() -> None:
@@ -94,7 +94,7 @@ json_values = st.recursive(
 
 
 @given(
-    st.sampled_from(["start", "step", "warn", "share", "pause", "resume", "error", "done", "end"]),
+    st.sampled_from(["start", "step", "warning", "rebalance", "pause", "resume", "error", "done", "end"]),
     st.dictionaries(
         st.sampled_from(
             [

@@ -22,7 +22,7 @@ RUN = [
     event("start", 100.0, world=4),
     event("step", 101.0, step=1, loss=2.5, images_per_s=640.0, step_s=0.5, learning_rate=0.1, hottest=HOTTEST),
     event("step", 102.0, step=2, loss=2.25, images_per_s=650.0),
-    event("warn", 102.5, message="slow"),
+    event("warning", 102.5, message="slow"),
     event("evaluate", 103.0, step=2, loss=2.0, top1=0.25, top5=0.75, samples=40),
     event("done", 104.0, steps=2, loss=2.25),
 ]

@@ -362,7 +362,7 @@ def test_progress_goes_on_over_attempts() -> None:
     for line in (
         event("start", 1.0),
         event("step", 2.0, step=1, step_s=1.0, loss=2.0),
-        event("share", 2.0, batches=[9, 8, 8, 7]),
+        event("rebalance", 2.0, batches=[9, 8, 8, 7]),
         event("error", 3.0, message="x"),
         event("end", 3.0, state="failed"),
     ):

@@ -121,7 +121,7 @@ def test_a_run_that_another_computer_looks_after_is_left_alone(provisioned_lab4:
     lab = provisioned_lab4
     run_id = answer(lab, *WORK, "--steps", "2", "--limit", "p1-01,p1-02")["run_id"]
     agent = ("env", "PYTHONPATH=.clusterctl/agent/current", "python3", "-m", "phone_agent")
-    lab.on("p1-02", *agent, "end", run_id, "--holder", "eve@elsewhere")
+    lab.on("p1-02", *agent, "cleanup", run_id, "--holder", "eve@elsewhere")
     refused = lab.clusterctl("stop", run_id, check=False)
     assert refused.returncode == 1
     assert "eve@elsewhere looks after run" in refused.stderr

@@ -179,8 +179,8 @@ def test_what_was_found_on_held_out_samples_is_shown(monkeypatch: pytest.MonkeyP
 def test_a_run_ends_with_how_gradients_travelled(
     monkeypatch: pytest.MonkeyPatch, reached: float | None, line: str
 ) -> None:
-    chosen = event("choice", 10.0, algorithm="ring", wire="int8", bucket_bytes=4, predicted_s=0.5, limit_s=0.25)
-    done = event("done", 13.0, steps=20, line_rate_share=reached, exposed_share=0.02)
+    chosen = event("comm_plan", 10.0, algorithm="ring", wire="int8", bucket_bytes=4, predicted_s=0.5, limit_s=0.25)
+    done = event("done", 13.0, steps=20, line_rate_fraction=reached, exposed_comm_fraction=0.02)
     shown = Console(file=io.StringIO(), width=120)
     monkeypatch.setattr(launch_view, "out", shown)
     print_summary(spec(), watched(event("start", 10.0), chosen, STEP, done), None)
@@ -189,8 +189,8 @@ def test_a_run_ends_with_how_gradients_travelled(
 
 def test_a_share_that_changes_is_one_line_that_says_whose_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     why = "p1-02 (sw1:2) 32 -> 16 images a step: an image takes it 3.0 times as long as the others"
-    share = event("share", 13.0, step=7, batches=[48, 16], why=why)
-    pause, resume = (event(kind, 14.0, why=f"p1-01 {kind}s") for kind in ("pause", "resume"))
+    share = event("rebalance", 13.0, step=7, batches=[48, 16], reason=why)
+    pause, resume = (event(kind, 14.0, reason=f"p1-01 {kind}s") for kind in ("pause", "resume"))
     console = screen()
     console.print(run_panel(spec(), watched(STEP, share, pause)))
     text = "\n".join(drawn(console))
@@ -221,7 +221,7 @@ def test_the_live_view_draws_from_the_first_moment(monkeypatch: pytest.MonkeyPat
 def test_a_log_gets_lines_and_no_escape_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=80)
     monkeypatch.setattr(launch_view, "err", console)
-    warning = event("warn", 11.0, message="\x1b[31mhot")
+    warning = event("warning", 11.0, message="\x1b[31mhot")
     with PlainView() as view:
         view.phase("checking", 4, 4)
         progress = watched(warning, STEP)

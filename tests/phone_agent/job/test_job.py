@@ -68,7 +68,7 @@ def test_a_run_trains_to_its_end_without_its_starter(phone: Phone, stage: Callab
     events = followed(phone, "run")
     assert [event["event"] for event in events] == [
         "start",
-        "choice",
+        "comm_plan",
         "step",
         "step",
         "step",

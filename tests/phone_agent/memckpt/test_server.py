@@ -261,7 +261,7 @@ def test_a_step_is_committed_before_ranks_tell_each_other_and_followed_after() -
 
 
 def test_nobody_else_may_ask(keeping: Path) -> None:
-    assert (keeping / layout.KEEPER_SOCKET).stat().st_mode & 0o777 == 0o600
+    assert (keeping / layout.MEMCKPT_SOCKET).stat().st_mode & 0o777 == 0o600
 
 
 def test_only_one_holds_a_run(keeping: Path) -> None:
@@ -277,7 +277,7 @@ def test_rubbish_does_not_end_it(keeping: Path) -> None:
 
 def test_it_leaves_when_nobody_comes_back(tmp_path: Path) -> None:
     assert keep(tmp_path, idle_s=0.05) is True
-    assert not (tmp_path / layout.KEEPER_SOCKET).exists()
+    assert not (tmp_path / layout.MEMCKPT_SOCKET).exists()
 
 
 # ------------------------------------------------------------------------------------------------- with real ranks
@@ -329,11 +329,11 @@ def weights(phone: Phone, spec: RunSpec) -> dict[str, Any]:
 def assert_its_own_steps_count(phone: Phone, spec: RunSpec) -> None:
     """How well gradients travelled is said of the steps of this attempt, not of all the run's."""
     told = events(phone, spec)
-    limit_s = next(event["limit_s"] for event in told if event["event"] == "choice")
+    limit_s = next(event["limit_s"] for event in told if event["event"] == "comm_plan")
     in_full = steps_in_full(spec.steps) if spec.wire == "powersgd" else 0
     taken = [event["reduce_s"] for event in told if event["event"] == "step" and event["step"] > in_full]
     share = None if spec.local_steps > 1 or limit_s is None else pytest.approx(limit_s / np.mean(taken))
-    assert told[-1]["line_rate_share"] == share
+    assert told[-1]["line_rate_fraction"] == share
 
 
 STEPS = 120
@@ -427,11 +427,11 @@ def test_ending_a_run_ends_its_rank_and_tells_what_is_held(phones: list[Phone]) 
     staged(phones[:1], spec)
     with subprocess.Popen([sys.executable, "-m", "phone_agent", "train", run], env=phones[0].env) as rank:
         until(lambda: any(event["event"] == "step" for event in events(phones[0], spec)))
-        told = json.loads(phones[0].agent("end", run).stdout)
+        told = json.loads(phones[0].agent("cleanup", run).stdout)
         assert rank.wait() == -signal.SIGTERM
-    assert told["ended"] == 1
-    assert told["held"]
-    again = json.loads(phones[0].agent("end", run, "--forget").stdout)
-    assert (again["ended"], again["held"], again["attempt"]) == (0, [], 0)
+    assert told["processes_ended"] == 1
+    assert told["held_steps"]
+    again = json.loads(phones[0].agent("cleanup", run, "--discard-state").stdout)
+    assert (again["processes_ended"], again["held_steps"], again["attempt"]) == (0, [], 0)
     assert again["disk_mb"] > 0
-    assert json.loads(phones[0].agent("end", "no-such-run").stdout)["ended"] == 0
+    assert json.loads(phones[0].agent("cleanup", "no-such-run").stdout)["processes_ended"] == 0

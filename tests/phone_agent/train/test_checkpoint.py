@@ -167,7 +167,7 @@ def test_a_full_disk_is_a_warning_and_nothing_half_written_stays(tmp_path: Path)
         saving.close()
     saving.save(3, state, {})
     saving.close()
-    assert [name for name, _ in told.events] == ["checkpoint", "warn", "checkpoint"]
+    assert [name for name, _ in told.events] == ["checkpoint", "warning", "checkpoint"]
     assert told.events[1][1]["message"].startswith("checkpoint checkpoint-00000002.safetensors was not written: File")
     assert {path.stem for path in tmp_path.iterdir()} == {"checkpoint-00000001", "checkpoint-00000003"}
 

@@ -188,16 +188,16 @@ def test_what_is_worth_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             now[0] += FIGURES_EVERY_S
             watch.look([good, HOT])
     told = [[json.loads(line) for line in (tmp_path / str(rank)).read_text().splitlines()] for rank in (0, 1)]
-    assert [(event["event"], event["phone"], event.get("message") or event.get("why")) for event in told[0]] == [
-        ("warn", "p1-01", "p1-01 (sw1:1): processor at 90 °C: it should get less to do"),
+    assert [(event["event"], event["phone"], event.get("message") or event.get("reason")) for event in told[0]] == [
+        ("warning", "p1-01", "p1-01 (sw1:1): processor at 90 °C: it should get less to do"),
         ("pause", "p1-01", "p1-01 (sw1:1) rests: battery at 45 °C"),
         ("resume", "p1-01", "p1-01 (sw1:1) takes part again"),
-        ("warn", "p1-01", "p1-01 (sw1:1): loses charge while plugged in (70 % left): a stronger supply"),
-        ("device", "p1-01", None),
-        ("warn", "p1-02", "p1-02 (sw1:2): processor at 90 °C: it should get less to do"),
-        ("device", "p1-02", None),
+        ("warning", "p1-01", "p1-01 (sw1:1): loses charge while plugged in (70 % left): a stronger supply"),
+        ("device_status", "p1-01", None),
+        ("warning", "p1-02", "p1-02 (sw1:2): processor at 90 °C: it should get less to do"),
+        ("device_status", "p1-02", None),
     ]
-    assert [(event["event"], event["rank"]) for event in told[1]] == [("warn", 1), ("device", 1)]
+    assert [(event["event"], event["rank"]) for event in told[1]] == [("warning", 1), ("device_status", 1)]
     assert (told[1][1]["temperature_c"], told[1][1]["battery_percent"], told[1][1]["level"]) == (90.0, None, "reduce")
 
 

@@ -23,7 +23,7 @@ def test_a_timeline_that_cannot_be_written_is_a_warning(phone: Phone) -> None:
     done = mpirun([phone], *AGENT, "train", "run")
     assert done.returncode == 0, done.stderr
     events = phone.events("run")
-    assert [event["message"] for event in events if event["event"] == "warn"] == [
+    assert [event["message"] for event in events if event["event"] == "warning"] == [
         "p1-01 (sw1:1): timeline.jsonl was not written: Is a directory"
     ]
     assert events[-1]["event"] == "done"
@@ -61,5 +61,5 @@ def test_where_nobody_can_take_over_all_rest_and_go_on_at_the_same_step(
         rank._Rank(directory, run_spec((4,), steps=5), 1, Alone(), events).train()
     client.end(directory)
     holder.join()
-    told = [event.get("why") or event.get("step") for event in phone.events("run")]
+    told = [event.get("reason") or event.get("step") for event in phone.events("run")]
     assert told[2:-2] == [1, 2, "p1-01 (sw1:1) rests: processor at 96 °C", 3, "p1-01 (sw1:1) takes part again", 4, 5]

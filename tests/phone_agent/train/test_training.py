@@ -134,7 +134,7 @@ def test_events_say_what_the_contract_says(phone: Phone) -> None:
     assert start["recomputed"] == 0
     assert (first["step"], second["step"]) == (1, 2)
     chosen = (choice["event"], choice["algorithm"], choice["wire"], choice["predicted_s"], choice["limit_s"])
-    assert chosen == ("choice", "ring", "fp32", None, None)
+    assert chosen == ("comm_plan", "ring", "fp32", None, None)
     assert (kept["event"], kept["step"]) == ("checkpoint", 2)
     shown = {"loss", "images_per_s", "step_s", "compute_s", "comm_s", "reduce_s", "slowest", "hottest"}
     assert shown <= first.keys()
@@ -151,7 +151,7 @@ def test_how_near_factors_came_to_the_line_is_said_of_steps_that_sent_them(tmp_p
     assert choice["predicted_s"] > choice["limit_s"] > 0
     taken = [event["reduce_s"] for event in told if event["event"] == "step" and event["step"] > 2]
     assert len(taken) == 18
-    assert done["line_rate_share"] == pytest.approx(choice["limit_s"] / np.mean(taken))
+    assert done["line_rate_fraction"] == pytest.approx(choice["limit_s"] / np.mean(taken))
 
 
 def test_a_runs_speed_is_that_of_its_steps(phone: Phone) -> None:
@@ -201,7 +201,7 @@ def test_a_batch_computed_in_parts_unasked_is_told(phone: Phone) -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
     budget = estimate(graph, 16, Options(moments=5)).total  # momenta, what a checkpoint copies, and what is kept
     train([phone], run_spec((64,), steps=1, memory_bytes=budget))
-    (told,) = [event["message"] for event in phone.events("run") if event["event"] == "warn"]
+    (told,) = [event["message"] for event in phone.events("run") if event["event"] == "warning"]
     assert re.match(r"p1-01 \(sw1:1\) computes its 64 images in [234] parts for want of memory: a smaller", told)
 
 
