@@ -68,12 +68,13 @@ def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) ->
     from orchestrator.records.record import RunStore
     from orchestrator.supervisor.supervisor import Guard, only_guard
     from orchestrator.view.console import print_json
-    from orchestrator.view.launch import print_summary, run_view, summary_json
+    from orchestrator.view.run_summary import print_summary, summary_json
+    from orchestrator.view.run_view import open_run_view
 
     store = RunStore(session.state.runs)
-    with only_guard(store, record.run_id) as only, run_view(store.spec(record.run_id, record.attempt)) as view:
+    with only_guard(store, record.run_id) as only, open_run_view(store.spec(record.run_id, record.attempt)) as view:
         launcher = Launcher(session.cluster, session.state, fleet, view.phase)
-        guard = Guard(launcher, record, view.update, view.broken, guards=only)
+        guard = Guard(launcher, record, view.update, view.disconnected, guards=only)
         guard.carry()
     progress, diagnosis, spec = guard.progress, guard.diagnosis, guard.spec
     head = session.cluster.phone(guard.record.head)
@@ -110,12 +111,12 @@ def _fetch_checkpoint(store: RunStore, record: RunRecord, progress: Progress, co
 def _stop_or_detach(session: Session, record: RunRecord, fleet: Fleet) -> int:
     from orchestrator.records.record import RunStore
     from orchestrator.supervisor.stop import stop
-    from orchestrator.view.launch import Answer, ask_stop_or_detach, say_detached, say_stopped
+    from orchestrator.view.stop_or_detach import StopOrDetach, ask_stop_or_detach, print_detached, print_stopped
 
     answer = ask_stop_or_detach()
-    if answer is Answer.STOP:
+    if answer is StopOrDetach.STOP:
         store = RunStore(session.state.runs)
-        say_stopped(stop(store, store.find(record.run_id), fleet))
+        print_stopped(stop(store, store.find(record.run_id), fleet))
         return EXIT_FAILED
-    say_detached(record.run_id)
-    return 0 if answer is Answer.DETACH else EXIT_INTERRUPTED
+    print_detached(record.run_id)
+    return 0 if answer is StopOrDetach.DETACH else EXIT_INTERRUPTED

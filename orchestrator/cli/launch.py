@@ -150,11 +150,11 @@ def _resume(
     from orchestrator.launch.resume import check_resume, resumed_run
     from orchestrator.launch.resume_source import find_checkpoint, start_of, stored_data
     from orchestrator.view.console import note
-    from orchestrator.view.launch import run_view
+    from orchestrator.view.run_view import open_run_view
 
     check_resume(request)
     session, limits = _survival(session, *survival)
-    with one_launch_at_a_time(session.state), session.fleet() as fleet, run_view() as view:
+    with one_launch_at_a_time(session.state), session.fleet() as fleet, open_run_view() as view:
         launcher = Launcher(session.cluster, session.state, fleet, view.phase)
         parent = launcher.store.find(wanted)
         found = find_checkpoint(fleet, launcher.store, parent, note)
@@ -221,9 +221,9 @@ def _start(
 ) -> RunRecord:
     from orchestrator.launch.launcher import Launcher, one_launch_at_a_time
     from orchestrator.launch.run_spec import plan_run
-    from orchestrator.view.launch import run_view
+    from orchestrator.view.run_view import open_run_view
 
-    with one_launch_at_a_time(session.state), session.fleet() as fleet, run_view() as view:
+    with one_launch_at_a_time(session.state), session.fleet() as fleet, open_run_view() as view:
         launcher = Launcher(session.cluster, session.state, fleet, view.phase)
         found = _fit_phones(launcher, skip_unfit)
         advice = _advice(fleet, request, found.fit)
@@ -279,9 +279,10 @@ def _show_plan(session: Session, request: LaunchRequest, dataset: Dataset, skip_
     from orchestrator.launch.mpirun import launch_spec
     from orchestrator.launch.run_spec import common_ssh_port, plan_run
     from orchestrator.view.console import out, print_json
-    from orchestrator.view.launch import print_plan, run_view
+    from orchestrator.view.launch_plan import print_plan
+    from orchestrator.view.run_view import open_run_view
 
-    with session.fleet() as fleet, run_view() as view:
+    with session.fleet() as fleet, open_run_view() as view:
         found = _fit_phones(Launcher(session.cluster, session.state, fleet, view.phase), skip_unfit)
         advice = _advice(fleet, request, found.fit)
     spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=advice.ways, gpus=advice.gpus)
@@ -297,8 +298,8 @@ def _report_detached(record: RunRecord, as_json: bool) -> None:
     from dataclasses import asdict
 
     from orchestrator.view.console import print_json
-    from orchestrator.view.launch import say_detached
+    from orchestrator.view.stop_or_detach import print_detached
 
-    say_detached(record.run_id)
+    print_detached(record.run_id)
     if as_json:
         print_json(asdict(record))

@@ -14,13 +14,13 @@ def stop(run: RunArgument = None, inventory: InventoryOption = None, as_json: Js
     from orchestrator.records.record import RunStore
     from orchestrator.supervisor import stop
     from orchestrator.view.console import print_json
-    from orchestrator.view.launch import say_stopped
+    from orchestrator.view.stop_or_detach import print_stopped
 
     session = open_session(inventory)
     store = RunStore(session.state.runs)
     record = store.find(run)
     with run_fleet(session, record) as fleet:
         record = stop.stop(store, record, fleet)
-    say_stopped(record)
+    print_stopped(record)
     if as_json:
         print_json(asdict(record))

@@ -10,8 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.device_study.findings import findings
-from orchestrator.device_study.format import NOT_TO_BE_HAD, count, percent, quantity, seconds, size
 from orchestrator.device_study.result import DeviceStudy, Study, gflops, is_scaled, scaled_s
+from orchestrator.format import (
+    NOT_AVAILABLE,
+    format_bytes,
+    format_count,
+    format_percent,
+    format_quantity,
+    format_seconds,
+)
 from orchestrator.text import one_line
 from orchestrator.view.console import err, next_step, out
 from orchestrator.view.width import wide_enough
@@ -78,13 +85,13 @@ def _cases(title: str, cases: list[Case]) -> Table:
     batch = cases[0].batch_asked if cases else 0
     table = _table(title, "on", "parameters", "FLOP/image", "memory", f"train {batch}", f"infer {batch}", "GFLOP/s", "")
     for case in cases:
-        facts = (count(case.parameters), count(case.forward_flops), size(case.planned_bytes))
+        facts = (format_count(case.parameters), format_count(case.forward_flops), format_bytes(case.planned_bytes))
         if case.batch is None:
             why = Text(one_line(case.why, 200), "yellow")
             table.add_row(one_line(case.name), case.backend, *facts, "", "", "", why)
             continue
         mark = "†" if is_scaled(case) else ""
-        times = (seconds(scaled_s(each, case)) + mark for each in (case.training_s, case.inference_s))
+        times = (format_seconds(scaled_s(each, case)) + mark for each in (case.training_s, case.inference_s))
         rate = gflops(case)
         table.add_row(one_line(case.name), case.backend, *facts, *times, f"{rate:.1f}" if rate else "")
     table.columns[-1].justify = "left"
@@ -103,7 +110,9 @@ def _operations(rows: list[Operation]) -> Table:
         share = row.seconds / (whole[row.network, row.backend] or 1.0)
         if row.why or share >= 0.01:
             names = (one_line(row.network), row.backend, one_line(row.why or row.kind), row.direction)
-            table.add_row(*names, seconds(row.seconds) if not row.why else "", percent(share) if not row.why else "")
+            table.add_row(
+                *names, format_seconds(row.seconds) if not row.why else "", format_percent(share) if not row.why else ""
+            )
     return table
 
 
@@ -116,7 +125,9 @@ def _loads(loads: list[Load]) -> Table:
             _known(load.frequency_mhz, "{:.0f} MHz"),
         )
         about = (one_line(load.activity), one_line(load.network), load.backend)
-        table.add_row(*about, percent(load.cpu_share) or one_line(load.why), size(load.resident_bytes), *readings)
+        table.add_row(
+            *about, format_percent(load.cpu_share) or one_line(load.why), format_bytes(load.resident_bytes), *readings
+        )
     return table
 
 
@@ -124,7 +135,7 @@ def _contests(device: DeviceStudy) -> Table:
     table = _table("beside an application", "its rounds/s", "a training step")
     for contest in device.contests:
         rate = "" if contest.foreground_rate is None else f"{contest.foreground_rate:.0f}"
-        table.add_row(one_line(contest.situation), rate or one_line(contest.why), seconds(contest.training_s))
+        table.add_row(one_line(contest.situation), rate or one_line(contest.why), format_seconds(contest.training_s))
     return table
 
 
@@ -136,7 +147,7 @@ def _heat(samples: list[Sample]) -> Table:
             _known(sample.frequency_mhz, "{:.0f} MHz"),
             _known(sample.power_w, "{:.2f} W"),
         )
-        table.add_row(f"{sample.at_s / 60:.1f} min", seconds(sample.training_s), *readings)
+        table.add_row(f"{sample.at_s / 60:.1f} min", format_seconds(sample.training_s), *readings)
     return table
 
 
@@ -146,7 +157,7 @@ def _beside(device: DeviceStudy) -> Table:
     for finding in findings(device):
         if finding.measured is not None:
             figure = finding.figure
-            shown = quantity(figure.value, figure.unit), quantity(finding.measured, figure.unit)
+            shown = format_quantity(figure.value, figure.unit), format_quantity(finding.measured, figure.unit)
             table.add_row(figure.what, *shown, figure.where)
     return table
 
@@ -159,7 +170,7 @@ def _table(first: str, *columns: str, left: int = 1) -> Table:
 
 
 def _known(value: float | None, form: str) -> Text:
-    return Text(NOT_TO_BE_HAD, "dim") if value is None else Text(form.format(value))
+    return Text(NOT_AVAILABLE, "dim") if value is None else Text(form.format(value))
 
 
 def _about(row: Row) -> str:

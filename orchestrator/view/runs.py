@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.format import format_clock
 from orchestrator.records.record import RunRecord
 from orchestrator.text import one_line
 from orchestrator.view.console import next_step
-from orchestrator.view.launch import STATE_STYLE, duration
+from orchestrator.view.run_format import STATE_STYLE
 from orchestrator.view.width import wide_enough
 
 
@@ -44,5 +45,5 @@ def _row(record: RunRecord, *, heard: bool) -> list[str | Text]:
         f"{record.step}/{record.steps}",
         "" if record.loss is None else f"{record.loss:.4f}",
         "" if record.images_per_s is None else f"{record.images_per_s:,.0f}",
-        "" if record.ended is None else duration(record.ended - record.created),
+        "" if record.ended is None else format_clock(record.ended - record.created),
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from orchestrator.device_study.findings import GRADIENTS, Finding, findings, image_s
-from orchestrator.device_study.format import NOT_TO_BE_HAD, count, duration, percent, quantity, seconds, size
 from orchestrator.device_study.published import OUT_OF_MEMORY, SOURCES
 from orchestrator.device_study.report import svg
 from orchestrator.device_study.report.markup import (
@@ -22,6 +21,15 @@ from orchestrator.device_study.report.markup import (
     tag,
 )
 from orchestrator.device_study.result import DeviceStudy, gflops, is_scaled, scaled_s
+from orchestrator.format import (
+    NOT_AVAILABLE,
+    format_bytes,
+    format_count,
+    format_percent,
+    format_quantity,
+    format_seconds,
+    format_tick,
+)
 from phone_agent.contract.device_study import Case, Facts, Load, Operation
 from phone_agent.device_study.foreground import ALONE, BEHIND, BESIDE, TRAINING_ALONE
 
@@ -63,8 +71,8 @@ def _facts(device: DeviceStudy, known: Facts) -> Iterable[tuple[str, str]]:
     yield "cores", f"{known.cores}, {known.threads} compute"
     yield "highest clock", f"{known.frequency_max_mhz} MHz" if known.frequency_max_mhz else ""
     yield "kernels", known.kernels or ""
-    yield "memory", size(known.memory_bytes)
-    yield "memory budget", size(known.budget_bytes)
+    yield "memory", format_bytes(known.memory_bytes)
+    yield "memory budget", format_bytes(known.budget_bytes)
     yield "system", known.system
     yield "OpenCL", known.opencl or f"none: {known.why_no_opencl}"
 
@@ -183,7 +191,7 @@ def foreground(device: DeviceStudy) -> Html:
         if name in by and (rate := by[name].foreground_rate) is not None
     ]
     times = [
-        svg.Bar(_short(name), step, "--c2", seconds(step))
+        svg.Bar(_short(name), step, "--c2", format_seconds(step))
         for name in (TRAINING_ALONE, BEHIND, BESIDE)
         if name in by and (step := by[name].training_s) is not None
     ]
@@ -206,7 +214,7 @@ def heat(device: DeviceStudy) -> Html:
     if len(samples) < 2:
         return Html("")
     readings: tuple[tuple[str, list[tuple[float, float | None]], svg.Format], ...] = (
-        ("Time of a step", [(each.at_s, each.training_s) for each in samples], duration),
+        ("Time of a step", [(each.at_s, each.training_s) for each in samples], format_tick),
         ("Temperature", [(each.at_s, each.temperature_c) for each in samples], lambda value: f"{value:.0f} °C"),
         ("Clock of the big cores", [(each.at_s, each.frequency_mhz) for each in samples], lambda value: f"{value:.0f}"),
         ("Battery power", [(each.at_s, each.power_w) for each in samples], lambda value: f"{value:.1f} W"),
@@ -223,7 +231,7 @@ def heat(device: DeviceStudy) -> Html:
         small = "MHz" if name.startswith("Clock") else f"by {samples[0].thermometer}" if name == "Temperature" else ""
         drawn.append(figure(name, small, plot))
     about = f"{samples[0].network}, batch {samples[0].batch}, on {BACKEND_NAMES.get(samples[0].backend, '')}"
-    left = paragraph(f"{NOT_TO_BE_HAD.capitalize()} on this device: {', '.join(silent)}.", css="note") if silent else ""
+    left = paragraph(f"{NOT_AVAILABLE.capitalize()} on this device: {', '.join(silent)}.", css="note") if silent else ""
     return join([element("h2", "Minutes of training"), paragraph(about, "."), charts(*drawn), left])
 
 
@@ -249,8 +257,8 @@ def _dot_figures(found: Sequence[Finding]) -> Iterable[Html]:
     for unit, caption, small in (("x", "Ratios", "times; logarithmic"), ("%", "Shares and losses", "per cent")):
         dots = [
             svg.Dots(finding.figure.what, (
-                (PUBLISHED_COLOR, finding.figure.value, quantity(finding.figure.value, unit)),
-                (MEASURED_COLOR, finding.measured, quantity(finding.measured, unit)),
+                (PUBLISHED_COLOR, finding.figure.value, format_quantity(finding.figure.value, unit)),
+                (MEASURED_COLOR, finding.measured, format_quantity(finding.measured, unit)),
             ))
             for finding in found if finding.figure.unit == unit and finding.measured is not None
         ]  # fmt: skip
@@ -260,10 +268,10 @@ def _dot_figures(found: Sequence[Finding]) -> Iterable[Html]:
 
 def _beside_row(finding: Finding) -> Sequence[str | Html | Cell]:
     known, unit = finding.measured is not None, finding.figure.unit
-    measured = quantity(finding.measured, unit) if finding.measured is not None else "not measured"
+    measured = format_quantity(finding.measured, unit) if finding.measured is not None else "not measured"
     return (
         Cell(finding.figure.what, "wrap"),
-        quantity(finding.figure.value, unit),
+        format_quantity(finding.figure.value, unit),
         Cell(measured, "" if known else "soft"),
         Cell(f"{finding.figure.source}, {finding.figure.where}", "left soft"),
     )
@@ -299,7 +307,7 @@ def _model_bars(name: str, cases: Sequence[Case]) -> svg.Group:
         mark = f" {SCALED}" if is_scaled(case) else ""
         for activity, taken in (("training", case.training_s), ("inference", case.inference_s)):
             value = scaled_s(taken, case)
-            bars.append(svg.Bar(f"{label} {activity}", value, ACTIVITY_COLORS[activity], seconds(value) + mark))
+            bars.append(svg.Bar(f"{label} {activity}", value, ACTIVITY_COLORS[activity], format_seconds(value) + mark))
     return svg.Group(name, bars)
 
 
@@ -322,7 +330,7 @@ def _sweep_figures(name: str, cases: Sequence[Case], backend: str) -> Iterable[H
     mine = [case for case in cases if case.backend == backend]
     for activity in ("training", "inference"):
         lines = [_line(width, mine, activity) for width in sorted({case.width for case in mine})]
-        drawn = svg.lines(f"{name}, {activity}", lines, "layers", duration, lambda depth: f"{depth:g}", log=True)
+        drawn = svg.lines(f"{name}, {activity}", lines, "layers", format_tick, lambda depth: f"{depth:g}", log=True)
         where = f"{BACKEND_NAMES.get(backend, backend)}, {mine[0].batch_asked} images, by width"
         if drawn:
             yield figure(activity.capitalize(), where, drawn)
@@ -338,7 +346,9 @@ def _line(width: int, cases: Sequence[Case], activity: str) -> svg.Line:
 
 
 def _out_of_memory(cases: Sequence[Case]) -> Html:
-    short = [f"{case.width} wide and {case.depth} deep ({size(case.planned_bytes)})" for case in cases if case.why]
+    short = [
+        f"{case.width} wide and {case.depth} deep ({format_bytes(case.planned_bytes)})" for case in cases if case.why
+    ]
     published = [f"{width} wide and {depth} deep" for family, width, depth in sorted(OUT_OF_MEMORY)
                  if any(case.family == family for case in cases)]  # fmt: skip
     said = [f"Not measured here: {'; '.join(dict.fromkeys(short))}."] if short else []
@@ -358,7 +368,7 @@ def _separable(cases: Sequence[Case]) -> Html:
             times = {family: scaled_s(case.training_s if activity == "training" else case.inference_s, case)
                      for family, case in one.items() if family in colors}  # fmt: skip
             bars = [
-                svg.Bar(names[family], taken, colors[family], seconds(taken))
+                svg.Bar(names[family], taken, colors[family], format_seconds(taken))
                 for family, taken in times.items()
                 if taken
             ]
@@ -382,14 +392,18 @@ def _case_table(cases: Sequence[Case], *, with_size: bool) -> Html:
 def _case_row(case: Case, *, with_size: bool) -> list[str | Html | Cell]:
     name = f"{case.width} x {case.depth}" if with_size else case.name
     row: list[str | Html | Cell] = [name, Cell(BACKEND_NAMES.get(case.backend, case.backend), "left")]
-    row += [f"{case.parameters:,}".replace(",", " "), count(case.forward_flops), count(case.training_flops)]
-    row.append(size(case.planned_bytes))
+    row += [
+        f"{case.parameters:,}".replace(",", " "),
+        format_count(case.forward_flops),
+        format_count(case.training_flops),
+    ]
+    row.append(format_bytes(case.planned_bytes))
     if case.batch is None:
         return [*row, Cell(case.why, "none", span=5)]
     mark = f" {SCALED}" if is_scaled(case) else ""
-    times = (seconds(scaled_s(each, case)) + mark for each in (case.training_s, case.inference_s))
+    times = (format_seconds(scaled_s(each, case)) + mark for each in (case.training_s, case.inference_s))
     rate = gflops(case)
-    return [*row, size(case.resident_bytes), str(case.batch), *times, f"{rate:.1f}" if rate else ""]
+    return [*row, format_bytes(case.resident_bytes), str(case.batch), *times, f"{rate:.1f}" if rate else ""]
 
 
 def _kind(name: str) -> tuple[str, str]:
@@ -406,10 +420,10 @@ def _operation_figure(network: str, backend: str, rows: Sequence[Operation]) -> 
         spent = sum(by.values())
         share = 100 * spent / whole if whole else 0.0
         parts = [(color, taken) for color, taken in by.items() if taken]
-        stacked.append(svg.Stack(f"{label}: {seconds(spent)}, {share:.0f} % of the step", parts))
+        stacked.append(svg.Stack(f"{label}: {format_seconds(spent)}, {share:.0f} % of the step", parts))
     gradients = sum(row.seconds for row in mine if row.kind in GRADIENTS)
     where = f"{BACKEND_NAMES.get(backend, backend)}, batch {mine[0].batch}"
-    small = f"{where}; convolution gradients {percent(gradients / (whole or 1))} of the step"
+    small = f"{where}; convolution gradients {format_percent(gradients / (whole or 1))} of the step"
     return figure(network, small, svg.stacks(f"Time by operation of {network}", stacked))
 
 
@@ -417,7 +431,7 @@ def _operation_table(rows: Sequence[Operation]) -> Html:
     headings = ("network", Cell("on", "left"), Cell("operation", "left"), Cell("direction", "left"), "time", "GFLOP/s")
     return table(headings, ([
         row.network, Cell(BACKEND_NAMES.get(row.backend, row.backend), "left"), Cell(row.kind, "left"),
-        Cell(row.direction, "left"), seconds(row.seconds),
+        Cell(row.direction, "left"), format_seconds(row.seconds),
         f"{row.flops / row.seconds / 1e9:.1f}" if row.flops and row.seconds else "",
     ] for row in rows))  # fmt: skip
 
@@ -433,7 +447,7 @@ def _by_network(loads: Sequence[Load], bar: Callable[[Load], svg.Bar]) -> list[s
 
 def _power_bars(loads: Sequence[Load]) -> list[svg.Group]:
     def bar(load: Load) -> svg.Bar:
-        said = NOT_TO_BE_HAD if load.power_w is None else f"{load.power_w:.2f} W"
+        said = NOT_AVAILABLE if load.power_w is None else f"{load.power_w:.2f} W"
         return svg.Bar(_activity(load), load.power_w, ACTIVITY_COLORS.get(load.activity, "--c0"), said)
 
     return _by_network(loads, bar)
@@ -441,7 +455,7 @@ def _power_bars(loads: Sequence[Load]) -> list[svg.Group]:
 
 def _cpu_bars(loads: Sequence[Load]) -> list[svg.Group]:
     def bar(load: Load) -> svg.Bar:
-        said = percent(load.cpu_share) or _brief(load)
+        said = format_percent(load.cpu_share) or _brief(load)
         return svg.Bar(_activity(load), load.cpu_share, ACTIVITY_COLORS.get(load.activity, "--c0"), said)
 
     return _by_network(loads, bar)
@@ -462,14 +476,14 @@ def _load_table(loads: Sequence[Load]) -> Html:
     )
     return table(headings, ([
         load.activity, Cell(load.network, "left"), Cell(BACKEND_NAMES.get(load.backend, load.backend), "left"),
-        percent(load.cpu_share), size(load.resident_bytes), _known(load.power_w, "{:.2f} W"),
+        format_percent(load.cpu_share), format_bytes(load.resident_bytes), _known(load.power_w, "{:.2f} W"),
         _known(load.current_a, "{:.3f} A"), _known(load.voltage_v, "{:.2f} V"),
         _known(load.temperature_c, "{:.1f} °C"), _known(load.frequency_mhz, "{:.0f} MHz"),
     ] for load in loads))  # fmt: skip
 
 
 def _known(value: float | None, form: str) -> Cell:
-    return Cell(NOT_TO_BE_HAD, "soft") if value is None else Cell(form.format(value))
+    return Cell(NOT_AVAILABLE, "soft") if value is None else Cell(form.format(value))
 
 
 def _short(situation: str) -> str:

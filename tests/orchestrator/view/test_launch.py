@@ -14,17 +14,11 @@ from orchestrator.health.health import PhoneHealth, judge
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inventory.model import Phone
 from orchestrator.records.events import Event, Progress, parse_event
-from orchestrator.view import launch as launch_view
-from orchestrator.view.launch import (
-    LiveView,
-    PlainView,
-    print_plan,
-    print_summary,
-    run_panel,
-    sparkline,
-    step_line,
-    summary_json,
-)
+from orchestrator.view.launch_plan import print_plan
+from orchestrator.view.run_format import format_step, sparkline
+from orchestrator.view.run_live import LiveRunView, render_run
+from orchestrator.view.run_plain import PlainRunView
+from orchestrator.view.run_summary import print_summary, summary_json
 from orchestrator.view.status import render
 from tests.orchestrator.launch.samples import event, phones, spec, telemetry
 
@@ -146,21 +140,21 @@ STEP = event(
 
 def test_a_run_is_shown_with_all_that_matters() -> None:
     console = screen()
-    console.print(run_panel(spec(), watched(event("start", 10.0), STEP), quiet_s=3.0))
+    console.print(render_run(spec(), watched(event("start", 10.0), STEP), idle_s=3.0))
     text = "\n".join(drawn(console))
     for part in ("5/20", "25%", "1.2500", "640 images/s", "compute 80%", "communication 20%", "p1-03 (sw1:3)", "44 °C"):
         assert part in text
-    assert "0:05 passed" in text
+    assert "0:05 elapsed" in text
 
 
 def test_what_was_found_on_held_out_samples_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     found = event("evaluate", 13.0, step=5, top1=0.5, top5=0.875, loss=1.0, samples=40)
     console = screen()
-    console.print(run_panel(spec(), watched(STEP, found)))
+    console.print(render_run(spec(), watched(STEP, found)))
     assert "test accuracy 50.0% (top 5: 87.5%) at step 5" in "\n".join(drawn(console))
     log = Console(file=io.StringIO(), width=80)
-    monkeypatch.setattr(launch_view, "err", log)
-    with PlainView() as view:
+    monkeypatch.setattr("orchestrator.view.run_plain.err", log)
+    with PlainRunView() as view:
         view.update(watched(STEP, found), told(found))
     assert drawn(log) == ["step 5/20  test accuracy 50.0% (top 5: 87.5%)"]
 
@@ -182,7 +176,7 @@ def test_a_run_ends_with_how_gradients_travelled(
     chosen = event("comm_plan", 10.0, algorithm="ring", wire="int8", bucket_bytes=4, predicted_s=0.5, limit_s=0.25)
     done = event("done", 13.0, steps=20, line_rate_fraction=reached, exposed_comm_fraction=0.02)
     shown = Console(file=io.StringIO(), width=120)
-    monkeypatch.setattr(launch_view, "out", shown)
+    monkeypatch.setattr("orchestrator.view.run_summary.out", shown)
     print_summary(spec(), watched(event("start", 10.0), chosen, STEP, done), None)
     assert f"  {line}" in drawn(shown)
 
@@ -192,13 +186,13 @@ def test_a_share_that_changes_is_one_line_that_says_whose_and_why(monkeypatch: p
     share = event("rebalance", 13.0, step=7, batches=[48, 16], reason=why)
     pause, resume = (event(kind, 14.0, reason=f"p1-01 {kind}s") for kind in ("pause", "resume"))
     console = screen()
-    console.print(run_panel(spec(), watched(STEP, share, pause)))
+    console.print(render_run(spec(), watched(STEP, share, pause)))
     text = "\n".join(drawn(console))
     assert "from step 7: p1-02 (sw1:2) 32 -> 16 images a step" in text
     assert "p1-01 pauses" in text
     log = Console(file=io.StringIO(), width=80)
-    monkeypatch.setattr(launch_view, "err", log)
-    with PlainView() as view:
+    monkeypatch.setattr("orchestrator.view.run_plain.err", log)
+    with PlainRunView() as view:
         for line in (share, pause, resume):
             view.update(watched(share), told(line))
     assert drawn(log) == [f"from step 7: {why}", "p1-01 pauses", "p1-01 resumes"]
@@ -207,11 +201,11 @@ def test_a_share_that_changes_is_one_line_that_says_whose_and_why(monkeypatch: p
 
 def test_the_live_view_draws_from_the_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     console = screen()
-    monkeypatch.setattr(launch_view, "err", console)
-    with LiveView(None) as view:
+    monkeypatch.setattr("orchestrator.view.run_live.err", console)
+    with LiveRunView(None) as view:
         view.phase("checking", 2, 4)
-    with LiveView(spec()) as view:
-        view.broken("no route")
+    with LiveRunView(spec()) as view:
+        view.disconnected("no route")
         view.update(watched(STEP), told(STEP))
     text = "\n".join(drawn(console))
     assert "checking 4 phones: 2 of 4" in text
@@ -220,9 +214,9 @@ def test_the_live_view_draws_from_the_first_moment(monkeypatch: pytest.MonkeyPat
 
 def test_a_log_gets_lines_and_no_escape_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=80)
-    monkeypatch.setattr(launch_view, "err", console)
+    monkeypatch.setattr("orchestrator.view.run_plain.err", console)
     warning = event("warning", 11.0, message="\x1b[31mhot")
-    with PlainView() as view:
+    with PlainRunView() as view:
         view.phase("checking", 4, 4)
         progress = watched(warning, STEP)
         view.update(progress, told(warning))
@@ -234,7 +228,7 @@ def test_a_log_gets_lines_and_no_escape_sequences(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_step_without_figures_is_still_a_line() -> None:
-    assert step_line(watched(event("step", 1.0, step=1))) == "step 1/20"
+    assert format_step(watched(event("step", 1.0, step=1))) == "step 1/20"
 
 
 def test_a_plan_of_138_phones_is_a_few_lines() -> None:

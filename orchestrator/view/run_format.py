@@ -1,0 +1,70 @@
+"""Parts of a run's progress as text, shared by the live view, the plain view and the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from orchestrator.format import format_clock
+from orchestrator.records.events import Event, Progress, Shares
+from orchestrator.text import count_of
+
+CURVE_WIDTH = 60
+STATE_STYLE = {"done": "green", "running": "green", "failed": "bold red", "stopped": "yellow", "lost": "bold red"}
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def format_phase(what: str, count: tuple[int, int]) -> str:
+    """One phase of the launch: `checking 4 phones: 2 of 4`."""
+    done, total = count
+    return f"{what} {count_of(total, 'phone')}: {'done' if done == total else f'{done} of {total}'}"
+
+
+def format_step(progress: Progress) -> str:
+    parts = (
+        f"step {progress.step}/{progress.steps}",
+        "" if progress.loss is None else f"loss {progress.loss:.4f}",
+        format_speed(progress),
+        "" if progress.hottest is None else f"{progress.hottest[0]} {progress.hottest[1]:.0f} °C",
+        "" if progress.eta_s is None else f"{format_clock(progress.eta_s)} left",
+    )
+    return "  ".join(part for part in parts if part)
+
+
+def format_speed(progress: Progress) -> str:
+    parts = (
+        "" if progress.images_per_s is None else f"{progress.images_per_s:,.0f} images/s",
+        "" if progress.compute_share is None else f"compute {progress.compute_share:.0%}",
+        "" if progress.comm_share is None else f"communication {progress.comm_share:.0%}",
+    )
+    return "  ".join(part for part in parts if part)
+
+
+def format_accuracy(progress: Progress) -> str:
+    found = progress.evaluated
+    if found is None or found.top1 is None or found.top5 is None:
+        return "" if progress.test_accuracy is None else f"test accuracy {progress.test_accuracy:.1%}"
+    return f"test accuracy {found.top1:.1%} (top 5: {found.top5:.1%})"
+
+
+def format_batch_change(change: Shares) -> str:
+    return f"from step {change.step}: {change.why}"
+
+
+def format_phone_event(progress: Progress, event: Event) -> str:
+    """One line when a phone's batch size changes, or when a phone pauses or resumes; else nothing."""
+    if event.kind == "rebalance" and progress.shares:
+        return format_batch_change(progress.shares[-1])
+    return event.text("reason") if event.kind in {"pause", "resume"} else ""
+
+
+def sparkline(values: Sequence[float], width: int = CURVE_WIDTH) -> str:
+    """The curve in at most `width` characters. Each character is the mean of its section, scaled from min to max."""
+    if not values:
+        return ""
+    parts = min(width, len(values))
+    edges = [round(part * len(values) / parts) for part in range(parts + 1)]
+    means = [sum(values[low:high]) / (high - low) for low, high in pairwise(edges)]
+    low, high = min(means), max(means)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((mean - low) * scale)] for mean in means)

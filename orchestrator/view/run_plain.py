@@ -1,0 +1,46 @@
+"""A run in a log file or pipe: one line per phase and event, and a step line every few seconds. All on stderr."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from orchestrator.records.events import Event, Progress
+from orchestrator.view.console import err
+from orchestrator.view.run_format import format_accuracy, format_phase, format_phone_event, format_step
+
+_STEP_LINE_EVERY_S = 5.0
+
+
+class PlainRunView:
+    def __init__(self) -> None:
+        self._printed = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        return None
+
+    def phase(self, what: str, done: int, total: int) -> None:
+        if done == total:
+            err.print(format_phase(what, (done, total)), markup=False)
+
+    def update(self, progress: Progress, event: Event) -> None:
+        if event.kind == "warning":
+            err.print(f"warning: {progress.warnings[-1]}", markup=False)
+        if event.kind == "incident":
+            err.print(event.text("message"), markup=False, soft_wrap=True)
+        if line := format_phone_event(progress, event):
+            err.print(line, markup=False, soft_wrap=True)
+        if event.kind == "evaluate":
+            line = f"step {progress.step}/{progress.steps}  {format_accuracy(progress)}"
+            err.print(line, markup=False, soft_wrap=True)
+        last = progress.step >= progress.steps
+        if event.kind == "step" and (last or time.monotonic() - self._printed > _STEP_LINE_EVERY_S):
+            self._printed = time.monotonic()
+            err.print(format_step(progress), markup=False, soft_wrap=True)
+
+    def disconnected(self, why: str) -> None:
+        err.print(f"connection to the run lost ({why}); retrying", markup=False, soft_wrap=True)

@@ -1,0 +1,105 @@
+"""How a run ended: a few lines on stdout, or one JSON document."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from orchestrator.format import format_clock
+from orchestrator.records.events import Progress
+from orchestrator.supervisor.diagnosis import Diagnosis
+from orchestrator.text import count_of
+from orchestrator.view.console import next_step, out
+from orchestrator.view.run_format import STATE_STYLE, format_accuracy
+from phone_agent.contract.schema import RunSpec
+
+_CHOSEN = ("algorithm", "group", "wire", "bucket_bytes", "predicted_s", "limit_s")
+
+
+def print_summary(
+    spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None, checkpoint: Path | None = None
+) -> None:
+    where = f"{progress.step} of {count_of(progress.steps, 'step')} on {count_of(spec.ranks, 'phone')}"
+    out.print(Text.assemble((progress.state, STATE_STYLE.get(progress.state, "")), f"  {spec.run_id}  {where}"))
+    out.print(f"  {_outcome(progress)}", markup=False)
+    if diagnosis is not None:
+        out.print(Text(f"  {diagnosis.headline}", "bold red"), soft_wrap=True)
+        for line in diagnosis.tail:
+            out.print(Text(f"  | {line}", "dim"), soft_wrap=True)
+    if travelled := _travel(progress):
+        out.print(f"  {travelled}", markup=False, soft_wrap=True)
+    if checkpoint is not None:
+        out.print(f"  {checkpoint}", markup=False, soft_wrap=True)
+        next_step(f"clusterctl export {spec.run_id}", "use it")
+    if diagnosis is not None and not diagnosis.hopeless:
+        next_step("clusterctl doctor" + (f" --limit {diagnosis.phone.phone}" if diagnosis.phone else ""), "examine")
+    next_step(f"clusterctl collect-logs {spec.run_id}")
+
+
+def summary_json(
+    spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None, checkpoint: Path | None = None
+) -> dict[str, Any]:
+    blamed = diagnosis.phone if diagnosis else None
+    return {
+        "run_id": spec.run_id,
+        "state": progress.state,
+        "model": spec.network,
+        "data": spec.data.name,
+        "phones": [rank.phone for rank in spec.ranks],
+        "global_batch": spec.global_batch,
+        "backend": progress.backend or spec.backend,
+        "steps": spec.steps,
+        "step": progress.step,
+        "loss": progress.loss,
+        "losses": progress.losses,
+        "test_accuracy": progress.test_accuracy,
+        "evaluated": progress.evaluated and asdict(progress.evaluated),
+        "checkpoint": checkpoint and str(checkpoint),
+        "images_per_s": progress.images_per_s,
+        "seconds": progress.seconds,
+        "choice": progress.choice and {name: progress.choice.fields.get(name) for name in _CHOSEN},
+        "exposed_comm_fraction": progress.exposed_comm_fraction,
+        "line_rate_fraction": progress.line_rate_fraction,
+        "warnings": progress.warnings,
+        "shares": [asdict(change) for change in progress.shares],
+        "error": diagnosis
+        and {
+            "message": diagnosis.message,
+            "phone": blamed and blamed.phone,
+            "switch": blamed and blamed.switch,
+            "port": blamed and blamed.port,
+            "log": list(diagnosis.tail),
+        },
+    }
+
+
+def _outcome(progress: Progress) -> str:
+    first = progress.losses[0] if progress.losses else None
+    parts = (
+        "" if first is None or progress.loss is None else f"loss {first:.4f} -> {progress.loss:.4f}",
+        format_accuracy(progress),
+        "" if progress.images_per_s is None else f"{progress.images_per_s:,.0f} images/s",
+        format_clock(progress.seconds if progress.seconds is not None else progress.elapsed_s),
+    )
+    return "   ".join(part for part in parts if part)
+
+
+def _travel(progress: Progress) -> str:
+    """How gradients went between the phones; nothing where there was nobody to send them to."""
+    chosen, reached, exposed = progress.choice, progress.line_rate_fraction, progress.exposed_comm_fraction
+    if chosen is None or chosen.fields.get("limit_s") is None or exposed is None:
+        return ""
+    group = chosen.fields.get("group")
+    way = f"gradients: {chosen.text('algorithm')}{f' in groups of {group}' if group else ''}, {chosen.text('wire')}"
+    return f"{way}{_of_the_line(reached)}; {exposed:.1%} of a step waits for them"
+
+
+def _of_the_line(reached: float | None) -> str:
+    """Nothing where phones step alone, and share only now and then."""
+    if reached is None:
+        return ""
+    rate = f"at {reached:.0%} of" if reached < 1 else "faster than"  # the probe is short, and may find the line busy
+    return f", {rate} what a probe found the links to allow"
