@@ -17,6 +17,7 @@ lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
@@ -67,4 +68,4 @@ fuzz: setup
 	CLUSTERCTL_FUZZ=30 $(PYTHON) -m pytest tests/security -m 'not lab'
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

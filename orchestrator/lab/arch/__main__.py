@@ -6,11 +6,14 @@ import sys
 
 from orchestrator.errors import ClusterctlError
 from orchestrator.lab.arch.userland import ensure
-from orchestrator.view.console import note, print_error
+
+
+def _log(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+
 
 if __name__ == "__main__":
     try:
-        note(f"aarch64 labs take their programs from {ensure(note)}")
+        _log(f"aarch64 labs take their programs from {ensure(_log)}")
     except ClusterctlError as error:
-        print_error(error)
-        sys.exit(1)
+        sys.exit(f"error: {error.message}" + (f"\ntry: {error.remedy}" if error.remedy else ""))
