@@ -33,7 +33,7 @@ from orchestrator.fleet.hostkeys import HostKey
 from orchestrator.fleet.parallel import map_phones
 from orchestrator.fleet.result import Outcome, Status
 from orchestrator.inventory import remember_failed
-from orchestrator.inventory.edit import Learned, record
+from orchestrator.inventory.edit import PhoneIdentity, record_identity
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.paths import ClusterState, cache_dir
 from orchestrator.provision.facts import Facts
@@ -265,7 +265,9 @@ class _Worker:
         self._step = LAST_STEP
         key = termux.host_key(self._device)
         changed = self._pin(HostKey(*key.split()))
-        changed |= record(self._run.want.cluster.source, self._phone, Learned(known.seen.serial, known.seen.mac, key))
+        changed |= record_identity(
+            self._run.want.cluster.source, self._phone, PhoneIdentity(known.seen.serial, known.seen.mac, key)
+        )
         self.report = replace(self.report, host_key=key)
         told = Action(f"write serial number and host key of {self._phone.name} into the inventory", ())
         self._done(LAST_STEP, StepStatus.CHANGED if changed else StepStatus.OK, (told,) if changed else ())

@@ -1,4 +1,4 @@
-"""Which phones there are, on which switch ports: `inventory.yaml` and `--limit`."""
+"""The inventory: which phone is on which switch port, and `--limit` selections."""
 
 from orchestrator.inventory.dump import dump
 from orchestrator.inventory.failed import remember_failed

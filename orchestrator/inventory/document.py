@@ -1,8 +1,8 @@
-"""YAML text as a tree of nodes that know their lines.
+"""Parse YAML into a tree of nodes that carry line numbers.
 
-Built from parser events and not with `yaml.safe_load`, because a person needs the line of every mistake, because
-duplicate keys must not vanish, and because a value's type is the schema's business: a phone may be called `no`, and
-the MAC address 11:22:33:44:55:06 is not a number to base 60.
+Built from parser events instead of `yaml.safe_load` for three reasons: every error needs its line, duplicate keys must
+be reported, and the schema decides the type of a value (a phone may be called `no`, and the MAC address
+11:22:33:44:55:06 is not a base-60 number).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, ClassVar, TypeAlias
 from orchestrator.errors import InventoryError, Problem
 
 LARGEST_FILE = 4 * 2**20
-LARGEST_TREE = 200_000  # nodes, aliases written out: an alias bomb is refused before it goes off
+LARGEST_TREE = 200_000  # nodes, with aliases expanded: rejects alias bombs
 DEEPEST_TREE = 16
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 _BRACKETS = {"while parsing a flow mapping": "{…}", "while parsing a flow sequence": "[…]"}
 _BARE_BRACE = re.compile(r"[^\s\"'\[{,]\{")
 
-Report: TypeAlias = Callable[[int, str], None]  # takes line and message of one problem
+Report: TypeAlias = Callable[[int, str], None]  # called with the line and message of each problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, report: Report) -> Node | None:
-    """The document's tree; None when there is none, or when it cannot be read any further."""
+    """The root node, or None if the document is empty or cannot be parsed."""
     import yaml
 
     loader: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
@@ -174,7 +174,7 @@ def _line(event: Any) -> int:
 
 def _explain(error: Any, text: str) -> tuple[int, str]:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    if mark is None:  # a character YAML forbids; only its position is told
+    if mark is None:  # a character that YAML forbids; the error has only its position
         position = getattr(error, "position", 0)
         return text.count("\n", 0, position) + 1, "not YAML: control characters are not allowed in a text file"
     line = mark.line + 1

@@ -1,4 +1,4 @@
-"""Cluster -> inventory.yaml, for clusters that no person wrote, such as the lab's."""
+"""Write a Cluster as inventory.yaml, for generated clusters such as a lab."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _network(cluster: Cluster) -> dict[str, object]:
 def _ssh(cluster: Cluster) -> dict[str, object]:
     logins = {(phone.ssh_port, phone.user) for phone in cluster}
     if len(logins) != 1:
-        raise ValueError("an inventory has one ssh port and user for all phones, and at least one phone")
+        raise ValueError("an inventory needs at least one phone, and one ssh port and user for all phones")
     ((port, user),) = logins
     return {"port": port, "user": user, "key": cluster.ssh_key}
 
@@ -72,7 +72,7 @@ def _flow(items: dict[str, object]) -> str:
 
 
 def _quote(value: object) -> str | None:
-    """A JSON string is a YAML string: nothing in it can be read as something else."""
+    """Quote as JSON: every JSON string is a YAML string."""
     if value is None:
         return None
     return str(value) if isinstance(value, int) else json.dumps(str(value), ensure_ascii=False)

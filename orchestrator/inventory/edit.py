@@ -1,14 +1,14 @@
-"""What was learned of a phone, written into an inventory that a person wrote.
+"""Record the identity of a phone (serial number, MAC address, host key) in a hand-written inventory.
 
-The text is changed where the phone's entry stands; every other character stays: comments, order, quotes. A range of
-ports in braces on one line is opened into lines, because 46 host keys in braces are no longer read by anybody:
+Only the entry of the phone changes; comments, order and quoting of the rest stay as they are. A port range in braces on
+one line is expanded into several lines, because 46 host keys on one line would be unreadable:
 
     - {ports: 1-46, name: "p1-{port:02}", …}        - ports: 1-46
                                                       name: "p1-{port:02}"
                                                       serials:
                                                         7: R58M123ABCD
 
-Before it replaces the old one, the new text is loaded and must mean the old cluster with exactly that change.
+The new text is loaded and compared before it replaces the file: it must describe the old cluster plus this change.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Node: TypeAlias = Any  # PyYAML's nodes have no types
 
 
 @dataclass(frozen=True)
-class Learned:
-    """None: not known, leave the inventory as it is."""
+class PhoneIdentity:
+    """Fields that are None are unknown and stay as they are in the inventory."""
 
     serial: str | None = None
     mac: str | None = None
@@ -52,28 +52,28 @@ class Learned:
         return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
 
 
-def record(path: Path, phone: Phone, learned: Learned) -> bool:
-    """Whether the file had to change. Raises ClusterctlError when it cannot be changed, and leaves it as it was."""
+def record_identity(path: Path, phone: Phone, identity: PhoneIdentity) -> bool:
+    """Whether the file changed. Raises ClusterctlError, and leaves the file alone, if it cannot be edited."""
     target = path.resolve()
     with _locked(target):
         before = load(path)
-        wanted = _with(before, phone, learned)
-        if wanted == before:
+        desired = _with(before, phone, identity)
+        if desired == before:
             return False
         text = target.read_bytes().decode("utf-8")
         try:
-            _replace(target, path, with_learned(text, phone, learned), wanted)
+            _replace(target, path, with_identity(text, phone, identity), desired)
         except (_NotEditableError, InventoryError, OSError) as error:
-            lines = "; ".join(f"{key}: {_scalar(value)}" for key, value in learned.known.items())
+            lines = "; ".join(f"{key}: {_scalar(value)}" for key, value in identity.known.items())
             raise ClusterctlError(
-                f"{path}: cannot write down what was learned of {phone.name}: {error}",
-                remedy=f"add to the entry of {phone.where} by hand: {lines}",
+                f"{path}: cannot record the identity of {phone.name}: {error}",
+                remedy=f"add to the entry of {phone.where}: {lines}",
             ) from error
     return True
 
 
-def with_learned(text: str, phone: Phone, learned: Learned) -> str:
-    for key, value in learned.known.items():
+def with_identity(text: str, phone: Phone, identity: PhoneIdentity) -> str:
+    for key, value in identity.known.items():
         text = _with_value(text, phone, key, value)
     return text
 
@@ -82,29 +82,29 @@ class _NotEditableError(Exception):
     pass
 
 
-def _with(cluster: Cluster, phone: Phone, learned: Learned) -> Cluster:
+def _with(cluster: Cluster, phone: Phone, identity: PhoneIdentity) -> Cluster:
     def changed(one: Phone) -> Phone:
         if one.where != phone.where:
             return one
         return replace(
             one,
-            serial=learned.serial or one.serial,
-            mac=learned.mac or one.mac,
-            host_key=learned.host_key or one.host_key,
+            serial=identity.serial or one.serial,
+            mac=identity.mac or one.mac,
+            host_key=identity.host_key or one.host_key,
         )
 
     switches = tuple(replace(switch, phones=tuple(map(changed, switch.phones))) for switch in cluster.switches)
     return replace(cluster, switches=switches)
 
 
-def _replace(target: Path, shown: Path, text: str, wanted: Cluster) -> None:
+def _replace(target: Path, shown: Path, text: str, desired: Cluster) -> None:
     descriptor, name = tempfile.mkstemp(dir=shown.absolute().parent, prefix=f".{target.name}-")
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(text.encode("utf-8"))
-        if load(temporary) != wanted:
-            raise _NotEditableError("its layout is one this cannot be added to")
+        if load(temporary) != desired:
+            raise _NotEditableError("its YAML layout is not supported")
         temporary.chmod(target.stat().st_mode & 0o777)
         temporary.replace(target)
     finally:
@@ -113,7 +113,7 @@ def _replace(target: Path, shown: Path, text: str, wanted: Cluster) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """The directory is locked, not the file: that is replaced."""
+    """Lock the directory: the file itself is replaced."""
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -152,7 +152,7 @@ def _ports(entry: Node) -> tuple[int, ...]:
 
 
 def _put(text: str, mapping: Node, key: str, value: str, *, by_number: bool = False) -> str:
-    """`key: value` into a mapping: over the old value, else at the end, or where its number belongs."""
+    """Set `key: value` in a mapping: replace the old value, or insert it at the end or in numeric order."""
     pairs = mapping.value
     if not isinstance(pairs, list):
         raise _NotEditableError(f"line {mapping.start_mark.line + 1} is not a mapping")
@@ -194,7 +194,7 @@ def _put_line(text: str, mapping: Node, before: list[Any], lines: list[str]) -> 
 
 
 def _opened(text: str, entry: Node) -> str | None:
-    """An entry in braces on a line of its own, as lines; None where it is none."""
+    """Expand an entry in braces into one line per key; None if it is not in braces on its own line."""
     plain = text.removeprefix("\ufeff")
     start, end = entry.start_mark, entry.end_mark
     head = plain[start.index - start.column : start.index]
@@ -211,7 +211,7 @@ def _opened(text: str, entry: Node) -> str | None:
 
 
 def _end(node: Node) -> int:
-    """Where the last character of a value is; PyYAML lets collections in lines end at what follows them."""
+    """Where a value ends; PyYAML ends block collections at the start of the next token."""
     if isinstance(node.value, str) or node.flow_style or not node.value:
         return int(node.end_mark.index)
     last = node.value[-1]

@@ -1,4 +1,4 @@
-"""Which phones failed last time: what `--limit @failed` selects."""
+"""The phones that failed in the last command: what `--limit @failed` selects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.paths import ClusterState
 
 
 def remember_failed(state: ClusterState, phones: Iterable[Phone]) -> None:
-    """Replaces the record; no phones is a record as well: nothing failed."""
+    """Replace the record. An empty record means that nothing failed."""
     state.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = state.failed.with_suffix(f".{os.getpid()}.part")
     part.write_text(json.dumps([phone.name for phone in phones]) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How single values are written. Each function returns the value or raises ValueError saying what is allowed."""
+"""Parse single values. Each function returns the value or raises ValueError with what is allowed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOST_KEY_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 
 
 def name(text: str) -> str:
-    """Names become file names and ssh arguments, and stand in `--limit`: they are safe by grammar."""
+    """A name that is safe as a file name, as an ssh argument and in `--limit`."""
     if not _NAME.fullmatch(text):
         raise ValueError(
             f"'{text}' is not a usable name: letters, digits, '.', '_' and '-', "

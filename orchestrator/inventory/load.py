@@ -1,4 +1,4 @@
-"""inventory.yaml -> Cluster, or every problem in the file with its line."""
+"""Load inventory.yaml into a Cluster, or report every problem in the file with its line."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 
 from orchestrator.errors import InventoryError, Problem
 from orchestrator.inventory import grammar
-from orchestrator.inventory.claims import Claims
 from orchestrator.inventory.document import Mapping, Report, Scalar, parse, read_text
-from orchestrator.inventory.load_phones import Common
+from orchestrator.inventory.load_phones import ClusterDefaults
 from orchestrator.inventory.load_switches import read_switches
 from orchestrator.inventory.model import Cluster
 from orchestrator.inventory.section import Section
+from orchestrator.inventory.unique_values import UniqueValues
 
 INVENTORY_KEYS = ("cluster", "network", "ssh", "switches", "lab")
 NETWORK_KEYS = ("subnet", "host", "interface", "rate")
 SSH_KEYS = ("port", "user", "key")
-NEEDED = "an inventory is a mapping with the keys cluster, network and switches"
+EXPECTED = "an inventory is a mapping with the keys cluster, network and switches"
 
 
 def load(path: Path) -> Cluster:
-    """Raises InventoryError with all that is wrong."""
+    """Raises InventoryError with every problem found."""
     problems: set[Problem] = set()
 
     def report(line: int, message: str) -> None:
@@ -34,21 +34,21 @@ def load(path: Path) -> Cluster:
         cluster = _cluster(Section(root, "the inventory", INVENTORY_KEYS, report), path, report)
     elif root is None or (isinstance(root, Scalar) and root.text is None):
         if not problems:
-            report(0, f"is empty; {NEEDED}")
+            report(0, f"is empty; {EXPECTED}")
     else:
-        report(root.line, f"{NEEDED}; this is {root.kind}")
+        report(root.line, f"{EXPECTED}; this is {root.kind}")
     if problems or cluster is None:
         raise InventoryError(path, list(problems))
     return cluster
 
 
 def _cluster(top: Section, source: Path, report: Report) -> Cluster | None:
-    claims = Claims()
+    used = UniqueValues()
     name = top.required("cluster", grammar.name)
-    network = _network(top, claims, report)
+    network = _network(top, used, report)
     ssh = _ssh(top, source)
     lab = top.optional("lab", lambda text: _path(text, source))
-    switches = read_switches(top, Common(network.subnet, network.rate, ssh.port, ssh.user), claims, report)
+    switches = read_switches(top, ClusterDefaults(network.subnet, network.rate, ssh.port, ssh.user), used, report)
     if name is None or network.subnet is None:
         return None
     return Cluster(
@@ -72,14 +72,14 @@ class _Network:
     rate: str = "1gbit"
 
 
-def _network(top: Section, claims: Claims, report: Report) -> _Network:
+def _network(top: Section, used: UniqueValues, report: Report) -> _Network:
     section = top.section("network", NETWORK_KEYS, required=True)
     if section is None:
         return _Network()
     subnet = section.required("subnet", grammar.subnet)
     host = section.optional("host", grammar.address)
     line = section.line_of("host")
-    if host is not None and (wrong := claims.address_conflict(host, subnet, "this computer (network.host)", line)):
+    if host is not None and (wrong := used.address_conflict(host, subnet, "this computer (network.host)", line)):
         report(line, f"host: {wrong}")
     return _Network(
         subnet,
@@ -108,7 +108,7 @@ def _ssh(top: Section, source: Path) -> _Ssh:
 
 
 def _path(text: str, source: Path) -> Path:
-    """Relative paths start at the inventory, not at the directory one happens to be in."""
+    """Relative paths are relative to the inventory file, not to the working directory."""
     try:
         return source.absolute().parent / Path(grammar.path(text)).expanduser()
     except RuntimeError as error:
@@ -123,6 +123,6 @@ def _file(text: str, source: Path) -> Path:
 
 
 def _presentable(message: str) -> str:
-    """Messages quote the file, and the file may hold anything: nothing endless, nothing a terminal would obey."""
+    """Messages quote the file, which may contain anything: limit the length and escape control characters."""
     plain = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message[:400])
     return plain if len(message) <= 400 else f"{plain} …"

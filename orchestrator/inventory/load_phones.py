@@ -8,32 +8,32 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 
 from orchestrator.inventory import grammar, template
-from orchestrator.inventory.claims import Claims
 from orchestrator.inventory.document import Mapping, Report
 from orchestrator.inventory.model import Phone
 from orchestrator.inventory.ports import fold_ports, parse_port, parse_ports
 from orchestrator.inventory.section import Section
+from orchestrator.inventory.unique_values import UniqueValues
 
 PHONE_KEYS = ("port", "ports", "name", "address", "mac", "macs", "serial", "serials", "host_key", "host_keys")
 
 
 @dataclass(frozen=True)
-class Detail:
-    """Something a phone may have, and only one phone."""
+class UniqueField:
+    """An optional field whose value must be unique in the cluster."""
 
     key: str
     what: str
     parse: Callable[[str], str]
 
 
-MAC = Detail("mac", "MAC address", grammar.mac)
-SERIAL = Detail("serial", "serial number", grammar.serial)
-HOST_KEY = Detail("host_key", "host key", grammar.host_key)
+MAC = UniqueField("mac", "MAC address", grammar.mac)
+SERIAL = UniqueField("serial", "serial number", grammar.serial)
+HOST_KEY = UniqueField("host_key", "host key", grammar.host_key)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One item under `phones:`, not yet a phone a port."""
+    """One item under `phones:`; it may describe several ports."""
 
     section: Section
     switch: str
@@ -43,23 +43,23 @@ class Entry:
     macs: dict[int, str]
     serials: dict[int, str]
     host_keys: dict[int, str]
-    complaints: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    conflicts: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def accept(self, key: str, conflict: str | None) -> bool:
-        """Notes a conflict under the key that caused it; a range tells its first only."""
+        """Record a conflict under the key that caused it; a port range reports only the first."""
         if conflict:
-            self.complaints[key].append(conflict)
+            self.conflicts[key].append(conflict)
         return conflict is None
 
-    def tell(self, report: Report) -> None:
-        for key, (first, *more) in self.complaints.items():
+    def report_conflicts(self, report: Report) -> None:
+        for key, (first, *more) in self.conflicts.items():
             others = f" (and {len(more)} more of ports {fold_ports(self.ports)})" if more else ""
             report(self.section.line_of(key), first + others)
 
 
 @dataclass(frozen=True)
-class Common:
-    """What all phones of a cluster share."""
+class ClusterDefaults:
+    """Settings that apply to all phones of a cluster."""
 
     subnet: IPv4Network | None
     rate: str
@@ -69,13 +69,13 @@ class Common:
 
 @dataclass
 class PhoneReader:
-    common: Common
-    claims: Claims
+    defaults: ClusterDefaults
+    used: UniqueValues
     report: Report
     any_entry: bool = field(default=False, init=False)
 
     def read(self, switch: Section, name: str, last_port: int) -> tuple[Phone, ...]:
-        """The phones of one switch by port; what is wrong with them is reported."""
+        """The phones of one switch in port order; problems are reported."""
         listed = switch.sequence("phones")
         phones: list[Phone] = []
         self.any_entry |= "phones" in switch and (listed is None or bool(listed.items))
@@ -117,8 +117,8 @@ class PhoneReader:
             return None
         return text
 
-    def _per_port(self, section: Section, detail: Detail, switch: str, ports: tuple[int, ...]) -> dict[int, str]:
-        """`mac:` of a single port, or `macs: {1: …, 2: …}` of a range."""
+    def _per_port(self, section: Section, detail: UniqueField, switch: str, ports: tuple[int, ...]) -> dict[int, str]:
+        """`mac:` for a single port, or `macs: {1: …, 2: …}` for a range."""
         one, many = detail.key, detail.key + "s"
         wrong, right, given = (one, many, "ports") if "ports" in section else (many, one, "port")
         if wrong in section:
@@ -139,10 +139,10 @@ class PhoneReader:
         inner.prefix = f"{key}: port "
         return {port: (inner, name) for name, port in names.items()}
 
-    def _unique(self, section: Section, key: str, detail: Detail, owner: str) -> str | None:
+    def _unique(self, section: Section, key: str, detail: UniqueField, owner: str) -> str | None:
         def checked(text: str) -> str:
             value = detail.parse(text)
-            if conflict := self.claims.conflict(detail.what, value, owner, section.line_of(key)):
+            if conflict := self.used.conflict(detail.what, value, owner, section.line_of(key)):
                 raise ValueError(conflict)
             return value
 
@@ -150,7 +150,7 @@ class PhoneReader:
 
     def _phones(self, entry: Entry) -> list[Phone]:
         made = [self._phone(entry, port) for port in entry.ports]
-        entry.tell(self.report)
+        entry.report_conflicts(self.report)
         return [phone for phone in made if phone is not None]
 
     def _phone(self, entry: Entry, port: int) -> Phone | None:
@@ -158,7 +158,7 @@ class PhoneReader:
         name = self._name(entry, port)
         owner = name or where
         key = "ports" if "ports" in entry.section else "port"
-        free = entry.accept(key, self.claims.conflict("port", where, owner, entry.section.line))
+        free = entry.accept(key, self.used.conflict("port", where, owner, entry.section.line))
         address = self._address(entry, port, owner)
         if name is None or address is None or not free:
             return None
@@ -167,8 +167,8 @@ class PhoneReader:
             switch=entry.switch,
             port=port,
             address=address,
-            ssh_port=self.common.ssh_port,
-            user=self.common.user,
+            ssh_port=self.defaults.ssh_port,
+            user=self.defaults.user,
             mac=entry.macs.get(port),
             serial=entry.serials.get(port),
             host_key=entry.host_keys.get(port),
@@ -182,7 +182,7 @@ class PhoneReader:
         except ValueError as error:
             entry.accept("name", f"name: {error}")
             return None
-        conflict = self.claims.conflict("name", name, f"{entry.switch}:{port}", entry.section.line)
+        conflict = self.used.conflict("name", name, f"{entry.switch}:{port}", entry.section.line)
         return name if entry.accept("name", conflict) else None
 
     def _address(self, entry: Entry, port: int, owner: str) -> IPv4Address | None:
@@ -193,5 +193,5 @@ class PhoneReader:
         except ValueError as error:
             entry.accept("address", f"address: {error}")
             return None
-        conflict = self.claims.address_conflict(address, self.common.subnet, owner, entry.section.line)
+        conflict = self.used.address_conflict(address, self.defaults.subnet, owner, entry.section.line)
         return address if entry.accept("address", conflict) else None

@@ -1,7 +1,7 @@
-"""The order of the phones is the order of the ring, and the ring's order decides what the uplinks carry.
+"""Ring order: the order of phones in the hostfile decides how much traffic each uplink carries.
 
-Ranks take the hostfile's lines in turn, and rank r sends to rank r + 1. In ring order (`Cluster.phones`) every uplink
-carries one flow a direction; interleaved, almost every hop crosses one.
+Ranks follow the lines of the hostfile, and rank r sends to rank r + 1. In ring order (`Cluster.phones`) every uplink
+carries one flow per direction; interleaved, almost every hop crosses an uplink.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def hostfile(phones: Iterable[Phone]) -> str:
-    """Open MPI's hostfile, phones in the order given. Addresses only: phones have no name service."""
+    """An Open MPI hostfile with the phones in the given order. Addresses only: phones have no DNS."""
     return "".join(f"{phone.address} slots=1\n" for phone in phones)
 
 
 def interleaved(phones: Iterable[Phone]) -> tuple[Phone, ...]:
-    """The order to avoid: one phone of each switch in turn. It shows what ring order is worth."""
+    """The worst order, one phone from each switch in turn: the baseline that shows the value of ring order."""
     by_switch: dict[str, list[Phone]] = {}
     for phone in phones:
         by_switch.setdefault(phone.switch, []).append(phone)
@@ -29,18 +29,18 @@ def interleaved(phones: Iterable[Phone]) -> tuple[Phone, ...]:
     return tuple(phone for turn in turns for phone in turn if phone is not None)
 
 
-def crossings(cluster: Cluster, ring: Sequence[Phone]) -> Counter[tuple[str, str]]:
+def count_uplink_hops(cluster: Cluster, ring: Sequence[Phone]) -> Counter[tuple[str, str]]:
     """How many hops of the ring each uplink carries, by direction: (from switch, to switch)."""
     counted: Counter[tuple[str, str]] = Counter()
     if len(ring) > 1:
         for sender, receiver in zip(ring, [*ring[1:], ring[0]], strict=True):
-            counted.update(cables(cluster, sender.switch, receiver.switch))
+            counted.update(uplink_path(cluster, sender.switch, receiver.switch))
     return counted
 
 
-def cables(cluster: Cluster, start: str, end: str) -> list[tuple[str, str]]:
-    """The uplinks on the way between two switches, each as (from, to): up until the ways meet, then down."""
-    up, down = _way_to_root(cluster, start), _way_to_root(cluster, end)
+def uplink_path(cluster: Cluster, start: str, end: str) -> list[tuple[str, str]]:
+    """The uplinks between two switches as (from, to) pairs: up to the common ancestor, then down."""
+    up, down = _path_to_root(cluster, start), _path_to_root(cluster, end)
     while len(up) > 1 and len(down) > 1 and up[-2] == down[-2]:
         up.pop()
         down.pop()
@@ -48,8 +48,8 @@ def cables(cluster: Cluster, start: str, end: str) -> list[tuple[str, str]]:
     return list(pairwise(path))
 
 
-def _way_to_root(cluster: Cluster, name: str) -> list[str]:
-    way = [name]
-    while uplink := cluster.switch(way[-1]).uplink:
-        way.append(uplink.to)
-    return way
+def _path_to_root(cluster: Cluster, name: str) -> list[str]:
+    path = [name]
+    while uplink := cluster.switch(path[-1]).uplink:
+        path.append(uplink.to)
+    return path

@@ -1,13 +1,13 @@
-"""`--limit`: which phones.
+"""Select phones with `--limit`.
 
     selector = group {"," group}            union
     group    = item {"&" item}              intersection
-    item     = ["!"] term                   everything but the term
+    item     = ["!"] term                   complement
     term     = NAME | GLOB | SWITCH | SWITCH ":" PORTS | "@all" | "@failed"
     PORTS    = "1-8,12"                     a port list may itself contain commas
 
-A group that is one "!" item takes away from all the others, wherever it stands: `sw1,!p1-03` is sw1 without p1-03,
-and `!sw2` alone is everything but sw2.
+A group of a single "!" item is subtracted from the union of the others, in any order: `sw1,!p1-03` is sw1 without
+p1-03, and `!sw2` alone is everything except sw2.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def select(cluster: Cluster, limit: str | None, state: ClusterState) -> tuple[Phone, ...]:
-    """The chosen phones in ring order; all of them without a limit."""
+    """The selected phones in ring order; all phones if there is no limit."""
     if limit is None:
         return cluster.phones
     names = _Selector(cluster, state).names(limit)
@@ -38,7 +38,7 @@ def select(cluster: Cluster, limit: str | None, state: ClusterState) -> tuple[Ph
 
 
 def fold(phones: Iterable[Phone]) -> str:
-    """The shortest selector of exactly these phones: 'sw1:1-45,sw2:3'."""
+    """The shortest selector for exactly these phones: 'sw1:1-45,sw2:3'."""
     by_switch: dict[str, list[int]] = {}
     for phone in phones:
         by_switch.setdefault(phone.switch, []).append(phone.port)
@@ -82,21 +82,21 @@ class _Selector:
         if term == "@all":
             return self._all
         if term != "@failed":
-            raise UsageError(f"--limit: there is no '{term}'; there are @all and @failed")
+            raise UsageError(f"--limit: unknown keyword '{term}'; use @all or @failed")
         names = self._all & read_failed(self._state)
         if not names and not may_be_empty:
             raise UsageError(
-                "--limit @failed: nothing failed last time", remedy="leave --limit out, or name the phones"
+                "--limit @failed: no phone failed last time", remedy="leave --limit out, or name the phones"
             )
         return names
 
     def _on_ports(self, name: str, ports: str) -> frozenset[str]:
         switch = self._switch(name)
         try:
-            wanted = parse_ports(ports, switch.ports)
+            numbers = parse_ports(ports, switch.ports)
         except ValueError as error:
             raise UsageError(f"--limit {name}:{ports}: {error}") from error
-        found = frozenset(phone.name for phone in switch.phones if phone.port in wanted)
+        found = frozenset(phone.name for phone in switch.phones if phone.port in numbers)
         if not found:
             raise UsageError(f"--limit {name}:{ports}: no phone there; {_phones_of(switch)}")
         return found
@@ -114,14 +114,14 @@ class _Selector:
         names = [*switches, *(phone.name for phone in self._cluster)]
         there_are = f"; there are {listing(list(switches))}, with phones such as {self._cluster.phones[0].name}"
         hint = suggestion(name, names) or there_are
-        raise UsageError(f"--limit: no phone and no switch is called '{name}'{hint}")
+        raise UsageError(f"--limit: no phone or switch is named '{name}'{hint}")
 
     def _matching(self, glob: str) -> frozenset[str]:
         names = {
             phone.name for phone in self._cluster if fnmatchcase(phone.name, glob) or fnmatchcase(phone.switch, glob)
         }
         if not names:
-            raise UsageError(f"--limit: no phone and no switch matches '{glob}'")
+            raise UsageError(f"--limit: no phone or switch matches '{glob}'")
         return frozenset(names)
 
 
@@ -144,7 +144,7 @@ def _unreadable(selector: str, at: int) -> UsageError:
     problem = f"cannot read '{rest}'" if rest else "a name is missing" if selector.strip() else "it is empty"
     return UsageError(
         f"--limit '{selector}': {problem}; write phones (p1-07, p1-*), switches (sw1), ports (sw1:1-8,12), @failed or "
-        "@all, joined by ',' (and also), '&' (only if also) and '!' (but not)"
+        "@all, joined by ',' (or), '&' (and) and '!' (not)"
     )
 
 

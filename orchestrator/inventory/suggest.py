@@ -1,4 +1,4 @@
-"""Did you mean …?"""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from difflib import get_close_matches
 def suggestion(word: str, known: Sequence[str]) -> str:
     """ "; did you mean 'p1-07'?" for p1-7, or nothing.
 
-    Another number is another thing and no misspelling: p1-99 is not a bad way to write p1-39.
+    A different number is a different name, not a misspelling: p1-99 does not suggest p1-39.
     """
     same = [one for one in known if _plain(one) == _plain(word)]
     close = [one for one in get_close_matches(word, known, n=5) if _letters(one) != _letters(word)]

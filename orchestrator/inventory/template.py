@@ -1,4 +1,4 @@
-"""Names and addresses of a range of ports: 'p1-{port:02}', '10.77.1.{port+100}'."""
+"""Templates for names and addresses of a port range: 'p1-{port:02}', '10.77.1.{port+100}'."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def check(template: str) -> str:
     """The template itself; ValueError when a placeholder is not one of ours."""
     for match in _PLACEHOLDER.finditer(template):
         if match["word"] != "port" and (match["word"] != "switch" or match["offset"] or match["pad"]):
-            raise ValueError(f"unknown placeholder {match[0]}; there are {ALLOWED}")
+            raise ValueError(f"unknown placeholder {match[0]}; allowed: {ALLOWED}")
     rest = _PLACEHOLDER.sub("", template)
     if "{" in rest or "}" in rest:
-        raise ValueError(f"'{template}' has a brace that makes no placeholder; there are {ALLOWED}")
+        raise ValueError(f"'{template}' has an unmatched brace; allowed placeholders: {ALLOWED}")
     return template
 
 

@@ -1,4 +1,4 @@
-"""The tree of switches: its order, and what keeps it from being a tree."""
+"""The tree of switches: ring order, loops, and disconnected parts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def ring_order(switches: Iterable[Switch]) -> tuple[Switch, ...]:
-    """Depth first from the first switch listed, so that a ring through the phones uses each uplink once a direction.
+    """Depth-first order from the first switch listed: a ring through the phones uses each uplink once per direction.
 
-    Below any uplink lies a subtree, and depth first visits a subtree in one go: the ring enters it once and leaves
-    it once.
+    Depth-first traversal visits the subtree below an uplink without interruption, so the ring enters it once and
+    leaves it once.
     """
     by_name = {switch.name: switch for switch in switches}
     edges = _edges({name: switch.uplink.to for name, switch in by_name.items() if switch.uplink})
@@ -33,14 +33,14 @@ def ring_order(switches: Iterable[Switch]) -> tuple[Switch, ...]:
 
 
 def slow_uplinks(cluster: Cluster) -> list[tuple[str, Uplink]]:
-    """Uplinks that carry less than a single phone sends, with the switch they start from."""
+    """Uplinks slower than a single phone, with the switch they start from."""
     phone = bits_per_second(cluster.rate)
     uplinks = [(switch.name, switch.uplink) for switch in cluster.switches if switch.uplink]
     return [(name, uplink) for name, uplink in uplinks if bits_per_second(uplink.rate) < phone]
 
 
-def loops(uplinks: Mapping[str, str]) -> list[list[str]]:
-    """Switches whose uplinks lead in a circle, each circle once, from its first switch in `uplinks`."""
+def find_loops(uplinks: Mapping[str, str]) -> list[list[str]]:
+    """Cycles of uplinks, each reported once, starting at its first switch in `uplinks`."""
     found: list[list[str]] = []
     done: set[str] = set()
     for start in uplinks:
@@ -55,8 +55,8 @@ def loops(uplinks: Mapping[str, str]) -> list[list[str]]:
     return found
 
 
-def islands(names: Iterable[str], uplinks: Mapping[str, str]) -> list[list[str]]:
-    """Groups of switches without a cable between them; one group is what a cluster should be."""
+def find_islands(names: Iterable[str], uplinks: Mapping[str, str]) -> list[list[str]]:
+    """Groups of switches that no cable connects; a valid cluster is one group."""
     edges = _edges(uplinks)
     groups: list[list[str]] = []
     seen: set[str] = set()

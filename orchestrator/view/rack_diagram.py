@@ -1,4 +1,4 @@
-"""The rack as one sees it: each switch's face with its ports in two rows, the cables between, the ring along them."""
+"""Draw the rack: the front of each switch with its ports in two rows, the uplinks, and the ring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.inventory.model import Cluster, Phone, Switch
-from orchestrator.inventory.ring import cables
+from orchestrator.inventory.ring import uplink_path
 from orchestrator.inventory.topology import ring_order
 
 GUTTER = 2
@@ -144,8 +144,8 @@ class Racks:
         return cells
 
     def _way(self, start: Switch, end: Switch, ring: str, glyphs: Glyphs) -> list[Text]:
-        """The cables from one switch to the next on the ring, one a line."""
-        hops = cables(self.cluster, start.name, end.name)
+        """The uplink_path from one switch to the next on the ring, one a line."""
+        hops = uplink_path(self.cluster, start.name, end.name)
         drawn = [self._cable(one, other, glyphs) for one, other in hops] or [Text("within the switch")]
         return [Text.assemble((ring, RING), cable) for cable in drawn]
 
@@ -155,7 +155,7 @@ class Racks:
         if written and written.to == other:
             return _drawn(written.rate, (one, written.port), (other, written.to_port), glyphs)
         written = self.cluster.switch(other).uplink
-        assert written  # noqa: S101  `cables` leads along uplinks only
+        assert written  # noqa: S101  `uplink_path` leads along uplinks only
         return _drawn(written.rate, (one, written.to_port), (other, written.port), glyphs)
 
     def _legend(self, glyphs: Glyphs) -> Text:

@@ -1,4 +1,4 @@
-"""What is learned of a phone goes into a file that a person wrote, and leaves all else in it alone."""
+"""What is identity of a phone goes into a file that a person wrote, and leaves all else in it alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import ClusterctlError
 from orchestrator.inventory import Cluster, dump, load
-from orchestrator.inventory.edit import Learned, record
+from orchestrator.inventory.edit import PhoneIdentity, record_identity
 from tests.orchestrator.inventory.strategies import clusters, host_key
 from tests.orchestrator.inventory.test_load import SHIPPED
 
@@ -30,7 +30,7 @@ IN_LINES = """\
 """
 SERIAL_LINE = "        serial: R58M7\n"
 
-# Of sw1:7 the serial number R58M7 was learned.
+# The serial number R58M7 of sw1:7 became known.
 EDITS = {
     "a range in braces is opened": (
         """\
@@ -178,25 +178,25 @@ def inventory(tmp_path: Path) -> Path:
     return tmp_path / "inventory.yaml"
 
 
-def learn(path: Path, learned: Learned, where: str = "sw1:7") -> bool:
+def learn(path: Path, identity: PhoneIdentity, where: str = "sw1:7") -> bool:
     phone = next(phone for phone in load(path) if phone.where == where)
-    return record(path, phone, learned)
+    return record_identity(path, phone, identity)
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "marked"])
 @pytest.mark.parametrize(("before", "after"), EDITS.values(), ids=EDITS.keys())
 def test_one_thing_is_written_and_all_else_stays(inventory: Path, before: str, after: str, mark: str) -> None:
     inventory.write_bytes((mark + HEAD + before).encode())
-    assert learn(inventory, Learned(serial="R58M7"))
+    assert learn(inventory, PhoneIdentity(serial="R58M7"))
     assert inventory.read_bytes().decode() == mark + HEAD + after
-    assert not learn(inventory, Learned(serial="R58M7"))
+    assert not learn(inventory, PhoneIdentity(serial="R58M7"))
 
 
 def test_all_that_can_be_learned(inventory: Path) -> None:
     inventory.write_text(SHIPPED.read_text())
     inventory.chmod(0o640)
-    assert learn(inventory, Learned("R58M7", MAC, KEY), "sw2:7")
-    assert learn(inventory, Learned("R58M3", None, None), "sw2:3")
+    assert learn(inventory, PhoneIdentity("R58M7", MAC, KEY), "sw2:7")
+    assert learn(inventory, PhoneIdentity("R58M3", None, None), "sw2:3")
     phone = load(inventory).phone("p2-07")
     assert (phone.serial, phone.mac, phone.host_key) == ("R58M7", MAC, KEY)
     assert inventory.stat().st_mode & 0o777 == 0o640
@@ -212,7 +212,7 @@ def test_any_phone_of_any_cluster(
     path = tmp_path_factory.getbasetemp() / "edited.yaml"
     path.write_text(dump(cluster))
     phone = data.draw(st.sampled_from(cluster.phones))
-    record(path, phone, Learned("NEW:1", MAC, KEY))
+    record_identity(path, phone, PhoneIdentity("NEW:1", MAC, KEY))
     expected = replace(phone, serial="NEW:1", mac=MAC, host_key=KEY)
     assert list(load(path)) == [expected if one == phone else one for one in cluster]
 
@@ -221,7 +221,7 @@ def test_phones_that_finish_together_lose_nothing_of_each_other(inventory: Path)
     inventory.write_text(SHIPPED.read_text())
     phones = load(inventory).phones[:12]
     threads = [
-        threading.Thread(target=record, args=(inventory, phone, Learned(f"R58M{number}")))
+        threading.Thread(target=record_identity, args=(inventory, phone, PhoneIdentity(f"R58M{number}")))
         for number, phone in enumerate(phones)
     ]
     for thread in threads:
@@ -238,6 +238,6 @@ def test_a_serial_of_another_phone_is_refused_and_the_way_out_told(inventory: Pa
     )
     inventory.write_text(text)
     with pytest.raises(ClusterctlError, match="serial number R58M7 is already used") as caught:
-        learn(inventory, Learned(serial="R58M7"))
-    assert caught.value.remedy == "add to the entry of sw1:7 by hand: serial: R58M7"
+        learn(inventory, PhoneIdentity(serial="R58M7"))
+    assert caught.value.remedy == "add to the entry of sw1:7: serial: R58M7"
     assert inventory.read_text() == text

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.inventory import Cluster, Phone, hostfile, load
-from orchestrator.inventory.ring import crossings, interleaved
-from orchestrator.inventory.topology import islands, ring_order
+from orchestrator.inventory.ring import count_uplink_hops, interleaved
+from orchestrator.inventory.topology import find_islands, ring_order
 from tests.orchestrator.inventory.strategies import clusters, phone
 
 RACK = load(Path(__file__).parents[3] / "inventory.yaml")
@@ -21,7 +21,7 @@ def sides(cluster: Cluster, uplink_of: str) -> tuple[set[str], set[str]]:
     """The switches on either side of an uplink: what is left connected when its cable is pulled."""
     cables = {switch.name: switch.uplink.to for switch in cluster.switches if switch.uplink}
     del cables[uplink_of]
-    one, other = islands([switch.name for switch in cluster.switches], cables)
+    one, other = find_islands([switch.name for switch in cluster.switches], cables)
     return set(one), set(other)
 
 
@@ -30,7 +30,7 @@ def test_ring_crosses_each_uplink_once_a_direction(data: st.DataObject) -> None:
     cluster = data.draw(clusters())
     chosen = data.draw(st.sets(st.sampled_from(cluster.phones), min_size=1))
     ring = [phone for phone in cluster if phone in chosen]
-    counted = crossings(cluster, ring)
+    counted = count_uplink_hops(cluster, ring)
     for switch in cluster.switches:
         if switch.uplink:
             ends = [any(phone.switch in side for phone in ring) for side in sides(cluster, switch.name)]
@@ -44,7 +44,7 @@ def test_crossings_count_hops_between_sides(data: st.DataObject) -> None:
     """In any order: as many hops leave a side as have their sender on it and their receiver on the other."""
     cluster = data.draw(clusters())
     order: Sequence[Phone] = data.draw(st.permutations(cluster.phones))
-    counted = crossings(cluster, order)
+    counted = count_uplink_hops(cluster, order)
     for switch in cluster.switches:
         if switch.uplink:
             one, other = sides(cluster, switch.name)
@@ -84,9 +84,9 @@ def test_interleaved_takes_the_switches_in_turn() -> None:
 
 
 def test_what_the_order_is_worth_on_the_shipped_rack() -> None:
-    assert max(crossings(RACK, RACK.phones).values()) == 1
-    assert max(crossings(RACK, interleaved(RACK)).values()) == 46
+    assert max(count_uplink_hops(RACK, RACK.phones).values()) == 1
+    assert max(count_uplink_hops(RACK, interleaved(RACK)).values()) == 46
 
 
 def test_one_phone_crosses_nothing() -> None:
-    assert not crossings(RACK, RACK.phones[:1])
+    assert not count_uplink_hops(RACK, RACK.phones[:1])

@@ -62,26 +62,26 @@ def test_no_limit_is_every_phone_in_ring_order(state: ClusterState) -> None:
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        ("p1-7", "--limit: no phone and no switch is called 'p1-7'; did you mean 'p1-07'?"),
-        ("sw9", "--limit: no phone and no switch is called 'sw9'; there are sw1, sw2, sw3, with phones such as p1-01"),
-        ("P1_07", "--limit: no phone and no switch is called 'P1_07'; did you mean 'p1-07'?"),
-        ("SW1", "--limit: no phone and no switch is called 'SW1'; did you mean 'sw1'?"),
+        ("p1-7", "--limit: no phone or switch is named 'p1-7'; did you mean 'p1-07'?"),
+        ("sw9", "--limit: no phone or switch is named 'sw9'; there are sw1, sw2, sw3, with phones such as p1-01"),
+        ("P1_07", "--limit: no phone or switch is named 'P1_07'; did you mean 'p1-07'?"),
+        ("SW1", "--limit: no phone or switch is named 'SW1'; did you mean 'sw1'?"),
         (
             "rack",
-            "--limit: no phone and no switch is called 'rack'; there are sw1, sw2, sw3, with phones such as p1-01",
+            "--limit: no phone or switch is named 'rack'; there are sw1, sw2, sw3, with phones such as p1-01",
         ),
         (
             "sw1,!p1-99",
-            "--limit: no phone and no switch is called 'p1-99'; there are sw1, sw2, sw3, with phones such as p1-01",
+            "--limit: no phone or switch is named 'p1-99'; there are sw1, sw2, sw3, with phones such as p1-01",
         ),
         ("sw1:47", "--limit sw1:47: no phone there; switch sw1 has phones on ports 1-46"),
         ("sw1:49", "--limit sw1:49: port 49 is beyond the switch's last port, 48"),
         ("sw1:8-1", "--limit sw1:8-1: port range 8-1 runs backwards; write 1-8"),
-        ("q*", "--limit: no phone and no switch matches 'q*'"),
+        ("q*", "--limit: no phone or switch matches 'q*'"),
         ("sw1&sw2", "--limit 'sw1&sw2' selects no phone"),
         ("!@all", "--limit '!@all' selects no phone"),
-        ("@failed", "--limit @failed: nothing failed last time"),
-        ("@faild", "--limit: there is no '@faild'; there are @all and @failed"),
+        ("@failed", "--limit @failed: no phone failed last time"),
+        ("@faild", "--limit: unknown keyword '@faild'; use @all or @failed"),
     ],
 )
 def test_selectors_that_mean_nothing(limit: str, message: str, state: ClusterState) -> None:
@@ -104,7 +104,7 @@ def test_failed_phones_are_remembered_and_replaced(state: ClusterState) -> None:
     assert chosen("@failed&sw2", state) == "sw2:7"
     remember_failed(state, [])
     assert chosen("!@failed", state) == fold(RACK)
-    with pytest.raises(UsageError, match="nothing failed last time"):
+    with pytest.raises(UsageError, match="no phone failed last time"):
         select(RACK, "@failed", state)
 
 

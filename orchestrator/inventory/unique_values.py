@@ -1,16 +1,16 @@
-"""Things that only one may have: names, addresses, ports, MAC addresses, serial numbers."""
+"""Values that must be unique in a cluster: names, addresses, ports, MAC addresses, serial numbers."""
 
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network
 
 
-class Claims:
+class UniqueValues:
     def __init__(self) -> None:
         self._owners: dict[tuple[str, object], tuple[str, int]] = {}
 
     def conflict(self, what: str, value: object, owner: str, line: int) -> str | None:
-        """Claims `value` for `owner`; the complaint when someone has it already."""
+        """Register `value` for `owner`; the error message if it is already taken."""
         key = (what, value)
         if key in self._owners:
             first, where = self._owners[key]
@@ -19,7 +19,7 @@ class Claims:
         return None
 
     def address_conflict(self, address: IPv4Address, subnet: IPv4Network | None, owner: str, line: int) -> str | None:
-        """As `conflict`, for an address that must also be one a device on `subnet` can have."""
+        """Like `conflict`, and the address must also be a valid device address on `subnet`."""
         if subnet is not None:
             if address not in subnet:
                 return f"address {address} is outside the wired subnet {subnet}"
