@@ -19,7 +19,7 @@ from tests.phone_agent.core import qemu
 from tests.phone_agent.core.memory import Case
 
 # What is counted lies between these two: the rest is the program around the core.
-FIRST, LAST = "core_run", "core_close"
+FIRST, LAST = "core_pool_run", "core_pool_shutdown"
 
 
 @dataclass(frozen=True)

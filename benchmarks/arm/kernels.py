@@ -14,7 +14,7 @@ import numpy as np
 
 from orchestrator.plan.forecast.device_model import UPDATED
 from phone_agent.core import ops
-from phone_agent.core.ops import Act, Algorithm, Geometry, Kind, Method, Number, Pooling
+from phone_agent.core.ops import Act, Algorithm, DType, Geometry, Kind, OptimizerKind, Pooling
 from tests.phone_agent.core.memory import Memory, block, struct
 
 CONVOLUTIONS = (Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS)
@@ -101,7 +101,13 @@ def _convolution(name: str, kind: Kind, g: Geometry, algorithm: Algorithm = Algo
         op = struct(ops.ConvForward, **common, **more)
     elif kind in {Kind.CONV_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_DATA}:
         sink = struct(
-            ops.Sink, data=x, y=_floats("z", x.data.size), norm=_norm(g.in_c), ld=g.in_c, ld_y=g.in_c, act=Act.RELU
+            ops.FusedGradient,
+            data=x,
+            y=_floats("z", x.data.size),
+            norm=_norm(g.in_c),
+            ld=g.in_c,
+            ld_y=g.in_c,
+            act=Act.RELU,
         )
         op = struct(ops.ConvBackwardData, **common, dy=y, weights=weights, dx=sink, ld_dy=g.out_c)
     else:
@@ -113,15 +119,15 @@ def _convolution(name: str, kind: Kind, g: Geometry, algorithm: Algorithm = Algo
 
 def _source(x: Memory, channels: int) -> Memory:
     scale, shift = _floats("scale", channels), _floats("shift", channels)
-    return struct(ops.Source, data=x, scale=scale, shift=shift, ld=channels, act=Act.RELU)
+    return struct(ops.FusedInput, data=x, scale=scale, shift=shift, ld=channels, act=Act.RELU)
 
 
 def _plain(x: Memory, channels: int) -> Memory:
-    return struct(ops.Source, data=x, ld=channels)
+    return struct(ops.FusedInput, data=x, ld=channels)
 
 
 def _sink(dx: Memory, channels: int) -> Memory:
-    return struct(ops.Sink, data=dx, ld=channels)
+    return struct(ops.FusedGradient, data=dx, ld=channels)
 
 
 def _norm(channels: int) -> Memory:
@@ -129,20 +135,20 @@ def _norm(channels: int) -> Memory:
     zeros = ("beta", "mean", "shift", "running_mean", "dgamma", "dbeta")
     vectors = {name: block(name, np.full(channels, float(name in ones))) for name in (*ones, *zeros)}
     sums = Memory("sums", np.zeros(2 * channels), per_thread=True)
-    return struct(ops.Norm, **vectors, sums=sums, epsilon=1e-5, momentum=0.1, channels=channels)
+    return struct(ops.BatchNorm, **vectors, sums=sums, epsilon=1e-5, momentum=0.1, channels=channels)
 
 
 def _pools() -> Iterator[Kernel]:
     g = geometry(28, 64, 64, 3, 2)
     for pooling in (Pooling.MAX, Pooling.AVERAGE):
         x, y = _floats("x", g.in_h * g.in_w * g.in_c), _floats("y", g.out_h * g.out_w * g.out_c)
-        winner = Memory("winner", np.random.default_rng(0).integers(0, 9, y.data.size, np.uint8))
+        argmax = Memory("argmax", np.random.default_rng(0).integers(0, 9, y.data.size, np.uint8))
         common: dict[str, Any] = {"g": _part(g), "pooling": pooling, "count_padding": 1}
         if pooling == Pooling.MAX:
-            common["winner"] = winner
-        forward = struct(ops.PoolForward, x=_source(x, g.in_c), y=y, ld_y=g.out_c, **common)
-        backward = struct(ops.PoolBackward, dy=y, dx=_sink(x, g.in_c), ld_dy=g.out_c, **common)
-        for kind, op in ((Kind.POOL_FORWARD, forward), (Kind.POOL_BACKWARD, backward)):
+            common["argmax"] = argmax
+        forward = struct(ops.PoolingForward, x=_source(x, g.in_c), y=y, ld_y=g.out_c, **common)
+        backward = struct(ops.PoolingBackward, dy=y, dx=_sink(x, g.in_c), ld_dy=g.out_c, **common)
+        for kind, op in ((Kind.POOLING_FORWARD, forward), (Kind.POOLING_BACKWARD, backward)):
             yield Kernel(f"{kind.name} {pooling.name}".lower(), kind, op, bytes=_bytes_of(x, y))
 
 
@@ -151,26 +157,28 @@ def _rows(rows: int = 784, channels: int = 128) -> Iterator[Kernel]:
     sizes: dict[str, Any] = {"rows": rows, "channels": channels}
     once = _bytes_of(x)
     norm = _norm(channels)
-    forward = struct(ops.NormForward, norm=norm, z=z, rows=rows, ld_z=channels)
-    yield Kernel("norm_forward", Kind.NORM_FORWARD, forward, bytes=once)
-    yield Kernel("norm_fold", Kind.NORM_FOLD, struct(ops.NormFold, norm=norm), bytes=24.0 * channels)
+    forward = struct(ops.BatchNormForward, norm=norm, z=z, rows=rows, ld_z=channels)
+    yield Kernel("batch_norm_forward", Kind.BATCH_NORM_FORWARD, forward, bytes=once)
+    yield Kernel("batch_norm_fold", Kind.BATCH_NORM_FOLD, struct(ops.BatchNormFold, norm=norm), bytes=24.0 * channels)
     widths = {"ld_z": channels, "ld_dy": channels, "ld_dz": channels}
-    for reduced, name in ((0, "norm_backward"), (1, "norm_backward reduced")):
-        op = struct(ops.NormBackward, norm=norm, z=z, dy=y, dz=y, rows=rows, act=Act.RELU, reduced=reduced, **widths)
-        yield Kernel(name, Kind.NORM_BACKWARD, op, bytes=once * (3 if reduced else 5))
+    for reduced, name in ((0, "batch_norm_backward"), (1, "batch_norm_backward reduced")):
+        op = struct(
+            ops.BatchNormBackward, norm=norm, z=z, dy=y, dz=y, rows=rows, act=Act.RELU, reduced=reduced, **widths
+        )
+        yield Kernel(name, Kind.BATCH_NORM_BACKWARD, op, bytes=once * (3 if reduced else 5))
     op = struct(
-        ops.JoinForward, a=_source(x, channels), b=_plain(z, channels), y=y, ld_y=channels, act=Act.RELU, **sizes
+        ops.AddForward, a=_source(x, channels), b=_plain(z, channels), y=y, ld_y=channels, act=Act.RELU, **sizes
     )
-    yield Kernel("join_forward", Kind.JOIN_FORWARD, op, bytes=3 * once)
+    yield Kernel("add_forward", Kind.ADD_FORWARD, op, bytes=3 * once)
     widths = {"ld_dy": channels, "ld_y": channels, "ld_target": channels}
-    op = struct(ops.JoinBackward, dy=x, y=y, target=z, act=Act.RELU, accumulate=1, **widths, **sizes)
-    yield Kernel("join_backward", Kind.JOIN_BACKWARD, op, bytes=4 * once)
+    op = struct(ops.AddBackward, dy=x, y=y, target=z, act=Act.RELU, accumulate=1, **widths, **sizes)
+    yield Kernel("add_backward", Kind.ADD_BACKWARD, op, bytes=4 * once)
     lrn = {"size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0, **sizes}
     op = struct(ops.LrnForward, x=_plain(x, channels), y=y, ld_y=channels, **lrn)
     yield Kernel("lrn_forward", Kind.LRN_FORWARD, op, bytes=2 * once)
     op = struct(ops.LrnBackward, x=_plain(x, channels), dy=y, dx=_sink(z, channels), ld_dy=channels, **lrn)
     yield Kernel("lrn_backward", Kind.LRN_BACKWARD, op, bytes=3 * once)
-    drop = {"draw": block("draw", np.array([7]), np.uint64), "rate": 0.5, "salt": 1, **sizes}
+    drop = {"seed": block("seed", np.array([7]), np.uint64), "rate": 0.5, "salt": 1, **sizes}
     op = struct(ops.DropoutForward, x=_plain(x, channels), y=y, ld_y=channels, **drop)
     yield Kernel("dropout_forward", Kind.DROPOUT_FORWARD, op, bytes=2 * once)
     op = struct(ops.DropoutBackward, dy=y, dx=_sink(z, channels), ld_dy=channels, **drop)
@@ -178,54 +186,58 @@ def _rows(rows: int = 784, channels: int = 128) -> Iterator[Kernel]:
 
 
 def _losses(batch: int = 16, classes: int = 1000) -> Iterator[Kernel]:
-    scores, dscores = _floats("scores", batch * classes), _floats("dscores", batch * classes)
+    logits, dlogits = _floats("logits", batch * classes), _floats("dlogits", batch * classes)
     op = struct(
-        ops.SoftmaxLoss, scores=scores, dscores=dscores, labels=block("labels", np.arange(batch), np.int32),
+        ops.SoftmaxLoss, logits=logits, dlogits=dlogits, labels=block("labels", np.arange(batch), np.int32),
         weight=block("weight", np.ones(1)), loss=block("loss", np.zeros(1), np.float64), batch=batch, classes=classes,
-        ld_scores=classes, ld_dscores=classes,
+        ld_logits=classes, ld_dlogits=classes,
     )  # fmt: skip
-    yield Kernel("softmax_loss", Kind.SOFTMAX_LOSS, op, bytes=_bytes_of(scores, dscores))
+    yield Kernel("softmax_loss", Kind.SOFTMAX_LOSS, op, bytes=_bytes_of(logits, dlogits))
 
 
 # How often all values are read or written, once each buffer: a norm takes a pass of its own.
-TOUCHED = {Method.SGD: UPDATED, Method.NESTEROV: UPDATED, Method.LARS: 7, Method.LAMB: 10}
+TOUCHED = {OptimizerKind.SGD: UPDATED, OptimizerKind.NESTEROV: UPDATED, OptimizerKind.LARS: 7, OptimizerKind.LAMB: 10}
 
 
 def _updates(count: int = 100_000) -> Iterator[Kernel]:
-    rules = ops.Rules(rate=0.1, trust=0.001, epsilon=1e-6, momentum=0.9, gain=0.1, correction=1.0)
-    rules.second_momentum, rules.second_gain, rules.second_correction = 0.999, 0.001, 1.0
+    params = ops.OptimizerParams(
+        lr=0.1, trust_coefficient=0.001, epsilon=1e-6, momentum=0.9, one_minus_momentum=0.1, bias_correction=1.0
+    )
+    params.beta2, params.one_minus_beta2, params.bias_correction2 = 0.999, 0.001, 1.0
     for method, touched in TOUCHED.items():
-        buffers = {name: _floats(name, count) for name in ("values", "momenta", "gradients")}
-        buffers["second"] = block("second", np.ones(count))
+        buffers = {name: _floats(name, count) for name in ("weights", "momenta", "gradients")}
+        buffers["second_moments"] = block("second_moments", np.ones(count))
         op = struct(
-            ops.Update, **buffers, rules=_part(rules), segments=_part(ops.Segment(0, count, 1e-4, 1)), count=1,
-            method=method,
+            ops.OptimizerUpdate, **buffers, params=_part(params), segments=_part(ops.Segment(0, count, 1e-4, 1)),
+            count=1, optimizer=method,
         )  # fmt: skip
-        yield Kernel(f"update {method.name.lower()}", Kind.UPDATE, op, bytes=touched * 4 * count)
+        yield Kernel(f"optimizer_update {method.name.lower()}", Kind.OPTIMIZER_UPDATE, op, bytes=touched * 4 * count)
 
 
 def _wires(count: int = 64 * 1024) -> Iterator[Kernel]:
-    """What a phone in a ring does: adds what arrived to its own, sends the sum on, and takes in the final one."""
-    sent = {Number.FP32: 4.0, Number.FP16: 2.0, Number.BF16: 2.0, Number.INT8: 1.0}
-    for number, size in sent.items():
+    """What a phone in a ring does: adds what received to its own, sends the sum on, and takes in the final one."""
+    sent = {DType.FP32: 4.0, DType.FP16: 2.0, DType.BF16: 2.0, DType.INT8: 1.0}
+    for dtype, size in sent.items():
         values, room = _floats("values", count), Memory("target", np.zeros(5 * count, np.uint8))
-        arrived = Memory("arrived", np.full(5 * count, 60, np.uint8))
-        op = struct(ops.Encode, values=values, arrived=arrived, target=room, count=count, number=number)
-        yield Kernel(f"encode {number.name.lower()}", Kind.ENCODE, op, bytes=(4 + 2 * size) * count)
-        op = struct(ops.Decode, source=arrived, values=values, count=count, number=number)
-        yield Kernel(f"decode {number.name.lower()}", Kind.DECODE, op, bytes=(4 + size) * count)
+        received = Memory("received", np.full(5 * count, 60, np.uint8))
+        op = struct(ops.Encode, values=values, received=received, encoded=room, count=count, dtype=dtype)
+        yield Kernel(f"encode {dtype.name.lower()}", Kind.ENCODE, op, bytes=(4 + 2 * size) * count)
+        op = struct(ops.Decode, encoded=received, values=values, count=count, dtype=dtype)
+        yield Kernel(f"decode {dtype.name.lower()}", Kind.DECODE, op, bytes=(4 + size) * count)
 
 
 def _factors(rows: int = 576, columns: int = 128, rank: int = 4) -> Iterator[Kernel]:
     sizes = {"rows": rows, "columns": columns, "rank": rank}
     matrix, residual = _floats("matrix", rows * columns), _floats("residual", rows * columns)
-    left, right, own = _floats("left", rows * rank), _floats("right", columns * rank), _floats("own", columns * rank)
-    op = struct(ops.LowRank, matrix=matrix, residual=residual, left=left, right=right, own=own, **sizes)
+    left, right, own = (
+        _floats(name, size * rank) for name, size in (("left", rows), ("right", columns), ("own", columns))
+    )
+    op = struct(ops.LowRank, matrix=matrix, residual=residual, left=left, right=right, local_right=own, **sizes)
     moved = {
         Kind.LOWRANK_SKETCH: 3 * _bytes_of(matrix),
-        Kind.LOWRANK_ORTHONORMALISE: 2 * _bytes_of(left),
+        Kind.LOWRANK_ORTHONORMALIZE: 2 * _bytes_of(left),
         Kind.LOWRANK_PROJECT: _bytes_of(matrix),
-        Kind.LOWRANK_RESTORE: 3 * _bytes_of(matrix),
+        Kind.LOWRANK_RECONSTRUCT: 3 * _bytes_of(matrix),
     }
     for kind, moves in moved.items():
         yield Kernel(kind.name.lower(), kind, op, bytes=moves)
@@ -235,7 +247,7 @@ def _augments(size: int = 72, crop: int = 56) -> Iterator[Kernel]:
     images, out = Memory("images", np.full(COLOURS * size * size, 99, np.uint8)), _floats("out", COLOURS * crop * crop)
     for name, side in (("cropped", crop), ("resized", 64)):
         op = struct(
-            ops.Augment, images=images, views=block("views", np.array([5, 7, side, side, 1, 0]), np.int32),
+            ops.Augment, images=images, crops=block("views", np.array([5, 7, side, side, 1, 0]), np.int32),
             mean=block("mean", np.full(3, 0.5)), inv_std=block("inv_std", np.full(3, 4.0)), out=out, batch=1,
             in_h=size, in_w=size, out_h=crop, out_w=crop, channels=3,
         )  # fmt: skip
@@ -258,6 +270,6 @@ def _column(rows: int = 2048, beside: int = 7) -> Kernel:
     columns = block("columns", np.random.default_rng(rows).standard_normal((beside + 1) * rows), np.float64)
     op = struct(
         ops.Eliminate, column=columns, factors=block("factors", np.full(beside, 0.5), np.float64),
-        largest=Memory("largest", np.zeros(1, np.int64)), pivot=2.0, rows=rows, ld=rows, beside=beside,
+        next_pivot=Memory("largest", np.zeros(1, np.int64)), pivot=2.0, rows=rows, ld=rows, trailing_columns=beside,
     )  # fmt: skip
     return Kernel("eliminate", Kind.ELIMINATE, op, bytes=2 * _bytes_of(columns), in_double=True)

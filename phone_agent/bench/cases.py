@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from phone_agent.comm.wire import BF16, FP16, INT8
 from phone_agent.core import ops
-from phone_agent.core.ops import Kind, Method
+from phone_agent.core.ops import Kind, OptimizerKind
 from phone_agent.core.thread_pool import aligned
 
 
@@ -62,7 +62,7 @@ class Tensors:
             for name in names
         }
         sums = self.zeros(self.threads * 2 * channels, np.float64).ctypes.data
-        made = ops.Norm(sums=sums, epsilon=1e-5, momentum=0.1, channels=channels, accumulate=0, **fields)
+        made = ops.BatchNorm(sums=sums, epsilon=1e-5, momentum=0.1, channels=channels, accumulate=0, **fields)
         self.kept.append(made)
         return addressof(made)
 
@@ -180,12 +180,12 @@ def _pools(threads: int) -> Iterator[Case]:
     for pooling in (ops.Pooling.MAX, ops.Pooling.AVERAGE):
         made = Tensors(threads)
         x, y = made.floats(g.batch, g.in_h, g.in_w, g.in_c), made.floats(g.batch, g.out_h, g.out_w, g.out_c)
-        winner = made.zeros(y.size, np.uint8)
-        common = {"g": g, "winner": _at(winner), "pooling": pooling, "count_padding": 1}
-        forward = ops.PoolForward(x=_source(x, g.in_c), y=_at(y), ld_y=g.out_c, **common)
-        backward = ops.PoolBackward(dy=_at(y), dx=_sink(x, g.in_c), ld_dy=g.out_c, **common)
-        moved = _bytes(x, y, winner) if pooling == ops.Pooling.MAX else _bytes(x, y)
-        for kind, op in ((Kind.POOL_FORWARD, forward), (Kind.POOL_BACKWARD, backward)):
+        argmax = made.zeros(y.size, np.uint8)
+        common = {"g": g, "argmax": _at(argmax), "pooling": pooling, "count_padding": 1}
+        forward = ops.PoolingForward(x=_source(x, g.in_c), y=_at(y), ld_y=g.out_c, **common)
+        backward = ops.PoolingBackward(dy=_at(y), dx=_sink(x, g.in_c), ld_dy=g.out_c, **common)
+        moved = _bytes(x, y, argmax) if pooling == ops.Pooling.MAX else _bytes(x, y)
+        for kind, op in ((Kind.POOLING_FORWARD, forward), (Kind.POOLING_BACKWARD, backward)):
             yield Case(f"{kind.name} {pooling.name}".lower(), shape_of(g), kind, op, 0.0, moved, made.kept)
 
 
@@ -196,23 +196,23 @@ def _norms(threads: int) -> Iterator[Case]:
     made = Tensors(threads)
     z, dy = made.floats(_ROWS, _CHANNELS), made.floats(_ROWS, _CHANNELS)
     norm = made.norm(_CHANNELS)
-    forward = ops.NormForward(norm=norm, z=_at(z), rows=_ROWS, ld_z=_CHANNELS)
-    backward = ops.NormBackward(
+    forward = ops.BatchNormForward(norm=norm, z=_at(z), rows=_ROWS, ld_z=_CHANNELS)
+    backward = ops.BatchNormBackward(
         norm=norm, z=_at(z), dy=_at(dy), dz=_at(dy), rows=_ROWS,
         ld_z=_CHANNELS, ld_dy=_CHANNELS, ld_dz=_CHANNELS, act=ops.Act.RELU,
     )  # fmt: skip
-    yield _rows(Kind.NORM_FORWARD, forward, _bytes(z), made)
-    yield _rows(Kind.NORM_BACKWARD, backward, 2 * _bytes(z, dy) + _bytes(dy), made)
+    yield _rows(Kind.BATCH_NORM_FORWARD, forward, _bytes(z), made)
+    yield _rows(Kind.BATCH_NORM_BACKWARD, backward, 2 * _bytes(z, dy) + _bytes(dy), made)
 
 
 def _joins(threads: int) -> Iterator[Case]:
     made = Tensors(threads)
     a, b, y = (made.floats(_ROWS, _CHANNELS) for _ in range(3))
     sizes = {"rows": _ROWS, "channels": _CHANNELS, "ld_y": _CHANNELS, "act": ops.Act.RELU}
-    forward = ops.JoinForward(a=_source(a, _CHANNELS), b=_source(b, _CHANNELS), y=_at(y), **sizes)
-    backward = ops.JoinBackward(dy=_at(a), y=_at(y), target=_at(b), ld_dy=_CHANNELS, ld_target=_CHANNELS, **sizes)
-    yield _rows(Kind.JOIN_FORWARD, forward, _bytes(a, b, y), made)
-    yield _rows(Kind.JOIN_BACKWARD, backward, _bytes(a, b, y), made)
+    forward = ops.AddForward(a=_source(a, _CHANNELS), b=_source(b, _CHANNELS), y=_at(y), **sizes)
+    backward = ops.AddBackward(dy=_at(a), y=_at(y), target=_at(b), ld_dy=_CHANNELS, ld_target=_CHANNELS, **sizes)
+    yield _rows(Kind.ADD_FORWARD, forward, _bytes(a, b, y), made)
+    yield _rows(Kind.ADD_BACKWARD, backward, _bytes(a, b, y), made)
 
 
 def _others(threads: int) -> Iterator[Case]:
@@ -221,7 +221,7 @@ def _others(threads: int) -> Iterator[Case]:
     draw = made.given([7], np.uint64)
     sizes = {"rows": _ROWS, "channels": _CHANNELS}
     lrn = {"size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0, **sizes}
-    drop = {"draw": _at(draw), "rate": 0.5, "salt": 1, **sizes}
+    drop = {"seed": _at(draw), "rate": 0.5, "salt": 1, **sizes}
     source, sink = _source(x, _CHANNELS), _sink(dx, _CHANNELS)
     yield _rows(Kind.LRN_FORWARD, ops.LrnForward(x=source, y=_at(y), ld_y=_CHANNELS, **lrn), _bytes(x, y), made)
     lrn_backward = ops.LrnBackward(x=source, dy=_at(y), dx=sink, ld_dy=_CHANNELS, **lrn)
@@ -234,17 +234,22 @@ def _others(threads: int) -> Iterator[Case]:
 
 def _softmax(threads: int, batch: int = 64, classes: int = 1000) -> Iterator[Case]:
     made = Tensors(threads)
-    scores, dscores = made.floats(batch, classes), made.floats(batch, classes)
+    logits, dlogits = made.floats(batch, classes), made.floats(batch, classes)
     op = ops.SoftmaxLoss(
-        scores=_at(scores), dscores=_at(dscores), labels=_at(made.zeros(batch, np.int32)),
+        logits=_at(logits), dlogits=_at(dlogits), labels=_at(made.zeros(batch, np.int32)),
         weight=_at(made.given([1.0], np.float32)), loss=_at(made.zeros(1, np.float64)),
-        batch=batch, classes=classes, ld_scores=classes, ld_dscores=classes,
+        batch=batch, classes=classes, ld_logits=classes, ld_dlogits=classes,
     )  # fmt: skip
     shape = f"{batch} x {classes}"
-    yield Case("softmax_loss", shape, Kind.SOFTMAX_LOSS, op, 0.0, _bytes(scores, dscores), made.kept)
+    yield Case("softmax_loss", shape, Kind.SOFTMAX_LOSS, op, 0.0, _bytes(logits, dlogits), made.kept)
 
 
-_TOUCHED = {Method.SGD: 5.0, Method.NESTEROV: 5.0, Method.LARS: 7.0, Method.LAMB: 10.0}  # times all values
+_TOUCHED = {
+    OptimizerKind.SGD: 5.0,
+    OptimizerKind.NESTEROV: 5.0,
+    OptimizerKind.LARS: 7.0,
+    OptimizerKind.LAMB: 10.0,
+}  # times all values
 
 
 def _updates(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
@@ -252,29 +257,31 @@ def _updates(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
     made = Tensors(threads)
     values, gradients = made.floats(count), made.floats(count)
     momenta, second = made.zeros(count), made.zeros(count)
-    rules = ops.Rules(momentum=0.9, gain=0.1, correction=1.0, second_momentum=0.999, second_gain=0.001)
-    rules.second_correction, rules.epsilon, rules.trust = 1.0, 1e-6, 0.001
+    params = ops.OptimizerParams(
+        momentum=0.9, one_minus_momentum=0.1, bias_correction=1.0, beta2=0.999, one_minus_beta2=0.001
+    )
+    params.bias_correction2, params.epsilon, params.trust_coefficient = 1.0, 1e-6, 0.001
     segment = ops.Segment(0, count, 1e-4, 1)
     for method, touched in _TOUCHED.items():
-        op = ops.Update(
-            values=_at(values), momenta=_at(momenta), second=_at(second), gradients=_at(gradients),
-            rules=addressof(rules), segments=addressof(segment), count=1, method=method,
+        op = ops.OptimizerUpdate(
+            weights=_at(values), momenta=_at(momenta), second_moments=_at(second), gradients=_at(gradients),
+            params=addressof(params), segments=addressof(segment), count=1, optimizer=method,
         )  # fmt: skip
-        kept = [*made.kept, rules, segment]
-        name, shape = f"update {method.name.lower()}", f"{count // 1024**2} M"
-        yield Case(name, shape, Kind.UPDATE, op, 0.0, touched * _bytes(values), kept)
+        kept = [*made.kept, params, segment]
+        name, shape = f"optimizer_update {method.name.lower()}", f"{count // 1024**2} M"
+        yield Case(name, shape, Kind.OPTIMIZER_UPDATE, op, 0.0, touched * _bytes(values), kept)
 
 
 def _wires(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
     made = Tensors(threads)
     values, residual = made.floats(count), made.zeros(count)
-    arrived, room = made.zeros(4 * count, np.uint8), made.zeros(4 * count, np.uint8)
+    received, room = made.zeros(4 * count, np.uint8), made.zeros(4 * count, np.uint8)
     shape = f"{count // 1024**2} M"
     for wire in (FP16, BF16, INT8):
         kept = _at(residual) if wire.feedback else None
-        common = {"values": _at(values), "count": count, "number": wire.number}
-        relay = ops.Encode(arrived=_at(arrived), target=_at(room), residual=kept, **common)
-        take = ops.Decode(source=_at(arrived), **common)
+        common = {"values": _at(values), "count": count, "dtype": wire.dtype}
+        relay = ops.Encode(received=_at(received), encoded=_at(room), residual=kept, **common)
+        take = ops.Decode(encoded=_at(received), **common)
         bytes_sent, bytes_kept = float(wire.size(count)), 2 * _bytes(residual) if wire.feedback else 0.0
         moved = _bytes(values) + 2 * bytes_sent + bytes_kept
         yield Case(f"encode {wire.name}", shape, Kind.ENCODE, relay, 0.0, moved, made.kept)
@@ -286,14 +293,14 @@ def _factors(threads: int, rows: int = 9 * 512, columns: int = 512, rank: int = 
     matrix, residual = made.floats(rows, columns), made.zeros(rows * columns)
     left, right, own = made.floats(rows, rank), made.floats(rank, columns), made.floats(rank, columns)
     op = ops.LowRank(
-        matrix=_at(matrix), residual=_at(residual), left=_at(left), right=_at(right), own=_at(own),
+        matrix=_at(matrix), residual=_at(residual), left=_at(left), right=_at(right), local_right=_at(own),
         rows=rows, columns=columns, rank=rank,
     )  # fmt: skip
     moved = {
         Kind.LOWRANK_SKETCH: _bytes(matrix, residual, matrix),
-        Kind.LOWRANK_ORTHONORMALISE: _bytes(left, left),
+        Kind.LOWRANK_ORTHONORMALIZE: _bytes(left, left),
         Kind.LOWRANK_PROJECT: _bytes(matrix),
-        Kind.LOWRANK_RESTORE: _bytes(matrix, residual, matrix),
+        Kind.LOWRANK_RECONSTRUCT: _bytes(matrix, residual, matrix),
     }
     for kind, moves in moved.items():
         shape = f"{rows} x {columns} rank {rank}"
@@ -305,7 +312,7 @@ def _augment(threads: int, batch: int = 16, size: int = 256, crop: int = 224) ->
     images = made.zeros(batch * size * size * 3, np.uint8)
     out = made.zeros(batch * crop * crop * 3)
     op = ops.Augment(
-        images=_at(images), views=_at(made.given([5, 9, crop, crop, 1, 0] * batch, np.int32)),
+        images=_at(images), crops=_at(made.given([5, 9, crop, crop, 1, 0] * batch, np.int32)),
         mean=_at(made.given([0.5] * 3, np.float32)), inv_std=_at(made.given([4.0] * 3, np.float32)), out=_at(out),
         batch=batch, in_h=size, in_w=size, out_h=crop, out_w=crop, channels=3,
     )  # fmt: skip
@@ -330,8 +337,8 @@ def _column(threads: int, rows: int = 8192, beside: int = 7) -> Iterator[Case]:
     made = Tensors(threads)
     columns, factors = made.zeros((beside + 1) * rows, np.float64), made.zeros(beside, np.float64)
     op = ops.Eliminate(
-        column=_at(columns), factors=_at(factors), largest=_at(made.zeros(1, np.int64)),
-        pivot=1.0, rows=rows, ld=rows, beside=beside,
+        column=_at(columns), factors=_at(factors), next_pivot=_at(made.zeros(1, np.int64)),
+        pivot=1.0, rows=rows, ld=rows, trailing_columns=beside,
     )  # fmt: skip
     yield Case("eliminate", f"{rows} x {beside + 1}", Kind.ELIMINATE, op, 0.0, 2 * _bytes(columns), made.kept)
 
@@ -342,12 +349,12 @@ def _rows(kind: Kind, op: Structure, moved: float, made: Tensors) -> Case:
 
 # Cases that share tensors, with their names: what is not asked for is not made.
 _TOGETHER: tuple[tuple[tuple[str, ...], Callable[[int], Iterator[Case]]], ...] = (
-    (("pool_forward max", "pool_backward max", "pool_forward average", "pool_backward average"), _pools),
-    (("norm_forward", "norm_backward"), _norms),
-    (("join_forward", "join_backward"), _joins),
+    (("pooling_forward max", "pooling_backward max", "pooling_forward average", "pooling_backward average"), _pools),
+    (("batch_norm_forward", "batch_norm_backward"), _norms),
+    (("add_forward", "add_backward"), _joins),
     (("lrn_forward", "lrn_backward", "dropout_forward", "dropout_backward"), _others),
     (("softmax_loss",), _softmax),
-    (tuple(f"update {method.name.lower()}" for method in _TOUCHED), _updates),
+    (tuple(f"optimizer_update {method.name.lower()}" for method in _TOUCHED), _updates),
     (("encode fp16", "decode fp16", "encode bf16", "decode bf16", "encode int8", "decode int8"), _wires),
     (("lowrank_sketch", "lowrank_orthonormalise", "lowrank_project", "lowrank_restore"), _factors),
     (("augment",), _augment),
@@ -356,12 +363,12 @@ _TOGETHER: tuple[tuple[tuple[str, ...], Callable[[int], Iterator[Case]]], ...] =
 )
 
 
-def _source(x: NDArray[Any], ld: int) -> ops.Source:
-    return ops.Source(data=_at(x), ld=ld)
+def _source(x: NDArray[Any], ld: int) -> ops.FusedInput:
+    return ops.FusedInput(data=_at(x), ld=ld)
 
 
-def _sink(dx: NDArray[Any], ld: int) -> ops.Sink:
-    return ops.Sink(data=_at(dx), ld=ld)
+def _sink(dx: NDArray[Any], ld: int) -> ops.FusedGradient:
+    return ops.FusedGradient(data=_at(dx), ld=ld)
 
 
 def _at(array: NDArray[Any]) -> int:

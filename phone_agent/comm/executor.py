@@ -85,16 +85,16 @@ class Workshop:
                 "a sum before this one was given up: its messages may still be under way", code=ErrorCode.MPI_FAILED
             )
         job.slots = self._room(job.slot_bytes * job.slot_count)
-        job.spans, job.span_room = (ctypes.addressof(self._spans), SPANS) if note else (None, 0)
+        job.spans, job.span_capacity = (ctypes.addressof(self._spans), SPANS) if note else (None, 0)
         self._given_up = True
-        self.core.core_rings_begin(ctypes.addressof(job))
-        outcome = ops.Outcome.AGAIN
-        while outcome == ops.Outcome.AGAIN:
-            outcome = self.core.core_rings(ctypes.addressof(job))
+        self.core.core_allreduce_reset(ctypes.addressof(job))
+        status = ops.RingStatus.PENDING
+        while status == ops.RingStatus.PENDING:
+            status = self.core.core_allreduce_run(ctypes.addressof(job))
             if note:
                 _tell(note, self._spans[: job.span_count])
                 job.span_count = 0
-        if outcome == ops.Outcome.FAILED:
+        if status == ops.RingStatus.FAILED:
             raise self.calls.failed(job.error)
         self._given_up = False
 
@@ -114,17 +114,17 @@ class Rounds:
         rings = [ring for stage in stages for ring in stage.rings]
         places = {} if wire.exact else _places(rings)
         self._rings = self._array(ops.Ring, [self._ring(ring, places) for ring in rings])
-        slots = sum(ring.room for ring in self._rings) + len(places)
+        slots = sum(ring.max_slots for ring in self._rings) + len(places)
         self._free, self._finished = (ctypes.c_void_p * slots)(), (ctypes.c_void_p * len(places))()
         calls = workshop.calls
         self._job = ops.Allreduce(
             rings=ctypes.addressof(self._rings), ring_count=len(rings),
             stages=self._address(ops.Stage, list(_stages(stages))), stage_count=len(stages),
-            pool=workshop.pool.address, number=wire.number,
+            thread_pool=workshop.pool.address, dtype=wire.dtype,
             send=calls.send, receive=calls.receive, test=calls.test, datatype=calls.datatype, comm=calls.comm,
-            first_nap=naps[0], longest_nap=naps[1],
+            min_sleep_ns=naps[0], max_sleep_ns=naps[1],
             slot_bytes=self._slot_bytes(rings), slot_count=slots,
-            free=ctypes.addressof(self._free), kept=ctypes.addressof(self._finished),
+            free_slots=ctypes.addressof(self._free), cached_slots=ctypes.addressof(self._finished),
         )  # fmt: skip
 
     def carry_out(self, buffer: Floats, residual: Floats | None, note: Note | None = None) -> int:
@@ -133,25 +133,25 @@ class Rounds:
             raise AgentError("only float32 in a row can be summed", code=ErrorCode.INTERNAL_ERROR)
         self._job.buffer, self._job.residual = buffer.ctypes.data, None if residual is None else residual.ctypes.data
         self._workshop.carry_out(self._job, note)
-        return sum(ring.sent_bytes for ring in self._rings)
+        return sum(ring.bytes_sent for ring in self._rings)
 
     def _ring(self, ring: Ring, places: dict[int, int]) -> ops.Ring:
         schedule, neighbours = ring.schedule, ring.neighbours
         finished = places if ring.gathers else {}
         first = [self._hop(piece, finished.get(piece.start, NOWHERE)) for piece in schedule.first]
-        hops = [self._hop(hop.piece, _kept(hop, places), hop.errand, forward=hop.forward) for hop in schedule.hops]
+        hops = [self._hop(hop.piece, _kept(hop, places), hop.op, forward=hop.forward) for hop in schedule.hops]
         return ops.Ring(
-            first=self._address(ops.Hop, first), first_count=len(first),
+            initial=self._address(ops.Hop, first), initial_count=len(first),
             hops=self._address(ops.Hop, hops), hop_count=len(hops),
-            arriving=self._address(ops.Letter, [ops.Letter()] * ops.RINGS_AHEAD),
-            leaving=self._address(ops.Letter, [ops.Letter()] * len(schedule.sent)),
-            left_rank=neighbours.left, right_rank=neighbours.right, tag=neighbours.tag, gathers=ring.gathers,
-            room=ops.RINGS_AHEAD + (0 if self._wire.exact else schedule.most),
+            receives=self._address(ops.Message, [ops.Message()] * ops.RING_MAX_IN_FLIGHT),
+            sends=self._address(ops.Message, [ops.Message()] * len(schedule.sent)),
+            left_rank=neighbours.left, right_rank=neighbours.right, tag=neighbours.tag, is_allgather=ring.gathers,
+            max_slots=ops.RING_MAX_IN_FLIGHT + (0 if self._wire.exact else schedule.most),
         )  # fmt: skip
 
-    def _hop(self, piece: slice, kept: int, errand: ops.Errand = ops.Errand.ADD, *, forward: bool = False) -> ops.Hop:
+    def _hop(self, piece: slice, kept: int, op: ops.RingOp = ops.RingOp.REDUCE, *, forward: bool = False) -> ops.Hop:
         count = piece.stop - piece.start
-        return ops.Hop(piece.start, count, self._wire.size(count), errand, forward, kept)
+        return ops.Hop(piece.start, count, self._wire.size(count), op, forward, kept)
 
     def _slot_bytes(self, rings: Sequence[Ring]) -> int:
         pieces = (piece for ring in rings for piece in ring.schedule.handled)
@@ -181,7 +181,7 @@ def _places(rings: Sequence[Ring]) -> dict[int, int]:
 
 def _kept(hop: Hop, places: dict[int, int]) -> int:
     """Only what is finished, or arrives so, is sent by others as it is."""
-    return NOWHERE if hop.errand is ops.Errand.ADD else places.get(hop.piece.start, NOWHERE)
+    return NOWHERE if hop.op is ops.RingOp.REDUCE else places.get(hop.piece.start, NOWHERE)
 
 
 def _stages(stages: Sequence[Stage]) -> Iterator[ops.Stage]:
@@ -194,4 +194,4 @@ def _stages(stages: Sequence[Stage]) -> Iterator[ops.Stage]:
 
 def _tell(note: Note, spans: Sequence[ops.Span]) -> None:
     for span in spans:
-        note(ops.Doing(span.doing).name.lower(), span.started / 1e9, span.ended / 1e9)
+        note(ops.SpanKind(span.kind).name.lower(), span.started / 1e9, span.ended / 1e9)

@@ -235,15 +235,15 @@ class _Part:
                 "rank": rank,
             }
             mine = _at(self._own, right)
-            sums.append(ops.LowRank(right=_at(self._right, right), own=mine, **common))
+            sums.append(ops.LowRank(right=_at(self._right, right), local_right=mine, **common))
             own.append(ops.LowRank(right=mine, **common))
             left, right = left + rank * matrix.rows, right + rank * matrix.columns
         return Program.of(
             [
                 *((ops.Kind.LOWRANK_SKETCH, op) for op in sums),
-                *((ops.Kind.LOWRANK_ORTHONORMALISE, op) for op in own),
+                *((ops.Kind.LOWRANK_ORTHONORMALIZE, op) for op in own),
                 *((ops.Kind.LOWRANK_PROJECT, op) for op in own),
-                *((ops.Kind.LOWRANK_RESTORE, op) for op in sums),
+                *((ops.Kind.LOWRANK_RECONSTRUCT, op) for op in sums),
             ]
         )
 

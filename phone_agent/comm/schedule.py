@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from phone_agent.core.ops import Errand
+from phone_agent.core.ops import RingOp
 
 Chunk = tuple[slice, ...]  # its pieces
 
@@ -20,7 +20,7 @@ Chunk = tuple[slice, ...]  # its pieces
 @dataclass(frozen=True)
 class Hop:
     piece: slice
-    errand: Errand
+    op: RingOp
     forward: bool
 
 
@@ -51,7 +51,7 @@ class Schedule:
 def allreduce(position: int, chunks: Sequence[Chunk]) -> Schedule:
     if len(chunks) == 1:
         return Schedule((), ())
-    hops = (*_adds(position, chunks, Errand.FINISH), *_takes(position, chunks))
+    hops = (*_adds(position, chunks, RingOp.REDUCE_FINAL), *_takes(position, chunks))
     return Schedule(chunks[position], hops, _most(chunks))
 
 
@@ -59,7 +59,7 @@ def reduce_scatter(position: int, chunks: Sequence[Chunk]) -> Schedule:
     """The rank ends with the sum of chunk `owned(position, …)`."""
     if len(chunks) == 1:
         return Schedule((), ())
-    return Schedule(chunks[position], tuple(_adds(position, chunks, Errand.ADD)), _most(chunks))
+    return Schedule(chunks[position], tuple(_adds(position, chunks, RingOp.REDUCE)), _most(chunks))
 
 
 def all_gather(position: int, chunks: Sequence[Chunk]) -> Schedule:
@@ -85,18 +85,18 @@ def split(whole: slice, parts: int) -> list[slice]:
     return [slice(low, high) for low, high in pairwise(bounds)]
 
 
-def _adds(position: int, chunks: Sequence[Chunk], last: Errand) -> Iterator[Hop]:
+def _adds(position: int, chunks: Sequence[Chunk], last: RingOp) -> Iterator[Hop]:
     world = len(chunks)
     for turn in range(1, world):
         final = turn == world - 1
-        errand, forward = (last, last is Errand.FINISH) if final else (Errand.ADD, True)
-        yield from (Hop(piece, errand, forward) for piece in chunks[(position - turn) % world])
+        op, forward = (last, last is RingOp.REDUCE_FINAL) if final else (RingOp.REDUCE, True)
+        yield from (Hop(piece, op, forward) for piece in chunks[(position - turn) % world])
 
 
 def _takes(position: int, chunks: Sequence[Chunk]) -> Iterator[Hop]:
     world = len(chunks)
     for turn in range(world - 1):
-        yield from (Hop(piece, Errand.TAKE, turn < world - 2) for piece in chunks[(position - turn) % world])
+        yield from (Hop(piece, RingOp.COPY, turn < world - 2) for piece in chunks[(position - turn) % world])
 
 
 def _most(chunks: Sequence[Chunk]) -> int:

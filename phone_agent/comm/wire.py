@@ -26,7 +26,7 @@ class Wire:
     """`feedback`: too coarse to lose what is rounded away, it wants residuals."""
 
     name: str
-    number: ops.Number
+    dtype: ops.DType
     number_bytes: int
     scaled: bool = False
     feedback: bool = False
@@ -34,20 +34,20 @@ class Wire:
     @property
     def exact(self) -> bool:
         """What is sent is the buffer itself, and what is finished is received straight into it."""
-        return self.number is ops.Number.FP32
+        return self.dtype is ops.DType.FP32
 
     def size(self, count: int) -> int:
         """Bytes that `count` floats take."""
         return self.number_bytes * count + (SCALE_BYTES * -(-count // BLOCK) if self.scaled else 0)
 
 
-FP32 = Wire("fp32", ops.Number.FP32, 4)
+FP32 = Wire("fp32", ops.DType.FP32, 4)
 # 11 bits of precision, and a power of two a block: neither overflow nor underflow, wherever gradients lie.
-FP16 = Wire("fp16", ops.Number.FP16, 2, scaled=True)
+FP16 = Wire("fp16", ops.DType.FP16, 2, scaled=True)
 # 8 bits of precision and fp32's range.
-BF16 = Wire("bf16", ops.Number.BF16, 2)
+BF16 = Wire("bf16", ops.DType.BF16, 2)
 # A sign and 127 steps to the largest number of a block.
-INT8 = Wire("int8", ops.Number.INT8, 1, scaled=True, feedback=True)
+INT8 = Wire("int8", ops.DType.INT8, 1, scaled=True, feedback=True)
 WIRES = {wire.name: wire for wire in (FP32, FP16, BF16, INT8)}
 
 
@@ -62,23 +62,25 @@ class Coder:
 
     def __init__(self, wire: Wire) -> None:
         self._pool = ThreadPool(1)
-        self._encode, self._decode = ops.Encode(number=wire.number), ops.Decode(number=wire.number)
+        self._encode, self._decode = ops.Encode(dtype=wire.dtype), ops.Decode(dtype=wire.dtype)
 
     def encode(
         self, values: Floats, to: Bytes, arrived: Bytes | None = None, residual: Floats | None = None,
-        *, settle: bool = False,
+        *, write_back: bool = False,
     ) -> None:  # fmt: skip
-        """to = values + what arrived (it may lie there) + residual, which becomes what the wire cannot hold. `settle`:
-        values become what everybody else will decode."""
+        """Encode values + decoded `arrived` (which may be `to`) + residual; residual becomes the rounding error.
+
+        `write_back`: values become what every receiver will decode.
+        """
         op = self._encode
-        op.values, op.target, op.arrived, op.residual = _at(values), _at(to), _at(arrived), _at(residual)
-        op.count, op.settle = values.size, settle
+        op.values, op.encoded, op.received, op.residual = _at(values), _at(to), _at(arrived), _at(residual)
+        op.count, op.write_back = values.size, write_back
         self._run(ops.Kind.ENCODE, op)
 
     def decode(self, arrived: Bytes, values: Floats, *, accumulate: bool = False) -> None:
-        """values = what arrived, or values += that."""
+        """values (+)= decoded `arrived`."""
         op = self._decode
-        op.source, op.values, op.count, op.accumulate = _at(arrived), _at(values), values.size, accumulate
+        op.encoded, op.values, op.count, op.accumulate = _at(arrived), _at(values), values.size, accumulate
         self._run(ops.Kind.DECODE, op)
 
     def _run(self, kind: ops.Kind, op: ops.Encode | ops.Decode) -> None:

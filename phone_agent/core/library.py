@@ -80,7 +80,7 @@ def _whole_size(header: bytes) -> int:
 def isas(core: ctypes.CDLL) -> tuple[str, ...]:
     """Those this processor can run, best first."""
     names = [core.core_isa_name(index).decode() for index in range(core.core_isa_count())]
-    return tuple(name for index, name in enumerate(names) if core.core_isa_runs_here(index))
+    return tuple(name for index, name in enumerate(names) if core.core_isa_supported(index))
 
 
 def isa_index(core: ctypes.CDLL, wanted: str | None) -> int:
@@ -103,15 +103,15 @@ def _declare(core: ctypes.CDLL, path: Path) -> ctypes.CDLL:
     _function(core, "core_sizeof", i32, i32)
     _function(core, "core_isa_count", i32)
     _function(core, "core_isa_name", ctypes.c_char_p, i32)
-    _function(core, "core_isa_runs_here", i32, i32)
+    _function(core, "core_isa_supported", i32, i32)
     _function(core, "core_lanes", i32, i32)
     _function(core, "core_workspace", ctypes.c_int64, i32, i32, i32, pointer)
-    _function(core, "core_open", None, pointer, i32, i32, pointer)
-    _function(core, "core_work", None, pointer, i32)
-    _function(core, "core_close", None, pointer)
-    _function(core, "core_run", None, pointer, pointer, i32, pointer)
-    _function(core, "core_rings_begin", None, pointer)
-    _function(core, "core_rings", i32, pointer)
+    _function(core, "core_pool_init", None, pointer, i32, i32, pointer)
+    _function(core, "core_pool_work", None, pointer, i32)
+    _function(core, "core_pool_shutdown", None, pointer)
+    _function(core, "core_pool_run", None, pointer, pointer, i32, pointer)
+    _function(core, "core_allreduce_reset", None, pointer)
+    _function(core, "core_allreduce_run", i32, pointer)
     return core
 
 

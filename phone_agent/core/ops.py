@@ -1,4 +1,4 @@
-"""The structs of src/core.h, field for field. A test compares sizes with the library's own."""
+"""The structs of src/core.h, field by field. A test compares them with the header and with the library."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from ctypes import Structure, c_double, c_float, c_int32, c_int64, c_uint32, c_v
 from enum import IntEnum
 from typing import Any, ClassVar
 
-ABI = 5
-POOL_BYTES = 64 * 1024
-RINGS_AHEAD = 8
+ABI = 6
+THREAD_POOL_BYTES = 64 * 1024
+RING_MAX_IN_FLIGHT = 8
 
 Fields = list[tuple[str, Any]]
 
@@ -30,15 +30,15 @@ class Pooling(IntEnum):
     AVERAGE = 1
 
 
-class Method(IntEnum):
+class OptimizerKind(IntEnum):
     SGD = 0
     NESTEROV = 1
     LARS = 2
     LAMB = 3
 
 
-class Number(IntEnum):
-    """How numbers lie in memory (activations: the first two) or on the wire."""
+class DType(IntEnum):
+    """Element type in memory (activations: FP32 or FP16) or on the wire."""
 
     FP32 = 0
     FP16 = 1
@@ -46,25 +46,25 @@ class Number(IntEnum):
     INT8 = 3
 
 
-class Errand(IntEnum):
-    """What happens to a piece from the left in a ring."""
+class RingOp(IntEnum):
+    """What a rank does with a chunk that it receives from its left neighbour."""
 
-    ADD = 0  # to what is here
-    FINISH = 1  # added, it is the sum over all: what is passed on is what everybody ends with
-    TAKE = 2  # the sum over all, from somewhere else
+    REDUCE = 0  # add it to the local chunk
+    REDUCE_FINAL = 1  # add it; the result is the sum over all ranks, and every rank ends with what is sent on
+    COPY = 2  # the sum over all ranks, completed elsewhere
 
 
-class Doing(IntEnum):
-    """What a rank is at in a ring."""
+class SpanKind(IntEnum):
+    """What a rank spends its time on in a ring."""
 
     SEND = 0
     RECEIVE = 1
     REDUCE = 2
 
 
-class Outcome(IntEnum):
+class RingStatus(IntEnum):
     DONE = 0
-    AGAIN = 1
+    PENDING = 1
     FAILED = 2
 
 
@@ -75,25 +75,25 @@ class Kind(IntEnum):
     DEPTHWISE_FORWARD = 3
     DEPTHWISE_BACKWARD_DATA = 4
     DEPTHWISE_BACKWARD_WEIGHTS = 5
-    POOL_FORWARD = 6
-    POOL_BACKWARD = 7
-    NORM_FORWARD = 8
-    NORM_FOLD = 9
-    NORM_BACKWARD = 10
-    JOIN_FORWARD = 11
-    JOIN_BACKWARD = 12
+    POOLING_FORWARD = 6
+    POOLING_BACKWARD = 7
+    BATCH_NORM_FORWARD = 8
+    BATCH_NORM_FOLD = 9
+    BATCH_NORM_BACKWARD = 10
+    ADD_FORWARD = 11
+    ADD_BACKWARD = 12
     LRN_FORWARD = 13
     LRN_BACKWARD = 14
     DROPOUT_FORWARD = 15
     DROPOUT_BACKWARD = 16
     SOFTMAX_LOSS = 17
-    UPDATE = 18
+    OPTIMIZER_UPDATE = 18
     ENCODE = 19
     DECODE = 20
     LOWRANK_SKETCH = 21
-    LOWRANK_ORTHONORMALISE = 22
+    LOWRANK_ORTHONORMALIZE = 22
     LOWRANK_PROJECT = 23
-    LOWRANK_RESTORE = 24
+    LOWRANK_RECONSTRUCT = 24
     AUGMENT = 25
     FMA_PEAK = 26
     DGEMM = 27
@@ -119,11 +119,11 @@ def _longs(*names: str) -> Fields:
 _ROWS: Fields = _longs("rows")
 
 
-class Source(Structure):
-    _fields_: ClassVar = _pointers("data", "scale", "shift") + _ints("ld", "act", "number", "unused")
+class FusedInput(Structure):
+    _fields_: ClassVar = _pointers("data", "scale", "shift") + _ints("ld", "act", "dtype", "unused")
 
 
-class Norm(Structure):
+class BatchNorm(Structure):
     _fields_: ClassVar = (
         _pointers(
             "gamma",
@@ -143,8 +143,8 @@ class Norm(Structure):
     )
 
 
-class Sink(Structure):
-    _fields_: ClassVar = _pointers("data", "y", "norm") + _ints("ld", "ld_y", "act", "accumulate", "number", "unused")
+class FusedGradient(Structure):
+    _fields_: ClassVar = _pointers("data", "y", "norm") + _ints("ld", "ld_y", "act", "accumulate", "dtype", "unused")
 
 
 class Geometry(Structure):
@@ -155,13 +155,13 @@ class Geometry(Structure):
 
 
 _GEOMETRY: Fields = [("g", Geometry)]
-_X: Fields = [("x", Source)]
-_DX: Fields = [("dx", Sink)]
+_X: Fields = [("x", FusedInput)]
+_DX: Fields = [("dx", FusedGradient)]
 
 
 class ConvForward(Structure):
     _fields_: ClassVar = (
-        _GEOMETRY + _X + _pointers("weights", "bias", "y", "norm") + _ints("ld_y", "act", "algorithm", "number")
+        _GEOMETRY + _X + _pointers("weights", "bias", "y", "norm") + _ints("ld_y", "act", "algorithm", "dtype")
     )
 
 
@@ -175,47 +175,49 @@ class ConvBackwardWeights(Structure):
     )
 
 
-class PoolForward(Structure):
-    _fields_: ClassVar = _GEOMETRY + _X + _pointers("y", "winner") + _ints("ld_y", "pooling", "count_padding", "number")
+class PoolingForward(Structure):
+    _fields_: ClassVar = _GEOMETRY + _X + _pointers("y", "argmax") + _ints("ld_y", "pooling", "count_padding", "dtype")
 
 
-class PoolBackward(Structure):
+class PoolingBackward(Structure):
     _fields_: ClassVar = (
-        _GEOMETRY + _pointers("dy", "winner") + _DX + _ints("ld_dy", "pooling", "count_padding", "unused")
+        _GEOMETRY + _pointers("dy", "argmax") + _DX + _ints("ld_dy", "pooling", "count_padding", "unused")
     )
 
 
-class NormForward(Structure):
-    _fields_: ClassVar = _pointers("norm", "z") + _ROWS + _ints("ld_z", "number")
+class BatchNormForward(Structure):
+    _fields_: ClassVar = _pointers("norm", "z") + _ROWS + _ints("ld_z", "dtype")
 
 
-class NormFold(Structure):
+class BatchNormFold(Structure):
     _fields_: ClassVar = _pointers("norm")
 
 
-class NormBackward(Structure):
+class BatchNormBackward(Structure):
     _fields_: ClassVar = (
-        _pointers("norm", "z", "joined", "dy", "dz")
+        _pointers("norm", "z", "residual_sum", "dy", "dz")
         + _ROWS
-        + _ints("ld_z", "ld_joined", "ld_dy", "ld_dz", "act", "join_act", "reduced", "keep_dy", "number", "unused")
+        + _ints(
+            "ld_z", "ld_residual_sum", "ld_dy", "ld_dz", "act", "residual_act", "reduced", "keep_dy", "dtype", "unused"
+        )
     )
 
 
-class JoinForward(Structure):
+class AddForward(Structure):
     _fields_: ClassVar = [
-        ("a", Source),
-        ("b", Source),
+        ("a", FusedInput),
+        ("b", FusedInput),
         *_pointers("y"),
         *_ROWS,
-        *_ints("channels", "ld_y", "act", "number"),
+        *_ints("channels", "ld_y", "act", "dtype"),
     ]
 
 
-class JoinBackward(Structure):
+class AddBackward(Structure):
     _fields_: ClassVar = (
         _pointers("dy", "y", "target")
         + _ROWS
-        + _ints("channels", "ld_dy", "ld_y", "ld_target", "act", "accumulate", "number", "unused")
+        + _ints("channels", "ld_dy", "ld_y", "ld_target", "act", "accumulate", "dtype", "unused")
     )
 
 
@@ -224,7 +226,7 @@ _LRN: Fields = _floats("alpha", "beta", "k")
 
 class LrnForward(Structure):
     _fields_: ClassVar = (
-        _X + _pointers("y") + _ROWS + _ints("channels", "ld_y", "size", "number") + _LRN + _floats("unused")
+        _X + _pointers("y") + _ROWS + _ints("channels", "ld_y", "size", "dtype") + _LRN + _floats("unused")
     )
 
 
@@ -239,62 +241,64 @@ _RATE: Fields = [("rate", c_float), ("salt", c_uint32)]
 
 class DropoutForward(Structure):
     _fields_: ClassVar = (
-        _X + _pointers("y", "draw") + _ROWS + _ints("channels", "ld_y") + _RATE + _ints("number", "unused")
+        _X + _pointers("y", "seed") + _ROWS + _ints("channels", "ld_y") + _RATE + _ints("dtype", "unused")
     )
 
 
 class DropoutBackward(Structure):
-    _fields_: ClassVar = _pointers("dy") + _DX + _pointers("draw") + _ROWS + _ints("channels", "ld_dy") + _RATE
+    _fields_: ClassVar = _pointers("dy") + _DX + _pointers("seed") + _ROWS + _ints("channels", "ld_dy") + _RATE
 
 
 class SoftmaxLoss(Structure):
     _fields_: ClassVar = (
-        _pointers("scores", "labels", "weight", "dscores", "loss")
-        + _ints("batch", "classes", "ld_scores", "ld_dscores")
+        _pointers("logits", "labels", "weight", "dlogits", "loss")
+        + _ints("batch", "classes", "ld_logits", "ld_dlogits")
         + _floats("smoothing", "unused")
     )
 
 
-class Rules(Structure):
+class OptimizerParams(Structure):
     _fields_: ClassVar = _floats(
-        "rate", "trust", "epsilon",
-        "momentum", "gain", "correction",
-        "second_momentum", "second_gain", "second_correction",
+        "lr", "trust_coefficient", "epsilon",
+        "momentum", "one_minus_momentum", "bias_correction",
+        "beta2", "one_minus_beta2", "bias_correction2",
     )  # fmt: skip
 
 
 class Segment(Structure):
-    _fields_: ClassVar = [*_longs("start", "count"), *_floats("decay"), *_ints("adapted")]
+    _fields_: ClassVar = [*_longs("start", "count"), *_floats("weight_decay"), *_ints("adaptive")]
 
 
-class Update(Structure):
-    _fields_: ClassVar = _pointers("values", "momenta", "second", "gradients", "rules", "segments") + _ints(
-        "count", "method"
+class OptimizerUpdate(Structure):
+    _fields_: ClassVar = _pointers("weights", "momenta", "second_moments", "gradients", "params", "segments") + _ints(
+        "count", "optimizer"
     )
 
 
 class Encode(Structure):
     _fields_: ClassVar = [
-        *_pointers("values", "residual", "arrived", "target"),
+        *_pointers("values", "residual", "received", "encoded"),
         ("count", c_int64),
-        *_ints("number", "settle"),
+        *_ints("dtype", "write_back"),
     ]
 
 
 class Decode(Structure):
-    _fields_: ClassVar = [*_pointers("source", "values"), ("count", c_int64), *_ints("number", "accumulate")]
+    _fields_: ClassVar = [*_pointers("encoded", "values"), ("count", c_int64), *_ints("dtype", "accumulate")]
 
 
 class LowRank(Structure):
-    _fields_: ClassVar = _pointers("matrix", "residual", "left", "right", "own") + _ROWS + _ints("columns", "rank")
+    _fields_: ClassVar = (
+        _pointers("matrix", "residual", "left", "right", "local_right") + _ROWS + _ints("columns", "rank")
+    )
 
 
-class ImageView(Structure):
+class CropWindow(Structure):
     _fields_: ClassVar = _ints("top", "left", "height", "width", "flip", "unused")
 
 
 class Augment(Structure):
-    _fields_: ClassVar = _pointers("images", "views", "colours", "mean", "inv_std", "out") + _ints(
+    _fields_: ClassVar = _pointers("images", "crops", "color_matrices", "mean", "inv_std", "out") + _ints(
         "batch", "in_h", "in_w", "out_h", "out_w", "channels"
     )
 
@@ -314,45 +318,49 @@ class Dgemm(Structure):
 
 class Eliminate(Structure):
     _fields_: ClassVar = [
-        *_pointers("column", "factors", "largest"),
+        *_pointers("column", "factors", "next_pivot"),
         ("pivot", c_double),
         ("rows", c_int64),
         ("ld", c_int64),
-        *_ints("beside", "unused"),
+        *_ints("trailing_columns", "unused"),
     ]
 
 
 class Hop(Structure):
-    _fields_: ClassVar = _longs("start", "count", "bytes") + _ints("errand", "forward", "kept", "unused")
+    _fields_: ClassVar = _longs("start", "count", "bytes") + _ints("op", "forward", "cache_index", "unused")
 
 
-class Letter(Structure):
-    _fields_: ClassVar = _pointers("request", "data", "slot") + _longs("bytes") + _ints("kept", "unused")
+class Message(Structure):
+    _fields_: ClassVar = _pointers("request", "data", "slot") + _longs("bytes") + _ints("cache_index", "unused")
 
 
 class Ring(Structure):
     _fields_: ClassVar = (
-        _pointers("first", "hops", "arriving", "leaving")
-        + _longs("first_count", "hop_count")
-        + _ints("left_rank", "right_rank", "tag", "gathers", "room", "unused")
-        + _longs("ready", "sent", "gone", "posted", "taken", "handled", "slots", "sent_bytes")
+        _pointers("initial", "hops", "receives", "sends")
+        + _longs("initial_count", "hop_count")
+        + _ints("left_rank", "right_rank", "tag", "is_allgather", "max_slots", "unused")
+        + _longs("sends_ready", "sends_posted", "sends_done", "receives_posted", "receives_in_place", "receives_done")
+        + _longs("slots_held", "bytes_sent")
     )
 
 
 class Stage(Structure):
-    _fields_: ClassVar = _ints("first", "count", "after", "after_too", "over", "unused")
+    _fields_: ClassVar = _ints("first_ring", "ring_count", "depends_on", "also_depends_on", "done", "unused")
 
 
 class Span(Structure):
-    _fields_: ClassVar = _longs("started", "ended") + _ints("doing", "unused")
+    _fields_: ClassVar = _longs("started", "ended") + _ints("kind", "unused")
 
 
 class Allreduce(Structure):
     _fields_: ClassVar = (
-        _pointers("rings", "stages", "buffer", "residual", "pool", "slots", "free", "kept", "spans")
+        _pointers(
+            "rings", "stages", "buffer", "residual", "thread_pool", "slots", "free_slots", "cached_slots", "spans"
+        )
         + _pointers("send", "receive", "test", "datatype", "comm")
-        + _longs("slot_bytes", "slot_count", "free_count", "first_nap", "longest_nap", "nap", "napped", "quiet_since")
-        + _ints("ring_count", "stage_count", "number", "span_room", "span_count", "error")
+        + _longs("slot_bytes", "slot_count", "free_count")
+        + _longs("min_sleep_ns", "max_sleep_ns", "sleep_ns", "slept_ns", "idle_since")
+        + _ints("ring_count", "stage_count", "dtype", "span_capacity", "span_count", "error")
     )
 
 
@@ -367,25 +375,25 @@ STRUCTS: dict[Kind, type[Structure]] = {
     Kind.DEPTHWISE_FORWARD: ConvForward,
     Kind.DEPTHWISE_BACKWARD_DATA: ConvBackwardData,
     Kind.DEPTHWISE_BACKWARD_WEIGHTS: ConvBackwardWeights,
-    Kind.POOL_FORWARD: PoolForward,
-    Kind.POOL_BACKWARD: PoolBackward,
-    Kind.NORM_FORWARD: NormForward,
-    Kind.NORM_FOLD: NormFold,
-    Kind.NORM_BACKWARD: NormBackward,
-    Kind.JOIN_FORWARD: JoinForward,
-    Kind.JOIN_BACKWARD: JoinBackward,
+    Kind.POOLING_FORWARD: PoolingForward,
+    Kind.POOLING_BACKWARD: PoolingBackward,
+    Kind.BATCH_NORM_FORWARD: BatchNormForward,
+    Kind.BATCH_NORM_FOLD: BatchNormFold,
+    Kind.BATCH_NORM_BACKWARD: BatchNormBackward,
+    Kind.ADD_FORWARD: AddForward,
+    Kind.ADD_BACKWARD: AddBackward,
     Kind.LRN_FORWARD: LrnForward,
     Kind.LRN_BACKWARD: LrnBackward,
     Kind.DROPOUT_FORWARD: DropoutForward,
     Kind.DROPOUT_BACKWARD: DropoutBackward,
     Kind.SOFTMAX_LOSS: SoftmaxLoss,
-    Kind.UPDATE: Update,
+    Kind.OPTIMIZER_UPDATE: OptimizerUpdate,
     Kind.ENCODE: Encode,
     Kind.DECODE: Decode,
     Kind.LOWRANK_SKETCH: LowRank,
-    Kind.LOWRANK_ORTHONORMALISE: LowRank,
+    Kind.LOWRANK_ORTHONORMALIZE: LowRank,
     Kind.LOWRANK_PROJECT: LowRank,
-    Kind.LOWRANK_RESTORE: LowRank,
+    Kind.LOWRANK_RECONSTRUCT: LowRank,
     Kind.AUGMENT: Augment,
     Kind.FMA_PEAK: FmaPeak,
     Kind.DGEMM: Dgemm,

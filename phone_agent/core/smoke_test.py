@@ -19,7 +19,7 @@ def gemm_is_exact(isa: str) -> bool:
     c = np.full((ROWS, COLUMNS), np.nan, np.float32)
     op = ops.ConvForward()
     op.g = ops.Geometry(ROWS, 1, 1, DEPTH, 1, 1, COLUMNS, 1, 1, 1, 0, 0, 1, 1)
-    op.x = ops.Source(a.ctypes.data, None, None, DEPTH, ops.Act.NONE)
+    op.x = ops.FusedInput(a.ctypes.data, None, None, DEPTH, ops.Act.NONE)
     op.weights, op.y, op.ld_y = b.ctypes.data, c.ctypes.data, COLUMNS
     made: list[tuple[ops.Kind, ctypes.Structure]] = [(ops.Kind.CONV_FORWARD, op)]
     pool = ThreadPool(THREADS, isa, workspace_bytes(THREADS, made, isa))

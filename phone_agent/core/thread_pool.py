@@ -56,8 +56,8 @@ class ThreadPool:
         self._isa = isa_index(self._core, isa)
         self.isa: str = self._core.core_isa_name(self._isa).decode()
         self._workspace = aligned(max(workspace_bytes, 1), np.uint8)
-        self._state = aligned(ops.POOL_BYTES, np.uint8)
-        self._core.core_open(self.address, self._isa, threads, self._workspace.ctypes.data)
+        self._state = aligned(ops.THREAD_POOL_BYTES, np.uint8)
+        self._core.core_pool_init(self.address, self._isa, threads, self._workspace.ctypes.data)
         self._process = os.getpid()
         self._running = threading.Lock()
         workers: list[threading.Thread] = []
@@ -70,7 +70,7 @@ class ThreadPool:
         """Start all worker threads. If one cannot be started, end the others."""
         for index in range(1, self.threads):
             worker = threading.Thread(
-                target=self._core.core_work, args=(self.address, index), daemon=True, name=f"core-{index}"
+                target=self._core.core_pool_work, args=(self.address, index), daemon=True, name=f"core-{index}"
             )
             try:
                 worker.start()
@@ -93,7 +93,7 @@ class ThreadPool:
         with self._running:  # one program at a time; close() waits for it as well
             if not self._shutdown.alive:
                 raise CoreError("this thread pool is closed")
-            self._core.core_run(self.address, start, last - first, times)
+            self._core.core_pool_run(self.address, start, last - first, times)
 
     @property
     def address(self) -> int:
@@ -127,6 +127,6 @@ def _shutdown(
     if os.getpid() != process:  # a forked child has none of these threads, and its copy of the lock may stay locked
         return
     with running:
-        core.core_close(state.ctypes.data)
+        core.core_pool_shutdown(state.ctypes.data)
     for worker in workers:
         worker.join()

@@ -163,8 +163,8 @@ class Augmenter:
     def _run(self, images: Images, views: Views, colours: NDArray[np.float32] | None, out: NDArray[np.float32]) -> None:
         images, views = np.ascontiguousarray(images), np.ascontiguousarray(views)
         op = ops.Augment(
-            images=images.ctypes.data, views=views.ctypes.data, mean=self._mean.ctypes.data,
-            colours=None if colours is None else colours.ctypes.data, inv_std=self._inv_std.ctypes.data,
+            images=images.ctypes.data, crops=views.ctypes.data, mean=self._mean.ctypes.data,
+            color_matrices=None if colours is None else colours.ctypes.data, inv_std=self._inv_std.ctypes.data,
             out=out.ctypes.data, batch=len(images), **self._shapes,
         )  # fmt: skip
         self._pool.run(Program.of([(Kind.AUGMENT, op)]))

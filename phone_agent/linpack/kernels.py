@@ -22,7 +22,7 @@ class Kernels:
         )
         self.pool = ThreadPool(threads, isa, workspace_bytes(threads, largest, isa))
         self._largest = np.zeros(1, np.int64)
-        self._elimination = ops.Eliminate(largest=self._largest.ctypes.data)  # of every column, with other numbers
+        self._elimination = ops.Eliminate(next_pivot=self._largest.ctypes.data)  # of every column, with other numbers
         self._eliminate = Program.of([(Kind.ELIMINATE, self._elimination)])
 
     def subtract(self, c: Doubles, a: Doubles, b: Doubles) -> None:

@@ -143,7 +143,7 @@ def _wire_error(name: str) -> float:
     letter, there, own = np.empty(wire.size(first.size), np.uint8), np.empty_like(first), second.copy()
     coder.encode(first.copy(), letter)
     coder.decode(letter, there)
-    coder.encode(own, letter, letter, settle=True)
+    coder.encode(own, letter, letter, write_back=True)
     scale = np.abs if name in {"fp16", "bf16"} else _block_largest
     wrong = (_over(there - first, scale(first)), _over(own - (there + second), scale(there + second)))
     return max(wrong)
@@ -221,8 +221,8 @@ def _column_error(isa: str) -> float:
     want[1:] -= factors[:, None] * want[0]
     largest = np.zeros(1, np.int64)
     op = ops.Eliminate(
-        column=columns.ctypes.data, factors=factors.ctypes.data, largest=largest.ctypes.data,
-        pivot=1.7, rows=1100, ld=1100, beside=2,
+        column=columns.ctypes.data, factors=factors.ctypes.data, next_pivot=largest.ctypes.data,
+        pivot=1.7, rows=1100, ld=1100, trailing_columns=2,
     )  # fmt: skip
     pool = ThreadPool(THREADS, isa, workspace_bytes(THREADS, [(Kind.ELIMINATE, op)], isa))
     pool.run(Program.of([(Kind.ELIMINATE, op)]))
@@ -239,7 +239,7 @@ def _picture_error(isa: str) -> float:
     mean, inv_std = np.array([0.4, 0.5, 0.6], np.float32), np.array([4.0, 3.0, 5.0], np.float32)
     out = np.full((3, 7, 7, 3), np.nan, np.float32)
     op = ops.Augment(
-        images=images.ctypes.data, views=views.ctypes.data, mean=mean.ctypes.data, inv_std=inv_std.ctypes.data,
+        images=images.ctypes.data, crops=views.ctypes.data, mean=mean.ctypes.data, inv_std=inv_std.ctypes.data,
         out=out.ctypes.data, batch=3, in_h=9, in_w=10, out_h=7, out_w=7, channels=3,
     )  # fmt: skip
     pool = ThreadPool(1, isa, workspace_bytes(1, [(Kind.AUGMENT, op)], isa))

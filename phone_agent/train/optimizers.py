@@ -21,7 +21,7 @@ from phone_agent.train import optimizers_reference
 Array = NDArray[Any]
 _Held = ctypes.Array[ops.Segment]
 
-METHODS = tuple(method.name.lower() for method in ops.Method)
+METHODS = tuple(method.name.lower() for method in ops.OptimizerKind)
 ADAPTIVE = frozenset({"lars", "lamb"})  # scale a parameter's steps by its norm
 ROUND = 128 * 1024  # values read twice in a row: few enough to be near still the second time
 
@@ -162,25 +162,25 @@ class CoreOptimiser:
     ) -> None:
         self._spec, self._state, self._parts, self.buffers = spec, state, parts, buffers
         self._check()
-        self._rules = ops.Rules(
-            trust=spec.trust,
+        self._params = ops.OptimizerParams(
+            trust_coefficient=spec.trust,
             epsilon=spec.epsilon,
             momentum=spec.momentum,
-            gain=1 - spec.momentum,
-            second_momentum=spec.second_momentum,
-            second_gain=1 - spec.second_momentum,
+            one_minus_momentum=1 - spec.momentum,
+            beta2=spec.second_momentum,
+            one_minus_beta2=1 - spec.second_momentum,
         )
         everything, _ = self._op(parts.all)
-        self._pool = ThreadPool(threads, isa, workspace_bytes(threads, [(ops.Kind.UPDATE, everything)], isa))
+        self._pool = ThreadPool(threads, isa, workspace_bytes(threads, [(ops.Kind.OPTIMIZER_UPDATE, everything)], isa))
         self._programs: dict[tuple[int, int], tuple[Program, list[_Held]]] = {}
 
     def update(self, part: slice, rate: float, step: int) -> None:
         bounds = self._parts.bounds(part)
         if bounds not in self._programs:
             self._programs[bounds] = self._program(*bounds)
-        self._rules.rate = rate
-        self._rules.correction = optimizers_reference.correction(self._spec.momentum, step)
-        self._rules.second_correction = optimizers_reference.correction(self._spec.second_momentum, step)
+        self._params.lr = rate
+        self._params.bias_correction = optimizers_reference.correction(self._spec.momentum, step)
+        self._params.bias_correction2 = optimizers_reference.correction(self._spec.second_momentum, step)
         self._pool.run(self._programs[bounds][0])
 
     def close(self) -> None:
@@ -188,21 +188,21 @@ class CoreOptimiser:
 
     def _program(self, start: int, end: int) -> tuple[Program, list[_Held]]:
         made = [self._op(each) for each in _rounds(self._parts.within(start, end))]
-        return Program.of((ops.Kind.UPDATE, op) for op, _ in made), [held for _, held in made]
+        return Program.of((ops.Kind.OPTIMIZER_UPDATE, op) for op, _ in made), [held for _, held in made]
 
-    def _op(self, together: Sequence[Segment]) -> tuple[ops.Update, _Held]:
+    def _op(self, together: Sequence[Segment]) -> tuple[ops.OptimizerUpdate, _Held]:
         """Points to the second of these, which must live as long."""
         held: _Held = (ops.Segment * len(together))(*map(_in_core, together))
         state, second = self._state, self.buffers.get("second_momenta")
-        op = ops.Update(
-            values=state.values.ctypes.data,
+        op = ops.OptimizerUpdate(
+            weights=state.values.ctypes.data,
             momenta=state.momenta.ctypes.data,
-            second=None if second is None else second.ctypes.data,
+            second_moments=None if second is None else second.ctypes.data,
             gradients=state.gradients.ctypes.data,
-            rules=ctypes.addressof(self._rules),
+            params=ctypes.addressof(self._params),
             segments=ctypes.addressof(held),
             count=len(held),
-            method=ops.Method[self._spec.method.upper()],
+            optimizer=ops.OptimizerKind[self._spec.method.upper()],
         )
         return op, held
 

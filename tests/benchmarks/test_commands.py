@@ -77,7 +77,7 @@ def test_kernels_measures_every_kind_the_core_has() -> None:
     assert dict.fromkeys(kernel["name"] for kernel in told["kernels"]) == dict.fromkeys(cases.names())
     names = " ".join(cases.names())
     assert {"conv_backward_weights winograd4", "conv_forward grouped", "conv_forward dilated"} <= set(cases.names())
-    for kind in set(Kind) - {Kind.FMA_PEAK, Kind.NORM_FOLD}:  # the measure itself; a few numbers a layer
+    for kind in set(Kind) - {Kind.FMA_PEAK, Kind.BATCH_NORM_FOLD}:  # the measure itself; a few numbers a layer
         assert kind.name.lower() in names
     for kernel in told["kernels"]:
         assert kernel["seconds"] > 0

@@ -26,10 +26,10 @@ IN: _start
 
 Trace 0: 0x7f00 [00/0000000000001000/01/02] _start
 ----------------
-IN: core_run
+IN: core_pool_run
 0x2000:  94000001  movz     x1, #0x9
 
-Trace 0: 0x7f00 [00/0000000000002000/01/02] core_run
+Trace 0: 0x7f00 [00/0000000000002000/01/02] core_pool_run
 ----------------
 IN: outer
 0x3000:  94000001  movz     x3, #0
@@ -52,7 +52,7 @@ IN: outer
 0x301c:  94000001  cbnz     x2, #0x3000
 
 Trace 0: 0x7f00 [00/000000000000301c/01/02] outer
-Trace 0: 0x7f00 [00/0000000000009000/01/02] core_close
+Trace 0: 0x7f00 [00/0000000000009000/01/02] core_pool_shutdown
 Trace 0: 0x7f00 [00/0000000000003000/01/02] outer
 """
 ROUND = """\
@@ -79,7 +79,7 @@ def test_instructions_are_counted_inside_the_core_only() -> None:
 
 
 def test_a_block_that_was_translated_again_counts_as_it_was_when_it_ran() -> None:
-    shorter = "IN: core_run\n0x2000:  94000001  nop\n\nTrace 0: 0x7f00 [00/0000000000002000/01/02] core_run\n"
+    shorter = "IN: core_pool_run\n0x2000:  94000001  nop\n\nTrace 0: 0x7f00 [00/0000000000002000/01/02] core_pool_run\n"
     log = shorter.replace("nop\n", "nop\n0x2004:  94000001  nop\n") + shorter
     counted = read_log(log.splitlines(keepends=True))
     assert counted.times == {0x2000: 2, 0x2004: 1}
@@ -96,7 +96,7 @@ def test_the_innermost_loop_is_found_with_what_it_usually_runs() -> None:
 def test_every_kind_of_step_is_counted_and_every_name_once() -> None:
     made = list(kernels())
     assert uncounted(made) == set()
-    assert uncounted(each for each in made if each.kind != Kind.UPDATE) == {Kind.UPDATE}
+    assert uncounted(each for each in made if each.kind != Kind.OPTIMIZER_UPDATE) == {Kind.OPTIMIZER_UPDATE}
     assert len({each.name for each in made}) == len(made)
 
 
@@ -108,8 +108,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 QUICK = (
-    "conv_forward fully connected", "conv_backward_weights fully connected", "depthwise_forward s2", "norm_backward",
-    "join_forward", "encode fp16", "decode fp16", "update sgd",
+    "conv_forward fully connected", "conv_backward_weights fully connected", "depthwise_forward s2",
+    "batch_norm_backward", "add_forward", "encode fp16", "decode fp16", "optimizer_update sgd",
 )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def test_baseline_knows_every_kernel() -> None:
     assert {isa: set(known) for isa, known in baseline.items()} == dict.fromkeys(qemu.ISAS, names)
 
 
-def judged(instructions: int, cycles: float, name: str = "update sgd") -> neon.Judged:
+def judged(instructions: int, cycles: float, name: str = "optimizer_update sgd") -> neon.Judged:
     return neon.Judged(next(each for each in kernels() if each.name == name), "neon", instructions, cycles, ())
 
 
@@ -138,7 +138,7 @@ def test_regressions_are_told_with_their_size() -> None:
     assert neon.regressions([judged(1000, 500.0), judged(900, 400.0)], baseline) == []
     assert neon.regressions([judged(1005, 505.0)], baseline) == []
     (told,) = neon.regressions([judged(1100, 500.0)], baseline)
-    assert told == "update sgd (neon): 1100 instructions, 1000 before: +10.0%"
+    assert told == "optimizer_update sgd (neon): 1100 instructions, 1000 before: +10.0%"
     (told,) = neon.regressions([judged(1000, 600.0)], baseline)
     assert "600 cycles, 500 before: +20.0%" in told
     (told,) = neon.regressions([judged(1, 1.0, "encode fp16")], baseline)

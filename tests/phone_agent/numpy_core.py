@@ -54,7 +54,7 @@ def _seen(x: Any, rows: int, channels: int) -> Array:
 
 
 def _norm(address: int) -> Any:
-    return ops.Norm.from_address(address)
+    return ops.BatchNorm.from_address(address)
 
 
 def _vector(norm: Any, name: str) -> Array:
@@ -139,9 +139,9 @@ def pool_forward(op: Any) -> None:
     if op.pooling == Pooling.AVERAGE:
         y = oracle.average_pool_forward(op.g, x, count_padding=bool(op.count_padding))
     else:
-        y, winner = oracle.max_pool_forward(op.g, x)
-        if op.winner:
-            _floats(op.winner, winner.size, np.uint8)[:] = winner.ravel()
+        y, argmax = oracle.max_pool_forward(op.g, x)
+        if op.argmax:
+            _floats(op.argmax, argmax.size, np.uint8)[:] = argmax.ravel()
     _rows(op.y, *_pixels(_result(op.g)), op.ld_y)[:] = y.reshape(_pixels(_result(op.g)))
 
 
@@ -150,7 +150,7 @@ def pool_backward(op: Any) -> None:
     if op.pooling == Pooling.AVERAGE:
         dx = oracle.average_pool_backward(op.g, dy, count_padding=bool(op.count_padding))
     else:
-        dx = oracle.max_pool_backward(op.g, dy, _floats(op.winner, dy.size, np.uint8).reshape(dy.shape))
+        dx = oracle.max_pool_backward(op.g, dy, _floats(op.argmax, dy.size, np.uint8).reshape(dy.shape))
     _sink(op.dx, dx.reshape(_pixels(_image(op.g))))
 
 
@@ -207,7 +207,7 @@ def lrn_backward(op: Any) -> None:
 
 
 def _kept(op: Any) -> Array:
-    draw = int(_floats(op.draw, 1, np.uint64)[0])
+    draw = int(_floats(op.seed, 1, np.uint64)[0])
     kept = keep_mask(op.rows * op.channels, op.rate, draw, op.salt).reshape(op.rows, op.channels)
     return np.asarray(kept / (1 - op.rate))
 
@@ -221,11 +221,11 @@ def dropout_backward(op: Any) -> None:
 
 
 def softmax_loss(op: Any) -> None:
-    scores = _rows(op.scores, op.batch, op.classes, op.ld_scores).astype(np.float64)
+    scores = _rows(op.logits, op.batch, op.classes, op.ld_logits).astype(np.float64)
     loss, dscores = oracle.softmax_loss(
         scores, _floats(op.labels, op.batch, np.int32), float(_floats(op.weight, 1)[0]), op.smoothing
     )
-    _rows(op.dscores, op.batch, op.classes, op.ld_dscores)[:] = dscores
+    _rows(op.dlogits, op.batch, op.classes, op.ld_dlogits)[:] = dscores
     _floats(op.loss, 1, np.float64)[0] = loss
 
 
@@ -236,13 +236,13 @@ _RUN = {
     Kind.DEPTHWISE_FORWARD: conv_forward,
     Kind.DEPTHWISE_BACKWARD_DATA: conv_backward_data,
     Kind.DEPTHWISE_BACKWARD_WEIGHTS: conv_backward_weights,
-    Kind.POOL_FORWARD: pool_forward,
-    Kind.POOL_BACKWARD: pool_backward,
-    Kind.NORM_FORWARD: norm_forward,
-    Kind.NORM_FOLD: norm_fold,
-    Kind.NORM_BACKWARD: norm_backward,
-    Kind.JOIN_FORWARD: join_forward,
-    Kind.JOIN_BACKWARD: join_backward,
+    Kind.POOLING_FORWARD: pool_forward,
+    Kind.POOLING_BACKWARD: pool_backward,
+    Kind.BATCH_NORM_FORWARD: norm_forward,
+    Kind.BATCH_NORM_FOLD: norm_fold,
+    Kind.BATCH_NORM_BACKWARD: norm_backward,
+    Kind.ADD_FORWARD: join_forward,
+    Kind.ADD_BACKWARD: join_backward,
     Kind.LRN_FORWARD: lrn_forward,
     Kind.LRN_BACKWARD: lrn_backward,
     Kind.DROPOUT_FORWARD: dropout_forward,

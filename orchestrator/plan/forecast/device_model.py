@@ -18,7 +18,7 @@ from phone_agent.core.ops import Algorithm, Kind, Pooling
 from phone_agent.nn.plan.ops import FLOAT, Step
 
 GALAXY_S10_PLUS = Path(__file__).parent / "galaxy_s10_plus.json"
-UPDATE = "update sgd"
+UPDATE = "optimizer_update sgd"
 UPDATED = 5  # times an optimiser's step touches every value: reads three buffers, writes two
 
 
@@ -91,10 +91,10 @@ def kernel_of(step: Step) -> str:
         case Kind.DEPTHWISE_FORWARD | Kind.DEPTHWISE_BACKWARD_DATA | Kind.DEPTHWISE_BACKWARD_WEIGHTS:
             g: Any = fields["g"]
             return f"{name} s{min(g['stride'], 2)}"
-        case Kind.POOL_FORWARD | Kind.POOL_BACKWARD:
+        case Kind.POOLING_FORWARD | Kind.POOLING_BACKWARD:
             pooling: Any = fields["pooling"]
             return f"{name} {Pooling(pooling).name.lower()}"
-        case Kind.NORM_BACKWARD:
+        case Kind.BATCH_NORM_BACKWARD:
             return f"{name} reduced" if fields.get("reduced") else name
         case _:
             return name

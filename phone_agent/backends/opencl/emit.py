@@ -184,4 +184,4 @@ def _scalar(argument: Local | float | np.generic) -> Any:
 
 def stored(place: Place | None, fields: Mapping[str, Field]) -> Stored:
     """A tensor, as its source, its sink or its step says that it is stored."""
-    return Stored(place, FLOAT // 2 if fields.get("number") else FLOAT)
+    return Stored(place, FLOAT // 2 if fields.get("dtype") else FLOAT)

@@ -32,22 +32,22 @@ INLINE void fetch_runs(errand *e, const void *from, i64 stride, i64 runs) {
     e->runs[e->count++] = runs;
 }
 
-static void fetch_stored(errand *e, const void *from, i64 count, i32 number) {
-    fetch_runs(e, from, AHEAD_RUN, CEIL_DIV(count * number_bytes(number), AHEAD_RUN));
+static void fetch_stored(errand *e, const void *from, i64 count, i32 dtype) {
+    fetch_runs(e, from, AHEAD_RUN, CEIL_DIV(count * dtype_bytes(dtype), AHEAD_RUN));
 }
 
 static void fetch_floats(errand *e, const float *from, i64 count) { fetch_stored(e, from, count, FP32); }
 
 /* A matrix: rows of `columns` numbers, ld numbers apart. */
-static void fetch_matrix(errand *e, const void *from, i64 rows, i64 columns, i64 ld, i32 number) {
-    for (i64 byte = 0; byte < columns * number_bytes(number); byte += AHEAD_RUN)
-        fetch_runs(e, (const char *)from + byte, ld * number_bytes(number), rows);
+static void fetch_matrix(errand *e, const void *from, i64 rows, i64 columns, i64 ld, i32 dtype) {
+    for (i64 byte = 0; byte < columns * dtype_bytes(dtype); byte += AHEAD_RUN)
+        fetch_runs(e, (const char *)from + byte, ld * dtype_bytes(dtype), rows);
 }
 
 /* The same, where what lies between the rows may come along if it is less; narrow columns are not worth their runs. */
-static void fetch_columns(errand *e, const void *from, i64 rows, i64 columns, i64 ld, i32 number) {
-    if (2 * columns > ld) fetch_stored(e, from, rows * ld, number);
-    else if (2 * columns * number_bytes(number) >= AHEAD_RUN) fetch_matrix(e, from, rows, columns, ld, number);
+static void fetch_columns(errand *e, const void *from, i64 rows, i64 columns, i64 ld, i32 dtype) {
+    if (2 * columns > ld) fetch_stored(e, from, rows * ld, dtype);
+    else if (2 * columns * dtype_bytes(dtype) >= AHEAD_RUN) fetch_matrix(e, from, rows, columns, ld, dtype);
 }
 
 /* What the next k steps may fetch. Where there is nothing (more): `near`, which costs nothing to touch. */

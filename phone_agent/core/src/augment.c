@@ -38,7 +38,7 @@ INLINE void copy_pixels(const augment *op, const u8 *row, i64 left, i32 flip, fl
     }
 }
 
-static void cropped_row(const augment *op, const image_view *v, const u8 *image, i32 y, float *to) {
+static void cropped_row(const augment *op, const crop_window *v, const u8 *image, i32 y, float *to) {
     i64 from_y = (i64)v->top + y, left = v->left, bytes = (i64)op->in_w * op->channels;
     const u8 *row = from_y >= 0 && from_y < op->in_h ? image + from_y * bytes : 0;
     if (row && !v->flip && left >= 0 && left + op->out_w <= op->in_w) widen_pixels(row + left * op->channels, to, augment_row(op));
@@ -55,7 +55,7 @@ INLINE i64 view_place(i64 i, i64 in, i64 out, float *beyond) {
     return before;
 }
 
-INLINE void stretch_view(const augment *op, const image_view *v, const float *wide, float *to, i32 channels) {
+INLINE void stretch_view(const augment *op, const crop_window *v, const float *wide, float *to, i32 channels) {
     for (i64 x = 0; x < op->out_w; x++) {
         float beyond;
         i64 before = view_place(v->flip ? op->out_w - 1 - x : x, v->width, op->out_w, &beyond), after = MIN(before + 1, v->width - 1);
@@ -67,7 +67,7 @@ INLINE void stretch_view(const augment *op, const image_view *v, const float *wi
 }
 
 /* Bilinear: first between two rows of the window, then along it. */
-static void resized_row(const augment *op, const image_view *v, const u8 *image, i32 y, float *wide, float *to) {
+static void resized_row(const augment *op, const crop_window *v, const u8 *image, i32 y, float *wide, float *to) {
     float beyond;
     i64 before = view_place(y, v->height, op->out_h, &beyond), after = MIN(before + 1, v->height - 1);
     i64 bytes = (i64)op->in_w * op->channels, count = (i64)v->width * op->channels, i = 0;
@@ -94,16 +94,16 @@ typedef struct {
     vec factor[2 * REACH + 1][COLOURED], constant[COLOURED];
 } palette;
 
-static void mix_colours(const augment *op, const float *colours, palette *p) {
+static void mix_colours(const augment *op, const float *color_matrices, palette *p) {
     for (i32 i = 0; i < COLOURED * LANES; i++) {
         i32 c = i % COLOURED;
         float inv_std = op->inv_std[c];
         for (i32 d = -REACH; d <= REACH; d++) {
             i32 from = c + d;
             p->factor[d + REACH][i / LANES][i % LANES] =
-                from >= 0 && from < COLOURED ? colours[c * (COLOURED + 1) + from] * inv_std / 255 : 0;
+                from >= 0 && from < COLOURED ? color_matrices[c * (COLOURED + 1) + from] * inv_std / 255 : 0;
         }
-        p->constant[i / LANES][i % LANES] = (colours[c * (COLOURED + 1) + COLOURED] - op->mean[c]) * inv_std;
+        p->constant[i / LANES][i % LANES] = (color_matrices[c * (COLOURED + 1) + COLOURED] - op->mean[c]) * inv_std;
     }
 }
 
@@ -127,15 +127,15 @@ static void run_augment(worker *w, const void *p) {
     meet(w);
     palette mixed;
     for (i64 image; (image = take(w)) < op->batch;) {
-        const image_view *v = op->views + image;
+        const crop_window *v = op->crops + image;
         const u8 *from = op->images + image * op->in_h * op->in_w * op->channels;
         i32 as_is = v->height == op->out_h && v->width == op->out_w;
-        if (op->colours) mix_colours(op, op->colours + image * COLOURED * (COLOURED + 1), &mixed);
+        if (op->color_matrices) mix_colours(op, op->color_matrices + image * COLOURED * (COLOURED + 1), &mixed);
         for (i32 y = 0; y < op->out_h; y++) {
             float *to = op->out + (image * op->out_h + y) * count;
             if (as_is) cropped_row(op, v, from, y, row);
             else resized_row(op, v, from, y, wide, row);
-            if (op->colours) colour_row(row, &mixed, to, count);
+            if (op->color_matrices) colour_row(row, &mixed, to, count);
             else normalise_row(row, scale, shift, to, count);
         }
     }

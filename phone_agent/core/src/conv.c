@@ -39,14 +39,14 @@ static axis backward_axis(i32 in, i32 out, i32 kernel, i32 stride, i32 pad, i32 
 /* Where a product's depth comes from: pixels around a grid point, `channels` of each (of one group). Where the taps of a
  * kernel row lie side by side in memory, they are one run. */
 typedef struct {
-    source x;
+    fused_input x;
     axis h, w;
     i32 channels, run_taps;
     i32 linear; /* row r is pixel r */
     i64 rows, depth;
 } view;
 
-static view view_of(source x, axis h, axis w, i32 batch, i32 channels) {
+static view view_of(fused_input x, axis h, axis w, i32 batch, i32 channels) {
     view v = {.x = x, .h = h, .w = w, .channels = channels, .run_taps = 1};
     v.rows = (i64)batch * h.grid * w.grid;
     v.depth = (i64)h.taps * w.taps * channels;
@@ -91,13 +91,13 @@ static NOINLINE void gather_edge(const view *v, const void *from, i32 x, i32 c, 
     start = MIN(MAX(start - c, 0), count);
     end = MAX(MIN(end - c, count), start);
     zero_row(to, start);
-    copy_run(stored_at(from, start, v->x.number), end - start, to + start, v->x.number);
+    copy_run(stored_at(from, start, v->x.dtype), end - start, to + start, v->x.dtype);
     zero_row(to + end, count - end);
 }
 
 INLINE void gather_run(const view *v, i64 image, i32 y, i32 x, i32 c, i32 count, float *to) {
-    const void *from = stored_at(v->x.data, (image + (i64)y * v->w.size + x) * v->channels + c, v->x.number);
-    if (x >= 0 && x + v->run_taps <= v->w.size) copy_run(from, count, to, v->x.number);
+    const void *from = stored_at(v->x.data, (image + (i64)y * v->w.size + x) * v->channels + c, v->x.dtype);
+    if (x >= 0 && x + v->run_taps <= v->w.size) copy_run(from, count, to, v->x.dtype);
     else gather_edge(v, from, x, c, count, to);
 }
 
@@ -160,7 +160,7 @@ static NOINLINE void gather_runs(const view *v, const row_list *rows, i64 k0, i6
 /* to[r][0 .. depth) = numbers k0 .. of the depth of these rows; zeros where taps lie outside the image. */
 static void gather_rows(const view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld) {
     if (v->run_taps == 1) gather_any(v, rows, group, k0, depth, to, ld, 0);
-    else if (depth == v->depth && v->run_taps * v->channels <= SHORT_RUN && v->x.number == FP32)
+    else if (depth == v->depth && v->run_taps * v->channels <= SHORT_RUN && v->x.dtype == FP32)
         gather_short_runs(v, rows, to, ld);
     else gather_runs(v, rows, k0, depth, to, ld);
 }
@@ -284,7 +284,7 @@ static bench bench_of(const worker *w, float *all) {
 /* Who takes the results: exactly one is set. */
 typedef struct {
     const conv_forward *forward;
-    const sink *gradient;
+    const fused_gradient *gradient;
 } taker;
 
 static void hand_over(const taker *t, const worker *w, const row_list *rows, const float *tile, i32 ld, i32 c0, i32 channels) {
@@ -298,15 +298,15 @@ static errand block_errand(const product *p, const taker *t, i32 column_block, i
     errand e = {0};
     if (p->groups == 1 && p->view.w.to_step == 1) {
         const conv_forward *f = t->forward;
-        const sink *s = t->gradient;
+        const fused_gradient *s = t->gradient;
         i64 c0 = (i64)column_block * p->block_panels * NR, columns = MIN(p->block_panels * NR, p->columns - c0);
-        if (f) fetch_columns(&e, stored_at(f->y, row0 * f->ld_y + c0, f->number), count, columns, f->ld_y, f->number);
+        if (f) fetch_columns(&e, stored_at(f->y, row0 * f->ld_y + c0, f->dtype), count, columns, f->ld_y, f->dtype);
         if (s) fetch_columns(&e, s->data + row0 * s->ld + c0, count, columns, s->ld, FP32);
-        if (s && s->act != ACT_NONE) fetch_columns(&e, stored_at(s->y, row0 * s->ld_y + c0, s->number), count, columns, s->ld_y, s->number);
+        if (s && s->act != ACT_NONE) fetch_columns(&e, stored_at(s->y, row0 * s->ld_y + c0, s->dtype), count, columns, s->ld_y, s->dtype);
     }
-    const source *x = &p->view.x;
+    const fused_input *x = &p->view.x;
     if (p->view.linear && (i64)next * x->ld <= MOST_FLOATS)
-        fetch_stored(&e, stored_at(x->data, (row0 + count) * x->ld, x->number), (i64)next * x->ld, x->number);
+        fetch_stored(&e, stored_at(x->data, (row0 + count) * x->ld, x->dtype), (i64)next * x->ld, x->dtype);
     return e;
 }
 
@@ -328,9 +328,9 @@ static void multiply_block(const product *p, const taker *t, const worker *w, be
     i64 depth = p->view.depth;
     i32 tiles = CEIL_DIV(count, MR), panel0 = column_block * p->block_panels;
     i32 panels = MIN(p->block_panels, panel_count(p->columns) - panel0), ld = MIN(panels, AT_ONCE) * NR + LANES;
-    const source *x = &p->view.x;
+    const fused_input *x = &p->view.x;
     /* The rows may be multiplied where they are. */
-    i32 in_place = p->view.linear && !x->scale && x->number == FP32 && count % MR == 0;
+    i32 in_place = p->view.linear && !x->scale && x->dtype == FP32 && count % MR == 0;
     row_list rows;
     locate_rows(&p->view, row0, count, &rows);
     memset(b.rows + (i64)count * LDA, 0, (u64)(tiles * MR - count) * LDA * sizeof(float));
@@ -405,7 +405,7 @@ static void run_products(worker *w, planner plan, const void *op, i32 phases, ta
     }
 }
 
-static view forward_view(const geometry *g, source x) {
+static view forward_view(const geometry *g, fused_input x) {
     axis h = forward_axis(g->in_h, g->out_h, g->kernel_h, g->stride, g->pad_h, g->dilation);
     axis w = forward_axis(g->in_w, g->out_w, g->kernel_w, g->stride, g->pad_w, g->dilation);
     return view_of(x, h, w, g->batch, g->in_c / g->groups);
@@ -428,7 +428,7 @@ static product plan_backward_data(const void *op, i32 phase, i32 threads, float 
     i32 in = g->in_c / g->groups, out = g->out_c / g->groups;
     axis h = backward_axis(g->in_h, g->out_h, g->kernel_h, g->stride, g->pad_h, g->dilation, phase / g->stride);
     axis w = backward_axis(g->in_w, g->out_w, g->kernel_w, g->stride, g->pad_w, g->dilation, phase % g->stride);
-    source dy = {.data = o->dy, .ld = o->ld_dy};
+    fused_input dy = {.data = o->dy, .ld = o->ld_dy};
     product p = {.view = view_of(dy, h, w, g->batch, out), .columns = in, .groups = g->groups, .panels = panels};
     p.weights = (weight_matrix){o->weights, (i64)in * g->out_c, out, 1, g->out_c, g->kernel_w};
     cut_product(&p, threads);
@@ -581,9 +581,9 @@ static errand pixel_errand(const gradient *g, gradient_block b, i64 pixel, i64 c
     const conv_backward_weights *op = g->op;
     i64 n0 = b.panel0 * NR, columns = MIN(b.panels * NR, g->columns - n0);
     fetch_columns(&e, op->dy + pixel * op->ld_dy + b.group * g->columns + n0, count, columns, op->ld_dy, FP32);
-    const source *x = &op->x;
+    const fused_input *x = &op->x;
     i64 c0 = b.group * g->view.channels + b.row0;
-    if (g->view.linear) fetch_columns(&e, stored_at(x->data, pixel * x->ld + c0, x->number), count, b.rows, x->ld, x->number);
+    if (g->view.linear) fetch_columns(&e, stored_at(x->data, pixel * x->ld + c0, x->dtype), count, b.rows, x->ld, x->dtype);
     return e;
 }
 

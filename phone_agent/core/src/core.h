@@ -1,11 +1,11 @@
-/* The core's face: what Python hands over, and what the kernels agree on. No libc anywhere.
+/* The interface of the core: the structs that Python fills in, and the functions that it calls. No libc anywhere.
  *
- * Activations are rows of channels, one row a pixel (NHWC); `ld` numbers lie between two rows, so a tensor may be a
- * slice of the channels of a wider one (that is how concatenation costs nothing). Weights are (kernel h, kernel w,
- * channels in / groups, channels out), gradients alike.
+ * Activations are NHWC: one row of channels per pixel. Two rows are `ld` elements apart (the leading dimension), so a
+ * tensor can be a slice of the channels of a wider one; that makes concatenation free. Weights are laid out as (kernel
+ * height, kernel width, input channels / groups, output channels), and so are their gradients.
  *
- * A program is an array of steps. All threads run every step together: they share its work through `take`, and
- * `meet` between phases. phone_agent/core/ops.py mirrors every struct below; a test compares sizes and offsets.
+ * A program is an array of steps. All threads run every step together: they share its work through next_tile() and
+ * synchronize with barrier(). phone_agent/core/ops.py mirrors every struct below; a test compares sizes and offsets.
  */
 #pragma once
 
@@ -16,44 +16,46 @@ typedef unsigned long long u64;
 typedef unsigned short u16;
 typedef unsigned char u8;
 
-enum { CORE_ABI = 5, MAX_THREADS = 64 };
+enum { CORE_ABI = 6, MAX_THREADS = 64 };
 
 enum act { ACT_NONE, ACT_RELU, ACT_RELU6 };
 
-/* How numbers lie in memory. Activations are FP32 or FP16, as a `number` beside them says; all arithmetic, gradients, and
- * whatever else has no such word are fp32. On the wire they may be any of these: wire.c says how. */
-enum number { FP32, FP16, BF16, INT8 };
+/* Element type in memory or on the wire. Activations are FP32 or FP16, as the `dtype` next to them says. Everything
+ * without a dtype is fp32, and so is all arithmetic. wire.c describes the wire formats. */
+enum dtype { FP32, FP16, BF16, INT8 };
 
-/* A tensor as its readers see it: act(scale[c] * data + shift[c]); scale is null where there is nothing to apply.
- * So a batch normalisation and its ReLU are done where the next layer loads, and their result is never stored. */
+/* An input tensor with the preceding layer fused into its load: the kernel sees act(scale[c] * data + shift[c]).
+ * `scale` is null if there is nothing to apply. This is how a batch normalization and its ReLU are computed where the
+ * next layer loads them; their result is never stored. */
 typedef struct {
     const void *data;
     const float *scale, *shift;
-    i32 ld, act, number, unused;
-} source;
+    i32 ld, act, dtype, unused;
+} fused_input;
 
-/* One batch normalisation. `sums` is scratch for its reductions: [threads][2][channels]. */
+/* One batch normalization. `sums` is scratch memory for its reductions: [threads][2][channels]. */
 typedef struct {
     const float *gamma, *beta;
     float *running_mean, *running_var;
-    float *mean, *inv_std; /* of this batch, kept for backward */
-    float *scale, *shift;  /* gamma * inv_std, beta - mean * scale: what a `source` applies */
+    float *mean, *inv_std; /* of this batch, saved for the backward pass */
+    float *scale, *shift;  /* gamma * inv_std and beta - mean * scale: what a fused_input applies */
     float *dgamma, *dbeta;
     double *sums;
-    float epsilon, momentum; /* running = (1 - momentum) running + momentum batch; variance unbiased, as PyTorch's */
-    i32 channels, accumulate; /* accumulate: add to dgamma, dbeta */
-} norm;
+    float epsilon, momentum; /* running = (1 - momentum) * running + momentum * batch; unbiased variance, as in PyTorch */
+    i32 channels, accumulate; /* accumulate: add to dgamma and dbeta */
+} batch_norm;
 
-/* Where a gradient goes. The sum (over what is there already, if `accumulate`) is then multiplied with the derivative
- * of the activation whose output this is the gradient of, where `act` is set: read off `y`, the stored output; or,
- * where `norm` is set, off y = act(scale * z + shift), and then the sums backward needs (of g and g * (z - mean), by
- * channel) are gathered in norm->sums as well. The planner sets these only on the last contribution. */
+/* The destination of a gradient, with the preceding layer's backward pass fused into the store. The gradient is added
+ * to `data` if `accumulate` is set. If `act` is set, the result is multiplied by the derivative of that activation,
+ * which is computed from its stored output `y`. If `norm` is set, y holds z, the input of the normalization, the
+ * activation's output is act(scale * z + shift), and the two sums that batch_norm_backward needs (of g and of
+ * g * (z - mean), per channel) are accumulated in norm->sums. The planner sets these on the last contribution only. */
 typedef struct {
     float *data;
-    const void *y; /* stored output, or z where norm is set */
-    const norm *norm;
-    i32 ld, ld_y, act, accumulate, number, unused; /* number: of y */
-} sink;
+    const void *y; /* stored output of the activation, or z if norm is set */
+    const batch_norm *norm;
+    i32 ld, ld_y, act, accumulate, dtype, unused; /* dtype: of y */
+} fused_gradient;
 
 typedef struct {
     i32 batch, in_h, in_w, in_c, out_h, out_w, out_c;
@@ -69,262 +71,265 @@ enum kind {
     DEPTHWISE_FORWARD,
     DEPTHWISE_BACKWARD_DATA,
     DEPTHWISE_BACKWARD_WEIGHTS,
-    POOL_FORWARD,
-    POOL_BACKWARD,
-    NORM_FORWARD,
-    NORM_FOLD,
-    NORM_BACKWARD,
-    JOIN_FORWARD,
-    JOIN_BACKWARD,
+    POOLING_FORWARD,
+    POOLING_BACKWARD,
+    BATCH_NORM_FORWARD,
+    BATCH_NORM_FOLD,
+    BATCH_NORM_BACKWARD,
+    ADD_FORWARD,
+    ADD_BACKWARD,
     LRN_FORWARD,
     LRN_BACKWARD,
     DROPOUT_FORWARD,
     DROPOUT_BACKWARD,
     SOFTMAX_LOSS,
-    UPDATE,
+    OPTIMIZER_UPDATE,
     ENCODE,
     DECODE,
     LOWRANK_SKETCH,
-    LOWRANK_ORTHONORMALISE,
+    LOWRANK_ORTHONORMALIZE,
     LOWRANK_PROJECT,
-    LOWRANK_RESTORE,
+    LOWRANK_RECONSTRUCT,
     AUGMENT,
     FMA_PEAK,
     DGEMM,
     ELIMINATE,
-    KINDS
+    KIND_COUNT
 };
 
-/* Convolution with any geometry; fully connected is 1x1 on a 1x1 image. DEPTHWISE_* takes the same structs with
- * groups == in_c == out_c. y = act(conv(x) + bias), bias may be null. With `norm`: bias null, act none, and the
- * step ends with the batch's mean, inv_std, scale, shift and running statistics in *norm. */
+/* Convolution of any geometry. A fully connected layer is a 1x1 convolution of a 1x1 image. DEPTHWISE_* uses the same
+ * structs with groups == in_c == out_c. y = act(conv(x) + bias); bias may be null. If `norm` is set, bias is null and
+ * act is none, and the step leaves the batch's mean, inv_std, scale and shift and the running statistics in *norm. */
 typedef struct {
     geometry g;
-    source x;
+    fused_input x;
     const float *weights, *bias;
     void *y;
-    norm *norm;
-    i32 ld_y, act, algorithm, number;
+    batch_norm *norm;
+    i32 ld_y, act, algorithm, dtype;
 } conv_forward;
 
 typedef struct {
     geometry g;
     const float *dy, *weights;
-    sink dx;
+    fused_gradient dx;
     i32 ld_dy, algorithm;
 } conv_backward_data;
 
 typedef struct {
     geometry g;
-    source x;
+    fused_input x;
     const float *dy;
     float *dweights, *dbias; /* dbias may be null */
     i32 ld_dy, algorithm, accumulate, unused;
 } conv_backward_weights;
 
-enum pooling { POOL_MAX, POOL_AVERAGE };
+enum pooling { POOLING_MAX, POOLING_AVERAGE };
 
-/* in_c == out_c, kernel_h * kernel_w <= 255 for max. `winner`: for max, which tap of the window, kept for backward;
- * rows of out_c bytes. Average: over the whole window where count_padding, else over the pixels inside the image. A window
- * may hang over the far edge (ceil mode). */
+/* in_c == out_c; kernel_h * kernel_w <= 255 for max pooling. `argmax`: the position of the maximum in its window, saved
+ * for the backward pass as rows of out_c bytes. An average divides by the whole window if count_padding is set,
+ * otherwise by the number of pixels inside the image. A window may extend beyond the far edge (ceil mode). */
 typedef struct {
     geometry g;
-    source x;
+    fused_input x;
     void *y;
-    u8 *winner;
-    i32 ld_y, pooling, count_padding, number;
-} pool_forward;
+    u8 *argmax;
+    i32 ld_y, pooling, count_padding, dtype;
+} pooling_forward;
 
 typedef struct {
     geometry g;
     const float *dy;
-    const u8 *winner;
-    sink dx;
+    const u8 *argmax;
+    fused_gradient dx;
     i32 ld_dy, pooling, count_padding, unused;
-} pool_backward;
+} pooling_backward;
 
-/* Statistics of z where no convolution made them. Ends like conv_forward with norm. */
+/* Batch statistics of z, if no convolution computed them. Leaves the same results as conv_forward with norm. */
 typedef struct {
-    norm *norm;
+    batch_norm *norm;
     const void *z;
     i64 rows;
-    i32 ld_z, number;
-} norm_forward;
+    i32 ld_z, dtype;
+} batch_norm_forward;
 
-/* scale and shift from the running statistics: for evaluation. */
+/* Compute scale and shift from the running statistics, for evaluation. */
 typedef struct {
-    norm *norm;
-} norm_fold;
+    batch_norm *norm;
+} batch_norm_fold;
 
-/* dz from dy. y = act(scale * z + shift), and where `joined` is set, joined = join_act(y + something): then dy is the
- * gradient of `joined`, its masked value g is also written back to dy (the other branch needs it) unless keep_dy.
- * `reduced`: a sink has masked dy and filled norm->sums already. dz may be dy. `number`: of z and joined. */
+/* dz from dy, where y = act(scale * z + shift). If `residual_sum` is set, it is residual_act(y + another tensor) and dy
+ * is its gradient; then the gradient behind residual_act is also written back to dy, because the other branch needs it,
+ * unless keep_dy is set. `reduced`: a fused_gradient has already masked dy and filled norm->sums. dz may be dy.
+ * `dtype`: of z and residual_sum. */
 typedef struct {
-    norm *norm;
-    const void *z, *joined;
+    batch_norm *norm;
+    const void *z, *residual_sum;
     float *dy, *dz;
     i64 rows;
-    i32 ld_z, ld_joined, ld_dy, ld_dz, act, join_act, reduced, keep_dy, number, unused;
-} norm_backward;
+    i32 ld_z, ld_residual_sum, ld_dy, ld_dz, act, residual_act, reduced, keep_dy, dtype, unused;
+} batch_norm_backward;
 
-/* y = act(a + b); b.data may be null: then this stores a source as its readers see it. */
+/* y = act(a + b), a residual connection. If b.data is null, this stores `a` with its fused operations applied. */
 typedef struct {
-    source a, b;
+    fused_input a, b;
     void *y;
     i64 rows;
-    i32 channels, ld_y, act, number;
-} join_forward;
+    i32 channels, ld_y, act, dtype;
+} add_forward;
 
-/* target (+)= dy * act'(y): y null where act is none. `number`: of y. */
+/* target (+)= dy * act'(y). y is null if act is none. `dtype`: of y. */
 typedef struct {
     const float *dy;
     const void *y;
     float *target;
     i64 rows;
-    i32 channels, ld_dy, ld_y, ld_target, act, accumulate, number, unused;
-} join_backward;
+    i32 channels, ld_dy, ld_y, ld_target, act, accumulate, dtype, unused;
+} add_backward;
 
-/* y = x * (k + alpha / size * sum of x^2 over `size` channels around)^-beta; x as seen through the source. */
+/* Local response normalization: y = x * (k + alpha / size * (sum of x^2 over `size` neighbouring channels))^-beta. */
 typedef struct {
-    source x;
+    fused_input x;
     void *y;
     i64 rows;
-    i32 channels, ld_y, size, number;
+    i32 channels, ld_y, size, dtype;
     float alpha, beta, k, unused;
 } lrn_forward;
 
 typedef struct {
-    source x;
+    fused_input x;
     const float *dy;
-    sink dx;
+    fused_gradient dx;
     i64 rows;
     i32 channels, ld_dy, size, unused;
     float alpha, beta, k, unused2;
 } lrn_backward;
 
-/* Element i (counted without gaps: row * channels + channel) is kept where hash(i, *draw, salt) >= rate * 2^32, and divided by
- * 1 - rate: see dropout.c and phone_agent/nn/dropout.py, which agree bit for bit. */
+/* Element i (its index without gaps: row * channels + channel) is kept if hash(i, *seed, salt) >= rate * 2^32, and then
+ * divided by 1 - rate. dropout.c and phone_agent/nn/dropout.py implement the same hash, bit for bit. */
 typedef struct {
-    source x;
+    fused_input x;
     void *y;
-    const u64 *draw;
+    const u64 *seed;
     i64 rows;
     i32 channels, ld_y;
     float rate;
     u32 salt;
-    i32 number, unused;
+    i32 dtype, unused;
 } dropout_forward;
 
 typedef struct {
     const float *dy;
-    sink dx;
-    const u64 *draw;
+    fused_gradient dx;
+    const u64 *seed;
     i64 rows;
     i32 channels, ld_dy;
     float rate;
     u32 salt;
 } dropout_backward;
 
-/* Mean cross-entropy of softmax(scores) in *loss; dscores = *weight * its gradient. With `smoothing` the truth is that part
- * all classes alike, and the rest the label. */
+/* *loss = mean cross-entropy of softmax(logits); dlogits = *weight * its gradient. `smoothing`: label smoothing. */
 typedef struct {
-    const float *scores;
+    const float *logits;
     const i32 *labels;
     const float *weight;
-    float *dscores;
+    float *dlogits;
     double *loss;
-    i32 batch, classes, ld_scores, ld_dscores;
+    i32 batch, classes, ld_logits, ld_dlogits;
     float smoothing, unused;
 } softmax_loss;
 
-enum method { METHOD_SGD, METHOD_NESTEROV, METHOD_LARS, METHOD_LAMB };
+enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_NESTEROV, OPTIMIZER_LARS, OPTIMIZER_LAMB };
 
-/* The gains are 1 - momentum, the corrections 1 / (1 - momentum^step): from double, where they keep their bits. */
+/* `momentum` is beta1 of LAMB. one_minus_* and bias_correction* (1 / (1 - momentum^step) and alike) are computed in
+ * double precision by the caller, because fp32 would lose digits. */
 typedef struct {
-    float rate, trust, epsilon;
-    float momentum, gain, correction;
-    float second_momentum, second_gain, second_correction;
-} rules;
+    float lr, trust_coefficient, epsilon;
+    float momentum, one_minus_momentum, bias_correction;
+    float beta2, one_minus_beta2, bias_correction2;
+} optimizer_params;
 
-/* Part of the packed buffers. `adapted`: its steps are scaled by norms over all of it. */
+/* A part of the packed buffers. `adaptive`: its update is scaled by norms over the whole segment (LARS, LAMB). */
 typedef struct {
     i64 start, count;
-    float decay;
-    i32 adapted;
+    float weight_decay;
+    i32 adaptive;
 } segment;
 
-/* With d = g + decay w:
- * SGD: v = momentum v + d; w -= rate v. NESTEROV: likewise v; w -= rate (d + momentum v).
- * LARS: v = momentum v + rate ratio d; w -= v; ratio = trust |w| / (|g| + decay |w|).
- * LAMB: m = momentum m + gain g; v = second_momentum v + second_gain g^2; w -= rate ratio r, where
- *       r = correction m / (sqrt(second_correction v) + epsilon) + decay w; ratio = |w| / |r|.
- * The ratio is 1 where a segment is not adapted, or a norm is 0. `second` is LAMB's v, null elsewhere. */
+/* With d = g + weight_decay * w:
+ * SGD:      v = momentum * v + d; w -= lr * v
+ * NESTEROV: the same v; w -= lr * (d + momentum * v)
+ * LARS:     v = momentum * v + lr * ratio * d; w -= v; ratio = trust_coefficient * |w| / (|g| + weight_decay * |w|)
+ * LAMB:     m = momentum * m + (1 - momentum) * g; v = beta2 * v + (1 - beta2) * g^2; w -= lr * ratio * r, with
+ *           r = bias_correction * m / (sqrt(bias_correction2 * v) + epsilon) + weight_decay * w; ratio = |w| / |r|
+ * The ratio is 1 if a segment is not adaptive or a norm is 0. `second_moments` is v of LAMB, and null otherwise. */
 typedef struct {
-    float *values, *momenta, *second;
+    float *weights, *momenta, *second_moments;
     const float *gradients;
-    const rules *rules;
+    const optimizer_params *params;
     const segment *segments;
-    i32 count, method;
-} update;
+    i32 count, optimizer;
+} optimizer_update;
 
-/* to = values + what `arrived` says + residual, which keeps what the format could not hold; both may be null. `settle`: values become
- * what whoever decodes `to` will have. */
+/* encoded = values + decoded `received` + residual. `residual` then holds the rounding error (error feedback). Both may
+ * be null. `write_back`: values become what the receiver of `encoded` will decode. */
 typedef struct {
     float *values, *residual;
-    const void *arrived;
-    void *to;
+    const void *received;
+    void *encoded;
     i64 count;
-    i32 number, settle;
+    i32 dtype, write_back;
 } encode;
 
-/* values = what `from` says, or values += that. */
+/* values (+)= decoded `encoded`. */
 typedef struct {
-    const void *from;
+    const void *encoded;
     float *values;
     i64 count;
-    i32 number, accumulate;
+    i32 dtype, accumulate;
 } decode;
 
-enum { MOST_RANK = 16 };
+enum { MAX_RANK = 16 };
 
-/* A matrix and its thin factors, rank 1, 2, 4, 8 or 16; `left` is (rows, rank), `right` and `own` (rank, columns). In this order:
+/* A gradient matrix and its low-rank factors (PowerSGD), of rank 1, 2, 4, 8 or 16. `left` is (rows, rank), `right` and
+ * `local_right` are (rank, columns). The steps, in this order:
  * SKETCH: matrix += residual; left = matrix x right^T.
- * ORTHONORMALISE: the columns of `left`; those that say nothing new become 0.
+ * ORTHONORMALIZE: the columns of `left`; columns that depend linearly on others become 0.
  * PROJECT: right = left^T x matrix.
- * RESTORE: residual = matrix - left x own; matrix = left x right. */
+ * RECONSTRUCT: residual = matrix - left x local_right; matrix = left x right. */
 typedef struct {
     float *matrix, *residual, *left, *right;
-    const float *own;
+    const float *local_right;
     i64 rows;
     i32 columns, rank;
 } low_rank;
 
-/* What of an image becomes the result: a window, as it is where it has the result's size (what lies outside the image is
- * zero), else resized (it must then lie inside). */
+/* The part of an image that becomes the result. A window of the result's size is copied, and pixels outside the image
+ * are zero. A window of any other size is resized and must lie inside the image. */
 typedef struct {
     i32 top, left, height, width, flip, unused;
-} image_view;
+} crop_window;
 
-/* out = (value - mean[c]) * inv_std[c], of the views of some images; value = image / 255, or where `colours` is set
- * (channels is 3 then) colours[c][0..2] . image / 255 + colours[c][3], with 3 x 4 of them an image. */
+/* out = (value - mean[c]) * inv_std[c] of the crops of some images. value = image / 255; or, if `color_matrices` is set
+ * (3 channels only), matrix[c][0..2] . image / 255 + matrix[c][3], with one 3 x 4 matrix per image. */
 typedef struct {
     const u8 *images;
-    const image_view *views;
-    const float *colours, *mean, *inv_std;
+    const crop_window *crops;
+    const float *color_matrices, *mean, *inv_std;
     float *out;
     i32 batch, in_h, in_w, out_h, out_w, channels;
 } augment;
 
-/* `count` rounds of independent fused multiply-adds in registers, on every thread; *flops says how many per thread. In single
- * precision, or in double. */
+/* `count` rounds of independent fused multiply-adds in registers, on every thread, in single precision or in double
+ * precision. *flops receives the number of operations per thread. */
 typedef struct {
     double *flops;
     i64 count;
     i32 in_double, unused;
 } fma_peak;
 
-/* C (+)= alpha A^T B in double precision: A is (depth, rows), B (depth, columns), C (rows, columns); ld doubles lie between
- * two rows. `accumulate`: add to what C holds. */
+/* C (+)= alpha A^T B in double precision. A is (depth, rows), B is (depth, columns), C is (rows, columns); the leading
+ * dimensions count doubles. */
 typedef struct {
     const double *a, *b;
     double *c;
@@ -333,15 +338,17 @@ typedef struct {
     i32 accumulate, unused;
 } dgemm;
 
-/* A column of a LINPACK panel, `rows` doubles: divided by the pivot, then taken off each of those `beside` it (ld doubles lie between two)
- * times that one's factor. `largest`: the row of the largest size of the first of those, afterwards; not written where there is none. */
+/* One column of a LINPACK panel (LU factorization), `rows` doubles. The column is divided by the pivot. Then, times the
+ * factor of each, it is subtracted from the `trailing_columns` columns behind it, which are `ld` doubles apart.
+ * *next_pivot receives the row of the largest absolute value of the first trailing column; it is not written if there
+ * is no trailing column. */
 typedef struct {
     double *column;
     const double *factors;
-    i64 *largest;
+    i64 *next_pivot;
     double pivot;
     i64 rows, ld;
-    i32 beside, unused;
+    i32 trailing_columns, unused;
 } eliminate;
 
 typedef struct {
@@ -349,85 +356,92 @@ typedef struct {
     void *op;
 } step;
 
-/* What happens to a piece that comes from the left in a ring. comm/schedule.py tells who sends what when; rings.c does it. */
-enum errand { ERRAND_ADD, ERRAND_FINISH, ERRAND_TAKE };
+/* What to do with a chunk received from the left neighbour in a ring. comm/schedule.py computes the schedule;
+ * ring_allreduce.c carries it out. REDUCE_FINAL completes the sum over all ranks; COPY receives a completed sum. */
+enum ring_op { RING_OP_REDUCE, RING_OP_REDUCE_FINAL, RING_OP_COPY };
 
-/* A piece on its way: `count` numbers of the buffer, `bytes` on the wire. `kept`: where what a finished one was sent as is kept
- * for a ring that gathers, -1: nowhere. Of those that a ring begins with, errand and forward mean nothing. */
+/* One chunk on one hop around the ring: `count` elements of the buffer, `bytes` on the wire. `forward`: send it on to
+ * the right neighbour. `cache_index`: where the encoded form of a completed chunk is cached for the allgather ring, or
+ * -1. `op` and `forward` are ignored for the chunks that a ring starts with. */
 typedef struct {
     i64 start, count, bytes;
-    i32 errand, forward, kept, unused;
+    i32 op, forward, cache_index, unused;
 } hop;
 
-/* A message that arrives, leaves, or waits to. `slot`: the scratch it lies in, null: it lies in the buffer itself. */
+/* A message to send or receive. `slot`: the staging memory that holds it, or null if it lies in the buffer itself. */
 typedef struct {
     void *request, *data, *slot;
     i64 bytes;
-    i32 kept, unused;
-} letter;
+    i32 cache_index, unused;
+} message;
 
-enum { RINGS_AHEAD = 8 }; /* receives waiting, and sends under way: what nobody waits for MPI keeps aside, and copies once more */
+/* Receives posted and sends in flight per ring. MPI buffers a message that nobody has posted a receive for, which
+ * costs one more copy. */
+enum { RING_MAX_IN_FLIGHT = 8 };
 
-/* `arriving` has RINGS_AHEAD letters, `leaving` one for each piece this rank sends. `gathers`: it begins with what is finished. `room`: slots
- * that it may hold at once; more than any rank has pieces to begin with, or all might wait for each other. Then how far it is. */
+/* `initial`: the chunks that this rank sends first; `hops`: the chunks that it receives, in order. `receives` has
+ * RING_MAX_IN_FLIGHT messages, `sends` one for each chunk that this rank sends. `is_allgather`: the initial chunks are
+ * completed sums. `max_slots`: slots that the ring may hold at a time. It must exceed the number of initial chunks of
+ * any rank, otherwise all ranks might wait for each other. The second half is the ring's progress. */
 typedef struct {
-    const hop *first, *hops;
-    letter *arriving, *leaving;
-    i64 first_count, hop_count;
-    i32 left_rank, right_rank, tag, gathers, room, unused;
-    i64 ready, sent, gone, posted, taken, handled, slots, sent_bytes;
+    const hop *initial, *hops;
+    message *receives, *sends;
+    i64 initial_count, hop_count;
+    i32 left_rank, right_rank, tag, is_allgather, max_slots, unused;
+    i64 sends_ready, sends_posted, sends_done, receives_posted, receives_in_place, receives_done, slots_held, bytes_sent;
 } ring;
 
-/* Rings that go on at the same time, once two other stages are over; -1: none. */
+/* Rings that run at the same time, after up to two other stages are done; -1: no dependency. */
 typedef struct {
-    i32 first, count, after, after_too, over, unused;
+    i32 first_ring, ring_count, depends_on, also_depends_on, done, unused;
 } stage;
 
-enum doing { DOING_SEND, DOING_RECEIVE, DOING_REDUCE };
+enum span_kind { SPAN_SEND, SPAN_RECEIVE, SPAN_REDUCE };
 
-/* What took how long, in nanoseconds of the monotonic clock. Sending and receiving: waiting for it. */
+/* A traced interval, in nanoseconds of the monotonic clock. For sends and receives: time spent waiting. */
 typedef struct {
     i64 started, ended;
-    i32 doing, unused;
+    i32 kind, unused;
 } span;
 
-/* One allreduce. `pool` is of one thread. `send`, `receive` and `test` are MPI_Isend, MPI_Irecv and MPI_Test, or what looks like them;
- * `datatype` is its byte. Naps in nanoseconds: who waits begins with the first and doubles it. `spans` may be null. */
+/* One allreduce. `thread_pool` has one thread. `send`, `receive` and `test` are MPI_Isend, MPI_Irecv and MPI_Test, or
+ * functions with the same signature; `datatype` is MPI_BYTE. A waiting rank sleeps for min_sleep_ns and doubles that up
+ * to max_sleep_ns. `spans` may be null. */
 typedef struct {
     ring *rings;
     stage *stages;
     float *buffer, *residual;
-    void *pool, *slots, **free, **kept;
+    void *thread_pool, *slots, **free_slots, **cached_slots;
     span *spans;
     const void *send, *receive, *test;
     void *datatype, *comm;
-    i64 slot_bytes, slot_count, free_count, first_nap, longest_nap, nap, napped, quiet_since;
-    i32 ring_count, stage_count, number, span_room, span_count, error;
+    i64 slot_bytes, slot_count, free_count, min_sleep_ns, max_sleep_ns, sleep_ns, slept_ns, idle_since;
+    i32 ring_count, stage_count, dtype, span_capacity, span_count, error;
 } allreduce;
 
-enum outcome { RINGS_DONE, RINGS_AGAIN, RINGS_FAILED };
+enum ring_status { RING_DONE, RING_PENDING, RING_FAILED };
 
-/* Exported. A pool is CORE_POOL_BYTES of zeroed, 64-byte aligned memory that Python owns. */
-typedef struct pool pool;
-enum { CORE_POOL_BYTES = 64 * 1024 };
+/* Exported. A thread pool is CORE_THREAD_POOL_BYTES of zeroed, 64-byte aligned memory that Python owns. */
+typedef struct thread_pool thread_pool;
+enum { CORE_THREAD_POOL_BYTES = 64 * 1024 };
 
 #pragma GCC visibility push(default)
 i32 core_abi(void);
 i32 core_sizeof(i32 kind);
 i32 core_isa_count(void);
-const char *core_isa_name(i32 isa);  /* best first */
-i32 core_isa_runs_here(i32 isa);
-i32 core_lanes(i32 isa); /* floats in a vector */
-/* Bytes of workspace this step needs when `threads` run it. */
+const char *core_isa_name(i32 isa); /* best first */
+i32 core_isa_supported(i32 isa);    /* by this processor and kernel */
+i32 core_lanes(i32 isa);            /* floats per vector */
+/* Bytes of workspace that this step needs when `threads` threads run it. */
 i64 core_workspace(i32 isa, i32 threads, i32 kind, const void *op);
-void core_open(pool *p, i32 isa, i32 threads, void *workspace);
-void core_work(pool *p, i32 index); /* a worker thread's whole life: indices 1 .. threads - 1 */
-void core_close(pool *p);
-/* nanoseconds: null, or one i64 a step. */
-void core_run(pool *p, const step *program, i32 count, i64 *nanoseconds);
-/* Everything as before the first piece. */
-void core_rings_begin(allreduce *all);
-/* An `outcome`. AGAIN: nothing is wrong, but the caller may want to look at its signals, and at `spans`, which it may empty.
- * FAILED: `error` is what MPI said. */
-i32 core_rings(allreduce *all);
+void core_pool_init(thread_pool *p, i32 isa, i32 threads, void *workspace);
+void core_pool_work(thread_pool *p, i32 index); /* body of a worker thread, until shutdown; index 1 .. threads - 1 */
+void core_pool_shutdown(thread_pool *p);
+/* nanoseconds: null, or one i64 per step. */
+void core_pool_run(thread_pool *p, const step *program, i32 count, i64 *nanoseconds);
+/* Reset all progress, before the first call of core_allreduce_run. */
+void core_allreduce_reset(allreduce *all);
+/* Returns a ring_status. PENDING: call again; meanwhile the caller can handle signals and read and clear `spans`.
+ * FAILED: `error` is the MPI error code. */
+i32 core_allreduce_run(allreduce *all);
 #pragma GCC visibility pop

@@ -93,8 +93,8 @@ typedef struct {
     i64 pixel, vector; /* bytes */
 } ahead;
 
-INLINE ahead pixels_ahead(const void *at, i64 apart, i32 channels, i32 number) {
-    i64 bytes = number_bytes(number);
+INLINE ahead pixels_ahead(const void *at, i64 apart, i32 channels, i32 dtype) {
+    i64 bytes = dtype_bytes(dtype);
     if (apart == channels) return (ahead){at, LANES * bytes, STRIP * LANES * bytes};
     return (ahead){at, apart * bytes, LANES * bytes};
 }
@@ -122,11 +122,11 @@ typedef struct {
 
 /* How a source is seen, as a constant for the inner loops. Halves are always CLAMPED, which can do what the others do. */
 enum seen { RAW, RELU, CLAMPED, HALVES, WAYS_TO_SEE };
-INLINE enum seen seen_of(const source *x) {
-    if (x->number == FP16) return HALVES;
+INLINE enum seen seen_of(const fused_input *x) {
+    if (x->dtype == FP16) return HALVES;
     return !x->scale ? RAW : x->act == ACT_RELU ? RELU : CLAMPED;
 }
-INLINE i32 number_of(const enum seen seen) { return seen == HALVES ? FP16 : FP32; }
+INLINE i32 dtype_of(const enum seen seen) { return seen == HALVES ? FP16 : FP32; }
 
 typedef struct {
     vec scale, shift, low, high;
@@ -152,15 +152,15 @@ INLINE vec look(vec v, const glasses *g, const enum seen seen) {
 /* Sums of a strip over `count` neighbouring taps, `step` columns from one output to the next. */
 INLINE void strip_dense(vec *sums, const view *v, i32 c, const float *weights, i64 weights_line, const glasses *g,
                         const i32 count, const i32 step, const enum seen seen, const i32 edge) {
-    const i32 number = number_of(seen);
-    const void *from = stored_at(v->from, c, number);
+    const i32 dtype = dtype_of(seen);
+    const void *from = stored_at(v->from, c, dtype);
     i64 next = v->taps->next * LANES;
-    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, number), weights += weights_line) {
+    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, dtype), weights += weights_line) {
         vec w[3];
         UNROLL for (i32 i = 0; i < count; i++) w[i] = load(weights + i * next);
         UNROLL for (i32 q = 0; q < (STRIP - 1) * step + count; q++) {
             if (edge && (q < v->start || q >= v->end)) continue;
-            vec x = look(load_stored(stored_at(from, q * v->apart, number), LANES, number), g, seen);
+            vec x = look(load_stored(stored_at(from, q * v->apart, dtype), LANES, dtype), g, seen);
             UNROLL for (i32 i = 0; i < count; i++)
                 if (q >= i && (q - i) % step == 0 && (q - i) / step < STRIP) sums[(q - i) / step] += x * w[i];
         }
@@ -170,15 +170,15 @@ INLINE void strip_dense(vec *sums, const view *v, i32 c, const float *weights, i
 /* The same for any taps, and for a last vector that is not whole. */
 INLINE void strip_any(vec *sums, const view *v, i32 c, i32 lanes, const float *weights, i64 weights_line, const glasses *g,
                       const enum seen seen) {
-    const i32 number = number_of(seen);
-    const void *from = stored_at(v->from, c, number);
-    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, number), weights += weights_line)
+    const i32 dtype = dtype_of(seen);
+    const void *from = stored_at(v->from, c, dtype);
+    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, dtype), weights += weights_line)
         for (i32 i = 0; i < v->taps->count; i++) {
             vec w = load(weights + (i64)i * v->taps->next * LANES);
             UNROLL for (i32 j = 0; j < STRIP; j++) {
                 i32 q = i * v->taps->gap + j * v->step;
                 if (q < v->start || q >= v->end) continue;
-                sums[j] += w * look(load_stored(stored_at(from, q * v->apart, number), lanes, number), g, seen);
+                sums[j] += w * look(load_stored(stored_at(from, q * v->apart, dtype), lanes, dtype), g, seen);
             }
         }
 }
@@ -188,7 +188,7 @@ INLINE void strip_any(vec *sums, const view *v, i32 c, i32 lanes, const float *w
  * the pivot of forward's, see add_statistics), and then added to the norm's own. */
 typedef struct {
     const conv_forward *forward;
-    const sink *backward;
+    const fused_gradient *backward;
     const worker *worker;
     float *sums;
     i64 pixel;
@@ -197,10 +197,10 @@ typedef struct {
 } finish;
 
 /* As emit_tile, for outputs in registers. */
-INLINE void emit_strip_as(const finish *f, const vec *outputs, i32 c, float *sums, const i32 number) {
+INLINE void emit_strip_as(const finish *f, const vec *outputs, i32 c, float *sums, const i32 dtype) {
     const conv_forward *op = f->forward;
     c += f->c0;
-    void *y = stored_at(op->y, f->pixel * op->ld_y + c, number);
+    void *y = stored_at(op->y, f->pixel * op->ld_y + c, dtype);
     vec bias = op->bias ? load(op->bias + c) : (vec)0, sum = 0, squares = 0;
     vec low = lower_limit(op->act), high = upper_limit(op->act), pivot = f->summed ? load(sums + 2 * LANES) : outputs[0];
     UNROLL for (i32 i = 0; i < STRIP; i++) {
@@ -208,7 +208,7 @@ INLINE void emit_strip_as(const finish *f, const vec *outputs, i32 c, float *sum
         vec v = outputs[i] + bias;
         v = low > v ? low : v;
         v = high < v ? high : v;
-        store_stored(stored_at(y, (i64)i * op->ld_y, number), v, LANES, number);
+        store_stored(stored_at(y, (i64)i * op->ld_y, dtype), v, LANES, dtype);
         vec d = v - pivot;
         sum += d;
         squares += d * d;
@@ -219,16 +219,16 @@ INLINE void emit_strip_as(const finish *f, const vec *outputs, i32 c, float *sum
 }
 
 INLINE void emit_strip(const finish *f, const vec *outputs, i32 c, float *sums) {
-    if (f->forward->number == FP16) emit_strip_as(f, outputs, c, sums, FP16);
+    if (f->forward->dtype == FP16) emit_strip_as(f, outputs, c, sums, FP16);
     else emit_strip_as(f, outputs, c, sums, FP32);
 }
 
-INLINE void sink_strip_with_act(const finish *f, const vec *gradients, i32 c, float *sums, const i32 act, const i32 number) {
-    const sink *s = f->backward;
-    const norm *n = s->norm;
+INLINE void sink_strip_with_act(const finish *f, const vec *gradients, i32 c, float *sums, const i32 act, const i32 dtype) {
+    const fused_gradient *s = f->backward;
+    const batch_norm *n = s->norm;
     c += f->c0;
     float *to = s->data + f->pixel * s->ld + c;
-    const void *from = stored_at(s->y, f->pixel * s->ld_y + c, number);
+    const void *from = stored_at(s->y, f->pixel * s->ld_y + c, dtype);
     i64 ld = (i64)f->apart * s->ld, ld_y = (i64)f->apart * s->ld_y;
     vec g[STRIP];
     UNROLL for (i32 i = 0; i < STRIP; i++) g[i] = gradients[i];
@@ -237,7 +237,7 @@ INLINE void sink_strip_with_act(const finish *f, const vec *gradients, i32 c, fl
         vec scale = load(n->scale + c), shift = load(n->shift + c), mean = load(n->mean + c), sum = 0, products = 0;
         UNROLL for (i32 i = 0; i < STRIP; i++) {
             if (i >= f->count) break;
-            vec z = load_stored(stored_at(from, i * ld_y, number), LANES, number);
+            vec z = load_stored(stored_at(from, i * ld_y, dtype), LANES, dtype);
             g[i] = passed(g[i], z * scale + shift, act);
             sum += g[i];
             products += g[i] * (z - mean);
@@ -247,7 +247,7 @@ INLINE void sink_strip_with_act(const finish *f, const vec *gradients, i32 c, fl
     } else if (act != ACT_NONE) {
         UNROLL for (i32 i = 0; i < STRIP; i++) {
             if (i >= f->count) break;
-            g[i] = passed(g[i], load_stored(stored_at(from, i * ld_y, number), LANES, number), act);
+            g[i] = passed(g[i], load_stored(stored_at(from, i * ld_y, dtype), LANES, dtype), act);
         }
     }
     UNROLL for (i32 i = 0; i < STRIP; i++) if (i < f->count) store(to + i * ld, g[i]);
@@ -256,7 +256,7 @@ INLINE void sink_strip_with_act(const finish *f, const vec *gradients, i32 c, fl
 /* As sink_tile. */
 INLINE void sink_strip(const finish *f, const vec *gradients, i32 c, float *sums) {
     i32 act = f->backward->act;
-    if (f->backward->number == FP16) sink_strip_with_act(f, gradients, c, sums, act, FP16);
+    if (f->backward->dtype == FP16) sink_strip_with_act(f, gradients, c, sums, act, FP16);
     else if (act == ACT_NONE) sink_strip_with_act(f, gradients, c, sums, ACT_NONE, FP32);
     else if (act == ACT_RELU) sink_strip_with_act(f, gradients, c, sums, ACT_RELU, FP32);
     else sink_strip_with_act(f, gradients, c, sums, ACT_RELU6, FP32);
@@ -271,7 +271,7 @@ static void finish_tail(const finish *f, const vec *outputs, i32 c, i32 lanes) {
 }
 
 /* Adds what was summed in floats to the norm's sums, and starts again. */
-static void flush_sums(finish *f, const norm *n) {
+static void flush_sums(finish *f, const batch_norm *n) {
     float *from = f->sums;
     for (i32 c = 0; n && c + LANES <= f->channels; c += LANES, from += SUMS * LANES) {
         vec pivot = f->forward ? load(from + 2 * LANES) : (vec)0;
@@ -415,31 +415,31 @@ static tap_rows tap_rows_inside(const walk *k, const taps *t, i32 y) {
 }
 
 /* The input rows that the row after this one needs and this one does not. */
-static void look_ahead(const walk *k, const source *x, const taps *t, i32 y, const void *image, i32 column, i32 channels, view *v) {
+static void look_ahead(const walk *k, const fused_input *x, const taps *t, i32 y, const void *image, i32 column, i32 channels, view *v) {
     v->next_count = 0;
     if (y % k->phases) return;
     i32 past = y / k->phases * k->step + t->first + (t->count - 1) * t->gap + 1;
     for (i32 row = MAX(past, 0); row < MIN(past + MIN(k->step, 2), k->in_h); row++)
         v->next[v->next_count++] =
-            pixels_ahead(stored_at(image, ((i64)row * k->in_w + column) * x->ld, x->number), x->ld, channels, x->number);
+            pixels_ahead(stored_at(image, ((i64)row * k->in_w + column) * x->ld, x->dtype), x->ld, channels, x->dtype);
 }
 
 static void look_ahead_of_output(finish *f) {
     const conv_forward *op = f->forward;
-    const sink *s = f->backward;
+    const fused_gradient *s = f->backward;
     i64 next = f->pixel + (i64)f->count * f->apart;
     f->y.at = 0;
-    if (op) f->to = pixels_ahead(stored_at(op->y, next * op->ld_y + f->c0, op->number), op->ld_y, f->channels, op->number);
+    if (op) f->to = pixels_ahead(stored_at(op->y, next * op->ld_y + f->c0, op->dtype), op->ld_y, f->channels, op->dtype);
     else f->to = pixels_ahead(s->data + next * s->ld + f->c0, s->ld, f->channels, FP32);
-    if (s && s->y) f->y = pixels_ahead(stored_at(s->y, next * s->ld_y + f->c0, s->number), s->ld_y, f->channels, s->number);
+    if (s && s->y) f->y = pixels_ahead(stored_at(s->y, next * s->ld_y + f->c0, s->dtype), s->ld_y, f->channels, s->dtype);
 }
 
-static void convolve_row(const walk *k, const scratch *b, const source *x, finish *f, i64 image, i32 y) {
+static void convolve_row(const walk *k, const scratch *b, const fused_input *x, finish *f, i64 image, i32 y) {
     taps ty = walk_taps(k, k->kernel_h, k->pad_h, y % k->phases);
     tap_rows inside = tap_rows_inside(k, &ty, y);
     i64 of_vector = (i64)k->kernel_h * k->kernel_w * LANES, of_line = (i64)k->kernel_w * LANES;
-    const void *of_image = stored_at(x->data, image * k->in_h * k->in_w * x->ld + f->c0, x->number);
-    const void *line = stored_at(of_image, (i64)inside.y * k->in_w * x->ld, x->number);
+    const void *of_image = stored_at(x->data, image * k->in_h * k->in_w * x->ld + f->c0, x->dtype);
+    const void *line = stored_at(of_image, (i64)inside.y * k->in_w * x->ld, x->dtype);
     const float *weights = b->weights + f->c0 / LANES * of_vector + (ty.tap + inside.first * ty.next) * of_line;
     i64 row = (image * k->out_h + y) * k->out_w;
     view v = {.scale = x->scale + f->c0, .shift = x->shift + f->c0, .apart = x->ld, .line = ty.gap * k->in_w * (i64)x->ld};
@@ -449,7 +449,7 @@ static void convolve_row(const walk *k, const scratch *b, const source *x, finis
         for (i32 phase = 0; phase < MIN(k->phases, k->out_w - column); phase++) {
             v.taps = &b->phases[phase];
             i32 first = j * k->step + v.taps->first, span = (STRIP - 1) * k->step + (v.taps->count - 1) * v.taps->gap + 1;
-            v.from = stored_at(line, (i64)first * x->ld, x->number);
+            v.from = stored_at(line, (i64)first * x->ld, x->dtype);
             v.rows = v.taps->count ? inside.rows : 0;
             v.start = -first, v.end = k->in_w - first;
             look_ahead(k, x, &ty, y, of_image, j * k->step, f->channels, &v);
@@ -465,8 +465,8 @@ static void convolve_row(const walk *k, const scratch *b, const source *x, finis
         }
 }
 
-static void walk_tiles(const walk *k, worker *w, const source *x, finish *f, const scratch *b) {
-    const norm *n = f->forward ? f->forward->norm : f->backward->norm;
+static void walk_tiles(const walk *k, worker *w, const fused_input *x, finish *f, const scratch *b) {
+    const batch_norm *n = f->forward ? f->forward->norm : f->backward->norm;
     i64 blocks = walk_blocks(k), tiles = CEIL_DIV(walk_rows(k), k->chunk) * blocks;
     f->worker = w, f->sums = b->sums, f->apart = k->phases;
     for (i64 tile = take(w); tile < tiles; tile = take(w)) {
@@ -501,7 +501,7 @@ static void run_depthwise_backward_data(worker *w, const void *p) {
     walk k = walk_backward(&op->g, w->threads);
     scratch b = prepare(&k, w, op->weights);
     finish f = {.backward = &op->dx};
-    source dy = {.data = op->dy, .ld = op->ld_dy};
+    fused_input dy = {.data = op->dy, .ld = op->ld_dy};
     if (op->dx.norm) norm_begin(op->dx.norm, w);
     walk_tiles(&k, w, &dy, &f, &b);
 }
@@ -544,14 +544,14 @@ typedef struct {
 
 INLINE void correlate_dense(const view *v, const vec *d, float *sums, i64 sums_line, i32 c, const glasses *g, const i32 step,
                             const enum seen seen, const i32 edge) {
-    const i32 number = number_of(seen);
-    const void *from = stored_at(v->from, c, number);
-    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, number), sums += sums_line) {
+    const i32 dtype = dtype_of(seen);
+    const void *from = stored_at(v->from, c, dtype);
+    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, dtype), sums += sums_line) {
         vec s[3];
         UNROLL for (i32 i = 0; i < 3; i++) s[i] = load(sums + i * LANES);
         UNROLL for (i32 q = 0; q < (STRIP - 1) * step + 3; q++) {
             if (edge && (q < v->start || q >= v->end)) continue;
-            vec x = look(load_stored(stored_at(from, q * v->apart, number), LANES, number), g, seen);
+            vec x = look(load_stored(stored_at(from, q * v->apart, dtype), LANES, dtype), g, seen);
             UNROLL for (i32 i = 0; i < 3; i++)
                 if (q >= i && (q - i) % step == 0 && (q - i) / step < STRIP) s[i] += x * d[(q - i) / step];
         }
@@ -561,15 +561,15 @@ INLINE void correlate_dense(const view *v, const vec *d, float *sums, i64 sums_l
 
 INLINE void correlate_any(const view *v, const vec *d, float *sums, i64 sums_line, i32 c, i32 lanes, const glasses *g,
                           const enum seen seen) {
-    const i32 number = number_of(seen);
-    const void *from = stored_at(v->from, c, number);
-    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, number), sums += sums_line)
+    const i32 dtype = dtype_of(seen);
+    const void *from = stored_at(v->from, c, dtype);
+    for (i32 y = 0; y < v->rows; y++, from = stored_at(from, v->line, dtype), sums += sums_line)
         for (i32 i = 0; i < v->taps->count; i++) {
             vec s = load(sums + i * LANES);
             UNROLL for (i32 j = 0; j < STRIP; j++) {
                 i32 q = i * v->taps->gap + j * v->step;
                 if (q < v->start || q >= v->end) continue;
-                s += d[j] * look(load_stored(stored_at(from, q * v->apart, number), lanes, number), g, seen);
+                s += d[j] * look(load_stored(stored_at(from, q * v->apart, dtype), lanes, dtype), g, seen);
             }
             store(sums + i * LANES, s);
         }
@@ -637,11 +637,11 @@ static correlate_function *correlate_for(enum shape shape, enum seen seen, i32 e
 }
 
 static void correlate_row(const conv_backward_weights *op, const walk *k, i64 image, i32 y, i32 c0, i32 channels, float *sums) {
-    const source *x = &op->x;
+    const fused_input *x = &op->x;
     taps tx = taps_forward(k->kernel_w, k->pad_w, k->dilation), ty = taps_forward(k->kernel_h, k->pad_h, k->dilation);
     tap_rows inside = tap_rows_inside(k, &ty, y);
-    const void *of_image = stored_at(x->data, image * k->in_h * k->in_w * x->ld + c0, x->number);
-    const void *line = stored_at(of_image, (i64)inside.y * k->in_w * x->ld, x->number);
+    const void *of_image = stored_at(x->data, image * k->in_h * k->in_w * x->ld + c0, x->dtype);
+    const void *line = stored_at(of_image, (i64)inside.y * k->in_w * x->ld, x->dtype);
     const float *dy = op->dy + (image * k->out_h + y) * k->out_w * op->ld_dy + c0;
     view v = {.scale = x->scale + c0, .shift = x->shift + c0, .apart = x->ld, .line = ty.gap * k->in_w * (i64)x->ld};
     if (!x->scale) v.scale = 0;
@@ -651,7 +651,7 @@ static void correlate_row(const conv_backward_weights *op, const walk *k, i64 im
     r.bias = op->dbias ? r.vector - LANES - inside.first * r.line : -1;
     for (i32 j = 0; j < k->out_w; j += STRIP) {
         i32 first = j * k->step + tx.first, span = (STRIP - 1) * k->step + (tx.count - 1) * tx.gap + 1;
-        v.from = stored_at(line, (i64)first * x->ld, x->number);
+        v.from = stored_at(line, (i64)first * x->ld, x->dtype);
         v.start = -first, v.end = k->in_w - first;
         look_ahead(k, x, &ty, y, of_image, j * k->step, channels, &v);
         r.from = dy + (i64)j * op->ld_dy;

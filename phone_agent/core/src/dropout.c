@@ -63,24 +63,24 @@ static drop_tile drop_tile_at(i64 tile, i64 rows, i32 channels) {
     return (drop_tile){row, (i32)MIN(DROP_ROWS, rows - row), c, MIN(DROP_CHANNELS, channels - c)};
 }
 
-/* `number` is a constant where this is called: no vector asks for it. */
-INLINE void drop_row(const float *x, lottery l, i64 i, i32 channels, void *y, i32 number) {
+/* `dtype` is a constant where this is called: no vector asks for it. */
+INLINE void drop_row(const float *x, lottery l, i64 i, i32 channels, void *y, i32 dtype) {
     i32 c = 0;
-    for (; c + LANES <= channels; c += LANES) store_stored(stored_at(y, c, number), load(x + c) * factors(l, i + c), LANES, number);
-    if (c < channels) store_stored(stored_at(y, c, number), load(x + c) * factors(l, i + c), channels - c, number);
+    for (; c + LANES <= channels; c += LANES) store_stored(stored_at(y, c, dtype), load(x + c) * factors(l, i + c), LANES, dtype);
+    if (c < channels) store_stored(stored_at(y, c, dtype), load(x + c) * factors(l, i + c), channels - c, dtype);
 }
 
 static void run_dropout_forward(worker *w, const void *p) {
     const dropout_forward *op = p;
-    lottery l = lottery_of(*op->draw, op->salt, op->rate);
+    lottery l = lottery_of(*op->seed, op->salt, op->rate);
     float local[DROP_CHANNELS + LANES];
     for (i64 tile; (tile = take(w)) < drop_tiles(op->rows, op->channels);) {
         drop_tile at = drop_tile_at(tile, op->rows, op->channels);
         for (i64 row = at.row; row < at.row + at.rows; row++) {
             see_row(&op->x, row, at.c, at.channels, local);
-            void *y = stored_at(op->y, row * op->ld_y + at.c, op->number);
+            void *y = stored_at(op->y, row * op->ld_y + at.c, op->dtype);
             i64 i = row * op->channels + at.c;
-            if (op->number == FP16) drop_row(local, l, i, at.channels, y, FP16);
+            if (op->dtype == FP16) drop_row(local, l, i, at.channels, y, FP16);
             else drop_row(local, l, i, at.channels, y, FP32);
         }
     }
@@ -93,7 +93,7 @@ static i64 workspace_dropout_forward(i32 threads, const void *p) {
 
 static void run_dropout_backward(worker *w, const void *p) {
     const dropout_backward *op = p;
-    lottery l = lottery_of(*op->draw, op->salt, op->rate);
+    lottery l = lottery_of(*op->seed, op->salt, op->rate);
     float local[DROP_ROWS][DROP_CHANNELS + LANES];
     i64 start, end, rows[DROP_ROWS];
     share(drop_tiles(op->rows, op->channels), w->index, w->threads, &start, &end); /* fixed: a sink may add up */

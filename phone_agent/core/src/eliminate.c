@@ -51,7 +51,7 @@ static void find_largest(const eliminate *op, const double *chunks) {
     for (i64 chunk = 1; chunk < eliminated_chunks(op); chunk++)
         if (chunks[chunk] > chunks[best]) best = chunk;
     i64 start = best * ELIMINATED_ROWS;
-    *op->largest = start + row_of_size(op->column + op->ld + start, op->rows - start, chunks[best]);
+    *op->next_pivot = start + row_of_size(op->column + op->ld + start, op->rows - start, chunks[best]);
 }
 
 static void run_eliminate(worker *w, const void *p) {
@@ -61,9 +61,9 @@ static void run_eliminate(worker *w, const void *p) {
         i64 start = chunk * ELIMINATED_ROWS, rows = MIN(ELIMINATED_ROWS, op->rows - start);
         double *column = op->column + start;
         divide_rows(column, rows, op->pivot);
-        for (i32 c = 0; c < op->beside; c++) subtract_rows(column + (c + 1) * op->ld, column, rows, op->factors[c]);
-        if (op->beside) chunks[chunk] = largest_size(column + op->ld, rows);
+        for (i32 c = 0; c < op->trailing_columns; c++) subtract_rows(column + (c + 1) * op->ld, column, rows, op->factors[c]);
+        if (op->trailing_columns) chunks[chunk] = largest_size(column + op->ld, rows);
     }
     meet(w);
-    if (w->index == 0 && op->rows && op->beside) find_largest(op, chunks);
+    if (w->index == 0 && op->rows && op->trailing_columns) find_largest(op, chunks);
 }

@@ -26,16 +26,16 @@ INLINE void copy_padded(const float *from, i32 count, float *to, i32 width) {
 }
 
 /* Copies that may end anywhere; the last vector overlaps the one before. */
-INLINE void copy_as(const void *from, i32 count, float *to, i32 number) {
+INLINE void copy_as(const void *from, i32 count, float *to, i32 dtype) {
     i32 i = 0;
-    for (; i + LANES <= count; i += LANES) store(to + i, load_stored(stored_at(from, i, number), LANES, number));
+    for (; i + LANES <= count; i += LANES) store(to + i, load_stored(stored_at(from, i, dtype), LANES, dtype));
     if (i == count) return;
-    if (count >= LANES) store(to + count - LANES, load_stored(stored_at(from, count - LANES, number), LANES, number));
-    else store_some(to, load_stored(from, count, number), count);
+    if (count >= LANES) store(to + count - LANES, load_stored(stored_at(from, count - LANES, dtype), LANES, dtype));
+    else store_some(to, load_stored(from, count, dtype), count);
 }
 
-INLINE void copy_run(const void *from, i32 count, float *to, i32 number) {
-    if (number == FP16) copy_as(from, count, to, FP16);
+INLINE void copy_run(const void *from, i32 count, float *to, i32 dtype) {
+    if (dtype == FP16) copy_as(from, count, to, FP16);
     else copy_as(from, count, to, FP32);
 }
 

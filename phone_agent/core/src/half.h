@@ -60,15 +60,15 @@ INLINE void store_short_lanes(loose_short *p, short_vec v, i32 lanes) {
 #endif
 }
 
-/* Activations lie in memory as `number` says, FP32 or FP16; here they become floats, and halves again. `number` is a
+/* Activations lie in memory as `dtype` says, FP32 or FP16; here they become floats, and halves again. `dtype` is a
  * constant in every hot loop. `stored_at`: so many of them further on. */
-INLINE i64 number_bytes(i32 number) { return number == FP32 ? 4 : number == INT8 ? 1 : 2; }
-INLINE void *stored_at(const void *p, i64 count, i32 number) { return (char *)p + count * number_bytes(number); }
+INLINE i64 dtype_bytes(i32 dtype) { return dtype == FP32 ? 4 : dtype == INT8 ? 1 : 2; }
+INLINE void *stored_at(const void *p, i64 count, i32 dtype) { return (char *)p + count * dtype_bytes(dtype); }
 
-INLINE vec load_stored(const void *p, i32 lanes, i32 number) {
-    return number == FP16 ? from_half(load_short_lanes(p, lanes)) : load_lanes(p, lanes);
+INLINE vec load_stored(const void *p, i32 lanes, i32 dtype) {
+    return dtype == FP16 ? from_half(load_short_lanes(p, lanes)) : load_lanes(p, lanes);
 }
-INLINE void store_stored(void *p, vec v, i32 lanes, i32 number) {
-    if (number == FP16) store_short_lanes(p, to_half(v), lanes);
+INLINE void store_stored(void *p, vec v, i32 lanes, i32 dtype) {
+    if (dtype == FP16) store_short_lanes(p, to_half(v), lanes);
     else store_lanes(p, v, lanes);
 }

@@ -60,7 +60,7 @@ static const isa isas[] = {{"neon-fp16", has_fp16}, {"neon", always}};
 i32 core_abi(void) { return CORE_ABI; }
 i32 core_isa_count(void) { return sizeof isas / sizeof *isas; }
 const char *core_isa_name(i32 i) { return isas[i].name; }
-i32 core_isa_runs_here(i32 i) { return isas[i].runs_here(); }
+i32 core_isa_supported(i32 i) { return isas[i].runs_here(); }
 i32 core_lanes(i32 i) { return isa_tables[i]->lanes; }
 
 i64 core_workspace(i32 i, i32 threads, i32 kind, const void *op) {
@@ -68,36 +68,36 @@ i64 core_workspace(i32 i, i32 threads, i32 kind, const void *op) {
 }
 
 i32 core_sizeof(i32 kind) {
-    static const i32 sizes[KINDS] = {
+    static const i32 sizes[KIND_COUNT] = {
         [CONV_FORWARD] = sizeof(conv_forward),
         [CONV_BACKWARD_DATA] = sizeof(conv_backward_data),
         [CONV_BACKWARD_WEIGHTS] = sizeof(conv_backward_weights),
         [DEPTHWISE_FORWARD] = sizeof(conv_forward),
         [DEPTHWISE_BACKWARD_DATA] = sizeof(conv_backward_data),
         [DEPTHWISE_BACKWARD_WEIGHTS] = sizeof(conv_backward_weights),
-        [POOL_FORWARD] = sizeof(pool_forward),
-        [POOL_BACKWARD] = sizeof(pool_backward),
-        [NORM_FORWARD] = sizeof(norm_forward),
-        [NORM_FOLD] = sizeof(norm_fold),
-        [NORM_BACKWARD] = sizeof(norm_backward),
-        [JOIN_FORWARD] = sizeof(join_forward),
-        [JOIN_BACKWARD] = sizeof(join_backward),
+        [POOLING_FORWARD] = sizeof(pooling_forward),
+        [POOLING_BACKWARD] = sizeof(pooling_backward),
+        [BATCH_NORM_FORWARD] = sizeof(batch_norm_forward),
+        [BATCH_NORM_FOLD] = sizeof(batch_norm_fold),
+        [BATCH_NORM_BACKWARD] = sizeof(batch_norm_backward),
+        [ADD_FORWARD] = sizeof(add_forward),
+        [ADD_BACKWARD] = sizeof(add_backward),
         [LRN_FORWARD] = sizeof(lrn_forward),
         [LRN_BACKWARD] = sizeof(lrn_backward),
         [DROPOUT_FORWARD] = sizeof(dropout_forward),
         [DROPOUT_BACKWARD] = sizeof(dropout_backward),
         [SOFTMAX_LOSS] = sizeof(softmax_loss),
-        [UPDATE] = sizeof(update),
+        [OPTIMIZER_UPDATE] = sizeof(optimizer_update),
         [ENCODE] = sizeof(encode),
         [DECODE] = sizeof(decode),
         [LOWRANK_SKETCH] = sizeof(low_rank),
-        [LOWRANK_ORTHONORMALISE] = sizeof(low_rank),
+        [LOWRANK_ORTHONORMALIZE] = sizeof(low_rank),
         [LOWRANK_PROJECT] = sizeof(low_rank),
-        [LOWRANK_RESTORE] = sizeof(low_rank),
+        [LOWRANK_RECONSTRUCT] = sizeof(low_rank),
         [AUGMENT] = sizeof(augment),
         [FMA_PEAK] = sizeof(fma_peak),
         [DGEMM] = sizeof(dgemm),
         [ELIMINATE] = sizeof(eliminate),
     };
-    return kind >= 0 && kind < KINDS ? sizes[kind] : -1;
+    return kind >= 0 && kind < KIND_COUNT ? sizes[kind] : -1;
 }

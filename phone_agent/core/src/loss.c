@@ -8,28 +8,28 @@ INLINE float largest_lane(vec v) {
 }
 
 /* NaN may or may not count here; it shows in the sum of the exponentials. */
-static float largest_score(const float *scores, i32 classes) {
-    vec largest = splat(scores[0]);
+static float largest_score(const float *logits, i32 classes) {
+    vec largest = splat(logits[0]);
     i32 c = 0;
     for (; c + LANES <= classes; c += LANES) {
-        vec v = load(scores + c);
+        vec v = load(logits + c);
         largest = v > largest ? v : largest;
     }
     float one = largest_lane(largest);
-    for (; c < classes; c++) one = scores[c] > one ? scores[c] : one;
+    for (; c < classes; c++) one = logits[c] > one ? logits[c] : one;
     return one;
 }
 
-/* to = exp(scores - largest); returns their sum. `to` may be `scores`. */
-static float exponentials(const float *scores, float largest, i32 classes, float *to) {
+/* to = exp(scores - largest); returns their sum. `to` may be `logits`. */
+static float exponentials(const float *logits, float largest, i32 classes, float *to) {
     vec sums = 0;
     i32 c = 0;
     for (; c + LANES <= classes; c += LANES) {
-        vec e = exponential(load(scores + c) - largest);
+        vec e = exponential(load(logits + c) - largest);
         store(to + c, e);
         sums += e;
     }
-    if (c < classes) store_some(to + c, exponential(load_some(scores + c, classes - c) - largest), classes - c);
+    if (c < classes) store_some(to + c, exponential(load_some(logits + c, classes - c) - largest), classes - c);
     float sum = 0;
     for (i32 i = 0; i < LANES; i++) sum += sums[i];
     for (; c < classes; c++) sum += to[c];
@@ -37,30 +37,30 @@ static float exponentials(const float *scores, float largest, i32 classes, float
 }
 
 /* Mean of scores - largest: what all classes alike lose by. */
-static double mean_shifted(const float *scores, float largest, i32 classes) {
+static double mean_shifted(const float *logits, float largest, i32 classes) {
     dvec sums = 0;
     i32 c = 0;
-    for (; c + LANES <= classes; c += LANES) sums += in_double(load(scores + c) - largest);
+    for (; c + LANES <= classes; c += LANES) sums += in_double(load(logits + c) - largest);
     double sum = 0;
     for (i32 i = 0; i < LANES; i++) sum += sums[i];
-    for (; c < classes; c++) sum += scores[c] - largest;
+    for (; c < classes; c++) sum += logits[c] - largest;
     return sum / classes;
 }
 
 /* One image's cross-entropy. A label that is no class gives NaN, and touches no memory. */
 static double image_loss(const softmax_loss *op, i64 image) {
-    const float *scores = op->scores + image * op->ld_scores;
-    float *gradient = op->dscores + image * op->ld_dscores;
+    const float *logits = op->logits + image * op->ld_logits;
+    float *gradient = op->dlogits + image * op->ld_dlogits;
     i32 label = op->labels[image], known = label >= 0 && label < op->classes;
-    float score = known ? scores[label] : __builtin_nanf("");
-    float largest = largest_score(scores, op->classes);
+    float logit = known ? logits[label] : __builtin_nanf("");
+    float largest = largest_score(logits, op->classes);
     float smoothing = op->smoothing;
-    double smoothed = smoothing == 0 ? 0 : smoothing * mean_shifted(scores, largest, op->classes);
-    float sum = exponentials(scores, largest, op->classes, gradient);
+    double smoothed = smoothing == 0 ? 0 : smoothing * mean_shifted(logits, largest, op->classes);
+    float sum = exponentials(logits, largest, op->classes, gradient);
     float weight = *op->weight / op->batch, factor = weight / sum, all = weight * smoothing / op->classes;
     for (i32 c = 0; c < op->classes; c++) gradient[c] = gradient[c] * factor - all;
     if (known) gradient[label] -= weight * (1 - smoothing);
-    return (double)logarithm_of(sum) + (1 - smoothing) * ((double)largest - score) - smoothed;
+    return (double)logarithm_of(sum) + (1 - smoothing) * ((double)largest - logit) - smoothed;
 }
 
 static void run_softmax_loss(worker *w, const void *p) {

@@ -10,7 +10,7 @@ enum { LOWRANK_ROWS = 32, LOWRANK_STRIPE = 512, LOWRANK_NEAR = 128 };
 /* What the right factors say of columns at once, for all rows of a tile. Copied, as rows of 4096 columns lie where a cache has
  * room for a few only. */
 typedef struct {
-    float of[MOST_RANK][LOWRANK_NEAR];
+    float of[MAX_RANK][LOWRANK_NEAR];
 } near_factors;
 
 #define FOR_COLUMNS(first, last) for (i32 c = (first), lanes; lanes = MIN(LANES, (last) - c), c < (last); c += LANES)
@@ -39,7 +39,7 @@ INLINE void sketch_vector(
 INLINE void sketch_row(const low_rank *op, const near_factors *right, i64 row, i32 first, i32 last, i32 rank) {
     float *matrix = op->matrix + row * op->columns;
     const float *residual = op->residual + row * op->columns;
-    vec sums[MOST_RANK];
+    vec sums[MAX_RANK];
     UNROLL for (i32 k = 0; k < rank; k++) sums[k] = 0;
     i32 c = first;
     for (; c + LANES <= last; c += LANES) sketch_vector(sums, matrix + c, residual + c, right, c - first, LANES, rank);
@@ -59,7 +59,7 @@ INLINE void sketch_tile(const low_rank *op, i64 tile, i32 rank) {
 
 /* One vector of columns of right += left^T x some rows of the matrix. */
 INLINE void project_vector(const low_rank *op, i64 row, i64 last, i32 c, i32 lanes, i32 rank) {
-    vec sums[MOST_RANK];
+    vec sums[MAX_RANK];
     UNROLL for (i32 k = 0; k < rank; k++) sums[k] = 0;
     for (i64 i = row; i < last; i++) {
         vec v = load_lanes(op->matrix + i * op->columns + c, lanes);
@@ -83,8 +83,8 @@ INLINE void project_tile(const low_rank *op, i64 tile, i32 rank) {
 }
 
 /* Of one vector or two: a sum waits for the product before it, and two do so at the same time. */
-INLINE void restore_vectors(
-    float *matrix, float *residual, const float *left, const near_factors *own, const near_factors *right, i32 near, i32 count,
+INLINE void reconstruct_vectors(
+    float *matrix, float *residual, const float *left, const near_factors *local_right, const near_factors *right, i32 near, i32 count,
     i32 lanes, i32 rank) {
     vec rest[2], all[2];
     UNROLL for (i32 i = 0; i < count; i++) {
@@ -94,7 +94,7 @@ INLINE void restore_vectors(
         all[i] = 0;
     }
     UNROLL for (i32 k = 0; k < rank; k++) UNROLL for (i32 i = 0; i < count; i++) {
-        rest[i] -= left[k] * load_lanes(own->of[k] + near + i * LANES, lanes);
+        rest[i] -= left[k] * load_lanes(local_right->of[k] + near + i * LANES, lanes);
         all[i] += left[k] * load_lanes(right->of[k] + near + i * LANES, lanes);
     }
     UNROLL for (i32 i = 0; i < count; i++) {
@@ -104,27 +104,27 @@ INLINE void restore_vectors(
 }
 
 /* Of some columns: residual = matrix - left x own; matrix = left x right. */
-INLINE void restore_row(
-    const low_rank *op, const near_factors *own, const near_factors *right, i64 row, i32 first, i32 last, i32 rank) {
+INLINE void reconstruct_row(
+    const low_rank *op, const near_factors *local_right, const near_factors *right, i64 row, i32 first, i32 last, i32 rank) {
     float *matrix = op->matrix + row * op->columns, *residual = op->residual + row * op->columns;
     const float *left = op->left + row * rank;
     i32 c = first;
     for (; c + 2 * LANES <= last; c += 2 * LANES)
-        restore_vectors(matrix + c, residual + c, left, own, right, c - first, 2, LANES, rank);
+        reconstruct_vectors(matrix + c, residual + c, left, local_right, right, c - first, 2, LANES, rank);
     if (c + LANES <= last) {
-        restore_vectors(matrix + c, residual + c, left, own, right, c - first, 1, LANES, rank);
+        reconstruct_vectors(matrix + c, residual + c, left, local_right, right, c - first, 1, LANES, rank);
         c += LANES;
     }
-    if (c < last) restore_vectors(matrix + c, residual + c, left, own, right, c - first, 1, last - c, rank);
+    if (c < last) reconstruct_vectors(matrix + c, residual + c, left, local_right, right, c - first, 1, last - c, rank);
 }
-INLINE void restore_tile(const low_rank *op, i64 tile, i32 rank) {
+INLINE void reconstruct_tile(const low_rank *op, i64 tile, i32 rank) {
     i64 begin = tile * LOWRANK_ROWS, end = MIN(op->rows, begin + LOWRANK_ROWS);
-    near_factors own, right;
+    near_factors local_right, right;
     for (i32 first = 0; first < op->columns; first += LOWRANK_NEAR) {
         i32 last = MIN(op->columns, first + LOWRANK_NEAR);
-        bring_near(&own, op->own, op->columns, first, last, rank);
+        bring_near(&local_right, op->local_right, op->columns, first, last, rank);
         bring_near(&right, op->right, op->columns, first, last, rank);
-        for (i64 row = begin; row < end; row++) restore_row(op, &own, &right, row, first, last, rank);
+        for (i64 row = begin; row < end; row++) reconstruct_row(op, &local_right, &right, row, first, last, rank);
     }
 }
 
@@ -135,7 +135,7 @@ static double column_product(const low_rank *op, i32 a, i32 b) {
 }
 
 /* Gram and Schmidt's way, in double. A column that others explain all but a millionth of becomes 0: it has nothing to say. */
-static void orthonormalise_column(const low_rank *op, i32 k) {
+static void orthonormalize_column(const low_rank *op, i32 k) {
     double before = column_product(op, k, k);
     for (i32 j = 0; j < k; j++) {
         double product = column_product(op, j, k);
@@ -156,7 +156,7 @@ static void orthonormalise_column(const low_rank *op, i32 k) {
             else if (op->rank == 2) name##_tile(op, tile, 2); \
             else if (op->rank == 4) name##_tile(op, tile, 4); \
             else if (op->rank == 8) name##_tile(op, tile, 8); \
-            else name##_tile(op, tile, MOST_RANK); \
+            else name##_tile(op, tile, MAX_RANK); \
         } \
     } \
     static i64 workspace_lowrank_##name(i32 threads, const void *p) { \
@@ -166,15 +166,15 @@ static void orthonormalise_column(const low_rank *op, i32 k) {
 
 RUN_BY_RANK(sketch, CEIL_DIV(op->rows, LOWRANK_ROWS))
 RUN_BY_RANK(project, CEIL_DIV(op->columns, LOWRANK_STRIPE))
-RUN_BY_RANK(restore, CEIL_DIV(op->rows, LOWRANK_ROWS))
+RUN_BY_RANK(reconstruct, CEIL_DIV(op->rows, LOWRANK_ROWS))
 
-static void run_lowrank_orthonormalise(worker *w, const void *p) {
+static void run_lowrank_orthonormalize(worker *w, const void *p) {
     const low_rank *op = p;
     if (take(w) == 0)
-        for (i32 k = 0; k < op->rank; k++) orthonormalise_column(op, k);
+        for (i32 k = 0; k < op->rank; k++) orthonormalize_column(op, k);
 }
 
-static i64 workspace_lowrank_orthonormalise(i32 threads, const void *p) {
+static i64 workspace_lowrank_orthonormalize(i32 threads, const void *p) {
     (void)threads, (void)p;
     return 0;
 }

@@ -34,12 +34,12 @@ INLINE void lrn_clear(float *buffers, i64 floats) {
     for (i64 i = 0; i < floats; i += LANES) store(buffers + i, (vec)0);
 }
 
-INLINE void lrn_forward_row(const lrn_forward *op, const float *x, const float *squares, i32 size, void *y, i32 number) {
+INLINE void lrn_forward_row(const lrn_forward *op, const float *x, const float *squares, i32 size, void *y, i32 dtype) {
     float factor = op->alpha / op->size;
     for (i32 c = 0; c < op->channels; c += LANES) {
         vec s = op->k + factor * lrn_window(squares + c - op->size / 2, size);
         vec v = load(x + c) * lrn_power(s, op->beta);
-        store_stored(stored_at(y, c, number), v, MIN(LANES, op->channels - c), number);
+        store_stored(stored_at(y, c, dtype), v, MIN(LANES, op->channels - c), dtype);
     }
 }
 
@@ -54,9 +54,9 @@ static void run_lrn_forward(worker *w, const void *p) {
         for (i64 row = tile * LRN_ROWS; row < MIN(op->rows, (tile + 1) * LRN_ROWS); row++) {
             see_row(&op->x, row, 0, op->channels, x);
             lrn_squares(x, op->channels, squares);
-            void *y = stored_at(op->y, row * op->ld_y, op->number);
-            if (op->size != 5) lrn_forward_row(op, x, squares, op->size, y, op->number);
-            else if (op->number == FP16) lrn_forward_row(op, x, squares, 5, y, FP16);
+            void *y = stored_at(op->y, row * op->ld_y, op->dtype);
+            if (op->size != 5) lrn_forward_row(op, x, squares, op->size, y, op->dtype);
+            else if (op->dtype == FP16) lrn_forward_row(op, x, squares, 5, y, FP16);
             else lrn_forward_row(op, x, squares, 5, y, FP32);
         }
 }

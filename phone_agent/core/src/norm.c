@@ -24,17 +24,17 @@ enum { GROUP = 2, STRETCH = 256 }; /* groups of 4 confuse prefetchers: 15-30 % s
 
 /* A thread's two sums of each channel over one stretch, in whole vectors. */
 INLINE i64 partial_floats(i32 channels) { return 2 * ROUND_UP(channels, 16); }
-INLINE float *partial_sums(const norm *n, const worker *w, float *workspace) {
+INLINE float *partial_sums(const batch_norm *n, const worker *w, float *workspace) {
     return workspace + w->index * partial_floats(n->channels);
 }
 
 /* pivots: null where the sums are of values themselves; see add_statistics. */
-static void add_partial_sums(const norm *n, const worker *w, float *partial, const void *pivots, i32 number, i32 rows) {
+static void add_partial_sums(const batch_norm *n, const worker *w, float *partial, const void *pivots, i32 dtype, i32 rows) {
     double *sums = norm_sums(n, w->index);
     const float *seconds = partial + partial_floats(n->channels) / 2;
     for (i32 c = 0; c < n->channels; c += LANES) {
         i32 lanes = MIN(LANES, n->channels - c);
-        vec pivot = pivots ? load_stored(stored_at(pivots, c, number), lanes, number) : (vec)0;
+        vec pivot = pivots ? load_stored(stored_at(pivots, c, dtype), lanes, dtype) : (vec)0;
         add_statistics(sums + c, n->channels, pivot, load(partial + c), load(seconds + c), rows, lanes);
     }
     zero_row(partial, (i32)partial_floats(n->channels));
@@ -42,12 +42,12 @@ static void add_partial_sums(const norm *n, const worker *w, float *partial, con
 
 /* --- forward ------------------------------------------------------------------------------------------------- */
 
-INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_forward *op, i32 channels, const void *pivots,
-                        float *partial, i32 number) {
+INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_forward *op, i32 channels, const void *pivots,
+                        float *partial, i32 dtype) {
     float *seconds = partial + partial_floats(channels) / 2;
-    vec pivot = load_stored(stored_at(pivots, c, number), lanes, number), sum = 0, squares = 0;
+    vec pivot = load_stored(stored_at(pivots, c, dtype), lanes, dtype), sum = 0, squares = 0;
     for (i32 r = 0; r < rows; r++) {
-        vec d = load_stored(stored_at(op->z, (row + r) * op->ld_z + c, number), lanes, number) - pivot;
+        vec d = load_stored(stored_at(op->z, (row + r) * op->ld_z + c, dtype), lanes, dtype) - pivot;
         sum += d;
         squares += d * d;
     }
@@ -55,9 +55,9 @@ INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_forward 
     store(seconds + c, load(seconds + c) + squares);
 }
 
-static void run_norm_forward(worker *w, const void *p) {
-    norm_forward op = *(const norm_forward *)p;
-    norm *n = op.norm;
+static void run_batch_norm_forward(worker *w, const void *p) {
+    batch_norm_forward op = *(const batch_norm_forward *)p;
+    batch_norm *n = op.norm;
     i32 channels = n->channels;
     float *partial = partial_sums(n, w, (float *)w->workspace);
     i64 start, end;
@@ -65,23 +65,23 @@ static void run_norm_forward(worker *w, const void *p) {
     norm_begin(n, w);
     zero_row(partial, (i32)partial_floats(channels));
     for (i64 row = start; row < end; row += STRETCH) {
-        const void *pivots = stored_at(op.z, row * op.ld_z, op.number);
+        const void *pivots = stored_at(op.z, row * op.ld_z, op.dtype);
         i64 next = MIN(end, row + STRETCH);
-        if (op.number == FP16) OVER_ROWS_AND_CHANNELS(row, next, channels, count_group, &op, channels, pivots, partial, FP16);
+        if (op.dtype == FP16) OVER_ROWS_AND_CHANNELS(row, next, channels, count_group, &op, channels, pivots, partial, FP16);
         else OVER_ROWS_AND_CHANNELS(row, next, channels, count_group, &op, channels, pivots, partial, FP32);
-        add_partial_sums(n, w, partial, pivots, op.number, (i32)(next - row));
+        add_partial_sums(n, w, partial, pivots, op.dtype, (i32)(next - row));
     }
     meet(w);
     norm_statistics(n, w, op.rows);
 }
 
-static i64 workspace_norm_forward(i32 threads, const void *p) {
-    const norm_forward *op = p;
+static i64 workspace_batch_norm_forward(i32 threads, const void *p) {
+    const batch_norm_forward *op = p;
     return threads * partial_floats(op->norm->channels) * (i64)sizeof(float);
 }
 
-static void run_norm_fold(worker *w, const void *p) {
-    const norm *n = ((const norm_fold *)p)->norm;
+static void run_batch_norm_fold(worker *w, const void *p) {
+    const batch_norm *n = ((const batch_norm_fold *)p)->norm;
     i64 start, end;
     share(n->channels, w->index, w->threads, &start, &end);
     for (i64 c = start; c < end; c++) {
@@ -92,7 +92,7 @@ static void run_norm_fold(worker *w, const void *p) {
     }
 }
 
-static i64 workspace_norm_fold(i32 threads, const void *p) {
+static i64 workspace_batch_norm_fold(i32 threads, const void *p) {
     (void)threads, (void)p;
     return 0;
 }
@@ -107,31 +107,31 @@ typedef struct {
 
 INLINE i64 coefficient_floats(i32 channels) { return 3 * ROUND_UP(channels, 16); }
 
-INLINE coefficients coefficients_in(const norm *n, float *workspace) {
+INLINE coefficients coefficients_in(const batch_norm *n, float *workspace) {
     i64 each = coefficient_floats(n->channels) / 3;
     return (coefficients){workspace, workspace + each, workspace + 2 * each};
 }
 
 /* The gradient of joined, off the ReLU behind the sum; as the other branch wants it. */
-INLINE vec joined_gradient(const norm_backward *op, i64 row, i32 c, i32 lanes, i32 join_act, i32 number) {
+INLINE vec joined_gradient(const batch_norm_backward *op, i64 row, i32 c, i32 lanes, i32 residual_act, i32 dtype) {
     const float *dy = op->dy + row * op->ld_dy + c;
     vec g = load_lanes(dy, lanes);
     fetch_ahead(dy);
-    if (join_act == ACT_NONE) return g;
-    return passed(g, load_stored(stored_at(op->joined, row * op->ld_joined + c, number), lanes, number), join_act);
+    if (residual_act == ACT_NONE) return g;
+    return passed(g, load_stored(stored_at(op->residual_sum, row * op->ld_residual_sum + c, dtype), lanes, dtype), residual_act);
 }
 
-INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backward *op, const norm *n, float *partial,
-                         i32 act, i32 join_act, i32 number) {
+INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_backward *op, const batch_norm *n, float *partial,
+                         i32 act, i32 residual_act, i32 dtype) {
     float *seconds = partial + partial_floats(n->channels) / 2;
     vec mean = load_lanes(n->mean + c, lanes), sum = 0, products = 0, scale = 0, shift = 0;
     if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
     for (i32 r = 0; r < rows; r++) {
-        const void *from = stored_at(op->z, (row + r) * op->ld_z + c, number);
-        vec z = load_stored(from, lanes, number);
+        const void *from = stored_at(op->z, (row + r) * op->ld_z + c, dtype);
+        vec z = load_stored(from, lanes, dtype);
         fetch_ahead(from);
-        vec g = joined_gradient(op, row + r, c, lanes, join_act, number);
-        if (join_act != ACT_NONE && !op->keep_dy) store_lanes(op->dy + (row + r) * op->ld_dy + c, g, lanes);
+        vec g = joined_gradient(op, row + r, c, lanes, residual_act, dtype);
+        if (residual_act != ACT_NONE && !op->keep_dy) store_lanes(op->dy + (row + r) * op->ld_dy + c, g, lanes);
         g = passed(g, z * scale + shift, act);
         sum += g;
         products += g * (z - mean);
@@ -140,15 +140,15 @@ INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backwar
     store(seconds + c, load(seconds + c) + products);
 }
 
-INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backward *op, const norm *n,
-                         const coefficients *k, i32 act, i32 join_act, i32 number) {
+INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_backward *op, const batch_norm *n,
+                         const coefficients *k, i32 act, i32 residual_act, i32 dtype) {
     vec of_g = load(k->of_g + c), of_z = load(k->of_z + c), constant = load(k->constant + c), scale = 0, shift = 0;
     if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
     for (i32 r = 0; r < rows; r++) {
-        const void *from = stored_at(op->z, (row + r) * op->ld_z + c, number);
-        vec z = load_stored(from, lanes, number);
+        const void *from = stored_at(op->z, (row + r) * op->ld_z + c, dtype);
+        vec z = load_stored(from, lanes, dtype);
         fetch_ahead(from);
-        vec g = joined_gradient(op, row + r, c, lanes, join_act, number);
+        vec g = joined_gradient(op, row + r, c, lanes, residual_act, dtype);
         g = passed(g, z * scale + shift, act);
         float *to = op->dz + (row + r) * op->ld_dz + c;
         fetch_ahead(to);
@@ -157,41 +157,41 @@ INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const norm_backwar
 }
 
 /* A copy of the loops without branches for each of the pairs that networks are made of, and one for all others. */
-#define WITH_ACTS(call, act, join_act, number)                              \
-    switch ((act) * 3 + (join_act)) {                                       \
-        case ACT_NONE * 3 + ACT_NONE: call(ACT_NONE, ACT_NONE, number);     \
-        case ACT_RELU * 3 + ACT_NONE: call(ACT_RELU, ACT_NONE, number);     \
-        case ACT_RELU6 * 3 + ACT_NONE: call(ACT_RELU6, ACT_NONE, number);   \
-        case ACT_NONE * 3 + ACT_RELU: call(ACT_NONE, ACT_RELU, number);     \
-        default: call(act, join_act, number);                               \
+#define WITH_ACTS(call, act, residual_act, dtype)                              \
+    switch ((act) * 3 + (residual_act)) {                                       \
+        case ACT_NONE * 3 + ACT_NONE: call(ACT_NONE, ACT_NONE, dtype);     \
+        case ACT_RELU * 3 + ACT_NONE: call(ACT_RELU, ACT_NONE, dtype);     \
+        case ACT_RELU6 * 3 + ACT_NONE: call(ACT_RELU6, ACT_NONE, dtype);   \
+        case ACT_NONE * 3 + ACT_RELU: call(ACT_NONE, ACT_RELU, dtype);     \
+        default: call(act, residual_act, dtype);                               \
     }
-#define WITH_ACTS_AND_NUMBER(call, act, join_act, number)           \
-    if ((number) == FP16) WITH_ACTS(call, act, join_act, FP16)      \
-    else WITH_ACTS(call, act, join_act, FP32)
+#define WITH_ACTS_AND_NUMBER(call, act, residual_act, dtype)           \
+    if ((dtype) == FP16) WITH_ACTS(call, act, residual_act, FP16)      \
+    else WITH_ACTS(call, act, residual_act, FP32)
 
-static NOINLINE void reduce_rows(const norm_backward *from, i64 start, i64 end, float *partial) {
-    norm_backward op = *from;
-    norm n = *op.norm;
-    i32 act = op.act, join_act = op.joined ? op.join_act : ACT_NONE;
-#define REDUCE(act, join_act, number)                                                                       \
-    OVER_ROWS_AND_CHANNELS(start, end, n.channels, reduce_group, &op, &n, partial, act, join_act, number);  \
+static NOINLINE void reduce_rows(const batch_norm_backward *from, i64 start, i64 end, float *partial) {
+    batch_norm_backward op = *from;
+    batch_norm n = *op.norm;
+    i32 act = op.act, residual_act = op.residual_sum ? op.residual_act : ACT_NONE;
+#define REDUCE(act, residual_act, dtype)                                                                       \
+    OVER_ROWS_AND_CHANNELS(start, end, n.channels, reduce_group, &op, &n, partial, act, residual_act, dtype);  \
     break
-    WITH_ACTS_AND_NUMBER(REDUCE, act, join_act, op.number)
+    WITH_ACTS_AND_NUMBER(REDUCE, act, residual_act, op.dtype)
 #undef REDUCE
 }
 
-static NOINLINE void spread_rows(const norm_backward *from, i64 start, i64 end, coefficients k, i32 act, i32 join_act) {
-    norm_backward op = *from;
-    norm n = *op.norm;
-#define SPREAD(act, join_act, number)                                                                 \
-    OVER_ROWS_AND_CHANNELS(start, end, n.channels, spread_group, &op, &n, &k, act, join_act, number); \
+static NOINLINE void spread_rows(const batch_norm_backward *from, i64 start, i64 end, coefficients k, i32 act, i32 residual_act) {
+    batch_norm_backward op = *from;
+    batch_norm n = *op.norm;
+#define SPREAD(act, residual_act, dtype)                                                                 \
+    OVER_ROWS_AND_CHANNELS(start, end, n.channels, spread_group, &op, &n, &k, act, residual_act, dtype); \
     break
-    WITH_ACTS_AND_NUMBER(SPREAD, act, join_act, op.number)
+    WITH_ACTS_AND_NUMBER(SPREAD, act, residual_act, op.dtype)
 #undef SPREAD
 }
 
-static void set_coefficients(const norm_backward *op, const worker *w, coefficients k) {
-    const norm *n = op->norm;
+static void set_coefficients(const batch_norm_backward *op, const worker *w, coefficients k) {
+    const batch_norm *n = op->norm;
     double per_row = 1.0 / op->rows;
     i64 start, end;
     share(n->channels, w->index, w->threads, &start, &end);
@@ -211,7 +211,7 @@ static void set_coefficients(const norm_backward *op, const worker *w, coefficie
     }
 }
 
-static void reduce_gradient(const norm_backward *op, const worker *w, i64 start, i64 end) {
+static void reduce_gradient(const batch_norm_backward *op, const worker *w, i64 start, i64 end) {
     float *partial = partial_sums(op->norm, w, (float *)w->workspace + coefficient_floats(op->norm->channels));
     norm_begin(op->norm, w);
     zero_row(partial, (i32)partial_floats(op->norm->channels));
@@ -221,8 +221,8 @@ static void reduce_gradient(const norm_backward *op, const worker *w, i64 start,
     }
 }
 
-static void run_norm_backward(worker *w, const void *p) {
-    const norm_backward *op = p;
+static void run_batch_norm_backward(worker *w, const void *p) {
+    const batch_norm_backward *op = p;
     coefficients k = coefficients_in(op->norm, (float *)w->workspace);
     i64 start, end;
     share(op->rows, w->index, w->threads, &start, &end);
@@ -233,13 +233,13 @@ static void run_norm_backward(worker *w, const void *p) {
     set_coefficients(op, w, k);
     meet(w);
     i32 act = op->reduced ? ACT_NONE : op->act;
-    i32 join_act = op->reduced || !op->joined || !op->keep_dy ? ACT_NONE : op->join_act;
+    i32 residual_act = op->reduced || !op->residual_sum || !op->keep_dy ? ACT_NONE : op->residual_act;
     /* From the end: what the first pass read last is still in the cache. */
-    for (i64 row = end; row > start; row -= STRETCH) spread_rows(op, MAX(start, row - STRETCH), row, k, act, join_act);
+    for (i64 row = end; row > start; row -= STRETCH) spread_rows(op, MAX(start, row - STRETCH), row, k, act, residual_act);
 }
 
-static i64 workspace_norm_backward(i32 threads, const void *p) {
-    const norm_backward *op = p;
+static i64 workspace_batch_norm_backward(i32 threads, const void *p) {
+    const batch_norm_backward *op = p;
     i32 channels = op->norm->channels;
     return (coefficient_floats(channels) + threads * partial_floats(channels)) * (i64)sizeof(float);
 }
@@ -252,77 +252,77 @@ INLINE i64 join_rows(i32 channels) { return MAX(1, JOIN_FLOATS / channels); }
 
 enum { MIXED = -1 }; /* in place of a number: each tensor has its own */
 
-INLINE vec seen(const source *x, i64 row, i32 c, i32 lanes, vec scale, vec shift, i32 number) {
-    if (number == MIXED) number = x->number;
-    const void *from = stored_at(x->data, row * x->ld + c, number);
-    vec v = load_stored(from, lanes, number);
+INLINE vec seen(const fused_input *x, i64 row, i32 c, i32 lanes, vec scale, vec shift, i32 dtype) {
+    if (dtype == MIXED) dtype = x->dtype;
+    const void *from = stored_at(x->data, row * x->ld + c, dtype);
+    vec v = load_stored(from, lanes, dtype);
     fetch_ahead(from);
     return x->scale ? activate(v * scale + shift, x->act) : v;
 }
 
-INLINE void join_group(i64 row, i32 rows, i32 c, i32 lanes, const join_forward *op, i32 two, i32 number) {
-    i32 of_y = number == MIXED ? op->number : number;
+INLINE void join_group(i64 row, i32 rows, i32 c, i32 lanes, const add_forward *op, i32 two, i32 dtype) {
+    i32 of_y = dtype == MIXED ? op->dtype : dtype;
     vec scale_a = 0, shift_a = 0, scale_b = 0, shift_b = 0;
     if (op->a.scale) scale_a = load_lanes(op->a.scale + c, lanes), shift_a = load_lanes(op->a.shift + c, lanes);
     if (two && op->b.scale) scale_b = load_lanes(op->b.scale + c, lanes), shift_b = load_lanes(op->b.shift + c, lanes);
     for (i32 r = 0; r < rows; r++) {
-        vec v = seen(&op->a, row + r, c, lanes, scale_a, shift_a, number);
-        if (two) v += seen(&op->b, row + r, c, lanes, scale_b, shift_b, number);
+        vec v = seen(&op->a, row + r, c, lanes, scale_a, shift_a, dtype);
+        if (two) v += seen(&op->b, row + r, c, lanes, scale_b, shift_b, dtype);
         void *to = stored_at(op->y, (row + r) * op->ld_y + c, of_y);
         fetch_ahead(to);
         store_stored(to, activate(v, op->act), lanes, of_y);
     }
 }
 
-INLINE void join_as(worker *w, const join_forward *from, i32 number) {
-    join_forward op = *from;
+INLINE void join_as(worker *w, const add_forward *from, i32 dtype) {
+    add_forward op = *from;
     i64 each = join_rows(op.channels);
     for (i64 row; (row = take(w) * each) < op.rows;) {
         i64 end = MIN(op.rows, row + each);
-        if (op.b.data) OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 1, number);
-        else OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 0, number);
+        if (op.b.data) OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 1, dtype);
+        else OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 0, dtype);
     }
 }
 
-static void run_join_forward(worker *w, const void *p) {
-    const join_forward *op = p;
-    if (op->a.number != op->number || (op->b.data && op->b.number != op->number)) join_as(w, op, MIXED);
-    else if (op->number == FP16) join_as(w, op, FP16);
+static void run_add_forward(worker *w, const void *p) {
+    const add_forward *op = p;
+    if (op->a.dtype != op->dtype || (op->b.data && op->b.dtype != op->dtype)) join_as(w, op, MIXED);
+    else if (op->dtype == FP16) join_as(w, op, FP16);
     else join_as(w, op, FP32);
 }
 
-static i64 workspace_join_forward(i32 threads, const void *p) {
+static i64 workspace_add_forward(i32 threads, const void *p) {
     (void)threads, (void)p;
     return 0;
 }
 
-INLINE void join_backward_group(i64 row, i32 rows, i32 c, i32 lanes, const join_backward *op, i32 number) {
+INLINE void join_backward_group(i64 row, i32 rows, i32 c, i32 lanes, const add_backward *op, i32 dtype) {
     for (i32 r = 0; r < rows; r++) {
         const float *dy = op->dy + (row + r) * op->ld_dy + c;
-        const void *y = stored_at(op->y, (row + r) * op->ld_y + c, number);
+        const void *y = stored_at(op->y, (row + r) * op->ld_y + c, dtype);
         float *to = op->target + (row + r) * op->ld_target + c;
         fetch_ahead(dy);
         fetch_ahead(to);
         vec g = load_lanes(dy, lanes);
         if (op->act != ACT_NONE) {
-            g = passed(g, load_stored(y, lanes, number), op->act);
+            g = passed(g, load_stored(y, lanes, dtype), op->act);
             fetch_ahead(y);
         }
         store_lanes(to, op->accumulate ? load_lanes(to, lanes) + g : g, lanes);
     }
 }
 
-static void run_join_backward(worker *w, const void *p) {
-    join_backward op = *(const join_backward *)p;
+static void run_add_backward(worker *w, const void *p) {
+    add_backward op = *(const add_backward *)p;
     i64 each = join_rows(op.channels);
     for (i64 row; (row = take(w) * each) < op.rows;) {
         i64 end = MIN(op.rows, row + each);
-        if (op.number == FP16) OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_backward_group, &op, FP16);
+        if (op.dtype == FP16) OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_backward_group, &op, FP16);
         else OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_backward_group, &op, FP32);
     }
 }
 
-static i64 workspace_join_backward(i32 threads, const void *p) {
+static i64 workspace_add_backward(i32 threads, const void *p) {
     (void)threads, (void)p;
     return 0;
 }

@@ -6,7 +6,7 @@ enum { UPDATE_FLOATS = 8 * 1024 }; /* in a tile */
 
 /* Squares of the values, and of what they are compared with: the gradients (LARS), or the step itself (LAMB). */
 typedef struct {
-    double values, steps;
+    double weights, steps;
 } squares;
 
 /* Where a thread is in the tiles of all segments: their numbers only grow. */
@@ -18,78 +18,78 @@ typedef struct {
 
 INLINE i64 tiles_of(const segment *s) { return CEIL_DIV(s->count, UPDATE_FLOATS); }
 
-static float trust_ratio(const update *op, const walk *at, const squares *sums) {
-    double values = 0, steps = 0;
+static float trust_ratio(const optimizer_update *op, const walk *at, const squares *sums) {
+    double weights = 0, steps = 0;
     for (i64 tile = at->first; tile < at->first + tiles_of(at->at); tile++) {
-        values += sums[tile].values;
+        weights += sums[tile].weights;
         steps += sums[tile].steps;
     }
-    values = __builtin_elementwise_sqrt(values);
+    weights = __builtin_elementwise_sqrt(weights);
     steps = __builtin_elementwise_sqrt(steps);
-    if (values == 0 || steps == 0) return 1;
-    if (op->method == METHOD_LAMB) return (float)(values / steps);
-    return (float)(op->rules->trust * values / (steps + at->at->decay * values));
+    if (weights == 0 || steps == 0) return 1;
+    if (op->optimizer == OPTIMIZER_LAMB) return (float)(weights / steps);
+    return (float)(op->params->trust_coefficient * weights / (steps + at->at->weight_decay * weights));
 }
 
 /* The segment that this tile is in, or null; where sums are given, with its ratio. */
-static const segment *reach(walk *at, i64 tile, const update *op, const squares *sums) {
+static const segment *reach(walk *at, i64 tile, const optimizer_update *op, const squares *sums) {
     i32 moved = at->at == 0;
     if (moved) *at = (walk){op->segments, op->segments + op->count, 0, 1};
     for (; at->at < at->end && tile >= at->first + tiles_of(at->at); at->at++, moved = 1) at->first += tiles_of(at->at);
     if (at->at == at->end) return 0;
-    if (moved) at->ratio = sums && at->at->adapted ? trust_ratio(op, at, sums) : 1;
+    if (moved) at->ratio = sums && at->at->adaptive ? trust_ratio(op, at, sums) : 1;
     return at->at;
 }
 
 typedef struct {
-    float *values, *momenta, *second;
+    float *weights, *momenta, *second_moments;
     const float *gradients;
     i64 count;
 } stretch;
 
-INLINE stretch stretch_of(const update *op, const walk *at, i64 tile) {
+INLINE stretch stretch_of(const optimizer_update *op, const walk *at, i64 tile) {
     i64 done = (tile - at->first) * UPDATE_FLOATS, i = at->at->start + done;
-    return (stretch){op->values + i, op->momenta + i, op->second ? op->second + i : 0, op->gradients + i,
+    return (stretch){op->weights + i, op->momenta + i, op->second_moments ? op->second_moments + i : 0, op->gradients + i,
                      MIN(UPDATE_FLOATS, at->at->count - done)};
 }
 
-INLINE vec decayed(const stretch *s, i64 i, i32 lanes, vec w, float decay) {
-    return load_lanes(s->gradients + i, lanes) + decay * w;
+INLINE vec decayed(const stretch *s, i64 i, i32 lanes, vec w, float weight_decay) {
+    return load_lanes(s->gradients + i, lanes) + weight_decay * w;
 }
 
-INLINE void momentum_step(const stretch *s, i64 i, i32 lanes, const rules *r, float decay, float ratio, i32 method) {
-    vec w = load_lanes(s->values + i, lanes), g = decayed(s, i, lanes, w, decay);
-    if (method == METHOD_LARS) g = (r->rate * ratio) * g;
+INLINE void momentum_step(const stretch *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay, float ratio, i32 optimizer) {
+    vec w = load_lanes(s->weights + i, lanes), g = decayed(s, i, lanes, w, weight_decay);
+    if (optimizer == OPTIMIZER_LARS) g = (r->lr * ratio) * g;
     vec v = r->momentum * load_lanes(s->momenta + i, lanes) + g;
     store_lanes(s->momenta + i, v, lanes);
-    vec moved = method == METHOD_SGD ? w - r->rate * v : method == METHOD_LARS ? w - v : w - r->rate * (g + r->momentum * v);
-    store_lanes(s->values + i, moved, lanes);
+    vec moved = optimizer == OPTIMIZER_SGD ? w - r->lr * v : optimizer == OPTIMIZER_LARS ? w - v : w - r->lr * (g + r->momentum * v);
+    store_lanes(s->weights + i, moved, lanes);
 }
 
-INLINE vec lamb_direction(vec m, vec v, vec w, const rules *r, float decay) {
-    return r->correction * m / (square_root(r->second_correction * v) + r->epsilon) + decay * w;
+INLINE vec lamb_direction(vec m, vec v, vec w, const optimizer_params *r, float weight_decay) {
+    return r->bias_correction * m / (square_root(r->bias_correction2 * v) + r->epsilon) + weight_decay * w;
 }
 
-INLINE void lamb_step(const stretch *s, i64 i, i32 lanes, const rules *r, float decay, float ratio) {
-    vec w = load_lanes(s->values + i, lanes);
-    vec direction = lamb_direction(load_lanes(s->momenta + i, lanes), load_lanes(s->second + i, lanes), w, r, decay);
-    store_lanes(s->values + i, w - (r->rate * ratio) * direction, lanes);
+INLINE void lamb_step(const stretch *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay, float ratio) {
+    vec w = load_lanes(s->weights + i, lanes);
+    vec direction = lamb_direction(load_lanes(s->momenta + i, lanes), load_lanes(s->second_moments + i, lanes), w, r, weight_decay);
+    store_lanes(s->weights + i, w - (r->lr * ratio) * direction, lanes);
 }
 
 /* What LAMB compares with is known only once both moments are new: so they are, after this. */
-INLINE vec lamb_moments(const stretch *s, i64 i, i32 lanes, vec w, const rules *r, float decay) {
+INLINE vec lamb_moments(const stretch *s, i64 i, i32 lanes, vec w, const optimizer_params *r, float weight_decay) {
     vec g = load_lanes(s->gradients + i, lanes);
-    vec m = r->momentum * load_lanes(s->momenta + i, lanes) + r->gain * g;
-    vec v = r->second_momentum * load_lanes(s->second + i, lanes) + r->second_gain * (g * g);
+    vec m = r->momentum * load_lanes(s->momenta + i, lanes) + r->one_minus_momentum * g;
+    vec v = r->beta2 * load_lanes(s->second_moments + i, lanes) + r->one_minus_beta2 * (g * g);
     store_lanes(s->momenta + i, m, lanes);
-    store_lanes(s->second + i, v, lanes);
-    return lamb_direction(m, v, w, r, decay);
+    store_lanes(s->second_moments + i, v, lanes);
+    return lamb_direction(m, v, w, r, weight_decay);
 }
 
-INLINE void add_squares(const stretch *s, i64 i, i32 lanes, const rules *r, float decay, i32 method, dvec *of_values,
+INLINE void add_squares(const stretch *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay, i32 optimizer, dvec *of_values,
                         dvec *of_steps) {
-    vec w = load_lanes(s->values + i, lanes);
-    vec step = method == METHOD_LAMB ? lamb_moments(s, i, lanes, w, r, decay) : load_lanes(s->gradients + i, lanes);
+    vec w = load_lanes(s->weights + i, lanes);
+    vec step = optimizer == OPTIMIZER_LAMB ? lamb_moments(s, i, lanes, w, r, weight_decay) : load_lanes(s->gradients + i, lanes);
     dvec wide = in_double(w), step_wide = in_double(step);
     *of_values += wide * wide;
     *of_steps += step_wide * step_wide;
@@ -101,62 +101,62 @@ INLINE double over_lanes(dvec v) {
     return sum;
 }
 
-INLINE squares measured(const stretch *s, const rules *r, float decay, i32 method) {
+INLINE squares measured(const stretch *s, const optimizer_params *r, float weight_decay, i32 optimizer) {
     dvec of_values = 0, of_steps = 0;
     i64 i = 0;
-    for (; i + LANES <= s->count; i += LANES) add_squares(s, i, LANES, r, decay, method, &of_values, &of_steps);
-    if (i < s->count) add_squares(s, i, (i32)(s->count - i), r, decay, method, &of_values, &of_steps);
+    for (; i + LANES <= s->count; i += LANES) add_squares(s, i, LANES, r, weight_decay, optimizer, &of_values, &of_steps);
+    if (i < s->count) add_squares(s, i, (i32)(s->count - i), r, weight_decay, optimizer, &of_values, &of_steps);
     return (squares){over_lanes(of_values), over_lanes(of_steps)};
 }
 
-INLINE void stepped_lanes(const stretch *s, i64 i, i32 lanes, const rules *r, float decay, float ratio, i32 method) {
-    if (method == METHOD_LAMB) lamb_step(s, i, lanes, r, decay, ratio);
-    else momentum_step(s, i, lanes, r, decay, ratio, method);
+INLINE void stepped_lanes(const stretch *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay, float ratio, i32 optimizer) {
+    if (optimizer == OPTIMIZER_LAMB) lamb_step(s, i, lanes, r, weight_decay, ratio);
+    else momentum_step(s, i, lanes, r, weight_decay, ratio, optimizer);
 }
 
-INLINE void stepped(const stretch *s, const rules *r, float decay, float ratio, i32 method) {
+INLINE void stepped(const stretch *s, const optimizer_params *r, float weight_decay, float ratio, i32 optimizer) {
     i64 i = 0;
     for (; i + 2 * LANES <= s->count; i += 2 * LANES) {
-        stepped_lanes(s, i, LANES, r, decay, ratio, method);
-        stepped_lanes(s, i + LANES, LANES, r, decay, ratio, method);
+        stepped_lanes(s, i, LANES, r, weight_decay, ratio, optimizer);
+        stepped_lanes(s, i + LANES, LANES, r, weight_decay, ratio, optimizer);
     }
-    for (; i < s->count; i += LANES) stepped_lanes(s, i, (i32)MIN(LANES, s->count - i), r, decay, ratio, method);
+    for (; i < s->count; i += LANES) stepped_lanes(s, i, (i32)MIN(LANES, s->count - i), r, weight_decay, ratio, optimizer);
 }
 
-INLINE void run_method(worker *w, const update *op, i32 method) {
-    const rules r = *op->rules;
-    squares *sums = method == METHOD_LARS || method == METHOD_LAMB ? (squares *)w->workspace : 0;
+INLINE void run_method(worker *w, const optimizer_update *op, i32 optimizer) {
+    const optimizer_params r = *op->params;
+    squares *sums = optimizer == OPTIMIZER_LARS || optimizer == OPTIMIZER_LAMB ? (squares *)w->workspace : 0;
     const segment *s;
     if (sums) {
         walk at = {0};
         for (i64 tile; tile = take(w), (s = reach(&at, tile, op, 0));) {
-            if (method == METHOD_LARS && !s->adapted) continue;
+            if (optimizer == OPTIMIZER_LARS && !s->adaptive) continue;
             stretch of = stretch_of(op, &at, tile);
-            sums[tile] = measured(&of, &r, s->decay, method);
+            sums[tile] = measured(&of, &r, s->weight_decay, optimizer);
         }
         meet(w);
     }
     walk at = {0};
     for (i64 tile; tile = take(w), (s = reach(&at, tile, op, sums));) {
         stretch of = stretch_of(op, &at, tile);
-        stepped(&of, &r, s->decay, at.ratio, method);
+        stepped(&of, &r, s->weight_decay, at.ratio, optimizer);
     }
 }
 
-static void run_update(worker *w, const void *p) {
-    const update *op = p;
-    switch (op->method) {
-    case METHOD_SGD: run_method(w, op, METHOD_SGD); break;
-    case METHOD_NESTEROV: run_method(w, op, METHOD_NESTEROV); break;
-    case METHOD_LARS: run_method(w, op, METHOD_LARS); break;
-    case METHOD_LAMB: run_method(w, op, METHOD_LAMB); break;
+static void run_optimizer_update(worker *w, const void *p) {
+    const optimizer_update *op = p;
+    switch (op->optimizer) {
+    case OPTIMIZER_SGD: run_method(w, op, OPTIMIZER_SGD); break;
+    case OPTIMIZER_NESTEROV: run_method(w, op, OPTIMIZER_NESTEROV); break;
+    case OPTIMIZER_LARS: run_method(w, op, OPTIMIZER_LARS); break;
+    case OPTIMIZER_LAMB: run_method(w, op, OPTIMIZER_LAMB); break;
     }
 }
 
-static i64 workspace_update(i32 threads, const void *p) {
+static i64 workspace_optimizer_update(i32 threads, const void *p) {
     (void)threads;
-    const update *op = p;
-    if (op->method != METHOD_LARS && op->method != METHOD_LAMB) return 0;
+    const optimizer_update *op = p;
+    if (op->optimizer != OPTIMIZER_LARS && op->optimizer != OPTIMIZER_LAMB) return 0;
     i64 tiles = 0;
     for (i32 i = 0; i < op->count; i++) tiles += tiles_of(op->segments + i);
     return tiles * (i64)sizeof(squares);

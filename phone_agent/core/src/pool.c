@@ -45,7 +45,7 @@ INLINE float average_share(const geometry *g, i32 count_padding, i32 inside) {
 
 /* How a source is seen, as a constant for the inner loops. */
 enum seen_as { SEEN_RAW, SEEN_SCALED, SEEN_RELU, SEEN_RELU6 };
-INLINE enum seen_as seen_as(const source *x) { return x->scale ? SEEN_SCALED + x->act : SEEN_RAW; }
+INLINE enum seen_as seen_as(const fused_input *x) { return x->scale ? SEEN_SCALED + x->act : SEEN_RAW; }
 INLINE vec see(vec v, vec scale, vec shift, const enum seen_as as) {
     return as == SEEN_RAW ? v : activate(v * scale + shift, as - SEEN_SCALED);
 }
@@ -66,49 +66,49 @@ INLINE void compete(vec v, i32 tap, vec *best, ivec *who) {
 }
 
 /* `whole`: 3 or 2 for a window of that size with nothing outside, else 0. */
-INLINE void max_of_window(const window *t, i32 c, i32 lanes, const enum seen_as as, const i32 number, const i32 whole, vec *best,
+INLINE void max_of_window(const window *t, i32 c, i32 lanes, const enum seen_as as, const i32 dtype, const i32 whole, vec *best,
                           ivec *who) {
     vec scale = as == SEEN_RAW ? (vec)0 : load_lanes(t->scale + c, lanes);
     vec shift = as == SEEN_RAW ? (vec)0 : load_lanes(t->shift + c, lanes);
-    const void *from = stored_at(t->from, c, number);
+    const void *from = stored_at(t->from, c, dtype);
     *best = splat(-__builtin_inff());
     if (whole) {
         *who = 0;
         UNROLL for (i32 y = 0; y < whole; y++)
             UNROLL for (i32 x = 0; x < whole; x++)
-                compete(see(load_stored(stored_at(from, y * t->row + x * t->column, number), LANES, number), scale, shift, as),
+                compete(see(load_stored(stored_at(from, y * t->row + x * t->column, dtype), LANES, dtype), scale, shift, as),
                         y * whole + x, best, who);
         return;
     }
     *who = (ivec)(t->start_y * t->kernel_w + t->start_x);
     for (i32 y = t->start_y; y < t->end_y; y++)
         for (i32 x = t->start_x; x < t->end_x; x++)
-            compete(see(load_stored(stored_at(from, y * t->row + x * t->column, number), lanes, number), scale, shift, as),
+            compete(see(load_stored(stored_at(from, y * t->row + x * t->column, dtype), lanes, dtype), scale, shift, as),
                     y * t->kernel_w + x, best, who);
 }
 
 /* Where one pixel of the result goes. */
 typedef struct {
     void *at;
-    i32 number;
+    i32 dtype;
 } pooled;
 
-INLINE void max_pixel(const window *t, i32 channels, pooled y, u8 *winner, const enum seen_as as, const i32 number, const i32 whole) {
+INLINE void max_pixel(const window *t, i32 channels, pooled y, u8 *argmax, const enum seen_as as, const i32 dtype, const i32 whole) {
     vec best;
     ivec who;
     i32 c = 0;
     for (; c + LANES <= channels; c += LANES) {
-        max_of_window(t, c, LANES, as, number, whole, &best, &who);
-        store_stored(stored_at(y.at, c, y.number), best, LANES, y.number);
-        if (winner) store_winners(winner + c, who, LANES);
+        max_of_window(t, c, LANES, as, dtype, whole, &best, &who);
+        store_stored(stored_at(y.at, c, y.dtype), best, LANES, y.dtype);
+        if (argmax) store_winners(argmax + c, who, LANES);
     }
     if (c == channels) return;
-    max_of_window(t, c, channels - c, as, number, 0, &best, &who);
-    store_stored(stored_at(y.at, c, y.number), best, channels - c, y.number);
-    if (winner) store_winners(winner + c, who, channels - c);
+    max_of_window(t, c, channels - c, as, dtype, 0, &best, &who);
+    store_stored(stored_at(y.at, c, y.dtype), best, channels - c, y.dtype);
+    if (argmax) store_winners(argmax + c, who, channels - c);
 }
 
-INLINE void average_some(const window *t, i32 c, float share, pooled y, const enum seen_as as, const i32 number, const i32 count,
+INLINE void average_some(const window *t, i32 c, float share, pooled y, const enum seen_as as, const i32 dtype, const i32 count,
                          i32 lanes) {
     vec sums[POOL_AT_ONCE], scale[POOL_AT_ONCE], shift[POOL_AT_ONCE];
     UNROLL for (i32 i = 0; i < count; i++) {
@@ -118,47 +118,47 @@ INLINE void average_some(const window *t, i32 c, float share, pooled y, const en
     }
     for (i32 ky = t->start_y; ky < t->end_y; ky++)
         for (i32 kx = t->start_x; kx < t->end_x; kx++) {
-            const void *from = stored_at(t->from, ky * t->row + kx * t->column + c, number);
+            const void *from = stored_at(t->from, ky * t->row + kx * t->column + c, dtype);
             UNROLL for (i32 i = 0; i < count; i++)
-                sums[i] += see(load_stored(stored_at(from, i * LANES, number), lanes, number), scale[i], shift[i], as);
+                sums[i] += see(load_stored(stored_at(from, i * LANES, dtype), lanes, dtype), scale[i], shift[i], as);
         }
     UNROLL for (i32 i = 0; i < count; i++)
-        store_stored(stored_at(y.at, c + i * LANES, y.number), sums[i] * share, lanes, y.number);
+        store_stored(stored_at(y.at, c + i * LANES, y.dtype), sums[i] * share, lanes, y.dtype);
 }
 
-INLINE void average_pixel(const window *t, float share, i32 channels, pooled y, const enum seen_as as, const i32 number) {
+INLINE void average_pixel(const window *t, float share, i32 channels, pooled y, const enum seen_as as, const i32 dtype) {
     i32 c = 0;
     for (; c + POOL_AT_ONCE * LANES <= channels; c += POOL_AT_ONCE * LANES)
-        average_some(t, c, share, y, as, number, POOL_AT_ONCE, LANES);
-    for (; c + LANES <= channels; c += LANES) average_some(t, c, share, y, as, number, 1, LANES);
-    if (c < channels) average_some(t, c, share, y, as, number, 1, channels - c);
+        average_some(t, c, share, y, as, dtype, POOL_AT_ONCE, LANES);
+    for (; c + LANES <= channels; c += LANES) average_some(t, c, share, y, as, dtype, 1, LANES);
+    if (c < channels) average_some(t, c, share, y, as, dtype, 1, channels - c);
 }
 
 /* One row of outputs, channels c0 .. */
-INLINE void pool_row(const pool_forward *op, const reach *columns, i64 row, i32 c0, i32 channels, const enum seen_as as,
-                     const i32 number) {
+INLINE void pool_row(const pooling_forward *op, const reach *columns, i64 row, i32 c0, i32 channels, const enum seen_as as,
+                     const i32 dtype) {
     const geometry *g = &op->g;
-    const source *x = &op->x;
+    const fused_input *x = &op->x;
     reach down = reach_down(g, (i32)(row % g->out_h));
-    const void *line = stored_at(x->data, (row / g->out_h * g->in_h + down.first) * g->in_w * x->ld + c0, number);
+    const void *line = stored_at(x->data, (row / g->out_h * g->in_h + down.first) * g->in_w * x->ld + c0, dtype);
     window t = {.scale = x->scale + c0, .shift = x->shift + c0, .start_y = down.start, .end_y = down.end, .kernel_w = g->kernel_w};
     t.column = (i64)g->dilation * x->ld;
     t.row = t.column * g->in_w;
     for (i32 i = 0; i < g->out_w; i++) {
         i64 pixel = row * g->out_w + i;
-        pooled y = {stored_at(op->y, pixel * op->ld_y + c0, op->number), op->number};
-        t.from = stored_at(line, (i64)columns[i].first * x->ld, number);
+        pooled y = {stored_at(op->y, pixel * op->ld_y + c0, op->dtype), op->dtype};
+        t.from = stored_at(line, (i64)columns[i].first * x->ld, dtype);
         t.start_x = columns[i].start, t.end_x = columns[i].end;
         i32 height = t.end_y - t.start_y, width = t.end_x - t.start_x;
-        if (op->pooling == POOL_AVERAGE) {
-            average_pixel(&t, average_share(g, op->count_padding, height * width), channels, y, as, number);
+        if (op->pooling == POOLING_AVERAGE) {
+            average_pixel(&t, average_share(g, op->count_padding, height * width), channels, y, as, dtype);
             continue;
         }
-        u8 *winner = op->winner ? op->winner + pixel * g->out_c + c0 : 0;
+        u8 *argmax = op->argmax ? op->argmax + pixel * g->out_c + c0 : 0;
         i32 inside = height == g->kernel_h && width == g->kernel_w && height == width;
-        if (inside && width == 3) max_pixel(&t, channels, y, winner, as, number, 3);
-        else if (inside && width == 2) max_pixel(&t, channels, y, winner, as, number, 2);
-        else max_pixel(&t, channels, y, winner, as, number, 0);
+        if (inside && width == 3) max_pixel(&t, channels, y, argmax, as, dtype, 3);
+        else if (inside && width == 2) max_pixel(&t, channels, y, argmax, as, dtype, 2);
+        else max_pixel(&t, channels, y, argmax, as, dtype, 0);
     }
 }
 
@@ -179,10 +179,10 @@ static cutting cut_rows(i64 rows, i32 channels, i32 threads, i32 most) {
     return k;
 }
 
-static void pool_rows(const pool_forward *op, const reach *columns, i64 start, i64 end, i32 c0, i32 channels) {
+static void pool_rows(const pooling_forward *op, const reach *columns, i64 start, i64 end, i32 c0, i32 channels) {
     enum { HALVES = 8 };
     enum seen_as as = seen_as(&op->x);
-    for (i64 row = start; row < end; row++) switch (as + (op->x.number == FP16 ? HALVES : 0)) {
+    for (i64 row = start; row < end; row++) switch (as + (op->x.dtype == FP16 ? HALVES : 0)) {
             case SEEN_RAW: pool_row(op, columns, row, c0, channels, SEEN_RAW, FP32); break;
             case SEEN_SCALED: pool_row(op, columns, row, c0, channels, SEEN_SCALED, FP32); break;
             case SEEN_RELU: pool_row(op, columns, row, c0, channels, SEEN_RELU, FP32); break;
@@ -194,8 +194,8 @@ static void pool_rows(const pool_forward *op, const reach *columns, i64 start, i
 
 static i64 columns_bytes(i32 columns) { return ROUND_UP(columns * (i64)sizeof(reach), 64); }
 
-static void run_pool_forward(worker *w, const void *p) {
-    const pool_forward *op = p;
+static void run_pooling_forward(worker *w, const void *p) {
+    const pooling_forward *op = p;
     const geometry *g = &op->g;
     reach *columns = (reach *)(w->workspace + w->index * columns_bytes(g->out_w));
     for (i32 x = 0; x < g->out_w; x++) columns[x] = reach_across(g, x);
@@ -208,7 +208,7 @@ static void run_pool_forward(worker *w, const void *p) {
     }
 }
 
-static i64 workspace_pool_forward(i32 threads, const void *p) { return threads * columns_bytes(((const pool_forward *)p)->g.out_w); }
+static i64 workspace_pooling_forward(i32 threads, const void *p) { return threads * columns_bytes(((const pooling_forward *)p)->g.out_w); }
 
 /* Along one axis: the outputs whose windows may cover an input coordinate. */
 typedef struct {
@@ -229,7 +229,7 @@ INLINE i32 tap_between(i32 at, i32 out, i32 pad, i32 dilation, i32 stride) {
 /* One output that saw the pixel: what it passes back where it has won, or its share of an average. */
 typedef struct {
     const float *dy;
-    const u8 *winner;
+    const u8 *argmax;
     i32 tap;
     float share;
 } visitor;
@@ -240,8 +240,8 @@ INLINE vec gather_vector(const visitor *from, i32 count, i32 c, i32 lanes, const
     vec sum = 0;
     for (i32 i = 0; i < count; i++) {
         vec g = load_lanes(from[i].dy + c, lanes);
-        if (pooling == POOL_AVERAGE) sum += g * from[i].share;
-        else sum += load_winners(from[i].winner + c, lanes) == from[i].tap ? g : (vec)0;
+        if (pooling == POOLING_AVERAGE) sum += g * from[i].share;
+        else sum += load_winners(from[i].argmax + c, lanes) == from[i].tap ? g : (vec)0;
     }
     return sum;
 }
@@ -261,9 +261,9 @@ INLINE void gather_counted(const visitor *from, i32 count, i32 channels, float *
     else gather_channels(from, count, channels, to, more, pooling);
 }
 
-static void gather_visitors(const pool_backward *op, const visitor *from, i32 count, i32 channels, float *to, i32 more) {
-    if (op->pooling == POOL_MAX) gather_counted(from, count, channels, to, more, POOL_MAX);
-    else gather_counted(from, count, channels, to, more, POOL_AVERAGE);
+static void gather_visitors(const pooling_backward *op, const visitor *from, i32 count, i32 channels, float *to, i32 more) {
+    if (op->pooling == POOLING_MAX) gather_counted(from, count, channels, to, more, POOLING_MAX);
+    else gather_counted(from, count, channels, to, more, POOLING_AVERAGE);
 }
 
 /* Where in the image a row of pixels is, and who may have seen each column. */
@@ -275,7 +275,7 @@ typedef struct {
 } place;
 
 /* The gradient of pixel x of a row, channels c0 .., to `to` (padded to whole vectors). */
-static void gather_gradient(const pool_backward *op, const place *at, i32 x, i32 c0, i32 channels, float *to) {
+static void gather_gradient(const pooling_backward *op, const place *at, i32 x, i32 c0, i32 channels, float *to) {
     const geometry *g = &op->g;
     visitor visitors[VISITORS];
     i32 count = 0, more = 0;
@@ -289,8 +289,8 @@ static void gather_gradient(const pool_backward *op, const place *at, i32 x, i32
             i64 pixel = (at->image * g->out_h + oy) * g->out_w + ox;
             visitor *v = &visitors[count++];
             v->dy = op->dy + pixel * op->ld_dy + c0;
-            if (op->pooling == POOL_MAX) {
-                v->winner = op->winner + pixel * g->out_c + c0;
+            if (op->pooling == POOLING_MAX) {
+                v->argmax = op->argmax + pixel * g->out_c + c0;
                 v->tap = tap_y * g->kernel_w + tap_x;
             } else if (op->count_padding) {
                 v->share = average_share(g, 1, 0);
@@ -321,7 +321,7 @@ static i64 pool_scratch_bytes(const cutting *k, const geometry *g) {
     return pool_tile_bytes(k) + ROUND_UP(g->in_w * (i64)sizeof(cover), 64);
 }
 
-static void unpool_row(const pool_backward *op, const worker *w, const pool_scratch *b, i64 row, i32 c0, i32 channels) {
+static void unpool_row(const pooling_backward *op, const worker *w, const pool_scratch *b, i64 row, i32 c0, i32 channels) {
     const geometry *g = &op->g;
     i32 y = (i32)(row % g->in_h);
     place at = {row / g->in_h, y, cover_of(y, g->pad_h, g->kernel_h, g->dilation, g->stride, g->out_h), b->across};
@@ -336,8 +336,8 @@ static void unpool_row(const pool_backward *op, const worker *w, const pool_scra
     }
 }
 
-static void run_pool_backward(worker *w, const void *p) {
-    const pool_backward *op = p;
+static void run_pooling_backward(worker *w, const void *p) {
+    const pooling_backward *op = p;
     const geometry *g = &op->g;
     cutting k = cut_backward(g, w->threads);
     char *own = w->workspace + w->index * pool_scratch_bytes(&k, g);
@@ -353,8 +353,8 @@ static void run_pool_backward(worker *w, const void *p) {
     }
 }
 
-static i64 workspace_pool_backward(i32 threads, const void *p) {
-    const geometry *g = &((const pool_backward *)p)->g;
+static i64 workspace_pooling_backward(i32 threads, const void *p) {
+    const geometry *g = &((const pooling_backward *)p)->g;
     cutting k = cut_backward(g, threads);
     return threads * pool_scratch_bytes(&k, g);
 }

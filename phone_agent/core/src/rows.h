@@ -4,38 +4,38 @@
 #pragma once
 #include "half.h"
 
-INLINE void see_scaled(const void *from, const float *scale, const float *shift, i32 channels, float *to, i32 act, i32 number) {
+INLINE void see_scaled(const void *from, const float *scale, const float *shift, i32 channels, float *to, i32 act, i32 dtype) {
     i32 c = 0;
     for (; c + 2 * LANES <= channels; c += 2 * LANES) {
-        vec v0 = load_stored(stored_at(from, c, number), LANES, number) * load(scale + c) + load(shift + c);
-        vec v1 = load_stored(stored_at(from, c + LANES, number), LANES, number) * load(scale + c + LANES) + load(shift + c + LANES);
+        vec v0 = load_stored(stored_at(from, c, dtype), LANES, dtype) * load(scale + c) + load(shift + c);
+        vec v1 = load_stored(stored_at(from, c + LANES, dtype), LANES, dtype) * load(scale + c + LANES) + load(shift + c + LANES);
         store(to + c, activate(v0, act));
         store(to + c + LANES, activate(v1, act));
     }
     for (; c < channels; c += LANES) {
         i32 lanes = MIN(LANES, channels - c);
-        vec v = load_stored(stored_at(from, c, number), lanes, number) * load_lanes(scale + c, lanes) + load_lanes(shift + c, lanes);
+        vec v = load_stored(stored_at(from, c, dtype), lanes, dtype) * load_lanes(scale + c, lanes) + load_lanes(shift + c, lanes);
         store_lanes(to + c, activate(v, act), lanes);
     }
 }
 
-INLINE void see_as(const source *x, i64 row, i32 c0, i32 channels, float *to, i32 number) {
-    const void *from = stored_at(x->data, row * x->ld + c0, number);
+INLINE void see_as(const fused_input *x, i64 row, i32 c0, i32 channels, float *to, i32 dtype) {
+    const void *from = stored_at(x->data, row * x->ld + c0, dtype);
     if (!x->scale) {
         i32 c = 0;
-        for (; c + LANES <= channels; c += LANES) store(to + c, load_stored(stored_at(from, c, number), LANES, number));
-        if (c < channels) store_some(to + c, load_stored(stored_at(from, c, number), channels - c, number), channels - c);
+        for (; c + LANES <= channels; c += LANES) store(to + c, load_stored(stored_at(from, c, dtype), LANES, dtype));
+        if (c < channels) store_some(to + c, load_stored(stored_at(from, c, dtype), channels - c, dtype), channels - c);
         return;
     }
     const float *scale = x->scale + c0, *shift = x->shift + c0;
-    if (x->act == ACT_NONE) see_scaled(from, scale, shift, channels, to, ACT_NONE, number);
-    else if (x->act == ACT_RELU) see_scaled(from, scale, shift, channels, to, ACT_RELU, number);
-    else see_scaled(from, scale, shift, channels, to, ACT_RELU6, number);
+    if (x->act == ACT_NONE) see_scaled(from, scale, shift, channels, to, ACT_NONE, dtype);
+    else if (x->act == ACT_RELU) see_scaled(from, scale, shift, channels, to, ACT_RELU, dtype);
+    else see_scaled(from, scale, shift, channels, to, ACT_RELU6, dtype);
 }
 
 /* to[0 .. channels) = channels c0 .. of row `row`, as the source's readers see it. */
-INLINE void see_row(const source *x, i64 row, i32 c0, i32 channels, float *to) {
-    if (x->number == FP16) see_as(x, row, c0, channels, to, FP16);
+INLINE void see_row(const fused_input *x, i64 row, i32 c0, i32 channels, float *to) {
+    if (x->dtype == FP16) see_as(x, row, c0, channels, to, FP16);
     else see_as(x, row, c0, channels, to, FP32);
 }
 
@@ -45,10 +45,10 @@ INLINE void zero_row(float *to, i32 channels) {
     if (c < channels) store_some(to + c, (vec)0, channels - c);
 }
 
-INLINE double *norm_sums(const norm *n, i32 index) { return n->sums + (i64)index * 2 * n->channels; }
+INLINE double *norm_sums(const batch_norm *n, i32 index) { return n->sums + (i64)index * 2 * n->channels; }
 
 /* Every thread, at the start of a step that fills a norm's sums. */
-static void norm_begin(const norm *n, const worker *w) {
+static void norm_begin(const batch_norm *n, const worker *w) {
     double *sums = norm_sums(n, w->index);
     for (i32 i = 0; i < 2 * n->channels; i++) sums[i] = 0;
 }
@@ -76,17 +76,17 @@ INLINE void add_statistics(double *sums, i32 channels, vec pivot, vec sum, vec s
 /* Some columns of vectors of a tile, all its rows: what belongs to a channel stays in registers. The calls below make
  * `vectors`, `act` and the like constants: the loops hold no branches. `lanes` is LANES but for a single tail. */
 INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, i64 row0, i32 rows, i32 c,
-                         i32 vectors, i32 lanes, i32 act, i32 number) {
+                         i32 vectors, i32 lanes, i32 act, i32 dtype) {
     enum { MOST = 4 };
     i64 ld_y = op->ld_y; /* a copy: to the compiler, what is stored might be *op */
-    void *y = stored_at(op->y, row0 * ld_y + c, number);
+    void *y = stored_at(op->y, row0 * ld_y + c, dtype);
     vec bias[MOST], pivot[MOST], sum[MOST], squares[MOST];
     UNROLL for (i32 v = 0; v < vectors; v++) {
         pivot[v] = load(tile + v * LANES);
         bias[v] = op->bias ? load_lanes(op->bias + c + v * LANES, lanes) : (vec)0;
         sum[v] = squares[v] = 0;
     }
-    for (i32 r = 0; r < rows; r++, tile += ld, y = stored_at(y, ld_y, number)) {
+    for (i32 r = 0; r < rows; r++, tile += ld, y = stored_at(y, ld_y, dtype)) {
         UNROLL for (i32 v = 0; v < vectors; v++) {
             vec value = load(tile + v * LANES);
             if (sums) {
@@ -96,7 +96,7 @@ INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile
             } else {
                 value = activate(value + bias[v], act);
             }
-            store_stored(stored_at(y, v * LANES, number), value, lanes, number);
+            store_stored(stored_at(y, v * LANES, dtype), value, lanes, dtype);
         }
     }
     if (!sums) return;
@@ -105,19 +105,19 @@ INLINE void emit_columns(const conv_forward *op, double *sums, const float *tile
 }
 
 INLINE void emit_all_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, i64 row0, i32 rows,
-                             i32 c0, i32 channels, i32 act, i32 number) {
+                             i32 c0, i32 channels, i32 act, i32 dtype) {
     i32 c = 0;
     for (; c + 4 * LANES <= channels; c += 4 * LANES)
-        emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 4, LANES, act, number);
+        emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 4, LANES, act, dtype);
     if (c + 2 * LANES <= channels) {
-        emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 2, LANES, act, number);
+        emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 2, LANES, act, dtype);
         c += 2 * LANES;
     }
     if (c + LANES <= channels) {
-        emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 1, LANES, act, number);
+        emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 1, LANES, act, dtype);
         c += LANES;
     }
-    if (c < channels) emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 1, channels - c, act, number);
+    if (c < channels) emit_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 1, channels - c, act, dtype);
 }
 
 /* A tile of many rows and columns is taken some rows at a time: processors prefetch from a few pages at once only, and
@@ -128,16 +128,16 @@ enum { ROWS_OF_WIDE = 16, ROWS_AT_ONCE = 64, WIDE = 4 * LANES };
 INLINE i32 rows_at_once(i32 channels) { return channels > WIDE ? ROWS_OF_WIDE : ROWS_AT_ONCE; }
 
 INLINE void emit_as(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows, i32 c0,
-                    i32 channels, i32 number) {
-    if (op->norm) emit_all_columns(op, norm_sums(op->norm, w->index), tile, ld, row0, rows, c0, channels, ACT_NONE, number);
-    else if (op->act == ACT_NONE) emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_NONE, number);
-    else if (op->act == ACT_RELU) emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU, number);
-    else emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU6, number);
+                    i32 channels, i32 dtype) {
+    if (op->norm) emit_all_columns(op, norm_sums(op->norm, w->index), tile, ld, row0, rows, c0, channels, ACT_NONE, dtype);
+    else if (op->act == ACT_NONE) emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_NONE, dtype);
+    else if (op->act == ACT_RELU) emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU, dtype);
+    else emit_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU6, dtype);
 }
 
 static NOINLINE void emit_rows(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows,
                                i32 c0, i32 channels) {
-    if (op->number == FP16) emit_as(op, w, tile, ld, row0, rows, c0, channels, FP16);
+    if (op->dtype == FP16) emit_as(op, w, tile, ld, row0, rows, c0, channels, FP16);
     else emit_as(op, w, tile, ld, row0, rows, c0, channels, FP32);
 }
 
@@ -149,12 +149,12 @@ static void emit_tile(const conv_forward *op, const worker *w, const float *tile
         emit_rows(op, w, tile + (i64)r * ld, ld, row0 + r, MIN(step, rows - r), c0, channels);
 }
 
-INLINE void sink_columns(const sink *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c,
-                         i32 vectors, i32 lanes, i32 act, i32 accumulate, i32 number) {
+INLINE void sink_columns(const fused_gradient *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c,
+                         i32 vectors, i32 lanes, i32 act, i32 accumulate, i32 dtype) {
     enum { MOST = 2 };
-    const norm *n = s->norm;
+    const batch_norm *n = s->norm;
     float *data = s->data + c; /* copies: to the compiler, what is stored might be *s */
-    const void *y = stored_at(s->y, c, number);
+    const void *y = stored_at(s->y, c, dtype);
     i64 ld_data = s->ld, ld_y = s->ld_y;
     vec scale[MOST], shift[MOST], mean[MOST], sum[MOST], products[MOST];
     UNROLL for (i32 v = 0; sums && v < vectors; v++) {
@@ -165,17 +165,17 @@ INLINE void sink_columns(const sink *s, double *sums, const float *tile, i32 ld,
     }
     for (i32 r = 0; r < count; r++, tile += ld) {
         float *to = data + rows[r] * ld_data;
-        const void *from = stored_at(y, rows[r] * ld_y, number);
+        const void *from = stored_at(y, rows[r] * ld_y, dtype);
         UNROLL for (i32 v = 0; v < vectors; v++) {
             vec g = load(tile + v * LANES);
             if (accumulate) g += load_lanes(to + v * LANES, lanes);
             if (sums) {
-                vec z = load_stored(stored_at(from, v * LANES, number), lanes, number);
+                vec z = load_stored(stored_at(from, v * LANES, dtype), lanes, dtype);
                 g = passed(g, z * scale[v] + shift[v], act);
                 sum[v] += g;
                 products[v] += g * (z - mean[v]);
             } else if (act != ACT_NONE) {
-                g = passed(g, load_stored(stored_at(from, v * LANES, number), lanes, number), act);
+                g = passed(g, load_stored(stored_at(from, v * LANES, dtype), lanes, dtype), act);
             }
             store_lanes(to + v * LANES, g, lanes);
         }
@@ -186,47 +186,47 @@ INLINE void sink_columns(const sink *s, double *sums, const float *tile, i32 ld,
     }
 }
 
-INLINE void sink_all_columns(const sink *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
-                             i32 channels, i32 act, i32 accumulate, i32 number) {
+INLINE void sink_all_columns(const fused_gradient *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
+                             i32 channels, i32 act, i32 accumulate, i32 dtype) {
     i32 c = 0;
     for (; c + 2 * LANES <= channels; c += 2 * LANES)
-        sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 2, LANES, act, accumulate, number);
+        sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 2, LANES, act, accumulate, dtype);
     if (c + LANES <= channels) {
-        sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, LANES, act, accumulate, number);
+        sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, LANES, act, accumulate, dtype);
         c += LANES;
     }
-    if (c < channels) sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, channels - c, act, accumulate, number);
+    if (c < channels) sink_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, channels - c, act, accumulate, dtype);
 }
 
-INLINE void sink_with_act(const sink *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
-                          i32 channels, i32 act, i32 number) {
-    if (s->accumulate) sink_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 1, number);
-    else sink_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 0, number);
+INLINE void sink_with_act(const fused_gradient *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
+                          i32 channels, i32 act, i32 dtype) {
+    if (s->accumulate) sink_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 1, dtype);
+    else sink_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 0, dtype);
 }
 
-INLINE void sink_as(const sink *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0, i32 channels,
-                    i32 number) {
+INLINE void sink_as(const fused_gradient *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0, i32 channels,
+                    i32 dtype) {
     if (s->norm) {
         double *sums = norm_sums(s->norm, w->index);
-        if (s->act == ACT_NONE) sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_NONE, number);
-        else if (s->act == ACT_RELU) sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU, number);
-        else sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU6, number);
+        if (s->act == ACT_NONE) sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_NONE, dtype);
+        else if (s->act == ACT_RELU) sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU, dtype);
+        else sink_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU6, dtype);
     } else {
-        if (s->act == ACT_NONE) sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_NONE, number);
-        else if (s->act == ACT_RELU) sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU, number);
-        else sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU6, number);
+        if (s->act == ACT_NONE) sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_NONE, dtype);
+        else if (s->act == ACT_RELU) sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU, dtype);
+        else sink_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU6, dtype);
     }
 }
 
-static NOINLINE void sink_rows(const sink *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count,
+static NOINLINE void sink_rows(const fused_gradient *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count,
                                i32 c0, i32 channels) {
-    if (s->number == FP16) sink_as(s, w, tile, ld, rows, count, c0, channels, FP16);
+    if (s->dtype == FP16) sink_as(s, w, tile, ld, rows, count, c0, channels, FP16);
     else sink_as(s, w, tile, ld, rows, count, c0, channels, FP32);
 }
 
 /* A gradient tile into its sink; row i of the tile is row rows[i] of the tensor. A norm's sums: of g, and of
  * g * (z - mean). */
-static void sink_tile(const sink *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
+static void sink_tile(const fused_gradient *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
                       i32 channels) {
     i32 step = rows_at_once(channels);
     for (i32 r = 0; r < count; r += step)
@@ -234,7 +234,7 @@ static void sink_tile(const sink *s, const worker *w, const float *tile, i32 ld,
 }
 
 /* The threads' sums, added up, each thread some channels; call between two meetings. `rows`: pixels in the batch. */
-static void norm_statistics(norm *n, worker *w, i64 rows) {
+static void norm_statistics(batch_norm *n, worker *w, i64 rows) {
     i64 start, end;
     share(n->channels, w->index, w->threads, &start, &end);
     for (i64 c = start; c < end; c++) {

@@ -2,7 +2,7 @@
 #include "system.h"
 #include "table.h"
 
-struct pool {
+struct thread_pool {
     const isa_table *isa;
     char *workspace;
     const step *program;
@@ -17,7 +17,7 @@ struct pool {
     u32 sleepers;           /* in a futex, on either word */
     _Alignas(64) i64 next_tile;
 };
-_Static_assert(sizeof(struct pool) <= CORE_POOL_BYTES, "CORE_POOL_BYTES is too small");
+_Static_assert(sizeof(struct thread_pool) <= CORE_THREAD_POOL_BYTES, "CORE_POOL_BYTES is too small");
 
 enum { SPINS = 4000 }; /* some microseconds: meetings are rarely further apart */
 
@@ -62,7 +62,7 @@ static inline i64 fetch_add(i64 *word, i64 by) {
 
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 
-static void wait_while(struct pool *p, u32 *word, u32 value) {
+static void wait_while(struct thread_pool *p, u32 *word, u32 value) {
     for (i32 spin = 0; spin < SPINS; spin++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) return;
         relax();
@@ -73,16 +73,16 @@ static void wait_while(struct pool *p, u32 *word, u32 value) {
     add_fetch(&p->sleepers, (u32)-1);
 }
 
-static void advance(struct pool *p, u32 *word) {
+static void advance(struct thread_pool *p, u32 *word) {
     add_fetch(word, 1);
     if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST))
         syscall6(SYS_FUTEX, (i64)word, FUTEX_WAKE_PRIVATE, MAX_THREADS, 0, 0, 0);
 }
 
-i64 take(worker *w) { return fetch_add(&w->pool->next_tile, 1); }
+i64 take(worker *w) { return fetch_add(&w->thread_pool->next_tile, 1); }
 
 void meet(worker *w) {
-    struct pool *p = w->pool;
+    struct thread_pool *p = w->thread_pool;
     if (p->threads == 1) {
         if (p->nanoseconds) p->met_at = now();
         p->next_tile = 0;
@@ -102,7 +102,7 @@ void meet(worker *w) {
 /* Numbers below 2^-126 count as 0 meanwhile: some x86 take a hundred cycles and more for one, and gradients that die
  * out are full of them. After the last meeting thread 0 may start another program: so the others look at this one's
  * fields only before. */
-static void run_program(struct pool *p, i32 index) {
+static void run_program(struct thread_pool *p, i32 index) {
     worker w = {p, index, p->threads, p->workspace};
     const step *program = p->program;
     u64 callers_mode = float_mode();
@@ -118,11 +118,11 @@ static void run_program(struct pool *p, i32 index) {
     set_float_mode(callers_mode);
 }
 
-void core_open(pool *p, i32 isa, i32 threads, void *workspace) {
-    *p = (struct pool){.isa = isa_tables[isa], .workspace = workspace, .threads = threads};
+void core_pool_init(thread_pool *p, i32 isa, i32 threads, void *workspace) {
+    *p = (struct thread_pool){.isa = isa_tables[isa], .workspace = workspace, .threads = threads};
 }
 
-void core_work(pool *p, i32 index) {
+void core_pool_work(thread_pool *p, i32 index) {
     for (u32 generation = 0;; generation++) {
         wait_while(p, &p->generation, generation);
         if (__atomic_load_n(&p->closing, __ATOMIC_ACQUIRE)) return;
@@ -130,12 +130,12 @@ void core_work(pool *p, i32 index) {
     }
 }
 
-void core_close(pool *p) {
+void core_pool_shutdown(thread_pool *p) {
     __atomic_store_n(&p->closing, 1, __ATOMIC_RELEASE);
     advance(p, &p->generation);
 }
 
-void run_steps(pool *p, const step *program, i32 count, i64 *nanoseconds) {
+void run_steps(thread_pool *p, const step *program, i32 count, i64 *nanoseconds) {
     if (count <= 0) return; /* without a meeting at its end a program may be over before the others have seen it */
     p->program = program;
     p->count = count;
@@ -145,7 +145,7 @@ void run_steps(pool *p, const step *program, i32 count, i64 *nanoseconds) {
     run_program(p, 0);
 }
 
-void core_run(pool *p, const step *program, i32 count, i64 *nanoseconds) { run_steps(p, program, count, nanoseconds); }
+void core_pool_run(thread_pool *p, const step *program, i32 count, i64 *nanoseconds) { run_steps(p, program, count, nanoseconds); }
 
 #if defined(__aarch64__)
 /* One entry of what the kernel told this process at its start (AT_HWCAP is 16), or 0. */

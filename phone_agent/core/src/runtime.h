@@ -3,7 +3,7 @@
 #include "core.h"
 
 typedef struct {
-    pool *pool;
+    thread_pool *thread_pool;
     i32 index, threads;
     char *workspace; /* shared by the team; core_workspace said how much */
 } worker;
@@ -14,7 +14,7 @@ i64 take(worker *w);
 void meet(worker *w);
 
 /* core_run, for the core itself: a call of what is exported would have to be found by Android's linker. */
-void run_steps(pool *p, const step *program, i32 count, i64 *nanoseconds);
+void run_steps(thread_pool *p, const step *program, i32 count, i64 *nanoseconds);
 
 /* The tiles start .. end of `count` that worker `index` of `threads` would get if they were dealt out evenly. */
 static inline void share(i64 count, i32 index, i32 threads, i64 *start, i64 *end) {

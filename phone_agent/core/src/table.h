@@ -3,8 +3,8 @@
 #include "runtime.h"
 
 typedef struct {
-    void (*run[KINDS])(worker *w, const void *op);
-    i64 (*workspace[KINDS])(i32 threads, const void *op); /* null: none */
+    void (*run[KIND_COUNT])(worker *w, const void *op);
+    i64 (*workspace[KIND_COUNT])(i32 threads, const void *op); /* null: none */
     i32 lanes;
 } isa_table;
 

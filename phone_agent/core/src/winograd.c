@@ -83,11 +83,11 @@ INLINE void collect_tile(const i32 m, const float *products, i64 point, vec y[4]
 /* What becomes of the outputs: forward's, as emit_tile in rows.h; or a gradient's, as sink_tile. */
 typedef struct {
     const conv_forward *forward;
-    const sink *sink;
+    const fused_gradient *fused_gradient;
 } tile_finish;
 
 INLINE void emit_vector(const i32 m, const conv_forward *op, const worker *w, const tiling *l, const tile_place *places, i32 count,
-                        const float *products, i32 width, i32 c0, i32 lanes, const i32 number) {
+                        const float *products, i32 width, i32 c0, i32 lanes, const i32 dtype) {
     vec bias = op->bias ? load_lanes(op->bias + c0, lanes) : (vec)0, pivot = 0, sum = 0, squares = 0;
     i32 pixels = 0;
     for (i32 i = 0; i < count; i++, products += l->points * width) {
@@ -96,11 +96,11 @@ INLINE void emit_vector(const i32 m, const conv_forward *op, const worker *w, co
         if (i == 0) pivot = y[0][0];
         pixels += places[i].rows * places[i].columns;
         UNROLL for (i32 r = 0; r < m; r++) {
-            void *to = stored_at(op->y, (places[i].row + r * l->out_w) * op->ld_y + c0, number);
-            UNROLL for (i32 q = 0; q < m; q++, to = stored_at(to, op->ld_y, number)) {
+            void *to = stored_at(op->y, (places[i].row + r * l->out_w) * op->ld_y + c0, dtype);
+            UNROLL for (i32 q = 0; q < m; q++, to = stored_at(to, op->ld_y, dtype)) {
                 if (r >= places[i].rows || q >= places[i].columns) continue;
                 vec v = activate(y[r][q] + bias, op->act);
-                store_stored(to, v, lanes, number);
+                store_stored(to, v, lanes, dtype);
                 vec d = v - pivot;
                 sum += d;
                 squares += d * d;
@@ -111,9 +111,9 @@ INLINE void emit_vector(const i32 m, const conv_forward *op, const worker *w, co
     add_statistics(norm_sums(op->norm, w->index) + c0, op->norm->channels, pivot, sum, squares, pixels, lanes);
 }
 
-INLINE void sink_vector(const i32 m, const sink *s, const worker *w, const tiling *l, const tile_place *places, i32 count,
-                        const float *products, i32 width, i32 c0, i32 lanes, const i32 number) {
-    const norm *n = s->norm;
+INLINE void sink_vector(const i32 m, const fused_gradient *s, const worker *w, const tiling *l, const tile_place *places, i32 count,
+                        const float *products, i32 width, i32 c0, i32 lanes, const i32 dtype) {
+    const batch_norm *n = s->norm;
     double *sums = n ? norm_sums(n, w->index) + c0 : 0;
     vec scale = n ? load_lanes(n->scale + c0, lanes) : (vec)0, shift = n ? load_lanes(n->shift + c0, lanes) : (vec)0;
     vec mean = n ? load_lanes(n->mean + c0, lanes) : (vec)0, sum = 0, moments = 0;
@@ -128,12 +128,12 @@ INLINE void sink_vector(const i32 m, const sink *s, const worker *w, const tilin
                 vec g = y[r][q];
                 if (s->accumulate) g += load_lanes(to, lanes);
                 if (n) {
-                    vec z = load_stored(stored_at(s->y, row * s->ld_y + c0, number), lanes, number);
+                    vec z = load_stored(stored_at(s->y, row * s->ld_y + c0, dtype), lanes, dtype);
                     g = passed(g, z * scale + shift, s->act);
                     sum += g;
                     moments += g * (z - mean);
                 } else if (s->act != ACT_NONE) {
-                    g = passed(g, load_stored(stored_at(s->y, row * s->ld_y + c0, number), lanes, number), s->act);
+                    g = passed(g, load_stored(stored_at(s->y, row * s->ld_y + c0, dtype), lanes, dtype), s->act);
                 }
                 store_lanes(to, g, lanes);
             }
@@ -145,17 +145,17 @@ INLINE void sink_vector(const i32 m, const sink *s, const worker *w, const tilin
 }
 
 INLINE void finish_as(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count,
-                      const float *products, i32 width, i32 c0, i32 lanes, const i32 number) {
-    if (f->forward && l->m == 2) emit_vector(2, f->forward, w, l, places, count, products, width, c0, lanes, number);
-    else if (f->forward) emit_vector(4, f->forward, w, l, places, count, products, width, c0, lanes, number);
-    else if (l->m == 2) sink_vector(2, f->sink, w, l, places, count, products, width, c0, lanes, number);
-    else sink_vector(4, f->sink, w, l, places, count, products, width, c0, lanes, number);
+                      const float *products, i32 width, i32 c0, i32 lanes, const i32 dtype) {
+    if (f->forward && l->m == 2) emit_vector(2, f->forward, w, l, places, count, products, width, c0, lanes, dtype);
+    else if (f->forward) emit_vector(4, f->forward, w, l, places, count, products, width, c0, lanes, dtype);
+    else if (l->m == 2) sink_vector(2, f->fused_gradient, w, l, places, count, products, width, c0, lanes, dtype);
+    else sink_vector(4, f->fused_gradient, w, l, places, count, products, width, c0, lanes, dtype);
 }
 
 INLINE void finish_vector(const tile_finish *f, const worker *w, const tiling *l, const tile_place *places, i32 count,
                           const float *products, i32 width, i32 c0, i32 lanes) {
-    i32 number = f->forward ? f->forward->number : f->sink->number;
-    if (number == FP16) finish_as(f, w, l, places, count, products, width, c0, lanes, FP16);
+    i32 dtype = f->forward ? f->forward->dtype : f->fused_gradient->dtype;
+    if (dtype == FP16) finish_as(f, w, l, places, count, products, width, c0, lanes, FP16);
     else finish_as(f, w, l, places, count, products, width, c0, lanes, FP32);
 }
 
@@ -360,13 +360,13 @@ i64 winograd_workspace_forward(i32 threads, const conv_forward *op) {
 }
 
 static tiling tiling_of_gradient(const conv_backward_data *op) {
-    return tiling_backward(&op->g, op->algorithm, (source){.data = op->dy, .ld = op->ld_dy});
+    return tiling_backward(&op->g, op->algorithm, (fused_input){.data = op->dy, .ld = op->ld_dy});
 }
 
 void winograd_backward_data(worker *w, const conv_backward_data *op) {
     tiling l = tiling_of_gradient(op);
     if (op->dx.norm) norm_begin(op->dx.norm, w);
-    winograd_convolve(w, &l, (tile_weights){op->weights, 1}, (tile_finish){.sink = &op->dx});
+    winograd_convolve(w, &l, (tile_weights){op->weights, 1}, (tile_finish){.fused_gradient = &op->dx});
 }
 
 i64 winograd_workspace_backward_data(i32 threads, const conv_backward_data *op) {
@@ -440,7 +440,7 @@ static tile_unit tile_unit_of(const tiling *l, const tile_gathering *b, i32 inde
 }
 
 /* A block of tiles: V and D of one unit. */
-static void spread_unit(const tiling *l, const tile_gathering *b, const source *dy, const tile_unit *u, i64 tile, i32 count,
+static void spread_unit(const tiling *l, const tile_gathering *b, const fused_input *dy, const tile_unit *u, i64 tile, i32 count,
                         float *values, float *gradients) {
     i32 c0 = u->panel * NR, channels = MIN(u->panels * NR, l->out_c - c0);
     for (i32 i = 0; i < count; i++) {
@@ -479,7 +479,7 @@ static void add_bias_gradient(const tiling *l, const tile_gathering *b, const ti
 }
 
 /* Adds tiles first .. last to a unit's piece of dU, or starts it. */
-static void gather_unit(const tiling *l, const tile_gathering *b, const source *dy, const tile_unit *u, i64 first, i64 last, i32 start,
+static void gather_unit(const tiling *l, const tile_gathering *b, const fused_input *dy, const tile_unit *u, i64 first, i64 last, i32 start,
                         float *sums, float *bias, float *values, float *gradients) {
     for (i64 tile = first; tile < last; tile += b->block, start = 0) {
         i32 count = (i32)MIN(b->block, last - tile);
@@ -494,7 +494,7 @@ static void gather_unit(const tiling *l, const tile_gathering *b, const source *
 }
 
 /* This thread's part of the tiles and of the units. */
-static void gather_share(const worker *w, const tiling *l, const tile_gathering *b, const source *dy, float *sums, float *bias,
+static void gather_share(const worker *w, const tiling *l, const tile_gathering *b, const fused_input *dy, float *sums, float *bias,
                          float *values, float *gradients) {
     i32 part = w->index % b->tile_parts;
     i64 tile, last_tile, first, last;
@@ -550,7 +550,7 @@ static void collect_bias(const conv_backward_weights *op, const tile_gathering *
 void winograd_backward_weights(worker *w, const conv_backward_weights *op) {
     tiling l = tiling_of(&op->g, op->algorithm, op->x);
     tile_gathering b = tile_gathering_of(&l, w->threads);
-    source dy = {.data = op->dy, .ld = op->ld_dy};
+    fused_input dy = {.data = op->dy, .ld = op->ld_dy};
     float *sums = (float *)w->workspace, *bias = sums + b.tile_parts * b.sums;
     float *values = bias + b.tile_parts * b.bias + w->index * (b.values + b.gradients), *gradients = values + b.values;
     gather_share(w, &l, &b, &dy, sums, bias, values, gradients);

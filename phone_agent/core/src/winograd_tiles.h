@@ -5,14 +5,14 @@
 
 /* The output is cut into tiles of m x m pixels; a tile sees a window of (m + 2) x (m + 2) inputs. */
 typedef struct {
-    source x;
+    fused_input x;
     i32 m, side, points;
     i32 in_h, in_w, in_c, out_h, out_w, out_c, top, left;
     i32 down, across; /* tiles in an image */
     i64 tiles;
 } tiling;
 
-static tiling tiling_of(const geometry *g, i32 algorithm, source x) {
+static tiling tiling_of(const geometry *g, i32 algorithm, fused_input x) {
     i32 m = algorithm == WINOGRAD2 ? 2 : 4;
     tiling l = {.x = x, .m = m, .side = m + 2, .points = (m + 2) * (m + 2)};
     l.in_h = g->in_h, l.in_w = g->in_w, l.in_c = g->in_c;
@@ -24,7 +24,7 @@ static tiling tiling_of(const geometry *g, i32 algorithm, source x) {
 }
 
 /* dy goes in, dx comes out. Padding of 3 and more makes negative padding here: windows then start inside dy. */
-static tiling tiling_backward(const geometry *g, i32 algorithm, source dy) {
+static tiling tiling_backward(const geometry *g, i32 algorithm, fused_input dy) {
     geometry turned = *g;
     turned.in_h = g->out_h, turned.in_w = g->out_w, turned.in_c = g->out_c;
     turned.out_h = g->in_h, turned.out_w = g->in_w, turned.out_c = g->in_c;
@@ -54,9 +54,9 @@ typedef struct {
     i32 whole;
 } tile_window;
 
-static void look_at_tile(tile_window *v, const source *x, i64 image, i32 h, i32 w, i32 y0, i32 x0, i32 side) {
+static void look_at_tile(tile_window *v, const fused_input *x, i64 image, i32 h, i32 w, i32 y0, i32 x0, i32 side) {
     v->whole = y0 >= 0 && x0 >= 0 && y0 + side <= h && x0 + side <= w;
-    i64 first = (image * h + y0) * w + x0, ld = x->ld * number_bytes(x->number);
+    i64 first = (image * h + y0) * w + x0, ld = x->ld * dtype_bytes(x->dtype);
     const char *data = x->data;
     for (i32 r = 0; r < side; r++) {
         for (i32 q = 0; q < side; q++) v->at[r * side + q] = data + (first + r * w + q) * ld, v->inside[r * side + q] = -1;
@@ -79,10 +79,10 @@ typedef struct {
 } tile_target;
 
 /* The end of a row that fills no vector: copied to where there is room, as the source's readers see it. */
-static void look_at_tail(tile_window *to, float copy[][LANES], const tile_window *v, i32 count, const source *x, i32 c0, i32 channels) {
+static void look_at_tail(tile_window *to, float copy[][LANES], const tile_window *v, i32 count, const fused_input *x, i32 c0, i32 channels) {
     for (i32 i = 0; i < count; i++) {
         zero_row(copy[i], LANES);
-        i64 row = ((const char *)v->at[i] - (const char *)x->data) / (x->ld * number_bytes(x->number));
+        i64 row = ((const char *)v->at[i] - (const char *)x->data) / (x->ld * dtype_bytes(x->dtype));
         if (v->inside[i]) see_row(x, row, c0, channels, copy[i]);
         to->at[i] = copy[i];
     }
@@ -93,8 +93,8 @@ static void look_at_tail(tile_window *to, float copy[][LANES], const tile_window
 enum { UNSEEN = -1 }; /* in place of an activation: a source that changes nothing */
 
 /* Channels c0 .. c0 + channels of one window, whole vectors only; all lines of points, or one pair of them. */
-INLINE void spread_window(const i32 m, const i32 pair, const i32 act, const i32 whole, const i32 number, const tile_window *v,
-                          const source *x, i32 c0, i32 channels, tile_target to) {
+INLINE void spread_window(const i32 m, const i32 pair, const i32 act, const i32 whole, const i32 dtype, const tile_window *v,
+                          const fused_input *x, i32 c0, i32 channels, tile_target to) {
     const i32 side = m + 2, lines = pair == ALL ? side : 2;
     for (i32 block = 0; block < channels; block += to.width, to.at += to.next) {
         for (i32 c = block; c < MIN(channels, block + to.width); c += LANES) {
@@ -103,7 +103,7 @@ INLINE void spread_window(const i32 m, const i32 pair, const i32 act, const i32 
             UNROLL for (i32 q = 0; q < side; q++) {
                 vec d[MAX_SIDE], out[MAX_SIDE];
                 UNROLL for (i32 r = 0; r < side; r++) {
-                    d[r] = load_stored(stored_at(v->at[r * side + q], c0 + c, number), LANES, number);
+                    d[r] = load_stored(stored_at(v->at[r * side + q], c0 + c, dtype), LANES, dtype);
                     if (act != UNSEEN) d[r] = activate(d[r] * scale + shift, act);
                     if (!whole) d[r] = masked_vec(d[r], v->inside[r * side + q]);
                 }
@@ -120,10 +120,10 @@ INLINE void spread_window(const i32 m, const i32 pair, const i32 act, const i32 
     }
 }
 
-INLINE void spread_seen(const i32 m, const i32 pair, const tile_window *v, const source *x, i32 c0, i32 channels, tile_target to) {
-    if (x->number == FP16 && !x->scale) spread_window(m, pair, UNSEEN, 0, FP16, v, x, c0, channels, to);
-    else if (x->number == FP16 && x->act == ACT_RELU) spread_window(m, pair, ACT_RELU, 0, FP16, v, x, c0, channels, to);
-    else if (x->number == FP16) spread_window(m, pair, x->act, 0, FP16, v, x, c0, channels, to);
+INLINE void spread_seen(const i32 m, const i32 pair, const tile_window *v, const fused_input *x, i32 c0, i32 channels, tile_target to) {
+    if (x->dtype == FP16 && !x->scale) spread_window(m, pair, UNSEEN, 0, FP16, v, x, c0, channels, to);
+    else if (x->dtype == FP16 && x->act == ACT_RELU) spread_window(m, pair, ACT_RELU, 0, FP16, v, x, c0, channels, to);
+    else if (x->dtype == FP16) spread_window(m, pair, x->act, 0, FP16, v, x, c0, channels, to);
     else if (!x->scale && v->whole) spread_window(m, pair, UNSEEN, 1, FP32, v, x, c0, channels, to);
     else if (!x->scale) spread_window(m, pair, UNSEEN, 0, FP32, v, x, c0, channels, to);
     else if (x->act == ACT_NONE) spread_window(m, pair, ACT_NONE, 0, FP32, v, x, c0, channels, to);
@@ -132,12 +132,12 @@ INLINE void spread_seen(const i32 m, const i32 pair, const tile_window *v, const
     else spread_window(m, pair, ACT_RELU6, 0, FP32, v, x, c0, channels, to);
 }
 
-static NOINLINE void spread_all_lines(i32 m, const tile_window *v, const source *x, i32 c0, i32 channels, tile_target to) {
+static NOINLINE void spread_all_lines(i32 m, const tile_window *v, const fused_input *x, i32 c0, i32 channels, tile_target to) {
     if (m == 2) spread_seen(2, ALL, v, x, c0, channels, to);
     else spread_seen(4, ALL, v, x, c0, channels, to);
 }
 
-static NOINLINE void spread_two_lines(i32 m, i32 pair, const tile_window *v, const source *x, i32 c0, i32 channels, tile_target to) {
+static NOINLINE void spread_two_lines(i32 m, i32 pair, const tile_window *v, const fused_input *x, i32 c0, i32 channels, tile_target to) {
     if (m == 2 && pair == 0) spread_seen(2, 0, v, x, c0, channels, to);
     else if (m == 2) spread_seen(2, 1, v, x, c0, channels, to);
     else if (pair == 0) spread_seen(4, 0, v, x, c0, channels, to);
@@ -145,7 +145,7 @@ static NOINLINE void spread_two_lines(i32 m, i32 pair, const tile_window *v, con
     else spread_seen(4, 2, v, x, c0, channels, to);
 }
 
-static void spread_lines(i32 m, i32 pair, const tile_window *v, const source *x, i32 c0, i32 channels, tile_target to) {
+static void spread_lines(i32 m, i32 pair, const tile_window *v, const fused_input *x, i32 c0, i32 channels, tile_target to) {
     if (pair == ALL) spread_all_lines(m, v, x, c0, channels, to);
     else spread_two_lines(m, pair, v, x, c0, channels, to);
 }
@@ -164,7 +164,7 @@ static void spread_tile(const tiling *l, i32 pair, const tile_place *p, i32 c0, 
     spread_lines(l->m, pair, &v, &l->x, c0, even, to);
     if (even == channels) return;
     look_at_tail(&tail, copy, &v, l->points, &l->x, c0 + even, channels - even);
-    spread_lines(l->m, pair, &tail, &(source){.data = copy[0]}, 0, LANES, target_from(to, even));
+    spread_lines(l->m, pair, &tail, &(fused_input){.data = copy[0]}, 0, LANES, target_from(to, even));
 }
 
 /* ---- D = A dy A^T ---- */
@@ -206,7 +206,7 @@ static NOINLINE void spread_gradient_lines(i32 m, i32 pair, const tile_window *v
 }
 
 /* A pair of lines of a tile of gradients, as spread_tile. */
-static void spread_gradient_tile(const tiling *l, i32 pair, const source *dy, const tile_place *p, i32 c0, i32 channels, tile_target to) {
+static void spread_gradient_tile(const tiling *l, i32 pair, const fused_input *dy, const tile_place *p, i32 c0, i32 channels, tile_target to) {
     tile_window v, tail = {.whole = 1};
     float copy[MAX_POINTS][LANES];
     i32 even = channels / LANES * LANES;

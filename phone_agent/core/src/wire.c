@@ -51,9 +51,9 @@ INLINE void store_bytes(u8 *to, byte_vec v, i32 lanes) {
         for (i32 i = 0; i < lanes; i++) to[i] = v[i];
 }
 
-INLINE i32 scale_bytes(i32 number) { return number == FP16 || number == INT8 ? SCALE_BYTES : 0; }
-INLINE i64 block_place(i64 i, i32 number) {
-    return i / WIRE_BLOCK * (scale_bytes(number) + WIRE_BLOCK * number_bytes(number));
+INLINE i32 scale_bytes(i32 dtype) { return dtype == FP16 || dtype == INT8 ? SCALE_BYTES : 0; }
+INLINE i64 block_place(i64 i, i32 dtype) {
+    return i / WIRE_BLOCK * (scale_bytes(dtype) + WIRE_BLOCK * dtype_bytes(dtype));
 }
 
 INLINE float bits_as_float(u32 bits) { return __builtin_bit_cast(float, bits); }
@@ -65,12 +65,12 @@ typedef struct {
 } scaling;
 
 /* From the bits of the block's largest, without its sign. */
-INLINE scaling scaling_for(u32 largest, i32 number) {
+INLINE scaling scaling_for(u32 largest, i32 dtype) {
     u32 exponent = largest >> 23;
-    if (number == FP32 || number == BF16) return (scaling){1, 1};
+    if (dtype == FP32 || dtype == BF16) return (scaling){1, 1};
     if (exponent == 255) return (scaling){1, bits_as_float(0x7FC00000u)};
     if (exponent < SMALLEST_EXPONENT) return (scaling){0, 0};
-    if (number == FP16) return (scaling){bits_as_float((268u - exponent) << 23), bits_as_float((exponent - 14u) << 23)};
+    if (dtype == FP16) return (scaling){bits_as_float((268u - exponent) << 23), bits_as_float((exponent - 14u) << 23)};
     return (scaling){127 / bits_as_float(largest), bits_as_float(largest) / 127};
 }
 
@@ -86,43 +86,43 @@ INLINE vec from_byte(byte_vec b, float scale) {
 }
 
 /* Number c of a block whose numbers begin at `from`. */
-INLINE vec decoded(const u8 *from, i32 c, i32 lanes, i32 number, float scale) {
-    if (number == FP32) return load_floats((const float *)from + c, lanes);
-    if (number == INT8) return from_byte(load_bytes(from + c, lanes), scale);
+INLINE vec decoded(const u8 *from, i32 c, i32 lanes, i32 dtype, float scale) {
+    if (dtype == FP32) return load_floats((const float *)from + c, lanes);
+    if (dtype == INT8) return from_byte(load_bytes(from + c, lanes), scale);
     short_vec shorts = load_shorts((const loose_short *)from + c, lanes);
-    return number == FP16 ? from_half(shorts) * scale : from_brain(shorts);
+    return dtype == FP16 ? from_half(shorts) * scale : from_brain(shorts);
 }
 
 /* Returns what everybody will decode. */
-INLINE vec encoded(u8 *to, i32 c, vec v, i32 lanes, i32 number, scaling s) {
-    if (number == FP32) {
+INLINE vec encoded(u8 *to, i32 c, vec v, i32 lanes, i32 dtype, scaling s) {
+    if (dtype == FP32) {
         store_floats((float *)to + c, v, lanes);
         return v;
     }
-    if (number == INT8) {
+    if (dtype == INT8) {
         byte_vec bytes = to_byte(v * s.up);
         store_bytes(to + c, bytes, lanes);
         return from_byte(bytes, s.down);
     }
-    short_vec shorts = number == FP16 ? to_half(v * s.up) : to_brain(v);
+    short_vec shorts = dtype == FP16 ? to_half(v * s.up) : to_brain(v);
     store_shorts((loose_short *)to + c, shorts, lanes);
-    return number == FP16 ? from_half(shorts) * s.down : from_brain(shorts);
+    return dtype == FP16 ? from_half(shorts) * s.down : from_brain(shorts);
 }
 
-INLINE float load_scale(const u8 *block, i32 number) {
+INLINE float load_scale(const u8 *block, i32 dtype) {
     float scale = 1;
-    if (scale_bytes(number)) __builtin_memcpy(&scale, block, SCALE_BYTES);
+    if (scale_bytes(dtype)) __builtin_memcpy(&scale, block, SCALE_BYTES);
     return scale;
 }
 
 /* A block's numbers to `sums`; returns the largest one's bits without the sign, more than any finite one's for NaN. */
-INLINE u32 gather_block(const encode *op, i64 start, i32 count, i32 number, float *sums) {
-    const u8 *arrived = op->arrived ? (const u8 *)op->arrived + block_place(start, number) : 0;
-    float scale = arrived ? load_scale(arrived, number) : 1;
+INLINE u32 gather_block(const encode *op, i64 start, i32 count, i32 dtype, float *sums) {
+    const u8 *received = op->received ? (const u8 *)op->received + block_place(start, dtype) : 0;
+    float scale = received ? load_scale(received, dtype) : 1;
     uvec largest = 0;
     FOR_VECTORS(count) {
         vec v = load_floats(op->values + start + c, lanes);
-        if (arrived) v += decoded(arrived + scale_bytes(number), c, lanes, number, scale);
+        if (received) v += decoded(received + scale_bytes(dtype), c, lanes, dtype, scale);
         if (op->residual) v += load_floats(op->residual + start + c, lanes);
         store(sums + c, v);
         uvec size = floats_as_bits(v) & 0x7FFFFFFFu;
@@ -131,32 +131,32 @@ INLINE u32 gather_block(const encode *op, i64 start, i32 count, i32 number, floa
     return __builtin_reduce_max(largest);
 }
 
-INLINE void encode_block(const encode *op, i64 start, i32 count, i32 number) {
+INLINE void encode_block(const encode *op, i64 start, i32 count, i32 dtype) {
     float sums[WIRE_BLOCK];
-    scaling s = scaling_for(gather_block(op, start, count, number, sums), number);
-    u8 *to = (u8 *)op->to + block_place(start, number);
-    if (scale_bytes(number)) __builtin_memcpy(to, &s.down, SCALE_BYTES);
-    to += scale_bytes(number);
+    scaling s = scaling_for(gather_block(op, start, count, dtype, sums), dtype);
+    u8 *to = (u8 *)op->encoded + block_place(start, dtype);
+    if (scale_bytes(dtype)) __builtin_memcpy(to, &s.down, SCALE_BYTES);
+    to += scale_bytes(dtype);
     FOR_VECTORS(count) {
-        vec v = load(sums + c), there = encoded(to, c, v, lanes, number, s);
+        vec v = load(sums + c), there = encoded(to, c, v, lanes, dtype, s);
         if (op->residual) store_floats(op->residual + start + c, v - there, lanes);
-        if (op->settle) store_floats(op->values + start + c, there, lanes);
+        if (op->write_back) store_floats(op->values + start + c, there, lanes);
     }
 }
 
-INLINE void decode_block(const decode *op, i64 start, i32 count, i32 number) {
-    const u8 *from = (const u8 *)op->from + block_place(start, number);
-    float scale = load_scale(from, number);
+INLINE void decode_block(const decode *op, i64 start, i32 count, i32 dtype) {
+    const u8 *from = (const u8 *)op->encoded + block_place(start, dtype);
+    float scale = load_scale(from, dtype);
     FOR_VECTORS(count) {
-        vec v = decoded(from + scale_bytes(number), c, lanes, number, scale);
+        vec v = decoded(from + scale_bytes(dtype), c, lanes, dtype, scale);
         if (op->accumulate) v += load_floats(op->values + start + c, lanes);
         store_floats(op->values + start + c, v, lanes);
     }
 }
 
-#define OF_NUMBER(op, number) \
-    static NOINLINE void op##_tile_##number(const op *it, i64 i, i64 end) { \
-        for (; i < end; i += WIRE_BLOCK) op##_block(it, i, (i32)MIN(WIRE_BLOCK, end - i), number); \
+#define OF_NUMBER(op, dtype) \
+    static NOINLINE void op##_tile_##dtype(const op *it, i64 i, i64 end) { \
+        for (; i < end; i += WIRE_BLOCK) op##_block(it, i, (i32)MIN(WIRE_BLOCK, end - i), dtype); \
     }
 #define RUN_BY_NUMBER(op) \
     OF_NUMBER(op, FP32) OF_NUMBER(op, FP16) OF_NUMBER(op, BF16) OF_NUMBER(op, INT8) \
@@ -164,7 +164,7 @@ INLINE void decode_block(const decode *op, i64 start, i32 count, i32 number) {
         static void (*const tiles[])(const op *, i64, i64) = { \
             [FP32] = op##_tile_FP32, [FP16] = op##_tile_FP16, [BF16] = op##_tile_BF16, [INT8] = op##_tile_INT8}; \
         const op *it = p; \
-        for (i64 i; (i = take(w) * WIRE_TILE) < it->count;) tiles[it->number](it, i, MIN(it->count, i + WIRE_TILE)); \
+        for (i64 i; (i = take(w) * WIRE_TILE) < it->count;) tiles[it->dtype](it, i, MIN(it->count, i + WIRE_TILE)); \
     } \
     static i64 workspace_##op(i32 threads, const void *p) { \
         (void)threads, (void)p; \

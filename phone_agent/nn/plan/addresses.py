@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phone_agent.core.ops import Number
+from phone_agent.core.ops import DType
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import Packing, packing_of, statistics_order
 from phone_agent.nn.plan.fuse import padded
@@ -35,8 +35,8 @@ class Places:
     def images(self) -> Buffer:
         return self._images
 
-    def number(self, storage: Storage) -> Number:
-        return Number.FP16 if self._half and storage not in self._exact else Number.FP32
+    def dtype(self, storage: Storage) -> DType:
+        return DType.FP16 if self._half and storage not in self._exact else DType.FP32
 
     def cell(self, offset: int) -> Place:
         return Place(self._cells, offset)
@@ -49,7 +49,7 @@ class Places:
 
     def source(self, value: Value, view: View) -> dict[str, Field]:
         """The core's `source`: how readers see this value."""
-        fields: dict[str, Field] = {"data": view.place, "ld": view.ld, "number": view.number}
+        fields: dict[str, Field] = {"data": view.place, "ld": view.ld, "dtype": view.dtype}
         if value.scales is not None:
             at = value.scales.offset + value.scales_start
             fields |= {"scale": self._vector(at), "shift": self._vector(at + padded(value.scales.channels))}

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from phone_agent.core.ops import Act, Kind, Number, Pooling
+from phone_agent.core.ops import Act, DType, Kind, Pooling
 from phone_agent.nn.plan.addresses import Places
 from phone_agent.nn.plan.algorithms import Choose
 from phone_agent.nn.plan.buffers import Stores
 from phone_agent.nn.plan.forward import (
-    Winners,
+    Argmaxes,
     drop_fields,
     flops,
     geometry,
@@ -54,15 +54,15 @@ class _Gradient:
 
 
 class Backward:
-    """Adds its steps to `steps`. `winners`: of max pools, as forward left them."""
+    """Adds its steps to `steps`. `argmaxes`: of max pools, as forward left them."""
 
     def __init__(
-        self, network: Network, places: Places, stores: Stores, *, choose: Choose, winners: Winners, steps: list[Step]
+        self, network: Network, places: Places, stores: Stores, *, choose: Choose, argmaxes: Argmaxes, steps: list[Step]
     ) -> None:
         self._places = places
         self._stores = stores
         self._choose = choose
-        self._winners = winners
+        self._argmaxes = argmaxes
         self._steps = steps
         self._gradients: dict[Value, _Gradient] = {}
         self._awaited = {work.y: len(work.y.readers) for work in network.works}
@@ -143,13 +143,13 @@ class Backward:
         fields: dict[str, Field] = {
             "g": pool_geometry(work, self._places.batch),
             "dy": dy.place,
-            "winner": Place(self._winners[work]) if work.pooling == Pooling.MAX else None,
+            "argmax": Place(self._argmaxes[work]) if work.pooling == Pooling.MAX else None,
             "dx": sink,
             "ld_dy": dy.ld,
             "pooling": work.pooling,
             "count_padding": work.count_padding,
         }
-        self._add(Step(Kind.POOL_BACKWARD, work.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
+        self._add(Step(Kind.POOLING_BACKWARD, work.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
 
     def _response_norm(self, work: ResponseNorm) -> None:
         dy = self._finished(work.y, work.name).view
@@ -203,10 +203,10 @@ class Backward:
             "ld_dz": held.view.ld,
             "act": value.act,
             "reduced": gradient.sums is not None,
-            "number": z.number,
+            "dtype": z.dtype,
         }
         traffic = z.bytes + 2 * dy.bytes + (0 if gradient.sums else z.bytes + dy.bytes)
-        self._add(Step(Kind.NORM_BACKWARD, norm.name, Direction.BACKWARD, fields, traffic=traffic))
+        self._add(Step(Kind.BATCH_NORM_BACKWARD, norm.name, Direction.BACKWARD, fields, traffic=traffic))
         self._hold(gradient, held)
         return held
 
@@ -245,7 +245,7 @@ class Backward:
         if rows is not None:
             view, y = view.flat(rows), y.flat(rows) if y else None
         fields |= {"data": view.place, "ld": view.ld}
-        fields |= {"y": y.place, "ld_y": y.ld, "number": y.number} if y else {}
+        fields |= {"y": y.place, "ld_y": y.ld, "dtype": y.dtype} if y else {}
         return fields, moved
 
     def _what_comes_first(self, value: Value, gradient: _Gradient, fields: dict[str, Field]) -> View | None:
@@ -284,10 +284,10 @@ class Backward:
             "ld_target": target.ld,
             "act": act,
             "accumulate": accumulate,
-            "number": y.number if y else Number.FP32,
+            "dtype": y.dtype if y else DType.FP32,
         }
         traffic = dy.bytes * (2 + accumulate) + (y.bytes if y else 0)
-        self._add(Step(Kind.JOIN_BACKWARD, name, Direction.BACKWARD, fields, traffic=traffic))
+        self._add(Step(Kind.ADD_BACKWARD, name, Direction.BACKWARD, fields, traffic=traffic))
 
     def _new(self, value: Value) -> _Held:
         rows = self._places.batch * value.pixels

@@ -25,7 +25,7 @@ class Stores:
         return self._view(value)
 
     def make(self, storage: Storage) -> None:
-        size = self._batch * storage.pixels * storage.channels * BYTES[self._places.number(storage)]
+        size = self._batch * storage.pixels * storage.channels * BYTES[self._places.dtype(storage)]
         self._buffers.setdefault(storage, Buffer(storage.name, size))
 
     @contextmanager
@@ -51,8 +51,8 @@ class Stores:
     def _view(self, value: Value) -> View:
         storage = value.storage
         rows = self._batch * storage.pixels
-        number = self._places.number(storage)
-        return View(self._buffers[storage], rows, value.channels, storage.channels, value.start, number)
+        dtype = self._places.dtype(storage)
+        return View(self._buffers[storage], rows, value.channels, storage.channels, value.start, dtype)
 
 
 def _nothing_was_dropped(work: Work) -> None:

@@ -30,7 +30,7 @@ class Emitter:
 
     addresses: Addresses
     adding: bool = False
-    shared: dict[Shared, ops.Norm] = field(default_factory=dict)
+    shared: dict[Shared, ops.BatchNorm] = field(default_factory=dict)
     image_pointers: list[tuple[ctypes.Structure, str]] = field(default_factory=list)
 
     def emit(self, steps: Iterable[Step]) -> list[Made]:
@@ -66,9 +66,9 @@ class Emitter:
             case _:
                 setattr(struct, name, value)
 
-    def _norm(self, shared: Shared) -> ops.Norm:
+    def _norm(self, shared: Shared) -> ops.BatchNorm:
         if shared not in self.shared:
-            norm = ops.Norm(accumulate=self.adding)
+            norm = ops.BatchNorm(accumulate=self.adding)
             self._filled(norm, shared.fields)
             self.shared[shared] = norm
         return self.shared[shared]

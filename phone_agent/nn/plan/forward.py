@@ -12,7 +12,7 @@ from phone_agent.nn.plan.lowered_graph import Convolve, Drop, Join, Normalise, P
 from phone_agent.nn.plan.ops import Buffer, Direction, Field, Place, Step, View
 
 See = Callable[[Value], View]
-Winners = dict[Pool, Buffer]
+Argmaxes = dict[Pool, Buffer]
 
 
 class Forward:
@@ -22,7 +22,7 @@ class Forward:
         self._places = places
         self._see = see
         self._choose = choose
-        self.winners: Winners = {}
+        self.argmaxes: Argmaxes = {}
 
     def train(self, work: Work) -> Step | None:
         """As in training: statistics of the batch, and what backward will ask for is kept."""
@@ -33,13 +33,13 @@ class Forward:
                 return self._normalise(work)
             case Pool() if work.pooling == Pooling.MAX and work.y.needs_gradient:
                 rows = self._see(work.y).rows
-                self.winners[work] = Buffer(f"{work.name} winners", rows * work.y.channels)
-                return self._pool(work, Direction.FORWARD, Place(self.winners[work]))
+                self.argmaxes[work] = Buffer(f"{work.name} argmaxes", rows * work.y.channels)
+                return self._pool(work, Direction.FORWARD, Place(self.argmaxes[work]))
             case _:
                 return self._same(work, Direction.FORWARD)
 
     def again(self, work: Work) -> Step | None:
-        """The same output once more. Statistics and winners are known by now."""
+        """The same output once more. Statistics and argmaxes are known by now."""
         return self._same(work, Direction.AGAIN)
 
     def use(self, work: Work) -> Step | None:
@@ -79,15 +79,15 @@ class Forward:
             "ld_y": y.ld,
             "act": 0 if work.y.scales else work.y.act,
             "algorithm": self._choose(kind, shape),
-            "number": y.number,
+            "dtype": y.dtype,
         }
         return Step(kind, work.name, direction, fields, flops(shape), x.bytes + y.bytes)
 
     def _normalise(self, work: Normalise) -> Step:
         z = self._see(work.x)
         fields: dict[str, Field] = {"norm": self._places.norm(work.norm), "z": z.place, "rows": z.rows, "ld_z": z.ld}
-        fields["number"] = z.number
-        return Step(Kind.NORM_FORWARD, work.name, Direction.FORWARD, fields, traffic=z.bytes)
+        fields["dtype"] = z.dtype
+        return Step(Kind.BATCH_NORM_FORWARD, work.name, Direction.FORWARD, fields, traffic=z.bytes)
 
     def _join(self, work: Join, direction: Direction) -> Step:
         a, y = self._see(work.a), self._see(work.y)
@@ -99,36 +99,36 @@ class Forward:
             "channels": y.channels,
             "ld_y": y.ld,
             "act": work.y.act,
-            "number": y.number,
+            "dtype": y.dtype,
         }
         if work.b is not None and b is not None:
             fields["b"] = self._places.source(work.b, b)
         traffic = a.bytes + (b.bytes if b else 0) + y.bytes
-        return Step(Kind.JOIN_FORWARD, work.name, direction, fields, traffic=traffic)
+        return Step(Kind.ADD_FORWARD, work.name, direction, fields, traffic=traffic)
 
-    def _pool(self, work: Pool, direction: Direction, winner: Place | None) -> Step:
+    def _pool(self, work: Pool, direction: Direction, argmax: Place | None) -> Step:
         x, y = self._see(work.x), self._see(work.y)
         fields: dict[str, Field] = {
             "g": pool_geometry(work, self._places.batch),
             "x": self._places.source(work.x, x),
             "y": y.place,
-            "winner": winner,
+            "argmax": argmax,
             "ld_y": y.ld,
             "pooling": work.pooling,
             "count_padding": work.count_padding,
-            "number": y.number,
+            "dtype": y.dtype,
         }
-        return Step(Kind.POOL_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
+        return Step(Kind.POOLING_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
 
     def _response_norm(self, work: ResponseNorm, direction: Direction) -> Step:
         x, y = self._see(work.x), self._see(work.y)
-        fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld, "number": y.number}
+        fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld, "dtype": y.dtype}
         fields |= response_norm_fields(work, y)
         return Step(Kind.LRN_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
 
     def _drop(self, work: Drop, direction: Direction) -> Step:
         x, y = self._see(work.x), self._see(work.y)
-        fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld, "number": y.number}
+        fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld, "dtype": y.dtype}
         fields |= drop_fields(work, y, self._places)
         return Step(Kind.DROPOUT_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
 
@@ -174,4 +174,4 @@ def response_norm_fields(work: ResponseNorm, view: View) -> dict[str, Field]:
 
 def drop_fields(work: Drop, view: View, places: Places) -> dict[str, Field]:
     draw = places.cell(DRAW)
-    return {"draw": draw, "rows": view.rows, "channels": view.channels, "rate": work.rate, "salt": work.salt}
+    return {"seed": draw, "rows": view.rows, "channels": view.channels, "rate": work.rate, "salt": work.salt}

@@ -8,11 +8,11 @@ from enum import Enum
 from typing import TypeAlias
 
 from phone_agent.contract import sizes
-from phone_agent.core.ops import Kind, Number
+from phone_agent.core.ops import DType, Kind
 
 FLOAT = sizes.FLOAT
 DOUBLE = 8
-BYTES = {Number.FP32: FLOAT, Number.FP16: 2}
+BYTES = {DType.FP32: FLOAT, DType.FP16: 2}
 
 
 class Home(Enum):
@@ -49,27 +49,27 @@ class View:
     channels: int
     ld: int
     start: int = 0  # numbers
-    number: Number = Number.FP32
+    dtype: DType = DType.FP32
 
     @property
     def place(self) -> Place:
-        return Place(self.buffer, self.start * BYTES[self.number])
+        return Place(self.buffer, self.start * BYTES[self.dtype])
 
     @property
     def bytes(self) -> int:
-        return self.rows * self.channels * BYTES[self.number]
+        return self.rows * self.channels * BYTES[self.dtype]
 
     @property
     def contiguous(self) -> bool:
         return self.ld == self.channels or self.rows == 1
 
     def slice(self, start: int, channels: int) -> View:
-        return View(self.buffer, self.rows, channels, self.ld, self.start + start, self.number)
+        return View(self.buffer, self.rows, channels, self.ld, self.start + start, self.dtype)
 
     def flat(self, rows: int) -> View:
         """The same numbers as fewer, longer rows; of a contiguous view."""
         channels = self.rows * self.channels // rows
-        return View(self.buffer, rows, channels, channels, self.start, self.number)
+        return View(self.buffer, rows, channels, channels, self.start, self.dtype)
 
 
 @dataclass(eq=False)

@@ -32,7 +32,7 @@ def training(network: Network, places: Places, choose: Choose, dropped: Collecti
         stores.make(work.y.storage)
         _append(steps, forward.train(work))
     scores = stores.see(network.scores)
-    backward = Backward(network, places, stores, choose=choose, winners=forward.winners, steps=steps)
+    backward = Backward(network, places, stores, choose=choose, argmaxes=forward.argmaxes, steps=steps)
     steps.append(_loss(network, places, scores, backward.start(network.scores)))
     start = len(steps)
 
@@ -47,7 +47,7 @@ def training(network: Network, places: Places, choose: Choose, dropped: Collecti
 
 def evaluation(network: Network, places: Places, choose: Choose) -> Schedule:
     steps = [
-        Step(Kind.NORM_FOLD, norm.name, Direction.FORWARD, {"norm": places.norm(norm, sums=False)})
+        Step(Kind.BATCH_NORM_FOLD, norm.name, Direction.FORWARD, {"norm": places.norm(norm, sums=False)})
         for norm in network.norms
     ]
     stores = Stores(network, places)
@@ -62,15 +62,15 @@ def _loss(network: Network, places: Places, scores: View, dscores: View) -> Step
     classes = network.scores.pixels * network.scores.channels
     scores, dscores = (_rows(view, places.batch, classes) for view in (scores, dscores))
     fields: dict[str, Field] = {
-        "scores": scores.place,
+        "logits": scores.place,
         "labels": places.cell(LABELS),
         "weight": places.cell(WEIGHT),
-        "dscores": dscores.place,
+        "dlogits": dscores.place,
         "loss": places.cell(LOSS),
         "batch": places.batch,
         "classes": classes,
-        "ld_scores": scores.ld,
-        "ld_dscores": dscores.ld,
+        "ld_logits": scores.ld,
+        "ld_dlogits": dscores.ld,
         "smoothing": places.smoothing,
     }
     return Step(Kind.SOFTMAX_LOSS, "loss", Direction.FORWARD, fields, traffic=2 * scores.bytes)

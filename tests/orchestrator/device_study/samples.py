@@ -77,7 +77,7 @@ def rows() -> tuple[Row, ...]:
         Operation(FOUR_LAYERS.name, "cpu", 32, kind, direction, seconds, 10**9)
         for kind, direction, seconds in (
             ("conv_forward", "forward", 0.030), ("conv_backward_weights", "backward", 0.035),
-            ("conv_backward_data", "backward", 0.028), ("pool_backward", "backward", 0.007),
+            ("conv_backward_data", "backward", 0.028), ("pooling_backward", "backward", 0.007),
         )
     ]  # fmt: skip
     loads = [

@@ -12,7 +12,7 @@ from phone_agent import models
 from phone_agent.backends import backend
 from phone_agent.backends.cpu import CpuBackend, CpuExecutable
 from phone_agent.contract.errors import AgentError
-from phone_agent.core.ops import Number
+from phone_agent.core.ops import DType
 from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, Relu
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan import plan
@@ -74,11 +74,11 @@ def test_what_is_computed_again_is_the_same(name: str) -> None:
 def test_activations_are_halves_and_nothing_else() -> None:
     graph = models.build("googlenet", 10, (32, 32, 3))
     whole, half = (plan.make(graph, 2, Options(half=half)) for half in (False, True))
-    assert half.training.scores.number == half.evaluation.scores.number == Number.FP32
+    assert half.training.scores.dtype == half.evaluation.scores.dtype == DType.FP32
     first = next(step for step in half.training.steps if step.name == "conv1.conv")
     image = first.fields["x"]
     assert isinstance(image, dict)
-    assert (image["number"], first.fields["number"]) == (Number.FP32, Number.FP16)
+    assert (image["dtype"], first.fields["dtype"]) == (DType.FP32, DType.FP16)
     sizes = {buffer.name: buffer.bytes for buffer in whole.offsets}
     shrunk = {buffer.name for buffer in half.offsets if 2 * buffer.bytes == sizes[buffer.name]}
     kept = {buffer.name for buffer in half.offsets if buffer.bytes == sizes[buffer.name]}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from phone_agent.comm import executor, schedule
 from phone_agent.comm.schedule import Schedule
-from phone_agent.core.ops import Errand
+from phone_agent.core.ops import RingOp
 
 
 def ring(position: int, world: int, length: int, segment: int) -> Schedule:
@@ -44,7 +44,7 @@ def test_no_piece_is_longer_than_it_says(world: int, length: int) -> None:
 def test_the_kth_piece_taken_over_is_the_kth_sent(world: int, length: int) -> None:
     """What core/src/rings.c relies on to know when a piece may be written over."""
     own = ring(world // 2, world, length, 17)
-    taken = [hop.piece for hop in own.hops if hop.errand is Errand.TAKE]
+    taken = [hop.piece for hop in own.hops if hop.op is RingOp.COPY]
     assert list(own.sent[: len(taken)]) == taken
 
 
@@ -52,7 +52,7 @@ def test_the_kth_piece_taken_over_is_the_kth_sent(world: int, length: int) -> No
 def test_every_element_is_encoded_once(world: int, length: int) -> None:
     """What error feedback relies on: one residual an element."""
     own = ring(world // 2, world, length, 17)
-    encoded = [*own.first, *(hop.piece for hop in own.hops if hop.errand is not Errand.TAKE)]
+    encoded = [*own.first, *(hop.piece for hop in own.hops if hop.op is not RingOp.COPY)]
     assert sorted(index for piece in encoded for index in range(piece.start, piece.stop)) == list(range(length))
 
 

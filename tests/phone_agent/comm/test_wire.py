@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phone_agent.comm.wire import WIRES, Bytes, Coder, Floats, Wire
-from phone_agent.core.ops import Number
+from phone_agent.core.ops import DType
 from tests.phone_agent.core.wire_cases import decoded, encoded
 
 unhurried = settings(deadline=None)
@@ -26,10 +26,15 @@ def numbers(seed: int, count: int, scale: float = 1.0) -> Floats:
 
 
 def sent(
-    wire: Wire, values: Floats, arrived: Bytes | None = None, residual: Floats | None = None, *, settle: bool = False
+    wire: Wire,
+    values: Floats,
+    arrived: Bytes | None = None,
+    residual: Floats | None = None,
+    *,
+    write_back: bool = False,
 ) -> Bytes:
     to = np.full(wire.size(values.size), 77, np.uint8)
-    Coder(wire).encode(values, to, arrived, residual, settle=settle)
+    Coder(wire).encode(values, to, arrived, residual, write_back=write_back)
     return to
 
 
@@ -45,7 +50,7 @@ def along(wire: Wire, ranks: Sequence[Floats], residuals: Sequence[Floats | None
     for own, residual in zip(ranks[1:-1], residuals[1:-1], strict=True):
         travelling = sent(wire, own.copy(), travelling, residual)
     last = ranks[-1].copy()
-    travelling = sent(wire, last, travelling, residuals[-1], settle=True)
+    travelling = sent(wire, last, travelling, residuals[-1], write_back=True)
     everybody = taken(wire, travelling, last.size)
     assert everybody.tobytes() == last.tobytes(), "the last rank has other bits than those who take what it sent"
     return everybody
@@ -55,16 +60,16 @@ def along(wire: Wire, ranks: Sequence[Floats], residuals: Sequence[Floats | None
 @unhurried
 @given(count=lengths, seed=st.integers(0, 100))
 def test_bytes_are_numpys(name: str, count: int, seed: int) -> None:
-    wire, number = WIRES[name], Number[name.upper()]
+    wire, dtype = WIRES[name], DType[name.upper()]
     values, more = numbers(seed, count), numbers(seed + 1, count)
     letter = sent(wire, values.copy())
-    assert letter.tobytes() == encoded(values, number).tobytes()
+    assert letter.tobytes() == encoded(values, dtype).tobytes()
     assert len(letter) == wire.size(count)
     sums = more.copy()
     Coder(wire).decode(letter, sums, accumulate=True)
-    np.testing.assert_array_equal(sums, more + decoded(letter, count, number))
+    np.testing.assert_array_equal(sums, more + decoded(letter, count, dtype))
     passed_on = sent(wire, more.copy(), letter)
-    assert passed_on.tobytes() == encoded(sums, number).tobytes()
+    assert passed_on.tobytes() == encoded(sums, dtype).tobytes()
     Coder(wire).encode(more.copy(), letter, letter)
     assert letter.tobytes() == passed_on.tobytes(), "in the place of what arrived it is something else"
 
@@ -113,7 +118,7 @@ def test_only_int8_is_so_coarse_that_it_wants_residuals() -> None:
 
 
 def test_without_residuals_int8_would_never_send_what_is_small() -> None:
-    """What feedback is for: a number below half a step of its block."""
+    """What feedback is for: a dtype below half a step of its block."""
     wire = WIRES["int8"]
     values = np.full(256, 1e-4, np.float32)
     values[0] = 1
@@ -142,4 +147,4 @@ def test_bytes_may_lie_anywhere(name: str) -> None:
     for start in range(1, 4):
         elsewhere: Bytes = np.zeros(len(letter) + 4, np.uint8)[start : start + len(letter)]
         elsewhere[...] = letter
-        assert taken(wire, elsewhere, 777).tobytes() == decoded(letter, 777, Number[name.upper()]).tobytes()
+        assert taken(wire, elsewhere, 777).tobytes() == decoded(letter, 777, DType[name.upper()]).tobytes()

@@ -66,9 +66,9 @@ def _augment(
     mean, inv_std = _floats(draw, channels), np.abs(_floats(draw, channels)) + 0.5
     out = oracle.augment(images, views, into, colours, mean, inv_std)
     wanted = written_rows("out", None, out, channels, RESIZED if resized else PLAIN)
-    fields = {} if colours is None else {"colours": block("colours", colours)}
+    fields = {} if colours is None else {"color_matrices": block("color_matrices", colours)}
     op = struct(
-        ops.Augment, images=block("images", images, np.uint8), views=block("views", views, np.int32),
+        ops.Augment, images=block("images", images, np.uint8), crops=block("crops", views, np.int32),
         mean=block("mean", mean), inv_std=block("inv_std", inv_std), out=wanted.memory, batch=batch, in_h=size[0],
         in_w=size[1], out_h=into[0], out_w=into[1], channels=channels, **fields,
     )  # fmt: skip

@@ -30,7 +30,7 @@ CASES: dict[Kind, Cases] = {
     **lrn_cases.KINDS,
     **dropout_cases.KINDS,
     **loss_cases.KINDS,
-    Kind.UPDATE: update_cases.updates,
+    Kind.OPTIMIZER_UPDATE: update_cases.updates,
     Kind.ENCODE: wire_cases.encodes,
     Kind.DECODE: wire_cases.decodes,
     **lowrank_cases.KINDS,

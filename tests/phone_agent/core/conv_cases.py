@@ -21,8 +21,8 @@ from tests.phone_agent.core.pieces import (
     WINOGRAD2,
     WINOGRAD4,
     Cases,
+    DTypes,
     Norm,
-    Numbers,
     Seen,
     Sunk,
     drawing,
@@ -37,12 +37,12 @@ FINISHES = ["plain", "bias", "norm", "relu", "bias relu6", "bias relu", "norm", 
 
 
 def conv_forward(
-    kind: Kind, g: Geometry, algorithm: Algorithm, act: Act | None, finish: str, extra: int, numbers: Numbers = FLOATS
+    kind: Kind, g: Geometry, algorithm: Algorithm, act: Act | None, finish: str, extra: int, dtypes: DTypes = FLOATS
 ) -> Case:
-    name = f"{grid.name(g)} {algorithm.name.lower()} source={act} {finish} +{extra}{told(numbers)}"
-    draw = drawing(name, numbers)
+    name = f"{grid.name(g)} {algorithm.name.lower()} source={act} {finish} +{extra}{told(dtypes)}"
+    draw = drawing(name, dtypes)
     tolerance = _tolerance(algorithm)
-    x = Seen(draw, "x", image(g), extra, act, numbers[0])
+    x = Seen(draw, "x", image(g), extra, act, dtypes[0])
     weights = draw.normal(*weight(g)) / np.sqrt(np.prod(weight(g)[:3]))
     weights = weights.astype(np.float32).astype(np.float64)
     y = oracle.conv_forward(g, x.values, weights)
@@ -62,9 +62,9 @@ def conv_forward(
         y = y + bias
         fields["bias"] = block("bias", bias)
     after = Act.RELU6 if "relu6" in finish else Act.RELU if "relu" in finish else Act.NONE
-    into = written_rows("y", None, oracle.activate(y, after), g.out_c + extra, tolerance, numbers[1])
+    into = written_rows("y", None, oracle.activate(y, after), g.out_c + extra, tolerance, dtypes[1])
     op = struct(
-        ops.ConvForward, g=part_of(g), y=into.memory, ld_y=g.out_c + extra, act=after, number=numbers[1], **fields
+        ops.ConvForward, g=part_of(g), y=into.memory, ld_y=g.out_c + extra, act=after, dtype=dtypes[1], **fields
     )
     return Case(name, kind, op, (into, *wanted), scratch)
 
@@ -75,13 +75,13 @@ def conv_backward_data(
     algorithm: Algorithm,
     sink: tuple[bool, str, Act],
     extra: int,
-    numbers: Numbers = FLOATS,
+    dtypes: DTypes = FLOATS,
 ) -> Case:
-    name = f"{grid.name(g)} {algorithm.name.lower()} sink={sink} +{extra}{told(numbers)}"
-    draw = drawing(name, numbers)
+    name = f"{grid.name(g)} {algorithm.name.lower()} sink={sink} +{extra}{told(dtypes)}"
+    draw = drawing(name, dtypes)
     dy = draw.normal(*result(g))
     weights = draw.normal(*weight(g))
-    sunk = Sunk(draw, oracle.conv_backward_data(g, dy, weights), sink, extra, _tolerance(algorithm), numbers[0])
+    sunk = Sunk(draw, oracle.conv_backward_data(g, dy, weights), sink, extra, _tolerance(algorithm), dtypes[0])
     op = struct(
         ops.ConvBackwardData, g=part_of(g), dy=read_rows("dy", dy, g.out_c + extra), weights=block("weights", weights),
         dx=sunk.memory, ld_dy=g.out_c + extra, algorithm=algorithm,
@@ -96,13 +96,13 @@ def conv_backward_weights(
     act: Act | None,
     variety: tuple[bool, bool],
     extra: int,
-    numbers: Numbers = FLOATS,
+    dtypes: DTypes = FLOATS,
 ) -> Case:
     accumulate, bias = variety
     name = f"{grid.name(g)} {algorithm.name.lower()} source={act} accumulate={accumulate} bias={bias} +{extra}"
-    name += told(numbers)
-    draw = drawing(name, numbers)
-    x = Seen(draw, "x", image(g), extra, act, numbers[0])
+    name += told(dtypes)
+    draw = drawing(name, dtypes)
+    x = Seen(draw, "x", image(g), extra, act, dtypes[0])
     dy = draw.normal(*result(g))
     dweights = oracle.conv_backward_weights(g, x.values, dy)
     dbias = dy.reshape(-1, g.out_c).sum(axis=0)
@@ -129,23 +129,23 @@ def every(
     shapes: list[Geometry],
     algorithm: Algorithm = Algorithm.DIRECT,
     *,
-    stored: Sequence[Numbers] = (FLOATS,),
+    stored: Sequence[DTypes] = (FLOATS,),
 ) -> Iterator[Case]:
     sources, finishes, extras, sinks = cycle(SOURCES), cycle(FINISHES), cycle([0, 3, 16]), cycle(SINKS)
-    numbers = cycle(stored)
+    dtypes = cycle(stored)
     weights = cycle([(False, True), (True, False), (False, False), (True, True), (False, True)])
     for g in shapes:
-        extra, number = next(extras), next(numbers)
+        extra, dtype = next(extras), next(dtypes)
         match kind:
             case Kind.CONV_FORWARD | Kind.DEPTHWISE_FORWARD:
-                yield conv_forward(kind, g, algorithm, next(sources), next(finishes), extra, number)
+                yield conv_forward(kind, g, algorithm, next(sources), next(finishes), extra, dtype)
             case Kind.CONV_BACKWARD_DATA | Kind.DEPTHWISE_BACKWARD_DATA:
-                yield conv_backward_data(kind, g, algorithm, next(sinks), extra, number)
+                yield conv_backward_data(kind, g, algorithm, next(sinks), extra, dtype)
             case _:
-                yield conv_backward_weights(kind, g, algorithm, next(sources), next(weights), extra, number)
+                yield conv_backward_weights(kind, g, algorithm, next(sources), next(weights), extra, dtype)
 
 
-def _stored(kind: Kind) -> list[Numbers]:
+def _stored(kind: Kind) -> list[DTypes]:
     """In fp16: all that a forward step has, or part of it; for others it is what they read."""
     return HALVES if kind in {Kind.CONV_FORWARD, Kind.DEPTHWISE_FORWARD} else HALVES[:1]
 

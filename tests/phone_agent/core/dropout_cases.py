@@ -22,33 +22,33 @@ def _kept(draw: int, salt: int, rate: float, shape: tuple[int, int]) -> Array:
 
 def _dropout_forwards(*, full: bool) -> Iterator[Case]:
     rates, sources, extras = cycle([0.5, 0.1, 0.9, 0.0]), cycle(SOURCES), cycle([0, 3])
-    for (rows, channels), numbers in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
+    for (rows, channels), dtypes in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
         rate, act, extra = next(rates), next(sources), next(extras)
-        name = f"{rows}x{channels} rate={rate} source={act} +{extra}{told(numbers)}"
-        x = Seen(drawing(name, numbers), "x", (rows, channels), extra, act, numbers[0])
+        name = f"{rows}x{channels} rate={rate} source={act} +{extra}{told(dtypes)}"
+        x = Seen(drawing(name, dtypes), "x", (rows, channels), extra, act, dtypes[0])
         drawn, salt = 2**40 + 7 * rows, 1000 + channels
         y = np.where(_kept(drawn, salt, rate, (rows, channels)), x.values / (1 - rate), 0)
-        into = written_rows("y", None, y, channels + extra, ELEMENTWISE, numbers[1])
+        into = written_rows("y", None, y, channels + extra, ELEMENTWISE, dtypes[1])
         op = struct(
-            ops.DropoutForward, x=x.memory, y=into.memory, draw=block("draw", np.array([drawn]), np.uint64), rows=rows,
-            channels=channels, ld_y=channels + extra, rate=rate, salt=salt, number=numbers[1],
+            ops.DropoutForward, x=x.memory, y=into.memory, seed=block("seed", np.array([drawn]), np.uint64), rows=rows,
+            channels=channels, ld_y=channels + extra, rate=rate, salt=salt, dtype=dtypes[1],
         )  # fmt: skip
         yield Case(name, Kind.DROPOUT_FORWARD, op, (into,))
 
 
 def _dropout_backwards(*, full: bool) -> Iterator[Case]:
     rates, sinks, extras = cycle([0.5, 0.1, 0.9, 0.0]), cycle(SINKS), cycle([0, 3])
-    for (rows, channels), numbers in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
+    for (rows, channels), dtypes in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
         rate, sink, extra = next(rates), next(sinks), next(extras)
-        name = f"{rows}x{channels} rate={rate} sink={sink} +{extra}{told(numbers)}"
-        draw = drawing(name, numbers)
+        name = f"{rows}x{channels} rate={rate} sink={sink} +{extra}{told(dtypes)}"
+        draw = drawing(name, dtypes)
         dy = draw.normal(rows, channels)
         drawn, salt = 2**40 + 7 * rows, 1000 + channels
         dx = np.where(_kept(drawn, salt, rate, (rows, channels)), dy / (1 - rate), 0)
-        sunk = Sunk(draw, dx, sink, extra, ELEMENTWISE, numbers[0])
+        sunk = Sunk(draw, dx, sink, extra, ELEMENTWISE, dtypes[0])
         op = struct(
             ops.DropoutBackward, dy=read_rows("dy", dy, channels + extra), dx=sunk.memory,
-            draw=block("draw", np.array([drawn]), np.uint64), rows=rows, channels=channels, ld_dy=channels + extra,
+            seed=block("seed", np.array([drawn]), np.uint64), rows=rows, channels=channels, ld_dy=channels + extra,
             rate=rate, salt=salt,
         )  # fmt: skip
         yield Case(name, Kind.DROPOUT_BACKWARD, op, tuple(sunk.wanted))

@@ -32,10 +32,10 @@ def _column(rows: int, beside: int, extra: int) -> Case:
     want[0] /= pivot
     want[1:] -= factors[:, None] * want[0]
     panel = Memory("column", _apart(before, rows + extra))
-    largest = Memory("largest", np.full(1, -1, np.int64))
+    largest = Memory("next_pivot", np.full(1, -1, np.int64))
     op = struct(
-        ops.Eliminate, column=panel, factors=block("factors", factors, np.float64), largest=largest,
-        pivot=pivot, rows=rows, ld=rows + extra, beside=beside,
+        ops.Eliminate, column=panel, factors=block("factors", factors, np.float64), next_pivot=largest,
+        pivot=pivot, rows=rows, ld=rows + extra, trailing_columns=beside,
     )  # fmt: skip
     found = int(np.abs(want[1]).argmax()) if beside else -1
     wanted = Wanted(panel, _apart(want, rows + extra), ELEMENTWISE), Wanted(largest, np.array([found]), 0.0)

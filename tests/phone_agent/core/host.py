@@ -32,7 +32,7 @@ def run(case: Case, isa: str, threads: int, guard: Guard) -> dict[int, Array]:
         workspace.bytes.fill(GARBAGE)
         with _pool(core, isa_number, threads, workspace.address) as pool:
             steps = (ops.Step * 1)(ops.Step(case.kind, 0, op))
-            core.core_run(pool, ctypes.addressof(steps), 1, None)
+            core.core_pool_run(pool, ctypes.addressof(steps), 1, None)
         return {id(memory): placed[id(memory)].view(memory.data.dtype).copy() for memory in case.op.reachable()}
 
 
@@ -51,12 +51,14 @@ def _point(memory: Memory, placed: dict[int, GuardedBytes]) -> None:
 @contextmanager
 def _pool(core: ctypes.CDLL, isa: int, threads: int, workspace: int) -> Iterator[int]:
     """A pool by hand: phone_agent.core.thread_pool.ThreadPool brings a workspace of its own, without guards."""
-    with GuardedBytes(ops.POOL_BYTES, alignment=64) as memory:
-        core.core_open(memory.address, isa, threads, workspace)
-        workers = [threading.Thread(target=core.core_work, args=(memory.address, index)) for index in range(1, threads)]
+    with GuardedBytes(ops.THREAD_POOL_BYTES, alignment=64) as memory:
+        core.core_pool_init(memory.address, isa, threads, workspace)
+        workers = [
+            threading.Thread(target=core.core_pool_work, args=(memory.address, index)) for index in range(1, threads)
+        ]
         for worker in workers:
             worker.start()
         yield memory.address
-        core.core_close(memory.address)
+        core.core_pool_shutdown(memory.address)
         for worker in workers:
             worker.join()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from phone_agent.core import ops
-from phone_agent.core.ops import Act, Kind, Number
+from phone_agent.core.ops import Act, DType, Kind
 from tests.phone_agent.core import grid, oracle
 from tests.phone_agent.core.memory import TYPES, Case, read_rows, struct, written_rows
 from tests.phone_agent.core.pieces import (
@@ -19,7 +19,7 @@ from tests.phone_agent.core.pieces import (
     HALVES,
     SOURCES,
     Cases,
-    Numbers,
+    DTypes,
     Seen,
     drawing,
     told,
@@ -32,30 +32,30 @@ def _join_forwards(*, full: bool) -> Iterator[Case]:
     for rows, channels in grid.matrices(full=full):
         for both in (True, False, True, False):
             act, left, right, extra = next(acts), next(sources), next(sources), next(extras)
-            numbers = next(stored)
-            name = f"{rows}x{channels} a={left} b={right if both else 'null'} act={act} +{extra}{told(numbers)}"
-            draw = drawing(name, numbers)
-            a = Seen(draw, "a", (rows, channels), extra, left, numbers[0])
+            dtypes = next(stored)
+            name = f"{rows}x{channels} a={left} b={right if both else 'null'} act={act} +{extra}{told(dtypes)}"
+            draw = drawing(name, dtypes)
+            a = Seen(draw, "a", (rows, channels), extra, left, dtypes[0])
             y = a.values
             fields = {"a": a.memory}
             if both:
-                b = Seen(draw, "b", (rows, channels), 2 * extra, right, numbers[1])
+                b = Seen(draw, "b", (rows, channels), 2 * extra, right, dtypes[1])
                 y = y + b.values
                 fields["b"] = b.memory
-            into = written_rows("y", None, oracle.activate(y, act), channels + extra, ELEMENTWISE, numbers[1])
+            into = written_rows("y", None, oracle.activate(y, act), channels + extra, ELEMENTWISE, dtypes[1])
             op = struct(
-                ops.JoinForward, y=into.memory, rows=rows, channels=channels, ld_y=channels + extra, act=act,
-                number=numbers[1], **fields,
+                ops.AddForward, y=into.memory, rows=rows, channels=channels, ld_y=channels + extra, act=act,
+                dtype=dtypes[1], **fields,
             )  # fmt: skip
-            yield Case(name, Kind.JOIN_FORWARD, op, (into,))
-    yield from (_stored_as(numbers) for numbers in HALVES[1:])
+            yield Case(name, Kind.ADD_FORWARD, op, (into,))
+    yield from (_stored_as(dtypes) for dtypes in HALVES[1:])
 
 
-def _stored_as(numbers: Numbers) -> Case:
+def _stored_as(dtypes: DTypes) -> Case:
     """To fp16 and back, to the bit: ties, what is too large, too small, or no number."""
     halves = np.arange(0x10000, dtype=np.uint16).view(np.float16)
     values = halves.astype(np.float32)
-    if numbers[0] == Number.FP32:
+    if dtypes[0] == DType.FP32:
         with np.errstate(invalid="ignore"):
             between = (values[:-1].astype(np.float64) + values[1:]) / 2
         beyond = np.array([65519.99, 65520, 1e30, -65520, 2.0**-25, -(2.0**-26), np.inf, -np.inf, np.nan])
@@ -63,12 +63,12 @@ def _stored_as(numbers: Numbers) -> Case:
             values = np.concatenate([values, between, beyond]).astype(np.float32)
     row = values.reshape(1, -1)
     with np.errstate(over="ignore", invalid="ignore"):
-        want = row.astype(TYPES[numbers[1]]).astype(np.float64)
+        want = row.astype(TYPES[dtypes[1]]).astype(np.float64)
     ld = values.size
-    into = written_rows("y", None, want, ld, EXACT, numbers[1])
-    a = struct(ops.Source, data=read_rows("a", row, ld, numbers[0]), ld=ld, number=numbers[0])
-    op = struct(ops.JoinForward, a=a, y=into.memory, rows=1, channels=ld, ld_y=ld, number=numbers[1])
-    return Case(f"every half{told(numbers)}", Kind.JOIN_FORWARD, op, (into,))
+    into = written_rows("y", None, want, ld, EXACT, dtypes[1])
+    a = struct(ops.FusedInput, data=read_rows("a", row, ld, dtypes[0]), ld=ld, dtype=dtypes[0])
+    op = struct(ops.AddForward, a=a, y=into.memory, rows=1, channels=ld, ld_y=ld, dtype=dtypes[1])
+    return Case(f"every half{told(dtypes)}", Kind.ADD_FORWARD, op, (into,))
 
 
 def _join_backwards(*, full: bool) -> Iterator[Case]:
@@ -76,29 +76,29 @@ def _join_backwards(*, full: bool) -> Iterator[Case]:
     stored = cycle([FLOATS, HALVES[0], FLOATS, HALVES[0], FLOATS, FLOATS, FLOATS])
     for rows, channels in grid.matrices(full=full):
         for accumulate, in_place in ((False, False), (True, False), (False, True), (False, False), (True, False)):
-            act, extra, numbers = next(acts), next(extras), next(stored)
-            name = f"{rows}x{channels} act={act} accumulate={accumulate} +{extra} in_place={in_place}{told(numbers)}"
-            draw = drawing(name, numbers)
+            act, extra, dtypes = next(acts), next(extras), next(stored)
+            name = f"{rows}x{channels} act={act} accumulate={accumulate} +{extra} in_place={in_place}{told(dtypes)}"
+            draw = drawing(name, dtypes)
             before = draw.normal(rows, channels) if accumulate else None
             dy = original = draw.normal(rows, channels)
             fields: dict[str, Any] = {"dy": read_rows("dy", dy, channels + extra), "ld_dy": channels + extra}
             if act != Act.NONE:
                 y = oracle.activate(4 * draw.normal(rows, channels), act)
                 dy = oracle.passed(dy, y, act)
-                fields |= {"y": read_rows("y", y, channels + 1, numbers[0]), "ld_y": channels + 1}
+                fields |= {"y": read_rows("y", y, channels + 1, dtypes[0]), "ld_y": channels + 1}
             ld = channels + (extra if in_place else 2)
             after = dy if before is None else dy + before
             into = written_rows("target", original if in_place else before, after, ld, ELEMENTWISE)
             if in_place:
                 fields["dy"] = into.memory
             op = struct(
-                ops.JoinBackward, target=into.memory, rows=rows, channels=channels, ld_target=ld, act=act,
-                accumulate=int(accumulate), number=numbers[0], **fields,
+                ops.AddBackward, target=into.memory, rows=rows, channels=channels, ld_target=ld, act=act,
+                accumulate=int(accumulate), dtype=dtypes[0], **fields,
             )  # fmt: skip
-            yield Case(name, Kind.JOIN_BACKWARD, op, (into,))
+            yield Case(name, Kind.ADD_BACKWARD, op, (into,))
 
 
 KINDS: dict[Kind, Cases] = {
-    Kind.JOIN_FORWARD: _join_forwards,
-    Kind.JOIN_BACKWARD: _join_backwards,
+    Kind.ADD_FORWARD: _join_forwards,
+    Kind.ADD_BACKWARD: _join_backwards,
 }

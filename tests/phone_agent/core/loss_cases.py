@@ -20,16 +20,16 @@ def _softmax_losses(*, full: bool) -> Iterator[Case]:
         for spread, smoothing in product((1.0, 40.0) if full else (5.0,), (0.0, 0.1)):
             name = f"{batch}x{classes} spread={spread} smoothing={smoothing} +{extra}"
             draw = Draw(name)
-            scores = (spread * draw.normal(batch, classes)).astype(np.float32).astype(np.float64)
+            logits = (spread * draw.normal(batch, classes)).astype(np.float32).astype(np.float64)
             labels = draw.integers(0, classes, batch)
-            loss, dscores = oracle.softmax_loss(scores, labels, 0.25, smoothing)
-            into = written_rows("dscores", None, dscores, classes + extra, SOFTMAX)
+            loss, dlogits = oracle.softmax_loss(logits, labels, 0.25, smoothing)
+            into = written_rows("dlogits", None, dlogits, classes + extra, SOFTMAX)
             loss_wanted = Wanted(block("loss", np.array([np.nan]), np.float64), np.array([loss]), SOFTMAX)
             op = struct(
-                ops.SoftmaxLoss, scores=read_rows("scores", scores, classes + extra),
-                labels=block("labels", labels, np.int32), weight=block("weight", np.array([0.25])), dscores=into.memory,
-                loss=loss_wanted.memory, batch=batch, classes=classes, ld_scores=classes + extra,
-                ld_dscores=classes + extra, smoothing=smoothing,
+                ops.SoftmaxLoss, logits=read_rows("logits", logits, classes + extra),
+                labels=block("labels", labels, np.int32), weight=block("weight", np.array([0.25])), dlogits=into.memory,
+                loss=loss_wanted.memory, batch=batch, classes=classes, ld_logits=classes + extra,
+                ld_dlogits=classes + extra, smoothing=smoothing,
             )  # fmt: skip
             yield Case(name, Kind.SOFTMAX_LOSS, op, (into, loss_wanted))
 

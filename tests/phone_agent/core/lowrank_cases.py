@@ -71,7 +71,11 @@ def _project(f: Factors) -> tuple[dict[str, Any], list[Wanted]]:
 
 
 def _restore(f: Factors) -> tuple[dict[str, Any], list[Wanted]]:
-    fields = {name: block(name, getattr(f, name)) for name in ("left", "right", "own")}
+    fields = {
+        "left": block("left", f.left),
+        "right": block("right", f.right),
+        "local_right": block("local_right", f.own),
+    }
     return fields, [
         _before("residual", np.full_like(f.residual, np.nan), f.matrix - f.left @ f.own, SUMS),
         _before("matrix", f.matrix, f.left @ f.right, SUMS),
@@ -80,9 +84,9 @@ def _restore(f: Factors) -> tuple[dict[str, Any], list[Wanted]]:
 
 _MAKERS = {
     Kind.LOWRANK_SKETCH: _sketch,
-    Kind.LOWRANK_ORTHONORMALISE: _orthonormalise,
+    Kind.LOWRANK_ORTHONORMALIZE: _orthonormalise,
     Kind.LOWRANK_PROJECT: _project,
-    Kind.LOWRANK_RESTORE: _restore,
+    Kind.LOWRANK_RECONSTRUCT: _restore,
 }
 
 

@@ -16,29 +16,29 @@ LRN = [(5, 1e-4, 0.75, 1.0), (5, 0.5, 0.75, 2.0), (3, 1.0, 0.5, 1.0), (4, 0.3, 1
 
 def _lrn_forwards(*, full: bool) -> Iterator[Case]:
     rules, sources, extras = cycle(LRN), cycle(SOURCES), cycle([0, 3])
-    for (rows, channels), numbers in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
+    for (rows, channels), dtypes in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
         (size, alpha, beta, k), act, extra = next(rules), next(sources), next(extras)
-        name = f"{rows}x{channels} size={size} alpha={alpha} beta={beta} k={k} source={act} +{extra}{told(numbers)}"
-        x = Seen(drawing(name, numbers), "x", (rows, channels), extra, act, numbers[0])
+        name = f"{rows}x{channels} size={size} alpha={alpha} beta={beta} k={k} source={act} +{extra}{told(dtypes)}"
+        x = Seen(drawing(name, dtypes), "x", (rows, channels), extra, act, dtypes[0])
         y = oracle.lrn_forward(x.values, size, alpha, beta, k)
-        into = written_rows("y", None, y, channels + extra, POWERS, numbers[1])
+        into = written_rows("y", None, y, channels + extra, POWERS, dtypes[1])
         op = struct(
             ops.LrnForward, x=x.memory, y=into.memory, rows=rows, channels=channels, ld_y=channels + extra, size=size,
-            alpha=alpha, beta=beta, k=k, number=numbers[1],
+            alpha=alpha, beta=beta, k=k, dtype=dtypes[1],
         )  # fmt: skip
         yield Case(name, Kind.LRN_FORWARD, op, (into,))
 
 
 def _lrn_backwards(*, full: bool) -> Iterator[Case]:
     rules, sources, sinks, extras = cycle(LRN), cycle(SOURCES), cycle(SINKS), cycle([0, 3])
-    for (rows, channels), numbers in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
+    for (rows, channels), dtypes in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
         (size, alpha, beta, k), act, sink, extra = next(rules), next(sources), next(sinks), next(extras)
         name = f"{rows}x{channels} size={size} alpha={alpha} beta={beta} k={k} source={act} sink={sink} +{extra}"
-        name += told(numbers)
-        draw = drawing(name, numbers)
-        x = Seen(draw, "x", (rows, channels), extra, act, numbers[0])
+        name += told(dtypes)
+        draw = drawing(name, dtypes)
+        x = Seen(draw, "x", (rows, channels), extra, act, dtypes[0])
         dy = draw.normal(rows, channels)
-        sunk = Sunk(draw, oracle.lrn_backward(x.values, dy, size, alpha, beta, k), sink, extra, POWERS, numbers[0])
+        sunk = Sunk(draw, oracle.lrn_backward(x.values, dy, size, alpha, beta, k), sink, extra, POWERS, dtypes[0])
         op = struct(
             ops.LrnBackward, x=x.memory, dy=read_rows("dy", dy, channels + extra), dx=sunk.memory, rows=rows,
             channels=channels, ld_dy=channels + extra, size=size, alpha=alpha, beta=beta, k=k,

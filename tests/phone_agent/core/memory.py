@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.core.ops import Kind, Number
+from phone_agent.core.ops import DType, Kind
 
 Array = NDArray[Any]
 
 GAP = np.float32(12345.5)  # between the rows of an output: nobody may write there
 GAPS = (float(GAP), float(np.float16(GAP)))  # as it is stored
-TYPES = {Number.FP32: np.float32, Number.FP16: np.float16}
+TYPES = {DType.FP32: np.float32, DType.FP16: np.float16}
 HALF = 2.0**-11  # what rounding to fp16 costs, against the number itself
 
 
@@ -98,18 +98,18 @@ def with_gaps(values: Array, ld: int, gap: float, dtype: Any = np.float32) -> Ar
     return wide.reshape(-1)[: (len(rows) - 1) * ld + rows.shape[1]].copy()
 
 
-def read_rows(name: str, values: Array, ld: int, number: Number = Number.FP32) -> Memory:
+def read_rows(name: str, values: Array, ld: int, dtype: DType = DType.FP32) -> Memory:
     """For reading: what lies between the rows would poison whatever it gets into."""
-    return Memory(name, with_gaps(values, ld, np.nan, TYPES[number]))
+    return Memory(name, with_gaps(values, ld, np.nan, TYPES[dtype]))
 
 
 def written_rows(
-    name: str, before: Array | None, want: Array, ld: int, tolerance: float, number: Number = Number.FP32
+    name: str, before: Array | None, want: Array, ld: int, tolerance: float, dtype: DType = DType.FP32
 ) -> Wanted:
     """For writing: `before` is what it adds to, or None where all must be overwritten."""
     empty = np.full(want.shape, np.nan) if before is None else before
-    gap = GAPS[number]
-    memory = Memory(name, with_gaps(empty, ld, gap, TYPES[number]))
-    if tolerance and number == Number.FP16:
+    gap = GAPS[dtype]
+    memory = Memory(name, with_gaps(empty, ld, gap, TYPES[dtype]))
+    if tolerance and dtype == DType.FP16:
         tolerance += HALF
     return Wanted(memory, with_gaps(want, ld, gap, np.float64), tolerance)

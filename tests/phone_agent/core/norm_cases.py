@@ -13,21 +13,21 @@ from phone_agent.core.ops import Act, Kind
 from tests.phone_agent.core import grid, oracle
 from tests.phone_agent.core.draw import Draw
 from tests.phone_agent.core.memory import Case, read_rows, struct, written_rows
-from tests.phone_agent.core.pieces import ELEMENTWISE, EXACT, FLOATS, HALVES, SUMS, Cases, Norm, Numbers, drawing, told
+from tests.phone_agent.core.pieces import ELEMENTWISE, EXACT, FLOATS, HALVES, SUMS, Cases, DTypes, Norm, drawing, told
 
 
 def _norm_forwards(*, full: bool) -> Iterator[Case]:
-    shapes = [(shape, numbers) for shape in grid.matrices(full=full) for numbers in (FLOATS, HALVES[0])]
-    for ((rows, channels), numbers), extra in zip(shapes, cycle([0, 0, 5, 5]), strict=False):
+    shapes = [(shape, dtypes) for shape in grid.matrices(full=full) for dtypes in (FLOATS, HALVES[0])]
+    for ((rows, channels), dtypes), extra in zip(shapes, cycle([0, 0, 5, 5]), strict=False):
         if rows == 1:
             continue
-        name = f"{rows}x{channels} +{extra}{told(numbers)}"
-        draw = drawing(name, numbers)
+        name = f"{rows}x{channels} +{extra}{told(dtypes)}"
+        draw = drawing(name, dtypes)
         norm = Norm(draw, channels, known=False)
         z = draw.rounded(draw.normal(rows, channels) + 2 * draw.normal(channels))
-        memory = read_rows("z", z, channels + extra, numbers[0])
-        op = struct(ops.NormForward, norm=norm.memory, z=memory, rows=rows, ld_z=channels + extra, number=numbers[0])
-        yield Case(name, Kind.NORM_FORWARD, op, tuple(norm.wants_statistics(z)), (norm.sums,))
+        memory = read_rows("z", z, channels + extra, dtypes[0])
+        op = struct(ops.BatchNormForward, norm=norm.memory, z=memory, rows=rows, ld_z=channels + extra, dtype=dtypes[0])
+        yield Case(name, Kind.BATCH_NORM_FORWARD, op, tuple(norm.wants_statistics(z)), (norm.sums,))
 
 
 def _norm_folds(*, full: bool) -> Iterator[Case]:
@@ -35,13 +35,13 @@ def _norm_folds(*, full: bool) -> Iterator[Case]:
         norm = Norm(Draw(f"fold {channels}"), channels, known=False)
         scale = norm.gamma / np.sqrt(norm.running_var + norm.EPSILON)
         wanted = norm.wants(ELEMENTWISE, scale=scale, shift=norm.beta - norm.running_mean * scale)
-        op = struct(ops.NormFold, norm=norm.memory)
+        op = struct(ops.BatchNormFold, norm=norm.memory)
         yield Case(
-            str(channels), Kind.NORM_FOLD, op, tuple(wanted), (norm.sums, norm.part("mean"), norm.part("inv_std"))
+            str(channels), Kind.BATCH_NORM_FOLD, op, tuple(wanted), (norm.sums, norm.part("mean"), norm.part("inv_std"))
         )
 
 
-JOINS = ["", "joined", "joined keep", "reduced", "joined reduced keep"]
+RESIDUALS = ["", "residual_sum", "residual_sum keep", "reduced", "residual_sum reduced keep"]
 
 
 def norm_backward(
@@ -52,21 +52,21 @@ def norm_backward(
     extra: int,
     *,
     in_place: bool,
-    numbers: Numbers = FLOATS,
+    dtypes: DTypes = FLOATS,
 ) -> Case:
-    name = f"{rows}x{channels} {how or 'alone'} acts={acts} +{extra} in_place={in_place}{told(numbers)}"
-    draw = drawing(name, numbers)
-    act, join_act = acts
+    name = f"{rows}x{channels} {how or 'alone'} acts={acts} +{extra} in_place={in_place}{told(dtypes)}"
+    draw = drawing(name, dtypes)
+    act, residual_act = acts
     norm = Norm(draw, channels, known=True, accumulate=extra > 0)
     z = norm.off_the_edges(draw, (rows, channels), act)
     dy = draw.normal(rows, channels)
     fields: dict[str, Any] = {}
     g = dy
-    if "joined" in how:
-        joined = oracle.activate(4 * draw.normal(rows, channels), join_act)
-        g = oracle.passed(g, joined, join_act)
-        memory = read_rows("joined", joined, channels + 1, numbers[0])
-        fields |= {"joined": memory, "ld_joined": channels + 1, "join_act": join_act}
+    if "residual_sum" in how:
+        residual_sum = oracle.activate(4 * draw.normal(rows, channels), residual_act)
+        g = oracle.passed(g, residual_sum, residual_act)
+        memory = read_rows("residual_sum", residual_sum, channels + 1, dtypes[0])
+        fields |= {"residual_sum": memory, "ld_residual_sum": channels + 1, "residual_act": residual_act}
     masked = oracle.passed(g, norm.scale * z + norm.shift, act)
     dz, dgamma, dbeta = oracle.norm_backward(masked, z, norm.gamma, norm.mean, norm.inv_std)
     if norm.accumulate:
@@ -75,18 +75,18 @@ def norm_backward(
     if "reduced" in how:  # a sink was here: dy is masked, its sums are known
         before = masked
         norm.sums.data[:] = oracle.gradient_sums(masked, z, norm.mean).reshape(-1)
-    writes_dy = "joined" in how and "keep" not in how and "reduced" not in how
+    writes_dy = "residual_sum" in how and "keep" not in how and "reduced" not in how
     ld = channels + extra
     dy_after = dz if in_place else g if writes_dy else before
     dy_wanted = written_rows("dy", before, dy_after, ld, SUMS if in_place else EXACT if not writes_dy else ELEMENTWISE)
     dz_wanted = dy_wanted if in_place else written_rows("dz", None, dz, ld, SUMS)
     op = struct(
-        ops.NormBackward, norm=norm.memory, z=read_rows("z", z, channels + 2, numbers[0]), dy=dy_wanted.memory,
+        ops.BatchNormBackward, norm=norm.memory, z=read_rows("z", z, channels + 2, dtypes[0]), dy=dy_wanted.memory,
         dz=dz_wanted.memory, rows=rows, ld_z=channels + 2, ld_dy=ld, ld_dz=ld, act=act, reduced=int("reduced" in how),
-        keep_dy=int("keep" in how), number=numbers[0], **fields,
+        keep_dy=int("keep" in how), dtype=dtypes[0], **fields,
     )  # fmt: skip
     wanted = {id(item): item for item in (dy_wanted, dz_wanted, *norm.wants(SUMS, dgamma=dgamma, dbeta=dbeta))}
-    return Case(name, Kind.NORM_BACKWARD, op, tuple(wanted.values()), (norm.sums,))
+    return Case(name, Kind.BATCH_NORM_BACKWARD, op, tuple(wanted.values()), (norm.sums,))
 
 
 def _norm_backwards(*, full: bool) -> Iterator[Case]:
@@ -94,18 +94,18 @@ def _norm_backwards(*, full: bool) -> Iterator[Case]:
     acts = cycle([(Act.RELU, Act.NONE), (Act.NONE, Act.RELU), (Act.RELU6, Act.NONE), (Act.NONE, Act.RELU6)])
     shapes = grid.matrices(full=full)
     wanted = [(shape, FLOATS) for shape in shapes] + [(shape, HALVES[0]) for shape in shapes[:: 1 if full else 2]]
-    for (rows, channels), numbers in wanted:
-        for how in JOINS:
+    for (rows, channels), dtypes in wanted:
+        for how in RESIDUALS:
             pair = next(acts)
-            if "joined" in how:
+            if "residual_sum" in how:
                 pair = (Act.NONE, pair[0] or pair[1])
             # In place, dy would be dz and the masked gradient of the other branch at once.
             in_place = how in {"", "reduced"} and rows % 2 == 1
-            yield norm_backward(rows, channels, how, pair, next(extras), in_place=in_place, numbers=numbers)
+            yield norm_backward(rows, channels, how, pair, next(extras), in_place=in_place, dtypes=dtypes)
 
 
 KINDS: dict[Kind, Cases] = {
-    Kind.NORM_FORWARD: _norm_forwards,
-    Kind.NORM_FOLD: _norm_folds,
-    Kind.NORM_BACKWARD: _norm_backwards,
+    Kind.BATCH_NORM_FORWARD: _norm_forwards,
+    Kind.BATCH_NORM_FOLD: _norm_folds,
+    Kind.BATCH_NORM_BACKWARD: _norm_backwards,
 }

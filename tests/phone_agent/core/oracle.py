@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.core.ops import Act, Geometry, Method
+from phone_agent.core.ops import Act, Geometry, OptimizerKind
 
 Array = NDArray[Any]
 
@@ -106,10 +106,10 @@ def max_pool_forward(g: Geometry, x: Array) -> tuple[Array, Array]:
     return taps.max(axis=0), taps.argmax(axis=0)
 
 
-def max_pool_backward(g: Geometry, dy: Array, winner: Array) -> Array:
+def max_pool_backward(g: Geometry, dy: Array, argmax: Array) -> Array:
     dpadded = pad(np.zeros((g.batch, g.in_h, g.in_w, g.in_c)), g)
     for number, (i, j) in enumerate(_taps(g)):
-        tap(dpadded, g, i, j)[...] += np.where(winner == number, dy, 0)
+        tap(dpadded, g, i, j)[...] += np.where(argmax == number, dy, 0)
     return dpadded[:, g.pad_h : g.pad_h + g.in_h, g.pad_w : g.pad_w + g.in_w]
 
 
@@ -189,7 +189,7 @@ def softmax_loss(scores: Array, labels: Array, weight: float, smoothing: float =
 
 @dataclass(frozen=True)
 class Rule:
-    method: Method
+    method: OptimizerKind
     rate: float
     trust: float
     epsilon: float
@@ -203,20 +203,20 @@ def update(
 ) -> tuple[Array, Array, Array]:
     """New values, momenta and second momenta, as PyTorch (SGD) and the papers (LARS, LAMB) define them."""
     slope = g + decay * w
-    if rule.method == Method.LAMB:
+    if rule.method == OptimizerKind.LAMB:
         m = rule.momentum * m + (1 - rule.momentum) * g
         v = rule.second_momentum * v + (1 - rule.second_momentum) * g**2
         unbiased = m / (1 - rule.momentum**rule.step), v / (1 - rule.second_momentum**rule.step)
         direction = unbiased[0] / (np.sqrt(unbiased[1]) + rule.epsilon) + decay * w
         ratio = np.linalg.norm(w) / np.linalg.norm(direction) if adapted and w.any() and direction.any() else 1.0
         return w - rule.rate * ratio * direction, m, v
-    if rule.method == Method.LARS:
+    if rule.method == OptimizerKind.LARS:
         norm = np.linalg.norm(w)
         ratio = rule.trust * norm / (np.linalg.norm(g) + decay * norm) if adapted and w.any() and g.any() else 1.0
         m = rule.momentum * m + rule.rate * ratio * slope
         return w - m, m, v
     m = rule.momentum * m + slope
-    return w - rule.rate * (slope + rule.momentum * m if rule.method == Method.NESTEROV else m), m, v
+    return w - rule.rate * (slope + rule.momentum * m if rule.method == OptimizerKind.NESTEROV else m), m, v
 
 
 def augment(

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from phone_agent.core import ops
-from phone_agent.core.ops import Act, Geometry, Number
+from phone_agent.core.ops import Act, DType, Geometry
 from tests.phone_agent.core import oracle
 from tests.phone_agent.core.draw import Draw
 from tests.phone_agent.core.memory import Array, Case, Memory, Wanted, block, read_rows, struct, written_rows
@@ -18,7 +18,7 @@ class Cases(Protocol):
     def __call__(self, *, full: bool) -> Iterator[Case]: ...
 
 
-# Largest error against the largest number of the result, in float32. Sums of thousands of products end up here.
+# Largest error against the largest dtype of the result, in float32. Sums of thousands of products end up here.
 SUMS = 1e-5
 WINOGRAD2 = 3e-5
 WINOGRAD4 = 3e-4
@@ -29,17 +29,17 @@ SOFTMAX = 5e-6
 EXACT = 0.0
 
 # How activations are stored: those that are read, and the result. FP16 adds its rounding to a result's tolerance.
-Numbers = tuple[Number, Number]
-FLOATS: Numbers = (Number.FP32, Number.FP32)
-HALVES: list[Numbers] = [(Number.FP16, Number.FP16), (Number.FP32, Number.FP16), (Number.FP16, Number.FP32)]
+DTypes = tuple[DType, DType]
+FLOATS: DTypes = (DType.FP32, DType.FP32)
+HALVES: list[DTypes] = [(DType.FP16, DType.FP16), (DType.FP32, DType.FP16), (DType.FP16, DType.FP32)]
 
 
-def drawing(name: str, numbers: Numbers) -> Draw:
-    return Draw(name, half=numbers != FLOATS)
+def drawing(name: str, dtypes: DTypes) -> Draw:
+    return Draw(name, half=dtypes != FLOATS)
 
 
-def told(numbers: Numbers) -> str:
-    return "" if numbers == FLOATS else f" {numbers[0].name.lower()}-{numbers[1].name.lower()}"
+def told(dtypes: DTypes) -> str:
+    return "" if dtypes == FLOATS else f" {dtypes[0].name.lower()}-{dtypes[1].name.lower()}"
 
 
 class Seen:
@@ -52,20 +52,20 @@ class Seen:
         shape: tuple[int, ...],
         extra: int,
         act: Act | None,
-        number: Number = Number.FP32,
+        dtype: DType = DType.FP32,
         *,
         exact: bool = False,
     ) -> None:
         stored = draw.eighths(*shape) if exact else draw.normal(*shape)
         channels = shape[-1]
-        fields: dict[str, Any] = {"data": read_rows(name, stored, channels + extra, number), "ld": channels + extra}
-        fields["number"] = number
+        fields: dict[str, Any] = {"data": read_rows(name, stored, channels + extra, dtype), "ld": channels + extra}
+        fields["dtype"] = dtype
         scale = shift = None
         if act is not None:
             scale = draw.choice([0.5, 1, 2, -1], channels) if exact else draw.normal(channels)
             shift = draw.eighths(channels) if exact else draw.normal(channels)
             fields |= {"scale": block("scale", scale), "shift": block("shift", shift), "act": act}
-        self.memory = struct(ops.Source, **fields)
+        self.memory = struct(ops.FusedInput, **fields)
         self.values = oracle.seen(stored, scale, shift, act or Act.NONE)
 
 
@@ -101,7 +101,7 @@ class Norm:
         }
         self.sums = Memory("sums", np.full(2 * channels, np.nan), per_thread=True)
         self.memory = struct(
-            ops.Norm, "norm", **self._blocks, sums=self.sums,
+            ops.BatchNorm, "norm", **self._blocks, sums=self.sums,
             epsilon=self.EPSILON, momentum=self.MOMENTUM, channels=channels, accumulate=int(accumulate),
         )  # fmt: skip
 
@@ -147,7 +147,7 @@ class Sunk:
         variety: tuple[bool, str, Act],
         extra: int,
         tolerance: float,
-        number: Number = Number.FP32,
+        dtype: DType = DType.FP32,
     ) -> None:
         accumulate, mask, act = variety
         channels = gradient.shape[-1]
@@ -159,15 +159,15 @@ class Sunk:
             norm = Norm(draw, channels, known=True)
             z = norm.off_the_edges(draw, gradient.shape, act)
             total = oracle.passed(total, norm.scale * z + norm.shift, act)
-            fields |= {"y": read_rows("z", z, channels + 2, number), "ld_y": channels + 2, "norm": norm.memory}
+            fields |= {"y": read_rows("z", z, channels + 2, dtype), "ld_y": channels + 2, "norm": norm.memory}
             self.wanted.append(Wanted(norm.sums, oracle.gradient_sums(total, z, norm.mean).reshape(-1), SUMS))
         elif act != Act.NONE:
             y = oracle.activate(4 * draw.normal(*gradient.shape), act)
             total = oracle.passed(total, y, act)
-            fields |= {"y": read_rows("masking y", y, channels + 1, number), "ld_y": channels + 1}
+            fields |= {"y": read_rows("masking y", y, channels + 1, dtype), "ld_y": channels + 1}
         into = written_rows("dx", before, total, channels + extra, tolerance)
         self.wanted.append(into)
-        self.memory = struct(ops.Sink, **fields, data=into.memory, number=number)
+        self.memory = struct(ops.FusedGradient, **fields, data=into.memory, dtype=dtype)
 
 
 SINKS: list[tuple[bool, str, Act]] = [

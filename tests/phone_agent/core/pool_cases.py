@@ -20,7 +20,7 @@ from tests.phone_agent.core.pieces import (
     SINKS,
     SOURCES,
     Cases,
-    Numbers,
+    DTypes,
     Seen,
     Sunk,
     drawing,
@@ -41,27 +41,27 @@ def pool_forward(
     act: Act | None,
     extra: int,
     keep_winner: bool = True,
-    numbers: Numbers = FLOATS,
+    dtypes: DTypes = FLOATS,
 ) -> Case:
-    name = f"{grid.name(g)} {pooling.name.lower()} count_padding={count_padding} source={act} +{extra}{told(numbers)}"
-    draw = drawing(name, numbers)
-    x = Seen(draw, "x", image(g), extra, act, numbers[0], exact=True)
+    name = f"{grid.name(g)} {pooling.name.lower()} count_padding={count_padding} source={act} +{extra}{told(dtypes)}"
+    draw = drawing(name, dtypes)
+    x = Seen(draw, "x", image(g), extra, act, dtypes[0], exact=True)
     ld = g.out_c + extra
     fields: dict[str, Any] = {}
     wanted = []
     if pooling == Pooling.MAX:
-        y, winner = oracle.max_pool_forward(g, x.values)
+        y, argmax = oracle.max_pool_forward(g, x.values)
         if keep_winner:
-            wanted.append(Wanted(Memory("winner", np.full(winner.size, 255, np.uint8)), winner.reshape(-1), EXACT))
-            fields["winner"] = wanted[0].memory
+            wanted.append(Wanted(Memory("argmax", np.full(argmax.size, 255, np.uint8)), argmax.reshape(-1), EXACT))
+            fields["argmax"] = wanted[0].memory
     else:
         y = oracle.average_pool_forward(g, x.values, count_padding=count_padding)
-    into = written_rows("y", None, y, ld, EXACT if pooling == Pooling.MAX else ELEMENTWISE, numbers[1])
+    into = written_rows("y", None, y, ld, EXACT if pooling == Pooling.MAX else ELEMENTWISE, dtypes[1])
     op = struct(
-        ops.PoolForward, g=part_of(g), x=x.memory, y=into.memory, ld_y=ld, pooling=pooling,
-        count_padding=int(count_padding), number=numbers[1], **fields,
+        ops.PoolingForward, g=part_of(g), x=x.memory, y=into.memory, ld_y=ld, pooling=pooling,
+        count_padding=int(count_padding), dtype=dtypes[1], **fields,
     )  # fmt: skip
-    return Case(name, Kind.POOL_FORWARD, op, (into, *wanted))
+    return Case(name, Kind.POOLING_FORWARD, op, (into, *wanted))
 
 
 def pool_backward(
@@ -71,24 +71,24 @@ def pool_backward(
     count_padding: bool,
     sink: tuple[bool, str, Act],
     extra: int,
-    numbers: Numbers = FLOATS,
+    dtypes: DTypes = FLOATS,
 ) -> Case:
-    name = f"{grid.name(g)} {pooling.name.lower()} count_padding={count_padding} sink={sink} +{extra}{told(numbers)}"
-    draw = drawing(name, numbers)
+    name = f"{grid.name(g)} {pooling.name.lower()} count_padding={count_padding} sink={sink} +{extra}{told(dtypes)}"
+    draw = drawing(name, dtypes)
     dy = draw.normal(*result(g))
     fields: dict[str, Any] = {}
     if pooling == Pooling.MAX:
-        _, winner = oracle.max_pool_forward(g, draw.normal(*image(g)))
-        fields["winner"] = block("winner", winner, np.uint8)
-        dx = oracle.max_pool_backward(g, dy, winner)
+        _, argmax = oracle.max_pool_forward(g, draw.normal(*image(g)))
+        fields["argmax"] = block("argmax", argmax, np.uint8)
+        dx = oracle.max_pool_backward(g, dy, argmax)
     else:
         dx = oracle.average_pool_backward(g, dy, count_padding=count_padding)
-    sunk = Sunk(draw, dx, sink, extra, ELEMENTWISE, numbers[0])
+    sunk = Sunk(draw, dx, sink, extra, ELEMENTWISE, dtypes[0])
     op = struct(
-        ops.PoolBackward, g=part_of(g), dy=read_rows("dy", dy, g.out_c + extra), dx=sunk.memory, ld_dy=g.out_c + extra,
-        pooling=pooling, count_padding=int(count_padding), **fields,
+        ops.PoolingBackward, g=part_of(g), dy=read_rows("dy", dy, g.out_c + extra), dx=sunk.memory,
+        ld_dy=g.out_c + extra, pooling=pooling, count_padding=int(count_padding), **fields,
     )  # fmt: skip
-    return Case(name, Kind.POOL_BACKWARD, op, tuple(sunk.wanted))
+    return Case(name, Kind.POOLING_BACKWARD, op, tuple(sunk.wanted))
 
 
 def _pool_forwards(*, full: bool) -> Iterator[Case]:
@@ -97,8 +97,8 @@ def _pool_forwards(*, full: bool) -> Iterator[Case]:
         for pooling, count_padding in VARIETIES_OF_POOLS:
             if pooling == Pooling.AVERAGE or (2 * g.pad_h <= g.kernel_h and 2 * g.pad_w <= g.kernel_w):
                 yield pool_forward(g, pooling, count_padding=count_padding, act=next(acts), extra=next(extras))
-                act, extra, numbers = next(acts), next(extras), next(halves)
-                yield pool_forward(g, pooling, count_padding=count_padding, act=act, extra=extra, numbers=numbers)
+                act, extra, dtypes = next(acts), next(extras), next(halves)
+                yield pool_forward(g, pooling, count_padding=count_padding, act=act, extra=extra, dtypes=dtypes)
         if 2 * g.pad_h <= g.kernel_h:  # evaluation has no use for the winners
             yield pool_forward(g, Pooling.MAX, count_padding=False, act=None, extra=1, keep_winner=False)
 
@@ -107,11 +107,11 @@ def _pool_backwards(*, full: bool) -> Iterator[Case]:
     sinks, extras, stored = cycle(SINKS), cycle([0, 3, 16]), cycle([FLOATS, FLOATS, FLOATS, HALVES[0]])
     for g in grid.pools(full=full):
         for pooling, count_padding in VARIETIES_OF_POOLS:
-            sink, extra, numbers = next(sinks), next(extras), next(stored)
-            yield pool_backward(g, pooling, count_padding=count_padding, sink=sink, extra=extra, numbers=numbers)
+            sink, extra, dtypes = next(sinks), next(extras), next(stored)
+            yield pool_backward(g, pooling, count_padding=count_padding, sink=sink, extra=extra, dtypes=dtypes)
 
 
 KINDS: dict[Kind, Cases] = {
-    Kind.POOL_FORWARD: _pool_forwards,
-    Kind.POOL_BACKWARD: _pool_backwards,
+    Kind.POOLING_FORWARD: _pool_forwards,
+    Kind.POOLING_BACKWARD: _pool_backwards,
 }

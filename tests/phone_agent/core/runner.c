@@ -88,7 +88,7 @@ static i64 read_blocks(block *blocks, i64 count, i64 before) {
     return count;
 }
 
-static _Alignas(64) char the_pool[CORE_POOL_BYTES];
+static _Alignas(64) char pool[CORE_THREAD_POOL_BYTES];
 static _Alignas(16) char stacks[MAX_THREADS][STACK];
 static i32 alive[MAX_THREADS];
 
@@ -97,22 +97,22 @@ typedef struct {
 } beginning;
 static beginning beginnings[MAX_THREADS];
 
-static void be_worker(void *argument) { core_work((pool *)the_pool, ((beginning *)argument)->index); }
+static void be_worker(void *argument) { core_pool_work((thread_pool *)pool, ((beginning *)argument)->index); }
 
 static void run(i32 isa, i32 threads, i64 before, i32 kind, void *op) {
     i64 needed = core_workspace(isa, threads, kind, op);
     char *workspace = guarded(needed, before, 64);
     memset(workspace, 0xff, needed);
-    memset(the_pool, 0, sizeof the_pool);
-    core_open((pool *)the_pool, isa, threads, workspace);
+    memset(pool, 0, sizeof pool);
+    core_pool_init((thread_pool *)pool, isa, threads, workspace);
     for (i32 i = 1; i < threads; i++) {
         beginnings[i].index = i;
         alive[i] = 1;
         start(be_worker, &beginnings[i], stacks[i] + STACK, &alive[i]);
     }
     step only = {.kind = kind, .op = op};
-    core_run((pool *)the_pool, &only, 1, 0);
-    core_close((pool *)the_pool);
+    core_pool_run((thread_pool *)pool, &only, 1, 0);
+    core_pool_shutdown((thread_pool *)pool);
     for (i32 i = 1; i < threads; i++)
         while (__atomic_load_n(&alive[i], __ATOMIC_ACQUIRE)) call(SYS_FUTEX, (i64)&alive[i], 0, 1, 0, 0, 0);
     release(workspace, needed);
@@ -124,7 +124,7 @@ __attribute__((used)) void work(void) {
     i64 isas = core_isa_count();
     write_all(&isas, sizeof isas);
     for (i64 i = 0; i < isas; i++) {
-        i64 runs = core_isa_runs_here((i32)i);
+        i64 runs = core_isa_supported((i32)i);
         write_all(&runs, sizeof runs);
     }
     while (cases--) {

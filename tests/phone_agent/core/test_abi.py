@@ -14,7 +14,6 @@ from phone_agent.core.library import library
 
 HEADER = re.sub(r"/\*.*?\*/", "", (build.SOURCES / "core.h").read_text(), flags=re.DOTALL)
 SIZES = {"i32": 4, "u32": 4, "float": 4, "i64": 8, "u64": 8, "double": 8, "void": 0, "u8": 1}
-RENAMED = {"from": "source", "to": "target"}  # `from` is a word of Python's
 
 
 def _structs() -> dict[str, str]:
@@ -44,7 +43,7 @@ def _layout(struct: str) -> tuple[list[tuple[str, int, int]], int, int]:
     for field, kind, is_pointer in _fields(_structs()[struct]):
         size, alignment = (8, 8) if is_pointer else _measure(kind)
         end += -end % alignment
-        places.append((RENAMED.get(field, field), end, size))
+        places.append((field, end, size))
         end, widest = end + size, max(widest, alignment)
     return places, end + -end % widest, widest
 
@@ -77,27 +76,29 @@ def test_unknown_kinds_have_no_size() -> None:
         ("kind", ops.Kind, ""),
         ("act", ops.Act, "ACT_"),
         ("algorithm", ops.Algorithm, ""),
-        ("pooling", ops.Pooling, "POOL_"),
-        ("number", ops.Number, ""),
-        ("errand", ops.Errand, "ERRAND_"),
-        ("doing", ops.Doing, "DOING_"),
-        ("outcome", ops.Outcome, "RINGS_"),
-        ("method", ops.Method, "METHOD_"),
+        ("pooling", ops.Pooling, "POOLING_"),
+        ("dtype", ops.DType, ""),
+        ("ring_op", ops.RingOp, "RING_OP_"),
+        ("span_kind", ops.SpanKind, "SPAN_"),
+        ("ring_status", ops.RingStatus, "RING_"),
+        ("optimizer_kind", ops.OptimizerKind, "OPTIMIZER_"),
     ],
 )
 def test_names_have_the_same_numbers(enum: str, mirror: type[IntEnum], prefix: str) -> None:
     body = re.search(rf"enum {enum} \{{(.*?)\}}", HEADER, re.DOTALL)
     assert body is not None
-    names = [name.strip().removeprefix(prefix) for name in body[1].split(",") if name.strip() not in {"", "KINDS"}]
+    names = [name.strip().removeprefix(prefix) for name in body[1].split(",") if name.strip() not in {"", "KIND_COUNT"}]
     assert {name: number for number, name in enumerate(names)} == {item.name: item.value for item in mirror}
 
 
 def test_constants_agree() -> None:
-    constants = dict(re.findall(r"(CORE_ABI|MAX_THREADS|CORE_POOL_BYTES|RINGS_AHEAD) = ([\d *]+)", HEADER))
+    constants = dict(
+        re.findall(r"(CORE_ABI|MAX_THREADS|CORE_THREAD_POOL_BYTES|RING_MAX_IN_FLIGHT) = ([\d *]+)", HEADER)
+    )
     numbers = {name: eval(text) for name, text in constants.items()}  # noqa: S307 - '64 * 1024'
     assert numbers == {
         "CORE_ABI": ops.ABI,
         "MAX_THREADS": MAX_THREADS,
-        "CORE_POOL_BYTES": ops.POOL_BYTES,
-        "RINGS_AHEAD": ops.RINGS_AHEAD,
+        "CORE_THREAD_POOL_BYTES": ops.THREAD_POOL_BYTES,
+        "RING_MAX_IN_FLIGHT": ops.RING_MAX_IN_FLIGHT,
     }

@@ -34,7 +34,7 @@ def test_phone_library_leaves_no_symbol_open_and_shows_only_its_own(for_phones: 
     symbols = for_phones.symbols()
     assert [symbol.name for symbol in symbols if not symbol.is_defined] == []
     assert {symbol.name for symbol in symbols if not symbol.name.startswith("core_")} == set()
-    assert "core_run" in {symbol.name for symbol in symbols}
+    assert "core_pool_run" in {symbol.name for symbol in symbols}
 
 
 def test_phone_library_asks_nothing_unusual_of_androids_linker(for_phones: elf.Elf) -> None:

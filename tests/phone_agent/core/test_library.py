@@ -95,7 +95,7 @@ class _OldProcessor(SimpleNamespace):
     def core_isa_name(self, index: int) -> bytes:
         return (b"best", b"plain")[index]
 
-    def core_isa_runs_here(self, index: int) -> int:
+    def core_isa_supported(self, index: int) -> int:
         return index == 1
 
 

@@ -15,17 +15,17 @@ from tests.phone_agent.core.memory import GAPS, Case, Memory
 FORWARD = {
     Kind.CONV_FORWARD: "x",
     Kind.DEPTHWISE_FORWARD: "x",
-    Kind.POOL_FORWARD: "x",
-    Kind.JOIN_FORWARD: "a",
+    Kind.POOLING_FORWARD: "x",
+    Kind.ADD_FORWARD: "a",
     Kind.LRN_FORWARD: "x",
-    Kind.SOFTMAX_LOSS: "scores",
+    Kind.SOFTMAX_LOSS: "logits",
 }
 BACKWARD = {
     Kind.CONV_BACKWARD_DATA: "dy",
     Kind.CONV_BACKWARD_WEIGHTS: "dy",
     Kind.DEPTHWISE_BACKWARD_DATA: "dy",
     Kind.DEPTHWISE_BACKWARD_WEIGHTS: "dy",
-    Kind.UPDATE: "gradients",
+    Kind.OPTIMIZER_UPDATE: "gradients",
 }
 
 

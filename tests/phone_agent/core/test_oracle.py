@@ -37,8 +37,8 @@ def test_average_pool_backward_is_the_transpose(g: Geometry, *, count_padding: b
 def test_max_pool_backward_is_the_transpose_where_the_winners_stay(g: Geometry) -> None:
     draw = Draw(grid.name(g))
     x, dy = draw.normal(g.batch, g.in_h, g.in_w, g.in_c), draw.normal(g.batch, g.out_h, g.out_w, g.out_c)
-    y, winner = oracle.max_pool_forward(g, x)
-    assert (x * oracle.max_pool_backward(g, dy, winner)).sum() == pytest.approx((y * dy).sum())
+    y, argmax = oracle.max_pool_forward(g, x)
+    assert (x * oracle.max_pool_backward(g, dy, argmax)).sum() == pytest.approx((y * dy).sum())
 
 
 @pytest.mark.parametrize("rule", LRN)

@@ -51,7 +51,7 @@ def _convolution(name: str) -> tuple[Case, Norm, Memory]:
     y = Memory("y", np.full(g.batch * g.out_h * g.out_w * g.out_c, np.nan, np.float32))
     op = struct(
         ops.ConvForward, g=Memory("geometry", np.frombuffer(bytes(g), np.uint8)),
-        x=struct(ops.Source, data=x, ld=g.in_c), weights=block("weights", weights / weights.sum(axis=(0, 1, 2))),
+        x=struct(ops.FusedInput, data=x, ld=g.in_c), weights=block("weights", weights / weights.sum(axis=(0, 1, 2))),
         y=y, ld_y=g.out_c, norm=norm.memory, algorithm=algorithm,
     )  # fmt: skip
     return Case(name, kind, op, ()), norm, y
@@ -61,8 +61,8 @@ def _pass() -> tuple[Case, Norm, Memory]:
     draw, rows = Draw("pass"), 1000
     norm = Norm(draw, CHANNELS, known=False)
     z = read_rows("z", _far_from_zero(draw, rows, CHANNELS), CHANNELS)
-    op = struct(ops.NormForward, norm=norm.memory, z=z, rows=rows, ld_z=CHANNELS)
-    return Case("pass", Kind.NORM_FORWARD, op, ()), norm, z
+    op = struct(ops.BatchNormForward, norm=norm.memory, z=z, rows=rows, ld_z=CHANNELS)
+    return Case("pass", Kind.BATCH_NORM_FORWARD, op, ()), norm, z
 
 
 @pytest.mark.parametrize("isa", isas(library()))

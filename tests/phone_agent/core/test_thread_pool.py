@@ -20,7 +20,7 @@ def _subtraction(count: int, amount: float = 1.0) -> tuple[Program, np.ndarray]:
     """values -= amount, and the values."""
     values, added = aligned(count), aligned(count)
     added[:] = -amount
-    op = ops.Decode(added.ctypes.data, values.ctypes.data, count, ops.Number.FP32, accumulate=True)
+    op = ops.Decode(added.ctypes.data, values.ctypes.data, count, ops.DType.FP32, accumulate=True)
     op.arrays = (values, added)  # keep them alive
     return Program.of([(ops.Kind.DECODE, op)]), values
 

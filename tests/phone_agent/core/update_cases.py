@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from phone_agent.core import ops
-from phone_agent.core.ops import Kind, Method
+from phone_agent.core.ops import Kind, OptimizerKind
 from tests.phone_agent.core import oracle
 from tests.phone_agent.core.draw import Draw
 from tests.phone_agent.core.memory import GAP, Case, Memory, Wanted, block, struct
@@ -20,7 +20,7 @@ FROZEN = 7  # values between segments: nobody's
 
 def updates(*, full: bool) -> Iterator[Case]:
     """Every other segment is adapted, every third decays."""
-    for method, counts, step in product(Method, SEGMENTS, (1, 100) if full else (3,)):
+    for method, counts, step in product(OptimizerKind, SEGMENTS, (1, 100) if full else (3,)):
         name = f"{method.name} {'+'.join(map(str, counts))} step={step}"
         draw = Draw(name)
         starts = np.cumsum([FROZEN, *(count + FROZEN for count in counts)])
@@ -28,7 +28,7 @@ def updates(*, full: bool) -> Iterator[Case]:
         values, momenta, gradients = draw.normal(size), draw.normal(size), draw.normal(size)
         second = draw.positive(size)
         rule = oracle.Rule(method, rate=0.1, trust=0.02, epsilon=1e-6, momentum=0.9, second_momentum=0.999, step=step)
-        wanted = {"values": values.copy(), "momenta": momenta.copy(), "second": second.copy()}
+        wanted = {"weights": values.copy(), "momenta": momenta.copy(), "second_moments": second.copy()}
         parts = []
         for index, (start, count) in enumerate(zip(starts[:-1], counts, strict=True)):
             decay, adapted = (0.01 if index % 3 == 0 else 0.0), index % 2 == 0
@@ -42,23 +42,26 @@ def updates(*, full: bool) -> Iterator[Case]:
         frozen = np.ones(size, bool)
         for each in parts:
             frozen[each.start : each.start + each.count] = False
-        before = {"values": values, "momenta": momenta, "second": second}
+        before = {"weights": values, "momenta": momenta, "second_moments": second}
         for buffer in (*before.values(), *wanted.values()):
             buffer[frozen] = GAP
-        changed = ("values", "momenta", "second") if method == Method.LAMB else ("values", "momenta")
+        changed = ("weights", "momenta", "second_moments") if method == OptimizerKind.LAMB else ("weights", "momenta")
         blocks = {key: block(key, before[key]) for key in changed}
         op = struct(
-            ops.Update, **blocks, gradients=block("gradients", gradients), rules=_rules(rule),
+            ops.OptimizerUpdate, **blocks, gradients=block("gradients", gradients), params=_params(rule),
             segments=Memory("segments", np.frombuffer(b"".join(map(bytes, parts)), np.uint8).copy()),
-            count=len(parts), method=method,
+            count=len(parts), optimizer=method,
         )  # fmt: skip
-        yield Case(name, Kind.UPDATE, op, tuple(Wanted(blocks[key], wanted[key], ELEMENTWISE) for key in changed))
+        yield Case(
+            name, Kind.OPTIMIZER_UPDATE, op, tuple(Wanted(blocks[key], wanted[key], ELEMENTWISE) for key in changed)
+        )
 
 
-def _rules(rule: oracle.Rule) -> Memory:
-    made = ops.Rules(
-        rate=rule.rate, trust=rule.trust, epsilon=rule.epsilon, momentum=rule.momentum, gain=1 - rule.momentum,
-        correction=1 / (1 - rule.momentum**rule.step), second_momentum=rule.second_momentum,
-        second_gain=1 - rule.second_momentum, second_correction=1 / (1 - rule.second_momentum**rule.step),
+def _params(rule: oracle.Rule) -> Memory:
+    made = ops.OptimizerParams(
+        lr=rule.rate, trust_coefficient=rule.trust, epsilon=rule.epsilon, momentum=rule.momentum,
+        one_minus_momentum=1 - rule.momentum, bias_correction=1 / (1 - rule.momentum**rule.step),
+        beta2=rule.second_momentum, one_minus_beta2=1 - rule.second_momentum,
+        bias_correction2=1 / (1 - rule.second_momentum**rule.step),
     )  # fmt: skip
-    return Memory("rules", np.frombuffer(bytes(made), np.uint8).copy())
+    return Memory("params", np.frombuffer(bytes(made), np.uint8).copy())

@@ -16,7 +16,7 @@ def dropout_forward(step: Step, make: Maker) -> list[Launch]:
     of, x, y = step.fields, fields(step.fields["x"]), stored(step.fields, "y")
     kernel = make.kernel("dropout", "dropout_forward", X=stored(x, "data").type, Y=y.type, M="float")
     rows, channels = whole(of, "rows"), whole(of, "channels")
-    arguments = (*source(x), y, place(of, "draw"), rows, channels, whole(of, "ld_y"), *_lottery(of))
+    arguments = (*source(x), y, place(of, "seed"), rows, channels, whole(of, "ld_y"), *_lottery(of))
     return [make.by_channel(kernel, arguments, channels, rows)]
 
 
@@ -25,7 +25,7 @@ def dropout_backward(step: Step, make: Maker) -> list[Launch]:
     kernel = make.kernel("dropout", "dropout_backward", X="float", Y="float", M=stored(dx, "y").type)
     rows, channels = whole(of, "rows"), whole(of, "channels")
     numbers = (rows, channels, whole(of, "ld_dy"), *_lottery(of))
-    arguments = (place(of, "dy"), *sink(dx), place(of, "draw"), *numbers)
+    arguments = (place(of, "dy"), *sink(dx), place(of, "seed"), *numbers)
     return [make.by_channel(kernel, arguments, channels, rows), *sink_sums(make, dx, rows)]
 
 

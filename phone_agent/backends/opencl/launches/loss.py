@@ -12,8 +12,8 @@ GROUP = 64
 def softmax_loss(step: Step, make: Maker) -> list[Launch]:
     of = step.fields
     batch, losses = whole(of, "batch"), make.scratch(whole(of, "batch"))
-    places = [place(of, name) for name in ("scores", "labels", "weight", "dscores")]
-    numbers = [whole(of, name) for name in ("batch", "classes", "ld_scores", "ld_dscores")]
+    places = [place(of, name) for name in ("logits", "labels", "weight", "dlogits")]
+    numbers = [whole(of, name) for name in ("batch", "classes", "ld_logits", "ld_dlogits")]
     kernel = make.kernel("loss", "image_losses")
     arguments = (*places, losses, *numbers, number(of, "smoothing"), Local(GROUP * FLOAT))
     return [

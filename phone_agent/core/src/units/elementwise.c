@@ -5,13 +5,13 @@
 #include "../optimiser.c"
 #include "../augment.c"
 
-EXPORT(norm_forward)
-EXPORT(norm_fold)
-EXPORT(norm_backward)
-EXPORT(join_forward)
-EXPORT(join_backward)
+EXPORT(batch_norm_forward)
+EXPORT(batch_norm_fold)
+EXPORT(batch_norm_backward)
+EXPORT(add_forward)
+EXPORT(add_backward)
 EXPORT(dropout_forward)
 EXPORT(dropout_backward)
 EXPORT(softmax_loss)
-EXPORT(update)
+EXPORT(optimizer_update)
 EXPORT(augment)

@@ -2,7 +2,7 @@
 #include "../pool.c"
 #include "../lrn.c"
 
-EXPORT(pool_forward)
-EXPORT(pool_backward)
+EXPORT(pooling_forward)
+EXPORT(pooling_backward)
 EXPORT(lrn_forward)
 EXPORT(lrn_backward)

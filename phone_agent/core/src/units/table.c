@@ -8,25 +8,25 @@
     DO(DEPTHWISE_FORWARD, depthwise_forward) \
     DO(DEPTHWISE_BACKWARD_DATA, depthwise_backward_data) \
     DO(DEPTHWISE_BACKWARD_WEIGHTS, depthwise_backward_weights) \
-    DO(POOL_FORWARD, pool_forward) \
-    DO(POOL_BACKWARD, pool_backward) \
-    DO(NORM_FORWARD, norm_forward) \
-    DO(NORM_FOLD, norm_fold) \
-    DO(NORM_BACKWARD, norm_backward) \
-    DO(JOIN_FORWARD, join_forward) \
-    DO(JOIN_BACKWARD, join_backward) \
+    DO(POOLING_FORWARD, pooling_forward) \
+    DO(POOLING_BACKWARD, pooling_backward) \
+    DO(BATCH_NORM_FORWARD, batch_norm_forward) \
+    DO(BATCH_NORM_FOLD, batch_norm_fold) \
+    DO(BATCH_NORM_BACKWARD, batch_norm_backward) \
+    DO(ADD_FORWARD, add_forward) \
+    DO(ADD_BACKWARD, add_backward) \
     DO(LRN_FORWARD, lrn_forward) \
     DO(LRN_BACKWARD, lrn_backward) \
     DO(DROPOUT_FORWARD, dropout_forward) \
     DO(DROPOUT_BACKWARD, dropout_backward) \
     DO(SOFTMAX_LOSS, softmax_loss) \
-    DO(UPDATE, update) \
+    DO(OPTIMIZER_UPDATE, optimizer_update) \
     DO(ENCODE, encode) \
     DO(DECODE, decode) \
     DO(LOWRANK_SKETCH, lowrank_sketch) \
-    DO(LOWRANK_ORTHONORMALISE, lowrank_orthonormalise) \
+    DO(LOWRANK_ORTHONORMALIZE, lowrank_orthonormalize) \
     DO(LOWRANK_PROJECT, lowrank_project) \
-    DO(LOWRANK_RESTORE, lowrank_restore) \
+    DO(LOWRANK_RECONSTRUCT, lowrank_reconstruct) \
     DO(AUGMENT, augment) \
     DO(FMA_PEAK, fma_peak) \
     DO(DGEMM, dgemm) \

@@ -5,6 +5,6 @@
 EXPORT(encode)
 EXPORT(decode)
 EXPORT(lowrank_sketch)
-EXPORT(lowrank_orthonormalise)
+EXPORT(lowrank_orthonormalize)
 EXPORT(lowrank_project)
-EXPORT(lowrank_restore)
+EXPORT(lowrank_reconstruct)

@@ -64,7 +64,7 @@ class _Reader:
                 found[name] = self._pointer(name, pointers.get(at))
             else:
                 found[name] = getattr(values, name)
-        if layout in (ops.Norm, ops.ConvBackwardWeights):
+        if layout in (ops.BatchNorm, ops.ConvBackwardWeights):
             self.adding |= bool(found["accumulate"])
         return found if found.get("data", True) else {}
 
@@ -72,7 +72,7 @@ class _Reader:
         if block is None:
             return None
         if name == "norm":
-            return self._shared.setdefault(id(block), Shared(self._fields(ops.Norm, block, 0)))
+            return self._shared.setdefault(id(block), Shared(self._fields(ops.BatchNorm, block, 0)))
         return Place(self.buffers.setdefault(id(block), Buffer(block.name, block.data.nbytes)))
 
 
@@ -127,4 +127,4 @@ def _read(content: Array, dtype: Any) -> Array:
 
 def planned(case: Case) -> bool:
     """Plans for OpenCL hold no Winograd, and no gradient through a sum and its normalisation in one step."""
-    return "winograd" not in case.name and not (case.kind == Kind.NORM_BACKWARD and "joined" in case.name)
+    return "winograd" not in case.name and not (case.kind == Kind.BATCH_NORM_BACKWARD and "residual_sum" in case.name)

@@ -134,7 +134,7 @@ def test_scores_of_any_number_of_images() -> None:
 def test_profile_names_every_step() -> None:
     backend, _, executable = in_shared_memory()
     times = executable.profile(*images_of(backend), runs=2)
-    assert [time.kind for time in times][:2] == ["conv_forward", "pool_forward"]
+    assert [time.kind for time in times][:2] == ["conv_forward", "pooling_forward"]
     assert all(time.seconds >= 0 for time in times)
 
 
@@ -316,7 +316,7 @@ def test_nothing_is_written_outside_the_cache(tmp_path: Path) -> None:
 from phone_agent.core.ops import Kind
 from tests.phone_agent.core.cases import CASES
 from tests.phone_agent.backends.opencl.on_device import wrong_in
-print(*wrong_in(next(iter(CASES[Kind.JOIN_FORWARD](full=False)))))
+print(*wrong_in(next(iter(CASES[Kind.ADD_FORWARD](full=False)))))
 """
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path / "tmp")}
     (tmp_path / "tmp").mkdir()
