@@ -137,9 +137,10 @@ def selftest(arguments: argparse.Namespace) -> int:
 
 
 def check_assumptions(arguments: argparse.Namespace) -> int:
+    from phone_agent.contract.assumptions import WiredNetwork
     from phone_agent.selftest import assumptions as examination
 
-    where = examination.Where(arguments.address, arguments.interface, arguments.host, arguments.port)
+    where = WiredNetwork(arguments.address, arguments.interface, arguments.host, arguments.port)
     for line in examination.examine(where, arguments.only):
         answer(line)
     return 0
@@ -274,9 +275,10 @@ def device_kind(_: argparse.Namespace) -> int:
 
 
 def tune(arguments: argparse.Namespace) -> int:
+    from phone_agent.contract.tune import read_request
     from phone_agent.tune import search, trials
 
-    request = search.read_request(arguments.request)
+    request = read_request(arguments.request)
     rows = trials.measure(arguments.part, request) if arguments.part else search.search(request)
     for row in rows:
         answer(row)

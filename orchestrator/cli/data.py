@@ -94,7 +94,7 @@ def push(
     from orchestrator.inventory import remember_failed
     from orchestrator.view.console import print_json
     from orchestrator.view.data import pushed_document, pushing, say_pushed
-    from phone_agent.data.sharding import even_spans
+    from phone_agent.contract.sharding import even_spans
 
     stored = Store().get(name)
     session = open_session(inventory, limit)

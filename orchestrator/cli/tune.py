@@ -30,15 +30,15 @@ def tune(
     from orchestrator.view.console import print_json
     from orchestrator.view.tune import as_document, print_tuned, progress
     from phone_agent.contract.errors import AgentError
+    from phone_agent.contract.tune import TuneRequest
     from phone_agent.models import model as known_model
-    from phone_agent.tune.search import Request
 
     try:
         known_model(model)
     except AgentError as error:
         raise UsageError(str(error), remedy="clusterctl models list") from None
     session = open_session(inventory, limit)
-    request = Request(model, batch, minutes * 60)
+    request = TuneRequest(model, batch, minutes * 60)
     with session.fleet() as fleet, progress() as on_row:
         kinds = ask_kinds(fleet, fleet.phones)
         found = search(fleet, kinds, request, on_row, one_by_one=session.cluster.lab is not None)

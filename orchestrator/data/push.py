@@ -19,10 +19,10 @@ from orchestrator.fleet import agent
 from orchestrator.fleet.copy import content
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
+from phone_agent.contract.dataset_delivery import ARRIVED_DAMAGED, Delivery, Stop
 from phone_agent.contract.dataset_manifest import Manifest, ShardFile, Span, shards_of
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.sizes import readable
-from phone_agent.data.receive import ARRIVED_DAMAGED, Delivery, Stop
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection

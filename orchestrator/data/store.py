@@ -16,7 +16,7 @@ from orchestrator.paths import state_dir
 from phone_agent.contract.dataset_manifest import FILE, NAME, Manifest, ShardFile, from_json
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.files import read_json, write_json
-from phone_agent.data import SYNTHETIC
+from phone_agent.contract.schema import SYNTHETIC
 
 ORIGIN = "origin.json"  # what it was made from, and how
 RESERVED = {SYNTHETIC, "auto"}

@@ -9,9 +9,15 @@ from statistics import mean, median
 
 from orchestrator.device_study.published import FIGURES, Figure
 from orchestrator.device_study.result import DeviceStudy
-from phone_agent.contract.device_study import Case, Contest
-from phone_agent.device_study.foreground import ALONE, BEHIND, TRAINING_ALONE
-from phone_agent.device_study.operations import FOUR_LAYERS
+from phone_agent.contract.device_study import (
+    FOREGROUND_ALONE,
+    PROFILED,
+    TRAINING_ALONE,
+    TRAINING_GIVES_WAY,
+    Case,
+    Contest,
+    network_name,
+)
 
 Measure = Callable[[DeviceStudy], float | None]
 GRADIENTS = {"conv_backward_weights", "conv_backward_data"}
@@ -79,7 +85,7 @@ def _share(of: Callable[[str, str], bool], among: Callable[[str], bool]) -> Meas
     """Of the four-layer network's time on the CPU, in per cent."""
 
     def measure(device: DeviceStudy) -> float | None:
-        rows = [row for row in device.operations if (row.network, row.backend) == (FOUR_LAYERS.name, "cpu")]
+        rows = [row for row in device.operations if (row.network, row.backend) == (network_name(*PROFILED), "cpu")]
         whole = sum(row.seconds for row in rows if among(row.direction))
         part = sum(row.seconds for row in rows if among(row.direction) and of(row.kind, row.direction))
         return 100 * part / whole if whole else None
@@ -124,14 +130,14 @@ def _contest(device: DeviceStudy, situation: str) -> Contest | None:
 
 
 def _background(device: DeviceStudy) -> float | None:
-    behind, alone = _contest(device, BEHIND), _contest(device, TRAINING_ALONE)
+    behind, alone = _contest(device, TRAINING_GIVES_WAY), _contest(device, TRAINING_ALONE)
     if behind is None or alone is None or not behind.training_s or not alone.training_s:
         return None
     return behind.training_s / alone.training_s
 
 
 def _foreground_loss(device: DeviceStudy) -> float | None:
-    behind, alone = _contest(device, BEHIND), _contest(device, ALONE)
+    behind, alone = _contest(device, TRAINING_GIVES_WAY), _contest(device, FOREGROUND_ALONE)
     if behind is None or alone is None or behind.foreground_rate is None or not alone.foreground_rate:
         return None
     return 100 * (1 - behind.foreground_rate / alone.foreground_rate)

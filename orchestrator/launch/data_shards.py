@@ -1,4 +1,4 @@
-"""Shares of samples among the phones there are now (see phone_agent.data.sharding): little has to travel."""
+"""Shares of samples among the phones there are now (see phone_agent.contract.sharding): little has to travel."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from orchestrator.records.record import RunRecord, RunStore, Survival
 from orchestrator.text import count_of
 from phone_agent.contract import layout
 from phone_agent.contract.schema import RunSpec
-from phone_agent.data.sharding import spans_here
+from phone_agent.contract.sharding import spans_here
 
 if TYPE_CHECKING:
     from orchestrator.data.store import Stored

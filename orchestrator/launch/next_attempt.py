@@ -12,7 +12,7 @@ from orchestrator.launch.data_shards import batches_by_share, turns_by_share
 from orchestrator.launch.run_spec import ALGORITHMS, SMALLEST_BUCKET, WIRES
 from orchestrator.plan.apportion import deal
 from phone_agent.contract.schema import RankSpec, RunSpec, Share
-from phone_agent.data.sharding import everywhere
+from phone_agent.contract.sharding import everywhere
 
 AUTO = "auto"
 

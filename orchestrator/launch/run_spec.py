@@ -112,9 +112,8 @@ def _check_rate(request: LaunchRequest) -> None:
 
 
 def _check_names(request: LaunchRequest) -> None:
-    from phone_agent.contract.choices import BACKENDS
-    from phone_agent.data.augment import NAMES as AUGMENTATIONS
-    from phone_agent.train.device_config import AUTO as AS_MEASURED
+    from phone_agent.contract.choices import AUGMENTATIONS, BACKENDS
+    from phone_agent.contract.choices import AUTO as AS_MEASURED
 
     for kind, given, known in (
         ("backend", request.backend, (*BACKENDS, AS_MEASURED)),
@@ -330,8 +329,9 @@ def _options(
     request: LaunchRequest, graph: Graph, ways: Sequence[Way], gpus: Sequence[Limits | None], threads: int
 ) -> list[Options]:
     """What each phone's plan is made with; `threads` where nobody asked for a number of them."""
+    from phone_agent.contract.choices import GPU_BACKENDS
     from phone_agent.nn.plan.options import Options
-    from phone_agent.train.device_config import ON_A_GPU, living
+    from phone_agent.train.device_config import living
     from phone_agent.train.memory_budget import held, moments
 
     what = _optimizer(request, 1), request.wire, request.local_steps, request.outer_momentum
@@ -341,7 +341,7 @@ def _options(
         backend = way.backend or request.backend
         kept = trained + held(*what, living(backend))
         plain = Options(threads=request.threads or threads, moments=kept, half=request.half)
-        if backend not in ON_A_GPU:
+        if backend not in GPU_BACKENDS:
             return plain
         from phone_agent.backends.opencl.memory_estimate import A_PHONES, as_compiled
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from phone_agent.contract.assumptions import Belief
-from phone_agent.selftest.assumptions import SCENARIO, Where, checks
+from phone_agent.contract.assumptions import SCENARIO, Belief, WiredNetwork
+from phone_agent.selftest.assumptions import checks
 
 IMITATED: Final = "its sshd is this computer's, made to behave like Termux's"
 
@@ -25,7 +25,7 @@ NEIGHBOUR: Final = Belief(
 TOGETHER: Final = Belief("mpirun-together", "mpirun carries a sum between Termux phones", needed=True)
 
 SEVERAL: Final = (NEIGHBOUR, TOGETHER)  # where there are two phones or more
-_ANYWHERE: Final = Where("", "", "", 0)
+_ANYWHERE: Final = WiredNetwork("", "", "", 0)
 
 
 def all_beliefs(phones: int) -> tuple[Belief, ...]:

@@ -13,8 +13,8 @@ from orchestrator.fleet import agent
 from orchestrator.selftest.report import Answer, answered
 from orchestrator.text import one_line
 from phone_agent.contract import layout
-from phone_agent.contract.assumptions import Belief, Found, Status
-from phone_agent.selftest.assumptions import Where, checks
+from phone_agent.contract.assumptions import Belief, Found, Status, WiredNetwork
+from phone_agent.selftest.assumptions import checks
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -34,7 +34,7 @@ def take_agent_away(connection: PhoneConnection) -> None:
 
 
 def examine(
-    connection: PhoneConnection, where: Where, *, virtual: bool, only: Collection[str] = ()
+    connection: PhoneConnection, where: WiredNetwork, *, virtual: bool, only: Collection[str] = ()
 ) -> Iterator[Belief | Answer]:
     """A belief when it is looked into, then the answer to it; those that never come are not there."""
     known = {check.belief.name: check for check in checks(where)}
@@ -74,7 +74,7 @@ def _plain(evidence: Any) -> dict[str, Any]:
     return evidence
 
 
-def _argv(where: Where, only: Collection[str]) -> list[str]:
+def _argv(where: WiredNetwork, only: Collection[str]) -> list[str]:
     place = (
         "--address",
         where.address,

@@ -19,9 +19,8 @@ from orchestrator.selftest.callback_server import doorbell
 from orchestrator.selftest.query import bring_agent, examine, take_agent_away
 from orchestrator.selftest.report import Answer, PhoneReport, answered
 from orchestrator.text import one_line
-from phone_agent.contract.assumptions import Belief, Found, Status, unknown
+from phone_agent.contract.assumptions import Belief, Found, Status, WiredNetwork, unknown
 from phone_agent.contract.errors import ErrorCode
-from phone_agent.selftest.assumptions import Where
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
@@ -118,8 +117,8 @@ class _Selftest:
         for said in examine(connection, self._where(connection.phone, bell), virtual=self._virtual):
             self._tell(connection.phone, said)
 
-    def _where(self, phone: Phone, bell: tuple[str, int]) -> Where:
-        return Where(str(phone.address), self._site.cluster.interface, *bell)
+    def _where(self, phone: Phone, bell: tuple[str, int]) -> WiredNetwork:
+        return WiredNetwork(str(phone.address), self._site.cluster.interface, *bell)
 
     def _several(self, phones: Sequence[Phone]) -> None:
         following = dict(zip(phones, [*phones[1:], phones[0]], strict=True))

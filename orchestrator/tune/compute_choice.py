@@ -12,8 +12,8 @@ from orchestrator.inventory.model import Phone
 from orchestrator.launch.request import LaunchRequest
 from orchestrator.tune.device_kinds import Kind, by_kind, without_gpu
 from orchestrator.tune.store import Tuned
+from phone_agent.contract.choices import AUTO, GPU_BACKENDS
 from phone_agent.contract.schema import Way
-from phone_agent.train.device_config import AUTO, ON_A_GPU
 
 if TYPE_CHECKING:
     from phone_agent.backends.opencl.device import Limits
@@ -33,11 +33,11 @@ class NoGpuError(ClusterctlError):
 
 def is_needed(request: LaunchRequest, known: Mapping[str, Tuned]) -> bool:
     """Whether it takes to know what kinds the phones are."""
-    return request.backend in ON_A_GPU or (request.backend == AUTO and bool(known))
+    return request.backend in GPU_BACKENDS or (request.backend == AUTO and bool(known))
 
 
 def advise(request: LaunchRequest, kinds: Mapping[Phone, Kind], known: Mapping[str, Tuned]) -> Advice:
-    if request.backend in ON_A_GPU:
+    if request.backend in GPU_BACKENDS:
         _require_gpus(request.backend, kinds)
     ways: dict[str, Way] = {}
     notes: list[str] = []

@@ -17,7 +17,7 @@ from orchestrator.tune.store import Tuned, TuneStore
 from phone_agent.contract.choices import BACKENDS, MAX_THREADS
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.schema import Way
-from phone_agent.tune.search import GRACE_S, SHARES, Request
+from phone_agent.contract.tune import GRACE_S, TIME_SHARES, TuneRequest
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
@@ -38,7 +38,7 @@ class KindTuned:
 
 
 def tune(
-    fleet: Fleet, kinds: Mapping[Phone, Kind], request: Request, on_row: OnRow, *, one_by_one: bool
+    fleet: Fleet, kinds: Mapping[Phone, Kind], request: TuneRequest, on_row: OnRow, *, one_by_one: bool
 ) -> list[KindTuned]:
     """Kinds at once, each on its first phone; virtual phones one by one, since they share a processor."""
     groups = by_kind(kinds)
@@ -62,7 +62,7 @@ def tune(
     return found
 
 
-def _kept(kind: Kind, request: Request, rows: list[Row]) -> Tuned:
+def _kept(kind: Kind, request: TuneRequest, rows: list[Row]) -> Tuned:
     best = next((row for row in rows if row["part"] == BEST), None)
     if best is None or "images_per_s" not in best:
         raise PhoneError("it found no way to compute", code=ErrorCode.MEASUREMENT_FAILED)
@@ -81,9 +81,9 @@ def _kept(kind: Kind, request: Request, rows: list[Row]) -> Tuned:
     return tuned
 
 
-def _ask(connection: PhoneConnection, request: Request, rows: list[Row], on_row: OnRow) -> None:
+def _ask(connection: PhoneConnection, request: TuneRequest, rows: list[Row], on_row: OnRow) -> None:
     argv = agent.argv("tune", json.dumps(asdict(request)))
-    silence = max(SHARES.values()) * request.seconds + 2 * GRACE_S
+    silence = max(TIME_SHARES.values()) * request.seconds + 2 * GRACE_S
     with connection.open_stream(argv, env=agent.ENVIRONMENT, silence=silence) as stream:
         for line in stream:
             row = _row(line)

@@ -18,7 +18,7 @@ from orchestrator.tune.measure import BEST, KindTuned, OnRow, Row
 from orchestrator.view.console import err, out
 
 if TYPE_CHECKING:
-    from phone_agent.tune.search import Request
+    from phone_agent.contract.tune import TuneRequest
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def print_tuned(found: Sequence[KindTuned]) -> None:
         out.print(Text(f"launch will use {words}", "green"), soft_wrap=True)
 
 
-def as_document(found: Sequence[KindTuned], request: Request) -> dict[str, Any]:
+def as_document(found: Sequence[KindTuned], request: TuneRequest) -> dict[str, Any]:
     return {
         "model": request.model,
         "batch": request.batch,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from phone_agent.core import build, cache
+from phone_agent.contract import directory_cache
+from phone_agent.core import build
 
 SOURCE = Path(__file__).parent / "bind_shim.c"
 LIBRARY = "libbind_shim.so"
@@ -20,7 +21,7 @@ def cached(target: build.Target) -> Path:
     """Built once for this very source, and kept."""
     name = hashlib.sha256(SOURCE.read_bytes() + repr(target).encode()).hexdigest()[:16]
     out = build.cache_dir() / f"bind-shim-{target.name}-{name}"
-    if not cache.use(out) or not (out / LIBRARY).is_file():
+    if not directory_cache.use(out) or not (out / LIBRARY).is_file():
         build.build_library(target, SOURCE, out / LIBRARY)
-        cache.prune(out)
+        directory_cache.prune(out)
     return out / LIBRARY

@@ -7,6 +7,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+SCENARIO = "it says what `clusterctl lab set` tells it to"  # Belief.lab
+
+
+@dataclass(frozen=True)
+class WiredNetwork:
+    """The wired address and interface of a phone, and the callback server that it can reach there."""
+
+    address: str
+    interface: str
+    host: str
+    port: int
+
 
 class Status(StrEnum):
     OK = "ok"  # as we say

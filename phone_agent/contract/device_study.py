@@ -19,6 +19,9 @@ MODELS = ("mentee", "mobilenet_reduced", "resnet_reduced")
 BACKENDS = ("cpu", "opencl")
 FAMILIES = ("fc", "conv", "separable")  # networks of one kind of layer
 WIDTHS, DEPTHS = (64, 128, 256, 512), (1, 2, 4, 8)
+PROFILED = ("conv", 64, 4)  # the network that the paper profiles by operation; it does not say how wide
+FOREGROUND_ALONE, TRAINING_ALONE = "foreground alone", "training alone"  # situations of a Contest
+TRAINING_GIVES_WAY, EQUAL_PRIORITY = "both, training gives way", "both, equal priority"
 WIDEST, DEEPEST, LARGEST_BATCH, LONGEST_MINUTES = 4096, 64, 1024, 240.0
 
 
@@ -26,6 +29,10 @@ class StudyError(AgentError):
     """Asked for what cannot be studied, or answered with what makes no sense."""
 
     code = ErrorCode.BAD_REQUEST
+
+
+def network_name(family: str, width: int, depth: int) -> str:
+    return f"{family} {width} x {depth}"
 
 
 @dataclass(frozen=True)

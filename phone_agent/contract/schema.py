@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 SCHEMA_VERSION = 2
+SYNTHETIC = "synthetic"  # DataSpec.name: random samples instead of a dataset
 
 
 class SchemaError(ValueError):
@@ -48,7 +49,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Where samples come from: `name` is a dataset staged under ~/.clusterctl/data, or 'synthetic'."""
+    """Where samples come from: `name` is a dataset staged under ~/.clusterctl/data, or SYNTHETIC."""
 
     name: str
     samples: int

@@ -19,8 +19,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from phone_agent.contract import directory_cache
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.core import cache
 
 SOURCES = Path(__file__).parent / "src"
 UNITS = SOURCES / "units"  # each compiled once for every ISA
@@ -130,11 +130,11 @@ def _compiler_version() -> str | None:
 def cached(target: Target) -> Path:
     """Built once for these very sources, and kept."""
     out = cache_dir() / f"core-{target.name}-{fingerprint(target)}"
-    if not cache.use(out) or not (out / LIBRARY).is_file():
+    if not directory_cache.use(out) or not (out / LIBRARY).is_file():
         with _alone(out):
             if not (out / LIBRARY).is_file():  # nobody else made it while this process waited
                 build(target, out)
-        cache.prune(out)
+        directory_cache.prune(out)
     return out / LIBRARY
 
 

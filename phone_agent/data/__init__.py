@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract import layout
-from phone_agent.contract.schema import DataSpec
+from phone_agent.contract.schema import SYNTHETIC, DataSpec
 from phone_agent.contract.shards import Images, Labels
-
-SYNTHETIC = "synthetic"
 
 
 class Dataset(Protocol):
@@ -53,7 +51,7 @@ def open_dataset(
         from phone_agent.data.synthetic import Synthetic
 
         return Synthetic(spec.samples, spec.shape, spec.classes, seed=seed)
-    from phone_agent.data.sharding import spans_here
+    from phone_agent.contract.sharding import spans_here
 
     spans = () if spec.whole else spans_here(spec, batches, rank)
     return _staged(spec, spans, tell, held_out=False)

@@ -111,14 +111,13 @@ RECIPES = {
     "cifar": Recipe(_cifar),
     "imagenet": Recipe(_imagenet, colours=True),
 }
-NAMES = tuple(RECIPES)
 
 
 def recipe(name: str) -> Recipe:
     try:
         return RECIPES[name]
     except KeyError:
-        known = ", ".join(NAMES)
+        known = ", ".join(RECIPES)
         raise UnknownAugmentationError(f"there is no augmentation called '{name}'; there are: {known}") from None
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import ipaddress
 import json
 import os
 import queue
@@ -21,13 +20,13 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from phone_agent.contract import layout
+from phone_agent.contract.dataset_delivery import ARRIVED_DAMAGED, RECEIVE_COMMAND, CutOffError, Delivery, read_delivery
 from phone_agent.contract.dataset_manifest import FILE, SHARD_NAME, Manifest, ManifestError, ShardFile, from_json
-from phone_agent.contract.errors import AgentError, ErrorCode, code_of
+from phone_agent.contract.errors import AgentError, code_of
 from phone_agent.contract.files import read_json, write_json
 from phone_agent.data import locks
 
@@ -36,73 +35,12 @@ AHEAD = 128  # pieces that may wait for the next phone: a hop that stalls does n
 # Seconds without a piece taken: the next phone is given up. Longer for those it has after it, which it gives up first.
 PATIENCE, PATIENCE_EACH = 60.0, 10.0
 SLOWEST = 1 << 20  # bytes a second at which what still waits along the chain arrives, at the least
-LONGEST_HEADER = 64 << 20
 VERIFIED = ".verified.json"  # what was checked, and size and time of the file then
 PART = ".part"
-ARRIVED_DAMAGED = "arrived damaged"  # follows the file's name where its sha256 is not the manifest's
 # A phone that says nothing for so long is gone: those before it in the chain go on without it.
 SSH = ("ssh", "-T", "-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3", "-o", "Compression=no")
-REMOTE = f"PYTHONPATH={layout.CURRENT} exec python3 -m phone_agent data-receive"
 
 Answer = Callable[[dict[str, Any]], object]
-
-
-class CutOffError(AgentError):
-    code = ErrorCode.TRANSFER_INTERRUPTED
-
-    def __init__(self) -> None:
-        super().__init__("the stream was cut off: push again, what arrived is kept")
-
-
-@dataclass(frozen=True)
-class Stop:
-    """A phone of the route, and what it lacks."""
-
-    phone: str
-    address: str
-    port: int
-    files: frozenset[str]
-
-
-@dataclass(frozen=True)
-class Delivery:
-    manifest: Manifest
-    route: tuple[Stop, ...]
-
-    @property
-    def files(self) -> list[ShardFile]:
-        """What is in the stream, in order."""
-        wanted = frozenset().union(*(stop.files for stop in self.route))
-        return [file for file in self.manifest.files if file.name in wanted]
-
-    def line(self) -> bytes:
-        route = [
-            {"phone": stop.phone, "address": stop.address, "port": stop.port, "files": sorted(stop.files)}
-            for stop in self.route
-        ]
-        return json.dumps({"manifest": self.manifest.to_json(), "route": route}).encode() + b"\n"
-
-
-def read_delivery(stream: BinaryIO) -> Delivery:
-    line = stream.readline(LONGEST_HEADER)
-    if not line.endswith(b"\n"):
-        raise CutOffError
-    try:
-        raw = json.loads(line)
-        manifest = from_json(raw["manifest"])
-        route = tuple(_stop(each) for each in raw["route"])
-    except (KeyError, TypeError, ValueError):
-        raise ManifestError("what was sent is no delivery of a dataset") from None
-    if not route or not {name for stop in route for name in stop.files} <= {file.name for file in manifest.files}:
-        raise ManifestError("what was sent is no delivery of a dataset")
-    return Delivery(manifest, route)
-
-
-def _stop(raw: dict[str, Any]) -> Stop:
-    port = int(raw["port"])
-    if not 0 < port < 1 << 16:
-        raise ValueError(port)
-    return Stop(str(raw["phone"]), str(ipaddress.ip_address(raw["address"])), port, frozenset(map(str, raw["files"])))
 
 
 def receive(stream: BinaryIO, answer: Answer) -> None:
@@ -236,7 +174,7 @@ class _Following:
         self.files = {file.name for file in delivery.files}
         self._stop = delivery.route[0]
         self._complaints: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        argv = [*SSH, "-p", str(self._stop.port), "--", self._stop.address, REMOTE]
+        argv = [*SSH, "-p", str(self._stop.port), "--", self._stop.address, RECEIVE_COMMAND]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints)
         self._pieces: queue.Queue[bytes | None] = queue.Queue(AHEAD)
         self._patience = PATIENCE + PATIENCE_EACH * (len(delivery.route) - 1)

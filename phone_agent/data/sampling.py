@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from phone_agent.contract import rng
 from phone_agent.contract.schema import RunSpec, Turn
+from phone_agent.contract.sharding import batches_of, everywhere, span_of, turns_of
 from phone_agent.contract.shards import Images, Labels
 from phone_agent.core.thread_pool import aligned
 from phone_agent.data import Dataset, open_dataset
 from phone_agent.data.augment import Augmenter
-from phone_agent.data.sharding import batches_of, everywhere, span_of, turns_of
 
 ORDER = 3  # stream of random numbers; see data.synthetic for the others
 ALL = slice(None)

@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from phone_agent import models
-from phone_agent.contract.device_study import Contest, Request
+from phone_agent.contract.device_study import (
+    EQUAL_PRIORITY,
+    FOREGROUND_ALONE,
+    TRAINING_ALONE,
+    TRAINING_GIVES_WAY,
+    Contest,
+    Request,
+)
 from phone_agent.device import affinity
 from phone_agent.device_study import steps
 from phone_agent.device_study.cases import Means
@@ -20,8 +27,6 @@ from phone_agent.device_study.isolated import Apart, LostError, Work, alone
 NETWORK = "mobilenet_reduced"
 BELOW = 20_000
 PRIMES_BELOW_20_000 = 2262
-ALONE, TRAINING_ALONE = "foreground alone", "training alone"
-BEHIND, BESIDE = "both, training gives way", "both, equal priority"
 
 
 def contests(request: Request, means: Means) -> Iterator[Contest]:
@@ -29,10 +34,10 @@ def contests(request: Request, means: Means) -> Iterator[Contest]:
     batch = alone(
         lambda _: steps.fitting_batch(place, request.batch, means.pace.contest_s / 20), means.pace.case_limit_s
     )
-    yield _contest(ALONE, place, means, foreground=True)
+    yield _contest(FOREGROUND_ALONE, place, means, foreground=True)
     yield _contest(TRAINING_ALONE, place, means, foreground=False, batch=batch)
-    yield _contest(BEHIND, place, means, foreground=True, batch=batch, gives_way=True)
-    yield _contest(BESIDE, place, means, foreground=True, batch=batch)
+    yield _contest(TRAINING_GIVES_WAY, place, means, foreground=True, batch=batch, gives_way=True)
+    yield _contest(EQUAL_PRIORITY, place, means, foreground=True, batch=batch)
 
 
 def _contest(

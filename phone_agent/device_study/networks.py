@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
+from phone_agent.contract.device_study import network_name
 from phone_agent.models import CIFAR
 from phone_agent.nn.graph import GLOROT, Conv, Dense, GlobalAvgPool, Graph, GraphBuilder, Node
 from phone_agent.nn.summary import node_flops
@@ -51,7 +52,7 @@ BUILDERS: dict[str, Callable[[int, int], Graph]] = {
 
 
 def build(family: str, width: int, depth: int) -> Graph:
-    return replace(BUILDERS[family](width, depth), name=f"{family} {width} x {depth}")
+    return replace(BUILDERS[family](width, depth), name=network_name(family, width, depth))
 
 
 def three_pass_flops(graph: Graph, batch: int) -> int:

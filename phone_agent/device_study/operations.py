@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from phone_agent import models
-from phone_agent.contract.device_study import Operation, Request
+from phone_agent.contract.device_study import PROFILED, Operation, Request
 from phone_agent.device_study import networks, steps
 from phone_agent.device_study.cases import Means
 from phone_agent.device_study.isolated import LostError, alone
 
-FOUR_LAYERS = networks.build("conv", 64, 4)  # as the paper takes apart; it does not say how wide
 RUNS = 3
 
 
 def operations(request: Request, means: Means) -> Iterator[Operation]:
-    graphs = [FOUR_LAYERS, *map(models.build, request.models)]
+    graphs = [networks.build(*PROFILED), *map(models.build, request.models)]
     for backend in means.usable(request):
         for graph in graphs:
             yield from _of(steps.Place(graph, backend, means.threads), request.batch, means)

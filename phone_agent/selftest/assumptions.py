@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from phone_agent.contract.assumptions import Belief, Check, Look
+from phone_agent.contract.assumptions import SCENARIO, Belief, Check, Look, WiredNetwork
 from phone_agent.selftest import compute, gpu, network, processor, storage, system, thermal_power
 from phone_agent.selftest.bounded import bounded
 
 ITS_KERNEL = "its kernel is this computer's"
 ITS_CORES = "its cores are this computer's"
-SCENARIO = "it says what `clusterctl lab set` tells it to"
 
 
-@dataclass(frozen=True)
-class Where:
-    """The phone's place on the wired network, and who to call there."""
-
-    address: str
-    interface: str
-    host: str
-    port: int
-
-
-def checks(where: Where) -> tuple[Check, ...]:
+def checks(where: WiredNetwork) -> tuple[Check, ...]:
     return (*_system(), *_storage(), *_processor(), *_compute(), *_climate(), *_network(where))
 
 
-def examine(where: Where, only: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+def examine(where: WiredNetwork, only: Collection[str] = ()) -> Iterator[dict[str, Any]]:
     """For each check that it has begun, then what was found. Lines for the host, as they come."""
     for check in checks(where):
         name = check.belief.name
@@ -116,7 +104,7 @@ def _climate() -> Iterator[Check]:
                  gpu.opencl, 60, lab="it has no graphics processor")  # fmt: skip
 
 
-def _network(where: Where) -> Iterator[Check]:
+def _network(where: WiredNetwork) -> Iterator[Check]:
     yield _needed("wire", "The phone has its address on the wired interface",
                   network.has_wire(where.address, where.interface))  # fmt: skip
     yield _check("other-ways", "With Wi-Fi and mobile data off, no other interface has an address",

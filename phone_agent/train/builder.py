@@ -14,6 +14,7 @@ from phone_agent.comm.link_probe import probe
 from phone_agent.comm.message_sizes import Numbers
 from phone_agent.comm.powersgd import Factors
 from phone_agent.comm.world import World
+from phone_agent.contract.choices import GPU_BACKENDS
 from phone_agent.contract.schema import RankSpec, RunSpec, Way
 from phone_agent.data import Dataset, open_dataset
 from phone_agent.data.sampling import Source, open_source
@@ -30,7 +31,7 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.train import core_selection, initial_state, schedules
 from phone_agent.train.checkpoint import savers
 from phone_agent.train.cost_estimate import computing_s
-from phone_agent.train.device_config import ON_A_GPU, living, way_of
+from phone_agent.train.device_config import living, way_of
 from phone_agent.train.load_balance import Sharing
 from phone_agent.train.local_sgd import LocalSgd
 from phone_agent.train.loop import Loop, Updates, sizes
@@ -247,7 +248,7 @@ def _planned(  # noqa: PLR0917 - what for, and within what
     computing = way_of(spec, own.phone).backend
     if computing == "reference":
         return options, None
-    if computing in ON_A_GPU:
+    if computing in GPU_BACKENDS:
         from phone_agent.backends.opencl.memory_estimate import as_compiled
 
         options = as_compiled(computing, options, graph.shape)

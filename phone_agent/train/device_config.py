@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from phone_agent.contract.choices import AUTO, GPU_BACKENDS
 from phone_agent.contract.schema import RunSpec, Way
 
-AUTO, CPU = "auto", "cpu"
-ON_A_GPU = frozenset({"opencl", "hybrid"})
+CPU = "cpu"
 
 
 def way_of(spec: RunSpec, phone: str) -> Way:
@@ -25,7 +25,7 @@ def settled(spec: RunSpec, phone: str) -> RunSpec:
     """With the processor in the GPU's place where that cannot be reached. May start this process anew, so it comes
     before anything else."""
     way = way_of(spec, phone)
-    if way.backend not in ON_A_GPU:
+    if way.backend not in GPU_BACKENDS:
         return spec
     from phone_agent.backends.opencl import driver_path
 

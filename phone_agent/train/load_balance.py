@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from phone_agent.contract.schema import RunSpec
-from phone_agent.data.sharding import everywhere
+from phone_agent.contract.sharding import everywhere
 from phone_agent.device.condition import Condition, Level
 from phone_agent.train.batch_split import Balancer, Change, Taken
 from phone_agent.train.loop import AGREED_AFTER, micro_batches

@@ -9,15 +9,16 @@ import numpy as np
 
 from phone_agent import models
 from phone_agent.backends.cpu import CpuBackend
+from phone_agent.contract.tune import TuneRequest
 from phone_agent.nn.graph import Dense, Graph, GraphBuilder
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
-from phone_agent.tune.search import Request, Row
+from phone_agent.tune.search import Row
 
 RUNS = 5
 
 
-def compare(request: Request, threads: int) -> Iterator[Row]:
+def compare(request: TuneRequest, threads: int) -> Iterator[Row]:
     shape = _largest(models.build(request.model))
     if shape is None:
         return

@@ -11,41 +11,20 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.contract.tune import GRACE_S, TIME_SHARES, TuneRequest
 
-SHARES = {"cpu": 0.2, "opencl": 0.5, "hybrid": 0.2, "dense": 0.1}  # of the time
-GRACE_S = 60.0  # to start, to compile kernels, and to finish what was begun
 FASTER = 1.1  # than the processor alone, for a GPU to be worth it; and than either, for both
 
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Request:
-    model: str
-    batch: int
-    seconds: float
-    tiles: dict[str, int] = field(default_factory=dict)  # the best, once they are known
-
-
-def read_request(text: str) -> Request:
-    try:
-        request = Request(**json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise AgentError(f"what to tune is garbled: {error}", code=ErrorCode.BAD_REQUEST) from None
-    if request.batch < 1 or request.seconds <= 0:
-        raise AgentError(
-            f"{request.batch} images in {request.seconds:g} s: at least one, in some time", code=ErrorCode.BAD_REQUEST
-        )
-    return request
-
-
-def search(request: Request) -> Iterator[Row]:
+def search(request: TuneRequest) -> Iterator[Row]:
     measured: list[Row] = []
-    for part, share in SHARES.items():
+    for part, share in TIME_SHARES.items():
         if part == "hybrid" and not _of(measured, "opencl"):
             continue
         best = fastest(_of(measured, "opencl"))
@@ -76,7 +55,7 @@ def _chosen(rows: list[Row]) -> Row:
     return {"way": best["way"], "images_per_s": best["images_per_s"]}
 
 
-def _in_a_process(part: str, request: Request) -> Iterator[Row]:
+def _in_a_process(part: str, request: TuneRequest) -> Iterator[Row]:
     argv = [sys.executable, "-m", "phone_agent", "tune", json.dumps(asdict(request)), "--part", part]
     limit = request.seconds + GRACE_S
     with tempfile.TemporaryFile("w+") as complaints:

@@ -12,9 +12,9 @@ from phone_agent import models
 from phone_agent.backends import backend
 from phone_agent.backends.hybrid import HybridExecutable
 from phone_agent.contract.schema import Way
+from phone_agent.contract.tune import TuneRequest
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
-from phone_agent.tune.search import Request
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Timed:
     gpu_share: float | None
 
 
-def timed(way: Way, request: Request, runs: int) -> Timed:
+def timed(way: Way, request: TuneRequest, runs: int) -> Timed:
     """Forward and backward, after one that warms up: what a step waits for beyond that is the same for every way."""
     graph = models.build(request.model)
     computing, state = backend(way.backend), State(graph, 0)

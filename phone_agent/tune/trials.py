@@ -9,15 +9,16 @@ from typing import Any
 
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import Way
+from phone_agent.contract.tune import TuneRequest
 from phone_agent.device import affinity
-from phone_agent.tune.search import Request, Row
+from phone_agent.tune.search import Row
 
 RUNS = 3
 STEPS = (0.5, 2)  # a number of a tile is tried at half and at twice what it is
 
 
-def measure(part: str, request: Request) -> Iterator[Row]:
-    parts: dict[str, Callable[[Request], Iterator[Row]]] = {
+def measure(part: str, request: TuneRequest) -> Iterator[Row]:
+    parts: dict[str, Callable[[TuneRequest], Iterator[Row]]] = {
         "cpu": _processor,
         "opencl": _gpu,
         "hybrid": _both,
@@ -28,7 +29,7 @@ def measure(part: str, request: Request) -> Iterator[Row]:
     yield from parts[part](request)
 
 
-def _processor(request: Request) -> Iterator[Row]:
+def _processor(request: TuneRequest) -> Iterator[Row]:
     """The big cores, then all that are permitted, then half of the big ones: more cores make more heat."""
     ended = _deadline(request)
     big, *others = affinity.crews()
@@ -44,7 +45,7 @@ def _processor(request: Request) -> Iterator[Row]:
         yield _row("cpu", what, way, request)
 
 
-def _gpu(request: Request) -> Iterator[Row]:
+def _gpu(request: TuneRequest) -> Iterator[Row]:
     """The device's usual tiles; then each number of them smaller and larger, keeping what helps, as time permits."""
     ended = _deadline(request)
     if reason := _unreachable():
@@ -75,7 +76,7 @@ def _differs(tiles: Any, usual: Any, number: Any) -> bool:
     return bool(getattr(tiles, number.name) != getattr(usual, number.name))
 
 
-def _both(request: Request) -> Iterator[Row]:
+def _both(request: TuneRequest) -> Iterator[Row]:
     if reason := _unreachable():
         yield {"part": "hybrid", "what": "both", "error": reason}
         return
@@ -83,7 +84,7 @@ def _both(request: Request) -> Iterator[Row]:
     yield _row("hybrid", "both", Way("hybrid", tiles=request.tiles), request)
 
 
-def _dense(request: Request) -> Iterator[Row]:
+def _dense(request: TuneRequest) -> Iterator[Row]:
     """numpy's BLAS against our core, for the network's largest fully connected layer, forward and both gradients."""
     threads = affinity.use_big_cores()
     from phone_agent.tune.dense import compare
@@ -97,12 +98,12 @@ def _unreachable() -> str:
     return driver_path.prepare()
 
 
-def _deadline(request: Request) -> Callable[[], bool]:
+def _deadline(request: TuneRequest) -> Callable[[], bool]:
     end = time.monotonic() + request.seconds
     return lambda: time.monotonic() > end
 
 
-def _row(part: str, what: str, way: Way, request: Request) -> Row:
+def _row(part: str, what: str, way: Way, request: TuneRequest) -> Row:
     from phone_agent.tune.steps import timed
 
     try:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from orchestrator.fleet import ensure_keypair
 from orchestrator.provision.resources import filled
 from orchestrator.provision.steps import keys
-from phone_agent.data.receive import REMOTE
+from phone_agent.contract.dataset_delivery import RECEIVE_COMMAND
 from tests.labs import TestLab
 from tests.orchestrator.fleet.servers import Server, free_port, loopback_phone, start_server
 from tests.orchestrator.provision.phones import want
@@ -47,7 +47,7 @@ class Gate:
             (programs / name).write_text(f'#!/bin/bash\nprintf "%s\\0" {name} "$@"\n')
             (programs / name).chmod(0o755)
         (programs / "bash").symlink_to("/bin/bash")
-        self._script = filled("ssh-gate.sh", RECEIVE=REMOTE)
+        self._script = filled("ssh-gate.sh", RECEIVE=RECEIVE_COMMAND)
         self._environment = {"PATH": str(programs), "HOME": str(self.home), "LANG": os.environ.get("LANG", "C.UTF-8")}
 
     def ask(self, command: bytes) -> subprocess.CompletedProcess[bytes]:
@@ -79,7 +79,7 @@ def test_what_mpirun_asks_for_is_run_as_it_was_meant(gate: Gate) -> None:
 
 
 def test_datasets_are_taken(gate: Gate) -> None:
-    assert gate.called(REMOTE) == ["python3", "-m", "phone_agent", "data-receive"]
+    assert gate.called(RECEIVE_COMMAND) == ["python3", "-m", "phone_agent", "data-receive"]
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_datasets_are_taken(gate: Gate) -> None:
         "ortedx",
         "/bin/orted",
         "X=1 orted",
-        f"{REMOTE}; id",
-        f"{REMOTE} --more",
-        f"id; {REMOTE}",
+        f"{RECEIVE_COMMAND}; id",
+        f"{RECEIVE_COMMAND} --more",
+        f"id; {RECEIVE_COMMAND}",
         "PYTHONPATH=/sdcard exec python3 -m phone_agent data-receive",
         "internal-sftp",
         "scp -t .",

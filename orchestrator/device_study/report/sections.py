@@ -30,8 +30,16 @@ from orchestrator.format import (
     format_seconds,
     format_tick,
 )
-from phone_agent.contract.device_study import Case, Facts, Load, Operation
-from phone_agent.device_study.foreground import ALONE, BEHIND, BESIDE, TRAINING_ALONE
+from phone_agent.contract.device_study import (
+    EQUAL_PRIORITY,
+    FOREGROUND_ALONE,
+    TRAINING_ALONE,
+    TRAINING_GIVES_WAY,
+    Case,
+    Facts,
+    Load,
+    Operation,
+)
 
 Section = Callable[[DeviceStudy], Html]
 
@@ -187,12 +195,12 @@ def foreground(device: DeviceStudy) -> Html:
         return Html("")
     rates = [
         svg.Bar(_short(name), rate, "--c3", f"{rate:.0f} rounds/s" if rate else "")
-        for name in (ALONE, BEHIND, BESIDE)
+        for name in (FOREGROUND_ALONE, TRAINING_GIVES_WAY, EQUAL_PRIORITY)
         if name in by and (rate := by[name].foreground_rate) is not None
     ]
     times = [
         svg.Bar(_short(name), step, "--c2", format_seconds(step))
-        for name in (TRAINING_ALONE, BEHIND, BESIDE)
+        for name in (TRAINING_ALONE, TRAINING_GIVES_WAY, EQUAL_PRIORITY)
         if name in by and (step := by[name].training_s) is not None
     ]
     return join([
@@ -487,4 +495,9 @@ def _known(value: float | None, form: str) -> Cell:
 
 
 def _short(situation: str) -> str:
-    return {ALONE: "alone", TRAINING_ALONE: "alone", BEHIND: "training gives way", BESIDE: "equal priority"}[situation]
+    return {
+        FOREGROUND_ALONE: "alone",
+        TRAINING_ALONE: "alone",
+        TRAINING_GIVES_WAY: "training gives way",
+        EQUAL_PRIORITY: "equal priority",
+    }[situation]

@@ -1,4 +1,4 @@
-"""The arm64 userland: unpacked once, kept in the cache, and seen read-only by every phone.
+"""The arm64 userland: unpacked once, kept in the directory_cache, and seen read-only by every phone.
 
 Nothing of it is installed, here or there: packages are unpacked, and their maintainer scripts are not run.
 """
@@ -18,7 +18,7 @@ from orchestrator.errors import ClusterctlError
 from orchestrator.lab.arch import package_set
 from orchestrator.lab.arch.download import download
 from orchestrator.paths import cache_dir
-from phone_agent.core import cache
+from phone_agent.contract import directory_cache
 
 _NEWEST = 2
 _UNUSED_S = 30 * 24 * 3600.0  # a lab that is up reads the one it started with
@@ -28,12 +28,12 @@ _MERGED = ("bin", "lib", "sbin")  # packages still say /bin for /usr/bin
 def ensure(on_event: Callable[[str], None]) -> Path:
     """The userland's root directory. Made if it is missing, which needs the network and a minute; else at once."""
     place = cache_dir() / f"userland-{package_set.DEBIAN_ARCHITECTURE}-{package_set.key()}"
-    if not cache.use(place):
+    if not directory_cache.use(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         with _alone(place):
             if not place.exists():  # nobody else made it while this process waited
                 _make(place, on_event)
-        cache.prune(place, _NEWEST, _UNUSED_S)
+        directory_cache.prune(place, _NEWEST, _UNUSED_S)
     return place
 
 

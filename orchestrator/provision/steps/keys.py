@@ -7,7 +7,7 @@ from orchestrator.provision.facts import Facts
 from orchestrator.provision.files import ManagedFile, changed_files, install_files, outside_block, with_block
 from orchestrator.provision.resources import filled
 from orchestrator.provision.steps.step import Changes, Site
-from phone_agent.data.receive import REMOTE
+from phone_agent.contract.dataset_delivery import RECEIVE_COMMAND
 
 PRIVATE_KEY = "~/.ssh/clusterctl_ed25519"
 KNOWN_HOSTS = "~/.ssh/clusterctl_known_hosts"
@@ -43,7 +43,7 @@ def wanted_files(facts: Facts, want: Want) -> tuple[ManagedFile, ...]:
     return (
         ManagedFile(PRIVATE_KEY, want.keys.phone_private),
         ManagedFile(KNOWN_HOSTS, want.keys.known_hosts.encode()),
-        ManagedFile(GATE, filled("ssh-gate.sh", RECEIVE=REMOTE).encode()),  # before anybody is sent there
+        ManagedFile(GATE, filled("ssh-gate.sh", RECEIVE=RECEIVE_COMMAND).encode()),  # before anybody is sent there
         ManagedFile(AUTHORIZED_KEYS, _encoded(with_block(authorized, authorized_lines(authorized, want)))),
         # First: ssh takes the first value it finds for each setting.
         ManagedFile(SSH_CONFIG, _encoded(with_block(config, config_lines(want), first=True))),

@@ -20,9 +20,9 @@ from orchestrator.fleet.result import CommandResult, Outcome, Outcomes, Status
 from orchestrator.inventory.model import Phone
 from orchestrator.lab.shape import Shape
 from orchestrator.lab.spec import LabSpec, Mode
+from phone_agent.contract.dataset_delivery import ARRIVED_DAMAGED, Stop
 from phone_agent.contract.dataset_manifest import Manifest
-from phone_agent.data.receive import ARRIVED_DAMAGED, Stop
-from phone_agent.data.sharding import even_spans
+from phone_agent.contract.sharding import even_spans
 from tests.orchestrator.data.samples import cifar10_binary
 from tests.phone_agent.datasets import damage, stage
 from tests.phone_agent.phones import REPOSITORY

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from phone_agent.contract import layout
+from phone_agent.contract.dataset_delivery import CutOffError, Delivery, Stop
 from phone_agent.contract.dataset_manifest import FILE, Manifest, ManifestError
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import DataSpec
 from phone_agent.data import locks, open_dataset, open_test
 from phone_agent.data import receive as module
-from phone_agent.data.receive import Delivery, Stop, held, receive, remove
+from phone_agent.data.receive import held, receive, remove
 from tests.phone_agent.datasets import stage
 
 
@@ -238,7 +239,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_what_is_no_delivery_is_refused(home: Path, what: str) -> None:
-    with pytest.raises((ManifestError, module.CutOffError)):
+    with pytest.raises((ManifestError, CutOffError)):
         take(HOSTILE[what])
     assert not home.exists()
 

@@ -7,7 +7,12 @@ from dataclasses import replace
 from orchestrator.device_study.result import DeviceStudy, Study
 from phone_agent.contract.device_study import (
     DEPTHS,
+    EQUAL_PRIORITY,
+    FOREGROUND_ALONE,
     MODELS,
+    PROFILED,
+    TRAINING_ALONE,
+    TRAINING_GIVES_WAY,
     WIDTHS,
     Case,
     Contest,
@@ -17,10 +22,9 @@ from phone_agent.contract.device_study import (
     Request,
     Row,
     Sample,
+    network_name,
 )
 from phone_agent.device_study import networks
-from phone_agent.device_study.foreground import ALONE, BEHIND, BESIDE, TRAINING_ALONE
-from phone_agent.device_study.operations import FOUR_LAYERS
 
 HOSTILE = '<script>alert("gotcha")</script>\x1b[31m'
 NO_DEVICE = "OpenCL has no device here; install a driver"
@@ -74,7 +78,7 @@ def rows() -> tuple[Row, ...]:
         for each in models
     ]
     operations = [
-        Operation(FOUR_LAYERS.name, "cpu", 32, kind, direction, seconds, 10**9)
+        Operation(network_name(*PROFILED), "cpu", 32, kind, direction, seconds, 10**9)
         for kind, direction, seconds in (
             ("conv_forward", "forward", 0.030), ("conv_backward_weights", "backward", 0.035),
             ("conv_backward_data", "backward", 0.028), ("pooling_backward", "backward", 0.007),
@@ -86,10 +90,10 @@ def rows() -> tuple[Row, ...]:
         Load("training", "mentee", "cpu", 5.0, 3.6, 400_000_000, 5.9, -1.46, 4.02, "UNPLUGGED", 51.0, 2650.0),
     ]
     contests = [
-        Contest(ALONE, "mobilenet_reduced", 800.0, None),
+        Contest(FOREGROUND_ALONE, "mobilenet_reduced", 800.0, None),
         Contest(TRAINING_ALONE, "mobilenet_reduced", None, 0.1),
-        Contest(BEHIND, "mobilenet_reduced", 720.0, 0.35),
-        Contest(BESIDE, "mobilenet_reduced", 400.0, 0.2),
+        Contest(TRAINING_GIVES_WAY, "mobilenet_reduced", 720.0, 0.35),
+        Contest(EQUAL_PRIORITY, "mobilenet_reduced", 400.0, 0.2),
     ]
     samples = [
         Sample(

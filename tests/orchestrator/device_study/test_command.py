@@ -12,10 +12,15 @@ import pytest
 
 from orchestrator.cli import bench_device
 from orchestrator.errors import UsageError
-from phone_agent.contract.device_study import Request
+from phone_agent.contract.device_study import (
+    EQUAL_PRIORITY,
+    FOREGROUND_ALONE,
+    TRAINING_ALONE,
+    TRAINING_GIVES_WAY,
+    Request,
+)
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.device_study import cases
-from phone_agent.device_study.foreground import ALONE, BEHIND, BESIDE, TRAINING_ALONE
 from phone_agent.device_study.isolated import LostError
 from phone_agent.device_study.time_limits import USUAL
 from tests.labs import CLUSTERCTL, TestLab
@@ -72,11 +77,11 @@ def test_rest_and_work_are_told_apart(here: dict[str, Any]) -> None:
 
 def test_training_and_an_application_slow_each_other_down(here: dict[str, Any]) -> None:
     contests = {contest["situation"]: contest for contest in of(here, "contest")}
-    assert list(contests) == [ALONE, TRAINING_ALONE, BEHIND, BESIDE]
-    assert contests[ALONE]["training_s"] is None
+    assert list(contests) == [FOREGROUND_ALONE, TRAINING_ALONE, TRAINING_GIVES_WAY, EQUAL_PRIORITY]
+    assert contests[FOREGROUND_ALONE]["training_s"] is None
     assert contests[TRAINING_ALONE]["foreground_rate"] is None
-    assert contests[BEHIND]["foreground_rate"] > 0
-    assert contests[BESIDE]["training_s"] > 0
+    assert contests[TRAINING_GIVES_WAY]["foreground_rate"] > 0
+    assert contests[EQUAL_PRIORITY]["training_s"] > 0
 
 
 def test_a_thermal_run_goes_on_for_its_time(here: dict[str, Any]) -> None:

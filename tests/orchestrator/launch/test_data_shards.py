@@ -13,8 +13,8 @@ from orchestrator.inventory.model import Phone
 from orchestrator.launch.data_shards import batches_by_share, turns_by_share
 from orchestrator.launch.next_attempt import next_attempt
 from phone_agent.contract.schema import DataSpec, RankSpec, RunSpec, Share, Turn
+from phone_agent.contract.sharding import spans_here
 from phone_agent.data.sampling import order_of
-from phone_agent.data.sharding import spans_here
 from tests.orchestrator.launch.samples import phones
 
 TWELVE = phones(12, 3)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from phone_agent.contract.assumptions import Status
+from phone_agent.contract.assumptions import Status, WiredNetwork
 from phone_agent.device import interfaces
 from phone_agent.device.roots import Roots
 from phone_agent.selftest import compute, gpu, network, processor, storage, system, thermal_power, worker
-from phone_agent.selftest.assumptions import Where, checks
+from phone_agent.selftest.assumptions import checks
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_a_missing_mpi4py_shows_what_its_build_said(tmp_path: Path, monkeypatch:
 
 
 def test_every_check_says_what_it_settles_and_is_bounded() -> None:
-    made = checks(Where("10.77.1.1", "eth0", "10.77.0.1", 4000))
+    made = checks(WiredNetwork("10.77.1.1", "eth0", "10.77.0.1", 4000))
     names = [check.belief.name for check in made]
     assert len(set(names)) == len(names)
     assert all(check.belief.settles and 0 < check.limit_s <= 400 for check in made)

@@ -15,12 +15,12 @@ from phone_agent.backends.opencl import driver_path
 from phone_agent.backends.opencl.driver_path import Answer
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import RunSpec, Way
+from phone_agent.contract.tune import TuneRequest, read_request
 from phone_agent.train import device_config
 from phone_agent.tune import search, trials
-from phone_agent.tune.search import Request
 from tests.orchestrator.launch.samples import spec
 
-REQUEST = Request("lenet", 2, 2.0)
+REQUEST = TuneRequest("lenet", 2, 2.0)
 
 
 def row(part: str, images_per_s: float) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def test_what_takes_more_of_the_phone_must_be_faster_by_some(
 def test_without_a_gpu_both_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def measure(part: str, _: Request) -> list[dict[str, Any]]:
+    def measure(part: str, _: TuneRequest) -> list[dict[str, Any]]:
         asked.append(part)
         return [row("cpu", 5.0)] if part == "cpu" else [{"part": part, "what": part, "error": "no device"}]
 
@@ -77,7 +77,7 @@ def test_a_driver_that_crashes_or_hangs_costs_its_part_only(
 def test_what_cannot_be_asked_for_is_refused() -> None:
     for text in ("", "[]", '{"model": "lenet"}', json.dumps({"model": "lenet", "batch": 0, "seconds": 1})):
         with pytest.raises(AgentError):
-            search.read_request(text)
+            read_request(text)
     with pytest.raises(AgentError, match="no part"):
         list(trials.measure("gpu", REQUEST))
 

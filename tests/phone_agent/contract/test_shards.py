@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from phone_agent.contract import layout
 from phone_agent.contract.dataset_manifest import FILE, Manifest, ManifestError, from_json, shards_of, spans
+from phone_agent.contract.sharding import span_of
 from phone_agent.contract.shards import HEADER_BYTES, Header, ShardError, open_shard, unpack, write_shard
 from phone_agent.data import Dataset, open_dataset, open_test
 from phone_agent.data.receive import held
-from phone_agent.data.sharding import span_of
 from phone_agent.data.staged import Staged, read_manifest
 from phone_agent.data.synthetic import Synthetic
 from tests.phone_agent.datasets import CLASSES, SHAPE, damage, spec_of, stage

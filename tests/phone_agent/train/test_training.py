@@ -23,9 +23,9 @@ from phone_agent.contract import layout
 from phone_agent.contract.dataset_manifest import shards_of
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import DataSpec, OptimizerSpec, RunSpec, ScheduleSpec, Share, Turn
+from phone_agent.contract.sharding import span_of, spans_here
 from phone_agent.data import Dataset
 from phone_agent.data.sampling import Batch, Normaliser, Union, sampler
-from phone_agent.data.sharding import span_of, spans_here
 from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.device import memory

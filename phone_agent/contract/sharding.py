@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phone_agent.contract.dataset_manifest import Span
-from phone_agent.contract.schema import DataSpec, Turn
-from phone_agent.data import SYNTHETIC
+from phone_agent.contract.schema import SYNTHETIC, DataSpec, Turn
 
 
 def everywhere(data: DataSpec) -> bool:

@@ -1,0 +1,31 @@
+"""What the host asks of a phone that searches for its fastest compute settings, and how long that may take."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from phone_agent.contract.errors import AgentError, ErrorCode
+
+TIME_SHARES = {"cpu": 0.2, "opencl": 0.5, "hybrid": 0.2, "dense": 0.1}  # of the time budget, by part of the search
+GRACE_S = 60.0  # per part, to start, to compile kernels, and to finish the current measurement
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    model: str
+    batch: int
+    seconds: float
+    tiles: dict[str, int] = field(default_factory=dict)  # the best, once they are known
+
+
+def read_request(text: str) -> TuneRequest:
+    try:
+        request = TuneRequest(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise AgentError(f"what to tune is garbled: {error}", code=ErrorCode.BAD_REQUEST) from None
+    if request.batch < 1 or request.seconds <= 0:
+        raise AgentError(
+            f"{request.batch} images in {request.seconds:g} s: at least one, in some time", code=ErrorCode.BAD_REQUEST
+        )
+    return request
