@@ -278,7 +278,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=2, help="steps that count in a turn, after one that does not")
     parser.add_argument("--torch-python", help="an interpreter that has PyTorch (and MNN)")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: for one thread on a busy machine")
-    parser.add_argument("--isa", help="avx512, avx2 or plain; the best unless given")
+    parser.add_argument("--isa", help="avx512, avx2 or sse2; the best unless given")
     parser.add_argument("--engine", default="cpu", help="our backend")
     parser.add_argument("--no-winograd", dest="winograd", action="store_false")
     parser.add_argument("--quick", action="store_true", help="two networks, one batch, against PyTorch at its best")

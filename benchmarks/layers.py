@@ -255,7 +255,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="turns each side gets")
     parser.add_argument("--seconds", type=float, default=0.1, help="length of a turn")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: for one thread on a busy machine")
-    parser.add_argument("--isa", help="avx512, avx2 or plain; the best unless given")
+    parser.add_argument("--isa", help="avx512, avx2 or sse2; the best unless given")
     parser.add_argument(
         "--algorithm", default="plan", help="plan (as the planner would), direct, winograd2 or winograd4"
     )

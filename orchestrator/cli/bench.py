@@ -19,7 +19,7 @@ app = typer.Typer(help="Measure what the rack, or this machine, can do.", no_arg
 ThreadsOption = Annotated[
     int | None, typer.Option(help="Threads. Default: one for each core this process may use.", show_default=False)
 ]
-IsaOption = Annotated[str | None, typer.Option(help="Kernels to use: avx512, avx2, plain; neon-fp16, neon.")]
+IsaOption = Annotated[str | None, typer.Option(help="Kernels to use: avx512, avx2, sse2; neon-fp16, neon.")]
 
 
 app.command()(device)

@@ -58,7 +58,7 @@ X86_64 = Target(
     (
         Isa("avx512", "avx512", "x86_64_v4", ("-mprefer-vector-width=512",)),
         Isa("avx2", "avx2", "x86_64_v3"),
-        Isa("plain", "plain", "x86_64"),
+        Isa("sse2", "sse2", "x86_64"),
     ),
 )
 # The instructions of the Cortex-A76, scheduled for no processor in particular: tuned as cortex_a76 or neoverse_n1, the

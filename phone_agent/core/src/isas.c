@@ -7,8 +7,8 @@ typedef struct {
 } isa;
 
 #if defined(__x86_64__)
-extern const isa_table table_avx512, table_avx2, table_plain;
-const isa_table *const isa_tables[] = {&table_avx512, &table_avx2, &table_plain};
+extern const isa_table table_avx512, table_avx2, table_sse2;
+const isa_table *const isa_tables[] = {&table_avx512, &table_avx2, &table_sse2};
 
 typedef struct {
     u32 a, b, c, d;
@@ -40,7 +40,7 @@ static i32 has_avx512(void) {
 
 static i32 always(void) { return 1; }
 
-static const isa isas[] = {{"avx512", has_avx512}, {"avx2", has_avx2}, {"plain", always}};
+static const isa isas[] = {{"avx512", has_avx512}, {"avx2", has_avx2}, {"sse2", always}};
 #elif defined(__aarch64__)
 extern const isa_table table_neon_fp16, table_neon;
 const isa_table *const isa_tables[] = {&table_neon_fp16, &table_neon};

@@ -136,7 +136,7 @@ def test_the_core_of_a_bundle_runs_where_nothing_else_is(tmp_path: Path) -> None
     bundle = build_bundle(Target.HOST, tmp_path / "out")
     done = agent(bundle.path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split(", ")[-1].strip() in {"plain", "neon"}
+    assert done.stdout.split(", ")[-1].strip() in {"sse2", "neon"}
     assert not (tmp_path / ".cache").exists(), "it was built again"
 
 
