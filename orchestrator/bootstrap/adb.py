@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import IO, Final
 
 from orchestrator.errors import PhoneError, UsageError
-from orchestrator.fleet.quote import last_lines
+from orchestrator.fleet.sanitize import last_lines
 from phone_agent.contract.errors import ErrorCode
 
 _LARGEST_OUTPUT: Final = 4 * 2**20

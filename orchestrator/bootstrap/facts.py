@@ -9,7 +9,7 @@ from typing import Final
 
 from orchestrator.bootstrap.adb import AdbError, Device
 from orchestrator.bootstrap.apk.folder import NAMES
-from orchestrator.fleet.quote import last_lines, printable
+from orchestrator.fleet.sanitize import last_lines, printable
 from orchestrator.inventory import grammar
 from orchestrator.provision.resources import script
 from phone_agent.contract.errors import ErrorCode

@@ -19,7 +19,7 @@ class _Forwarded:
     """Whatever address is called, the phone at the end of the cable answers."""
 
     port: int
-    slowness: float = 1.0
+    time_scale: float = 1.0
 
     def connect(self, address: str, port: int, timeout: float) -> socket.socket:
         del address, port

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from orchestrator.bootstrap.steps.step import Action
-from orchestrator.fleet.hostkeys import HostKey
+from orchestrator.fleet.host_keys import HostKey
 from orchestrator.inventory.model import Phone
 from orchestrator.provision.report import StepResult, StepStatus
 

@@ -29,7 +29,7 @@ from orchestrator.bootstrap.steps import STEPS
 from orchestrator.bootstrap.steps.step import Action, Known, Site, Step, Want
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.fleet import FleetInterrupted, HostKeys
-from orchestrator.fleet.hostkeys import HostKey
+from orchestrator.fleet.host_keys import HostKey
 from orchestrator.fleet.parallel import map_phones
 from orchestrator.fleet.result import Outcome, Status
 from orchestrator.inventory import remember_failed

@@ -6,7 +6,7 @@ from typing import Final
 
 from orchestrator.bootstrap.adb import AdbError, Device, Done, shell_arguments
 from orchestrator.bootstrap.apk.folder import TERMUX
-from orchestrator.fleet.quote import last_lines
+from orchestrator.fleet.sanitize import last_lines
 from orchestrator.inventory import grammar
 from orchestrator.provision.facts import Facts, parse_facts
 from orchestrator.provision.files import ManagedFile, archive

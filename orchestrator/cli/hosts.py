@@ -20,7 +20,7 @@ PhonesArgument = Annotated[
 def list_keys(inventory: InventoryOption = None, limit: LimitOption = None, json: JsonOption = False) -> None:
     """Show each phone's pinned host key."""
     from orchestrator.cli.session import open_session
-    from orchestrator.fleet.hostkeys import HostKeys
+    from orchestrator.fleet.host_keys import HostKeys
     from orchestrator.view import hosts as view
 
     session = open_session(inventory, limit)
@@ -31,7 +31,7 @@ def list_keys(inventory: InventoryOption = None, limit: LimitOption = None, json
 def forget(phones: PhonesArgument, inventory: InventoryOption = None, json: JsonOption = False) -> None:
     """Unpin phones that were set up again; their new keys are taken by the next provision."""
     from orchestrator.cli.session import open_session
-    from orchestrator.fleet.hostkeys import HostKeys
+    from orchestrator.fleet.host_keys import HostKeys
     from orchestrator.view import hosts as view
 
     session = open_session(inventory, phones)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
+from orchestrator.fleet.context import FleetContext
 from orchestrator.fleet.network import DirectNetwork, Network
-from orchestrator.fleet.rack import Rack
 from orchestrator.inventory import load, select
 from orchestrator.inventory.model import Cluster
 from orchestrator.paths import ClusterState, lab_inventory
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
 
 
-class Session(Rack):
+class Session(FleetContext):
     """The phones chosen from an inventory; interruptions are told."""
 
     @contextmanager

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from orchestrator.fleet.connection import PhoneConnection
     from orchestrator.fleet.errors import FleetInterrupted, Unreachable
     from orchestrator.fleet.fleet import Fleet
-    from orchestrator.fleet.hostkeys import HostKeys
+    from orchestrator.fleet.host_keys import HostKeys
     from orchestrator.fleet.keys import ensure_keypair
     from orchestrator.fleet.stream import Stream
     from orchestrator.fleet.timeouts import Timeouts
@@ -31,7 +31,7 @@ __all__ = [
 _MODULES = {
     "Fleet": "fleet",
     "FleetInterrupted": "errors",
-    "HostKeys": "hostkeys",
+    "HostKeys": "host_keys",
     "PhoneConnection": "connection",
     "Stream": "stream",
     "Timeouts": "timeouts",

@@ -1,4 +1,4 @@
-"""One phone at the other end of one SSH transport."""
+"""Run commands and copy files on one phone over one SSH transport."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from paramiko import SSHException, Transport
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import copy
 from orchestrator.fleet.errors import Unreachable
-from orchestrator.fleet.process import Finished, RemoteProcess, TooMuchOutputError, finish
-from orchestrator.fleet.quote import last_lines, printable
-from orchestrator.fleet.result import CommandResult, Phase, ending, failed, short
+from orchestrator.fleet.process import ProcessResult, RemoteProcess, TooMuchOutputError, run_process
+from orchestrator.fleet.result import CommandResult, Phase, command_error, exit_error_code, shorten
+from orchestrator.fleet.sanitize import last_lines, printable
 from orchestrator.fleet.shell import command_line
 from orchestrator.fleet.stream import Stream
 from orchestrator.fleet.timeouts import Timeouts
@@ -24,7 +24,7 @@ from orchestrator.inventory.model import Phone
 from phone_agent.contract.errors import ErrorCode
 
 MAX_OUTPUT = 16 * 1024 * 1024
-COPY_TIMEOUT = 3600.0  # a dead link is noticed long before; this is for a phone that takes nothing
+COPY_TIMEOUT = 3600.0  # a dead link is detected much earlier; this limits a phone that stops reading
 
 
 class PhoneConnection:
@@ -44,59 +44,59 @@ class PhoneConnection:
         timeout: float = 60.0,
         check: bool = False,
     ) -> CommandResult:
-        """Runs a command to its end. A command that times out may still be running on the phone."""
+        """Run a command to completion. A command that times out may still be running on the phone."""
         started = time.monotonic()
-        with self._told_as(short(argv), Phase.EXEC):
-            limit = timeout * self._timeouts.slowness
-            done = self._finish(command_line(argv, env), stdin or b"", limit, MAX_OUTPUT)
+        with self._error_context(shorten(argv), Phase.EXEC):
+            limit = timeout * self._timeouts.time_scale
+            done = self._run_process(command_line(argv, env), stdin or b"", limit, MAX_OUTPUT)
         result = CommandResult(tuple(argv), done.rc, _text(done.stdout), _text(done.stderr), time.monotonic() - started)
         if check and not result.ok:
-            raise failed(result)
+            raise command_error(result)
         return result
 
     def script(self, text: str, *args: str, timeout: float = 60.0, check: bool = False) -> CommandResult:
-        """Runs fixed text in bash; data comes only as arguments. Its standard input is empty."""
-        # In braces, bash reads the whole text before it runs any of it: half a script never runs.
+        """Run a fixed script in bash. Data is passed as arguments only; standard input is empty."""
+        # In braces, bash reads the whole script before it runs anything: half a script never runs.
         body = "{\n" + text + "\n} </dev/null\n"
         return self.run(["bash", "-s", "--", *args], stdin=body.encode(), timeout=timeout, check=check)
 
     def open_stream(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, silence: float | None = None
     ) -> Stream:
-        with self._told_as(short(argv), Phase.EXEC):
+        with self._error_context(shorten(argv), Phase.EXEC):
             process = RemoteProcess(self._transport, command_line(argv, env), self._timeouts.channel)
             process.feed([], self._timeouts.channel)
-        return Stream(process, silence and silence * self._timeouts.slowness)
+        return Stream(process, silence and silence * self._timeouts.time_scale)
 
     def put(self, data: bytes, remote: PurePosixPath, mode: int = 0o600) -> None:
-        """Writes a small file: whole or not at all. Its directory is made."""
+        """Write a small file atomically; create its directory."""
         self._copy(f"writing {remote}", copy.put_command(remote, len(data), mode), data)
 
     def put_file(self, local: Path, remote: PurePosixPath) -> None:
-        """Copies a file with its mode: whole or not at all. Its directory is made."""
+        """Copy a file atomically with its mode; create its directory."""
         status = local.stat()
         command = copy.put_command(remote, status.st_size, stat.S_IMODE(status.st_mode))
         self._copy(f"copying {local.name} to {remote}", command, copy.content(local, status.st_size))
 
     def put_tree(self, local: Path, remote: PurePosixPath) -> None:
-        """Replaces the directory `remote` by a copy of `local`: one tar stream, links copied as links."""
+        """Replace the directory `remote` with a copy of `local`: one tar stream, symlinks copied as symlinks."""
         self._copy(f"copying {local.name}/ to {remote}", copy.tree_command(remote), copy.archive(local))
 
     def get(self, remote: PurePosixPath, *, limit: int) -> bytes:
-        """A file's content; more than `limit` bytes is an error."""
+        """Read a file of at most `limit` bytes."""
         return self._copy(f"reading {remote}", ["cat", "--", str(remote)], b"", limit).stdout
 
     @property
     def alive(self) -> bool:
         return bool(self._connection.is_connected)
 
-    def hang_up(self) -> None:
-        """Ends everything that is under way, at once; `close` afterwards frees what is left."""
+    def abort(self) -> None:
+        """Abort all running work immediately; call `close` afterwards to free resources."""
         if transport := self._connection.transport:
-            transport.hang_up()
+            transport.abort()
 
     def close(self) -> None:
-        self.hang_up()
+        self.abort()
         self._connection.close()
 
     @property
@@ -106,25 +106,25 @@ class PhoneConnection:
 
     def _copy(
         self, what: str, argv: Sequence[str], stdin: Iterable[bytes] | bytes, limit: int = MAX_OUTPUT
-    ) -> Finished:
-        with self._told_as(what, Phase.COPY):
-            done = self._finish(command_line(argv), stdin, COPY_TIMEOUT, limit)
+    ) -> ProcessResult:
+        with self._error_context(what, Phase.COPY):
+            done = self._run_process(command_line(argv), stdin, COPY_TIMEOUT, limit)
         if done.rc != 0:
-            said = last_lines(_text(done.stderr)) or "it was killed"
-            raise PhoneError(f"{what}: {said}", code=ending(done.rc), phase=Phase.COPY)
+            output = last_lines(_text(done.stderr)) or "killed"
+            raise PhoneError(f"{what}: {output}", code=exit_error_code(done.rc), phase=Phase.COPY)
         return done
 
-    def _finish(self, line: bytes, stdin: Iterable[bytes] | bytes, timeout: float, limit: int) -> Finished:
+    def _run_process(self, line: bytes, stdin: Iterable[bytes] | bytes, timeout: float, limit: int) -> ProcessResult:
         try:
-            return finish(RemoteProcess(self._transport, line, self._timeouts.channel), stdin, timeout, limit)
+            return run_process(RemoteProcess(self._transport, line, self._timeouts.channel), stdin, timeout, limit)
         except TimeoutError:
             raise PhoneError(f"not done after {timeout:g} s", code=ErrorCode.TIMED_OUT) from None
         except TooMuchOutputError:
             raise PhoneError(f"more than {limit} bytes of output", code=ErrorCode.TOO_MUCH_OUTPUT) from None
 
     @contextmanager
-    def _told_as(self, what: str, phase: Phase) -> Iterator[None]:
-        """Says what was being done, and tells a lost connection from an error on a good one."""
+    def _error_context(self, what: str, phase: Phase) -> Iterator[None]:
+        """Add what was being done to errors; distinguish a lost connection from a failed command."""
         try:
             yield
         except PhoneError as error:
@@ -136,7 +136,7 @@ class PhoneConnection:
 
     def _lost(self, what: str, phase: Phase) -> Unreachable:
         cable = f"check power and cable at {self.phone.where}"
-        message = f"{what}: the connection was lost"
+        message = f"{what}: connection lost"
         return Unreachable(message, code=ErrorCode.CONNECTION_LOST, phase=phase, remedy=cable)
 
 

@@ -1,8 +1,7 @@
-"""Files to a phone: written beside their place and renamed into it, so nobody ever sees half a file.
+"""Copy files to a phone atomically: write to a temporary file, then rename.
 
-Everything travels as the standard input of one command: for a large file that costs half the CPU of `sftp.put`, and
-no more time, and it is bounded by the same limits as any other command. On a phone every process counts, so the
-scripts start few.
+Data is sent as the standard input of one command. For a large file this takes half the CPU of `sftp.put` and no more
+time, and the same limits apply as for any other command. The scripts start few processes: on a phone each one counts.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from orchestrator.fleet.process import PIECE
+from orchestrator.fleet.process import CHUNK_SIZE
 
-# A cut connection looks like the end of the input on the phone: the length is checked before the rename.
+# To the phone, a lost connection looks like end of input: check the length before the rename.
 PUT = """
 set -eu
 new=$1.$$.part
@@ -29,7 +28,7 @@ mv -fT -- "$new" "$1"
 trap - EXIT
 """
 
-# tar takes an archive cut between two members for a whole one, so the last member is a mark.
+# tar accepts an archive that is truncated between two members, so the last member is an end marker.
 TREE_MARK = ".put-tree-is-complete"
 PUT_TREE = """
 set -eu
@@ -53,18 +52,18 @@ def tree_command(remote: PurePosixPath) -> list[str]:
 
 
 def content(path: Path, size: int) -> Iterator[bytes]:
-    """Exactly `size` bytes, as promised to the phone; a file that shrinks meanwhile is an error."""
+    """Exactly `size` bytes, as announced to the phone; a file that shrinks meanwhile is an error."""
     left = size
     with path.open("rb") as file:
         while left > 0:
-            if not (piece := file.read(min(PIECE, left))):
+            if not (chunk := file.read(min(CHUNK_SIZE, left))):
                 raise OSError(f"{path} became shorter while it was copied")
-            left -= len(piece)
-            yield piece
+            left -= len(chunk)
+            yield chunk
 
 
 def archive(root: Path) -> Iterator[bytes]:
-    """A tar of what is under `root`, the same bytes for the same files, made as it is sent."""
+    """A reproducible tar stream of `root`, generated while it is sent."""
     for path in sorted(root.rglob("*")):
         yield from _member(path, path.relative_to(root).as_posix())
     yield _header(tarfile.TarInfo(TREE_MARK))
@@ -72,7 +71,7 @@ def archive(root: Path) -> Iterator[bytes]:
 
 
 def _member(path: Path, name: str) -> Iterator[bytes]:
-    """Files, directories and links (as links); sockets and the like stay behind."""
+    """Files, directories and symlinks; sockets and other special files are skipped."""
     status = path.lstat()
     member = tarfile.TarInfo(name)
     member.mode = stat.S_IMODE(status.st_mode)

@@ -1,4 +1,4 @@
-"""The phones of a command, each behind one connection that is made on first use and kept to the end."""
+"""Many phones: one SSH connection per phone, opened on first use and reused."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from orchestrator.errors import ClusterctlError, PhoneError
+from orchestrator.fleet.connect import Connector
 from orchestrator.fleet.connection import PhoneConnection
-from orchestrator.fleet.dial import Dialer
 from orchestrator.fleet.errors import Unreachable
-from orchestrator.fleet.hostkeys import HostKeys
+from orchestrator.fleet.host_keys import HostKeys
 from orchestrator.fleet.keys import load_private_key
-from orchestrator.fleet.network import Line
+from orchestrator.fleet.network import Dialer
 from orchestrator.fleet.parallel import map_phones
-from orchestrator.fleet.quote import printable
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
-from orchestrator.fleet.tcp_probe import answers
+from orchestrator.fleet.sanitize import printable
+from orchestrator.fleet.tcp_probe import is_reachable
 from orchestrator.fleet.timeouts import Timeouts
 from orchestrator.inventory.model import Phone
 from orchestrator.paths import ClusterState
@@ -39,7 +39,7 @@ class Fleet:
         self,
         phones: Iterable[Phone],
         state: ClusterState,
-        network: Line,
+        network: Dialer,
         *,
         key: Path | None = None,
         trust_new: bool = False,
@@ -47,19 +47,19 @@ class Fleet:
         workers: int = 64,
     ) -> None:
         self.phones = tuple(phones)
-        self._timeouts = timeouts.on_phones_so_slow(network.slowness)
+        self._timeouts = timeouts.scaled(network.time_scale)
         self._network = network
         self._workers = min(workers, _openable_files(len(self.phones)))
         key_path = key or state.host_key
         hosts = HostKeys(state.known_hosts)
         login = load_private_key(key_path)
-        self._dialer = Dialer(network, login, key_path, hosts, self._timeouts, trust_new=trust_new)
-        self._lines = {phone: _Line() for phone in self.phones}
+        self._connector = Connector(network, login, key_path, hosts, self._timeouts, trust_new=trust_new)
+        self._slots = {phone: _Slot() for phone in self.phones}
         self._closed = False
 
     def connection(self, phone: Phone) -> PhoneConnection:
-        """Connects if there is no connection yet, or no more. Raises PhoneError, Unreachable among them."""
-        line = self._lines[phone]
+        """The open connection to a phone; connects if necessary. Raises PhoneError or Unreachable."""
+        line = self._slots[phone]
         with line.lock:
             if line.connection is None or not line.connection.alive:
                 line.connection = self._connect(phone)
@@ -71,21 +71,23 @@ class Fleet:
         phones: Iterable[Phone] | None = None,
         *,
         on_done: Callable[[Outcome[T]], None] | None = None,
-        knock: bool = False,
+        probe_first: bool = False,
     ) -> Outcomes[T]:
-        """Runs a task on each phone; failures come back as values. Ctrl-C raises FleetInterrupted.
+        """Run a task on each phone. Failures are returned as values; Ctrl-C raises FleetInterrupted.
 
-        `knock`: find out first who is on the network at all. One that is gone then costs two seconds, not twenty.
+        `probe_first`: find out first who is on the network at all. One that is gone then costs two seconds, not twenty.
         """
         chosen = self.phones if phones is None else tuple(phones)
-        return map_phones(lambda phone: self._outcome(phone, task, knock=knock), chosen, self._workers, on_done)
+        return map_phones(
+            lambda phone: self._outcome(phone, task, probe_first=probe_first), chosen, self._workers, on_done
+        )
 
     def close(self) -> None:
-        """Hangs up on everybody first: whoever still works for us is told before anyone is waited for."""
+        """Abort all connections first, so that no phone keeps working while others are being closed."""
         self._closed = True
-        connections = [line.connection for line in self._lines.values() if line.connection]
+        connections = [line.connection for line in self._slots.values() if line.connection]
         for connection in connections:
-            connection.hang_up()
+            connection.abort()
         for connection in connections:
             connection.close()
 
@@ -96,33 +98,33 @@ class Fleet:
         self.close()
 
     def _connect(self, phone: Phone) -> PhoneConnection:
-        connection = PhoneConnection(phone, self._dialer.dial(phone), self._timeouts)
-        if self._closed:  # while it was dialling, in a thread that nobody waits for any more
+        connection = PhoneConnection(phone, self._connector.connect(phone), self._timeouts)
+        if self._closed:  # closed while connecting, in a thread that was abandoned
             connection.close()
             raise Unreachable("the fleet was closed", code=ErrorCode.CANCELLED, phase=Phase.CANCELLED)
         return connection
 
-    def _outcome(self, phone: Phone, task: Callable[[PhoneConnection], T], *, knock: bool) -> Outcome[T]:
+    def _outcome(self, phone: Phone, task: Callable[[PhoneConnection], T], *, probe_first: bool) -> Outcome[T]:
         started = time.monotonic()
         try:
-            if knock:
-                self._knock(phone)
+            if probe_first:
+                self._probe(phone)
             value = task(self.connection(phone))
         except Exception as error:  # noqa: BLE001  (one phone's exception never ends the work on the others)
             return _failure(phone, error, time.monotonic() - started)
         return Outcome(phone, Status.OK, time.monotonic() - started, value=value)
 
-    def _knock(self, phone: Phone) -> None:
-        """A connection to one that is gone is given up: it may come back, and knows nothing of it then."""
-        if answers(self._network, phone):
+    def _probe(self, phone: Phone) -> None:
+        """Raise Unreachable if the phone is off the network, and drop its connection: it will not survive a reboot."""
+        if is_reachable(self._network, phone):
             return
-        if connection := self._lines[phone].connection:
-            connection.hang_up()
+        if connection := self._slots[phone].connection:
+            connection.abort()
         cable = f"check power and cable at {phone.where}, and the phone's address"
-        raise Unreachable("it is not on the network", phase=Phase.TCP, remedy=cable, code=ErrorCode.NO_ANSWER)
+        raise Unreachable("not on the network", phase=Phase.TCP, remedy=cable, code=ErrorCode.NO_ANSWER)
 
 
-class _Line:
+class _Slot:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.connection: PhoneConnection | None = None
@@ -154,12 +156,12 @@ def _failure(phone: Phone, error: Exception, seconds: float) -> Outcome[T]:
 def _phase(error: PhoneError) -> Phase:
     try:
         return Phase(error.phase)
-    except ValueError:  # a task's own word for where it was
+    except ValueError:  # a phase defined by the task
         return Phase.EXEC
 
 
 def _openable_files(phones: int) -> int:
-    """How many phones can be open at once; asks for more descriptors where the limit allows it."""
+    """How many connections can be open at once; raises the soft limit of file descriptors if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = phones + _SPARE_FILES
     if wanted > soft:

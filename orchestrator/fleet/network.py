@@ -1,8 +1,7 @@
-"""Where sockets to the wired network come from.
+"""How this computer opens sockets to the wired network.
 
-On a real rack this computer is plugged into the switches and plain sockets do. The lab's switches live in a
-network namespace of their own; `orchestrator.lab.network` hands out sockets made in there. Everything above
-this seam is the same for both.
+On a real rack this computer is connected to the switches and plain sockets work. The switches of a lab are in their own
+network namespace; `orchestrator.lab.network` creates sockets there. Code above this interface is the same for both.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import socket
 from typing import Protocol
 
 
-class Line(Protocol):
-    """A way to call phones: all that an SSH connection needs."""
+class Dialer(Protocol):
+    """Opens TCP connections to phones."""
 
     @property
-    def slowness(self) -> float:
-        """How much longer than a real phone the phones on it take for everything: 1, unless they are emulated."""
+    def time_scale(self) -> float:
+        """Factor by which these phones are slower than real ones: 1, unless they are emulated."""
         ...
 
     def connect(self, address: str, port: int, timeout: float) -> socket.socket:
@@ -24,8 +23,8 @@ class Line(Protocol):
         ...
 
 
-class Network(Line, Protocol):
-    """One on which phones can call this computer as well."""
+class Network(Dialer, Protocol):
+    """A network on which phones can also connect to this computer."""
 
     def listen(self, address: str, port: int) -> socket.socket:
         """A listening TCP socket; port 0 lets the kernel choose."""
@@ -37,7 +36,7 @@ class Network(Line, Protocol):
 
 
 class DirectNetwork:
-    slowness = 1.0
+    time_scale = 1.0
 
     def connect(self, address: str, port: int, timeout: float) -> socket.socket:
         return socket.create_connection((address, port), timeout=timeout)
@@ -47,5 +46,5 @@ class DirectNetwork:
 
     def source_address(self, towards: str) -> str:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((towards, 9))  # UDP connect sends nothing: it only asks the routing table
+            probe.connect((towards, 9))  # a UDP connect sends no packet; it only consults the routing table
             return str(probe.getsockname()[0])

@@ -1,4 +1,4 @@
-"""Work on many phones at once, by a bounded number of threads, reported to the thread that asked."""
+"""Run work on many phones with a bounded thread pool; results are reported in the calling thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def map_phones(
     workers: int,
     on_done: Callable[[Outcome[T]], None] | None = None,
 ) -> Outcomes[T]:
-    """`work` returns its failures; what it raises would be lost. `on_done` runs in the calling thread."""
+    """`work` must return failures as outcomes, not raise. `on_done` runs in the calling thread."""
     waiting: queue.SimpleQueue[Phone] = queue.SimpleQueue()
     for phone in phones:
         waiting.put(phone)

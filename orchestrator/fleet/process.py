@@ -19,7 +19,7 @@ from paramiko.common import cMSG_CHANNEL_REQUEST
 
 from orchestrator.fleet.result import NO_EXIT_CODE
 
-PIECE = 32 * 1024  # one SSH packet; `Channel.sendall` of a large buffer copies its tail once a packet
+CHUNK_SIZE = 32 * 1024  # one SSH packet; `Channel.sendall` of a large buffer copies its tail once a packet
 INLINE = 1024 * 1024  # half of sshd's receive window: that much is taken without reading what comes back
 MAX_STDERR = 16 * 1024 * 1024
 
@@ -29,14 +29,14 @@ class TooMuchOutputError(Exception):
 
 
 @dataclass(frozen=True)
-class Finished:
+class ProcessResult:
     rc: int
     stdout: bytes
     stderr: bytes
 
 
 class RemoteProcess:
-    """What a command says, as it says it."""
+    """A running command: its input, its output as it arrives, its exit code."""
 
     def __init__(self, transport: Transport, command: bytes, timeout: float) -> None:
         self.transport = transport
@@ -48,7 +48,7 @@ class RemoteProcess:
         self._execute(command)
 
     def feed_or_abort(self, chunks: Iterable[bytes], timeout: float) -> None:
-        """For a thread: an error while making the input ends the command, and is raised by `exit_code`."""
+        """Run in a thread: an error while producing the input ends the command and is raised by `exit_code`."""
         try:
             self.feed(chunks, timeout)
         except Exception as error:  # noqa: BLE001  (whatever it is, the caller's thread raises it)
@@ -56,18 +56,18 @@ class RemoteProcess:
             self.close()
 
     def feed(self, chunks: Iterable[bytes], timeout: float | None) -> None:
-        """Sends standard input and ends it. A command that exits without reading it all is no error here."""
+        """Send standard input and close it. It is no error if the command exits without reading everything."""
         self.channel.settimeout(timeout)
-        for piece in _pieces(chunks):
-            if not self._send(piece):
+        for chunk in _split(chunks):
+            if not self._send(chunk):
                 return
         self.channel.shutdown_write()
 
     def read(self, timeout: float | None) -> tuple[bytes, bytes] | None:
-        """What arrived on stdout and stderr since last time; None when both have ended. Raises TimeoutError."""
+        """New data on stdout and stderr; None when both have ended. Raises TimeoutError."""
         while True:
-            ended = self.channel.eof_received or self.channel.closed  # looked at first: data precedes its end
-            if any(arrived := self._take()):
+            ended = self.channel.eof_received or self.channel.closed  # checked first: data arrives before its end
+            if any(arrived := self._drain()):
                 return arrived
             if ended:
                 return None
@@ -88,14 +88,14 @@ class RemoteProcess:
             self.channel.close()
 
     def _transport_ends(self) -> bool:
-        """A dying transport closes its channels first and calls itself inactive afterwards."""
+        """A failing transport closes its channels before it becomes inactive."""
         self.transport.join(0.5)
         return not self.transport.is_active()
 
     def _execute(self, command: bytes) -> None:
-        """`Channel.exec_command` without its wait for the answer, which has no time limit.
+        """`Channel.exec_command` without waiting for the reply, because that wait has no time-out.
 
-        A refusal closes the channel, and is seen as an end without an exit code.
+        A refusal closes the channel and shows up as a missing exit code.
         """
         request = Message()
         request.add_byte(cMSG_CHANNEL_REQUEST)
@@ -105,15 +105,15 @@ class RemoteProcess:
         request.add_string(command)
         self.transport._send_user_message(request)  # type: ignore[attr-defined]  # noqa: SLF001
 
-    def _send(self, piece: bytes) -> bool:
+    def _send(self, chunk: bytes) -> bool:
         try:
-            self.channel.sendall(piece)
-        except OSError:  # closed by the other side, or nothing taken in time: what is read will tell
+            self.channel.sendall(chunk)
+        except OSError:  # closed by the peer, or timed out: reading will report it
             return False
         return True
 
-    def _take(self) -> tuple[bytes, bytes]:
-        # Everything there is: a phone may ignore the flow-control window, but not outrun this.
+    def _drain(self) -> tuple[bytes, bytes]:
+        # Read everything available: a phone may ignore the flow-control window.
         out, err = self.channel.in_buffer, self.channel.in_stderr_buffer
         return (
             self.channel.recv(max(1, len(out))) if self.channel.recv_ready() else b"",
@@ -121,8 +121,8 @@ class RemoteProcess:
         )
 
 
-def finish(process: RemoteProcess, stdin: Iterable[bytes] | bytes, timeout: float, limit: int) -> Finished:
-    """Runs to the end. Raises TimeoutError, TooMuchOutputError, or what paramiko raises on a lost connection."""
+def run_process(process: RemoteProcess, stdin: Iterable[bytes] | bytes, timeout: float, limit: int) -> ProcessResult:
+    """Run to completion. Raises TimeoutError, TooMuchOutputError, or a paramiko error if the connection is lost."""
     deadline = time.monotonic() + timeout
     try:
         _feed(process, stdin, timeout)
@@ -133,13 +133,13 @@ def finish(process: RemoteProcess, stdin: Iterable[bytes] | bytes, timeout: floa
             if len(stdout) > limit or len(stderr) > MAX_STDERR:
                 raise TooMuchOutputError
         rc = process.exit_code(max(0.0, deadline - time.monotonic()))
-        return Finished(rc, bytes(stdout), bytes(stderr))
+        return ProcessResult(rc, bytes(stdout), bytes(stderr))
     finally:
         process.close()
 
 
 def _feed(process: RemoteProcess, stdin: Iterable[bytes] | bytes, timeout: float) -> None:
-    """Small input goes out at once; a long one while the output is read, or both sides could wait for ever."""
+    """Send small input directly; send long input in a thread while output is read, to avoid a deadlock."""
     if isinstance(stdin, bytes) and len(stdin) <= INLINE:
         process.feed([stdin], timeout)
         return
@@ -147,8 +147,8 @@ def _feed(process: RemoteProcess, stdin: Iterable[bytes] | bytes, timeout: float
     threading.Thread(target=process.feed_or_abort, args=(chunks, timeout), daemon=True).start()
 
 
-def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         view = memoryview(chunk)
-        for start in range(0, len(view), PIECE):
-            yield bytes(view[start : start + PIECE])
+        for start in range(0, len(view), CHUNK_SIZE):
+            yield bytes(view[start : start + CHUNK_SIZE])

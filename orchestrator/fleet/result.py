@@ -1,4 +1,4 @@
-"""A phone's outcome is a value: an exception on one phone never ends the work on the others."""
+"""Outcomes per phone, as values: an exception on one phone never ends the work on the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from orchestrator.errors import PhoneError
-from orchestrator.fleet.quote import last_lines, printable
+from orchestrator.fleet.sanitize import last_lines, printable
 from orchestrator.inventory.model import Phone
 from phone_agent.contract.errors import ErrorCode
 
@@ -17,7 +17,7 @@ NO_EXIT_CODE = -1  # killed by a signal, or not started at all
 
 
 class Phase(StrEnum):
-    """How far it got: the first question when a phone does not answer."""
+    """How far the work got before it failed."""
 
     TCP = "tcp"
     BANNER = "banner"
@@ -59,7 +59,7 @@ class Outcome(Generic[T]):
     error: str | None = None
     code: ErrorCode | None = None  # of the error
     remedy: str | None = None
-    raised: PhoneError | None = field(default=None, compare=False, repr=False)  # what its class tells beyond its text
+    raised: PhoneError | None = field(default=None, compare=False, repr=False)  # for its class
 
     @property
     def ok(self) -> bool:
@@ -68,7 +68,7 @@ class Outcome(Generic[T]):
 
 @dataclass(frozen=True)
 class Outcomes(Generic[T]):
-    """One outcome a phone, in ring order."""
+    """One outcome per phone, in ring order."""
 
     items: tuple[Outcome[T], ...]
 
@@ -92,22 +92,22 @@ class Outcomes(Generic[T]):
                 yield item.phone, item.value
 
 
-def failed(result: CommandResult) -> PhoneError:
-    """What to raise for a command that failed."""
-    return PhoneError(failure(result), code=ending(result.rc), phase=Phase.EXEC)
+def command_error(result: CommandResult) -> PhoneError:
+    """The exception for a command that failed."""
+    return PhoneError(describe_failure(result), code=exit_error_code(result.rc), phase=Phase.EXEC)
 
 
-def ending(rc: int | None) -> ErrorCode:
+def exit_error_code(rc: int | None) -> ErrorCode:
     return ErrorCode.KILLED if rc == NO_EXIT_CODE else ErrorCode.COMMAND_FAILED
 
 
-def failure(result: CommandResult) -> str:
-    """`apt-get: exit code 100: …`, or what is known of a command that left no exit code."""
-    how = "killed, or never started" if result.rc == NO_EXIT_CODE else f"exit code {result.rc}"
-    said = last_lines(result.stderr) or last_lines(result.stdout)
-    return f"{short(result.argv)}: {how}" + (f": {said}" if said else "")
+def describe_failure(result: CommandResult) -> str:
+    """`apt-get: exit code 100: …`, or the reason why there is no exit code."""
+    how = "killed or not started" if result.rc == NO_EXIT_CODE else f"exit code {result.rc}"
+    output = last_lines(result.stderr) or last_lines(result.stdout)
+    return f"{shorten(result.argv)}: {how}" + (f": {output}" if output else "")
 
 
-def short(argv: Sequence[str]) -> str:
+def shorten(argv: Sequence[str]) -> str:
     line = printable(" ".join(" ".join(argv).split()))
     return line if len(line) <= 80 else line[:79] + "…"

@@ -1,4 +1,4 @@
-"""The one place where arguments become text for a phone's shell."""
+"""Quote arguments for the shell of a phone. The only place that does."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def command_line(argv: Sequence[str], env: Mapping[str, str] | None = None) -> bytes:
-    """`A=1 'program' argument…`; sshd on a phone accepts no environment, so variables travel in the line."""
+    """`A=1 'program' argument…`; sshd in Termux accepts no environment, so variables are part of the line."""
     if not argv:
         raise ValueError("empty command")
     assignments = [f"{_variable(name)}={shlex.quote(value)}" for name, value in (env or {}).items()]
-    # The program is always quoted: bare, a name such as `if` or `A=1` would mean something else to the shell. Quoted,
-    # `%1` still is a job of bash's.
+    # Always quote the program: unquoted, a name such as `if` or `A=1` is shell syntax. Even quoted, bash takes `%1` for
+    # a job.
     if argv[0].startswith("%"):
         raise ValueError(f"not a program: {argv[0]!r}")
     line = " ".join([*assignments, _always_quote(argv[0]), *map(shlex.quote, argv[1:])])

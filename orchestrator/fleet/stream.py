@@ -1,4 +1,4 @@
-"""A command that talks for as long as it runs: its output, line by line, on a plain channel."""
+"""Read the output of a long-running command line by line."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from orchestrator.fleet.result import Phase
 from phone_agent.contract.errors import ErrorCode
 
 MAX_LINE = 1024 * 1024
-KEPT_STDERR = 16  # last pieces, for the message when the command fails
+STDERR_CHUNKS = 16  # the last chunks, for the error message if the command fails
 
 
 class Stream:
-    """Iterate for lines (bytes, without the newline); `rc` is there once they have ended.
+    """Iterate for lines (bytes, without the newline); `rc` is set when the output has ended.
 
     A lost connection raises Unreachable; `silence` seconds without a byte raise PhoneError. Ctrl-C works.
     """
@@ -26,19 +26,19 @@ class Stream:
     def __init__(self, process: RemoteProcess, silence: float | None) -> None:
         self._process = process
         self._silence = silence
-        self._errors: deque[bytes] = deque(maxlen=KEPT_STDERR)
+        self._errors: deque[bytes] = deque(maxlen=STDERR_CHUNKS)
         self._closed = False
         self.rc: int | None = None
 
     @property
     def stderr(self) -> str:
-        """The end of what the command said on its error output."""
+        """The end of the standard error output."""
         return b"".join(self._errors).decode("utf-8", "replace")
 
     def __iter__(self) -> Iterator[bytes]:
         rest = b""
-        while (piece := self._next_piece()) is not None:
-            *lines, rest = (rest + piece).split(b"\n")
+        while (chunk := self._next_chunk()) is not None:
+            *lines, rest = (rest + chunk).split(b"\n")
             yield from lines
             if len(rest) > MAX_LINE:
                 self.close()
@@ -49,7 +49,7 @@ class Stream:
             yield rest
 
     def close(self) -> None:
-        """May be called from another thread: the iteration then ends."""
+        """Close the stream; may be called from another thread to end the iteration."""
         self._closed = True
         self._process.close()
 
@@ -59,16 +59,16 @@ class Stream:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _next_piece(self) -> bytes | None:
+    def _next_chunk(self) -> bytes | None:
         try:
             arrived = self._process.read(self._silence)
             if arrived is None and not self._closed:
                 self.rc = self._process.exit_code(self._silence)
         except TimeoutError:
             self.close()
-            raise PhoneError(f"silent for {self._silence:g} s", code=ErrorCode.TIMED_OUT, phase=Phase.EXEC) from None
+            raise PhoneError(f"no output for {self._silence:g} s", code=ErrorCode.TIMED_OUT, phase=Phase.EXEC) from None
         except EOFError:
-            raise Unreachable("the connection was lost", code=ErrorCode.CONNECTION_LOST, phase=Phase.EXEC) from None
+            raise Unreachable("connection lost", code=ErrorCode.CONNECTION_LOST, phase=Phase.EXEC) from None
         if arrived is None:
             return None
         if arrived[1]:

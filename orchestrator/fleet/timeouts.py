@@ -1,4 +1,4 @@
-"""How long to wait for a phone, one limit a phase: a slow key exchange is not a missing cable."""
+"""Time-outs, one per phase of a connection."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ class Timeouts:
     """Seconds."""
 
     tcp: float = 5.0
-    banner: float = 8.0  # Android may have to wake Termux up first
+    banner: float = 8.0  # Android may have to wake Termux first
     kex: float = 15.0
     auth: float = 15.0
-    channel: float = 15.0  # to open a session on a connection that stands
-    silence: float = 10.0  # a peer that acknowledges nothing for this long is gone; the kernel watches
-    slowness: float = 1.0  # what commands may take is multiplied by this
+    channel: float = 15.0  # opening a session on an established connection
+    silence: float = 10.0  # TCP keepalive: a peer that acknowledges nothing for this long is lost
+    time_scale: float = 1.0  # factor on the time-outs of commands
 
-    def on_phones_so_slow(self, slowness: float) -> Timeouts:
-        """For phones that take so many times as long for everything that a program does."""
+    def scaled(self, time_scale: float) -> Timeouts:
+        """Longer time-outs for slower (emulated) phones. The TCP time-out and keepalive stay."""
         return replace(
             self,
-            banner=self.banner * slowness,
-            kex=self.kex * slowness,
-            auth=self.auth * slowness,
-            channel=self.channel * slowness,
-            slowness=slowness,
+            banner=self.banner * time_scale,
+            kex=self.kex * time_scale,
+            auth=self.auth * time_scale,
+            channel=self.channel * time_scale,
+            time_scale=time_scale,
         )

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from paramiko import SSHException
 
-from orchestrator.fleet.hostkeys import HostKey
-from orchestrator.fleet.network import Line
+from orchestrator.fleet.host_keys import HostKey
+from orchestrator.fleet.network import Dialer
 from orchestrator.fleet.transport import PhoneTransport
 from orchestrator.inventory.model import Cluster, Phone
 
@@ -33,7 +33,7 @@ _BLOCK: Final = 256
 
 
 def find_missing(
-    missing: dict[HostKey, Phone], cluster: Cluster, network: Line, login: PKey
+    missing: dict[HostKey, Phone], cluster: Cluster, network: Dialer, login: PKey
 ) -> dict[Phone, IPv4Address]:
     """Where the phones with these keys answer. Ends after SWEEP_LIMIT_S, whatever it found."""
     waiting: queue.SimpleQueue[tuple[IPv4Address, Phone]] = queue.SimpleQueue()
@@ -83,7 +83,7 @@ def _same_place(phone: Phone, subnet: IPv4Network) -> Iterator[tuple[int, IPv4Ad
     return ((_BLOCK + index, IPv4Address(block + own)) for index, block in enumerate(blocks[:_BLOCK]))
 
 
-def _key_at(network: Line, address: str, like: Phone, wanted: set[HostKey], login: PKey) -> HostKey | None:
+def _key_at(network: Dialer, address: str, like: Phone, wanted: set[HostKey], login: PKey) -> HostKey | None:
     """The key that answers there, if it is one of those wanted."""
     try:
         sock = network.connect(address, like.ssh_port, _KNOCK_S)
@@ -104,5 +104,5 @@ def _key_at(network: Line, address: str, like: Phone, wanted: set[HostKey], logi
     else:
         return key
     finally:
-        transport.hang_up()
+        transport.abort()
         transport.close()

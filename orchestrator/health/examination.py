@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from orchestrator.fleet import Fleet, HostKeys, PhoneConnection, Timeouts
+from orchestrator.fleet.context import FleetContext
 from orchestrator.fleet.keys import load_private_key
-from orchestrator.fleet.rack import Rack
 from orchestrator.fleet.result import Outcome, Phase
 from orchestrator.health import history
 from orchestrator.health.address_scan import SWEEP_LIMIT_S, find_missing
@@ -34,7 +34,7 @@ _ABSENT: Final = frozenset({ErrorCode.NO_ANSWER, ErrorCode.NO_ROUTE})
 OnDone = Callable[[Outcome[Any]], None]
 
 
-class Ward(Rack):
+class Ward(FleetContext):
     """Phones to examine."""
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import PhoneConnection
-from orchestrator.fleet.quote import last_lines
+from orchestrator.fleet.sanitize import last_lines
 from orchestrator.health.examination import Ward, examine_all
 from orchestrator.health.finding import Fix
 from orchestrator.health.report import Deed, Report

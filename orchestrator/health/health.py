@@ -23,7 +23,7 @@ CLOCK_OFF_S = 5.0
 SLOW_CLOCK = 0.7  # of the highest frequency, while it computes
 LITTLE_MEMORY_MB = 300
 LITTLE_DISK_MB = 500
-_UNMET = "not provisioned: its host key is not known yet"
+_UNMET = "not provisioned: host key not known yet"
 ACTIVE_RUN = frozenset({"starting", "running"})
 
 

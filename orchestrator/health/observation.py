@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 
-from orchestrator.fleet.hostkeys import HostKey
+from orchestrator.fleet.host_keys import HostKey
 from orchestrator.fleet.result import Phase
 from orchestrator.health.facts import Facts, Session
 from orchestrator.inventory.model import Phone

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.fleet.quote import last_lines
+from orchestrator.fleet.sanitize import last_lines
 from orchestrator.health.facts import MAX_LINES, Facts, parse_facts
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ def script_anyhow(connection: PhoneConnection, text: str, *args: str, timeout: f
 def _run(connection: PhoneConnection, text: str, *args: str, bash: str = "bash") -> Answer:
     lines: list[bytes] = []
     with connection.open_stream([bash, "-c", text, "doctor", *args], silence=SCRIPT_LIMIT_S) as stream:
-        hang_up = threading.Timer(SCRIPT_LIMIT_S, stream.close)
-        hang_up.daemon = True
-        hang_up.start()
+        abort = threading.Timer(SCRIPT_LIMIT_S, stream.close)
+        abort.daemon = True
+        abort.start()
         try:
             for line in stream:
                 lines.append(line)
                 if len(lines) > MAX_LINES:
                     break
         finally:
-            hang_up.cancel()
+            abort.cancel()
     return Answer(b"\n".join(lines).decode("utf-8", "replace"), stream.stderr, stream.rc)

@@ -18,7 +18,7 @@ _EMULATED = 10.0
 class LabNetwork:
     def __init__(self, lab_dir: Path) -> None:
         self._lab_dir = lab_dir
-        self.slowness = _EMULATED if read_spec(lab_dir).shape.arch.is_emulated else 1.0
+        self.time_scale = _EMULATED if read_spec(lab_dir).shape.arch.is_emulated else 1.0
 
     def connect(self, address: str, port: int, timeout: float) -> socket.socket:
         channel = self._socket(socket.SOCK_STREAM)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.fleet import HostKeys, ensure_keypair
-from orchestrator.fleet.hostkeys import host_name
+from orchestrator.fleet.host_keys import host_name
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.paths import ClusterState
 from orchestrator.provision.desired_state import Keys, Repository

@@ -20,7 +20,7 @@ from typing import Final
 
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import Fleet, HostKeys, PhoneConnection
-from orchestrator.fleet.rack import Rack
+from orchestrator.fleet.context import FleetContext
 from orchestrator.fleet.result import Outcome
 from orchestrator.inventory import fold, remember_failed
 from orchestrator.inventory.model import Phone
@@ -74,7 +74,7 @@ class ProvisionInterrupted(KeyboardInterrupt):
         self.report = report
 
 
-def provision(rack: Rack, options: Options, on_event: OnEvent) -> Report:
+def provision(rack: FleetContext, options: Options, on_event: OnEvent) -> Report:
     """Brings phones to what they should be; failures are in the report, and remembered for `--limit @failed`."""
     upstream = Upstream(options.upstream or default_upstream(rack.cluster, package_list()))
     host_key(rack.cluster, rack.state)
@@ -95,7 +95,7 @@ def provision(rack: Rack, options: Options, on_event: OnEvent) -> Report:
 
 class _Run:
     def __init__(
-        self, rack: Rack, options: Options, *, fleet: Fleet, upstream: Upstream, scratch: Path, ledger: Ledger
+        self, rack: FleetContext, options: Options, *, fleet: Fleet, upstream: Upstream, scratch: Path, ledger: Ledger
     ) -> None:
         self._rack = rack
         self._options = options

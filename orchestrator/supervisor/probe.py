@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LOOK_S = 6.0
 END_S = 15.0
 LOGIN = frozenset({Phase.BANNER, Phase.KEX, Phase.AUTH, Phase.HOSTKEY})  # who fails in these is on the network
-NOBODY_LISTENS = "nothing listens"  # as the dialler says it
+NOBODY_LISTENS = "connection refused"  # as the connector reports it
 LEASED = "looks after run"  # in the agent's refusal
 FULL_MB = 20.0  # of disk: a phone with less cannot even write its log
 
@@ -66,7 +66,9 @@ class Sight:
 
 def look(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, why: bool = False) -> tuple[Sight, ...]:
     flags = ("--logcat",) if why else ()
-    asked = fleet.map(lambda phone: agent.call(phone, "probe", run_id, *flags, timeout=LOOK_S), phones, knock=True)
+    asked = fleet.map(
+        lambda phone: agent.call(phone, "probe", run_id, *flags, timeout=LOOK_S), phones, probe_first=True
+    )
     return _sights(asked)
 
 
@@ -76,7 +78,9 @@ def end(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, forget: bool = Fa
     Raises LeasedError when another computer looks after the run.
     """
     flags = ("--holder", holder(), *(("--discard-state",) if forget else ()))
-    asked = fleet.map(lambda phone: agent.call(phone, "cleanup", run_id, *flags, timeout=END_S), phones, knock=True)
+    asked = fleet.map(
+        lambda phone: agent.call(phone, "cleanup", run_id, *flags, timeout=END_S), phones, probe_first=True
+    )
     sights = _sights(asked)
     if leased := next((sight.silent for sight in sights if sight.silent and LEASED in sight.silent), None):
         raise LeasedError(leased.partition("phone_agent: ")[2] or leased, remedy=f"clusterctl attach {run_id}")

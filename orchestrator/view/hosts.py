@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.fleet.hostkeys import HostKeys
+from orchestrator.fleet.host_keys import HostKeys
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.text import one_line
@@ -57,7 +57,7 @@ def _as_json(phone: Phone, hosts: HostKeys) -> dict[str, object]:
         "address": str(phone.address),
         "type": key and key.kind,
         "fingerprint": key and key.fingerprint,
-        "same_as": list(hosts.twins(phone)),
+        "same_as": list(hosts.duplicates(phone)),
     }
 
 
@@ -65,6 +65,6 @@ def _shown(phone: Phone, hosts: HostKeys) -> Text:
     key = hosts.pinned(phone)
     if key is None:
         return Text("not met yet", "dim")
-    if twins := hosts.twins(phone):
-        return Text(one_line(f"{key.fingerprint} also of {', '.join(twins)}"), "red")
+    if duplicates := hosts.duplicates(phone):
+        return Text(one_line(f"{key.fingerprint} also of {', '.join(duplicates)}"), "red")
     return Text(key.fingerprint)

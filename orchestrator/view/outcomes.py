@@ -1,6 +1,6 @@
 """What happened on many phones, folded: who is fine on one line, who is not in a table with the way out.
 
-sw1:1-45 ok; sw1:46 unreachable: no banner in 8 s
+sw1:1-45 ok; sw1:46 unreachable: no SSH banner within 8 s
 """
 
 from __future__ import annotations

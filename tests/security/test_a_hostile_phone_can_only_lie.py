@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import Fleet, PhoneConnection
 from orchestrator.fleet.network import DirectNetwork
-from orchestrator.fleet.quote import last_lines, printable
+from orchestrator.fleet.sanitize import last_lines, printable
 from orchestrator.health.facts import parse_facts as parse_doctor
 from orchestrator.health.vitals import parse_vitals
 from orchestrator.logs.timeline import read_line
@@ -154,7 +154,7 @@ def test_an_endless_line_is_cut_off(phone: PhoneConnection) -> None:
 
 
 def test_silence_is_not_waited_for(phone: PhoneConnection) -> None:
-    with phone.open_stream(["sleep", "1000"], silence=0.5) as stream, pytest.raises(PhoneError, match="silent"):
+    with phone.open_stream(["sleep", "1000"], silence=0.5) as stream, pytest.raises(PhoneError, match="no output"):
         list(stream)
 
 

@@ -38,7 +38,7 @@ def test_an_impostor_gets_neither_a_command_nor_a_login(
     try:
         outcome = attempt(server.phone, state, trust_new=True)
         assert (outcome.status, outcome.phase) == (Status.FAILED, "hostkey")
-        assert "its host key changed" in str(outcome.error)
+        assert "host key changed" in str(outcome.error)
         assert "Accepted publickey" not in impostor.log
         assert not (impostor.home / "commanded").exists()
     finally:
@@ -54,7 +54,7 @@ def test_a_stolen_host_key_does_not_serve_for_two_phones(
     thief.await_port()
     try:
         outcome = attempt(other, state, trust_new=True)
-        assert "shows the same host key" in str(outcome.error)
+        assert "same host key" in str(outcome.error)
         assert not (thief.home / "commanded").exists()
     finally:
         thief.stop()

@@ -10,7 +10,7 @@ from orchestrator.bootstrap.adb import AdbError
 from orchestrator.bootstrap.apk import Apk
 from orchestrator.bootstrap.apk.folder import NAMES
 from orchestrator.bootstrap.steps.step import Action, Known, Site, Want
-from orchestrator.fleet.quote import printable
+from orchestrator.fleet.sanitize import printable
 from phone_agent.contract.errors import ErrorCode
 
 _INSTALL_SECONDS: Final = 300.0

@@ -85,7 +85,7 @@ def mpi(seen: Seen) -> Finding | None:
     explained = environment(seen) or temporary_files(seen) or linker(seen) or shared_memory(seen) or set_up(seen)
     if ran is None or ran.rc == 0 or explained:
         return None
-    told = f"MPI does not start (exit code {ran.rc}): {ran.said or 'no answer in 15 s'}"
+    told = f"MPI does not start (exit code {ran.rc}): {ran.said or 'no answer within 15 s'}"
     return stops(told, "set Open MPI and mpi4py up again", fix=Fix.PROVISION, command=_SET_UP)
 
 

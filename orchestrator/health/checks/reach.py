@@ -158,7 +158,7 @@ def neighbours(seen: Seen) -> Finding | None:
 
 CHECKS: Final = (
     Check("penalties", 1, "sshd punishes connections that do not log in", penalties),
-    Check("sshd", 2, "nothing listens on port 8022", sshd_gone),
+    Check("sshd", 2, "connection refused on port 8022", sshd_gone),
     Check("boot", 3, "sshd does not come back after a restart", not_back_after_restart),
     Check("ethernet", 13, "no answer on the wire, or another interface than the wired one", ethernet, before_runs=True),
     Check("address", 14, "the phone answers at another address than the inventory says", moved),

@@ -113,7 +113,7 @@ def _tried(seen: Seen) -> Finding | None:
     unreachable = ("No route to host", "Network is unreachable", "timed out", "Operation not permitted")
     if not ran.timed_out and not any(words in ran.said for words in unreachable):
         return None
-    told = f"cannot open a connection to {seen.neighbour.name}: {ran.said or 'no answer in 9 s'}"
+    told = f"cannot open a connection to {seen.neighbour.name}: {ran.said or 'no answer within 9 s'}"
     return stops(f"{told}; from here to it works", _WIRED, adb=adb.WIRED_ONLY)
 
 

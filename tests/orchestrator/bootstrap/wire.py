@@ -110,9 +110,9 @@ class Transport:
         with contextlib.suppress(OSError, EOFError):
             while True:
                 self._handle(*self._receive())
-        self.hang_up()
+        self.abort()
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         self.gone.set()
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
@@ -237,7 +237,7 @@ class Listener:
     def unplug(self) -> None:
         self.plugged = False
         for transport in self._transports:
-            transport.hang_up()
+            transport.abort()
 
     def plug_in(self) -> None:
         self.plugged = True

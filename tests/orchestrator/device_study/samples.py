@@ -108,6 +108,6 @@ def study() -> Study:
     other = replace(FACTS, model=HOSTILE, opencl="QUALCOMM Adreno(TM), QUALCOMM Snapdragon(TM) (gpu)", why_no_opencl="")
     devices = (
         DeviceStudy("p1", "sw1:1", virtual=False, rows=rows()),
-        DeviceStudy("p2", "sw1:2", virtual=True, rows=(other, *sweep()), error=f"the connection was lost {HOSTILE}"),
+        DeviceStudy("p2", "sw1:2", virtual=True, rows=(other, *sweep()), error=f"connection lost {HOSTILE}"),
     )
     return Study(Request(thermal_minutes=6.0), devices, 1_700_000_000.0, "0.1.0")

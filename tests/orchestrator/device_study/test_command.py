@@ -181,11 +181,11 @@ def test_a_request_is_read_before_numpy_is_there() -> None:
 
 def test_a_backend_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*_: object) -> None:
-        raise LostError("no answer in 90 s", code=ErrorCode.TIMED_OUT)
+        raise LostError("no answer within 90 s", code=ErrorCode.TIMED_OUT)
 
     monkeypatch.setattr(cases, "alone", hang)
     request = Request(
         parts=("sweep",), families=("fc",), widths=(8,), depths=(1, 2, 3, 4, 5), backends=("cpu",), batch=1
     )
     found = [case.why for case in cases.sweep_cases(request, cases.Means(1, None, {}, USUAL))]
-    assert found == ["no answer in 90 s"] * 3 + ["not tried: cpu gave no answer to 3 others"] * 2
+    assert found == ["no answer within 90 s"] * 3 + ["not tried: cpu gave no answer to 3 others"] * 2

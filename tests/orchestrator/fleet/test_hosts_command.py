@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from orchestrator.cli.hosts import app
 from orchestrator.fleet import HostKeys
-from orchestrator.fleet.hostkeys import HostKey
+from orchestrator.fleet.host_keys import HostKey
 from orchestrator.inventory import load
 from orchestrator.paths import ClusterState
 

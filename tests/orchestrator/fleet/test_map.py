@@ -129,7 +129,7 @@ def test_ctrl_c_keeps_what_arrived(rack: list[Server], state: ClusterState) -> N
 def test_the_light_half_imports_no_ssh() -> None:
     program = """
 import sys
-import orchestrator.fleet.network, orchestrator.fleet.result, orchestrator.fleet.hostkeys
+import orchestrator.fleet.network, orchestrator.fleet.result, orchestrator.fleet.host_keys
 assert not {"paramiko", "fabric", "cryptography"} & set(sys.modules)
 from orchestrator.fleet import Fleet
 assert "paramiko" in sys.modules

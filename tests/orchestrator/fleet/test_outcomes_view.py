@@ -29,12 +29,12 @@ def test_a_failure_is_told_with_phone_port_phase_cause_and_way_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestrator.view.outcomes.err.width", 160)
-    print_outcomes(Outcomes((ok(1), bad(2, "no banner in 8 s"))), "clusterctl provision")
+    print_outcomes(Outcomes((ok(1), bad(2, "no SSH banner within 8 s"))), "clusterctl provision")
     out, err = capsys.readouterr()
     lines = err.splitlines()
     assert out == ""
     assert lines[0] == "sw1:1 ok; sw1:2 unreachable"
-    for word in ("p1-02", "sw1:2", "banner", "no banner in 8 s", "look at sw1:2"):
+    for word in ("p1-02", "sw1:2", "banner", "no SSH banner within 8 s", "look at sw1:2"):
         assert word in lines[2]
     assert lines[-1] == "next: clusterctl provision --limit @failed"
 

@@ -36,7 +36,7 @@ def test_silence_is_noticed_when_asked_for(phone: PhoneConnection) -> None:
     stream = phone.open_stream(["bash", "-c", "echo one; sleep 20"], silence=2.0)
     lines = iter(stream)
     assert next(lines) == b"one"
-    with pytest.raises(PhoneError, match="silent for 2 s"):
+    with pytest.raises(PhoneError, match="no output for 2 s"):
         next(lines)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.fleet.hostkeys import HostKey
+from orchestrator.fleet.host_keys import HostKey
 from orchestrator.fleet.result import Phase
 from orchestrator.health.checks import ALL, BEFORE_RUNS
 from orchestrator.health.facts import Manager, Ran
@@ -69,7 +69,7 @@ TROUBLED: list[tuple[str, Seen, Severity, str]] = [
     ("interfaces", session(addresses=(*SESSION.addresses, ("wlan0", "192.168.1.7/24"))), NOTE, "wlan0"),
     ("outbound", told(ran={"neighbour": Ran(255, "ssh: connect to host: No route to host")}), STOPS, "No route"),
     ("outbound", told(ran={"neighbour": Ran(255, "Network is unreachable")}), STOPS, "to p1-02"),
-    ("outbound", told(ran={"neighbour": Ran(124, "")}), STOPS, "no answer in 9 s"),
+    ("outbound", told(ran={"neighbour": Ran(124, "")}), STOPS, "no answer within 9 s"),
     ("outbound", session(outbound="none"), STOPS, "comes in by eth0, and what it begins itself has no route"),
     ("outbound", session(outbound="rmnet0"), STOPS, "goes out by rmnet0"),
     ("ethernet", unreached(ErrorCode.NO_ANSWER), STOPS, "at 10.77.1.1"),

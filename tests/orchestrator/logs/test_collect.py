@@ -56,7 +56,7 @@ class Phones:
     def _outcome(self, phone: Phone, task: Callable[[Any], Any]) -> Outcome[Any]:
         sends = self._sends[phone]
         if sends is None:
-            return Outcome(phone, Status.UNREACHABLE, 5.0, phase=Phase.TCP, error="no answer in 5 s")
+            return Outcome(phone, Status.UNREACHABLE, 5.0, phase=Phase.TCP, error="no answer within 5 s")
         lines = base64_lines(sends) if isinstance(sends, bytes) else sends()
         connection = SimpleNamespace(phone=phone, open_stream=lambda *_, **__: Sent(lines, self._rc))
         try:
@@ -121,7 +121,7 @@ def test_a_liar_cannot_write_elsewhere(tmp_path: Path) -> None:
 
 def lost_on_the_way() -> Iterator[bytes]:
     yield from base64_lines(HONEST[:1024])
-    raise PhoneError("the connection was lost", code=ErrorCode.CONNECTION_LOST)
+    raise PhoneError("connection lost", code=ErrorCode.CONNECTION_LOST)
 
 
 def garbage() -> Iterator[bytes]:
@@ -129,7 +129,7 @@ def garbage() -> Iterator[bytes]:
     yield b"\xff\x1b[2J not base64"
 
 
-@pytest.mark.parametrize(("sends", "note"), [(lost_on_the_way, "connection was lost"), (garbage, "not base64")])
+@pytest.mark.parametrize(("sends", "note"), [(lost_on_the_way, "connection lost"), (garbage, "not base64")])
 def test_what_came_before_the_trouble_is_kept(tmp_path: Path, sends: Callable[[], Iterator[bytes]], note: str) -> None:
     result = collected(tmp_path, sends)
     (outcome,) = result.outcomes

@@ -32,7 +32,7 @@ def test_a_look_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
         return ok("never")
 
     found = bounded(hang, 1.0)
-    assert (found.status, found.told) == (Status.FAILED, "no answer in 1 s")
+    assert (found.status, found.told) == (Status.FAILED, "no answer within 1 s")
     pid = int((tmp_path / "pid").read_text())
     eventually(lambda: not _runs(pid))
 

@@ -56,7 +56,7 @@ def test_a_phone_without_python_tells_what_it_can(lab4: TestLab, tmp_path: Path)
         assert isinstance(document, dict)
         return document
 
-    assert ask()["error"] == "its host key is not known yet"  # it is provision that meets phones
+    assert ask()["error"] == "host key not known yet"  # it is provision that meets phones
     lab4.clusterctl("provision", "--dry-run", "--limit", "p1-01")
     try:
         document = ask()

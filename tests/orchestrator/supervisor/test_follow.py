@@ -38,10 +38,10 @@ class Head:
         yield event("heartbeat", 9.0, offset=offset).rstrip(b"\n")
         for count, line in enumerate(FILE[offset:].splitlines()):
             if count == breaks:
-                raise PhoneError("the connection was lost", code=ErrorCode.CONNECTION_LOST)
+                raise PhoneError("connection lost", code=ErrorCode.CONNECTION_LOST)
             yield line
         if breaks is not None:
-            raise PhoneError("the connection was lost", code=ErrorCode.CONNECTION_LOST)
+            raise PhoneError("connection lost", code=ErrorCode.CONNECTION_LOST)
         yield END.rstrip(b"\n")
 
 

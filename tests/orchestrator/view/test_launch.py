@@ -40,7 +40,7 @@ def rack(count: int, switches: int, off: Sequence[int] = (), hot: Sequence[int] 
 
 def outcome(phone: Phone, index: int, off: Sequence[int], hot: Sequence[int]) -> Outcome[Vitals]:
     if index in off:
-        return Outcome(phone, Status.UNREACHABLE, 5.0, phase=Phase.TCP, error="no answer in 5 s")
+        return Outcome(phone, Status.UNREACHABLE, 5.0, phase=Phase.TCP, error="no answer within 5 s")
     text = telemetry(temperature_c=88.0 if index in hot else 41.0, run={"id": "run-1", "state": "running", "step": 9})
     return Outcome(phone, Status.OK, 0.1, parse_vitals(text, "", (1000.0, 1000.0)))
 

@@ -1,10 +1,10 @@
-"""Pinned host keys: which key each phone showed when it was first met.
+"""Pinned host keys (trust on first use).
 
-The file is OpenSSH's known_hosts, one line a phone, the phone's name as the comment:
+The file has the format of OpenSSH known_hosts, one line per phone, with the name of the phone as the comment:
 
     [10.77.1.3]:8022 ssh-ed25519 AAAA… p1-03 sw1:3
 
-Lines that are not of this form (hashed names, markers) are kept as they are and never match.
+Lines that are not of this form (hashed names, markers) are preserved and never match.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def host_name(phone: Phone) -> str:
 
 
 class HostKeys:
-    """Read once, shared by all phones and threads; the file is rewritten as a whole, under a lock."""
+    """Read once and shared by all threads; the file is rewritten as a whole, under a lock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -60,19 +60,19 @@ class HostKeys:
         self._pins = _index(_read(path))
 
     def pinned(self, phone: Phone) -> HostKey | None:
-        """The inventory's word counts more than what this computer once met."""
+        """The expected key; a `host_key` in the inventory takes precedence over a pinned one."""
         if phone.host_key:
             return HostKey(*phone.host_key.split())
         pin = self._pins.get(host_name(phone))
         return pin.key if pin else None
 
-    def twins(self, phone: Phone) -> tuple[str, ...]:
-        """Who else is pinned with this phone's key."""
+    def duplicates(self, phone: Phone) -> tuple[str, ...]:
+        """Other phones that are pinned with the same key."""
         key = self.pinned(phone)
         return tuple(self._others(phone, key)) if key else ()
 
     def accept(self, phone: Phone, key: HostKey) -> None:
-        """Pins a key seen for the first time. Refuses one that another phone already has."""
+        """Pin a new key. Rejects a key that another phone already uses."""
         with self._lock, _locked(self._path):
             lines = _read(self._path)
             self._pins = _index(lines)
@@ -82,7 +82,7 @@ class HostKeys:
             self._save(lines)
 
     def forget(self, phones: Iterable[Phone]) -> tuple[Phone, ...]:
-        """Unpins; returns the phones that had been pinned."""
+        """Remove pins; returns the phones that were pinned."""
         with self._lock, _locked(self._path):
             lines = _read(self._path)
             self._pins = _index(lines)
@@ -104,7 +104,7 @@ class HostKeys:
 
 
 class HostKeyError(PhoneError):
-    """It is not, or not for certain, the phone we know."""
+    """The host key does not prove that this is the expected phone."""
 
     def __init__(self, message: str, *, code: ErrorCode, remedy: str, shown: HostKey | None = None) -> None:
         super().__init__(message, code=code, phase=Phase.HOSTKEY, remedy=remedy)
@@ -113,8 +113,8 @@ class HostKeyError(PhoneError):
 
 def changed(phone: Phone, pinned: HostKey, shown: HostKey) -> HostKeyError:
     return HostKeyError(
-        f"its host key changed: pinned {pinned.fingerprint}, now shows {shown.fingerprint}; "
-        "either the phone was set up again, or something else answers at its address",
+        f"host key changed: pinned {pinned.fingerprint}, presented {shown.fingerprint}; "
+        "either the phone was set up again, or another device answers at its address",
         code=ErrorCode.HOST_KEY_CHANGED,
         shown=shown,
         remedy=f"clusterctl hosts forget {phone.name}"
@@ -125,18 +125,18 @@ def changed(phone: Phone, pinned: HostKey, shown: HostKey) -> HostKeyError:
 
 def unknown(phone: Phone) -> HostKeyError:
     remedy = f"clusterctl provision --limit {phone.name}"
-    return HostKeyError("its host key is not known yet", remedy=remedy, code=ErrorCode.HOST_KEY_UNKNOWN)
+    return HostKeyError("host key not known yet", remedy=remedy, code=ErrorCode.HOST_KEY_UNKNOWN)
 
 
 def unreadable(phone: Phone) -> HostKeyError:
     remedy = f"clusterctl hosts forget {phone.name}"
-    return HostKeyError("its pinned host key cannot be read", code=ErrorCode.HOST_KEY_UNREADABLE, remedy=remedy)
+    return HostKeyError("its pinned host key is unreadable", code=ErrorCode.HOST_KEY_UNREADABLE, remedy=remedy)
 
 
 def cloned(others: Iterable[str]) -> HostKeyError:
     return HostKeyError(
-        f"shows the same host key as {', '.join(others)}: Termux was copied from one phone to the other, "
-        "and each could pass for the other",
+        f"same host key as {', '.join(others)}: Termux was copied from one phone to the other, "
+        "so each could impersonate the other",
         code=ErrorCode.HOST_KEY_DUPLICATE,
         remedy="on this phone, in Termux: rm $PREFIX/etc/ssh/ssh_host_*; ssh-keygen -A; pkill sshd; sshd",
     )
@@ -162,7 +162,7 @@ def _pins(line: str) -> Iterator[Pin]:
 
 
 def _without(line: str, hosts: Iterable[str]) -> str | None:
-    """The line with some hosts taken out; None when nobody is left in it."""
+    """The line without these hosts; None if no host is left."""
     if not any(pin.host in hosts for pin in _pins(line)):
         return line
     names, rest = line.split(maxsplit=1)
@@ -172,7 +172,7 @@ def _without(line: str, hosts: Iterable[str]) -> str | None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Two clusterctl at once must not lose each other's pins."""
+    """Several clusterctl processes may pin keys at the same time."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (path.parent / ".known_hosts.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What most commands work on."""
+"""What most commands need to work on phones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from orchestrator.paths import ClusterState
 
 
 @dataclass(frozen=True)
-class Rack:
-    """Phones, the cluster they belong to, what is known of it here, and the way to reach them."""
+class FleetContext:
+    """The selected phones, their cluster, its state on this computer, and the network to reach them."""
 
     cluster: Cluster
     phones: tuple[Phone, ...]

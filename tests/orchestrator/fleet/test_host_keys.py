@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import HostKeys, ensure_keypair
-from orchestrator.fleet.hostkeys import HostKey, changed
+from orchestrator.fleet.host_keys import HostKey, changed
 from tests.orchestrator.fleet.servers import loopback_phone
 
 PHONES = [loopback_phone(number, 8022) for number in range(1, 25)]
@@ -73,5 +73,5 @@ def test_the_inventory_knows_better_than_this_computer(tmp_path: Path) -> None:
     listed = replace(PHONES[0], host_key="ssh-ed25519 AAAA0002")
     assert hosts.pinned(listed) == key(2)
     assert hosts.pinned(replace(PHONES[1], host_key="ssh-ed25519 AAAA0003")) == key(3)
-    assert hosts.twins(replace(PHONES[1], host_key="ssh-ed25519 AAAA0001")) == ("p1-01 sw1:1",)
+    assert hosts.duplicates(replace(PHONES[1], host_key="ssh-ed25519 AAAA0001")) == ("p1-01 sw1:1",)
     assert "host_key of sw1:1 in the inventory" in str(changed(listed, key(2), key(1)).remedy)
