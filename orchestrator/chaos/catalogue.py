@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
+
+from orchestrator.records.causes import Cause
 
 
 class Effect(Enum):
@@ -26,22 +27,19 @@ class Fault:
     name: str
     what: str
     effect: Effect
-    named: str = "(?!)"  # how the cause may be told, besides the phone's name: a regular expression
+    causes: frozenset[Cause] = frozenset()  # that a diagnosis may give for it
     target: Target = Target.ANY
-
-    def is_named_in(self, message: str) -> bool:
-        return re.search(self.named, message) is not None
 
 
 TWO_AT_ONCE = "two at once"
 
-_KILLED = r"was killed|rank is gone"
-_SILENT = r"does not answer: cable or power|do not answer: cable, switch or power|lost contact"
+_KILLED = frozenset({Cause.RANK_KILLED, Cause.RANK_CRASHED, Cause.RANK_MISSING})
+_SILENT = frozenset({Cause.PHONE_UNREACHABLE, Cause.LOST_CONTACT})
 _STOPS, _GOES_ON, _EITHER = Effect.STOPS, Effect.GOES_ON, Effect.EITHER
 
 CATALOGUE = (
     Fault("rank killed", "the rank's process gets SIGKILL", _STOPS, _KILLED),
-    Fault("rank frozen", "the rank's process gets SIGSTOP", _STOPS, "frozen"),
+    Fault("rank frozen", "the rank's process gets SIGSTOP", _STOPS, frozenset({Cause.RANK_FROZEN})),
     Fault("power off", "the phone is off, and loses what it has in memory", _STOPS, _SILENT),
     Fault("cable out", "the cable is pulled at the switch", _STOPS, _SILENT),
     Fault("head dies", "power off, of the head phone", _STOPS, _SILENT, Target.HEAD),
@@ -50,14 +48,14 @@ CATALOGUE = (
     Fault("cable flapping", "the link is down and up again, five times", _EITHER, _SILENT),
     Fault("slow link", "the cable carries 10 Mbit/s", _GOES_ON),
     Fault("corruption", "one packet of a hundred has a wrong bit", _GOES_ON),
-    Fault("disk full", "nothing more can be written", _EITHER, "disk is full|No space left"),
-    Fault("memory limit", "the rank gets no more memory than it has", _EITHER, f"[Mm]emory|{_KILLED}"),
+    Fault("disk full", "nothing more can be written", _EITHER, frozenset({Cause.DISK_FULL})),
+    Fault("memory limit", "the rank gets no more memory than it has", _EITHER, _KILLED | {Cause.OUT_OF_MEMORY}),
     Fault("clock jump", "the clock is 90 s ahead", _GOES_ON),
     Fault(
         "phantom reaper",
         "of too many processes, the oldest die",
         _EITHER,
-        f"{_KILLED}|sshd is down|lost contact",
+        _KILLED | {Cause.SSHD_DOWN, Cause.LOST_CONTACT},
     ),
     Fault("throttling", "the phone computes at a third of its speed", _GOES_ON),
 )

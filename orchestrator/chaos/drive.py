@@ -186,7 +186,7 @@ class _Run:
             tuple(struck.hits),
             struck.at,
             struck.step,
-            tuple(said.message for said in self._chronicle.incidents[struck.incidents :]),
+            tuple(self._chronicle.incidents[struck.incidents :]),
             self._seconds_lost(struck),
             *self._course(struck),
             restarted=self._chronicle.attempt > struck.attempt,

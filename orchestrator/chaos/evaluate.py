@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.chaos.catalogue import Effect
-from orchestrator.chaos.outcome import BlowStory, Hit, RunStory
+from orchestrator.chaos.outcome import BlowStory, RunStory
 from orchestrator.chaos.run_log import Said
 from phone_agent.contract import safetensors
 
@@ -19,10 +19,9 @@ from phone_agent.contract import safetensors
 # with other samples, changes the momenta by more than a tenth.
 TOLERANCE = 1e-3  # of each tensor, by its norm
 LOSS_TOLERANCE = 1e-4
-_AGAIN = "; starting again"  # what was wrong stands before it
 
 
-class Cause(StrEnum):
+class Attribution(StrEnum):
     RIGHT = "right"
     WRONG = "wrong"  # another phone, or another kind
     UNNAMED = "unnamed"
@@ -60,19 +59,20 @@ def judge(story: RunStory, reference: RunStory) -> Verdict:
     return Verdict(tuple(breaches), story.same_phones, apart)
 
 
-def cause(blow: BlowStory) -> Cause:
+def cause(blow: BlowStory) -> Attribution:
     """How the first cause was told."""
     told = first_cause(blow)
     effects = {hit.fault.effect for hit in blow.hits}
     if told is None:
-        return Cause.UNNAMED if Effect.STOPS in effects else Cause.NONE
+        return Attribution.UNNAMED if Effect.STOPS in effects else Attribution.NONE
     if _fits(told, blow):
-        return Cause.RIGHT
-    return Cause.FALSE_ALARM if effects == {Effect.GOES_ON} else Cause.WRONG
+        return Attribution.RIGHT
+    return Attribution.FALSE_ALARM if effects == {Effect.GOES_ON} else Attribution.WRONG
 
 
-def first_cause(blow: BlowStory) -> str | None:
-    return next((said.partition(_AGAIN)[0] for said in blow.incidents if _AGAIN in said), None)
+def first_cause(blow: BlowStory) -> Said | None:
+    """What the first restart after it was blamed on."""
+    return next((said for said in blow.incidents if said.restarting and said.cause is not None), None)
 
 
 def attributed(blows: Sequence[BlowStory], incidents: Sequence[Said]) -> tuple[BlowStory, ...]:
@@ -80,21 +80,17 @@ def attributed(blows: Sequence[BlowStory], incidents: Sequence[Said]) -> tuple[B
 
     A limit on memory, for one, is felt when memory is next asked for.
     """
-    told: list[list[str]] = [[] for _ in blows]
+    told: list[list[Said]] = [[] for _ in blows]
     for said in incidents:
         before = [index for index, blow in enumerate(blows) if blow.at < said.heard]
         if before:
-            fitting = [index for index in before if _fits(said.message, blows[index])]
-            told[fitting[-1] if fitting else before[-1]].append(said.message)
+            fitting = [index for index in before if _fits(said, blows[index])]
+            told[fitting[-1] if fitting else before[-1]].append(said)
     return tuple(replace(blow, incidents=tuple(each)) for blow, each in zip(blows, told, strict=True))
 
 
-def _fits(message: str, blow: BlowStory) -> bool:
-    return any(_names(message, hit) for hit in blow.hits)
-
-
-def _names(message: str, hit: Hit) -> bool:
-    return bool(hit.phone) and hit.phone in message and hit.fault.is_named_in(message)
+def _fits(said: Said, blow: BlowStory) -> bool:
+    return any(hit.phone in said.phones and said.cause in hit.fault.causes for hit in blow.hits)
 
 
 def _end(story: RunStory) -> list[Breach]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from orchestrator.chaos.catalogue import BY_NAME
 from orchestrator.chaos.evaluate import Breach, Promise, Verdict
 from orchestrator.chaos.outcome import BlowStory, Hit, RunStory
 from orchestrator.chaos.plan import RunPlan
+from orchestrator.chaos.run_log import Said
 from orchestrator.errors import UsageError
+from orchestrator.records.causes import parse_cause
 
 Result = tuple[RunStory, Verdict]
 
@@ -74,7 +76,7 @@ def _told_blow(blow: BlowStory) -> dict[str, Any]:
         "hits": [[hit.fault.name, hit.phone] for hit in blow.hits],
         "at": blow.at,
         "step": blow.step,
-        "incidents": blow.incidents,
+        "incidents": [asdict(said) for said in blow.incidents],
         "seconds": blow.seconds,
         "noticed_s": blow.noticed_s,
         "phases": dict(blow.phases),
@@ -101,4 +103,8 @@ def _parse(raw: dict[str, Any]) -> Result:
 
 def _parse_blow(raw: dict[str, Any]) -> BlowStory:
     hits = tuple(Hit(BY_NAME[fault], phone) for fault, phone in raw["hits"])
-    return BlowStory(**{**raw, "hits": hits, "incidents": tuple(raw["incidents"])})
+    return BlowStory(**{**raw, "hits": hits, "incidents": tuple(map(_parse_said, raw["incidents"]))})
+
+
+def _parse_said(raw: dict[str, Any]) -> Said:
+    return Said(**{**raw, "cause": parse_cause(raw["cause"]), "phones": tuple(raw["phones"])})

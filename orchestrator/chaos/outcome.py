@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.chaos.catalogue import Fault
 from orchestrator.chaos.plan import RunPlan
-from orchestrator.chaos.run_log import Step
+from orchestrator.chaos.run_log import Said, Step
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class BlowStory:
     hits: tuple[Hit, ...]
     at: float
     step: int  # the last one heard of before
-    incidents: tuple[str, ...]  # told since
+    incidents: tuple[Said, ...]  # told since
     seconds: float | None  # to the next completed step; None: there was none
     noticed_s: float | None = None  # to the first sign of it, where the run was started again
     phases: Mapping[str, float] = field(default_factory=dict)  # where the seconds went, from the step before it

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from orchestrator.chaos.catalogue import CATALOGUE, TWO_AT_ONCE
-from orchestrator.chaos.evaluate import TOLERANCE, Breach, Cause, Promise, Verdict, cause, first_cause
+from orchestrator.chaos.evaluate import TOLERANCE, Attribution, Breach, Promise, Verdict, cause, first_cause
 from orchestrator.chaos.outcome import BlowStory, RunStory
 
 RIGHT_AT_LEAST = 0.95  # of first causes
@@ -53,15 +53,15 @@ class Report:
         return len({story.run_id for story, breach in self.breaches if breach.promise is promise})
 
     @property
-    def causes(self) -> dict[Cause, int]:
+    def causes(self) -> dict[Attribution, int]:
         told = [cause(blow) for blow in self.blows]
-        return {each: told.count(each) for each in Cause}
+        return {each: told.count(each) for each in Attribution}
 
     @property
     def right_share(self) -> float:
         counted = self.causes
-        judged = sum(counted.values()) - counted[Cause.NONE]
-        return counted[Cause.RIGHT] / judged if judged else 1.0
+        judged = sum(counted.values()) - counted[Attribution.NONE]
+        return counted[Attribution.RIGHT] / judged if judged else 1.0
 
     @property
     def kept(self) -> bool:
@@ -102,8 +102,8 @@ def _row(kind: str, blows: Sequence[BlowStory]) -> Row:
         kind,
         len(blows),
         sum(blow.restarted for blow in blows),
-        told.count(Cause.RIGHT),
-        len(told) - told.count(Cause.NONE),
+        told.count(Attribution.RIGHT),
+        len(told) - told.count(Attribution.NONE),
         statistics.median(seconds) if seconds else None,
         max(seconds, default=None),
         max((blow.noticed_s for blow in blows if blow.noticed_s is not None), default=None),
@@ -134,6 +134,6 @@ def _blow_json(blow: BlowStory) -> dict[str, Any]:
         "restarted": blow.restarted,
         "hung": blow.hung,
         "cause": cause(blow),
-        "named": first_cause(blow),
-        "incidents": blow.incidents,
+        "named": named.diagnosis if (named := first_cause(blow)) else None,
+        "incidents": [said.message for said in blow.incidents],
     }

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.errors import UsageError
+from orchestrator.records.causes import Cause, parse_cause
 from orchestrator.records.events import Event, parse_event
+from orchestrator.records.incidents import IncidentKind
 from orchestrator.records.record import RunStore
 
 
@@ -29,6 +31,10 @@ class Said:
     heard: float
     noticed: float | None = None  # when the first sign was seen of what it tells
     phases: Mapping[str, float] = field(default_factory=dict)  # of what was lost, where it tells that
+    restarting: bool = False  # it says that the next attempt is started
+    cause: Cause | None = None  # why
+    phones: tuple[str, ...] = ()  # that are to blame
+    diagnosis: str = ""  # the same for a person
 
 
 @dataclass
@@ -90,7 +96,17 @@ class Chronicle:
 
 
 def _said(event: Event, now: float) -> Said:
-    return Said(event.text("message"), now, event.number("noticed"), event.fields.get("phases", {}))
+    phones = event.fields.get("phones")
+    return Said(
+        event.text("message"),
+        now,
+        event.number("noticed"),
+        event.fields.get("phases", {}),
+        restarting=event.fields.get("kind") == IncidentKind.RESTARTING,
+        cause=parse_cause(event.fields.get("cause")),
+        phones=tuple(map(str, phones)) if isinstance(phones, list) else (),
+        diagnosis=event.text("diagnosis"),
+    )
 
 
 def _step(event: Event, attempt: int, now: float) -> Step:

@@ -19,9 +19,9 @@ from orchestrator.fleet import agent
 from orchestrator.fleet.copy import content
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
-from phone_agent.contract.dataset_delivery import ARRIVED_DAMAGED, Delivery, Stop
+from phone_agent.contract.dataset_delivery import Delivery, Stop
 from phone_agent.contract.dataset_manifest import Manifest, ShardFile, Span, shards_of
-from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.errors import ErrorCode, parse_code
 from phone_agent.contract.sizes import readable
 
 if TYPE_CHECKING:
@@ -164,11 +164,10 @@ class Push:
             if not missing and has.digest == self._manifest.digest:
                 self._finish(phone)
             elif phone in self._travelled:
-                self._fail(phone, "what was sent is not there any more", final=True)
+                self._fail(phone, "what was sent is not there any more", ErrorCode.DATA_MISSING, final=True)
             elif size + SPARE_BYTES > has.free_bytes:
-                self._fail(
-                    phone, f"{readable(size)} are missing, and only {readable(has.free_bytes)} are free", final=True
-                )
+                room = f"{readable(size)} are missing, and only {readable(has.free_bytes)} are free"
+                self._fail(phone, room, ErrorCode.DISK_FULL, final=True)
             else:
                 lacking[phone] = missing
         return lacking
@@ -194,7 +193,7 @@ class Push:
             raise RottenError(self.stored, rotten, lacking_it)
         for outcome in outcomes.failures:
             if outcome.phone not in self._done:
-                self._fail(outcome.phone, outcome.error or "", outcome=outcome)
+                self._fail(outcome.phone, outcome.error or "", outcome.code or ErrorCode.UNKNOWN, outcome=outcome)
 
     def _deliver(self, connection: PhoneConnection, delivery: Delivery) -> None:
         size = sum(file.bytes for file in delivery.files)
@@ -219,14 +218,14 @@ class Push:
             if answer and not answer["error"]:
                 self._travelled[by_name[stop.phone]] = self._size(stop.files)
             elif answer and not broken:
-                self._fail(by_name[stop.phone], str(answer["error"]))
-                self._look_here(str(answer["error"]))
+                self._fail(by_name[stop.phone], str(answer["error"]), parse_code(answer["code"]))
+                self._suspect_named(answer["file"])
             broken = broken or not answer or bool(answer["error"])
 
-    def _look_here(self, error: str) -> None:
+    def _suspect_named(self, name: Any) -> None:
         """What arrived damaged may have left so. Not read before it is sent: that would take a large set long."""
         for file in self._manifest.files:
-            if error.startswith(f"{file.name} {ARRIVED_DAMAGED}"):
+            if file.name == name:
                 self._suspect(file)
 
     def _suspect(self, file: ShardFile) -> None:
@@ -255,12 +254,14 @@ class Push:
     def _finish(self, phone: Phone) -> None:
         self._done[phone] = Outcome(phone, Status.OK, 0.0, value=self._travelled.get(phone, 0))
 
-    def _fail(self, phone: Phone, error: str, *, final: bool = False, outcome: Outcome[Any] | None = None) -> None:
+    def _fail(
+        self, phone: Phone, error: str, code: ErrorCode, *, final: bool = False, outcome: Outcome[Any] | None = None
+    ) -> None:
         self._failed[phone] = self._failed.get(phone, 0) + 1
         if final or self._failed[phone] >= ATTEMPTS:
             status = outcome.status if outcome else Status.FAILED
             remedy = (outcome and outcome.remedy) or f"clusterctl status --limit {phone.name}"
-            self._done[phone] = Outcome(phone, status, 0.0, phase=Phase.COPY, error=error, remedy=remedy)
+            self._done[phone] = Outcome(phone, status, 0.0, phase=Phase.COPY, error=error, code=code, remedy=remedy)
 
     def _tell(self) -> None:
         left = [phone for phone in self.phones if phone not in self._done]
@@ -273,7 +274,13 @@ def _stop(phone: Phone, files: frozenset[str]) -> Stop:
 
 def _failed(outcome: Outcome[Any]) -> Outcome[int]:
     return Outcome(
-        outcome.phone, outcome.status, outcome.seconds, phase=outcome.phase, error=outcome.error, remedy=outcome.remedy
+        outcome.phone,
+        outcome.status,
+        outcome.seconds,
+        phase=outcome.phase,
+        error=outcome.error,
+        code=outcome.code,
+        remedy=outcome.remedy,
     )
 
 
@@ -283,7 +290,8 @@ def _answers(stdout: str) -> dict[str, dict[str, Any]]:
     for line in stdout.splitlines():
         try:
             told = json.loads(line)
-            found[str(told["phone"])] = {"error": told["error"]}
+            phone, error = str(told["phone"]), told["error"]
+            found[phone] = {"error": error, "code": told.get("code"), "file": told.get("damaged")}
         except (ValueError, KeyError, TypeError):
             continue
     return found

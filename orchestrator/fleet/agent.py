@@ -28,7 +28,7 @@ def call(connection: PhoneConnection, *command: str, timeout: float = 60.0) -> A
         reported = read_error_line(result.stderr)
         if reported is None:
             raise command_error(result)
-        raise PhoneError(printable(f"phone_agent {command[0]}: {reported[1]}"), code=reported[0])
+        raise PhoneError(printable(reported[1]), code=reported[0])
     try:
         return json.loads(result.stdout)
     except (ValueError, RecursionError):
@@ -40,4 +40,4 @@ def reported(stderr: str, rc: int | None) -> tuple[ErrorCode, str]:
     """Error code and message of a streamed agent command that failed."""
     if (found := read_error_line(stderr)) is not None:
         return found[0], printable(found[1])
-    return exit_error_code(rc), last_lines(stderr, 1) or f"exit code {rc}"
+    return exit_error_code(rc, stderr), last_lines(stderr, 1) or f"exit code {rc}"

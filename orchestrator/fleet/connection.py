@@ -110,8 +110,8 @@ class PhoneConnection:
         with self._error_context(what, Phase.COPY):
             done = self._run_process(command_line(argv), stdin, COPY_TIMEOUT, limit)
         if done.rc != 0:
-            output = last_lines(_text(done.stderr)) or "killed"
-            raise PhoneError(f"{what}: {output}", code=exit_error_code(done.rc), phase=Phase.COPY)
+            output = last_lines(_text(done.stderr))
+            raise PhoneError(f"{what}: {output or 'killed'}", code=exit_error_code(done.rc, output), phase=Phase.COPY)
         return done
 
     def _run_process(self, line: bytes, stdin: Iterable[bytes] | bytes, timeout: float, limit: int) -> ProcessResult:

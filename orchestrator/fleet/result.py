@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +15,7 @@ from orchestrator.inventory.model import Phone
 from phone_agent.contract.errors import ErrorCode
 
 T = TypeVar("T")
+_NO_SPACE = os.strerror(errno.ENOSPC)  # as every program prints it
 NO_EXIT_CODE = -1  # killed by a signal, or not started at all
 
 
@@ -94,10 +97,13 @@ class Outcomes(Generic[T]):
 
 def command_error(result: CommandResult) -> PhoneError:
     """The exception for a command that failed."""
-    return PhoneError(describe_failure(result), code=exit_error_code(result.rc), phase=Phase.EXEC)
+    return PhoneError(describe_failure(result), code=exit_error_code(result.rc, result.stderr), phase=Phase.EXEC)
 
 
-def exit_error_code(rc: int | None) -> ErrorCode:
+def exit_error_code(rc: int | None, stderr: str = "") -> ErrorCode:
+    """The code of a command that failed, by its exit code and its error output."""
+    if _NO_SPACE in stderr:
+        return ErrorCode.DISK_FULL
     return ErrorCode.KILLED if rc == NO_EXIT_CODE else ErrorCode.COMMAND_FAILED
 
 

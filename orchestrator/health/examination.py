@@ -23,6 +23,7 @@ from orchestrator.health.observation import Common, Contact, Seen
 from orchestrator.health.report import Found, Report
 from orchestrator.health.scripts import SCRIPT_LIMIT_S, examine
 from orchestrator.inventory.model import Phone
+from orchestrator.records.causes import Cause
 from orchestrator.records.record import RunStore
 from phone_agent.contract.errors import ErrorCode
 
@@ -189,6 +190,6 @@ def _killed(store: RunStore) -> dict[str, str]:
     """Phone -> run, where the newest run ended because a rank was killed."""
     runs = store.all()
     newest = runs[-1] if runs else None
-    if newest is None or newest.error is None or "signal 9" not in newest.error:
+    if newest is None or newest.blamed is None or newest.cause != Cause.RANK_KILLED:
         return {}
-    return {name: newest.run_id for name in newest.phones if newest.error.startswith(f"{name} (")}
+    return {newest.blamed: newest.run_id}

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
+from orchestrator.fleet.result import Outcome, Outcomes, Status
 from orchestrator.health.vitals import CurrentRun, Vitals, ask_vitals
 from orchestrator.inventory.model import Phone
 from orchestrator.text import one_line
+from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
@@ -81,8 +82,7 @@ def _judge_one(outcome: Outcome[Vitals], usual: str | None) -> PhoneHealth:
 
 def _silent(outcome: Outcome[Vitals]) -> PhoneHealth:
     """No vitals. A phone never met before has no pinned key: that is a new phone, not a broken one."""
-    unmet = outcome.phase is Phase.HOSTKEY and (outcome.remedy or "").startswith("clusterctl provision")
-    if unmet:
+    if outcome.code is ErrorCode.HOST_KEY_UNKNOWN:
         return PhoneHealth(outcome.phone, State.UNPROVISIONED, None, (_UNMET,), outcome.remedy, needs_provision=True)
     note = one_line(outcome.error or "no answer", 160)
     state = State.OFF if outcome.status in {Status.UNREACHABLE, Status.CANCELLED} else State.FAILED

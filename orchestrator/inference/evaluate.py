@@ -51,8 +51,7 @@ def judge(trained: Trained, data: str, threads: int) -> Judged:
     try:
         row = evaluate.judge(trained.compile(batch, threads), held_out, part, trained.preparation(batch))
     except ShardError as error:  # its advice is for a phone
-        what, _, _ = str(error).partition(": ")
-        raise ClusterctlError(what, remedy=f"clusterctl data remove {data}, then add it again") from None
+        raise ClusterctlError(error.what, remedy=f"clusterctl data remove {data}, then add it again") from None
     means = evaluate.means(row)
     return Judged(data, len(part), means["top1"], means["top5"], means["loss"])
 

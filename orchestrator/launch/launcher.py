@@ -22,9 +22,11 @@ from orchestrator.launch.initial_weights import Start
 from orchestrator.launch.mpirun import launch_spec
 from orchestrator.launch.run_spec import common_ssh_port
 from orchestrator.paths import ClusterState
+from orchestrator.records.causes import Cause
 from orchestrator.records.record import RunRecord, RunStore, Survival
-from orchestrator.text import count_of
+from orchestrator.text import count_of, one_line
 from phone_agent.contract import layout
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.schema import RunSpec
 from phone_agent.contract.sharding import spans_here
 
@@ -44,6 +46,9 @@ class StagingError(ClusterctlError):
         count = f"{count_of(failures, 'phone')} did not take the run's files; nothing was started:"
         limit = fold(each.phone for each in failures)
         self.phones = tuple(each.phone.name for each in failures)
+        self.summary = one_line(lines[-1].strip())
+        codes = {each.code for each in failures}
+        self.cause = Cause.DISK_FULL if codes == {ErrorCode.DISK_FULL} else Cause.RESTART_FAILED
         super().__init__("\n".join([count, *lines]), remedy=f"clusterctl status --limit {limit}")
 
 

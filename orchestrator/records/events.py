@@ -198,7 +198,7 @@ class Progress:
 
     def _warn(self, event: Event) -> None:
         message = event.text("message")
-        who = f"{event.phone}: " if event.phone and not message.startswith(event.phone) else ""
+        who = f"{event.phone}: " if event.phone and not event.fields.get("names_phone") else ""
         self.warnings = [*self.warnings, who + message][-_KEPT_WARNINGS:]
 
     def _pause(self, event: Event) -> None:

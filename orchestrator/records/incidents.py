@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from orchestrator.records.events import Event, parse_event
 
 
+class IncidentKind(StrEnum):
+    RESTARTING = "restarting"  # the next attempt is started; `cause` and `phones` tell why, where something went wrong
+    RESUMED = "resumed"  # the next attempt has completed a step
+    REJOINING = "rejoining"  # phones that came back take part from the next step on
+    CHECKPOINT_SKIPPED = "checkpoint_skipped"  # it is damaged
+    STATE_LOST = "state_lost"  # no phone holds the training state in memory
+
+
 class Incidents:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def add(self, message: str, **fields: Any) -> Event:
-        told = {"event": "incident", "time": time.time(), "message": message, **fields}
+    def add(self, kind: IncidentKind, message: str, **fields: Any) -> Event:
+        told = {"event": "incident", "time": time.time(), "kind": kind, "message": message, **fields}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(told) + "\n")
         return Event("incident", time.time(), fields=told)

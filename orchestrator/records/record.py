@@ -51,6 +51,8 @@ class RunRecord:
     images_per_s: float | None = None
     ended: float | None = None
     error: str | None = None
+    cause: str | None = None  # of the error: a Cause
+    blamed: str | None = None  # the phone that the error is about
     attempt: int = 0  # the newest; `head` and `phones` are its
     wanted: tuple[str, ...] = ()  # the phones it was launched with; those that come back are taken in again
     spares: tuple[str, ...] = ()  # step in for those that do not

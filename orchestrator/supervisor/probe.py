@@ -10,9 +10,11 @@ from orchestrator.errors import ClusterctlError
 from orchestrator.fleet import agent
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
+from orchestrator.records.causes import Cause
 from orchestrator.records.events import as_number
 from orchestrator.supervisor.identity import holder
 from orchestrator.text import one_line
+from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 LOOK_S = 6.0
 END_S = 15.0
 LOGIN = frozenset({Phase.BANNER, Phase.KEX, Phase.AUTH, Phase.HOSTKEY})  # who fails in these is on the network
-NOBODY_LISTENS = "connection refused"  # as the connector reports it
-LEASED = "looks after run"  # in the agent's refusal
 FULL_MB = 20.0  # of disk: a phone with less cannot even write its log
 
 
@@ -44,6 +44,7 @@ class Sight:
     disk_mb: float | None = None
     memory_mb: float | None = None
     killer: str | None = None
+    code: ErrorCode | None = None  # of why it does not answer
 
     @property
     def absent(self) -> bool:
@@ -51,8 +52,17 @@ class Sight:
         return self.silent is not None and not self.refused and not self.fails
 
     @property
+    def cause(self) -> Cause | None:
+        """Why it cannot take part; None if it can."""
+        if self.fails:
+            return Cause.AGENT_FAILED
+        if self.silent is not None:
+            return Cause.SSHD_DOWN if self.refused else Cause.PHONE_UNREACHABLE
+        return Cause.DISK_FULL if self.full else None
+
+    @property
     def unfit(self) -> str | None:
-        """Why it cannot take part."""
+        """The same, for a person."""
         if self.fails:
             return f"its agent fails: {self.silent}"
         if self.silent is not None:
@@ -82,8 +92,8 @@ def end(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, forget: bool = Fa
         lambda phone: agent.call(phone, "cleanup", run_id, *flags, timeout=END_S), phones, probe_first=True
     )
     sights = _sights(asked)
-    if leased := next((sight.silent for sight in sights if sight.silent and LEASED in sight.silent), None):
-        raise LeasedError(leased.partition("phone_agent: ")[2] or leased, remedy=f"clusterctl attach {run_id}")
+    if leased := next((sight.silent for sight in sights if sight.code is ErrorCode.LEASE_HELD), None):
+        raise LeasedError(leased, remedy=f"clusterctl attach {run_id}")
     return sights
 
 
@@ -94,8 +104,10 @@ def _sights(outcomes: Outcomes[Any]) -> tuple[Sight, ...]:
 def _sight(outcome: Outcome[Any]) -> Sight:
     if outcome.status is not Status.OK or not isinstance(outcome.value, dict):
         error = one_line(outcome.error or "it makes no sense", 160)
-        refused = outcome.phase in LOGIN or NOBODY_LISTENS in error
-        return Sight(outcome.phone, error, refused, fails=outcome.status is not Status.UNREACHABLE and not refused)
+        code = outcome.code or ErrorCode.BAD_ANSWER
+        refused = outcome.phase in LOGIN or code is ErrorCode.CONNECTION_REFUSED
+        fails = outcome.status is not Status.UNREACHABLE and not refused
+        return Sight(outcome.phone, error, refused, fails, code=code)
     told = outcome.value
     ranks = [each for each in told.get("ranks") or [] if isinstance(each, dict)]
     killer = told.get("killed_by")

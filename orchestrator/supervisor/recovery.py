@@ -52,25 +52,23 @@ class Memory:
 
 @dataclass(frozen=True)
 class GiveUp:
-    reason: str
+    reason: str  # beside the trouble itself; empty where that says it all
     may_go_on: bool = False  # once phones are back: what they hold is kept
 
     def after(self, trouble: Diagnosis) -> Diagnosis:
         """With what it came from, which tells what to do."""
-        if self.reason.startswith(trouble.headline):
-            return replace(trouble, message=trouble.message + self.reason.removeprefix(trouble.headline))
-        return replace(trouble, message=f"{trouble.message}; {self.reason}")
+        return replace(trouble, message=f"{trouble.message}; {self.reason}") if self.reason else trouble
 
 
 def hopeless(record: RunRecord, memory: Memory, diagnosis: Diagnosis) -> GiveUp | None:
     """Why there is no next attempt, whatever phones there are."""
     if diagnosis.hopeless:
-        return GiveUp(diagnosis.headline)
+        return GiveUp("")
     if record.restarts >= record.max_restarts:
         often = f"it was started again {count_of(record.restarts, 'time')} (--max-restarts {record.max_restarts})"
-        return GiveUp(f"{diagnosis.headline}; {often}" if record.max_restarts else diagnosis.headline)
+        return GiveUp(often if record.max_restarts else "")
     if memory.fruitless >= FRUITLESS:
-        return GiveUp(f"{diagnosis.headline}; no step was done in {FRUITLESS} attempts")
+        return GiveUp(f"no step was done in {FRUITLESS} attempts")
     return None
 
 

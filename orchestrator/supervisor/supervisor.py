@@ -23,9 +23,10 @@ from orchestrator.launch.initial_weights import Start
 from orchestrator.launch.launcher import StagingError
 from orchestrator.launch.next_attempt import next_attempt
 from orchestrator.records import checkpoints
+from orchestrator.records.causes import Cause
 from orchestrator.records.checkpoint_copies import fetch_told
 from orchestrator.records.events import FOLLOWER_EVENTS, Event, Progress, parse_event
-from orchestrator.records.incidents import Incidents
+from orchestrator.records.incidents import IncidentKind, Incidents
 from orchestrator.records.tensorboard import TensorBoard
 from orchestrator.supervisor import recovery_timing, stall_diagnosis
 from orchestrator.supervisor.checkpoint_puller import Puller
@@ -156,7 +157,7 @@ class Guard:
         except NotFollowedError as error:
             if not record.attempt:
                 raise
-            return Diagnosis(error.message)
+            return Diagnosis(Cause.NOT_FOLLOWED, error.message)
         if self.progress.state not in {"failed", "lost"}:
             return None
         self._sign_at = time.monotonic()
@@ -190,7 +191,8 @@ class Guard:
             took = self._phases.seconds
             lost = sum(took.values())
             on = count_of(self.record.phones, "phone")
-            self._tell(f"going on with step {self.progress.step} on {on}: {lost:.1f} s lost", lost_s=lost, phases=took)
+            message = f"going on with step {self.progress.step} on {on}: {lost:.1f} s lost"
+            self._tell(IncidentKind.RESUMED, message, lost_s=lost, phases=took)
         self._phases.begin()
 
     def _noticed(self) -> None:
@@ -214,7 +216,7 @@ class Guard:
         sights = self._look()
         found = stall_diagnosis.stalled(self.spec, sights, again=self._deadline.in_vain)
         if found is None and time.monotonic() - self._heard_at > HUNG_S:
-            found = Diagnosis(f"nothing happened for {HUNG_S:.0f} s, though every rank is there")
+            found = Diagnosis(Cause.NO_PROGRESS, f"nothing happened for {HUNG_S:.0f} s, though every rank is there")
         if found is not None:
             raise Trouble(found)
         self._deadline.nothing_found()
@@ -237,7 +239,7 @@ class Guard:
 
     def _post_mortem(self) -> Diagnosis:
         found = diagnose(self.spec, self.progress.error, self._mpirun_log())
-        if found.phone is None or "signal 9" not in found.message:
+        if found.phone is None or found.cause is not Cause.RANK_KILLED:
             return found
         victim = self._launcher.cluster.phone(found.phone.phone)
         (sight,) = look(self._fleet, self.record.run_id, [victim], why=True)
@@ -290,10 +292,14 @@ class Guard:
         if trouble is not None:
             trouble = stall_diagnosis.refined(trouble, self.spec, sights)
         if isinstance(chosen, GiveUp):
-            return self._give_up(chosen, trouble or Diagnosis(chosen.reason))
+            return self._give_up(chosen, trouble or Diagnosis(Cause.TOO_FEW_PHONES, chosen.reason))
         self._tell(
+            IncidentKind.RESTARTING,
             self._what_is_done(trouble, chosen, sights),
             phone=trouble and trouble.phone and trouble.phone.phone,
+            cause=trouble and trouble.cause,
+            phones=trouble.phones if trouble else (),
+            diagnosis=trouble.headline if trouble else "",
             noticed=trouble and self._noticed_at,
         )
         try:
@@ -301,9 +307,7 @@ class Guard:
         except ClusterctlError as error:
             if isinstance(error, StagingError | RottenError):
                 self._memory.refused(error.phones)
-            words = one_line(error.message.splitlines()[-1].strip())
-            remedy = f" ({error.remedy})" if error.remedy else ""
-            return Diagnosis(words + remedy, hopeless=isinstance(error, UsageError))
+            return _not_restarted(error)
         return None
 
     def _quorum(self) -> tuple[tuple[Sight, ...], tuple[Phone, ...] | GiveUp]:
@@ -344,11 +348,13 @@ class Guard:
         """The newest checkpoint, where no phone holds anything in memory: power was cut to all of them."""
         found = checkpoints.find(self._fleet, self.record.run_id, self._directory)
         for damaged in found.damaged if found else ():
-            self._tell(f"skipped {damaged}: it is damaged")
+            self._tell(IncidentKind.CHECKPOINT_SKIPPED, f"skipped {damaged}: it is damaged")
         if found is None:
-            self._tell("no phone holds the training state and there is no checkpoint: starting from the beginning")
+            message = "no phone holds the training state and there is no checkpoint: starting from the beginning"
+            self._tell(IncidentKind.STATE_LOST, message)
             return None
-        self._tell(f"no phone holds the training state: going on from {found.path.name}, step {found.step}")
+        message = f"no phone holds the training state: going on from {found.path.name}, step {found.step}"
+        self._tell(IncidentKind.STATE_LOST, message, step=found.step)
         return found.path
 
     def _take_in(self, back: list[Phone]) -> None:
@@ -357,7 +363,7 @@ class Guard:
         asked = agent.call(self._head(), "yield", self.record.run_id, "--attempt", str(self.record.attempt))
         if asked.get("requested"):
             names = ", ".join(f"{phone.name} ({phone.where})" for phone in back)
-            self._tell(f"{names} answers again: taken in at the next step's end")
+            self._tell(IncidentKind.REJOINING, f"{names} answers again: taken in at the next step's end")
             self._returns = None
 
     def _what_is_done(self, trouble: Diagnosis | None, phones: tuple[Phone, ...], sights: tuple[Sight, ...]) -> str:
@@ -373,15 +379,17 @@ class Guard:
         self.diagnosis = over.after(trouble)
         self.progress.state = "failed"
         state = "interrupted" if over.may_go_on else "failed"
-        self.record = replace(self.record, state=state, error=self.diagnosis.headline)
+        found = self.diagnosis
+        blamed = found.phone.phone if found.phone else None
+        self.record = replace(self.record, state=state, error=found.headline, cause=found.cause, blamed=blamed)
         self._store.save(self.record)
         end(self._fleet, self.record.run_id, self._fleet.phones, forget=not over.may_go_on)
         return self.diagnosis
 
     # --------------------------------------------------------------------------------------------------- helpers
 
-    def _tell(self, message: str, **fields: object) -> None:
-        event = self._incidents.add(message, attempt=self.record.attempt, **fields)
+    def _tell(self, kind: IncidentKind, message: str, **fields: object) -> None:
+        event = self._incidents.add(kind, message, attempt=self.record.attempt, **fields)
         self.progress.update(event)
         self._on_event(self.progress, event)
 
@@ -402,3 +410,15 @@ class Guard:
         self._saved = time.monotonic()
         self.record = self.record.with_progress(self.progress)
         self._store.save(self.record)
+
+
+def _not_restarted(error: ClusterctlError) -> Diagnosis:
+    """Why the next attempt could not be started."""
+    message = error.summary if isinstance(error, StagingError) else one_line(" ".join(error.message.split()))
+    remedy = f" ({error.remedy})" if error.remedy else ""
+    return Diagnosis(
+        error.cause if isinstance(error, StagingError) else Cause.RESTART_FAILED,
+        message + remedy,
+        hopeless=isinstance(error, UsageError),
+        others=error.phones if isinstance(error, StagingError | RottenError) else (),
+    )

@@ -6,14 +6,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.chaos.evaluate import TOLERANCE, Cause, Promise, cause, first_cause
+from orchestrator.chaos.evaluate import TOLERANCE, Attribution, Promise, cause, first_cause
 from orchestrator.chaos.outcome import BlowStory
 from orchestrator.chaos.plan import RunPlan
 from orchestrator.chaos.report import RIGHT_AT_LEAST, Report
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import note, warn
 
-_STYLE = {Cause.RIGHT: "green", Cause.NONE: "dim"}
+_STYLE = {Attribution.RIGHT: "green", Attribution.NONE: "dim"}
 
 
 def tell_blow(plan: RunPlan, blow: BlowStory) -> None:
@@ -34,7 +34,7 @@ def print_report(console: Console, report: Report) -> None:
     for blow in report.blows:
         if cause(blow) not in _STYLE:
             hits = " and ".join(f"{hit.fault.name} of {hit.phone or 'the host'}" for hit in blow.hits)
-            warn(f"{hits}: {cause(blow)}: {one_line(first_cause(blow) or 'no word')}")
+            warn(f"{hits}: {cause(blow)}: {one_line(named.diagnosis if (named := first_cause(blow)) else 'no word')}")
     for name in report.missing:
         note(f"left out: {name}, which this kernel does not offer")
     for line in report.not_carried_out:

@@ -41,9 +41,13 @@ Shape = tuple[int, int, int]
 
 
 class ShardError(AgentError):
-    """Samples that are absent, damaged or of another dataset; names the file."""
+    """Samples that are absent, damaged or of another dataset; `what` names the file, `advice` is for a phone's."""
 
     code = ErrorCode.DATA_DAMAGED
+
+    def __init__(self, what: str, advice: str, *, code: ErrorCode | None = None) -> None:
+        super().__init__(f"{what}: {advice}", code=code)
+        self.what = what
 
 
 @dataclass(frozen=True)
@@ -158,9 +162,13 @@ def open_shard(path: Path) -> Shard:
             labels = np.frombuffer(file.read(2 * header.samples), "<u2")
             sums = np.frombuffer(file.read(4 * header.samples), "<u4")
     except OSError as error:
-        raise ShardError(f"{path} cannot be read ({error.strerror}): is the dataset pushed to this phone?") from None
+        raise ShardError(
+            f"{path} cannot be read ({error.strerror})",
+            "is the dataset pushed to this phone?",
+            code=ErrorCode.DATA_MISSING,
+        ) from None
     except ValueError as error:
-        raise ShardError(f"{path} is damaged ({error}): clusterctl data push sends it again") from None
+        raise ShardError(f"{path} is damaged ({error})", "clusterctl data push sends it again") from None
     return Shard(path, header, labels, sums)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract import layout
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.schema import SYNTHETIC, DataSpec
 from phone_agent.contract.shards import Images, Labels
 
@@ -81,7 +82,9 @@ def _staged(
         spec.digest and manifest.digest != spec.digest
     ):
         raise ShardError(
-            f"{directory} holds another {spec.name} than the run expects: clusterctl data push {spec.name}"
+            f"{directory} holds another {spec.name} than the run expects",
+            f"clusterctl data push {spec.name}",
+            code=ErrorCode.DATA_MISSING,
         )
     files = manifest.test if held_out else manifest.train
     return Staged(directory, manifest, files, spans, on_damage=spec.on_damage, tell=tell, lock=locks.hold(directory))

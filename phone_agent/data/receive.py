@@ -20,13 +20,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from phone_agent.contract import layout
-from phone_agent.contract.dataset_delivery import ARRIVED_DAMAGED, RECEIVE_COMMAND, CutOffError, Delivery, read_delivery
+from phone_agent.contract.dataset_delivery import RECEIVE_COMMAND, CutOffError, Delivery, read_delivery
 from phone_agent.contract.dataset_manifest import FILE, SHARD_NAME, Manifest, ManifestError, ShardFile, from_json
-from phone_agent.contract.errors import AgentError, code_of
+from phone_agent.contract.errors import AgentError, ErrorCode, code_of
 from phone_agent.contract.files import read_json, write_json
 from phone_agent.data import locks
 
@@ -43,6 +44,13 @@ SSH = ("ssh", "-T", "-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3"
 Answer = Callable[[dict[str, Any]], object]
 
 
+@dataclass(frozen=True)
+class Failure:
+    code: ErrorCode
+    message: str
+    damaged: str | None = None  # the file whose sha256 is not the one in the manifest
+
+
 def receive(stream: BinaryIO, answer: Answer) -> None:
     """Tells, for this phone and those after it that were reached, what became of it."""
     delivery = read_delivery(stream)
@@ -52,14 +60,21 @@ def receive(stream: BinaryIO, answer: Answer) -> None:
         with _keeping(delivery.manifest) as keeper:
             for file in delivery.files:
                 _pass_on(stream, file, keeper if file.name in own.files else None, following)
-        answer({"phone": own.phone, "stored": len(own.files), "error": keeper.error})
+        answer(_answered(own.phone, len(own.files), keeper.failure))
     except AgentError as error:
-        answer({"phone": own.phone, "stored": 0, "error": str(error)})
+        answer(_answered(own.phone, 0, Failure(error.code, str(error))))
         if not isinstance(error, CutOffError):
             _pass_all_on(stream, delivery, following)
     finally:
         if following:
             following.finish(answer)
+
+
+def _answered(phone: str, stored: int, failure: Failure | None) -> dict[str, Any]:
+    document: dict[str, Any] = {"phone": phone, "stored": stored, "error": None}
+    if failure:
+        document |= {"error": failure.message, "code": failure.code, "damaged": failure.damaged}
+    return document
 
 
 def _pass_on(stream: BinaryIO, file: ShardFile, keeper: _Keeper | None, following: _Following | None) -> None:
@@ -90,7 +105,7 @@ class _Keeper:
     """Writes this phone's files. When that fails once, it stops trying and says why in the end."""
 
     def __init__(self, directory: Path, verified: dict[str, Any]) -> None:
-        self.error: str | None = None
+        self.failure: Failure | None = None
         self._directory, self._verified = directory, verified
         self._file: IO[bytes] | None = None
 
@@ -125,7 +140,8 @@ class _Keeper:
             return
         self._file.close()
         if self._digest.hexdigest() != self._wanted.sha256:
-            self.error = f"{self._wanted.name} {ARRIVED_DAMAGED}: push again"
+            name = self._wanted.name
+            self.failure = Failure(ErrorCode.DATA_DAMAGED, f"{name} arrived damaged: push again", damaged=name)
             self.abandon()
             return
         self._file = None
@@ -134,12 +150,12 @@ class _Keeper:
         self._verified[self._wanted.name] = [*_stamp(target), self._wanted.sha256]
 
     def _attempt(self, action: Callable[[], object]) -> None:
-        if self.error:
+        if self.failure:
             return
         try:
             action()
         except OSError as error:
-            self.error = f"{self._wanted.name} cannot be written: {error.strerror}"
+            self.failure = Failure(code_of(error), f"{self._wanted.name} cannot be written: {error.strerror}")
             self.abandon()
 
 
@@ -200,8 +216,8 @@ class _Following:
         finally:
             limit.cancel()
         if not told:
-            error = f"not reached from the phone before it: {self._reason(code)}"
-            answer({"phone": self._stop.phone, "stored": 0, "error": error})
+            message = f"not reached from the phone before it: {self._reason(code)}"
+            answer(_answered(self._stop.phone, 0, Failure(ErrorCode.TRANSFER_INTERRUPTED, message)))
         self._complaints.close()
 
     def _listen(self, answer: Answer) -> tuple[bool, int]:
@@ -231,7 +247,8 @@ class _Following:
         """Whether it was about the next phone itself."""
         try:
             told = json.loads(line)
-            answer({"phone": told["phone"], "stored": told["stored"], "error": told["error"]})
+            document = {name: told[name] for name in ("phone", "stored", "error")}
+            answer(document | {name: told[name] for name in ("code", "damaged") if name in told})
         except (ValueError, KeyError, TypeError):
             return False
         return bool(told["phone"] == self._stop.phone)

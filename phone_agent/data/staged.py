@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract.dataset_manifest import FILE, Manifest, ShardFile, Span, from_json
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.files import read_json
 from phone_agent.contract.shards import Images, Labels, Shard, ShardError, distrust, open_shard
 
@@ -101,7 +102,7 @@ class Staged:
     def _opened(self, file: ShardFile) -> Shard:
         shard = open_shard(self._directory / file.name)
         if (len(shard), shard.header.shape) != (file.samples, self.shape):
-            raise ShardError(f"{shard.path} is of another dataset: clusterctl data push sends the right one")
+            raise ShardError(f"{shard.path} is of another dataset", "clusterctl data push sends the right one")
         return shard
 
     def _replace(self, index: int, image: Images, label: NDArray[np.int64]) -> None:
@@ -111,7 +112,7 @@ class Staged:
             other = first + (index - first + further) % (end - first)
             if self._read(np.array([other]), image, label).all():
                 return
-        raise ShardError(f"{self.damaged[index]}, and all after it: clusterctl data push sends them again")
+        raise ShardError(f"{self.damaged[index]}, and all after it", "clusterctl data push sends them again")
 
     def _found(self, index: int) -> None:
         number = int(np.searchsorted(self._ends, index, "right"))
@@ -123,9 +124,9 @@ class Staged:
         if not known:
             distrust(shard.path)
         if self._on_damage != SKIP:
-            raise ShardError(f"{damaged}: clusterctl data push sends it again, --on-damage skip goes on without it")
+            raise ShardError(str(damaged), "clusterctl data push sends it again, --on-damage skip goes on without it")
         if len(self.damaged) > max(1, MOST_DAMAGED * self._read_here):
-            raise ShardError(f"{damaged}, and {len(self.damaged) - 1} more: too many; is the phone's flash worn out?")
+            raise ShardError(f"{damaged}, and {len(self.damaged) - 1} more", "too many; is the phone's flash worn out?")
         if not known:
             self._tell(f"{damaged}: it is skipped")
 
@@ -133,5 +134,9 @@ class Staged:
 def read_manifest(directory: Path) -> Manifest:
     raw = read_json(directory / FILE)
     if raw is None:
-        raise ShardError(f"there is no {directory / FILE}: clusterctl data push {directory.name} brings it")
+        raise ShardError(
+            f"there is no {directory / FILE}",
+            f"clusterctl data push {directory.name} brings it",
+            code=ErrorCode.DATA_MISSING,
+        )
     return from_json(raw)

@@ -40,7 +40,7 @@ class Keeper:
         self._say({"verb": "open", "signature": signature, "size": size})
         line, descriptors, _, _ = socket.recv_fds(self._socket, LONGEST_LINE, 1)
         if not descriptors:
-            raise KeeperError("whoever holds the training state handed out no memory")
+            raise KeeperError("whoever holds the training state handed out no memory", code=ErrorCode.OUT_OF_MEMORY)
         return descriptors[0], json.loads(line)["kind"]
 
     def ask(self, verb: str) -> dict[str, Any]:

@@ -45,4 +45,4 @@ class Watch:
             self._warn(rank, f"loses charge while plugged in ({now.battery_percent:.0f} % left): a stronger supply")
 
     def _warn(self, rank: RankSpec, message: str) -> None:
-        self._events.write_of(rank, "warning", message=f"{where(rank)}: {message}")
+        self._events.write_of(rank, "warning", message=f"{where(rank)}: {message}", names_phone=True)

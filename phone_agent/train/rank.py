@@ -148,7 +148,7 @@ class _Rank:
         self._accuracy: float | None = None
 
     def _warn(self, message: str) -> None:
-        self._events.write("warning", message=f"{progress.where(self._own)}: {message}")
+        self._events.write("warning", message=f"{progress.where(self._own)}: {message}", names_phone=True)
 
     def _tell(self, step: int, own: RankStep) -> None:
         """On the communication thread. All ranks find the same in the same rows."""
@@ -160,7 +160,7 @@ class _Rank:
         share = self._training.sharing.observe(step, rows)
         if share is not None and share.stuck:
             hint = "each phone has only its share of the samples; launch --whole lets others help"
-            self._events.write("warning", message=f"{share.why}: but {hint}")
+            self._events.write("warning", message=f"{share.why}: but {hint}", names_phone=True)
         elif share is not None:
             self._events.write("rebalance", step=share.step, batches=share.batches, reason=share.why)
 
@@ -279,14 +279,20 @@ class _Rank:
             self._warn(f"computes on its processor: {training.way.refused}")
         for rank in spec.ranks:
             if demoted[rank.rank]:
-                self._events.write("warning", message=f"Android keeps {progress.where(rank)} off its big cores")
+                self._events.write(
+                    "warning", message=f"Android keeps {progress.where(rank)} off its big cores", names_phone=True
+                )
             if refused[rank.rank] and rank.rank != self._own.rank:
                 message = f"{progress.where(rank)} has no OpenCL device that works, and computes on its processor"
-                self._events.write("warning", message=f"{message}: clusterctl doctor --limit {rank.phone}")
+                self._events.write(
+                    "warning", message=f"{message}: clusterctl doctor --limit {rank.phone}", names_phone=True
+                )
             if parts[rank.rank] > len(micro_batches(rank.batch, spec.micro_batch or rank.batch)):
                 count = round(parts[rank.rank])
                 message = f"{progress.where(rank)} computes its {rank.batch} images in {count} parts for want of memory"
-                self._events.write("warning", message=f"{message}: a smaller --batch, or a larger --memory")
+                self._events.write(
+                    "warning", message=f"{message}: a smaller --batch, or a larger --memory", names_phone=True
+                )
 
     def _yield(self) -> None:
         """Another attempt goes on from what is kept."""

@@ -9,7 +9,8 @@ import numpy as np
 from orchestrator.chaos.catalogue import BY_NAME
 from orchestrator.chaos.outcome import BlowStory, Hit, RunStory
 from orchestrator.chaos.plan import RunPlan
-from orchestrator.chaos.run_log import Step
+from orchestrator.chaos.run_log import Said, Step
+from orchestrator.records.causes import Cause
 from phone_agent.contract import safetensors
 
 FOUR = ("p1-01", "p1-02", "p2-01", "p2-02")
@@ -31,7 +32,19 @@ def story(
     return RunStory(RunPlan(1, 4, ()), "run", state, "", blows, phones, heard, checkpoint)
 
 
-def blow(*hits: tuple[str, str], incidents: tuple[str, ...] = (), seconds: float | None = 1.0) -> BlowStory:
+def restart(diagnosis: str, cause: Cause | None, *phones: str) -> Said:
+    """That the next attempt is started, and why."""
+    message = f"{diagnosis}; starting again from step 3 on 4 phones"
+    return Said(message, 0.0, restarting=True, cause=cause, phones=phones, diagnosis=diagnosis)
+
+
+KILLED = restart("p2-01 (sw2:1): its rank was killed (signal 9 (Killed))", Cause.RANK_KILLED, "p2-01")
+SILENT = restart("p2-01 (sw2:1): does not answer: cable or power", Cause.PHONE_UNREACHABLE, "p2-01")
+FULL = restart("p2-01 (sw2:1): its disk is full (0 MB free)", Cause.DISK_FULL, "p2-01")
+GOES_ON = Said("going on with step 4 on 4 phones: 2.1 s lost", 0.0)
+
+
+def blow(*hits: tuple[str, str], incidents: tuple[Said, ...] = (), seconds: float | None = 1.0) -> BlowStory:
     struck = tuple(Hit(BY_NAME[fault], phone) for fault, phone in hits)
     name = hits[0][0] if len(hits) == 1 else "two at once"
     return BlowStory(name, struck, 100.0, 3, incidents, seconds, restarted=bool(incidents))

@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.chaos.run_log import Chronicle
+from orchestrator.chaos.run_log import Chronicle, Said
+from orchestrator.records.causes import Cause
 from orchestrator.records.record import RunStore, Survival
 from tests.orchestrator.launch.samples import spec as run_spec
 
@@ -30,9 +31,23 @@ def test_news_are_heard_once_and_torn_lines_later(tmp_path: Path) -> None:
     assert len(chronicle.since(10.0)) == 1
     store.begin_attempt(record, replace(spec, attempt=1, ranks=spec.ranks[:1]))
     store.incidents_file(spec.run_id).write_text(
-        json.dumps({"event": "incident", "time": 1.0, "message": "gone", "noticed": 9.5}) + "\n"
+        json.dumps(
+            {
+                "event": "incident",
+                "time": 1.0,
+                "message": "gone",
+                "noticed": 9.5,
+                "kind": "restarting",
+                "cause": "rank_killed",
+                "phones": ["p1-01"],
+                "diagnosis": "p1-01: killed",
+            }
+        )
+        + "\n"
     )
     chronicle.listen()
     assert (chronicle.attempt, chronicle.is_training) == (1, False)
-    assert [(said.message, said.noticed) for said in chronicle.incidents] == [("gone", 9.5)]
+    assert chronicle.incidents == [
+        Said("gone", 11.0, 9.5, {}, True, Cause.RANK_KILLED, ("p1-01",), "p1-01: killed"),  # noqa: FBT003
+    ]
     assert [len(phones) for phones in chronicle.phones] == [len(spec.ranks), 1]

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.chaos.evaluate import Breach, Cause, Promise, Verdict, cause
+from orchestrator.chaos.evaluate import Attribution, Breach, Promise, Verdict, cause
 from orchestrator.chaos.journal import Journal
 from orchestrator.chaos.plan import RunPlan
 from orchestrator.chaos.report import Report
 from orchestrator.errors import UsageError
-from tests.orchestrator.chaos.stories import FOUR, blow, story
+from tests.orchestrator.chaos.stories import FOUR, KILLED, blow, story
 
 PLAN = {"seed": 1, "faults": 9, "phones": [4, 5], "only": ["rank killed"]}
-KILLED = "p2-01 (sw2:1): its rank was killed (signal 9 (Killed)); starting again from step 3 on 4 phones"
 BROKEN = Verdict((Breach(Promise.STEPS, "step 4 was done again"),), to_the_bit=False, difference=1e-6)
 
 
@@ -39,7 +38,7 @@ def test_what_was_written_down_is_judged_alike(path: Path) -> None:
     assert verdict == BROKEN
     assert (first.plan.number, first.phones, second.plan.number) == (1, (FOUR, FOUR[1:]), 2)
     (struck,) = first.blows
-    assert (cause(struck), struck.noticed_s, struck.phases) == (Cause.RIGHT, 0.5, {"noticing": 0.4})
+    assert (cause(struck), struck.noticed_s, struck.phases) == (Attribution.RIGHT, 0.5, {"noticing": 0.4})
     report = Report(1)
     for each in found:
         report.add(*each)

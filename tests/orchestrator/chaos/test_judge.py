@@ -8,15 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.chaos.evaluate import TOLERANCE, Cause, Promise, Verdict, attributed, cause, difference, judge
+from orchestrator.chaos.evaluate import TOLERANCE, Attribution, Promise, Verdict, attributed, cause, difference, judge
 from orchestrator.chaos.outcome import RunStory
 from orchestrator.chaos.run_log import Said
+from orchestrator.records.causes import Cause
 from phone_agent.contract import safetensors
-from tests.orchestrator.chaos.stories import FOUR, STEPS, blow, saved, steps, story
-
-KILLED = "p2-01 (sw2:1): its rank was killed (signal 9 (Killed)); starting again from step 3 on 4 phones"
-SILENT = "p2-01 (sw2:1): does not answer: cable or power; starting again from step 3 on 3 phones"
-GOES_ON = "going on with step 4 on 4 phones: 2.1 s lost"
+from tests.orchestrator.chaos.stories import (
+    FOUR,
+    FULL,
+    GOES_ON,
+    KILLED,
+    SILENT,
+    STEPS,
+    blow,
+    restart,
+    saved,
+    steps,
+    story,
+)
 
 
 @pytest.fixture
@@ -96,36 +105,36 @@ def test_numbers_that_are_none_are_infinitely_far(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("hits", "incidents", "expected"),
     [
-        ([("rank killed", "p2-01")], (KILLED, GOES_ON), Cause.RIGHT),
-        ([("rank killed", "p1-01")], (KILLED, GOES_ON), Cause.WRONG),
-        ([("power off", "p2-01")], (KILLED, GOES_ON), Cause.WRONG),
-        ([("power off", "p2-01")], (SILENT, GOES_ON), Cause.RIGHT),
-        ([("cable out", "p2-01")], (KILLED, SILENT), Cause.WRONG),
-        ([("rank killed", "p2-01")], (), Cause.UNNAMED),
-        ([("throttling", "p2-01")], (), Cause.NONE),
-        ([("throttling", "p2-01")], (KILLED,), Cause.FALSE_ALARM),
-        ([("host dies", "")], (KILLED,), Cause.FALSE_ALARM),
-        ([("disk full", "p1-01")], (), Cause.NONE),
-        ([("disk full", "p2-01")], ("p2-01 (sw2:1): its disk is full (0 MB free); starting again from",), Cause.RIGHT),
-        ([("disk full", "p2-01")], (KILLED,), Cause.WRONG),
-        ([("rank killed", "p2-01"), ("cable out", "p1-02")], (KILLED,), Cause.RIGHT),
-        ([("host dies", ""), ("power off", "p2-01")], (SILENT,), Cause.RIGHT),
-        ([("host dies", ""), ("power off", "p2-01")], (), Cause.UNNAMED),
-        ([("clock jump", "p2-01")], ("starting again from step 9 on 4 phones",), Cause.NONE),  # somebody came back
+        ([("rank killed", "p2-01")], (KILLED, GOES_ON), Attribution.RIGHT),
+        ([("rank killed", "p1-01")], (KILLED, GOES_ON), Attribution.WRONG),
+        ([("power off", "p2-01")], (KILLED, GOES_ON), Attribution.WRONG),
+        ([("power off", "p2-01")], (SILENT, GOES_ON), Attribution.RIGHT),
+        ([("cable out", "p2-01")], (KILLED, SILENT), Attribution.WRONG),
+        ([("rank killed", "p2-01")], (), Attribution.UNNAMED),
+        ([("throttling", "p2-01")], (), Attribution.NONE),
+        ([("throttling", "p2-01")], (KILLED,), Attribution.FALSE_ALARM),
+        ([("host dies", "")], (KILLED,), Attribution.FALSE_ALARM),
+        ([("disk full", "p1-01")], (), Attribution.NONE),
+        ([("disk full", "p2-01")], (FULL,), Attribution.RIGHT),
+        ([("disk full", "p2-01")], (KILLED,), Attribution.WRONG),
+        ([("rank killed", "p2-01"), ("cable out", "p1-02")], (KILLED,), Attribution.RIGHT),
+        ([("host dies", ""), ("power off", "p2-01")], (SILENT,), Attribution.RIGHT),
+        ([("host dies", ""), ("power off", "p2-01")], (), Attribution.UNNAMED),
+        ([("clock jump", "p2-01")], (restart("", None),), Attribution.NONE),  # somebody came back
     ],
 )
-def test_a_first_cause(hits: list[tuple[str, str]], incidents: tuple[str, ...], expected: Cause) -> None:
+def test_a_first_cause(hits: list[tuple[str, str]], incidents: tuple[Said, ...], expected: Attribution) -> None:
     assert cause(blow(*hits, incidents=incidents)) is expected
 
 
 def test_what_is_told_late_belongs_to_whom_it_fits() -> None:
     limit = replace(blow(("memory limit", "p2-01")), at=100.0)
     slow = replace(blow(("throttling", "p1-01")), at=110.0)
-    memory = "p2-01 (sw2:1): MemoryError: Unable to allocate 1.64 MiB; starting again from step 120 on 4 phones"
-    late, other = attributed([limit, slow], [Said(memory, 120.0), Said(GOES_ON, 121.0)])
-    assert (cause(late), cause(other)) == (Cause.RIGHT, Cause.NONE)
-    early, blamed = attributed([limit, slow], [Said(KILLED.replace("p2-01", "p1-02"), 120.0)])
-    assert (cause(early), cause(blamed)) == (Cause.NONE, Cause.FALSE_ALARM)
+    memory = restart("p2-01 (sw2:1): MemoryError: Unable to allocate 1.64 MiB", Cause.OUT_OF_MEMORY, "p2-01")
+    late, other = attributed([limit, slow], [replace(memory, heard=120.0), replace(GOES_ON, heard=121.0)])
+    assert (cause(late), cause(other)) == (Attribution.RIGHT, Attribution.NONE)
+    early, blamed = attributed([limit, slow], [replace(KILLED, heard=120.0, phones=("p1-02",))])
+    assert (cause(early), cause(blamed)) == (Attribution.NONE, Attribution.FALSE_ALARM)
 
 
 def test_the_samples_are_whole() -> None:

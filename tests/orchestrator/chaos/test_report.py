@@ -7,12 +7,11 @@ import json
 
 from rich.console import Console
 
-from orchestrator.chaos.evaluate import Breach, Cause, Promise, Verdict
+from orchestrator.chaos.evaluate import Attribution, Breach, Promise, Verdict
 from orchestrator.chaos.report import Report
 from orchestrator.view.chaos import print_report
-from tests.orchestrator.chaos.stories import blow, story
+from tests.orchestrator.chaos.stories import KILLED, blow, story
 
-KILLED = "p2-01 (sw2:1): its rank was killed (signal 9 (Killed)); starting again from step 3 on 4 phones"
 KEPT = Verdict((), to_the_bit=True, difference=0.0)
 
 
@@ -53,7 +52,7 @@ def test_a_breach_breaks_a_promise_whatever_was_named() -> None:
 def test_nothing_to_name_counts_neither_way() -> None:
     made = Report(seed=1)
     made.add(story(None, blows=(blow(("throttling", "p1-01")),)), KEPT)
-    assert made.causes[Cause.NONE] == 1
+    assert made.causes[Attribution.NONE] == 1
     assert made.kept
 
 

@@ -20,8 +20,9 @@ from orchestrator.fleet.result import CommandResult, Outcome, Outcomes, Status
 from orchestrator.inventory.model import Phone
 from orchestrator.lab.shape import Shape
 from orchestrator.lab.spec import LabSpec, Mode
-from phone_agent.contract.dataset_delivery import ARRIVED_DAMAGED, Stop
+from phone_agent.contract.dataset_delivery import Stop
 from phone_agent.contract.dataset_manifest import Manifest
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.sharding import even_spans
 from tests.orchestrator.data.samples import cifar10_binary
 from tests.phone_agent.datasets import damage, stage
@@ -96,11 +97,14 @@ def test_what_was_damaged_on_the_way_is_not_blamed_on_this_computer(tmp_path: Pa
     stored = add("cifar", cifar10_binary(tmp_path / "cifar"), store=Store(tmp_path / "store")).stored
     push = Push(cast("Fleet", None), stored, phones, even_spans(stored.manifest.samples, 1))
     name = stored.manifest.train[0].name
-    push._judge([Stop(phones[0].name, "", 1, frozenset())], {phones[0].name: {"error": f"{name} {ARRIVED_DAMAGED}"}})
+    answer = {"error": f"{name} arrived damaged", "code": ErrorCode.DATA_DAMAGED, "file": name}
+    push._judge([Stop(phones[0].name, "", 1, frozenset())], {phones[0].name: answer})
     assert (list(push._failed), push._rotten) == ([phones[0]], set())
 
 
-GOOD, CUT = {"error": None}, {"error": "the stream was cut off"}
+GOOD = {"error": None}
+CUT = {"error": "the stream was cut off", "code": ErrorCode.TRANSFER_INTERRUPTED, "file": None}
+FULL = {"error": "no space left", "code": ErrorCode.DISK_FULL, "file": None}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,7 @@ GOOD, CUT = {"error": None}, {"error": "the stream was cut off"}
     [
         ([GOOD, GOOD, GOOD], [], [0, 1, 2]),
         ([CUT, CUT, CUT], [0], []),
-        ([{"error": "no space left"}, GOOD, CUT], [0], [1]),
+        ([FULL, GOOD, CUT], [0], [1]),
         ([GOOD, None, CUT], [], [0]),
         ([GOOD, CUT, None], [1], [0]),
     ],

@@ -14,7 +14,7 @@ import pytest
 from phone_agent.contract import layout
 from phone_agent.contract.dataset_delivery import CutOffError, Delivery, Stop
 from phone_agent.contract.dataset_manifest import FILE, Manifest, ManifestError
-from phone_agent.contract.errors import AgentError
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import DataSpec
 from phone_agent.data import locks, open_dataset, open_test
 from phone_agent.data import receive as module
@@ -192,8 +192,9 @@ def test_a_next_phone_that_takes_all_and_does_not_end_is_given_up(
         monkeypatch.setattr(module, name, value)
     first, second = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE), stop("p1-02", ONE)))))
     assert first == {"phone": "p1-01", "stored": 1, "error": None}
-    error = None if says else "not reached from the phone before it: it was not done 1 s after the last piece"
-    assert second == {"phone": "p1-02", "stored": 1 if says else 0, "error": error}
+    error = "not reached from the phone before it: it was not done 1 s after the last piece"
+    failure = {} if says else {"error": error, "code": ErrorCode.TRANSFER_INTERRUPTED, "damaged": None}
+    assert second == {"phone": "p1-02", "stored": 1 if says else 0, "error": None} | failure
 
 
 def _full(*_: object) -> None:
@@ -206,6 +207,7 @@ def test_a_disk_without_room_for_the_list_of_files_is_told(
     monkeypatch.setattr(module, "write_json", _full)
     (answer,) = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE),))))
     assert answer["error"] == f"{home} cannot be written: No space left on device"
+    assert answer["code"] == ErrorCode.DISK_FULL
 
 
 def test_what_lies_here_is_told_on_a_full_disk(

@@ -9,6 +9,7 @@ from orchestrator.health.health import State, judge
 from orchestrator.health.preflight import Preflight, UnfitPhonesError, inspect
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inventory.model import Phone
+from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.launch.samples import phones, telemetry
 
 BARE = "bare\nepoch 1000\nagent none\nmemory_free_mb 3000\ndisk_free_mb 9000\n"
@@ -64,13 +65,10 @@ def test_a_phone_is_judged_by_its_vitals(changes: dict[str, Any], state: State, 
 
 def test_a_phone_never_met_is_new_and_a_changed_key_is_not() -> None:
     new, changed = phones(2)
-    outcomes = (
-        Outcome[Vitals](
-            new, Status.FAILED, 1, phase=Phase.HOSTKEY, error="unknown", remedy="clusterctl provision --limit p1-01"
-        ),
-        Outcome[Vitals](
-            changed, Status.FAILED, 1, phase=Phase.HOSTKEY, error="changed", remedy="clusterctl hosts forget p1-02"
-        ),
+    codes = {new: ErrorCode.HOST_KEY_UNKNOWN, changed: ErrorCode.HOST_KEY_CHANGED}
+    outcomes = tuple(
+        Outcome[Vitals](phone, Status.FAILED, 1, phase=Phase.HOSTKEY, error="any words", code=code)
+        for phone, code in codes.items()
     )
     assert [each.state for each in judge(Outcomes(outcomes))] == [State.UNPROVISIONED, State.FAILED]
 

@@ -70,7 +70,9 @@ def test_shares_and_rests_are_remembered() -> None:
 
 
 def test_a_phone_is_not_named_twice() -> None:
-    assert progress(event("warning", 1.0, message="p1-01 (sw1:1): hot")).warnings == ["p1-01 (sw1:1): hot"]
+    assert progress(event("warning", 1.0, message="p1-01 (sw1:1): hot", names_phone=True)).warnings == [
+        "p1-01 (sw1:1): hot"
+    ]
 
 
 def test_a_long_run_keeps_a_bounded_curve() -> None:

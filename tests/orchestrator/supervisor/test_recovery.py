@@ -17,15 +17,17 @@ from orchestrator.launch.next_attempt import next_attempt
 from orchestrator.launch.request import LaunchRequest
 from orchestrator.launch.resume import check_resume, resumed_run
 from orchestrator.plan.apportion import deal
+from orchestrator.records.causes import Cause
 from orchestrator.records.events import Event, Progress, parse_event
 from orchestrator.records.record import RunRecord, RunStore, Survival
 from orchestrator.records.tensorboard import TensorBoard
 from orchestrator.supervisor import stall_diagnosis, supervisor
 from orchestrator.supervisor.deadline import FIRST_S, FLOOR_S, Deadline
 from orchestrator.supervisor.diagnosis import Diagnosis, diagnose
-from orchestrator.supervisor.probe import Sight, look
+from orchestrator.supervisor.probe import LeasedError, Sight, end, look
 from orchestrator.supervisor.recovery import FRUITLESS, GiveUp, Memory, choose, hopeless
 from orchestrator.supervisor.supervisor import Guard
+from phone_agent.contract.errors import ErrorCode
 from phone_agent.job.lease import SECONDS, take
 from tests.orchestrator.launch.samples import event, phones, spec
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 SPEC = spec(4, switches=2)
 FOUR = phones(4, 2)
-KILLED = Diagnosis("its rank was killed", SPEC.ranks[2])
+KILLED = Diagnosis(Cause.RANK_KILLED, "its rank was killed", SPEC.ranks[2])
 
 
 def record(**changes: Any) -> RunRecord:
@@ -143,8 +145,8 @@ def test_the_end_is_told_with_what_it_came_from() -> None:
     assert isinstance(over, GiveUp)
     told = over.after(KILLED)
     assert told.headline == f"{KILLED.headline}; {over.reason}"
-    assert GiveUp(KILLED.headline).after(KILLED) == KILLED
-    assert GiveUp(f"{KILLED.headline}; too often").after(KILLED).headline == f"{KILLED.headline}; too often"
+    assert GiveUp("").after(KILLED) == KILLED
+    assert GiveUp("too often").after(KILLED).headline == f"{KILLED.headline}; too often"
 
 
 def test_phones_that_do_not_take_what_an_attempt_needs_are_left_out_the_second_time() -> None:
@@ -176,22 +178,37 @@ def test_a_phone_that_fails_again_and_again_is_left_out_until_a_step_is_done() -
 
 
 @pytest.mark.parametrize(
-    ("status", "phase", "error", "unfit"),
+    ("status", "phase", "code", "cause"),
     [
-        (Status.UNREACHABLE, Phase.TCP, "connection refused on port 8022", "does not answer: its sshd is down"),
-        (Status.UNREACHABLE, Phase.BANNER, "hung up", "does not answer: its sshd is down"),
-        (Status.UNREACHABLE, Phase.TCP, "no answer within 2 s", "does not answer: cable or power"),
-        (Status.UNREACHABLE, Phase.EXEC, "connection lost", "does not answer: cable or power"),
-        (Status.FAILED, Phase.EXEC, "not done after 6 s", "its agent fails: not done after 6 s"),
+        (Status.UNREACHABLE, Phase.TCP, ErrorCode.CONNECTION_REFUSED, Cause.SSHD_DOWN),
+        (Status.UNREACHABLE, Phase.BANNER, ErrorCode.CONNECTION_CLOSED, Cause.SSHD_DOWN),
+        (Status.UNREACHABLE, Phase.TCP, ErrorCode.NO_ANSWER, Cause.PHONE_UNREACHABLE),
+        (Status.UNREACHABLE, Phase.EXEC, ErrorCode.CONNECTION_LOST, Cause.PHONE_UNREACHABLE),
+        (Status.FAILED, Phase.EXEC, ErrorCode.TIMED_OUT, Cause.AGENT_FAILED),
+        (Status.FAILED, Phase.EXEC, ErrorCode.UNKNOWN, Cause.AGENT_FAILED),
     ],
 )
 def test_a_phone_without_sshd_is_told_from_one_that_is_gone(
-    status: Status, phase: Phase, error: str, unfit: str
+    status: Status, phase: Phase, code: ErrorCode, cause: Cause
 ) -> None:
-    outcome: Outcome[Any] = Outcome(FOUR[0], status, 0.0, phase=phase, error=error)
-    fleet: Any = SimpleNamespace(map=lambda _task, _phones, **_: Outcomes((outcome,)))
-    (sight,) = look(fleet, "run", FOUR[:1])
-    assert sight.unfit == unfit
+    outcome: Outcome[Any] = Outcome(FOUR[0], status, 0.0, phase=phase, error="any words", code=code)
+    (sight,) = look(answering(outcome), "run", FOUR[:1])
+    assert (sight.cause, sight.code) == (cause, code)
+    assert sight.unfit
+
+
+def answering(outcome: Outcome[Any]) -> Any:
+    """A fleet of one phone."""
+    return SimpleNamespace(map=lambda _task, _phones, **_: Outcomes((outcome,)))
+
+
+def test_a_run_that_another_computer_supervises_is_left_alone() -> None:
+    error, code = "laptop looks after it", ErrorCode.LEASE_HELD
+    leased: Outcome[Any] = Outcome(FOUR[0], Status.FAILED, 0.0, phase=Phase.EXEC, error=error, code=code)
+    with pytest.raises(LeasedError, match=f"^{error}$"):
+        end(answering(leased), "run", FOUR[:1])
+    (sight,) = end(answering(replace(leased, code=ErrorCode.NO_SUCH_RUN)), "run", FOUR[:1])
+    assert sight.cause is Cause.AGENT_FAILED
 
 
 def test_a_full_disk_keeps_a_phone_out() -> None:
@@ -276,13 +293,13 @@ def test_a_head_phone_is_gone_only_when_the_others_have_noticed() -> None:
 
 def test_who_does_not_answer_afterwards_was_the_cause() -> None:
     lost = [Sight(phone, "timed out" if phone.name == "p2-02" else None) for phone in FOUR]
-    assert stall_diagnosis.refined(Diagnosis("mpirun left no word"), SPEC, lost).headline.startswith(
+    assert stall_diagnosis.refined(Diagnosis(Cause.UNKNOWN, "mpirun left no word"), SPEC, lost).headline.startswith(
         "p2-02 (sw2:2): does not"
     )
     assert stall_diagnosis.refined(KILLED, SPEC, [Sight(phone) for phone in FOUR]) == KILLED
     both = [Sight(phone, "timed out" if phone.switch == "sw2" else None) for phone in FOUR]
     assert stall_diagnosis.refined(KILLED, SPEC, both).headline.startswith("p2-01 (sw2:1): does not")
-    told = stall_diagnosis.refined(Diagnosis("?"), SPEC, both).headline
+    told = stall_diagnosis.refined(Diagnosis(Cause.UNKNOWN, "?"), SPEC, both).headline
     assert told == "p2-01 (sw2:1), p2-02 (sw2:2) do not answer: cable, switch or power"
 
 
@@ -323,7 +340,7 @@ def test_a_full_disk_explains_what_mpirun_only_felt() -> None:
 
 def test_a_neighbours_complaint_is_not_the_cause() -> None:
     complaint = parse_event(
-        event("error", 1.0, phone="p1-02", rank=1, message="Exception: MPI_ERR_OTHER: known error", fault="phone")
+        event("error", 1.0, phone="p1-02", rank=1, message="Exception: MPI_ERR_OTHER", code="mpi_failed", fault="phone")
     )
     log = "mpirun noticed that process rank 2 with PID 0 on node x exited on signal 9 (Killed).\n"
     assert diagnose(SPEC, complaint, log).headline == "p2-01 (sw2:1): its rank was killed (signal 9 (Killed))"
