@@ -28,7 +28,7 @@ from benchmarks.networks import network
 from benchmarks.verdict import Promise, conclude
 from orchestrator.plan.forecast.device_model import phone
 from orchestrator.plan.forecast.forecast import Forecast, Rack, Rules, forecast
-from phone_agent.comm.link_probe import Line
+from phone_agent.comm.link_probe import LinkProfile
 from phone_agent.contract.sizes import FLOAT
 
 CASES = ("alexnet:32", "googlenet:12", "mobilenet_v1:12", "mobilenet_v2:12", "resnet50:4", "squeezenet_v1_1:24")
@@ -92,13 +92,13 @@ def foretold(run: Run, model: str, batch: int, compute_s: float) -> Forecast:
     return forecast(graph, on, replace(phone(), little_bandwidth=THIS_COMPUTERS), rules)
 
 
-def line(choice: dict[str, Any], ranks: int, values: int) -> Line:
+def line(choice: dict[str, Any], ranks: int, values: int) -> LinkProfile:
     """What the probe found, from what the run made of it: see comm.choose."""
     hops = 2 * (ranks - 1)
     encoded = values * FLOAT / (2 if choice["wire"] == "fp16" else 1)
     pieces = max(1, round(values * FLOAT / choice["bucket_bytes"]))
     rate = hops / ranks * encoded / choice["limit_s"]
-    return Line((choice["predicted_s"] - choice["limit_s"]) / pieces / hops, rate, rate)
+    return LinkProfile((choice["predicted_s"] - choice["limit_s"]) / pieces / hops, rate, rate)
 
 
 def show(options: argparse.Namespace, results: list[Result]) -> None:

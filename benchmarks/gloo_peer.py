@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.peers import serve
-from phone_agent.comm.bench import Numbers
+from phone_agent.comm.bench import SumPattern
 
 
 def start(store: str, ranks: int, rank: int) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def sums(megabytes: float, count: int) -> dict[str, Any]:
     bench allreduce` does: one sum does not count, and a connection that was idle for as long starts as slowly."""
     buffer = torch.zeros(round(megabytes * 1e6 / 4))
     ranks, rank = dist.get_world_size(), dist.get_rank()
-    numbers, view = Numbers(ranks), buffer.numpy()
+    numbers, view = SumPattern(ranks), buffer.numpy()
     seconds = []
     dist.all_reduce(buffer)
     for _ in range(count):
@@ -32,7 +32,7 @@ def sums(megabytes: float, count: int) -> dict[str, Any]:
         started = time.monotonic()
         dist.all_reduce(buffer)
         seconds.append(time.monotonic() - started)
-        off, _ = numbers.seen(view)
+        off, _ = numbers.check(view)
         if off:
             raise ArithmeticError(f"gloo's sums are off by {off}")
     return {"seconds": seconds}

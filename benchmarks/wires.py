@@ -33,9 +33,11 @@ from orchestrator.data.sources import recognise
 from orchestrator.data.sources.source import Block
 from phone_agent import models
 from phone_agent.backends import backend
-from phone_agent.comm import Collective, Reducer, Whole, collective, wire_format
-from phone_agent.comm.powersgd import WIRE, PowerSgd, steps_in_full
-from phone_agent.comm.wire import WIRES
+from phone_agent.comm.collective import Collective
+from phone_agent.comm.factory import make_collective
+from phone_agent.comm.powersgd import WIRE, PowerSgd, uncompressed_steps
+from phone_agent.comm.reducer import PackedReducer, StatefulReducer
+from phone_agent.comm.wire import WIRES, wire_format
 from phone_agent.contract import rng
 from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
 from phone_agent.nn.packing import State
@@ -107,12 +109,12 @@ class Rank:
         self._optimiser = optimiser(RULES, self.state)
         self.summed, self._reducer = self._made(wire)
 
-    def _made(self, wire: str) -> tuple[Collective, Reducer]:
+    def _made(self, wire: str) -> tuple[Collective, StatefulReducer]:
         if wire == "powersgd":
-            thin = collective("ring", self._world, WIRE)
-            return thin, PowerSgd(thin, self.state.packing, in_full=steps_in_full(self._setting.steps))
-        summed = collective("ring", self._world, wire_format(wire))
-        return summed, Whole(summed)
+            thin = make_collective("ring", self._world, WIRE)
+            return thin, PowerSgd(thin, self.state.packing, uncompressed=uncompressed_steps(self._setting.steps))
+        summed = make_collective("ring", self._world, wire_format(wire))
+        return summed, PackedReducer(summed)
 
     def losses(self) -> Iterator[float]:
         share = 1 / self._setting.ranks
@@ -126,7 +128,7 @@ class Rank:
             yield loss
 
     def accuracy(self, test: Samples) -> float:
-        combine_statistics(self.state, 1 / self._setting.ranks, collective("ring", self._world).allreduce)
+        combine_statistics(self.state, 1 / self._setting.ranks, make_collective("ring", self._world).allreduce)
         right = sum(
             int(
                 (

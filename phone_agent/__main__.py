@@ -304,12 +304,12 @@ def device_study(arguments: argparse.Namespace) -> int:
 
 def allreduce_bench(arguments: argparse.Namespace) -> int:
     from phone_agent.comm import bench
-    from phone_agent.comm.world import ending_all, open_world
+    from phone_agent.comm.world import abort_all_on_error, open_world
     from phone_agent.device import timers
 
     timers.be_precise()
     world = open_world()
-    case = bench.Case(
+    case = bench.AllreduceCase(
         algorithm=arguments.algorithm,
         wire=arguments.wire,
         switches=arguments.switches.split(",") if arguments.switches else None,
@@ -317,7 +317,7 @@ def allreduce_bench(arguments: argparse.Namespace) -> int:
         megabytes=arguments.mb,
         model=arguments.model,
     )
-    with ending_all(world):
+    with abort_all_on_error(world):
         report = bench.run(world, case, arguments.repeats)
     return answer(report) if world.rank == 0 else 0
 
@@ -327,13 +327,13 @@ def linpack(arguments: argparse.Namespace) -> int:
 
     threads = affinity.use_big_cores(arguments.threads)
     timers.be_precise()
-    from phone_agent.comm.world import ending_all, open_world  # imports numpy: after the cores are chosen
+    from phone_agent.comm.world import abort_all_on_error, open_world  # imports numpy: after the cores are chosen
     from phone_agent.linpack import bench
     from phone_agent.linpack.layout import Grid
     from phone_agent.linpack.process_grid import Mesh
 
     world = open_world()
-    with ending_all(world):
+    with abort_all_on_error(world):
         grid = Grid.parse(arguments.grid, world.size)
         report = bench.run(bench.Request(arguments.n, arguments.nb, threads, arguments.seed), Mesh(grid))
     return answer(report) if world.rank == 0 else 0

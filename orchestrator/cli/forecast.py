@@ -90,11 +90,11 @@ def forecast(
 
 
 def _check(algorithm: str, wire: str, switches: int, phones: int | None) -> None:
-    from phone_agent.comm.autotune import EVERY_ALGORITHM
+    from phone_agent.comm.autotune import SCHEDULED_ALGORITHMS
     from phone_agent.comm.wire import WIRES
 
     for flag, given, known in (
-        ("algorithm", algorithm, (*EVERY_ALGORITHM, "auto")),
+        ("algorithm", algorithm, (*SCHEDULED_ALGORITHMS, "auto")),
         ("wire", wire, (*WIRES, "auto")),
     ):
         if given not in known:

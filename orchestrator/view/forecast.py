@@ -82,8 +82,9 @@ def _assumed(on: Rack, phone: Phone, found: Sequence[Forecast], *, measured: boo
         else f"{phone.name}, cold (hot ones compute at {low:.0%} to {high:.0%}), by counted instructions"
     )
     return (
-        f"Assumed: all phones alike, {pace}; gradients by {ways}; {on.line.inside * 8 / 1e6:.0f} Mbit/s of payload, "
-        f"{on.line.latency_s * 1e3:g} ms from phone to phone. Efficiency: computing's share of a step; "
+        f"Assumed: all phones alike, {pace}; gradients by {ways}; "
+        f"{on.line.intra_switch * 8 / 1e6:.0f} Mbit/s of payload, {on.line.latency_s * 1e3:g} ms from phone to phone. "
+        f"Efficiency: computing's share of a step; "
         "95 % from: that many images a phone; fits: in its memory."
     )
 

@@ -278,11 +278,11 @@ def _wires(threads: int, count: int = 8 * 1024 * 1024) -> Iterator[Case]:
     received, room = made.zeros(4 * count, np.uint8), made.zeros(4 * count, np.uint8)
     shape = f"{count // 1024**2} M"
     for wire in (FP16, BF16, INT8):
-        kept = _at(residual) if wire.feedback else None
+        kept = _at(residual) if wire.error_feedback else None
         common = {"values": _at(values), "count": count, "dtype": wire.dtype}
         relay = ops.Encode(received=_at(received), encoded=_at(room), residual=kept, **common)
         take = ops.Decode(encoded=_at(received), **common)
-        bytes_sent, bytes_kept = float(wire.size(count)), 2 * _bytes(residual) if wire.feedback else 0.0
+        bytes_sent, bytes_kept = float(wire.size(count)), 2 * _bytes(residual) if wire.error_feedback else 0.0
         moved = _bytes(values) + 2 * bytes_sent + bytes_kept
         yield Case(f"encode {wire.name}", shape, Kind.ENCODE, relay, 0.0, moved, made.kept)
         yield Case(f"decode {wire.name}", shape, Kind.DECODE, take, 0.0, _bytes(values) + bytes_sent, made.kept)

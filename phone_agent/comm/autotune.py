@@ -1,4 +1,4 @@
-"""Which way to sum the gradients, and in pieces of which size: a model of what each takes on this line. Pure."""
+"""Autotuning: picks the allreduce algorithm, group size, wire format and bucket size from a cost model. Pure."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from phone_agent.comm.groups import divided
-from phone_agent.comm.hierarchical import slices
-from phone_agent.comm.link_probe import Line
-from phone_agent.comm.message_sizes import Load
+from phone_agent.comm.groups import assign_groups
+from phone_agent.comm.hierarchical import slice_count
+from phone_agent.comm.link_probe import LinkProfile
+from phone_agent.comm.message_sizes import MessageSizes
 
-BUCKETS = tuple(1024 * 1024 * size for size in (4, 8, 16, 32))
-DEFAULT_BUCKET = BUCKETS[0]  # not smaller: ranks wait for each other at each part
-TOLERATED = 1.02  # of the shortest time, for smaller pieces: they leave sooner, and what is urgent waits less for them
-COUNTED_ON = 0.5  # of the computing that is expected, to hide communication: expectations are rough
-WORTH_A_CHANGE = 0.9  # of the time of what is plainer: predictions are not that exact
-EVERY_WIRE = ("fp32", "fp16")  # from the plainest; formats that lose more are for people to choose
-EVERY_ALGORITHM = ("ring", "hierarchical")  # ours, which know every wire
+BUCKET_SIZES = tuple(1024 * 1024 * size for size in (4, 8, 16, 32))
+DEFAULT_BUCKET_BYTES = BUCKET_SIZES[0]  # not smaller: ranks wait for each other at each bucket
+# Smaller buckets start earlier and delay urgent ones less, so they win if at most this much slower.
+BUCKET_TOLERANCE = 1.02
+OVERLAP_FRACTION = 0.5  # of the estimated compute time, counted on to hide communication: estimates are rough
+SWITCH_THRESHOLD = 0.9  # a more complex option must take at most this fraction of the time of a simpler one
+AUTO_WIRES = ("fp32", "fp16")  # simplest first; formats that lose more are never chosen automatically
+SCHEDULED_ALGORITHMS = ("ring", "hierarchical")  # these support every wire format
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a person fixed; `auto`, and 0 bytes, leave it to the model."""
+class TuneRequest:
+    """What the user fixed. `auto` and 0 leave the choice to the cost model."""
 
     algorithm: str
     wire: str
@@ -32,9 +33,13 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """`group`: most phones of a hierarchy's groups; 0: a switch's. Seconds that all messages of a step take by the
-    model, and those the line allows; None: nobody to talk to; or, by the model, an algorithm that is MPI's."""
+class CollectiveConfig:
+    """How gradients are reduced.
+
+    `group`: the largest group size of a hierarchical allreduce; 0: one group per switch. `predicted_s`: time of all
+    messages of a step by the cost model; None for a single rank and for MPI_Allreduce. `limit_s`: the lower bound that
+    the links allow; None for a single rank.
+    """
 
     algorithm: str
     wire: str
@@ -44,139 +49,154 @@ class Choice:
     group: int = 0
 
 
-def choose(
-    wanted: Wanted, line: Line | None, switches: Sequence[str], load: Load, compute_s: float | None = None
-) -> Choice:
-    """`switches`: each rank's; `compute_s`: what a step computes beside it, roughly, or None where one waits for the
-    other. What is more involved must be clearly faster."""
-    ways, wires = _ways(wanted, switches), _wires(wanted)
-    if line is None:
-        (algorithm, group), *_ = ways
-        return Choice(algorithm, wires[0], wanted.bucket_bytes or DEFAULT_BUCKET, group=group)
-    on = _Rack(line, switches, load, compute_s)
-    (least, chosen), *others = (
-        _best_bucket(Choice(algorithm, wire, wanted.bucket_bytes, group=group), on)
-        for wire, (algorithm, group) in product(wires, ways)
+def autotune(
+    request: TuneRequest,
+    links: LinkProfile | None,
+    switches: Sequence[str],
+    sizes: MessageSizes,
+    compute_s: float | None = None,
+) -> CollectiveConfig:
+    """The fastest configuration by the cost model. A more complex option must be clearly faster.
+
+    `switches`: the switch of each rank. `compute_s`: rough compute time of a step that overlaps with communication;
+    None if they do not overlap.
+    """
+    algorithms, wires = _algorithms(request, switches), _wires(request)
+    if links is None:
+        (algorithm, group), *_ = algorithms
+        return CollectiveConfig(algorithm, wires[0], request.bucket_bytes or DEFAULT_BUCKET_BYTES, group=group)
+    model = _CostModel(links, switches, sizes, compute_s)
+    (least, best), *others = (
+        _best_bucket(CollectiveConfig(algorithm, wire, request.bucket_bytes, group=group), model)
+        for wire, (algorithm, group) in product(wires, algorithms)
     )
-    for waited_s, each in others:
-        if waited_s < _needed(chosen, each) * least:
-            least, chosen = waited_s, each
-    return replace(chosen, limit_s=limit_s(line, switches, chosen, load))
+    for exposed_s, config in others:
+        if exposed_s < _threshold(best, config) * least:
+            least, best = exposed_s, config
+    return replace(best, limit_s=lower_bound_s(links, switches, best, sizes))
 
 
-def _ways(wanted: Wanted, switches: Sequence[str]) -> list[tuple[str, int]]:
-    """Algorithms and their groups, from the plainest."""
-    if wanted.algorithm != "auto":
-        return [(wanted.algorithm, wanted.group)]
+def _algorithms(request: TuneRequest, switches: Sequence[str]) -> list[tuple[str, int]]:
+    """Algorithms with their group sizes, simplest first."""
+    if request.algorithm != "auto":
+        return [(request.algorithm, request.group)]
     smaller = range(2, max(Counter(switches).values()))
-    groups = (wanted.group,) if wanted.group else (0, *smaller)
+    groups = (request.group,) if request.group else (0, *smaller)
     return [("ring", 0), *(("hierarchical", group) for group in groups)]
 
 
-def _needed(chosen: Choice, other: Choice) -> float:
-    """Of the chosen one's time. Groups of another size are no more involved."""
-    as_involved = (chosen.algorithm, chosen.wire) == (other.algorithm, other.wire)
-    return 1.0 if as_involved else WORTH_A_CHANGE
+def _wires(request: TuneRequest) -> tuple[str, ...]:
+    if request.wire != "auto":
+        return (request.wire,)
+    return AUTO_WIRES if request.algorithm in {*SCHEDULED_ALGORITHMS, "auto"} else AUTO_WIRES[:1]
 
 
-def _wires(wanted: Wanted) -> tuple[str, ...]:
-    if wanted.wire != "auto":
-        return (wanted.wire,)
-    return EVERY_WIRE if wanted.algorithm in {*EVERY_ALGORITHM, "auto"} else EVERY_WIRE[:1]
+def _threshold(best: CollectiveConfig, other: CollectiveConfig) -> float:
+    """The fraction of the best time that `other` must beat. Another group size is not more complex."""
+    same_complexity = (best.algorithm, best.wire) == (other.algorithm, other.wire)
+    return 1.0 if same_complexity else SWITCH_THRESHOLD
 
 
-def predict(line: Line, switches: Sequence[str], way: Choice, messages: Sequence[float]) -> float | None:
-    """Seconds for all messages, of so many bytes on the wire, one after the other."""
-    if way.algorithm not in EVERY_ALGORITHM:
+def predict_seconds(
+    links: LinkProfile, switches: Sequence[str], config: CollectiveConfig, messages: Sequence[float]
+) -> float | None:
+    """Seconds for messages of these sizes (bytes on the wire), one after the other."""
+    if config.algorithm not in SCHEDULED_ALGORITHMS:
         return None
-    if way.algorithm != "hierarchical":
-        return sum(_ring(line, len(switches), size) for size in messages)
-    hierarchy = _Hierarchy.of(line, switches, way.group)
+    if config.algorithm != "hierarchical":
+        return sum(_ring_seconds(links, len(switches), size) for size in messages)
+    hierarchy = _Hierarchy.of(links, switches, config.group)
     return sum(hierarchy.seconds(size) for size in messages)
 
 
-@dataclass(frozen=True)
-class _Rack:
-    """What is to be summed where, and beside which computing."""
+def lower_bound_s(links: LinkProfile, switches: Sequence[str], config: CollectiveConfig, sizes: MessageSizes) -> float:
+    """No such allreduce is faster on these links: the time for the bytes that each link must carry, without latency."""
+    total = sum(sizes.step_messages(config.wire, config.bucket_bytes))
+    if config.algorithm != "hierarchical":
+        return _ring_seconds(replace(links, latency_s=0.0), len(switches), total)
+    return _Hierarchy.of(links, switches, config.group).busiest_s(total)
 
-    line: Line
+
+@dataclass(frozen=True)
+class _CostModel:
+    """A workload on given links, beside given compute."""
+
+    links: LinkProfile
     switches: Sequence[str]
-    load: Load
+    sizes: MessageSizes
     compute_s: float | None
 
-    def predicted(self, way: Choice) -> Choice:
-        return replace(way, predicted_s=self._takes(way, self.load.messages(way.wire, way.bucket_bytes)))
+    def predict(self, config: CollectiveConfig) -> CollectiveConfig:
+        messages = self.sizes.step_messages(config.wire, config.bucket_bytes)
+        return replace(config, predicted_s=self._seconds(config, messages))
 
-    def waited_s(self, way: Choice) -> float:
-        """What a step waits for, of what was predicted: all that computing does not hide; the last part, which is ready
-        last and needed first; and half of a part that is on its way just then."""
-        predicted_s = way.predicted_s or 0.0
+    def exposed_s(self, config: CollectiveConfig) -> float:
+        """Communication time that a step waits for.
+
+        That is: what compute does not hide; the last bucket, which is complete last and needed first; and half of a
+        bucket, for the one in flight when the last one is ready.
+        """
+        predicted_s = config.predicted_s or 0.0
         if self.compute_s is None:
             return predicted_s
-        of_a_part, of_the_last = (
-            self._takes(way, messages(way.wire, way.bucket_bytes)) or 0.0
-            for messages in (self.load.of_a_part, self.load.of_the_last)
+        bucket_s, last_bucket_s = (
+            self._seconds(config, messages(config.wire, config.bucket_bytes)) or 0.0
+            for messages in (self.sizes.bucket_messages, self.sizes.last_bucket_messages)
         )
-        return max(0.0, predicted_s - COUNTED_ON * self.compute_s) + of_a_part / 2 + of_the_last
+        return max(0.0, predicted_s - OVERLAP_FRACTION * self.compute_s) + bucket_s / 2 + last_bucket_s
 
-    def _takes(self, way: Choice, messages: Sequence[float]) -> float | None:
-        return predict(self.line, self.switches, way, messages)
-
-
-def limit_s(line: Line, switches: Sequence[str], way: Choice, load: Load) -> float:
-    """No such allreduce is faster on links of this rate: what each must carry at least, and nothing else."""
-    total = sum(load.messages(way.wire, way.bucket_bytes))
-    if way.algorithm != "hierarchical":
-        return _ring(replace(line, latency_s=0.0), len(switches), total)
-    return _Hierarchy.of(line, switches, way.group).busiest_s(total)
+    def _seconds(self, config: CollectiveConfig, messages: Sequence[float]) -> float | None:
+        return predict_seconds(self.links, self.switches, config, messages)
 
 
-def _best_bucket(way: Choice, on: _Rack) -> tuple[float, Choice]:
-    """And what is waited for then. The smallest there is, where nothing is foretold."""
-    sizes = (way.bucket_bytes,) if way.bucket_bytes else BUCKETS
-    found = [on.predicted(replace(way, bucket_bytes=size)) for size in sizes]
-    waited = [on.waited_s(each) for each in found]
-    return next(pair for pair in zip(waited, found, strict=True) if pair[0] <= TOLERATED * min(waited))
+def _best_bucket(config: CollectiveConfig, model: _CostModel) -> tuple[float, CollectiveConfig]:
+    """The exposed time and the configuration with the best bucket size; the smallest size if nothing is predicted."""
+    sizes = (config.bucket_bytes,) if config.bucket_bytes else BUCKET_SIZES
+    configs = [model.predict(replace(config, bucket_bytes=size)) for size in sizes]
+    exposed = [model.exposed_s(each) for each in configs]
+    return next(pair for pair in zip(exposed, configs, strict=True) if pair[0] <= BUCKET_TOLERANCE * min(exposed))
 
 
-def _ring(line: Line, ranks: int, size: float) -> float:
-    """K - 1 hops to add up and K - 1 to hand round, each with one K-th."""
-    return 2 * (ranks - 1) * (line.latency_s + size / ranks / line.slowest)
+def _ring_seconds(links: LinkProfile, ranks: int, size: float) -> float:
+    """K - 1 hops of reduce-scatter and K - 1 hops of all-gather, each with 1/K of the buffer."""
+    return 2 * (ranks - 1) * (links.latency_s + size / ranks / links.slowest)
 
 
 @dataclass(frozen=True)
 class _Hierarchy:
-    """`members` of the largest of `groups`; `crosses`: some of them are on other switches."""
+    """`members`: size of the largest of `groups` groups. `crosses`: groups are on different switches."""
 
-    line: Line
+    links: LinkProfile
     members: int
     groups: int
     crosses: bool
 
     @classmethod
-    def of(cls, line: Line, switches: Sequence[str], group: int) -> _Hierarchy:
-        sizes = Counter(divided(switches, group))
-        return cls(line, max(sizes.values()), len(sizes), len(set(switches)) > 1)
+    def of(cls, links: LinkProfile, switches: Sequence[str], group: int) -> _Hierarchy:
+        sizes = Counter(assign_groups(switches, group))
+        return cls(links, max(sizes.values()), len(sizes), len(set(switches)) > 1)
 
     def seconds(self, size: float) -> float:
-        """While an uplink works, slices are summed and handed round inside; but for the first and the last one. Where
-        cables to the phones are the busiest, they are busy throughout."""
-        inside = 2 * (self.members - 1) * size / self.members / self.line.inside
-        exposed = inside / self._slices(size) if self._uplink_s(size) > self._cable_s(size) else 0.0
+        """While the uplinks work, other slices are summed and gathered within groups; not so the first and last slice.
+
+        Where the cables to the phones are the bottleneck, they are busy throughout.
+        """
+        within_s = 2 * (self.members - 1) * size / self.members / self.links.intra_switch
+        exposed = within_s / self._slices(size) if self._uplink_s(size) > self._cable_s(size) else 0.0
         hops = 2 * (self.members - 1) + 2 * (self.groups - 1)
-        return self.busiest_s(size) + exposed + hops * self.line.latency_s
+        return self.busiest_s(size) + exposed + hops * self.links.latency_s
 
     def busiest_s(self, size: float) -> float:
         return max(self._cable_s(size), self._uplink_s(size))
 
     def _cable_s(self, size: float) -> float:
-        """A phone's cable carries the rings inside, and its share of those across."""
+        """The cable of a phone carries the rings within its group, and its share of those across groups."""
         ranks = self.members * self.groups
-        return 2 * (ranks - 1) * size / ranks / self.line.inside
+        return 2 * (ranks - 1) * size / ranks / self.links.intra_switch
 
     def _uplink_s(self, size: float) -> float:
-        """An uplink carries all rings across."""
-        return 2 * (self.groups - 1) * size / self.groups / self.line.across if self.crosses else 0.0
+        """An uplink carries all rings across groups."""
+        return 2 * (self.groups - 1) * size / self.groups / self.links.inter_switch if self.crosses else 0.0
 
     def _slices(self, size: float) -> int:
-        return slices(int(size), self.members * self.groups)
+        return slice_count(int(size), self.members * self.groups)

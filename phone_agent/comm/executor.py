@@ -1,6 +1,6 @@
-"""Hands schedules to the core, which carries them out: core/src/rings.c.
+"""Schedule executor: translates ring schedules into the core's structs and runs them (core/src/rings.c).
 
-Rings are put into its form once for all buffers of a length: training sums the same few lengths again and again.
+The structs are built once per buffer length: training sums the same few lengths in every step.
 """
 
 from __future__ import annotations
@@ -20,32 +20,34 @@ from phone_agent.core import ops
 from phone_agent.core.library import library
 from phone_agent.core.thread_pool import ALIGNMENT, ThreadPool, aligned
 
-SEGMENT_BYTES = 256 * 1024  # on the wire; mca-params.conf has Open MPI send as much at once, without asking first
-SHORTEST_BYTES = 64 * 1024  # shorter messages cost more in starting than in sending
-NOWHERE = -1
-SPANS = 4096  # that the core may note before it hands them over: more than there are rings
-_SHORTEST_NAP_NS = 50_000
-_LONGEST_NAP_NS = 400_000  # where pieces are short; the kernel's buffers hold many times what arrives meanwhile
-_NAP_NS_A_BYTE = 2  # of a piece: a quarter of the time that a 1 Gbit/s link takes for it
+SEGMENT_BYTES = 256 * 1024  # on the wire; mca-params.conf sets Open MPI's eager limit to the same size
+MIN_MESSAGE_BYTES = 64 * 1024  # below this, a message costs more to start than to send
+MAX_SPANS = 4096  # time spans that the core records before it returns them: more than there are rings
+_NO_INDEX = -1
+_MIN_POLL_NS = 50_000
+_MAX_POLL_NS = 400_000  # for short pieces; the kernel's socket buffers hold many times what arrives meanwhile
+_POLL_NS_PER_BYTE = 2  # a quarter of the time that a 1 Gbit/s link takes for the piece
 
-Note = Callable[[str, float, float], None]  # what ("send", "receive", "reduce"), from when, until when
+SpanCallback = Callable[[str, float, float], None]  # activity ("send", "receive", "reduce"), start, end
 
 
 @dataclass(frozen=True)
-class Calls:
-    """What the core calls: where MPI_Isend, MPI_Irecv and MPI_Test lie, or what looks like them, and what to give them.
-    `failed`: what to raise for what one of them returned."""
+class MpiFunctions:
+    """Addresses of MPI_Isend, MPI_Irecv and MPI_Test (or of substitutes), and the handles to pass to them.
+
+    `make_error` turns the error code that one of them returned into an exception.
+    """
 
     send: int
     receive: int
     test: int
     datatype: int
     comm: int
-    failed: Callable[[int], Exception]
+    make_error: Callable[[int], Exception]
 
 
-class Neighbours(Protocol):
-    """A rank's in a ring. Messages of a tag arrive in order."""
+class RingNeighbors(Protocol):
+    """The neighbors of this rank in a ring. Messages with the same tag arrive in order."""
 
     left: int
     right: int
@@ -54,99 +56,100 @@ class Neighbours(Protocol):
 
 @dataclass(frozen=True)
 class Ring:
-    """What goes round between whom, whichever buffer it is of."""
+    """A schedule and the ranks it runs between, independent of any buffer."""
 
     schedule: Schedule
-    neighbours: Neighbours
-    gathers: bool = False  # it begins with what is finished
+    neighbors: RingNeighbors
+    gathers: bool = False  # starts with finished pieces
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Rings that go on at the same time, once those stages (by their place) are over."""
+    """Rings that run concurrently, once the stages with the indices in `after` are complete."""
 
     rings: tuple[Ring, ...]
     after: tuple[int, ...] = ()
 
 
-class Workshop:
-    """What all sums of a collective share, one after the other: a thread's part of the core, memory for pieces on the
-    wire (the core touches no more of it than it needs) and for what is told."""
+class ExecutorContext:
+    """What all executors of a collective share, since they run one at a time.
 
-    def __init__(self, calls: Calls) -> None:
-        self.calls, self.core, self.pool = calls, library(), ThreadPool(1)
-        self._memory: NDArray[np.uint8] = aligned(0, np.uint8)
-        self._spans = (ops.Span * SPANS)()
-        self._given_up = False
+    A thread pool, memory for pieces on the wire (the core touches only what it needs), and memory for time spans.
+    """
 
-    def carry_out(self, job: ops.Allreduce, note: Note | None) -> None:
-        if self._given_up:
+    def __init__(self, mpi: MpiFunctions) -> None:
+        self.mpi, self.core, self.pool = mpi, library(), ThreadPool(1)
+        self._slots: NDArray[np.uint8] = aligned(0, np.uint8)
+        self._spans = (ops.Span * MAX_SPANS)()
+        self._interrupted = False
+
+    def run(self, job: ops.Allreduce, on_span: SpanCallback | None) -> None:
+        if self._interrupted:
             raise AgentError(
-                "a sum before this one was given up: its messages may still be under way", code=ErrorCode.MPI_FAILED
+                "an earlier allreduce was interrupted: its messages may still be in flight", code=ErrorCode.MPI_FAILED
             )
-        job.slots = self._room(job.slot_bytes * job.slot_count)
-        job.spans, job.span_capacity = (ctypes.addressof(self._spans), SPANS) if note else (None, 0)
-        self._given_up = True
+        job.slots = self._slot_address(job.slot_bytes * job.slot_count)
+        job.spans, job.span_capacity = (ctypes.addressof(self._spans), MAX_SPANS) if on_span else (None, 0)
+        self._interrupted = True
         self.core.core_allreduce_reset(ctypes.addressof(job))
         status = ops.RingStatus.PENDING
         while status == ops.RingStatus.PENDING:
             status = self.core.core_allreduce_run(ctypes.addressof(job))
-            if note:
-                _tell(note, self._spans[: job.span_count])
+            if on_span:
+                _report_spans(on_span, self._spans[: job.span_count])
                 job.span_count = 0
         if status == ops.RingStatus.FAILED:
-            raise self.calls.failed(job.error)
-        self._given_up = False
+            raise self.mpi.make_error(job.error)
+        self._interrupted = False
 
-    def _room(self, size: int) -> int:
-        if self._memory.size < size:
-            self._memory = aligned(size, np.uint8)
-        return int(self._memory.ctypes.data)
+    def _slot_address(self, size: int) -> int:
+        if self._slots.size < size:
+            self._slots = aligned(size, np.uint8)
+        return int(self._slots.ctypes.data)
 
 
-class Rounds:
-    """Stages in the core's form, for buffers of one length. `naps`: of who waits, in nanoseconds: the first, which
-    doubles up to the second."""
+class ScheduleExecutor:
+    """Stages as core structs, for buffers of one length. `poll_ns`: first and longest polling interval."""
 
-    def __init__(self, stages: Sequence[Stage], wire: Wire, naps: tuple[int, int], workshop: Workshop) -> None:
-        self._wire, self._workshop = wire, workshop
-        self._arrays: list[ctypes.Array[ctypes.Structure]] = []  # what the job points to
+    def __init__(self, stages: Sequence[Stage], wire: Wire, poll_ns: tuple[int, int], context: ExecutorContext) -> None:
+        self._wire, self._context = wire, context
+        self._arrays: list[ctypes.Array[ctypes.Structure]] = []  # keeps what the job points to alive
         rings = [ring for stage in stages for ring in stage.rings]
-        places = {} if wire.exact else _places(rings)
-        self._rings = self._array(ops.Ring, [self._ring(ring, places) for ring in rings])
-        slots = sum(ring.max_slots for ring in self._rings) + len(places)
-        self._free, self._finished = (ctypes.c_void_p * slots)(), (ctypes.c_void_p * len(places))()
-        calls = workshop.calls
+        kept = {} if wire.exact else _kept_pieces(rings)
+        self._rings = self._array(ops.Ring, [self._ring(ring, kept) for ring in rings])
+        slots = sum(ring.max_slots for ring in self._rings) + len(kept)
+        self._free, self._finished = (ctypes.c_void_p * slots)(), (ctypes.c_void_p * len(kept))()
+        mpi = context.mpi
         self._job = ops.Allreduce(
             rings=ctypes.addressof(self._rings), ring_count=len(rings),
             stages=self._address(ops.Stage, list(_stages(stages))), stage_count=len(stages),
-            thread_pool=workshop.pool.address, dtype=wire.dtype,
-            send=calls.send, receive=calls.receive, test=calls.test, datatype=calls.datatype, comm=calls.comm,
-            min_sleep_ns=naps[0], max_sleep_ns=naps[1],
+            thread_pool=context.pool.address, dtype=wire.dtype,
+            send=mpi.send, receive=mpi.receive, test=mpi.test, datatype=mpi.datatype, comm=mpi.comm,
+            min_sleep_ns=poll_ns[0], max_sleep_ns=poll_ns[1],
             slot_bytes=self._slot_bytes(rings), slot_count=slots,
             free_slots=ctypes.addressof(self._free), cached_slots=ctypes.addressof(self._finished),
         )  # fmt: skip
 
-    def carry_out(self, buffer: Floats, residual: Floats | None, note: Note | None = None) -> int:
-        """Sums in place; how many bytes this rank sent."""
+    def run(self, buffer: Floats, residual: Floats | None, on_span: SpanCallback | None = None) -> int:
+        """Sum in place. Returns the bytes that this rank sent."""
         if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
-            raise AgentError("only float32 in a row can be summed", code=ErrorCode.INTERNAL_ERROR)
+            raise AgentError("allreduce needs a contiguous float32 array", code=ErrorCode.INTERNAL_ERROR)
         self._job.buffer, self._job.residual = buffer.ctypes.data, None if residual is None else residual.ctypes.data
-        self._workshop.carry_out(self._job, note)
+        self._context.run(self._job, on_span)
         return sum(ring.bytes_sent for ring in self._rings)
 
-    def _ring(self, ring: Ring, places: dict[int, int]) -> ops.Ring:
-        schedule, neighbours = ring.schedule, ring.neighbours
-        finished = places if ring.gathers else {}
-        first = [self._hop(piece, finished.get(piece.start, NOWHERE)) for piece in schedule.first]
-        hops = [self._hop(hop.piece, _kept(hop, places), hop.op, forward=hop.forward) for hop in schedule.hops]
+    def _ring(self, ring: Ring, kept: dict[int, int]) -> ops.Ring:
+        schedule, neighbors = ring.schedule, ring.neighbors
+        finished = kept if ring.gathers else {}
+        first = [self._hop(piece, finished.get(piece.start, _NO_INDEX)) for piece in schedule.first]
+        hops = [self._hop(hop.piece, _kept_index(hop, kept), hop.op, forward=hop.forward) for hop in schedule.hops]
         return ops.Ring(
             initial=self._address(ops.Hop, first), initial_count=len(first),
             hops=self._address(ops.Hop, hops), hop_count=len(hops),
             receives=self._address(ops.Message, [ops.Message()] * ops.RING_MAX_IN_FLIGHT),
             sends=self._address(ops.Message, [ops.Message()] * len(schedule.sent)),
-            left_rank=neighbours.left, right_rank=neighbours.right, tag=neighbours.tag, is_allgather=ring.gathers,
-            max_slots=ops.RING_MAX_IN_FLIGHT + (0 if self._wire.exact else schedule.most),
+            left_rank=neighbors.left, right_rank=neighbors.right, tag=neighbors.tag, is_allgather=ring.gathers,
+            max_slots=ops.RING_MAX_IN_FLIGHT + (0 if self._wire.exact else schedule.max_first),
         )  # fmt: skip
 
     def _hop(self, piece: slice, kept: int, op: ops.RingOp = ops.RingOp.REDUCE, *, forward: bool = False) -> ops.Hop:
@@ -162,36 +165,39 @@ class Rounds:
         return ctypes.addressof(self._array(kind, items))
 
     def _array(self, kind: type[ctypes.Structure], items: Sequence[ctypes.Structure]) -> ctypes.Array[ctypes.Structure]:
-        made = (kind * len(items))(*items)
-        self._arrays.append(made)
-        return made
+        array = (kind * len(items))(*items)
+        self._arrays.append(array)
+        return array
 
 
-def naps(piece_bytes: int = 0) -> tuple[int, int]:
-    """Nanoseconds. Where pieces are long, naps are: what arrives meanwhile is read at one go."""
-    first = max(_SHORTEST_NAP_NS, piece_bytes * _NAP_NS_A_BYTE)
-    return first, max(_LONGEST_NAP_NS, first)
+def poll_intervals_ns(piece_bytes: int = 0) -> tuple[int, int]:
+    """First polling interval, which doubles up to the second.
+
+    Long pieces are polled less often: more of a piece then arrives between two polls and is read at once.
+    """
+    first = max(_MIN_POLL_NS, piece_bytes * _POLL_NS_PER_BYTE)
+    return first, max(_MAX_POLL_NS, first)
 
 
-def _places(rings: Sequence[Ring]) -> dict[int, int]:
-    """Where rounded pieces are kept, by where they start, from when they are finished until they are gathered."""
+def _kept_pieces(rings: Sequence[Ring]) -> dict[int, int]:
+    """Slots of encoded pieces, by piece start: kept from when a piece is finished until it is gathered."""
     gathered = (piece for ring in rings if ring.gathers for piece in ring.schedule.first)
-    return {piece.start: place for place, piece in enumerate(gathered)}
+    return {piece.start: index for index, piece in enumerate(gathered)}
 
 
-def _kept(hop: Hop, places: dict[int, int]) -> int:
-    """Only what is finished, or arrives so, is sent by others as it is."""
-    return NOWHERE if hop.op is ops.RingOp.REDUCE else places.get(hop.piece.start, NOWHERE)
+def _kept_index(hop: Hop, kept: dict[int, int]) -> int:
+    """Only finished pieces are kept: other rings forward their encoded bytes unchanged."""
+    return _NO_INDEX if hop.op is ops.RingOp.REDUCE else kept.get(hop.piece.start, _NO_INDEX)
 
 
 def _stages(stages: Sequence[Stage]) -> Iterator[ops.Stage]:
     first = 0
     for stage in stages:
-        after, after_too = (*stage.after, NOWHERE, NOWHERE)[:2]
+        after, after_too = (*stage.after, _NO_INDEX, _NO_INDEX)[:2]
         yield ops.Stage(first, len(stage.rings), after, after_too)
         first += len(stage.rings)
 
 
-def _tell(note: Note, spans: Sequence[ops.Span]) -> None:
+def _report_spans(on_span: SpanCallback, spans: Sequence[ops.Span]) -> None:
     for span in spans:
-        note(ops.SpanKind(span.kind).name.lower(), span.started / 1e9, span.ended / 1e9)
+        on_span(ops.SpanKind(span.kind).name.lower(), span.started / 1e9, span.ended / 1e9)

@@ -1,4 +1,4 @@
-"""Which ranks sum among themselves first. Pure."""
+"""Groups of a hierarchical allreduce. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 
-def divided(switches: Sequence[str], most: int = 0) -> list[str]:
-    """Each rank's group, by each rank's switch: neighbours on one switch, as even as it goes and no more than `most` of
-    them; 0: all of a switch."""
+def assign_groups(switches: Sequence[str], max_size: int = 0) -> list[str]:
+    """The group of each rank, given the switch of each rank.
+
+    A group is a run of neighbors on one switch. Groups are as even as possible, with at most `max_size` members; 0: one
+    group per switch.
+    """
     members = Counter(switches)
     seen: Counter[str] = Counter()
-    found = []
+    groups = []
     for switch in switches:
-        groups = -(-members[switch] // most) if most else 1
-        found.append(f"{switch}/{seen[switch] * groups // members[switch]}")
+        count = -(-members[switch] // max_size) if max_size else 1
+        groups.append(f"{switch}/{seen[switch] * count // members[switch]}")
         seen[switch] += 1
-    return found
+    return groups

@@ -1,4 +1,4 @@
-"""How fast the line is: every rank sends to the right and receives from the left at once, as the ring will.
+"""Link probe: every rank sends to the right and receives from the left at the same time, as a ring does.
 
 Takes a few hundred milliseconds: messages grow until one takes long enough to be timed.
 """
@@ -12,61 +12,61 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm.world import Ticket, Transport, World
+from phone_agent.comm.world import TransferRequest, Transport, World
 
-TAG = 1 << 14  # beyond those of any collective
-GREETINGS = 20
-FIRST_BYTES, MOST_BYTES = 64 * 1024, 16 * 1024 * 1024
-LONG_ENOUGH_S = 0.06
-AGAIN = 3  # times at the last size, of which the best counts: connections warm up, and others want the processor too
-NAP_S = 0.0001
+TAG = 1 << 14  # above those of all collectives
+LATENCY_PROBES = 20
+FIRST_BYTES, MAX_BYTES = 64 * 1024, 16 * 1024 * 1024
+MIN_PROBE_S = 0.06
+REPEATS = 3  # at the last size; the best counts, since connections warm up and other processes use the CPU
+POLL_S = 0.0001
 
 
 @dataclass(frozen=True)
-class Line:
-    """Between neighbours: seconds before anything arrives, then bytes a second on the slowest cable of each kind."""
+class LinkProfile:
+    """Links between neighbors: latency in seconds, and bytes per second of the slowest link of each kind."""
 
     latency_s: float
-    inside: float
-    across: float  # between switches
+    intra_switch: float
+    inter_switch: float
 
     @property
     def slowest(self) -> float:
-        return min(self.inside, self.across)
+        return min(self.intra_switch, self.inter_switch)
 
 
-def probe(world: World, groups: Sequence[str]) -> Line | None:
-    """The same on all ranks; none where there is nobody to talk to. `groups`: each rank's switch."""
+def probe_links(world: World, switches: Sequence[str]) -> LinkProfile | None:
+    """The same result on all ranks; None for a single rank. `switches`: the switch of each rank."""
     if world.size == 1:
         return None
-    transport = world.neighbours(range(world.size), TAG)
-    latency = min(_exchange(transport, np.zeros(4, np.uint8), np.empty(4, np.uint8)) for _ in range(GREETINGS))
+    transport = world.neighbors(range(world.size), TAG)
+    latency = min(_exchange(transport, np.zeros(4, np.uint8), np.empty(4, np.uint8)) for _ in range(LATENCY_PROBES))
     latencies = world.allgather(np.array([latency]))[:, 0]
     size = FIRST_BYTES
-    while (seconds := _by_rank(world, transport, size)).max() < LONG_ENOUGH_S and size < MOST_BYTES:
+    while (seconds := _seconds_by_rank(world, transport, size)).max() < MIN_PROBE_S and size < MAX_BYTES:
         size *= 2
-    for _ in range(AGAIN):
-        seconds = np.minimum(seconds, _by_rank(world, transport, size))
-    return line(float(latencies.max()), (size / seconds).tolist(), groups)
+    for _ in range(REPEATS):
+        seconds = np.minimum(seconds, _seconds_by_rank(world, transport, size))
+    return link_profile(float(latencies.max()), (size / seconds).tolist(), switches)
 
 
-def _by_rank(world: World, transport: Transport, size: int) -> NDArray[np.float64]:
-    """Seconds for a message of this size. All start together: nobody leaves an allgather before everybody is in it."""
+def _seconds_by_rank(world: World, transport: Transport, size: int) -> NDArray[np.float64]:
+    """Seconds for a message of this size. The allgather of the previous call is the barrier that starts all ranks."""
     took = _exchange(transport, np.zeros(size, np.uint8), np.empty(size, np.uint8))
     return world.allgather(np.array([took]))[:, 0]
 
 
-def line(latency_s: float, rates: Sequence[float], groups: Sequence[str]) -> Line:
-    """From what each rank received in a second from the one before it."""
-    crossing = [groups[rank] != groups[rank - 1] for rank in range(len(groups))]
-    inside = [rate for rate, crosses in zip(rates, crossing, strict=True) if not crosses]
-    across = [rate for rate, crosses in zip(rates, crossing, strict=True) if crosses]
-    return Line(latency_s, min(inside or across), min(across or inside))
+def link_profile(latency_s: float, rates: Sequence[float], switches: Sequence[str]) -> LinkProfile:
+    """From the bytes per second that each rank received from the rank before it."""
+    crosses = [switches[rank] != switches[rank - 1] for rank in range(len(switches))]
+    intra = [rate for rate, crossing in zip(rates, crosses, strict=True) if not crossing]
+    inter = [rate for rate, crossing in zip(rates, crosses, strict=True) if crossing]
+    return LinkProfile(latency_s, min(intra or inter), min(inter or intra))
 
 
 def _exchange(transport: Transport, send: NDArray[np.uint8], into: NDArray[np.uint8]) -> float:
     started = time.monotonic()
-    tickets: list[Ticket] = [transport.receive(into), transport.send(send)]
-    while not all(ticket.done() for ticket in tickets):
-        time.sleep(NAP_S)
+    requests: list[TransferRequest] = [transport.receive(into), transport.send(send)]
+    while not all(request.done() for request in requests):
+        time.sleep(POLL_S)
     return time.monotonic() - started

@@ -1,4 +1,4 @@
-"""What a step has to sum, as messages: how long each is on the wire."""
+"""Message sizes: how many bytes each allreduce of a step puts on the wire."""
 
 from __future__ import annotations
 
@@ -11,35 +11,37 @@ from phone_agent.contract.sizes import FLOAT
 from phone_agent.nn.plan.buckets import LAST_PART
 
 
-class Load(Protocol):
-    """Bytes of each allreduce, where gradients are handed over in parts of `bucket_bytes`."""
+class MessageSizes(Protocol):
+    """Bytes of each allreduce, where gradients are reduced in buckets of `bucket_bytes`."""
 
-    def messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
-        """Of a step, one after the other."""
+    def step_messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
+        """All messages of a step, in order."""
         ...
 
-    def of_a_part(self, wire: str, bucket_bytes: int) -> Sequence[float]: ...
+    def bucket_messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
+        """The messages of one full bucket."""
+        ...
 
-    def of_the_last(self, wire: str, bucket_bytes: int) -> Sequence[float]:
-        """Of the part that is ready last, and needed first."""
+    def last_bucket_messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
+        """The messages of the bucket that backward completes last and forward needs first."""
         ...
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """So many gradients, which can be cut anywhere."""
+class DenseMessageSizes:
+    """`count` gradients that can be split anywhere."""
 
     count: int
 
-    def messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
-        pieces = max(1, round(self.count * FLOAT / bucket_bytes))
-        return [WIRES[wire].size(self.count) / pieces] * pieces
+    def step_messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
+        buckets = max(1, round(self.count * FLOAT / bucket_bytes))
+        return [WIRES[wire].size(self.count) / buckets] * buckets
 
-    def of_a_part(self, wire: str, bucket_bytes: int) -> Sequence[float]:
-        return [WIRES[wire].size(self._part(bucket_bytes))]
+    def bucket_messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
+        return [WIRES[wire].size(self._bucket(bucket_bytes))]
 
-    def of_the_last(self, wire: str, bucket_bytes: int) -> Sequence[float]:
-        return [WIRES[wire].size(self._part(bucket_bytes) // LAST_PART)]
+    def last_bucket_messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
+        return [WIRES[wire].size(self._bucket(bucket_bytes) // LAST_PART)]
 
-    def _part(self, bucket_bytes: int) -> int:
+    def _bucket(self, bucket_bytes: int) -> int:
         return min(self.count, bucket_bytes // FLOAT)

@@ -1,4 +1,4 @@
-"""MPI as transport. Waiting is polite: Open MPI would spin, and a phone's core is better spent or left cold."""
+"""MPI as transport. Waiting polls and sleeps: Open MPI would spin, and waste power and heat on a phone."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from phone_agent.comm.executor import Calls
+from phone_agent.comm.executor import MpiFunctions
 from phone_agent.contract.errors import AgentError, ErrorCode
 
 SPINS = 50
-LONGEST_NAP_S = 0.0005
-REMEDY = "set Open MPI and mpi4py up again (clusterctl provision)"
+MAX_POLL_S = 0.0005
+REMEDY = "reinstall Open MPI and mpi4py: clusterctl provision"
 
 
-class Request:
+class MpiRequest:
     def __init__(self, request: MPI.Request) -> None:
         self.done = request.Test
 
@@ -28,23 +28,23 @@ class Request:
         for _ in range(SPINS):
             if self.done():
                 return
-        nap = LONGEST_NAP_S / 16
+        interval = MAX_POLL_S / 16
         while not self.done():
-            time.sleep(nap)
-            nap = min(2 * nap, LONGEST_NAP_S)
+            time.sleep(interval)
+            interval = min(2 * interval, MAX_POLL_S)
 
 
-class Neighbours:
+class MpiNeighbors:
     def __init__(self, comm: MPI.Intracomm, ring: Sequence[int], tag: int) -> None:
         position = ring.index(comm.rank)
         self._comm, self.tag = comm, tag
         self.left, self.right = ring[position - 1], ring[(position + 1) % len(ring)]
 
-    def send(self, data: NDArray[Any]) -> Request:
-        return Request(self._comm.Isend(data, self.right, self.tag))
+    def send(self, data: NDArray[Any]) -> MpiRequest:
+        return MpiRequest(self._comm.Isend(data, self.right, self.tag))
 
-    def receive(self, into: NDArray[Any]) -> Request:
-        return Request(self._comm.Irecv(into, self.left, self.tag))
+    def receive(self, into: NDArray[Any]) -> MpiRequest:
+        return MpiRequest(self._comm.Irecv(into, self.left, self.tag))
 
 
 class MpiWorld:
@@ -52,20 +52,20 @@ class MpiWorld:
         self._comm = MPI.COMM_WORLD
         self.rank: int = self._comm.rank
         self.size: int = self._comm.size
-        self._pieces = self._comm.Dup()  # a message space of their own
-        self._calls = _calls(self._pieces)
+        self._ring_comm = self._comm.Dup()  # ring messages must not match those of other calls
+        self._functions = _mpi_functions(self._ring_comm)
 
     def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bruck's algorithm: a rank meets log2(K) others; Open MPI's nonblocking one would connect it to all."""
-        rows = np.empty((self.size, len(row)))  # row i is of rank + i, until the end
+        """Bruck's algorithm: a rank talks to log2(K) others. Open MPI's Iallgather would connect it to all."""
+        rows = np.empty((self.size, len(row)))  # row i belongs to rank + i, until the final roll
         rows[0] = row
         distance = 1
         while distance < self.size:
             count = min(distance, self.size - distance)
             send = self._comm.Isend(rows[:count], (self.rank - distance) % self.size)
             receive = self._comm.Irecv(rows[distance : distance + count], (self.rank + distance) % self.size)
-            Request(receive).wait()
-            Request(send).wait()
+            MpiRequest(receive).wait()
+            MpiRequest(send).wait()
             distance *= 2
         return np.roll(rows, self.rank, axis=0)
 
@@ -75,26 +75,25 @@ class MpiWorld:
         self._comm.Abort(code)
         raise SystemExit(code)
 
-    def neighbours(self, ring: Sequence[int], tag: int) -> Neighbours:
-        return Neighbours(self._pieces, ring, tag)
+    def neighbors(self, ring: Sequence[int], tag: int) -> MpiNeighbors:
+        return MpiNeighbors(self._ring_comm, ring, tag)
 
-    def calls(self) -> Calls:
-        return self._calls
+    def mpi_functions(self) -> MpiFunctions:
+        return self._functions
 
-    def sum_in_place(self, buffer: NDArray[Any]) -> None:
+    def mpi_allreduce(self, buffer: NDArray[Any]) -> None:
         self._comm.Allreduce(MPI.IN_PLACE, buffer)
 
 
-def _calls(pieces: MPI.Intracomm) -> Calls:
-    """Those that mpi4py itself calls: its module leads to the library it was linked with."""
+def _mpi_functions(comm: MPI.Intracomm) -> MpiFunctions:
+    """The functions that mpi4py itself calls, found through its extension module."""
     library = ctypes.CDLL(MPI.__file__)
     try:
         found = [getattr(library, name) for name in ("MPI_Isend", "MPI_Irecv", "MPI_Test")]
     except AttributeError as error:
         raise AgentError(
-            f"MPI's own calls are not to be found through {MPI.__file__}: {error}: {REMEDY}",
-            code=ErrorCode.BROKEN_ENVIRONMENT,
+            f"MPI functions not found through {MPI.__file__} ({error}): {REMEDY}", code=ErrorCode.BROKEN_ENVIRONMENT
         ) from None
     send, receive, test = (ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found)
-    byte, comm = (MPI._handleof(each) for each in (MPI.BYTE, pieces))  # noqa: SLF001 - meant for those who call MPI's C
-    return Calls(send, receive, test, byte, comm, MPI.Exception)
+    byte, handle = (MPI._handleof(each) for each in (MPI.BYTE, comm))  # noqa: SLF001 - mpi4py's interface to C code
+    return MpiFunctions(send, receive, test, byte, handle, MPI.Exception)

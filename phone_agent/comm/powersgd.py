@@ -1,12 +1,13 @@
-"""PowerSGD: a matrix of gradients travels as two thin ones whose product is close to it (Vogels et al., 2019).
+"""PowerSGD gradient compression: a gradient matrix is sent as two thin factors (Vogels et al., 2019).
 
-With M the sum over all ranks of gradient plus residual: P = M Q^T, orthonormalised; Q = P^T M; everybody has P Q.
-Both are sums of what each rank computes alone, so two small allreduces do. Q is kept: next time the power iteration
-goes on from there. A rank keeps what its own part of Q could not say, (1 - P P^T) M_i, and adds it the next time; over
-many steps all that was meant arrives. (The original keeps M_i less everybody's mean: then residuals wander apart, and
-cancel each other only as long as no phone leaves.) The first steps, when gradients turn fastest, are sent in full.
+Let M be the sum over all ranks of gradient plus residual. P = M Q^T, orthonormalized; Q = P^T M; every rank gets P Q.
+Both factors are sums of what each rank computes alone, so two small allreduces are enough. Q is kept, so the next step
+continues the power iteration. A rank keeps what its own part of Q could not express, (1 - P P^T) M_i, as its residual
+and adds it in the next step (error feedback). The paper keeps M_i minus the mean over ranks instead: those residuals
+drift apart and cancel out only as long as no phone leaves. The first steps, when gradients change fastest, are sent
+uncompressed.
 
-What a rank owes arrives late, and that costs accuracy: sixteen directions as fp16 cost less of it than eight as fp32.
+Residuals arrive late, which costs accuracy: for the same bytes, rank 16 in fp16 costs less than rank 8 in fp32.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm import Collective
-from phone_agent.comm.residuals import give_back
+from phone_agent.comm.collective import Collective
+from phone_agent.comm.residuals import flush_residual
 from phone_agent.comm.wire import FP16
 from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError, ErrorCode
@@ -32,17 +33,17 @@ from phone_agent.nn.plan.buckets import learned_parts
 
 Floats = NDArray[np.float32]
 
-WIRE = FP16  # half as many bytes, so twice as many directions for as many
+WIRE = FP16  # half the bytes of fp32, so twice the rank for the same bytes
 RANK = 16
-RANKS = (1, 2, 4, 8, 16)  # those the core has
-LEAST_GAIN = 2  # times smaller, or it travels as it is
-IN_FULL = 10  # of so many steps of a run, the first
-SKETCHES = 8  # stream of random numbers; see train.loop and data.sampling for others
+SUPPORTED_RANKS = (1, 2, 4, 8, 16)  # by the core
+MIN_COMPRESSION = 2  # a matrix that shrinks by less is sent uncompressed
+UNCOMPRESSED_DIVISOR = 10  # one in this many steps of a run is sent uncompressed, at the start
+RNG_STREAM = 8  # see train.loop and data.sampling for the other streams
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Where one lies in the packed gradients: (all else, channels out) is how they are stored."""
+    """A matrix in the packed gradients: (all other dimensions, output channels), as parameters are stored."""
 
     offset: int
     rows: int
@@ -53,103 +54,110 @@ class Matrix:
         return self.rows * self.columns
 
 
-def steps_in_full(steps: int) -> int:
-    """Of a run's."""
-    return steps // IN_FULL
+def uncompressed_steps(steps: int) -> int:
+    """How many steps at the start of a run are sent uncompressed."""
+    return steps // UNCOMPRESSED_DIVISOR
 
 
 class PowerSgd:
-    """Memory: a residual as long as the gradients, and two thin ones a matrix. All ranks end with the same bits.
+    """Memory: a residual as long as the gradients, and two thin factors per matrix. All ranks end with the same bits.
 
-    `in_full`: the last step before anything is left out, whether or not something was summed in each."""
+    `uncompressed`: the last step that is sent uncompressed, whether or not each step was reduced.
+
+    `single_rank`: nothing is sent, so nothing is lost, and residuals of earlier steps with several ranks are added to
+    the next gradients. The factors stay as they are, for when other ranks return.
+    """
 
     def __init__(
-        self, collective: Collective, packing: Packing, rank: int = RANK, seed: int = 0, *, in_full: int = 0
+        self,
+        collective: Collective,
+        packing: Packing,
+        rank: int = RANK,
+        seed: int = 0,
+        *,
+        uncompressed: int = 0,
+        single_rank: bool = False,
     ) -> None:
-        if rank not in RANKS:
+        if rank not in SUPPORTED_RANKS:
             raise AgentError(
-                f"PowerSGD of rank {rank}: choose {', '.join(map(str, RANKS))}", code=ErrorCode.BAD_REQUEST
+                f"PowerSGD rank {rank} is not supported; choose from: {', '.join(map(str, SUPPORTED_RANKS))}",
+                code=ErrorCode.BAD_REQUEST,
             )
         self._collective, self._packing, self._rank, self._seed = collective, packing, rank, seed
-        self._in_full = in_full
+        self._uncompressed, self._single_rank = uncompressed, single_rank
         self._pool = ThreadPool(1)
         self._parts: dict[tuple[int, int, int], _Part] = {}
-        self._room: _Room | None = None
+        self._state: _PersistentState | None = None
 
-    def remember(self, gradients: Floats) -> dict[str, Floats]:
-        del gradients  # it knows their packing
-        self._room = _Room(self._packing, self._rank)
-        room = self._room
-        return {"residuals": room.residuals, "directions": room.directions, "draws": room.draws}
+    def persistent_buffers(self, gradients: Floats) -> dict[str, Floats]:
+        del gradients  # their packing is known
+        self._state = _PersistentState(self._packing, self._rank)
+        state = self._state
+        return {"residuals": state.residuals, "directions": state.directions, "draws": state.draws}
 
     def reduce(self, gradients: Floats, part: slice, step: int) -> None:
+        if self._single_rank:
+            if self._state is not None:
+                flush_residual(self._state.residuals[part], gradients[part])
+            return
         first, last, _ = part.indices(gradients.size)
-        place = (gradients.ctypes.data, first, last)
-        if place not in self._parts:
-            cut = split(self._packing, first, last, self._rank)
-            room = self._room or _Room(self._packing, self._rank)
-            self._parts[place] = _Part(self._pool, gradients, cut, self._rank, self._seed, room)
-        if step <= self._in_full:
+        key = (gradients.ctypes.data, first, last)
+        if key not in self._parts:
+            split = split_matrices(self._packing, first, last, self._rank)
+            state = self._state or _PersistentState(self._packing, self._rank)
+            self._parts[key] = _Part(self._pool, gradients, split, self._rank, self._seed, state)
+        if step <= self._uncompressed:
             self._collective.allreduce(gradients[first:last])
         else:
-            self._parts[place].reduce(self._collective)
-
-
-class LonePowerSgd(PowerSgd):
-    """Of one rank: nothing travels, so nothing is left out, and what was comes back. Directions stay as they are, for
-    when there are others again."""
-
-    def reduce(self, gradients: Floats, part: slice, step: int) -> None:
-        del step
-        if self._room is not None:
-            give_back(self._room.residuals[part], gradients[part])
+            self._parts[key].reduce(self._collective)
 
 
 @dataclass(frozen=True)
-class Split:
-    """The matrices of a part that are worth it, and the runs of everything else."""
+class MatrixSplit:
+    """The matrices of a bucket that are worth compressing, and the runs of everything else."""
 
     matrices: list[Matrix]
     rest: list[slice]
 
     def lengths(self, rank: int) -> tuple[int, int]:
-        """Numbers in both messages: every matrix's left factors and all that is no matrix; the right factors."""
+        """Floats in both messages: the left factors and everything uncompressed; the right factors."""
         rows, columns = sum(matrix.rows for matrix in self.matrices), sum(matrix.columns for matrix in self.matrices)
         return rank * rows + sum(run.stop - run.start for run in self.rest), rank * columns
 
 
-class Factors:
-    """What a step sums of a network's gradients: see `comm.load`. Whole parameters, and no step sent in full."""
+class PowerSgdMessageSizes:
+    """Message sizes (see comm.message_sizes) of compressed steps."""
 
     def __init__(self, packing: Packing, rank: int = RANK) -> None:
         self._packing, self._rank = packing, rank
-        self._known: dict[int, list[list[int]]] = {}
+        self._cache: dict[int, list[list[int]]] = {}
 
-    def messages(self, wire: str, bucket_bytes: int) -> list[int]:
+    def step_messages(self, wire: str, bucket_bytes: int) -> list[int]:
         del wire
-        return [size for part in self._parts(bucket_bytes) for size in part]
+        return [size for bucket in self._buckets(bucket_bytes) for size in bucket]
 
-    def of_a_part(self, wire: str, bucket_bytes: int) -> list[int]:
-        """The longest."""
+    def bucket_messages(self, wire: str, bucket_bytes: int) -> list[int]:
+        """Of the largest bucket."""
         del wire
-        return max(self._parts(bucket_bytes), key=sum)
+        return max(self._buckets(bucket_bytes), key=sum)
 
-    def of_the_last(self, wire: str, bucket_bytes: int) -> list[int]:
+    def last_bucket_messages(self, wire: str, bucket_bytes: int) -> list[int]:
         del wire
-        return self._parts(bucket_bytes)[-1]
+        return self._buckets(bucket_bytes)[-1]
 
-    def _parts(self, bucket_bytes: int) -> list[list[int]]:
-        """Bytes of each part's messages."""
-        if bucket_bytes not in self._known:
-            parts = learned_parts(self._packing, bucket_bytes)
-            cuts = (split(self._packing, part.start, part.stop, self._rank) for part in parts)
-            self._known[bucket_bytes] = [
-                [WIRE.size(length) for length in cut.lengths(self._rank) if length] for cut in cuts
+    def _buckets(self, bucket_bytes: int) -> list[list[int]]:
+        """Bytes of the messages of each bucket."""
+        if bucket_bytes not in self._cache:
+            buckets = learned_parts(self._packing, bucket_bytes)
+            splits = (split_matrices(self._packing, bucket.start, bucket.stop, self._rank) for bucket in buckets)
+            self._cache[bucket_bytes] = [
+                [WIRE.size(length) for length in split.lengths(self._rank) if length] for split in splits
             ]
-        return self._known[bucket_bytes]
+        return self._cache[bucket_bytes]
 
 
-def split(packing: Packing, first: int, last: int, rank: int) -> Split:
+def split_matrices(packing: Packing, first: int, last: int, rank: int) -> MatrixSplit:
+    """The matrices in gradients[first:last], which must hold whole parameters."""
     matrices: list[Matrix] = []
     rest: list[slice] = []
     for offset, shape in ((slot.offset, slot.shape) for slot in packing.slots.values()):
@@ -158,28 +166,31 @@ def split(packing: Packing, first: int, last: int, rank: int) -> Split:
             continue
         if offset < first or end > last:
             raise AgentError(
-                f"gradients {first} to {last} cut a parameter in two: hand over whole ones",
+                f"gradients {first} to {last} split a parameter: buckets must hold whole parameters",
                 code=ErrorCode.INTERNAL_ERROR,
             )
         matrix = Matrix(offset, prod(shape[:-1]), shape[-1])
-        if LEAST_GAIN * rank * (matrix.rows + matrix.columns) <= matrix.size:
+        if MIN_COMPRESSION * rank * (matrix.rows + matrix.columns) <= matrix.size:
             matrices.append(matrix)
         elif rest and rest[-1].stop == offset:
             rest[-1] = slice(rest[-1].start, end)
         else:
             rest.append(slice(offset, end))
-    return Split(matrices, rest)
+    return MatrixSplit(matrices, rest)
 
 
-class _Room:
-    """What is kept from step to step, of all matrices: residuals where their gradients are, directions one after the
-    other, and how often new ones were drawn."""
+class _PersistentState:
+    """What is kept from step to step, for all matrices.
+
+    Residuals, in the layout of the gradients; directions (the right factors), one after the other; and how often new
+    directions were drawn at random.
+    """
 
     def __init__(self, packing: Packing, rank: int) -> None:
         matrices = [
             matrix
             for slot in packing.slots.values()
-            for matrix in split(packing, slot.offset, slot.offset + prod(slot.shape), rank).matrices
+            for matrix in split_matrices(packing, slot.offset, slot.offset + prod(slot.shape), rank).matrices
         ]
         self.residuals = aligned(packing.size)
         self.directions = aligned(rank * sum(matrix.columns for matrix in matrices))
@@ -188,41 +199,40 @@ class _Room:
         self.draws = np.zeros(max(1, len(matrices)), np.float32)
 
     def draws_of(self, matrices: Sequence[Matrix]) -> Floats:
-        """One number, the first matrix's; without matrices, nobody's."""
+        """The counter of the first matrix; a counter of its own if there are no matrices."""
         if not matrices:
             return np.zeros(1, np.float32)
-        number = list(self._starts).index(matrices[0].offset)
-        return self.draws[number : number + 1]
+        index = list(self._starts).index(matrices[0].offset)
+        return self.draws[index : index + 1]
 
-    def of(self, matrices: Sequence[Matrix], rank: int) -> Floats:
-        """Directions of matrices in a row."""
+    def directions_of(self, matrices: Sequence[Matrix], rank: int) -> Floats:
+        """The directions of consecutive matrices."""
         start = self._starts[matrices[0].offset] if matrices else 0
         return self.directions[start : start + rank * sum(matrix.columns for matrix in matrices)]
 
 
 class _Part:
-    """What of the gradients is summed at once: every matrix's left factors and all that is no matrix in one message,
-    the right factors in a second one."""
+    """One bucket, reduced in two messages: the left factors and everything uncompressed; then the right factors."""
 
     def __init__(  # noqa: PLR0917 - what, where and how
-        self, pool: ThreadPool, gradients: Floats, cut: Split, rank: int, seed: int, room: _Room
+        self, pool: ThreadPool, gradients: Floats, split: MatrixSplit, rank: int, seed: int, state: _PersistentState
     ) -> None:
-        self._pool, self._gradients, self._rest = pool, gradients, cut.rest
-        matrices = cut.matrices
+        self._pool, self._gradients, self._rest = pool, gradients, split.rest
+        matrices = split.matrices
         self._left_size = rank * sum(matrix.rows for matrix in matrices)
-        message, own = cut.lengths(rank)
+        message, own = split.lengths(rank)
         self._message, self._own = aligned(message), aligned(own)
-        self._right = room.of(matrices, rank)
-        self._residual = room.residuals
+        self._right = state.directions_of(matrices, rank)
+        self._residual = state.residuals
         self._directions = list(_rows(self._right, [matrix.columns for matrix in matrices], rank))
-        self._draws = room.draws_of(matrices)
-        self._key = (seed, SKETCHES, matrices[0].offset if matrices else 0)
-        self._renew()
+        self._draws = state.draws_of(matrices)
+        self._key = (seed, RNG_STREAM, matrices[0].offset if matrices else 0)
+        self._redraw_zero_directions()
         self._count = len(matrices)
-        self._program = self._steps(matrices, rank)
+        self._program = self._compile(matrices, rank)
 
-    def _steps(self, matrices: Sequence[Matrix], rank: int) -> Program:
-        """Sketches, then orthonormalising and projecting, then restoring."""
+    def _compile(self, matrices: Sequence[Matrix], rank: int) -> Program:
+        """Sketch; orthonormalize and project; reconstruct."""
         sums, own = [], []
         left = right = 0
         for matrix in matrices:
@@ -234,9 +244,9 @@ class _Part:
                 "columns": matrix.columns,
                 "rank": rank,
             }
-            mine = _at(self._own, right)
-            sums.append(ops.LowRank(right=_at(self._right, right), local_right=mine, **common))
-            own.append(ops.LowRank(right=mine, **common))
+            own_right = _at(self._own, right)
+            sums.append(ops.LowRank(right=_at(self._right, right), local_right=own_right, **common))
+            own.append(ops.LowRank(right=own_right, **common))
             left, right = left + rank * matrix.rows, right + rank * matrix.columns
         return Program.of(
             [
@@ -260,17 +270,18 @@ class _Part:
         if count:
             collective.allreduce(self._right)
         self._pool.run(self._program, 3 * count, 4 * count)
-        self._renew()
+        self._redraw_zero_directions()
 
     def _copies(self) -> Iterator[tuple[slice, Floats]]:
+        """Each uncompressed run of the gradients, and its place in the first message."""
         start = self._left_size
         for run in self._rest:
             end = start + run.stop - run.start
             yield run, self._message[start:end]
             start = end
 
-    def _renew(self) -> None:
-        """A direction that became 0 would stay so; and all are at first. Everybody has the same, and draws the same."""
+    def _redraw_zero_directions(self) -> None:
+        """Directions are zero at first, and one that becomes zero would stay so. All ranks draw the same."""
         for direction in self._directions:
             if not direction.any():
                 self._draws += 1

@@ -1,4 +1,4 @@
-"""What a coarse wire rounded away, kept for the next time the same part of the gradients is summed."""
+"""Error feedback: what a coarse wire format rounds away is kept and added to the next sum of the same gradients."""
 
 from __future__ import annotations
 
@@ -8,36 +8,41 @@ from phone_agent.comm.wire import Floats, Wire
 
 
 class Residuals:
-    def __init__(self, wire: Wire) -> None:
-        self._wanted = wire.feedback
-        self._kept: dict[tuple[int, int], Floats] = {}
-        self._home: tuple[Floats, Floats] | None = None
+    """Residuals of every buffer that a collective sums. Empty for wire formats without error feedback."""
 
-    def live_in(self, summed: Floats) -> Floats | None:
-        """One buffer for what is left of all parts of `summed`, so that it can be kept; None: nothing ever is."""
-        if not self._wanted:
+    def __init__(self, wire: Wire) -> None:
+        self._enabled = wire.error_feedback
+        self._by_buffer: dict[tuple[int, int], Floats] = {}
+        self._attached: tuple[Floats, Floats] | None = None
+
+    def attach(self, gradients: Floats) -> Floats | None:
+        """Keep the residuals of all parts of `gradients` in one buffer, so that it can be checkpointed.
+
+        None if the wire format needs no error feedback.
+        """
+        if not self._enabled:
             return None
-        self._home = (summed, np.zeros_like(summed))
-        return self._home[1]
+        self._attached = (gradients, np.zeros_like(gradients))
+        return self._attached[1]
 
     def of(self, buffer: Floats) -> Floats | None:
-        """By place and length: training sums the same slices again and again."""
-        if not self._wanted:
+        """The residual of this buffer, by address and length: training sums the same slices in every step."""
+        if not self._enabled:
             return None
-        place = (buffer.ctypes.data, buffer.size)
-        if self._home is not None and np.may_share_memory(buffer, self._home[0]):
-            start = (place[0] - self._home[0].ctypes.data) // buffer.itemsize
-            return self._home[1][start : start + buffer.size]
-        if place not in self._kept:
-            self._kept[place] = np.zeros(buffer.size, np.float32)
-        return self._kept[place]
+        key = (buffer.ctypes.data, buffer.size)
+        if self._attached is not None and np.may_share_memory(buffer, self._attached[0]):
+            start = (key[0] - self._attached[0].ctypes.data) // buffer.itemsize
+            return self._attached[1][start : start + buffer.size]
+        if key not in self._by_buffer:
+            self._by_buffer[key] = np.zeros(buffer.size, np.float32)
+        return self._by_buffer[key]
 
 
-def give_back(left: Floats, summed: Floats) -> None:
-    """Where nothing is rounded: all that is owed goes into this sum, and nothing is owed any more.
+def flush_residual(residual: Floats, gradients: Floats) -> None:
+    """Add all of the residual to the gradients and clear it. For a single rank, which rounds nothing.
 
-    Not kept for the day the others return: by then it would be a correction of values that are long gone, and they
-    start with nothing owed either.
+    The residual is not kept for when other ranks return: by then it would correct values that are long gone, and the
+    returning ranks start without residuals as well.
     """
-    summed += left
-    left[...] = 0
+    gradients += residual
+    residual[...] = 0

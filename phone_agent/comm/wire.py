@@ -1,7 +1,7 @@
-"""How numbers travel. A piece is a run of floats of the buffer; on the wire it is bytes: core/src/wire.c.
+"""Wire formats: how a piece (a run of floats in the buffer) is encoded as bytes. See core/src/wire.c.
 
-Sums are always made in fp32, in the core and on the calling thread. Every element is encoded exactly once by a rank in
-an allreduce, so what a coarse format rounds away can be kept beside the gradients and added the next time.
+Sums are always in fp32, in the core and on the calling thread. In an allreduce every rank encodes each element exactly
+once, so what a coarse format rounds away can be kept beside the gradients and added next time (error feedback).
 """
 
 from __future__ import annotations
@@ -12,53 +12,60 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core import ops
 from phone_agent.core.thread_pool import Program, ThreadPool
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
-BLOCK = 256  # numbers that share a scale, in the formats that have one
+BLOCK = 256  # numbers that share a scale, in formats that have scales
 SCALE_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Wire:
-    """`feedback`: too coarse to lose what is rounded away, it wants residuals."""
+    """`error_feedback`: so coarse that training needs residuals."""
 
     name: str
     dtype: ops.DType
     number_bytes: int
     scaled: bool = False
-    feedback: bool = False
+    error_feedback: bool = False
 
     @property
     def exact(self) -> bool:
-        """What is sent is the buffer itself, and what is finished is received straight into it."""
+        """The buffer itself is sent, and finished pieces are received straight into it."""
         return self.dtype is ops.DType.FP32
 
     def size(self, count: int) -> int:
-        """Bytes that `count` floats take."""
+        """Bytes of `count` encoded floats."""
         return self.number_bytes * count + (SCALE_BYTES * -(-count // BLOCK) if self.scaled else 0)
 
 
 FP32 = Wire("fp32", ops.DType.FP32, 4)
-# 11 bits of precision, and a power of two a block: neither overflow nor underflow, wherever gradients lie.
+# 11 bits of precision, and a power-of-two scale per block: gradients of any size neither overflow nor underflow.
 FP16 = Wire("fp16", ops.DType.FP16, 2, scaled=True)
-# 8 bits of precision and fp32's range.
+# 8 bits of precision and the range of fp32.
 BF16 = Wire("bf16", ops.DType.BF16, 2)
-# A sign and 127 steps to the largest number of a block.
-INT8 = Wire("int8", ops.DType.INT8, 1, scaled=True, feedback=True)
+# A sign and 127 steps up to the largest number of the block.
+INT8 = Wire("int8", ops.DType.INT8, 1, scaled=True, error_feedback=True)
 WIRES = {wire.name: wire for wire in (FP32, FP16, BF16, INT8)}
 
 
-def fitting(wire: Wire, room_bytes: int) -> int:
-    """How many floats travel in so many bytes; whole blocks, where there is one."""
-    count = max(1, room_bytes * BLOCK // wire.size(BLOCK))
+def wire_format(name: str) -> Wire:
+    if name not in WIRES:
+        raise AgentError(f"unknown wire format '{name}'; choose from: {', '.join(WIRES)}", code=ErrorCode.BAD_REQUEST)
+    return WIRES[name]
+
+
+def floats_in(wire: Wire, max_bytes: int) -> int:
+    """How many floats fit in `max_bytes` on the wire; whole blocks, if at least one fits."""
+    count = max(1, max_bytes * BLOCK // wire.size(BLOCK))
     return count - count % BLOCK or count
 
 
-class Coder:
-    """What rings do to a piece, by itself."""
+class WireCodec:
+    """Encodes and decodes single pieces, as a ring does in each hop."""
 
     def __init__(self, wire: Wire) -> None:
         self._pool = ThreadPool(1)
@@ -68,9 +75,9 @@ class Coder:
         self, values: Floats, to: Bytes, arrived: Bytes | None = None, residual: Floats | None = None,
         *, write_back: bool = False,
     ) -> None:  # fmt: skip
-        """Encode values + decoded `arrived` (which may be `to`) + residual; residual becomes the rounding error.
+        """to = encode(values + arrived + residual); the residual becomes the rounding error. `to` may be `arrived`.
 
-        `write_back`: values become what every receiver will decode.
+        `write_back`: values become what every other rank will decode.
         """
         op = self._encode
         op.values, op.encoded, op.received, op.residual = _at(values), _at(to), _at(arrived), _at(residual)
@@ -78,7 +85,7 @@ class Coder:
         self._run(ops.Kind.ENCODE, op)
 
     def decode(self, arrived: Bytes, values: Floats, *, accumulate: bool = False) -> None:
-        """values (+)= decoded `arrived`."""
+        """values = decode(arrived), or values += decode(arrived)."""
         op = self._decode
         op.encoded, op.values, op.count, op.accumulate = _at(arrived), _at(values), values.size, accumulate
         self._run(ops.Kind.DECODE, op)

@@ -1,4 +1,4 @@
-"""The ranks of a run and what they need of each other besides the gradients."""
+"""The ranks of a run, and how a rank reaches the others."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm.executor import Calls, Neighbours
+from phone_agent.comm.executor import MpiFunctions, RingNeighbors
 from phone_agent.contract.errors import AgentError, ErrorCode, error_line
 
 
-class Ticket(Protocol):
-    """A transfer under way."""
+class TransferRequest(Protocol):
+    """A nonblocking send or receive. Its array must not be touched before it is done."""
 
     def done(self) -> bool: ...
 
 
-class Transport(Neighbours, Protocol):
-    """To the right-hand neighbour, from the left-hand one, in order. An array may not be touched before its ticket."""
+class Transport(RingNeighbors, Protocol):
+    """Sends to the right neighbor and receives from the left one, in order."""
 
-    def send(self, data: NDArray[Any]) -> Ticket: ...
+    def send(self, data: NDArray[Any]) -> TransferRequest: ...
 
-    def receive(self, into: NDArray[Any]) -> Ticket: ...
+    def receive(self, into: NDArray[Any]) -> TransferRequest: ...
 
 
 class World(Protocol):
@@ -35,27 +35,27 @@ class World(Protocol):
     size: int
 
     def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Everybody's row, by rank."""
+        """The rows of all ranks, by rank."""
         ...
 
     def abort(self, code: int) -> NoReturn:
-        """Ends every rank."""
+        """End all ranks."""
         ...
 
-    def neighbours(self, ring: Sequence[int], tag: int) -> Transport:
-        """This rank's in a ring of these; rings that go on at the same time have different tags."""
+    def neighbors(self, ring: Sequence[int], tag: int) -> Transport:
+        """The neighbors of this rank in a ring of these ranks. Concurrent rings need different tags."""
         ...
 
-    def calls(self) -> Calls:
+    def mpi_functions(self) -> MpiFunctions:
         """What the core sends and receives with."""
         ...
 
-    def sum_in_place(self, buffer: NDArray[Any]) -> None:
-        """MPI's own allreduce."""
+    def mpi_allreduce(self, buffer: NDArray[Any]) -> None:
+        """MPI_Allreduce, in place."""
         ...
 
 
-class Alone:
+class SingleProcessWorld:
     """One process without MPI."""
 
     rank = 0
@@ -67,23 +67,23 @@ class Alone:
     def abort(self, code: int) -> NoReturn:
         sys.exit(code)
 
-    def neighbours(self, ring: Sequence[int], tag: int) -> Transport:
+    def neighbors(self, ring: Sequence[int], tag: int) -> Transport:
         del ring, tag
-        raise AgentError("one process has no neighbours", code=ErrorCode.INTERNAL_ERROR)
+        raise AgentError("a single process has no neighbors", code=ErrorCode.INTERNAL_ERROR)
 
-    def calls(self) -> Calls:
-        raise AgentError("one process has nobody to send to", code=ErrorCode.INTERNAL_ERROR)
+    def mpi_functions(self) -> MpiFunctions:
+        raise AgentError("a single process runs without MPI", code=ErrorCode.INTERNAL_ERROR)
 
-    def sum_in_place(self, buffer: NDArray[Any]) -> None:
-        """The sum over one rank is what it has."""
+    def mpi_allreduce(self, buffer: NDArray[Any]) -> None:
+        """The sum over one rank is its own buffer."""
 
 
 @contextmanager
-def ending_all(world: World) -> Iterator[None]:
-    """A rank that fails, in whatever way, takes the others with it: they would wait for it for ever."""
+def abort_all_on_error(world: World) -> Iterator[None]:
+    """If this rank fails, end all ranks: the others would wait for it forever."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - whatever it is
+    except Exception as error:  # noqa: BLE001 - any failure of this rank
         if not isinstance(error, AgentError):
             traceback.print_exc()
         sys.stderr.write(error_line(error) + "\n")
@@ -91,9 +91,9 @@ def ending_all(world: World) -> Iterator[None]:
 
 
 def open_world() -> World:
-    """What mpirun made us part of; alone when it was not mpirun that started us."""
+    """MPI_COMM_WORLD if mpirun started this process; otherwise a world of one process."""
     if "OMPI_COMM_WORLD_SIZE" not in os.environ:
-        return Alone()
+        return SingleProcessWorld()
     from phone_agent.comm.mpi import MpiWorld
 
     return MpiWorld()

@@ -17,7 +17,7 @@ from phone_agent.linpack.panel import Factoring, Panel, unit_lower
 from phone_agent.linpack.row_swaps import Swapper
 
 if TYPE_CHECKING:
-    from phone_agent.comm.mpi import Request
+    from phone_agent.comm.mpi import MpiRequest
     from phone_agent.linpack.process_grid import Mesh  # starts MPI
 
 Doubles = NDArray[np.float64]
@@ -74,7 +74,7 @@ class Elimination:
         columns, end = self._system.columns, min(start + self._system.block, self._system.n)
         return columns.count(self._mesh.column, before=end) - columns.count(self._mesh.column, before=start)
 
-    def _next(self, start: int) -> tuple[Panel, Request]:
+    def _next(self, start: int) -> tuple[Panel, MpiRequest]:
         """Factored where its columns are, on its way to the others."""
         system, mesh = self._system, self._mesh
         width = min(system.block, system.n - start)
@@ -113,7 +113,7 @@ class Elimination:
             inverse = np.linalg.inv(unit_lower(panel.top[start:end, start:end]))
             self._kernels.store(right[start:end], np.ascontiguousarray(inverse.T), right[start:end].copy())
 
-    def _update(self, rest: Doubles, left: Doubles, right: Doubles, travelling: Request | None = None) -> None:
+    def _update(self, rest: Doubles, left: Doubles, right: Doubles, travelling: MpiRequest | None = None) -> None:
         if not rest.size:
             return
         step = rest.shape[1] if travelling is None or travelling.done() else UPDATED_AT_ONCE

@@ -9,7 +9,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from phone_agent.comm.mpi import Request
+from phone_agent.comm.mpi import MpiRequest
 from phone_agent.linpack.layout import Grid
 
 Doubles = NDArray[np.float64]
@@ -23,9 +23,9 @@ class Line:
         self.size: int = comm.size
         self.place: int = comm.rank
 
-    def broadcast(self, buffer: Doubles, root: int) -> Request:
+    def broadcast(self, buffer: Doubles, root: int) -> MpiRequest:
         """Begins; whoever calls waits."""
-        return Request(self._comm.Ibcast(buffer, root))
+        return MpiRequest(self._comm.Ibcast(buffer, root))
 
     def add_up(self, buffer: Doubles) -> None:
         """In place; everybody gets the sum."""
@@ -43,15 +43,15 @@ class Line:
         starts = np.cumsum([0, *sizes[:-1]]).tolist()
         self._wait(self._comm.Iallgatherv(own, [into, sizes, starts, MPI.DOUBLE]))
 
-    def send(self, rows: Doubles, to: int) -> Request:
-        return Request(self._comm.Isend(rows, to))
+    def send(self, rows: Doubles, to: int) -> MpiRequest:
+        return MpiRequest(self._comm.Isend(rows, to))
 
-    def receive(self, into: Doubles, source: int) -> Request:
-        return Request(self._comm.Irecv(into, source))
+    def receive(self, into: Doubles, source: int) -> MpiRequest:
+        return MpiRequest(self._comm.Irecv(into, source))
 
     @staticmethod
     def _wait(request: Any) -> None:
-        Request(request).wait()
+        MpiRequest(request).wait()
 
 
 class Mesh:

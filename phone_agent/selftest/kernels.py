@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.backends import backend
-from phone_agent.comm.executor import Note
+from phone_agent.comm.collective import TrafficStats
+from phone_agent.comm.executor import SpanCallback
 from phone_agent.comm.powersgd import PowerSgd
-from phone_agent.comm.traffic import Traffic
-from phone_agent.comm.wire import BLOCK, WIRES, Coder
+from phone_agent.comm.wire import BLOCK, WIRES, WireCodec
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
@@ -138,7 +138,7 @@ def _wire_error(name: str) -> float:
     """Of numbers sent, arrived, added and sent on, over the largest each may be rounded against."""
     numbers = np.random.default_rng(1)
     wire = WIRES[name]
-    coder = Coder(wire)
+    coder = WireCodec(wire)
     first, second = (numbers.standard_normal(5 * BLOCK + 17).astype(np.float32) for _ in range(2))
     letter, there, own = np.empty(wire.size(first.size), np.uint8), np.empty_like(first), second.copy()
     coder.encode(first.copy(), letter)
@@ -178,10 +178,10 @@ def _update_error(method: str, isa: str) -> float:
 class _Alone:
     """A cluster of one: all sums are there already."""
 
-    note: Note | None = None
+    on_span: SpanCallback | None = None
 
     def __init__(self) -> None:
-        self.traffic = Traffic()
+        self.traffic = TrafficStats()
 
     def allreduce(self, buffer: Floats) -> None:
         self.traffic.add(buffer.nbytes, 0.0)

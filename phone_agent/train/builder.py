@@ -8,11 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from phone_agent.backends import backend
-from phone_agent.comm import Collective, Reducer, Sums, collective, reducer
-from phone_agent.comm.autotune import Choice, Wanted, choose
-from phone_agent.comm.link_probe import probe
-from phone_agent.comm.message_sizes import Numbers
-from phone_agent.comm.powersgd import Factors
+from phone_agent.comm.autotune import CollectiveConfig, TuneRequest, autotune
+from phone_agent.comm.collective import Collective
+from phone_agent.comm.factory import make_collective
+from phone_agent.comm.link_probe import probe_links
+from phone_agent.comm.message_sizes import DenseMessageSizes
+from phone_agent.comm.powersgd import PowerSgdMessageSizes
+from phone_agent.comm.reducer import Reducer, StatefulReducer, make_reducer
 from phone_agent.comm.world import World
 from phone_agent.contract.choices import GPU_BACKENDS
 from phone_agent.contract.schema import RankSpec, RunSpec, Way
@@ -68,7 +70,7 @@ class Training:
     at_once: int
     exact: Collective
     timeline: Timeline
-    choice: Choice
+    choice: CollectiveConfig
     threads: int
     memory: MemoryPlan | None  # None: not planned
     way: Way
@@ -93,7 +95,7 @@ def build(
     """`directory` is the run's; `keep`: commit every step to what outlives this process."""
     own = own_rank(spec, world)
     dataset = open_dataset(spec.data, spec.seed, [rank.batch for rank in spec.ranks], own.rank, tell=warn)
-    exact = collective("ring", world)
+    exact = make_collective("ring", world)
     graph = initial_state.build_graph(directory, spec)
     choice = _choose(spec, world, graph)
     way = way_of(spec, own.phone)
@@ -105,8 +107,8 @@ def build(
     state = initial_state.initial_state(directory, spec, graph, own.rank, exact.allreduce)
     state.move(computing.array)
     timeline = Timeline()
-    reduce = reducer(spec, world, state.packing, choice, timeline.note)
-    summing = reduce.remember(state.gradients)
+    reduce = make_reducer(spec, world, state.packing, choice, timeline.note)
+    summing = reduce.persistent_buffers(state.gradients)
     kept = None if lives is None else open_kept(directory, spec, state, summing, lives, world, warn)
     options, memory = _with_the_best_crew(plans, plan, graph, state, way)
     at_once = memory.batch if memory else min(own.batch, spec.micro_batch or own.batch)
@@ -163,11 +165,11 @@ class _Learning:
     """How gradients become steps. `images`: of the batch whose gradient is stepped along."""
 
     optimiser: Optimiser
-    reducer: Sums
+    reducer: Reducer
     images: int
 
 
-def _learning(spec: RunSpec, own: RankSpec, state: State, reduce: Reducer, way: Way) -> _Learning:
+def _learning(spec: RunSpec, own: RankSpec, state: State, reduce: StatefulReducer, way: Way) -> _Learning:
     optimise = optimiser(spec.optimizer, state, way.backend)
     if spec.local_steps == 1:
         return _Learning(optimise, reduce, spec.global_batch)
@@ -179,7 +181,7 @@ def _overlap(  # noqa: PLR0917 - a run's parts, as they are built
     spec: RunSpec,
     world: World,
     state: State,
-    choice: Choice,
+    choice: CollectiveConfig,
     learning: _Learning,
     resumed: Resumed,
     tell: Tell,
@@ -194,7 +196,7 @@ def _overlap(  # noqa: PLR0917 - a run's parts, as they are built
     return overlap
 
 
-def _options(threads: int, choice: Choice, way: Way) -> Options:
+def _options(threads: int, choice: CollectiveConfig, way: Way) -> Options:
     tiles = tuple(sorted(way.tiles.items()))
     return Options(threads=threads, bucket_bytes=choice.bucket_bytes, gpu_share=way.gpu_share, tiles=tiles)
 
@@ -210,17 +212,17 @@ def _with_the_best_crew(
     return plans
 
 
-def _choose(spec: RunSpec, world: World, graph: Graph) -> Choice:
+def _choose(spec: RunSpec, world: World, graph: Graph) -> CollectiveConfig:
     """The same on all ranks: what is expected to be computed beside it is a phone's mean share of the batch."""
     switches = [rank.switch for rank in spec.ranks]
-    wanted = Wanted(spec.algorithm, spec.wire, spec.bucket_bytes, spec.group)
+    wanted = TuneRequest(spec.algorithm, spec.wire, spec.bucket_bytes, spec.group)
     compute_s = computing_s(graph, -(-spec.global_batch // world.size)) if spec.overlap else None
     packing = packing_of(graph)
-    load = Factors(packing) if spec.wire == "powersgd" else Numbers(packing.learned)
-    return choose(wanted, probe(world, switches), switches, load, compute_s)
+    load = PowerSgdMessageSizes(packing) if spec.wire == "powersgd" else DenseMessageSizes(packing.learned)
+    return autotune(wanted, probe_links(world, switches), switches, load, compute_s)
 
 
-def _piece_bytes(choice: Choice) -> int:
+def _piece_bytes(choice: CollectiveConfig) -> int:
     """Factors and single layers are whole parameters; all else can be cut anywhere."""
     return NEVER if choice.algorithm == "chunkwise" or choice.wire == "powersgd" else choice.bucket_bytes
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm import Sums
+from phone_agent.comm.reducer import Reducer
 from phone_agent.contract.schema import RunSpec
 from phone_agent.nn.packing import State
 from phone_agent.train import checkpoint, evaluate
@@ -37,7 +37,7 @@ class LocalSgd:
     `share` is this phone's part of the images of a step; its gradients are those of its own batch.
     """
 
-    def __init__(self, optimiser: Optimiser, reducer: Sums, state: State, spec: RunSpec, share: float) -> None:
+    def __init__(self, optimiser: Optimiser, reducer: Reducer, state: State, spec: RunSpec, share: float) -> None:
         self._optimiser, self._reducer, self._state, self._spec, self._share = optimiser, reducer, state, spec, share
         self.anchor = state.values.copy()
         self.buffers = dict(optimiser.buffers)

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm import Sums
+from phone_agent.comm.reducer import Reducer
 from phone_agent.comm.world import World
 from phone_agent.contract import rng
 from phone_agent.data.sampling import Source
@@ -33,7 +33,7 @@ class Updates:
 
     world: World
     state: State
-    reducer: Sums
+    reducer: Reducer
     optimiser: Optimiser
     rate: Callable[[int], float]
     tell: Callable[[int, RankStep], None]

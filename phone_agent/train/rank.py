@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from phone_agent.comm.powersgd import steps_in_full
-from phone_agent.comm.world import World, ending_all, open_world
+from phone_agent.comm.powersgd import uncompressed_steps
+from phone_agent.comm.world import World, abort_all_on_error, open_world
 from phone_agent.contract import layout
 from phone_agent.contract.choices import BACKENDS
 from phone_agent.contract.dataset_manifest import ManifestError
@@ -52,7 +52,7 @@ def run(directory: Path, spec: RunSpec, threads: int) -> int:
     forget_others(run_directory.run_of(directory))
     client.ensure(run_directory.run_of(directory))
     world = open_world()
-    with ending_all(world), _event_log(directory, spec, world) as events:
+    with abort_all_on_error(world), _event_log(directory, spec, world) as events:
         try:
             _Rank(directory, spec, threads, world, events).train()
         except Exception as error:
@@ -91,7 +91,7 @@ class Report:
         self._before = time.monotonic()
         self.loss: float | None = None
         self.steps = 0  # told here: an attempt may begin anywhere
-        self._in_full = steps_in_full(spec.steps) if spec.wire == "powersgd" else 0
+        self._in_full = uncompressed_steps(spec.steps) if spec.wire == "powersgd" else 0
         self.reduced = 0  # of them, those whose gradients travelled as they were foretold
         self.reduce_s = self.step_s = 0.0
         self.waited_s = np.zeros(world.size)  # by rank: computing, for communication

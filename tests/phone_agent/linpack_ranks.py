@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from phone_agent.comm.world import ending_all, open_world
+from phone_agent.comm.world import abort_all_on_error, open_world
 from phone_agent.linpack import bench
 from phone_agent.linpack.layout import Grid
 from phone_agent.linpack.matrix import System
@@ -30,7 +30,7 @@ def solved(mesh: Mesh, n: int, block: int) -> dict[str, Any]:
 
 def main() -> None:
     world = open_world()
-    with ending_all(world):
+    with abort_all_on_error(world):
         mesh = Mesh(Grid.parse(sys.argv[1], world.size))
         told = [solved(mesh, *map(int, size.split("/"))) for size in sys.argv[2:]]
     if world.rank == 0:

@@ -6,12 +6,13 @@ import sys
 
 import numpy as np
 
-from phone_agent.comm import ALGORITHMS, collective, wire_format
-from phone_agent.comm.ring import LONGEST_BYTES, MANY
+from phone_agent.comm.factory import ALGORITHMS, make_collective
+from phone_agent.comm.ring import MANY_PIECES, MAX_PIECE_BYTES
+from phone_agent.comm.wire import wire_format
 from phone_agent.comm.world import open_world
 
 LENGTHS = (0, 1, 2, 3, 5, 17, 1000, 600_003)
-LONG = 2 * MANY * LONGEST_BYTES // 4 + 3  # of two ranks, as many numbers as go in pieces that MPI announces
+LONG = 2 * MANY_PIECES * MAX_PIECE_BYTES // 4 + 3  # of two ranks, as many numbers as go in pieces that MPI announces
 # Whole numbers as small as these survive rounding.
 CASES = [(algorithm, "fp32") for algorithm in ALGORITHMS] + [("ring", "fp16"), ("hierarchical", "fp16")]
 
@@ -21,7 +22,7 @@ def main() -> None:
     switches = ["odd" if rank % 2 else "even" for rank in range(world.size)]
     checked = 0
     for algorithm, wire in CASES:
-        summed = collective(algorithm, world, wire_format(wire), switches)
+        summed = make_collective(algorithm, world, wire_format(wire), switches)
         for length in LENGTHS:
             buffer = (np.arange(length) % 100 + world.rank).astype(np.float32)
             summed.allreduce(buffer)
@@ -30,7 +31,7 @@ def main() -> None:
         assert summed.traffic.calls == len(LENGTHS)
     for wire in ("fp32", "fp16") if world.size == 2 else ():
         buffer = np.full(LONG if wire == "fp32" else 2 * LONG, 1.0 + world.rank, np.float32)
-        collective("ring", world, wire_format(wire)).allreduce(buffer)
+        make_collective("ring", world, wire_format(wire)).allreduce(buffer)
         assert buffer.min() == buffer.max() == 3.0
     rows = world.allgather(np.array([world.rank, checked], np.float64))
     assert rows[:, 0].tolist() == list(range(world.size))

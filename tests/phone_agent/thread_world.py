@@ -16,7 +16,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.comm.executor import Calls
+from phone_agent.comm.executor import MpiFunctions
 
 T = TypeVar("T")
 PATIENCE_S = 300
@@ -67,7 +67,7 @@ class Edge:
         return transfer
 
 
-class Neighbours:
+class Neighbors:
     def __init__(self, left: int, right: int, tag: int, sends: Edge, receives: Edge) -> None:
         self.left, self.right, self.tag = left, right, tag
         self.send, self.receive = sends.send, receives.receive
@@ -91,7 +91,7 @@ class Mpi:
         self._errors: list[Exception] = []
         self._kept = (_Transfer(self._send), _Transfer(self._receive), _Test(self._test))
         send, receive, test = (ctypes.cast(call, ctypes.c_void_p).value or 0 for call in self._kept)
-        self.calls = Calls(send, receive, test, DATATYPE, COMM, self._failed)
+        self.calls = MpiFunctions(send, receive, test, DATATYPE, COMM, self._failed)
 
     def _failed(self, code: int) -> Exception:
         assert code == 1
@@ -162,15 +162,15 @@ class ThreadWorld:
     def abort(self, code: int) -> NoReturn:
         raise SystemExit(code)
 
-    def neighbours(self, ring: Sequence[int], tag: int) -> Neighbours:
+    def neighbors(self, ring: Sequence[int], tag: int) -> Neighbors:
         position = list(ring).index(self.rank)
         left, right = ring[position - 1], ring[(position + 1) % len(ring)]
-        return Neighbours(left, right, tag, self._edges[self.rank, right, tag], self._edges[left, self.rank, tag])
+        return Neighbors(left, right, tag, self._edges[self.rank, right, tag], self._edges[left, self.rank, tag])
 
-    def calls(self) -> Calls:
+    def mpi_functions(self) -> MpiFunctions:
         return self._mpi.calls
 
-    def sum_in_place(self, buffer: NDArray[Any]) -> None:
+    def mpi_allreduce(self, buffer: NDArray[Any]) -> None:
         buffer[...] = self._sums.gather(self.rank, buffer).sum(axis=0, dtype=buffer.dtype)
 
 

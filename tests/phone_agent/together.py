@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.backends import backend
-from phone_agent.comm import Collective, collective
-from phone_agent.comm.schedule import split
+from phone_agent.comm.collective import Collective
+from phone_agent.comm.factory import make_collective
+from phone_agent.comm.schedule import split_evenly
 from phone_agent.comm.world import World
 from phone_agent.contract import rng
 from phone_agent.contract.schema import OptimizerSpec
@@ -120,7 +121,7 @@ class Ring:
         self.reduced.append((part.start, part.stop))
         self.summed.allreduce(gradients[part])
 
-    def remember(self, gradients: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+    def persistent_buffers(self, gradients: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
         del gradients
         return {}
 
@@ -154,7 +155,7 @@ def _rank(setting: Setting, world: World, *, overlapping: bool) -> Result:
     state = State(setting.graph, setting.seed)
     options = Options(bucket_bytes=setting.bucket_bytes)
     executable = backend(setting.backend).compile(setting.graph, state, setting.most(world.rank), options)
-    ring = Ring(collective("ring", world))
+    ring = Ring(make_collective("ring", world))
     result = Result([], state, ring.reduced, Timeline())
 
     def tell(step: int, own: RankStep) -> None:
@@ -213,7 +214,7 @@ def added(gradients: Sequence[NDArray[np.float32]], cut: Sequence[Piece]) -> NDA
     """As many chunks of every piece as there are ranks; each begins at its own rank and goes round to the right."""
     total = np.empty_like(gradients[0])
     for piece in cut:
-        for first, chunk in enumerate(split(piece.where, len(gradients))):
+        for first, chunk in enumerate(split_evenly(piece.where, len(gradients))):
             begins, *others = (*gradients[first:], *gradients[:first])
             total[chunk] = sum((each[chunk] for each in others), start=begins[chunk])
     return total

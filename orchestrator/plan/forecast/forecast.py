@@ -12,9 +12,9 @@ from orchestrator.errors import UsageError
 from orchestrator.plan.forecast.device_model import Phone
 from orchestrator.plan.forecast.overlap import Work, beside, one_after_the_other
 from orchestrator.plan.link_rate import bytes_per_second
-from phone_agent.comm.autotune import Choice, Wanted, choose, predict
-from phone_agent.comm.link_probe import Line
-from phone_agent.comm.message_sizes import Numbers
+from phone_agent.comm.autotune import CollectiveConfig, TuneRequest, autotune, predict_seconds
+from phone_agent.comm.link_probe import LinkProfile
+from phone_agent.comm.message_sizes import DenseMessageSizes
 from phone_agent.comm.wire import WIRES
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.contract.sizes import FLOAT
@@ -43,7 +43,7 @@ class Rack:
     """`switches`: each rank's, in ring order."""
 
     switches: tuple[str, ...]
-    line: Line
+    line: LinkProfile
 
     @property
     def phones(self) -> int:
@@ -77,7 +77,7 @@ class Forecast:
     communication_s: float
     step_s: float
     images_per_s: float
-    choice: Choice
+    choice: CollectiveConfig
     enough: int | None
     fits: int
 
@@ -90,13 +90,13 @@ def rack_of(cluster: Cluster, placed: Sequence[Placed], latency_s: float = LATEN
     groups = tuple(phone.switch for phone in placed)
     uplinks = [switch.uplink.rate for switch in cluster.switches if switch.uplink and len(set(groups)) > 1]
     across = min(map(_payload, uplinks), default=_payload(cluster.rate))
-    return Rack(groups, Line(latency_s, _payload(cluster.rate), across))
+    return Rack(groups, LinkProfile(latency_s, _payload(cluster.rate), across))
 
 
 def imagined(phones: int, switches: int, rate: str, uplink: str, latency_s: float = LATENCY_S) -> Rack:
     """As evenly on their switches as it goes."""
     groups = tuple(f"sw{1 + rank * switches // phones}" for rank in range(phones))
-    return Rack(groups, Line(latency_s, _payload(rate), _payload(uplink if switches > 1 else rate)))
+    return Rack(groups, LinkProfile(latency_s, _payload(rate), _payload(uplink if switches > 1 else rate)))
 
 
 def _payload(rate: str) -> float:
@@ -131,14 +131,14 @@ def _options(phone: Phone, rules: Rules) -> Options:
     return Options(threads=len(phone.clocks), moments=kept)
 
 
-def _choice(graph: Graph, on: Rack, rules: Rules, batch: int) -> Choice:
+def _choice(graph: Graph, on: Rack, rules: Rules, batch: int) -> CollectiveConfig:
     """As a run chooses, which does not know yet how fast its phones compute."""
     if rules.wire == "powersgd":
         raise UsageError("how long phones compute powersgd's factors is not modelled", remedy="--wire fp16")
-    wanted = Wanted(rules.algorithm, rules.wire, rules.bucket_bytes, rules.group)
+    wanted = TuneRequest(rules.algorithm, rules.wire, rules.bucket_bytes, rules.group)
     line = on.line if on.phones > 1 else None
     expected_s = computing_s(graph, batch) if rules.overlap else None
-    chosen = choose(wanted, line, on.switches, Numbers(packing_of(graph).learned), expected_s)
+    chosen = autotune(wanted, line, on.switches, DenseMessageSizes(packing_of(graph).learned), expected_s)
     if line is not None and chosen.predicted_s is None:
         raise UsageError(f"how {chosen.algorithm} sums is not modelled", remedy="--algorithm ring or hierarchical")
     return chosen
@@ -151,7 +151,7 @@ class _Step:
     compute_s: float
     communication_s: float
     step_s: float
-    choice: Choice
+    choice: CollectiveConfig
 
 
 def _step(  # noqa: PLR0917 - the network, where, how; then how many
@@ -171,10 +171,10 @@ def _step(  # noqa: PLR0917 - the network, where, how; then how many
     return _Step(work.compute_s, work.communication_s, step_s, choice)
 
 
-def _sum_s(on: Rack, choice: Choice, values: int) -> float:
+def _sum_s(on: Rack, choice: CollectiveConfig, values: int) -> float:
     if on.phones == 1:
         return 0.0
-    return predict(on.line, on.switches, choice, [WIRES[choice.wire].size(values)]) or 0.0
+    return predict_seconds(on.line, on.switches, choice, [WIRES[choice.wire].size(values)]) or 0.0
 
 
 @dataclass(frozen=True)

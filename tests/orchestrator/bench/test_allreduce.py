@@ -8,8 +8,7 @@ import pytest
 
 from orchestrator.bench.allreduce import ALGORITHMS, WIRES, AllreduceRequest
 from orchestrator.errors import UsageError
-from phone_agent import comm
-from phone_agent.comm import wire
+from phone_agent.comm import factory, wire
 from tests.labs import TestLab
 
 FLAGS = [
@@ -33,7 +32,7 @@ def test_sums_are_right_over_real_phones(provisioned_lab4: TestLab, flags: tuple
 
 
 def test_the_host_knows_what_the_phones_can() -> None:
-    assert tuple(comm.ALGORITHMS) == ALGORITHMS
+    assert tuple(factory.ALGORITHMS) == ALGORITHMS
     assert tuple(wire.WIRES) == WIRES
 
 

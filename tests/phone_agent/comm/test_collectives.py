@@ -1,4 +1,4 @@
-"""Every algorithm with every wire format against numpy, ranks as threads."""
+"""Every algorithm with every wire format against numpy. Ranks are threads."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from phone_agent.comm import ALGORITHMS, Chunkwise, Collective, Reducer, collective, reducer, wire_format
-from phone_agent.comm.autotune import Choice
-from phone_agent.comm.bench import Numbers
-from phone_agent.comm.executor import Calls
+from phone_agent.comm.autotune import CollectiveConfig
+from phone_agent.comm.bench import SumPattern
+from phone_agent.comm.collective import Collective
+from phone_agent.comm.executor import MpiFunctions
+from phone_agent.comm.factory import ALGORITHMS, make_collective
 from phone_agent.comm.hierarchical import Groups, HierarchicalAllreduce
 from phone_agent.comm.mpi_allreduce import MpiAllreduce
+from phone_agent.comm.reducer import ChunkwiseReducer, StatefulReducer, make_reducer
 from phone_agent.comm.ring import RingAllreduce
-from phone_agent.comm.wire import FP32, WIRES, Wire
-from phone_agent.comm.world import Alone, World
+from phone_agent.comm.wire import FP32, WIRES, Wire, wire_format
+from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import DataSpec, RankSpec, RunSpec
 from phone_agent.nn.graph import Parameter
@@ -32,16 +34,16 @@ from tests.phone_agent.thread_world import Edge, Sums, ThreadWorld, on_ranks
 
 Floats = NDArray[np.float32]
 ROUNDED = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 1 / 250}  # of the largest number in a block
-OURS = ("ring", "hierarchical")
-worlds = st.lists(st.sampled_from("abcd"), min_size=1, max_size=7)  # each rank's switch
+SCHEDULED = ("ring", "hierarchical")
+worlds = st.lists(st.sampled_from("abcd"), min_size=1, max_size=7)  # the switch of each rank
 lengths = st.one_of(st.integers(0, 12), st.integers(0, 700))
 segments = st.integers(1, 90)
 
 
 def made(algorithm: str, world: ThreadWorld, wire: Wire, switches: list[str], segment: int) -> Collective:
-    """With pieces so short that a few numbers make many."""
-    if world.size == 1 or algorithm not in OURS:
-        return collective(algorithm, world, wire, switches)
+    """With short pieces, so that a few numbers make many pieces."""
+    if world.size == 1 or algorithm not in SCHEDULED:
+        return make_collective(algorithm, world, wire, switches)
     if algorithm == "ring" or len(set(switches)) == 1:
         return RingAllreduce(world, wire, 4 * segment)
     return HierarchicalAllreduce(world, wire, switches, 4 * segment)
@@ -68,7 +70,7 @@ def check(results: list[Floats], rows: Floats, wire: str) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("algorithm", OURS)
+@pytest.mark.parametrize("algorithm", SCHEDULED)
 @settings(max_examples=40)
 @given(switches=worlds, length=lengths, segment=segments, seed=st.integers(0, 99))
 def test_every_rank_ends_with_the_sum(
@@ -81,14 +83,14 @@ def test_every_rank_ends_with_the_sum(
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=20)
 @given(switches=worlds, length=lengths, segment=segments)
-def test_whole_numbers_come_out_exactly(algorithm: str, switches: list[str], length: int, segment: int) -> None:
+def test_integers_are_summed_exactly(algorithm: str, switches: list[str], length: int, segment: int) -> None:
     rows = (numbers(len(switches), length, 7) * 100).round()
     for result in summed(algorithm, "fp32", rows, switches, segment):
         np.testing.assert_array_equal(result, rows.sum(axis=0))
 
 
-@pytest.mark.parametrize("algorithm", OURS)
-def test_slices_overlap_and_stay_apart(algorithm: str) -> None:
+@pytest.mark.parametrize("algorithm", SCHEDULED)
+def test_overlapping_slices_do_not_mix(algorithm: str) -> None:
     """Long enough for several slices."""
     switches = ["a", "b", "a", "c", "a"]
     rows = numbers(5, 400_001, 1)
@@ -97,17 +99,17 @@ def test_slices_overlap_and_stay_apart(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("algorithm", OURS)
-def test_all_repeats_agree_to_the_bit(algorithm: str, wire: str) -> None:
-    """Rounded sums depend on the order of addition: it must be one and the same."""
+@pytest.mark.parametrize("algorithm", SCHEDULED)
+def test_repeats_give_the_same_bits(algorithm: str, wire: str) -> None:
+    """Rounded sums depend on the order of addition, which must be fixed."""
     rows = numbers(5, 1000, 3)
     results = [summed(algorithm, wire, rows, list("aabba"), 16)[0].tobytes() for _ in range(3)]
     assert len(set(results)) == 1
 
 
-@pytest.mark.parametrize("algorithm", OURS)
-def test_what_int8_rounds_away_is_sent_the_next_time(algorithm: str) -> None:
-    """The mean over many rounds comes closer to the sum than any one of them."""
+@pytest.mark.parametrize("algorithm", SCHEDULED)
+def test_error_feedback_sends_what_int8_rounds_away(algorithm: str) -> None:
+    """The mean over many rounds is closer to the exact sum than a single round."""
     rows = numbers(4, 600, 5)
     exact = rows.sum(axis=0, dtype=np.float64)
     buffers = [np.empty(600, np.float32) for _ in rows]
@@ -127,16 +129,16 @@ def test_what_int8_rounds_away_is_sent_the_next_time(algorithm: str) -> None:
 
 
 @given(switches=worlds, length=st.integers(0, 300))
-def test_every_number_crosses_between_one_rank_of_each_switch(switches: list[str], length: int) -> None:
+def test_every_number_crosses_between_one_rank_of_each_group(switches: list[str], length: int) -> None:
     places: list[int] = []
-    for crossing in Groups(switches, 0).crossings(slice(0, length)):
+    for crossing in Groups(switches, 0).cross_ranges(slice(0, length)):
         assert [switches[owner] for owner in crossing.owners] == list(dict.fromkeys(switches))
-        places += range(crossing.whole.start, crossing.whole.stop)
+        places += range(crossing.part.start, crossing.part.stop)
     assert places == list(range(length))
 
 
-def test_a_thin_cable_carries_each_number_once_a_direction() -> None:
-    """Two switches of three: a ring inside sends 2/3 of the buffer twice, the one across a third, once each way."""
+def test_an_uplink_carries_each_number_once_per_direction() -> None:
+    """Two switches of three phones: the inner rings send 2/3 of the buffer twice, the outer ring 1/3 once each way."""
 
     def work(world: ThreadWorld) -> int:
         chosen = HierarchicalAllreduce(world, FP32, list("aaabbb"))
@@ -147,7 +149,7 @@ def test_a_thin_cable_carries_each_number_once_a_direction() -> None:
 
 
 class Planning(HierarchicalAllreduce):
-    """Counts what it plans."""
+    """Counts the slices it plans."""
 
     planned = 0
 
@@ -157,7 +159,7 @@ class Planning(HierarchicalAllreduce):
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_what_was_planned_for_one_buffer_serves_others_of_its_length(wire: str) -> None:
+def test_a_schedule_is_reused_for_buffers_of_the_same_length(wire: str) -> None:
     switches, lengths = list("aabbb"), (600, 77, 600, 77)
     rows = [numbers(5, length, seed) for seed, length in enumerate(lengths)]
 
@@ -175,11 +177,11 @@ def test_what_was_planned_for_one_buffer_serves_others_of_its_length(wire: str) 
             np.testing.assert_array_equal(buffer, expected[place][rank])
 
 
-def test_traffic_and_time_are_told() -> None:
+def test_traffic_and_time_spans_are_reported() -> None:
     def work(world: ThreadWorld) -> tuple[Collective, list[Any]]:
         chosen = RingAllreduce(world, FP32, 40)
         notes: list[Any] = []
-        chosen.note = lambda *note: notes.append(note)
+        chosen.on_span = lambda *note: notes.append(note)
         chosen.allreduce(np.ones(100, np.float32))
         return chosen, notes
 
@@ -187,15 +189,15 @@ def test_traffic_and_time_are_told() -> None:
     assert (chosen.traffic.calls, chosen.traffic.bytes) == (1, 2 * 3 * 100 * 4 // 4)
     assert chosen.traffic.seconds > 0
     assert {"reduce"} <= {what for what, _, _ in notes} <= {"send", "receive", "reduce"}
-    assert sum(what == "reduce" for what, _, _ in notes) == 3 * 3, "what is only taken over is not computed"
+    assert sum(what == "reduce" for what, _, _ in notes) == 3 * 3, "storing a finished piece is not a reduction"
     assert all(started <= ended for _, started, ended in notes)
 
 
 @pytest.mark.parametrize("wire", ["fp32", "fp16", "int8"])
-@pytest.mark.parametrize("algorithm", OURS)
-def test_ranks_wait_for_one_that_comes_late(algorithm: str, wire: str) -> None:
-    """With far more pieces than are ever under way, and more than its neighbours have room for. Waiting is told, and as
-    one, however often the core came back meanwhile."""
+@pytest.mark.parametrize("algorithm", SCHEDULED)
+def test_ranks_wait_for_a_late_rank(algorithm: str, wire: str) -> None:
+    """There are far more pieces than can be in flight, and more than the neighbors have slots for. The wait is reported
+    as one span, however often the core returned meanwhile."""
     rows, last_is_there = numbers(4, 4000, 11), threading.Event()
 
     def work(world: ThreadWorld) -> tuple[Floats, list[float]]:
@@ -204,7 +206,7 @@ def test_ranks_wait_for_one_that_comes_late(algorithm: str, wire: str) -> None:
             last_is_there.wait()
             time.sleep(0.4)
         chosen = made(algorithm, world, wire_format(wire), list("aabb"), 10)
-        chosen.note = lambda what, started, ended: waits.append(ended - started if what == "receive" else 0.0)
+        chosen.on_span = lambda what, started, ended: waits.append(ended - started if what == "receive" else 0.0)
         if world.rank == 3:
             last_is_there.set()
         chosen.allreduce(buffer)
@@ -215,13 +217,13 @@ def test_ranks_wait_for_one_that_comes_late(algorithm: str, wire: str) -> None:
     assert max(results[3][1]) > 0.2
 
 
-def test_more_is_told_than_the_core_keeps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phone_agent.comm.executor.SPANS", 4)
+def test_more_spans_are_reported_than_the_core_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("phone_agent.comm.executor.MAX_SPANS", 4)
     rows = numbers(3, 3000, 1)
 
     def work(world: ThreadWorld) -> tuple[Floats, list[str]]:
         chosen, notes, buffer = RingAllreduce(world, FP32, 40), list[str](), rows[world.rank].copy()
-        chosen.note = lambda what, *_: notes.append(what)
+        chosen.on_span = lambda what, *_: notes.append(what)
         chosen.allreduce(buffer)
         return buffer, notes
 
@@ -230,20 +232,20 @@ def test_more_is_told_than_the_core_keeps_at_once(monkeypatch: pytest.MonkeyPatc
     assert all(notes.count("reduce") == 2 * 100 for _, notes in results)
 
 
-class WokenError(Exception):
+class AlarmError(Exception):
     pass
 
 
-def test_who_waits_in_vain_hears_signals() -> None:
-    """A run that is stopped while its neighbours are gone. What the core calls here says yes and does nothing."""
+def test_signals_interrupt_a_blocked_allreduce() -> None:
+    """A run is stopped while its neighbors are gone. The functions that the core calls succeed and do nothing."""
     nothing = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value or 0
 
     class Gone(ThreadWorld):
-        def calls(self) -> Calls:
-            return Calls(nothing, nothing, nothing, 0, 0, RuntimeError)
+        def mpi_functions(self) -> MpiFunctions:
+            return MpiFunctions(nothing, nothing, nothing, 0, 0, RuntimeError)
 
     def wake(*_: Any) -> None:
-        raise WokenError
+        raise AlarmError
 
     edges: Any = defaultdict(lambda: Edge(threading.Event()))
     waiting, buffer = RingAllreduce(Gone(0, 2, edges, Sums(2)), FP32), np.ones(10, np.float32)
@@ -251,17 +253,17 @@ def test_who_waits_in_vain_hears_signals() -> None:
     try:
         started = time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, 0.5)
-        with pytest.raises(WokenError):
+        with pytest.raises(AlarmError):
             waiting.allreduce(buffer)
         assert time.monotonic() - started >= 0.4, "it did not wait"
     finally:
         signal.signal(signal.SIGALRM, previous)
-    with pytest.raises(AgentError, match="given up: its messages may still be under way"):
+    with pytest.raises(AgentError, match="interrupted: its messages may still be in flight"):
         waiting.allreduce(buffer)
 
 
 @pytest.mark.parametrize("late", [0, 1])
-def test_what_a_call_of_the_transport_says_is_raised(late: int) -> None:
+def test_errors_of_the_transport_are_raised(late: int) -> None:
     def work(world: ThreadWorld) -> None:
         time.sleep(0.2 * (world.rank == late))
         RingAllreduce(world, FP32).allreduce(np.ones(10 if world.rank else 11, np.float32))
@@ -270,33 +272,35 @@ def test_what_a_call_of_the_transport_says_is_raised(late: int) -> None:
         on_ranks(2, work)
 
 
-def test_what_does_not_lie_in_a_row_is_refused() -> None:
+def test_only_contiguous_float32_is_accepted() -> None:
     def work(world: ThreadWorld) -> None:
         buffers: list[Any] = [np.ones(20, np.float32)[::2], np.ones(10)]
         for buffer in buffers:
-            with pytest.raises(AgentError, match="only float32 in a row"):
+            with pytest.raises(AgentError, match="contiguous float32"):
                 RingAllreduce(world, FP32).allreduce(buffer)
 
     on_ranks(2, work)
 
 
-def test_what_is_no_number_anywhere_is_seen() -> None:
-    numbers, buffer = Numbers(3), np.empty(200_000, np.float32)
+def test_sum_check_detects_nan() -> None:
+    numbers, buffer = SumPattern(3), np.empty(200_000, np.float32)
     numbers.fill(buffer, 1)
-    buffer *= 3  # as three ranks that all are the middle one would have it
-    assert numbers.seen(buffer)[0] == 0.0
+    buffer *= 3  # the sum over three ranks that all sent the pattern of rank 1
+    assert numbers.check(buffer)[0] == 0.0
     buffer[150_000] = np.nan
-    assert not numbers.seen(buffer)[0] <= 1.0
+    assert not numbers.check(buffer)[0] <= 1.0
 
 
-def test_chunkwise_makes_one_call_a_parameter() -> None:
+def test_chunkwise_makes_one_call_per_parameter() -> None:
     calls: list[tuple[float, ...]] = []
 
     class Recorder(MpiAllreduce):
         def allreduce(self, buffer: Floats) -> None:
             calls.append(tuple(buffer))
 
-    Chunkwise(Recorder(Alone()), [0, 3, 4]).reduce(np.arange(10, dtype=np.float32), slice(3, 10), step=1)
+    ChunkwiseReducer(Recorder(SingleProcessWorld()), [0, 3, 4]).reduce(
+        np.arange(10, dtype=np.float32), slice(3, 10), step=1
+    )
     assert calls == [(3.0,), (4.0, 5.0, 6.0, 7.0, 8.0, 9.0)]
 
 
@@ -304,59 +308,61 @@ PACKING = Packing([("w", Parameter("w", (100, 80), 1, 0.0)), ("b", Parameter("b"
 EVERYTHING = slice(0, PACKING.size)
 
 
-def reducing(world: World, wire: str) -> Reducer:
+def reducing(world: World, wire: str) -> StatefulReducer:
     ranks = tuple(RankSpec(rank, f"p{rank}", "sw1", rank, "", 8) for rank in range(world.size))
     spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), ranks, 1)
-    return reducer(spec, world, PACKING, Choice("ring", wire, 0))
+    return make_reducer(spec, world, PACKING, CollectiveConfig("ring", wire, 0))
 
 
 @pytest.mark.parametrize("wire", [*WIRES, "powersgd"])
-def test_one_rank_remembers_the_same_as_several(wire: str) -> None:
-    """Or what is kept would be of no use to whoever goes on with more or fewer phones."""
+def test_one_rank_has_the_same_persistent_buffers_as_several(wire: str) -> None:
+    """Otherwise an in-memory checkpoint could not be used by more or fewer phones."""
 
     def shapes(world: World) -> list[tuple[str, int]]:
-        remembered = reducing(world, wire).remember(np.zeros(PACKING.size, np.float32))
+        remembered = reducing(world, wire).persistent_buffers(np.zeros(PACKING.size, np.float32))
         return [(name, buffer.size) for name, buffer in remembered.items()]
 
-    assert shapes(Alone()) == on_ranks(2, shapes)[0]
+    assert shapes(SingleProcessWorld()) == on_ranks(2, shapes)[0]
 
 
 @pytest.mark.parametrize("wire", ["int8", "powersgd"])
-def test_what_several_left_out_comes_back_when_one_goes_on_alone(wire: str) -> None:
+def test_residuals_of_several_ranks_are_flushed_by_a_single_rank(wire: str) -> None:
     rows = numbers(2, PACKING.size, 7)
 
     def one_step(world: World) -> dict[str, Floats]:
         gradients = rows[world.rank].copy()
         several = reducing(world, wire)
-        remembered = several.remember(gradients)
+        remembered = several.persistent_buffers(gradients)
         several.reduce(gradients, EVERYTHING, step=1)
         return {name: buffer.copy() for name, buffer in remembered.items()}
 
     left = on_ranks(2, one_step)[0]
     assert left["residuals"].any()
     gradients = rows[0].copy()
-    alone = reducing(Alone(), wire)
-    remembered = alone.remember(gradients)
+    alone = reducing(SingleProcessWorld(), wire)
+    remembered = alone.persistent_buffers(gradients)
     for name, buffer in remembered.items():
         buffer[...] = left[name]
     alone.reduce(gradients, EVERYTHING, step=2)
     np.testing.assert_array_equal(gradients, rows[0] + left["residuals"])
-    assert not remembered["residuals"].any(), "it comes back once"
+    assert not remembered["residuals"].any(), "flushed only once"
     assert all(np.array_equal(remembered[name], left[name]) for name in left if name != "residuals")
     alone.reduce(gradients, EVERYTHING, step=3)
     np.testing.assert_array_equal(gradients, rows[0] + left["residuals"])
 
 
-def test_what_cannot_be_is_told() -> None:
-    with pytest.raises(AgentError, match="no allreduce called 'star'; there are: ring, hierarchical, mpi, chunkwise"):
-        collective("star", Alone())
-    with pytest.raises(AgentError, match="no wire format called 'fp8'; there are: fp32"):
+def test_invalid_requests_are_rejected() -> None:
+    with pytest.raises(
+        AgentError, match="unknown allreduce algorithm 'star'; choose from: ring, hierarchical, mpi, chunkwise"
+    ):
+        make_collective("star", SingleProcessWorld())
+    with pytest.raises(AgentError, match="unknown wire format 'fp8'; choose from: fp32"):
         wire_format("fp8")
 
     def mixed(world: ThreadWorld) -> None:
-        with pytest.raises(AgentError, match="MPI_Allreduce sends fp32, not fp16"):
-            collective("mpi", world, wire_format("fp16"))
-        with pytest.raises(AgentError, match="the group of each of 2 phones, not of 1"):
-            collective("hierarchical", world, FP32, ["a"])
+        with pytest.raises(AgentError, match="MPI_Allreduce supports only fp32, not fp16"):
+            make_collective("mpi", world, wire_format("fp16"))
+        with pytest.raises(AgentError, match="got groups for 1 ranks, but there are 2 ranks"):
+            make_collective("hierarchical", world, FP32, ["a"])
 
     on_ranks(2, mixed)

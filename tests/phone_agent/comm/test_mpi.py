@@ -1,4 +1,4 @@
-"""The collectives on real MPI processes."""
+"""Collectives on real MPI processes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from phone_agent.comm import ALGORITHMS, collective
-from phone_agent.comm.world import Alone
+from phone_agent.comm.factory import ALGORITHMS, make_collective
+from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract.errors import AgentError
 from tests.phone_agent.phones import AGENT, Phone, make_phones, mpirun
 from tests.phone_agent.ring_ranks import CASES, LENGTHS
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_sums_are_right_on_real_ranks(tmp_path: Path, world: int) -> None:
+def test_sums_are_correct_on_real_ranks(tmp_path: Path, world: int) -> None:
     phones = make_phones(tmp_path, world)
     done = mpirun(phones, sys.executable, "-m", "tests.phone_agent.ring_ranks")
     assert done.returncode == 0, done.stderr
@@ -35,16 +35,16 @@ def test_allreduce_bench_reports_time_and_correctness(tmp_path: Path, algorithm:
     assert len(report["all"]) == 2
 
 
-def test_an_unknown_algorithm_is_told(phone: Phone) -> None:
-    with pytest.raises(AgentError, match="no allreduce called 'star'; there are: ring, hierarchical"):
-        collective("star", Alone())
+def test_an_unknown_algorithm_is_rejected(phone: Phone) -> None:
+    with pytest.raises(AgentError, match="unknown allreduce algorithm 'star'; choose from: ring, hierarchical"):
+        make_collective("star", SingleProcessWorld())
     done = phone.agent("allreduce-bench", "--algorithm", "star")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "there are: ring, hierarchical" in done.stderr
+    assert "choose from: ring, hierarchical" in done.stderr
 
 
-def test_a_rank_that_cannot_take_part_ends_the_benchmark(tmp_path: Path) -> None:
-    """Only the second phone cannot load its core: the first would wait for it for ever."""
+def test_a_rank_that_fails_to_start_ends_the_benchmark(tmp_path: Path) -> None:
+    """Only the second phone cannot load its core; the first would wait for it forever."""
     phones = make_phones(tmp_path, 2)
     argv = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for isa in ("", "none-such"):

@@ -1,4 +1,4 @@
-"""PowerSGD against numpy: what arrives, what is kept, and that nothing is lost for good."""
+"""PowerSGD against numpy: the sums, the residuals, and that nothing is lost for good."""
 
 from __future__ import annotations
 
@@ -13,12 +13,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from phone_agent.comm import collective, reducer
-from phone_agent.comm.autotune import Choice
-from phone_agent.comm.executor import Note
-from phone_agent.comm.powersgd import RANK, RANKS, SKETCHES, WIRE, Factors, PowerSgd, split
-from phone_agent.comm.traffic import Traffic
-from phone_agent.comm.world import Alone
+from phone_agent.comm.autotune import CollectiveConfig
+from phone_agent.comm.collective import TrafficStats
+from phone_agent.comm.executor import SpanCallback
+from phone_agent.comm.factory import make_collective
+from phone_agent.comm.powersgd import (
+    RANK,
+    RNG_STREAM,
+    SUPPORTED_RANKS,
+    WIRE,
+    PowerSgd,
+    PowerSgdMessageSizes,
+    split_matrices,
+)
+from phone_agent.comm.reducer import make_reducer
+from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import DataSpec, RankSpec, RunSpec
@@ -27,13 +36,13 @@ from phone_agent.nn.packing import Packing
 from phone_agent.nn.plan.buckets import learned_parts
 from tests.phone_agent.thread_world import ThreadWorld, on_ranks
 
-unhurried = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+no_deadline = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 Floats = NDArray[np.float32]
 PHONES = tuple(RankSpec(rank, f"p{rank}", "sw1", rank, "10.0.0.1", 8) for rank in range(3))
 
 
-class Meeting:
-    """Ranks as threads; sums in rank order, in double, so that all get the same bits."""
+class ExactSum:
+    """Sums over threads in rank order, in double precision, so that all ranks get the same bits."""
 
     def __init__(self, world: int) -> None:
         self.sent: list[int] = []
@@ -49,15 +58,15 @@ class Meeting:
         buffer[...] = total
 
 
-class Summed:
-    note: Note | None = None
+class ExactCollective:
+    on_span: SpanCallback | None = None
 
-    def __init__(self, meeting: Meeting, rank: int) -> None:
-        self.traffic = Traffic()
-        self._meeting, self._rank = meeting, rank
+    def __init__(self, exact_sum: ExactSum, rank: int) -> None:
+        self.traffic = TrafficStats()
+        self._exact_sum, self._rank = exact_sum, rank
 
     def allreduce(self, buffer: Floats) -> None:
-        self._meeting.sum(self._rank, buffer)
+        self._exact_sum.sum(self._rank, buffer)
 
 
 class Ranks:
@@ -65,15 +74,16 @@ class Ranks:
         self.packing = Packing(
             [(str(index), Parameter(str(index), shape, 1, 0.0)) for index, shape in enumerate(shapes)]
         )
-        self.meeting = Meeting(world)
+        self.exact_sum = ExactSum(world)
         self.gradients = [np.zeros(self.packing.size, np.float32) for _ in range(world)]
         self._step = 0
         self._reducers = [
-            PowerSgd(Summed(self.meeting, each), self.packing, rank, in_full=in_full) for each in range(world)
+            PowerSgd(ExactCollective(self.exact_sum, each), self.packing, rank, uncompressed=in_full)
+            for each in range(world)
         ]
 
     def step(self, values: NDArray[Any], part: slice = slice(None)) -> NDArray[np.float64]:
-        """What everybody has afterwards."""
+        """The result, which is the same on all ranks."""
         self._step += 1
         for gradients, row in zip(self.gradients, values, strict=True):
             gradients[...] = row
@@ -89,18 +99,18 @@ def _normal(seed: int, *shape: int) -> NDArray[np.float64]:
     return np.random.default_rng(seed).standard_normal(shape)
 
 
-def test_a_matrix_of_that_rank_arrives_whole() -> None:
+def test_a_matrix_of_low_rank_is_sent_exactly() -> None:
     ranks = Ranks([(40, 30)], 3, 2)
     left, right = _normal(0, 3, 40, 2), _normal(1, 2, 30)
     values = (left @ right).reshape(3, -1)
     np.testing.assert_allclose(ranks.step(values), values.sum(axis=0), atol=1e-4)
 
 
-def test_steps_are_those_of_the_paper() -> None:
-    """In double precision, with numpy's orthonormalisation, on the sum of all ranks' gradients and residuals."""
+def test_steps_match_the_paper() -> None:
+    """In double precision, with numpy's QR, on the sum of the gradients and residuals of all ranks."""
     rows, columns, rank = 50, 60, 4
     ranks = Ranks([(rows, columns)], 3, rank)
-    right = np.stack([2 * rng.uniform((0, SKETCHES, 0, draw), columns) - 1 for draw in range(1, rank + 1)])
+    right = np.stack([2 * rng.uniform((0, RNG_STREAM, 0, draw), columns) - 1 for draw in range(1, rank + 1)])
     residual = np.zeros((rows, columns))
     for step in range(6):
         values = _normal(step, 3, rows, columns) * 2.0 ** -np.arange(columns)
@@ -111,14 +121,14 @@ def test_steps_are_those_of_the_paper() -> None:
         np.testing.assert_allclose(ranks.step(values.reshape(3, -1)), (left @ right).reshape(-1), atol=1e-4)
 
 
-@unhurried
+@no_deadline
 @given(
     world=st.integers(1, 4),
     shapes=st.lists(st.lists(st.integers(1, 24), min_size=1, max_size=4).map(tuple), min_size=1, max_size=5),
-    rank=st.sampled_from(RANKS),
+    rank=st.sampled_from(SUPPORTED_RANKS),
     seed=st.integers(0, 1000),
 )
-def test_what_was_sent_is_what_was_meant_but_for_the_residuals(
+def test_sums_plus_residuals_are_the_exact_sums(
     world: int, shapes: list[tuple[int, ...]], rank: int, seed: int
 ) -> None:
     ranks = Ranks(shapes, world, rank)
@@ -129,7 +139,7 @@ def test_what_was_sent_is_what_was_meant_but_for_the_residuals(
         meant += values.sum(axis=0, dtype=np.float64)
         sent += ranks.step(values)
     kept = np.zeros(size)
-    cut = split(ranks.packing, 0, size, rank)
+    cut = split_matrices(ranks.packing, 0, size, rank)
     for each in ranks._reducers:
         (part,) = each._parts.values()
         for matrix in cut.matrices:
@@ -140,8 +150,8 @@ def test_what_was_sent_is_what_was_meant_but_for_the_residuals(
         np.testing.assert_allclose(sent[run], meant[run], rtol=1e-5, atol=1e-5)
 
 
-def test_nothing_is_lost_for_good() -> None:
-    """The mean of what arrives goes to the mean of what was meant: the residual does not grow, the steps do."""
+def test_error_feedback_loses_nothing_for_good() -> None:
+    """The mean of the results converges to the mean of the gradients: the residual stays bounded."""
     ranks = Ranks([(3, 3, 20, 32), (32,)], 2, 4)
     meant = _normal(3, 2, ranks.packing.size)
     total = np.zeros(ranks.packing.size)
@@ -154,42 +164,42 @@ def test_nothing_is_lost_for_good() -> None:
     assert errors[1] < 0.5
 
 
-def test_a_part_travels_in_two_small_messages() -> None:
+def test_a_bucket_is_sent_in_two_small_messages() -> None:
     ranks = Ranks([(64, 96), (96,), (3, 3, 64, 64), (64,), (5, 5)], 2, 4)
     ranks.step(_normal(4, 2, ranks.packing.size))
     left = 4 * (64 + 9 * 64) + 96 + 64 + 25
-    assert ranks.meeting.sent == [left, 4 * (96 + 64)]
+    assert ranks.exact_sum.sent == [left, 4 * (96 + 64)]
 
 
-def test_the_first_steps_travel_in_full() -> None:
+def test_the_first_steps_are_uncompressed() -> None:
     ranks = Ranks([(40, 30), (7,)], 2, 2, in_full=2)
     size = 40 * 30 + 7
     values = _normal(5, 3, 2, size)
     for step in range(2):
         np.testing.assert_allclose(ranks.step(values[step]), values[step].sum(axis=0), atol=1e-5)
-    assert ranks.meeting.sent == [size] * 2
-    assert np.abs(ranks.step(values[2]) - values[2].sum(axis=0)).max() > 0.1, "two directions cannot say all"
-    assert ranks.meeting.sent[2:] == [2 * 40 + 7, 2 * 30]
+    assert ranks.exact_sum.sent == [size] * 2
+    assert np.abs(ranks.step(values[2]) - values[2].sum(axis=0)).max() > 0.1, "rank 2 cannot express the full gradient"
+    assert ranks.exact_sum.sent[2:] == [2 * 40 + 7, 2 * 30]
 
 
 @pytest.mark.parametrize(("step", "full"), [(1, True), (10, True), (11, False), (100, False)])
-def test_how_far_the_run_is_decides_and_not_how_often_was_summed(step: int, *, full: bool) -> None:
-    """Phones that step alone sum seldom, and a run that goes on from a checkpoint has not summed yet."""
+def test_compression_starts_by_step_number_not_by_count_of_sums(step: int, *, full: bool) -> None:
+    """Local SGD sums rarely, and a run that resumes from a checkpoint has not summed yet."""
     packing = Packing([("a", Parameter("a", (100, 80), 1, 0.0))])
     spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), PHONES, 100, local_steps=20)
 
     def work(world: ThreadWorld) -> bool:
         gradients = _normal(6, packing.size).astype(np.float32)
         whole = gradients.copy()
-        reducer(spec, world, packing, Choice("ring", "fp16", 0)).reduce(whole, slice(None), step)
-        reducer(spec, world, packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(None), step)
+        make_reducer(spec, world, packing, CollectiveConfig("ring", "fp16", 0)).reduce(whole, slice(None), step)
+        make_reducer(spec, world, packing, CollectiveConfig("ring", "powersgd", 0)).reduce(gradients, slice(None), step)
         return gradients.tobytes() == whole.tobytes()
 
     assert on_ranks(len(PHONES), work) == [full] * len(PHONES)
 
 
-def test_parts_are_apart() -> None:
-    """The same parameters in two parts or in one, first steps being exact or not: other parts are not touched."""
+def test_buckets_are_independent() -> None:
+    """Reducing one bucket leaves the gradients of other buckets unchanged."""
     shapes: list[tuple[int, ...]] = [(30, 40), (7,), (40, 50)]
     ranks = Ranks(shapes, 2, 1)
     values = _normal(5, 2, ranks.packing.size).astype(np.float32)
@@ -198,7 +208,7 @@ def test_parts_are_apart() -> None:
     np.testing.assert_array_equal(ranks.gradients[1][cut:], values[1, cut:])
 
 
-def test_a_layer_that_was_silent_may_speak_again() -> None:
+def test_a_layer_with_zero_gradients_can_recover() -> None:
     ranks = Ranks([(40, 30)], 2, 2)
     size = ranks.packing.size
     for _ in range(2):
@@ -207,38 +217,40 @@ def test_a_layer_that_was_silent_may_speak_again() -> None:
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
-def test_what_is_not_a_number_shows_everywhere(poison: float) -> None:
+def test_nan_and_inf_spread_to_the_whole_matrix(poison: float) -> None:
     ranks = Ranks([(40, 30)], 2, 2)
     values = _normal(7, 2, 1200)
     values[1, 77] = poison
     assert not np.isfinite(ranks.step(values)).any()
 
 
-def test_refuses_half_a_parameter_and_ranks_the_core_lacks() -> None:
-    with pytest.raises(AgentError, match="cut a parameter in two"):
+def test_split_parameters_and_unsupported_ranks_are_rejected() -> None:
+    with pytest.raises(AgentError, match="split a parameter"):
         Ranks([(40, 30)], 1, 2).step(np.zeros((1, 1200)), slice(0, 600))
-    with pytest.raises(AgentError, match="choose 1, 2, 4, 8, 16"):
+    with pytest.raises(AgentError, match="choose from: 1, 2, 4, 8, 16"):
         Ranks([(4, 3)], 1, 3)
 
 
-def test_a_run_that_asks_for_it_gets_it_over_a_ring() -> None:
+def test_powersgd_over_a_ring() -> None:
     rows, columns = 100, 80
     packing = Packing([("w", Parameter("w", (rows, columns), 1, 0.0)), ("b", Parameter("b", (columns,), 1, 0.0))])
     values = _normal(8, 3, packing.size).astype(np.float32)
     values[:, : rows * columns] = (_normal(9, 3, rows, 1) @ _normal(10, 1, columns)).reshape(3, -1)
-    coarse = 4 * 2.0**-11 * np.abs(values).sum(axis=0).max()  # as fp16: both factors, at every hop
+    coarse = 4 * 2.0**-11 * np.abs(values).sum(axis=0).max()  # fp16 rounds both factors at every hop
     spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), PHONES, 1)
 
     def work(world: ThreadWorld) -> bytes:
         gradients: Floats = values[world.rank].copy()
-        reducer(spec, world, packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(0, packing.size), step=1)
+        make_reducer(spec, world, packing, CollectiveConfig("ring", "powersgd", 0)).reduce(
+            gradients, slice(0, packing.size), step=1
+        )
         np.testing.assert_allclose(gradients, values.sum(axis=0), atol=coarse)
         return gradients.tobytes()
 
     assert len(set(on_ranks(3, work))) == 1
 
 
-def test_what_travels_is_what_was_foretold() -> None:
+def test_bytes_sent_match_the_predicted_message_sizes() -> None:
     packing = Packing([
         ("w", Parameter("w", (100, 80), 1, 0.0)), ("b", Parameter("b", (80,), 1, 0.0)),
         ("v", Parameter("v", (9, 200, 60), 1, 0.0)), ("c", Parameter("c", (60,), 1, 0.0)),
@@ -246,27 +258,29 @@ def test_what_travels_is_what_was_foretold() -> None:
     bucket_bytes = 4 * 100 * 80
 
     def work(world: ThreadWorld) -> int:
-        summed = collective("ring", world, WIRE)
+        summed = make_collective("ring", world, WIRE)
         gradients = _normal(12, packing.size).astype(np.float32)
         several = PowerSgd(summed, packing)
         for part in learned_parts(packing, bucket_bytes):
             several.reduce(gradients, part, step=1)
         return summed.traffic.bytes
 
-    foretold = Factors(packing)
-    messages = foretold.messages("powersgd", bucket_bytes)
+    predicted = PowerSgdMessageSizes(packing)
+    messages = predicted.step_messages("powersgd", bucket_bytes)
     lengths = [RANK * 100, RANK * 80, 80 + RANK * 1800, RANK * 60, 60]
     assert messages == [WIRE.size(length) for length in lengths]
-    assert foretold.of_a_part("powersgd", bucket_bytes) == messages[2:4]
-    assert foretold.of_the_last("powersgd", bucket_bytes) == messages[4:]
+    assert predicted.bucket_messages("powersgd", bucket_bytes) == messages[2:4]
+    assert predicted.last_bucket_messages("powersgd", bucket_bytes) == messages[4:]
     shares = 2 * (len(PHONES) - 1)
     assert sum(on_ranks(len(PHONES), work)) == pytest.approx(shares * sum(messages), rel=0.01)
 
 
-def test_one_phone_alone_loses_nothing() -> None:
+def test_a_single_rank_loses_nothing() -> None:
     packing = Packing([("w", Parameter("w", (40, 50), 1, 0.0))])
     spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), (RankSpec(0, "p", "sw1", 1, "", 8),), 1)
     gradients = _normal(11, packing.size).astype(np.float32)
     before = gradients.copy()
-    reducer(spec, Alone(), packing, Choice("ring", "powersgd", 0)).reduce(gradients, slice(0, packing.size), step=1)
+    make_reducer(spec, SingleProcessWorld(), packing, CollectiveConfig("ring", "powersgd", 0)).reduce(
+        gradients, slice(0, packing.size), step=1
+    )
     np.testing.assert_array_equal(gradients, before)

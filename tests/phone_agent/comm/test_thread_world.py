@@ -1,4 +1,4 @@
-"""The harness itself: what ends one rank ends them all, wherever the others wait for it."""
+"""The test harness: if one rank fails, all ranks end, wherever they wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.comm import collective
+from phone_agent.comm.factory import make_collective
 from phone_agent.comm.world import World
 from phone_agent.data.sampling import Batch
 from tests.phone_agent.thread_world import ThreadWorld, on_ranks
@@ -20,16 +20,16 @@ class BrokenError(Exception):
     pass
 
 
-def in_a_ring(world: World) -> None:
-    collective("ring", world).allreduce(np.ones(100, np.float32))
+def wait_in_allreduce(world: World) -> None:
+    make_collective("ring", world).allreduce(np.ones(100, np.float32))
 
 
-def in_a_gathering(world: World) -> None:
+def wait_in_allgather(world: World) -> None:
     world.allgather(np.ones(1))
 
 
-@pytest.mark.parametrize("others_wait", [in_a_ring, in_a_gathering])
-def test_what_ends_one_rank_ends_all(others_wait: Callable[[World], None]) -> None:
+@pytest.mark.parametrize("others_wait", [wait_in_allreduce, wait_in_allgather])
+def test_a_failed_rank_ends_all_ranks(others_wait: Callable[[World], None]) -> None:
     ended: list[int] = []
 
     def work(world: ThreadWorld) -> None:
@@ -58,12 +58,12 @@ class BreakingSetting(Setting):
 
 
 @pytest.mark.parametrize("overlapping", [True, False])
-def test_a_rank_that_fails_while_it_trains_ends_the_training(*, overlapping: bool) -> None:
+def test_a_rank_that_fails_in_training_ends_the_training(*, overlapping: bool) -> None:
     with pytest.raises(BrokenError):
         together(BreakingSetting(models.build("lenet", 10, (28, 28, 1)), (2, 2)), overlapping=overlapping)
 
 
-def test_who_never_ends_is_named() -> None:
+def test_a_rank_that_never_ends_is_named() -> None:
     never = threading.Event()
 
     def work(world: ThreadWorld) -> None:

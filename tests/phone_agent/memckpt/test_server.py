@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.comm.powersgd import steps_in_full
-from phone_agent.comm.world import Alone
+from phone_agent.comm.powersgd import uncompressed_steps
+from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract import layout, safetensors
 from phone_agent.contract.schema import OptimizerSpec, RunSpec, Way
 from phone_agent.device import memory as device_memory
@@ -162,7 +162,7 @@ def test_the_memory_it_takes_is_what_is_planned(
     spec = run_spec((4,), optimizer=rules, local_steps=local_steps, outer_momentum=outer_momentum)
     state = State(models.build("lenet", 10, SYNTHETIC.shape), 0)
     summing = {"residuals": state.gradients} if wire == "int8" else {}
-    kept = open_kept(keeping, spec, state, summing, lives, Alone(), pytest.fail)
+    kept = open_kept(keeping, spec, state, summing, lives, SingleProcessWorld(), pytest.fail)
     held_elsewhere = client.ask(keeping, "held")["bytes"] - sum(buffer.nbytes for buffer in kept.live.values())
     planned = held(rules, wire, local_steps, outer_momentum, lives) * state.values.nbytes
     assert planned <= held_elsewhere < 1.02 * planned + 65536
@@ -202,7 +202,7 @@ def test_a_later_attempt_plans_as_the_first_although_what_is_held_is_not_availab
     def planned(attempt: int, available_mb: int) -> MemoryPlan | None:
         monkeypatch.setattr(device_memory, "available_mb", lambda: available_mb)
         there = replace(spec, attempt=attempt)
-        training = build(keeping, there, 1, Alone(), lambda *_: None, warn=pytest.fail, keep=True)
+        training = build(keeping, there, 1, SingleProcessWorld(), lambda *_: None, warn=pytest.fail, keep=True)
         for _ in training.loop.run(training.resumed.step + 1, 2):
             training.overlap.settle()
         training.close()
@@ -221,7 +221,7 @@ def test_a_later_attempt_plans_as_the_first_although_what_is_held_is_not_availab
 def test_the_state_lives_in_the_memory_and_what_it_starts_from_is_there(keeping: Path) -> None:
     state = State(models.build("lenet", 10, SYNTHETIC.shape), 3)
     start = state.values.copy()
-    kept = open_kept(keeping, run_spec((4,)), state, {}, living("cpu"), Alone(), pytest.fail)
+    kept = open_kept(keeping, run_spec((4,)), state, {}, living("cpu"), SingleProcessWorld(), pytest.fail)
     assert np.shares_memory(state.values, kept.live["values"])
     assert np.shares_memory(state.momenta, kept.live["momenta"])
     np.testing.assert_array_equal(state.values, start)
@@ -232,7 +232,9 @@ def test_in_a_file_nothing_lives(monkeypatch: pytest.MonkeyPatch, keeping: Path)
     """It would be written to the flash at every step."""
     monkeypatch.setattr(memfd, "_memfd", lambda _: -1)
     told: list[str] = []
-    training = build(keeping, run_spec((4,), steps=2), 1, Alone(), lambda *_: None, warn=told.append, keep=True)
+    training = build(
+        keeping, run_spec((4,), steps=2), 1, SingleProcessWorld(), lambda *_: None, warn=told.append, keep=True
+    )
     assert isinstance(training.resumed.keep, Kept)
     assert training.resumed.keep.live == {}
     assert [message.split(":")[0] for message in told] == ["no anonymous memory here"]
@@ -330,7 +332,7 @@ def assert_its_own_steps_count(phone: Phone, spec: RunSpec) -> None:
     """How well gradients travelled is said of the steps of this attempt, not of all the run's."""
     told = events(phone, spec)
     limit_s = next(event["limit_s"] for event in told if event["event"] == "comm_plan")
-    in_full = steps_in_full(spec.steps) if spec.wire == "powersgd" else 0
+    in_full = uncompressed_steps(spec.steps) if spec.wire == "powersgd" else 0
     taken = [event["reduce_s"] for event in told if event["event"] == "step" and event["step"] > in_full]
     share = None if spec.local_steps > 1 or limit_s is None else pytest.approx(limit_s / np.mean(taken))
     assert told[-1]["line_rate_fraction"] == share

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.comm.world import Alone
+from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract import layout
 from phone_agent.contract.schema import RunSpec, Way
 from phone_agent.device import affinity, memory
@@ -99,7 +99,9 @@ def test_what_trying_takes_is_not_missing_from_the_plan(tmp_path: Path, monkeypa
     monkeypatch.setattr(memory, "available_mb", lambda: next(available))
 
     def planned() -> tuple[int, MemoryPlan | None]:
-        training = build(tmp_path, run_spec((4,), threads=0), 1, Alone(), lambda *_: None, warn=pytest.fail)
+        training = build(
+            tmp_path, run_spec((4,), threads=0), 1, SingleProcessWorld(), lambda *_: None, warn=pytest.fail
+        )
         training.close()
         return training.at_once, training.memory
 

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.backends import backend
-from phone_agent.comm import Collective, Whole, collective
-from phone_agent.comm.world import Alone, World
+from phone_agent.comm.collective import Collective
+from phone_agent.comm.factory import make_collective
+from phone_agent.comm.reducer import PackedReducer
+from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract.choices import BACKENDS
 from phone_agent.contract.schema import OptimizerSpec, RunSpec
 from phone_agent.core.ops import Kind
@@ -136,9 +138,9 @@ def run(spec: RunSpec, directory: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
     """Losses, values and bytes sent by the first of two ranks."""
     rings: dict[int, Collective] = {}
 
-    def ring(_spec: RunSpec, world: World, *_: object) -> Whole:
-        rings[world.rank] = collective("ring", world)
-        return Whole(rings[world.rank])
+    def ring(_spec: RunSpec, world: World, *_: object) -> PackedReducer:
+        rings[world.rank] = make_collective("ring", world)
+        return PackedReducer(rings[world.rank])
 
     def one(world: World) -> tuple[list[float], dict[str, Array]]:
         losses: list[float] = []
@@ -148,7 +150,7 @@ def run(spec: RunSpec, directory: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
         training.close()
         return losses, training.state.packing.views(training.state.values)
 
-    monkeypatch.setattr(building, "reducer", ring)
+    monkeypatch.setattr(building, "make_reducer", ring)
     (first, values), (second, _) = on_ranks(2, one)
     return [(one + other) / 2 for one, other in zip(first, second, strict=True)], values, rings[0].traffic.bytes
 
@@ -182,7 +184,7 @@ def test_momenta_of_a_checkpoint_find_their_parameters(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-00000007.safetensors").rename(tmp_path / spec.resume)
     state = State(graph, 5)
     optimise = optimiser(spec.optimizer, state)
-    found = resume(tmp_path, spec, graph, state, optimise, {}, Alone(), lambda _: None)
+    found = resume(tmp_path, spec, graph, state, optimise, {}, SingleProcessWorld(), lambda _: None)
     assert (found.step, found.source) == (7, "checkpoint")
     for name, wanted in before.packing.views(before.momenta).items():
         np.testing.assert_array_equal(state.packing.views(optimise.buffers["momenta"])[name], wanted)

@@ -10,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.comm import Whole, collective
-from phone_agent.comm.world import Alone, World
+from phone_agent.comm.factory import make_collective
+from phone_agent.comm.reducer import PackedReducer
+from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract.schema import OptimizerSpec, RunSpec
 from phone_agent.nn.packing import State
 from phone_agent.train.local_sgd import LocalSgd, is_meeting
@@ -38,7 +39,7 @@ def trained(spec: RunSpec, steps: int) -> list[list[Array]]:
         state = State(GRAPH, 1)
         made = optimiser(spec.optimizer, state, backend="reference")
         share = BATCHES[world.rank] / sum(BATCHES)
-        local = LocalSgd(made, Whole(collective("ring", world)), state, spec, share)
+        local = LocalSgd(made, PackedReducer(make_collective("ring", world)), state, spec, share)
         half = next(slot.offset for slot in list(state.packing.slots.values())[2:])
         after = []
         for step in range(1, steps + 1):
@@ -67,11 +68,11 @@ def test_all_agree_to_the_bit_where_they_meet_and_only_there() -> None:
     assert agree == [False, False, True, False, False, True, True]
 
 
-class Asked(Whole):
+class Asked(PackedReducer):
     """Remembers in which steps something travelled."""
 
     def __init__(self) -> None:
-        super().__init__(collective("ring", Alone()))
+        super().__init__(make_collective("ring", SingleProcessWorld()))
         self.steps: list[int] = []
 
     def reduce(self, gradients: NDArray[np.float32], part: slice, step: int) -> None:

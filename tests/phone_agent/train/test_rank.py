@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from phone_agent.comm.world import Alone
+from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract import layout
 from phone_agent.device.condition import Cause, Condition, Level
 from phone_agent.memckpt import client
@@ -58,7 +58,7 @@ def test_where_nobody_can_take_over_all_rest_and_go_on_at_the_same_step(
     with EventLog(0, "p1-01", directory / layout.EVENTS_FILE) as events:
         while not client.listens(directory):
             time.sleep(0.01)
-        rank._Rank(directory, run_spec((4,), steps=5), 1, Alone(), events).train()
+        rank._Rank(directory, run_spec((4,), steps=5), 1, SingleProcessWorld(), events).train()
     client.end(directory)
     holder.join()
     told = [event.get("reason") or event.get("step") for event in phone.events("run")]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.backends import backend
-from phone_agent.comm.world import Alone, World
+from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract import layout
 from phone_agent.contract.dataset_manifest import shards_of
 from phone_agent.contract.errors import AgentError
@@ -166,7 +166,7 @@ def test_a_runs_speed_is_that_of_its_steps(phone: Phone) -> None:
 
 def test_where_no_step_was_left_there_is_no_speed(tmp_path: Path) -> None:
     with EventLog(0, "", tmp_path / "events") as events:
-        assert Report(run_spec((4,)), Alone(), events).images_per_s is None
+        assert Report(run_spec((4,)), SingleProcessWorld(), events).images_per_s is None
 
 
 def test_a_diverging_run_ends_everywhere_and_names_a_phone(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ SPECS = {
 def test_a_spec_that_cannot_be_run_is_refused(name: str) -> None:
     spec, message = SPECS[name]
     with pytest.raises(AgentError, match=message):
-        own_rank(spec, Alone())
+        own_rank(spec, SingleProcessWorld())
 
 
 def test_a_network_that_does_not_fit_is_refused_with_its_need(phone: Phone) -> None:

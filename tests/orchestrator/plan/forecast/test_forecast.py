@@ -13,7 +13,7 @@ from orchestrator.inventory import load
 from orchestrator.plan.forecast import published
 from orchestrator.plan.forecast.device_model import phone
 from orchestrator.plan.forecast.forecast import WANTED, Rack, Rules, forecast, imagined, rack_of
-from phone_agent.comm.autotune import BUCKETS
+from phone_agent.comm.autotune import BUCKET_SIZES
 from phone_agent.models import build
 from phone_agent.nn.plan.memory import estimate
 from phone_agent.nn.plan.options import Options
@@ -90,5 +90,5 @@ def test_pieces_are_chosen_about_as_well_as_playing_all_sizes_through_would(name
     graph, rules = build(name), Rules(batch=batch)
     chosen = forecast(graph, on, phone(), rules)
     way = replace(rules, algorithm=chosen.choice.algorithm, group=chosen.choice.group)
-    best = max(forecast(graph, on, phone(), replace(way, bucket_bytes=size)).efficiency for size in BUCKETS)
+    best = max(forecast(graph, on, phone(), replace(way, bucket_bytes=size)).efficiency for size in BUCKET_SIZES)
     assert chosen.efficiency > best - 0.02

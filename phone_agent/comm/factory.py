@@ -1,0 +1,62 @@
+"""Collectives by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from phone_agent.comm.collective import Collective
+from phone_agent.comm.hierarchical import HierarchicalAllreduce
+from phone_agent.comm.mpi_allreduce import MpiAllreduce
+from phone_agent.comm.ring import RingAllreduce
+from phone_agent.comm.wire import FP32, Wire
+from phone_agent.comm.world import World
+from phone_agent.contract.errors import AgentError, ErrorCode
+
+CollectiveFactory = Callable[[World, Wire, Sequence[str]], Collective]
+
+
+def _ring(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
+    del groups
+    return RingAllreduce(world, wire)
+
+
+def _hierarchical(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
+    if len(groups) != world.size:
+        raise AgentError(
+            f"hierarchical allreduce: got groups for {len(groups)} ranks, but there are {world.size} ranks",
+            code=ErrorCode.BAD_REQUEST,
+        )
+    if len(set(groups)) == 1:
+        return RingAllreduce(world, wire)
+    return HierarchicalAllreduce(world, wire, groups)
+
+
+def _mpi(world: World, wire: Wire, groups: Sequence[str]) -> Collective:
+    del groups
+    if wire.name != FP32.name:
+        raise AgentError(
+            f"MPI_Allreduce supports only fp32, not {wire.name}; use ring or hierarchical", code=ErrorCode.BAD_REQUEST
+        )
+    return MpiAllreduce(world)
+
+
+ALGORITHMS: dict[str, CollectiveFactory] = {
+    "ring": _ring,
+    "hierarchical": _hierarchical,
+    "mpi": _mpi,
+    "chunkwise": _mpi,
+}
+
+
+def make_collective(
+    algorithm: str, world: World, wire: Wire | None = None, groups: Sequence[str] | None = None
+) -> Collective:
+    """`groups` names the group of each rank; without it, all ranks form one group."""
+    if algorithm not in ALGORITHMS:
+        raise AgentError(
+            f"unknown allreduce algorithm '{algorithm}'; choose from: {', '.join(ALGORITHMS)}",
+            code=ErrorCode.BAD_REQUEST,
+        )
+    if world.size == 1:
+        return RingAllreduce(world, wire or FP32)
+    return ALGORITHMS[algorithm](world, wire or FP32, ("",) * world.size if groups is None else groups)
