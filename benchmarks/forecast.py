@@ -87,7 +87,7 @@ def foretold(run: Run, model: str, batch: int, compute_s: float) -> Forecast:
     (choice,) = run.of("comm_plan")
     graph, ranks = network(model), len(run.spec.ranks)
     chosen = {name: choice[name] for name in ("algorithm", "wire", "bucket_bytes")}
-    rules = Rules(batch, **chosen, overlap=run.spec.overlap, pace=batch / compute_s)
+    rules = Rules(batch, **chosen, overlap=run.spec.communication.overlap, pace=batch / compute_s)
     on = Rack(("sw1",) * ranks, line(choice, ranks, graph.parameter_count))
     return forecast(graph, on, replace(phone(), little_bandwidth=THIS_COMPUTERS), rules)
 

@@ -74,9 +74,11 @@ def _round_otherwise(values: NDArray[np.float32], seed: int) -> None:
 
 def at_once(spec: RunSpec) -> RunSpec:
     """As if one phone took the whole global batch, together."""
-    return replace(spec, ranks=(replace(spec.ranks[0], batch=spec.global_batch),), micro_batch=0)
+    return replace(
+        spec, ranks=(replace(spec.ranks[0], batch=spec.global_batch),), compute=replace(spec.compute, micro_batch=0)
+    )
 
 
 def _parts(spec: RunSpec, rank: RankSpec) -> list[slice]:
     before = sum(each.batch for each in spec.ranks[: rank.rank])
-    return micro_batches(rank.batch, spec.micro_batch or rank.batch, before)
+    return micro_batches(rank.batch, spec.compute.micro_batch or rank.batch, before)

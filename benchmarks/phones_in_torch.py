@@ -103,7 +103,7 @@ def train(run: str, model: str, data: str, threads: int) -> dict[str, Any]:
     judged: list[dict[str, float]] = []
     for step in range(1, spec.steps + 1):
         losses.append(phones.step(step))
-        if step == spec.steps or (spec.evaluate_every and step % spec.evaluate_every == 0):
+        if step == spec.steps or (spec.eval_every and step % spec.eval_every == 0):
             judged.append({"step": step, **phones.judge()})
         if step % TOLD_EVERY == 0:
             print(f"PyTorch: step {step}/{spec.steps}  loss {losses[-1]:.4f}", file=sys.stderr)
@@ -128,13 +128,13 @@ def _norms(net: TorchNet) -> Iterator[Any]:
 def _sgd(net: TorchNet, spec: RunSpec) -> torch.optim.SGD:
     """Weights decay; biases and normalisations do not."""
     rules = spec.optimizer
-    if rules.method not in {"sgd", "nesterov"}:
-        raise ValueError(f"PyTorch has no {rules.method}: only runs with sgd or nesterov can be repeated")
+    if rules.name not in {"sgd", "nesterov"}:
+        raise ValueError(f"PyTorch has no {rules.name}: only runs with sgd or nesterov can be repeated")
     kinds: dict[bool, list[nn.Parameter]] = {True: [], False: []}
     for weight in net.parameters():
         kinds[weight.ndim > 1 or rules.decay_all].append(weight)
     groups = [{"params": kinds[True], "weight_decay": rules.weight_decay}, {"params": kinds[False]}]
-    return torch.optim.SGD(groups, lr=rules.learning_rate, momentum=rules.momentum, nesterov=rules.method == "nesterov")
+    return torch.optim.SGD(groups, lr=rules.learning_rate, momentum=rules.momentum, nesterov=rules.name == "nesterov")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ from tests.phone_agent.thread_world import ThreadWorld, on_ranks
 NAMES = (*WIRES, "powersgd")
 EXACT = "fp32"
 WITHIN = 0.5  # points
-RULES = OptimizerSpec(method="nesterov", learning_rate=0.05, momentum=0.9, weight_decay=5e-4)
+RULES = OptimizerSpec(name="nesterov", learning_rate=0.05, momentum=0.9, weight_decay=5e-4)
 SCHEDULE = ScheduleSpec(policy="cosine", warmup_steps=50)
 BUCKET_BYTES = 64 * 1024  # small networks: several parts all the same
 JUDGED = 500  # images at once

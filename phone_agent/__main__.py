@@ -183,7 +183,7 @@ def train(arguments: argparse.Namespace) -> int:
     spec = device_config.settled(spec, phone)
     own = device_config.way_of(spec, phone)
     threads = affinity.use_big_cores(own.threads)
-    if own.little:
+    if own.little_cores:
         affinity.compute_on(affinity.crews()[-1])
     timers.be_precise()
     from phone_agent.train import rank  # imports numpy: after the cores are chosen

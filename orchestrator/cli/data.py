@@ -28,7 +28,7 @@ def add(
         ),
     ],
     size: Annotated[int, typer.Option(help="Pixels a side that pictures are stored with.")] = 256,
-    on_damage: Annotated[str, typer.Option(help="Damaged records: refuse or skip.")] = "refuse",
+    on_corrupt: Annotated[str, typer.Option(help="Corrupt records: fail or skip.")] = "fail",
     as_json: JsonOption = False,
 ) -> None:
     """Make a dataset of files on this computer. A second time changes nothing."""
@@ -37,7 +37,7 @@ def add(
     from orchestrator.view.data import document, making, say_added
 
     with making(name) as on_progress:
-        added = add_dataset(name, source, size=size, on_damage=on_damage, on_progress=on_progress)
+        added = add_dataset(name, source, size=size, on_corrupt=on_corrupt, on_progress=on_progress)
     if as_json:
         damaged = [str(each) for each in added.damaged]
         print_json({**document(added.stored), "fresh": added.fresh, "skipped": damaged})

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from orchestrator.launch.dataset import Dataset
     from orchestrator.launch.initial_weights import Given, Start
     from orchestrator.launch.launcher import Launcher
-    from orchestrator.records.record import RunRecord, Survival
+    from orchestrator.records.record import RunRecord
     from orchestrator.tune.compute_choice import Advice
-    from phone_agent.contract.schema import RunSpec
+    from phone_agent.contract.schema import RecoverySpec, RunSpec
 
 LOSS = "When phones are lost"
 DEFAULT_RESTARTS = 20
@@ -109,7 +109,7 @@ def _open_dataset(wanted: str, request: LaunchRequest, *, adds: bool) -> Dataset
         wanted,
         request.model or DEFAULT_MODEL,
         augment=request.augment or "none",
-        on_damage=request.on_damage or "refuse",
+        on_corrupt=request.on_corrupt or "fail",
         adds=adds,
     )
 
@@ -163,7 +163,8 @@ def _resume(
         spec = resumed_run(before, phones, found.step, request.steps)
         note(f"going on from {found.path.name} of {parent.run_id}")
         start = start_of(before, launcher.store.directory(parent.run_id), found.path)
-        return launcher.run(spec, stored_data(spec.data), start, limits)
+        spec = _recovering(spec, limits)
+        return launcher.run(spec, stored_data(spec.data), start)
 
 
 def _given(request: LaunchRequest) -> Given | None:
@@ -193,13 +194,13 @@ def _tell(start: Start, dataset: Dataset) -> None:
 
 def _survival(
     session: Session, spare: str | None, min_phones: int | None, max_restarts: int
-) -> tuple[Session, Survival]:
+) -> tuple[Session, RecoverySpec]:
     """Spares take no part from the start."""
     from dataclasses import replace
 
     from orchestrator.errors import UsageError
     from orchestrator.inventory import select
-    from orchestrator.records.record import Survival
+    from phone_agent.contract.schema import RecoverySpec
 
     spares = tuple(phone.name for phone in select(session.cluster, spare, session.state)) if spare else ()
     phones = tuple(phone for phone in session.phones if phone.name not in spares)
@@ -207,7 +208,9 @@ def _survival(
         raise UsageError(f"--spare {spare} leaves no phone to start with")
     if min_phones is not None and min_phones > len(phones):
         raise UsageError(f"--min-phones {min_phones}, but only {len(phones)} take part")
-    return replace(session, phones=phones), Survival(spares, min_phones, max_restarts)
+    return replace(session, phones=phones), RecoverySpec(
+        spares=spares, min_phones=min_phones or 0, max_restarts=max_restarts
+    )
 
 
 def _start(
@@ -216,7 +219,7 @@ def _start(
     dataset: Dataset,
     start: Start,
     skip_unfit: bool,
-    survival: Survival,
+    survival: RecoverySpec,
     whole: bool | None,
 ) -> RunRecord:
     from orchestrator.launch.launcher import Launcher, one_launch_at_a_time
@@ -229,7 +232,13 @@ def _start(
         advice = _advice(fleet, request, found.fit)
         spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=advice.ways, gpus=advice.gpus)
         _caution(spec)
-        return launcher.run(spec, dataset, start, survival, whole=whole)
+        return launcher.run(_recovering(spec, survival), dataset, start, whole=whole)
+
+
+def _recovering(spec: RunSpec, limits: RecoverySpec) -> RunSpec:
+    from dataclasses import replace
+
+    return replace(spec, recovery=replace(limits, checkpoint_every=spec.recovery.checkpoint_every))
 
 
 def _advice(fleet: Fleet, request: LaunchRequest, phones: Sequence[Phone]) -> Advice:

@@ -86,7 +86,7 @@ _AMOUNTS = _panel(
     global_batch=typer.Option(help="Instead: images a step in all.", **_FROM_1),
     micro_batch=typer.Option(help="Images a phone computes at once. Default: all, or as many as fit.", **_FROM_0),
     augment=typer.Option(help="How images are varied: none, flip, cifar or imagenet.", show_default=False),
-    on_damage=typer.Option(help="Damaged samples: refuse (the default) or skip.", show_default=False),
+    on_corrupt=typer.Option(help="Corrupt samples: fail or skip.", show_default=False),
     seed=typer.Option(help="Decides first weights and order of samples.", min=0, max=2**31 - 1),
     evaluate_every=typer.Option(help="Judge on held-out images each so many steps. Default: at the end.", **_FROM_0),
     checkpoint_every=typer.Option(help="Write a checkpoint each so many steps. Default: at the end.", **_FROM_0),

@@ -18,7 +18,7 @@ from orchestrator.text import count_of
 from phone_agent.contract.dataset_manifest import Manifest, ShardFile
 from phone_agent.contract.shards import samples_per_shard, write_shard
 
-POLICIES = ("refuse", "skip")
+POLICIES = ("fail", "skip")
 DEFAULT_SIZE, SMALLEST_SIZE, LARGEST_SIZE = 256, 8, 1024
 NAMED = 10  # damaged records told one by one
 
@@ -32,7 +32,7 @@ class DamagedError(ClusterctlError):
         lines = [f"  {each}" for each in damaged[:NAMED]]
         more = [f"  and {len(damaged) - NAMED} more"] if len(damaged) > NAMED else []
         head = f"{count_of(damaged, 'damaged record')}; nothing was added:"
-        super().__init__("\n".join([head, *lines, *more]), remedy="--on-damage skip goes on without them")
+        super().__init__("\n".join([head, *lines, *more]), remedy="--on-corrupt skip goes on without them")
 
     exit_code = UsageError.exit_code
 
@@ -49,26 +49,26 @@ def add(
     path: Path,
     *,
     size: int = DEFAULT_SIZE,
-    on_damage: str = "refuse",
+    on_corrupt: str = "fail",
     store: Store | None = None,
     on_progress: OnProgress = lambda _done, _total: None,
 ) -> Added:
     """Doing it again changes nothing; another source under the same name is refused."""
     store = store or Store()
     check_name(name)
-    if on_damage not in POLICIES:
-        raise UsageError(f"--on-damage {on_damage}: there is {' and '.join(POLICIES)}")
+    if on_corrupt not in POLICIES:
+        raise UsageError(f"--on-corrupt {on_corrupt}: there is {' and '.join(POLICIES)}")
     if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
         raise UsageError(f"--size {size}: pictures can be stored with {SMALLEST_SIZE} to {LARGEST_SIZE} pixels a side")
     if not path.exists():
         recognise(path, size)
-    if existing := _same(store, name, path, size, on_damage):
+    if existing := _same(store, name, path, size, on_corrupt):
         return Added(existing, fresh=False, damaged=[])
-    mark = _mark(path, size, on_damage)
+    mark = _mark(path, size, on_corrupt)
     source = recognise(path, size)
-    _check_known_damage(source, on_damage)
+    _check_known_damage(source, on_corrupt)
     with store.making(name) as directory:
-        manifest, damaged = _write(name, source, directory, on_damage, on_progress)
+        manifest, damaged = _write(name, source, directory, on_corrupt, on_progress)
         origin: dict[str, object] = {
             "path": str(path.absolute()),
             "fingerprint": mark,
@@ -79,33 +79,33 @@ def add(
     return Added(store.get(name), fresh=True, damaged=damaged)
 
 
-def expected(name: str, path: Path, *, on_damage: str = "refuse", store: Store | None = None) -> Source:
+def expected(name: str, path: Path, *, on_corrupt: str = "fail", store: Store | None = None) -> Source:
     """What `add` would make a dataset of, as far as can be told without making it; it is refused where `add` would."""
     source = recognise(path, DEFAULT_SIZE)
-    if not _same(store or Store(), check_name(name), path, DEFAULT_SIZE, on_damage):
-        _check_known_damage(source, on_damage)
+    if not _same(store or Store(), check_name(name), path, DEFAULT_SIZE, on_corrupt):
+        _check_known_damage(source, on_corrupt)
     return source
 
 
-def _check_known_damage(source: Source, on_damage: str) -> None:
-    if on_damage != "skip" and (damaged := source.known_damage()):
+def _check_known_damage(source: Source, on_corrupt: str) -> None:
+    if on_corrupt != "skip" and (damaged := source.known_damage()):
         raise DamagedError(damaged)
 
 
-def _mark(path: Path, size: int, on_damage: str) -> str:
-    return fingerprint(path, f"{size} {on_damage}")
+def _mark(path: Path, size: int, on_corrupt: str) -> str:
+    return fingerprint(path, f"{size} {on_corrupt}")
 
 
-def _same(store: Store, name: str, path: Path, size: int, on_damage: str) -> Stored | None:
+def _same(store: Store, name: str, path: Path, size: int, on_corrupt: str) -> Stored | None:
     """Where nothing was damaged, either policy makes the same of it."""
     existing = store.find(name)
     if existing is None:
         return None
     origin = existing.origin
     made_with = next((each for each in POLICIES if origin.get("fingerprint") == _mark(path, size, each)), None)
-    if made_with == on_damage or (made_with and not origin.get("damaged")):
+    if made_with == on_corrupt or (made_with and not origin.get("damaged")):
         return existing
-    differs = " with --on-damage skip, which left damaged records out" if made_with else _difference(existing, path)
+    differs = " with --on-corrupt skip, which left damaged records out" if made_with else _difference(existing, path)
     raise UsageError(
         f"there is a dataset called '{name}' already, made from {origin.get('path')}{differs}",
         remedy=f"clusterctl data remove {name}",
@@ -120,7 +120,7 @@ def _difference(existing: Stored, path: Path) -> str:
 
 
 def _write(
-    name: str, source: Source, directory: Path, on_damage: str, on_progress: OnProgress
+    name: str, source: Source, directory: Path, on_corrupt: str, on_progress: OnProgress
 ) -> tuple[Manifest, list[Damage]]:
     total, statistics = source.records(), _Statistics(source.shape[2])
     damaged: list[Damage] = []
@@ -138,7 +138,7 @@ def _write(
 
     train = _write_part(directory, "train", watched(source.train(), counted=True), source.shape)
     test = _write_part(directory, "test", watched(source.test(), counted=False), source.shape)
-    if damaged and on_damage != "skip":
+    if damaged and on_corrupt != "skip":
         raise DamagedError(damaged)
     if not train:
         raise SourceError(f"{name}: not one image to train on is left")

@@ -39,7 +39,7 @@ def open_dataset(
     model: str = DEFAULT_MODEL,
     *,
     augment: str = "none",
-    on_damage: str = "refuse",
+    on_corrupt: str = "fail",
     adds: bool = True,
 ) -> Dataset:
     """`auto` is Fashion-MNIST, where Debian's package is installed and the network is made for it; else made up.
@@ -48,17 +48,17 @@ def open_dataset(
     hour, so without `adds` it is only looked at, and told what would be there.
     """
     augment = _known(augment)
-    found = _choose(wanted, model, on_damage, adds=adds)
-    spec = replace(found.spec, augment=augment, on_damage=on_damage)
-    return replace(found, spec=replace(spec, image=_read_size(spec, model)))
+    found = _choose(wanted, model, on_corrupt, adds=adds)
+    spec = replace(found.spec, augment=augment, on_corrupt=on_corrupt)
+    return replace(found, spec=replace(spec, crop=_read_size(spec, model)))
 
 
-def _choose(wanted: str, model: str, on_damage: str, *, adds: bool) -> Dataset:
+def _choose(wanted: str, model: str, on_corrupt: str, *, adds: bool) -> Dataset:
     from phone_agent import models
 
     made_for = models.model(model)
     height, width, channels = made_for.shape
-    spec = DataSpec(SYNTHETIC, SYNTHETIC_SAMPLES, (height, width, channels), made_for.classes, whole=True)
+    spec = DataSpec(SYNTHETIC, SYNTHETIC_SAMPLES, (height, width, channels), made_for.classes, replicated=True)
     made_up = Dataset(spec, class_names=tuple(map(str, range(made_for.classes))))
     if wanted == SYNTHETIC:
         return made_up
@@ -67,10 +67,10 @@ def _choose(wanted: str, model: str, on_damage: str, *, adds: bool) -> Dataset:
         return replace(made_up, note=f"training on made-up images of {size}: what {model} is made for")
     if wanted == AUTO and not FASHION_MNIST.is_dir():
         return replace(made_up, note=f"training on made-up images: no Fashion-MNIST here ({_INSTALL})")
-    return _stored(FASHION if wanted == AUTO else wanted, on_damage, adds=adds)
+    return _stored(FASHION if wanted == AUTO else wanted, on_corrupt, adds=adds)
 
 
-def _stored(wanted: str, on_damage: str, *, adds: bool) -> Dataset:
+def _stored(wanted: str, on_corrupt: str, *, adds: bool) -> Dataset:
     from orchestrator.data.add import add
     from orchestrator.data.store import Store
 
@@ -85,8 +85,8 @@ def _stored(wanted: str, on_damage: str, *, adds: bool) -> Dataset:
     name, known = _slug(path), Store().made_from(path)
     known.sort(key=lambda each: each.name != name)
     if not known and not adds:
-        return _expected(name, path, on_damage)
-    stored = known[0] if known else add(name, path, on_damage=on_damage).stored
+        return _expected(name, path, on_corrupt)
+    stored = known[0] if known else add(name, path, on_corrupt=on_corrupt).stored
     return replace(_of(stored), note=f"{path} is the dataset '{stored.name}' (clusterctl data list)")
 
 
@@ -94,10 +94,10 @@ def _of(stored: Stored) -> Dataset:
     return Dataset(spec_of(stored), stored, stored.manifest.class_names)
 
 
-def _expected(name: str, path: Path, on_damage: str) -> Dataset:
+def _expected(name: str, path: Path, on_corrupt: str) -> Dataset:
     from orchestrator.data.add import expected
 
-    source = expected(name, path, on_damage=on_damage)
+    source = expected(name, path, on_corrupt=on_corrupt)
     samples, held_out = source.counts()
     spec = DataSpec(name, samples, source.shape, len(source.class_names), test_samples=held_out)
     note = f"{path} will be the dataset '{name}'; its samples are counted, and not read yet"

@@ -23,7 +23,7 @@ from orchestrator.launch.mpirun import launch_spec
 from orchestrator.launch.run_spec import common_ssh_port
 from orchestrator.paths import ClusterState
 from orchestrator.records.causes import Cause
-from orchestrator.records.record import RunRecord, RunStore, Survival
+from orchestrator.records.record import RunRecord, RunStore
 from orchestrator.text import count_of, one_line
 from phone_agent.contract import layout
 from phone_agent.contract.errors import ErrorCode
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.data.store import Stored
     from orchestrator.fleet import Fleet, PhoneConnection
 
-NOTHING_GIVEN, USUAL = Start(), Survival()
+NOTHING_GIVEN = Start()
 OnProgress = Callable[[str, int, int], None]  # what is being done, phones done, phones in all
 
 
@@ -71,15 +71,14 @@ class Launcher:
         spec: RunSpec,
         dataset: Dataset,
         start: Start = NOTHING_GIVEN,
-        survival: Survival = USUAL,
         *,
         whole: bool | None = None,
     ) -> RunRecord:
         """Stages and starts; afterwards the run goes on without this computer. `whole`: as in bring_data."""
         if spec.parent:
-            whole = spec.data.whole  # a resumed run takes samples in the order that was begun
+            whole = spec.data.replicated  # a resumed run takes samples in the order that was begun
         spec = self.bring_data(spec, self._phones(spec), dataset.stored, whole=whole)
-        record = self.store.create(spec, survival)
+        record = self.store.create(spec)
         start.keep(spec, self.store.directory(spec.run_id))
         try:
             self.stage(spec, start)
@@ -117,7 +116,7 @@ class Launcher:
         tell = self._data_counter(stored.name, len(phones))
         done = Push(self.fleet, stored, phones, spans, whole, on_progress=tell).run()
         self._refuse_failures(done.outcomes)
-        return replace(spec, data=replace(spec.data, whole=done.whole))
+        return replace(spec, data=replace(spec.data, replicated=done.whole))
 
     def _data_counter(self, name: str, total: int) -> Callable[[int, int, Sequence[Phone]], None]:
         return lambda _sent, _size, left: self.on_progress(f"pushing {name} to", total - len(left), total)

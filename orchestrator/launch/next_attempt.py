@@ -11,7 +11,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.launch.data_shards import batches_by_share, turns_by_share
 from orchestrator.launch.run_spec import ALGORITHMS, SMALLEST_BUCKET, WIRES
 from orchestrator.plan.apportion import deal
-from phone_agent.contract.schema import RankSpec, RunSpec, Share
+from phone_agent.contract.schema import Partition, RankSpec, RunSpec
 from phone_agent.contract.sharding import everywhere
 
 AUTO = "auto"
@@ -44,10 +44,10 @@ def _by_speed(spec: RunSpec, phones: Sequence[Phone], batches: Sequence[int]) ->
 
 def _by_share(spec: RunSpec, phones: Sequence[Phone]) -> RunSpec:
     """Each keeps the share it was launched with; those of the lost are dealt to the others."""
-    shares = spec.data.shares or tuple(Share(rank.phone, rank.batch) for rank in spec.ranks)
+    shares = spec.data.partitions or tuple(Partition(rank.phone, rank.batch) for rank in spec.ranks)
     names = [phone.name for phone in phones]
     batches = batches_by_share(shares, names)
-    data = replace(spec.data, shares=shares, turns=turns_by_share(shares, names, batches))
+    data = replace(spec.data, partitions=shares, assignments=turns_by_share(shares, names, batches))
     return _ranked(replace(spec, data=data), phones, batches)
 
 
@@ -62,13 +62,14 @@ def _ranked(spec: RunSpec, phones: Sequence[Phone], batches: Sequence[int]) -> R
 def _travelling(spec: RunSpec, choice: Mapping[str, Any]) -> RunSpec:
     """What measuring decided is not measured again: sums in other pieces would round otherwise. Phones may say
     anything: only what a person could have asked for is taken."""
+    asked = spec.communication
     algorithm, wire, size, group = (choice.get(name) for name in ("algorithm", "wire", "bucket_bytes", "group"))
-    if spec.algorithm == AUTO and algorithm in ALGORITHMS:
-        spec = replace(spec, algorithm=str(algorithm))
-        if not spec.group and type(group) is int and 0 <= group <= len(spec.ranks):
-            spec = replace(spec, group=group)
-    if spec.wire == AUTO and wire in WIRES:
-        spec = replace(spec, wire=str(wire))
-    if not spec.bucket_bytes and type(size) is int and SMALLEST_BUCKET <= size < 1 << 31:
-        spec = replace(spec, bucket_bytes=size)
-    return spec
+    if asked.algorithm == AUTO and algorithm in ALGORITHMS:
+        asked = replace(asked, algorithm=str(algorithm))
+        if not asked.group_size and type(group) is int and 0 <= group <= len(spec.ranks):
+            asked = replace(asked, group_size=group)
+    if asked.wire == AUTO and wire in WIRES:
+        asked = replace(asked, wire=str(wire))
+    if not asked.bucket_bytes and type(size) is int and SMALLEST_BUCKET <= size < 1 << 31:
+        asked = replace(asked, bucket_bytes=size)
+    return replace(spec, communication=asked)

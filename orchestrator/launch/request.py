@@ -35,7 +35,7 @@ class LaunchRequest:
     micro_batch: int = 0
     seed: int = 0
     augment: str | None = None
-    on_damage: str | None = None
+    on_corrupt: str | None = None
     optimizer: str | None = None
     learning_rate: float | None = None
     momentum: float | None = None

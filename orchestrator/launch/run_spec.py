@@ -18,7 +18,17 @@ from orchestrator.launch.recipes import DEFAULT_RATE, learning_rate, recipe, set
 from orchestrator.launch.request import AUTO, FP32_ONLY, LaunchRequest, flag_of
 from orchestrator.plan.batch import largest_batches, split_batches
 from phone_agent.contract import layout
-from phone_agent.contract.schema import DataSpec, OptimizerSpec, RankSpec, RunSpec, ScheduleSpec, Way
+from phone_agent.contract.schema import (
+    CommunicationSpec,
+    ComputeSpec,
+    DataSpec,
+    DeviceConfig,
+    OptimizerSpec,
+    RankSpec,
+    RecoverySpec,
+    RunSpec,
+    ScheduleSpec,
+)
 
 if TYPE_CHECKING:
     from phone_agent.backends.opencl.device import Limits
@@ -29,7 +39,7 @@ ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise", "auto")
 WIRES = ("fp32", "fp16", "bf16", "int8", "powersgd", "auto")
 GROUPED = frozenset({"hierarchical", "auto"})
 ROUNDING = frozenset(WIRES) - {"fp32", "auto"}  # what only our own schedules know how to send
-ON_DAMAGE = ("refuse", "skip")
+ON_CORRUPT = ("fail", "skip")
 BALANCE = ("auto", "off")
 RATES = {  # where to begin, with optimisers for which the usual rate is none
     "lars": "begin with --lr 1.6 --trust 0.02 for a global batch of 1024, and less for smaller ones (as cifar10-lars)",
@@ -81,7 +91,7 @@ def check_request(request: LaunchRequest) -> None:
 
 def _check_use(flags: LaunchRequest, request: LaunchRequest) -> None:
     """Of what was given as a flag: a recipe's figures may wait for another schedule or optimiser."""
-    chosen = {"schedule": _schedule(request, 1.0).policy, "optimizer": _optimizer(request, 1).method}
+    chosen = {"schedule": _schedule(request, 1.0).policy, "optimizer": _optimizer(request, 1).name}
     for name, (kind, readers) in READ_BY.items():
         if getattr(flags, name) is not None and chosen[kind] not in readers:
             flag, needed = flag_of(name, getattr(flags, name)), " or ".join(readers)
@@ -120,7 +130,7 @@ def _check_names(request: LaunchRequest) -> None:
         ("algorithm", request.algorithm, ALGORITHMS),
         ("wire format", request.wire, WIRES),
         ("way to balance", request.balance, BALANCE),
-        ("way with damaged samples", request.on_damage or "refuse", ON_DAMAGE),
+        ("way with damaged samples", request.on_corrupt or "fail", ON_CORRUPT),
         ("augmentation", request.augment or "none", AUGMENTATIONS),
     ):
         if given not in known:
@@ -177,8 +187,8 @@ def cautions(spec: RunSpec) -> list[str]:
     if rise >= spec.steps:
         told = f"the learning rate rises for {rise} steps, and the run has {spec.steps}: it does nothing else"
         found.append(f"{told}; a shorter --warmup, or a longer run")
-    if spec.evaluate_every and not spec.data.test_samples:
-        told = f"--evaluate-every {spec.evaluate_every}: {spec.data.name} has no held-out samples to judge by"
+    if spec.eval_every and not spec.data.test_samples:
+        told = f"--evaluate-every {spec.eval_every}: {spec.data.name} has no held-out samples to judge by"
         found.append(f"{told}; the run will not be judged (clusterctl data list shows which datasets have some)")
     return found
 
@@ -189,7 +199,7 @@ def plan_run(
     data: DataSpec,
     *,
     memory: Mapping[str, int] | None = None,
-    ways: Mapping[str, Way] | None = None,
+    ways: Mapping[str, DeviceConfig] | None = None,
     gpus: Mapping[str, Limits] | None = None,
     now: float | None = None,
 ) -> RunSpec:
@@ -206,7 +216,7 @@ def plan_run(
         _options,
         request,
         graph,
-        [(ways or {}).get(phone.name, Way()) for phone in phones],
+        [(ways or {}).get(phone.name, DeviceConfig()) for phone in phones],
         [(gpus or {}).get(phone.name) for phone in phones],
     )
     batches = _batches(request, graph, phones, data, memory or {}, options=options)
@@ -220,23 +230,27 @@ def plan_run(
         seed=request.seed,
         optimizer=_optimizer(request, sum(batches)),
         schedule=_schedule(request, per_epoch),
-        backend=request.backend,
-        ways=dict(ways or {}),
-        algorithm=request.algorithm,
-        wire=request.wire,
-        overlap=request.overlap,
-        group=request.group,
-        bucket_bytes=request.bucket_bytes,
-        micro_batch=request.micro_batch,
-        local_steps=request.local_steps,
-        outer_rate=request.outer_rate,
-        outer_momentum=request.outer_momentum,
-        balance=request.balance,
-        threads=request.threads,
-        memory_bytes=request.memory_bytes,
-        half=request.half,
-        evaluate_every=request.evaluate_every,
-        checkpoint_every=request.checkpoint_every,
+        communication=CommunicationSpec(
+            request.algorithm,
+            request.wire,
+            request.overlap,
+            request.group,
+            request.bucket_bytes,
+            request.local_steps,
+            request.outer_rate,
+            request.outer_momentum,
+        ),
+        compute=ComputeSpec(
+            request.backend,
+            request.threads,
+            request.memory_bytes,
+            request.micro_batch,
+            "fp16" if request.half else "fp32",
+            request.balance,
+            dict(ways or {}),
+        ),
+        recovery=RecoverySpec(request.checkpoint_every),
+        eval_every=request.evaluate_every,
         weights=layout.WEIGHTS_FILE if request.weights else "",
         freeze=request.freeze,
         model_file=model_file,
@@ -252,13 +266,13 @@ def _optimizer(request: LaunchRequest, global_batch: int) -> OptimizerSpec:
     return OptimizerSpec(
         learning_rate=learning_rate(request, global_batch),
         **_given(
-            method=request.optimizer,
+            name=request.optimizer,
             momentum=request.momentum,
             weight_decay=request.weight_decay,
             decay_all=request.decay_all,
-            second_momentum=request.second_momentum,
+            beta2=request.second_momentum,
             epsilon=request.epsilon,
-            trust=request.trust,
+            lars_coefficient=request.trust,
             label_smoothing=request.label_smoothing,
         ),
     )
@@ -268,8 +282,8 @@ def _schedule(request: LaunchRequest, per_epoch: float) -> ScheduleSpec:
     every = request.step_every
     return ScheduleSpec(
         warmup_steps=request.warmup.steps(per_epoch) if request.warmup else 0,
-        every_steps=max(1, every.steps(per_epoch)) if every else 0,
-        **_given(policy=request.schedule, gamma=request.gamma, power=request.power, floor=request.floor),
+        decay_steps=max(1, every.steps(per_epoch)) if every else 0,
+        **_given(policy=request.schedule, gamma=request.gamma, power=request.power, min_lr_ratio=request.floor),
     )
 
 
@@ -326,7 +340,7 @@ def _saving_bytes(request: LaunchRequest, graph: Graph) -> int:
 
 
 def _options(
-    request: LaunchRequest, graph: Graph, ways: Sequence[Way], gpus: Sequence[Limits | None], threads: int
+    request: LaunchRequest, graph: Graph, ways: Sequence[DeviceConfig], gpus: Sequence[Limits | None], threads: int
 ) -> list[Options]:
     """What each phone's plan is made with; `threads` where nobody asked for a number of them."""
     from phone_agent.contract.choices import GPU_BACKENDS
@@ -337,7 +351,7 @@ def _options(
     what = _optimizer(request, 1), request.wire, request.local_steps, request.outer_momentum
     trained = moments(*what)
 
-    def of(way: Way, gpu: Limits | None) -> Options:
+    def of(way: DeviceConfig, gpu: Limits | None) -> Options:
         backend = way.backend or request.backend
         kept = trained + held(*what, living(backend))
         plain = Options(threads=request.threads or threads, moments=kept, half=request.half)

@@ -29,15 +29,6 @@ _UNFINISHED = ".new-"  # so begins the name of a run's directory while it is wri
 
 
 @dataclass(frozen=True)
-class Survival:
-    """How far a run may be pushed. `min_phones`: None is more than half."""
-
-    spares: tuple[str, ...] = ()
-    min_phones: int | None = None
-    max_restarts: int = 20
-
-
-@dataclass(frozen=True)
 class RunRecord:
     run_id: str
     model: str
@@ -83,7 +74,7 @@ class RunStore:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def create(self, spec: RunSpec, survival: Survival) -> RunRecord:
+    def create(self, spec: RunSpec) -> RunRecord:
         """All of it or nothing: whoever is killed in here leaves no run that nobody knows of."""
         names = tuple(rank.phone for rank in spec.ranks)
         record = RunRecord(
@@ -94,9 +85,9 @@ class RunStore:
             spec.steps,
             spec.created,
             wanted=names,
-            spares=tuple(name for name in survival.spares if name not in names),
-            min_phones=len(names) // 2 + 1 if survival.min_phones is None else survival.min_phones,
-            max_restarts=survival.max_restarts,
+            spares=tuple(name for name in spec.recovery.spares if name not in names),
+            min_phones=spec.recovery.min_phones or len(names) // 2 + 1,
+            max_restarts=spec.recovery.max_restarts,
             parent=spec.parent or None,
         )
         fresh = self._fresh_directory()

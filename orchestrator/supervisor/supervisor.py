@@ -334,8 +334,8 @@ class Guard:
             choice=choice.fields if choice else None,
         )
         new = not {phone.name for phone in phones} <= {rank.phone for rank in before.ranks}
-        if new or not spec.data.whole or self._memory.doubts(phones):
-            spec = self._launcher.bring_data(spec, phones, stored_as(spec.data), whole=spec.data.whole)
+        if new or not spec.data.replicated or self._memory.doubts(phones):
+            spec = self._launcher.bring_data(spec, phones, stored_as(spec.data), whole=spec.data.replicated)
         saved = None if held else self._last_resort()
         spec = replace(spec, resume=layout.RESUME_FILE if saved else "")
         self.record = self._store.begin_attempt(self.record, spec)

@@ -13,7 +13,7 @@ from orchestrator.launch.request import LaunchRequest
 from orchestrator.tune.device_kinds import Kind, by_kind, without_gpu
 from orchestrator.tune.store import Tuned
 from phone_agent.contract.choices import AUTO, GPU_BACKENDS
-from phone_agent.contract.schema import Way
+from phone_agent.contract.schema import DeviceConfig
 
 if TYPE_CHECKING:
     from phone_agent.backends.opencl.device import Limits
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Advice:
-    ways: Mapping[str, Way] = field(default_factory=dict)  # by phone
+    ways: Mapping[str, DeviceConfig] = field(default_factory=dict)  # by phone
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     gpus: Mapping[str, Limits] = field(default_factory=dict)  # by phone, where it has one
@@ -39,7 +39,7 @@ def is_needed(request: LaunchRequest, known: Mapping[str, Tuned]) -> bool:
 def advise(request: LaunchRequest, kinds: Mapping[Phone, Kind], known: Mapping[str, Tuned]) -> Advice:
     if request.backend in GPU_BACKENDS:
         _require_gpus(request.backend, kinds)
-    ways: dict[str, Way] = {}
+    ways: dict[str, DeviceConfig] = {}
     notes: list[str] = []
     warnings: list[str] = []
     for kind, phones in by_kind(kinds).items():
@@ -56,20 +56,20 @@ def advise(request: LaunchRequest, kinds: Mapping[Phone, Kind], known: Mapping[s
     return Advice(ways, tuple(notes), tuple(warnings), gpus)
 
 
-def in_words(way: Way) -> str:
+def in_words(way: DeviceConfig) -> str:
     words = [way.backend or "the run's backend"]
     words += [f"{way.threads} thread{'' if way.threads == 1 else 's'}"] if way.threads else []
-    words += ["little cores as well"] if way.little else []
-    words += [f"{100 * way.gpu_share:.0f} % of the images on the GPU"] if way.gpu_share is not None else []
+    words += ["little cores as well"] if way.little_cores else []
+    words += [f"{100 * way.gpu_fraction:.0f} % of the images on the GPU"] if way.gpu_fraction is not None else []
     words += [f"tiles {', '.join(f'{name} {value}' for name, value in sorted(way.tiles.items()))}"] if way.tiles else []
     return ", ".join(words)
 
 
-def _with_flags(way: Way, request: LaunchRequest) -> Way:
+def _with_flags(way: DeviceConfig, request: LaunchRequest) -> DeviceConfig:
     """Flags go before what was measured; of another backend only the tiles still hold."""
     if request.backend not in {AUTO, way.backend}:
-        way = Way(request.backend, tiles=way.tiles)
-    return replace(way, threads=request.threads, little=False) if request.threads else way
+        way = DeviceConfig(request.backend, tiles=way.tiles)
+    return replace(way, threads=request.threads, little_cores=False) if request.threads else way
 
 
 def _require_gpus(backend: str, kinds: Mapping[Phone, Kind]) -> None:

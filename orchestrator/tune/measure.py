@@ -16,7 +16,7 @@ from orchestrator.tune.device_kinds import Kind, by_kind
 from orchestrator.tune.store import Tuned, TuneStore
 from phone_agent.contract.choices import BACKENDS, MAX_THREADS
 from phone_agent.contract.errors import ErrorCode
-from phone_agent.contract.schema import Way
+from phone_agent.contract.schema import DeviceConfig
 from phone_agent.contract.tune import GRACE_S, TIME_SHARES, TuneRequest
 
 if TYPE_CHECKING:
@@ -121,18 +121,18 @@ def _positive(value: Any) -> bool:
     return isinstance(value, int | float) and 0 < value < math.inf
 
 
-def _way(raw: Any) -> Way:
+def _way(raw: Any) -> DeviceConfig:
     """Only what a person could have asked for."""
     try:
-        way = Way(**raw)
+        way = DeviceConfig(**raw)
         sound = (
             way.backend in BACKENDS
             and type(way.threads) is int
             and 0 <= way.threads <= MAX_THREADS
-            and type(way.little) is bool
-            and (way.gpu_share is None or (isinstance(way.gpu_share, float) and 0 <= way.gpu_share <= 1))
+            and type(way.little_cores) is bool
+            and (way.gpu_fraction is None or (isinstance(way.gpu_fraction, float) and 0 <= way.gpu_fraction <= 1))
             and all(type(name) is str and type(value) is int and value > 0 for name, value in way.tiles.items())
-            and way.refused == ""
+            and way.fallback_reason == ""
         )
     except (TypeError, AttributeError):
         sound = False

@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator.errors import ClusterctlError
 from orchestrator.paths import state_dir
 from orchestrator.tune.device_kinds import Kind
-from phone_agent.contract.schema import Way
+from phone_agent.contract.schema import DeviceConfig
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Tuned:
     driver: str
     model: str
     batch: int
-    way: Way
+    way: DeviceConfig
     images_per_s: float
     rows: tuple[Mapping[str, Any], ...]
     measured: float  # epoch seconds
@@ -69,4 +69,4 @@ class TuneStore:
 
 
 def _tuned(raw: dict[str, Any]) -> Tuned:
-    return Tuned(**{**raw, "way": Way(**raw["way"]), "rows": tuple(raw["rows"])})
+    return Tuned(**{**raw, "way": DeviceConfig(**raw["way"]), "rows": tuple(raw["rows"])})

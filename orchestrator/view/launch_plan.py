@@ -35,26 +35,34 @@ def print_plan(console: Console, spec: RunSpec, argv: Sequence[str], recipe: str
 def _rules(spec: RunSpec, recipe: str | None) -> list[str]:
     """How it learns and talks, in words."""
     rules, schedule = spec.optimizer, spec.schedule
-    learning = [f"{rules.method}, learning rate {rules.learning_rate:g}, momentum {rules.momentum:g}"]
+    learning = [f"{rules.name}, learning rate {rules.learning_rate:g}, momentum {rules.momentum:g}"]
     learning += [f"weight decay {rules.weight_decay:g}"] if rules.weight_decay else []
     learning += [f"labels smoothed by {rules.label_smoothing:g}"] if rules.label_smoothing else []
     rate = [f"{schedule.policy} rate"]
     rate += [f"rising for {schedule.warmup_steps} steps"] if schedule.warmup_steps else []
-    rate += [f"times {schedule.gamma:g} each {schedule.every_steps} steps"] if schedule.policy == "step" else []
-    way = "what suits the line (it is measured)" if spec.algorithm == "auto" else spec.algorithm
+    rate += [f"times {schedule.gamma:g} each {schedule.decay_steps} steps"] if schedule.policy == "step" else []
+    way = (
+        "what suits the line (it is measured)"
+        if spec.communication.algorithm == "auto"
+        else spec.communication.algorithm
+    )
     talking = [f"gradients by {way} as {_wire(spec)}"]
-    talking += [f"averaged after each {spec.local_steps} steps alone"] if spec.local_steps > 1 else []
+    talking += (
+        [f"averaged after each {spec.communication.local_steps} steps alone"]
+        if spec.communication.local_steps > 1
+        else []
+    )
     name = [f"recipe {recipe}"] if recipe else []
-    tuned = ["computed as clusterctl tune found"] if spec.ways else []
-    computing = tuned or ([] if spec.backend in {"auto", "cpu"} else [f"computed by {spec.backend}"])
-    computing += ["activations stored in fp16"] if spec.half else []
+    tuned = ["computed as clusterctl tune found"] if spec.compute.devices else []
+    computing = tuned or ([] if spec.compute.backend in {"auto", "cpu"} else [f"computed by {spec.compute.backend}"])
+    computing += ["activations stored in fp16"] if spec.compute.activations == "fp16" else []
     return [*name, *(", ".join(words) for words in (learning, rate, [*talking, *computing]))]
 
 
 def _wire(spec: RunSpec) -> str:
-    if spec.wire != "auto":
-        return spec.wire
-    return "fp32" if spec.algorithm in FP32_ONLY else "fp32 or fp16"
+    if spec.communication.wire != "auto":
+        return spec.communication.wire
+    return "fp32" if spec.communication.algorithm in FP32_ONLY else "fp32 or fp16"
 
 
 def _ends(first: str, last: str, count: int) -> str:

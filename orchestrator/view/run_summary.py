@@ -50,7 +50,7 @@ def summary_json(
         "data": spec.data.name,
         "phones": [rank.phone for rank in spec.ranks],
         "global_batch": spec.global_batch,
-        "backend": progress.backend or spec.backend,
+        "backend": progress.backend or spec.compute.backend,
         "steps": spec.steps,
         "step": progress.step,
         "loss": progress.loss,

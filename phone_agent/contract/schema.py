@@ -1,7 +1,10 @@
-"""What the host and the phones say to each other: JSON, with these shapes.
+"""JSON documents that the host and the phones exchange.
 
-The host writes a RunSpec and a LaunchSpec; the phones answer with events, one JSON object a line. Both sides
-import this module, and nothing here imports anything of theirs.
+The host writes a RunSpec and a LaunchSpec; the phones answer with events, one JSON object per line. Both sides import
+this module, and it imports nothing of either.
+
+The defaults of the groups below (OptimizerSpec to RecoverySpec) are the defaults of `clusterctl launch` as well: see
+orchestrator.launch.defaults.
 """
 
 from __future__ import annotations
@@ -10,17 +13,17 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SYNTHETIC = "synthetic"  # DataSpec.name: random samples instead of a dataset
 
 
 class SchemaError(ValueError):
-    """A document that is not what it says it is; names the key."""
+    """A document does not match its schema; the message names the key."""
 
 
 @dataclass(frozen=True)
 class RankSpec:
-    """One rank of the ring: which phone, where it is plugged in, how many images a step it takes."""
+    """One rank of the ring: its phone, the switch port it is plugged into, and its batch size per step."""
 
     rank: int
     phone: str
@@ -31,79 +34,116 @@ class RankSpec:
 
 
 @dataclass(frozen=True)
-class Share:
-    """Samples that one phone had for itself when the run was launched: as many as its batch is of the global one."""
+class Partition:
+    """The samples assigned to one phone at launch. Its share of the dataset is its share of the global batch."""
 
     phone: str
     batch: int
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Images `first` up to `end` of the `share`'s batch at every step."""
+class PartitionSlice:
+    """Images `first` to `end` (exclusive) of the batch that a partition contributes to every step."""
 
-    share: int
+    partition: int
     first: int
     end: int
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """Where samples come from: `name` is a dataset staged under ~/.clusterctl/data, or SYNTHETIC."""
+    """The training data: `name` is a dataset staged under ~/.clusterctl/data, or SYNTHETIC for random images."""
 
     name: str
     samples: int
     shape: tuple[int, int, int]  # height, width, channels, as stored
     classes: int
-    image: tuple[int, int, int] | None = None  # what the network reads, where that is cut out of what is stored
+    crop: tuple[int, int, int] | None = None  # shape the network reads, if it is cropped from the stored shape
     test_samples: int = 0
-    whole: bool = False  # every phone has all samples, not only its share
-    augment: str = "none"
-    on_damage: str = "refuse"  # or skip
-    digest: str = ""  # names the content, so that a phone does not train on an older dataset of the same name
-    shares: tuple[Share, ...] = ()  # where not all have all, once phones changed; before: the ranks and their batches
-    turns: tuple[tuple[Turn, ...], ...] = ()  # by rank, which parts of which shares it takes; before: its own
+    replicated: bool = False  # every phone has all samples, not only its own partition
+    augment: str = "none"  # or flip, cifar, imagenet
+    on_corrupt: str = "fail"  # or skip
+    digest: str = ""  # of the content: a phone must not train on an older dataset of the same name
+    partitions: tuple[Partition, ...] = ()  # set once the phones have changed; until then the ranks and their batches
+    assignments: tuple[tuple[PartitionSlice, ...], ...] = ()  # by rank; empty: each rank has its own partition
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        return self.image or self.shape
+        return self.crop or self.shape
 
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    method: str = "sgd"  # or nesterov, lars, lamb
-    learning_rate: float = 0.01  # at its highest
-    momentum: float = 0.9
+    name: str = "sgd"  # or nesterov, lars, lamb
+    learning_rate: float = 0.02  # peak value, after warm-up
+    momentum: float = 0.9  # LAMB: beta1
     weight_decay: float = 0.0
-    decay_all: bool = False  # biases and normalisations as well
-    second_momentum: float = 0.999  # lamb's
-    epsilon: float = 1e-6  # lamb's
-    trust: float = 0.001  # lars's coefficient
+    decay_all: bool = False  # apply weight decay to biases and normalization parameters as well
+    beta2: float = 0.999  # LAMB
+    epsilon: float = 1e-6  # LAMB
+    lars_coefficient: float = 0.001  # LARS trust coefficient
     label_smoothing: float = 0.0
 
 
 @dataclass(frozen=True)
 class ScheduleSpec:
-    """How the learning rate goes on from its highest, after a linear rise over `warmup_steps`."""
+    """Learning rate schedule: a linear warm-up over `warmup_steps`, then the policy."""
 
     policy: str = "constant"  # or step, polynomial, cosine
     warmup_steps: int = 0
-    every_steps: int = 0  # step: times `gamma` each so many
+    decay_steps: int = 0  # step: multiply the learning rate by `gamma` every so many steps
     gamma: float = 0.1
-    power: float = 1.0  # polynomial's
-    floor: float = 0.0  # never below this part of the highest
+    power: float = 1.0  # polynomial
+    min_lr_ratio: float = 0.0  # polynomial and cosine: final learning rate, as a fraction of the peak
 
 
 @dataclass(frozen=True)
-class Way:
-    """How a phone computes, where that is not as the run says: by what was measured on a phone of its kind."""
+class CommunicationSpec:
+    """How gradients are exchanged."""
+
+    algorithm: str = "auto"  # or ring, hierarchical, mpi, chunkwise; auto: by a link probe
+    wire: str = "fp32"  # or fp16, bf16, int8, powersgd, auto
+    overlap: bool = True  # send gradients while others are still being computed
+    group_size: int = 0  # hierarchical: maximum phones per group; 0: one group per switch, or with auto by probe
+    bucket_bytes: int = 0  # gradient bytes per allreduce; 0: by probe
+    local_steps: int = 1  # more than 1: local SGD, phones synchronize only every so many steps
+    outer_learning_rate: float = 1.0  # local SGD; 1: plain averaging
+    outer_momentum: float = 0.0  # local SGD; DiLoCo uses 0.9
+
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """How one phone computes, if it differs from the run's ComputeSpec: as measured on a phone of its kind."""
 
     backend: str = ""
     threads: int = 0
-    little: bool = False  # little cores compute as well
-    gpu_share: float | None = None  # hybrid: the part of its batch that the GPU computes
-    tiles: dict[str, int] = field(default_factory=dict)  # OpenCL: how kernels cut their work
-    refused: str = ""  # why the phone does not compute as it was told; its own word
+    little_cores: bool = False  # use the little cores as well
+    gpu_fraction: float | None = None  # hybrid: fraction of the batch that the GPU computes
+    tiles: dict[str, int] = field(default_factory=dict)  # OpenCL kernel tile sizes
+    fallback_reason: str = ""  # why the phone itself fell back to the CPU
+
+
+@dataclass(frozen=True)
+class ComputeSpec:
+    """How each phone computes."""
+
+    backend: str = "auto"  # or cpu, opencl, hybrid, reference; auto: as measured by `clusterctl tune`, else cpu
+    threads: int = 0  # 0: one per big core, or as measured
+    memory_bytes: int = 0  # limit per phone; 0: what training needs without recomputation
+    micro_batch: int = 0  # images computed at a time; 0: the whole batch, or as much as fits in memory
+    activations: str = "fp32"  # storage format; or fp16
+    load_balancing: str = "auto"  # move images from slow phones to fast ones; or off
+    devices: dict[str, DeviceConfig] = field(default_factory=dict)  # by phone name
+
+
+@dataclass(frozen=True)
+class RecoverySpec:
+    """What happens when phones are lost."""
+
+    checkpoint_every: int = 0  # steps; 0: only at the end
+    spares: tuple[str, ...] = ()  # phones that replace lost ones
+    min_phones: int = 0  # give up below this number; 0: more than half of those it was launched with
+    max_restarts: int = 20
 
 
 @dataclass(frozen=True)
@@ -114,37 +154,24 @@ class RunSpec:
     ranks: tuple[RankSpec, ...]
     steps: int
     seed: int = 0
+    eval_every: int = 0  # steps; 0: only at the end
     optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
     schedule: ScheduleSpec = field(default_factory=ScheduleSpec)
-    backend: str = "cpu"  # or opencl, hybrid, reference; auto: as measured, else cpu
-    ways: dict[str, Way] = field(default_factory=dict)  # by phone
-    algorithm: str = "ring"  # or hierarchical, mpi, chunkwise, auto
-    wire: str = "fp32"  # or fp16, bf16, int8, powersgd, auto
-    overlap: bool = True  # gradients travel while others are still being computed
-    group: int = 0  # most phones of a hierarchy's groups; 0: a switch's, or, with auto, by measurement
-    bucket_bytes: int = 0  # of gradients handed over at once; 0: by measurement
-    micro_batch: int = 0  # images computed at once; 0: a rank's whole batch, or as much of it as fits
-    local_steps: int = 1  # more: phones step alone in between, and average what they learned
-    evaluate_every: int = 0  # steps; 0: at the end only
-    checkpoint_every: int = 0  # steps; 0: at the end only
-    weights: str = ""  # file in the run's directory to start from
-    freeze: tuple[str, ...] = ()  # layers that do not learn, by name or pattern
-    model_file: str = ""  # file in the run's directory that builds the network; `model` then names its function
-    balance: str = "auto"  # images move to phones that are faster; or off
-    threads: int = 0  # 0: as many as the phone's big cores, or as measurement says
-    memory_bytes: int = 0  # 0: as little as it takes without arithmetic done twice
-    half: bool = False  # activations are stored in fp16
+    communication: CommunicationSpec = field(default_factory=CommunicationSpec)
+    compute: ComputeSpec = field(default_factory=ComputeSpec)
+    recovery: RecoverySpec = field(default_factory=RecoverySpec)
+    weights: str = ""  # initial weights: a file in the run's directory
+    freeze: tuple[str, ...] = ()  # layers that are not trained, by name or pattern
+    model_file: str = ""  # Python file in the run's directory that builds the network; `model` names its function
     created: float = 0.0  # epoch seconds on the host
-    attempt: int = 0  # how often it was started again; ranks and their batches may change then, nothing else
-    resume: str = ""  # file in the run's directory: the checkpoint to go on from where no phone holds anything newer
-    parent: str = ""  # the run which that checkpoint is of
+    attempt: int = 0  # number of restarts; ranks and their batches may change then, nothing else
+    resume: str = ""  # checkpoint file in the run's directory, used if no phone holds newer state
+    parent: str = ""  # id of the run that the checkpoint belongs to
     schema: int = SCHEMA_VERSION
-    outer_rate: float = 1.0  # of what phones learned alone; 1: their average
-    outer_momentum: float = 0.0  # with which that is stepped along
 
     @property
     def network(self) -> str:
-        """As a person wrote it, without the folder: resnet50, or net.py:build."""
+        """The model as the user named it, without the folder: resnet50, or net.py:build."""
         return f"{self.model_file}:{self.model}" if self.model_file else self.model
 
     @property
@@ -159,16 +186,18 @@ class RunSpec:
         raw = _object(text, "run.json")
         try:
             if raw["schema"] != SCHEMA_VERSION:
-                raise SchemaError(f"run.json has schema {raw['schema']}, this agent speaks {SCHEMA_VERSION}")
-            parts = {
+                raise SchemaError(f"run.json has schema {raw['schema']}, this agent supports schema {SCHEMA_VERSION}")
+            groups = {
                 "data": _data(raw["data"]),
                 "ranks": tuple(RankSpec(**rank) for rank in raw["ranks"]),
                 "optimizer": OptimizerSpec(**raw["optimizer"]),
                 "schedule": ScheduleSpec(**raw["schedule"]),
+                "communication": CommunicationSpec(**raw["communication"]),
+                "compute": _compute(raw["compute"]),
+                "recovery": RecoverySpec(**{**raw["recovery"], "spares": tuple(raw["recovery"]["spares"])}),
                 "freeze": tuple(raw["freeze"]),
-                "ways": {phone: Way(**way) for phone, way in raw.get("ways", {}).items()},
             }
-            return cls(**{**raw, **parts})
+            return cls(**{**raw, **groups})
         except KeyError as missing:
             raise SchemaError(f"run.json lacks {missing}") from None
         except (TypeError, AttributeError) as mismatch:
@@ -177,7 +206,7 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """How the head phone starts an attempt: an argument list and what to add to the environment."""
+    """How the head phone starts an attempt: the mpirun command and the environment variables to add."""
 
     run_id: str
     argv: tuple[str, ...]
@@ -200,14 +229,19 @@ class LaunchSpec:
 
 
 def _data(raw: dict[str, Any]) -> DataSpec:
-    image = raw["image"]
+    crop = raw["crop"]
     parts = {
         "shape": tuple(raw["shape"]),
-        "image": None if image is None else tuple(image),
-        "shares": tuple(Share(**share) for share in raw.get("shares", ())),
-        "turns": tuple(tuple(Turn(**turn) for turn in turns) for turns in raw.get("turns", ())),
+        "crop": None if crop is None else tuple(crop),
+        "partitions": tuple(Partition(**each) for each in raw.get("partitions", ())),
+        "assignments": tuple(tuple(PartitionSlice(**each) for each in slices) for slices in raw.get("assignments", ())),
     }
     return DataSpec(**{**raw, **parts})
+
+
+def _compute(raw: dict[str, Any]) -> ComputeSpec:
+    devices = {phone: DeviceConfig(**config) for phone, config in raw.get("devices", {}).items()}
+    return ComputeSpec(**{**raw, "devices": devices})
 
 
 def _object(text: str, name: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Who has which samples where not all phones have all: each a share, dealt once, when the run is launched.
 
 Shares stay what they are for the whole run, and so does the order in which each is gone through. When a phone is lost,
-others take its share's images of every step (`Turn`): every sample is still taken once an epoch, and a step has the
-samples that it would have had without the loss.
+others take its share's images of every step (`PartitionSlice`): every sample is still taken once an epoch, and a step
+has the samples that it would have had without the loss.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phone_agent.contract.dataset_manifest import Span
-from phone_agent.contract.schema import SYNTHETIC, DataSpec, Turn
+from phone_agent.contract.schema import SYNTHETIC, DataSpec, PartitionSlice
 
 
 def everywhere(data: DataSpec) -> bool:
     """Every phone can have every sample."""
-    return data.whole or data.name == SYNTHETIC
+    return data.replicated or data.name == SYNTHETIC
 
 
 def batches_of(data: DataSpec, batches: Sequence[int]) -> list[int]:
     """Of the shares; `batches` are the ranks'."""
-    return [share.batch for share in data.shares] or list(batches)
+    return [share.batch for share in data.partitions] or list(batches)
 
 
-def turns_of(data: DataSpec, batches: Sequence[int], rank: int) -> tuple[Turn, ...]:
-    return data.turns[rank] if data.turns else (Turn(rank, 0, batches[rank]),)
+def turns_of(data: DataSpec, batches: Sequence[int], rank: int) -> tuple[PartitionSlice, ...]:
+    return data.assignments[rank] if data.assignments else (PartitionSlice(rank, 0, batches[rank]),)
 
 
 def span_of(samples: int, batches: Sequence[int], share: int) -> Span:
@@ -40,5 +40,5 @@ def even_spans(samples: int, phones: int) -> list[list[Span]]:
 def spans_here(data: DataSpec, batches: Sequence[int], rank: int) -> list[Span]:
     """All that a rank may come to take."""
     dealt = batches_of(data, batches)
-    wanted = sorted({turn.share for turn in turns_of(data, batches, rank)})
+    wanted = sorted({turn.partition for turn in turns_of(data, batches, rank)})
     return [span_of(data.samples, dealt, share) for share in wanted]

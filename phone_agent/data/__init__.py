@@ -54,7 +54,7 @@ def open_dataset(
         return Synthetic(spec.samples, spec.shape, spec.classes, seed=seed)
     from phone_agent.contract.sharding import spans_here
 
-    spans = () if spec.whole else spans_here(spec, batches, rank)
+    spans = () if spec.replicated else spans_here(spec, batches, rank)
     return _staged(spec, spans, tell, held_out=False)
 
 
@@ -87,4 +87,4 @@ def _staged(
             code=ErrorCode.DATA_MISSING,
         )
     files = manifest.test if held_out else manifest.train
-    return Staged(directory, manifest, files, spans, on_damage=spec.on_damage, tell=tell, lock=locks.hold(directory))
+    return Staged(directory, manifest, files, spans, on_corrupt=spec.on_corrupt, tell=tell, lock=locks.hold(directory))

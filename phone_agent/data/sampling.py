@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract import rng
-from phone_agent.contract.schema import RunSpec, Turn
+from phone_agent.contract.schema import PartitionSlice, RunSpec
 from phone_agent.contract.sharding import batches_of, everywhere, span_of, turns_of
 from phone_agent.contract.shards import Images, Labels
 from phone_agent.core.thread_pool import aligned
@@ -99,10 +99,10 @@ def whole_order(samples: int, batches: Sequence[int], rank: int, seed: int) -> O
     return Order(0, samples, batches[rank], sum(batches[:rank]), sum(batches), (seed, ORDER))
 
 
-def share_order(samples: int, batches: Sequence[int], turn: Turn, seed: int) -> Order:
+def share_order(samples: int, batches: Sequence[int], turn: PartitionSlice, seed: int) -> Order:
     """`batches` are the shares'."""
-    first, end = span_of(samples, batches, turn.share)
-    return Order(first, end, turn.end - turn.first, turn.first, batches[turn.share], (seed, ORDER, turn.share))
+    first, end = span_of(samples, batches, turn.partition)
+    return Order(first, end, turn.end - turn.first, turn.first, batches[turn.partition], (seed, ORDER, turn.partition))
 
 
 def order_of(spec: RunSpec, rank: int) -> Order | Turns:

@@ -46,14 +46,14 @@ class Staged:
         files: Sequence[ShardFile],
         spans: Sequence[Span] = (),
         *,
-        on_damage: str = "refuse",
+        on_corrupt: str = "fail",
         tell: Callable[[str], None] = lambda _: None,
         lock: IO[str] | None = None,
     ) -> None:
         self.shape, self.class_names = manifest.shape, manifest.class_names
         self.mean, self.std = np.asarray(manifest.mean, np.float32), np.asarray(manifest.std, np.float32)
         self.damaged: dict[int, Damaged] = {}  # by their numbers
-        self._directory, self._files, self._on_damage, self._tell = directory, files, on_damage, tell
+        self._directory, self._files, self._on_corrupt, self._tell = directory, files, on_corrupt, tell
         self._ends = np.cumsum([file.samples for file in files])
         self._spans = spans or [(0, len(self))]
         self._read_here = sum(end - first for first, end in self._spans)
@@ -123,8 +123,8 @@ class Staged:
         self.damaged[index] = damaged
         if not known:
             distrust(shard.path)
-        if self._on_damage != SKIP:
-            raise ShardError(str(damaged), "clusterctl data push sends it again, --on-damage skip goes on without it")
+        if self._on_corrupt != SKIP:
+            raise ShardError(str(damaged), "clusterctl data push sends it again, --on-corrupt skip goes on without it")
         if len(self.damaged) > max(1, MOST_DAMAGED * self._read_here):
             raise ShardError(f"{damaged}, and {len(self.damaged) - 1} more", "too many; is the phone's flash worn out?")
         if not known:

@@ -161,7 +161,7 @@ def _over(difference: Floats, scale: Floats) -> float:
 
 def _update_error(method: str, isa: str) -> float:
     graph = _wide_layers()
-    spec = OptimizerSpec(method=method, weight_decay=1e-3)
+    spec = OptimizerSpec(name=method, weight_decay=1e-3)
     ours, exact = State(graph, 1), State(graph, 1, np.float64)
     pairs = [
         (ours, optimiser(spec, ours, threads=THREADS, isa=isa)),

@@ -17,7 +17,7 @@ from phone_agent.comm.powersgd import PowerSgdMessageSizes
 from phone_agent.comm.reducer import Reducer, StatefulReducer, make_reducer
 from phone_agent.comm.world import World
 from phone_agent.contract.choices import GPU_BACKENDS
-from phone_agent.contract.schema import RankSpec, RunSpec, Way
+from phone_agent.contract.schema import DeviceConfig, RankSpec, RunSpec
 from phone_agent.data import Dataset, open_dataset
 from phone_agent.data.sampling import Source, open_source
 from phone_agent.device import affinity
@@ -73,7 +73,7 @@ class Training:
     choice: CollectiveConfig
     threads: int
     memory: MemoryPlan | None  # None: not planned
-    way: Way
+    way: DeviceConfig
 
     def close(self) -> None:
         """Once no step is under way."""
@@ -101,7 +101,8 @@ def build(
     way = way_of(spec, own.phone)
     lives = _lives(way) if keep else None
     affordable = affordable_bytes(client.taken(directory) if keep else 0)  # asked once: soon part of it is in use
-    plan = partial(_planned, graph, own, replace(spec, wire=choice.wire), lives, affordable)
+    chosen = replace(spec, communication=replace(spec.communication, wire=choice.wire))
+    plan = partial(_planned, graph, own, chosen, lives, affordable)
     plans = plan(_options(threads, choice, way))
     computing = backend(way.backend)
     state = initial_state.initial_state(directory, spec, graph, own.rank, exact.allreduce)
@@ -111,7 +112,7 @@ def build(
     summing = reduce.persistent_buffers(state.gradients)
     kept = None if lives is None else open_kept(directory, spec, state, summing, lives, world, warn)
     options, memory = _with_the_best_crew(plans, plan, graph, state, way)
-    at_once = memory.batch if memory else min(own.batch, spec.micro_batch or own.batch)
+    at_once = memory.batch if memory else min(own.batch, spec.compute.micro_batch or own.batch)
     sharing = Sharing(spec, own.rank, at_once)
     parts = sharing.parts(1)
     learning = _learning(spec, own, state, reduce, way)
@@ -127,7 +128,7 @@ def build(
         sharing,
         learning.images,
         state.gradients,
-        spec.overlap,
+        spec.communication.overlap,
         spec.seed,
         own.rank,
         lambda: monitor.condition,
@@ -155,7 +156,7 @@ def build(
     )
 
 
-def _lives(way: Way) -> frozenset[str]:
+def _lives(way: DeviceConfig) -> frozenset[str]:
     """In the keeper's memory: where that is a file, every step would wear the flash."""
     return living(way.backend) if is_anonymous() else frozenset()
 
@@ -169,9 +170,9 @@ class _Learning:
     images: int
 
 
-def _learning(spec: RunSpec, own: RankSpec, state: State, reduce: StatefulReducer, way: Way) -> _Learning:
+def _learning(spec: RunSpec, own: RankSpec, state: State, reduce: StatefulReducer, way: DeviceConfig) -> _Learning:
     optimise = optimiser(spec.optimizer, state, way.backend)
-    if spec.local_steps == 1:
+    if spec.communication.local_steps == 1:
         return _Learning(optimise, reduce, spec.global_batch)
     alone = LocalSgd(optimise, reduce, state, spec, own.batch / spec.global_batch)
     return _Learning(alone, alone, own.batch)
@@ -196,13 +197,13 @@ def _overlap(  # noqa: PLR0917 - a run's parts, as they are built
     return overlap
 
 
-def _options(threads: int, choice: CollectiveConfig, way: Way) -> Options:
+def _options(threads: int, choice: CollectiveConfig, way: DeviceConfig) -> Options:
     tiles = tuple(sorted(way.tiles.items()))
-    return Options(threads=threads, bucket_bytes=choice.bucket_bytes, gpu_share=way.gpu_share, tiles=tiles)
+    return Options(threads=threads, bucket_bytes=choice.bucket_bytes, gpu_share=way.gpu_fraction, tiles=tiles)
 
 
 def _with_the_best_crew(
-    plans: Planned, plan: Callable[[Options], Planned], graph: Graph, state: State, way: Way
+    plans: Planned, plan: Callable[[Options], Planned], graph: Graph, state: State, way: DeviceConfig
 ) -> Planned:
     """Where little cores might help, and nobody said how many threads."""
     options, memory = plans
@@ -215,10 +216,11 @@ def _with_the_best_crew(
 def _choose(spec: RunSpec, world: World, graph: Graph) -> CollectiveConfig:
     """The same on all ranks: what is expected to be computed beside it is a phone's mean share of the batch."""
     switches = [rank.switch for rank in spec.ranks]
-    wanted = TuneRequest(spec.algorithm, spec.wire, spec.bucket_bytes, spec.group)
-    compute_s = computing_s(graph, -(-spec.global_batch // world.size)) if spec.overlap else None
+    asked = spec.communication
+    wanted = TuneRequest(asked.algorithm, asked.wire, asked.bucket_bytes, asked.group_size)
+    compute_s = computing_s(graph, -(-spec.global_batch // world.size)) if asked.overlap else None
     packing = packing_of(graph)
-    load = PowerSgdMessageSizes(packing) if spec.wire == "powersgd" else DenseMessageSizes(packing.learned)
+    load = PowerSgdMessageSizes(packing) if asked.wire == "powersgd" else DenseMessageSizes(packing.learned)
     return autotune(wanted, probe_links(world, switches), switches, load, compute_s)
 
 
@@ -236,16 +238,16 @@ def _planned(  # noqa: PLR0917 - what for, and within what
     options: Options,
 ) -> Planned:
     """numpy takes what it takes. `lives`: in the keeper's memory; None: nothing is kept there."""
-    rules, alone = spec.optimizer, (spec.local_steps, spec.outer_momentum)
+    rules, alone = spec.optimizer, (spec.communication.local_steps, spec.communication.outer_momentum)
     saves = own.rank in savers([rank.switch for rank in spec.ranks])
     options = replace(
         options,
-        memory_bytes=spec.memory_bytes or None,
-        moments=moments(rules, spec.wire, *alone)
+        memory_bytes=spec.compute.memory_bytes or None,
+        moments=moments(rules, spec.communication.wire, *alone)
         + (saved(rules, *alone) if saves else 0)
-        + (0 if lives is None else held(rules, spec.wire, *alone, lives)),
+        + (0 if lives is None else held(rules, spec.communication.wire, *alone, lives)),
         label_smoothing=spec.optimizer.label_smoothing,
-        half=spec.half,
+        half=spec.compute.activations == "fp16",
     )
     computing = way_of(spec, own.phone).backend
     if computing == "reference":
@@ -254,4 +256,4 @@ def _planned(  # noqa: PLR0917 - what for, and within what
         from phone_agent.backends.opencl.memory_estimate import as_compiled
 
         options = as_compiled(computing, options, graph.shape)
-    return plan_memory(graph, own.batch, options, affordable, spec.micro_batch)
+    return plan_memory(graph, own.batch, options, affordable, spec.compute.micro_batch)

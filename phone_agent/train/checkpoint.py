@@ -161,7 +161,7 @@ def _sha256(path: Path) -> str | None:
 
 
 def due(spec: RunSpec, step: int) -> bool:
-    return step == spec.steps or bool(spec.checkpoint_every and step % spec.checkpoint_every == 0)
+    return step == spec.steps or bool(spec.recovery.checkpoint_every and step % spec.recovery.checkpoint_every == 0)
 
 
 def describe(spec: RunSpec, state: State, data: Dataset) -> dict[str, str]:

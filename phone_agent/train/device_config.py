@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from phone_agent.contract.choices import AUTO, GPU_BACKENDS
-from phone_agent.contract.schema import RunSpec, Way
+from phone_agent.contract.schema import DeviceConfig, RunSpec
 
 CPU = "cpu"
 
 
-def way_of(spec: RunSpec, phone: str) -> Way:
-    own = spec.ways.get(phone, Way())
-    asked = CPU if spec.backend == AUTO else spec.backend
-    return replace(own, backend=own.backend or asked, threads=own.threads or spec.threads)
+def way_of(spec: RunSpec, phone: str) -> DeviceConfig:
+    own = spec.compute.devices.get(phone, DeviceConfig())
+    asked = CPU if spec.compute.backend == AUTO else spec.compute.backend
+    return replace(own, backend=own.backend or asked, threads=own.threads or spec.compute.threads)
 
 
 def living(backend: str) -> frozenset[str]:
@@ -30,4 +30,7 @@ def settled(spec: RunSpec, phone: str) -> RunSpec:
     from phone_agent.backends.opencl import driver_path
 
     why = driver_path.prepare()
-    return replace(spec, ways={**spec.ways, phone: Way(CPU, refused=why)}) if why else spec
+    if not why:
+        return spec
+    devices = {**spec.compute.devices, phone: DeviceConfig(CPU, fallback_reason=why)}
+    return replace(spec, compute=replace(spec.compute, devices=devices))

@@ -36,7 +36,7 @@ Row = NDArray[np.float64]  # sums over the samples judged, in the order of FIELD
 
 
 def due(spec: RunSpec, step: int) -> bool:
-    return step == spec.steps or bool(spec.evaluate_every and step % spec.evaluate_every == 0)
+    return step == spec.steps or bool(spec.eval_every and step % spec.eval_every == 0)
 
 
 def combine_statistics(state: State, share: float, allreduce: Callable[[NDArray[np.float32]], None]) -> None:

@@ -28,7 +28,7 @@ class Share:
 
 def balanced(spec: RunSpec) -> bool:
     """Where phones step alone, each has a batch of its own."""
-    return spec.balance == "auto" and spec.local_steps == 1 and len(spec.ranks) > 1
+    return spec.compute.load_balancing == "auto" and spec.communication.local_steps == 1 and len(spec.ranks) > 1
 
 
 def movable(spec: RunSpec) -> bool:

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 def is_meeting(spec: RunSpec, step: int) -> bool:
     """Whether all have the same values after this step: they must when somebody looks."""
-    return step % spec.local_steps == 0 or evaluate.due(spec, step) or checkpoint.due(spec, step)
+    return step % spec.communication.local_steps == 0 or evaluate.due(spec, step) or checkpoint.due(spec, step)
 
 
 def remembered(local_steps: int, outer_momentum: float) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ class LocalSgd:
         self._optimiser, self._reducer, self._state, self._spec, self._share = optimiser, reducer, state, spec, share
         self.anchor = state.values.copy()
         self.buffers = dict(optimiser.buffers)
-        if spec.outer_momentum:
+        if spec.communication.outer_momentum:
             self.buffers["outer_momenta"] = np.zeros_like(state.values)
 
     def reduce(self, gradients: NDArray[np.float32], part: slice, step: int) -> None:
@@ -57,11 +57,11 @@ class LocalSgd:
         np.subtract(anchor, values, out=outer)
         outer *= np.float32(self._share)
         self._reducer.reduce(self._state.gradients, part, step)
-        anchor -= np.float32(self._spec.outer_rate) * self._direction(outer, part)
+        anchor -= np.float32(self._spec.communication.outer_learning_rate) * self._direction(outer, part)
         values[...] = anchor
 
     def _direction(self, outer: Array, part: slice) -> Array:
-        momentum = np.float32(self._spec.outer_momentum)
+        momentum = np.float32(self._spec.communication.outer_momentum)
         if not momentum:
             return outer
         momenta = self.buffers["outer_momenta"][part]

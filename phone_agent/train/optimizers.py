@@ -67,15 +67,15 @@ def optimiser(
 
 
 def check(spec: OptimizerSpec) -> None:
-    if spec.method not in METHODS:
-        raise OptimiserError(f"no optimiser '{spec.method}'; there is: {', '.join(METHODS)}")
+    if spec.name not in METHODS:
+        raise OptimiserError(f"no optimiser '{spec.name}'; there is: {', '.join(METHODS)}")
     if spec.epsilon <= 0:
         raise OptimiserError(f"an epsilon of {spec.epsilon:g}; it keeps divisors from 0, and must be above that")
 
 
 def remembered(spec: OptimizerSpec) -> tuple[str, ...]:
     """Names of what it keeps from step to step, a number a parameter each."""
-    return ("momenta", "second_momenta") if spec.method == "lamb" else ("momenta",)
+    return ("momenta", "second_momenta") if spec.name == "lamb" else ("momenta",)
 
 
 def _buffers(spec: OptimizerSpec, state: State) -> dict[str, Array]:
@@ -91,11 +91,11 @@ def segments(packing: Packing, spec: OptimizerSpec) -> list[Segment]:
         for slot in packing.slots.values()
         if slot.offset < packing.learned
     ]
-    return each if spec.method in ADAPTIVE else _joined(each)
+    return each if spec.name in ADAPTIVE else _joined(each)
 
 
 def _treatment(is_matrix: bool, spec: OptimizerSpec) -> tuple[float, bool]:  # noqa: FBT001 - a property of a shape
-    return spec.weight_decay if is_matrix or spec.decay_all else 0.0, is_matrix and spec.method in ADAPTIVE
+    return spec.weight_decay if is_matrix or spec.decay_all else 0.0, is_matrix and spec.name in ADAPTIVE
 
 
 def _joined(each: Sequence[Segment]) -> list[Segment]:
@@ -144,7 +144,7 @@ class NumpyOptimiser:
             moments = [buffer[place] for buffer in self.buffers.values()]
             values, gradients = self._state.values[place], self._state.gradients[place]
             rule = optimizers_reference.Rule(self._spec, each.decay, each.adapted, rate, step)
-            optimizers_reference.BY_NAME[self._spec.method](rule, values, gradients, *moments)
+            optimizers_reference.BY_NAME[self._spec.name](rule, values, gradients, *moments)
 
 
 class CoreOptimiser:
@@ -163,12 +163,12 @@ class CoreOptimiser:
         self._spec, self._state, self._parts, self.buffers = spec, state, parts, buffers
         self._check()
         self._params = ops.OptimizerParams(
-            trust_coefficient=spec.trust,
+            trust_coefficient=spec.lars_coefficient,
             epsilon=spec.epsilon,
             momentum=spec.momentum,
             one_minus_momentum=1 - spec.momentum,
-            beta2=spec.second_momentum,
-            one_minus_beta2=1 - spec.second_momentum,
+            beta2=spec.beta2,
+            one_minus_beta2=1 - spec.beta2,
         )
         everything, _ = self._op(parts.all)
         self._pool = ThreadPool(threads, isa, workspace_bytes(threads, [(ops.Kind.OPTIMIZER_UPDATE, everything)], isa))
@@ -180,7 +180,7 @@ class CoreOptimiser:
             self._programs[bounds] = self._program(*bounds)
         self._params.lr = rate
         self._params.bias_correction = optimizers_reference.correction(self._spec.momentum, step)
-        self._params.bias_correction2 = optimizers_reference.correction(self._spec.second_momentum, step)
+        self._params.bias_correction2 = optimizers_reference.correction(self._spec.beta2, step)
         self._pool.run(self._programs[bounds][0])
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class CoreOptimiser:
             params=ctypes.addressof(self._params),
             segments=ctypes.addressof(held),
             count=len(held),
-            optimizer=ops.OptimizerKind[self._spec.method.upper()],
+            optimizer=ops.OptimizerKind[self._spec.name.upper()],
         )
         return op, held
 

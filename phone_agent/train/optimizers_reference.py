@@ -48,7 +48,7 @@ def lars(rule: Rule, values: Array, gradients: Array, momenta: Array) -> None:
     """You, Gitman, Ginsburg: Large batch training of convolutional networks (2017), algorithm 1."""
     ratio = 1.0
     if rule.adapted and (weight := _norm(values)) and (slope := _norm(gradients)):
-        ratio = rule.spec.trust * weight / (slope + rule.decay * weight)
+        ratio = rule.spec.lars_coefficient * weight / (slope + rule.decay * weight)
     momenta[...] = rule.spec.momentum * momenta + rule.rate * ratio * (gradients + rule.decay * values)
     values -= momenta
 
@@ -57,9 +57,9 @@ def lamb(rule: Rule, values: Array, gradients: Array, momenta: Array, second: Ar
     """You et al.: Large batch optimization for deep learning (2020), algorithm 2."""
     spec = rule.spec
     momenta[...] = spec.momentum * momenta + (1 - spec.momentum) * gradients
-    second[...] = spec.second_momentum * second + (1 - spec.second_momentum) * gradients**2
+    second[...] = spec.beta2 * second + (1 - spec.beta2) * gradients**2
     first_mean = momenta * correction(spec.momentum, rule.step)
-    second_mean = second * correction(spec.second_momentum, rule.step)
+    second_mean = second * correction(spec.beta2, rule.step)
     direction = first_mean / (np.sqrt(second_mean) + spec.epsilon) + rule.decay * values
     ratio = 1.0
     if rule.adapted and (weight := _norm(values)) and (length := _norm(direction)):

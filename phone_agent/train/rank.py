@@ -91,7 +91,7 @@ class Report:
         self._before = time.monotonic()
         self.loss: float | None = None
         self.steps = 0  # told here: an attempt may begin anywhere
-        self._in_full = uncompressed_steps(spec.steps) if spec.wire == "powersgd" else 0
+        self._in_full = uncompressed_steps(spec.steps) if spec.communication.wire == "powersgd" else 0
         self.reduced = 0  # of them, those whose gradients travelled as they were foretold
         self.reduce_s = self.step_s = 0.0
         self.waited_s = np.zeros(world.size)  # by rank: computing, for communication
@@ -131,7 +131,7 @@ class Report:
 
     def _line_rate_share(self, limit_s: float | None) -> float | None:
         """None where phones step alone: then most steps send nothing."""
-        if self._spec.local_steps > 1 or not limit_s or not self.reduce_s:
+        if self._spec.communication.local_steps > 1 or not limit_s or not self.reduce_s:
             return None
         return limit_s / (self.reduce_s / self.reduced)
 
@@ -246,7 +246,7 @@ class _Rank:
         state = training.state
         checksum = 0 if training.resumed.step else zlib.crc32(state.statistics.data, zlib.crc32(state.values.data))
         micro = len(training.sharing.parts(1))
-        own = (BACKENDS.index(training.way.backend), bool(training.way.refused))
+        own = (BACKENDS.index(training.way.backend), bool(training.way.fallback_reason))
         row = np.array([checksum, affinity.is_demoted(), micro, *own], np.float64)
         sums, demoted, parts, backends, refused = self._world.allgather(row).T
         for rank in spec.ranks:
@@ -275,8 +275,8 @@ class _Rank:
             resumed_from=training.resumed.source,
         )
         self._events.write("comm_plan", **asdict(training.choice))
-        if training.way.refused:
-            self._warn(f"computes on its processor: {training.way.refused}")
+        if training.way.fallback_reason:
+            self._warn(f"computes on its processor: {training.way.fallback_reason}")
         for rank in spec.ranks:
             if demoted[rank.rank]:
                 self._events.write(
@@ -287,7 +287,7 @@ class _Rank:
                 self._events.write(
                     "warning", message=f"{message}: clusterctl doctor --limit {rank.phone}", names_phone=True
                 )
-            if parts[rank.rank] > len(micro_batches(rank.batch, spec.micro_batch or rank.batch)):
+            if parts[rank.rank] > len(micro_batches(rank.batch, spec.compute.micro_batch or rank.batch)):
                 count = round(parts[rank.rank])
                 message = f"{progress.where(rank)} computes its {rank.batch} images in {count} parts for want of memory"
                 self._events.write(

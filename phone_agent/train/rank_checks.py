@@ -35,8 +35,8 @@ def check_spec(spec: RunSpec) -> None:
                 f"run.json gives {rank.phone} a batch of {rank.batch}: at least 1 is needed",
                 code=ErrorCode.BADLY_STAGED,
             )
-    if spec.wire not in (formats := (*WIRES, "powersgd", "auto")):
+    if spec.communication.wire not in (formats := (*WIRES, "powersgd", "auto")):
         raise AgentError(
-            f"there is no wire format called '{spec.wire}'; there are: {', '.join(formats)}",
+            f"there is no wire format called '{spec.communication.wire}'; there are: {', '.join(formats)}",
             code=ErrorCode.BADLY_STAGED,
         )

@@ -44,7 +44,7 @@ def open_kept(  # noqa: PLR0917 - a run's parts, as they are built
     """`run` is the run's directory, where the keeper listens; `summing`, what is remembered to sum gradients. From now
     on what is `living` of the state lives in the keeper's memory, so this comes before anyone takes an address of it.
     """
-    alone = local_sgd.remembered(spec.local_steps, spec.outer_momentum)
+    alone = local_sgd.remembered(spec.communication.local_steps, spec.communication.outer_momentum)
     packed = ("values", *optimizers.remembered(spec.optimizer), *alone)
     like = {**dict.fromkeys(packed, state.values), STATISTICS: state.statistics, **summing}
     kept = Kept(run, spec.attempt, like, living, world, warn)

@@ -25,7 +25,7 @@ def rate(optimizer: OptimizerSpec, schedule: ScheduleSpec, step: int, steps: int
 def check(schedule: ScheduleSpec) -> None:
     if schedule.policy not in POLICIES:
         raise ScheduleError(f"no schedule '{schedule.policy}'; there is: {', '.join(POLICIES)}")
-    if schedule.policy == "step" and schedule.every_steps < 1:
+    if schedule.policy == "step" and schedule.decay_steps < 1:
         raise ScheduleError("the step schedule needs to know how many steps, or epochs, there are between two")
 
 
@@ -40,7 +40,7 @@ def _constant(_: ScheduleSpec, __: int, ___: int) -> float:
 
 def _step(schedule: ScheduleSpec, step: int, _: int) -> float:
     """Counted from the run's first step, as in Caffe: a rise shortens the first stretch."""
-    return float(schedule.gamma ** ((step - 1) // schedule.every_steps))
+    return float(schedule.gamma ** ((step - 1) // schedule.decay_steps))
 
 
 def _polynomial(schedule: ScheduleSpec, step: int, steps: int) -> float:
@@ -52,7 +52,7 @@ def _cosine(schedule: ScheduleSpec, step: int, steps: int) -> float:
 
 
 def _above_floor(schedule: ScheduleSpec, part: float) -> float:
-    return float(schedule.floor + (1 - schedule.floor) * part)
+    return float(schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * part)
 
 
 def _done(schedule: ScheduleSpec, step: int, steps: int) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from phone_agent import models
 from phone_agent.backends import backend
 from phone_agent.backends.hybrid import HybridExecutable
-from phone_agent.contract.schema import Way
+from phone_agent.contract.schema import DeviceConfig
 from phone_agent.contract.tune import TuneRequest
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
@@ -23,13 +23,13 @@ class Timed:
     gpu_share: float | None
 
 
-def timed(way: Way, request: TuneRequest, runs: int) -> Timed:
+def timed(way: DeviceConfig, request: TuneRequest, runs: int) -> Timed:
     """Forward and backward, after one that warms up: what a step waits for beyond that is the same for every way."""
     graph = models.build(request.model)
     computing, state = backend(way.backend), State(graph, 0)
     state.move(computing.array)
     threads = way.threads or int(os.environ.get("OMP_NUM_THREADS", "1"))
-    options = Options(threads=threads, tiles=tuple(sorted(way.tiles.items())), gpu_share=way.gpu_share)
+    options = Options(threads=threads, tiles=tuple(sorted(way.tiles.items())), gpu_share=way.gpu_fraction)
     executable = computing.compile(graph, state, request.batch, options)
     images = np.random.default_rng(0).standard_normal((request.batch, *graph.shape)).astype(np.float32)
     labels = np.arange(request.batch) % graph.classes

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.contract.schema import Way
+from phone_agent.contract.schema import DeviceConfig
 from phone_agent.contract.tune import TuneRequest
 from phone_agent.device import affinity
 from phone_agent.tune.search import Row
@@ -39,9 +39,9 @@ def _processor(request: TuneRequest) -> Iterator[Row]:
         if ended():
             return
         affinity.compute_on(crew)
-        way = Way("cpu", crew.threads, little=len(crew.cores) > len(big.cores))
+        way = DeviceConfig("cpu", crew.threads, little_cores=len(crew.cores) > len(big.cores))
         threads = f"{crew.threads} thread{'' if crew.threads == 1 else 's'}"
-        what = f"{threads} on {'all' if way.little else 'big'} cores"
+        what = f"{threads} on {'all' if way.little_cores else 'big'} cores"
         yield _row("cpu", what, way, request)
 
 
@@ -55,7 +55,7 @@ def _gpu(request: TuneRequest) -> Iterator[Row]:
     from phone_agent.backends.opencl import device, tiles
 
     usual = tiles.default(device.find().limits)
-    best, best_row = usual, _row("opencl", "usual tiles", Way("opencl"), request)
+    best, best_row = usual, _row("opencl", "usual tiles", DeviceConfig("opencl"), request)
     yield best_row
     for number in fields(usual):
         for factor in STEPS:
@@ -65,7 +65,10 @@ def _gpu(request: TuneRequest) -> Iterator[Row]:
             tried = replace(best, **{number.name: value})
             changed = {each.name: getattr(tried, each.name) for each in fields(usual) if _differs(tried, usual, each)}
             row = _row(
-                "opencl", ", ".join(f"{k} {v}" for k, v in changed.items()), Way("opencl", tiles=changed), request
+                "opencl",
+                ", ".join(f"{k} {v}" for k, v in changed.items()),
+                DeviceConfig("opencl", tiles=changed),
+                request,
             )
             yield row
             if row.get("images_per_s", 0.0) > 1.02 * best_row.get("images_per_s", 0.0):
@@ -81,7 +84,7 @@ def _both(request: TuneRequest) -> Iterator[Row]:
         yield {"part": "hybrid", "what": "both", "error": reason}
         return
     affinity.use_big_cores()
-    yield _row("hybrid", "both", Way("hybrid", tiles=request.tiles), request)
+    yield _row("hybrid", "both", DeviceConfig("hybrid", tiles=request.tiles), request)
 
 
 def _dense(request: TuneRequest) -> Iterator[Row]:
@@ -103,7 +106,7 @@ def _deadline(request: TuneRequest) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-def _row(part: str, what: str, way: Way, request: TuneRequest) -> Row:
+def _row(part: str, what: str, way: DeviceConfig, request: TuneRequest) -> Row:
     from phone_agent.tune.steps import timed
 
     try:
@@ -113,7 +116,7 @@ def _row(part: str, what: str, way: Way, request: TuneRequest) -> Row:
     return {
         "part": part,
         "what": what,
-        "way": asdict(replace(way, gpu_share=found.gpu_share)),
+        "way": asdict(replace(way, gpu_fraction=found.gpu_share)),
         "step_s": found.step_s,
         "images_per_s": request.batch / found.step_s,
     }

@@ -114,7 +114,7 @@ def test_losses_that_are_no_numbers_are_not_the_same() -> None:
 
 @pytest.mark.parametrize("how", [{}, {"bucket_bytes": 100_000, "micro_batch": 2}])
 def test_one_process_repeats_a_run_to_the_bit(tmp_path: Path, how: dict[str, Any]) -> None:
-    spec = run_spec((2, 5, 3), steps=4, balance="off", **how)
+    spec = run_spec((2, 5, 3), steps=4, load_balancing="off", **how)
     phones = make_phones(tmp_path, 3)
     losses = train(phones, spec)
     (choice,) = (event for event in phones[0].events(spec.run_id) if event["event"] == "comm_plan")

@@ -37,10 +37,10 @@ def stage(
     return manifest
 
 
-def spec_of(manifest: Manifest, *, whole: bool = True, on_damage: str = "refuse") -> DataSpec:
+def spec_of(manifest: Manifest, *, whole: bool = True, on_corrupt: str = "fail") -> DataSpec:
     return DataSpec(
         manifest.name, manifest.samples, manifest.shape, len(manifest.class_names), test_samples=manifest.test_samples,
-        whole=whole, on_damage=on_damage, digest=manifest.digest,
+        replicated=whole, on_corrupt=on_corrupt, digest=manifest.digest,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from phone_agent.train.optimizers import optimiser
 
 def losses_alone(executable: Executable, state: State, source: Source, spec: RunSpec) -> list[float]:
     """`source` gives global batches."""
-    losses, optimise = [], optimiser(spec.optimizer, state, backend=spec.backend)
+    losses, optimise = [], optimiser(spec.optimizer, state, backend=spec.compute.backend)
     for step in range(spec.steps):
         batch = source.batch(step)
         losses.append(executable.loss_and_gradients(batch.images, batch.labels, 1.0))

@@ -7,12 +7,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from phone_agent.contract import layout
-from phone_agent.contract.schema import DataSpec, LaunchSpec, OptimizerSpec, RankSpec, RunSpec
+from phone_agent.contract.schema import (
+    CommunicationSpec,
+    ComputeSpec,
+    DataSpec,
+    LaunchSpec,
+    OptimizerSpec,
+    RankSpec,
+    RecoverySpec,
+    RunSpec,
+)
 from phone_agent.core import build
 from phone_agent.memckpt import client
 
@@ -28,6 +37,7 @@ MPI_ENV = {
     "PYTHONPATH": str(REPOSITORY),
 }
 SYNTHETIC = DataSpec("synthetic", 400, (28, 28, 1), 10)
+GROUPS = {"communication": CommunicationSpec, "compute": ComputeSpec, "recovery": RecoverySpec}
 
 
 @dataclass(frozen=True)
@@ -60,18 +70,20 @@ class Phone:
 
 
 def run_spec(batches: Sequence[int], *, run_id: str = "run", steps: int = 12, **changes: Any) -> RunSpec:
+    """`changes`: fields of a RunSpec, or of its groups of options."""
     ranks = tuple(
         RankSpec(rank, f"p1-{rank + 1:02}", "sw1", rank + 1, f"127.77.1.{rank + 1}", batch)
         for rank, batch in enumerate(batches)
     )
-    fields: dict[str, Any] = {
-        "data": SYNTHETIC,
-        "seed": 5,
-        "optimizer": OptimizerSpec(weight_decay=1e-4),
-        "threads": 1,
-        **changes,
-    }
-    return RunSpec(run_id, "lenet", ranks=ranks, steps=steps, **fields)
+    options: dict[str, Any] = {"algorithm": "ring", "backend": "cpu", "threads": 1, **changes}
+    groups = {name: kind(**_pop(options, kind)) for name, kind in GROUPS.items()}
+    optimizer = OptimizerSpec(learning_rate=0.01, weight_decay=1e-4)
+    given: dict[str, Any] = {"data": SYNTHETIC, "seed": 5, "optimizer": optimizer, **groups, **options}
+    return RunSpec(run_id, "lenet", ranks=ranks, steps=steps, **given)
+
+
+def _pop(options: dict[str, Any], group: type[Any]) -> dict[str, Any]:
+    return {each.name: options.pop(each.name) for each in fields(group) if each.name in options}
 
 
 def make_phones(root: Path, count: int) -> list[Phone]:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from orchestrator.chaos.run_log import Chronicle, Said
 from orchestrator.records.causes import Cause
-from orchestrator.records.record import RunStore, Survival
+from orchestrator.records.record import RunStore
 from tests.orchestrator.launch.samples import spec as run_spec
 
 
 def test_news_are_heard_once_and_torn_lines_later(tmp_path: Path) -> None:
     store, spec = RunStore(tmp_path), run_spec()
-    record = store.create(spec, Survival())
+    record = store.create(spec)
     now = [10.0]
     chronicle = Chronicle(store, spec.run_id, lambda: now[0])
     events = store.events_file(spec.run_id)

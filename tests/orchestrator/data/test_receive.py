@@ -221,7 +221,7 @@ def test_what_lies_here_is_told_on_a_full_disk(
 def test_what_a_run_learns_from_is_not_changed_under_it(tmp_path: Path, home: Path, made: Manifest) -> None:
     raw = stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO, TEST),)))
     take(raw)
-    data = DataSpec("dots", made.samples, made.shape, len(made.class_names), whole=True, test_samples=30)
+    data = DataSpec("dots", made.samples, made.shape, len(made.class_names), replicated=True, test_samples=30)
     running, beside = open_dataset(data, seed=0), open_test(data, seed=0)
     (refused,) = take(raw)
     assert "by a run that learns from it" in refused["error"]

@@ -149,21 +149,21 @@ def test_damaged_records_are_refused_or_skipped(tmp_path: Path, store: Store) ->
     with pytest.raises(DamagedError, match=r"1 damaged record; nothing was added:\n.* 0: label 99 is of no class"):
         add("cifar", source, store=store)
     assert scraps(store) == []
-    added = add("cifar", source, store=store, on_damage="skip")
+    added = add("cifar", source, store=store, on_corrupt="skip")
     assert added.stored.manifest.samples == 19
     assert added.stored.origin["damaged"] == [str(each) for each in added.damaged]
-    assert not add("cifar", source, store=store, on_damage="skip").fresh
-    with pytest.raises(UsageError, match=rf"made from {source} with --on-damage skip, which left damaged records out$"):
+    assert not add("cifar", source, store=store, on_corrupt="skip").fresh
+    with pytest.raises(UsageError, match=rf"{source} with --on-corrupt skip, which left damaged records out$"):
         add("cifar", source, store=store)
 
 
-@pytest.mark.parametrize(("first", "then"), [("skip", "refuse"), ("refuse", "skip")])
+@pytest.mark.parametrize(("first", "then"), [("skip", "fail"), ("fail", "skip")])
 def test_where_nothing_is_damaged_it_does_not_matter_what_would_be_done_about_it(
     tmp_path: Path, store: Store, first: str, then: str
 ) -> None:
     source = cifar10_binary(tmp_path / "cifar")
-    added = add("cifar", source, store=store, on_damage=first)
-    again = add("cifar", source, store=store, on_damage=then)
+    added = add("cifar", source, store=store, on_corrupt=first)
+    again = add("cifar", source, store=store, on_corrupt=then)
     assert (again.fresh, again.stored) == (False, added.stored)
 
 
@@ -181,8 +181,8 @@ def test_damage_that_is_known_from_names_alone_is_refused_before_anything_is_dec
             "3 damaged records; nothing was added", "  train/loose.jpg", "  train/cat/b.webp", "  val/cat/d.gif",
         ]  # fmt: skip
     assert scraps(store) == []
-    assert expected("pics", tmp_path / "pics", on_damage="skip", store=store).counts() == (1, 1)
-    assert len(add("pics", tmp_path / "pics", size=16, on_damage="skip", store=store).damaged) == 3
+    assert expected("pics", tmp_path / "pics", on_corrupt="skip", store=store).counts() == (1, 1)
+    assert len(add("pics", tmp_path / "pics", size=16, on_corrupt="skip", store=store).damaged) == 3
 
 
 @pytest.mark.parametrize("make", [cifar10_binary, cifar10_python])
@@ -192,7 +192,7 @@ def test_what_would_be_refused_is_not_expected(tmp_path: Path, store: Store, mak
     next(source.glob("data_batch_4*")).unlink()
     with pytest.raises(DamagedError, match=r"data_batch_4.*: the file is missing"):
         expected("cifar", source, store=store)
-    assert expected("cifar", source, on_damage="skip", store=store).counts() == (16, 4)
+    assert expected("cifar", source, on_corrupt="skip", store=store).counts() == (16, 4)
 
 
 def test_a_damaged_label_is_not_expected(tmp_path: Path, store: Store) -> None:
@@ -325,8 +325,8 @@ def test_what_was_deleted_is_told_with_the_phones(
 
 def test_the_commands(tmp_path: Path, clusterctl: Run) -> None:
     source = str(damaged_source(tmp_path))
-    assert "--on-damage skip" in clusterctl("add", "cifar", source, rc=2)
-    flags = ("cifar", source, "--on-damage", "skip", "--json")
+    assert "--on-corrupt skip" in clusterctl("add", "cifar", source, rc=2)
+    flags = ("cifar", source, "--on-corrupt", "skip", "--json")
     added = json.loads(clusterctl("add", *flags))
     assert (added["samples"], added["test_samples"], added["fresh"], len(added["skipped"])) == (19, 4, True, 1)
     assert json.loads(clusterctl("add", *flags))["fresh"] is False

@@ -14,7 +14,7 @@ from orchestrator.fleet import PhoneConnection
 from orchestrator.records.checkpoint_copies import fetch_checkpoint
 from orchestrator.records.checkpoints import LARGEST, FetchError, Told, fetch, largest, newest, remove_from_phone
 from orchestrator.records.events import Event, Progress
-from orchestrator.records.record import RunStore, Survival
+from orchestrator.records.record import RunStore
 from phone_agent.contract import layout
 from tests.orchestrator.fleet.servers import Server
 from tests.phone_agent.phones import run_spec
@@ -51,7 +51,7 @@ def test_a_phone_cannot_make_a_checkpoint_larger_than_its_network(tmp_path: Path
     assert 4 * 44_426 < largest(lenet, tmp_path) < 1 << 30
     assert largest(replace(lenet, model="build", model_file="gone.py"), tmp_path) == LARGEST
     store = RunStore(tmp_path)
-    store.create(lenet, Survival())
+    store.create(lenet)
     progress = Progress(1, checkpoint=told(bytes=1 << 31))
 
     def connect() -> PhoneConnection:

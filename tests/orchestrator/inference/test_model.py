@@ -268,7 +268,7 @@ def test_a_plan_says_what_the_phones_start_from(tmp_path: Path) -> None:
         "weights.safetensors",
         ("fc.bias",),
     )
-    assert (spec.evaluate_every, spec.checkpoint_every) == (3, 4)
+    assert (spec.eval_every, spec.recovery.checkpoint_every) == (3, 4)
     assert "-mynet-" in spec.run_id
     with pytest.raises(UsageError, match=r"--freeze: no layer of .* fits 'layer9'"):
         plan_run(replace(request, freeze=("layer9",)), phones(2), data)

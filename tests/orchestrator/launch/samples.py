@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from orchestrator.inventory.model import Phone
-from phone_agent.contract.schema import DataSpec, RankSpec, RunSpec
+from phone_agent.contract.schema import CommunicationSpec, ComputeSpec, DataSpec, RankSpec, RunSpec
 
 
 def phone(switch: int, port: int) -> Phone:
@@ -23,7 +23,16 @@ def spec(count: int = 4, steps: int = 20, switches: int = 1) -> RunSpec:
     chosen = phones(count, switches)
     ranks = [RankSpec(r, p.name, p.switch, p.port, str(p.address), 8) for r, p in enumerate(chosen)]
     data = DataSpec("synthetic", 6000, (28, 28, 1), 10)
-    return RunSpec("20260131-120000-lenet-00aa", "lenet", data, tuple(ranks), steps, created=1769860800.0)
+    return RunSpec(
+        "20260131-120000-lenet-00aa",
+        "lenet",
+        data,
+        tuple(ranks),
+        steps,
+        communication=CommunicationSpec("ring"),
+        compute=ComputeSpec("cpu"),
+        created=1769860800.0,
+    )
 
 
 def telemetry(**changes: Any) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.inventory.model import Phone
 from orchestrator.launch.data_shards import batches_by_share, turns_by_share
 from orchestrator.launch.next_attempt import next_attempt
-from phone_agent.contract.schema import DataSpec, RankSpec, RunSpec, Share, Turn
+from phone_agent.contract.schema import DataSpec, Partition, PartitionSlice, RankSpec, RunSpec
 from phone_agent.contract.sharding import spans_here
 from phone_agent.data.sampling import order_of
 from tests.orchestrator.launch.samples import phones
@@ -62,20 +62,20 @@ def test_phones_have_what_they_take(batches: list[int], some: list[int], step: i
 
 
 def test_a_lost_share_is_dealt_and_nobody_gives_up_any_of_its_own() -> None:
-    shares = [Share("a", 4), Share("b", 4), Share("c", 4)]
+    shares = [Partition("a", 4), Partition("b", 4), Partition("c", 4)]
     batches = batches_by_share(shares, ["a", "c"])
     assert batches == (6, 6)
     assert turns_by_share(shares, ["a", "c"], batches) == (
-        (Turn(0, 0, 4), Turn(1, 0, 2)),
-        (Turn(2, 0, 4), Turn(1, 2, 4)),
+        (PartitionSlice(0, 0, 4), PartitionSlice(1, 0, 2)),
+        (PartitionSlice(2, 0, 4), PartitionSlice(1, 2, 4)),
     )
 
 
 def test_a_spare_takes_over_what_was_lost_and_nothing_else_moves() -> None:
-    shares = [Share("a", 5), Share("b", 4), Share("c", 3)]
+    shares = [Partition("a", 5), Partition("b", 4), Partition("c", 3)]
     batches = batches_by_share(shares, ["a", "c", "spare"])
     assert batches == (5, 3, 4)
-    assert turns_by_share(shares, ["a", "c", "spare"], batches)[2] == (Turn(1, 0, 4),)
+    assert turns_by_share(shares, ["a", "c", "spare"], batches)[2] == (PartitionSlice(1, 0, 4),)
 
 
 def test_a_phone_that_is_back_has_its_share_again() -> None:
@@ -83,7 +83,11 @@ def test_a_phone_that_is_back_has_its_share_again() -> None:
     without = next_attempt(begun, TWELVE[1:3], 1)
     again = next_attempt(without, TWELVE[:3], 2)
     assert [rank.batch for rank in again.ranks] == [4, 4, 4]
-    assert again.data.turns == ((Turn(0, 0, 4),), (Turn(1, 0, 4),), (Turn(2, 0, 4),))
+    assert again.data.assignments == (
+        (PartitionSlice(0, 0, 4),),
+        (PartitionSlice(1, 0, 4),),
+        (PartitionSlice(2, 0, 4),),
+    )
 
 
 def test_more_phones_than_there_were_each_get_something() -> None:
@@ -100,7 +104,7 @@ def test_phones_read_the_deal_that_the_host_wrote() -> None:
 def test_a_run_from_before_shares_were_kept_can_still_be_read() -> None:
     spec = shared([4, 4])
     document = json.loads(spec.to_json())
-    del document["data"]["shares"], document["data"]["turns"]
+    del document["data"]["partitions"], document["data"]["assignments"]
     assert RunSpec.from_json(json.dumps(document)) == spec
 
 
@@ -113,5 +117,5 @@ def test_a_part_of_a_batch_is_of_the_ranks_own() -> None:
 
 def test_samples_that_all_have_are_dealt_by_speed_and_nobody_has_turns() -> None:
     spec = shared([4, 4, 4])
-    again = next_attempt(replace(spec, data=replace(spec.data, whole=True)), TWELVE[:2], 1)
-    assert (again.data.shares, again.data.turns) == ((), ())
+    again = next_attempt(replace(spec, data=replace(spec.data, replicated=True)), TWELVE[:2], 1)
+    assert (again.data.partitions, again.data.assignments) == ((), ())

@@ -24,12 +24,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 def test_a_folder_is_added_once_and_found_by_name(tmp_path: Path, store: Store) -> None:
     write_idx(tmp_path / "Two Words", train=50, test=10)
-    dataset = open_dataset(str(tmp_path / "Two Words"), on_damage="skip", augment="flip")
+    dataset = open_dataset(str(tmp_path / "Two Words"), on_corrupt="skip", augment="flip")
     assert dataset.note is not None
     assert "two-words" in dataset.note
     stored = store.get("two-words")
     assert dataset.spec == DataSpec(
-        "two-words", 50, (28, 28, 1), 10, test_samples=10, augment="flip", on_damage="skip",
+        "two-words", 50, (28, 28, 1), 10, test_samples=10, augment="flip", on_corrupt="skip",
         digest=stored.manifest.digest,
     )  # fmt: skip
     again = open_dataset("two-words")
@@ -42,7 +42,7 @@ def test_a_folder_that_was_added_with_other_options_is_taken_as_it_is(tmp_path: 
     write_idx(path, train=50, test=10)
     other = add("other", path, size=100).stored
     assert open_dataset(str(path)).stored == other
-    own = add("dots", path, size=64, on_damage="skip").stored
+    own = add("dots", path, size=64, on_corrupt="skip").stored
     assert open_dataset(str(path)).stored == own, "of several, the one of the folder's name"
     (path / "more").touch()
     with pytest.raises(UsageError, match="there is a dataset called 'dots' already"):
@@ -79,13 +79,13 @@ def test_what_would_not_be_added_is_not_planned_with(tmp_path: Path) -> None:
     for adds in (False, True):
         with pytest.raises(DamagedError, match=r"cat/b\.webp: only JPEG and PNG are read") as told:
             open_dataset(str(tmp_path / "pics"), adds=adds)
-        assert (told.value.exit_code, told.value.remedy) == (2, "--on-damage skip goes on without them")
-    assert open_dataset(str(tmp_path / "pics"), on_damage="skip", adds=False).spec.samples == 2
+        assert (told.value.exit_code, told.value.remedy) == (2, "--on-corrupt skip goes on without them")
+    assert open_dataset(str(tmp_path / "pics"), on_corrupt="skip", adds=False).spec.samples == 2
 
 
 def test_made_up_samples_need_no_files() -> None:
     dataset = open_dataset("synthetic")
-    assert dataset.spec == DataSpec("synthetic", 60000, (28, 28, 1), 10, whole=True)
+    assert dataset.spec == DataSpec("synthetic", 60000, (28, 28, 1), 10, replicated=True)
     assert dataset.stored is None
 
 

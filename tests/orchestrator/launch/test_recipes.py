@@ -39,7 +39,7 @@ def test_flags_go_before_the_recipe() -> None:
     request = LaunchRequest(recipe="cifar10", optimizer="sgd", steps=10, batch=64, learning_rate=0.3)
     planned = plan_run(request, phones(2), CIFAR)
     assert (planned.steps, planned.global_batch) == (10, 128)
-    assert (planned.optimizer.method, planned.optimizer.learning_rate) == ("sgd", 0.3)
+    assert (planned.optimizer.name, planned.optimizer.learning_rate) == ("sgd", 0.3)
     assert planned.optimizer.weight_decay == 5e-4
     assert planned.schedule.warmup_steps == round(50000 / 128)
 

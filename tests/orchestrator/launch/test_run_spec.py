@@ -19,7 +19,7 @@ from orchestrator.plan.link_rate import allreduce_limit_s, bytes_per_second
 from orchestrator.records.record import RUN_ID
 from phone_agent.backends.opencl.memory_estimate import A_PHONES
 from phone_agent.contract.choices import MAX_THREADS
-from phone_agent.contract.schema import DataSpec, OptimizerSpec, RunSpec, ScheduleSpec, Way
+from phone_agent.contract.schema import CommunicationSpec, DataSpec, DeviceConfig, OptimizerSpec, RunSpec, ScheduleSpec
 from phone_agent.device import process
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.memory_budget import plan_memory
@@ -78,7 +78,7 @@ def test_run_ids_have_the_agreed_form_and_differ() -> None:
         (LaunchRequest(schedule="step"), "how many steps"),
         (LaunchRequest(schedule="step", step_every=Span(0)), "--step-every 0: the rate would fall at every step"),
         (LaunchRequest(recipe="resnet50-imagenet", step_every=Span(0.0, epochs=True)), "--step-every 0: "),
-        (LaunchRequest(on_damage="weep"), "refuse, skip"),
+        (LaunchRequest(on_corrupt="weep"), "fail, skip"),
         (LaunchRequest(recipe="googlenet"), "googlenet-imagenet: Na et al."),
         (LaunchRequest(warmup=Span(float("inf"), epochs=True)), "without end"),
         (LaunchRequest(backend="abacus"), "cpu, opencl, hybrid, reference, auto"),
@@ -256,7 +256,7 @@ def test_a_network_that_cannot_take_the_images_is_refused() -> None:
 def test_how_to_compute_is_passed_on() -> None:
     request = LaunchRequest(backend="reference", threads=3, memory_bytes=2_800_000_000)
     spec = plan_run(request, phones(2), DATA)
-    assert (spec.backend, spec.threads, spec.memory_bytes) == ("reference", 3, 2_800_000_000)
+    assert (spec.compute.backend, spec.compute.threads, spec.compute.memory_bytes) == ("reference", 3, 2_800_000_000)
     assert RunSpec.from_json(spec.to_json()) == spec
 
 
@@ -264,7 +264,7 @@ def test_activations_in_fp16_are_asked_for_and_allow_larger_batches() -> None:
     whole = LaunchRequest(model="resnet20", batch=AUTO, memory_bytes=10**9)
     half, many = replace(whole, half=True), replace(DATA, samples=10**6)
     specs = [plan_run(request, phones(2), many) for request in (whole, half)]
-    assert [spec.half for spec in specs] == [False, True]
+    assert [spec.compute.activations for spec in specs] == ["fp32", "fp16"]
     assert specs[1].ranks[0].batch > 1.6 * specs[0].ranks[0].batch
     assert RunSpec.from_json(specs[1].to_json()) == specs[1]
     with pytest.raises(UsageError, match="--half: the reference backend stores what it computes"):
@@ -276,15 +276,15 @@ def test_where_not_even_one_image_fits_the_memory_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--memory: lenet: one image needs .* of memory, the budget is 60 MB") as told:
         plan_run(small, phones(2), DATA)
     assert told.value.remedy == "a larger --memory, or a smaller network with --model"
-    assert plan_run(ample, phones(2), DATA).memory_bytes == 2_800_000_000
-    assert plan_run(replace(small, backend="reference"), phones(2), DATA).memory_bytes == 60_000_000
+    assert plan_run(ample, phones(2), DATA).compute.memory_bytes == 2_800_000_000
+    assert plan_run(replace(small, backend="reference"), phones(2), DATA).compute.memory_bytes == 60_000_000
 
 
 @pytest.mark.parametrize("size", [{"batch": 128}, {"global_batch": 512}])
 def test_a_batch_that_fits_the_memory_in_parts_is_left_to_the_phones(size: dict[str, Any]) -> None:
     data, budget = replace(DATA, shape=(224, 224, 3)), 600_000_000
     planned = plan_run(LaunchRequest(model="mobilenet_v1", memory_bytes=budget, **size), phones(4), data)
-    assert ({rank.batch for rank in planned.ranks}, planned.memory_bytes) == ({128}, budget)
+    assert ({rank.batch for rank in planned.ranks}, planned.compute.memory_bytes) == ({128}, budget)
     graph = build_graph("mobilenet_v1", data)
     _, at_once = plan_memory(graph, 128, Options(memory_bytes=budget), None)
     assert 1 < at_once.batch < 128, "in parts"
@@ -300,7 +300,7 @@ def test_spans_of_epochs_follow_the_batch() -> None:
     )
     planned = plan_run(request, phones(4), DATA)
     assert planned.steps == 400
-    assert planned.schedule == ScheduleSpec("step", warmup_steps=20, every_steps=150, gamma=0.5)
+    assert planned.schedule == ScheduleSpec("step", warmup_steps=20, decay_steps=150, gamma=0.5)
 
 
 def test_every_flag_reaches_the_phones() -> None:
@@ -311,9 +311,11 @@ def test_every_flag_reaches_the_phones() -> None:
     )  # fmt: skip
     planned = plan_run(request, phones(2), DATA)
     assert planned.optimizer == OptimizerSpec("lamb", 0.5, 0.8, 0.1, True, 0.9, 1e-3, 0.2, 0.1)  # noqa: FBT003
-    assert (planned.wire, planned.algorithm, planned.overlap) == ("fp16", "hierarchical", False)
-    assert (planned.bucket_bytes, planned.micro_batch, planned.local_steps) == (1000, 8, 4)
-    assert (planned.outer_rate, planned.outer_momentum, planned.balance) == (0.7, 0.9, "off")
+    assert planned.communication == CommunicationSpec(
+        "hierarchical", "fp16", overlap=False, bucket_bytes=1000, local_steps=4, outer_learning_rate=0.7,
+        outer_momentum=0.9,
+    )  # fmt: skip
+    assert (planned.compute.micro_batch, planned.compute.load_balancing) == (8, "off")
     assert RunSpec.from_json(planned.to_json()) == planned
 
 
@@ -344,7 +346,7 @@ def test_the_largest_batch_follows_what_computes() -> None:
 
     cpu, gpu, both = (batch(name, gpus={"p1-01": limits}) for name in ("cpu", "opencl", "hybrid"))
     assert both < gpu < cpu
-    assert batch("auto", ways={"p1-01": Way("opencl")}, gpus={"p1-01": limits}) == gpu
+    assert batch("auto", ways={"p1-01": DeviceConfig("opencl")}, gpus={"p1-01": limits}) == gpu
     tight = replace(request, batch=1, memory_bytes=1_800_000_000)
     assert plan_run(replace(tight, backend="cpu"), phones(1), data)
     with pytest.raises(UsageError, match="one image needs"):

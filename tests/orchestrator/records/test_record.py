@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.records.events import Progress
-from orchestrator.records.record import RUN_ID, RunStore, Survival
+from orchestrator.records.record import RUN_ID, RunStore
 from tests.orchestrator.launch.samples import spec
 
 OTHER = "20260131-130000-lenet-00bb"
@@ -16,8 +16,8 @@ OTHER = "20260131-130000-lenet-00bb"
 @pytest.fixture
 def store(tmp_path: Path) -> RunStore:
     store = RunStore(tmp_path / "runs")
-    store.create(spec(), Survival())
-    store.create(replace(spec(), run_id=OTHER, created=spec().created + 3600), Survival())
+    store.create(spec())
+    store.create(replace(spec(), run_id=OTHER, created=spec().created + 3600))
     return store
 
 
@@ -33,7 +33,7 @@ def test_a_launch_killed_while_it_wrote_leaves_no_run(store: RunStore) -> None:
     left.mkdir()
     (left / "run.json").write_text(spec().to_json())
     assert len(store.all()) == 2
-    third = store.create(replace(spec(), run_id=OTHER.replace("00bb", "00cc")), Survival())
+    third = store.create(replace(spec(), run_id=OTHER.replace("00bb", "00cc")))
     assert sorted(path.name for path in store.root.iterdir()) == sorted(record.run_id for record in store.all())
     assert store.spec(third.run_id).run_id == third.run_id
 

@@ -19,7 +19,7 @@ from orchestrator.launch.resume import check_resume, resumed_run
 from orchestrator.plan.apportion import deal
 from orchestrator.records.causes import Cause
 from orchestrator.records.events import Event, Progress, parse_event
-from orchestrator.records.record import RunRecord, RunStore, Survival
+from orchestrator.records.record import RunRecord, RunStore
 from orchestrator.records.tensorboard import TensorBoard
 from orchestrator.supervisor import stall_diagnosis, supervisor
 from orchestrator.supervisor.deadline import FIRST_S, FLOOR_S, Deadline
@@ -28,6 +28,7 @@ from orchestrator.supervisor.probe import LeasedError, Sight, end, look
 from orchestrator.supervisor.recovery import FRUITLESS, GiveUp, Memory, choose, hopeless
 from orchestrator.supervisor.supervisor import Guard
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.schema import CommunicationSpec
 from phone_agent.job.lease import SECONDS, take
 from tests.orchestrator.launch.samples import event, phones, spec
 
@@ -77,10 +78,10 @@ def test_shares_that_moved_while_it_ran_stay_moved() -> None:
 
 
 def test_what_was_measured_is_not_measured_again_but_lies_are_not_believed() -> None:
-    auto = replace(SPEC, algorithm="auto", wire="auto")
+    auto = replace(SPEC, communication=CommunicationSpec("auto", "auto"))
     choice: dict[str, Any] = {"algorithm": "hierarchical", "wire": "fp16", "bucket_bytes": 8 << 20, "group": 2}
     again = next_attempt(auto, FOUR, 1, choice=choice)
-    assert (again.algorithm, again.wire, again.bucket_bytes, again.group) == ("hierarchical", "fp16", 8 << 20, 2)
+    assert again.communication == CommunicationSpec("hierarchical", "fp16", bucket_bytes=8 << 20, group_size=2)
     lies: dict[str, Any] = {"algorithm": "; rm -rf", "wire": ["x"], "bucket_bytes": -1, "group": "2"}
     assert replace(next_attempt(auto, FOUR, 1, choice=lies), attempt=0) == auto
 
@@ -398,7 +399,7 @@ def test_an_attempt_that_never_started_is_not_blamed_on_who_ended_the_one_before
 ) -> None:
     store = RunStore(tmp_path)
     launcher = cast("Launcher", SimpleNamespace(store=store, fleet=SimpleNamespace(phones=FOUR)))
-    watching = Guard(launcher, store.create(SPEC, Survival()), lambda *_: None, lambda *_: None)
+    watching = Guard(launcher, store.create(SPEC), lambda *_: None, lambda *_: None)
     damaged = parse_event(event("error", 1.0, phone="p2-01", rank=2, message="sample 3 is damaged"))
     ended = [Event("end", 2.0, fields={"state": "failed"})]
     monkeypatch.setattr(supervisor, "follow", lambda *_: iter(ended))
@@ -412,7 +413,7 @@ def test_an_attempt_that_never_started_is_not_blamed_on_who_ended_the_one_before
 
 def test_a_failed_attempt_is_not_the_end_of_a_run(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    made = store.create(spec(5), Survival())
+    made = store.create(spec(5))
     assert (made.min_phones, made.wanted, made.over) == (3, made.phones, False)
     failed = made.with_progress(Progress(20, state="failed"))
     assert (failed.state, failed.over) == ("interrupted", False)

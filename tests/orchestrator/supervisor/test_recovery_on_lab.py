@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from phone_agent.contract.schema import Turn
+from phone_agent.contract.schema import PartitionSlice
 from phone_agent.contract.shards import HEADER_BYTES
 from phone_agent.data.sampling import share_order, whole_order
 from tests.labs import TestLab, eventually
@@ -217,7 +217,7 @@ def test_a_damaged_sample_costs_the_phone_its_turn_and_not_the_run(
     lab, sixteen = provisioned_lab4, (4, 4, 4, 4)
     pushed(lab, tmp_path / "specks", how)
     whole = how == "--whole"
-    order = whole_order(200, sixteen, 2, 0) if whole else share_order(200, sixteen, Turn(2, 0, 4), 0)
+    order = whole_order(200, sixteen, 2, 0) if whole else share_order(200, sixteen, PartitionSlice(2, 0, 4), 0)
     sample = int(order.taken(9)[0][1])
     rot(lab, "p2-01", sample)
     work = [*WORK, "--data", "specks", how, "--seed", "0", "--steps"]

@@ -15,7 +15,7 @@ from orchestrator.tune.compute_choice import NoGpuError, advise, in_words, is_ne
 from orchestrator.tune.device_kinds import NO_GPU, Kind, parse_kind
 from orchestrator.tune.store import Tuned, TuneStore
 from phone_agent.backends.opencl.device import Limits
-from phone_agent.contract.schema import RunSpec, Way
+from phone_agent.contract.schema import ComputeSpec, DeviceConfig, RunSpec
 from phone_agent.train.device_config import way_of
 from tests.orchestrator.launch.samples import phones, spec
 
@@ -23,7 +23,7 @@ ONE, TWO = phones(2)
 LIMITS = Limits("gpu", 2, 1024, 32768, 1 << 29, 1 << 31, unified=True)
 S10 = Kind("SM-G975F, aarch64, 8 cores, 4 big, neon-fp16", "c0de", "Adreno 640, 512.0, OpenCL 2.0", limits=LIMITS)
 BARE = Kind("SM-G975F, aarch64, 8 cores, 4 big, neon-fp16", "c0de", NO_GPU, "pyopencl cannot be loaded")
-WAY = Way("hybrid", gpu_share=0.75, tiles={"width": 8})
+WAY = DeviceConfig("hybrid", gpu_fraction=0.75, tiles={"width": 8})
 TUNED = Tuned(S10.name, S10.core, S10.driver, "mobilenet_reduced", 16, WAY, 40.0, ({"part": "cpu"},), 0.0)
 ADRENO = {"device": "Adreno 640", "driver": "512.0", "version": "OpenCL 2.0", **asdict(LIMITS)}
 TOLD: dict[str, Any] = {
@@ -55,7 +55,7 @@ def test_a_changed_driver_or_core_is_told_and_the_measurement_not_used(now: Kind
 
 def test_flags_go_before_measurements() -> None:
     known = {S10.name: TUNED}
-    assert advise(LaunchRequest(backend="opencl"), {ONE: S10}, known).ways[ONE.name] == Way(
+    assert advise(LaunchRequest(backend="opencl"), {ONE: S10}, known).ways[ONE.name] == DeviceConfig(
         "opencl", tiles={"width": 8}
     )
     assert advise(LaunchRequest(threads=3), {ONE: S10}, known).ways[ONE.name].threads == 3
@@ -94,13 +94,13 @@ def test_a_phones_word_on_its_kind() -> None:
 
 
 def test_a_runs_specification_keeps_the_ways() -> None:
-    run = replace(spec(2), backend="auto", ways={"p1-01": WAY})
+    run = replace(spec(2), compute=ComputeSpec(devices={"p1-01": WAY}))
     again = RunSpec.from_json(run.to_json())
     assert again == run
     assert way_of(again, "p1-01") == WAY
-    assert way_of(again, "p1-02") == Way("cpu")
-    assert way_of(replace(again, backend="opencl", threads=2), "p1-02") == Way("opencl", 2)
+    assert way_of(again, "p1-02") == DeviceConfig("cpu")
+    assert way_of(replace(again, compute=ComputeSpec("opencl", threads=2)), "p1-02") == DeviceConfig("opencl", 2)
 
 
 def test_a_way_in_words() -> None:
-    assert in_words(Way("cpu", 8, little=True)) == "cpu, 8 threads, little cores as well"
+    assert in_words(DeviceConfig("cpu", 8, little_cores=True)) == "cpu, 8 threads, little cores as well"

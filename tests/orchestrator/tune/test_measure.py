@@ -9,18 +9,24 @@ import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.tune.measure import _row, _way
-from phone_agent.contract.schema import Way
+from phone_agent.contract.schema import DeviceConfig
 
-WAY: dict[str, Any] = {"backend": "hybrid", "threads": 4, "little": False, "gpu_share": 0.5, "tiles": {"width": 4}}
+WAY: dict[str, Any] = {
+    "backend": "hybrid",
+    "threads": 4,
+    "little_cores": False,
+    "gpu_fraction": 0.5,
+    "tiles": {"width": 4},
+}
 
 WRONG: list[dict[str, Any]] = [
     {"backend": "rm -rf"},
     {"threads": 1e9},
     {"threads": -1},
-    {"gpu_share": 2.0},
+    {"gpu_fraction": 2.0},
     {"tiles": {"width": "4"}},
     {"tiles": []},
-    {"refused": "no"},
+    {"fallback_reason": "no"},
     {"unknown": 1},
 ]
 
@@ -50,7 +56,7 @@ def test_other_words_are_refused(line: str) -> None:
 
 
 def test_a_way_is_one_that_a_person_could_ask_for() -> None:
-    assert _way(WAY) == Way("hybrid", 4, gpu_share=0.5, tiles={"width": 4})
+    assert _way(WAY) == DeviceConfig("hybrid", 4, gpu_fraction=0.5, tiles={"width": 4})
     for wrong in WRONG:
         with pytest.raises(PhoneError, match="no sense"):
             _way({**WAY, **wrong})

@@ -14,7 +14,7 @@ import pytest
 from phone_agent.backends.opencl import driver_path
 from phone_agent.backends.opencl.driver_path import Answer
 from phone_agent.contract.errors import AgentError
-from phone_agent.contract.schema import RunSpec, Way
+from phone_agent.contract.schema import ComputeSpec, DeviceConfig, RunSpec
 from phone_agent.contract.tune import TuneRequest, read_request
 from phone_agent.train import device_config
 from phone_agent.tune import search, trials
@@ -141,6 +141,6 @@ def test_without_a_device_the_processor_takes_its_place_and_the_reason_is_kept(m
     monkeypatch.setattr(driver_path, "prepare", lambda: "no device here")
     run: RunSpec = spec(2)
     assert device_config.settled(run, "p1-01") == run
-    settled = device_config.settled(replace(run, backend="opencl"), "p1-01")
-    assert device_config.way_of(settled, "p1-01") == Way("cpu", refused="no device here")
+    settled = device_config.settled(replace(run, compute=ComputeSpec("opencl")), "p1-01")
+    assert device_config.way_of(settled, "p1-01") == DeviceConfig("cpu", fallback_reason="no device here")
     assert device_config.way_of(settled, "p1-02").backend == "opencl"

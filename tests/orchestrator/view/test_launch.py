@@ -20,6 +20,7 @@ from orchestrator.view.run_live import LiveRunView, render_run
 from orchestrator.view.run_plain import PlainRunView
 from orchestrator.view.run_summary import print_summary, summary_json
 from orchestrator.view.status import render
+from phone_agent.contract.schema import CommunicationSpec
 from tests.orchestrator.launch.samples import event, phones, spec, telemetry
 
 
@@ -252,5 +253,5 @@ def test_a_plan_of_138_phones_is_a_few_lines() -> None:
 )
 def test_a_plan_tells_as_what_gradients_travel(algorithm: str, wire: str, words: str) -> None:
     console = screen()
-    print_plan(console, replace(spec(), algorithm=algorithm, wire=wire), ["mpirun"])
+    print_plan(console, replace(spec(), communication=CommunicationSpec(algorithm, wire)), ["mpirun"])
     assert words in drawn(console)

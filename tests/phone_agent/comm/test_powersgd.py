@@ -30,7 +30,7 @@ from phone_agent.comm.reducer import make_reducer
 from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError
-from phone_agent.contract.schema import DataSpec, RankSpec, RunSpec
+from phone_agent.contract.schema import CommunicationSpec, DataSpec, RankSpec, RunSpec
 from phone_agent.nn.graph import Parameter
 from phone_agent.nn.packing import Packing
 from phone_agent.nn.plan.buckets import learned_parts
@@ -186,7 +186,14 @@ def test_the_first_steps_are_uncompressed() -> None:
 def test_compression_starts_by_step_number_not_by_count_of_sums(step: int, *, full: bool) -> None:
     """Local SGD sums rarely, and a run that resumes from a checkpoint has not summed yet."""
     packing = Packing([("a", Parameter("a", (100, 80), 1, 0.0))])
-    spec = RunSpec("r", "lenet", DataSpec("synthetic", 10, (8, 8, 1), 10), PHONES, 100, local_steps=20)
+    spec = RunSpec(
+        "r",
+        "lenet",
+        DataSpec("synthetic", 10, (8, 8, 1), 10),
+        PHONES,
+        100,
+        communication=CommunicationSpec(local_steps=20),
+    )
 
     def work(world: ThreadWorld) -> bool:
         gradients = _normal(6, packing.size).astype(np.float32)

@@ -104,12 +104,12 @@ def test_a_flipped_bit_is_found_when_the_sample_is_taken(home: Path, place: int)
         everything(open_dataset(spec_of(manifest), 0))
 
 
-@pytest.mark.parametrize(("on_damage", "damaged"), [("refuse", 1), ("skip", 4)])
-def test_what_is_refused_once_is_refused_again(home: Path, on_damage: str, damaged: int) -> None:
+@pytest.mark.parametrize(("on_corrupt", "damaged"), [("fail", 1), ("skip", 4)])
+def test_what_is_refused_once_is_refused_again(home: Path, on_corrupt: str, damaged: int) -> None:
     directory, manifest = staged(home)
     for index in range(damaged):
         damage(directory / "train-00001.shard", HEADER_BYTES + 5 * index * PIXELS)
-    dataset = open_dataset(spec_of(manifest, on_damage=on_damage), 0)
+    dataset = open_dataset(spec_of(manifest, on_corrupt=on_corrupt), 0)
     for _ in range(2):
         with pytest.raises(ShardError, match="is damaged"):
             everything(dataset)
@@ -121,7 +121,7 @@ def test_damaged_samples_are_skipped_by_policy_and_told_once(home: Path) -> None
     for index in (7, 8):
         damage(directory / "train-00001.shard", HEADER_BYTES + index * PIXELS)
     told: list[str] = []
-    dataset = open_dataset(spec_of(manifest, on_damage="skip"), 0, tell=told.append)
+    dataset = open_dataset(spec_of(manifest, on_corrupt="skip"), 0, tell=told.append)
     for _ in range(2):
         images, _ = everything(dataset)
         np.testing.assert_array_equal(images[57], clean[59])
@@ -139,7 +139,7 @@ def test_too_many_damaged_samples_are_not_skipped(home: Path, damaged: int, *, w
     directory, manifest = staged(home)
     for index in range(0, 5 * damaged, 5):
         damage(directory / "train-00001.shard", HEADER_BYTES + index * PIXELS)
-    dataset = open_dataset(spec_of(manifest, whole=whole, on_damage="skip"), 0, (1, 2), 0)
+    dataset = open_dataset(spec_of(manifest, whole=whole, on_corrupt="skip"), 0, (1, 2), 0)
     too_many = pytest.raises(ShardError, match="too many; is the phone's flash worn out")
     with too_many if refused else nullcontext():
         dataset.take(np.arange(100))
@@ -155,7 +155,7 @@ def test_a_sample_that_cannot_be_read_is_a_damaged_one(home: Path) -> None:
     directory, manifest = staged(home)
     refusing = open_dataset(spec_of(manifest), 0)
     told: list[str] = []
-    skipping = open_dataset(spec_of(manifest, on_damage="skip"), 0, tell=told.append)
+    skipping = open_dataset(spec_of(manifest, on_corrupt="skip"), 0, tell=told.append)
     for dataset in (refusing, skipping):
         dataset.take(np.array([49, 50]))
     wear_out(directory / "train-00000.shard")
@@ -194,7 +194,7 @@ def test_a_replacement_comes_from_the_phones_own_share(home: Path) -> None:
     directory, manifest = staged(home, train=100)
     (directory / "train-00000.shard").unlink()
     damage(directory / "train-00001.shard", HEADER_BYTES + 49 * PIXELS)
-    dataset = open_dataset(spec_of(manifest, whole=False, on_damage="skip"), 0, (1, 1), 1)
+    dataset = open_dataset(spec_of(manifest, whole=False, on_corrupt="skip"), 0, (1, 1), 1)
     images, _ = dataset.take(np.array([99, 50]))
     np.testing.assert_array_equal(images[0], images[1])
 

@@ -48,7 +48,7 @@ def complaint(phone: Phone) -> tuple[str, str]:
 
 
 def test_a_damaged_sample_is_the_phones_fault_and_the_others_go_on_from_memory(phones: list[Phone]) -> None:
-    spec = run_spec((4, 4, 4), steps=STEPS, data=spec_of(with_data(phones)), balance="off")
+    spec = run_spec((4, 4, 4), steps=STEPS, data=spec_of(with_data(phones)), load_balancing="off")
     sample = int(order_of(spec, 1).taken(7)[0][2])
     damage_sample(phones[1], "train-00000.shard", sample)
     assert train(phones, spec).returncode == 1

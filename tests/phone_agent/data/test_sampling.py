@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError
-from phone_agent.contract.schema import Turn
+from phone_agent.contract.schema import PartitionSlice
 from phone_agent.data.augment import Augmenter
 from phone_agent.data.sampling import Normaliser, Order, Sampler, Turns, Union, sampler, share_order, whole_order
 from phone_agent.data.synthetic import Synthetic
@@ -53,7 +53,7 @@ def test_the_order_does_not_depend_on_the_phones(samples: int, batches: list[int
 def test_shares_together_hold_every_sample_once_an_epoch(samples: int, batches: list[int]) -> None:
     taken: list[int] = []
     for rank in range(len(batches)):
-        order = share_order(samples, batches, Turn(rank, 0, batches[rank]), seed=1)
+        order = share_order(samples, batches, PartitionSlice(rank, 0, batches[rank]), seed=1)
         size = order.end - order.first
         taken += taken_in([order], -(-size // order.batch))[:size]
     assert sorted(taken) == list(range(samples))
@@ -72,7 +72,7 @@ def test_epochs_shares_and_seeds_have_orders_of_their_own() -> None:
     orders = [
         whole_order(50, [50], 0, seed=1),
         whole_order(50, [50], 0, seed=2),
-        share_order(100, [50, 50], Turn(0, 0, 50), seed=1),
+        share_order(100, [50, 50], PartitionSlice(0, 0, 50), seed=1),
     ]
     taken = [order.taken(0)[0] for order in orders] + [orders[0].taken(1)[0]]
     assert len({tuple(each) for each in taken}) == 4
@@ -147,7 +147,7 @@ def test_an_epoch_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch, shares: 
         return permutation(key, size)
 
     monkeypatch.setattr(rng, "permutation", counted)
-    turns = Turns(tuple(share_order(500, [4] * shares, Turn(share, 0, 3), 1) for share in range(shares)))
+    turns = Turns(tuple(share_order(500, [4] * shares, PartitionSlice(share, 0, 3), 1) for share in range(shares)))
     for step in range(1000):
         turns.taken(step)
     assert len(made) == len(set(made))

@@ -21,7 +21,7 @@ from phone_agent import models
 from phone_agent.comm.powersgd import uncompressed_steps
 from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract import layout, safetensors
-from phone_agent.contract.schema import OptimizerSpec, RunSpec, Way
+from phone_agent.contract.schema import DeviceConfig, OptimizerSpec, RunSpec
 from phone_agent.device import memory as device_memory
 from phone_agent.memckpt import client, memfd, replica
 from phone_agent.memckpt.elect_step import Agreed, agree
@@ -332,14 +332,14 @@ def assert_its_own_steps_count(phone: Phone, spec: RunSpec) -> None:
     """How well gradients travelled is said of the steps of this attempt, not of all the run's."""
     told = events(phone, spec)
     limit_s = next(event["limit_s"] for event in told if event["event"] == "comm_plan")
-    in_full = uncompressed_steps(spec.steps) if spec.wire == "powersgd" else 0
+    in_full = uncompressed_steps(spec.steps) if spec.communication.wire == "powersgd" else 0
     taken = [event["reduce_s"] for event in told if event["event"] == "step" and event["step"] > in_full]
-    share = None if spec.local_steps > 1 or limit_s is None else pytest.approx(limit_s / np.mean(taken))
+    share = None if spec.communication.local_steps > 1 or limit_s is None else pytest.approx(limit_s / np.mean(taken))
     assert told[-1]["line_rate_fraction"] == share
 
 
 STEPS = 120
-HALF_EACH = {f"p1-0{number}": Way("hybrid", gpu_share=0.5) for number in (1, 2)}
+HALF_EACH = {f"p1-0{number}": DeviceConfig("hybrid", gpu_fraction=0.5) for number in (1, 2)}
 
 
 @pytest.mark.parametrize(
@@ -353,11 +353,11 @@ HALF_EACH = {f"p1-0{number}": Way("hybrid", gpu_share=0.5) for number in (1, 2)}
         pytest.param(1, {"optimizer": OptimizerSpec("lamb")}, marks=pytest.mark.slow),
         pytest.param(0, {"backend": "reference"}, marks=pytest.mark.slow),
         pytest.param(1, {"backend": "opencl"}, marks=pytest.mark.slow),
-        pytest.param(0, {"backend": "hybrid", "ways": HALF_EACH}, marks=pytest.mark.slow),
+        pytest.param(0, {"backend": "hybrid", "devices": HALF_EACH}, marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_rank_changes_no_bit_of_the_result(phones: list[Phone], victim: int, changes: dict[str, Any]) -> None:
-    fields = {"steps": STEPS, "bucket_bytes": 1 << 20, "balance": "off", **changes}
+    fields = {"steps": STEPS, "bucket_bytes": 1 << 20, "load_balancing": "off", **changes}
     model = fields.pop("model", "lenet")
     spec = replace(run_spec((4, 3), **fields), model=model)
     undisturbed = replace(spec, run_id="undisturbed")
@@ -376,7 +376,7 @@ def test_a_killed_rank_changes_no_bit_of_the_result(phones: list[Phone], victim:
 
 
 def test_a_phone_that_holds_nothing_gets_it_from_another(phones: list[Phone]) -> None:
-    spec = run_spec((4, 4), steps=STEPS, bucket_bytes=1 << 20, balance="off")
+    spec = run_spec((4, 4), steps=STEPS, bucket_bytes=1 << 20, load_balancing="off")
     killed_at(phones, spec, 20, 1)
     client.end(phones[0].run_dir("run"))
     again = replace(spec, attempt=1, steps=STEPS)
@@ -386,8 +386,8 @@ def test_a_phone_that_holds_nothing_gets_it_from_another(phones: list[Phone]) ->
 
 @pytest.mark.parametrize("wire", ["int8", pytest.param("powersgd", marks=pytest.mark.slow)])
 def test_one_phone_goes_on_from_what_two_hold_and_two_from_what_it_holds(phones: list[Phone], wire: str) -> None:
-    both = run_spec((4, 3), steps=600, bucket_bytes=1 << 20, balance="off", wire=wire)
-    alone = replace(run_spec((7,), steps=600, bucket_bytes=1 << 20, balance="off", wire=wire), attempt=1)
+    both = run_spec((4, 3), steps=600, bucket_bytes=1 << 20, load_balancing="off", wire=wire)
+    alone = replace(run_spec((7,), steps=600, bucket_bytes=1 << 20, load_balancing="off", wire=wire), attempt=1)
     killed_at(phones, both, 80, 1)
     killed_at(phones[:1], alone, 160, 0)
     killed_at(phones, again := replace(both, attempt=2), 240, 1)

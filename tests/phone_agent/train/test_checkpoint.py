@@ -221,4 +221,4 @@ def test_when_one_is_due() -> None:
     every = run_spec((4,), steps=10, checkpoint_every=4)
     assert [step for step in range(1, 11) if checkpoint.due(every, step)] == [4, 8, 10]
     assert [step for step in range(1, 11) if checkpoint.due(run_spec((4,), steps=10), step)] == [10]
-    assert json.loads(every.to_json())["checkpoint_every"] == 4
+    assert json.loads(every.to_json())["recovery"]["checkpoint_every"] == 4

@@ -16,7 +16,7 @@ import pytest
 from phone_agent import models
 from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract import layout
-from phone_agent.contract.schema import RunSpec, Way
+from phone_agent.contract.schema import DeviceConfig, RunSpec
 from phone_agent.device import affinity, memory
 from phone_agent.device.affinity import Crew
 from phone_agent.device.roots import Roots
@@ -174,7 +174,7 @@ def staged(phone: Phone, **changes: Any) -> RunSpec:
     [
         ({"threads": 0}, 1, 1),
         ({"threads": 2}, 2, 2),
-        ({"threads": 0, "ways": {"p1-01": Way("cpu", 2, little=True)}}, 2, 2),
+        ({"threads": 0, "devices": {"p1-01": DeviceConfig("cpu", 2, little_cores=True)}}, 2, 2),
     ],
 )
 def test_a_rank_has_a_core_for_each_thread_it_is_asked_for(

@@ -79,7 +79,7 @@ def test_a_damaged_sample_is_left_out_and_no_other_counts_twice(tmp_path: Path, 
     others = np.delete(np.arange(13), 6)
     images, labels = whole.take(others)
     damage(tmp_path / "dots/test-00000.shard", HEADER_BYTES + 6 * 16 * 16)
-    held_out = Staged(tmp_path / "dots", manifest, manifest.test, on_damage="skip")
+    held_out = Staged(tmp_path / "dots", manifest, manifest.test, on_corrupt="skip")
     net = GraphBuilder(SHAPE)
     net.add("fc", Dense(CLASSES))
     executable = backend("reference").compile(net.build(), State(net.build(), 1), 4, Options())
@@ -158,5 +158,5 @@ def test_training_goes_on_with_its_own_statistics() -> None:
 
 
 def test_when_one_is_due() -> None:
-    assert [step for step in range(1, 8) if evaluate.due(run_spec((4,), steps=7, evaluate_every=3), step)] == [3, 6, 7]
+    assert [step for step in range(1, 8) if evaluate.due(run_spec((4,), steps=7, eval_every=3), step)] == [3, 6, 7]
     assert [step for step in range(1, 8) if evaluate.due(run_spec((4,), steps=7), step)] == [7]

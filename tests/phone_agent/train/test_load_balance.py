@@ -110,7 +110,7 @@ def test_a_phone_that_slows_down_is_given_less_and_the_losses_stay(tmp_path: Pat
     np.testing.assert_allclose(losses, losses_of_one_process(spec), rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("how", [{"balance": "off"}, {"local_steps": 4}])
+@pytest.mark.parametrize("how", [{"load_balancing": "off"}, {"local_steps": 4}])
 def test_shares_stay_where_they_are_not_to_move(tmp_path: Path, how: dict[str, Any]) -> None:
     assert train(tmp_path, run_spec((12, 12), steps=14, **how), times=3.0)[1] == []
 
@@ -153,7 +153,7 @@ def test_a_throttled_clock_is_named() -> None:
     assert [share.why for share in told if share] == [f"p1-02 (sw1:2) 8 -> 4 images a step: {slower}"]
 
 
-@pytest.mark.parametrize("how", [{"balance": "off"}, {"data": DataSpec("dots", 100, (28, 28, 1), 10)}])
+@pytest.mark.parametrize("how", [{"load_balancing": "off"}, {"data": DataSpec("dots", 100, (28, 28, 1), 10)}])
 def test_where_nobody_can_take_its_images_all_rest_until_a_phone_is_cool(how: dict[str, Any]) -> None:
     sharing = Sharing(run_spec((8, 8), **how), 0, 8)
     assert sharing.observe(3, rows_of(Condition(), RESTING)) is None

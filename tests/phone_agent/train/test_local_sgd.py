@@ -82,7 +82,7 @@ class Asked(PackedReducer):
 
 def test_what_travels_is_told_the_step_and_not_the_meeting() -> None:
     state, asked = State(GRAPH, 1), Asked()
-    spec = run_spec((4,), steps=40, local_steps=10, evaluate_every=25)
+    spec = run_spec((4,), steps=40, local_steps=10, eval_every=25)
     local = LocalSgd(optimiser(PLAIN, state, backend="reference"), asked, state, spec, 1.0)
     for step in range(1, 41):
         local.update(slice(0, state.values.size), RATE, step)
@@ -90,7 +90,7 @@ def test_what_travels_is_told_the_step_and_not_the_meeting() -> None:
 
 
 def test_the_outer_step_is_diloco_s() -> None:
-    spec = run_spec(BATCHES, steps=100, local_steps=2, optimizer=PLAIN, outer_rate=0.7, outer_momentum=0.9)
+    spec = run_spec(BATCHES, steps=100, local_steps=2, optimizer=PLAIN, outer_learning_rate=0.7, outer_momentum=0.9)
     anchor = State(GRAPH, 1).values.astype(np.float64)
     momenta = np.zeros_like(anchor)
     for _ in range(3):
@@ -105,7 +105,7 @@ def test_the_outer_step_is_diloco_s() -> None:
     np.testing.assert_allclose(trained(spec, 6)[0][-1], anchor, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{"evaluate_every": 5}, {"checkpoint_every": 5}])
+@pytest.mark.parametrize("changes", [{"eval_every": 5}, {"checkpoint_every": 5}])
 def test_all_meet_when_somebody_looks(changes: dict[str, Any]) -> None:
     spec = run_spec(BATCHES, steps=11, local_steps=4, **changes)
     assert [step for step in range(1, 12) if is_meeting(spec, step)] == [4, 5, 8, 10, 11]

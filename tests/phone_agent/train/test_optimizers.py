@@ -25,7 +25,7 @@ from phone_agent.train.optimizers import METHODS, OptimiserError, optimiser, rem
 
 Array = NDArray[Any]
 GRAPH: Graph = models.build("resnet20", 10, (32, 32, 3))  # 270 000 values: parameters of one tile, and of several
-SPEC = OptimizerSpec(momentum=0.9, weight_decay=0.01, trust=0.02)
+SPEC = OptimizerSpec(momentum=0.9, weight_decay=0.01, lars_coefficient=0.02)
 STEPS = 4
 BORDERS = [slot.offset for slot in State(GRAPH, 0).packing.slots.values()]
 
@@ -69,7 +69,7 @@ def test_sgd_is_the_textbook_one(backend: str) -> None:
 
 @methods
 def test_core_agrees_with_numpy(method: str) -> None:
-    spec = replace(SPEC, method=method)
+    spec = replace(SPEC, name=method)
     core, plain = trained(spec), trained(spec, dtype=np.float64, backend="reference")
     np.testing.assert_allclose(core.values, plain.values, rtol=0, atol=2e-6)
     np.testing.assert_allclose(core.momenta, plain.momenta, rtol=0, atol=1e-5)
@@ -79,14 +79,14 @@ def test_core_agrees_with_numpy(method: str) -> None:
 @given(cuts=st.lists(st.sampled_from(BORDERS), max_size=4, unique=True), threads=st.integers(1, 3))
 @settings(max_examples=5, deadline=None)
 def test_neither_cuts_nor_threads_change_a_bit(method: str, cuts: list[int], threads: int) -> None:
-    spec = replace(SPEC, method=method)
+    spec = replace(SPEC, name=method)
     whole, cut = trained(spec), trained(spec, tuple(sorted(cuts)), threads=threads)
     assert whole.values.tobytes() == cut.values.tobytes()
 
 
 @methods
 def test_each_isa_agrees(method: str) -> None:
-    spec = replace(SPEC, method=method)
+    spec = replace(SPEC, name=method)
     np.testing.assert_allclose(trained(spec, isa="sse2").values, trained(spec).values, rtol=0, atol=2e-6)
 
 
@@ -94,7 +94,7 @@ def test_each_isa_agrees(method: str) -> None:
 def test_what_is_frozen_stays(method: str) -> None:
     frozen = {"conv1.weight", *(name for name in State(GRAPH, 0).packing.slots if name.startswith("fc"))}
     graph = replace(GRAPH, frozen=frozenset(frozen))
-    before, after = State(graph, 1), trained(replace(SPEC, method=method), graph=graph)
+    before, after = State(graph, 1), trained(replace(SPEC, name=method), graph=graph)
     for name, slot in before.packing.slots.items():
         same = np.array_equal(slot.view(before.values), slot.view(after.values))
         assert same == (name in frozen), name
@@ -107,7 +107,7 @@ def test_biases_and_normalisations_do_not_decay(method: str, backend: str) -> No
     for decay_all in (False, True):
         state = State(GRAPH, 1)
         before = state.values.copy()
-        spec = replace(SPEC, method=method, decay_all=decay_all)
+        spec = replace(SPEC, name=method, decay_all=decay_all)
         optimiser(spec, state, backend=backend).update(slice(None), 0.1, 1)
         for name, slot in state.packing.slots.items():
             moved = not np.array_equal(slot.view(before), slot.view(state.values))
@@ -117,7 +117,7 @@ def test_biases_and_normalisations_do_not_decay(method: str, backend: str) -> No
 
 def test_vectors_are_not_scaled_by_their_norms() -> None:
     for method in ("lars", "lamb"):
-        spec = replace(SPEC, method=method)
+        spec = replace(SPEC, name=method)
         matrices = {slot.offset: len(slot.shape) > 1 for slot in State(GRAPH, 0).packing.slots.values()}
         assert {each.start: each.adapted for each in segments(State(GRAPH, 0).packing, spec)} == matrices
 
@@ -140,14 +140,14 @@ def test_a_part_of_a_parameter_is_refused(part: slice) -> None:
 
 def test_unknown_methods_are_refused() -> None:
     with pytest.raises(OptimiserError, match="sgd, nesterov, lars, lamb"):
-        optimiser(OptimizerSpec(method="adam"), State(GRAPH, 0))
+        optimiser(OptimizerSpec(name="adam"), State(GRAPH, 0))
     with pytest.raises(OptimiserError, match="epsilon"):
-        optimiser(OptimizerSpec(method="lamb", epsilon=0.0), State(GRAPH, 0))
+        optimiser(OptimizerSpec(name="lamb", epsilon=0.0), State(GRAPH, 0))
 
 
 @methods
 def test_memory_plan_counts_what_is_remembered(method: str) -> None:
-    spec = replace(SPEC, method=method)
+    spec = replace(SPEC, name=method)
     state = State(GRAPH, 0)
     held = sum(buffer.nbytes for buffer in optimiser(spec, state).buffers.values())
     assert held == estimate(GRAPH, 4, Options(moments=len(remembered(spec)))).momenta
@@ -156,7 +156,7 @@ def test_memory_plan_counts_what_is_remembered(method: str) -> None:
 @methods
 def test_goes_on_from_what_it_remembers(method: str) -> None:
     """Buffers and the step's number are all there is: another one takes over in the middle."""
-    spec = replace(SPEC, method=method)
+    spec = replace(SPEC, name=method)
     state = State(GRAPH, 1)
     kept: dict[str, Array] = {}
     for step in range(1, STEPS + 1):
@@ -173,7 +173,7 @@ def test_goes_on_from_what_it_remembers(method: str) -> None:
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_agrees_with_pytorch(method: str, backend: str) -> None:
     torch = pytest.importorskip("torch", reason="compares with PyTorch, which is not installed")
-    spec = replace(SPEC, method=method, decay_all=True)
+    spec = replace(SPEC, name=method, decay_all=True)
     peer = torch.nn.Parameter(torch.tensor(State(GRAPH, 1).values, dtype=torch.float64))
     theirs = torch.optim.SGD(
         [peer], lr=0.1, momentum=spec.momentum, weight_decay=spec.weight_decay, nesterov=method == "nesterov"
@@ -187,6 +187,6 @@ def test_agrees_with_pytorch(method: str, backend: str) -> None:
 
 
 def test_wires_that_keep_remainders_and_steps_alone_take_memory() -> None:
-    sgd, lamb = OptimizerSpec(), OptimizerSpec(method="lamb")
+    sgd, lamb = OptimizerSpec(), OptimizerSpec(name="lamb")
     assert [moments(sgd, wire, 1, 0.0) for wire in ("fp32", "fp16", "int8", "powersgd")] == [1, 1, 2, 2]
     assert [moments(lamb, "fp32", steps, outer) for steps, outer in ((1, 0.9), (4, 0.0), (4, 0.9))] == [2, 3, 4]

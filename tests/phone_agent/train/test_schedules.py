@@ -17,10 +17,10 @@ schedules = st.builds(
     ScheduleSpec,
     policy=st.sampled_from(list(POLICIES)),
     warmup_steps=st.integers(0, 30),
-    every_steps=st.integers(1, 40),
+    decay_steps=st.integers(1, 40),
     gamma=st.floats(0.0, 1.0),
     power=st.floats(0.5, 4.0),
-    floor=st.floats(0.0, 1.0),
+    min_lr_ratio=st.floats(0.0, 1.0),
 )
 
 
@@ -39,16 +39,16 @@ def test_rises_evenly_and_then_never_again(schedule: ScheduleSpec, steps: int) -
 @given(schedules, st.integers(1, 100))
 def test_stays_between_floor_and_highest(schedule: ScheduleSpec, steps: int) -> None:
     after = curve(schedule, steps)[max(schedule.warmup_steps - 1, 0) :]
-    floor = 0.0 if schedule.policy == "step" else schedule.floor
+    floor = 0.0 if schedule.policy == "step" else schedule.min_lr_ratio
     assert all(floor * HIGHEST - 1e-12 <= each <= HIGHEST + 1e-12 for each in after)
 
 
 @given(schedules, st.integers(1, 100))
 def test_only_what_falls_to_the_end_has_a_floor(schedule: ScheduleSpec, steps: int) -> None:
     if schedule.policy in {"constant", "step"}:
-        assert curve(schedule, steps) == curve(replace(schedule, floor=0.0), steps)
+        assert curve(schedule, steps) == curve(replace(schedule, min_lr_ratio=0.0), steps)
     elif schedule.warmup_steps <= steps:
-        assert rate(OPTIMIZER, schedule, steps + 1, steps) == pytest.approx(schedule.floor * HIGHEST)
+        assert rate(OPTIMIZER, schedule, steps + 1, steps) == pytest.approx(schedule.min_lr_ratio * HIGHEST)
 
 
 @given(schedules.filter(lambda schedule: schedule.policy != "step"), st.integers(40, 100))
@@ -58,7 +58,7 @@ def test_highest_comes_when_the_rise_ends(schedule: ScheduleSpec, steps: int) ->
 
 def test_policies_as_published() -> None:
     """Caffe's step and poly, PyTorch's CosineAnnealingLR, all from iteration 0."""
-    assert curve(ScheduleSpec("step", every_steps=2, gamma=0.1), 5) == pytest.approx([0.4, 0.4, 0.04, 0.04, 0.004])
+    assert curve(ScheduleSpec("step", decay_steps=2, gamma=0.1), 5) == pytest.approx([0.4, 0.4, 0.04, 0.04, 0.004])
     assert curve(ScheduleSpec("polynomial", power=2.0), 4) == pytest.approx([0.4, 0.225, 0.1, 0.025])
     assert curve(ScheduleSpec("cosine"), 4) == pytest.approx([0.4, 0.34142136, 0.2, 0.05857864])
 

@@ -22,7 +22,7 @@ from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract import layout
 from phone_agent.contract.dataset_manifest import shards_of
 from phone_agent.contract.errors import AgentError
-from phone_agent.contract.schema import DataSpec, OptimizerSpec, RunSpec, ScheduleSpec, Share, Turn
+from phone_agent.contract.schema import DataSpec, OptimizerSpec, Partition, PartitionSlice, RunSpec, ScheduleSpec
 from phone_agent.contract.sharding import span_of, spans_here
 from phone_agent.data import Dataset
 from phone_agent.data.sampling import Batch, Normaliser, Union, sampler
@@ -59,7 +59,7 @@ def losses_of_one_process(spec: RunSpec, dataset: Dataset | None = None) -> list
     graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
     state = State(graph, spec.seed)
     source = Union([sampler(spec, rank.rank, dataset) for rank in spec.ranks])
-    executable = backend(spec.backend).compile(graph, state, spec.global_batch, Options())
+    executable = backend(spec.compute.backend).compile(graph, state, spec.global_batch, Options())
     return losses_alone(executable, state, source, spec)
 
 
@@ -114,9 +114,13 @@ def test_a_lost_phones_share_is_learned_by_the_others(tmp_path: Path) -> None:
     everything = stage(tmp_path / "dots", train=300, test=100)
     data = spec_of(everything, whole=False)
     four = run_spec((12, 9, 6, 9), steps=STEPS, data=data)
-    shares = tuple(Share(rank.phone, rank.batch) for rank in four.ranks)
-    turns = ((Turn(0, 0, 12), Turn(1, 0, 4)), (Turn(2, 0, 6), Turn(1, 4, 6)), (Turn(3, 0, 9), Turn(1, 6, 9)))
-    three = run_spec((16, 8, 12), steps=STEPS, data=replace(data, shares=shares, turns=turns))
+    shares = tuple(Partition(rank.phone, rank.batch) for rank in four.ranks)
+    turns = (
+        (PartitionSlice(0, 0, 12), PartitionSlice(1, 0, 4)),
+        (PartitionSlice(2, 0, 6), PartitionSlice(1, 4, 6)),
+        (PartitionSlice(3, 0, 9), PartitionSlice(1, 6, 9)),
+    )
+    three = run_spec((16, 8, 12), steps=STEPS, data=replace(data, partitions=shares, assignments=turns))
     phones = make_phones(tmp_path, 3)
     for rank, phone in enumerate(phones):
         needed = shards_of(everything.train, spans_here(three.data, (16, 8, 12), rank))
@@ -157,7 +161,7 @@ def test_how_near_factors_came_to_the_line_is_said_of_steps_that_sent_them(tmp_p
 def test_a_runs_speed_is_that_of_its_steps(phone: Phone) -> None:
     """Judging far more images than it learns from, and writing checkpoints, takes most of the time."""
     manifest = stage(phone.home / layout.dataset_dir("dots"), train=40, test=2000)
-    train([phone], run_spec((4,), steps=3, data=spec_of(manifest), evaluate_every=1, checkpoint_every=1))
+    train([phone], run_spec((4,), steps=3, data=spec_of(manifest), eval_every=1, checkpoint_every=1))
     events = phone.events("run")
     stepping_s = sum(event["step_s"] for event in events if event["event"] == "step")
     assert events[-1]["images_per_s"] == pytest.approx(3 * 4 / stepping_s)
