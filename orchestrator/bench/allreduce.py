@@ -50,7 +50,7 @@ class AllreduceRequest:
 
     @staticmethod
     def _check_model(name: str) -> None:
-        from phone_agent.models import UnknownModelError, model
+        from phone_agent.api.models import UnknownModelError, model
 
         try:
             model(name)

@@ -10,10 +10,17 @@ from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.launch.mpi_job import work_together
 from orchestrator.launch.mpirun import agent_argv
+from phone_agent.api.linpack import (
+    USUAL_BLOCK,
+    Grid,
+    GridError,
+    System,
+    TooLargeError,
+    check_fits,
+    default_n,
+    largest_n,
+)
 from phone_agent.contract.choices import MAX_THREADS
-from phone_agent.linpack.layout import USUAL_BLOCK, Grid, GridError
-from phone_agent.linpack.matrix import System
-from phone_agent.linpack.memory import TooLargeError, check_fits, largest, usual
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -116,11 +123,11 @@ def _equations(request: LinpackRequest, grid: Grid, memory: Mapping[str, int], s
     if request.memory_share is not None:
         if least is None:
             raise UsageError("no phone says how much memory is free; say how large the system is with --n")
-        n = largest(int(least * request.memory_share), request.block, grid)
+        n = largest_n(int(least * request.memory_share), request.block, grid)
         if n < 1:
             raise UsageError(f"--memory {request.memory_share:g} is too little: {whose} has {least // 10**6} MB free")
         return n
-    n = request.n or usual(request.block, grid, least)
+    n = request.n or default_n(request.block, grid, least)
     if whose is not None and least is not None:
         check_fits(max(n, 1), request.block, grid, least, whose)
     return n

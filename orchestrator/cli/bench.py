@@ -1,4 +1,4 @@
-"""`clusterctl bench`: measure what the rack can do, or (`compute`, `kernels`) this machine alone."""
+"""`clusterctl bench`: measure_compute what the rack can do, or (`compute`, `kernels`) this machine alone."""
 
 from __future__ import annotations
 
@@ -141,9 +141,9 @@ def compute(
     """Time training steps of a network on this machine, and say where the time goes."""
     from orchestrator.view.bench_compute import compute_document, print_compute
     from orchestrator.view.console import print_json
-    from phone_agent.bench.compute import FailedError, Request, measure, usable_threads
+    from phone_agent.api.bench import ComputeRequest, FailedError, measure_compute, usable_threads
 
-    request = Request(
+    request = ComputeRequest(
         model,
         batch,
         usable_threads() if threads is None else threads,
@@ -155,7 +155,7 @@ def compute(
         half,
     )
     with engine_errors(FailedError):
-        outcome = measure(request)
+        outcome = measure_compute(request)
     if as_json:
         print_json(compute_document(outcome))
     else:
@@ -173,12 +173,11 @@ def kernels(
     """Time each kernel of the core alone, as a share of what this processor could do at most."""
     from orchestrator.view.bench_compute import kernels_document, print_kernels
     from orchestrator.view.console import print_json
-    from phone_agent.bench.compute import usable_threads
-    from phone_agent.bench.kernels import measure_all, measure_machine
+    from phone_agent.api.bench import measure_kernels, measure_machine, usable_threads
 
     with engine_errors():
         machine = measure_machine(usable_threads() if threads is None else threads, isa, seconds)
-        measured = list(measure_all(machine, only, seconds))
+        measured = list(measure_kernels(machine, only, seconds))
     if as_json:
         print_json(kernels_document(machine, measured))
     else:

@@ -33,7 +33,7 @@ def complete_limit(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]
 
 
 def complete_model(incomplete: str) -> list[tuple[str, str]]:
-    from phone_agent.models import MODELS
+    from phone_agent.api.models import MODELS
 
     return [(name, model.description) for name, model in MODELS.items() if name.startswith(incomplete)]
 

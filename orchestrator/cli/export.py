@@ -49,9 +49,9 @@ def export(
 
 def _write(found: Trained, format: Format, path: Path) -> None:
     from orchestrator.export import onnx
+    from phone_agent.api.weights import to_state_dict
     from phone_agent.contract import safetensors
     from phone_agent.contract.files import write_bytes
-    from phone_agent.nn.weights import to_state_dict
 
     weights = to_state_dict(found.graph, found.state)
     if format is Format.ONNX:

@@ -64,7 +64,7 @@ def forecast(
     from orchestrator.plan.forecast.forecast import forecast as forecast_of
     from orchestrator.view.console import print_json
     from orchestrator.view.forecast import as_document, print_forecasts
-    from phone_agent import models
+    from phone_agent.api import models
     from phone_agent.contract.sizes import parse_bytes
 
     names = model or list(published.BATCHES)
@@ -90,8 +90,7 @@ def forecast(
 
 
 def _check(algorithm: str, wire: str, switches: int, phones: int | None) -> None:
-    from phone_agent.comm.autotune import SCHEDULED_ALGORITHMS
-    from phone_agent.comm.wire import WIRES
+    from phone_agent.api.forecast import SCHEDULED_ALGORITHMS, WIRES
 
     for flag, given, known in (
         ("algorithm", algorithm, (*SCHEDULED_ALGORITHMS, "auto")),

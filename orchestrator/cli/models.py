@@ -24,7 +24,7 @@ def list_models(as_json: JsonOption = False) -> None:
     """List the networks, as they were published."""
     from orchestrator.view.console import print_json
     from orchestrator.view.models import overview_document, print_overviews
-    from phone_agent.models.overview import overviews
+    from phone_agent.api.models import overviews
 
     found = overviews()
     if as_json:
@@ -53,18 +53,17 @@ def show(
     """Show a network's layers, its size, and the memory a training step takes."""
     from orchestrator.view.console import print_json
     from orchestrator.view.models import print_sheet, sheet_document
-    from phone_agent import models
-    from phone_agent.backends.opencl.memory_estimate import A_PHONES, as_compiled
+    from phone_agent.api import models
+    from phone_agent.api.memory import Options, options_on
+    from phone_agent.api.models import describe
     from phone_agent.contract.sizes import parse_bytes
-    from phone_agent.models.overview import describe
-    from phone_agent.nn.plan.options import Options
 
     if backend not in PLANNED:
         raise UsageError(f"--backend {backend}: memory is planned for {', '.join(PLANNED)}")
     with engine_errors():
         shape = models.image_shape(name, image)
         graph = models.build(name, classes, shape, width)
-        options = as_compiled(backend, Options(threads=threads, half=half), graph.shape, A_PHONES)
+        options = options_on(backend, graph, Options(threads=threads, half=half))
         sheet = describe(name, graph, batch, parse_bytes(memory), options, backend=backend)
     if as_json:
         print_json(sheet_document(sheet))

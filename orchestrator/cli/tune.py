@@ -29,9 +29,9 @@ def tune(
     from orchestrator.tune.measure import tune as search
     from orchestrator.view.console import print_json
     from orchestrator.view.tune import as_document, print_tuned, progress
+    from phone_agent.api.models import model as known_model
     from phone_agent.contract.errors import AgentError
     from phone_agent.contract.tune import TuneRequest
-    from phone_agent.models import model as known_model
 
     try:
         known_model(model)

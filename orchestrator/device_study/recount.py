@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.device_study.published import BATCH, MISPRINTS, TABLE_4, TABLE_4_UNIT, TABLE_5, Misprint
-from phone_agent.device_study.networks import build, three_pass_flops
+from phone_agent.api.device_study import build, three_pass_flops
 
 TABLES = {4: ("fc", TABLE_4, TABLE_4_UNIT), 5: ("conv", TABLE_5, 1)}
 _SUFFIXES = {"K": 1e3, "M": 1e6, "G": 1e9}

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator import protobuf as pb
-from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.nn.graph import (
+from phone_agent.api.models import (
     Add,
     AvgPool,
     BatchNorm,
@@ -32,6 +31,7 @@ from phone_agent.nn.graph import (
     Shape,
     sides,
 )
+from phone_agent.contract.errors import AgentError, ErrorCode
 
 OPSET = 13  # of 2020: all these operators are in it as they are now, and old runtimes on phones read it
 IR_VERSION = 7

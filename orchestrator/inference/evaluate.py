@@ -13,10 +13,9 @@ from orchestrator.data.sources.folder import decode
 from orchestrator.data.store import Store
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.inference.model import Trained
+from phone_agent.api.inference import evaluate_test_set
+from phone_agent.api.models import Shape
 from phone_agent.contract.shards import ShardError
-from phone_agent.data.staged import Staged
-from phone_agent.nn.graph import Shape
-from phone_agent.train import evaluate
 
 BATCH = 32
 
@@ -46,14 +45,14 @@ def judge(trained: Trained, data: str, threads: int) -> Judged:
         raise UsageError(told, remedy="name another dataset with --data")
     if not manifest.test:
         raise UsageError(f"{data} has no held-out samples", remedy="name another dataset with --data")
-    batch, part = min(BATCH, manifest.test_samples), range(manifest.test_samples)
-    held_out = Staged(stored.directory, manifest, manifest.test)
+    batch = min(BATCH, manifest.test_samples)
     try:
-        row = evaluate.judge(trained.compile(batch, threads), held_out, part, trained.preparation(batch))
+        means = evaluate_test_set(
+            trained.compile(batch, threads), stored.directory, manifest, trained.preparation(batch)
+        )
     except ShardError as error:  # its advice is for a phone
         raise ClusterctlError(error.what, remedy=f"clusterctl data remove {data}, then add it again") from None
-    means = evaluate.means(row)
-    return Judged(data, len(part), means["top1"], means["top5"], means["loss"])
+    return Judged(data, manifest.test_samples, means["top1"], means["top5"], means["loss"])
 
 
 def predict(trained: Trained, pictures: Sequence[Path], top: int, threads: int) -> list[list[Guess]]:

@@ -10,16 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.errors import UsageError
-from phone_agent import models
-from phone_agent.backends import backend
-from phone_agent.models import custom
-from phone_agent.nn.executable import Executable
-from phone_agent.nn.graph import Graph, Shape
-from phone_agent.nn.packing import State
-from phone_agent.nn.plan.options import Options
-from phone_agent.nn.weights import WeightsError, from_state_dict
-from phone_agent.train import checkpoint
-from phone_agent.train.checkpoint import About, Checkpoint
+from phone_agent.api import models
+from phone_agent.api.inference import Executable, compile_graph
+from phone_agent.api.models import Graph, Shape
+from phone_agent.api.weights import About, Checkpoint, State, WeightsError, from_state_dict, read_checkpoint
 
 PICKLES = (".pth", ".pt", ".ckpt", ".bin", ".pkl")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what torchvision's weights expect
@@ -61,7 +55,7 @@ class Trained:
     about: About
 
     def compile(self, batch: int, threads: int) -> Executable:
-        return backend("cpu").compile(self.graph, self.state, batch, Options(threads=threads))
+        return compile_graph(self.graph, self.state, batch, threads)
 
     def preparation(self, batch: int) -> Preparation:
         return Preparation(self.about.mean, self.about.std, self.graph.shape, batch)
@@ -97,7 +91,7 @@ def read_weights(path: Path) -> Checkpoint:
         raise UsageError(f"{path} is a pickle, which could run anything: convert it first", remedy=convert)
     if path.suffix.lower() == ".npz":
         return Checkpoint(_npz(path))
-    return checkpoint.read(path)
+    return read_checkpoint(path)
 
 
 def _npz(path: Path) -> dict[str, Array]:
@@ -114,7 +108,7 @@ def _npz(path: Path) -> dict[str, Array]:
 def _told(about: About, source: Path) -> str:
     if not about.model:
         raise UsageError(f"{source} does not say which network it is of", remedy=OF_WHICH)
-    if custom.is_own(about.model):
+    if models.is_own(about.model):
         told = f"{source} is of a network of your own, {about.model}"
         raise UsageError(told, remedy=f"--model path/to/{about.model}")
     return about.model

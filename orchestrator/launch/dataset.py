@@ -54,7 +54,7 @@ def open_dataset(
 
 
 def _choose(wanted: str, model: str, on_corrupt: str, *, adds: bool) -> Dataset:
-    from phone_agent import models
+    from phone_agent.api import models
 
     made_for = models.model(model)
     height, width, channels = made_for.shape
@@ -129,7 +129,7 @@ def stored_as(spec: DataSpec) -> Stored | None:
 
 
 def _known(augment: str) -> str:
-    from phone_agent.data.augment import UnknownAugmentationError, recipe
+    from phone_agent.api.training import UnknownAugmentationError, recipe
 
     try:
         recipe(augment)
@@ -140,7 +140,7 @@ def _known(augment: str) -> str:
 
 def _read_size(spec: DataSpec, model: str) -> tuple[int, int, int] | None:
     """What is larger than the network was made for is cut to that; all else is taken as it is."""
-    from phone_agent import models
+    from phone_agent.api import models
 
     height, width, channels = spec.shape
     wanted_height, wanted_width, _ = models.model(model).shape

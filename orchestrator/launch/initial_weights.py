@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import UsageError
 from orchestrator.inference.model import read_weights
+from phone_agent.api import models
+from phone_agent.api.weights import State, start_from, to_state_dict
 from phone_agent.contract import layout, safetensors
 from phone_agent.contract.errors import AgentError
-from phone_agent.models import custom
-from phone_agent.nn.packing import State
-from phone_agent.nn.weights import start_from, to_state_dict
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
+    from phone_agent.api.models import Graph
+    from phone_agent.api.weights import Checkpoint
     from phone_agent.contract.schema import RunSpec
-    from phone_agent.nn.graph import Graph
-    from phone_agent.train.checkpoint import Checkpoint
 
 FITTING = "name a checkpoint, or a safetensors or .npz file, of this very network"
 
@@ -89,7 +88,7 @@ def starting_point(
     new_head: bool | None = None,
 ) -> Start:
     """All weights are made here, those of a new head too: phones take them as they come."""
-    source = custom.split(model)[0].read_bytes() if custom.is_own(model) else None
+    source = models.split(model)[0].read_bytes() if models.is_own(model) else None
     if given is None:
         return Start(source)
     state = State(graph, seed)

@@ -150,7 +150,7 @@ def settled(request: LaunchRequest) -> LaunchRequest:
 
 def learning_rate(request: LaunchRequest, global_batch: int) -> float:
     """What was asked for; or the recipe's, by the linear scaling rule."""
-    from phone_agent.train.schedules import scaled
+    from phone_agent.api.training import scaled
 
     if request.learning_rate is not None:
         return request.learning_rate

@@ -31,9 +31,8 @@ from phone_agent.contract.schema import (
 )
 
 if TYPE_CHECKING:
-    from phone_agent.backends.opencl.device import Limits
-    from phone_agent.nn.graph import Graph
-    from phone_agent.nn.plan.options import Options
+    from phone_agent.api.memory import Limits, Options
+    from phone_agent.api.models import Graph
 
 ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise", "auto")
 WIRES = ("fp32", "fp16", "bf16", "int8", "powersgd", "auto")
@@ -65,9 +64,9 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.py")
 
 def check_request(request: LaunchRequest) -> None:
     """Everything that can be wrong with the flags alone, told before a phone is asked."""
+    from phone_agent.api.models import model
+    from phone_agent.api.training import check_optimizer, check_schedule
     from phone_agent.contract.errors import AgentError
-    from phone_agent.models import model
-    from phone_agent.train import optimizers, schedules
 
     _check_warmup(request)
     flags, request = request, settled(request)
@@ -80,8 +79,8 @@ def check_request(request: LaunchRequest) -> None:
     _check_head(request)
     split_batches(1, request.batch, request.global_batch)
     try:
-        optimizers.check(_optimizer(request, 1))
-        schedules.check(_schedule(request, 1.0))
+        check_optimizer(_optimizer(request, 1))
+        check_schedule(_schedule(request, 1.0))
     except AgentError as error:
         raise UsageError(str(error), remedy="clusterctl launch --help") from None
     _check_rate(request)
@@ -303,7 +302,7 @@ def _batches(
             remedy="fewer phones with --limit, or another --data",
         )
     if request.batch == AUTO:
-        from phone_agent.train.checkpoint import savers
+        from phone_agent.api.weights import savers
 
         saving, saves = _saving_bytes(request, graph), savers([phone.switch for phone in phones])
         budgets = [
@@ -322,7 +321,7 @@ def _batches(
 
 
 def _budget(request: LaunchRequest, phone: Phone, memory: Mapping[str, int]) -> int:
-    from phone_agent.train.memory_budget import PERCENT
+    from phone_agent.api.memory import PERCENT
 
     if request.memory_bytes:
         return request.memory_bytes
@@ -333,43 +332,39 @@ def _budget(request: LaunchRequest, phone: Phone, memory: Mapping[str, int]) -> 
 
 def _saving_bytes(request: LaunchRequest, graph: Graph) -> int:
     """What a phone copies to write a checkpoint."""
-    from phone_agent.nn.plan.ops import FLOAT
-    from phone_agent.train.memory_budget import saved
+    from phone_agent.api.memory import checkpoint_bytes
 
-    return saved(_optimizer(request, 1), request.local_steps, request.outer_momentum) * graph.parameter_count * FLOAT
+    return checkpoint_bytes(graph, _optimizer(request, 1), request.local_steps, request.outer_momentum)
 
 
 def _options(
     request: LaunchRequest, graph: Graph, ways: Sequence[DeviceConfig], gpus: Sequence[Limits | None], threads: int
 ) -> list[Options]:
     """What each phone's plan is made with; `threads` where nobody asked for a number of them."""
-    from phone_agent.contract.choices import GPU_BACKENDS
-    from phone_agent.nn.plan.options import Options
-    from phone_agent.train.device_config import living
-    from phone_agent.train.memory_budget import held, moments
+    from phone_agent.api.memory import training_options
 
-    what = _optimizer(request, 1), request.wire, request.local_steps, request.outer_momentum
-    trained = moments(*what)
-
-    def of(way: DeviceConfig, gpu: Limits | None) -> Options:
-        backend = way.backend or request.backend
-        kept = trained + held(*what, living(backend))
-        plain = Options(threads=request.threads or threads, moments=kept, half=request.half)
-        if backend not in GPU_BACKENDS:
-            return plain
-        from phone_agent.backends.opencl.memory_estimate import A_PHONES, as_compiled
-
-        tiled = replace(plain, tiles=tuple(sorted(way.tiles.items())))
-        return as_compiled(backend, tiled, graph.shape, gpu or A_PHONES)
-
-    return list(map(of, ways, gpus))
+    return [
+        training_options(
+            graph,
+            _optimizer(request, 1),
+            backend=way.backend or request.backend,
+            threads=request.threads or threads,
+            half=request.half,
+            wire=request.wire,
+            local_steps=request.local_steps,
+            outer_momentum=request.outer_momentum,
+            tiles=way.tiles,
+            gpu=gpu,
+        )
+        for way, gpu in zip(ways, gpus, strict=True)
+    ]
 
 
 def build_graph(model: str, data: DataSpec, frozen: tuple[str, ...] = ()) -> Graph:
     """A network that cannot take these images, or has no such layers to freeze, is known before a phone is asked."""
+    from phone_agent.api.models import build
+    from phone_agent.api.training import FreezeError, freeze
     from phone_agent.contract.errors import AgentError
-    from phone_agent.models import build
-    from phone_agent.train.initial_state import FreezeError, freeze
 
     try:
         return freeze(build(model, data.classes, data.input_shape), frozen)
@@ -382,8 +377,8 @@ def build_graph(model: str, data: DataSpec, frozen: tuple[str, ...] = ()) -> Gra
 def _check_memory(graph: Graph, memory_bytes: int, options: Sequence[Options]) -> None:
     """Refuses where no phone holds even one image within --memory: a batch that does not fit whole, phones compute in
     parts. One thread takes the least: phones may still refuse more."""
+    from phone_agent.api.memory import DoesNotFitError, estimate
     from phone_agent.contract.errors import AgentError
-    from phone_agent.nn.plan.memory import DoesNotFitError, estimate
 
     refused: DoesNotFitError | None = None
     for each in dict.fromkeys(options):
@@ -407,11 +402,11 @@ def new_run_id(model: str, created: float) -> str:
 
 def _model_and_file(model: str) -> tuple[str, str]:
     """What a RunSpec says of a network: its name, or the function and the file it is staged as."""
-    from phone_agent.models import custom
+    from phone_agent.api.models import is_own, split
 
-    if not custom.is_own(model):
+    if not is_own(model):
         return model, ""
-    path, function = custom.split(model)
+    path, function = split(model)
     if not PLAIN_NAME.fullmatch(path.name):
         raise UsageError(f"{path.name} cannot be a file's name on every phone", remedy="letters, digits, '_', '-', '.'")
     return function, path.name

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from phone_agent.nn.graph import Graph
-    from phone_agent.nn.plan.options import Options
+    from phone_agent.api.memory import Options
+    from phone_agent.api.models import Graph
 
 DEFAULT_BATCH = 32
 ROUNDED = 64 * 1024 * 1024  # bytes: phones with about the same memory free take the same batch
@@ -32,8 +32,8 @@ def split_batches(phones: int, per_phone: int | None, total: int | None) -> tupl
 
 def largest_batches(graph: Graph, budgets: Sequence[int], options: Sequence[Options]) -> tuple[int, ...]:
     """As much as each phone's memory holds without arithmetic done twice. `options`: of each phone's plan."""
+    from phone_agent.api.memory import largest_batch
     from phone_agent.contract.errors import AgentError
-    from phone_agent.nn.plan.memory import largest_batch
 
     rounded = [max(budget // ROUNDED * ROUNDED, min(budget, ROUNDED)) for budget in budgets]
     try:

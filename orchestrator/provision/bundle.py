@@ -15,12 +15,10 @@ from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
-import phone_agent
 from orchestrator.errors import ClusterctlError, UsageError
-from phone_agent import bind_shim
+from phone_agent.api.bundle import BuildError, native_libraries, source_files
 from phone_agent.contract import manifest
 from phone_agent.contract.layout import MANIFEST
-from phone_agent.core import build, library
 
 
 class Target(StrEnum):
@@ -42,7 +40,7 @@ def build_bundle(target: Target, out: Path) -> Bundle:
     out.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=out.parent, prefix=".bundle-"))
     try:
-        files = _copy_sources(scratch) + _copy_core(target, scratch)
+        files = _copy_files(target, scratch)
         manifest.write(scratch, version=metadata.version("clusterctl"), target=target.value)
         _set_modes(scratch)
         _replace(scratch, out)
@@ -72,25 +70,14 @@ def _refuse_foreign(out: Path) -> None:
         raise UsageError(f"{out} is not empty and holds no agent bundle", remedy="choose another directory with --out")
 
 
-def _copy_sources(destination: Path) -> int:
-    package = Path(phone_agent.__file__).parent
-    found = (path for pattern in ("*.py", "*.cl") for path in package.rglob(pattern))
-    sources = sorted(path for path in found if "__pycache__" not in path.parts)
-    for source in sources:
-        _copy(source, destination / package.name / source.relative_to(package))
-    return len(sources)
-
-
-def _copy_core(target: Target, destination: Path) -> int:
-    """Built here: phones have neither its sources nor a compiler."""
-    made_for = build.AARCH64_ANDROID if target is Target.AARCH64_ANDROID else build.host_target()
-    package = Path(phone_agent.__file__).parent
+def _copy_files(target: Target, destination: Path) -> int:
     try:
-        _copy(build.cached(made_for), destination / package.name / library.SHIPPED.relative_to(package))
-        _copy(bind_shim.cached(made_for), destination / package.name / bind_shim.SHIPPED.relative_to(package))
-    except build.BuildError as error:
+        files = source_files() | native_libraries(android=target is Target.AARCH64_ANDROID)
+    except BuildError as error:
         raise ClusterctlError(f"the compute core cannot be built: {error}") from None
-    return 2
+    for name, file in files.items():
+        _copy(file, destination / name)
+    return len(files)
 
 
 def _copy(source: Path, copy: Path) -> None:

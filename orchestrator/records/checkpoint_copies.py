@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.records.checkpoints import FetchError, Told, fetch, largest, remove_from_phone
 from orchestrator.records.events import Event, Progress
 from orchestrator.records.record import RunRecord, RunStore
-from phone_agent.train.checkpoint import savers
+from phone_agent.api.weights import savers
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection

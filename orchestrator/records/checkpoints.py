@@ -62,7 +62,7 @@ def newest(directory: Path) -> Path | None:
 
 def largest(spec: RunSpec, directory: Path) -> int:
     """Bytes a checkpoint of this run may have: its network's numbers, what an optimiser remembers of them, words."""
-    from phone_agent import models
+    from phone_agent.api import models
     from phone_agent.contract.errors import AgentError
 
     name = f"{directory / spec.model_file}:{spec.model}" if spec.model_file else spec.model
@@ -105,12 +105,12 @@ def find(fleet: Fleet, run_id: str, directory: Path) -> Found | None:
 
 
 def _newest_here(directory: Path, damaged: list[str]) -> Found | None:
+    from phone_agent.api.weights import read_checkpoint
     from phone_agent.contract.errors import AgentError
-    from phone_agent.train.checkpoint import read
 
     for path in sorted(directory.glob(layout.CHECKPOINTS), reverse=True):
         try:
-            return Found(path, read(path).about.step)
+            return Found(path, read_checkpoint(path).about.step)
         except AgentError:
             damaged.append(f"{path.name} on this computer")
     return None

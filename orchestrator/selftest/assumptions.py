@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from phone_agent.api.selftest import checks
 from phone_agent.contract.assumptions import SCENARIO, Belief, WiredNetwork
-from phone_agent.selftest.assumptions import checks
 
 IMITATED: Final = "its sshd is this computer's, made to behave like Termux's"
 

@@ -12,9 +12,9 @@ from orchestrator.errors import PhoneError
 from orchestrator.fleet import agent
 from orchestrator.selftest.report import Answer, answered
 from orchestrator.text import one_line
+from phone_agent.api.selftest import checks
 from phone_agent.contract import layout
 from phone_agent.contract.assumptions import Belief, Found, Status, WiredNetwork
-from phone_agent.selftest.assumptions import checks
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection

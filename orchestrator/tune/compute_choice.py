@@ -16,7 +16,7 @@ from phone_agent.contract.choices import AUTO, GPU_BACKENDS
 from phone_agent.contract.schema import DeviceConfig
 
 if TYPE_CHECKING:
-    from phone_agent.backends.opencl.device import Limits
+    from phone_agent.api.memory import Limits
 
 
 @dataclass(frozen=True)

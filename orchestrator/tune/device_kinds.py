@@ -14,7 +14,7 @@ from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
-    from phone_agent.backends.opencl.device import Limits
+    from phone_agent.api.memory import Limits
 
 _ASK_S = 150.0  # the phone gives a driver half a minute, twice, before it calls it hung
 NO_GPU = "no OpenCL device"
@@ -79,7 +79,7 @@ def parse_kind(told: Any) -> Kind:
 
 
 def _limits(device: Mapping[str, Any]) -> Limits:
-    from phone_agent.backends.opencl.device import Limits
+    from phone_agent.api.memory import Limits
 
     if device["kind"] not in KINDS:
         raise ValueError

@@ -13,11 +13,10 @@ from orchestrator.text import count_of
 from orchestrator.view.console import out
 
 if TYPE_CHECKING:
-    from phone_agent.bench.compute import Outcome, Share
-    from phone_agent.bench.kernels import Machine, Measured
+    from phone_agent.api.bench import ComputeResult, KernelResult, Machine, TimeShare
 
 
-def compute_document(outcome: Outcome) -> dict[str, Any]:
+def compute_document(outcome: ComputeResult) -> dict[str, Any]:
     request = outcome.request
     return {
         "model": request.model,
@@ -39,7 +38,7 @@ def compute_document(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def print_compute(outcome: Outcome) -> None:
+def print_compute(outcome: ComputeResult) -> None:
     request = outcome.request
     how = f"{request.model}, batch {request.batch}, {count_of(request.threads, 'thread')}, {outcome.isa}"
     how += ", activations in fp16" if request.half else ""
@@ -53,11 +52,11 @@ def print_compute(outcome: Outcome) -> None:
         out.print(_breakdown(outcome.breakdown))
 
 
-def kernels_document(machine: Machine, measured: Iterable[Measured]) -> dict[str, Any]:
+def kernels_document(machine: Machine, measured: Iterable[KernelResult]) -> dict[str, Any]:
     return {"machine": asdict(machine), "kernels": [asdict(one) for one in measured]}
 
 
-def print_kernels(machine: Machine, measured: Iterable[Measured]) -> None:
+def print_kernels(machine: Machine, measured: Iterable[KernelResult]) -> None:
     limits = f"{machine.peak_gflops:.1f} GFLOP/s of multiply-adds, {machine.copy_gbs:.1f} GB/s of copying"
     out.print(f"{machine.isa}, {count_of(machine.threads, 'thread')}: {limits}", markup=False)
     table = Table("kernel", "shape")
@@ -70,7 +69,7 @@ def print_kernels(machine: Machine, measured: Iterable[Measured]) -> None:
     out.print(table)
 
 
-def _breakdown(shares: Iterable[Share]) -> Table:
+def _breakdown(shares: Iterable[TimeShare]) -> Table:
     table = Table("where the time goes", "direction")
     for column in ("ms", "share", "GFLOP/s", "GB/s"):
         table.add_column(column, justify="right")

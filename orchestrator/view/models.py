@@ -14,8 +14,7 @@ from orchestrator.view.console import next_step, out
 from phone_agent.contract.sizes import readable
 
 if TYPE_CHECKING:
-    from phone_agent.models.overview import Overview, Sheet
-    from phone_agent.nn.summary import Block
+    from phone_agent.api.models import Block, Overview, Sheet
 
 MIB = 2**20
 
@@ -50,7 +49,7 @@ def print_sheet(sheet: Sheet) -> None:
 
 
 def sheet_document(sheet: Sheet) -> dict[str, Any]:
-    from phone_agent.nn.summary import node_flops
+    from phone_agent.api.models import node_flops
 
     layers = [
         {

@@ -46,7 +46,7 @@ class FailedError(AgentError):
 
 
 @dataclass(frozen=True)
-class Request:
+class ComputeRequest:
     model: str
     batch: int
     threads: int
@@ -69,7 +69,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Share:
+class TimeShare:
     """What one kind of work takes of a step."""
 
     kind: str
@@ -81,8 +81,8 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    request: Request
+class ComputeResult:
+    request: ComputeRequest
     isa: str
     step_s: float  # median
     best_s: float
@@ -91,7 +91,7 @@ class Outcome:
     planned_mb: float | None  # what the plan said before anything ran
     gflops: float  # of the best step, by the direct method
     peak_gflops: float | None
-    breakdown: tuple[Share, ...]
+    breakdown: tuple[TimeShare, ...]
 
     @property
     def images_per_s(self) -> float:
@@ -102,7 +102,7 @@ class Outcome:
         return self.gflops / self.peak_gflops if self.peak_gflops else None
 
 
-def measure(request: Request) -> Outcome:
+def measure_compute(request: ComputeRequest) -> ComputeResult:
     request.check()
     graph = models.build(request.model)
     executable, state, planned = _compiled(graph, request)
@@ -112,19 +112,21 @@ def measure(request: Request) -> Outcome:
     rss = peak_bytes() / 1e6
     isa, peak = _machine(request)
     best = min(seconds)
-    return Outcome(
+    return ComputeResult(
         request, isa, median(seconds), best, loss, rss, planned,
         training_flops(graph) * request.batch / best / 1e9, peak, breakdown(executable, images, labels),
     )  # fmt: skip
 
 
-def breakdown(executable: Executable, images: NDArray[Any], labels: NDArray[Any], runs: int = 3) -> tuple[Share, ...]:
+def breakdown(
+    executable: Executable, images: NDArray[Any], labels: NDArray[Any], runs: int = 3
+) -> tuple[TimeShare, ...]:
     """Where the time of a step goes, largest first. Nothing where the backend cannot say."""
     profile = getattr(executable, "profile", None)
     return _by_kind(profile(images, labels, runs=runs)) if profile else ()
 
 
-def _by_kind(times: Iterable[Any]) -> tuple[Share, ...]:
+def _by_kind(times: Iterable[Any]) -> tuple[TimeShare, ...]:
     groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for one in times:
         groups[one.kind, one.direction].append(one)
@@ -133,14 +135,14 @@ def _by_kind(times: Iterable[Any]) -> tuple[Share, ...]:
     return tuple(sorted(shares, key=lambda share: -share.seconds))
 
 
-def _share(kind: str, direction: str, group: list[Any], total: float) -> Share:
+def _share(kind: str, direction: str, group: list[Any], total: float) -> TimeShare:
     seconds = sum(one.seconds for one in group)
     flops, moved = sum(one.flops for one in group), sum(one.bytes for one in group)
     rate = 1e9 * seconds or 1.0
-    return Share(kind, direction, seconds, seconds / total, flops / rate or None, moved / rate or None)
+    return TimeShare(kind, direction, seconds, seconds / total, flops / rate or None, moved / rate or None)
 
 
-def _compiled(graph: Graph, request: Request) -> tuple[Executable, State, float | None]:
+def _compiled(graph: Graph, request: ComputeRequest) -> tuple[Executable, State, float | None]:
     """The budget is what was given, else what this machine has left: a batch too large is refused, not killed."""
     left = available_mb()
     budget = request.memory_bytes or (left * 1_000_000 if left else None)
@@ -189,7 +191,7 @@ def _steps(
     return loss, seconds[1:]
 
 
-def _machine(request: Request) -> tuple[str, float | None]:
+def _machine(request: ComputeRequest) -> tuple[str, float | None]:
     if request.backend != "cpu":
         return "numpy", None
     pool = ThreadPool(request.threads, request.isa)

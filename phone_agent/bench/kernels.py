@@ -33,7 +33,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Measured:
+class KernelResult:
     """One kernel on one shape; the best of its runs."""
 
     name: str
@@ -52,7 +52,7 @@ def measure_machine(threads: int, isa: str | None = None, seconds: float = 0.2) 
         pool.close()
 
 
-def measure_all(machine: Machine, only: str = "", seconds: float = 0.2) -> Iterator[Measured]:
+def measure_kernels(machine: Machine, only: str = "", seconds: float = 0.2) -> Iterator[KernelResult]:
     """Those with `only` in their name, as they come."""
     if not any(only in name for name in names()):
         raise NoSuchKernelError(f"no kernel has '{only}' in its name; there are: {', '.join(names())}")
@@ -60,7 +60,7 @@ def measure_all(machine: Machine, only: str = "", seconds: float = 0.2) -> Itera
         taken = best_seconds(case, machine.threads, machine.isa, seconds)
         gflops = case.flops / taken / 1e9 if case.flops else None
         share = gflops / machine.peak_gflops if gflops else None
-        yield Measured(case.name, case.shape, taken, gflops, share, case.bytes / taken / 1e9)
+        yield KernelResult(case.name, case.shape, taken, gflops, share, case.bytes / taken / 1e9)
 
 
 def best_seconds(

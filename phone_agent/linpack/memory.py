@@ -32,7 +32,7 @@ def needed(n: int, block: int, grid: Grid) -> int:
     return PROCESS + MADE + NUMBER * (rows * columns + beside)
 
 
-def largest(memory: int, block: int, grid: Grid) -> int:
+def largest_n(memory: int, block: int, grid: Grid) -> int:
     """The most equations that fit into so many bytes of each phone; 0 where not even one does."""
     fits, too_many = 0, 1
     while needed(too_many, block, grid) <= memory:
@@ -43,15 +43,15 @@ def largest(memory: int, block: int, grid: Grid) -> int:
     return fits
 
 
-def usual(block: int, grid: Grid, memory: int | None) -> int:
+def default_n(block: int, grid: Grid, memory: int | None) -> int:
     """As much for each phone, however many there are; less where memory is short."""
     n = round(USUAL_PER_PHONE * sqrt(grid.size))
-    return n if memory is None else min(n, largest(memory, block, grid))
+    return n if memory is None else min(n, largest_n(memory, block, grid))
 
 
 def check_fits(n: int, block: int, grid: Grid, memory: int, whose: str) -> None:
     if (wanted := needed(n, block, grid)) > memory:
         raise TooLargeError(
             f"n = {n} takes {readable(wanted)} of each phone, and {whose} has {readable(memory)} free; "
-            f"the largest n that fits is {largest(memory, block, grid)}"
+            f"the largest n that fits is {largest_n(memory, block, grid)}"
         )

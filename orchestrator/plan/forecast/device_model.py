@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from phone_agent.core.ops import Algorithm, Kind, Pooling
-from phone_agent.nn.plan.ops import FLOAT, Step
+from phone_agent.api.forecast import Algorithm, Kind, Pooling, Step
+from phone_agent.contract.sizes import FLOAT
 
 GALAXY_S10_PLUS = Path(__file__).parent / "galaxy_s10_plus.json"
 UPDATE = "optimizer_update sgd"

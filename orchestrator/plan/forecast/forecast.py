@@ -12,21 +12,21 @@ from orchestrator.errors import UsageError
 from orchestrator.plan.forecast.device_model import Phone
 from orchestrator.plan.forecast.overlap import Work, beside, one_after_the_other
 from orchestrator.plan.link_rate import bytes_per_second
-from phone_agent.comm.autotune import CollectiveConfig, TuneRequest, autotune, predict_seconds
-from phone_agent.comm.link_probe import LinkProfile
-from phone_agent.comm.message_sizes import DenseMessageSizes
-from phone_agent.comm.wire import WIRES
+from phone_agent.api.forecast import (
+    CollectiveConfig,
+    LinkProfile,
+    StepPlan,
+    Times,
+    allreduce_s,
+    arrange,
+    choose_communication,
+    gradient_count,
+    plan_step,
+)
+from phone_agent.api.memory import Options, largest_batch, training_options
+from phone_agent.api.models import Graph
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.contract.sizes import FLOAT
-from phone_agent.nn.graph import Graph
-from phone_agent.nn.packing import Packing, packing_of
-from phone_agent.nn.plan.buckets import buckets, learned_parts
-from phone_agent.nn.plan.memory import fit, largest_batch
-from phone_agent.nn.plan.options import Options
-from phone_agent.train.bucket_order import Times, arrange, pieces
-from phone_agent.train.cost_estimate import computing_s
-from phone_agent.train.device_config import CPU, living
-from phone_agent.train.memory_budget import held, moments
 
 if TYPE_CHECKING:
     from orchestrator.inventory.model import Cluster
@@ -105,14 +105,14 @@ def _payload(rate: str) -> float:
 
 
 def forecast(graph: Graph, on: Rack, phone: Phone, rules: Rules) -> Forecast:
-    options = _options(phone, rules)
+    options = _options(graph, phone, rules)
     memory = rules.memory_bytes or phone.memory_bytes
     fits = min(largest_batch(graph, memory, options), MOST_BATCH)
     step = partial(_step, graph, on, phone, rules, options)
     found = step(rules.batch or fits)
     return Forecast(
         network=graph.name,
-        gradient_bytes=packing_of(graph).learned * FLOAT,
+        gradient_bytes=gradient_count(graph) * FLOAT,
         batch=rules.batch or fits,
         compute_s=found.compute_s,
         communication_s=found.communication_s,
@@ -124,21 +124,27 @@ def forecast(graph: Graph, on: Rack, phone: Phone, rules: Rules) -> Forecast:
     )
 
 
-def _options(phone: Phone, rules: Rules) -> Options:
+def _options(graph: Graph, phone: Phone, rules: Rules) -> Options:
     """As `launch` plans for all phones but the two that write checkpoints: with what outlives a rank that dies."""
-    what = OptimizerSpec(), rules.wire, 1, 0.0
-    kept = moments(*what) + held(*what, living(CPU))
-    return Options(threads=len(phone.clocks), moments=kept)
+    return training_options(graph, OptimizerSpec(), threads=len(phone.clocks), wire=rules.wire)
 
 
 def _choice(graph: Graph, on: Rack, rules: Rules, batch: int) -> CollectiveConfig:
     """As a run chooses, which does not know yet how fast its phones compute."""
     if rules.wire == "powersgd":
         raise UsageError("how long phones compute powersgd's factors is not modelled", remedy="--wire fp16")
-    wanted = TuneRequest(rules.algorithm, rules.wire, rules.bucket_bytes, rules.group)
     line = on.line if on.phones > 1 else None
-    expected_s = computing_s(graph, batch) if rules.overlap else None
-    chosen = autotune(wanted, line, on.switches, DenseMessageSizes(packing_of(graph).learned), expected_s)
+    chosen = choose_communication(
+        graph,
+        batch,
+        line,
+        on.switches,
+        algorithm=rules.algorithm,
+        wire=rules.wire,
+        bucket_bytes=rules.bucket_bytes,
+        group=rules.group,
+        overlap=rules.overlap,
+    )
     if line is not None and chosen.predicted_s is None:
         raise UsageError(f"how {chosen.algorithm} sums is not modelled", remedy="--algorithm ring or hierarchical")
     return chosen
@@ -157,24 +163,21 @@ class _Step:
 def _step(  # noqa: PLR0917 - the network, where, how; then how many
     graph: Graph, on: Rack, phone: Phone, rules: Rules, options: Options, batch: int
 ) -> _Step:
-    choice, packing = _choice(graph, on, rules, batch), packing_of(graph)
-    parts = learned_parts(packing, choice.bucket_bytes)
-    cut = pieces(parts, choice.bucket_bytes)
-    sums = [_sum_s(on, choice, piece.where.stop - piece.where.start) for piece in cut]
-    computing = _computing(graph, packing, phone, replace(options, bucket_bytes=choice.bucket_bytes), batch)
+    choice = _choice(graph, on, rules, batch)
+    plan = plan_step(graph, batch, replace(options, bucket_bytes=choice.bucket_bytes))
+    sums = [_sum_s(on, choice, piece.where.stop - piece.where.start) for piece in plan.pieces]
+    computing = _computing(plan, phone)
     if rules.pace is not None:
         computing = computing.stretched(batch / rules.pace / computing.compute_s)
-    updates = [phone.update_beside(part.stop - part.start) for part in parts]
+    updates = [phone.update_beside(part.stop - part.start) for part in plan.parts]
     work = Work(computing.compute_s, computing.ready, computing.needed, updates, sums)
-    order = arrange(cut, Times(work.ready, work.needed, work.sums))
+    order = arrange(plan.pieces, Times(work.ready, work.needed, work.sums))
     step_s = beside(work, order) if rules.overlap else one_after_the_other(work)
     return _Step(work.compute_s, work.communication_s, step_s, choice)
 
 
 def _sum_s(on: Rack, choice: CollectiveConfig, values: int) -> float:
-    if on.phones == 1:
-        return 0.0
-    return predict_seconds(on.line, on.switches, choice, [WIRES[choice.wire].size(values)]) or 0.0
+    return allreduce_s(on.line, on.switches, choice, values) if on.phones > 1 else 0.0
 
 
 @dataclass(frozen=True)
@@ -187,12 +190,10 @@ class _Computing:
         return _Computing(self.compute_s * by, [by * each for each in self.ready], [by * each for each in self.needed])
 
 
-def _computing(graph: Graph, packing: Packing, phone: Phone, options: Options, batch: int) -> _Computing:
+def _computing(plan: StepPlan, phone: Phone) -> _Computing:
     """When forward reads each part of the values, and backward has completed each part of the gradients."""
-    training = fit(graph, batch, options).training
-    until = [0.0, *accumulate(phone.step(step).longer for step in training.steps)]
-    learned = [bucket for bucket in buckets(training, packing, options.bucket_bytes) if bucket.end <= packing.learned]
-    return _Computing(until[-1], [until[bucket.done] for bucket in learned], [until[bucket.read] for bucket in learned])
+    until = [0.0, *accumulate(phone.step(operation).longer for operation in plan.operations)]
+    return _Computing(until[-1], [until[index] for index in plan.ready], [until[index] for index in plan.needed])
 
 
 def _fewest(step: Callable[[int], _Step], most: int) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from phone_agent.train.bucket_order import Piece
+from phone_agent.api.forecast import Piece
 
 STEPS = 8  # after which nothing changes from step to step any more
 MEASURED = 4  # of them, the last ones

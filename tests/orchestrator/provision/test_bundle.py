@@ -14,8 +14,9 @@ import pytest
 import phone_agent
 from orchestrator.errors import UsageError
 from orchestrator.provision.bundle import Target, build_bundle, build_bundles
+from phone_agent.api import bundle as agent_files
 from phone_agent.contract import manifest
-from phone_agent.core import build, library
+from phone_agent.core import build
 from tests.phone_agent.core import elf
 
 CORE = "phone_agent/core/lib/libcore.so"
@@ -58,8 +59,7 @@ def test_another_checkout_gives_the_same_bytes(tmp_path: Path, monkeypatch: pyte
     for path in package.rglob("*"):
         os.utime(path, (1, 1))
     monkeypatch.setenv("CLUSTERCTL_CACHE", str(tmp_path / "empty"))
-    monkeypatch.setattr(phone_agent, "__file__", str(package / "__init__.py"))
-    monkeypatch.setattr(library, "SHIPPED", package / "core/lib" / build.LIBRARY)
+    monkeypatch.setattr(agent_files, "PACKAGE", package)
     monkeypatch.setattr(build, "SOURCES", package / "core/src")
     monkeypatch.setattr(build, "UNITS", package / "core/src/units")
     with umask(0o077):

@@ -166,11 +166,11 @@ def test_the_matrix_is_the_same_however_it_is_dealt_out() -> None:
 @pytest.mark.parametrize("grid", [Grid(1, 1), Grid(2, 3)])
 def test_the_largest_that_fits_fits(grid: Grid) -> None:
     budget = 500_000_000
-    n = memory.largest(budget, 128, grid)
+    n = memory.largest_n(budget, 128, grid)
     assert memory.needed(n, 128, grid) <= budget < memory.needed(n + 1, 128, grid)
     memory.check_fits(n, 128, grid, budget, "p1-01")
     with pytest.raises(memory.TooLargeError, match=rf"p1-01 has 500\.0 MB free; the largest n that fits is {n}$"):
         memory.check_fits(n + 1, 128, grid, budget, "p1-01")
-    assert memory.largest(1000, 128, grid) == 0
-    assert memory.usual(128, grid, None) == round(2048 * grid.size**0.5)
-    assert memory.usual(128, grid, 130_000_000) < memory.usual(128, grid, None)
+    assert memory.largest_n(1000, 128, grid) == 0
+    assert memory.default_n(128, grid, None) == round(2048 * grid.size**0.5)
+    assert memory.default_n(128, grid, 130_000_000) < memory.default_n(128, grid, None)

@@ -1,0 +1,31 @@
+"""Files of the agent, as phones get them. Paths are relative to the directory that holds the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import phone_agent
+from phone_agent import bind_shim
+from phone_agent.core import build, library
+from phone_agent.core.build import BuildError
+
+__all__ = ["BuildError", "native_libraries", "source_files"]
+
+PACKAGE = Path(phone_agent.__file__).parent
+CORE, BIND_SHIM = (path.relative_to(PACKAGE.parent) for path in (library.SHIPPED, bind_shim.SHIPPED))
+SOURCES = ("*.py", "*.cl")
+
+
+def source_files() -> dict[Path, Path]:
+    """Python files and OpenCL kernels, by their path in the bundle."""
+    found = (path for pattern in SOURCES for path in PACKAGE.rglob(pattern))
+    return {path.relative_to(PACKAGE.parent): path for path in sorted(found) if "__pycache__" not in path.parts}
+
+
+def native_libraries(*, android: bool) -> dict[Path, Path]:
+    """Compute core and bind shim by their path in the bundle, built for aarch64 Android or for this computer.
+
+    Built here: phones have neither the sources nor a compiler. Raises BuildError.
+    """
+    target = build.AARCH64_ANDROID if android else build.host_target()
+    return {CORE: build.cached(target), BIND_SHIM: bind_shim.cached(target)}

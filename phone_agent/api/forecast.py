@@ -1,0 +1,96 @@
+"""The plan of a training step, operation by operation, and the cost model of its communication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from phone_agent.comm.autotune import SCHEDULED_ALGORITHMS, CollectiveConfig, TuneRequest, autotune, predict_seconds
+from phone_agent.comm.link_probe import LinkProfile
+from phone_agent.comm.message_sizes import DenseMessageSizes
+from phone_agent.comm.wire import WIRES
+from phone_agent.core.ops import Algorithm, Kind, Pooling
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import packing_of
+from phone_agent.nn.plan.buckets import buckets
+from phone_agent.nn.plan.memory import fit
+from phone_agent.nn.plan.ops import Step
+from phone_agent.nn.plan.options import Options
+from phone_agent.train.bucket_order import Piece, Times, arrange, pieces
+from phone_agent.train.cost_estimate import computing_s
+
+__all__ = [
+    "SCHEDULED_ALGORITHMS",
+    "WIRES",
+    "Algorithm",
+    "CollectiveConfig",
+    "Kind",
+    "LinkProfile",
+    "Piece",
+    "Pooling",
+    "Step",
+    "StepPlan",
+    "Times",
+    "allreduce_s",
+    "arrange",
+    "choose_communication",
+    "gradient_count",
+    "plan_step",
+]
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """A training step: its operations in order, and the parts in which its gradients are handed over.
+
+    By part: `needed` is the first operation that reads its values; from operation `ready` on nothing touches it.
+    `pieces` is what is summed at once: parts, large ones cut.
+    """
+
+    operations: Sequence[Step]
+    parts: Sequence[slice]
+    needed: Sequence[int]
+    ready: Sequence[int]
+    pieces: Sequence[Piece]
+
+
+def plan_step(graph: Graph, batch: int, options: Options) -> StepPlan:
+    """As a phone with these options computes it."""
+    packing, training = packing_of(graph), fit(graph, batch, options).training
+    learned = [each for each in buckets(training, packing, options.bucket_bytes) if each.end <= packing.learned]
+    parts = [slice(each.start, each.end) for each in learned]
+    return StepPlan(
+        operations=training.steps,
+        parts=parts,
+        needed=[each.read for each in learned],
+        ready=[each.done for each in learned],
+        pieces=pieces(parts, options.bucket_bytes),
+    )
+
+
+def gradient_count(graph: Graph) -> int:
+    """How many numbers an allreduce sums: frozen parameters have no gradient."""
+    return packing_of(graph).learned
+
+
+def choose_communication(
+    graph: Graph,
+    batch: int,
+    link: LinkProfile | None,
+    switches: Sequence[str],
+    *,
+    algorithm: str = "auto",
+    wire: str = "fp32",
+    bucket_bytes: int = 0,
+    group: int = 0,
+    overlap: bool = True,
+) -> CollectiveConfig:
+    """As a run chooses, which does not know yet how fast its phones compute. `link`: None where a phone is alone."""
+    request = TuneRequest(algorithm, wire, bucket_bytes, group)
+    expected_s = computing_s(graph, batch) if overlap else None
+    return autotune(request, link, switches, DenseMessageSizes(gradient_count(graph)), expected_s)
+
+
+def allreduce_s(link: LinkProfile, switches: Sequence[str], config: CollectiveConfig, count: int) -> float:
+    """Predicted seconds of one allreduce of so many numbers; 0 for algorithms that are not modelled."""
+    return predict_seconds(link, switches, config, [WIRES[config.wire].size(count)]) or 0.0

@@ -1,0 +1,31 @@
+"""A trained network on this computer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from phone_agent.backends import backend
+from phone_agent.contract.dataset_manifest import Manifest
+from phone_agent.data.staged import Staged
+from phone_agent.nn.executable import Executable
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.packing import State
+from phone_agent.nn.plan.options import Options
+from phone_agent.train import evaluate
+from phone_agent.train.evaluate import Normalises
+
+__all__ = ["Executable", "Normalises", "compile_graph", "evaluate_test_set"]
+
+
+def compile_graph(graph: Graph, state: State, batch: int, threads: int) -> Executable:
+    """Compiles for the processor of this computer."""
+    return backend("cpu").compile(graph, state, batch, Options(threads=threads))
+
+
+def evaluate_test_set(
+    executable: Executable, directory: Path, manifest: Manifest, preparation: Normalises
+) -> dict[str, float]:
+    """Mean loss, top1 and top5 over all held-out samples of the dataset in that directory."""
+    test_set = Staged(directory, manifest, manifest.test)
+    row = evaluate.judge(executable, test_set, range(manifest.test_samples), preparation)
+    return evaluate.means(row)

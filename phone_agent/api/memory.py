@@ -1,0 +1,63 @@
+"""The memory that training takes on a phone, and the largest batch that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from phone_agent.backends.opencl.device import Limits
+from phone_agent.backends.opencl.memory_estimate import A_PHONES, as_compiled
+from phone_agent.contract.choices import GPU_BACKENDS
+from phone_agent.contract.schema import OptimizerSpec
+from phone_agent.contract.sizes import FLOAT
+from phone_agent.nn.graph import Graph
+from phone_agent.nn.plan.memory import DoesNotFitError, estimate, largest_batch
+from phone_agent.nn.plan.options import Options
+from phone_agent.train.device_config import living
+from phone_agent.train.memory_budget import PERCENT, held, moments, saved
+
+__all__ = [
+    "PERCENT",
+    "DoesNotFitError",
+    "Limits",
+    "Options",
+    "checkpoint_bytes",
+    "estimate",
+    "largest_batch",
+    "options_on",
+    "training_options",
+]
+
+
+def options_on(backend: str, graph: Graph, options: Options, gpu: Limits | None = None) -> Options:
+    """The options as this backend compiles the graph. `gpu`: limits of its device; None: those of a typical phone."""
+    return as_compiled(backend, options, graph.shape, gpu or A_PHONES)
+
+
+def training_options(
+    graph: Graph,
+    optimizer: OptimizerSpec,
+    *,
+    backend: str = "cpu",
+    threads: int = 1,
+    half: bool = False,
+    wire: str = "fp32",
+    local_steps: int = 1,
+    outer_momentum: float = 0.0,
+    tiles: Mapping[str, int] | None = None,
+    gpu: Limits | None = None,
+) -> Options:
+    """The options that a phone trains with, so that plans made with them take the memory that it takes.
+
+    They count all that is kept from step to step, in the process and outside of it as in-memory checkpoints.
+    """
+    kept = optimizer, wire, local_steps, outer_momentum
+    options = Options(threads=threads, half=half, moments=moments(*kept) + held(*kept, living(backend)))
+    if backend in GPU_BACKENDS:
+        options = replace(options, tiles=tuple(sorted((tiles or {}).items())))
+    return options_on(backend, graph, options, gpu)
+
+
+def checkpoint_bytes(graph: Graph, optimizer: OptimizerSpec, local_steps: int, outer_momentum: float) -> int:
+    """Memory that a phone needs beside training while it writes a checkpoint."""
+    return saved(optimizer, local_steps, outer_momentum) * graph.parameter_count * FLOAT

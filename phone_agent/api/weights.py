@@ -1,0 +1,27 @@
+"""Weights and checkpoints: read from files, loaded into a network, exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from phone_agent.nn.packing import State
+from phone_agent.nn.weights import WeightsError, from_state_dict, start_from, to_state_dict
+from phone_agent.train import checkpoint
+from phone_agent.train.checkpoint import About, Checkpoint, savers
+
+__all__ = [
+    "About",
+    "Checkpoint",
+    "State",
+    "WeightsError",
+    "from_state_dict",
+    "read_checkpoint",
+    "savers",
+    "start_from",
+    "to_state_dict",
+]
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """A checkpoint of a run, or a safetensors file from elsewhere; that one says nothing of itself."""
+    return checkpoint.read(path)
