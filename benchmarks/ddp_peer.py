@@ -30,7 +30,7 @@ class Contestant:
         self._trainer = Trainer(DistributedDataParallel(net, gradient_as_bucket_view=True))
         made = sample(graph, batch, seed=rank)
         self._images, self._labels = images_to_torch(made.images), torch.from_numpy(made.labels).long()
-        return {"optimiser": self._trainer.choose(self._images, self._labels)}
+        return {"optimizer": self._trainer.choose(self._images, self._labels)}
 
     def steps(self, count: int) -> dict[str, Any]:
         """When each ended."""

@@ -29,7 +29,7 @@ from phone_agent.contract.sizes import parse_bytes
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import estimate, largest_batch
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.optimizers import optimiser
+from phone_agent.train.optimizers import build_optimizer
 from phone_agent.train.schedules import rate
 
 NETWORKS = ("resnet50", "mobilenet_v1")
@@ -97,12 +97,12 @@ def trained(stored: str, train: Data, test: Data, options: argparse.Namespace) -
     state = State(graph, options.seed)
     half = STORED[stored]
     executable = backend("cpu").compile(graph, state, options.images, Options(threads=options.threads, half=half))
-    optimise = optimiser(RULES, state, threads=options.threads)
+    optimizer = build_optimizer(RULES, state, threads=options.threads)
     steps = int(options.epochs * options.samples) // options.images
     losses, started = [], time.monotonic()
     for step, (images, labels) in enumerate(batches(train, options.seed, steps, options.images), start=1):
         losses.append(executable.loss_and_gradients(images, labels, 1.0))
-        optimise.update(slice(None), rate(RULES, SCHEDULE, step, steps), step)
+        optimizer.update(slice(None), rate(RULES, SCHEDULE, step, steps), step)
     notes.print(f"{stored}: {steps} steps in {time.monotonic() - started:.0f} s", markup=False)
     return Trained(stored, tuple(losses), accuracy(executable, test))
 

@@ -77,7 +77,7 @@ class Contestant:
         made = sample(graph, batch)
         self._net = Net(graph)
         self._net.train(True)  # noqa: FBT003
-        self._optimiser = optim.SGD(self._net, 0.01, 0.9, 1e-4)
+        self._optimizer = optim.SGD(self._net, 0.01, 0.9, 1e-4)
         self._images = np.ascontiguousarray(made.images.transpose(0, 3, 1, 2))
         self._labels = made.labels
         self._classes = graph.classes
@@ -99,7 +99,7 @@ class Contestant:
         wanted = F.one_hot(labels, self._classes, 1.0, 0.0)
         loss = nn.loss.cross_entropy(self._net.forward(images), wanted)
         value = float(loss.read())
-        self._optimiser.step(loss)
+        self._optimizer.step(loss)
         return value
 
 

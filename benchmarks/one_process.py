@@ -23,7 +23,7 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.train import schedules
 from phone_agent.train.bucket_order import pieces
 from phone_agent.train.loop import DROPS, micro_batches, sizes
-from phone_agent.train.optimizers import optimiser
+from phone_agent.train.optimizers import build_optimizer
 from tests.phone_agent.together import added
 
 
@@ -39,7 +39,7 @@ class OneProcess:
         largest, *others = sorted({size for parts in self._parts for size in sizes(parts)}, reverse=True)
         self._executable = backend("cpu").compile(graph, self._state, largest, Options(), others)
         self._samplers: list[Sampler] = [sampler(spec, rank.rank) for rank in spec.ranks]
-        self._optimiser = optimiser(spec.optimizer, self._state)
+        self._optimizer = build_optimizer(spec.optimizer, self._state)
         self._pieces = pieces(learned_parts(self._state.packing, bucket_bytes), bucket_bytes)
 
     def losses(self) -> list[float]:
@@ -51,7 +51,7 @@ class OneProcess:
         losses, gradients = zip(*(self._phone(rank.rank, step) for rank in spec.ranks), strict=True)
         self._state.gradients[...] = added(gradients, self._pieces)
         rate = schedules.rate(spec.optimizer, spec.schedule, step, spec.steps)
-        self._optimiser.update(slice(None), rate, step)
+        self._optimizer.update(slice(None), rate, step)
         return float(np.average(losses, weights=[rank.batch for rank in spec.ranks]))
 
     def _phone(self, rank: int, step: int) -> tuple[float, NDArray[np.float32]]:

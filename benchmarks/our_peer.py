@@ -17,7 +17,7 @@ from phone_agent.core.thread_pool import ThreadPool
 from phone_agent.nn.executable import Executable
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.optimizers import Optimiser, optimiser
+from phone_agent.train.optimizers import Optimizer, build_optimizer
 
 RULES = OptimizerSpec(learning_rate=0.01, momentum=0.9, weight_decay=1e-4, decay_all=True)
 
@@ -25,7 +25,7 @@ RULES = OptimizerSpec(learning_rate=0.01, momentum=0.9, weight_decay=1e-4, decay
 class Contestant:
     def __init__(self) -> None:
         self._executable: Executable | None = None
-        self._optimiser: Optimiser | None = None
+        self._optimizer: Optimizer | None = None
         self._sample: Sample | None = None
         self._threads = 1
         self._isa: str | None = None
@@ -42,25 +42,25 @@ class Contestant:
         memory_bytes: int | None = None,
         half: bool = False,
     ) -> dict[str, Any]:
-        self._executable = self._optimiser = None
+        self._executable = self._optimizer = None
         graph = network(model)
         options = Options(threads=threads, isa=isa, winograd=winograd, memory_bytes=memory_bytes, half=half)
         state = State(graph, seed=1)
         self._executable = backend(engine).compile(graph, state, batch, options)
-        self._optimiser = optimiser(RULES, state, backend=engine, threads=threads, isa=isa)
+        self._optimizer = build_optimizer(RULES, state, backend=engine, threads=threads, isa=isa)
         self._sample = sample(graph, batch)
         return {}
 
     def steps(self, count: int, clock: str = "wall") -> dict[str, Any]:
         now = CLOCKS[clock]
         assert self._executable is not None
-        assert self._optimiser is not None
+        assert self._optimizer is not None
         assert self._sample is not None
         seconds, loss = [], 0.0
         for index in range(count):
             start = now()
             loss = self._executable.loss_and_gradients(self._sample.images, self._sample.labels, 1.0, draw=index)
-            self._optimiser.update(slice(None), RULES.learning_rate, index + 1)
+            self._optimizer.update(slice(None), RULES.learning_rate, index + 1)
             seconds.append(now() - start)
         return {"seconds": seconds, "loss": loss, "peak_rss_mb": peak_rss_mb()}
 

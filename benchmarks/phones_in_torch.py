@@ -44,14 +44,14 @@ class Phones:
         self._replicas = [_replica(self._net).train() for _ in spec.ranks]
         self._orders = [order_of(spec, rank) for rank in range(len(spec.ranks))]
         self._criterion = nn.CrossEntropyLoss(label_smoothing=spec.optimizer.label_smoothing)
-        self._optimiser = _sgd(self._net, spec)
+        self._optimizer = _sgd(self._net, spec)
 
     def step(self, step: int) -> float:
         """Counted from 1. The loss over all phones' images."""
         spec = self._spec
-        for group in self._optimiser.param_groups:
+        for group in self._optimizer.param_groups:
             group["lr"] = schedules.rate(spec.optimizer, spec.schedule, step, spec.steps)
-        self._optimiser.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad(set_to_none=True)
         total = 0.0
         for rank, order, net in zip(spec.ranks, self._orders, self._replicas, strict=True):
             numbers, _ = order.taken(step - 1)
@@ -59,7 +59,7 @@ class Phones:
             loss = self._criterion(net(images), labels) * (rank.batch / spec.global_batch)
             loss.backward()
             total += float(loss.detach())
-        self._optimiser.step()
+        self._optimizer.step()
         return total
 
     def judge(self) -> dict[str, float]:

@@ -180,20 +180,20 @@ class Trainer:
             net.parameters(), lr=rate, momentum=momentum, weight_decay=decay, **{kind: True}
         )
         self.kind = "fused"
-        self.optimiser = self._sgd("fused")
+        self.optimizer = self._sgd("fused")
 
     def choose(self, images: Tensor, labels: Tensor, rounds: int = 3) -> str:
         """Times both implementations on real gradients and keeps the faster."""
         self._backward(images, labels)
         seconds = {kind: self._update_seconds(self._sgd(kind), rounds) for kind in ("foreach", "fused")}
         self.kind = min(seconds, key=lambda kind: seconds[kind])
-        self.optimiser = self._sgd(self.kind)
+        self.optimizer = self._sgd(self.kind)
         return self.kind
 
     def step(self, images: Tensor, labels: Tensor) -> float:
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         loss = self._backward(images, labels)
-        self.optimiser.step()
+        self.optimizer.step()
         return loss
 
     def _backward(self, images: Tensor, labels: Tensor) -> float:
@@ -202,12 +202,12 @@ class Trainer:
         return float(loss.detach())
 
     @staticmethod
-    def _update_seconds(optimiser: torch.optim.SGD, rounds: int) -> float:
-        optimiser.step()  # makes the momenta
+    def _update_seconds(optimizer: torch.optim.SGD, rounds: int) -> float:
+        optimizer.step()  # makes the momenta
         taken = []
         for _ in range(rounds):
             start = time.perf_counter()
-            optimiser.step()
+            optimizer.step()
             taken.append(time.perf_counter() - start)
         return min(taken)
 
@@ -306,7 +306,7 @@ class Contestant:
         last = layout == "channels_last"
         self._trainer = Trainer(torch_net(graph, State(graph, seed=1), channels_last=last))
         self._load(sample(graph, batch), channels_last=last)
-        return {"optimiser": self._trainer.choose(self._images, self._labels), "threads": torch.get_num_threads()}
+        return {"optimizer": self._trainer.choose(self._images, self._labels), "threads": torch.get_num_threads()}
 
     def steps(self, count: int, clock: str = "wall") -> dict[str, Any]:
         now = CLOCKS[clock]

@@ -38,7 +38,7 @@ from phone_agent.nn.executable import Executable
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan import algorithms
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.optimizers import optimiser
+from phone_agent.train.optimizers import build_optimizer
 from phone_agent.train.schedules import rate
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
@@ -104,13 +104,13 @@ def one_run(method: Algorithm, seed: int, train: Data, test: Data, options: argp
     state = State(graph, seed)
     with forced(method):
         executable = backend("cpu").compile(graph, state, options.batch, Options(threads=options.threads))
-    optimise = optimiser(RULES, state, threads=options.threads)
+    optimizer = build_optimizer(RULES, state, threads=options.threads)
     steps = options.epochs * options.samples // options.batch
     losses = []
     started = time.monotonic()
     for step, (images, labels) in enumerate(batches(train, seed, steps, options.batch), start=1):
         losses.append(executable.loss_and_gradients(images, labels, 1.0))
-        optimise.update(slice(None), rate(RULES, SCHEDULE, step, steps), step)
+        optimizer.update(slice(None), rate(RULES, SCHEDULE, step, steps), step)
     notes.print(f"{steps} steps in {time.monotonic() - started:.0f} s")
     return Run(method.name.lower(), seed, tuple(losses), accuracy(executable, test))
 

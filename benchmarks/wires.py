@@ -4,7 +4,7 @@
     python -m benchmarks.wires --ranks 32 --batch 4      # the same batch over ten times as many hops
 
 Trains the same network on Fashion-MNIST (/usr/share/datasets/fashion-mnist, or --data), once with each wire format and
-seed. Four ranks, each with its own weights, are threads of this process; rings, wires and optimiser are those of the
+seed. Four ranks, each with its own weights, are threads of this process; rings, wires and optimizer are those of the
 phones, only the network between them is memory. For every wire: the loss over the last tenth of the steps, accuracy on
 the test images, both against fp32 with the same seed, and what a rank sends in one of these last steps: PowerSGD sends
 the first tenth in full, as a run does. All ranks must end with the same bits. Ends with 1 where a wire's accuracy is
@@ -44,7 +44,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.evaluate import combine_statistics
-from phone_agent.train.optimizers import optimiser
+from phone_agent.train.optimizers import build_optimizer
 from phone_agent.train.schedules import rate
 from tests.phone_agent.thread_world import ThreadWorld, on_ranks
 
@@ -106,7 +106,7 @@ class Rank:
         self.state = State(graph, seed)
         self._executable = backend("cpu").compile(graph, self.state, setting.batch, Options())
         self._parts = parts(self.state.packing, BUCKET_BYTES)
-        self._optimiser = optimiser(RULES, self.state)
+        self._optimizer = build_optimizer(RULES, self.state)
         self.summed, self._reducer = self._made(wire)
 
     def _made(self, wire: str) -> tuple[Collective, StatefulReducer]:
@@ -124,7 +124,7 @@ class Rank:
             loss = self._executable.loss_and_gradients(images, labels, share, step)
             for part in self._parts:
                 self._reducer.reduce(self.state.gradients, part, step)
-                self._optimiser.update(part, rate(RULES, SCHEDULE, step, self._setting.steps), step)
+                self._optimizer.update(part, rate(RULES, SCHEDULE, step, self._setting.steps), step)
             yield loss
 
     def accuracy(self, test: Samples) -> float:

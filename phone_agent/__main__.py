@@ -181,10 +181,10 @@ def train(arguments: argparse.Namespace) -> int:
     spec = run_directory.read_spec(directory)
     phone = run_directory.own_phone(spec, os.environ)
     spec = device_config.settled(spec, phone)
-    own = device_config.way_of(spec, phone)
+    own = device_config.config_for(spec, phone)
     threads = affinity.use_big_cores(own.threads)
     if own.little_cores:
-        affinity.compute_on(affinity.crews()[-1])
+        affinity.compute_on(affinity.core_sets()[-1])
     timers.be_precise()
     from phone_agent.train import rank  # imports numpy: after the cores are chosen
 
@@ -193,9 +193,9 @@ def train(arguments: argparse.Namespace) -> int:
 
 def memckpt_server(arguments: argparse.Namespace) -> int:
     from phone_agent.job import run_directory
-    from phone_agent.memckpt.server import keep as hold
+    from phone_agent.memckpt.server import serve
 
-    hold(run_directory.find(arguments.run_id))
+    serve(run_directory.find(arguments.run_id))
     return 0
 
 

@@ -40,12 +40,12 @@ GROUPED = frozenset({"hierarchical", "auto"})
 ROUNDING = frozenset(WIRES) - {"fp32", "auto"}  # what only our own schedules know how to send
 ON_CORRUPT = ("fail", "skip")
 BALANCE = ("auto", "off")
-RATES = {  # where to begin, with optimisers for which the usual rate is none
+RATES = {  # where to begin, with optimizers for which the usual rate is none
     "lars": "begin with --lr 1.6 --trust 0.02 for a global batch of 1024, and less for smaller ones (as cifar10-lars)",
     "lamb": "begin with --lr 0.005: a step then moves a tensor by half a hundredth of its length",
 }
 PLAIN_RATE = "begin with --lr 0.1 for a global batch of 256, and in proportion for others (as resnet50-imagenet)"
-READ_BY = {  # flags that only some schedules, or optimisers, have a use for
+READ_BY = {  # flags that only some schedules, or optimizers, have a use for
     "step_every": ("schedule", ("step",)),
     "gamma": ("schedule", ("step",)),
     "power": ("schedule", ("polynomial",)),
@@ -89,7 +89,7 @@ def check_request(request: LaunchRequest) -> None:
 
 
 def _check_use(flags: LaunchRequest, request: LaunchRequest) -> None:
-    """Of what was given as a flag: a recipe's figures may wait for another schedule or optimiser."""
+    """Of what was given as a flag: a recipe's figures may wait for another schedule or optimizer."""
     chosen = {"schedule": _schedule(request, 1.0).policy, "optimizer": _optimizer(request, 1).name}
     for name, (kind, readers) in READ_BY.items():
         if getattr(flags, name) is not None and chosen[kind] not in readers:

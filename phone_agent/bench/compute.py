@@ -27,7 +27,7 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.summary import training_flops
-from phone_agent.train.optimizers import Optimiser, optimiser
+from phone_agent.train.optimizers import Optimizer, build_optimizer
 
 RULES = OptimizerSpec(learning_rate=1e-3, momentum=0.9, weight_decay=1e-4, decay_all=True)
 MAX_BATCH = 65_536
@@ -106,9 +106,9 @@ def measure_compute(request: ComputeRequest) -> ComputeResult:
     request.check()
     graph = models.build(request.model)
     executable, state, planned = _compiled(graph, request)
-    optimise = optimiser(RULES, state, backend=request.backend, threads=request.threads, isa=request.isa)
+    optimizer = build_optimizer(RULES, state, backend=request.backend, threads=request.threads, isa=request.isa)
     images, labels = _sample(graph, request.batch)
-    loss, seconds = _steps(executable, optimise, images, labels, request.steps)
+    loss, seconds = _steps(executable, optimizer, images, labels, request.steps)
     rss = peak_bytes() / 1e6
     isa, peak = _machine(request)
     best = min(seconds)
@@ -177,14 +177,14 @@ def _refusal(graph: Graph, batch: int, options: Options, budget: int | None) -> 
 
 
 def _steps(
-    executable: Executable, optimise: Optimiser, images: NDArray[Any], labels: NDArray[Any], count: int
+    executable: Executable, optimizer: Optimizer, images: NDArray[Any], labels: NDArray[Any], count: int
 ) -> tuple[float, list[float]]:
     """One more than asked for runs first: it touches the memory."""
     seconds, loss = [], 0.0
     for index in range(count + 1):
         start = time.perf_counter()
         loss = executable.loss_and_gradients(images, labels, 1.0, draw=index)
-        optimise.update(slice(None), RULES.learning_rate, index + 1)
+        optimizer.update(slice(None), RULES.learning_rate, index + 1)
         seconds.append(time.perf_counter() - start)
         if not isfinite(loss):
             raise FailedError(f"the loss of step {index} is {loss}: the arithmetic went wrong")

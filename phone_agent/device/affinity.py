@@ -18,7 +18,7 @@ _permitted: dict[tuple[int, ...], tuple[int, ...]] = {}  # cores there were to c
 
 
 @dataclass(frozen=True)
-class Crew:
+class CoreSet:
     """Cores that compute together, a thread on each."""
 
     cores: tuple[int, ...]
@@ -28,11 +28,11 @@ class Crew:
         return min(len(self.cores), MAX_THREADS)  # a server may have more than the core runs
 
 
-def crews(roots: Roots = REAL) -> list[Crew]:
+def core_sets(roots: Roots = REAL) -> list[CoreSet]:
     """Those that are worth trying, the likeliest first: the big cores; all that are permitted, where that is more."""
     permitted = _all_permitted(roots)
     big = cpu.big_among(permitted, roots)
-    return [Crew(big), *([Crew(permitted)] if len(permitted) > len(big) else [])]
+    return [CoreSet(big), *([CoreSet(permitted)] if len(permitted) > len(big) else [])]
 
 
 def _all_permitted(roots: Roots) -> tuple[int, ...]:
@@ -42,9 +42,9 @@ def _all_permitted(roots: Roots) -> tuple[int, ...]:
     return _permitted.get(told, told)
 
 
-def compute_on(crew: Crew) -> None:
+def compute_on(core_set: CoreSet) -> None:
     """The calling thread, and those it starts from now on."""
-    _pin(crew.cores)
+    _pin(core_set.cores)
 
 
 def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
@@ -52,7 +52,7 @@ def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
 
     More threads than there are big cores have all that are permitted: on the big ones alone they would take turns.
     """
-    big, *others = crews(roots)
+    big, *others = core_sets(roots)
     every = others[-1] if others else big
     count = threads or big.threads
     for name in BLAS_THREADS:

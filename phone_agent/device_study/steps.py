@@ -22,7 +22,7 @@ from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.optimizers import optimiser
+from phone_agent.train.optimizers import build_optimizer
 
 Step = Callable[[], None]
 LABELS = 10  # CIFAR-10's, whatever the number of scores
@@ -60,14 +60,14 @@ class Repeats:
 def training(place: Place, batch: int) -> Step:
     """Forward, backward and the update of all values."""
     made = compiled(place, batch)
-    optimise = optimiser(RULES, made.state, threads=place.threads)
+    optimizer = build_optimizer(RULES, made.state, threads=place.threads)
     steps = 0
 
     def step() -> None:
         nonlocal steps
         steps += 1
         loss = made.executable.loss_and_gradients(made.images, made.labels, 1.0, draw=steps)
-        optimise.update(slice(None), RULES.learning_rate, steps)
+        optimizer.update(slice(None), RULES.learning_rate, steps)
         if not isfinite(loss):
             raise FailedError(f"the loss of step {steps} is {loss}: the arithmetic went wrong")
 

@@ -26,10 +26,10 @@ def cleanup(run_id: str, *, discard_state: bool = False, holder: str | None = No
     if not run_directory.RUN_ID.fullmatch(run_id) or not run.is_dir():
         return {"processes_ended": 0, "held_steps": [], "attempt": None}
     lease.require(run, holder)
-    held = client.held(run)
+    held = client.held_steps(run)
     ended = _end(run_id)
     if discard_state:
-        client.end(run)
+        client.stop_server(run)
     _record(run)
     return {
         "processes_ended": ended,

@@ -29,7 +29,7 @@ def probe(run_id: str, *, logcat: bool = False) -> dict[str, Any]:
         "attempt": run_directory.number(attempt),
         "ranks": _ranks(run_id),
         "state": state.state if state else None,
-        "held_steps": client.held(run),
+        "held_steps": client.held_steps(run),
         "memory_mb": memory.available_mb(),
         "disk_mb": memory.free_disk_mb(Path.home()),
         "killed_by": _killer(attempt) if logcat else None,

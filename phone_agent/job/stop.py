@@ -25,7 +25,7 @@ def stop(run_id: str, grace_s: float = GRACE_S, holder: str | None = None) -> di
     """Whether there was anything to stop, and the state afterwards."""
     run = run_directory.find(run_id)
     lease.require(run, holder)
-    client.end(run)
+    client.stop_server(run)
     directory = run_directory.newest(run)
     state = run_state.read(directory)
     if state is None or (state.is_final and state.state != LOST):

@@ -1,1 +1,1 @@
-"""The training state in memory that outlives whoever trains: a rank may be killed at any moment."""
+"""In-memory checkpoints: training state in memory that outlives the rank, which may be killed at any moment."""

@@ -1,4 +1,4 @@
-"""What a rank, and the agent's verbs, ask of the keeper."""
+"""Client of the in-memory checkpoint server, for ranks and for agent commands."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from typing import Any
 
 from phone_agent.contract import layout
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.memckpt.header import Mark
-from phone_agent.memckpt.server import LONGEST_LINE, short_path
+from phone_agent.memckpt.header import CommittedStep
+from phone_agent.memckpt.server import MAX_LINE, short_path
 
-PATIENCE_S = 20.0
+START_TIMEOUT_S = 20.0
 TIMEOUT_S = 5.0
-MPI = ("OMPI_", "PMIX_", "ORTE_")  # of the environment: what makes a process look like a rank
+MPI_VARIABLES = ("OMPI_", "PMIX_", "ORTE_")  # environment variables that make a process look like a rank
 
 
-class KeeperError(AgentError):
-    """There is no keeper, and none could be started."""
+class CheckpointServerError(AgentError):
+    """No checkpoint server runs, and none could be started."""
 
     code = ErrorCode.CHECKPOINT_SERVER_FAILED
 
 
-class Keeper:
-    """A connection to it: as long as it lasts, the keeper knows that somebody trains."""
+class CheckpointClient:
+    """A connection to the server. The server does not count as idle while the connection is open."""
 
     def __init__(self, run: Path, timeout_s: float = TIMEOUT_S) -> None:
-        self._socket = connected(run)
+        self._socket = connect(run)
         self._socket.settimeout(timeout_s)
 
     def open(self, signature: Any, size: int) -> tuple[int, str]:
-        """A descriptor of the memory, and of what kind it is."""
-        self._say({"verb": "open", "signature": signature, "size": size})
-        line, descriptors, _, _ = socket.recv_fds(self._socket, LONGEST_LINE, 1)
+        """A descriptor of the server's memory, and the kind of that memory."""
+        self._send({"request": "open", "signature": signature, "size": size})
+        line, descriptors, _, _ = socket.recv_fds(self._socket, MAX_LINE, 1)
         if not descriptors:
-            raise KeeperError("whoever holds the training state handed out no memory", code=ErrorCode.OUT_OF_MEMORY)
+            raise CheckpointServerError("the in-memory checkpoint server sent no memory", code=ErrorCode.OUT_OF_MEMORY)
         return descriptors[0], json.loads(line)["kind"]
 
-    def ask(self, verb: str) -> dict[str, Any]:
-        self._say({"verb": verb})
-        answer: dict[str, Any] = json.loads(self._socket.recv(LONGEST_LINE) or "{}")
-        return answer
+    def query(self, request: str) -> dict[str, Any]:
+        self._send({"request": request})
+        reply: dict[str, Any] = json.loads(self._socket.recv(MAX_LINE) or "{}")
+        return reply
 
     def close(self) -> None:
         self._socket.close()
 
-    def _say(self, request: dict[str, Any]) -> None:
-        self._socket.sendall(json.dumps(request).encode() + b"\n")
+    def _send(self, message: dict[str, Any]) -> None:
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
 
 
-def connected(run: Path) -> socket.socket:
+def connect(run: Path) -> socket.socket:
     directory = os.open(run, os.O_RDONLY)
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     client.settimeout(TIMEOUT_S)
@@ -69,46 +69,46 @@ def connected(run: Path) -> socket.socket:
     return client
 
 
-def ask(run: Path, verb: str) -> dict[str, Any]:
-    """Raises OSError where nobody listens."""
-    keeper = Keeper(run)
+def query(run: Path, request: str) -> dict[str, Any]:
+    """Raises OSError if no server listens."""
+    client = CheckpointClient(run)
     try:
-        return keeper.ask(verb)
+        return client.query(request)
     finally:
-        keeper.close()
+        client.close()
 
 
-def held(run: Path) -> list[Mark]:
-    """Which steps are held on this phone; none where nobody holds any."""
+def held_steps(run: Path) -> list[CommittedStep]:
+    """The steps held in memory on this phone; none if no server runs."""
     try:
-        return [Mark(*mark) for mark in ask(run, "held").get("held", [])]
+        return [CommittedStep(*each) for each in query(run, "status").get("held_steps", [])]
     except (OSError, ValueError):
         return []
 
 
-def taken(run: Path) -> int:
-    """Bytes of this phone's memory that are held for the run already."""
+def allocated_bytes(run: Path) -> int:
+    """Memory of this phone that the run's checkpoint server already uses."""
     try:
-        return int(ask(run, "held").get("taken", 0))
+        return int(query(run, "status").get("allocated_bytes", 0))
     except (OSError, ValueError):
         return 0
 
 
-def end(run: Path) -> bool:
-    """Whether there was anybody to end."""
+def stop_server(run: Path) -> bool:
+    """False if no server was running."""
     try:
-        ask(run, "end")
+        query(run, "stop")
     except (OSError, ValueError):
         return False
-    _wait(lambda: not listens(run), TIMEOUT_S)
+    _wait(lambda: not is_running(run), TIMEOUT_S)
     return True
 
 
-def ensure(run: Path) -> None:
-    """Before MPI is there: a process started afterwards would be taken for a part of the job."""
-    if listens(run):
+def ensure_server(run: Path) -> None:
+    """Start the server if needed. To be called before MPI starts: a later child would count as part of the job."""
+    if is_running(run):
         return
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(MPI)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(MPI_VARIABLES)}
     with (run / layout.MEMCKPT_LOG).open("ab") as log:
         subprocess.Popen(
             [sys.executable, "-m", "phone_agent", "memckpt-server", run.name],
@@ -116,15 +116,15 @@ def ensure(run: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # whoever kills the rank and its group does not reach it
+            start_new_session=True,  # so that killing the rank's process group does not kill the server
         )
-    if not _wait(lambda: listens(run), PATIENCE_S):
-        raise KeeperError(f"nobody could be started to hold the training state: see {run / layout.MEMCKPT_LOG}")
+    if not _wait(lambda: is_running(run), START_TIMEOUT_S):
+        raise CheckpointServerError(f"cannot start the in-memory checkpoint server: see {run / layout.MEMCKPT_LOG}")
 
 
-def listens(run: Path) -> bool:
+def is_running(run: Path) -> bool:
     try:
-        connected(run).close()
+        connect(run).close()
     except OSError:
         return False
     return True

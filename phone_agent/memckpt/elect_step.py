@@ -1,36 +1,37 @@
-"""Which of the steps that phones hold a new attempt goes on from. Pure: all ranks find the same."""
+"""Choose the step that a new attempt resumes from. Pure: every rank computes the same result."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from phone_agent.memckpt.header import Mark
+from phone_agent.memckpt.header import CommittedStep
 
 
 @dataclass(frozen=True)
-class Agreed:
-    mark: Mark
-    holders: tuple[int, ...]  # ranks
+class ElectedStep:
+    committed: CommittedStep
+    holders: tuple[int, ...]  # ranks that hold it
 
 
-def agree(held: Sequence[Sequence[Mark]]) -> Agreed | None:
-    """`held`: by rank. None: nobody holds anything.
+def elect_step(held: Sequence[Sequence[CommittedStep]]) -> ElectedStep | None:
+    """`held`: the committed steps of each rank. None: no rank holds any.
 
-    The newest counts, and who held it or the one before it was there to the last. If all of those hold the newest, it
-    is that; if not, the one before, which they all have: then each goes on from its own copy, with what is its own
-    (running statistics, what a coarse wire has yet to send), and nothing of a step that somebody announced is lost.
-    Others were gone before: what they hold is of an earlier attempt, as every attempt marks what it goes on from.
+    Ranks that hold the newest step or the one before took part until the end. If all of them hold the newest, it is
+    elected. Otherwise the step before is, which they all hold: each then resumes from its own copy, with the state
+    that differs between ranks (running statistics, residuals of lossy wire formats), and no step that any rank
+    reported is lost. Other ranks dropped out earlier: what they hold belongs to an earlier attempt, because every
+    attempt commits the step that it resumes from.
     """
-    newest = max((mark for marks in held for mark in marks), default=None)
+    newest = max((committed for steps in held for committed in steps), default=None)
     if newest is None:
         return None
-    present = [marks for marks in held if any(_recent(mark, newest) for mark in marks)]
-    candidates = sorted({mark for marks in present for mark in marks if _recent(mark, newest)}, reverse=True)
-    common = [mark for mark in candidates if all(mark in marks for marks in present)]
-    mark = (common or [newest])[0]
-    return Agreed(mark, tuple(rank for rank, marks in enumerate(held) if mark in marks))
+    present = [steps for steps in held if any(_is_recent(committed, newest) for committed in steps)]
+    candidates = sorted({each for steps in present for each in steps if _is_recent(each, newest)}, reverse=True)
+    common = [committed for committed in candidates if all(committed in steps for steps in present)]
+    elected = (common or [newest])[0]
+    return ElectedStep(elected, tuple(rank for rank, steps in enumerate(held) if elected in steps))
 
 
-def _recent(mark: Mark, newest: Mark) -> bool:
-    return mark.attempt == newest.attempt and mark.step >= newest.step - 1
+def _is_recent(committed: CommittedStep, newest: CommittedStep) -> bool:
+    return committed.attempt == newest.attempt and committed.step >= newest.step - 1

@@ -1,4 +1,4 @@
-"""How the kept memory begins: of which attempt and step what is live is, and of which its copy."""
+"""Header of the checkpoint memory: which attempt and step the live state and its snapshot belong to."""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-LIVE, COPY = range(2)
-MARKS = 2
-SIZE = 4096  # what is kept begins at a page of its own
-NOTHING = -1
-_NUMBER = struct.Struct("q")  # written by one store: whoever is killed over it leaves the old one or the new one
+LIVE, SNAPSHOT = range(2)
+SLOTS = 2
+SIZE = 4096  # the state after it begins on a page boundary
+INVALID = -1
+_INT64 = struct.Struct("q")  # one store each: a process killed while writing leaves the old value or the new one
 
 
-class Mark(NamedTuple):
-    """Ordered: what a later attempt committed replaces all that earlier ones did, whatever its step."""
+class CommittedStep(NamedTuple):
+    """Ordered by attempt first: any commit of a later attempt supersedes all commits of earlier ones."""
 
     attempt: int
     step: int
 
 
-def read(memory: Any) -> list[Mark | None]:
-    """Of LIVE and of COPY. None: it is of no step, or somebody was killed while it became of one."""
-    marks = [Mark(*(_NUMBER.unpack_from(memory, place)[0] for place in _places(which))) for which in range(MARKS)]
-    return [mark if mark.step > 0 else None for mark in marks]
+def read(memory: Any) -> list[CommittedStep | None]:
+    """The entries for LIVE and SNAPSHOT. None: no valid step, or the writer was killed while updating it."""
+    entries = [CommittedStep(*(_INT64.unpack_from(memory, offset)[0] for offset in _offsets(i))) for i in range(SLOTS)]
+    return [entry if entry.step > 0 else None for entry in entries]
 
 
-def write(memory: Any, which: int, mark: Mark | None) -> None:
-    """A mark without a step is none: so the step is taken away first, and put there last."""
-    attempt, step = _places(which)
-    _NUMBER.pack_into(memory, step, NOTHING)
-    if mark is not None:
-        _NUMBER.pack_into(memory, attempt, mark.attempt)
-        _NUMBER.pack_into(memory, step, mark.step)
+def write(memory: Any, slot: int, committed: CommittedStep | None) -> None:
+    """An entry is valid only while it has a step, so the step is cleared first and written last."""
+    attempt, step = _offsets(slot)
+    _INT64.pack_into(memory, step, INVALID)
+    if committed is not None:
+        _INT64.pack_into(memory, attempt, committed.attempt)
+        _INT64.pack_into(memory, step, committed.step)
 
 
-def restamp(memory: Any, which: int, attempt: int) -> None:
-    """The same step, now another attempt's; it is marked all the while."""
-    _NUMBER.pack_into(memory, _places(which)[0], attempt)
+def set_attempt(memory: Any, slot: int, attempt: int) -> None:
+    """Assign the same step to another attempt. The entry stays valid throughout."""
+    _INT64.pack_into(memory, _offsets(slot)[0], attempt)
 
 
-def held(marks: Sequence[Mark | None]) -> list[Mark]:
-    return sorted({mark for mark in marks if mark is not None})
+def committed_steps(entries: Sequence[CommittedStep | None]) -> list[CommittedStep]:
+    return sorted({entry for entry in entries if entry is not None})
 
 
-def _places(which: int) -> tuple[int, int]:
-    """Of the attempt, and of the step."""
-    start = which * 2 * _NUMBER.size
-    return start, start + _NUMBER.size
+def _offsets(slot: int) -> tuple[int, int]:
+    """Of the attempt and of the step."""
+    start = slot * 2 * _INT64.size
+    return start, start + _INT64.size

@@ -1,4 +1,4 @@
-"""Memory that belongs to a descriptor instead of a process, and never to the flash."""
+"""Anonymous memory that belongs to a file descriptor instead of a process, and is never written to flash."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import tempfile
 from dataclasses import dataclass
 
 CLOSE_ON_EXEC = 1
-BLOCK = 512  # bytes, whatever the file system's own are
-MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}  # Termux's Python has no os.memfd_create, and Android 9's libc neither
+BLOCK = 512  # bytes: the unit of st_blocks on every file system
+MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}  # neither Termux's Python nor Android 9's libc has memfd_create
 
 
 @dataclass(frozen=True)
 class Memory:
     descriptor: int
     size: int
-    kind: str  # memory; or file, where the kernel has nothing better
+    kind: str  # "memory", or "file" where the kernel has no memfd
 
     @property
-    def taken(self) -> int:
-        """Bytes that the phone has less available; those that it swapped into zram count as well, and are available.
-        Of a file none: the kernel writes its pages out when it must."""
+    def allocated_bytes(self) -> int:
+        """How much less memory the phone has available. Pages swapped to zram are counted although they are available.
+        0 for a file: the kernel can write its pages out."""
         return os.fstat(self.descriptor).st_blocks * BLOCK if self.kind == "memory" else 0
 
 
 def is_anonymous() -> bool:
-    """Whether what is allocated here is never written to the flash."""
-    descriptor = _memfd("keep")
+    """Whether memory allocated here is never written to flash."""
+    descriptor = _memfd("memckpt")
     if descriptor < 0:
         return False
     os.close(descriptor)
@@ -36,7 +36,7 @@ def is_anonymous() -> bool:
 
 
 def allocate(size: int, name: str) -> Memory:
-    """All zeros. Pages are taken only as they are written."""
+    """Zero-filled. Pages are allocated when they are first written."""
     descriptor, kind = _memfd(name), "memory"
     if descriptor < 0:
         descriptor, kind = _unlinked_file(), "file"
@@ -52,11 +52,11 @@ def _memfd(name: str) -> int:
     number = MEMFD_CREATE.get(platform.machine())
     if number is None:
         return -1
-    system = ctypes.CDLL(None, use_errno=True)
-    return int(system.syscall(ctypes.c_long(number), ctypes.c_char_p(name.encode()), ctypes.c_uint(CLOSE_ON_EXEC)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    return int(libc.syscall(ctypes.c_long(number), ctypes.c_char_p(name.encode()), ctypes.c_uint(CLOSE_ON_EXEC)))
 
 
 def _unlinked_file() -> int:
-    descriptor, path = tempfile.mkstemp(prefix=".keep-")
-    os.unlink(path)  # noqa: PTH108 - there is nothing else to do with this path
+    descriptor, path = tempfile.mkstemp(prefix=".memckpt-")
+    os.unlink(path)  # noqa: PTH108 - the path is not used for anything else
     return descriptor

@@ -1,7 +1,9 @@
-"""A training state in the keeper's memory. What lives there is there twice: itself, and its copy. All else lives
-elsewhere, and is copied after each step, even and odd ones in turn.
+"""A training state in the checkpoint server's memory.
 
-    header | what is live | its copy | all else after even steps | all else after odd steps
+Mapped buffers are stored twice: the live buffer that training updates in place, and its snapshot. All other buffers
+live outside this memory and are copied in after each step, alternately for even and odd steps.
+
+    header | live | snapshot | other buffers after even steps | other buffers after odd steps
 """
 
 from __future__ import annotations
@@ -14,93 +16,94 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.memckpt import header
-from phone_agent.memckpt.header import COPY, LIVE, Mark
+from phone_agent.memckpt.header import LIVE, SNAPSHOT, CommittedStep
 
 Array = NDArray[Any]
 ALIGNMENT = 4096
-TIMES = 2  # that anything is there
+COPIES = 2  # of every buffer
 
 
-def signature(like: Mapping[str, Array], living: Collection[str]) -> list[list[Any]]:
-    """What lies where: another one's memory cannot be read."""
-    return [[name, str(buffer.dtype), buffer.size, name in living] for name, buffer in like.items()]
+def signature(like: Mapping[str, Array], mapped: Collection[str]) -> list[list[Any]]:
+    """Identifies the memory layout: memory with another signature cannot be read."""
+    return [[name, str(buffer.dtype), buffer.size, name in mapped] for name, buffer in like.items()]
 
 
 def size(like: Mapping[str, Array]) -> int:
-    return header.SIZE + TIMES * sum(map(_room, like.values()))
+    return header.SIZE + COPIES * sum(map(_padded_bytes, like.values()))
 
 
-class Copies:
-    """`like`: names, types and sizes of what is kept, always in this order; `living`: names of what lives here."""
+class Replica:
+    """`like` has the names, types and sizes of all buffers, always in the same order. `mapped` names those that live
+    in this memory."""
 
-    def __init__(self, descriptor: int, like: Mapping[str, Array], living: Collection[str]) -> None:
+    def __init__(self, descriptor: int, like: Mapping[str, Array], mapped: Collection[str]) -> None:
         self._memory = mmap.mmap(descriptor, size(like))
         self._end = header.SIZE
-        lives = {name: buffer for name, buffer in like.items() if name in living}
-        others = {name: buffer for name, buffer in like.items() if name not in living}
-        self.live, self._copy = self._cut(lives), self._cut(lives)
-        self._turns = self._cut(others), self._cut(others)
+        inside = {name: buffer for name, buffer in like.items() if name in mapped}
+        outside = {name: buffer for name, buffer in like.items() if name not in mapped}
+        self.live, self._snapshot = self._allocate(inside), self._allocate(inside)
+        self._alternating = self._allocate(outside), self._allocate(outside)
 
-    def held(self) -> list[Mark]:
-        return header.held(self._marks)
+    def committed_steps(self) -> list[CommittedStep]:
+        return header.committed_steps(self._entries)
 
-    def commit(self, mark: Mark, buffers: Mapping[str, Array]) -> None:
-        """What is live is this step's now. The copy, if it is one, is of the step before: all else of that is in the
-        other turn."""
-        turn = self._turn(mark)
-        _copy(turn, buffers, turn)
-        header.write(self._memory, LIVE, mark)
+    def commit(self, committed: CommittedStep, buffers: Mapping[str, Array]) -> None:
+        """Declare that the live buffers hold this step. A valid snapshot still holds the step before, whose other
+        buffers are in the other alternating copy."""
+        others = self._others(committed)
+        _copy(others, buffers, others)
+        header.write(self._memory, LIVE, committed)
 
-    def follow(self, mark: Mark) -> None:
-        """The copy becomes what is live, and that is free to change."""
-        self._copy_live(mark)
-        self.let_go()
+    def take_snapshot(self, committed: CommittedStep) -> None:
+        """Copy the live buffers to the snapshot; afterwards they may change."""
+        self._copy_live(committed)
+        self.invalidate_live()
 
-    def secure(self, mark: Mark) -> None:
-        """Of a step that is held: it is the copy's from now on, so that what is live may be lost."""
-        if self._marks[COPY] != mark:
-            self._copy_live(mark)
-        self.let_go()
+    def ensure_snapshot(self, committed: CommittedStep) -> None:
+        """Make sure that the snapshot holds this committed step, so that the live buffers may be overwritten."""
+        if self._entries[SNAPSHOT] != committed:
+            self._copy_live(committed)
+        self.invalidate_live()
 
-    def let_go(self) -> None:
-        """Before what is live changes."""
+    def invalidate_live(self) -> None:
+        """To be called before the live buffers change."""
         header.write(self._memory, LIVE, None)
 
-    def read(self, mark: Mark, buffers: Mapping[str, Array]) -> None:
-        """The copy, into what is live; all else, into the buffers."""
-        turn = self._turn(mark)
-        _copy(self.live, self._copy, self.live)
-        _copy(turn, turn, buffers)
+    def load(self, committed: CommittedStep, buffers: Mapping[str, Array]) -> None:
+        """Copy the snapshot to the live buffers, and all other state into `buffers`."""
+        others = self._others(committed)
+        _copy(self.live, self._snapshot, self.live)
+        _copy(others, others, buffers)
 
-    def restamp(self, attempt: int) -> None:
-        """The copy is that attempt's now."""
-        header.restamp(self._memory, COPY, attempt)
+    def set_attempt(self, attempt: int) -> None:
+        """Assign the snapshot to that attempt."""
+        header.set_attempt(self._memory, SNAPSHOT, attempt)
 
-    def replace(self, mark: Mark, buffers: Mapping[str, Array]) -> None:
-        """Whatever was held, it is this now."""
-        self.let_go()
-        header.write(self._memory, COPY, None)
-        self.commit(mark, buffers)
-        self.follow(mark)
+    def overwrite(self, committed: CommittedStep, buffers: Mapping[str, Array]) -> None:
+        """Replace whatever was committed before."""
+        self.invalidate_live()
+        header.write(self._memory, SNAPSHOT, None)
+        self.commit(committed, buffers)
+        self.take_snapshot(committed)
 
     @property
-    def _marks(self) -> list[Mark | None]:
+    def _entries(self) -> list[CommittedStep | None]:
         return header.read(self._memory)
 
-    def _turn(self, mark: Mark) -> dict[str, Array]:
-        return self._turns[mark.step % TIMES]
+    def _others(self, committed: CommittedStep) -> dict[str, Array]:
+        return self._alternating[committed.step % COPIES]
 
-    def _copy_live(self, mark: Mark) -> None:
-        """Whoever is killed in here leaves a copy that says of itself it is of no step; what is live is of one."""
-        header.write(self._memory, COPY, None)
-        _copy(self.live, self.live, self._copy)
-        header.write(self._memory, COPY, mark)
+    def _copy_live(self, committed: CommittedStep) -> None:
+        """A process killed in here leaves an invalid snapshot and valid live buffers."""
+        header.write(self._memory, SNAPSHOT, None)
+        _copy(self.live, self.live, self._snapshot)
+        header.write(self._memory, SNAPSHOT, committed)
 
-    def _cut(self, like: Mapping[str, Array]) -> dict[str, Array]:
+    def _allocate(self, like: Mapping[str, Array]) -> dict[str, Array]:
         views = {}
         for name, buffer in like.items():
             views[name] = np.frombuffer(self._memory, buffer.dtype, buffer.size, self._end)
-            self._end += _room(buffer)
+            self._end += _padded_bytes(buffer)
         return views
 
 
@@ -109,5 +112,5 @@ def _copy(names: Iterable[str], source: Mapping[str, Array], into: Mapping[str, 
         np.copyto(into[name], source[name])
 
 
-def _room(buffer: Array) -> int:
+def _padded_bytes(buffer: Array) -> int:
     return -(-buffer.nbytes // ALIGNMENT) * ALIGNMENT

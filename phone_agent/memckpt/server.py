@@ -1,10 +1,11 @@
-"""The process that holds a run's training state on a phone. Small: it holds memory for others, and never reads it.
+"""The in-memory checkpoint server: a small process that holds a run's training state on a phone and never reads it.
 
-It listens on a socket in the run's directory, for JSON lines from processes of the same user:
+It listens on a Unix socket in the run's directory and answers JSON lines from processes of the same user:
 
-    {"verb": "open", "signature": …, "size": …}   its memory, as a descriptor; new and empty if the signature is another
-    {"verb": "held"}                              which steps are in it
-    {"verb": "end"}                               frees it
+    {"request": "open", "signature": …, "size": …}   sends its memory as a file descriptor; allocates it anew if the
+                                                     signature differs
+    {"request": "status"}                            which steps it holds
+    {"request": "stop"}                              frees the memory and exits
 """
 
 from __future__ import annotations
@@ -24,91 +25,97 @@ from phone_agent.contract import layout
 from phone_agent.memckpt import header
 from phone_agent.memckpt.memfd import Memory, allocate
 
-IDLE_S = 24 * 3600.0  # without a rank, until nobody is expected to come back
-LONGEST_LINE = 65536
+IDLE_S = 24 * 3600.0  # without a connection; after that no rank is expected to come back
+MAX_LINE = 65536
 
 
-def keep(run: Path, idle_s: float = IDLE_S) -> bool:
-    """Until told to end, or idle for long. False: somebody holds this run's state already."""
+def serve(run: Path, idle_s: float = IDLE_S) -> bool:
+    """Serve until stopped or idle for too long. False: another server already holds this run's state."""
     with (run / layout.MEMCKPT_LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        with listening(run) as server:
-            _Keeper(run, server).serve(idle_s)
+        with listen(run) as listener:
+            CheckpointServer(run, listener).serve(idle_s)
         (run / layout.MEMCKPT_SOCKET).unlink(missing_ok=True)
     return True
 
 
-def listening(run: Path) -> socket.socket:
-    """A socket's path may have a hundred characters: it is named through its directory's descriptor."""
+def listen(run: Path) -> socket.socket:
     (run / layout.MEMCKPT_SOCKET).unlink(missing_ok=True)
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     directory = os.open(run, os.O_RDONLY)
     try:
-        server.bind(short_path(directory))
+        listener.bind(short_path(directory))
     finally:
         os.close(directory)
-    (run / layout.MEMCKPT_SOCKET).chmod(0o600)  # before anybody can connect; a umask would be all threads'
-    server.listen()
-    return server
+    (run / layout.MEMCKPT_SOCKET).chmod(0o600)  # before listening; a umask would affect all threads
+    listener.listen()
+    return listener
 
 
 def short_path(directory: int) -> str:
+    """Through the directory's descriptor: the path of a Unix socket is limited to about 100 characters."""
     return f"/proc/self/fd/{directory}/{layout.MEMCKPT_SOCKET}"
 
 
-class _Keeper:
-    def __init__(self, run: Path, server: socket.socket) -> None:
-        self._run, self._server = run, server
+class CheckpointServer:
+    def __init__(self, run: Path, listener: socket.socket) -> None:
+        self._run, self._listener = run, listener
         self._memory: Memory | None = None
         self._signature: Any = None
         self._clients: list[socket.socket] = []
-        self._over = False
+        self._stopped = False
 
     def serve(self, idle_s: float) -> None:
-        last = time.monotonic()
-        while not self._over:
-            ready, _, _ = select.select([self._server, *self._clients], [], [], min(60.0, idle_s))
+        last_active = time.monotonic()
+        while not self._stopped:
+            ready, _, _ = select.select([self._listener, *self._clients], [], [], min(60.0, idle_s))
             for each in ready:
-                if each is self._server:
-                    self._clients.append(self._server.accept()[0])
+                if each is self._listener:
+                    self._clients.append(self._listener.accept()[0])
                 else:
-                    self._hear(each)
+                    self._handle(each)
             if self._clients:
-                last = time.monotonic()
-            gone = not (self._run / layout.MEMCKPT_SOCKET).exists()  # somebody removed the run
-            self._over = self._over or gone or time.monotonic() - last > idle_s
+                last_active = time.monotonic()
+            run_removed = not (self._run / layout.MEMCKPT_SOCKET).exists()
+            self._stopped = self._stopped or run_removed or time.monotonic() - last_active > idle_s
         for client in self._clients:
             client.close()
         self._free()
 
-    def _hear(self, client: socket.socket) -> None:
-        """One line is one packet here: they are short, and each waits for its answer."""
+    def _handle(self, client: socket.socket) -> None:
+        """One recv is one line: lines are short, and a client waits for each reply."""
         try:
-            self._answer(client, json.loads(client.recv(LONGEST_LINE)))
-        except (OSError, ValueError, KeyError, TypeError):  # nothing more comes, or nothing that makes sense
+            self._reply(client, json.loads(client.recv(MAX_LINE)))
+        except (OSError, ValueError, KeyError, TypeError):  # disconnected, or not a valid request
             self._clients.remove(client)
             client.close()
 
-    def _answer(self, client: socket.socket, request: dict[str, Any]) -> None:
-        verb = request["verb"]
+    def _reply(self, client: socket.socket, message: dict[str, Any]) -> None:
+        request = message["request"]
         descriptors: list[int] = []
-        if verb == "open":
-            descriptors = [self._open(request["signature"], int(request["size"])).descriptor]
-        self._over = self._over or verb == "end"
-        socket.send_fds(client, [json.dumps(self._report()).encode() + b"\n"], descriptors)
+        if request == "open":
+            descriptors = [self._open(message["signature"], int(message["size"])).descriptor]
+        self._stopped = self._stopped or request == "stop"
+        socket.send_fds(client, [json.dumps(self._status()).encode() + b"\n"], descriptors)
 
-    def _report(self) -> dict[str, Any]:
+    def _status(self) -> dict[str, Any]:
         memory = self._memory
-        size, taken, kind = (memory.size, memory.taken, memory.kind) if memory else (0, 0, None)
-        return {"pid": os.getpid(), "bytes": size, "taken": taken, "kind": kind, "held": self._held()}
+        size, allocated, kind = (memory.size, memory.allocated_bytes, memory.kind) if memory else (0, 0, None)
+        return {
+            "pid": os.getpid(),
+            "bytes": size,
+            "allocated_bytes": allocated,
+            "kind": kind,
+            "held_steps": self._held_steps(),
+        }
 
     def _open(self, signature: Any, size: int) -> Memory:
         if self._memory is None or self._signature != signature or self._memory.size != size:
             self._free()
-            self._memory, self._signature = allocate(size, f"keep-{self._run.name}"), signature
+            self._memory, self._signature = allocate(size, f"memckpt-{self._run.name}"), signature
         return self._memory
 
     def _free(self) -> None:
@@ -116,18 +123,18 @@ class _Keeper:
             os.close(self._memory.descriptor)
             self._memory = None
 
-    def _held(self) -> list[header.Mark]:
+    def _held_steps(self) -> list[header.CommittedStep]:
         if self._memory is None:
             return []
         with mmap.mmap(self._memory.descriptor, header.SIZE) as memory:
-            return header.held(header.read(memory))
+            return header.committed_steps(header.read(memory))
 
 
-def forget_others(run: Path) -> None:
-    """A phone takes part in one run at a time: what others left in its memory makes room."""
-    from phone_agent.memckpt.client import ask
+def stop_other_servers(run: Path) -> None:
+    """Free the memory that other runs left behind: a phone takes part in one run at a time."""
+    from phone_agent.memckpt.client import query
 
     for path in run.parent.glob(f"*/{layout.MEMCKPT_SOCKET}"):
         if path.parent != run:
             with suppress(OSError):
-                ask(path.parent, "end")
+                query(path.parent, "stop")

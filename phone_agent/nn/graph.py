@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 MOST_CHANNELS = 2**24
 MOST_VALUES = 2**31 - 1  # in one tensor: what an int32 counts
-REMEMBERED = "optimizer."  # in checkpoints, before the names of what the optimiser keeps: no layer's name begins so
+OPTIMIZER_PREFIX = "optimizer."  # of optimizer state in checkpoints; no layer name may start with it
 
 
 class GraphError(AgentError):
@@ -293,8 +293,8 @@ class GraphBuilder:
         """After the layer before it, unless told which positions feed it."""
         if name in self._names:
             raise GraphError(f"layer {name}: the name is taken")
-        if f"{name}.".startswith(REMEMBERED):
-            raise GraphError(f"layer {name}: in checkpoints this names what the optimiser remembers; call it otherwise")
+        if f"{name}.".startswith(OPTIMIZER_PREFIX):
+            raise GraphError(f"layer {name}: in checkpoints this prefix marks optimizer state; use another name")
         feeds = inputs or (len(self._nodes) - 1,)
         try:
             shapes = [self.shape_of(feed) for feed in feeds]

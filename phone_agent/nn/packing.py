@@ -1,6 +1,6 @@
 """All parameters in one contiguous buffer, in the order backward finishes their gradients: last layer first.
 
-Packing the gradients for the wire therefore costs no copy, and the optimiser is one pass over a flat array. What is
+Packing the gradients for the wire therefore costs no copy, and the optimizer is one pass over a flat array. What is
 frozen lies behind all that learns, and has no part in either.
 """
 

@@ -61,19 +61,19 @@ def _losses(backend_name: str) -> list[float]:
     from phone_agent.contract.schema import OptimizerSpec
     from phone_agent.nn.packing import State
     from phone_agent.nn.plan.options import Options
-    from phone_agent.train.optimizers import optimiser
+    from phone_agent.train.optimizers import build_optimizer
 
     graph = models.build("lenet", 10, (SIDE, SIDE, 1))
     state = State(graph, 1)
     executable = backend(backend_name).compile(graph, state, BATCH, Options(threads=2))
-    optimise = optimiser(OptimizerSpec(learning_rate=0.01), state, backend=backend_name)
+    optimizer = build_optimizer(OptimizerSpec(learning_rate=0.01), state, backend=backend_name)
     numbers = np.random.default_rng(0)
     images = numbers.standard_normal((BATCH, SIDE, SIDE, 1)).astype(np.float32)
     labels = numbers.integers(0, 10, BATCH).astype(np.int32)
     losses = []
     for step in range(1, STEPS + 1):
         losses.append(float(executable.loss_and_gradients(images, labels, 1.0)))
-        optimise.update(slice(None), 0.01, step)
+        optimizer.update(slice(None), 0.01, step)
     return losses
 
 

@@ -32,7 +32,7 @@ from phone_agent.nn.graph import (
 )
 from phone_agent.nn.packing import Packing, State
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.optimizers import METHODS, optimiser
+from phone_agent.train.optimizers import METHODS, build_optimizer
 
 Floats = NDArray[np.float32]
 
@@ -164,14 +164,14 @@ def _update_error(method: str, isa: str) -> float:
     spec = OptimizerSpec(name=method, weight_decay=1e-3)
     ours, exact = State(graph, 1), State(graph, 1, np.float64)
     pairs = [
-        (ours, optimiser(spec, ours, threads=THREADS, isa=isa)),
-        (exact, optimiser(spec, exact, backend="reference")),
+        (ours, build_optimizer(spec, ours, threads=THREADS, isa=isa)),
+        (exact, build_optimizer(spec, exact, backend="reference")),
     ]
     for step in range(1, 4):
         gradients = np.random.default_rng(step).standard_normal(ours.values.size)
-        for state, optimise in pairs:
+        for state, optimizer in pairs:
             state.gradients[:] = gradients
-            optimise.update(slice(None), 0.1, step)
+            optimizer.update(slice(None), 0.1, step)
     return _relative(ours.values, exact.values)
 
 

@@ -33,12 +33,12 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.train import core_selection, initial_state, schedules
 from phone_agent.train.checkpoint import savers
 from phone_agent.train.cost_estimate import computing_s
-from phone_agent.train.device_config import living, way_of
+from phone_agent.train.device_config import config_for, living
 from phone_agent.train.load_balance import Sharing
 from phone_agent.train.local_sgd import LocalSgd
 from phone_agent.train.loop import Loop, Updates, sizes
 from phone_agent.train.memory_budget import affordable_bytes, held, moments, plan_memory, saved
-from phone_agent.train.optimizers import Optimiser, optimiser
+from phone_agent.train.optimizers import Optimizer, build_optimizer
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.rank_checks import own_rank
@@ -61,7 +61,7 @@ class Training:
     graph: Graph
     state: State
     executable: Executable
-    optimiser: Optimiser
+    optimizer: Optimizer
     overlap: Overlap
     loop: Loop
     sharing: Sharing
@@ -73,7 +73,7 @@ class Training:
     choice: CollectiveConfig
     threads: int
     memory: MemoryPlan | None  # None: not planned
-    way: DeviceConfig
+    device_config: DeviceConfig
 
     def close(self) -> None:
         """Once no step is under way."""
@@ -98,25 +98,25 @@ def build(
     exact = make_collective("ring", world)
     graph = initial_state.build_graph(directory, spec)
     choice = _choose(spec, world, graph)
-    way = way_of(spec, own.phone)
-    lives = _lives(way) if keep else None
-    affordable = affordable_bytes(client.taken(directory) if keep else 0)  # asked once: soon part of it is in use
+    config = config_for(spec, own.phone)
+    lives = _lives(config) if keep else None
+    affordable = affordable_bytes(client.allocated_bytes(directory) if keep else 0)
     chosen = replace(spec, communication=replace(spec.communication, wire=choice.wire))
     plan = partial(_planned, graph, own, chosen, lives, affordable)
-    plans = plan(_options(threads, choice, way))
-    computing = backend(way.backend)
+    plans = plan(_options(threads, choice, config))
+    computing = backend(config.backend)
     state = initial_state.initial_state(directory, spec, graph, own.rank, exact.allreduce)
     state.move(computing.array)
     timeline = Timeline()
     reduce = make_reducer(spec, world, state.packing, choice, timeline.note)
     summing = reduce.persistent_buffers(state.gradients)
     kept = None if lives is None else open_kept(directory, spec, state, summing, lives, world, warn)
-    options, memory = _with_the_best_crew(plans, plan, graph, state, way)
+    options, memory = _with_the_best_core_set(plans, plan, graph, state, config)
     at_once = memory.batch if memory else min(own.batch, spec.compute.micro_batch or own.batch)
     sharing = Sharing(spec, own.rank, at_once)
     parts = sharing.parts(1)
-    learning = _learning(spec, own, state, reduce, way)
-    resumed = resume(directory, spec, graph, state, learning.optimiser, summing, world, exact.allreduce, kept)
+    learning = _learning(spec, own, state, reduce, config)
+    resumed = resume(directory, spec, graph, state, learning.optimizer, summing, world, exact.allreduce, kept)
     overlap = _overlap(spec, world, state, choice, learning, resumed, tell, timeline)
     monitor = Monitor()
     source = open_source(spec, own.rank, dataset, parts, computing.array)
@@ -140,7 +140,7 @@ def build(
         graph=graph,
         state=state,
         executable=executable,
-        optimiser=learning.optimiser,
+        optimizer=learning.optimizer,
         overlap=overlap,
         loop=loop,
         sharing=sharing,
@@ -152,29 +152,29 @@ def build(
         choice=choice,
         threads=options.threads,
         memory=memory,
-        way=way,
+        device_config=config,
     )
 
 
-def _lives(way: DeviceConfig) -> frozenset[str]:
+def _lives(config: DeviceConfig) -> frozenset[str]:
     """In the keeper's memory: where that is a file, every step would wear the flash."""
-    return living(way.backend) if is_anonymous() else frozenset()
+    return living(config.backend) if is_anonymous() else frozenset()
 
 
 @dataclass(frozen=True)
 class _Learning:
     """How gradients become steps. `images`: of the batch whose gradient is stepped along."""
 
-    optimiser: Optimiser
+    optimizer: Optimizer
     reducer: Reducer
     images: int
 
 
-def _learning(spec: RunSpec, own: RankSpec, state: State, reduce: StatefulReducer, way: DeviceConfig) -> _Learning:
-    optimise = optimiser(spec.optimizer, state, way.backend)
+def _learning(spec: RunSpec, own: RankSpec, state: State, reduce: StatefulReducer, config: DeviceConfig) -> _Learning:
+    optimizer = build_optimizer(spec.optimizer, state, config.backend)
     if spec.communication.local_steps == 1:
-        return _Learning(optimise, reduce, spec.global_batch)
-    alone = LocalSgd(optimise, reduce, state, spec, own.batch / spec.global_batch)
+        return _Learning(optimizer, reduce, spec.global_batch)
+    alone = LocalSgd(optimizer, reduce, state, spec, own.batch / spec.global_batch)
     return _Learning(alone, alone, own.batch)
 
 
@@ -189,7 +189,7 @@ def _overlap(  # noqa: PLR0917 - a run's parts, as they are built
     timeline: Timeline,
 ) -> Overlap:
     rate = partial(schedules.rate, spec.optimizer, spec.schedule, steps=spec.steps)
-    updates = Updates(world, state, learning.reducer, learning.optimiser, rate, tell, resumed.keep)
+    updates = Updates(world, state, learning.reducer, learning.optimizer, rate, tell, resumed.keep)
     buckets = learned_parts(state.packing, choice.bucket_bytes)
     overlap = Overlap(buckets, _piece_bytes(choice), updates, timeline, first=resumed.step + 1)
     if world.size > 1 and choice.algorithm in NAPPING:
@@ -197,18 +197,18 @@ def _overlap(  # noqa: PLR0917 - a run's parts, as they are built
     return overlap
 
 
-def _options(threads: int, choice: CollectiveConfig, way: DeviceConfig) -> Options:
-    tiles = tuple(sorted(way.tiles.items()))
-    return Options(threads=threads, bucket_bytes=choice.bucket_bytes, gpu_share=way.gpu_fraction, tiles=tiles)
+def _options(threads: int, choice: CollectiveConfig, config: DeviceConfig) -> Options:
+    tiles = tuple(sorted(config.tiles.items()))
+    return Options(threads=threads, bucket_bytes=choice.bucket_bytes, gpu_share=config.gpu_fraction, tiles=tiles)
 
 
-def _with_the_best_crew(
-    plans: Planned, plan: Callable[[Options], Planned], graph: Graph, state: State, way: DeviceConfig
+def _with_the_best_core_set(
+    plans: Planned, plan: Callable[[Options], Planned], graph: Graph, state: State, config: DeviceConfig
 ) -> Planned:
     """Where little cores might help, and nobody said how many threads."""
     options, memory = plans
-    if memory and way.backend == "cpu" and not way.threads and len(crews := affinity.crews()) > 1:
-        threads = core_selection.choose(crews, graph, state, memory.batch, options).threads
+    if memory and config.backend == "cpu" and not config.threads and len(core_sets := affinity.core_sets()) > 1:
+        threads = core_selection.choose(core_sets, graph, state, memory.batch, options).threads
         return plan(replace(options, threads=threads))
     return plans
 
@@ -249,7 +249,7 @@ def _planned(  # noqa: PLR0917 - what for, and within what
         label_smoothing=spec.optimizer.label_smoothing,
         half=spec.compute.activations == "fp16",
     )
-    computing = way_of(spec, own.phone).backend
+    computing = config_for(spec, own.phone).backend
     if computing == "reference":
         return options, None
     if computing in GPU_BACKENDS:

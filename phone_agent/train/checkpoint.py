@@ -1,4 +1,4 @@
-"""A run's state as a file that anyone can open: weights under torchvision's names, what the optimiser remembers, the
+"""A run's state as a file that anyone can open: weights under torchvision's names, what the optimizer remembers, the
 run's specification and the step, from which follows which samples come next.
 
 Not in it, so that a run which goes on from here is not the same to the bit: what coarse wires have yet to send of what
@@ -29,7 +29,7 @@ from phone_agent.contract.files import read_json, write_json
 from phone_agent.contract.schema import RunSpec, SchemaError
 from phone_agent.contract.shards import MOST_CHANNELS, MOST_CLASSES, MOST_SIDE
 from phone_agent.data import Dataset
-from phone_agent.nn.graph import REMEMBERED, Graph
+from phone_agent.nn.graph import OPTIMIZER_PREFIX, Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import to_state_dict
 
@@ -99,7 +99,7 @@ class Checkpoints:
     def save(self, step: int, state: State, remembered: Mapping[str, Array]) -> None:
         """At a step's end. One that is still being written is waited for: memory is for one copy."""
         self.close()
-        buffers = {REMEMBERED + name: buffer.copy() for name, buffer in remembered.items()}
+        buffers = {OPTIMIZER_PREFIX + name: buffer.copy() for name, buffer in remembered.items()}
         tensors = to_state_dict(self._graph, state) | buffers
         self._writer = threading.Thread(target=self._write, args=(step, tensors), name="checkpoint")
         self._writer.start()
@@ -190,9 +190,11 @@ def describe(spec: RunSpec, state: State, data: Dataset) -> dict[str, str]:
 def read(path: Path) -> Checkpoint:
     """A checkpoint, or weights from elsewhere."""
     content = safetensors.read(path)
-    weights = {name: value for name, value in content.tensors.items() if not name.startswith(REMEMBERED)}
+    weights = {name: value for name, value in content.tensors.items() if not name.startswith(OPTIMIZER_PREFIX)}
     remembered = {
-        name.removeprefix(REMEMBERED): value for name, value in content.tensors.items() if name.startswith(REMEMBERED)
+        name.removeprefix(OPTIMIZER_PREFIX): value
+        for name, value in content.tensors.items()
+        if name.startswith(OPTIMIZER_PREFIX)
     }
     return Checkpoint(weights, remembered, _about(content.metadata, path), _packing(content.metadata, path))
 

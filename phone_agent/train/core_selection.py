@@ -15,7 +15,7 @@ import numpy as np
 
 from phone_agent.backends.cpu import CpuBackend
 from phone_agent.device import affinity
-from phone_agent.device.affinity import Crew
+from phone_agent.device.affinity import CoreSet
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import DoesNotFitError
@@ -29,36 +29,40 @@ FASTER = 1.1  # than the big cores alone: more cores make more heat
 RUNS = 3
 
 
-def choose(crews: Sequence[Crew], graph: Graph, state: State, batch: int, options: Options) -> Crew:
+def choose(core_sets: Sequence[CoreSet], graph: Graph, state: State, batch: int, options: Options) -> CoreSet:
     """The fastest; the first where none is by much, or where trying them would take too long. Leaves the state as it
     was, but for the gradients; the calling thread, on the chosen cores."""
     statistics = state.statistics.copy()
     began = time.monotonic()
 
-    def seconds(crew: Crew, images: int, runs: int) -> float:
-        affinity.compute_on(crew)
+    def seconds(core_set: CoreSet, images: int, runs: int) -> float:
+        affinity.compute_on(core_set)
         try:
-            return _seconds(graph, state, images, replace(options, threads=crew.threads), runs)
+            return _seconds(graph, state, images, replace(options, threads=core_set.threads), runs)
         except DoesNotFitError:  # more threads take more memory
             return math.inf
 
-    images = min(max(1, int(STEP_S / seconds(crews[0], 1, 1))), MOST_IMAGES, batch)
-    chosen = fastest(crews, lambda crew: seconds(crew, images, RUNS), lambda: time.monotonic() - began < BUDGET_S)
+    images = min(max(1, int(STEP_S / seconds(core_sets[0], 1, 1))), MOST_IMAGES, batch)
+    chosen = fastest(
+        core_sets, lambda core_set: seconds(core_set, images, RUNS), lambda: time.monotonic() - began < BUDGET_S
+    )
     state.statistics[...] = statistics
     state.gradients[...] = 0
     affinity.compute_on(chosen)
     return chosen
 
 
-def fastest(crews: Sequence[Crew], measure: Callable[[Crew], float], in_time: Callable[[], bool]) -> Crew:
-    times: dict[Crew, float] = {}
-    for crew in crews:
+def fastest(core_sets: Sequence[CoreSet], measure: Callable[[CoreSet], float], in_time: Callable[[], bool]) -> CoreSet:
+    times: dict[CoreSet, float] = {}
+    for core_set in core_sets:
         if times and not in_time():
             break
-        times[crew] = measure(crew)
-        log.info("%d threads on cores %s: %.4f s", crew.threads, ",".join(map(str, crew.cores)), times[crew])
-    best = min(times, key=lambda crew: times[crew])
-    return best if times[crews[0]] >= FASTER * times[best] else crews[0]
+        times[core_set] = measure(core_set)
+        log.info(
+            "%d threads on cores %s: %.4f s", core_set.threads, ",".join(map(str, core_set.cores)), times[core_set]
+        )
+    best = min(times, key=lambda core_set: times[core_set])
+    return best if times[core_sets[0]] >= FASTER * times[best] else core_sets[0]
 
 
 def _seconds(graph: Graph, state: State, images: int, options: Options, runs: int) -> float:

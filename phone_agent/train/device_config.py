@@ -10,7 +10,7 @@ from phone_agent.contract.schema import DeviceConfig, RunSpec
 CPU = "cpu"
 
 
-def way_of(spec: RunSpec, phone: str) -> DeviceConfig:
+def config_for(spec: RunSpec, phone: str) -> DeviceConfig:
     own = spec.compute.devices.get(phone, DeviceConfig())
     asked = CPU if spec.compute.backend == AUTO else spec.compute.backend
     return replace(own, backend=own.backend or asked, threads=own.threads or spec.compute.threads)
@@ -24,8 +24,8 @@ def living(backend: str) -> frozenset[str]:
 def settled(spec: RunSpec, phone: str) -> RunSpec:
     """With the processor in the GPU's place where that cannot be reached. May start this process anew, so it comes
     before anything else."""
-    way = way_of(spec, phone)
-    if way.backend not in GPU_BACKENDS:
+    config = config_for(spec, phone)
+    if config.backend not in GPU_BACKENDS:
         return spec
     from phone_agent.backends.opencl import driver_path
 

@@ -16,7 +16,7 @@ from phone_agent.comm.reducer import Reducer
 from phone_agent.contract.schema import RunSpec
 from phone_agent.nn.packing import State
 from phone_agent.train import checkpoint, evaluate
-from phone_agent.train.optimizers import Optimiser
+from phone_agent.train.optimizers import Optimizer
 
 Array = NDArray[Any]
 
@@ -32,15 +32,15 @@ def remembered(local_steps: int, outer_momentum: float) -> tuple[str, ...]:
 
 
 class LocalSgd:
-    """In the place of both: sums no gradients, and updates by the optimiser alone, but where all meet.
+    """In the place of both: sums no gradients, and updates by the optimizer alone, but where all meet.
 
     `share` is this phone's part of the images of a step; its gradients are those of its own batch.
     """
 
-    def __init__(self, optimiser: Optimiser, reducer: Reducer, state: State, spec: RunSpec, share: float) -> None:
-        self._optimiser, self._reducer, self._state, self._spec, self._share = optimiser, reducer, state, spec, share
+    def __init__(self, optimizer: Optimizer, reducer: Reducer, state: State, spec: RunSpec, share: float) -> None:
+        self._optimizer, self._reducer, self._state, self._spec, self._share = optimizer, reducer, state, spec, share
         self.anchor = state.values.copy()
-        self.buffers = dict(optimiser.buffers)
+        self.buffers = dict(optimizer.buffers)
         if spec.communication.outer_momentum:
             self.buffers["outer_momenta"] = np.zeros_like(state.values)
 
@@ -48,7 +48,7 @@ class LocalSgd:
         """Nothing travels before all meet."""
 
     def update(self, part: slice, rate: float, step: int) -> None:
-        self._optimiser.update(part, rate, step)
+        self._optimizer.update(part, rate, step)
         if is_meeting(self._spec, step):
             self._meet(part, step)
 

@@ -16,10 +16,10 @@ from phone_agent.comm.world import World
 from phone_agent.contract import rng
 from phone_agent.data.sampling import Source
 from phone_agent.device.condition import Condition
-from phone_agent.memckpt.rank_state import NOT_KEPT, Keep
+from phone_agent.memckpt.checkpointer import NULL_CHECKPOINTER, Checkpointer
 from phone_agent.nn.executable import Executable
 from phone_agent.nn.packing import State
-from phone_agent.train.optimizers import Optimiser
+from phone_agent.train.optimizers import Optimizer
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 
@@ -34,21 +34,21 @@ class Updates:
     world: World
     state: State
     reducer: Reducer
-    optimiser: Optimiser
+    optimizer: Optimizer
     rate: Callable[[int], float]
     tell: Callable[[int, RankStep], None]
-    keep: Keep = NOT_KEPT
+    keep: Checkpointer = NULL_CHECKPOINTER
 
     def reduce(self, where: slice, step: int) -> None:
         self.reducer.reduce(self.state.gradients, where, step)
 
     def update(self, part: slice, step: int) -> None:
-        self.optimiser.update(part, self.rate(step), step)
+        self.optimizer.update(part, self.rate(step), step)
 
     def exchange(self, step: int, own: RankStep) -> None:
         self.keep.commit(step)
         self.tell(step, own)
-        self.keep.follow(step)
+        self.keep.take_snapshot(step)
 
     def gather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.world.allgather(row)
@@ -96,7 +96,7 @@ class Loop:
     seed: int = 0
     rank: int = 0
     condition: Callable[[], Condition] = Condition
-    keep: Keep = NOT_KEPT
+    keep: Checkpointer = NULL_CHECKPOINTER
 
     def run(self, first: int, last: int) -> Iterator[int]:
         """Steps `first` to `last`, counted from 1. What a step changed is all there only once it has settled."""
@@ -114,7 +114,7 @@ class Loop:
                 self.overlap.update()
             comm_s = self.overlap.waited - waited
             compute_s = time.monotonic() - started - comm_s
-            self.keep.note(step)
+            self.keep.capture_statistics(step)
             self.overlap.finish(RankStep(loss, compute_s, comm_s, self.condition(), images=sum(sizes(parts))))
             yield step
 

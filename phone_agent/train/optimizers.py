@@ -26,13 +26,13 @@ ADAPTIVE = frozenset({"lars", "lamb"})  # scale a parameter's steps by its norm
 ROUND = 128 * 1024  # values read twice in a row: few enough to be near still the second time
 
 
-class OptimiserError(AgentError):
+class OptimizerError(AgentError):
     """Rules or parts that cannot be."""
 
     code = ErrorCode.BAD_REQUEST
 
 
-class Optimiser(Protocol):
+class Optimizer(Protocol):
     buffers: dict[str, Array]  # what it remembers from step to step, packed like the values
 
     def update(self, part: slice, rate: float, step: int) -> None:
@@ -50,27 +50,27 @@ class Segment:
     adapted: bool
 
 
-def optimiser(
+def build_optimizer(
     spec: OptimizerSpec,
     state: State,
     backend: str = "cpu",
     threads: int = 1,
     isa: str | None = None,
-) -> Optimiser:
+) -> Optimizer:
     """May be used from any one thread at a time. What the packing has as frozen stays as it is."""
     check(spec)
     buffers = _buffers(spec, state)
     parts = _Parts(state.packing, spec)
     if backend == "reference":
-        return NumpyOptimiser(spec, state, buffers, parts)
-    return CoreOptimiser(spec, state, buffers, parts, threads=threads, isa=isa)
+        return NumpyOptimizer(spec, state, buffers, parts)
+    return CoreOptimizer(spec, state, buffers, parts, threads=threads, isa=isa)
 
 
 def check(spec: OptimizerSpec) -> None:
     if spec.name not in METHODS:
-        raise OptimiserError(f"no optimiser '{spec.name}'; there is: {', '.join(METHODS)}")
+        raise OptimizerError(f"no optimizer '{spec.name}'; there is: {', '.join(METHODS)}")
     if spec.epsilon <= 0:
-        raise OptimiserError(f"an epsilon of {spec.epsilon:g}; it keeps divisors from 0, and must be above that")
+        raise OptimizerError(f"an epsilon of {spec.epsilon:g}; it keeps divisors from 0, and must be above that")
 
 
 def remembered(spec: OptimizerSpec) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ class _Parts:
     def bounds(self, part: slice) -> tuple[int, int]:
         start, end, step = part.indices(self._size)
         if step != 1 or not {start, end} <= self._borders:
-            raise OptimiserError(f"values {start} to {end} (by {step}) are not a number of whole parameters")
+            raise OptimizerError(f"values {start} to {end} (by {step}) are not a number of whole parameters")
         return start, end
 
     def within(self, start: int, end: int) -> list[Segment]:
@@ -132,7 +132,7 @@ class _Parts:
         ]
 
 
-class NumpyOptimiser:
+class NumpyOptimizer:
     """In the precision of the state. What the core is compared with."""
 
     def __init__(self, spec: OptimizerSpec, state: State, buffers: dict[str, Array], parts: _Parts) -> None:
@@ -147,7 +147,7 @@ class NumpyOptimiser:
             optimizers_reference.BY_NAME[self._spec.name](rule, values, gradients, *moments)
 
 
-class CoreOptimiser:
+class CoreOptimizer:
     """A program for every part that was ever asked for: training always asks for the same ones."""
 
     def __init__(
@@ -209,7 +209,7 @@ class CoreOptimiser:
     def _check(self) -> None:
         for buffer in (self._state.values, self._state.gradients, *self.buffers.values()):
             if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
-                raise OptimiserError(f"the core computes in float32; a buffer is {buffer.dtype}")
+                raise OptimizerError(f"the core computes in float32; a buffer is {buffer.dtype}")
 
 
 def _in_core(segment: Segment) -> ops.Segment:

@@ -1,4 +1,4 @@
-"""The optimisers' rules in plain numpy, from their papers: what the core is compared with, and the reference uses.
+"""The optimizers' rules in plain numpy, from their papers: what the core is compared with, and the reference uses.
 
 Each changes `values` and what it remembers in place.
 """

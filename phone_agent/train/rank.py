@@ -28,8 +28,8 @@ from phone_agent.device import affinity, process
 from phone_agent.device.condition import Condition
 from phone_agent.job import run_directory
 from phone_agent.memckpt import client
-from phone_agent.memckpt.rank_state import Kept
-from phone_agent.memckpt.server import forget_others
+from phone_agent.memckpt.checkpointer import MemoryCheckpointer
+from phone_agent.memckpt.server import stop_other_servers
 from phone_agent.train import checkpoint, evaluate, progress
 from phone_agent.train.builder import build
 from phone_agent.train.condition_events import Watch
@@ -41,7 +41,7 @@ from phone_agent.train.timeline import clock_offset
 
 log = logging.getLogger("phone_agent")
 REST_S = 2.0  # between two looks at phones that rest
-OF_PHONE = (OSError, MemoryError, client.KeeperError, ShardError, ManifestError)
+OF_PHONE = (OSError, MemoryError, client.CheckpointServerError, ShardError, ManifestError)
 
 
 def run(directory: Path, spec: RunSpec, threads: int) -> int:
@@ -49,8 +49,8 @@ def run(directory: Path, spec: RunSpec, threads: int) -> int:
     logging.Formatter.converter = time.gmtime  # the host merges all phones' logs by time
     logging.basicConfig(filename=directory / layout.RANK_LOG, level=logging.INFO, format="%(asctime)s %(message)s")
     np.seterr(all="ignore")  # a run that diverges is told as an error of its own
-    forget_others(run_directory.run_of(directory))
-    client.ensure(run_directory.run_of(directory))
+    stop_other_servers(run_directory.run_of(directory))
+    client.ensure_server(run_directory.run_of(directory))
     world = open_world()
     with abort_all_on_error(world), _event_log(directory, spec, world) as events:
         try:
@@ -208,7 +208,7 @@ class _Rank:
         progress.check_values(training.state, self._world, self._spec, step)
         with evaluate.combined_statistics(training.state, share, training.exact.allreduce):
             if keeping and self._checkpoints is not None:
-                self._checkpoints.save(step, training.state, training.optimiser.buffers)
+                self._checkpoints.save(step, training.state, training.optimizer.buffers)
             if keeping and judging:
                 self._until_saved()
             if judging:
@@ -246,7 +246,7 @@ class _Rank:
         state = training.state
         checksum = 0 if training.resumed.step else zlib.crc32(state.statistics.data, zlib.crc32(state.values.data))
         micro = len(training.sharing.parts(1))
-        own = (BACKENDS.index(training.way.backend), bool(training.way.fallback_reason))
+        own = (BACKENDS.index(training.device_config.backend), bool(training.device_config.fallback_reason))
         row = np.array([checksum, affinity.is_demoted(), micro, *own], np.float64)
         sums, demoted, parts, backends, refused = self._world.allgather(row).T
         for rank in spec.ranks:
@@ -275,8 +275,8 @@ class _Rank:
             resumed_from=training.resumed.source,
         )
         self._events.write("comm_plan", **asdict(training.choice))
-        if training.way.fallback_reason:
-            self._warn(f"computes on its processor: {training.way.fallback_reason}")
+        if training.device_config.fallback_reason:
+            self._warn(f"computes on its processor: {training.device_config.fallback_reason}")
         for rank in spec.ranks:
             if demoted[rank.rank]:
                 self._events.write(
@@ -312,13 +312,13 @@ class _Rank:
             "images_per_s": self._report.images_per_s,
             "test_accuracy": self._accuracy,
             **self._report.travel(self._training.choice.limit_s),
-            "memckpt_fraction": keep.seconds / step_s if steps and isinstance(keep, Kept) else None,
+            "memckpt_fraction": keep.seconds / step_s if steps and isinstance(keep, MemoryCheckpointer) else None,
         }
         self._events.write("done", **summary)
         log.info("done: %s", json.dumps(summary))
         self._world.allgather(np.zeros(1))  # all is written that anybody might come back for
-        if isinstance(keep, Kept):
-            keep.forget()
+        if isinstance(keep, MemoryCheckpointer):
+            keep.discard()
 
     def _open_checkpoints(self) -> checkpoint.Checkpoints:
         training = self._training

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from phone_agent.comm.world import World
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RunSpec
-from phone_agent.memckpt.rank_state import NOT_KEPT, STATISTICS, Keep, Kept
+from phone_agent.memckpt.checkpointer import NULL_CHECKPOINTER, STATISTICS, Checkpointer, MemoryCheckpointer
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import from_state_dict
 from phone_agent.train import checkpoint, local_sgd, optimizers
 from phone_agent.train.local_sgd import LocalSgd
-from phone_agent.train.optimizers import Optimiser
+from phone_agent.train.optimizers import Optimizer
 
 Array = NDArray[Any]
 Allreduce = Callable[[NDArray[np.float32]], None]
@@ -29,7 +29,7 @@ Allreduce = Callable[[NDArray[np.float32]], None]
 class Resumed:
     step: int = 0  # the last that is done
     source: str = "start"  # or memory, checkpoint
-    keep: Keep | Kept = NOT_KEPT
+    keep: Checkpointer | MemoryCheckpointer = NULL_CHECKPOINTER
 
 
 def open_kept(  # noqa: PLR0917 - a run's parts, as they are built
@@ -40,24 +40,24 @@ def open_kept(  # noqa: PLR0917 - a run's parts, as they are built
     living: Collection[str],
     world: World,
     warn: Callable[[str], None],
-) -> Kept:
+) -> MemoryCheckpointer:
     """`run` is the run's directory, where the keeper listens; `summing`, what is remembered to sum gradients. From now
     on what is `living` of the state lives in the keeper's memory, so this comes before anyone takes an address of it.
     """
     alone = local_sgd.remembered(spec.communication.local_steps, spec.communication.outer_momentum)
     packed = ("values", *optimizers.remembered(spec.optimizer), *alone)
     like = {**dict.fromkeys(packed, state.values), STATISTICS: state.statistics, **summing}
-    kept = Kept(run, spec.attempt, like, living, world, warn)
+    kept = MemoryCheckpointer(run, spec.attempt, like, living, world, warn)
     for name, there in kept.live.items():
-        state.place(name, there, as_it_is=kept.goes_on)
+        state.place(name, there, as_it_is=kept.has_state)
     return kept
 
 
-def buffers(state: State, optimise: Optimiser, summing: Mapping[str, Array]) -> dict[str, Array]:
+def buffers(state: State, optimizer: Optimizer, summing: Mapping[str, Array]) -> dict[str, Array]:
     """All that makes the next steps what they are, besides the run's specification."""
-    found = {"values": state.values, STATISTICS: state.statistics, **optimise.buffers, **summing}
-    if isinstance(optimise, LocalSgd):
-        found["anchor"] = optimise.anchor
+    found = {"values": state.values, STATISTICS: state.statistics, **optimizer.buffers, **summing}
+    if isinstance(optimizer, LocalSgd):
+        found["anchor"] = optimizer.anchor
     return found
 
 
@@ -66,20 +66,20 @@ def resume(  # noqa: PLR0917 - a run's parts, as they are built
     spec: RunSpec,
     graph: Graph,
     state: State,
-    optimise: Optimiser,
+    optimizer: Optimizer,
     summing: Mapping[str, Array],
     world: World,
     allreduce: Allreduce,
-    kept: Kept | None = None,
+    kept: MemoryCheckpointer | None = None,
 ) -> Resumed:
     """`run` is the run's directory, where the checkpoint lies; `kept`, if the state is."""
-    everything = buffers(state, optimise, summing)
+    everything = buffers(state, optimizer, summing)
     if kept and (step := kept.restore(everything, allreduce)):
         return Resumed(step, "memory", kept)
-    keep = kept or NOT_KEPT
+    keep = kept or NULL_CHECKPOINTER
     if spec.resume:
-        step = _from_checkpoint(run / spec.resume, graph, state, optimise, world)
-        for buffer in (state.values, state.statistics, *optimise.buffers.values()):
+        step = _from_checkpoint(run / spec.resume, graph, state, optimizer, world)
+        for buffer in (state.values, state.statistics, *optimizer.buffers.values()):
             _from_head(buffer, world.rank, allreduce)
         if "anchor" in everything:
             everything["anchor"][...] = state.values
@@ -87,16 +87,16 @@ def resume(  # noqa: PLR0917 - a run's parts, as they are built
     return Resumed(keep=keep)
 
 
-def _from_checkpoint(path: Path, graph: Graph, state: State, optimise: Optimiser, world: World) -> int:
+def _from_checkpoint(path: Path, graph: Graph, state: State, optimizer: Optimizer, world: World) -> int:
     """Only the head phone has the file."""
     step = 0
     if world.rank == 0:
         saved = checkpoint.read(path)
         from_state_dict(graph, state, saved.weights)
-        for name, buffer in optimise.buffers.items():
+        for name, buffer in optimizer.buffers.items():
             if name not in saved.remembered or saved.remembered[name].shape != buffer.shape:
                 raise AgentError(
-                    f"{path.name} does not have the optimiser's {name}: start a new run with --weights",
+                    f"{path.name} does not have the optimizer's {name}: start a new run with --weights",
                     code=ErrorCode.BAD_CHECKPOINT,
                 )
             buffer[...] = state.packing.packed(saved.remembered[name], saved.packing)

@@ -28,7 +28,7 @@ def search(request: TuneRequest) -> Iterator[Row]:
         if part == "hybrid" and not _of(measured, "opencl"):
             continue
         best = fastest(_of(measured, "opencl"))
-        tiles = best["way"]["tiles"] if best else {}
+        tiles = best["device_config"]["tiles"] if best else {}
         for row in _in_a_process(part, replace(request, seconds=request.seconds * share, tiles=tiles)):
             measured.append(row)
             yield row
@@ -52,7 +52,7 @@ def _chosen(rows: list[Row]) -> Row:
             best = found
     if best is None:
         raise AgentError("nothing could be measured here", code=ErrorCode.MEASUREMENT_FAILED)
-    return {"way": best["way"], "images_per_s": best["images_per_s"]}
+    return {"device_config": best["device_config"], "images_per_s": best["images_per_s"]}
 
 
 def _in_a_process(part: str, request: TuneRequest) -> Iterator[Row]:

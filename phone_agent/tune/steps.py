@@ -1,4 +1,4 @@
-"""One way, timed."""
+"""One config, timed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Timed:
     gpu_share: float | None
 
 
-def timed(way: DeviceConfig, request: TuneRequest, runs: int) -> Timed:
-    """Forward and backward, after one that warms up: what a step waits for beyond that is the same for every way."""
+def timed(config: DeviceConfig, request: TuneRequest, runs: int) -> Timed:
+    """Forward and backward, after one that warms up: what a step waits for beyond that is the same for every config."""
     graph = models.build(request.model)
-    computing, state = backend(way.backend), State(graph, 0)
+    computing, state = backend(config.backend), State(graph, 0)
     state.move(computing.array)
-    threads = way.threads or int(os.environ.get("OMP_NUM_THREADS", "1"))
-    options = Options(threads=threads, tiles=tuple(sorted(way.tiles.items())), gpu_share=way.gpu_fraction)
+    threads = config.threads or int(os.environ.get("OMP_NUM_THREADS", "1"))
+    options = Options(threads=threads, tiles=tuple(sorted(config.tiles.items())), gpu_share=config.gpu_fraction)
     executable = computing.compile(graph, state, request.batch, options)
     images = np.random.default_rng(0).standard_normal((request.batch, *graph.shape)).astype(np.float32)
     labels = np.arange(request.batch) % graph.classes

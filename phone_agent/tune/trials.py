@@ -32,17 +32,17 @@ def measure(part: str, request: TuneRequest) -> Iterator[Row]:
 def _processor(request: TuneRequest) -> Iterator[Row]:
     """The big cores, then all that are permitted, then half of the big ones: more cores make more heat."""
     ended = _deadline(request)
-    big, *others = affinity.crews()
-    half = affinity.Crew(big.cores[: (len(big.cores) + 1) // 2])
+    big, *others = affinity.core_sets()
+    half = affinity.CoreSet(big.cores[: (len(big.cores) + 1) // 2])
     affinity.use_big_cores()
-    for crew in (big, *others, *([half] if half != big else [])):
+    for core_set in (big, *others, *([half] if half != big else [])):
         if ended():
             return
-        affinity.compute_on(crew)
-        way = DeviceConfig("cpu", crew.threads, little_cores=len(crew.cores) > len(big.cores))
-        threads = f"{crew.threads} thread{'' if crew.threads == 1 else 's'}"
-        what = f"{threads} on {'all' if way.little_cores else 'big'} cores"
-        yield _row("cpu", what, way, request)
+        affinity.compute_on(core_set)
+        config = DeviceConfig("cpu", core_set.threads, little_cores=len(core_set.cores) > len(big.cores))
+        threads = f"{core_set.threads} thread{'' if core_set.threads == 1 else 's'}"
+        what = f"{threads} on {'all' if config.little_cores else 'big'} cores"
+        yield _row("cpu", what, config, request)
 
 
 def _gpu(request: TuneRequest) -> Iterator[Row]:
@@ -106,17 +106,17 @@ def _deadline(request: TuneRequest) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-def _row(part: str, what: str, way: DeviceConfig, request: TuneRequest) -> Row:
+def _row(part: str, what: str, config: DeviceConfig, request: TuneRequest) -> Row:
     from phone_agent.tune.steps import timed
 
     try:
-        found = timed(way, request, RUNS)
+        found = timed(config, request, RUNS)
     except AgentError as error:  # a tile that the device refuses, a network that does not fit
         return {"part": part, "what": what, "error": str(error)[:300]}
     return {
         "part": part,
         "what": what,
-        "way": asdict(replace(way, gpu_fraction=found.gpu_share)),
+        "way": asdict(replace(config, gpu_fraction=found.gpu_share)),
         "step_s": found.step_s,
         "images_per_s": request.batch / found.step_s,
     }

@@ -6,14 +6,14 @@ from phone_agent.contract.schema import RunSpec
 from phone_agent.data.sampling import Source
 from phone_agent.nn.executable import Executable
 from phone_agent.nn.packing import State
-from phone_agent.train.optimizers import optimiser
+from phone_agent.train.optimizers import build_optimizer
 
 
 def losses_alone(executable: Executable, state: State, source: Source, spec: RunSpec) -> list[float]:
     """`source` gives global batches."""
-    losses, optimise = [], optimiser(spec.optimizer, state, backend=spec.compute.backend)
+    losses, optimizer = [], build_optimizer(spec.optimizer, state, backend=spec.compute.backend)
     for step in range(spec.steps):
         batch = source.batch(step)
         losses.append(executable.loss_and_gradients(batch.images, batch.labels, 1.0))
-        optimise.update(slice(None), spec.optimizer.learning_rate, step + 1)
+        optimizer.update(slice(None), spec.optimizer.learning_rate, step + 1)
     return losses

@@ -104,7 +104,7 @@ def mpirun(phones: Sequence[Phone], *arguments: str, timeout: float = 400) -> su
 def forget(phones: Sequence[Phone]) -> None:
     for phone in phones:
         for socket in (phone.home / layout.RUNS).glob(f"*/{layout.MEMCKPT_SOCKET}"):
-            client.end(socket.parent)
+            client.stop_server(socket.parent)
 
 
 def attempt(phones: Sequence[Phone], *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:

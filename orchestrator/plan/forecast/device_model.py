@@ -19,7 +19,7 @@ from phone_agent.contract.sizes import FLOAT
 
 GALAXY_S10_PLUS = Path(__file__).parent / "galaxy_s10_plus.json"
 UPDATE = "optimizer_update sgd"
-UPDATED = 5  # times an optimiser's step touches every value: reads three buffers, writes two
+UPDATED = 5  # times an optimizer's step touches every value: reads three buffers, writes two
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Phone:
         return Seconds(self._on_all_cores(cycles), (step.traffic + _weight_bytes(step)) / self.bandwidth)
 
     def update(self, values: int) -> Seconds:
-        """An optimiser's step after all gradients, on all big cores."""
+        """An optimizer's step after all gradients, on all big cores."""
         touched = UPDATED * FLOAT * values
         return Seconds(self._on_all_cores(self.costs[UPDATE].by_byte * touched), touched / self.bandwidth)
 

@@ -13,7 +13,7 @@ from phone_agent.core.library import isas, library
 from phone_agent.core.ops import Algorithm, Kind
 from phone_agent.core.thread_pool import Program, ThreadPool
 from phone_agent.selftest import compute, kernels, worker
-from phone_agent.train.optimizers import NumpyOptimiser
+from phone_agent.train.optimizers import NumpyOptimizer
 
 CONVOLUTIONS = {Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS}
 
@@ -36,12 +36,12 @@ def test_every_kernel_is_tried_and_right(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_wrong_number_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = NumpyOptimiser.update
+    right = NumpyOptimizer.update
 
-    def slightly_other(self: NumpyOptimiser, part: slice, rate: float, step: int) -> None:
+    def slightly_other(self: NumpyOptimizer, part: slice, rate: float, step: int) -> None:
         right(self, part, rate * 1.001, step)
 
-    monkeypatch.setattr(NumpyOptimiser, "update", slightly_other)
+    monkeypatch.setattr(NumpyOptimizer, "update", slightly_other)
     assert kernels._update_error("sgd", isas(library())[0]) > kernels.UPDATES
 
 

@@ -16,7 +16,7 @@ from orchestrator.tune.device_kinds import NO_GPU, Kind, parse_kind
 from orchestrator.tune.store import Tuned, TuneStore
 from phone_agent.backends.opencl.device import Limits
 from phone_agent.contract.schema import ComputeSpec, DeviceConfig, RunSpec
-from phone_agent.train.device_config import way_of
+from phone_agent.train.device_config import config_for
 from tests.orchestrator.launch.samples import phones, spec
 
 ONE, TWO = phones(2)
@@ -97,9 +97,9 @@ def test_a_runs_specification_keeps_the_ways() -> None:
     run = replace(spec(2), compute=ComputeSpec(devices={"p1-01": WAY}))
     again = RunSpec.from_json(run.to_json())
     assert again == run
-    assert way_of(again, "p1-01") == WAY
-    assert way_of(again, "p1-02") == DeviceConfig("cpu")
-    assert way_of(replace(again, compute=ComputeSpec("opencl", threads=2)), "p1-02") == DeviceConfig("opencl", 2)
+    assert config_for(again, "p1-01") == WAY
+    assert config_for(again, "p1-02") == DeviceConfig("cpu")
+    assert config_for(replace(again, compute=ComputeSpec("opencl", threads=2)), "p1-02") == DeviceConfig("opencl", 2)
 
 
 def test_a_way_in_words() -> None:

@@ -142,5 +142,5 @@ def test_without_a_device_the_processor_takes_its_place_and_the_reason_is_kept(m
     run: RunSpec = spec(2)
     assert device_config.settled(run, "p1-01") == run
     settled = device_config.settled(replace(run, compute=ComputeSpec("opencl")), "p1-01")
-    assert device_config.way_of(settled, "p1-01") == DeviceConfig("cpu", fallback_reason="no device here")
-    assert device_config.way_of(settled, "p1-02").backend == "opencl"
+    assert device_config.config_for(settled, "p1-01") == DeviceConfig("cpu", fallback_reason="no device here")
+    assert device_config.config_for(settled, "p1-02").backend == "opencl"

@@ -1,4 +1,4 @@
-"""The optimisers' steps, over segments of every awkward length."""
+"""The optimizers' steps, over segments of every awkward length."""
 
 from __future__ import annotations
 

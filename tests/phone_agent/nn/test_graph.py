@@ -87,10 +87,10 @@ def test_a_name_is_used_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["optimizer", "optimizer.fc"])
-def test_no_layer_is_called_as_what_checkpoints_keep_of_the_optimiser(name: str) -> None:
+def test_no_layer_is_called_as_what_checkpoints_keep_of_the_optimizer(name: str) -> None:
     net = GraphBuilder((4, 4, 1))
     net.add("optimizers", Relu())
-    with pytest.raises(GraphError, match=f"layer {name}: .*what the optimiser remembers"):
+    with pytest.raises(GraphError, match=f"layer {name}: .*marks optimizer state"):
         net.add(name, Dense(units=3))
 
 

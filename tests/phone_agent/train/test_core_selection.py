@@ -18,7 +18,7 @@ from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract import layout
 from phone_agent.contract.schema import DeviceConfig, RunSpec
 from phone_agent.device import affinity, memory
-from phone_agent.device.affinity import Crew
+from phone_agent.device.affinity import CoreSet
 from phone_agent.device.roots import Roots
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import MemoryPlan, estimate
@@ -27,7 +27,7 @@ from phone_agent.train.builder import build
 from phone_agent.train.core_selection import choose, fastest
 from tests.phone_agent.phones import Phone, run_spec
 
-BIG, ALL = Crew((4, 5, 6, 7)), Crew((0, 1, 2, 4, 5, 6, 7))
+BIG, ALL = CoreSet((4, 5, 6, 7)), CoreSet((0, 1, 2, 4, 5, 6, 7))
 
 
 def roots_with(tmp_path: Path, capacities: dict[int, int], allowed: str) -> Roots:
@@ -41,18 +41,18 @@ def roots_with(tmp_path: Path, capacities: dict[int, int], allowed: str) -> Root
 
 
 @pytest.mark.parametrize(
-    ("little", "allowed", "crews"),
-    [(4, "0-2,4-7", [BIG, ALL]), (4, "0-2", [Crew((0, 1, 2))]), (0, "0-7", [Crew(tuple(range(8)))])],
+    ("little", "allowed", "core_sets"),
+    [(4, "0-2,4-7", [BIG, ALL]), (4, "0-2", [CoreSet((0, 1, 2))]), (0, "0-7", [CoreSet(tuple(range(8)))])],
 )
 def test_only_where_there_are_little_cores_there_is_a_choice(
-    tmp_path: Path, little: int, allowed: str, crews: list[Crew]
+    tmp_path: Path, little: int, allowed: str, core_sets: list[CoreSet]
 ) -> None:
     roots = roots_with(tmp_path, {core: 379 if core < little else 1024 for core in range(8)}, allowed)
-    assert affinity.crews(roots) == crews
+    assert affinity.core_sets(roots) == core_sets
 
 
 @pytest.mark.parametrize(("times", "wanted"), [((1.0, 0.8), ALL), ((1.0, 0.95), BIG), ((1.0, 2.0), BIG)])
-def test_more_cores_must_be_worth_their_heat(times: tuple[float, float], wanted: Crew) -> None:
+def test_more_cores_must_be_worth_their_heat(times: tuple[float, float], wanted: CoreSet) -> None:
     measured = dict(zip((BIG, ALL), times, strict=True))
     assert fastest([BIG, ALL], measured.__getitem__, lambda: True) == wanted
 
@@ -68,8 +68,8 @@ def test_trying_leaves_the_state_as_it_was_and_the_thread_on_the_chosen_cores() 
     state, before = State(graph, 1), State(graph, 1)
     first, second = sorted(os.sched_getaffinity(0))[:2]
 
-    def computing() -> tuple[Crew, set[int]]:
-        chosen = choose([Crew((first,)), Crew((first, second))], graph, state, 4, Options())
+    def computing() -> tuple[CoreSet, set[int]]:
+        chosen = choose([CoreSet((first,)), CoreSet((first, second))], graph, state, 4, Options())
         return chosen, os.sched_getaffinity(0)
 
     with ThreadPoolExecutor(1) as other:
@@ -82,7 +82,7 @@ def test_trying_leaves_the_state_as_it_was_and_the_thread_on_the_chosen_cores() 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 def test_a_crew_that_takes_too_much_memory_is_not_chosen() -> None:
     graph = models.build("resnet20", 10, (32, 32, 3))
-    one, many = Crew(tuple(sorted(os.sched_getaffinity(0))[:1])), Crew(tuple(range(32)))
+    one, many = CoreSet(tuple(sorted(os.sched_getaffinity(0))[:1])), CoreSet(tuple(range(32)))
     budget = estimate(graph, 1, Options()).total
     with ThreadPoolExecutor(1) as other:
         assert (
@@ -92,9 +92,9 @@ def test_a_crew_that_takes_too_much_memory_is_not_chosen() -> None:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 def test_what_trying_takes_is_not_missing_from_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once a crew is chosen it is planned again; by then gradients are in memory that was available before."""
+    """Once a core set is chosen it is planned again; by then gradients are in memory that was available before."""
     first, second = sorted(os.sched_getaffinity(0))[:2]
-    monkeypatch.setattr(affinity, "crews", lambda: [Crew((first,)), Crew((first, second))])
+    monkeypatch.setattr(affinity, "core_sets", lambda: [CoreSet((first,)), CoreSet((first, second))])
     available = iter([1_000_000, 1])
     monkeypatch.setattr(memory, "available_mb", lambda: next(available))
 
@@ -122,12 +122,12 @@ cpu.big_cores = lambda *_: (big,)  # all that a computer's own cores are not: of
 """
 PINNED = """
 threads = affinity.use_big_cores(int(sys.argv[1]))
-cores, crews = os.sched_getaffinity(0), [crew.cores for crew in affinity.crews()]
+cores, core_sets = os.sched_getaffinity(0), [core_set.cores for core_set in affinity.core_sets()]
 again = affinity.use_big_cores(), os.sched_getaffinity(0)
 affinity.use_little_cores()
 names = {little: "little", big: "big"}
 named = lambda cores: [names[core] for core in sorted(cores)]
-print(json.dumps([threads, named(cores), [*map(named, crews)], named(again[1]), named(os.sched_getaffinity(0))]))
+print(json.dumps([threads, named(cores), [*map(named, core_sets)], named(again[1]), named(os.sched_getaffinity(0))]))
 """
 TRAINS = """
 import logging

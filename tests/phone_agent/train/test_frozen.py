@@ -33,7 +33,7 @@ from phone_agent.train import builder as building
 from phone_agent.train import checkpoint
 from phone_agent.train.builder import build
 from phone_agent.train.initial_state import build_graph, freeze
-from phone_agent.train.optimizers import optimiser
+from phone_agent.train.optimizers import build_optimizer
 from phone_agent.train.resume import resume
 from tests.phone_agent.agreement import batch_of
 from tests.phone_agent.phones import run_spec
@@ -122,13 +122,13 @@ def losses_as_before(spec: RunSpec, stays: frozenset[str]) -> tuple[list[float],
     graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
     state, source = State(graph, spec.seed), Union([sampler(spec, rank.rank, None) for rank in spec.ranks])
     executable = backend("cpu").compile(graph, state, spec.global_batch, Options())
-    optimise, losses = optimiser(spec.optimizer, state), []
+    optimizer, losses = build_optimizer(spec.optimizer, state), []
     views = state.packing.views(state.values)
     for step in range(spec.steps):
         kept = {name: views[name].copy() for name in stays}
         batch = source.batch(step)
         losses.append(executable.loss_and_gradients(batch.images, batch.labels, 1.0))
-        optimise.update(slice(None), spec.optimizer.learning_rate, step + 1)
+        optimizer.update(slice(None), spec.optimizer.learning_rate, step + 1)
         for name, value in kept.items():
             views[name][...] = value
     return losses, views
@@ -183,10 +183,10 @@ def test_momenta_of_a_checkpoint_find_their_parameters(tmp_path: Path) -> None:
     saving.close()
     (tmp_path / "checkpoint-00000007.safetensors").rename(tmp_path / spec.resume)
     state = State(graph, 5)
-    optimise = optimiser(spec.optimizer, state)
-    found = resume(tmp_path, spec, graph, state, optimise, {}, SingleProcessWorld(), lambda _: None)
+    optimizer = build_optimizer(spec.optimizer, state)
+    found = resume(tmp_path, spec, graph, state, optimizer, {}, SingleProcessWorld(), lambda _: None)
     assert (found.step, found.source) == (7, "checkpoint")
     for name, wanted in before.packing.views(before.momenta).items():
-        np.testing.assert_array_equal(state.packing.views(optimise.buffers["momenta"])[name], wanted)
-        np.testing.assert_array_equal(state.packing.views(optimise.buffers["second_momenta"])[name], 2 * wanted)
+        np.testing.assert_array_equal(state.packing.views(optimizer.buffers["momenta"])[name], wanted)
+        np.testing.assert_array_equal(state.packing.views(optimizer.buffers["second_momenta"])[name], 2 * wanted)
         assert state.packing.views(state.values)[name].tobytes() == before.packing.views(before.values)[name].tobytes()

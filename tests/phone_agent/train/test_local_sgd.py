@@ -16,7 +16,7 @@ from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract.schema import OptimizerSpec, RunSpec
 from phone_agent.nn.packing import State
 from phone_agent.train.local_sgd import LocalSgd, is_meeting
-from phone_agent.train.optimizers import optimiser
+from phone_agent.train.optimizers import build_optimizer
 from tests.phone_agent.phones import AGENT, make_phones, mpirun, run_spec
 from tests.phone_agent.thread_world import on_ranks
 
@@ -37,7 +37,7 @@ def trained(spec: RunSpec, steps: int) -> list[list[Array]]:
 
     def one(world: World) -> list[Array]:
         state = State(GRAPH, 1)
-        made = optimiser(spec.optimizer, state, backend="reference")
+        made = build_optimizer(spec.optimizer, state, backend="reference")
         share = BATCHES[world.rank] / sum(BATCHES)
         local = LocalSgd(made, PackedReducer(make_collective("ring", world)), state, spec, share)
         half = next(slot.offset for slot in list(state.packing.slots.values())[2:])
@@ -83,7 +83,7 @@ class Asked(PackedReducer):
 def test_what_travels_is_told_the_step_and_not_the_meeting() -> None:
     state, asked = State(GRAPH, 1), Asked()
     spec = run_spec((4,), steps=40, local_steps=10, eval_every=25)
-    local = LocalSgd(optimiser(PLAIN, state, backend="reference"), asked, state, spec, 1.0)
+    local = LocalSgd(build_optimizer(PLAIN, state, backend="reference"), asked, state, spec, 1.0)
     for step in range(1, 41):
         local.update(slice(0, state.values.size), RATE, step)
     assert asked.steps == [10, 20, 25, 30, 40]

@@ -1,4 +1,4 @@
-"""The core's optimisers against plain numpy, however the buffers are cut; what is excluded; what it remembers."""
+"""The core's optimizers against plain numpy, however the buffers are cut; what is excluded; what it remembers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import estimate
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.memory_budget import moments
-from phone_agent.train.optimizers import METHODS, OptimiserError, optimiser, remembered, segments
+from phone_agent.train.optimizers import METHODS, OptimizerError, build_optimizer, remembered, segments
 
 Array = NDArray[Any]
 GRAPH: Graph = models.build("resnet20", 10, (32, 32, 3))  # 270 000 values: parameters of one tile, and of several
@@ -45,7 +45,7 @@ def trained(
         state.values, state.gradients, state.momenta = (
             buffer.astype(dtype) for buffer in (state.values, state.gradients, state.momenta)
         )
-    made = optimiser(spec, state, **how)
+    made = build_optimizer(spec, state, **how)
     bounds = [0, *cuts, state.values.size]
     for step in range(1, STEPS + 1):
         state.gradients[:] = gradients(step, state.values.size)
@@ -108,7 +108,7 @@ def test_biases_and_normalisations_do_not_decay(method: str, backend: str) -> No
         state = State(GRAPH, 1)
         before = state.values.copy()
         spec = replace(SPEC, name=method, decay_all=decay_all)
-        optimiser(spec, state, backend=backend).update(slice(None), 0.1, 1)
+        build_optimizer(spec, state, backend=backend).update(slice(None), 0.1, 1)
         for name, slot in state.packing.slots.items():
             moved = not np.array_equal(slot.view(before), slot.view(state.values))
             has_decay = (len(slot.shape) > 1 or decay_all) and bool(slot.view(before).any())
@@ -134,22 +134,22 @@ def test_neighbours_treated_alike_are_one_segment() -> None:
 
 @pytest.mark.parametrize("part", [slice(1, None), slice(0, BORDERS[1] - 1), slice(None, None, 2)])
 def test_a_part_of_a_parameter_is_refused(part: slice) -> None:
-    with pytest.raises(OptimiserError, match="whole parameters"):
-        optimiser(SPEC, State(GRAPH, 0)).update(part, 0.1, 1)
+    with pytest.raises(OptimizerError, match="whole parameters"):
+        build_optimizer(SPEC, State(GRAPH, 0)).update(part, 0.1, 1)
 
 
 def test_unknown_methods_are_refused() -> None:
-    with pytest.raises(OptimiserError, match="sgd, nesterov, lars, lamb"):
-        optimiser(OptimizerSpec(name="adam"), State(GRAPH, 0))
-    with pytest.raises(OptimiserError, match="epsilon"):
-        optimiser(OptimizerSpec(name="lamb", epsilon=0.0), State(GRAPH, 0))
+    with pytest.raises(OptimizerError, match="sgd, nesterov, lars, lamb"):
+        build_optimizer(OptimizerSpec(name="adam"), State(GRAPH, 0))
+    with pytest.raises(OptimizerError, match="epsilon"):
+        build_optimizer(OptimizerSpec(name="lamb", epsilon=0.0), State(GRAPH, 0))
 
 
 @methods
 def test_memory_plan_counts_what_is_remembered(method: str) -> None:
     spec = replace(SPEC, name=method)
     state = State(GRAPH, 0)
-    held = sum(buffer.nbytes for buffer in optimiser(spec, state).buffers.values())
+    held = sum(buffer.nbytes for buffer in build_optimizer(spec, state).buffers.values())
     assert held == estimate(GRAPH, 4, Options(moments=len(remembered(spec)))).momenta
 
 
@@ -160,7 +160,7 @@ def test_goes_on_from_what_it_remembers(method: str) -> None:
     state = State(GRAPH, 1)
     kept: dict[str, Array] = {}
     for step in range(1, STEPS + 1):
-        made = optimiser(spec, state)
+        made = build_optimizer(spec, state)
         for name, buffer in kept.items():
             made.buffers[name][:] = buffer
         state.gradients[:] = gradients(step, state.values.size)

@@ -11,7 +11,7 @@ from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.contract import layout
 from phone_agent.device.condition import Cause, Condition, Level
 from phone_agent.memckpt import client
-from phone_agent.memckpt.server import keep
+from phone_agent.memckpt.server import serve
 from phone_agent.train import rank
 from phone_agent.train.events import EventLog
 from tests.phone_agent.phones import AGENT, Phone, mpirun, run_spec
@@ -53,13 +53,13 @@ def test_where_nobody_can_take_over_all_rest_and_go_on_at_the_same_step(
     monkeypatch.setattr("phone_agent.train.builder.Monitor", Feverish)
     monkeypatch.setattr(rank, "REST_S", 0.0)
     directory = phone.stage(run_spec((4,), steps=5))
-    holder = threading.Thread(target=keep, args=(directory,))
+    holder = threading.Thread(target=serve, args=(directory,))
     holder.start()
     with EventLog(0, "p1-01", directory / layout.EVENTS_FILE) as events:
-        while not client.listens(directory):
+        while not client.is_running(directory):
             time.sleep(0.01)
         rank._Rank(directory, run_spec((4,), steps=5), 1, SingleProcessWorld(), events).train()
-    client.end(directory)
+    client.stop_server(directory)
     holder.join()
     told = [event.get("reason") or event.get("step") for event in phone.events("run")]
     assert told[2:-2] == [1, 2, "p1-01 (sw1:1) rests: processor at 96 °C", 3, "p1-01 (sw1:1) takes part again", 4, 5]
