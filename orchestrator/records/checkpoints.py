@@ -61,7 +61,7 @@ def newest(directory: Path) -> Path | None:
 
 
 def largest(spec: RunSpec, directory: Path) -> int:
-    """Bytes a checkpoint of this run may have: its network's numbers, what an optimiser remembers of them, words."""
+    """Bytes a checkpoint of this run may have: its network's numbers, what an optimizer remembers of them, words."""
     from phone_agent.api import models
     from phone_agent.contract.errors import AgentError
 

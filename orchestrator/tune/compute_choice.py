@@ -49,7 +49,7 @@ def advise(request: LaunchRequest, kinds: Mapping[Phone, Kind], known: Mapping[s
         if why := tuned.stale(kind):
             warnings.append(f"{fold(phones)}: what clusterctl tune found on {tuned.day} is not used, since {why}")
             continue
-        way = _with_flags(tuned.way, request)
+        way = _with_flags(tuned.device_config, request)
         ways |= {phone.name: way for phone in phones}
         notes.append(f"{fold(phones)} as tuned on {tuned.day} with {tuned.model}: {in_words(way)}")
     gpus = {phone.name: kind.limits for phone, kind in kinds.items() if kind.limits}

@@ -72,7 +72,7 @@ def _kept(kind: Kind, request: TuneRequest, rows: list[Row]) -> Tuned:
         driver=kind.driver,
         model=request.model,
         batch=request.batch,
-        way=_way(best.get("way")),
+        device_config=_device_config(best.get("device_config")),
         images_per_s=float(best["images_per_s"]),
         rows=tuple(row for row in rows if row is not best),
         measured=time.time(),
@@ -121,7 +121,7 @@ def _positive(value: Any) -> bool:
     return isinstance(value, int | float) and 0 < value < math.inf
 
 
-def _way(raw: Any) -> DeviceConfig:
+def _device_config(raw: Any) -> DeviceConfig:
     """Only what a person could have asked for."""
     try:
         way = DeviceConfig(**raw)

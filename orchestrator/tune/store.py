@@ -25,7 +25,7 @@ class Tuned:
     driver: str
     model: str
     batch: int
-    way: DeviceConfig
+    device_config: DeviceConfig
     images_per_s: float
     rows: tuple[Mapping[str, Any], ...]
     measured: float  # epoch seconds
@@ -69,4 +69,4 @@ class TuneStore:
 
 
 def _tuned(raw: dict[str, Any]) -> Tuned:
-    return Tuned(**{**raw, "way": DeviceConfig(**raw["way"]), "rows": tuple(raw["rows"])})
+    return Tuned(**{**raw, "device_config": DeviceConfig(**raw["device_config"]), "rows": tuple(raw["rows"])})

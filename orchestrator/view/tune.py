@@ -43,7 +43,7 @@ def print_tuned(found: Sequence[KindTuned]) -> None:
         for row in tuned.rows:
             table.add_row(str(row["part"]), _what(row), *_figures(row))
         out.print(table)
-        words = f"{in_words(tuned.way)}: {tuned.images_per_s:.1f} images/s of {tuned.model}"
+        words = f"{in_words(tuned.device_config)}: {tuned.images_per_s:.1f} images/s of {tuned.model}"
         out.print(Text(f"launch will use {words}", "green"), soft_wrap=True)
 
 
@@ -56,7 +56,7 @@ def as_document(found: Sequence[KindTuned], request: TuneRequest) -> dict[str, A
                 **each.kind.as_json(),
                 "phones": [phone.name for phone in each.phones],
                 "measured_on": each.measured_on.name,
-                "way": each.tuned and asdict(each.tuned.way),
+                "device_config": each.tuned and asdict(each.tuned.device_config),
                 "images_per_s": each.tuned and each.tuned.images_per_s,
                 "measured": [dict(row) for row in each.tuned.rows] if each.tuned else [],
                 "error": each.error,

@@ -116,7 +116,7 @@ def _row(part: str, what: str, config: DeviceConfig, request: TuneRequest) -> Ro
     return {
         "part": part,
         "what": what,
-        "way": asdict(replace(config, gpu_fraction=found.gpu_share)),
+        "device_config": asdict(replace(config, gpu_fraction=found.gpu_share)),
         "step_s": found.step_s,
         "images_per_s": request.batch / found.step_s,
     }

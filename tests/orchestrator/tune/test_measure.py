@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PhoneError
-from orchestrator.tune.measure import _row, _way
+from orchestrator.tune.measure import _device_config, _row
 from phone_agent.contract.schema import DeviceConfig
 
 WAY: dict[str, Any] = {
@@ -56,9 +56,9 @@ def test_other_words_are_refused(line: str) -> None:
 
 
 def test_a_way_is_one_that_a_person_could_ask_for() -> None:
-    assert _way(WAY) == DeviceConfig("hybrid", 4, gpu_fraction=0.5, tiles={"width": 4})
+    assert _device_config(WAY) == DeviceConfig("hybrid", 4, gpu_fraction=0.5, tiles={"width": 4})
     for wrong in WRONG:
         with pytest.raises(PhoneError, match="no sense"):
-            _way({**WAY, **wrong})
+            _device_config({**WAY, **wrong})
     with pytest.raises(PhoneError):
-        _way(None)
+        _device_config(None)

@@ -24,7 +24,7 @@ REQUEST = TuneRequest("lenet", 2, 2.0)
 
 
 def row(part: str, images_per_s: float) -> dict[str, Any]:
-    return {"part": part, "what": part, "way": {"backend": part, "tiles": {}}, "images_per_s": images_per_s}
+    return {"part": part, "what": part, "device_config": {"backend": part, "tiles": {}}, "images_per_s": images_per_s}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_takes_more_of_the_phone_must_be_faster_by_some(
     speeds = {"cpu": cpu, "opencl": opencl, "hybrid": hybrid}
     monkeypatch.setattr(search, "_in_a_process", lambda part, _: [row(part, speeds[part])] if part in speeds else [])
     *_, best = search.search(REQUEST)
-    assert (best["part"], best["way"]["backend"]) == ("best", chosen)
+    assert (best["part"], best["device_config"]["backend"]) == ("best", chosen)
 
 
 def test_without_a_gpu_both_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,14 +50,16 @@ def test_without_a_gpu_both_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(search, "_in_a_process", measure)
     *_, best = search.search(REQUEST)
     assert asked == ["cpu", "opencl", "dense"]
-    assert best["way"]["backend"] == "cpu"
+    assert best["device_config"]["backend"] == "cpu"
 
 
 def test_the_processor_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "GRACE_S", 600.0)  # the core may have to be compiled first, on a busy computer
     rows = list(search._in_a_process("cpu", REQUEST))
     assert rows
-    assert [each["way"]["backend"] for each in rows if each.get("images_per_s", 0) > 0] == ["cpu"] * len(rows), rows
+    assert [each["device_config"]["backend"] for each in rows if each.get("images_per_s", 0) > 0] == ["cpu"] * len(
+        rows
+    ), rows
 
 
 @pytest.mark.parametrize(

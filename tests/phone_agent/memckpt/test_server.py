@@ -363,7 +363,7 @@ HALF_EACH = {f"p1-0{number}": DeviceConfig("hybrid", gpu_fraction=0.5) for numbe
     ],
 )
 def test_killing_a_rank_does_not_change_the_result(phones: list[Phone], victim: int, changes: dict[str, Any]) -> None:
-    fields = {"steps": STEPS, "bucket_bytes": 1 << 20, "balance": "off", **changes}
+    fields = {"steps": STEPS, "bucket_bytes": 1 << 20, "load_balancing": "off", **changes}
     model = fields.pop("model", "lenet")
     spec = replace(run_spec((4, 3), **fields), model=model)
     undisturbed = replace(spec, run_id="undisturbed")
@@ -382,7 +382,7 @@ def test_killing_a_rank_does_not_change_the_result(phones: list[Phone], victim: 
 
 
 def test_phone_without_state_receives_it_from_another(phones: list[Phone]) -> None:
-    spec = run_spec((4, 4), steps=STEPS, bucket_bytes=1 << 20, balance="off")
+    spec = run_spec((4, 4), steps=STEPS, bucket_bytes=1 << 20, load_balancing="off")
     train_and_kill(phones, spec, 20, 1)
     client.stop_server(phones[0].run_dir("run"))
     again = replace(spec, attempt=1, steps=STEPS)
@@ -392,8 +392,8 @@ def test_phone_without_state_receives_it_from_another(phones: list[Phone]) -> No
 
 @pytest.mark.parametrize("wire", ["int8", pytest.param("powersgd", marks=pytest.mark.slow)])
 def test_state_moves_from_two_phones_to_one_and_back(phones: list[Phone], wire: str) -> None:
-    both = run_spec((4, 3), steps=600, bucket_bytes=1 << 20, balance="off", wire=wire)
-    alone = replace(run_spec((7,), steps=600, bucket_bytes=1 << 20, balance="off", wire=wire), attempt=1)
+    both = run_spec((4, 3), steps=600, bucket_bytes=1 << 20, load_balancing="off", wire=wire)
+    alone = replace(run_spec((7,), steps=600, bucket_bytes=1 << 20, load_balancing="off", wire=wire), attempt=1)
     train_and_kill(phones, both, 80, 1)
     train_and_kill(phones[:1], alone, 160, 0)
     train_and_kill(phones, again := replace(both, attempt=2), 240, 1)
