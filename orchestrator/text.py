@@ -1,7 +1,7 @@
-"""Text that a phone wrote, made safe to show on a terminal.
+"""Text for people: safe to show on a terminal, with correct plurals.
 
-A phone's log is data from somebody else's computer: it may hold escape sequences that retitle a window, move the
-cursor or turn writing around. Everything that came from a phone passes through `one_line` before it is shown.
+A phone's log is data from another computer: it may contain escape sequences that rename the window, move the cursor
+or reverse the text direction. Everything that came from a phone passes through `one_line` before it is shown.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """`text` as one harmless line of at most `limit` characters; what was unsafe stays visible as an escape."""
-    head = text[: limit + 1]  # an endless line is cut before it is looked at
+    """`text` as one harmless line of at most `limit` characters; unsafe characters are shown as escapes."""
+    head = text[: limit + 1]  # cut first: the line may be endless
     shown = head if head.isascii() and head.isprintable() else "".join(map(_visible, head))
     return shown if len(shown) <= limit else shown[: limit - 1] + _ELLIPSIS
 
 
 def count_of(things: Sized | int, noun: str) -> str:
-    """`1 phone`, `4 phones`."""
+    """`1 phone`, `4 phones`, `2 switches`."""
     count = things if isinstance(things, int) else len(things)
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    plural = "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{plural}"
 
 
 def _visible(character: str) -> str:

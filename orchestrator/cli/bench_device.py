@@ -75,7 +75,7 @@ def device(
     from importlib.metadata import version
 
     from orchestrator.device_study.result import Study
-    from orchestrator.view.device_study import progress
+    from orchestrator.view.device_study import study_progress
     from phone_agent.contract.device_study import BACKENDS, MODELS, PARTS, Request
     from phone_agent.contract.sizes import parse_bytes
 
@@ -96,7 +96,7 @@ def device(
         )
         request.check()
     _check_report(report)
-    with progress() as view:
+    with study_progress() as view:
         devices = _devices(request, view.show, inventory, limit, here=here)
     study = Study(request, tuple(devices), time.time(), version("clusterctl"))
     _tell(study, report, as_json)

@@ -58,7 +58,7 @@ def bootstrap(
     """Set up phones on USB: Termux, its settings, sshd and this computer's key. Goes on where it was interrupted."""
     from orchestrator.bootstrap.run import BootstrapInterrupted, Options, bootstrap
     from orchestrator.cli.session import open_session
-    from orchestrator.view.bootstrap import watching
+    from orchestrator.view.bootstrap import bootstrap_progress
 
     session = open_session(inventory, limit)
     options = Options(
@@ -73,7 +73,7 @@ def bootstrap(
         dry_run=dry_run,
     )
     try:
-        with watching() as on_event:
+        with bootstrap_progress() as on_event:
             report = bootstrap(session.cluster, session.phones, session.state, options, on_event)
     except BootstrapInterrupted as interrupted:
         _show(interrupted.report, as_json)

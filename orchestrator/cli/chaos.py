@@ -50,12 +50,12 @@ def chaos(
     """Break phones of a lab at random while they train; see that no run hangs, errs, loses a step or a name."""
     from orchestrator.chaos.campaign import Rage
     from orchestrator.chaos.report import Report
-    from orchestrator.view.chaos import tell_blow
+    from orchestrator.view.chaos import print_fault
     from orchestrator.view.console import note
 
     report, kinds = Report(seed), _kinds(only)
     plan = {"seed": seed, "faults": faults, "phones": [*phones], "only": [*kinds]}
-    rage = Rage(report, faults, minutes, phones, tell_blow, note, kinds, _journal(journal, plan))
+    rage = Rage(report, faults, minutes, phones, print_fault, note, kinds, _journal(journal, plan))
     rage.take_up()
     try:
         with _terminated_as_interrupted(), _ground(inventory, phones) as ground:

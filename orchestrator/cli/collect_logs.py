@@ -29,13 +29,13 @@ def collect_logs(
     from orchestrator.records.record import RunStore
     from orchestrator.view.console import print_json
     from orchestrator.view.logs import as_document, print_collected
-    from orchestrator.view.progress import counting
+    from orchestrator.view.progress import phone_progress
 
     session = open_session(inventory)
     record = RunStore(session.state.runs).find(run)
     chosen = phones_of(session, record, lost=True)
     out.mkdir(parents=True, exist_ok=True)  # before any phone is asked
-    with chosen.fleet() as fleet, counting("collecting from", chosen.phones) as on_done:
+    with chosen.fleet() as fleet, phone_progress("collecting from", chosen.phones) as on_done:
         collected = collect(fleet, record.run_id, out, archive=archive, on_done=on_done)
     if as_json:
         print_json(as_document(record.run_id, collected))

@@ -34,15 +34,15 @@ def add(
     """Make a dataset of files on this computer. A second time changes nothing."""
     from orchestrator.data.add import add as add_dataset
     from orchestrator.view.console import print_json
-    from orchestrator.view.data import document, making, say_added
+    from orchestrator.view.data import add_progress, document, print_added
 
-    with making(name) as on_progress:
+    with add_progress(name) as on_progress:
         added = add_dataset(name, source, size=size, on_corrupt=on_corrupt, on_progress=on_progress)
     if as_json:
         damaged = [str(each) for each in added.damaged]
         print_json({**document(added.stored), "fresh": added.fresh, "skipped": damaged})
     else:
-        say_added(added)
+        print_added(added)
 
 
 @app.command("list")
@@ -93,19 +93,19 @@ def push(
     from orchestrator.data.store import Store
     from orchestrator.inventory import remember_failed
     from orchestrator.view.console import print_json
-    from orchestrator.view.data import pushed_document, pushing, say_pushed
+    from orchestrator.view.data import print_pushed, push_progress, pushed_document
     from phone_agent.contract.sharding import even_spans
 
     stored = Store().get(name)
     session = open_session(inventory, limit)
     phones = session.phones
     spans = even_spans(stored.manifest.samples, len(phones))
-    with session.fleet() as fleet, pushing(name, phones) as on_progress:
+    with session.fleet() as fleet, push_progress(name, phones) as on_progress:
         done = Push(fleet, stored, phones, spans, whole, verify=True, on_progress=on_progress).run()
     remember_failed(session.state, [outcome.phone for outcome in done.outcomes.failures])
     if as_json:
         print_json(pushed_document(done))
-    say_pushed(name, done)
+    print_pushed(name, done)
     if not done.outcomes.ok:
         raise typer.Exit(EXIT_FAILED)
 
@@ -123,7 +123,7 @@ def remove(
     """Delete a dataset from this computer, and from the phones where asked to."""
     from orchestrator.data.store import Store, check_name
     from orchestrator.view.console import print_json
-    from orchestrator.view.data import removed_document, say_removed
+    from orchestrator.view.data import print_removed, removed_document
 
     check_name(name)
     if limit is not None and not everywhere:
@@ -132,7 +132,7 @@ def remove(
     here = _removed_here(name, outcomes, only_phones=limit is not None)
     if as_json:
         print_json(removed_document(name, outcomes, here=here))
-    say_removed(name, outcomes, here=here, kept=(Store().root / name).is_dir())
+    print_removed(name, outcomes, here=here, kept=(Store().root / name).is_dir())
     if outcomes is not None and not outcomes.ok:
         raise typer.Exit(EXIT_FAILED)
 
@@ -140,11 +140,11 @@ def remove(
 def _removed_here(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, only_phones: bool) -> bool:
     """Not while some phone has it still: what is here is what it can be looked up by."""
     from orchestrator.data.store import Store
-    from orchestrator.view.data import that_had_it
+    from orchestrator.view.data import phones_that_had
 
     known = (Store().root / name).is_dir()
     if outcomes is not None and not known:
-        if outcomes.ok and not that_had_it(outcomes):
+        if outcomes.ok and not phones_that_had(outcomes):
             raise UsageError(
                 f"there is no dataset called '{name}', here or on the phones", remedy="clusterctl data list"
             )
@@ -159,10 +159,10 @@ def _removed_from_phones(name: str, inventory: Path | None, limit: str | None) -
     from orchestrator.cli.session import open_session
     from orchestrator.fleet import agent
     from orchestrator.inventory import remember_failed
-    from orchestrator.view.progress import counting
+    from orchestrator.view.progress import phone_progress
 
     session = open_session(inventory, limit)
-    with session.fleet() as fleet, counting("deleting on", session.phones) as on_done:
+    with session.fleet() as fleet, phone_progress("deleting on", session.phones) as on_done:
         outcomes = fleet.map(lambda connection: agent.call(connection, "data-remove", name), on_done=on_done)
     remember_failed(session.state, [outcome.phone for outcome in outcomes.failures])
     return outcomes

@@ -24,15 +24,15 @@ def doctor(
     from orchestrator.health.fixes import mend
     from orchestrator.view.console import out, print_json
     from orchestrator.view.doctor import print_report
-    from orchestrator.view.progress import counting
-    from orchestrator.view.provision import watching
+    from orchestrator.view.progress import phone_progress
+    from orchestrator.view.provision import provision_progress
 
     session = open_session(inventory, limit)
     ward = Ward(session.cluster, session.phones, session.state, session.network)
-    with ward.fleet() as fleet, counting("examining", ward.phones) as on_done:
+    with ward.fleet() as fleet, phone_progress("examining", ward.phones) as on_done:
         report = examine_all(ward, fleet, on_done)
     if fix and report.fixable:
-        with watching() as on_event:
+        with provision_progress() as on_event:
             report = mend(ward, report, on_event)
     if as_json:
         print_json(report.as_json(session.cluster.name))

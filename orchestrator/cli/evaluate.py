@@ -25,7 +25,7 @@ def evaluate(
     from orchestrator.cli.model_argument import cores, find_trained
     from orchestrator.errors import UsageError
     from orchestrator.inference.evaluate import judge
-    from orchestrator.view.inference import print_judged
+    from orchestrator.view.inference import print_evaluation
 
     found = find_trained(trained, model, inventory)
     run = found.about.run
@@ -34,4 +34,4 @@ def evaluate(
         raise UsageError(f"{found.source} was trained on no dataset", remedy="name one with --data")
     with engine_errors():
         judged = judge(found, name, threads or cores())
-    print_judged(found, judged, as_json=as_json)
+    print_evaluation(found, judged, as_json=as_json)

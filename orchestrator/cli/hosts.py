@@ -24,7 +24,7 @@ def list_keys(inventory: InventoryOption = None, limit: LimitOption = None, json
     from orchestrator.view import hosts as view
 
     session = open_session(inventory, limit)
-    view.print_pins(session.phones, HostKeys(session.state.known_hosts), json=json)
+    view.print_pinned_keys(session.phones, HostKeys(session.state.known_hosts), json=json)
 
 
 @app.command()
@@ -36,7 +36,7 @@ def forget(phones: PhonesArgument, inventory: InventoryOption = None, json: Json
 
     session = open_session(inventory, phones)
     view.print_forgotten(HostKeys(session.state.known_hosts).forget(session.phones), json=json)
-    view.tell_listed([phone for phone in session.phones if phone.host_key])
+    view.print_keys_in_inventory([phone for phone in session.phones if phone.host_key])
 
 
 @app.command()

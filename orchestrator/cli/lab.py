@@ -53,10 +53,10 @@ def up(
     from orchestrator.lab.lifecycle import up as bring_up
     from orchestrator.lab.shape import Shape, arch_named
     from orchestrator.view.console import next_step, note
-    from orchestrator.view.lab import told
+    from orchestrator.view.lab import print_started
 
     outcome = bring_up(Shape(phones, switches, rate, uplink, disk, arch_named(arch)), note)
-    told(outcome)
+    print_started(outcome)
     next_step("clusterctl provision")
 
 

@@ -29,11 +29,11 @@ def predict(
     from orchestrator.errors import UsageError
     from orchestrator.inference.evaluate import predict as guess
     from orchestrator.inference.model import open_trained
-    from orchestrator.view.inference import print_guesses
+    from orchestrator.view.inference import print_predictions
 
     if run is not None and weights is not None:
         raise UsageError("--run and --weights exclude each other", remedy="give only one of them")
     with engine_errors():
         found = open_trained(weights, model) if weights else find_trained(run, model, inventory)
         guesses = guess(found, images, top, threads or cores())
-    print_guesses(images, guesses, as_json=as_json)
+    print_predictions(images, guesses, as_json=as_json)

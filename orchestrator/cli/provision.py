@@ -31,11 +31,11 @@ def provision(
     """Set phones up: packages, keys, sshd, Open MPI, mpi4py, the agent. A second run changes nothing."""
     from orchestrator.cli.session import open_session
     from orchestrator.provision import Options, ProvisionInterrupted, provision
-    from orchestrator.view.provision import watching
+    from orchestrator.view.provision import provision_progress
 
     session = open_session(inventory, limit)
     try:
-        with watching() as on_event:
+        with provision_progress() as on_event:
             report = provision(session, Options(upstream, offline, dry_run), on_event)
     except ProvisionInterrupted as interrupted:
         _show(interrupted.report, as_json)

@@ -28,7 +28,7 @@ def status(
     from orchestrator.errors import UsageError
     from orchestrator.health.health import ask_all
     from orchestrator.view.console import out, print_json
-    from orchestrator.view.progress import counting
+    from orchestrator.view.progress import phone_progress
     from orchestrator.view.status import as_document, print_status, watch_status
 
     if watch and as_json:
@@ -38,7 +38,7 @@ def status(
         if watch:
             watch_status(out, session.cluster.name, lambda: ask_all(fleet))
             return
-        with counting("asking", fleet.phones) as on_done:
+        with phone_progress("asking", fleet.phones) as on_done:
             health = ask_all(fleet, on_done)
     if as_json:
         print_json(as_document(session.cluster.name, health))

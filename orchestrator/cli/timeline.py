@@ -30,13 +30,13 @@ def timeline(
     from orchestrator.records.record import RunStore
     from orchestrator.view.console import print_json
     from orchestrator.view.outcomes import print_outcomes
-    from orchestrator.view.progress import counting
-    from orchestrator.view.timeline import print_shares
+    from orchestrator.view.progress import phone_progress
+    from orchestrator.view.timeline import print_timeline
 
     session = open_session(inventory)
     record = RunStore(session.state.runs).find(run)
     chosen = phones_of(session, record)
-    with chosen.fleet() as fleet, counting("asking", chosen.phones) as on_done:
+    with chosen.fleet() as fleet, phone_progress("asking", chosen.phones) as on_done:
         outcomes = fleet.map(lambda phone: trace.fetch(phone, record.run_id, record.attempt), on_done=on_done)
     traces = sorted((each.value for each in outcomes if each.value is not None), key=lambda each: each.rank)
     shares = [found for each in traces if (found := trace.shares(each))]
@@ -46,7 +46,7 @@ def timeline(
     if as_json:
         print_json({"run_id": record.run_id, "file": str(path), "ranks": [asdict(each) for each in shares]})
     elif traces:
-        print_shares(shares, path, max(each.clock_error_s for each in traces))
+        print_timeline(shares, path, max(each.clock_error_s for each in traces))
     if outcomes.failures:
         print_outcomes(outcomes)
         raise typer.Exit(EXIT_FAILED)

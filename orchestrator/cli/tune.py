@@ -28,7 +28,7 @@ def tune(
     from orchestrator.tune.device_kinds import ask_kinds
     from orchestrator.tune.measure import tune as search
     from orchestrator.view.console import print_json
-    from orchestrator.view.tune import as_document, print_tuned, progress
+    from orchestrator.view.tune import as_document, print_tuned, tune_progress
     from phone_agent.api.models import model as known_model
     from phone_agent.contract.errors import AgentError
     from phone_agent.contract.tune import TuneRequest
@@ -39,7 +39,7 @@ def tune(
         raise UsageError(str(error), remedy="clusterctl models list") from None
     session = open_session(inventory, limit)
     request = TuneRequest(model, batch, minutes * 60)
-    with session.fleet() as fleet, progress() as on_row:
+    with session.fleet() as fleet, tune_progress() as on_row:
         kinds = ask_kinds(fleet, fleet.phones)
         found = search(fleet, kinds, request, on_row, one_by_one=session.cluster.lab is not None)
     if as_json:

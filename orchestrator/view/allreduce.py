@@ -1,4 +1,4 @@
-"""How fast the phones summed, in words and as JSON."""
+"""Result of `bench allreduce`: two lines, or JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.text import Text
 
 from orchestrator.bench.allreduce import AllreduceResult
 from orchestrator.text import count_of
-from orchestrator.view.console import out
+from orchestrator.view.console import next_step, out
 
 
 def as_document(result: AllreduceResult) -> dict[str, Any]:
@@ -34,8 +34,10 @@ def print_allreduce(result: AllreduceResult) -> None:
     request = result.request
     groups = f" in groups of {request.group}" if request.group else ""
     how = f"{request.algorithm}{groups}, {request.wire}, {request.order} order"
-    what = f"{result.bytes / 1e6:.1f} MB over {count_of(result.phones, 'phone')}, {how}"
-    out.print(Text.assemble(what, "  ", (f"{result.seconds:.3f} s", "bold")))
-    out.print(f"  {result.line_rate_fraction:.0%} of what the links allow ({result.limit_s:.3f} s)", markup=False)
+    what = f"allreduce of {result.bytes / 1e6:.1f} MB over {count_of(result.phones, 'phone')}, {how}:"
+    out.print(Text.assemble(what, " ", (f"{result.seconds:.3f} s", "bold")), soft_wrap=True)
+    fraction = f"{result.line_rate_fraction:.0%} of link speed (at best {result.limit_s:.3f} s)"
+    out.print(f"  {fraction}", markup=False)
     if not result.correct:
-        out.print(Text("  the sums are wrong", "bold red"))
+        out.print(Text("  WRONG RESULT: the sum differs from the expected one", "bold red"))
+        next_step("clusterctl doctor")

@@ -1,4 +1,4 @@
-"""How fast this machine computes, in words and as JSON."""
+"""Results of `bench compute` and `bench kernels`: tables, or JSON."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.text import count_of
 from orchestrator.view.console import out
+from orchestrator.view.table import Column, FitTable, print_table
 
 if TYPE_CHECKING:
     from phone_agent.api.bench import ComputeResult, KernelResult, Machine, TimeShare
@@ -41,15 +41,15 @@ def compute_document(outcome: ComputeResult) -> dict[str, Any]:
 def print_compute(outcome: ComputeResult) -> None:
     request = outcome.request
     how = f"{request.model}, batch {request.batch}, {count_of(request.threads, 'thread')}, {outcome.isa}"
-    how += ", activations in fp16" if request.half else ""
-    out.print(Text.assemble(how, "  ", (f"{outcome.images_per_s:.1f} images/s", "bold")))
+    how += ", fp16 activations" if request.half else ""
+    out.print(Text.assemble(how, ": ", (f"{outcome.images_per_s:.1f} images/s", "bold")))
     out.print(f"  step {outcome.step_s * 1e3:.1f} ms (best {outcome.best_s * 1e3:.1f}), loss {outcome.loss:.4f}")
-    share = "" if outcome.peak_share is None else f", {outcome.peak_share:.0%} of what multiply-adds alone would reach"
-    out.print(f"  {outcome.gflops:.1f} GFLOP/s{share}", markup=False)
+    peak = "" if outcome.peak_share is None else f", {outcome.peak_share:.0%} of peak multiply-add rate"
+    out.print(f"  {outcome.gflops:.1f} GFLOP/s{peak}", markup=False)
     planned = "" if outcome.planned_mb is None else f" ({outcome.planned_mb:.0f} MB planned)"
     out.print(f"  peak memory {outcome.peak_rss_mb:.0f} MB{planned}", markup=False)
     if outcome.breakdown:
-        out.print(_breakdown(outcome.breakdown))
+        print_table(out, render_breakdown(outcome.breakdown))
 
 
 def kernels_document(machine: Machine, measured: Iterable[KernelResult]) -> dict[str, Any]:
@@ -57,22 +57,36 @@ def kernels_document(machine: Machine, measured: Iterable[KernelResult]) -> dict
 
 
 def print_kernels(machine: Machine, measured: Iterable[KernelResult]) -> None:
-    limits = f"{machine.peak_gflops:.1f} GFLOP/s of multiply-adds, {machine.copy_gbs:.1f} GB/s of copying"
+    limits = f"peak {machine.peak_gflops:.1f} GFLOP/s (multiply-add), {machine.copy_gbs:.1f} GB/s (copy)"
     out.print(f"{machine.isa}, {count_of(machine.threads, 'thread')}: {limits}", markup=False)
-    table = Table("kernel", "shape")
-    for column in ("ms", "GFLOP/s", "of peak", "GB/s"):
-        table.add_column(column, justify="right")
+    print_table(out, render_kernels(measured))
+
+
+def render_kernels(measured: Iterable[KernelResult]) -> FitTable:
+    table = FitTable(
+        "kernel",
+        Column("shape", priority=1),
+        Column("ms", right=True),
+        Column("GFLOP/s", right=True),
+        Column("of peak", right=True),
+        Column("GB/s", right=True, priority=2),
+    )
     for one in measured:
         share = "" if one.peak_share is None else f"{one.peak_share:.0%}"
         numbers = (f"{one.seconds * 1e3:.3f}", _number(one.gflops), share, _number(one.gbs))
         table.add_row(one.name, one.shape, *numbers)
-    out.print(table)
+    return table
 
 
-def _breakdown(shares: Iterable[TimeShare]) -> Table:
-    table = Table("where the time goes", "direction")
-    for column in ("ms", "share", "GFLOP/s", "GB/s"):
-        table.add_column(column, justify="right")
+def render_breakdown(shares: Iterable[TimeShare]) -> FitTable:
+    table = FitTable(
+        "operation",
+        "direction",
+        Column("ms", right=True),
+        Column("of step", right=True),
+        Column("GFLOP/s", right=True, priority=1),
+        Column("GB/s", right=True, priority=2),
+    )
     for one in shares:
         numbers = (f"{one.seconds * 1e3:.2f}", f"{one.share:.1%}", _number(one.gflops), _number(one.gbs))
         table.add_row(one.kind, one.direction, *numbers)

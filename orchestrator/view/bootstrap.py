@@ -1,4 +1,4 @@
-"""A bootstrap on the terminal: who is left and what each waits for; afterwards who is ready, and what failed."""
+"""`bootstrap` on the terminal: what each remaining phone is doing or waiting for; then who is ready and what failed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.bootstrap.events import Doing, Event, Note, OnEvent, PhoneDone, Started, StepDone, Waiting
@@ -17,13 +16,14 @@ from orchestrator.inventory.model import Phone
 from orchestrator.provision.report import StepStatus
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note, out, warn
-from orchestrator.view.width import wide_enough
+from orchestrator.view.phones import group_by_message
+from orchestrator.view.table import Column, FitTable, print_table
 
-_ROWS = 20
+_MAX_ROWS = 20
 
 
-class _Progress:
-    """One line for each phone that is left. Without a terminal: what somebody has to do, once."""
+class BootstrapProgress:
+    """One line per remaining phone. Without a terminal, only what a person has to do, once."""
 
     def __init__(self, show: Live | None) -> None:
         self._show = show
@@ -44,44 +44,47 @@ class _Progress:
             case PhoneDone(phone=phone):
                 self._left.pop(phone, None)
         if self._show:
-            self._show.update(self._table())
+            self._show.update(self.render())
 
     def _wait(self, phone: Phone, what: str) -> None:
         if not self._show and self._left.get(phone) != what:
             note(f"{phone.name} ({phone.where}): {one_line(what)}")
         self._left[phone] = what
 
-    def _table(self) -> Table:
-        table = Table(box=None, pad_edge=False, show_header=False)
-        for phone, what in list(self._left.items())[:_ROWS]:
-            table.add_row(Text(phone.name), Text(phone.where, "dim"), Text(one_line(what, 120)))
-        if len(self._left) > _ROWS:
-            table.add_row(Text(f"and {len(self._left) - _ROWS} more", "dim"))
+    def render(self) -> FitTable:
+        table = FitTable("", Column("", style="dim"), Column("", wrap=True))
+        for phone, what in list(self._left.items())[:_MAX_ROWS]:
+            table.add_row(phone.name, phone.where, one_line(what, 120))
+        if len(self._left) > _MAX_ROWS:
+            table.add_row(Text(f"and {len(self._left) - _MAX_ROWS} more", "dim"))
         return table
 
 
 @contextmanager
-def watching() -> Iterator[OnEvent]:
+def bootstrap_progress() -> Iterator[OnEvent]:
     if not err.is_terminal:
-        yield _Progress(None)
+        yield BootstrapProgress(None)
         return
     with Live(console=err, transient=True, refresh_per_second=4) as live:
-        yield _Progress(live)
+        yield BootstrapProgress(live)
 
 
 def print_report(report: Report) -> None:
-    for message, phones in _alike((each.phone, warning) for each in report.phones for warning in each.warnings):
+    warnings = ((each.phone, warning) for each in report.phones for warning in each.warnings)
+    for message, phones in group_by_message(warnings).items():
         warn(f"{fold(phones)} {message}")
     if report.dry_run:
         _print_plan(report)
     else:
         _print_done(report)
     if unfinished := report.of(StepStatus.UNFINISHED):
-        err.print(Text(f"{_count(unfinished)} not finished ({_ports(unfinished)})", "yellow"), soft_wrap=True)
+        err.print(
+            Text(f"{count_of(unfinished, 'phone')} not finished ({_ports(unfinished)})", "yellow"), soft_wrap=True
+        )
     if report.failed:
-        wide_enough(err).print(_failures(report.failed))
-        next_step("the same command again: what is done stays done", "when the causes are gone")
-    _print_next(report)
+        print_table(err, render_failures(report.failed))
+        next_step("run the same command again (completed steps are skipped)", "when the causes are fixed")
+    _print_next_step(report)
 
 
 def _print_plan(report: Report) -> None:
@@ -101,45 +104,39 @@ def _print_plan(report: Report) -> None:
 def _print_done(report: Report) -> None:
     ready = (*report.of(StepStatus.CHANGED), *report.of(StepStatus.OK))
     for each in ready:
-        told = "" if each.changes else ", nothing to change"
+        suffix = "" if each.changes else ", nothing to change"
         out.print(
             Text(
-                f"{each.phone.name} ({each.phone.where}) is {each.serial}, {one_line(each.told)}: ready{told}", "green"
+                f"{each.phone.name} ({each.phone.where}) is {each.serial}, {one_line(each.told)}: ready{suffix}",
+                "green",
             )
         )
 
 
-def _print_next(report: Report) -> None:
+def _print_next_step(report: Report) -> None:
     if report.dry_run or not report.ok:
         return
     if report.to_come:
-        note(f"{count_of(report.to_come, 'phone')} of the inventory to come: {fold(report.to_come)}")
+        note(f"{count_of(report.to_come, 'phone')} in the inventory not set up yet: {fold(report.to_come)}")
     else:
-        next_step("clusterctl provision", "when the phones are on their Ethernet adaptors")
+        next_step("clusterctl provision", "when the phones are connected to Ethernet")
 
 
-def _failures(failed: Iterable[PhoneReport]) -> Table:
-    table = Table(
-        "phone", "port", "serial", "step", "cause", "what to do", box=None, pad_edge=False, header_style="dim"
+def render_failures(failed: Iterable[PhoneReport]) -> FitTable:
+    table = FitTable(
+        "phone",
+        Column("port", priority=2),
+        Column("serial", priority=1),
+        Column("step", priority=3),
+        Column("cause", wrap=True),
+        Column("what to do", wrap=True),
     )
-    table.columns[4].overflow = table.columns[5].overflow = "fold"
     for each in failed:
         if step := each.failure:
             cells = (each.phone.name, each.phone.where, each.serial, step.step, step.error or "", step.remedy or "")
-            table.add_row(*(Text(one_line(cell)) for cell in cells))
+            table.add_row(*map(one_line, cells))
     return table
-
-
-def _alike(items: Iterable[tuple[Phone, str]]) -> Iterable[tuple[str, list[Phone]]]:
-    groups: dict[str, list[Phone]] = {}
-    for phone, text in items:
-        groups.setdefault(text, []).append(phone)
-    return groups.items()
 
 
 def _ports(reports: Iterable[PhoneReport]) -> str:
     return fold(each.phone for each in reports)
-
-
-def _count(reports: tuple[PhoneReport, ...]) -> str:
-    return count_of(reports, "phone")

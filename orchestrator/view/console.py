@@ -1,7 +1,6 @@
-"""The one place that prints.
+"""The two consoles: results go to stdout; progress, notes and errors go to stderr.
 
-What a person asked for goes to stdout; progress, notes and errors go to stderr, so that `--json` leaves one
-JSON document on stdout and nothing else.
+So `--json` leaves one JSON document on stdout and nothing else.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def next_step(command: str, why: str = "next") -> None:
 
 
 def print_error(error: ClusterctlError) -> None:
-    """Line by line harmless: a message may quote a phone."""
+    """Each line is made safe to show: a message may quote a phone."""
     message = "\n".join(one_line(line, 2000) for line in error.message.splitlines())
     err.print(f"[bold red]error:[/] {escape(message)}", soft_wrap=True)
     if error.remedy:

@@ -1,29 +1,27 @@
-"""Datasets, and what is left to do with them."""
+"""Datasets: tables, JSON, and progress of adding and pushing them."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.data.add import NAMED, Added
 from orchestrator.data.push import Pushed
 from orchestrator.data.store import Stored
 from orchestrator.fleet.result import Outcomes
+from orchestrator.format import format_shape
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.text import count_of, one_line
-from orchestrator.view.console import err, next_step, note, out, warn
+from orchestrator.view.console import next_step, note, out, warn
 from orchestrator.view.outcomes import as_json, print_outcomes
+from orchestrator.view.progress import delayed_line
+from orchestrator.view.table import Column, FitTable, print_table
 from phone_agent.contract.sizes import readable
-
-_DELAY_S = 0.8
 
 
 def document(stored: Stored) -> dict[str, Any]:
@@ -47,19 +45,34 @@ def document(stored: Stored) -> dict[str, Any]:
 
 def print_datasets(found: Sequence[Stored]) -> None:
     if not found:
-        note("there are none yet")
-        next_step("clusterctl data add NAME SOURCE")
+        note("no datasets yet")
+        next_step("clusterctl data add NAME SOURCE", "add one")
         return
-    table = Table("name", "images", "held out", "size", "classes", "takes", "made from", box=None, pad_edge=False)
+    print_table(out, render_datasets(found))
+
+
+def render_datasets(found: Sequence[Stored]) -> FitTable:
+    table = FitTable(
+        "name",
+        Column("train", right=True),
+        Column("test", right=True),
+        Column("image size", right=True, priority=2),
+        Column("classes", right=True, priority=1),
+        Column("disk", right=True, priority=3),
+        Column("source", wrap=True, priority=4),
+    )
     for stored in found:
         manifest = stored.manifest
-        shape = "x".join(map(str, manifest.shape))
-        cells = (
-            manifest.name, str(manifest.samples), str(manifest.test_samples), shape, str(len(manifest.class_names)),
-            readable(manifest.bytes), f"{manifest.format}: {one_line(str(stored.origin.get('path', '')), 80)}",
-        )  # fmt: skip
-        table.add_row(*map(Text, cells))
-    out.print(table)
+        table.add_row(
+            manifest.name,
+            str(manifest.samples),
+            str(manifest.test_samples),
+            format_shape(manifest.shape),
+            str(len(manifest.class_names)),
+            readable(manifest.bytes),
+            f"{manifest.format}: {one_line(str(stored.origin.get('path', '')), 80)}",
+        )
+    return table
 
 
 def print_dataset(stored: Stored) -> None:
@@ -68,34 +81,34 @@ def print_dataset(stored: Stored) -> None:
     damaged = stored.origin.get("damaged")
     lines = {
         "name": manifest.name,
-        "made from": f"{manifest.format}: {stored.origin.get('path', '')}",
-        "images": f"{manifest.samples} to learn from, {manifest.test_samples} held out",
-        "size": "x".join(map(str, manifest.shape)),
+        "source": f"{manifest.format}: {stored.origin.get('path', '')}",
+        "images": f"{manifest.samples} for training, {manifest.test_samples} for testing",
+        "image size": format_shape(manifest.shape),
         "classes": f"{len(manifest.class_names)}: {names}",
         "mean": ", ".join(f"{value:.4f}" for value in manifest.mean),
-        "deviation": ", ".join(f"{value:.4f}" for value in manifest.std),
+        "std": ", ".join(f"{value:.4f}" for value in manifest.std),
         "files": f"{count_of(manifest.files, 'shard')}, {readable(manifest.bytes)}, in {stored.directory}",
-        "skipped": count_of(damaged, "damaged record") if isinstance(damaged, list) and damaged else "nothing",
-        "content": manifest.digest,
+        "skipped": count_of(damaged, "corrupt record") if isinstance(damaged, list) and damaged else "none",
+        "digest": manifest.digest,
     }
     for name, value in lines.items():
         out.print(Text(f"{name:<10} {one_line(value, 400)}"))
 
 
-def say_added(added: Added) -> None:
+def print_added(added: Added) -> None:
     manifest = added.stored.manifest
     if not added.fresh:
-        note(f"{manifest.name} is there already, made from the same files")
+        note(f"{manifest.name} already exists, made from the same files: nothing to do")
+        next_step(f"clusterctl launch --data {manifest.name}")
         return
     for damaged in added.damaged[:NAMED]:
         warn(f"skipped {one_line(str(damaged))}")
     if len(added.damaged) > NAMED:
-        warn(f"skipped {len(added.damaged)} damaged records; clusterctl data show {manifest.name} --json names all")
-    size = "x".join(map(str, manifest.shape))
-    held_out = f" and {manifest.test_samples} held out" if manifest.test_samples else ""
+        warn(f"skipped {len(added.damaged)} corrupt records; list them: clusterctl data show {manifest.name} --json")
+    test = f" and {manifest.test_samples} test" if manifest.test_samples else ""
     out.print(
-        f"{manifest.name}: {manifest.samples} images{held_out} of {size} in {len(manifest.class_names)} classes, "
-        f"{readable(manifest.bytes)}",
+        f"{manifest.name}: {manifest.samples} training{test} images ({format_shape(manifest.shape)}), "
+        f"{count_of(manifest.class_names, 'class')}, {readable(manifest.bytes)}",
         soft_wrap=True,
     )
     next_step(f"clusterctl launch --data {manifest.name}")
@@ -107,59 +120,63 @@ def pushed_document(done: Pushed) -> dict[str, Any]:
     return {"whole": done.whole, "sent_bytes": done.sent_bytes, "seconds": round(done.seconds, 3), "phones": phones}
 
 
-def say_pushed(name: str, done: Pushed) -> None:
-    what = "all of it" if done.whole else "a share"
+def print_pushed(name: str, done: Pushed) -> None:
+    what = "all images" if done.whole else "one shard each"
     arrived = [outcome.phone for outcome in done.outcomes if outcome.ok]
     if arrived:
-        sent = f"{readable(done.sent_bytes)} sent in {done.seconds:.1f} s" if done.sent_bytes else "nothing was missing"
-        note(f"{name}: {what} is on {fold(arrived)} ({sent})")
+        sent = f"sent {readable(done.sent_bytes)} in {done.seconds:.1f} s" if done.sent_bytes else "nothing to send"
+        note(f"{name}: {what} on {fold(arrived)} ({sent})")
+    if arrived and done.outcomes.ok:
+        next_step(f"clusterctl launch --data {name}")
     if not done.outcomes.ok:
         print_outcomes(done.outcomes, f"clusterctl data push {name}")
 
 
-def that_had_it(outcomes: Outcomes[dict[str, Any]] | None) -> list[Phone]:
+def phones_that_had(outcomes: Outcomes[dict[str, Any]] | None) -> list[Phone]:
     return [phone for phone, answer in outcomes.values() if answer.get("removed")] if outcomes else []
 
 
 def removed_document(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, here: bool) -> dict[str, Any]:
-    """`removed`: it was there, and is no more."""
-    had = {phone.name for phone in that_had_it(outcomes)}
+    """`removed`: the phone had the dataset, and it was deleted."""
+    had = {phone.name for phone in phones_that_had(outcomes)}
     phones = [{**each, "removed": each["phone"] in had} for each in as_json(outcomes)] if outcomes else []
     return {"name": name, "removed_here": here, "phones": phones}
 
 
-def say_removed(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, here: bool, kept: bool) -> None:
+def print_removed(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, here: bool, kept: bool) -> None:
     if outcomes is None:
-        note(f"{name} is deleted here; what phones have of it stays until --from-phones")
+        note(f"deleted {name} on this computer; copies on phones remain")
+        next_step(f"clusterctl data remove {name} --from-phones", "delete them as well")
         return
-    had = that_had_it(outcomes)
-    places = [*(["here"] if here else []), *([f"on {fold(had)}"] if had else [])]
+    had = phones_that_had(outcomes)
+    places = [*(["on this computer"] if here else []), *([f"on {fold(had)}"] if had else [])]
     if places:
-        note(f"{name} is deleted {' and '.join(places)}")
+        note(f"deleted {name} {' and '.join(places)}")
     if without := [outcome.phone for outcome in outcomes if outcome.ok and outcome.phone not in had]:
-        note(f"{fold(without)} had none of it")
+        note(f"{fold(without)} did not have it")
     if kept:
-        note(f"what this computer has of it stays until clusterctl data remove {name}")
+        note("the copy on this computer remains")
+        next_step(f"clusterctl data remove {name}", "delete it as well")
     if not outcomes.ok:
         print_outcomes(outcomes, f"clusterctl data remove {name} --from-phones")
 
 
 @contextmanager
-def making(name: str) -> Iterator[Callable[[int, int], None]]:
-    """Records, shown on a terminal when it takes a while."""
+def add_progress(name: str) -> Iterator[Callable[[int, int], None]]:
+    """The callback takes how many records are done, and how many there are."""
     state = {"done": 0, "total": 0}
 
     def draw() -> str:
         left = state["total"] - state["done"]
         return f"{name}: {_bar(state['done'], state['total'])} {count_of(left, 'image')} left"
 
-    with _shown(draw):
+    with delayed_line(draw):
         yield lambda done, total: state.update(done=done, total=total)
 
 
 @contextmanager
-def pushing(name: str, phones: Sequence[Phone]) -> Iterator[Callable[[int, int, Sequence[Phone]], None]]:
-    """Bytes, and the phones that have not all of theirs yet."""
+def push_progress(name: str, phones: Sequence[Phone]) -> Iterator[Callable[[int, int, Sequence[Phone]], None]]:
+    """The callback takes the bytes sent, the bytes in total, and the phones that are not complete."""
     lock = threading.Lock()
     state: dict[str, Any] = {"sent": 0, "total": 0, "left": phones}
 
@@ -172,22 +189,8 @@ def pushing(name: str, phones: Sequence[Phone]) -> Iterator[Callable[[int, int, 
         with lock:
             state.update(sent=sent, total=total, left=left)
 
-    with _shown(draw):
+    with delayed_line(draw):
         yield update
-
-
-@contextmanager
-def _shown(draw: Callable[[], str]) -> Iterator[None]:
-    started = time.monotonic()
-
-    def renderable() -> Text:
-        return Text() if time.monotonic() - started < _DELAY_S else Text(draw(), "dim", no_wrap=True)
-
-    if not err.is_terminal:
-        yield
-        return
-    with Live(console=err, get_renderable=renderable, transient=True, refresh_per_second=5):
-        yield
 
 
 def _bar(done: int, total: int, width: int = 24) -> str:

@@ -1,4 +1,4 @@
-"""A study on the terminal: what is being measured, then tables."""
+"""`bench device` on the terminal: what is being measured, then the results as tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.status import Status
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.device_study.findings import findings
@@ -21,12 +20,12 @@ from orchestrator.format import (
 )
 from orchestrator.text import one_line
 from orchestrator.view.console import err, next_step, out
-from orchestrator.view.width import wide_enough
+from orchestrator.view.table import Column, FitTable, print_table
 from phone_agent.contract.device_study import Case, Facts, Load, Operation, Row, Sample
 
 
-class Progress:
-    """Told of rows from any thread."""
+class StudyProgress:
+    """Rows may arrive from any thread."""
 
     def __init__(self, status: Status | None) -> None:
         self._status = status
@@ -37,13 +36,13 @@ class Progress:
 
 
 @contextmanager
-def progress() -> Iterator[Progress]:
+def study_progress() -> Iterator[StudyProgress]:
     """On a terminal only."""
     if not err.is_terminal:
-        yield Progress(None)
+        yield StudyProgress(None)
         return
-    with err.status("looking at the device") as status:
-        yield Progress(status)
+    with err.status("reading device properties") as status:
+        yield StudyProgress(status)
 
 
 def print_study(study: Study) -> None:
@@ -56,23 +55,28 @@ def _print_device(device: DeviceStudy) -> None:
     if device.facts:
         out.print(_facts(device.facts), soft_wrap=True)
     if device.virtual:
-        out.print(Text("a virtual phone: this computer's processor; its battery and thermometer are made up", "dim"))
-    tables = (
-        _cases("networks", device.models),
+        out.print(
+            Text("virtual phone: uses this computer's CPU; battery and temperature readings are simulated", "dim")
+        )
+    for table in render_tables(device):
+        if table.row_count:
+            print_table(out, table)
+    if device.error:
+        out.print(Text(f"measurement did not finish: {one_line(device.error)}", "red"), soft_wrap=True)
+    if device.remedy:
+        next_step(one_line(device.remedy), "try")
+
+
+def render_tables(device: DeviceStudy) -> tuple[FitTable, ...]:
+    return (
+        _cases("model", device.models),
         _cases("width x depth", device.sweep),
         _operations(device.operations),
         _loads(device.loads),
         _contests(device),
-        _heat(device.samples),
-        _beside(device),
+        _thermal(device.samples),
+        _published(device),
     )
-    for table in tables:
-        if table.row_count:
-            wide_enough(out).print(table)
-    if device.error:
-        out.print(Text(f"it did not answer to the end: {one_line(device.error)}", "red"), soft_wrap=True)
-    if device.remedy:
-        next_step(one_line(device.remedy), "try")
 
 
 def _facts(facts: Facts) -> Text:
@@ -81,9 +85,19 @@ def _facts(facts: Facts) -> Text:
     return Text("  " + ", ".join(one_line(word) for word in words if word))
 
 
-def _cases(title: str, cases: list[Case]) -> Table:
+def _cases(title: str, cases: list[Case]) -> FitTable:
     batch = cases[0].batch_asked if cases else 0
-    table = _table(title, "on", "parameters", "FLOP/image", "memory", f"train {batch}", f"infer {batch}", "GFLOP/s", "")
+    table = FitTable(
+        title,
+        "backend",
+        Column("parameters", right=True, priority=3),
+        Column("FLOP/image", right=True, priority=4),
+        Column("memory", right=True, priority=2),
+        Column(f"train {batch}", right=True),
+        Column(f"infer {batch}", right=True),
+        Column("GFLOP/s", right=True, priority=1),
+        Column("", wrap=True),
+    )
     for case in cases:
         facts = (format_count(case.parameters), format_count(case.forward_flops), format_bytes(case.planned_bytes))
         if case.batch is None:
@@ -94,14 +108,20 @@ def _cases(title: str, cases: list[Case]) -> Table:
         times = (format_seconds(scaled_s(each, case)) + mark for each in (case.training_s, case.inference_s))
         rate = gflops(case)
         table.add_row(one_line(case.name), case.backend, *facts, *times, f"{rate:.1f}" if rate else "")
-    table.columns[-1].justify = "left"
     if any(map(is_scaled, cases)):
-        table.caption = "† measured with fewer images, and scaled"
+        table.caption = "† measured with a smaller batch and scaled up"
     return table
 
 
-def _operations(rows: list[Operation]) -> Table:
-    table = _table("where the time goes", "on", "operation", "direction", "time", "of the step", left=3)
+def _operations(rows: list[Operation]) -> FitTable:
+    table = FitTable(
+        "time by operation",
+        Column("backend", priority=1),
+        Column("operation", wrap=True),
+        "direction",
+        Column("time", right=True),
+        Column("of step", right=True),
+    )
     whole: dict[tuple[str, str], float] = {}
     for row in rows:
         key = (row.network, row.backend)
@@ -116,8 +136,17 @@ def _operations(rows: list[Operation]) -> Table:
     return table
 
 
-def _loads(loads: list[Load]) -> Table:
-    table = _table("doing", "network", "on", "processor", "resident", "power", "temperature", "clock", left=2)
+def _loads(loads: list[Load]) -> FitTable:
+    table = FitTable(
+        "activity",
+        "model",
+        Column("backend", priority=2),
+        Column("CPU", right=True, wrap=True),
+        Column("resident", right=True, priority=1),
+        Column("power", right=True),
+        Column("temperature", right=True, priority=3),
+        Column("clock", right=True, priority=4),
+    )
     for load in loads:
         readings = (
             _known(load.power_w, "{:.2f} W"),
@@ -131,16 +160,21 @@ def _loads(loads: list[Load]) -> Table:
     return table
 
 
-def _contests(device: DeviceStudy) -> Table:
-    table = _table("beside an application", "its rounds/s", "a training step")
+def _contests(device: DeviceStudy) -> FitTable:
+    table = FitTable(
+        "with a foreground application",
+        Column("its rounds/s", right=True, wrap=True),
+        Column("training step", right=True),
+    )
     for contest in device.contests:
         rate = "" if contest.foreground_rate is None else f"{contest.foreground_rate:.0f}"
         table.add_row(one_line(contest.situation), rate or one_line(contest.why), format_seconds(contest.training_s))
     return table
 
 
-def _heat(samples: list[Sample]) -> Table:
-    table = _table("thermal run", "a step", "temperature", "clock", "power")
+def _thermal(samples: list[Sample]) -> FitTable:
+    numbers = (Column(title, right=True) for title in ("step", "temperature", "clock", "power"))
+    table = FitTable("thermal run", *numbers)
     for sample in samples[:: max(1, len(samples) // 12)]:
         readings = (
             _known(sample.temperature_c, "{:.1f} °C"),
@@ -151,21 +185,18 @@ def _heat(samples: list[Sample]) -> Table:
     return table
 
 
-def _beside(device: DeviceStudy) -> Table:
-    table = _table("beside the papers", "published", "measured", "where")
-    table.columns[3].justify = "left"
+def _published(device: DeviceStudy) -> FitTable:
+    table = FitTable(
+        Column("compared with the papers", wrap=True),
+        Column("published", right=True),
+        Column("measured", right=True),
+        Column("source", wrap=True, priority=1),
+    )
     for finding in findings(device):
         if finding.measured is not None:
             figure = finding.figure
             shown = format_quantity(figure.value, figure.unit), format_quantity(finding.measured, figure.unit)
             table.add_row(figure.what, *shown, figure.where)
-    return table
-
-
-def _table(first: str, *columns: str, left: int = 1) -> Table:
-    table = Table(first, box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), caption_justify="left")
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < left else "right")
     return table
 
 
@@ -176,11 +207,11 @@ def _known(value: float | None, form: str) -> Text:
 def _about(row: Row) -> str:
     match row:
         case Facts():
-            return "looked at"
+            return "read device properties"
         case Case():
             return f"timed {row.name} on {row.backend}"
         case Operation():
-            return f"took {row.network} apart on {row.backend}"
+            return f"timed the operations of {row.network} on {row.backend}"
         case Load():
             return f"{row.activity} {row.network}"
         case Sample():

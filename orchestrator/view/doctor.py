@@ -1,9 +1,8 @@
-"""An examination on one screen: what stops, what slows, what is worth a note; the lines for adb; what to do next."""
+"""Report of `doctor`: problems by severity with evidence and remedy, commands for adb, and the next step."""
 
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.health.checks import ALL
@@ -13,48 +12,46 @@ from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note
-from orchestrator.view.width import wide_enough
+from orchestrator.view.phones import format_phones
+from orchestrator.view.table import Column, FitTable, for_tables
 
 _STYLE = {Severity.STOPS: "bold red", Severity.SLOWS: "yellow", Severity.NOTE: "dim"}
 _ADB_LINES = 12
 
 
 def print_report(console: Console, cluster: str, report: Report) -> None:
-    console = wide_enough(console)
-    _print_deeds(report)
+    console = for_tables(console)
+    _print_fixes(report)
     console.print(_headline(cluster, report))
     if report.troubles:
-        console.print(_table(report))
+        console.print(render_problems(report))
     _print_adb(console, report)
     for each in report.unasked:
-        note(f"not looked at: {each}")
-    next_step(_next(report))
+        note(f"not checked: {each}")
+    next_step(_next_command(report))
 
 
 def _headline(cluster: str, report: Report) -> Text:
     line = Text.assemble((cluster, "bold"), f"  {count_of(report.phones, 'phone')}, {len(ALL)} checks  ")
     if not report.troubles:
-        return line.append("nothing found", "green")
-    words = {Severity.STOPS: "stop a run", Severity.SLOWS: "slow it down", Severity.NOTE: "to note"}
+        return line.append("no problems found", "green")
+    words = {Severity.STOPS: "would stop a run", Severity.SLOWS: "would slow it down", Severity.NOTE: "to note"}
     parts = [Text(f"{report.count(each)} {words[each]}", _STYLE[each]) for each in Severity if report.count(each)]
     return line.append_text(Text(", ").join(parts))
 
 
-def _table(report: Report) -> Table:
-    table = Table(
-        "row", "check", "phones", "evidence", "what to do", box=None, pad_edge=False, header_style="dim", padding=(0, 1)
+def render_problems(report: Report) -> FitTable:
+    table = FitTable(
+        Column("row", right=True, priority=1),
+        "check",
+        Column("phones", wrap=True),
+        Column("evidence", wrap=True),
+        Column("what to do", wrap=True),
     )
-    table.columns[3].ratio = 3
-    table.columns[4].ratio = 3
-    for column in table.columns[3:]:
-        column.overflow = "fold"
     for trouble in report.troubles:
-        style = _STYLE[trouble.first.severity]
-        row = str(trouble.check.row or "")
-        cells = (trouble.evidence, _remedy(trouble))
-        table.add_row(
-            row, Text(trouble.check.name, style), Text(_who(trouble.phones)), *(Text(one_line(cell)) for cell in cells)
-        )
+        check = Text(trouble.check.name, _STYLE[trouble.first.severity])
+        cells = (format_phones(trouble.phones), one_line(trouble.evidence), one_line(_remedy(trouble)))
+        table.add_row(str(trouble.check.row or ""), check, *cells)
     return table
 
 
@@ -64,40 +61,36 @@ def _remedy(trouble: Trouble) -> str:
     return first.remedy + by
 
 
-def _who(phones: tuple[Phone, ...]) -> str:
-    return phones[0].name if len(phones) == 1 else fold(phones)
-
-
 def _print_adb(console: Console, report: Report) -> None:
     chosen = [trouble for trouble in report.troubles if trouble.first.kind is Kind.ADB]
     lines = [(trouble, line) for trouble in chosen for line in trouble.adb_lines]
     if not lines:
         return
-    console.print(Text("\nby adb, with the phone on a USB cable (its port carries Ethernet otherwise):", "dim"))
+    console.print(Text("\nRun with adb, with the phone on a USB cable instead of its Ethernet adapter:", "dim"))
     shown: Trouble | None = None
     for trouble, line in lines[:_ADB_LINES]:
         if trouble is not shown:
-            console.print(Text(f"  # {trouble.check.label}: {_who(trouble.phones)}", "dim"))
+            console.print(Text(f"  # {trouble.check.label}: {format_phones(trouble.phones)}", "dim"))
             shown = trouble
         console.print(Text(f"  {line}"), soft_wrap=True)
     if len(lines) > _ADB_LINES:
         console.print(Text(f"  … {len(lines) - _ADB_LINES} more lines: clusterctl doctor --json", "dim"))
 
 
-def _print_deeds(report: Report) -> None:
+def _print_fixes(report: Report) -> None:
     groups: dict[tuple[str, bool, str], list[Deed]] = {}
     for deed in report.deeds:
         groups.setdefault((deed.fix.value, deed.ok, deed.said), []).append(deed)
     for (_, ok, said), deeds in groups.items():
-        who = _who(tuple(deed.phone for deed in deeds))
+        who = format_phones(tuple(deed.phone for deed in deeds))
         err.print(Text(f"{who}: {one_line(said)}", "green" if ok else "red"), soft_wrap=True)
     if report.cured:
         rows = dict.fromkeys(each.check.name for each in report.cured)
         who = fold(dict.fromkeys(each.phone for each in report.cured))
-        err.print(Text(f"gone: {', '.join(rows)} ({who})", "green"), soft_wrap=True)
+        err.print(Text(f"fixed: {', '.join(rows)} ({who})", "green"), soft_wrap=True)
 
 
-def _next(report: Report) -> str:
+def _next_command(report: Report) -> str:
     """The one command that helps most."""
     left = [phone for phone in report.fixable if not any(deed.phone == phone for deed in report.deeds)]
     if left:
@@ -107,9 +100,9 @@ def _next(report: Report) -> str:
             return trouble.command
     if report.healthy:
         return "clusterctl launch"
-    return f"clusterctl doctor --limit {fold(trouble_phones(report))}"
+    return f"clusterctl doctor --limit {fold(blocking_phones(report))}"
 
 
-def trouble_phones(report: Report) -> tuple[Phone, ...]:
+def blocking_phones(report: Report) -> tuple[Phone, ...]:
     stopping = [each.phone for each in report.found if each.finding.severity is Severity.STOPS]
     return tuple(dict.fromkeys(stopping))

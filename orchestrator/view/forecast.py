@@ -1,4 +1,4 @@
-"""Forecasts, as a table and as JSON."""
+"""Forecasts: a table, or JSON."""
 
 from __future__ import annotations
 
@@ -6,63 +6,71 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.plan.forecast import published
 from orchestrator.text import count_of
 from orchestrator.view.console import next_step, out
-from orchestrator.view.width import wide_enough
+from orchestrator.view.table import Column, FitTable, print_table
 
 if TYPE_CHECKING:
     from orchestrator.plan.forecast.device_model import Phone
     from orchestrator.plan.forecast.forecast import Forecast, Rack
 
-COLUMNS = ("MB", "batch", "computing", "exchange", "step", "images/s", "efficiency", "95 % from", "fits")
+GOOD_EFFICIENCY = 0.95
 
 
-def print_forecasts(on: Rack, phone: Phone, found: Sequence[Forecast], *, measured: bool) -> None:
-    beside = on.phones == published.PHONES
-    table = Table(
-        title=f"{_where(on)}: a training step, MODELLED", title_justify="left", box=SIMPLE_HEAD, pad_edge=False
-    )
-    table.add_column("network", no_wrap=True)
-    for column in (*COLUMNS, *(["Na et al."] * beside)):
-        table.add_column(column, justify="right", no_wrap=True)
-    for each in found:
-        table.add_row(each.network, *_cells(each), *([_published(each)] * beside))
-    console = wide_enough(out)
-    console.print(table)
-    console.print(_assumed(on, phone, found, measured=measured), markup=False, soft_wrap=True)
-    best = max(found, key=lambda each: each.efficiency)
+def print_forecasts(rack: Rack, phone: Phone, forecasts: Sequence[Forecast], *, measured: bool) -> None:
+    print_table(out, render_forecasts(rack, forecasts))
+    out.print(_assumptions(rack, phone, forecasts, measured=measured), markup=False)
+    best = max(forecasts, key=lambda each: each.efficiency)
     next_step(f"clusterctl launch --model {best.network} --batch {best.enough or best.batch} --dry-run")
 
 
-def as_document(on: Rack, found: Sequence[Forecast]) -> dict[str, Any]:
+def as_document(rack: Rack, forecasts: Sequence[Forecast]) -> dict[str, Any]:
     return {
         "modelled": True,
-        "phones": on.phones,
-        "switches": len(set(on.switches)),
-        "line": asdict(on.line),
-        "networks": [{**asdict(each), "efficiency": each.efficiency} for each in found],
+        "phones": rack.phones,
+        "switches": len(set(rack.switches)),
+        "line": asdict(rack.line),
+        "networks": [{**asdict(each), "efficiency": each.efficiency} for each in forecasts],
     }
 
 
-def _where(on: Rack) -> str:
-    switches = len(set(on.switches))
-    return f"{count_of(on.phones, 'phone')} on {switches} switch{'es' * (switches > 1)}"
+def render_forecasts(rack: Rack, forecasts: Sequence[Forecast]) -> FitTable:
+    switches = count_of(len(set(rack.switches)), "switch")
+    columns = [
+        Column("model"),
+        Column("gradient", right=True, priority=5),
+        Column("batch", right=True, priority=1),
+        Column("compute", right=True, priority=3),
+        Column("allreduce", right=True, priority=3),
+        Column("step", right=True),
+        Column("images/s", right=True),
+        Column("efficiency", right=True),
+        Column("95 % at", right=True, priority=4),
+        Column("max batch", right=True, priority=2),
+    ]
+    if rack.phones == published.PHONES:
+        columns.append(Column("Na et al.", right=True, priority=6))
+    table = FitTable(
+        *columns, title=f"Modelled training step on {count_of(rack.phones, 'phone')} and {switches} (not measured)"
+    )
+    for each in forecasts:
+        table.add_row(*_cells(each), *([_published(each)] if rack.phones == published.PHONES else []))
+    return table
 
 
 def _cells(each: Forecast) -> list[str | Text]:
     return [
-        f"{each.gradient_bytes / 1e6:.1f}",
+        each.network,
+        f"{each.gradient_bytes / 1e6:.1f} MB",
         str(each.batch),
         f"{each.compute_s:.2f} s",
         f"{each.communication_s:.2f} s",
         f"{each.step_s:.2f} s",
         f"{each.images_per_s:,.0f}",
-        Text(f"{each.efficiency:.1%}", "green" if each.efficiency >= 0.95 else "yellow"),
+        Text(f"{each.efficiency:.1%}", "green" if each.efficiency >= GOOD_EFFICIENCY else "yellow"),
         "none" if each.enough is None else str(each.enough),
         str(each.fits),
     ]
@@ -73,22 +81,22 @@ def _published(each: Forecast) -> str:
     return f"{share:.1%}" if share else ""
 
 
-def _assumed(on: Rack, phone: Phone, found: Sequence[Forecast], *, measured: bool) -> str:
-    ways = ", ".join(dict.fromkeys(map(_way, found)))
+def _assumptions(rack: Rack, phone: Phone, forecasts: Sequence[Forecast], *, measured: bool) -> str:
+    methods = ", ".join(dict.fromkeys(map(_allreduce, forecasts)))
     low, high = phone.sustained
-    pace = (
-        "computing as fast as you measured"
+    speed = (
+        "compute speed as given (--images-per-s)"
         if measured
-        else f"{phone.name}, cold (hot ones compute at {low:.0%} to {high:.0%}), by counted instructions"
+        else f"{phone.name}, cold, modelled from instruction counts (a hot phone runs at {low:.0%} to {high:.0%})"
     )
     return (
-        f"Assumed: all phones alike, {pace}; gradients by {ways}; "
-        f"{on.line.intra_switch * 8 / 1e6:.0f} Mbit/s of payload, {on.line.latency_s * 1e3:g} ms from phone to phone. "
-        f"Efficiency: computing's share of a step; "
-        "95 % from: that many images a phone; fits: in its memory."
+        f"Assumptions: identical phones: {speed}; allreduce: {methods}; {rack.line.intra_switch * 8 / 1e6:.0f} Mbit/s "
+        f"payload, {rack.line.latency_s * 1e3:g} ms latency.\n"
+        "batch: images per phone and step; efficiency: compute time / step time; "
+        "95 % at: smallest batch that reaches 95 % efficiency; max batch: largest that fits in memory."
     )
 
 
-def _way(each: Forecast) -> str:
+def _allreduce(each: Forecast) -> str:
     groups = f" in groups of {each.choice.group}" if each.choice.group else ""
-    return f"{each.choice.algorithm}{groups} as {each.choice.wire}"
+    return f"{each.choice.algorithm}{groups}, {each.choice.wire}"

@@ -1,10 +1,9 @@
-"""Pinned host keys, as a table."""
+"""Pinned host keys: a table, or JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.fleet.host_keys import HostKeys
@@ -12,34 +11,39 @@ from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.text import one_line
 from orchestrator.view.console import next_step, note, out, print_json
+from orchestrator.view.table import Column, FitTable, print_table
 
 
-def print_pins(phones: Sequence[Phone], hosts: HostKeys, *, json: bool) -> None:
+def print_pinned_keys(phones: Sequence[Phone], hosts: HostKeys, *, json: bool) -> None:
     if json:
         print_json([_as_json(phone, hosts) for phone in phones])
         return
-    table = Table("phone", "port", "address", "host key", box=None, pad_edge=False, header_style="dim")
+    print_table(out, render_pinned_keys(phones, hosts))
+    if unpinned := [phone for phone in phones if hosts.pinned(phone) is None]:
+        next_step(f"clusterctl provision --limit {fold(unpinned)}", "pin the missing keys")
+
+
+def render_pinned_keys(phones: Sequence[Phone], hosts: HostKeys) -> FitTable:
+    table = FitTable("phone", Column("port", priority=1), Column("address", priority=2), Column("host key", wrap=True))
     for phone in phones:
-        table.add_row(phone.name, phone.where, str(phone.address), _shown(phone, hosts))
-    out.print(table)
-    if strangers := [phone for phone in phones if hosts.pinned(phone) is None]:
-        next_step(f"clusterctl provision --limit {fold(strangers)}", "to meet the others")
+        table.add_row(phone.name, phone.where, str(phone.address), _key(phone, hosts))
+    return table
 
 
 def print_forgotten(phones: Sequence[Phone], *, json: bool) -> None:
     if json:
         print_json([phone.name for phone in phones])
     elif phones:
-        note(f"forgot the host keys of {fold(phones)}")
-        next_step(f"clusterctl provision --limit {fold(phones)}")
+        note(f"removed the pinned host keys of {fold(phones)}")
+        next_step(f"clusterctl provision --limit {fold(phones)}", "pin their new keys")
     else:
-        note("nothing was pinned for them")
+        note("no host key was pinned for these phones")
 
 
-def tell_listed(phones: Sequence[Phone]) -> None:
-    """Of these only a person can take the key back."""
+def print_keys_in_inventory(phones: Sequence[Phone]) -> None:
+    """Keys written in the inventory can only be removed by editing it."""
     if phones:
-        note(f"the inventory itself lists host keys of {fold(phones)}: those count until they are removed there")
+        note(f"the inventory lists host keys of {fold(phones)}; they stay valid until you remove them there")
 
 
 def print_key(public: str, *, json: bool) -> None:
@@ -61,10 +65,10 @@ def _as_json(phone: Phone, hosts: HostKeys) -> dict[str, object]:
     }
 
 
-def _shown(phone: Phone, hosts: HostKeys) -> Text:
+def _key(phone: Phone, hosts: HostKeys) -> Text:
     key = hosts.pinned(phone)
     if key is None:
-        return Text("not met yet", "dim")
+        return Text("not pinned yet", "dim")
     if duplicates := hosts.duplicates(phone):
-        return Text(one_line(f"{key.fingerprint} also of {', '.join(duplicates)}"), "red")
+        return Text(one_line(f"{key.fingerprint} (same as {', '.join(duplicates)})"), "red")
     return Text(key.fingerprint)

@@ -1,4 +1,4 @@
-"""What `inventory check` found, told as a compiler does: the message, and the line it is about."""
+"""Results of `inventory check`, in the style of a compiler: the message, and the line it is about."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from orchestrator.inventory import fold
 from orchestrator.inventory.document import read_text
 from orchestrator.inventory.model import Cluster, Phone, Uplink
 from orchestrator.inventory.topology import slow_uplinks
-from orchestrator.text import one_line
-from orchestrator.view.console import out, print_json, warn
+from orchestrator.text import count_of, one_line
+from orchestrator.view.console import next_step, out, print_json, warn
 
 
 def print_problems(error: InventoryError, *, json: bool) -> None:
@@ -28,12 +28,11 @@ def print_problems(error: InventoryError, *, json: bool) -> None:
         out.print(Text.assemble((place, "bold"), problem.message), soft_wrap=True)
         if 0 < problem.line <= len(lines):
             out.print(Text(f"{problem.line:>5} │ {one_line(lines[problem.line - 1], 90)}", "dim"), soft_wrap=True)
-    count = len(error.problems)
-    out.print(Text(f"{count} problem{'s' * (count != 1)}", "bold red"))
+    out.print(Text(count_of(error.problems, "problem"), "bold red"))
 
 
 def _lines(source: Path) -> list[str]:
-    """The file once more, for quoting; a pipe can be read only once."""
+    """The file again, for quoting. A pipe can be read only once, so its lines are not quoted."""
     try:
         return read_text(source).split("\n") if source.is_file() else []
     except InventoryError:
@@ -41,17 +40,17 @@ def _lines(source: Path) -> list[str]:
 
 
 def print_summary(cluster: Cluster, phones: Sequence[Phone], *, json: bool) -> None:
-    warnings = [_slowness(*slow, cluster) for slow in slow_uplinks(cluster)]
+    warnings = [_slow_uplink(*slow, cluster) for slow in slow_uplinks(cluster)]
     if json:
         print_json(_summary(cluster, phones) | {"warnings": warnings})
         return
-    switches = len(cluster.switches)
-    counted = f"{len(cluster)} phones on {switches} switch{'es' * (switches > 1)}"
+    counted = f"{count_of(len(cluster), 'phone')} on {count_of(cluster.switches, 'switch')}"
     out.print(Text.assemble(("ok ", "bold green"), f"{cluster.source}: {counted}"), soft_wrap=True)
     if len(phones) < len(cluster):
         out.print(f"selected: {len(phones)} ({fold(phones)})", soft_wrap=True)
     for warning in warnings:
         warn(warning)
+    next_step("clusterctl inventory show")
 
 
 def _summary(cluster: Cluster, phones: Sequence[Phone]) -> dict[str, Any]:
@@ -66,8 +65,8 @@ def _summary(cluster: Cluster, phones: Sequence[Phone]) -> dict[str, Any]:
     }
 
 
-def _slowness(switch: str, uplink: Uplink, cluster: Cluster) -> str:
+def _slow_uplink(switch: str, uplink: Uplink, cluster: Cluster) -> str:
     return (
-        f"the uplink from {switch} to {uplink.to} ({uplink.rate}) is slower than a phone's link ({cluster.rate}): "
-        "it will set the pace of the ring"
+        f"the uplink from {switch} to {uplink.to} ({uplink.rate}) is slower than the phone links ({cluster.rate}): "
+        "it will limit the ring allreduce"
     )

@@ -1,47 +1,55 @@
-"""How a lab is told to a person."""
+"""State of the lab, for people."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
+from rich.text import Text
 
 from orchestrator.lab.lifecycle import LabUp
 from orchestrator.lab.shape import Arch
 from orchestrator.lab.spec import Mode
+from orchestrator.text import count_of
 from orchestrator.view.console import note, out, warn
+from orchestrator.view.table import Column, FitTable, print_table
 
 _MEANING = {
-    Mode.ROOT: "network namespaces, made by root",
-    Mode.USER: "network namespaces in a user namespace",
+    Mode.ROOT: "network namespaces (as root)",
+    Mode.USER: "network namespaces (in a user namespace)",
     Mode.LOOPBACK: "plain processes on the loopback interface",
 }
 _LOST_ON_LOOPBACK = (
-    "So the links have no speed limit (--rate and --uplink mean nothing), link= and disk= cannot be set, "
-    "and phones see this computer's files, processes, temperatures and name."
+    "Links have no speed limit (--rate and --uplink have no effect), link= and disk= cannot be set, "
+    "and phones see this computer's files, processes, temperatures and host name."
 )
 
 
-def told(outcome: LabUp) -> None:
-    note(("already up: " if outcome.was_up else "up: ") + f"{outcome.spec.shape} ({_MEANING[outcome.spec.mode]})")
+def print_started(outcome: LabUp) -> None:
+    state = "lab already running" if outcome.was_up else "lab started"
+    note(f"{state}: {outcome.spec.shape}, {_MEANING[outcome.spec.mode]}")
     if outcome.spec.mode is Mode.LOOPBACK and not outcome.was_up:
-        warn(f"no namespaces here: {'; '.join(outcome.objections)}. {_LOST_ON_LOOPBACK}")
+        warn(f"no network namespaces on this computer ({'; '.join(outcome.objections)}). {_LOST_ON_LOOPBACK}")
 
 
 def print_status(report: dict[str, Any]) -> None:
-    kind = "phones" if report["arch"] is Arch.NATIVE else f"{report['arch']} phones"
-    on = f"{sum(phone['up'] for phone in report['phones'])} of {len(report['phones'])} {kind} on"
-    out.print(f"{on}, as {_MEANING[report['mode']]}; this computer is {report['host']}")
+    kind = "phone" if report["arch"] is Arch.NATIVE else f"{report['arch']} phone"
+    running = sum(phone["up"] for phone in report["phones"])
+    out.print(f"{running} of {count_of(report['phones'], kind)} on, {_MEANING[report['mode']]}; host {report['host']}")
     if report["mode"] is not Mode.LOOPBACK:
         out.print(f"links {report['rate']}, uplinks {report['uplink']}, disks {report['disk']}")
-    table = Table("phone", "port", "address", "user", "power", "sshd", box=None, pad_edge=False)
-    for phone in report["phones"]:
+    print_table(out, render_phones(report["phones"]))
+
+
+def render_phones(phones: Sequence[dict[str, Any]]) -> FitTable:
+    table = FitTable("phone", "port", Column("address", priority=1), Column("user", priority=2), "power", "sshd")
+    for phone in phones:
         table.add_row(
             phone["name"],
             f"{phone['switch']}:{phone['port']}",
             phone["address"],
             phone["user"],
-            "on" if phone["up"] else "[red]off[/]",
-            "listens" if phone["sshd"] else "[red]down[/]",
+            Text("on") if phone["up"] else Text("off", "red"),
+            Text("listening") if phone["sshd"] else Text("down", "red"),
         )
-    out.print(table)
+    return table

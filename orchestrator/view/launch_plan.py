@@ -7,29 +7,37 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.launch.request import FP32_ONLY
+from orchestrator.view.table import Column, FitTable, print_table
 from phone_agent.contract.schema import RunSpec
 
 
 def print_plan(console: Console, spec: RunSpec, argv: Sequence[str], recipe: str | None = None) -> None:
-    """What `--dry-run` shows: the run as it would start, neighbours with the same batch on one line."""
     for line in _rules(spec, recipe):
         console.print(line, soft_wrap=True)
-    title = f"{spec.network}, {spec.steps} steps, global batch {spec.global_batch}"
-    table = Table(box=None, padding=(0, 2), title=title)
-    for column in ("ranks", "ports", "phones", "addresses", "batch per phone"):
-        table.add_column(column)
+    print_table(console, render_ranks(spec))
+    console.print(Text(shlex.join(argv), "dim"), soft_wrap=True)
+
+
+def render_ranks(spec: RunSpec) -> FitTable:
+    """Neighboring ranks with the same batch size share a line."""
+    table = FitTable(
+        "ranks",
+        Column("ports", priority=1),
+        "phones",
+        Column("addresses", priority=2),
+        Column("batch per phone", right=True),
+        title=f"{spec.network}, {spec.steps} steps, global batch {spec.global_batch}",
+    )
     for (switch, batch), group in groupby(spec.ranks, key=lambda rank: (rank.switch, rank.batch)):
         ranks = list(group)
         first, last = ranks[0], ranks[-1]
         pairs = ((first.rank, last.rank), (f"{switch}:{first.port}", last.port), (first.phone, last.phone))
         cells = [_ends(str(low), str(high), len(ranks)) for low, high in (*pairs, (first.address, last.address))]
         table.add_row(*cells, str(batch))
-    console.print(table)
-    console.print(Text(shlex.join(argv), "dim"), soft_wrap=True)
+    return table
 
 
 def _rules(spec: RunSpec, recipe: str | None) -> list[str]:

@@ -1,15 +1,16 @@
-"""How fast the phones solved, in words and as JSON."""
+"""Result of `bench linpack`: a table, or JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
-from orchestrator.bench.linpack import LinpackResult
+from orchestrator.bench.linpack import LinpackResult, PhoneShare
 from orchestrator.text import count_of
 from orchestrator.view.console import out
+from orchestrator.view.table import Column, FitTable, print_table
 
 
 def as_document(result: LinpackResult) -> dict[str, Any]:
@@ -44,12 +45,27 @@ def print_linpack(result: LinpackResult) -> None:
     system = result.plan.system
     what = f"n {system.n}, nb {system.block}, grid {system.grid}, {count_of(len(result.phones), 'phone')}"
     out.print(Text.assemble(what, "  ", (f"{result.gflops:.2f} Gflop/s", "bold"), f"  {result.seconds:.2f} s"))
-    table = Table("phone", "Gflop/s", "peak", "of it", "updating", *(result.phones[0].seconds), box=None)
-    for each in result.phones:
-        figures = (each.gflops, each.peak_gflops)
-        spent = (f"{seconds:.2f} s" for seconds in each.seconds.values())
-        shown = (f"{each.peak_share:.0%}", f"{each.update_gflops:.1f}", *spent)
-        table.add_row(each.phone.name, *(f"{figure:.1f}" for figure in figures), *shown)
-    out.print(table)
+    print_table(out, render_phones(result.phones))
     verdict = ("passed", "green") if result.passed else ("FAILED", "bold red")
     out.print(Text.assemble(f"residual {result.residual:.4g}, must be below {result.limit:g}: ", verdict))
+
+
+def render_phones(phones: Sequence[PhoneShare]) -> FitTable:
+    phases = [Column(phase, right=True, priority=3) for phase in phones[0].seconds]
+    table = FitTable(
+        "phone",
+        Column("Gflop/s", right=True),
+        Column("peak", right=True, priority=1),
+        Column("of peak", right=True),
+        Column("update Gflop/s", right=True, priority=2),
+        *phases,
+    )
+    for each in phones:
+        figures = (
+            f"{each.gflops:.1f}",
+            f"{each.peak_gflops:.1f}",
+            f"{each.peak_share:.0%}",
+            f"{each.update_gflops:.1f}",
+        )
+        table.add_row(each.phone.name, *figures, *(f"{seconds:.2f} s" for seconds in each.seconds.values()))
+    return table

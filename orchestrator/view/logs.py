@@ -1,4 +1,4 @@
-"""What collect-logs brought, and what it could not."""
+"""Result of `collect-logs`: what was copied, and what is missing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ def print_collected(collected: Collected) -> None:
     had = [outcome for outcome in collected.outcomes if outcome.value is not None]
     megabytes = sum(sum(outcome.value.files.values()) for outcome in had if outcome.value) / 1e6
     out.print(
-        f"{collected.directory}: {len(had)} of {len(collected.outcomes)} phones, {megabytes:.1f} MB", markup=False
+        f"{collected.directory}: logs of {len(had)} of {len(collected.outcomes)} phones, {megabytes:.1f} MB",
+        markup=False,
     )
     out.print(f"  timeline.log, timeline.jsonl: {collected.lines} lines", markup=False)
     if collected.archive:
         out.print(f"  {collected.archive}", markup=False)
-    for who, what in _troubles(collected):
+    for who, what in _problems(collected):
         err.print(Text(f"  {who}: {what}", "yellow"), soft_wrap=True)
     if failures := collected.outcomes.failures:
         next_step(f"clusterctl status --limit {fold(failure.phone for failure in failures)}")
@@ -48,11 +49,11 @@ def as_document(run_id: str, collected: Collected) -> dict[str, Any]:
     }
 
 
-def _troubles(collected: Collected) -> list[tuple[str, str]]:
+def _problems(collected: Collected) -> list[tuple[str, str]]:
     found = []
     for outcome in collected.outcomes:
         notes = outcome.value.notes if outcome.value else [outcome.error or "no answer"]
         if outcome.phone in collected.kept:
-            notes = [*notes, "its logs of an earlier time are kept"]
+            notes = [*notes, "logs from an earlier collection are kept"]
         found += [(f"{outcome.phone.name} ({outcome.phone.where})", one_line(note)) for note in notes]
     return found

@@ -1,4 +1,4 @@
-"""Networks, as tables and as JSON."""
+"""Models: tables, or JSON."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
+from orchestrator.format import format_shape
 from orchestrator.text import count_of
 from orchestrator.view.console import next_step, out
+from orchestrator.view.table import Column, FitTable, fact_table, print_table
 from phone_agent.contract.sizes import readable
 
 if TYPE_CHECKING:
@@ -20,12 +21,24 @@ MIB = 2**20
 
 
 def print_overviews(found: Iterable[Overview]) -> None:
-    table = _table("model", ("parameters", "MiB", "chunks", "input", "GFLOP"), "")
-    for one in found:
-        numbers = (f"{one.parameters:,}", f"{one.size_bytes / MIB:.2f}", str(one.chunks), times(one.shape))
-        table.add_row(one.name, *numbers, f"{one.forward_flops / 1e9:.2f}", _cut(one.description))
-    out.print(table)
+    print_table(out, render_overviews(found))
     next_step("clusterctl models show resnet50 --batch 32", "layers and memory")
+
+
+def render_overviews(found: Iterable[Overview]) -> FitTable:
+    table = FitTable(
+        "model",
+        Column("parameters", right=True),
+        Column("MiB", right=True, priority=1),
+        Column("tensors", right=True, priority=3),
+        Column("input", right=True),
+        Column("GFLOP", right=True),
+        Column("", wrap=True, priority=2, style="dim"),
+    )
+    for one in found:
+        numbers = (f"{one.parameters:,}", f"{one.size_bytes / MIB:.2f}", str(one.chunks), format_shape(one.shape))
+        table.add_row(one.name, *numbers, f"{one.forward_flops / 1e9:.2f}", one.description)
+    return table
 
 
 def overview_document(one: Overview) -> dict[str, Any]:
@@ -35,17 +48,19 @@ def overview_document(one: Overview) -> dict[str, Any]:
 def print_sheet(sheet: Sheet) -> None:
     one, memory = sheet.overview, sheet.memory
     out.print(Text.assemble((one.name, "bold"), f"  {one.description}"))
-    out.print(_blocks(sheet.blocks))
-    facts = _facts()
-    facts.add_row("input", f"{times(one.shape)}, {one.classes} classes")
+    print_table(out, render_blocks(sheet.blocks))
     chunks = f"{one.parameters:,} in {count_of(one.chunks, 'tensor')}, {one.size_bytes / MIB:.2f} MiB"
-    facts.add_row("parameters", chunks)
-    work = f"{one.forward_flops / 1e9:.2f} GFLOP an image, {sheet.training_flops / 1e9:.2f} with backward"
-    facts.add_row("work", work)
-    facts.add_row(f"batch {memory.batch}", f"{readable(memory.total)} of memory: {_parts(sheet)}")
-    facts.add_row(f"in {readable(sheet.budget_bytes)}", f"batch {memory.batch} {_fits(sheet)}")
-    facts.add_row("", f"largest: {_largest(sheet)}")
-    out.print(facts)
+    work = f"{one.forward_flops / 1e9:.2f} GFLOP per image forward, {sheet.training_flops / 1e9:.2f} with backward"
+    facts = [
+        ("input", f"{format_shape(one.shape)}, {one.classes} classes"),
+        ("parameters", chunks),
+        ("compute", work),
+        (f"batch {memory.batch}", f"{readable(memory.total)} of memory: {_parts(sheet)}"),
+        (f"in {readable(sheet.budget_bytes)}", f"batch {memory.batch} {_fits(sheet)}"),
+        ("", f"largest batch: {_largest(sheet)}"),
+    ]
+    print_table(out, fact_table(facts))
+    next_step(f"clusterctl launch --model {one.name} --batch auto --dry-run")
 
 
 def sheet_document(sheet: Sheet) -> dict[str, Any]:
@@ -78,26 +93,32 @@ def sheet_document(sheet: Sheet) -> dict[str, Any]:
     }
 
 
-def times(shape: Iterable[int]) -> str:
-    return "x".join(map(str, shape))
-
-
-def _blocks(blocks: Iterable[Block]) -> Table:
-    table = _table("block", ("output", "parameters", "MFLOP"), "made of")
+def render_blocks(blocks: Iterable[Block]) -> FitTable:
+    table = FitTable(
+        "block",
+        Column("output", right=True),
+        Column("parameters", right=True),
+        Column("MFLOP", right=True, priority=1),
+        Column("layers", wrap=True, priority=2, style="dim"),
+    )
     for block in blocks:
         name = block.name if block.times == 1 else f"{block.name} to {block.last.rpartition('.')[2]}"
-        each = "" if block.times == 1 else f"{block.times} times: "
-        numbers = (times(block.shape), f"{block.parameters * block.times:,}", f"{block.flops * block.times / 1e6:,.1f}")
-        table.add_row(name, *numbers, Text(each + block.layers, style="dim"))
+        each = "" if block.times == 1 else f"{block.times} x: "
+        numbers = (
+            format_shape(block.shape),
+            f"{block.parameters * block.times:,}",
+            f"{block.flops * block.times / 1e6:,.1f}",
+        )
+        table.add_row(name, *numbers, each + block.layers)
     return table
 
 
 def _parts(sheet: Sheet) -> str:
-    """Largest first; what is less than a hundredth is not worth a word."""
+    """Largest first; parts below one percent are left out."""
     memory = sheet.memory
     state = memory.values + memory.gradients + memory.momenta + memory.statistics
     parts = {
-        "activations in fp16" if sheet.half else "activations": memory.arena + memory.vectors,
+        "fp16 activations" if sheet.half else "activations": memory.arena + memory.vectors,
         "weights, gradients and momenta": state,
         "workspace": memory.workspace,
         "images": memory.images,
@@ -111,37 +132,12 @@ def _fits(sheet: Sheet) -> str:
     if sheet.within is None:
         return "does not fit"
     twice = sheet.within.recomputed
-    how = f"{count_of(twice, 'layer')} computed twice" if twice else "nothing computed twice"
-    return f"fits with {how}: {readable(sheet.within.total)}"
+    how = f"recomputing {count_of(twice, 'layer')}" if twice else "without recomputation"
+    return f"fits {how}: {readable(sheet.within.total)}"
 
 
 def _largest(sheet: Sheet) -> str:
     plain, again = sheet.largest_batch, sheet.largest_batch_recomputing
     if not again:
-        return "not even one image"
-    return (
-        f"a batch of {plain} with no convolution computed twice, of {again} with some"
-        if plain
-        else f"a batch of {again}, with convolutions computed twice"
-    )
-
-
-def _cut(text: str) -> Text:
-    """One line, whatever the width of the terminal."""
-    return Text(text, style="dim", no_wrap=True, overflow="ellipsis")
-
-
-def _facts() -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column()
-    return table
-
-
-def _table(first: str, numbers: tuple[str, ...], last: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(first, no_wrap=True)
-    for column in numbers:
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column(last)
-    return table
+        return "none: not even one image fits"
+    return f"{plain}, or {again} with recomputed convolutions" if plain else f"{again}, with recomputed convolutions"

@@ -1,4 +1,4 @@
-"""What happened on many phones, folded: who is fine on one line, who is not in a table with the way out.
+"""Results from many phones, folded: successes on one line, failures in a table with what to do.
 
 sw1:1-45 ok; sw1:46 unreachable: no SSH banner within 8 s
 """
@@ -8,31 +8,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.fleet.result import Outcome, Outcomes, Status
 from orchestrator.inventory import fold
 from orchestrator.text import one_line
 from orchestrator.view.console import err, next_step
+from orchestrator.view.table import Column, FitTable, print_table
 
-_ROWS = 20
+_MAX_ROWS = 20
 _STYLE = {Status.OK: "green", Status.FAILED: "red", Status.UNREACHABLE: "yellow", Status.CANCELLED: "dim"}
 
 
 def summary(outcomes: Iterable[Outcome[Any]]) -> str:
-    """One clause for each thing that happened, phones with the same one folded together."""
+    """One clause per distinct result, with the phones it applies to."""
     return "; ".join(f"{_ports(group)} {_what(group[0])}" for group in _groups(outcomes))
 
 
 def print_outcomes(outcomes: Outcomes[Any], retry: str | None = None) -> None:
-    """To stderr; ends with `retry --limit @failed` when somebody failed (the caller has remembered whom)."""
+    """On stderr. Ends with `retry --limit @failed` if a phone failed; the caller has recorded which."""
     err.print(_styled_summary(outcomes), soft_wrap=True)
     failed = [group for group in _groups(outcomes.failures) if group[0].status is not Status.CANCELLED]
     if failed:
-        err.print(_failure_table(failed))
-    if len(failed) > _ROWS:
-        err.print(f"and {len(failed) - _ROWS} more", style="dim")
+        print_table(err, render_failures(failed))
+    if len(failed) > _MAX_ROWS:
+        err.print(f"and {len(failed) - _MAX_ROWS} more", style="dim")
     if retry and not outcomes.ok:
         next_step(f"{retry} --limit @failed")
 
@@ -53,7 +53,7 @@ def as_json(outcomes: Outcomes[Any]) -> list[dict[str, Any]]:
 
 
 def _groups(outcomes: Iterable[Outcome[Any]]) -> list[list[Outcome[Any]]]:
-    """Alike outcomes together, in the order in which their first phones stand in the ring; the good ones first."""
+    """Equal outcomes together, in ring order of their first phones; successes first."""
     groups: dict[tuple[object, ...], list[Outcome[Any]]] = {}
     for outcome in outcomes:
         groups.setdefault((outcome.status, outcome.phase, outcome.error), []).append(outcome)
@@ -71,7 +71,7 @@ def _what(outcome: Outcome[Any]) -> str:
 
 
 def _styled_summary(outcomes: Outcomes[Any]) -> Text:
-    """The causes stand in the table below; here only who."""
+    """Only the phones: the causes are in the table below."""
     clauses = [
         Text(f"{fold(outcome.phone for outcome in alike)} {status.value}", _STYLE[status])
         for status in Status
@@ -80,12 +80,17 @@ def _styled_summary(outcomes: Outcomes[Any]) -> Text:
     return Text("; ").join(clauses)
 
 
-def _failure_table(groups: list[list[Outcome[Any]]]) -> Table:
-    table = Table("phone", "port", "phase", "cause", "what to do", box=None, pad_edge=False, header_style="dim")
-    table.columns[3].overflow = table.columns[4].overflow = "fold"
-    for group in groups[:_ROWS]:
+def render_failures(groups: list[list[Outcome[Any]]]) -> FitTable:
+    table = FitTable(
+        "phone",
+        Column("port", wrap=True),
+        Column("phase", priority=1),
+        Column("cause", wrap=True),
+        Column("what to do", wrap=True),
+    )
+    for group in groups[:_MAX_ROWS]:
         first = group[0]
         name = first.phone.name if len(group) == 1 else f"{len(group)} phones"
         cells = (name, _ports(group), first.phase or "", one_line(first.error or ""), one_line(first.remedy or ""))
-        table.add_row(*map(Text, cells))
+        table.add_row(*cells)
     return table

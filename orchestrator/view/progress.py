@@ -1,4 +1,4 @@
-"""Who is still awaited: shown on a terminal when it takes a while, and never elsewhere."""
+"""Progress of work that takes more than a moment: on stderr, on a terminal only, after a short delay."""
 
 from __future__ import annotations
 
@@ -10,30 +10,50 @@ from typing import Any
 from rich.live import Live
 from rich.text import Text
 
+from orchestrator.format import format_clock
 from orchestrator.inventory.model import Phone
 from orchestrator.text import count_of
 from orchestrator.view.console import err
 
 _DELAY_S = 0.8
-_NAMED = 6
+_MAX_NAMES = 6
 
 
 @contextmanager
-def counting(what: str, phones: Sequence[Phone]) -> Iterator[Callable[[Any], None]]:
-    """Gives a callback for each outcome; draws `what` and the phones that are left."""
-    left = {phone.name: None for phone in phones}
+def delayed_line(draw: Callable[[], str]) -> Iterator[None]:
+    """Shows one line, redrawn in place, once the work has taken longer than the delay."""
     started = time.monotonic()
 
-    def draw() -> Text:
-        if not left or time.monotonic() - started < _DELAY_S:
-            return Text()
-        names = ", ".join(list(left)[:_NAMED]) + (", …" if len(left) > _NAMED else "")
-        return Text(
-            f"{what} {count_of(phones, 'phone')}: {len(phones) - len(left)} done, left: {names}", "dim", no_wrap=True
-        )
+    def render() -> Text:
+        late = time.monotonic() - started >= _DELAY_S
+        return Text(draw(), "dim", no_wrap=True, overflow="ellipsis") if late else Text()
 
     if not err.is_terminal:
-        yield lambda _outcome: None
+        yield
         return
-    with Live(console=err, get_renderable=draw, transient=True, refresh_per_second=5):
+    with Live(console=err, get_renderable=render, transient=True, refresh_per_second=5):
+        yield
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Shows what is being done and for how long. The callback changes the text."""
+    started = time.monotonic()
+    current = [what]
+    with delayed_line(lambda: f"{current[0]} … {format_clock(time.monotonic() - started)}"):
+        yield lambda text: current.__setitem__(0, text)
+
+
+@contextmanager
+def phone_progress(what: str, phones: Sequence[Phone]) -> Iterator[Callable[[Any], None]]:
+    """Counts phones, and names those that have not answered. The callback takes each phone's outcome."""
+    left = {phone.name: None for phone in phones}
+
+    def draw() -> str:
+        if not left:
+            return ""
+        names = ", ".join(list(left)[:_MAX_NAMES]) + (", …" if len(left) > _MAX_NAMES else "")
+        return f"{what} {count_of(phones, 'phone')}: {len(phones) - len(left)} done, waiting for {names}"
+
+    with delayed_line(draw):
         yield lambda outcome: left.pop(outcome.phone.name, None)

@@ -1,4 +1,4 @@
-"""A provision on the terminal: who is left while it runs; who is ready, what would change, what failed afterwards."""
+"""`provision` on the terminal: the remaining phones while it runs; then what changed, who is ready and what failed."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.provision.events import Event, Note, OnEvent, PhoneFinished, StageStarted, StepFinished, StepStarted
 from orchestrator.provision.report import PhoneReport, Report, StepStatus
-from orchestrator.text import one_line
+from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note, out, warn
-from orchestrator.view.width import wide_enough
+from orchestrator.view.phones import group_by_message
+from orchestrator.view.table import Column, FitTable, print_table
 
-_LONGEST_CHANGE = 160
+_MAX_CHANGE = 160
 
 
 class _Progress:
-    """One line for the stage under way: `packages: 12 of 138 left: sw1:3,sw2:7-17`."""
+    """One line for the current stage: `packages: 12 left: sw1:3,sw2:7-17`."""
 
     def __init__(self, show: Live | None) -> None:
         self._show = show
@@ -52,8 +52,8 @@ class _Progress:
 
 
 @contextmanager
-def watching() -> Iterator[OnEvent]:
-    """Progress and early failures on a terminal only: elsewhere the report at the end has them all."""
+def provision_progress() -> Iterator[OnEvent]:
+    """On a terminal only; elsewhere the final report lists everything."""
     if not err.is_terminal:
         yield _Progress(None)
         return
@@ -62,58 +62,58 @@ def watching() -> Iterator[OnEvent]:
 
 
 def print_report(report: Report, retry: str) -> None:
-    for message, phones in _alike((each.phone, warning) for each in report for warning in each.warnings):
+    warnings = ((each.phone, warning) for each in report for warning in each.warnings)
+    for message, phones in group_by_message(warnings).items():
         warn(f"{fold(phones)} {message}")
     if report.dry_run:
         _print_plan(report)
     else:
         _print_done(report)
     if unfinished := report.of(StepStatus.UNFINISHED):
-        err.print(Text(f"{_count(unfinished)} not finished ({_ports(unfinished)})", "yellow"), soft_wrap=True)
-        next_step("clusterctl provision", "to go on")
+        err.print(
+            Text(f"{count_of(unfinished, 'phone')} not finished ({_ports(unfinished)})", "yellow"), soft_wrap=True
+        )
+        next_step("clusterctl provision", "continue")
     if report.failed:
-        wide_enough(err).print(_failures(report.failed))
-        next_step(retry, "when the causes are gone")
+        print_table(err, render_failures(report.failed))
+        next_step(retry, "when the causes are fixed")
 
 
 def _print_plan(report: Report) -> None:
-    for change, phones in _alike((each.phone, change) for each in report for change in each.changes):
-        out.print(Text(f"{fold(phones)} would {one_line(change, _LONGEST_CHANGE)}"), soft_wrap=True)
+    changes = ((each.phone, change) for each in report for change in each.changes)
+    for change, phones in group_by_message(changes).items():
+        out.print(Text(f"{fold(phones)} would {one_line(change, _MAX_CHANGE)}"), soft_wrap=True)
     if ready := report.of(StepStatus.OK):
-        out.print(f"{_count(ready)} ready, nothing to change")
+        out.print(f"{count_of(ready, 'phone')} ready, nothing to change")
 
 
 def _print_done(report: Report) -> None:
     changed, ready = report.of(StepStatus.CHANGED), report.of(StepStatus.OK)
-    for change, phones in _alike((each.phone, change) for each in changed for change in each.changes):
-        err.print(Text(f"{fold(phones)}: {one_line(change, _LONGEST_CHANGE)}", "dim"), soft_wrap=True)
+    changes = ((each.phone, change) for each in changed for change in each.changes)
+    for change, phones in group_by_message(changes).items():
+        err.print(Text(f"{fold(phones)}: {one_line(change, _MAX_CHANGE)}", "dim"), soft_wrap=True)
     if changed:
-        out.print(Text(f"{_count(changed)} ready after changes ({_ports(changed)})", "green"), soft_wrap=True)
+        out.print(
+            Text(f"{count_of(changed, 'phone')} ready after changes ({_ports(changed)})", "green"), soft_wrap=True
+        )
     if ready:
-        out.print(Text(f"{_count(ready)} ready, nothing to change", "green"))
+        out.print(Text(f"{count_of(ready, 'phone')} ready, nothing to change", "green"))
 
 
-def _failures(failed: Iterable[PhoneReport]) -> Table:
-    table = Table("phone", "port", "step", "cause", "what to do", box=None, pad_edge=False, header_style="dim")
-    table.columns[3].overflow = table.columns[4].overflow = "fold"
+def render_failures(failed: Iterable[PhoneReport]) -> FitTable:
+    table = FitTable(
+        "phone",
+        Column("port", priority=2),
+        Column("step", priority=1),
+        Column("cause", wrap=True),
+        Column("what to do", wrap=True),
+    )
     for report in failed:
         if failure := report.failure:
             cells = (report.phone.name, report.phone.where, failure.step, failure.error or "", failure.remedy or "")
-            table.add_row(*(Text(one_line(cell)) for cell in cells))
+            table.add_row(*map(one_line, cells))
     return table
-
-
-def _alike(items: Iterable[tuple[Phone, str]]) -> Iterable[tuple[str, list[Phone]]]:
-    """Phones of which the same is said, together."""
-    groups: dict[str, list[Phone]] = {}
-    for phone, text in items:
-        groups.setdefault(text, []).append(phone)
-    return groups.items()
 
 
 def _ports(reports: Iterable[PhoneReport]) -> str:
     return fold(report.phone for report in reports)
-
-
-def _count(reports: tuple[PhoneReport, ...]) -> str:
-    return f"{len(reports)} phone{'' if len(reports) == 1 else 's'}"

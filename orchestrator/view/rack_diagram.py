@@ -1,4 +1,4 @@
-"""Draw the rack: the front of each switch with its ports in two rows, the uplinks, and the ring."""
+"""A drawing of the rack: each switch with its ports in two rows, the uplinks, and the ring through them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from rich.text import Text
 from orchestrator.inventory.model import Cluster, Phone, Switch
 from orchestrator.inventory.ring import uplink_path
 from orchestrator.inventory.topology import ring_order
+from orchestrator.text import count_of
 
 GUTTER = 2
 FRAME = 3
-GROUP = 6  # columns of ports in one block: switches have their sockets in blocks
-WIDEST = 4  # blocks side by side: a face of 48 ports
+GROUP = 6  # port columns per block, as on a real switch
+WIDEST = 4  # blocks side by side: 48 ports
 PHONE, UPLINK, EMPTY, LEFT_OUT = "black on green", "black on yellow", "dim", "dim green"
 RING, CABLE = "bold blue", "yellow"
 
@@ -80,7 +81,7 @@ def _phone_json(phone: Phone) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Racks:
-    """Draws itself as wide as the console allows, in ASCII where that is all there is."""
+    """Draws itself as wide as the console allows; in ASCII if the console has no Unicode."""
 
     cluster: Cluster
     chosen: Collection[Phone]
@@ -91,10 +92,10 @@ class Racks:
         yield self._heading()
         for before, switch in zip((None, *switches), switches, strict=False):
             if before:
-                yield from self._way(before, switch, f"{glyphs.ring_side} {glyphs.down} ", glyphs)
+                yield from self._cables(before, switch, f"{glyphs.ring_side} {glyphs.down} ", glyphs)
             rows = list(self._rows(switch, options.max_width - GUTTER - FRAME, glyphs))
             yield _beside_ring(rows, self._title(switch, glyphs), glyphs, first=before is None)
-        *back, last = self._way(switches[-1], switches[0], f"{glyphs.ring_side} {glyphs.up} ", glyphs)
+        *back, last = self._cables(switches[-1], switches[0], f"{glyphs.ring_side} {glyphs.up} ", glyphs)
         yield from (*back, Text(glyphs.ring_foot, RING) + last[len(glyphs.ring_foot) :])
         yield self._legend(glyphs)
 
@@ -103,8 +104,8 @@ class Racks:
         host = f", host {cluster.host}" if cluster.host else ""
         return Text.assemble(
             (cluster.name, "bold"),
-            f"  {len(cluster)} phones on {len(cluster.switches)} switch{'es' * (len(cluster.switches) > 1)}",
-            (f"  {cluster.subnet} on {cluster.interface}, {cluster.rate} a phone{host}", "dim"),
+            f"  {count_of(len(cluster), 'phone')} on {count_of(cluster.switches, 'switch')}",
+            (f"  {cluster.subnet} on {cluster.interface}, {cluster.rate} per phone{host}", "dim"),
         )
 
     def _title(self, switch: Switch, glyphs: Glyphs) -> Text:
@@ -120,7 +121,7 @@ class Racks:
         )
 
     def _rows(self, switch: Switch, width: int, glyphs: Glyphs) -> Iterator[Text]:
-        """Odd ports above, even ports below, as on the real face; more rows where it is wider than the screen."""
+        """Odd ports above, even ports below, as on a real switch; more rows if it is wider than the screen."""
         cells = self._cells(switch, glyphs)
         block = GROUP * cells[1].cell_len + 1
         columns = GROUP * max(1, min(WIDEST, (width + 1) // block))
@@ -143,14 +144,14 @@ class Racks:
                 cells[other.uplink.to_port] = cell(glyphs.uplink, UPLINK)
         return cells
 
-    def _way(self, start: Switch, end: Switch, ring: str, glyphs: Glyphs) -> list[Text]:
-        """The uplink_path from one switch to the next on the ring, one a line."""
+    def _cables(self, start: Switch, end: Switch, ring: str, glyphs: Glyphs) -> list[Text]:
+        """The cables from one switch to the next on the ring, one per line."""
         hops = uplink_path(self.cluster, start.name, end.name)
         drawn = [self._cable(one, other, glyphs) for one, other in hops] or [Text("within the switch")]
         return [Text.assemble((ring, RING), cable) for cable in drawn]
 
     def _cable(self, one: str, other: str, glyphs: Glyphs) -> Text:
-        """A cable is written at one of its ends; it is drawn from either."""
+        """The inventory lists a cable at one of its ends; it can be drawn from either."""
         written = self.cluster.switch(one).uplink
         if written and written.to == other:
             return _drawn(written.rate, (one, written.port), (other, written.to_port), glyphs)

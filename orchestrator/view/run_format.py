@@ -9,7 +9,7 @@ from orchestrator.format import format_clock
 from orchestrator.records.events import Event, Progress, Shares
 from orchestrator.text import count_of
 
-CURVE_WIDTH = 60
+CURVE_WIDTH = 44  # the whole view fits 80 columns
 STATE_STYLE = {"done": "green", "running": "green", "failed": "bold red", "stopped": "yellow", "lost": "bold red"}
 _BARS = "▁▂▃▄▅▆▇█"
 

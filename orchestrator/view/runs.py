@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.format import format_clock
@@ -14,7 +12,7 @@ from orchestrator.records.record import RunRecord
 from orchestrator.text import one_line
 from orchestrator.view.console import next_step
 from orchestrator.view.run_format import STATE_STYLE
-from orchestrator.view.width import wide_enough
+from orchestrator.view.table import Column, FitTable, print_table
 
 
 def print_runs(console: Console, records: Sequence[RunRecord], silent: Collection[str]) -> None:
@@ -22,25 +20,34 @@ def print_runs(console: Console, records: Sequence[RunRecord], silent: Collectio
         console.print("No runs yet.")
         next_step("clusterctl launch")
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in ("run", "state", "phones", "steps", "loss", "images/s", "took"):
-        table.add_column(
-            name, no_wrap=True, justify="right" if name in {"phones", "steps", "loss", "images/s"} else "left"
-        )
-    for record in records:
-        table.add_row(*_row(record, heard=record.run_id not in silent))
-    wide_enough(console).print(table)
+    print_table(console, render_runs(records, silent))
     for record in records[-3:]:
         if record.error:
             console.print(Text(f"{record.run_id}: {one_line(record.error)}", "red"), soft_wrap=True)
     if silent:
-        console.print(Text("? the head phone does not answer: the last that is known", "yellow"))
+        console.print(Text("? = head phone not reachable: last known state", "yellow"))
 
 
-def _row(record: RunRecord, *, heard: bool) -> list[str | Text]:
+def render_runs(records: Sequence[RunRecord], silent: Collection[str]) -> FitTable:
+    """`silent`: runs whose head phone does not answer."""
+    table = FitTable(
+        "run",
+        "state",
+        Column("phones", right=True, priority=2),
+        Column("steps", right=True),
+        Column("loss", right=True, priority=1),
+        Column("images/s", right=True, priority=3),
+        Column("duration", right=True, priority=4),
+    )
+    for record in records:
+        table.add_row(*_cells(record, confirmed=record.run_id not in silent))
+    return table
+
+
+def _cells(record: RunRecord, *, confirmed: bool) -> list[str | Text]:
     return [
         record.run_id,
-        Text(record.state + ("" if heard else "?"), STATE_STYLE.get(record.state, "")),
+        Text(record.state + ("" if confirmed else "?"), STATE_STYLE.get(record.state, "")),
         str(len(record.phones)),
         f"{record.step}/{record.steps}",
         "" if record.loss is None else f"{record.loss:.4f}",

@@ -1,7 +1,7 @@
 """The whole rack on one screen.
 
-Up to 16 phones: a table with every figure. More: each switch as a grid of its ports, and a table of only those
-phones that deserve a look.
+Up to 16 phones: a table with every reading. More: each switch as a grid of its ports, and a list of the phones that
+need attention.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.health.health import ACTIVE_RUN, PhoneHealth, State
@@ -25,11 +23,11 @@ from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.text import count_of
 from orchestrator.view.console import next_step
-from orchestrator.view.width import wide_enough
+from orchestrator.view.table import Column, FitTable, for_tables
 
-FEW = 16
-_CELL = 9
-_LOOK = {
+MAX_TABLE_PHONES = 16
+_CELL_WIDTH = 9
+_MARKS = {
     State.RUNNING: ("●", "green"),
     State.READY: ("○", "cyan"),
     State.HOT: ("▲", "bold red"),
@@ -37,18 +35,16 @@ _LOOK = {
     State.UNPROVISIONED: ("+", "yellow"),
     State.OFF: ("·", "red"),
 }
-_WORD = {State.FAILED: "fail", State.UNPROVISIONED: "new", State.OFF: "off"}
-_WIDE = 100  # columns a terminal needs for all figures
-_ALWAYS = ("temp", "battery", "agent", "run")
+_WORDS = {State.FAILED: "fail", State.UNPROVISIONED: "new", State.OFF: "off"}
 _WATCH_EVERY_S = 3.0
 _WORST_FIRST = (State.FAILED, State.HOT, State.OFF, State.UNPROVISIONED, State.RUNNING, State.READY)
 
 
-def render(cluster: str, health: Sequence[PhoneHealth], size: tuple[int, int]) -> RenderableType:
-    """`size`: columns and rows there are; the list of noteworthy phones is cut to fit, and says so."""
+def render_status(cluster: str, health: Sequence[PhoneHealth], size: tuple[int, int]) -> RenderableType:
+    """`size`: columns and rows of the screen; the list of phones that need attention is shortened to fit."""
     top = _headline(cluster, health)
-    if len(health) <= FEW:
-        return Group(top, _full_table(health, size[0]), *_noteworthy(health, room=FEW))
+    if len(health) <= MAX_TABLE_PHONES:
+        return Group(top, render_phones(health), *_noteworthy(health, room=MAX_TABLE_PHONES))
     racks = [line for rack in _by_switch(health) for line in _rack(*rack, size[0])]
     room = max(4, size[1] - len(racks) - 8)
     return Group(top, *racks, _legend(), *_noteworthy(health, room))
@@ -79,7 +75,7 @@ def _phone_json(health: PhoneHealth) -> dict[str, Any]:
 def _headline(cluster: str, health: Sequence[PhoneHealth]) -> Text:
     line = Text.assemble((cluster, "bold"), f"  {count_of(health, 'phone')}  ")
     for state, count in _totals(health):
-        mark, style = _LOOK[state]
+        mark, style = _MARKS[state]
         line.append(f" {mark} {count} {state.value} ", style)
     for run in _runs(health):
         line.append(f"\n{run}", "green")
@@ -109,7 +105,7 @@ def _by_switch(health: Sequence[PhoneHealth]) -> list[tuple[str, list[PhoneHealt
 
 
 def _rack(switch: str, health: Sequence[PhoneHealth], width: int) -> list[RenderableType]:
-    columns = min(12, max(1, (width - 2) // _CELL))
+    columns = min(12, max(1, (width - 2) // _CELL_WIDTH))
     rows = [health[start : start + columns] for start in range(0, len(health), columns)]
     cells = [Text.assemble("  ", *map(_cell, row)) for row in rows]
     return [Text(), _rack_line(switch, health), *cells, _rack_figures([each.vitals for each in health if each.vitals])]
@@ -120,18 +116,19 @@ def _rack_line(switch: str, health: Sequence[PhoneHealth]) -> Text:
     line = Text.assemble((switch, "bold"), f"  {count_of(health, 'phone')}")
     for state in _WORST_FIRST:
         if states[state]:
-            line.append(f" · {states[state]} {state.value}", _LOOK[state][1])
+            line.append(f" · {states[state]} {state.value}", _MARKS[state][1])
     return line
 
 
 def _rack_figures(vitals: Sequence[Vitals]) -> Text:
+    versions = sorted({each.agent_version for each in vitals if each.agent_version})
     figures = (
         _spread("{} °C", (each.temperature_c for each in vitals)),
         _spread("battery {} %", (each.battery.percent if each.battery else None for each in vitals)),
-        _spread("clock {} % of full", map(_clock_percent, vitals)),
+        _spread("clock {} % of max", map(_clock_percent, vitals)),
         _least("memory {} free", (each.memory_free_mb for each in vitals)),
         _least("disk {} free", (each.disk_free_mb for each in vitals)),
-        "agent " + "/".join(sorted({each.agent_version for each in vitals if each.agent_version})),
+        f"agent {'/'.join(versions)}" if versions else "",
     )
     return Text("      " + " · ".join(figure for figure in figures if figure), "dim", no_wrap=True, overflow="ellipsis")
 
@@ -150,16 +147,16 @@ def _least(words: str, megabytes: Iterable[int | None]) -> str:
 
 
 def _cell(health: PhoneHealth) -> Text:
-    mark, style = _LOOK[health.state]
+    mark, style = _MARKS[health.state]
     celsius = health.vitals.temperature_c if health.vitals else None
-    value = _WORD.get(health.state) or ("?" if celsius is None else f"{celsius:.0f}°")
+    value = _WORDS.get(health.state) or ("?" if celsius is None else f"{celsius:.0f}°")
     flag = "!" if health.notes and health.state in {State.READY, State.RUNNING} else " "
     return Text.assemble((f"{health.phone.port:>2}", "dim"), (f" {mark}{value:<4}", style), (flag, "bold yellow"))
 
 
 def _legend() -> Text:
     line = Text("\n  port ", "dim")
-    for state, (mark, style) in _LOOK.items():
+    for state, (mark, style) in _MARKS.items():
         line.append(f" {mark} {state.value} ", style)
     return line.append(" ! see below\n", "bold yellow")
 
@@ -168,18 +165,18 @@ def _legend() -> Text:
 
 
 def _noteworthy(health: Sequence[PhoneHealth], room: int) -> list[RenderableType]:
-    """Phones that share a state and a note are one line: a rack without power is not 46 lines."""
+    """Phones with the same state and note share a line: a rack without power is one line, not 46."""
     folded = _fold(each for each in health if each.noteworthy)
     folded.sort(key=lambda entry: _WORST_FIRST.index(entry[0]))
     if not folded:
         return []
     shown = folded if len(folded) <= room else folded[: room - 1]
-    table = Table(box=None, padding=(0, 2), show_header=False, pad_edge=True)
+    table = FitTable("", Column("", wrap=True), Column("", cut=True))
     for state, note, phones in shown:
-        mark, style = _LOOK[state]
-        table.add_row(Text(f"{mark} {state.value}", style), _who(phones), Text(note, overflow="ellipsis", no_wrap=True))
+        mark, style = _MARKS[state]
+        table.add_row(Text(f"{mark} {state.value}", style), _phones(phones), note)
     left = len(folded) - len(shown)
-    return [table, *([Text(f"  … and {left} more (clusterctl status --json has all)", "dim")] if left else [])]
+    return [table, *([Text(f"  … and {left} more; full list: clusterctl status --json", "dim")] if left else [])]
 
 
 def _fold(health: Iterable[PhoneHealth]) -> list[tuple[State, str, list[Phone]]]:
@@ -189,23 +186,18 @@ def _fold(health: Iterable[PhoneHealth]) -> list[tuple[State, str, list[Phone]]]
     return [(state, note, phones) for (state, note), phones in groups.items()]
 
 
-def _who(phones: Sequence[Phone]) -> Text:
+def _phones(phones: Sequence[Phone]) -> str:
     if len(phones) == 1:
-        return Text(f"{phones[0].name} ({phones[0].where})", no_wrap=True)
-    return Text(f"{fold(phones)} ({len(phones)} phones)", no_wrap=True, overflow="ellipsis")
+        return f"{phones[0].name} ({phones[0].where})"
+    return f"{fold(phones)} ({len(phones)} phones)"
 
 
-def _full_table(health: Sequence[PhoneHealth], width: int) -> Table:
-    columns = [column for column in _COLUMNS if width >= _WIDE or column[0] in _ALWAYS]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in ("phone", "port", "state"):
-        table.add_column(name, no_wrap=True)
-    for name, _ in columns:
-        table.add_column(name, no_wrap=True, justify="left" if name in {"agent", "run"} else "right")
+def render_phones(health: Sequence[PhoneHealth]) -> FitTable:
+    table = FitTable("phone", "port", "state", *(column for column, _ in _READINGS))
     for each in health:
-        mark, style = _LOOK[each.state]
-        figures = [Text(column(each.vitals)) if each.vitals else "" for _, column in columns]  # no markup from phones
-        table.add_row(each.phone.name, each.phone.where, Text(f"{mark} {each.state.value}", style), *figures)
+        mark, style = _MARKS[each.state]
+        readings = [read(each.vitals) if each.vitals else "" for _, read in _READINGS]
+        table.add_row(each.phone.name, each.phone.where, Text(f"{mark} {each.state.value}", style), *readings)
     return table
 
 
@@ -236,36 +228,38 @@ def _gigabytes(megabytes: int | None) -> str:
 
 
 def _run(vitals: Vitals) -> str:
-    """The end of the id is enough here: the whole id stands above the table."""
+    """The end of the id is enough: the full id is printed above the table."""
     if vitals.run is None or vitals.run.state not in ACTIVE_RUN:
         return ""
     step = "" if vitals.run.step is None else f" @ {vitals.run.step}"
     return "-".join(vitals.run.id.split("-")[-2:]) + step
 
 
-_COLUMNS: tuple[tuple[str, Callable[[Vitals], str]], ...] = (
-    ("temp", lambda vitals: _figure(vitals.temperature_c, "°C")),
-    ("battery", _battery),
-    ("MHz", _clock),
-    ("memory", lambda vitals: _gigabytes(vitals.memory_free_mb)),
-    ("disk", lambda vitals: _gigabytes(vitals.disk_free_mb)),
-    ("agent", lambda vitals: vitals.agent_version or vitals.agent_release or "none"),
-    ("run", _run),
+_READINGS: tuple[tuple[Column, Callable[[Vitals], str]], ...] = (
+    (Column("temp", right=True), lambda vitals: _figure(vitals.temperature_c, "°C")),
+    (Column("battery", right=True, priority=1), _battery),
+    (Column("MHz", right=True, priority=5), _clock),
+    (Column("memory free", right=True, priority=3), lambda vitals: _gigabytes(vitals.memory_free_mb)),
+    (Column("disk free", right=True, priority=4), lambda vitals: _gigabytes(vitals.disk_free_mb)),
+    (Column("agent", priority=2), lambda vitals: vitals.agent_version or vitals.agent_release or "none"),
+    (Column("run"), _run),
 )
 
 
 def print_status(console: Console, cluster: str, health: Sequence[PhoneHealth]) -> None:
-    console = wide_enough(console)
-    console.print(render(cluster, health, console.size))
+    console = for_tables(console)
+    console.print(render_status(cluster, health, console.size))
     if bare := [each.phone for each in health if each.needs_provision]:
         next_step(f"clusterctl provision --limit {fold(bare)}")
+    elif any(each.state in {State.OFF, State.FAILED} for each in health):
+        next_step("clusterctl doctor")
 
 
 def watch_status(console: Console, cluster: str, ask: Callable[[], Sequence[PhoneHealth]]) -> None:
-    """Redraws until Ctrl-C. The connections stay, so a round costs one command a phone."""
-    start = Text(f"asking the phones of {cluster} …", "dim")
+    """Redraws until Ctrl-C. Connections stay open, so a round costs one command per phone."""
+    start = Text(f"querying the phones of {cluster} …", "dim")
     with suppress(KeyboardInterrupt), Live(start, console=console, screen=console.is_terminal) as live:
         while True:
-            picture = render(cluster, ask(), console.size)
-            live.update(Group(picture, Text(f"\n{time.strftime('%H:%M:%S')}  Ctrl-C ends", "dim")), refresh=True)
+            picture = render_status(cluster, ask(), console.size)
+            live.update(Group(picture, Text(f"\n{time.strftime('%H:%M:%S')}  Ctrl-C to quit", "dim")), refresh=True)
             time.sleep(_WATCH_EVERY_S)

@@ -1,4 +1,4 @@
-"""What tuning found: a table a kind of phone, and one line of what launch will do."""
+"""Results of `tune`: one table per kind of phone, and the settings that launch will use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.inventory import fold
@@ -15,15 +14,16 @@ from orchestrator.inventory.model import Phone
 from orchestrator.text import one_line
 from orchestrator.tune.compute_choice import in_words
 from orchestrator.tune.measure import BEST, KindTuned, OnRow, Row
-from orchestrator.view.console import err, out
+from orchestrator.view.console import err, next_step, out
+from orchestrator.view.table import Column, FitTable, print_table
 
 if TYPE_CHECKING:
     from phone_agent.contract.tune import TuneRequest
 
 
 @contextmanager
-def progress() -> Iterator[OnRow]:
-    """Every measurement as it comes, on stderr."""
+def tune_progress() -> Iterator[OnRow]:
+    """Every measurement as it arrives, on stderr."""
 
     def show(phone: Phone, row: Row) -> None:
         if row["part"] != BEST:
@@ -38,13 +38,24 @@ def print_tuned(found: Sequence[KindTuned]) -> None:
             err.print(Text(f"{each.kind.name} ({each.measured_on}): {each.error}", "bold red"), soft_wrap=True)
             continue
         tuned = each.tuned
-        title = f"{each.kind.name}; {each.kind.driver} ({fold(each.phones)}, measured on {each.measured_on.name})"
-        table = Table("by", "how", "seconds a step", "images/s", box=None, pad_edge=False, title=title)
-        for row in tuned.rows:
-            table.add_row(str(row["part"]), _what(row), *_figures(row))
-        out.print(table)
-        words = f"{in_words(tuned.device_config)}: {tuned.images_per_s:.1f} images/s of {tuned.model}"
+        print_table(out, render_measurements(each, tuned.rows))
+        words = f"{in_words(tuned.device_config)}: {tuned.images_per_s:.1f} images/s with {tuned.model}"
         out.print(Text(f"launch will use {words}", "green"), soft_wrap=True)
+    if any(each.tuned for each in found):
+        next_step("clusterctl launch")
+
+
+def render_measurements(of: KindTuned, rows: Sequence[Row]) -> FitTable:
+    table = FitTable(
+        "backend",
+        Column("settings", wrap=True),
+        Column("s per step", right=True, wrap=True),
+        Column("images/s", right=True),
+        title=f"{of.kind.name}; {of.kind.driver} ({fold(of.phones)}, measured on {of.measured_on.name})",
+    )
+    for row in rows:
+        table.add_row(str(row["part"]), _what(row), *_figures(row))
+    return table
 
 
 def as_document(found: Sequence[KindTuned], request: TuneRequest) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def test_a_breach_breaks_a_promise_whatever_was_named() -> None:
     made = report(Verdict((Breach(Promise.STEPS, "step 4 was done again"),), to_the_bit=True, difference=0.0))
     assert not made.kept
     assert (made.broken(Promise.STEPS), made.broken(Promise.ENDS)) == (1, 0)
-    assert "broken by 1 run" in shown(made)
+    assert "violated by 1 run" in shown(made)
 
 
 def test_nothing_to_name_counts_neither_way() -> None:

@@ -297,7 +297,7 @@ def test_only_what_is_named_is_deleted(tmp_path: Path, clusterctl: Run, phones_h
     assert "there is no dataset called 'cifar'" in clusterctl(*on_two, rc=2)
 
 
-def test_what_was_deleted_is_told_with_the_phones(
+def test_remove_prints_which_phones_had_the_dataset(
     tmp_path: Path, clusterctl: Run, phones_have: dict[str, bool | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes: list[str] = []
@@ -305,21 +305,21 @@ def test_what_was_deleted_is_told_with_the_phones(
     clusterctl("add", "cifar", str(cifar10_binary(tmp_path / "cifar")))
     phones_have["p1-02"] = False
     clusterctl("remove", "cifar", "--from-phones", "--limit", "sw1:1-3", "-i", INVENTORY)
-    stays = "what this computer has of it stays until clusterctl data remove cifar"
-    assert notes == ["cifar is deleted on sw1:1,3", "sw1:2 had none of it", stays]
+    stays = "the copy on this computer remains"
+    assert notes == ["deleted cifar on sw1:1,3", "sw1:2 did not have it", stays]
     notes.clear()
     phones_have["p1-46"] = None
     failed = clusterctl("remove", "cifar", "--from-phones", "-i", INVENTORY, rc=1)
     assert "clusterctl data remove cifar --from-phones --limit @failed" in failed
-    assert notes == ["cifar is deleted on sw1:4-45,sw2:1-46,sw3:1-46", "sw1:1-3 had none of it", stays]
+    assert notes == ["deleted cifar on sw1:4-45,sw2:1-46,sw3:1-46", "sw1:1-3 did not have it", stays]
     notes.clear()
     phones_have["p1-46"] = True
     clusterctl("remove", "cifar", "--from-phones", "-i", INVENTORY)
-    assert notes[0] == "cifar is deleted here and on sw1:46"
+    assert notes[0] == "deleted cifar on this computer and on sw1:46"
     notes.clear()
     phones_have["p1-01"] = True
     clusterctl("remove", "cifar", "--from-phones", "--limit", "p1-01", "-i", INVENTORY)
-    assert notes == ["cifar is deleted on sw1:1"]
+    assert notes == ["deleted cifar on sw1:1"]
     clusterctl("show", "cifar", rc=2)
 
 

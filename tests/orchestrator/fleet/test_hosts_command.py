@@ -50,7 +50,7 @@ def test_list_as_a_table(inventory: str) -> None:
     lines = run("list", "-i", inventory).splitlines()
     assert "p1-01" in lines[1]
     assert "SHA256:" in lines[1]
-    assert "not met yet" in lines[3]
+    assert "not pinned yet" in lines[3]
 
 
 def test_forget_unpins_only_the_named(inventory: str, state: ClusterState) -> None:

@@ -168,7 +168,7 @@ def test_the_commands_say_it(weights: Path, tmp_path: Path) -> None:
     judged = CliRunner().invoke(app, ["eval", str(weights), "--model", model, "--data", "bugs", "--json"])
     assert json.loads(judged.stdout)["samples"] == 41
     said = CliRunner().invoke(app, ["eval", str(weights), "--model", model, "--data", "bugs"])
-    assert "41 samples of bugs" in said.stdout
+    assert "41 images of bugs" in said.stdout
     asked = ["predict", str(tmp_path / "a.png"), "--weights", str(weights), "--model", model]
     (answer,) = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert {each["name"] for each in answer["classes"]} == set(ABOUT.class_names)

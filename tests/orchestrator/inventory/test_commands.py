@@ -91,7 +91,7 @@ def test_check_warns_of_an_uplink_that_slows_the_ring(clusterctl: Shell, tmp_pat
     slow.write_text(text.replace("to: sw2:47, rate: 1gbit", "to: sw2:47, rate: 100mbit"), encoding="utf-8")
     ended = clusterctl("check", "-i", str(slow))
     assert ended.returncode == 0
-    assert "the uplink from sw1 to sw2 (100mbit) is slower than a phone's link (1gbit)" in " ".join(
+    assert "the uplink from sw1 to sw2 (100mbit) is slower than the phone links (1gbit)" in " ".join(
         ended.stderr.split()
     )
 

@@ -24,7 +24,7 @@ PHONES = [Phone(f"p1-0{port}", "sw1", port, IPv4Address(f"10.77.1.{port}")) for 
 
 def drawn(checklist: view.Checklist) -> str:
     console = Console(width=100, height=100, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
-    console.print(checklist._table())
+    console.print(checklist.render())
     console.file.close()
     return console.export_text()
 

@@ -19,7 +19,7 @@ from orchestrator.view.run_format import format_step, sparkline
 from orchestrator.view.run_live import LiveRunView, render_run
 from orchestrator.view.run_plain import PlainRunView
 from orchestrator.view.run_summary import print_summary, summary_json
-from orchestrator.view.status import render
+from orchestrator.view.status import render_status
 from phone_agent.contract.schema import CommunicationSpec
 from tests.orchestrator.launch.samples import event, phones, spec, telemetry
 
@@ -48,7 +48,7 @@ def outcome(phone: Phone, index: int, off: Sequence[int], hot: Sequence[int]) ->
 
 def status(health: Sequence[PhoneHealth], width: int = 120, height: int = 45) -> list[str]:
     console = screen(width, height)
-    console.print(render("s10plus-138", health, (width, height)))
+    console.print(render_status("s10plus-138", health, (width, height)))
     return drawn(console)
 
 
@@ -82,7 +82,7 @@ def test_a_short_screen_cuts_the_list_and_says_so() -> None:
     )
     lines = status(odd, height=45)
     assert len(lines) <= 44
-    assert any("more (clusterctl status --json has all)" in line for line in lines)
+    assert any("more; full list: clusterctl status --json" in line for line in lines)
 
 
 def test_few_phones_get_every_figure() -> None:

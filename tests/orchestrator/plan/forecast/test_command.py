@@ -32,7 +32,7 @@ def test_json_says_that_it_is_modelled() -> None:
 
 def test_the_table_says_so_too_and_names_what_is_assumed() -> None:
     told = run(*SMALL, "-i", RACK)
-    assert "138 phones on 3 switches: a training step, MODELLED" in told
+    assert "Modelled training step on 138 phones and 3 switches (not measured)" in told
     assert "Galaxy S10+, cold" in told
     assert "85.8%" in told
 
