@@ -80,7 +80,8 @@ if have python3; then
 import ctypes
 count = ctypes.c_uint(0)
 ctypes.CDLL("/vendor/lib64/libOpenCL.so").clGetPlatformIDs(0, None, ctypes.byref(count))
-print(count.value, "platforms")'
+print(count.value, "platforms")
+raise SystemExit(count.value == 0)'
   fi
 fi
 [ -e /vendor/lib64/libOpenCL.so ] && fact opencl_library present || fact opencl_library missing

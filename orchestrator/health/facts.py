@@ -7,9 +7,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final
 
 from orchestrator.text import one_line
+from phone_agent.contract.errors import error_message
 
 MAX_LINES: Final = 5000
 _MAX_CORES: Final = 1024
@@ -48,6 +50,26 @@ class Session:
         return tuple(core for core, speed in self.cores.items() if speed > slowest)
 
 
+class Symptom(StrEnum):
+    """What the output of a phone's own programs (linker, ssh, Open MPI) shows."""
+
+    MISSING_LIBRARY = "missing_library"
+    BAD_SYSTEM_CALL = "bad_system_call"
+    LOGIN_DENIED = "login_denied"
+    UNREACHABLE = "unreachable"
+    TIMED_OUT = "timed_out"
+
+
+# Words of foreign programs. They are searched here and nowhere else.
+_SYMPTOMS: Final = {
+    Symptom.MISSING_LIBRARY: ("CANNOT LINK EXECUTABLE", "error while loading shared libraries", "dlopen failed"),
+    Symptom.BAD_SYSTEM_CALL: ("Bad system call",),
+    Symptom.LOGIN_DENIED: ("Permission denied", "Host key verification failed", "no such identity"),
+    Symptom.UNREACHABLE: ("No route to host", "Network is unreachable", "timed out", "Operation not permitted"),
+    Symptom.TIMED_OUT: ("timed out",),
+}
+
+
 @dataclass(frozen=True)
 class Ran:
     rc: int
@@ -56,6 +78,10 @@ class Ran:
     @property
     def timed_out(self) -> bool:
         return self.rc in {124, 137} and not self.said
+
+    @property
+    def symptoms(self) -> frozenset[Symptom]:
+        return frozenset(each for each, texts in _SYMPTOMS.items() if any(text in self.said for text in texts))
 
 
 @dataclass(frozen=True)
@@ -128,7 +154,7 @@ def parse_facts(output: str, window: tuple[float, float], shell_error: str = "")
         complete="end" in single,
         clock_ahead_s=_clock(_first_number(single, "begin"), _first_number(single, "end"), window),
         slept_s=None if (slept := _first_integer(single, "slept_ms")) is None else slept / 1000,
-        ran={name: Ran(_integer(rc) or 0, _text(said, 600)) for name, rc, said in _of(lines, "ran", 3)},
+        ran={name: Ran(_integer(rc) or 0, _text(error_message(said), 600)) for name, rc, said in _of(lines, "ran", 3)},
         managers=tuple(_manager(values) for values in _of(lines, "manager", 5)),
         packages={name: _text(version, 60) for name, version, status in packages if status == "installed"},
         unfinished=tuple(

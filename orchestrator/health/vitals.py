@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.health.facts import Session, parse_session, without_facts
 from orchestrator.health.scripts import SESSION, script_anyhow
 from orchestrator.text import one_line
+from phone_agent.contract.errors import error_message
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -95,7 +96,7 @@ def _telemetry(raw: Mapping[str, Any], window: tuple[float, float]) -> Vitals:
 
 def _bare(body: str, stderr: str, window: tuple[float, float]) -> Vitals:
     pairs = dict(line.split(" ", 1) for line in body.splitlines()[:50] if " " in line)
-    complaint = stderr.strip().splitlines()
+    complaint = error_message(stderr).strip().splitlines()
     broken = pairs.get("agent") == "broken"
     return Vitals(
         agent_problem=one_line(complaint[-1] if complaint else "the agent does not answer", 120) if broken else None,

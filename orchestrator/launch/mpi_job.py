@@ -14,6 +14,7 @@ from orchestrator.launch.mpirun import environment, mpirun_argv, on_the_wire
 from orchestrator.launch.run_spec import common_ssh_port
 from orchestrator.text import one_line
 from phone_agent.contract import layout
+from phone_agent.contract.errors import read_error_line
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
@@ -52,7 +53,8 @@ def _report(name: str, stdout: str, stderr: str) -> dict[str, Any]:
             continue
         if isinstance(report, dict) and "seconds" in report:
             return report
-    said = [line for line in (stderr or stdout).splitlines() if line.strip("- ")]
+    reported = read_error_line(stderr)
+    said = [reported[1]] if reported else [line for line in (stderr or stdout).splitlines() if line.strip("- ")]
     raise ClusterctlError(
         "\n".join([f"the {name} did not finish:", *(f"  {one_line(line, 160)}" for line in said[-8:])]),
         remedy="clusterctl status",

@@ -144,6 +144,12 @@ def error_line(error: BaseException) -> str:
     return json.dumps({"error": {"code": code_of(error).value, "message": describe(error)}})
 
 
+def error_message(output: str) -> str:
+    """The message of the error line in `output`; all of `output` where it has none."""
+    found = read_error_line(output)
+    return found[1] if found else output
+
+
 def read_error_line(output: str) -> tuple[ErrorCode, str] | None:
     """The last error line in the error output of an agent command; None if it wrote none."""
     for line in reversed(output.splitlines()):

@@ -7,6 +7,7 @@ from typing import Final
 from orchestrator.fleet.result import Phase
 from orchestrator.health import adb
 from orchestrator.health.checks.session import SSH_FAILED
+from orchestrator.health.facts import Symptom
 from orchestrator.health.finding import Check, Finding, Fix, slows, stops
 from orchestrator.health.observation import Seen
 from phone_agent.contract.errors import ErrorCode
@@ -150,7 +151,7 @@ def neighbours(seen: Seen) -> Finding | None:
     ran = seen.facts.ran.get("neighbour") if seen.facts else None
     if ran is None or ran.rc != SSH_FAILED or seen.neighbour is None:
         return None
-    if "Permission denied" in ran.said or "Host key verification failed" in ran.said or "no such identity" in ran.said:
+    if Symptom.LOGIN_DENIED in ran.symptoms:
         told = f"may not log in to {seen.neighbour.name}: {ran.said}"
         return stops(told, "give the phones each other's keys", fix=Fix.PROVISION, command="clusterctl provision")
     return None

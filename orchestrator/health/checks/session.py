@@ -6,6 +6,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
 from orchestrator.health import adb
+from orchestrator.health.facts import Symptom
 from orchestrator.health.finding import Check, Finding, Fix, note, slows, stops
 from orchestrator.health.observation import Seen
 
@@ -108,10 +109,9 @@ def _tried(seen: Seen) -> Finding | None:
     if ran is None or seen.neighbour is None or not (ran.timed_out or ran.rc == SSH_FAILED):
         return None  # an answer from there, whatever it says, came back
     late = {seen.phone.name, seen.neighbour.name} & seen.common.slow
-    if late and (ran.timed_out or "timed out" in ran.said):
+    if late and (ran.timed_out or Symptom.TIMED_OUT in ran.symptoms):
         return None  # neither of the two may be blamed for its network
-    unreachable = ("No route to host", "Network is unreachable", "timed out", "Operation not permitted")
-    if not ran.timed_out and not any(words in ran.said for words in unreachable):
+    if not ran.timed_out and Symptom.UNREACHABLE not in ran.symptoms:
         return None
     told = f"cannot open a connection to {seen.neighbour.name}: {ran.said or 'no answer within 9 s'}"
     return stops(f"{told}; from here to it works", _WIRED, adb=adb.WIRED_ONLY)

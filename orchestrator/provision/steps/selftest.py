@@ -13,7 +13,7 @@ from orchestrator.provision.report import LAST_STEP
 from orchestrator.provision.resources import script
 from orchestrator.provision.steps.openmpi import wanted_files
 from orchestrator.provision.steps.step import Changes, Site
-from phone_agent.contract.errors import ErrorCode
+from phone_agent.contract.errors import ErrorCode, error_message
 
 _LIMIT: Final = 150.0
 
@@ -49,4 +49,4 @@ def complaints(stdout: str, stderr: str) -> str:
         failed = [f"{check['name']}: {check['detail']}" for check in checks if not check["ok"]]
     except (ValueError, KeyError, TypeError):
         failed = []
-    return "; ".join(failed) or (stderr.strip() or stdout.strip() or "it printed nothing")[-400:]
+    return "; ".join(failed) or (error_message(stderr).strip() or stdout.strip() or "it printed nothing")[-400:]

@@ -108,7 +108,7 @@ TROUBLED: list[tuple[str, Seen, Severity, str]] = [
     ("power", earlier(HEALTHY, percentage=99.0, plugged=True), SLOWS, "3 % less than 10 min ago"),
     ("agent", told(ran={"agent": Ran(1, "PermissionError: /proc/stat")}), STOPS, "sys.platform is android"),
     ("opencl", told(opencl_library=False), NOTE, "libOpenCL.so"),
-    ("opencl", told(ran={"opencl": Ran(0, "0 platforms")}), NOTE, "no platform"),
+    ("opencl", told(ran={"opencl": Ran(1, "0 platforms")}), NOTE, "no platform"),
     ("clock", told(clock_ahead_s=90.0), STOPS, "90 s ahead"),
     ("clock", told(clock_ahead_s=-3.0), NOTE, "3 s behind"),
     ("disk", told(disk_mb=12), STOPS, "12 MB of storage"),
