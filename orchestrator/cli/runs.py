@@ -17,11 +17,11 @@ def runs(inventory: InventoryOption = None, as_json: JsonOption = False) -> None
 
     session = open_session(inventory)
     store = RunStore(session.state.runs)
-    silent: set[str] = set()
+    unanswered: set[str] = set()
     if any(not record.over for record in store.all()):
         with session.fleet() as fleet:
-            silent = refresh(store, fleet)
+            unanswered = refresh(store, fleet)
     if as_json:
-        print_json([{**asdict(record), "confirmed": record.run_id not in silent} for record in store.all()])
+        print_json([{**asdict(record), "confirmed": record.run_id not in unanswered} for record in store.all()])
     else:
-        print_runs(out, store.all(), silent)
+        print_runs(out, store.all(), unanswered)

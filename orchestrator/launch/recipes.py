@@ -140,12 +140,12 @@ def recipe(name: str) -> Recipe:
 
 def settled(request: LaunchRequest) -> LaunchRequest:
     """With what the recipe adds to the flags, and the defaults to both; but for a rate that hangs on the batch."""
-    said = {each.name for each in fields(request) if getattr(request, each.name) is not None}
+    explicit = {each.name for each in fields(request) if getattr(request, each.name) is not None}
     for either in _EITHER:
-        said |= either if said & either else set()
+        explicit |= either if explicit & either else set()
     offered = {**_DEFAULTS, **(recipe(request.recipe).values if request.recipe else {})}
     offered.pop("learning_rate", None)
-    return replace(request, **{name: value for name, value in offered.items() if name not in said})
+    return replace(request, **{name: value for name, value in offered.items() if name not in explicit})
 
 
 def learning_rate(request: LaunchRequest, global_batch: int) -> float:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SCRIPT: Final = files("orchestrator.selftest").joinpath("session.sh").read_text(encoding="utf-8")
 MOST_OFF_S: Final = 2.0
 _LINES: Final = 100
+_SENTINEL: Final = "fine"  # what the script that is tried prints
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,12 @@ def judge_session(session: Session) -> Found:
 
 
 def judge_preload(session: Session) -> Found:
-    said, preload = session.told.get("env_script", ""), session.told.get("LD_PRELOAD", "")
-    if not said:
+    printed, preload = session.told.get("env_script", ""), session.told.get("LD_PRELOAD", "")
+    if not printed:
         return unknown("the script could not be tried")
-    told = "starts" if said == "fine" else f"does not start: {said}"
-    return judged(said == "fine", f"a script with #!/usr/bin/env {told}", LD_PRELOAD=preload)
+    starts = printed == _SENTINEL
+    told = "starts" if starts else f"does not start: {printed}"
+    return judged(starts, f"a script with #!/usr/bin/env {told}", LD_PRELOAD=preload)
 
 
 def judge_clock(session: Session) -> Found:

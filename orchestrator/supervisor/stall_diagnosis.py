@@ -54,12 +54,14 @@ def refined(diagnosis: Diagnosis, spec: RunSpec, sights: Sequence[Sight]) -> Dia
     """With what phones say afterwards: who does not answer any more was the cause, not who complained. What is certain
     stands, unless somebody is gone: that an sshd is down or a disk full may be older, or come from the same. Where
     the head phone lost one that is there, it may as well be the head phone's cable."""
-    unfit = {sight.phone.name: sight for sight in sights if sight.cause and (sight.absent or not diagnosis.certain)}
-    lost = [rank for rank in spec.ranks if rank.phone in unfit]
-    if diagnosis.phone is not None and diagnosis.phone.phone in unfit:
-        return _now(diagnosis, unfit[diagnosis.phone.phone], diagnosis.phone)
+    unfit_phones = {
+        sight.phone.name: sight for sight in sights if sight.cause and (sight.absent or not diagnosis.certain)
+    }
+    lost = [rank for rank in spec.ranks if rank.phone in unfit_phones]
+    if diagnosis.phone is not None and diagnosis.phone.phone in unfit_phones:
+        return _now(diagnosis, unfit_phones[diagnosis.phone.phone], diagnosis.phone)
     if len(lost) == 1:
-        return _now(diagnosis, unfit[lost[0].phone], lost[0])
+        return _now(diagnosis, unfit_phones[lost[0].phone], lost[0])
     if lost:
         message = f"{_names(lost)} do not answer: cable, switch or power"
         names = tuple(rank.phone for rank in lost)

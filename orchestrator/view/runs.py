@@ -15,21 +15,21 @@ from orchestrator.view.run_format import STATE_STYLE
 from orchestrator.view.table import Column, FitTable, print_table
 
 
-def print_runs(console: Console, records: Sequence[RunRecord], silent: Collection[str]) -> None:
+def print_runs(console: Console, records: Sequence[RunRecord], unanswered: Collection[str]) -> None:
     if not records:
         console.print("No runs yet.")
         next_step("clusterctl launch")
         return
-    print_table(console, render_runs(records, silent))
+    print_table(console, render_runs(records, unanswered))
     for record in records[-3:]:
         if record.error:
             console.print(Text(f"{record.run_id}: {one_line(record.error)}", "red"), soft_wrap=True)
-    if silent:
+    if unanswered:
         console.print(Text("? = head phone not reachable: last known state", "yellow"))
 
 
-def render_runs(records: Sequence[RunRecord], silent: Collection[str]) -> FitTable:
-    """`silent`: runs whose head phone does not answer."""
+def render_runs(records: Sequence[RunRecord], unanswered: Collection[str]) -> FitTable:
+    """`unanswered`: runs whose head phone does not answer."""
     table = FitTable(
         "run",
         "state",
@@ -40,7 +40,7 @@ def render_runs(records: Sequence[RunRecord], silent: Collection[str]) -> FitTab
         Column("duration", right=True, priority=4),
     )
     for record in records:
-        table.add_row(*_cells(record, confirmed=record.run_id not in silent))
+        table.add_row(*_cells(record, confirmed=record.run_id not in unanswered))
     return table
 
 

@@ -33,7 +33,7 @@ def bounded(look: Look, limit_s: float) -> Found:
         _end(child)
     _, how = os.waitpid(child, 0)
     if answer is None:
-        return failed(f"no answer in {limit_s:g} s")
+        return failed(f"no answer within {limit_s:g} s")
     return _parse(answer) or _died(how)
 
 

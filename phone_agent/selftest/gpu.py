@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from phone_agent.contract.assumptions import Found, judged, unknown
 
@@ -22,48 +23,56 @@ print(count.value if code == 0 else f"error {code}")
 """
 
 
+class Platforms(NamedTuple):
+    """What one way of asking found."""
+
+    found: int
+    text: str  # for a person
+
+
 def opencl() -> Found:
     ours = Path(os.environ.get("PREFIX", "/usr")) / "lib"
-    told = {
+    found = {
         "clinfo, vendor's libraries first": _clinfo(f"{VENDOR}:{ours}"),
         "clinfo, Termux's libraries first": _clinfo(f"{ours}:{VENDOR}"),
         f"loading {DRIVER}": _ask(str(DRIVER)),
         "loading libOpenCL.so": _ask("libOpenCL.so"),
     }
-    if not DRIVER.exists() and not any(_platforms(each) for each in told.values()):
+    told = {how: each.text for how, each in found.items()}
+    if not DRIVER.exists() and not any(each.found for each in found.values()):
         return unknown(f"there is no {DRIVER}", **told)
-    first, second, by_path, _ = map(_platforms, told.values())
+    first, second, by_path, _ = (each.found for each in found.values())
     as_we_say = bool(first or by_path) and not second
-    return judged(as_we_say, "; ".join(f"{how}: {said}" for how, said in told.items()), **told)
+    return judged(as_we_say, "; ".join(f"{how}: {text}" for how, text in told.items()), **told)
 
 
-def _clinfo(libraries: str) -> str:
-    return _said(["clinfo", "-l"], {**os.environ, "LD_LIBRARY_PATH": libraries})
+def _clinfo(libraries: str) -> Platforms:
+    done = _run(["clinfo", "-l"], {**os.environ, "LD_LIBRARY_PATH": libraries})
+    if isinstance(done, Platforms):
+        return done
+    if done.returncode != 0:
+        return Platforms(0, f"ended with {done.returncode}")
+    names = re.findall(r"^Platform #\d+: *(.*)$", done.stdout, re.MULTILINE)
+    return Platforms(len(names), f"{len(names)} platforms {', '.join(names)}".strip())
 
 
-def _ask(library: str) -> str:
-    return _said([sys.executable, "-c", ASK, library], dict(os.environ))
+def _ask(library: str) -> Platforms:
+    done = _run([sys.executable, "-c", ASK, library], dict(os.environ))
+    if isinstance(done, Platforms):
+        return done
+    lines = (done.stdout or done.stderr).strip().splitlines()
+    last = lines[-1][:200] if lines else "nothing"
+    return Platforms(int(last) if last.isdecimal() else 0, last)
 
 
-def _said(argv: list[str], env: dict[str, str]) -> str:
+def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str] | Platforms:
+    """What it printed; or none found, and why."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
             timeout=PATIENCE_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"no answer in {PATIENCE_S:g} s"
+        return Platforms(0, f"no answer within {PATIENCE_S:g} s")
     except OSError as error:
-        return f"not to be had: {error.strerror}"
-    lines = (done.stdout or done.stderr).strip().splitlines()
-    return (lines[-1] if lines else "nothing")[:200] if argv[0] != "clinfo" else _counted(done.stdout, done.returncode)
-
-
-def _counted(listing: str, code: int) -> str:
-    platforms = re.findall(r"^Platform #\d+: *(.*)$", listing, re.MULTILINE)
-    return f"{len(platforms)} platforms {', '.join(platforms)}".strip() if code == 0 else f"ended with {code}"
-
-
-def _platforms(said: str) -> int:
-    match = re.match(r"(\d+)\b", said)
-    return int(match[1]) if match else 0
+        return Platforms(0, f"not to be had: {error.strerror}")

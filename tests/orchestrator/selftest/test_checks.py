@@ -167,7 +167,7 @@ def test_opencl_that_hangs_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mon
     script(tmp_path / "clinfo", "exec sleep 1000")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(gpu, "PATIENCE_S", 0.5)
-    assert gpu._clinfo("/nowhere") == "no answer within 0.5 s"
+    assert gpu._clinfo("/nowhere") == (0, "no answer within 0.5 s")
 
 
 def test_calls_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
