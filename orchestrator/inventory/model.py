@@ -68,7 +68,13 @@ class Cluster:
     @cached_property
     def phones(self) -> tuple[Phone, ...]:
         """All phones in ring order: each switch once, port by port (see `topology.ring_order`)."""
-        return tuple(phone for switch in ring_order(self.switches) for phone in switch.phones)
+        return tuple(phone for switch in self.switches_in_ring_order for phone in switch.phones)
+
+    @cached_property
+    def switches_in_ring_order(self) -> tuple[Switch, ...]:
+        by_name = {switch.name: switch for switch in self.switches}
+        uplinks = {switch.name: switch.uplink.to for switch in self.switches if switch.uplink}
+        return tuple(by_name[name] for name in ring_order(by_name, uplinks))
 
     def switch(self, name: str) -> Switch:
         return next(switch for switch in self.switches if switch.name == name)

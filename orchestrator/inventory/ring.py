@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
+from orchestrator.inventory.grammar import bits_per_second
+
 if TYPE_CHECKING:
-    from orchestrator.inventory.model import Cluster, Phone
+    from orchestrator.inventory.model import Cluster, Phone, Uplink
 
 
 def hostfile(phones: Iterable[Phone]) -> str:
@@ -46,6 +48,13 @@ def uplink_path(cluster: Cluster, start: str, end: str) -> list[tuple[str, str]]
         down.pop()
     path = [*up, *reversed(down[:-1])]
     return list(pairwise(path))
+
+
+def slow_uplinks(cluster: Cluster) -> list[tuple[str, Uplink]]:
+    """Uplinks slower than a single phone, with the switch they start from."""
+    phone = bits_per_second(cluster.rate)
+    uplinks = [(switch.name, switch.uplink) for switch in cluster.switches if switch.uplink]
+    return [(name, uplink) for name, uplink in uplinks if bits_per_second(uplink.rate) < phone]
 
 
 def _path_to_root(cluster: Cluster, name: str) -> list[str]:

@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
-
-from orchestrator.inventory.grammar import bits_per_second
-
-if TYPE_CHECKING:
-    from orchestrator.inventory.model import Cluster, Switch, Uplink
 
 
-def ring_order(switches: Iterable[Switch]) -> tuple[Switch, ...]:
-    """Depth-first order from the first switch listed: a ring through the phones uses each uplink once per direction.
+def ring_order(names: Iterable[str], uplinks: Mapping[str, str]) -> tuple[str, ...]:
+    """Switches depth first, from the first one listed: a ring through the phones uses each uplink once per direction.
 
     Depth-first traversal visits the subtree below an uplink without interruption, so the ring enters it once and
     leaves it once.
     """
-    by_name = {switch.name: switch for switch in switches}
-    edges = _edges({name: switch.uplink.to for name, switch in by_name.items() if switch.uplink})
-    order: dict[str, Switch] = {}
-    for start in by_name:
+    listed, edges = dict.fromkeys(names), _edges(uplinks)
+    order: dict[str, None] = {}
+    for start in listed:
         waiting = [start]
         while waiting:
             name = waiting.pop()
-            if name in order or name not in by_name:
+            if name in order or name not in listed:
                 continue
-            order[name] = by_name[name]
-            listed = [other for other in by_name if other in edges.get(name, ())]
-            waiting.extend(reversed(listed))
-    return tuple(order.values())
-
-
-def slow_uplinks(cluster: Cluster) -> list[tuple[str, Uplink]]:
-    """Uplinks slower than a single phone, with the switch they start from."""
-    phone = bits_per_second(cluster.rate)
-    uplinks = [(switch.name, switch.uplink) for switch in cluster.switches if switch.uplink]
-    return [(name, uplink) for name, uplink in uplinks if bits_per_second(uplink.rate) < phone]
+            order[name] = None
+            waiting.extend(other for other in reversed(listed) if other in edges.get(name, ()))
+    return tuple(order)
 
 
 def find_loops(uplinks: Mapping[str, str]) -> list[list[str]]:

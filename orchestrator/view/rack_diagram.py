@@ -14,7 +14,6 @@ from rich.text import Text
 
 from orchestrator.inventory.model import Cluster, Phone, Switch
 from orchestrator.inventory.ring import uplink_path
-from orchestrator.inventory.topology import ring_order
 from orchestrator.text import count_of
 
 GUTTER = 2
@@ -53,7 +52,7 @@ def as_json(cluster: Cluster, chosen: Collection[Phone]) -> dict[str, Any]:
             "interface": cluster.interface,
             "rate": cluster.rate,
         },
-        "switches": [_switch_json(switch, chosen) for switch in ring_order(cluster.switches)],
+        "switches": [_switch_json(switch, chosen) for switch in cluster.switches_in_ring_order],
         "ring": [phone.name for phone in cluster if phone in chosen],
     }
 
@@ -88,7 +87,7 @@ class Racks:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         glyphs = ASCII if options.ascii_only else UNICODE
-        switches = ring_order(self.cluster.switches)
+        switches = self.cluster.switches_in_ring_order
         yield self._heading()
         for before, switch in zip((None, *switches), switches, strict=False):
             if before:

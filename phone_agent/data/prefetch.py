@@ -8,7 +8,10 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from phone_agent.data.sampling import ALL, Batch, Source
+from phone_agent.contract.schema import RunSpec
+from phone_agent.core.thread_pool import aligned
+from phone_agent.data import Dataset
+from phone_agent.data.sampling import ALL, Batch, MakeArray, Source, sampler
 
 Wanted = tuple[int, slice]
 
@@ -75,3 +78,10 @@ def _work(source: Source, orders: queue.SimpleQueue[Wanted | None], made: queue.
             made.put(_Made(wanted, source.batch(*wanted)))
         except BaseException as error:  # noqa: BLE001 - whatever it is, whoever waits must know
             made.put(_Made(wanted, error=error))
+
+
+def open_source(
+    spec: RunSpec, rank: int, dataset: Dataset, parts: Sequence[slice] = (ALL,), array: MakeArray = aligned
+) -> Source:
+    """Made ahead of time, in these parts of a batch; in such memory."""
+    return Prefetch(sampler(spec, rank, dataset, array), parts)

@@ -173,20 +173,11 @@ class Union:
 
 
 def sampler(spec: RunSpec, rank: int, dataset: Dataset | None = None, array: MakeArray = aligned) -> Sampler:
-    """Not ahead of time: see open_source."""
+    """Not ahead of time: see prefetch.open_source."""
     data, batches = spec.data, [each.batch for each in spec.ranks]
     opened = open_dataset(data, spec.seed, batches, rank) if dataset is None else dataset
     augmenter = Augmenter(opened, data.input_shape, data.augment, spec.seed)
     return Sampler(opened, order_of(spec, rank), augmenter, data.input_shape, array)
-
-
-def open_source(
-    spec: RunSpec, rank: int, dataset: Dataset, parts: Sequence[slice] = (ALL,), array: MakeArray = aligned
-) -> Source:
-    """Made ahead of time, in these parts of a batch; in such memory."""
-    from phone_agent.data.prefetch import Prefetch
-
-    return Prefetch(sampler(spec, rank, dataset, array), parts)
 
 
 class Normaliser:

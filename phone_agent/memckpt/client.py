@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,11 @@ def _wait(condition: Callable[[], bool], seconds: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def stop_other_servers(run: Path) -> None:
+    """Free the memory that other runs left behind: a phone takes part in one run at a time."""
+    for path in run.parent.glob(f"*/{layout.MEMCKPT_SOCKET}"):
+        if path.parent != run:
+            with suppress(OSError):
+                query(path.parent, "stop")

@@ -17,7 +17,6 @@ import os
 import select
 import socket
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,13 +127,3 @@ class CheckpointServer:
             return []
         with mmap.mmap(self._memory.descriptor, header.SIZE) as memory:
             return header.committed_steps(header.read(memory))
-
-
-def stop_other_servers(run: Path) -> None:
-    """Free the memory that other runs left behind: a phone takes part in one run at a time."""
-    from phone_agent.memckpt.client import query
-
-    for path in run.parent.glob(f"*/{layout.MEMCKPT_SOCKET}"):
-        if path.parent != run:
-            with suppress(OSError):
-                query(path.parent, "stop")

@@ -19,7 +19,8 @@ from phone_agent.comm.world import World
 from phone_agent.contract.choices import GPU_BACKENDS
 from phone_agent.contract.schema import DeviceConfig, RankSpec, RunSpec
 from phone_agent.data import Dataset, open_dataset
-from phone_agent.data.sampling import Source, open_source
+from phone_agent.data.prefetch import open_source
+from phone_agent.data.sampling import Source
 from phone_agent.device import affinity
 from phone_agent.device.monitor import Monitor
 from phone_agent.memckpt import client

@@ -29,7 +29,7 @@ from phone_agent.device.condition import Condition
 from phone_agent.job import run_directory
 from phone_agent.memckpt import client
 from phone_agent.memckpt.checkpointer import MemoryCheckpointer
-from phone_agent.memckpt.server import stop_other_servers
+from phone_agent.memckpt.client import stop_other_servers
 from phone_agent.train import checkpoint, evaluate, progress
 from phone_agent.train.builder import build
 from phone_agent.train.condition_events import Watch
