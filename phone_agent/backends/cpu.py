@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from phone_agent.backends.checks import check_batch
 from phone_agent.backends.planned import Planned, StepTime, reads
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned
-from phone_agent.nn.executable import Need, Ready
+from phone_agent.nn.executable import GradientRequest
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.addresses import DRAW, LABELS, LOSS, WEIGHT
@@ -102,33 +102,24 @@ class CpuExecutable(Planned[_Programs]):
         self._pool.run(programs.evaluation)
         return self._stored(self._plan.evaluation.scores)
 
-    def loss_and_gradients(
-        self,
-        images: Array,
-        labels: Array,
-        weight: float,
-        draw: int = 0,
-        *,
-        ready: Ready | None = None,
-        need: Need | None = None,
-        accumulate: bool = False,
-    ) -> float:
+    def compute_gradients(self, request: GradientRequest) -> float:
+        images, labels = request.images, request.labels
         check_batch(self._graph, self._programs, images, labels)
         self._labels[: len(labels)] = labels
-        self._weight[0] = weight
-        self._draw[0] = draw
+        self._weight[0] = request.weight
+        self._draw[0] = request.draw
         programs = self._programs[len(images)]
-        program = programs.adding if accumulate else programs.training
+        program = programs.adding if request.accumulate else programs.training
         self._show(images, programs)
         done = 0
-        if need is not None:
+        if request.need is not None:
             for bucket in programs.gates:
                 done = self._run(program, done, bucket.read)
-                need(bucket.start, bucket.end)
-        if ready is not None:
+                request.need(bucket.start, bucket.end)
+        if request.ready is not None:
             for bucket in programs.buckets:
                 done = self._run(program, done, bucket.done)
-                ready(bucket.start, bucket.end)
+                request.ready(bucket.start, bucket.end)
         self._run(program, done, len(program))
         return float(self._loss[0])
 

@@ -11,7 +11,7 @@ import copy
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Condition
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.nn.executable import Backend, Executable, Need, Ready
+from phone_agent.nn.executable import Backend, Executable, GradientRequest, Need, Ready
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
@@ -88,7 +88,7 @@ class Split:
         return cls(batch - gpu, gpu)
 
 
-class HybridExecutable:
+class HybridExecutable(Executable):
     def __init__(
         self,
         cpu: Backend,
@@ -129,35 +129,24 @@ class HybridExecutable:
         finally:
             state.statistics[...] = own
 
-    def loss_and_gradients(
-        self,
-        images: Array,
-        labels: Array,
-        weight: float,
-        draw: int = 0,
-        *,
-        ready: Ready | None = None,
-        need: Need | None = None,
-        accumulate: bool = False,
-    ) -> float:
+    def compute_gradients(self, request: GradientRequest) -> float:
         self._take_statistics()
+        images, labels, ready, need = request.images, request.labels, request.ready, request.need
         batch, split = len(images), self._splits[len(images)]
         shares = split.cpu / batch, split.gpu / batch
-        sums = _Sums(self._state.gradients, self._other.gradients, adding=split.cpu > 0 or accumulate)
+        sums = _Sums(self._state.gradients, self._other.gradients, adding=split.cpu > 0 or request.accumulate)
 
         def on_cpu(ready: Ready | None, need: Need | None) -> float:
             mine = slice(0, split.cpu)
-            weighted, cpu = weight * shares[0], _there(self._cpu)
-            return cpu.loss_and_gradients(
-                images[mine], labels[mine], weighted, draw, ready=ready, need=need, accumulate=accumulate
-            )
+            weighted = request.weight * shares[0]
+            part = replace(request, images=images[mine], labels=labels[mine], weight=weighted, ready=ready, need=need)
+            return _there(self._cpu).compute_gradients(part)
 
         def on_gpu(ready: Ready | None, need: Need | None) -> float:
             its = slice(split.cpu, batch)
-            weighted, drawn = weight * shares[1], int(rng.bits((draw, GPU_DRAWS), 1)[0])
-            return _there(self._gpu).loss_and_gradients(
-                images[its], labels[its], weighted, drawn, ready=ready, need=need
-            )
+            weighted, draw = request.weight * shares[1], int(rng.bits((request.draw, GPU_DRAWS), 1)[0])
+            part = GradientRequest(images[its], labels[its], weighted, draw, ready=ready, need=need)
+            return _there(self._gpu).compute_gradients(part)
 
         if not split.gpu:
             losses = on_cpu(ready, need), 0.0

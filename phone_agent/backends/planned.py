@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.backends.checks import InputError, check_images, check_state
+from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory import MemoryPlan, describe, fit
@@ -34,7 +35,7 @@ class StepTime:
     bytes: int
 
 
-class Planned(ABC, Generic[Program]):
+class Planned(Executable, Generic[Program]):
     """`_programs` holds one for each size of batch; whoever inherits makes them, and the memory they run in."""
 
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.nn.executable import Need, Ready
+from phone_agent.nn.executable import Executable, GradientRequest, Ready
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -333,7 +333,7 @@ class _Place:
         return (dx,)
 
 
-class ReferenceExecutable:
+class ReferenceExecutable(Executable):
     """Evaluation is `_forward` with training off; a training step runs it with training on, then `_backward`."""
 
     def __init__(self, graph: Graph, state: State, options: Options) -> None:
@@ -348,26 +348,16 @@ class ReferenceExecutable:
     def forward(self, images: Array) -> Array:
         return self._forward_all(images, training=False, draw=0)[-2]
 
-    def loss_and_gradients(
-        self,
-        images: Array,
-        labels: Array,
-        weight: float,
-        draw: int = 0,
-        *,
-        ready: Ready | None = None,
-        need: Need | None = None,
-        accumulate: bool = False,
-    ) -> float:
-        if need is not None:
+    def compute_gradients(self, request: GradientRequest) -> float:
+        if request.need is not None:
             for part in reversed(self._parts):
-                need(part.start, part.stop)
+                request.need(part.start, part.stop)
         for place in self._places:
-            place.accumulate = accumulate
-        outputs = self._forward_all(images, training=True, draw=draw)
-        loss, softmax = cross_entropy_forward(outputs[-2], labels, self._smoothing)
-        dscores = cross_entropy_backward(softmax, labels, weight, self._smoothing)
-        self._backward_all(outputs, dscores, ready or (lambda *_: None))
+            place.accumulate = request.accumulate
+        outputs = self._forward_all(request.images, training=True, draw=request.draw)
+        loss, softmax = cross_entropy_forward(outputs[-2], request.labels, self._smoothing)
+        dscores = cross_entropy_backward(softmax, request.labels, request.weight, self._smoothing)
+        self._backward_all(outputs, dscores, request.ready or (lambda *_: None))
         return loss
 
     def _forward_all(self, images: Array, *, training: bool, draw: int) -> list[Array]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,14 +18,27 @@ Ready = Callable[[int, int], None]  # gradients[start:end] are complete, and val
 Need = Callable[[int, int], None]  # values[start:end] are about to be read
 
 
-class Executable(Protocol):
-    def prepare(self, sizes: Collection[int]) -> None:
-        """For batches of these sizes as well, none larger than the one it was compiled for."""
-        ...
+@dataclass(frozen=True)
+class GradientRequest:
+    """One call of `Executable.loss_and_gradients`, as a backend receives it."""
 
+    images: NDArray[Any]
+    labels: NDArray[Any]
+    weight: float
+    draw: int = 0
+    ready: Ready | None = None
+    need: Need | None = None
+    accumulate: bool = False
+
+
+class Executable(ABC):
+    @abstractmethod
+    def prepare(self, sizes: Collection[int]) -> None:
+        """Compile for batches of these sizes as well, none larger than the one it was compiled for."""
+
+    @abstractmethod
     def forward(self, images: NDArray[Any]) -> NDArray[Any]:
-        """Class scores, one row an image, any number of them. As in use: running statistics, nothing dropped."""
-        ...
+        """Class scores, one row per image, for any number of images. Inference mode: running statistics, no dropout."""
 
     def loss_and_gradients(
         self,
@@ -36,13 +51,17 @@ class Executable(Protocol):
         need: Need | None = None,
         accumulate: bool = False,
     ) -> float:
-        """The batch's mean cross-entropy, not weighted. Fills `state.gradients` with the gradient of weight x mean.
+        """The unweighted mean cross-entropy of the batch. Fills `state.gradients` with the gradient of weight x mean.
 
-        `draw` decides what dropout drops. `ready` is told each part of the gradients as backward completes it, from
-        the front of the buffer to its end; `need` each part of the values before forward reads it, and may wait.
-        The parts are those of nn.plan.buckets. With `accumulate` the gradients are added to those that are there.
+        `draw` seeds dropout. `ready` is called for each part of the gradients as backward completes it, from the front
+        of the buffer to its end; `need` for each part of the values before forward reads it, and may block. The parts
+        are those of nn.plan.buckets. With `accumulate`, gradients are added to those already there.
         """
-        ...
+        return self.compute_gradients(GradientRequest(images, labels, weight, draw, ready, need, accumulate))
+
+    @abstractmethod
+    def compute_gradients(self, request: GradientRequest) -> float:
+        """What a backend implements; callers use `loss_and_gradients`."""
 
 
 class Backend(Protocol):

@@ -27,7 +27,7 @@ from phone_agent.backends.opencl.memory_estimate import on_device, piece_bytes
 from phone_agent.backends.opencl.program import Programs
 from phone_agent.backends.opencl.watchdog import Watchdog
 from phone_agent.backends.planned import Planned, StepTime, reads
-from phone_agent.nn.executable import Need, Ready
+from phone_agent.nn.executable import GradientRequest, Need
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.addresses import DRAW, LABELS, LOSS, WEIGHT
@@ -146,24 +146,15 @@ class OpenClExecutable(Planned[_Emitted]):
         """Bytes that travelled between host and device so far, in all of this process."""
         return self._shared.copied
 
-    def loss_and_gradients(
-        self,
-        images: Array,
-        labels: Array,
-        weight: float,
-        draw: int = 0,
-        *,
-        ready: Ready | None = None,
-        need: Need | None = None,
-        accumulate: bool = False,
-    ) -> float:
-        check_batch(self._graph, self._programs, images, labels)
-        self._tell(labels, weight, draw)
+    def compute_gradients(self, request: GradientRequest) -> float:
+        images, ready = request.images, request.ready
+        check_batch(self._graph, self._programs, images, request.labels)
+        self._tell(request.labels, request.weight, request.draw)
         programs = self._programs[len(images)]
-        program = self._adding(programs) if accumulate else programs.training
+        program = self._adding(programs) if request.accumulate else programs.training
         started: Started = []
         with self._lent(images, programs, started):
-            self._start(program, self._gates(program, programs, need, started), len(program), started)
+            self._start(program, self._gates(program, programs, request.need, started), len(program), started)
             if ready is not None:
                 for bucket in programs.buckets:
                     self._watchdog.wait(started[: bucket.done])

@@ -13,7 +13,7 @@ from phone_agent.backends import backend
 from phone_agent.backends.cpu import CpuBackend
 from phone_agent.backends.hybrid import HybridBackend, HybridExecutable, Split, combined
 from phone_agent.contract.errors import AgentError
-from phone_agent.nn.executable import Backend
+from phone_agent.nn.executable import Backend, GradientRequest
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import parts
@@ -144,8 +144,9 @@ class Broken:
     def compile(self, *_: Any) -> Broken:
         return self
 
-    def loss_and_gradients(self, *_: Any, ready: Any = None, **__: Any) -> float:
-        ready(0, 1)
+    def compute_gradients(self, request: GradientRequest) -> float:
+        assert request.ready is not None
+        request.ready(0, 1)
         raise AgentError("the driver hangs")
 
 
