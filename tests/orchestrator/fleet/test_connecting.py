@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import subprocess
 import threading
@@ -12,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import PhoneError
-from orchestrator.fleet import Fleet, HostKeys, Timeouts, ensure_keypair
+from orchestrator.fleet import Fleet, HostKeys, PhoneConnection, Timeouts, ensure_keypair
 from orchestrator.fleet.host_keys import HostKey
 from orchestrator.fleet.network import DirectNetwork
 from orchestrator.fleet.result import CommandResult, Outcome, Status
 from orchestrator.inventory.model import Phone
 from orchestrator.paths import ClusterState
+from phone_agent.contract.errors import ErrorCode
 from tests.orchestrator.fleet.servers import Server, free_port, loopback_phone, prepare, sshd, start_server
 
 DEFAULT = Timeouts()
@@ -34,8 +36,7 @@ def attempt(
 def test_nothing_listens(state: ClusterState) -> None:
     outcome = attempt(loopback_phone(1, free_port(), switch=2), state)
     assert (outcome.status, outcome.phase) == (Status.UNREACHABLE, "tcp")
-    assert outcome.error is not None
-    assert outcome.error.startswith("connection refused on port")
+    assert outcome.code is ErrorCode.CONNECTION_REFUSED
     assert outcome.remedy is not None
     assert "sshd" in outcome.remedy
 
@@ -47,29 +48,29 @@ def test_no_answer_at_all(state: ClusterState) -> None:
     with socket.create_server(address, backlog=0), closing(socket.create_connection(address)):
         outcome = attempt(phone, state, timeouts=Timeouts(tcp=0.2))
     assert (outcome.status, outcome.phase, outcome.error) == (Status.UNREACHABLE, "tcp", "no answer within 0.2 s")
+    assert outcome.code is ErrorCode.NO_ANSWER
     assert phone.where in str(outcome.remedy)
 
 
 @pytest.mark.parametrize(
-    ("says", "message", "phase"),
+    ("says", "code", "phase"),
     [
-        (HOLD, "no SSH banner within 0.5 s", "banner"),
-        (b"SSH-2.0-odd\r\n" + HOLD, "key exchange failed: timed out after 0.5 s", "kex"),
-        (b"", "closed before the SSH banner", "banner"),
-        (b"Exceeded MaxStartups\r\n", "closed before the SSH banner (too many", "banner"),
-        (b"Not allowed at this time\r\n", "temporarily refuses this computer", "banner"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "not an SSH server: it sent 'HTTP/1.1", "banner"),
-        (b"SSH-2.0-odd\r\n\xff\xff\xff\xff" + b"\xff" * 100, "key exchange failed", "kex"),
-        (b"SSH-1.0-\x1b[2J\r\n", "key exchange failed", "kex"),
-        (b"SSH-2.0-odd\r\n", "key exchange failed", "kex"),
+        (HOLD, ErrorCode.NO_BANNER, "banner"),
+        (b"SSH-2.0-odd\r\n" + HOLD, ErrorCode.TIMED_OUT, "kex"),
+        (b"", ErrorCode.CONNECTION_CLOSED, "banner"),
+        (b"Exceeded MaxStartups\r\n", ErrorCode.CONNECTION_CLOSED, "banner"),
+        (b"Not allowed at this time\r\n", ErrorCode.SSH_PENALTY, "banner"),
+        (b"HTTP/1.1 400 Bad Request\r\n", ErrorCode.NOT_SSH, "banner"),
+        (b"SSH-2.0-odd\r\n\xff\xff\xff\xff" + b"\xff" * 100, ErrorCode.KEY_EXCHANGE_FAILED, "kex"),
+        (b"SSH-1.0-\x1b[2J\r\n", ErrorCode.KEY_EXCHANGE_FAILED, "kex"),
+        (b"SSH-2.0-odd\r\n", ErrorCode.KEY_EXCHANGE_FAILED, "kex"),
     ],
 )
-def test_a_server_that_is_not_an_sshd(state: ClusterState, says: bytes, message: str, phase: str) -> None:
+def test_a_server_that_is_not_an_sshd(state: ClusterState, says: bytes, code: ErrorCode, phase: str) -> None:
     phone = loopback_phone(3, free_port(), switch=2)
     with answering(phone, says):
         outcome = attempt(phone, state, timeouts=Timeouts(banner=0.5, kex=0.5) if says.endswith(HOLD) else DEFAULT)
-    assert (outcome.status, outcome.phase) == (Status.UNREACHABLE, phase)
-    assert message in str(outcome.error)
+    assert (outcome.status, outcome.phase, outcome.code) == (Status.UNREACHABLE, phase, code)
     assert str(outcome.error).isprintable()
     assert outcome.remedy
 
@@ -114,7 +115,7 @@ def stranger(tmp_path: Path, state: ClusterState) -> Iterator[Server]:
 def test_a_refused_key_is_not_tried_again(stranger: Server, state: ClusterState) -> None:
     outcome = attempt(stranger.phone, state)
     assert (outcome.status, outcome.phase) == (Status.UNREACHABLE, "auth")
-    assert "does not accept our key" in str(outcome.error)
+    assert outcome.code is ErrorCode.AUTH_FAILED
     assert f"{state.host_key}.pub" in str(outcome.remedy)
     assert stranger.log.count("Connection from") == 1
 
@@ -144,6 +145,7 @@ def test_an_unknown_host_key_is_refused_unless_meeting_is_the_purpose(server: Se
     refused = attempt(server.phone, state, trust_new=False)
     assert server.log.count("Connection from") == before, "it would not have logged in"
     assert (refused.status, refused.phase) == (Status.FAILED, "hostkey")
+    assert refused.code is ErrorCode.HOST_KEY_UNKNOWN
     assert refused.remedy == f"clusterctl provision --limit {server.phone.name}"
     assert attempt(server.phone, state, trust_new=True).ok
     assert attempt(server.phone, state, trust_new=False).ok
@@ -179,6 +181,7 @@ def test_a_changed_host_key_is_refused_with_the_way_out(
     hosts.accept(server.phone, HostKey(other[0], other[1]))
     outcome = attempt(server.phone, state, trust_new=trust_new)
     assert (outcome.status, outcome.phase) == (Status.FAILED, "hostkey")
+    assert outcome.code is ErrorCode.HOST_KEY_CHANGED
     assert HostKey(other[0], other[1]).fingerprint in str(outcome.error)
     assert outcome.remedy == f"clusterctl hosts forget {server.phone.name}"
     assert hosts.forget([server.phone]) == (server.phone,)
@@ -200,6 +203,7 @@ def test_cloned_phones_are_named_both(server: Server, state: ClusterState, tmp_p
     (failed,) = outcomes.failures
     (other,) = {server.phone, clone.phone} - {failed.phone}
     assert (failed.status, failed.phase) == (Status.FAILED, "hostkey")
+    assert failed.code is ErrorCode.HOST_KEY_DUPLICATE
     assert f"same host key as {other.name} {other.where}" in str(failed.error)
 
 
@@ -219,3 +223,46 @@ def test_a_damaged_pin_is_refused_with_the_way_out(server: Server, state: Cluste
     outcome = attempt(server.phone, state)
     assert (outcome.status, outcome.phase) == (Status.FAILED, "hostkey")
     assert outcome.remedy == f"clusterctl hosts forget {server.phone.name}"
+    assert outcome.code is ErrorCode.HOST_KEY_UNREADABLE
+
+
+class Broken(DirectNetwork):
+    """A network of this computer that fails with one error."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+    def connect(self, address: str, port: int, timeout: float) -> socket.socket:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.EHOSTUNREACH, ErrorCode.NO_ROUTE),
+        (errno.EMFILE, ErrorCode.TOO_MANY_OPEN_FILES),
+        (errno.EPERM, ErrorCode.CONNECT_FAILED),
+    ],
+)
+def test_what_the_operating_system_refuses(state: ClusterState, number: int, code: ErrorCode) -> None:
+    phone = loopback_phone(8, free_port(), switch=2)
+    with Fleet([phone], state, Broken(OSError(number, "refused")), trust_new=True) as fleet:
+        (outcome,) = fleet.map(lambda connection: connection.run(["true"]))
+    assert (outcome.status, outcome.phase, outcome.code) == (Status.UNREACHABLE, "tcp", code)
+
+
+def test_a_connection_that_is_lost_under_a_command(server: Server, state: ClusterState) -> None:
+    def work(connection: PhoneConnection) -> CommandResult:
+        threading.Timer(0.3, connection.abort).start()
+        return connection.run(["sleep", "5"])
+
+    with Fleet([server.phone], state, DirectNetwork(), trust_new=True) as fleet:
+        (outcome,) = fleet.map(work)
+    assert (outcome.status, outcome.code) == (Status.UNREACHABLE, ErrorCode.CONNECTION_LOST)
+
+
+def test_a_fleet_that_is_closed_connects_no_more(server: Server, state: ClusterState) -> None:
+    with Fleet([server.phone], state, DirectNetwork(), trust_new=True) as fleet:
+        fleet.close()
+        (outcome,) = fleet.map(lambda connection: connection.run(["true"]))
+    assert (outcome.status, outcome.code) == (Status.UNREACHABLE, ErrorCode.CANCELLED)
