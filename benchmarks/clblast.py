@@ -20,18 +20,26 @@ from unittest.mock import patch
 import numpy as np
 
 from phone_agent.backends.opencl.backend import OpenClExecutable
-from phone_agent.backends.opencl.device import find, load
-from phone_agent.backends.opencl.emit import Argument, Launch, Maker, Memory, Scratch
-from phone_agent.backends.opencl.launches import MAKERS
+from phone_agent.backends.opencl.device import find_device, load_pyopencl
+from phone_agent.backends.opencl.emit import Argument, Launch, LaunchBuilder, MemoryBinding, Scratch
+from phone_agent.backends.opencl.launches import LAUNCH_BUILDERS
 from phone_agent.backends.opencl.launches.convolution import bias_gradient
-from phone_agent.backends.opencl.launches.operands import Fields, fields, place, sink, source, stored, whole
+from phone_agent.backends.opencl.launches.operands import (
+    Fields,
+    int_field,
+    pointer_field,
+    sink,
+    source,
+    struct_field,
+    tensor_field,
+)
+from phone_agent.backends.opencl.launches.partial_sums import sink_sums, statistics
 from phone_agent.backends.opencl.launches.products import struct
-from phone_agent.backends.opencl.launches.sums import sink_sums, statistics
 from phone_agent.backends.opencl.program import COMMON, OPTIONS, SOURCES
 from phone_agent.core.ops import Kind
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.ops import FLOAT, Home, Place, Shared, Step
+from phone_agent.nn.plan.ops import FLOAT, MemorySpace, OpSpec, Pointer, SharedStruct
 from phone_agent.nn.plan.options import Options
 
 KERNELS = Path(__file__).parent / "kernels" / "im2col.cl"
@@ -63,7 +71,7 @@ def suit_processors() -> None:
     """For all products of this process, from now on."""
     names = (ctypes.c_char_p * len(SUITED))(*(name.encode() for name in SUITED))
     values = (ctypes.c_size_t * len(SUITED))(*SUITED.values())
-    handle, count = ctypes.c_void_p(find().handle.int_ptr), ctypes.c_size_t(len(SUITED))
+    handle, count = ctypes.c_void_p(find_device().handle.int_ptr), ctypes.c_size_t(len(SUITED))
     status = _library().CLBlastOverrideParameters(handle, b"Xgemm", SINGLE, count, names, values)
     if status:
         raise ClblastError(f"CLBlast does not take parameters: status {status}")
@@ -98,15 +106,15 @@ def sgemm(queue: Any, size: tuple[int, int, int], a: Matrix, b: Matrix, c: Matri
 class Operand:
     """A matrix before memory is known."""
 
-    argument: Place | Scratch
+    argument: Pointer | Scratch
     ld: int
     offset: int = 0  # floats
     transposed: bool = False
 
-    def matrix(self, memory: Memory, images: Any) -> Matrix:
+    def matrix(self, memory: MemoryBinding, images: Any) -> Matrix:
         if isinstance(self.argument, Scratch):
             return Matrix(memory.scratch, self.argument.offset // FLOAT + self.offset, self.ld, self.transposed)
-        if self.argument.buffer.home == Home.IMAGES:
+        if self.argument.buffer.home == MemorySpace.IMAGES:
             return Matrix(images, self.argument.offset // FLOAT + self.offset, self.ld, self.transposed)
         buffer, start = memory.of(self.argument)
         return Matrix(buffer, start // FLOAT + self.offset, self.ld, self.transposed)
@@ -123,7 +131,7 @@ class Multiply:
     _memory: list[Any] = field(default_factory=list)
     _images: list[Any] = field(default_factory=list)
 
-    def bind(self, memory: Memory) -> None:
+    def bind(self, memory: MemoryBinding) -> None:
         self._memory[:] = [memory]
 
     def point_at_images(self, buffer: Any, _start: int) -> None:
@@ -142,50 +150,54 @@ Work = Launch | Multiply
 def _program(x: str, y: str) -> Any:
     text = (SOURCES / COMMON).read_text() + KERNELS.read_text()
     defines = [f"-DX={x}", f"-DY={y}", f"-DWIDTH={WIDTH}", "-DTAIL=1"]
-    return load().Program(find().context, text).build([*OPTIONS, *defines])
+    return load_pyopencl().Program(find_device().context, text).build([*OPTIONS, *defines])
 
 
 class Lowered:
     """A convolution with its windows written out."""
 
-    def __init__(self, step: Step, make: Maker) -> None:
-        self.step, self.make, self.g = step, make, fields(step.fields["g"])
+    def __init__(self, step: OpSpec, make: LaunchBuilder) -> None:
+        self.step, self.make, self.g = step, make, struct_field(step.fields["g"])
         g = self.g
-        self.groups = whole(g, "groups")
-        self.rows = whole(g, "batch") * whole(g, "out_h") * whole(g, "out_w")
-        self.pixels = whole(g, "batch") * whole(g, "in_h") * whole(g, "in_w")
-        self.channels, self.filters = whole(g, "in_c") // self.groups, whole(g, "out_c") // self.groups
-        self.taps = whole(g, "kernel_h") * whole(g, "kernel_w")
+        self.groups = int_field(g, "groups")
+        self.rows = int_field(g, "batch") * int_field(g, "out_h") * int_field(g, "out_w")
+        self.pixels = int_field(g, "batch") * int_field(g, "in_h") * int_field(g, "in_w")
+        self.channels, self.filters = int_field(g, "in_c") // self.groups, int_field(g, "out_c") // self.groups
+        self.taps = int_field(g, "kernel_h") * int_field(g, "kernel_w")
         self.depth = self.taps * self.channels
-        plain = self.taps == 1 and whole(g, "stride") == 1 and not whole(g, "pad_h") and not whole(g, "pad_w")
+        plain = (
+            self.taps == 1 and int_field(g, "stride") == 1 and not int_field(g, "pad_h") and not int_field(g, "pad_w")
+        )
         self.pointwise = plain and self.groups == 1
 
     def weights(self, name: str, group: int, *, transposed: bool = False) -> Operand:
-        return Operand(_known(place(self.step.fields, name)), whole(self.g, "out_c"), group * self.filters, transposed)
+        return Operand(
+            _known(pointer_field(self.step.fields, name)), int_field(self.g, "out_c"), group * self.filters, transposed
+        )
 
     def columns(self, group: int, room: Scratch | None) -> tuple[list[Launch], Operand]:
-        x = fields(self.step.fields["x"])
+        x = struct_field(self.step.fields["x"])
         if room is None:
-            return [], Operand(_known(place(x, "data")), whole(x, "ld"))
+            return [], Operand(_known(pointer_field(x, "data")), int_field(x, "ld"))
         arguments = (self._geometry(), *source(x), room, group)
-        made = self._launch("im2col", arguments, (self.taps, self.rows), x=stored(x, "data").type)
+        made = self._launch("im2col", arguments, (self.taps, self.rows), x=tensor_field(x, "data").type)
         return [made], Operand(room, self.depth)
 
     def room(self) -> Scratch | None:
         """For the windows, where they have to be written out."""
-        x = fields(self.step.fields.get("x") or {})
+        x = struct_field(self.step.fields.get("x") or {})
         return None if self.pointwise and not x.get("scale") else self.make.scratch(self.rows * self.depth)
 
     def scatter(self, room: Scratch, dx: Fields, group: int) -> Launch:
         arguments = (self._geometry(), room, *sink(dx), group)
         items = (-(-self.channels // WIDTH), self.pixels)
-        return self._launch("col2im", arguments, items, y=stored(dx, "y").type)
+        return self._launch("col2im", arguments, items, y=tensor_field(dx, "y").type)
 
     def finish(self) -> Launch:
-        step, bias = self.step.fields, place(self.step.fields, "bias")
-        channels = whole(self.g, "out_c")
-        numbers = (self.rows, channels, whole(step, "ld_y"), whole(step, "act"), int(bias is not None))
-        return self._launch("finish", (place(step, "y"), bias, *numbers), (-(-channels // WIDTH), self.rows))
+        step, bias = self.step.fields, pointer_field(self.step.fields, "bias")
+        channels = int_field(self.g, "out_c")
+        numbers = (self.rows, channels, int_field(step, "ld_y"), int_field(step, "act"), int(bias is not None))
+        return self._launch("finish", (pointer_field(step, "y"), bias, *numbers), (-(-channels // WIDTH), self.rows))
 
     def _geometry(self) -> np.generic:
         return struct({name: int(value) for name, value in self.g.items() if isinstance(value, int)})
@@ -193,49 +205,49 @@ class Lowered:
     def _launch(
         self, name: str, arguments: Sequence[Argument], items: tuple[int, int], x: str = "float", y: str = "float"
     ) -> Launch:
-        kernel = load().Kernel(_program(x, y), name)
+        kernel = load_pyopencl().Kernel(_program(x, y), name)
         return self.make.launch(kernel, arguments, items, (1, min(64, max(1, items[1]))))
 
 
-def _known(found: Place | None) -> Place:
+def _known(found: Pointer | None) -> Pointer:
     if found is None:
         raise ClblastError("a step without its tensors")
     return found
 
 
-def _forward(step: Step, make: Maker) -> Iterator[Work]:
+def _forward(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
     low, norm = Lowered(step, make), step.fields.get("norm")
-    room, y, ld = low.room(), _known(place(step.fields, "y")), whole(step.fields, "ld_y")
+    room, y, ld = low.room(), _known(pointer_field(step.fields, "y")), int_field(step.fields, "ld_y")
     for group in range(low.groups):
         launches, columns = low.columns(group, room)
         yield from launches
         to = Operand(y, ld, group * low.filters)
         operands = (columns, low.weights("weights", group), to)
         yield Multiply(step.name, (low.rows, low.filters, low.depth), operands, adding=False)
-    if step.fields.get("bias") or whole(step.fields, "act"):
+    if step.fields.get("bias") or int_field(step.fields, "act"):
         yield low.finish()
-    if isinstance(norm, Shared):
-        yield from statistics(make, norm, stored(step.fields, "y"), low.rows, ld)
+    if isinstance(norm, SharedStruct):
+        yield from statistics(make, norm, tensor_field(step.fields, "y"), low.rows, ld)
 
 
-def _backward_data(step: Step, make: Maker) -> Iterator[Work]:
-    low, dx = Lowered(step, make), fields(step.fields["dx"])
-    dy, ld = _known(place(step.fields, "dy")), whole(step.fields, "ld_dy")
-    straight = low.pointwise and not whole(dx, "act")
+def _backward_data(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
+    low, dx = Lowered(step, make), struct_field(step.fields["dx"])
+    dy, ld = _known(pointer_field(step.fields, "dy")), int_field(step.fields, "ld_dy")
+    straight = low.pointwise and not int_field(dx, "act")
     room = None if straight else make.scratch(low.rows * low.depth)
     for group in range(low.groups):
-        to = Operand(room, low.depth) if room else Operand(_known(place(dx, "data")), whole(dx, "ld"))
+        to = Operand(room, low.depth) if room else Operand(_known(pointer_field(dx, "data")), int_field(dx, "ld"))
         operands = (Operand(dy, ld, group * low.filters), low.weights("weights", group, transposed=True), to)
-        adding = straight and bool(whole(dx, "accumulate"))
+        adding = straight and bool(int_field(dx, "accumulate"))
         yield Multiply(step.name, (low.rows, low.depth, low.filters), operands, adding=adding)
         if room:
             yield low.scatter(room, dx, group)
     yield from sink_sums(make, dx, low.pixels)
 
 
-def _backward_weights(step: Step, make: Maker) -> Iterator[Work]:
+def _backward_weights(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
     low = Lowered(step, make)
-    room, dy, ld = low.room(), _known(place(step.fields, "dy")), whole(step.fields, "ld_dy")
+    room, dy, ld = low.room(), _known(pointer_field(step.fields, "dy")), int_field(step.fields, "ld_dy")
     for group in range(low.groups):
         launches, columns = low.columns(group, room)
         yield from launches
@@ -243,7 +255,7 @@ def _backward_weights(step: Step, make: Maker) -> Iterator[Work]:
         operands = (turned, Operand(dy, ld, group * low.filters), low.weights("dweights", group))
         yield Multiply(step.name, (low.depth, low.filters, low.rows), operands, adding=make.adding)
     if step.fields.get("dbias") is not None:
-        yield from bias_gradient(step, make, low.rows, whole(low.g, "out_c"))
+        yield from bias_gradient(step, make, low.rows, int_field(low.g, "out_c"))
 
 
 RIVAL: dict[Kind, Any] = {
@@ -257,17 +269,17 @@ class ClblastExecutable(OpenClExecutable):
     """Our executable with the rival's convolutions."""
 
     def __init__(self, graph: Graph, state: State, batch: int, options: Options) -> None:
-        with patch.dict(MAKERS, RIVAL):
+        with patch.dict(LAUNCH_BUILDERS, RIVAL):
             super().__init__(graph, state, batch, options)
 
     def _start(self, program: list[list[Any]], first: int, last: int, started: Any) -> int:
-        queue, enqueue = self._shared.queue, load().enqueue_nd_range_kernel
+        queue, enqueue = self._shared.queue, load_pyopencl().enqueue_nd_range_kernel
         for number in range(first, last):
             for each in program[number]:
                 if isinstance(each, Multiply):
                     each.enqueue(queue)
                 else:
                     enqueue(queue, each.kernel, each.size, each.group)
-            started.append((program[number][0].name, load().enqueue_marker(queue)))
+            started.append((program[number][0].name, load_pyopencl().enqueue_marker(queue)))
         queue.flush()
         return max(first, last)

@@ -24,10 +24,10 @@ from benchmarks.networks import network
 from benchmarks.peers import Peer
 from benchmarks.winograd_ab import FASHION, POINTS, RULES, SCHEDULE, Data, accuracy, batches, load
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.contract.sizes import parse_bytes
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import estimate, largest_batch
+from phone_agent.nn.plan.memory_plan import estimate_memory, largest_batch
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.optimizers import build_optimizer
 from phone_agent.train.schedules import rate
@@ -96,7 +96,7 @@ def trained(stored: str, train: Data, test: Data, options: argparse.Namespace) -
     graph = models.build("resnet20")
     state = State(graph, options.seed)
     half = STORED[stored]
-    executable = backend("cpu").compile(graph, state, options.images, Options(threads=options.threads, half=half))
+    executable = get_backend("cpu").compile(graph, state, options.images, Options(threads=options.threads, half=half))
     optimizer = build_optimizer(RULES, state, threads=options.threads)
     steps = int(options.epochs * options.samples) // options.images
     losses, started = [], time.monotonic()
@@ -112,7 +112,7 @@ def _print_steps(steps: list[Steps], options: argparse.Namespace) -> None:
     table = Table(*columns, f"largest batch in {options.memory}")
     for one in steps:
         arenas = {
-            stored: estimate(network(one.network), one.batch, Options(threads=options.threads, half=half)).arena
+            stored: estimate_memory(network(one.network), one.batch, Options(threads=options.threads, half=half)).arena
             for stored, half in STORED.items()
         }
         table.add_row(

@@ -25,7 +25,7 @@ from benchmarks.limits import memory_limit
 from benchmarks.networks import network
 from benchmarks.peers import KEEP_MEMORY, Peer, PeerError, torch_python
 from phone_agent.contract.sizes import parse_bytes
-from phone_agent.nn.plan.memory import estimate, largest_batch
+from phone_agent.nn.plan.memory_plan import estimate_memory, largest_batch
 from phone_agent.nn.plan.options import Options
 
 LEAN = ("resnet50", "mobilenet_v1", "mobilenet_v2")
@@ -77,7 +77,9 @@ def peak(name: str, options: argparse.Namespace, python: str) -> Peak:
     asked = {"model": name, "batch": options.batch, "threads": options.threads}
     ours = _peak_of(Peer("ours", "benchmarks.our_peer"), {**asked, "half": options.half})
     theirs = min(_peak_of(Peer("torch", "benchmarks.torch_peer", python, env), asked) for env in ({}, KEEP_MEMORY))
-    planned = estimate(network(name), options.batch, Options(threads=options.threads, half=options.half)).total / 1e6
+    planned = (
+        estimate_memory(network(name), options.batch, Options(threads=options.threads, half=options.half)).total / 1e6
+    )
     notes.print(f"{name} batch {options.batch}: ours {ours:.0f} MB, PyTorch {theirs:.0f} MB", markup=False)
     return Peak(name, options.batch, ours, planned, theirs)
 

@@ -14,7 +14,7 @@ from MNN import nn, optim
 
 from benchmarks.networks import network, peak_rss_mb, sample
 from benchmarks.peers import CLOCKS, serve
-from phone_agent.nn.graph import BatchNorm, Conv, Dense, GlobalAvgPool, Graph, Relu, sides
+from phone_agent.nn.graph import BatchNorm, Conv, Dense, GlobalAvgPool, Graph, Relu, as_pair
 
 
 class Net(nn.Module):
@@ -60,9 +60,9 @@ def _conv(conv: Conv, channels: int, *, depthwise: bool) -> Any:
     return nn.conv(
         channels,
         conv.filters,
-        list(sides(conv.kernel)),
+        list(as_pair(conv.kernel)),
         stride=[conv.stride] * 2,
-        padding=list(sides(conv.padding)),
+        padding=list(as_pair(conv.padding)),
         depthwise=depthwise,
         bias=conv.bias,
         padding_mode=F.Padding_Mode.CAFFE,  # the others do not look at `padding`

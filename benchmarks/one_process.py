@@ -12,13 +12,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.contract import rng
 from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.data.sampling import Sampler, sampler
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.buckets import learned_parts
+from phone_agent.nn.plan.buckets import trainable_bucket_slices
 from phone_agent.nn.plan.options import Options
 from phone_agent.train import schedules
 from phone_agent.train.bucket_order import pieces
@@ -37,10 +37,10 @@ class OneProcess:
             _round_otherwise(self._state.values, rounding)
         self._parts = [_parts(spec, rank) for rank in spec.ranks]
         largest, *others = sorted({size for parts in self._parts for size in sizes(parts)}, reverse=True)
-        self._executable = backend("cpu").compile(graph, self._state, largest, Options(), others)
+        self._executable = get_backend("cpu").compile(graph, self._state, largest, Options(), others)
         self._samplers: list[Sampler] = [sampler(spec, rank.rank) for rank in spec.ranks]
         self._optimizer = build_optimizer(spec.optimizer, self._state)
-        self._pieces = pieces(learned_parts(self._state.packing, bucket_bytes), bucket_bytes)
+        self._pieces = pieces(trainable_bucket_slices(self._state.packing, bucket_bytes), bucket_bytes)
 
     def losses(self) -> list[float]:
         return [self._step(step) for step in range(1, self._spec.steps + 1)]

@@ -33,15 +33,15 @@ from benchmarks.peers import CLOCKS
 from phone_agent.backends.cpu import CpuExecutable
 from phone_agent.backends.opencl import tiles
 from phone_agent.backends.opencl.backend import OpenClExecutable
-from phone_agent.backends.opencl.device import find, load
-from phone_agent.backends.opencl.emit import Maker
-from phone_agent.backends.opencl.launches import launches
-from phone_agent.backends.opencl.program import Programs
+from phone_agent.backends.opencl.device import find_device, load_pyopencl
+from phone_agent.backends.opencl.emit import LaunchBuilder
+from phone_agent.backends.opencl.launches import build_launches
+from phone_agent.backends.opencl.program import ProgramCache
 from phone_agent.core.ops import Kind
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import fit
-from phone_agent.nn.plan.ops import FLOAT, Buffer, Direction, Field, Place, Step
+from phone_agent.nn.plan.memory_plan import fit_plan
+from phone_agent.nn.plan.ops import FLOAT, Buffer, Direction, Field, OpSpec, Pointer
 from phone_agent.nn.plan.options import Options
 from tests.phone_agent.agreement import leave_corners
 
@@ -89,28 +89,28 @@ class Bench:
     """Steps on the device, without a plan: each tensor is a buffer of its own."""
 
     def __init__(self) -> None:
-        self.device = find()
-        self.queue = load().CommandQueue(self.device.context)
-        self._programs = Programs(self.device)
+        self.device = find_device()
+        self.queue = load_pyopencl().CommandQueue(self.device.context)
+        self._programs = ProgramCache(self.device)
         self._buffers: dict[Buffer, Any] = {}
         self.scratch: Any = None
 
-    def of(self, place: Place) -> tuple[Any, int]:
+    def of(self, place: Pointer) -> tuple[Any, int]:
         return self._buffers[place.buffer], place.offset
 
-    def tensor(self, name: str, count: int) -> Place:
-        cl = load()
+    def tensor(self, name: str, count: int) -> Pointer:
+        cl = load_pyopencl()
         numbers = np.random.default_rng(count).standard_normal(count, np.float32)
-        place = Place(Buffer(name, count * FLOAT))
+        place = Pointer(Buffer(name, count * FLOAT))
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         self._buffers[place.buffer] = cl.Buffer(self.device.context, flags, hostbuf=numbers)
         return place
 
     def prepared(self, kind: Kind, fields: dict[str, Field]) -> Callable[[], None]:
         """Runs the step, to its end."""
-        cl = load()
-        make = Maker(self._programs, tiles.default(self.device.limits))
-        made = launches(Step(kind, kind.name.lower(), Direction.FORWARD, fields), make)
+        cl = load_pyopencl()
+        make = LaunchBuilder(self._programs, tiles.default_tiles(self.device.limits))
+        made = build_launches(OpSpec(kind, kind.name.lower(), Direction.FORWARD, fields), make)
         self.scratch = cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE, max(FLOAT, make.scratch_bytes))
         for each in made:
             each.bind(self)
@@ -147,11 +147,11 @@ def product(shape: Shape, batch: int, turns: Turns) -> Duel:
     return Duel(f"{shape.title} ({rows} x {shape.filters} x {depth})", *best, flops=2.0 * rows * shape.filters * depth)
 
 
-def _agree(bench: Bench, one: Place, other: Place, count: int) -> None:
+def _agree(bench: Bench, one: Pointer, other: Pointer, count: int) -> None:
     """Neither is fast by computing something else."""
     ours, theirs = np.empty((2, count), np.float32)
     for place, into in ((one, ours), (other, theirs)):
-        load().enqueue_copy(bench.queue, into, bench.of(place)[0])
+        load_pyopencl().enqueue_copy(bench.queue, into, bench.of(place)[0])
     if np.abs(ours - theirs).max() > 1e-3 * np.abs(theirs).max():
         raise SystemExit("the products differ")
 
@@ -176,7 +176,7 @@ def step(name: str, batch: int, turns: Turns) -> Duel:
 
 def multiply_adds(graph: Graph) -> int:
     """Forward, of an image."""
-    plan = fit(graph, 1, Options())
+    plan = fit_plan(graph, 1, Options())
     return sum(each.flops for each in plan.training.steps if each.direction == Direction.FORWARD) // 2
 
 
@@ -184,7 +184,7 @@ def layers(name: str, batch: int, rounds: int) -> list[Duel]:
     """Convolutions of a network: ours here, and the CPU core's with as many threads as the device has units."""
     graph = networks.network(name)
     sample = networks.sample(graph, batch)
-    options = Options(threads=find().limits.compute_units)
+    options = Options(threads=find_device().limits.compute_units)
     sides = [
         made(graph, State(graph, seed=0), batch, options).profile(sample.images, sample.labels, rounds)
         for made in (OpenClExecutable, CpuExecutable)
@@ -220,7 +220,7 @@ def report(title: str, rival: str, duels: list[Duel]) -> None:
 
 def main() -> None:
     options = _options()
-    if find().limits.kind == "cpu" and not options.clblast_as_it_is:
+    if find_device().limits.kind == "cpu" and not options.clblast_as_it_is:
         suit_processors()
     found: dict[str, list[Duel]] = {}
     pairs = [(name, int(batch)) for name, _, batch in (each.partition("=") for each in options.networks.split(","))]
@@ -234,7 +234,10 @@ def main() -> None:
     if "layers" in options.part:
         found["layers"] = [each for name, batch in pairs for each in layers(name, batch, options.step_rounds)]
     if options.json:
-        document = {"device": asdict(find().identity), "tiles": asdict(tiles.default(find().limits))}
+        document = {
+            "device": asdict(find_device().identity),
+            "tiles": asdict(tiles.default_tiles(find_device().limits)),
+        }
         rows = {
             part: {"mean_ratio": mean_ratio(duels), "rows": [{**asdict(each), "ratio": each.ratio} for each in duels]}
             for part, duels in found.items()
@@ -242,7 +245,7 @@ def main() -> None:
         print(json.dumps({**document, **rows}, indent=2))
         return
     for part, duels in found.items():
-        report(f"{part} on {find().identity.device}", "core" if part == "layers" else "CLBlast", duels)
+        report(f"{part} on {find_device().identity.device}", "core" if part == "layers" else "CLBlast", duels)
 
 
 def _options() -> argparse.Namespace:

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.networks import Sample, network, peak_rss_mb, sample
 from benchmarks.peers import CLOCKS, serve
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.bench.cases import convolution
 from phone_agent.bench.compute import breakdown
 from phone_agent.bench.kernels import best_seconds, peak_gflops
@@ -46,7 +46,7 @@ class Contestant:
         graph = network(model)
         options = Options(threads=threads, isa=isa, winograd=winograd, memory_bytes=memory_bytes, half=half)
         state = State(graph, seed=1)
-        self._executable = backend(engine).compile(graph, state, batch, options)
+        self._executable = get_backend(engine).compile(graph, state, batch, options)
         self._optimizer = build_optimizer(RULES, state, backend=engine, threads=threads, isa=isa)
         self._sample = sample(graph, batch)
         return {}

@@ -39,7 +39,7 @@ from phone_agent.nn.graph import (
     Node,
     Relu,
     Shape,
-    sides,
+    as_pair,
 )
 from phone_agent.nn.packing import State
 
@@ -218,20 +218,20 @@ def _module(layer: Layer, shapes: list[Shape], alone: bool) -> nn.Module:  # noq
             return nn.Conv2d(
                 shapes[0][2],
                 layer.filters,
-                sides(layer.kernel),
+                as_pair(layer.kernel),
                 layer.stride,
-                sides(layer.padding),
+                as_pair(layer.padding),
                 layer.dilation,
                 layer.groups,
                 bias=layer.bias,
             )
         case MaxPool():
-            return nn.MaxPool2d(sides(layer.kernel), layer.stride, sides(layer.padding), ceil_mode=layer.ceil)
+            return nn.MaxPool2d(as_pair(layer.kernel), layer.stride, as_pair(layer.padding), ceil_mode=layer.ceil)
         case AvgPool():
             return nn.AvgPool2d(
-                sides(layer.kernel),
+                as_pair(layer.kernel),
                 layer.stride,
-                sides(layer.padding),
+                as_pair(layer.padding),
                 ceil_mode=layer.ceil,
                 count_include_pad=layer.count_padding,
             )

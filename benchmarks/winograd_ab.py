@@ -31,7 +31,7 @@ from rich.table import Table
 
 from orchestrator.data.sources import recognise
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
 from phone_agent.core.ops import Algorithm, Kind
 from phone_agent.nn.executable import Executable
@@ -103,7 +103,7 @@ def one_run(method: Algorithm, seed: int, train: Data, test: Data, options: argp
     graph = models.build("resnet20")
     state = State(graph, seed)
     with forced(method):
-        executable = backend("cpu").compile(graph, state, options.batch, Options(threads=options.threads))
+        executable = get_backend("cpu").compile(graph, state, options.batch, Options(threads=options.threads))
     optimizer = build_optimizer(RULES, state, threads=options.threads)
     steps = options.epochs * options.samples // options.batch
     losses = []
@@ -121,7 +121,7 @@ def forced(method: Algorithm) -> AbstractContextManager[object]:
     def choose(_: Kind, shape: dict[str, int]) -> Algorithm:
         return method if can_be_winograd(shape) else Algorithm.DIRECT
 
-    return patch.object(algorithms, "chooser", lambda _: choose)
+    return patch.object(algorithms, "algorithm_selector", lambda _: choose)
 
 
 def can_be_winograd(shape: dict[str, int]) -> bool:

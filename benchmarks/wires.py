@@ -32,7 +32,7 @@ from benchmarks.verdict import Promise, conclude
 from orchestrator.data.sources import recognise
 from orchestrator.data.sources.source import Block
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.comm.collective import Collective
 from phone_agent.comm.factory import make_collective
 from phone_agent.comm.powersgd import WIRE, PowerSgd, uncompressed_steps
@@ -41,7 +41,7 @@ from phone_agent.comm.wire import WIRES, wire_format
 from phone_agent.contract import rng
 from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.evaluate import combine_statistics
 from phone_agent.train.optimizers import build_optimizer
@@ -104,8 +104,8 @@ class Rank:
         self._setting, self._seed, self._world, self._train = setting, seed, world, train
         graph = models.build(setting.model, 10, train.images.shape[1:])
         self.state = State(graph, seed)
-        self._executable = backend("cpu").compile(graph, self.state, setting.batch, Options())
-        self._parts = parts(self.state.packing, BUCKET_BYTES)
+        self._executable = get_backend("cpu").compile(graph, self.state, setting.batch, Options())
+        self._parts = bucket_slices(self.state.packing, BUCKET_BYTES)
         self._optimizer = build_optimizer(RULES, self.state)
         self.summed, self._reducer = self._made(wire)
 

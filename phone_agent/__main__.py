@@ -258,11 +258,11 @@ def opencl(arguments: argparse.Namespace) -> int:
     if not arguments.in_process:
         from phone_agent.backends.opencl import driver_path
 
-        return answer(asdict(driver_path.look()))
+        return answer(asdict(driver_path.probe_device()))
     from phone_agent.backends.opencl import device
 
     try:
-        found = device.find()
+        found = device.find_device()
     except AgentError as error:
         return answer({"device": None, "why": str(error)})
     return answer({"device": {**asdict(found.identity), **asdict(found.limits)}})
@@ -293,7 +293,7 @@ def device_study(arguments: argparse.Namespace) -> int:
     if "opencl" in request.backends:
         from phone_agent.backends.opencl import driver_path
 
-        driver_path.prepare()
+        driver_path.prepare_driver()
     threads = affinity.use_big_cores(request.threads)
     from phone_agent.device_study import run  # imports numpy: after the cores are chosen
 

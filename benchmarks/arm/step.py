@@ -9,7 +9,7 @@ from benchmarks.networks import TABLE_I, network
 from orchestrator.plan.forecast import published
 from orchestrator.plan.forecast.device_model import Cost, Phone
 from phone_agent.nn.plan.options import Options
-from phone_agent.nn.plan.plan import make
+from phone_agent.nn.plan.plan import make_plan
 from phone_agent.nn.summary import training_flops
 
 FLOPS_A_CYCLE = 16  # two multiply-adds of four floats
@@ -58,7 +58,7 @@ class Modelled:
 
 def modelled(name: str, phone: Phone) -> Modelled:
     graph, batch = network(name), TABLE_I[name]
-    plan = make(graph, batch, Options(threads=len(phone.clocks)))
+    plan = make_plan(graph, batch, Options(threads=len(phone.clocks)))
     times = [*map(phone.step, plan.training.steps), phone.update(graph.parameter_count)]
     seconds = sum(each.longer for each in times)
     waiting = sum(each.memory for each in times if each.memory > each.arithmetic)

@@ -24,9 +24,9 @@ def list_models(as_json: JsonOption = False) -> None:
     """List the networks, as they were published."""
     from orchestrator.view.console import print_json
     from orchestrator.view.models import overview_document, print_overviews
-    from phone_agent.api.models import overviews
+    from phone_agent.api.models import all_overviews
 
-    found = overviews()
+    found = all_overviews()
     if as_json:
         print_json([overview_document(one) for one in found])
     else:
@@ -55,7 +55,7 @@ def show(
     from orchestrator.view.models import print_sheet, sheet_document
     from phone_agent.api import models
     from phone_agent.api.memory import Options, options_on
-    from phone_agent.api.models import describe
+    from phone_agent.api.models import make_report
     from phone_agent.contract.sizes import parse_bytes
 
     if backend not in PLANNED:
@@ -64,7 +64,7 @@ def show(
         shape = models.image_shape(name, image)
         graph = models.build(name, classes, shape, width)
         options = options_on(backend, graph, Options(threads=threads, half=half))
-        sheet = describe(name, graph, batch, parse_bytes(memory), options, backend=backend)
+        sheet = make_report(name, graph, batch, parse_bytes(memory), options, backend=backend)
     if as_json:
         print_json(sheet_document(sheet))
     else:

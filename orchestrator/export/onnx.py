@@ -29,7 +29,7 @@ from phone_agent.api.models import (
     Node,
     Relu,
     Shape,
-    sides,
+    as_pair,
 )
 from phone_agent.contract.errors import AgentError, ErrorCode
 
@@ -70,7 +70,7 @@ class _Pool:
 
     @classmethod
     def of(cls, layer: MaxPool | AvgPool, image: Shape, places: Shape) -> _Pool:
-        kernel, near = sides(layer.kernel), sides(layer.padding)
+        kernel, near = as_pair(layer.kernel), as_pair(layer.padding)
         far = [max(0, (places[side] - 1) * layer.stride + kernel[side] - near[side] - image[side]) for side in range(2)]
         return cls(kernel, layer.stride, (*near, far[0], far[1]))
 
@@ -177,9 +177,9 @@ class _Body:
 
 def _convolution(layer: Conv) -> dict[str, Attribute]:
     return {
-        "kernel_shape": sides(layer.kernel),
+        "kernel_shape": as_pair(layer.kernel),
         "strides": (layer.stride, layer.stride),
-        "pads": sides(layer.padding) * 2,
+        "pads": as_pair(layer.padding) * 2,
         "dilations": (layer.dilation, layer.dilation),
         "group": layer.groups,
     }

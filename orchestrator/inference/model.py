@@ -108,7 +108,7 @@ def _npz(path: Path) -> dict[str, Array]:
 def _told(about: About, source: Path) -> str:
     if not about.model:
         raise UsageError(f"{source} does not say which network it is of", remedy=OF_WHICH)
-    if models.is_own(about.model):
+    if models.is_custom(about.model):
         told = f"{source} is of a network of your own, {about.model}"
         raise UsageError(told, remedy=f"--model path/to/{about.model}")
     return about.model

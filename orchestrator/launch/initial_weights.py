@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import UsageError
 from orchestrator.inference.model import read_weights
 from phone_agent.api import models
-from phone_agent.api.weights import State, start_from, to_state_dict
+from phone_agent.api.weights import State, load_pretrained, to_state_dict
 from phone_agent.contract import layout, safetensors
 from phone_agent.contract.errors import AgentError
 
@@ -88,13 +88,13 @@ def starting_point(
     new_head: bool | None = None,
 ) -> Start:
     """All weights are made here, those of a new head too: phones take them as they come."""
-    source = models.split(model)[0].read_bytes() if models.is_own(model) else None
+    source = models.split_name(model)[0].read_bytes() if models.is_custom(model) else None
     if given is None:
         return Start(source)
     state = State(graph, seed)
     try:
         anew = given.is_of_other_classes(class_names) if new_head is None else new_head
-        replaced = start_from(graph, state, given.content.weights, new_head=anew)
+        replaced = load_pretrained(graph, state, given.content.weights, new_head=anew)
     except AgentError as error:
         raise UsageError(f"--weights {given.path}: {error}", remedy=FITTING) from None
     if replaced and new_head is False:

@@ -377,13 +377,13 @@ def build_graph(model: str, data: DataSpec, frozen: tuple[str, ...] = ()) -> Gra
 def _check_memory(graph: Graph, memory_bytes: int, options: Sequence[Options]) -> None:
     """Refuses where no phone holds even one image within --memory: a batch that does not fit whole, phones compute in
     parts. One thread takes the least: phones may still refuse more."""
-    from phone_agent.api.memory import DoesNotFitError, estimate
+    from phone_agent.api.memory import DoesNotFitError, estimate_memory
     from phone_agent.contract.errors import AgentError
 
     refused: DoesNotFitError | None = None
     for each in dict.fromkeys(options):
         try:
-            estimate(graph, 1, replace(each, memory_bytes=memory_bytes))
+            estimate_memory(graph, 1, replace(each, memory_bytes=memory_bytes))
         except DoesNotFitError as error:
             refused = error
         except AgentError:
@@ -402,11 +402,11 @@ def new_run_id(model: str, created: float) -> str:
 
 def _model_and_file(model: str) -> tuple[str, str]:
     """What a RunSpec says of a network: its name, or the function and the file it is staged as."""
-    from phone_agent.api.models import is_own, split
+    from phone_agent.api.models import is_custom, split_name
 
-    if not is_own(model):
+    if not is_custom(model):
         return model, ""
-    path, function = split(model)
+    path, function = split_name(model)
     if not PLAIN_NAME.fullmatch(path.name):
         raise UsageError(f"{path.name} cannot be a file's name on every phone", remedy="letters, digits, '_', '-', '.'")
     return function, path.name

@@ -15,7 +15,7 @@ from orchestrator.view.table import Column, FitTable, fact_table, print_table
 from phone_agent.contract.sizes import readable
 
 if TYPE_CHECKING:
-    from phone_agent.api.models import Block, Overview, Sheet
+    from phone_agent.api.models import Block, ModelReport, Overview
 
 MIB = 2**20
 
@@ -45,7 +45,7 @@ def overview_document(one: Overview) -> dict[str, Any]:
     return {**asdict(one), "size_bytes": one.size_bytes}
 
 
-def print_sheet(sheet: Sheet) -> None:
+def print_sheet(sheet: ModelReport) -> None:
     one, memory = sheet.overview, sheet.memory
     out.print(Text.assemble((one.name, "bold"), f"  {one.description}"))
     print_table(out, render_blocks(sheet.blocks))
@@ -63,7 +63,7 @@ def print_sheet(sheet: Sheet) -> None:
     next_step(f"clusterctl launch --model {one.name} --batch auto --dry-run")
 
 
-def sheet_document(sheet: Sheet) -> dict[str, Any]:
+def sheet_document(sheet: ModelReport) -> dict[str, Any]:
     from phone_agent.api.models import node_flops
 
     layers = [
@@ -113,7 +113,7 @@ def render_blocks(blocks: Iterable[Block]) -> FitTable:
     return table
 
 
-def _parts(sheet: Sheet) -> str:
+def _parts(sheet: ModelReport) -> str:
     """Largest first; parts below one percent are left out."""
     memory = sheet.memory
     state = memory.values + memory.gradients + memory.momenta + memory.statistics
@@ -128,7 +128,7 @@ def _parts(sheet: Sheet) -> str:
     return ", ".join(f"{name} {readable(size)}" for name, size in shown if size > memory.total / 100)
 
 
-def _fits(sheet: Sheet) -> str:
+def _fits(sheet: ModelReport) -> str:
     if sheet.within is None:
         return "does not fit"
     twice = sheet.within.recomputed
@@ -136,7 +136,7 @@ def _fits(sheet: Sheet) -> str:
     return f"fits {how}: {readable(sheet.within.total)}"
 
 
-def _largest(sheet: Sheet) -> str:
+def _largest(sheet: ModelReport) -> str:
     plain, again = sheet.largest_batch, sheet.largest_batch_recomputing
     if not again:
         return "none: not even one image fits"

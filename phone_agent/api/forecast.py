@@ -12,9 +12,9 @@ from phone_agent.comm.wire import WIRES
 from phone_agent.core.ops import Algorithm, Kind, Pooling
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import packing_of
-from phone_agent.nn.plan.buckets import buckets
-from phone_agent.nn.plan.memory import fit
-from phone_agent.nn.plan.ops import Step
+from phone_agent.nn.plan.buckets import schedule_buckets
+from phone_agent.nn.plan.memory_plan import fit_plan
+from phone_agent.nn.plan.ops import OpSpec
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.bucket_order import Piece, Times, arrange, pieces
 from phone_agent.train.cost_estimate import computing_s
@@ -26,9 +26,9 @@ __all__ = [
     "CollectiveConfig",
     "Kind",
     "LinkProfile",
+    "OpSpec",
     "Piece",
     "Pooling",
-    "Step",
     "StepPlan",
     "Times",
     "allreduce_s",
@@ -47,7 +47,7 @@ class StepPlan:
     `pieces` is what is summed at once: parts, large ones cut.
     """
 
-    operations: Sequence[Step]
+    operations: Sequence[OpSpec]
     parts: Sequence[slice]
     needed: Sequence[int]
     ready: Sequence[int]
@@ -56,8 +56,10 @@ class StepPlan:
 
 def plan_step(graph: Graph, batch: int, options: Options) -> StepPlan:
     """As a phone with these options computes it."""
-    packing, training = packing_of(graph), fit(graph, batch, options).training
-    learned = [each for each in buckets(training, packing, options.bucket_bytes) if each.end <= packing.learned]
+    packing, training = packing_of(graph), fit_plan(graph, batch, options).training
+    learned = [
+        each for each in schedule_buckets(training, packing, options.bucket_bytes) if each.end <= packing.trainable_size
+    ]
     parts = [slice(each.start, each.end) for each in learned]
     return StepPlan(
         operations=training.steps,
@@ -70,7 +72,7 @@ def plan_step(graph: Graph, batch: int, options: Options) -> StepPlan:
 
 def gradient_count(graph: Graph) -> int:
     """How many numbers an allreduce sums: frozen parameters have no gradient."""
-    return packing_of(graph).learned
+    return packing_of(graph).trainable_size
 
 
 def choose_communication(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.contract.dataset_manifest import Manifest
 from phone_agent.data.staged import Staged
 from phone_agent.nn.executable import Executable
@@ -19,7 +19,7 @@ __all__ = ["Executable", "Normalises", "compile_graph", "evaluate_test_set"]
 
 def compile_graph(graph: Graph, state: State, batch: int, threads: int) -> Executable:
     """Compiles for the processor of this computer."""
-    return backend("cpu").compile(graph, state, batch, Options(threads=threads))
+    return get_backend("cpu").compile(graph, state, batch, Options(threads=threads))
 
 
 def evaluate_test_set(

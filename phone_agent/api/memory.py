@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from phone_agent.backends.opencl.device import Limits
-from phone_agent.backends.opencl.memory_estimate import A_PHONES, as_compiled
+from phone_agent.backends.opencl.memory_estimate import ADRENO_640, options_for_backend
 from phone_agent.contract.choices import GPU_BACKENDS
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.contract.sizes import FLOAT
 from phone_agent.nn.graph import Graph
-from phone_agent.nn.plan.memory import DoesNotFitError, estimate, largest_batch
+from phone_agent.nn.plan.memory_plan import DoesNotFitError, estimate_memory, largest_batch
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.device_config import living
 from phone_agent.train.memory_budget import PERCENT, held, moments, saved
@@ -22,7 +22,7 @@ __all__ = [
     "Limits",
     "Options",
     "checkpoint_bytes",
-    "estimate",
+    "estimate_memory",
     "largest_batch",
     "options_on",
     "training_options",
@@ -31,7 +31,7 @@ __all__ = [
 
 def options_on(backend: str, graph: Graph, options: Options, gpu: Limits | None = None) -> Options:
     """The options as this backend compiles the graph. `gpu`: limits of its device; None: those of a typical phone."""
-    return as_compiled(backend, options, graph.shape, gpu or A_PHONES)
+    return options_for_backend(backend, options, graph.shape, gpu or ADRENO_640)
 
 
 def training_options(

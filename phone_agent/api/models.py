@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from phone_agent.models import MODELS, UnknownModelError, build, image_shape, model
-from phone_agent.models.custom import is_own, split
-from phone_agent.models.overview import Overview, Sheet, describe, overviews
+from phone_agent.models.custom import is_custom, split_name
+from phone_agent.models.overview import ModelReport, Overview, all_overviews, make_report
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -20,7 +20,7 @@ from phone_agent.nn.graph import (
     Node,
     Relu,
     Shape,
-    sides,
+    as_pair,
 )
 from phone_agent.nn.summary import Block, node_flops
 
@@ -38,19 +38,19 @@ __all__ = [
     "Graph",
     "LocalResponseNorm",
     "MaxPool",
+    "ModelReport",
     "Node",
     "Overview",
     "Relu",
     "Shape",
-    "Sheet",
     "UnknownModelError",
+    "all_overviews",
+    "as_pair",
     "build",
-    "describe",
     "image_shape",
-    "is_own",
+    "is_custom",
+    "make_report",
     "model",
     "node_flops",
-    "overviews",
-    "sides",
-    "split",
+    "split_name",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from phone_agent.nn.packing import State
-from phone_agent.nn.weights import WeightsError, from_state_dict, start_from, to_state_dict
+from phone_agent.nn.weights import WeightsError, from_state_dict, load_pretrained, to_state_dict
 from phone_agent.train import checkpoint
 from phone_agent.train.checkpoint import About, Checkpoint, savers
 
@@ -15,9 +15,9 @@ __all__ = [
     "State",
     "WeightsError",
     "from_state_dict",
+    "load_pretrained",
     "read_checkpoint",
     "savers",
-    "start_from",
     "to_state_dict",
 ]
 

@@ -7,7 +7,7 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.nn.executable import Backend
 
 
-def backend(name: str) -> Backend:
+def get_backend(name: str) -> Backend:
     if name == "cpu":
         from phone_agent.backends.cpu import CpuBackend
 
@@ -19,7 +19,7 @@ def backend(name: str) -> Backend:
     if name == "hybrid":
         from phone_agent.backends.hybrid import HybridBackend
 
-        return HybridBackend(backend("cpu"), backend("opencl"))
+        return HybridBackend(get_backend("cpu"), get_backend("opencl"))
     if name == "reference":
         from phone_agent.backends.reference import ReferenceBackend
 

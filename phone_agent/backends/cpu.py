@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.backends.checks import check_batch
-from phone_agent.backends.planned import Planned, StepTime, reads
+from phone_agent.backends.planned_executable import OpTime, PlannedExecutable, is_readable_in_place
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned
 from phone_agent.nn.executable import GradientRequest
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.addresses import DRAW, LABELS, LOSS, WEIGHT
-from phone_agent.nn.plan.buckets import Bucket, buckets
-from phone_agent.nn.plan.emit import Addresses, Emitter
-from phone_agent.nn.plan.lowered_graph import Network
-from phone_agent.nn.plan.ops import FLOAT, Home, View
+from phone_agent.nn.plan.buckets import Bucket, schedule_buckets
+from phone_agent.nn.plan.emit import AddressMap, Emitter
+from phone_agent.nn.plan.lowered_graph import LoweredGraph
+from phone_agent.nn.plan.ops import FLOAT, MemorySpace, TensorView
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import Plan
 
@@ -40,7 +40,7 @@ class CpuBackend:
 class _Programs:
     """A plan for one size of batch, as the core runs it."""
 
-    def __init__(self, plan: Plan, homes: dict[Home, int], buckets: Sequence[Bucket]) -> None:
+    def __init__(self, plan: Plan, homes: dict[MemorySpace, int], buckets: Sequence[Bucket]) -> None:
         self._plan, self._homes, self.buckets = plan, homes, buckets
         self.batch = plan.places.batch
         self.gates = sorted(buckets, key=lambda bucket: bucket.read)
@@ -61,11 +61,11 @@ class _Programs:
             emitter.point_at_images(address)
 
     def _emitter(self, *, adding: bool) -> Emitter:
-        self._emitters.append(Emitter(Addresses(self._homes, self._plan.offsets), adding))
+        self._emitters.append(Emitter(AddressMap(self._homes, self._plan.offsets), adding))
         return self._emitters[-1]
 
 
-class CpuExecutable(Planned[_Programs]):
+class CpuExecutable(PlannedExecutable[_Programs]):
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
         super().__init__(graph, state, batch, replace(options, workspace=None), also)
         self._vectors = _vectors(self._plan.network)
@@ -94,7 +94,9 @@ class CpuExecutable(Planned[_Programs]):
         self._programs |= {size: self._program(plan) for size, plan in plans.items()}
 
     def _program(self, plan: Plan) -> _Programs:
-        return _Programs(plan, self._homes(), buckets(plan.training, self._state.packing, self._options.bucket_bytes))
+        return _Programs(
+            plan, self._homes(), schedule_buckets(plan.training, self._state.packing, self._options.bucket_bytes)
+        )
 
     def _evaluate(self, images: Array) -> Array:
         programs = self._programs[self._batch]
@@ -128,7 +130,7 @@ class CpuExecutable(Planned[_Programs]):
             self._pool.run(program, first, last)
         return last
 
-    def profile(self, images: Array, labels: Array, runs: int = 1) -> list[StepTime]:
+    def profile(self, images: Array, labels: Array, runs: int = 1) -> list[OpTime]:
         """Where a step's time goes, by step of the core: the best of some runs. Fills the gradients, like any step."""
         check_batch(self._graph, self._programs, images, labels)
         self._labels[:], self._weight[0] = labels, 1.0
@@ -144,20 +146,20 @@ class CpuExecutable(Planned[_Programs]):
     def close(self) -> None:
         self._pool.close()
 
-    def _homes(self) -> dict[Home, int]:
+    def _homes(self) -> dict[MemorySpace, int]:
         return {
-            Home.ARENA: self._arena.ctypes.data,
-            Home.VALUES: self._state.values.ctypes.data,
-            Home.GRADIENTS: self._state.gradients.ctypes.data,
-            Home.STATISTICS: self._state.statistics.ctypes.data,
-            Home.VECTORS: self._vectors.ctypes.data,
-            Home.IMAGES: 0,  # pointed at the batch, each time
-            Home.CELLS: self._cells.ctypes.data,
+            MemorySpace.ARENA: self._arena.ctypes.data,
+            MemorySpace.VALUES: self._state.values.ctypes.data,
+            MemorySpace.GRADIENTS: self._state.gradients.ctypes.data,
+            MemorySpace.STATISTICS: self._state.statistics.ctypes.data,
+            MemorySpace.VECTORS: self._vectors.ctypes.data,
+            MemorySpace.IMAGES: 0,  # pointed at the batch, each time
+            MemorySpace.CELLS: self._cells.ctypes.data,
         }
 
     def _show(self, images: Array, programs: _Programs) -> None:
         """Points the programs at these images; at a copy, where they are not what the core reads."""
-        if not reads(images, programs.batch):
+        if not is_readable_in_place(images, programs.batch):
             images = self._copied(images)
         self._shown = images  # alive as long as the programs point at it
         programs.point_at_images(images.ctypes.data)
@@ -168,14 +170,14 @@ class CpuExecutable(Planned[_Programs]):
         self._copy[: len(images)] = images
         return self._copy
 
-    def _stored(self, view: View) -> Array:
+    def _stored(self, view: TensorView) -> Array:
         """One row an image of what the program left in the arena."""
         start = self._plan.offsets[view.buffer]
         rows = self._arena[start : start + view.buffer.bytes].view(np.float32).reshape(view.rows, view.ld)
         return rows[:, view.start : view.start + view.channels].reshape(self._batch, -1)
 
 
-def _vectors(network: Network) -> Array:
+def _vectors(network: LoweredGraph) -> Array:
     """Scales are 1 and shifts 0 until a normalisation says otherwise."""
     vectors = aligned(max(network.vectors, 1))
     for scales in network.scales:

@@ -20,15 +20,15 @@ from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.nn.executable import Backend, Executable, GradientRequest, Need, Ready
+from phone_agent.nn.executable import Backend, Executable, GradientRequest, GradientsReady, ValuesNeeded
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
 
 Array = NDArray[Any]
-TRIED_IMAGES = 8
-TRIES = 2
-GPU_DRAWS = 5  # stream of random numbers; see train.loop for the others
+PROBE_BATCH = 8
+PROBE_REPEATS = 2
+GPU_RNG_STREAM = 5  # stream of random numbers; see train.loop for the others
 MEAN, VARIANCE = ".running_mean", ".running_var"
 
 
@@ -45,7 +45,7 @@ class HybridBackend:
     ) -> HybridExecutable:
         share = options.gpu_share
         if share is None:
-            share = self._measured_share(graph, state, min(batch, TRIED_IMAGES), options)
+            share = self._measured_share(graph, state, min(batch, PROBE_BATCH), options)
         return HybridExecutable(self._cpu, self._gpu, share, (graph, state, batch, options, also))
 
     def _measured_share(self, graph: Graph, state: State, images: int, options: Options) -> float:
@@ -60,7 +60,7 @@ def _seconds(backend: Backend, graph: Graph, state: State, images: int, options:
     executable = backend.compile(graph, scratch, images, options)
     batch, labels = np.zeros((images, *graph.shape), np.float32), np.zeros(images, np.int64)
     times = []
-    for _ in range(TRIES + 1):
+    for _ in range(PROBE_REPEATS + 1):
         started = time.monotonic()
         executable.loss_and_gradients(batch, labels, 1.0)
         times.append(time.monotonic() - started)
@@ -76,14 +76,14 @@ def _beside(state: State, backend: Backend) -> State:
 
 
 @dataclass(frozen=True)
-class Split:
+class BatchSplit:
     """How many images of a batch each computes."""
 
     cpu: int
     gpu: int
 
     @classmethod
-    def of(cls, batch: int, share: float) -> Split:
+    def of(cls, batch: int, share: float) -> BatchSplit:
         gpu = min(batch, round(batch * share))
         return cls(batch - gpu, gpu)
 
@@ -99,7 +99,7 @@ class HybridExecutable(Executable):
         graph, state, batch, options, also = compiled
         self.share = share
         self._state = state
-        self._splits = {size: Split.of(size, share) for size in (batch, *also)}
+        self._splits = {size: BatchSplit.of(size, share) for size in (batch, *also)}
         self._own, self._other = copy.copy(state), _beside(state, gpu)
         self._own.statistics = state.statistics.copy()
         self._combined = state.statistics.copy()
@@ -109,7 +109,7 @@ class HybridExecutable(Executable):
         self._beside = ThreadPoolExecutor(1, "gpu")
 
     def prepare(self, sizes: Collection[int]) -> None:
-        splits = {size: Split.of(size, self.share) for size in sizes}
+        splits = {size: BatchSplit.of(size, self.share) for size in sizes}
         self._splits |= splits
         for executable, counts in (
             (self._cpu, {each.cpu for each in splits.values()}),
@@ -136,15 +136,15 @@ class HybridExecutable(Executable):
         shares = split.cpu / batch, split.gpu / batch
         sums = _Sums(self._state.gradients, self._other.gradients, adding=split.cpu > 0 or request.accumulate)
 
-        def on_cpu(ready: Ready | None, need: Need | None) -> float:
+        def on_cpu(ready: GradientsReady | None, need: ValuesNeeded | None) -> float:
             mine = slice(0, split.cpu)
             weighted = request.weight * shares[0]
             part = replace(request, images=images[mine], labels=labels[mine], weight=weighted, ready=ready, need=need)
             return _there(self._cpu).compute_gradients(part)
 
-        def on_gpu(ready: Ready | None, need: Need | None) -> float:
+        def on_gpu(ready: GradientsReady | None, need: ValuesNeeded | None) -> float:
             its = slice(split.cpu, batch)
-            weighted, draw = request.weight * shares[1], int(rng.bits((request.draw, GPU_DRAWS), 1)[0])
+            weighted, draw = request.weight * shares[1], int(rng.bits((request.draw, GPU_RNG_STREAM), 1)[0])
             part = GradientRequest(images[its], labels[its], weighted, draw, ready=ready, need=need)
             return _there(self._gpu).compute_gradients(part)
 
@@ -163,7 +163,7 @@ class HybridExecutable(Executable):
             self._own.statistics[...] = self._other.statistics[...] = self._state.statistics
 
     def _give_statistics(self, shares: Sequence[float]) -> None:
-        self._combined = combined(self._state, (self._own.statistics, self._other.statistics), shares)
+        self._combined = merge_statistics(self._state, (self._own.statistics, self._other.statistics), shares)
         self._state.statistics[...] = self._combined
 
 
@@ -181,7 +181,7 @@ def _there(executable: Executable | None) -> Executable:
     return executable
 
 
-def combined(state: State, parts: Sequence[NDArray[Any]], shares: Sequence[float]) -> NDArray[Any]:
+def merge_statistics(state: State, parts: Sequence[NDArray[Any]], shares: Sequence[float]) -> NDArray[Any]:
     """Running statistics of parts of a batch as those of the whole: means and variances by the parts' shares, and to
     variances how far the means are apart."""
     whole = sum((np.float32(share) * part for share, part in zip(shares, parts, strict=True)), np.zeros_like(parts[0]))
@@ -195,7 +195,7 @@ def combined(state: State, parts: Sequence[NDArray[Any]], shares: Sequence[float
     return whole + apart
 
 
-Run = Callable[[Ready | None, Need | None], float]
+Run = Callable[[GradientsReady | None, ValuesNeeded | None], float]
 
 
 class _Sums:
@@ -207,7 +207,7 @@ class _Sums:
         self._complete = _Gates()  # parts of the GPU's gradients
         self._fresh = _Gates()  # parts of the values that may be read
 
-    def of_one(self, run: Run, ready: Ready | None, need: Need | None) -> float:
+    def of_one(self, run: Run, ready: GradientsReady | None, need: ValuesNeeded | None) -> float:
         """The GPU has all images."""
 
         def hand_over(start: int, end: int) -> None:
@@ -221,7 +221,7 @@ class _Sums:
         return loss
 
     def of_both(
-        self, cpu: Run, gpu: Run, ready: Ready | None, need: Need | None, beside: Executor
+        self, cpu: Run, gpu: Run, ready: GradientsReady | None, need: ValuesNeeded | None, beside: Executor
     ) -> tuple[float, float]:
         def values_are_there(start: int, end: int) -> None:
             if need is not None:

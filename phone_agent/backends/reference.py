@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.nn.executable import Executable, GradientRequest, Ready
+from phone_agent.nn.executable import Executable, GradientRequest, GradientsReady
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -26,16 +26,16 @@ from phone_agent.nn.graph import (
     Dropout,
     GlobalAvgPool,
     Graph,
+    IntPair,
     LocalResponseNorm,
     MaxPool,
     Node,
     Relu,
-    Side,
-    sides,
-    windows,
+    as_pair,
+    count_windows,
 )
 from phone_agent.nn.packing import State, Tensors
-from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
 
 Array = NDArray[Any]
@@ -46,12 +46,12 @@ class Taps:
     """The places a kernel reaches, tap by tap: `padded[there]` are the pixels that all windows have at one tap."""
 
     def __init__(
-        self, x: Array, kernel: Side, stride: int, padding: Side, *, dilation: int = 1, ceil: bool = False
+        self, x: Array, kernel: IntPair, stride: int, padding: IntPair, *, dilation: int = 1, ceil: bool = False
     ) -> None:
-        self._kernel, self._stride, self._dilation = sides(kernel), stride, dilation
+        self._kernel, self._stride, self._dilation = as_pair(kernel), stride, dilation
         _, height, width, _ = x.shape
-        self._image, self._near = (height, width), sides(padding)
-        self.places = windows(height, width, kernel, stride, padding=padding, dilation=dilation, ceil=ceil)
+        self._image, self._near = (height, width), as_pair(padding)
+        self.places = count_windows(height, width, kernel, stride, padding=padding, dilation=dilation, ceil=ceil)
         self.count = self._kernel[0] * self._kernel[1]
 
     def pad(self, x: Array, fill: float = 0.0) -> Array:
@@ -81,7 +81,7 @@ def conv_taps(layer: Conv, x: Array) -> Taps:
     return Taps(x, layer.kernel, layer.stride, layer.padding, dilation=layer.dilation)
 
 
-def by_group(x: Array, groups: int) -> Array:
+def split_groups(x: Array, groups: int) -> Array:
     """Rows of channels as a stack of one matrix a group: (groups, rows, channels / groups)."""
     return x.reshape(-1, groups, x.shape[-1] // groups).swapaxes(0, 1)
 
@@ -91,7 +91,7 @@ def conv_forward(layer: Conv, x: Array, weight: Array, bias: Array | None = None
     stack = np.zeros((layer.groups, len(x) * taps.places[0] * taps.places[1], layer.filters // layer.groups), x.dtype)
     padded = taps.pad(x)
     for tap, there in taps:
-        stack += by_group(padded[there], layer.groups) @ by_group(weight[tap], layer.groups)
+        stack += split_groups(padded[there], layer.groups) @ split_groups(weight[tap], layer.groups)
     y = stack.swapaxes(0, 1).reshape(len(x), *taps.places, layer.filters)
     return y if bias is None else y + bias
 
@@ -101,16 +101,16 @@ def conv_backward(layer: Conv, dy: Array, x: Array, weight: Array) -> tuple[Arra
     taps = conv_taps(layer, x)
     padded = taps.pad(x)
     dpadded, dweight = np.zeros_like(padded), np.empty_like(weight)
-    stack = by_group(dy, layer.groups)
+    stack = split_groups(dy, layer.groups)
     for tap, there in taps:
-        dtap = by_group(padded[there], layer.groups).swapaxes(1, 2) @ stack
+        dtap = split_groups(padded[there], layer.groups).swapaxes(1, 2) @ stack
         dweight[tap] = dtap.swapaxes(0, 1).reshape(weight[tap].shape)
-        dstack = stack @ by_group(weight[tap], layer.groups).swapaxes(1, 2)
+        dstack = stack @ split_groups(weight[tap], layer.groups).swapaxes(1, 2)
         dpadded[there] += dstack.swapaxes(0, 1).reshape(dpadded[there].shape)
-    return taps.crop(dpadded), dweight, over_pixels(dy)
+    return taps.crop(dpadded), dweight, sum_over_pixels(dy)
 
 
-def over_pixels(values: Array) -> Array:
+def sum_over_pixels(values: Array) -> Array:
     """Summed over everything but the channels."""
     total: Array = values.sum(axis=tuple(range(values.ndim - 1)), dtype=np.float64).astype(values.dtype)
     return total
@@ -180,8 +180,8 @@ class Moments(NamedTuple):
 
 def moments(x: Array) -> Moments:
     count = x.size // x.shape[-1]
-    mean = over_pixels(x) / count
-    return Moments(mean, over_pixels((x - mean) ** 2) / count, count)
+    mean = sum_over_pixels(x) / count
+    return Moments(mean, sum_over_pixels((x - mean) ** 2) / count, count)
 
 
 def norm_forward(layer: BatchNorm, x: Array, weight: Array, bias: Array, by: Moments) -> Array:
@@ -193,12 +193,12 @@ def norm_backward(layer: BatchNorm, dy: Array, x: Array, weight: Array, by: Mome
     """By input, weight and bias; the moments are those of x itself, and move with it."""
     deviation = np.sqrt(by.variance + layer.epsilon)
     normal = (x - by.mean) / deviation
-    dweight, dbias = over_pixels(dy * normal), over_pixels(dy)
+    dweight, dbias = sum_over_pixels(dy * normal), sum_over_pixels(dy)
     dx = weight / deviation * (dy - dbias / by.pixels - normal * dweight / by.pixels)
     return dx, dweight, dbias
 
 
-def keep_statistics(layer: BatchNorm, by: Moments, running: Tensors) -> None:
+def update_running_statistics(layer: BatchNorm, by: Moments, running: Tensors) -> None:
     """The running variance is the unbiased one."""
     unbiased = by.variance * (by.pixels / max(by.pixels - 1, 1))
     for name, new in (("running_mean", by.mean), ("running_var", unbiased)):
@@ -213,7 +213,7 @@ def relu_backward(layer: Relu, dy: Array, x: Array) -> Array:
     return np.where((x > 0) & (x < 6) if layer.six else x > 0, dy, 0)
 
 
-def over_channels(x: Array, below: int, above: int) -> Array:
+def sum_over_channels(x: Array, below: int, above: int) -> Array:
     """Each channel's sum with the `below` channels before it and the `above` after it."""
     padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(below, above)])
     total: Array = np.sum([padded[..., shift : shift + x.shape[-1]] for shift in range(below + above + 1)], axis=0)
@@ -221,7 +221,7 @@ def over_channels(x: Array, below: int, above: int) -> Array:
 
 
 def lrn_base(layer: LocalResponseNorm, x: Array) -> Array:
-    around = over_channels(x * x, layer.size // 2, (layer.size - 1) // 2)
+    around = sum_over_channels(x * x, layer.size // 2, (layer.size - 1) // 2)
     return layer.k + layer.alpha / layer.size * around
 
 
@@ -233,7 +233,7 @@ def lrn_forward(layer: LocalResponseNorm, x: Array) -> Array:
 def lrn_backward(layer: LocalResponseNorm, dy: Array, x: Array) -> Array:
     """A channel is in the windows of those around it: the same window, mirrored."""
     base = lrn_base(layer, x)
-    blame = over_channels(dy * x * base ** (-layer.beta - 1), (layer.size - 1) // 2, layer.size // 2)
+    blame = sum_over_channels(dy * x * base ** (-layer.beta - 1), (layer.size - 1) // 2, layer.size // 2)
     dx: Array = dy * base**-layer.beta - 2 * layer.alpha * layer.beta / layer.size * x * blame
     return dx
 
@@ -246,7 +246,7 @@ def dropout_scale(layer: Dropout, x: Array, draw: int, salt: int) -> Array:
     return scale.astype(x.dtype)
 
 
-def dropped(values: Array, scale: Array) -> Array:
+def apply_dropout(values: Array, scale: Array) -> Array:
     return values * scale
 
 
@@ -308,7 +308,7 @@ class ReferenceBackend:
         return ReferenceExecutable(graph, state, options)
 
 
-class _Place:
+class _NodeState:
     """A node with its tensors by their own names, gradients of those that learn, and what its forward keeps for its
     backward."""
 
@@ -318,7 +318,9 @@ class _Place:
         names = {parameter.name: learned[f"{node.name}.{parameter.name}"] for parameter in node.parameters}
         self.values: Tensors = {name: slot.view(state.values) for name, slot in names.items()}
         self.gradients: Tensors = {
-            name: slot.view(state.gradients) for name, slot in names.items() if slot.offset < state.packing.learned
+            name: slot.view(state.gradients)
+            for name, slot in names.items()
+            if slot.offset < state.packing.trainable_size
         }
         self.running: Tensors = {
             each.name: kept[f"{node.name}.{each.name}"].view(state.statistics) for each in node.statistics
@@ -337,9 +339,9 @@ class ReferenceExecutable(Executable):
     """Evaluation is `_forward` with training off; a training step runs it with training on, then `_backward`."""
 
     def __init__(self, graph: Graph, state: State, options: Options) -> None:
-        self._state, self._parts = state, parts(state.packing, options.bucket_bytes)
+        self._state, self._parts = state, bucket_slices(state.packing, options.bucket_bytes)
         self._smoothing = options.label_smoothing
-        self._places = [_Place(node, state) for node in graph.nodes]
+        self._places = [_NodeState(node, state) for node in graph.nodes]
         self._first = next((at for at, place in enumerate(self._places) if place.gradients), len(self._places))
 
     def prepare(self, sizes: Collection[int]) -> None:
@@ -368,7 +370,7 @@ class ReferenceExecutable(Executable):
             outputs[position] = self._forward(place, *feeds, training=training, draw=draw, salt=position)
         return outputs
 
-    def _backward_all(self, outputs: list[Array], dscores: Array, ready: Ready) -> None:
+    def _backward_all(self, outputs: list[Array], dscores: Array, ready: GradientsReady) -> None:
         dys: dict[int, Array] = {len(self._places) - 1: dscores}
         waiting = list(self._parts)
         done = 0
@@ -385,7 +387,7 @@ class ReferenceExecutable(Executable):
             ready(part.start, part.stop)
 
     def _forward(  # noqa: C901, PLR0911 - one case a layer
-        self, at: _Place, x: Array, *more: Array, training: bool, draw: int, salt: int
+        self, at: _NodeState, x: Array, *more: Array, training: bool, draw: int, salt: int
     ) -> Array:
         match at.layer:
             case Conv() as layer:
@@ -399,7 +401,7 @@ class ReferenceExecutable(Executable):
                 return global_avgpool_forward(x)
             case BatchNorm() as layer if training:
                 at.kept = moments(x)
-                keep_statistics(layer, at.kept, at.running)
+                update_running_statistics(layer, at.kept, at.running)
                 return norm_forward(layer, x, **at.values, by=at.kept)
             case BatchNorm() as layer:
                 by = Moments(at.running["running_mean"], at.running["running_var"], 0)
@@ -410,7 +412,7 @@ class ReferenceExecutable(Executable):
                 return lrn_forward(layer, x)
             case Dropout() as layer:
                 at.kept = dropout_scale(layer, x, draw, salt) if training else np.ones((), x.dtype)
-                return dropped(x, at.kept)
+                return apply_dropout(x, at.kept)
             case Dense():
                 return dense_forward(x, **at.values)
             case Add():
@@ -419,7 +421,7 @@ class ReferenceExecutable(Executable):
                 return concat_forward(x, *more)
 
     def _backward(  # noqa: C901, PLR0911 - one case a layer
-        self, at: _Place, dy: Array, x: Array, *more: Array
+        self, at: _NodeState, dy: Array, x: Array, *more: Array
     ) -> tuple[Array, ...]:
         match at.layer:
             case Conv() as layer:
@@ -437,7 +439,7 @@ class ReferenceExecutable(Executable):
             case LocalResponseNorm() as layer:
                 return (lrn_backward(layer, dy, x),)
             case Dropout():
-                return (dropped(dy, at.kept),)
+                return (apply_dropout(dy, at.kept),)
             case Dense():
                 return at.learn(*dense_backward(dy, x, at.values["weight"]))
             case Add():

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.bench.kernels import peak_gflops
 from phone_agent.contract.choices import BACKENDS, MAX_THREADS
 from phone_agent.contract.errors import AgentError, ErrorCode
@@ -155,7 +155,7 @@ def _compiled(graph: Graph, request: ComputeRequest) -> tuple[Executable, State,
     )
     try:
         state = State(graph, seed=1)
-        executable = backend(request.backend).compile(graph, state, request.batch, options)
+        executable = get_backend(request.backend).compile(graph, state, request.batch, options)
     except MemoryError:  # not even the addresses for it
         raise _refusal(graph, request.batch, options, budget) from None
     memory = getattr(executable, "memory", None)
@@ -167,13 +167,13 @@ def _compiled(graph: Graph, request: ComputeRequest) -> tuple[Executable, State,
 
 
 def _refusal(graph: Graph, batch: int, options: Options, budget: int | None) -> AgentError:
-    from phone_agent.nn.plan.memory import estimate, refusal
+    from phone_agent.nn.plan.memory_plan import does_not_fit, estimate_memory
 
     if budget is None:
         return BadRequestError(
             f"{graph.name}: a batch of {batch} needs more memory than there is; take a smaller --batch"
         )
-    return refusal(graph, batch, estimate(graph, batch, options).total, budget, options)
+    return does_not_fit(graph, batch, estimate_memory(graph, batch, options).total, budget, options)
 
 
 def _steps(

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from phone_agent.comm.wire import WIRES
 from phone_agent.contract.sizes import FLOAT
-from phone_agent.nn.plan.buckets import LAST_PART
+from phone_agent.nn.plan.buckets import LAST_BUCKET_DIVISOR
 
 
 class MessageSizes(Protocol):
@@ -41,7 +41,7 @@ class DenseMessageSizes:
         return [WIRES[wire].size(self._bucket(bucket_bytes))]
 
     def last_bucket_messages(self, wire: str, bucket_bytes: int) -> Sequence[float]:
-        return [WIRES[wire].size(self._bucket(bucket_bytes) // LAST_PART)]
+        return [WIRES[wire].size(self._bucket(bucket_bytes) // LAST_BUCKET_DIVISOR)]
 
     def _bucket(self, bucket_bytes: int) -> int:
         return min(self.count, bucket_bytes // FLOAT)

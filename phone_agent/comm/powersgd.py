@@ -29,7 +29,7 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core import ops
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned
 from phone_agent.nn.packing import Packing
-from phone_agent.nn.plan.buckets import learned_parts
+from phone_agent.nn.plan.buckets import trainable_bucket_slices
 
 Floats = NDArray[np.float32]
 
@@ -148,7 +148,7 @@ class PowerSgdMessageSizes:
     def _buckets(self, bucket_bytes: int) -> list[list[int]]:
         """Bytes of the messages of each bucket."""
         if bucket_bytes not in self._cache:
-            buckets = learned_parts(self._packing, bucket_bytes)
+            buckets = trainable_bucket_slices(self._packing, bucket_bytes)
             splits = (split_matrices(self._packing, bucket.start, bucket.stop, self._rank) for bucket in buckets)
             self._cache[bucket_bytes] = [
                 [WIRE.size(length) for length in split.lengths(self._rank) if length] for split in splits

@@ -15,7 +15,7 @@ from phone_agent.contract.sizes import readable_apart
 from phone_agent.device_study import networks, steps
 from phone_agent.device_study.isolated import Gate, LostError, alone
 from phone_agent.device_study.time_limits import Pace
-from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.summary import forward_flops, training_flops
 
@@ -77,7 +77,7 @@ def describe(place: steps.Place, family: str, size: tuple[int, int], batch: int)
         forward_flops=forward_flops(graph),
         training_flops=training_flops(graph),
         batch_asked=batch,
-        planned_bytes=estimate(graph, batch, Options(threads=place.threads)).total,
+        planned_bytes=estimate_memory(graph, batch, Options(threads=place.threads)).total,
     )
 
 

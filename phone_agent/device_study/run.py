@@ -83,9 +83,9 @@ def _opencl() -> str | None:
 
 
 def _name_device(_: Gate) -> str:
-    from phone_agent.backends.opencl.device import find
+    from phone_agent.backends.opencl.device import find_device
 
-    found = find()
+    found = find_device()
     return f"{found.identity.device}, {found.identity.platform} ({found.limits.kind})"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.bench.compute import RULES, FailedError
 from phone_agent.device.memory import peak_bytes
 from phone_agent.device_study.isolated import Gate, Work
@@ -85,7 +85,7 @@ def inference(place: Place, batch: int) -> Step:
 
 def compiled(place: Place, batch: int) -> Compiled:
     """All in memory that the backend computes in: nothing is copied for it."""
-    computing, state = backend(place.backend), _state(place)
+    computing, state = get_backend(place.backend), _state(place)
     numbers = np.random.default_rng(0)
     images = computing.array(batch * prod(CIFAR)).reshape(batch, *CIFAR)
     images[...] = numbers.standard_normal(images.shape, dtype=np.float32)
@@ -98,7 +98,7 @@ def compiled(place: Place, batch: int) -> Compiled:
 def _state(place: Place) -> State:
     """Made once for all batches that are tried: drawing a large network's values takes longer than a step."""
     state = State(place.graph, seed=1)
-    state.move(backend(place.backend).array)
+    state.move(get_backend(place.backend).array)
     return state
 
 

@@ -25,10 +25,10 @@ from phone_agent.models import (
     resnet,
     squeezenet,
 )
-from phone_agent.nn.graph import MOST_CHANNELS, Graph, GraphError, Shape
+from phone_agent.nn.graph import MAX_CHANNELS, Graph, GraphError, Shape
 
-WIDEST = 16.0
-LARGEST_IMAGE = 1024
+MAX_WIDTH = 16.0
+MAX_IMAGE_SIDE = 1024
 IMAGENET, CIFAR = (224, 224, 3), (32, 32, 3)
 
 
@@ -74,7 +74,7 @@ class UnknownModelError(AgentError):
 
 
 def model(name: str) -> Model:
-    if custom.is_own(name):
+    if custom.is_custom(name):
         return _own_model(name)
     if name not in MODELS:
         raise UnknownModelError(name)
@@ -89,10 +89,10 @@ def build(
     classes = of.classes if classes is None else classes
     shape = of.shape if shape is None else tuple(shape)
     width = 1.0 if width is None else width
-    if not 1 <= classes <= MOST_CHANNELS:
-        raise GraphError(f"{name}: {classes} classes; 1 to {MOST_CHANNELS} can be")
-    if not (isfinite(width) and 0 < width <= WIDEST):
-        raise GraphError(f"{name}: a width of {width:g}; it is more than 0, and at most {WIDEST:g}")
+    if not 1 <= classes <= MAX_CHANNELS:
+        raise GraphError(f"{name}: {classes} classes; 1 to {MAX_CHANNELS} can be")
+    if not (isfinite(width) and 0 < width <= MAX_WIDTH):
+        raise GraphError(f"{name}: a width of {width:g}; it is more than 0, and at most {MAX_WIDTH:g}")
     if len(shape) != 3 or min(shape) < 1:
         raise GraphError(f"{name}: an image is height, width and channels, all at least 1; got {shape}")
     return _build(name, of, classes, shape, width)
@@ -133,7 +133,7 @@ def image_shape(name: str, given: str | None) -> Shape | None:
 def _build(name: str, of: Model, classes: int, shape: Shape, width: float) -> Graph:
     try:
         return replace(of.build(classes, shape, width), name=name)
-    except custom.OwnModelError:
+    except custom.CustomModelError:
         raise
     except GraphError as error:
         smallest = _smallest(of, classes, shape[2], width)
@@ -144,7 +144,7 @@ def _build(name: str, of: Model, classes: int, shape: Shape, width: float) -> Gr
 
 def _smallest(of: Model, classes: int, channels: int, width: float) -> int | None:
     """By halving: what fits a small image fits a larger one."""
-    small, large = 0, LARGEST_IMAGE
+    small, large = 0, MAX_IMAGE_SIDE
     while large - small > 1:
         middle = (small + large) // 2
         try:
@@ -152,4 +152,4 @@ def _smallest(of: Model, classes: int, channels: int, width: float) -> int | Non
             large = middle
         except GraphError:
             small = middle
-    return large if large < LARGEST_IMAGE else None
+    return large if large < MAX_IMAGE_SIDE else None

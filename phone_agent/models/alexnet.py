@@ -6,10 +6,10 @@ called as there; padding of 2 in the first makes 55x55 of 224x224, as Caffe's cr
 
 from __future__ import annotations
 
-from phone_agent.models.width import scaled
+from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    MODEST,
-    UNDECIDED,
+    NEAR_ZERO,
+    TORCH_DEFAULT,
     Conv,
     Dense,
     Dropout,
@@ -24,21 +24,21 @@ from phone_agent.nn.graph import (
 
 def build(classes: int, shape: Shape, width: float) -> Graph:
     net = GraphBuilder(shape)
-    net.add("features.0", Conv(scaled(96, width), kernel=11, stride=4, padding=2))
+    net.add("features.0", Conv(scale_channels(96, width), kernel=11, stride=4, padding=2))
     net.add("features.1", Relu())
     net.add("norm1", LocalResponseNorm())
     net.add("features.2", MaxPool(kernel=3, stride=2, ceil=True))
-    net.add("features.3", Conv(scaled(256, width), kernel=5, padding=2, groups=2))
+    net.add("features.3", Conv(scale_channels(256, width), kernel=5, padding=2, groups=2))
     net.add("features.4", Relu())
     net.add("norm2", LocalResponseNorm())
     net.add("features.5", MaxPool(kernel=3, stride=2, ceil=True))
     for number, filters, groups in ((6, 384, 1), (8, 384, 2), (10, 256, 2)):
-        net.add(f"features.{number}", Conv(scaled(filters, width), kernel=3, padding=1, groups=groups))
+        net.add(f"features.{number}", Conv(scale_channels(filters, width), kernel=3, padding=1, groups=groups))
         net.add(f"features.{number + 1}", Relu())
     net.add("features.12", MaxPool(kernel=3, stride=2, ceil=True))
     for number, dropout in ((1, "classifier.3"), (4, "classifier.dropout")):
-        net.add(f"classifier.{number}", Dense(scaled(4096, width), gain=MODEST))
+        net.add(f"classifier.{number}", Dense(scale_channels(4096, width), gain=TORCH_DEFAULT))
         net.add(f"classifier.{number + 1}", Relu())
         net.add(dropout, Dropout(0.5))
-    net.add("classifier.6", Dense(classes, gain=UNDECIDED))
+    net.add("classifier.6", Dense(classes, gain=NEAR_ZERO))
     return net.build()

@@ -24,43 +24,43 @@ LARGEST_FILE = 1_000_000
 ON_EVERY_PHONE = frozenset({"numpy", "phone_agent"}) | sys.stdlib_module_names
 
 
-class OwnModelError(GraphError):
+class CustomModelError(GraphError):
     """What is wrong with the file, and in which line."""
 
 
-def is_own(name: str) -> bool:
+def is_custom(name: str) -> bool:
     return name.rpartition(":")[0].endswith(SUFFIX) or name.endswith(SUFFIX)
 
 
-def split(name: str) -> tuple[Path, str]:
+def split_name(name: str) -> tuple[Path, str]:
     """Of 'path/to/file.py:build': the file and the function."""
     path, _, function = name.rpartition(":")
     if not path.endswith(SUFFIX) or not function.isidentifier():
-        raise OwnModelError(f"'{name}' names no function: write FILE.py:FUNCTION, such as {name.rstrip(':')}:build")
+        raise CustomModelError(f"'{name}' names no function: write FILE.py:FUNCTION, such as {name.rstrip(':')}:build")
     return Path(path), function
 
 
 @dataclass(frozen=True)
-class Own:
+class CustomModel:
     """`defaults` are those of the function's arguments: what it is made for."""
 
     build: Callable[[int, Shape], Graph]
     defaults: dict[str, Any]
 
 
-def load(name: str) -> Own:
+def load(name: str) -> CustomModel:
     """What builds the network answers with a graph, or with an error that names the line."""
-    path, function = split(name)
+    path, function = split_name(name)
     built_by = getattr(_module(path), function, None)
     if not inspect.isfunction(built_by):
-        raise OwnModelError(f"{path} has no function {function}(classes, shape)")
+        raise CustomModelError(f"{path} has no function {function}(classes, shape)")
     where = f"{path}:{built_by.__code__.co_firstlineno}: {function}"
 
     def build(classes: int, shape: Shape) -> Graph:
         return _checked(_blamed(path, lambda: built_by(classes, shape)), classes, shape, where)
 
     parameters = inspect.signature(built_by).parameters.values()
-    return Own(build, {each.name: each.default for each in parameters if each.default is not each.empty})
+    return CustomModel(build, {each.name: each.default for each in parameters if each.default is not each.empty})
 
 
 def _module(path: Path) -> ModuleType:
@@ -76,12 +76,12 @@ def _module(path: Path) -> ModuleType:
 def _source(path: Path) -> str:
     try:
         if path.stat().st_size > LARGEST_FILE:
-            raise OwnModelError(f"{path} has more than {LARGEST_FILE} bytes: this is no description of a network")
+            raise CustomModelError(f"{path} has more than {LARGEST_FILE} bytes: this is no description of a network")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise OwnModelError(f"{path} cannot be read: {error.strerror}") from None
+        raise CustomModelError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise OwnModelError(f"{path} is not text in UTF-8") from None
+        raise CustomModelError(f"{path} is not text in UTF-8") from None
 
 
 def _check_imports(path: Path, source: str) -> None:
@@ -89,15 +89,15 @@ def _check_imports(path: Path, source: str) -> None:
         tree = ast.parse(source, str(path))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
-        raise OwnModelError(f"{path}:{line or 1}: {getattr(error, 'msg', error)}") from None
+        raise CustomModelError(f"{path}:{line or 1}: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
-        raise OwnModelError(f"{path}: it is nested too deeply to be read") from None
+        raise CustomModelError(f"{path}: it is nested too deeply to be read") from None
     for node in ast.walk(tree):
         for module in _imported(node):
             if module.partition(".")[0] not in ON_EVERY_PHONE:
                 told = f"it imports {module or 'a file beside it'}"
                 has = "phones have only Python's own modules, numpy and phone_agent, and get this one file"
-                raise OwnModelError(f"{path}:{getattr(node, 'lineno', 1)}: {told}; {has}")
+                raise CustomModelError(f"{path}:{getattr(node, 'lineno', 1)}: {told}; {has}")
 
 
 def _imported(node: ast.AST) -> list[str]:
@@ -116,21 +116,23 @@ def _blamed(path: Path, work: Callable[[], Any]) -> Any:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = frames[-1].lineno if frames else getattr(error, "lineno", 1)
         what = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}".rstrip(": ")
-        raise OwnModelError(f"{path}:{line}: {what}") from None
+        raise CustomModelError(f"{path}:{line}: {what}") from None
 
 
 def _checked(graph: Any, classes: int, shape: Shape, where: str) -> Graph:
     if not isinstance(graph, Graph):
-        raise OwnModelError(f"{where} returned {type(graph).__name__}, not a Graph: end it with return net.build()")
+        raise CustomModelError(f"{where} returned {type(graph).__name__}, not a Graph: end it with return net.build()")
     if not graph.nodes or graph.shape != tuple(shape):
-        raise OwnModelError(f"{where} built a network for {graph.shape}; asked for was {shape}: use its argument shape")
+        raise CustomModelError(
+            f"{where} built a network for {graph.shape}; asked for was {shape}: use its argument shape"
+        )
     if graph.classes != classes:
-        raise OwnModelError(
+        raise CustomModelError(
             f"{where} built {graph.classes} classes; asked for were {classes}: use its argument classes"
         )
     if not graph.parameter_count:
-        raise OwnModelError(f"{where} built a network without anything to learn: add a Conv or a Dense layer")
-    if graph.unread:
-        told = f"nothing reads the output of {', '.join(graph.unread)}"
-        raise OwnModelError(f"{where} built a network in which {told}: leave it out, or feed it to another layer")
+        raise CustomModelError(f"{where} built a network without anything to learn: add a Conv or a Dense layer")
+    if graph.unused_layers:
+        told = f"nothing reads the output of {', '.join(graph.unused_layers)}"
+        raise CustomModelError(f"{where} built a network in which {told}: leave it out, or feed it to another layer")
     return graph

@@ -5,9 +5,9 @@ torchvision's has batch normalisation, and 3x3 where this has 5x5. Its names are
 
 from __future__ import annotations
 
-from phone_agent.models.width import scaled
+from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    UNDECIDED,
+    NEAR_ZERO,
     Concat,
     Conv,
     Dense,
@@ -53,7 +53,7 @@ def build(classes: int, shape: Shape, width: float) -> Graph:
             last = net.add(POOL_AFTER[name], MaxPool(kernel=3, stride=2, ceil=True))
     net.add("avgpool", GlobalAvgPool())
     net.add("dropout", Dropout(0.4))
-    net.add("fc", Dense(classes, gain=UNDECIDED))
+    net.add("fc", Dense(classes, gain=NEAR_ZERO))
     return net.build()
 
 
@@ -63,7 +63,7 @@ class _Builder(GraphBuilder):
         self._width = width
 
     def conv(self, name: str, filters: int, kernel: int, *feed: int, stride: int = 1) -> int:
-        layer = Conv(scaled(filters, self._width), kernel, stride, padding=kernel // 2)
+        layer = Conv(scale_channels(filters, self._width), kernel, stride, padding=kernel // 2)
         self.add(f"{name}.conv", layer, *feed)
         return self.add(f"{name}.relu", Relu())
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from phone_agent.models.width import scaled
+from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    UNDECIDED,
+    NEAR_ZERO,
     AvgPool,
     BatchNorm,
     Concat,
@@ -14,11 +14,11 @@ from phone_agent.nn.graph import (
     GlobalAvgPool,
     Graph,
     GraphBuilder,
+    IntPair,
     MaxPool,
     Relu,
     Shape,
-    Side,
-    sides,
+    as_pair,
 )
 
 ROW, COLUMN = (1, 7), (7, 1)
@@ -43,7 +43,7 @@ def build(classes: int, shape: Shape, width: float) -> Graph:
         last = net.module_8(name, last)
     net.add("avgpool", GlobalAvgPool())
     net.add("dropout", Dropout(0.5))
-    net.add("fc", Dense(classes, gain=UNDECIDED))
+    net.add("fc", Dense(classes, gain=NEAR_ZERO))
     return net.build()
 
 
@@ -55,12 +55,12 @@ class _Builder(GraphBuilder):
         self._width = width
 
     def conv(
-        self, name: str, filters: int, kernel: Side, feed: int | None = None, *, stride: int = 1, same: bool = True
+        self, name: str, filters: int, kernel: IntPair, feed: int | None = None, *, stride: int = 1, same: bool = True
     ) -> int:
         """With normalisation and ReLU. `same`: padded so that the map keeps its size."""
-        rows, columns = sides(kernel)
+        rows, columns = as_pair(kernel)
         padding = (rows // 2, columns // 2) if same else 0
-        layer = Conv(scaled(filters, self._width), kernel, stride, padding, bias=False)
+        layer = Conv(scale_channels(filters, self._width), kernel, stride, padding, bias=False)
         self.add(f"{name}.conv", layer, *(() if feed is None else (feed,)))
         self.add(f"{name}.bn", BatchNorm(epsilon=0.001))
         return self.add(f"{name}.relu", Relu())

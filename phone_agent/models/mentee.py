@@ -6,8 +6,19 @@ map: 32x32 is halved four times before it, here by max pooling. And only with 10
 
 from __future__ import annotations
 
-from phone_agent.models.width import scaled
-from phone_agent.nn.graph import MODEST, UNDECIDED, AvgPool, Conv, Dense, Graph, GraphBuilder, MaxPool, Relu, Shape
+from phone_agent.models.width import scale_channels
+from phone_agent.nn.graph import (
+    NEAR_ZERO,
+    TORCH_DEFAULT,
+    AvgPool,
+    Conv,
+    Dense,
+    Graph,
+    GraphBuilder,
+    MaxPool,
+    Relu,
+    Shape,
+)
 
 FILTERS = (64, 128, 256, 512, 512)
 
@@ -15,13 +26,13 @@ FILTERS = (64, 128, 256, 512, 512)
 def build(classes: int, shape: Shape, width: float) -> Graph:
     net = GraphBuilder(shape)
     for number, filters in enumerate(FILTERS, start=1):
-        net.add(f"conv{number}", Conv(scaled(filters, width), kernel=3, padding=1))
+        net.add(f"conv{number}", Conv(scale_channels(filters, width), kernel=3, padding=1))
         net.add(f"relu{number}", Relu())
         if number < len(FILTERS):
             net.add(f"pool{number}", MaxPool(kernel=2, stride=2, ceil=True))
     net.add("avgpool", AvgPool(kernel=2, stride=2))
     for number in (1, 2):
-        net.add(f"fc{number}", Dense(scaled(4096, width), gain=MODEST))
+        net.add(f"fc{number}", Dense(scale_channels(4096, width), gain=TORCH_DEFAULT))
         net.add(f"fc{number}_relu", Relu())
-    net.add("fc3", Dense(classes, gain=UNDECIDED))
+    net.add("fc3", Dense(classes, gain=NEAR_ZERO))
     return net.build()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from phone_agent.models.width import scaled
-from phone_agent.nn.graph import UNDECIDED, BatchNorm, Conv, Dense, GlobalAvgPool, Graph, GraphBuilder, Relu, Shape
+from phone_agent.models.width import scale_channels
+from phone_agent.nn.graph import NEAR_ZERO, BatchNorm, Conv, Dense, GlobalAvgPool, Graph, GraphBuilder, Relu, Shape
 
 Blocks = tuple[tuple[int, int], ...]  # filters and stride of each
 
@@ -25,16 +25,16 @@ def reduced(classes: int, shape: Shape, width: float) -> Graph:
 
 def _build(shape: Shape, width: float, classes: int, *, stem_stride: int, blocks: Blocks) -> Graph:
     net = GraphBuilder(shape)
-    channels = scaled(32, width)
+    channels = scale_channels(32, width)
     _normalised(net, "features.0", 0, Conv(channels, 3, stem_stride, padding=1, bias=False, fan_out=True))
     for number, (filters, stride) in enumerate(blocks, start=1):
         name = f"features.{number}"
         depthwise = Conv(channels, 3, stride, padding=1, groups=channels, bias=False, fan_out=True)
         _normalised(net, name, 0, depthwise)
-        channels = scaled(filters, width)
+        channels = scale_channels(filters, width)
         _normalised(net, name, 3, Conv(channels, 1, bias=False, fan_out=True))
     net.add("avgpool", GlobalAvgPool())
-    net.add("classifier", Dense(classes, gain=UNDECIDED))
+    net.add("classifier", Dense(classes, gain=NEAR_ZERO))
     return net.build()
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from phone_agent.models.width import scaled
+from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    UNDECIDED,
+    NEAR_ZERO,
     Add,
     BatchNorm,
     Conv,
@@ -31,20 +31,20 @@ GROUPS = (
 
 def build(classes: int, shape: Shape, width: float) -> Graph:
     net = _Builder(shape)
-    channels = scaled(32, width)
+    channels = scale_channels(32, width)
     net.activated("features.0", Conv(channels, 3, stride=2, padding=1, bias=False, fan_out=True))
     number = 0
     for expansion, filters, blocks, stride in GROUPS:
         for block in range(blocks):
             number += 1
-            made = scaled(filters, width)
+            made = scale_channels(filters, width)
             net.block(f"features.{number}", channels, made, expansion, stride if block == 0 else 1)
             channels = made
-    last = Conv(scaled(1280, max(1.0, width)), 1, bias=False, fan_out=True)
+    last = Conv(scale_channels(1280, max(1.0, width)), 1, bias=False, fan_out=True)
     net.activated(f"features.{number + 1}", last)
     net.add("avgpool", GlobalAvgPool())
     net.add("classifier.0", Dropout(0.2))
-    net.add("classifier.1", Dense(classes, gain=UNDECIDED))
+    net.add("classifier.1", Dense(classes, gain=NEAR_ZERO))
     return net.build()
 
 

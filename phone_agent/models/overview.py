@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 from phone_agent.models import NAMES, build, model
 from phone_agent.nn.graph import Graph, Shape
-from phone_agent.nn.plan.memory import DoesNotFitError, MemoryPlan, estimate, largest_batch, within
+from phone_agent.nn.plan.memory_plan import (
+    DoesNotFitError,
+    MemoryPlan,
+    estimate_memory,
+    estimate_within_budget,
+    largest_batch,
+)
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.summary import Block, blocks, forward_flops, training_flops
 
@@ -30,7 +36,7 @@ class Overview:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ModelReport:
     """Everything `models show` tells. Batches are 0 where not even one image fits.
 
     `memory` is what the batch takes without a budget; `within` what it takes in the budget, if it fits.
@@ -63,13 +69,15 @@ def overview(name: str, graph: Graph) -> Overview:
     )
 
 
-def overviews() -> list[Overview]:
+def all_overviews() -> list[Overview]:
     return [overview(name, build(name)) for name in NAMES]
 
 
-def describe(name: str, graph: Graph, batch: int, budget_bytes: int, options: Options, *, backend: str) -> Sheet:
+def make_report(
+    name: str, graph: Graph, batch: int, budget_bytes: int, options: Options, *, backend: str
+) -> ModelReport:
     """`options`: as `backend` compiles with them."""
-    return Sheet(
+    return ModelReport(
         overview=overview(name, graph),
         graph=graph,
         blocks=blocks(graph),
@@ -77,8 +85,8 @@ def describe(name: str, graph: Graph, batch: int, budget_bytes: int, options: Op
         threads=options.threads,
         backend=backend,
         half=options.half,
-        memory=estimate(graph, batch, options),
-        within=within(graph, batch, budget_bytes, options),
+        memory=estimate_memory(graph, batch, options),
+        within=estimate_within_budget(graph, batch, budget_bytes, options),
         budget_bytes=budget_bytes,
         largest_batch=_largest(graph, budget_bytes, options, recompute=False),
         largest_batch_recomputing=_largest(graph, budget_bytes, options, recompute=True),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from phone_agent.models.width import scaled
+from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    UNDECIDED,
+    NEAR_ZERO,
     Add,
     BatchNorm,
     Conv,
@@ -37,9 +37,9 @@ def resnet152(classes: int, shape: Shape, width: float) -> Graph:
 def resnet20(classes: int, shape: Shape, width: float) -> Graph:
     """The CIFAR network of the first ResNet paper, with 1x1 convolutions as its two shortcuts that change shape."""
     net = _Builder(shape)
-    net.stem(scaled(16, width), kernel=3, stride=1)
+    net.stem(scale_channels(16, width), kernel=3, stride=1)
     for number, filters in enumerate((16, 32, 64), start=1):
-        net.group(f"layer{number}", 3, net.basic, scaled(filters, width), stride=1 if number == 1 else 2)
+        net.group(f"layer{number}", 3, net.basic, scale_channels(filters, width), stride=1 if number == 1 else 2)
     return net.classifier(classes)
 
 
@@ -47,20 +47,20 @@ def reduced(classes: int, shape: Shape, width: float) -> Graph:
     """3x3 convolutions of 16, 160, 320, 320, 640, 640: a wide residual network (Zagoruyko and Komodakis, ten times as
     wide) cut down. The equally wide pairs are its residual blocks; each halves the map, which ends at 8x8."""
     net = _Builder(shape)
-    net.stem(scaled(16, width), kernel=3, stride=1)
-    net.normalised("conv2", "bn2", Conv(scaled(160, width), 3, padding=1, bias=False, fan_out=True))
+    net.stem(scale_channels(16, width), kernel=3, stride=1)
+    net.normalised("conv2", "bn2", Conv(scale_channels(160, width), 3, padding=1, bias=False, fan_out=True))
     net.add("relu2", Relu())
     for number, filters in enumerate((320, 640), start=1):
-        net.group(f"layer{number}", 1, net.basic, scaled(filters, width), stride=2)
+        net.group(f"layer{number}", 1, net.basic, scale_channels(filters, width), stride=2)
     return net.classifier(classes)
 
 
 def _for_imagenet(blocks: tuple[int, ...], classes: int, shape: Shape, width: float) -> Graph:
     net = _Builder(shape)
-    net.stem(scaled(64, width), kernel=7, stride=2)
+    net.stem(scale_channels(64, width), kernel=7, stride=2)
     net.add("maxpool", MaxPool(kernel=3, stride=2, padding=1))
     for number, count in enumerate(blocks, start=1):
-        filters = scaled(64 * 2 ** (number - 1), width)
+        filters = scale_channels(64 * 2 ** (number - 1), width)
         net.group(f"layer{number}", count, net.bottleneck, filters, stride=1 if number == 1 else 2)
     return net.classifier(classes)
 
@@ -92,7 +92,7 @@ class _Builder(GraphBuilder):
 
     def classifier(self, classes: int) -> Graph:
         self.add("avgpool", GlobalAvgPool())
-        self.add("fc", Dense(classes, gain=UNDECIDED))
+        self.add("fc", Dense(classes, gain=NEAR_ZERO))
         return self.build()
 
     def normalised(self, name: str, norm: str, conv: Conv, *feed: int) -> int:

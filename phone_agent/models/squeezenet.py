@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from phone_agent.models.width import scaled
+from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    MODEST,
+    TORCH_DEFAULT,
     Concat,
     Conv,
     Dropout,
@@ -30,11 +30,11 @@ FIRES = (
 
 
 def v1_0(classes: int, shape: Shape, width: float) -> Graph:
-    return _build(classes, shape, width, stem=Conv(scaled(96, width), kernel=7, stride=2), pools=(2, 6, 11))
+    return _build(classes, shape, width, stem=Conv(scale_channels(96, width), kernel=7, stride=2), pools=(2, 6, 11))
 
 
 def v1_1(classes: int, shape: Shape, width: float) -> Graph:
-    return _build(classes, shape, width, stem=Conv(scaled(64, width), kernel=3, stride=2), pools=(2, 5, 8))
+    return _build(classes, shape, width, stem=Conv(scale_channels(64, width), kernel=3, stride=2), pools=(2, 5, 8))
 
 
 def _build(classes: int, shape: Shape, width: float, *, stem: Conv, pools: tuple[int, ...]) -> Graph:
@@ -47,9 +47,9 @@ def _build(classes: int, shape: Shape, width: float, *, stem: Conv, pools: tuple
             net.add(f"features.{number}", POOL)
         else:
             squeezed, half = next(fires)
-            _fire(net, f"features.{number}", scaled(squeezed, width), scaled(half, width))
+            _fire(net, f"features.{number}", scale_channels(squeezed, width), scale_channels(half, width))
     net.add("classifier.0", Dropout(0.5))
-    net.add("classifier.1", Conv(classes, kernel=1, gain=MODEST))  # a ReLU and an average dampen it
+    net.add("classifier.1", Conv(classes, kernel=1, gain=TORCH_DEFAULT))  # a ReLU and an average dampen it
     net.add("classifier.2", Relu())
     net.add("classifier.3", GlobalAvgPool())
     return net.build()

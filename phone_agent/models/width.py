@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def scaled(channels: int, width: float) -> int:
+def scale_channels(channels: int, width: float) -> int:
     """A multiple of 8 near channels x width, never a tenth below it: MobileNet-v2's rule. Exact where width is 1."""
     if width == 1.0:
         return channels

@@ -14,8 +14,10 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
 
-Ready = Callable[[int, int], None]  # gradients[start:end] are complete, and values[start:end] are not read any more
-Need = Callable[[int, int], None]  # values[start:end] are about to be read
+GradientsReady = Callable[
+    [int, int], None
+]  # gradients[start:end] are complete, and values[start:end] are not read any more
+ValuesNeeded = Callable[[int, int], None]  # values[start:end] are about to be read
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class GradientRequest:
     labels: NDArray[Any]
     weight: float
     draw: int = 0
-    ready: Ready | None = None
-    need: Need | None = None
+    ready: GradientsReady | None = None
+    need: ValuesNeeded | None = None
     accumulate: bool = False
 
 
@@ -47,8 +49,8 @@ class Executable(ABC):
         weight: float,
         draw: int = 0,
         *,
-        ready: Ready | None = None,
-        need: Need | None = None,
+        ready: GradientsReady | None = None,
+        need: ValuesNeeded | None = None,
         accumulate: bool = False,
     ) -> float:
         """The unweighted mean cross-entropy of the batch. Fills `state.gradients` with the gradient of weight x mean.

@@ -13,8 +13,8 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 
 Shape = tuple[int, ...]
 
-MOST_CHANNELS = 2**24
-MOST_VALUES = 2**31 - 1  # in one tensor: what an int32 counts
+MAX_CHANNELS = 2**24
+MAX_ELEMENTS = 2**31 - 1  # in one tensor: what an int32 counts
 OPTIMIZER_PREFIX = "optimizer."  # of optimizer state in checkpoints; no layer name may start with it
 
 
@@ -62,13 +62,13 @@ class _SameShape(_NothingToLearn):
 
 HE = 6.0  # variance 2 / fan: for layers followed by a ReLU
 GLOROT = 3.0  # variance 1 / fan: gentler, for networks without normalisation
-MODEST = 1.0  # variance 1 / (3 fan), as PyTorch's own: for wide dense layers without normalisation
-UNDECIDED = 0.03  # for the layer that feeds the loss: all classes start about equally likely
+TORCH_DEFAULT = 1.0  # variance 1 / (3 fan), as PyTorch's own: for wide dense layers without normalisation
+NEAR_ZERO = 0.03  # for the layer that feeds the loss: all classes start about equally likely
 
-Side = int | tuple[int, int]  # one number for both, or (vertical, horizontal)
+IntPair = int | tuple[int, int]  # one number for both, or (vertical, horizontal)
 
 
-def sides(value: Side) -> tuple[int, int]:
+def as_pair(value: IntPair) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else value
 
 
@@ -77,9 +77,9 @@ class Conv(_NoStatistics):
     """Zero padding. Weights: (kernel h, kernel w, channels in / groups, filters); each group makes its share."""
 
     filters: int
-    kernel: Side
+    kernel: IntPair
     stride: int = 1
-    padding: Side = 0
+    padding: IntPair = 0
     dilation: int = 1
     groups: int = 1
     bias: bool = True
@@ -94,11 +94,11 @@ class Conv(_NoStatistics):
             raise GraphError(f"{self.groups} groups do not divide {channels} channels into {self.filters} filters")
         if min(self.filters, self.stride, self.dilation) < 1:
             raise GraphError("filters, stride and dilation are at least 1")
-        places = windows(height, width, self.kernel, self.stride, padding=self.padding, dilation=self.dilation)
+        places = count_windows(height, width, self.kernel, self.stride, padding=self.padding, dilation=self.dilation)
         return (*places, self.filters)
 
     def parameters(self, image: Shape) -> tuple[Parameter, ...]:
-        rows, columns = sides(self.kernel)
+        rows, columns = as_pair(self.kernel)
         shape = (rows, columns, image[2] // self.groups, self.filters)
         fan = rows * columns * (self.filters // self.groups if self.fan_out else shape[2])
         weight = Parameter("weight", shape, fan, self.gain)
@@ -112,9 +112,9 @@ class Conv(_NoStatistics):
 class MaxPool(_NothingToLearn):
     """`ceil`: a last window that hangs over the far edge counts as well, as in Caffe. Padding never wins."""
 
-    kernel: Side
+    kernel: IntPair
     stride: int
-    padding: Side = 0
+    padding: IntPair = 0
     ceil: bool = False
 
     def output(self, image: Shape) -> Shape:
@@ -125,9 +125,9 @@ class MaxPool(_NothingToLearn):
 class AvgPool(_NothingToLearn):
     """`count_padding`: divides by the whole window; else by its pixels inside the image."""
 
-    kernel: Side
+    kernel: IntPair
     stride: int
-    padding: Side = 0
+    padding: IntPair = 0
     ceil: bool = False
     count_padding: bool = True
 
@@ -263,7 +263,7 @@ class Graph:
         return prod(self.nodes[-1].shape)
 
     @property
-    def unread(self) -> tuple[str, ...]:
+    def unused_layers(self) -> tuple[str, ...]:
         """Layers whose output no other layer takes, but for the last one's: such a network cannot be trained."""
         read = {feed for node in self.nodes for feed in node.inputs}
         return tuple(node.name for position, node in enumerate(self.nodes[:-1]) if position not in read)
@@ -313,10 +313,10 @@ class GraphBuilder:
 def _countable(shape: Shape) -> Shape:
     if min(shape, default=0) < 1:
         raise GraphError(f"{shape} is no shape: every part of one is at least 1")
-    if shape[-1] > MOST_CHANNELS:
-        raise GraphError(f"{shape[-1]} channels or classes; at most {MOST_CHANNELS} can be")
-    if prod(shape) > MOST_VALUES:
-        raise GraphError(f"{shape} are {prod(shape)} values an image; at most {MOST_VALUES} can be")
+    if shape[-1] > MAX_CHANNELS:
+        raise GraphError(f"{shape[-1]} channels or classes; at most {MAX_CHANNELS} can be")
+    if prod(shape) > MAX_ELEMENTS:
+        raise GraphError(f"{shape} are {prod(shape)} values an image; at most {MAX_ELEMENTS} can be")
     return shape
 
 
@@ -328,25 +328,32 @@ def _image(shape: Shape) -> tuple[int, int, int]:
 
 def _pooled(layer: MaxPool | AvgPool, image: Shape) -> Shape:
     height, width, channels = _image(image)
-    if any(2 * pad > reach for pad, reach in zip(sides(layer.padding), sides(layer.kernel), strict=True)):
+    if any(2 * pad > reach for pad, reach in zip(as_pair(layer.padding), as_pair(layer.kernel), strict=True)):
         raise GraphError(f"a padding of {layer.padding} around a window of {layer.kernel}; it is at most half of it")
-    return (*windows(height, width, layer.kernel, layer.stride, padding=layer.padding, ceil=layer.ceil), channels)
+    return (*count_windows(height, width, layer.kernel, layer.stride, padding=layer.padding, ceil=layer.ceil), channels)
 
 
-def windows(
-    height: int, width: int, kernel: Side, stride: int, *, padding: Side = 0, dilation: int = 1, ceil: bool = False
+def count_windows(
+    height: int,
+    width: int,
+    kernel: IntPair,
+    stride: int,
+    *,
+    padding: IntPair = 0,
+    dilation: int = 1,
+    ceil: bool = False,
 ) -> tuple[int, int]:
     """How many windows fit, down and across. A window of `ceil` starts inside the image or its near padding."""
-    if min(*sides(kernel), stride) < 1:
+    if min(*as_pair(kernel), stride) < 1:
         raise GraphError(f"a window of {kernel} and a stride of {stride}; both are at least 1")
-    if min(sides(padding)) < 0:
+    if min(as_pair(padding)) < 0:
         raise GraphError(f"a padding of {padding}; it is at least 0")
     rows, columns = (
         _windows(side, (reach - 1) * dilation + 1, stride, pad, ceil=ceil)
-        for side, reach, pad in zip((height, width), sides(kernel), sides(padding), strict=True)
+        for side, reach, pad in zip((height, width), as_pair(kernel), as_pair(padding), strict=True)
     )
     if rows < 1 or columns < 1:
-        reach = "x".join(map(str, sides(kernel)))
+        reach = "x".join(map(str, as_pair(kernel)))
         raise GraphError(f"its {reach} window does not fit into {height}x{width} with padding {padding}")
     return rows, columns
 

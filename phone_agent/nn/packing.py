@@ -44,9 +44,9 @@ class Packing:
         for name, parameter in sorted(named, key=lambda each: each[0] in frozen):
             self.slots[name] = Slot(self.size, parameter.shape)
             self.size += parameter.size
-        self.learned = self.size - sum(parameter.size for name, parameter in named if name in frozen)
+        self.trainable_size = self.size - sum(parameter.size for name, parameter in named if name in frozen)
 
-    def packed(self, buffer: NDArray[Any], order: Sequence[str]) -> NDArray[Any]:
+    def repack(self, buffer: NDArray[Any], order: Sequence[str]) -> NDArray[Any]:
         """What was packed in that order of names, in this one: another choice of what is frozen has another."""
         if list(order) == list(self.slots):
             return buffer
@@ -81,9 +81,9 @@ class State:
         for name in ("values", "gradients", "statistics"):
             self.place(name, array(getattr(self, name).size))
 
-    def place(self, name: str, there: NDArray[Any], *, as_it_is: bool = False) -> None:
-        """One of its buffers lies there from now on, with what is there already if it is to be taken `as_it_is`."""
-        if not as_it_is:
+    def place(self, name: str, there: NDArray[Any], *, keep_contents: bool = False) -> None:
+        """Use `there` as the buffer `name` from now on. Copies the old contents unless `keep_contents`."""
+        if not keep_contents:
             there[...] = getattr(self, name)
         setattr(self, name, there)
 

@@ -18,14 +18,14 @@ from phone_agent.nn.graph import (
     Dropout,
     GlobalAvgPool,
     Graph,
+    IntPair,
     Layer,
     LocalResponseNorm,
     MaxPool,
     Node,
     Relu,
     Shape,
-    Side,
-    sides,
+    as_pair,
 )
 
 
@@ -127,6 +127,6 @@ def _word(graph: Graph, node: Node) -> str:  # noqa: C901, PLR0911 - one line a 
             return "dense"
 
 
-def _window(kernel: Side, stride: int) -> str:
-    rows, columns = sides(kernel)
+def _window(kernel: IntPair, stride: int) -> str:
+    rows, columns = as_pair(kernel)
     return f"{rows}x{columns}" + (f"/{stride}" if stride > 1 else "")

@@ -39,7 +39,9 @@ def from_state_dict(graph: Graph, state: State, weights: Mapping[str, Any]) -> N
     _load(graph, state, _needed(graph, weights), replaced=())
 
 
-def start_from(graph: Graph, state: State, weights: Mapping[str, Any], *, new_head: bool = False) -> tuple[str, ...]:
+def load_pretrained(
+    graph: Graph, state: State, weights: Mapping[str, Any], *, new_head: bool = False
+) -> tuple[str, ...]:
     """The same, but the head may be absent or of another shape, as for other classes; or not wanted.
 
     It then keeps the values it has, all of it, and its tensors are named in the answer.

@@ -57,7 +57,7 @@ def _losses(backend_name: str) -> list[float]:
     import numpy as np
 
     from phone_agent import models
-    from phone_agent.backends import backend
+    from phone_agent.backends import get_backend
     from phone_agent.contract.schema import OptimizerSpec
     from phone_agent.nn.packing import State
     from phone_agent.nn.plan.options import Options
@@ -65,7 +65,7 @@ def _losses(backend_name: str) -> list[float]:
 
     graph = models.build("lenet", 10, (SIDE, SIDE, 1))
     state = State(graph, 1)
-    executable = backend(backend_name).compile(graph, state, BATCH, Options(threads=2))
+    executable = get_backend(backend_name).compile(graph, state, BATCH, Options(threads=2))
     optimizer = build_optimizer(OptimizerSpec(learning_rate=0.01), state, backend=backend_name)
     numbers = np.random.default_rng(0)
     images = numbers.standard_normal((BATCH, SIDE, SIDE, 1)).astype(np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.comm.collective import TrafficStats
 from phone_agent.comm.executor import SpanCallback
 from phone_agent.comm.powersgd import PowerSgd
@@ -114,8 +114,8 @@ def _one_network_error(graph: Graph, options: Options, seed: int) -> float:
     numbers = np.random.default_rng(seed)
     images = numbers.standard_normal((BATCH, *graph.shape)).astype(np.float32)
     labels = numbers.integers(0, graph.classes, BATCH)
-    executable = backend("cpu").compile(graph, ours, BATCH, options)
-    reference = backend("reference").compile(graph, exact, BATCH, options)
+    executable = get_backend("cpu").compile(graph, ours, BATCH, options)
+    reference = get_backend("reference").compile(graph, exact, BATCH, options)
     ours.gradients[:] = np.nan
     loss = executable.loss_and_gradients(images, labels, 0.5, draw=9)
     wanted = reference.loss_and_gradients(images.astype(np.float64), labels, 0.5, draw=9)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.comm.autotune import CollectiveConfig, TuneRequest, autotune
 from phone_agent.comm.collective import Collective
 from phone_agent.comm.factory import make_collective
@@ -28,8 +28,8 @@ from phone_agent.memckpt.memfd import is_anonymous
 from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State, packing_of
-from phone_agent.nn.plan.buckets import learned_parts
-from phone_agent.nn.plan.memory import MemoryPlan
+from phone_agent.nn.plan.buckets import trainable_bucket_slices
+from phone_agent.nn.plan.memory_plan import MemoryPlan
 from phone_agent.nn.plan.options import Options
 from phone_agent.train import core_selection, initial_state, schedules
 from phone_agent.train.checkpoint import savers
@@ -105,7 +105,7 @@ def build(
     chosen = replace(spec, communication=replace(spec.communication, wire=choice.wire))
     plan = partial(_planned, graph, own, chosen, lives, affordable)
     plans = plan(_options(threads, choice, config))
-    computing = backend(config.backend)
+    computing = get_backend(config.backend)
     state = initial_state.initial_state(directory, spec, graph, own.rank, exact.allreduce)
     state.move(computing.array)
     timeline = Timeline()
@@ -191,7 +191,7 @@ def _overlap(  # noqa: PLR0917 - a run's parts, as they are built
 ) -> Overlap:
     rate = partial(schedules.rate, spec.optimizer, spec.schedule, steps=spec.steps)
     updates = Updates(world, state, learning.reducer, learning.optimizer, rate, tell, resumed.keep)
-    buckets = learned_parts(state.packing, choice.bucket_bytes)
+    buckets = trainable_bucket_slices(state.packing, choice.bucket_bytes)
     overlap = Overlap(buckets, _piece_bytes(choice), updates, timeline, first=resumed.step + 1)
     if world.size > 1 and choice.algorithm in NAPPING:
         affinity.give_way()  # once the communication thread is there, before those that compute are
@@ -221,7 +221,7 @@ def _choose(spec: RunSpec, world: World, graph: Graph) -> CollectiveConfig:
     wanted = TuneRequest(asked.algorithm, asked.wire, asked.bucket_bytes, asked.group_size)
     compute_s = computing_s(graph, -(-spec.global_batch // world.size)) if asked.overlap else None
     packing = packing_of(graph)
-    load = PowerSgdMessageSizes(packing) if asked.wire == "powersgd" else DenseMessageSizes(packing.learned)
+    load = PowerSgdMessageSizes(packing) if asked.wire == "powersgd" else DenseMessageSizes(packing.trainable_size)
     return autotune(wanted, probe_links(world, switches), switches, load, compute_s)
 
 
@@ -254,7 +254,7 @@ def _planned(  # noqa: PLR0917 - what for, and within what
     if computing == "reference":
         return options, None
     if computing in GPU_BACKENDS:
-        from phone_agent.backends.opencl.memory_estimate import as_compiled
+        from phone_agent.backends.opencl.memory_estimate import options_for_backend
 
-        options = as_compiled(computing, options, graph.shape)
+        options = options_for_backend(computing, options, graph.shape)
     return plan_memory(graph, own.batch, options, affordable, spec.compute.micro_batch)

@@ -18,7 +18,7 @@ from phone_agent.device import affinity
 from phone_agent.device.affinity import CoreSet
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import DoesNotFitError
+from phone_agent.nn.plan.memory_plan import DoesNotFitError
 from phone_agent.nn.plan.options import Options
 
 log = logging.getLogger("phone_agent")

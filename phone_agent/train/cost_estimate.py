@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan import cost
-from phone_agent.nn.plan.memory import fit
+from phone_agent.nn.plan.memory_plan import fit_plan
 from phone_agent.nn.plan.options import Options
 
 PLANNED = 16  # images: a whole share may be more than can be planned at once
@@ -21,4 +21,4 @@ def computing_s(graph: Graph, batch: int) -> float:
 @lru_cache(maxsize=PLANNED)
 def _planned_s(graph: Graph, batch: int) -> float:
     """Planning takes a second, and a forecast asks for many batches."""
-    return cost.seconds(fit(graph, batch, Options()).training.steps)
+    return cost.estimate_seconds(fit_plan(graph, batch, Options()).training.steps)

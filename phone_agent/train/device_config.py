@@ -29,7 +29,7 @@ def settled(spec: RunSpec, phone: str) -> RunSpec:
         return spec
     from phone_agent.backends.opencl import driver_path
 
-    why = driver_path.prepare()
+    why = driver_path.prepare_driver()
     if not why:
         return spec
     devices = {**spec.compute.devices, phone: DeviceConfig(CPU, fallback_reason=why)}

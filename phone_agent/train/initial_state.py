@@ -16,7 +16,7 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RunSpec
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State, backward_order
-from phone_agent.nn.weights import start_from
+from phone_agent.nn.weights import load_pretrained
 from phone_agent.train import checkpoint
 
 Allreduce = Callable[[NDArray[np.float32]], None]  # sums over all ranks, in place and in full precision
@@ -42,7 +42,7 @@ def initial_state(directory: Path, spec: RunSpec, graph: Graph, rank: int, allre
     state = State(graph, spec.seed)
     if spec.weights:
         if rank == 0:
-            start_from(graph, state, checkpoint.read(directory / spec.weights).weights)
+            load_pretrained(graph, state, checkpoint.read(directory / spec.weights).weights)
         for buffer in (state.values, state.statistics):
             if rank != 0:
                 buffer[...] = 0

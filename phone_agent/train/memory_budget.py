@@ -9,7 +9,7 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.device import memory
 from phone_agent.nn.graph import Graph
-from phone_agent.nn.plan.memory import PROCESS, DoesNotFitError, MemoryPlan, estimate, largest_batch
+from phone_agent.nn.plan.memory_plan import PROCESS_BYTES, DoesNotFitError, MemoryPlan, estimate_memory, largest_batch
 from phone_agent.nn.plan.options import Options
 from phone_agent.train import local_sgd, optimizers
 
@@ -48,7 +48,7 @@ def plan_memory(
     batch = min(batch, micro or batch)
     if options.memory_bytes is not None:
         return options, _within(graph, batch, options)
-    planned = estimate(graph, batch, options)
+    planned = estimate_memory(graph, batch, options)
     if affordable is None or planned.total <= affordable:
         return options, planned
     options = replace(options, memory_bytes=affordable)
@@ -63,9 +63,9 @@ def plan_memory(
 
 def _within(graph: Graph, batch: int, options: Options) -> MemoryPlan:
     try:
-        return estimate(graph, batch, options)
+        return estimate_memory(graph, batch, options)
     except DoesNotFitError as error:
-        return estimate(graph, largest_batch(graph, error.budget, options, recompute=True), options)
+        return estimate_memory(graph, largest_batch(graph, error.budget, options, recompute=True), options)
 
 
 def affordable_bytes(taken: int = 0) -> int | None:
@@ -75,4 +75,4 @@ def affordable_bytes(taken: int = 0) -> int | None:
     available still, a later attempt plans as the first one did.
     """
     available = memory.available_mb()
-    return None if available is None else (available * MEGABYTE + taken) * PERCENT // 100 + PROCESS
+    return None if available is None else (available * MEGABYTE + taken) * PERCENT // 100 + PROCESS_BYTES

@@ -89,7 +89,7 @@ def segments(packing: Packing, spec: OptimizerSpec) -> list[Segment]:
     each = [
         Segment(slot.offset, slot.offset + prod(slot.shape), *_treatment(len(slot.shape) > 1, spec))
         for slot in packing.slots.values()
-        if slot.offset < packing.learned
+        if slot.offset < packing.trainable_size
     ]
     return each if spec.name in ADAPTIVE else _joined(each)
 

@@ -49,7 +49,7 @@ def open_kept(  # noqa: PLR0917 - a run's parts, as they are built
     like = {**dict.fromkeys(packed, state.values), STATISTICS: state.statistics, **summing}
     kept = MemoryCheckpointer(run, spec.attempt, like, living, world, warn)
     for name, there in kept.live.items():
-        state.place(name, there, as_it_is=kept.has_state)
+        state.place(name, there, keep_contents=kept.has_state)
     return kept
 
 
@@ -99,7 +99,7 @@ def _from_checkpoint(path: Path, graph: Graph, state: State, optimizer: Optimize
                     f"{path.name} does not have the optimizer's {name}: start a new run with --weights",
                     code=ErrorCode.BAD_CHECKPOINT,
                 )
-            buffer[...] = state.packing.packed(saved.remembered[name], saved.packing)
+            buffer[...] = state.packing.repack(saved.remembered[name], saved.packing)
         step = saved.about.step
     return int(world.allgather(np.array([step], np.float64))[0, 0])
 

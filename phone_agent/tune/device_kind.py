@@ -13,7 +13,7 @@ from phone_agent.device import cpu, facts
 
 
 def collect() -> dict[str, Any]:
-    gpu = driver_path.look()
+    gpu = driver_path.probe_device()
     return {
         "model": facts.getprop("ro.product.model") or "unknown",
         "arch": platform.machine(),

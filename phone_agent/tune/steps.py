@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.backends.hybrid import HybridExecutable
 from phone_agent.contract.schema import DeviceConfig
 from phone_agent.contract.tune import TuneRequest
@@ -26,7 +26,7 @@ class Timed:
 def timed(config: DeviceConfig, request: TuneRequest, runs: int) -> Timed:
     """Forward and backward, after one that warms up: what a step waits for beyond that is the same for every config."""
     graph = models.build(request.model)
-    computing, state = backend(config.backend), State(graph, 0)
+    computing, state = get_backend(config.backend), State(graph, 0)
     state.move(computing.array)
     threads = config.threads or int(os.environ.get("OMP_NUM_THREADS", "1"))
     options = Options(threads=threads, tiles=tuple(sorted(config.tiles.items())), gpu_share=config.gpu_fraction)

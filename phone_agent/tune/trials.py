@@ -54,7 +54,7 @@ def _gpu(request: TuneRequest) -> Iterator[Row]:
     affinity.use_big_cores()
     from phone_agent.backends.opencl import device, tiles
 
-    usual = tiles.default(device.find().limits)
+    usual = tiles.default_tiles(device.find_device().limits)
     best, best_row = usual, _row("opencl", "usual tiles", DeviceConfig("opencl"), request)
     yield best_row
     for number in fields(usual):
@@ -98,7 +98,7 @@ def _dense(request: TuneRequest) -> Iterator[Row]:
 def _unreachable() -> str:
     from phone_agent.backends.opencl import driver_path
 
-    return driver_path.prepare()
+    return driver_path.prepare_driver()
 
 
 def _deadline(request: TuneRequest) -> Callable[[], bool]:

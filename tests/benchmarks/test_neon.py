@@ -16,7 +16,7 @@ from benchmarks.networks import TABLE_I, network
 from orchestrator.plan.forecast.device_model import GALAXY_S10_PLUS, Cost, kernel_of
 from phone_agent.core.ops import Kind
 from phone_agent.nn.plan.options import Options
-from phone_agent.nn.plan.plan import make
+from phone_agent.nn.plan.plan import make_plan
 from tests.phone_agent.core import qemu
 
 LOG = """\
@@ -148,7 +148,7 @@ def test_regressions_are_told_with_their_size() -> None:
 @pytest.mark.parametrize("name", sorted(set(TABLE_I) - {"resnet101", "resnet152"}))  # resnet50's layers, more of them
 def test_every_step_of_every_network_has_a_kernel_that_stands_for_it(name: str) -> None:
     known = {each.name for each in kernels()}
-    plan = make(network(name), 2, Options(threads=4))
+    plan = make_plan(network(name), 2, Options(threads=4))
     assert {kernel_of(each) for each in plan.training.steps} <= known
 
 

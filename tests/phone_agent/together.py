@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.comm.collective import Collective
 from phone_agent.comm.factory import make_collective
 from phone_agent.comm.schedule import split_evenly
@@ -20,7 +20,7 @@ from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.data.sampling import Batch
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.bucket_order import Piece, pieces
 from phone_agent.train.loop import DROPS, Loop, Updates, micro_batches
@@ -154,7 +154,7 @@ def together(setting: Setting, *, overlapping: bool = True) -> list[Result]:
 def _rank(setting: Setting, world: World, *, overlapping: bool) -> Result:
     state = State(setting.graph, setting.seed)
     options = Options(bucket_bytes=setting.bucket_bytes)
-    executable = backend(setting.backend).compile(setting.graph, state, setting.most(world.rank), options)
+    executable = get_backend(setting.backend).compile(setting.graph, state, setting.most(world.rank), options)
     ring = Ring(make_collective("ring", world))
     result = Result([], state, ring.reduced, Timeline())
 
@@ -164,7 +164,9 @@ def _rank(setting: Setting, world: World, *, overlapping: bool) -> Result:
         result.losses.append(float(world.allgather(np.array([own.loss]))[:, 0] @ shares))
 
     updates = Updates(world, state, ring, TextbookSgd(state), lambda _: RULES.learning_rate, tell)
-    overlap = Overlap(parts(state.packing, setting.bucket_bytes), setting.bucket_bytes, updates, result.timeline)
+    overlap = Overlap(
+        bucket_slices(state.packing, setting.bucket_bytes), setting.bucket_bytes, updates, result.timeline
+    )
     loop = Loop(
         executable,
         setting.source(),
@@ -197,13 +199,13 @@ def alone(setting: Setting) -> Result:
                 images, labels = source.batch(step - 1, part).images, source.batch(step - 1, part).labels
                 share, size = len(labels) / setting.global_batch, len(labels)
                 if size not in executables:
-                    executables[size] = backend(setting.backend).compile(setting.graph, state, size, Options())
+                    executables[size] = get_backend(setting.backend).compile(setting.graph, state, size, Options())
                 draw = int(rng.bits((setting.seed, DROPS, rank, number), 1, start=step)[0])
                 one = executables[size].loss_and_gradients(images, labels, share, draw, accumulate=number > 0)
                 own += one * len(labels) / batch
             gradients.append(state.gradients.copy())
             loss += own * batch / setting.global_batch
-        cut = pieces(parts(state.packing, setting.bucket_bytes), setting.bucket_bytes)
+        cut = pieces(bucket_slices(state.packing, setting.bucket_bytes), setting.bucket_bytes)
         state.gradients[...] = added(gradients, cut)
         TextbookSgd(state).update(slice(None), RULES.learning_rate, step)
         result.losses.append(loss)

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from phone_agent.api.forecast import Algorithm, Kind, Pooling, Step
+from phone_agent.api.forecast import Algorithm, Kind, OpSpec, Pooling
 from phone_agent.contract.sizes import FLOAT
 
 GALAXY_S10_PLUS = Path(__file__).parent / "galaxy_s10_plus.json"
@@ -56,7 +56,7 @@ class Phone:
     memory_bytes: int
     costs: Mapping[str, Cost]
 
-    def step(self, step: Step) -> Seconds:
+    def step(self, step: OpSpec) -> Seconds:
         cost = self.costs[kernel_of(step)]
         cycles = cost.by_flop * step.flops if step.flops else cost.by_byte * step.traffic
         return Seconds(self._on_all_cores(cycles), (step.traffic + _weight_bytes(step)) / self.bandwidth)
@@ -82,7 +82,7 @@ def phone(path: Path = GALAXY_S10_PLUS) -> Phone:
     return Phone(**told)
 
 
-def kernel_of(step: Step) -> str:
+def kernel_of(step: OpSpec) -> str:
     """The counted kernel that stands for it."""
     name, fields = step.kind.name.lower(), step.fields
     match step.kind:
@@ -100,7 +100,7 @@ def kernel_of(step: Step) -> str:
             return name
 
 
-def _way(step: Step) -> str:
+def _way(step: OpSpec) -> str:
     g: Any = step.fields["g"]
     if _algorithm(step) != Algorithm.DIRECT:
         return _algorithm(step).name.lower()
@@ -111,7 +111,7 @@ def _way(step: Step) -> str:
     return "1x1" if g["kernel_h"] == g["kernel_w"] == 1 else "3x3"
 
 
-def _weight_bytes(step: Step) -> float:
+def _weight_bytes(step: OpSpec) -> float:
     """Read or written once; transformed ones are written and read again."""
     g: Any = step.fields.get("g")
     if not step.flops or g is None:
@@ -121,6 +121,6 @@ def _weight_bytes(step: Step) -> float:
     return weights * (1 + 2 * points / 9)
 
 
-def _algorithm(step: Step) -> Algorithm:
+def _algorithm(step: OpSpec) -> Algorithm:
     given: Any = step.fields.get("algorithm", Algorithm.DIRECT)
     return Algorithm(given)

@@ -19,20 +19,27 @@ from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.backends.checks import check_batch
 from phone_agent.backends.opencl import tiles
-from phone_agent.backends.opencl.device import Device, DeviceError, find, load
-from phone_agent.backends.opencl.emit import Launch, Maker
-from phone_agent.backends.opencl.launches import launches
-from phone_agent.backends.opencl.memory import Arena, Block, Places, SharedMemory, block_of, lend
-from phone_agent.backends.opencl.memory_estimate import on_device, piece_bytes
-from phone_agent.backends.opencl.program import Programs
+from phone_agent.backends.opencl.device import Device, DeviceError, find_device, load_pyopencl
+from phone_agent.backends.opencl.device_memory import (
+    Arena,
+    BufferBindings,
+    SharedBlock,
+    SharedMemory,
+    block_of,
+    make_device_array,
+)
+from phone_agent.backends.opencl.emit import Launch, LaunchBuilder
+from phone_agent.backends.opencl.launches import build_launches
+from phone_agent.backends.opencl.memory_estimate import arena_segment_bytes, options_for_device
+from phone_agent.backends.opencl.program import ProgramCache
 from phone_agent.backends.opencl.watchdog import Watchdog
-from phone_agent.backends.planned import Planned, StepTime, reads
-from phone_agent.nn.executable import GradientRequest, Need
+from phone_agent.backends.planned_executable import OpTime, PlannedExecutable, is_readable_in_place
+from phone_agent.nn.executable import GradientRequest, ValuesNeeded
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.addresses import DRAW, LABELS, LOSS, WEIGHT
-from phone_agent.nn.plan.buckets import Bucket, buckets, parts
-from phone_agent.nn.plan.ops import FLOAT, Home, Step, View
+from phone_agent.nn.plan.buckets import Bucket, bucket_slices, schedule_buckets
+from phone_agent.nn.plan.ops import FLOAT, MemorySpace, OpSpec, TensorView
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import Plan
 
@@ -45,7 +52,7 @@ class _Engine:
     """What all that computes in this process has in common: contexts do not mix."""
 
     shared: SharedMemory
-    programs: Programs
+    programs: ProgramCache
     watchdog: Watchdog
 
 
@@ -59,8 +66,8 @@ def _engine() -> _Engine:
 
 @cache
 def _started() -> _Engine:
-    device = find()
-    return _Engine(SharedMemory(device), Programs(device), Watchdog(device.identity.device))
+    device = find_device()
+    return _Engine(SharedMemory(device), ProgramCache(device), Watchdog(device.identity.device))
 
 
 class OpenClBackend:
@@ -85,7 +92,7 @@ class OpenClBackend:
 class _Emitted:
     """A plan for one size of batch as launches, one list a step."""
 
-    def __init__(self, plan: Plan, cut: Sequence[Bucket], maker: Maker) -> None:
+    def __init__(self, plan: Plan, cut: Sequence[Bucket], maker: LaunchBuilder) -> None:
         self.plan, self._maker = plan, maker
         self.batch = plan.places.batch
         self.buckets = cut
@@ -104,7 +111,7 @@ class _Emitted:
     def scratch_bytes(self) -> int:
         return self._maker.scratch_bytes
 
-    def bind(self, places: Places) -> None:
+    def bind(self, places: BufferBindings) -> None:
         for launch in self._all():
             launch.bind(places)
 
@@ -119,25 +126,25 @@ class _Emitted:
             yield from each
 
 
-def _launches(steps: Sequence[Step], maker: Maker) -> list[list[Launch]]:
-    return [launches(step, maker) for step in steps]
+def _launches(steps: Sequence[OpSpec], maker: LaunchBuilder) -> list[list[Launch]]:
+    return [build_launches(step, maker) for step in steps]
 
 
-class OpenClExecutable(Planned[_Emitted]):
+class OpenClExecutable(PlannedExecutable[_Emitted]):
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
         engine = _engine()
         self._shared, self._compiled, self._watchdog = engine.shared, engine.programs, engine.watchdog
         device = self._shared.device
-        self._piece = piece_bytes(device.limits)
-        super().__init__(graph, state, batch, on_device(options, device.limits), also)
-        self._tiles = replace(tiles.default(device.limits), **dict(options.tiles))
-        self._cut = [(part.start, part.stop) for part in parts(state.packing, options.bucket_bytes)]
-        self._values = lend(self._shared, state.values, self._cut)
-        self._gradients = lend(self._shared, state.gradients, self._cut)
-        self._statistics = lend(self._shared, state.statistics, [(0, state.statistics.size)])
+        self._piece = arena_segment_bytes(device.limits)
+        super().__init__(graph, state, batch, options_for_device(options, device.limits), also)
+        self._tiles = replace(tiles.default_tiles(device.limits), **dict(options.tiles))
+        self._cut = [(part.start, part.stop) for part in bucket_slices(state.packing, options.bucket_bytes)]
+        self._values = make_device_array(self._shared, state.values, self._cut)
+        self._gradients = make_device_array(self._shared, state.gradients, self._cut)
+        self._statistics = make_device_array(self._shared, state.statistics, [(0, state.statistics.size)])
         self._vectors = _vectors(self._shared, self._plan)
-        self._cells = Block(self._shared, LABELS + batch * FLOAT)
-        self._copy: Block | None = None  # of images that cannot be read where they are
+        self._cells = SharedBlock(self._shared, LABELS + batch * FLOAT)
+        self._copy: SharedBlock | None = None  # of images that cannot be read where they are
         self._arena, self._scratch = Arena(self._shared, 0, self._piece), self._shared.device_buffer(FLOAT)
         self._add(self._plans)
 
@@ -162,7 +169,7 @@ class OpenClExecutable(Planned[_Emitted]):
                     ready(bucket.start, bucket.end)
         return float(self._cells.array()[LOSS : LOSS + 4].view(np.float32)[0])
 
-    def profile(self, images: Array, labels: Array, runs: int = 1) -> list[StepTime]:
+    def profile(self, images: Array, labels: Array, runs: int = 1) -> list[OpTime]:
         """Where a step's time goes, by step: the best of some runs. Fills the gradients, like any step."""
         check_batch(self._graph, [self._batch], images, labels)
         self._tell(labels, 1.0, 0)
@@ -187,8 +194,8 @@ class OpenClExecutable(Planned[_Emitted]):
         self._make_room(made)
 
     def _emitted(self, plan: Plan) -> _Emitted:
-        cut = buckets(plan.training, self._state.packing, self._options.bucket_bytes)
-        return _Emitted(plan, cut, Maker(self._compiled, self._tiles))
+        cut = schedule_buckets(plan.training, self._state.packing, self._options.bucket_bytes)
+        return _Emitted(plan, cut, LaunchBuilder(self._compiled, self._tiles))
 
     def _adding(self, programs: _Emitted) -> list[list[Launch]]:
         if "adding" not in programs.__dict__:
@@ -208,15 +215,15 @@ class OpenClExecutable(Planned[_Emitted]):
             each.bind(self._places(each.plan))
         self.memory = replace(self.memory, workspace=self._scratch.size)
 
-    def _places(self, plan: Plan) -> Places:
+    def _places(self, plan: Plan) -> BufferBindings:
         buffers = {
-            Home.VALUES: self._values.buffer,
-            Home.GRADIENTS: self._gradients.buffer,
-            Home.STATISTICS: self._statistics.buffer,
-            Home.VECTORS: self._vectors,
-            Home.CELLS: self._cells.buffer,
+            MemorySpace.VALUES: self._values.buffer,
+            MemorySpace.GRADIENTS: self._gradients.buffer,
+            MemorySpace.STATISTICS: self._statistics.buffer,
+            MemorySpace.VECTORS: self._vectors,
+            MemorySpace.CELLS: self._cells.buffer,
         }
-        return Places(buffers, self._arena, plan.offsets, self._scratch)
+        return BufferBindings(buffers, self._arena, plan.offsets, self._scratch)
 
     # What a step hands over, and when
 
@@ -235,7 +242,7 @@ class OpenClExecutable(Planned[_Emitted]):
         for block in (shown, self._cells):
             block.give_all()
         self._statistics.give(0, whole)
-        cl = load()
+        cl = load_pyopencl()
         try:
             yield
         except cl.Error as error:
@@ -248,19 +255,21 @@ class OpenClExecutable(Planned[_Emitted]):
             for start, end in self._cut:
                 self._take(start, end)
 
-    def _shown(self, images: Array, programs: _Emitted) -> Block:
+    def _shown(self, images: Array, programs: _Emitted) -> SharedBlock:
         """The memory of these images; of a copy, where they are not what the device can read."""
-        block = block_of(images) if reads(images, programs.batch) else None
+        block = block_of(images) if is_readable_in_place(images, programs.batch) else None
         if block is not None and block.address == images.ctypes.data:
             return block
         if self._copy is None:
-            self._copy = Block(self._shared, self._batch * prod(self._graph.shape) * FLOAT)
+            self._copy = SharedBlock(self._shared, self._batch * prod(self._graph.shape) * FLOAT)
         copy = self._copy.array(np.float32)[: images.size]
         copy[:] = images.reshape(-1)
         self._shared.copied += copy.nbytes
         return self._copy
 
-    def _gates(self, program: list[list[Launch]], programs: _Emitted, need: Need | None, started: Started) -> int:
+    def _gates(
+        self, program: list[list[Launch]], programs: _Emitted, need: ValuesNeeded | None, started: Started
+    ) -> int:
         """Gives the values, each part when it is complete; meanwhile starts what can do without. How many steps."""
         if need is None:
             for start, end in self._cut:
@@ -285,7 +294,7 @@ class OpenClExecutable(Planned[_Emitted]):
 
     def _start(self, program: list[list[Launch]], first: int, last: int, started: Started) -> int:
         queue = self._shared.queue
-        enqueue = load().enqueue_nd_range_kernel
+        enqueue = load_pyopencl().enqueue_nd_range_kernel
         for number in range(first, last):
             events = [enqueue(queue, each.kernel, each.size, each.group) for each in program[number]]
             started.append((program[number][0].name, events[-1]))
@@ -294,7 +303,7 @@ class OpenClExecutable(Planned[_Emitted]):
 
     def _timed(self, program: list[list[Launch]], started: Started) -> Array:
         """Nanoseconds of each step."""
-        cl = load()
+        cl = load_pyopencl()
         queue = cl.CommandQueue(self._shared.device.context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         events = [
             [cl.enqueue_nd_range_kernel(queue, each.kernel, each.size, each.group) for each in step] for step in program
@@ -311,11 +320,11 @@ class OpenClExecutable(Planned[_Emitted]):
             self._start(programs.evaluation, 0, len(programs.evaluation), started)
         return self._stored(self._plan.evaluation.scores)
 
-    def _stored(self, view: View) -> Array:
+    def _stored(self, view: TensorView) -> Array:
         """One row an image of what the program left in the arena."""
         buffer, start = self._arena.of(self._plan.offsets[view.buffer])
         found = np.empty(view.buffer.bytes // FLOAT, np.float32)
-        load().enqueue_copy(self._shared.queue, found, buffer, src_offset=start)
+        load_pyopencl().enqueue_copy(self._shared.queue, found, buffer, src_offset=start)
         self._shared.copied += found.nbytes
         rows = found.reshape(view.rows, view.ld)
         return rows[:, view.start : view.start + view.channels].reshape(self._batch, -1)
@@ -324,7 +333,7 @@ class OpenClExecutable(Planned[_Emitted]):
 def _vectors(shared: SharedMemory, plan: Plan) -> Any:
     """The device's own. Scales are 1 and shifts 0 until a normalisation says otherwise."""
     network = plan.network
-    block = Block(shared, max(network.vectors, 1) * FLOAT)
+    block = SharedBlock(shared, max(network.vectors, 1) * FLOAT)
     vectors = block.array(np.float32)
     for scales in network.scales:
         vectors[scales.offset : scales.offset + scales.channels] = 1

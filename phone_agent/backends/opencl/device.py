@@ -15,7 +15,7 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core.build import cache_dir
 
 # Adreno's driver registers with no loader: whoever wants it loads it by name, before pyopencl looks for one of its own.
-VENDOR = Path("/vendor/lib64/libOpenCL.so")
+VENDOR_DRIVER = Path("/vendor/lib64/libOpenCL.so")
 
 
 class NoDeviceError(AgentError):
@@ -60,9 +60,9 @@ class Device:
 
 
 @cache
-def find() -> Device:
+def find_device() -> Device:
     """The best there is: a GPU before all else. The same one every time in a process."""
-    cl = load()
+    cl = load_pyopencl()
     found = [(platform, device) for platform in _platforms(cl) for device in _devices(cl, platform)]
     if not found:
         raise NoDeviceError(f"OpenCL has no device here; {_advice()}")
@@ -75,9 +75,9 @@ def find() -> Device:
 
 
 @cache
-def load() -> Any:
+def load_pyopencl() -> Any:
     """pyopencl, with the phone's own driver behind it where there is one. Its caches are ours, or off."""
-    load_driver()  # if it does not load, pyopencl's own search decides
+    load_vendor_driver()  # if it does not load, pyopencl's own search decides
     os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
     os.environ.setdefault("POCL_CACHE_DIR", str(cache_dir() / "pocl"))
     try:
@@ -88,12 +88,12 @@ def load() -> Any:
 
 
 @cache
-def load_driver() -> str:
+def load_vendor_driver() -> str:
     """The phone's own driver, where there is one. What the linker says against it; empty: nothing."""
-    if not VENDOR.exists():
+    if not VENDOR_DRIVER.exists():
         return ""
     try:
-        ctypes.CDLL(str(VENDOR), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(VENDOR_DRIVER), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
         return str(error)
     return ""
@@ -139,16 +139,14 @@ def _limits(cl: Any, device: Any) -> Limits:
 
 
 def _how_to_get_it() -> str:
-    if VENDOR.exists():
+    if VENDOR_DRIVER.exists():
         return "clusterctl provision builds it for phones"
-    return (
-        f"on a phone it is of use only where there is {VENDOR}, and here is none; on a computer: pip install pyopencl"
-    )
+    return f"phones need {VENDOR_DRIVER} for it, which is missing here; on a computer: pip install pyopencl"
 
 
 def _advice() -> str:
-    if not VENDOR.exists():
-        return f"there is no {VENDOR}, and no driver that the OpenCL loader knows (on Debian: pocl-opencl-icd)"
-    if refused := load_driver():
-        return f"{VENDOR} does not load: {refused}"
-    return f"{VENDOR} was loaded, by its path"
+    if not VENDOR_DRIVER.exists():
+        return f"there is no {VENDOR_DRIVER}, and no driver that the OpenCL loader knows (on Debian: pocl-opencl-icd)"
+    if refused := load_vendor_driver():
+        return f"{VENDOR_DRIVER} does not load: {refused}"
+    return f"{VENDOR_DRIVER} was loaded, by its path"

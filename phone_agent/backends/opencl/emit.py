@@ -13,14 +13,14 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from phone_agent.backends.opencl.device import Limits, load
+from phone_agent.backends.opencl.device import Limits, load_pyopencl
 from phone_agent.backends.opencl.program import Define, ProgramError
 from phone_agent.backends.opencl.tiles import Tiles
-from phone_agent.nn.plan.ops import FLOAT, Field, Home, Place
+from phone_agent.nn.plan.ops import FLOAT, Field, MemorySpace, Pointer
 
 ALIGNMENT = 256
-ACROSS = (16, 32, 64)  # channels of a group: a compiler may take its time for every other shape of groups
-GROUPS = {"gpu": 128, "accelerator": 128, "cpu": 1024}  # work-items of a group that has nothing to share
+CHANNEL_GROUPS = (16, 32, 64)  # channels of a group: a compiler may take its time for every other shape of groups
+WORK_GROUP_ITEMS = {"gpu": 128, "accelerator": 128, "cpu": 1024}  # work-items of a group that has nothing to share
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Scratch:
 
 
 @dataclass(frozen=True)
-class Stored:
+class TypedPointer:
     """A place, and the bytes of a number in it where that is not four."""
 
-    place: Place | None
+    place: Pointer | None
     item: int = FLOAT
 
     @property
@@ -44,18 +44,18 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalMemory:
     """Local memory of a work-group."""
 
     bytes: int
 
 
 # None: a place that is not there. Whole numbers travel as int, others as float.
-Argument: TypeAlias = "Place | Stored | Scratch | Local | int | float | np.generic | None"
+Argument: TypeAlias = "Pointer | TypedPointer | Scratch | LocalMemory | int | float | np.generic | None"
 
 
-class Memory(Protocol):
-    def of(self, place: Place) -> tuple[Any, int]:
+class MemoryBinding(Protocol):
+    def of(self, place: Pointer) -> tuple[Any, int]:
         """The buffer it lies in, and how many bytes into that."""
         ...
 
@@ -74,7 +74,7 @@ class Launch:
     name: str  # of the step
     _images: list[tuple[int, int]] = field(default_factory=list)  # arguments that point at the batch, and where in it
 
-    def bind(self, memory: Memory) -> None:
+    def bind(self, memory: MemoryBinding) -> None:
         self._images.clear()
         at = 0
         for argument in self.arguments:
@@ -85,13 +85,13 @@ class Launch:
         for at, offset in self._images:
             self._put(at, buffer, np.int64((start + offset) // FLOAT))
 
-    def _set(self, at: int, argument: Argument, memory: Memory) -> int:
+    def _set(self, at: int, argument: Argument, memory: MemoryBinding) -> int:
         match argument:
-            case Place():
+            case Pointer():
                 return self._point(at, argument, FLOAT, memory)
-            case Stored(place, item) if place is not None:
+            case TypedPointer(place, item) if place is not None:
                 return self._point(at, place, item, memory)
-            case None | Stored():
+            case None | TypedPointer():
                 values: tuple[Any, ...] = None, np.int64(0)
             case Scratch(offset):
                 values = memory.scratch, np.int64(offset // FLOAT)
@@ -99,8 +99,8 @@ class Launch:
                 values = (_scalar(argument),)
         return self._put(at, *values)
 
-    def _point(self, at: int, place: Place, item: int, memory: Memory) -> int:
-        if place.buffer.home == Home.IMAGES:
+    def _point(self, at: int, place: Pointer, item: int, memory: MemoryBinding) -> int:
+        if place.buffer.home == MemorySpace.IMAGES:
             self._images.append((at, place.offset))
             return at + 2
         buffer, offset = memory.of(place)
@@ -125,7 +125,7 @@ class Kernels(Protocol):
 
 
 @dataclass
-class Maker:
+class LaunchBuilder:
     """What makers of launches ask for. `adding`: gradients of parameters are added to those that are there."""
 
     kernels: Kernels
@@ -166,15 +166,15 @@ class Maker:
 
     def by_channel(self, kernel: Any, arguments: Sequence[Argument], channels: int, rows: int) -> Launch:
         """One work-item for each channel of each row; neighbours take neighbouring channels."""
-        most = min(GROUPS[self.limits.kind], self.kernels.most_items(kernel))
-        across = min(most, next((few for few in ACROSS if channels <= few), ACROSS[-1]))
+        most = min(WORK_GROUP_ITEMS[self.limits.kind], self.kernels.most_items(kernel))
+        across = min(most, next((few for few in CHANNEL_GROUPS if channels <= few), CHANNEL_GROUPS[-1]))
         return self.launch(kernel, arguments, (channels, rows), (across, most // across))
 
 
-def _scalar(argument: Local | float | np.generic) -> Any:
+def _scalar(argument: LocalMemory | float | np.generic) -> Any:
     match argument:
-        case Local(count):
-            return load().LocalMemory(count)
+        case LocalMemory(count):
+            return load_pyopencl().LocalMemory(count)
         case int():
             return np.int32(argument)
         case float():
@@ -182,6 +182,6 @@ def _scalar(argument: Local | float | np.generic) -> Any:
     return argument
 
 
-def stored(place: Place | None, fields: Mapping[str, Field]) -> Stored:
+def typed_pointer(place: Pointer | None, fields: Mapping[str, Field]) -> TypedPointer:
     """A tensor, as its source, its sink or its step says that it is stored."""
-    return Stored(place, FLOAT // 2 if fields.get("dtype") else FLOAT)
+    return TypedPointer(place, FLOAT // 2 if fields.get("dtype") else FLOAT)

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from phone_agent.backends.opencl.device import Device, Limits, load
+from phone_agent.backends.opencl.device import Device, Limits, load_pyopencl
 from phone_agent.contract.errors import AgentError, ErrorCode
 
 SOURCES = Path(__file__).parent / "kernels"
@@ -26,7 +26,7 @@ class ProgramError(AgentError):
 
 
 @dataclass
-class Programs:
+class ProgramCache:
     """Of one device. `kernel` hands out a new kernel each time: arguments belong to it."""
 
     device: Device
@@ -39,12 +39,14 @@ class Programs:
 
     def most_items(self, kernel: Any) -> int:
         """Of a work-group of this kernel."""
-        most: int = kernel.get_work_group_info(load().kernel_work_group_info.WORK_GROUP_SIZE, self.device.handle)
+        most: int = kernel.get_work_group_info(
+            load_pyopencl().kernel_work_group_info.WORK_GROUP_SIZE, self.device.handle
+        )
         return most
 
     def kernel(self, file: str, name: str, defines: dict[str, Define]) -> Any:
         """Kernel `name` of kernels/`file`.cl, compiled with these definitions."""
-        cl = load()
+        cl = load_pyopencl()
         key = file, tuple(sorted(defines.items()))
         with self._building:
             if key not in self._built:
@@ -56,7 +58,7 @@ class Programs:
                 raise ProgramError(f"{file}.cl has no kernel {name} on {device}: {error}") from None
 
     def _build(self, file: str, defines: Defines) -> Any:
-        cl = load()
+        cl = load_pyopencl()
         source = "".join((SOURCES / each).read_text() for each in (COMMON, f"{file}.cl"))
         options = [*OPTIONS, *(f"-D{name}={_literal(value)}" for name, value in defines)]
         try:

@@ -57,14 +57,14 @@ CPU = Tiles(
 GPU = Tiles(items_a_unit=256)
 
 
-def default(limits: Limits) -> Tiles:
+def default_tiles(limits: Limits) -> Tiles:
     """For a device nobody has measured yet."""
     if limits.kind == "cpu":
         return CPU
-    return fitted(GPU, limits)
+    return fit_tiles(GPU, limits)
 
 
-def fitted(tiles: Tiles, limits: Limits) -> Tiles:
+def fit_tiles(tiles: Tiles, limits: Limits) -> Tiles:
     """The same with groups that the device can run."""
     while (
         tiles.group_rows * tiles.group_columns > limits.work_group

@@ -5,18 +5,25 @@ from __future__ import annotations
 from phone_agent.core.ops import DType
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import Packing, packing_of, statistics_order
-from phone_agent.nn.plan.fuse import padded
-from phone_agent.nn.plan.lowered_graph import Network, Norm, Storage, Value
-from phone_agent.nn.plan.ops import DOUBLE, FLOAT, Buffer, Field, Home, Place, Shared, View
+from phone_agent.nn.plan.fuse import pad_to_cache_line
+from phone_agent.nn.plan.lowered_graph import LoweredGraph, Norm, Storage, Value
+from phone_agent.nn.plan.ops import DOUBLE, FLOAT, Buffer, Field, MemorySpace, Pointer, SharedStruct, TensorView
 
 LOSS, WEIGHT, DRAW, LABELS = 0, 8, 16, 64  # bytes into the cells
 
 
-class Places:
+class Addresses:
     """`half`: activations are stored in fp16, but for the images and the scores."""
 
     def __init__(
-        self, graph: Graph, network: Network, batch: int, threads: int, smoothing: float = 0.0, *, half: bool = False
+        self,
+        graph: Graph,
+        network: LoweredGraph,
+        batch: int,
+        threads: int,
+        smoothing: float = 0.0,
+        *,
+        half: bool = False,
     ) -> None:
         self.batch, self.smoothing = batch, smoothing
         self._half = half
@@ -25,12 +32,12 @@ class Places:
         self._slots = packing_of(graph).slots
         self._statistic_slots = Packing(statistics_order(graph)).slots
         image = network.image
-        self._images = Buffer("images", batch * image.pixels * image.channels * FLOAT, Home.IMAGES)
-        self._cells = Buffer("cells", LABELS + batch * FLOAT, Home.CELLS)
-        self._values = Buffer("values", 0, Home.VALUES)
-        self._gradients = Buffer("gradients", 0, Home.GRADIENTS)
-        self._statistics = Buffer("statistics", 0, Home.STATISTICS)
-        self._vectors = Buffer("vectors", network.vectors * FLOAT, Home.VECTORS)
+        self._images = Buffer("images", batch * image.pixels * image.channels * FLOAT, MemorySpace.IMAGES)
+        self._cells = Buffer("cells", LABELS + batch * FLOAT, MemorySpace.CELLS)
+        self._values = Buffer("values", 0, MemorySpace.VALUES)
+        self._gradients = Buffer("gradients", 0, MemorySpace.GRADIENTS)
+        self._statistics = Buffer("statistics", 0, MemorySpace.STATISTICS)
+        self._vectors = Buffer("vectors", network.vectors * FLOAT, MemorySpace.VECTORS)
 
     def images(self) -> Buffer:
         return self._images
@@ -38,39 +45,39 @@ class Places:
     def dtype(self, storage: Storage) -> DType:
         return DType.FP16 if self._half and storage not in self._exact else DType.FP32
 
-    def cell(self, offset: int) -> Place:
-        return Place(self._cells, offset)
+    def cell(self, offset: int) -> Pointer:
+        return Pointer(self._cells, offset)
 
-    def value(self, name: str) -> Place:
-        return Place(self._values, self._slots[name].offset * FLOAT)
+    def value(self, name: str) -> Pointer:
+        return Pointer(self._values, self._slots[name].offset * FLOAT)
 
-    def gradient(self, name: str) -> Place:
-        return Place(self._gradients, self._slots[name].offset * FLOAT)
+    def gradient(self, name: str) -> Pointer:
+        return Pointer(self._gradients, self._slots[name].offset * FLOAT)
 
-    def source(self, value: Value, view: View) -> dict[str, Field]:
+    def source(self, value: Value, view: TensorView) -> dict[str, Field]:
         """The core's `source`: how readers see this value."""
         fields: dict[str, Field] = {"data": view.place, "ld": view.ld, "dtype": view.dtype}
         if value.scales is not None:
             at = value.scales.offset + value.scales_start
-            fields |= {"scale": self._vector(at), "shift": self._vector(at + padded(value.scales.channels))}
+            fields |= {"scale": self._vector(at), "shift": self._vector(at + pad_to_cache_line(value.scales.channels))}
             fields["act"] = value.act
         return fields
 
-    def norm(self, norm: Norm, *, sums: bool = True) -> Shared:
+    def norm(self, norm: Norm, *, sums: bool = True) -> SharedStruct:
         """The core's `norm`, with scratch of its own for sums."""
         name, layer = norm.name, norm.layer
         at = norm.scales.offset + norm.start
-        scratch = Place(Buffer(f"{name} sums", self._threads * 2 * norm.channels * DOUBLE)) if sums else None
-        return Shared(
+        scratch = Pointer(Buffer(f"{name} sums", self._threads * 2 * norm.channels * DOUBLE)) if sums else None
+        return SharedStruct(
             {
                 "gamma": self.value(f"{name}.weight"),
                 "beta": self.value(f"{name}.bias"),
                 "running_mean": self._statistic(f"{name}.running_mean"),
                 "running_var": self._statistic(f"{name}.running_var"),
                 "mean": self._vector(norm.offset),
-                "inv_std": self._vector(norm.offset + padded(norm.channels)),
+                "inv_std": self._vector(norm.offset + pad_to_cache_line(norm.channels)),
                 "scale": self._vector(at),
-                "shift": self._vector(at + padded(norm.scales.channels)),
+                "shift": self._vector(at + pad_to_cache_line(norm.scales.channels)),
                 "dgamma": self.gradient(f"{name}.weight"),
                 "dbeta": self.gradient(f"{name}.bias"),
                 "sums": scratch,
@@ -80,8 +87,8 @@ class Places:
             }
         )
 
-    def _vector(self, offset: int) -> Place:
-        return Place(self._vectors, offset * FLOAT)
+    def _vector(self, offset: int) -> Pointer:
+        return Pointer(self._vectors, offset * FLOAT)
 
-    def _statistic(self, name: str) -> Place:
-        return Place(self._statistics, self._statistic_slots[name].offset * FLOAT)
+    def _statistic(self, name: str) -> Pointer:
+        return Pointer(self._statistics, self._statistic_slots[name].offset * FLOAT)

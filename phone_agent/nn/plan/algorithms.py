@@ -8,18 +8,18 @@ from phone_agent.core.ops import Algorithm, Kind
 from phone_agent.nn.plan import winograd
 from phone_agent.nn.plan.options import Options
 
-CONVOLUTIONS = {Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS}  # not those by channel
+CONV_KINDS = {Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS}  # not those by channel
 
-Choose = Callable[[Kind, dict[str, int]], Algorithm]
+AlgorithmSelector = Callable[[Kind, dict[str, int]], Algorithm]
 
 
-def chooser(options: Options) -> Choose:
-    return _cheapest if options.winograd else direct
+def algorithm_selector(options: Options) -> AlgorithmSelector:
+    return _cheapest if options.winograd else select_direct
 
 
 def _cheapest(kind: Kind, shape: dict[str, int]) -> Algorithm:
-    return winograd.choose(kind, shape) if kind in CONVOLUTIONS else Algorithm.DIRECT
+    return winograd.select_algorithm(kind, shape) if kind in CONV_KINDS else Algorithm.DIRECT
 
 
-def direct(_kind: Kind, _shape: dict[str, int]) -> Algorithm:
+def select_direct(_kind: Kind, _shape: dict[str, int]) -> Algorithm:
     return Algorithm.DIRECT

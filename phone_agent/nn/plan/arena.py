@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.nn.plan.ops import Buffer, Home, Step
+from phone_agent.nn.plan.ops import Buffer, MemorySpace, OpSpec
 
 ALIGNMENT = 64
 
 
-class PieceError(AgentError):
+class BufferTooLargeError(AgentError):
     """A buffer larger than any piece of memory there is."""
 
     code = ErrorCode.OUT_OF_MEMORY
@@ -35,22 +35,22 @@ class Lifetime:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArenaLayout:
     offsets: dict[Buffer, int]
     bytes: int
 
 
-def lifetimes(steps: Iterable[Step]) -> list[Lifetime]:
+def compute_lifetimes(steps: Iterable[OpSpec]) -> list[Lifetime]:
     spans: dict[Buffer, tuple[int, int]] = {}
     for index, step in enumerate(steps):
         for place in step.places():
-            if place.buffer.home == Home.ARENA:
+            if place.buffer.home == MemorySpace.ARENA:
                 first, _ = spans.get(place.buffer, (index, index))
                 spans[place.buffer] = first, index
     return [Lifetime(buffer, first, last) for buffer, (first, last) in spans.items()]
 
 
-def peak(lives: Iterable[Lifetime]) -> tuple[int, int]:
+def find_peak(lives: Iterable[Lifetime]) -> tuple[int, int]:
     """The step with most bytes in use at once, and how many: no layout can be smaller."""
     changes: list[tuple[int, int]] = []
     for life in lives:
@@ -64,7 +64,7 @@ def peak(lives: Iterable[Lifetime]) -> tuple[int, int]:
     return when, most
 
 
-def lay_out(lives: Iterable[Lifetime], piece: int | None = None) -> Layout:
+def assign_offsets(lives: Iterable[Lifetime], piece: int | None = None) -> ArenaLayout:
     """The smallest of a few.
 
     With `piece` the arena is allocated in pieces of so many bytes, and no buffer lies in two of them.
@@ -72,8 +72,10 @@ def lay_out(lives: Iterable[Lifetime], piece: int | None = None) -> Layout:
     lives = list(lives)
     if piece is not None and (large := [life for life in lives if life.bytes > piece]):
         name, need = large[0].buffer.name, large[0].bytes
-        raise PieceError(f"{name} takes {need} bytes in one piece, the device gives {piece} at most: a smaller --batch")
-    step, least = peak(lives)
+        raise BufferTooLargeError(
+            f"{name} takes {need} bytes in one piece, the device gives {piece} at most: a smaller --batch"
+        )
+    step, least = find_peak(lives)
     found = []
     for order in _orders(lives, step):
         found.append(_placed(order, piece))
@@ -92,7 +94,7 @@ def _orders(lives: Sequence[Lifetime], peak_step: int) -> Iterator[list[Lifetime
     yield sorted(lives, key=lambda life: -life.bytes * (life.last - life.first + 1))
 
 
-def _placed(lives: Iterable[Lifetime], piece: int | None) -> Layout:
+def _placed(lives: Iterable[Lifetime], piece: int | None) -> ArenaLayout:
     """In this order, each at the lowest place that is free all its life."""
     placed: list[tuple[int, int, Lifetime]] = []  # offset, a number that makes ties decidable, whose
     ends = 0
@@ -100,7 +102,7 @@ def _placed(lives: Iterable[Lifetime], piece: int | None) -> Layout:
         offset = _lowest_gap(life, placed, piece)
         insort(placed, (offset, number, life), key=lambda entry: entry[:2])
         ends = max(ends, offset + life.bytes)
-    return Layout({life.buffer: offset for offset, _, life in placed}, ends)
+    return ArenaLayout({life.buffer: offset for offset, _, life in placed}, ends)
 
 
 def _lowest_gap(life: Lifetime, placed: list[tuple[int, int, Lifetime]], piece: int | None) -> int:

@@ -10,39 +10,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from phone_agent.core.ops import Act, DType, Kind, Pooling
-from phone_agent.nn.plan.addresses import Places
-from phone_agent.nn.plan.algorithms import Choose
-from phone_agent.nn.plan.buffers import Stores
+from phone_agent.nn.plan.addresses import Addresses
+from phone_agent.nn.plan.algorithms import AlgorithmSelector
+from phone_agent.nn.plan.buffers import Buffers
 from phone_agent.nn.plan.forward import (
-    Argmaxes,
-    drop_fields,
-    flops,
-    geometry,
+    ArgmaxBuffers,
+    conv_flops,
+    conv_geometry,
+    conv_input,
+    dropout_fields,
+    lrn_fields,
     pool_geometry,
-    response_norm_fields,
-    seen,
 )
 from phone_agent.nn.plan.lowered_graph import (
-    Convolve,
-    Drop,
-    Join,
-    Network,
+    AddOp,
+    BatchNormOp,
+    ConcatView,
+    ConvOp,
+    DropoutOp,
+    LoweredGraph,
+    LrnOp,
     Norm,
-    Normalise,
-    Pool,
-    ResponseNorm,
-    Side,
+    Op,
+    PoolOp,
     Value,
-    Work,
 )
-from phone_agent.nn.plan.ops import FLOAT, Buffer, Direction, Field, Place, Shared, Step, View
+from phone_agent.nn.plan.ops import FLOAT, Buffer, Direction, Field, OpSpec, Pointer, SharedStruct, TensorView
 
 
 @dataclass(eq=False)
 class _Held:
     """Memory of a gradient, and how many values' gradients it is."""
 
-    view: View
+    view: TensorView
     holders: int = 1
 
 
@@ -50,14 +50,21 @@ class _Held:
 class _Gradient:
     held: _Held
     masked: bool = False  # the activation's derivative is in
-    sums: Shared | None = None  # what the normalisation's backward needs is gathered
+    sums: SharedStruct | None = None  # what the normalisation's backward needs is gathered
 
 
-class Backward:
+class BackwardBuilder:
     """Adds its steps to `steps`. `argmaxes`: of max pools, as forward left them."""
 
     def __init__(
-        self, network: Network, places: Places, stores: Stores, *, choose: Choose, argmaxes: Argmaxes, steps: list[Step]
+        self,
+        network: LoweredGraph,
+        places: Addresses,
+        stores: Buffers,
+        *,
+        choose: AlgorithmSelector,
+        argmaxes: ArgmaxBuffers,
+        steps: list[OpSpec],
     ) -> None:
         self._places = places
         self._stores = stores
@@ -67,45 +74,45 @@ class Backward:
         self._gradients: dict[Value, _Gradient] = {}
         self._awaited = {work.y: len(work.y.readers) for work in network.works}
 
-    def start(self, scores: Value) -> View:
+    def start(self, scores: Value) -> TensorView:
         """Where the loss writes its gradient."""
         self._gradients[scores] = _Gradient(self._new(scores))
         return self._gradients[scores].held.view
 
-    def add(self, work: Work) -> None:
+    def add(self, work: Op) -> None:
         if not work.y.needs_gradient:
             return
         match work:
-            case Convolve():
+            case ConvOp():
                 self._convolve(work)
-            case Normalise():
+            case BatchNormOp():
                 self._pass_on(work.x, self._through_norm(work.y, work.norm))
-            case Join():
+            case AddOp():
                 self._join(work)
-            case Pool():
+            case PoolOp():
                 self._pool(work)
-            case ResponseNorm():
+            case LrnOp():
                 self._response_norm(work)
-            case Drop():
+            case DropoutOp():
                 self._drop(work)
-            case Side():
+            case ConcatView():
                 self._split(work)
         self._gradients.pop(work.y).held.holders -= 1
 
     # What each layer does
 
-    def _convolve(self, work: Convolve) -> None:
+    def _convolve(self, work: ConvOp) -> None:
         dy = self._finished(work.y, work.name).view
         if work.learns:
             self._convolve_weights(work, dy)
         if work.x.needs_gradient:
             self._convolve_data(work, dy)
 
-    def _convolve_weights(self, work: Convolve, dy: View) -> None:
+    def _convolve_weights(self, work: ConvOp, dy: TensorView) -> None:
         places = self._places
         kind = Kind.DEPTHWISE_BACKWARD_WEIGHTS if work.depthwise else Kind.CONV_BACKWARD_WEIGHTS
-        shape = geometry(work, places.batch)
-        x = seen(self._stores.see(work.x), work, places.batch)
+        shape = conv_geometry(work, places.batch)
+        x = conv_input(self._stores.see(work.x), work, places.batch)
         fields: dict[str, Field] = {
             "g": shape,
             "x": places.source(work.x, x),
@@ -115,12 +122,12 @@ class Backward:
             "ld_dy": dy.ld,
             "algorithm": self._choose(kind, shape),
         }
-        self._add(Step(kind, work.name, Direction.BACKWARD, fields, flops(shape), x.bytes + dy.bytes))
+        self._add(OpSpec(kind, work.name, Direction.BACKWARD, fields, conv_flops(shape), x.bytes + dy.bytes))
 
-    def _convolve_data(self, work: Convolve, dy: View) -> None:
+    def _convolve_data(self, work: ConvOp, dy: TensorView) -> None:
         places = self._places
         kind = Kind.DEPTHWISE_BACKWARD_DATA if work.depthwise else Kind.CONV_BACKWARD_DATA
-        shape = geometry(work, places.batch)
+        shape = conv_geometry(work, places.batch)
         sink, moved = self._sink(work.x, rows=places.batch if work.flat else None)
         fields: dict[str, Field] = {
             "g": shape,
@@ -130,43 +137,43 @@ class Backward:
             "ld_dy": dy.ld,
             "algorithm": self._choose(kind, shape),
         }
-        self._add(Step(kind, work.name, Direction.BACKWARD, fields, flops(shape), moved + dy.bytes))
+        self._add(OpSpec(kind, work.name, Direction.BACKWARD, fields, conv_flops(shape), moved + dy.bytes))
 
-    def _join(self, work: Join) -> None:
+    def _join(self, work: AddOp) -> None:
         held = self._finished(work.y, work.name)
         for value in work.inputs:
             self._pass_on(value, held)
 
-    def _pool(self, work: Pool) -> None:
+    def _pool(self, work: PoolOp) -> None:
         dy = self._finished(work.y, work.name).view
         sink, moved = self._sink(work.x)
         fields: dict[str, Field] = {
             "g": pool_geometry(work, self._places.batch),
             "dy": dy.place,
-            "argmax": Place(self._argmaxes[work]) if work.pooling == Pooling.MAX else None,
+            "argmax": Pointer(self._argmaxes[work]) if work.pooling == Pooling.MAX else None,
             "dx": sink,
             "ld_dy": dy.ld,
             "pooling": work.pooling,
             "count_padding": work.count_padding,
         }
-        self._add(Step(Kind.POOLING_BACKWARD, work.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
+        self._add(OpSpec(Kind.POOLING_BACKWARD, work.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
 
-    def _response_norm(self, work: ResponseNorm) -> None:
+    def _response_norm(self, work: LrnOp) -> None:
         dy = self._finished(work.y, work.name).view
         x = self._stores.see(work.x)
         sink, moved = self._sink(work.x)
         fields: dict[str, Field] = {"x": self._places.source(work.x, x), "dy": dy.place, "dx": sink, "ld_dy": dy.ld}
-        fields |= response_norm_fields(work, dy)
-        self._add(Step(Kind.LRN_BACKWARD, work.name, Direction.BACKWARD, fields, traffic=moved + x.bytes + dy.bytes))
+        fields |= lrn_fields(work, dy)
+        self._add(OpSpec(Kind.LRN_BACKWARD, work.name, Direction.BACKWARD, fields, traffic=moved + x.bytes + dy.bytes))
 
-    def _drop(self, work: Drop) -> None:
+    def _drop(self, work: DropoutOp) -> None:
         dy = self._finished(work.y, work.name).view
         sink, moved = self._sink(work.x)
         fields: dict[str, Field] = {"dy": dy.place, "dx": sink, "ld_dy": dy.ld}
-        fields |= drop_fields(work, dy, self._places)
-        self._add(Step(Kind.DROPOUT_BACKWARD, work.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
+        fields |= dropout_fields(work, dy, self._places)
+        self._add(OpSpec(Kind.DROPOUT_BACKWARD, work.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
 
-    def _split(self, work: Side) -> None:
+    def _split(self, work: ConcatView) -> None:
         whole = self._gradients[work.y]
         if whole.held.holders > 1:
             self._own(work.y)
@@ -206,7 +213,7 @@ class Backward:
             "dtype": z.dtype,
         }
         traffic = z.bytes + 2 * dy.bytes + (0 if gradient.sums else z.bytes + dy.bytes)
-        self._add(Step(Kind.BATCH_NORM_BACKWARD, norm.name, Direction.BACKWARD, fields, traffic=traffic))
+        self._add(OpSpec(Kind.BATCH_NORM_BACKWARD, norm.name, Direction.BACKWARD, fields, traffic=traffic))
         self._hold(gradient, held)
         return held
 
@@ -248,7 +255,7 @@ class Backward:
         fields |= {"y": y.place, "ld_y": y.ld, "dtype": y.dtype} if y else {}
         return fields, moved
 
-    def _what_comes_first(self, value: Value, gradient: _Gradient, fields: dict[str, Field]) -> View | None:
+    def _what_comes_first(self, value: Value, gradient: _Gradient, fields: dict[str, Field]) -> TensorView | None:
         if value.norm is not None:
             gradient.sums = self._places.norm(value.norm)
             fields |= {"norm": gradient.sums, "act": value.act}
@@ -271,7 +278,14 @@ class Backward:
         return copy
 
     def _add_to(
-        self, target: View, dy: View, name: str, *, accumulate: int = 0, y: View | None = None, act: Act = Act.NONE
+        self,
+        target: TensorView,
+        dy: TensorView,
+        name: str,
+        *,
+        accumulate: int = 0,
+        y: TensorView | None = None,
+        act: Act = Act.NONE,
     ) -> None:
         fields: dict[str, Field] = {
             "dy": dy.place,
@@ -287,12 +301,12 @@ class Backward:
             "dtype": y.dtype if y else DType.FP32,
         }
         traffic = dy.bytes * (2 + accumulate) + (y.bytes if y else 0)
-        self._add(Step(Kind.ADD_BACKWARD, name, Direction.BACKWARD, fields, traffic=traffic))
+        self._add(OpSpec(Kind.ADD_BACKWARD, name, Direction.BACKWARD, fields, traffic=traffic))
 
     def _new(self, value: Value) -> _Held:
         rows = self._places.batch * value.pixels
         buffer = Buffer(f"{value.name} gradient", rows * value.channels * FLOAT)
-        return _Held(View(buffer, rows, value.channels, value.channels))
+        return _Held(TensorView(buffer, rows, value.channels, value.channels))
 
     @staticmethod
     def _hold(gradient: _Gradient, held: _Held) -> None:
@@ -300,5 +314,5 @@ class Backward:
             gradient.held.holders -= 1
             gradient.held = held
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: OpSpec) -> None:
         self._steps.append(step)

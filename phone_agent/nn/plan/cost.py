@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from phone_agent.nn.plan.ops import Step
+from phone_agent.nn.plan.ops import OpSpec
 
 _FLOPS, _BYTES = 100e9, 10e9  # a second, of a phone or of two cores
 
 
-def seconds(steps: Iterable[Step]) -> float:
+def estimate_seconds(steps: Iterable[OpSpec]) -> float:
     return sum(step.flops / _FLOPS + step.traffic / _BYTES for step in steps)

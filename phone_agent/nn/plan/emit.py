@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from phone_agent.core import ops
-from phone_agent.nn.plan.ops import Buffer, Field, Home, Place, Shared, Step
+from phone_agent.nn.plan.ops import Buffer, Field, MemorySpace, OpSpec, Pointer, SharedStruct
 
-Made = tuple[ops.Kind, ctypes.Structure]
+EmittedOp = tuple[ops.Kind, ctypes.Structure]
 
 
 @dataclass(frozen=True)
-class Addresses:
-    homes: Mapping[Home, int]
+class AddressMap:
+    homes: Mapping[MemorySpace, int]
     offsets: Mapping[Buffer, int]  # of what lies in the arena
 
-    def of(self, place: Place) -> int:
+    def of(self, place: Pointer) -> int:
         return self.homes[place.buffer.home] + self.offsets.get(place.buffer, 0) + place.offset
 
 
@@ -28,19 +28,19 @@ class Emitter:
     `adding`: gradients of parameters are added to what is there.
     """
 
-    addresses: Addresses
+    addresses: AddressMap
     adding: bool = False
-    shared: dict[Shared, ops.BatchNorm] = field(default_factory=dict)
+    shared: dict[SharedStruct, ops.BatchNorm] = field(default_factory=dict)
     image_pointers: list[tuple[ctypes.Structure, str]] = field(default_factory=list)
 
-    def emit(self, steps: Iterable[Step]) -> list[Made]:
+    def emit(self, steps: Iterable[OpSpec]) -> list[EmittedOp]:
         return [(step.kind, self._struct(step)) for step in steps]
 
     def point_at_images(self, address: int) -> None:
         for struct, name in self.image_pointers:
             setattr(struct, name, address)
 
-    def _struct(self, step: Step) -> ctypes.Structure:
+    def _struct(self, step: OpSpec) -> ctypes.Structure:
         struct = self._filled(ops.STRUCTS[step.kind](), step.fields)
         if isinstance(struct, ops.ConvBackwardWeights):
             struct.accumulate = self.adding
@@ -55,18 +55,18 @@ class Emitter:
         match value:
             case None:
                 pass  # null already
-            case Place():
+            case Pointer():
                 setattr(struct, name, self.addresses.of(value))
-                if value.buffer.home == Home.IMAGES:
+                if value.buffer.home == MemorySpace.IMAGES:
                     self.image_pointers.append((struct, name))
-            case Shared():
+            case SharedStruct():
                 setattr(struct, name, ctypes.addressof(self._norm(value)))
             case dict():
                 self._filled(getattr(struct, name), value)
             case _:
                 setattr(struct, name, value)
 
-    def _norm(self, shared: Shared) -> ops.BatchNorm:
+    def _norm(self, shared: SharedStruct) -> ops.BatchNorm:
         if shared not in self.shared:
             norm = ops.BatchNorm(accumulate=self.adding)
             self._filled(norm, shared.fields)

@@ -5,69 +5,79 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from phone_agent.core.ops import Kind, Pooling
-from phone_agent.nn.graph import sides
-from phone_agent.nn.plan.addresses import DRAW, Places
-from phone_agent.nn.plan.algorithms import Choose
-from phone_agent.nn.plan.lowered_graph import Convolve, Drop, Join, Normalise, Pool, ResponseNorm, Side, Value, Work
-from phone_agent.nn.plan.ops import Buffer, Direction, Field, Place, Step, View
+from phone_agent.nn.graph import as_pair
+from phone_agent.nn.plan.addresses import DRAW, Addresses
+from phone_agent.nn.plan.algorithms import AlgorithmSelector
+from phone_agent.nn.plan.lowered_graph import (
+    AddOp,
+    BatchNormOp,
+    ConcatView,
+    ConvOp,
+    DropoutOp,
+    LrnOp,
+    Op,
+    PoolOp,
+    Value,
+)
+from phone_agent.nn.plan.ops import Buffer, Direction, Field, OpSpec, Pointer, TensorView
 
-See = Callable[[Value], View]
-Argmaxes = dict[Pool, Buffer]
+ViewLookup = Callable[[Value], TensorView]
+ArgmaxBuffers = dict[PoolOp, Buffer]
 
 
-class Forward:
+class ForwardBuilder:
     """Makes forward steps; `see` tells where values lie at the moment."""
 
-    def __init__(self, places: Places, see: See, choose: Choose) -> None:
+    def __init__(self, places: Addresses, see: ViewLookup, choose: AlgorithmSelector) -> None:
         self._places = places
         self._see = see
         self._choose = choose
-        self.argmaxes: Argmaxes = {}
+        self.argmaxes: ArgmaxBuffers = {}
 
-    def train(self, work: Work) -> Step | None:
+    def train(self, work: Op) -> OpSpec | None:
         """As in training: statistics of the batch, and what backward will ask for is kept."""
         match work:
-            case Convolve():
+            case ConvOp():
                 return self._convolve(work, Direction.FORWARD, with_norm=True)
-            case Normalise():
+            case BatchNormOp():
                 return self._normalise(work)
-            case Pool() if work.pooling == Pooling.MAX and work.y.needs_gradient:
+            case PoolOp() if work.pooling == Pooling.MAX and work.y.needs_gradient:
                 rows = self._see(work.y).rows
                 self.argmaxes[work] = Buffer(f"{work.name} argmaxes", rows * work.y.channels)
-                return self._pool(work, Direction.FORWARD, Place(self.argmaxes[work]))
+                return self._pool(work, Direction.FORWARD, Pointer(self.argmaxes[work]))
             case _:
                 return self._same(work, Direction.FORWARD)
 
-    def again(self, work: Work) -> Step | None:
+    def again(self, work: Op) -> OpSpec | None:
         """The same output once more. Statistics and argmaxes are known by now."""
         return self._same(work, Direction.AGAIN)
 
-    def use(self, work: Work) -> Step | None:
+    def use(self, work: Op) -> OpSpec | None:
         """As in evaluation: nothing is dropped, scales are those of the running statistics (see NORM_FOLD)."""
-        if isinstance(work, Drop):
-            return self._join(Join(work.name, work.x, None, work.y), Direction.FORWARD)
+        if isinstance(work, DropoutOp):
+            return self._join(AddOp(work.name, work.x, None, work.y), Direction.FORWARD)
         return self._same(work, Direction.FORWARD)
 
-    def _same(self, work: Work, direction: Direction) -> Step | None:
+    def _same(self, work: Op, direction: Direction) -> OpSpec | None:
         match work:
-            case Convolve():
+            case ConvOp():
                 return self._convolve(work, direction, with_norm=False)
-            case Join():
+            case AddOp():
                 return self._join(work, direction)
-            case Pool():
+            case PoolOp():
                 return self._pool(work, direction, None)
-            case ResponseNorm():
+            case LrnOp():
                 return self._response_norm(work, direction)
-            case Drop():
+            case DropoutOp():
                 return self._drop(work, direction)
-            case Normalise() | Side():
+            case BatchNormOp() | ConcatView():
                 return None
 
-    def _convolve(self, work: Convolve, direction: Direction, *, with_norm: bool) -> Step:
+    def _convolve(self, work: ConvOp, direction: Direction, *, with_norm: bool) -> OpSpec:
         places, y = self._places, self._see(work.y)
         kind = Kind.DEPTHWISE_FORWARD if work.depthwise else Kind.CONV_FORWARD
-        shape = geometry(work, places.batch)
-        x = seen(self._see(work.x), work, places.batch)
+        shape = conv_geometry(work, places.batch)
+        x = conv_input(self._see(work.x), work, places.batch)
         norm = places.norm(work.y.norm) if with_norm and work.y.norm else None
         fields: dict[str, Field] = {
             "g": shape,
@@ -81,15 +91,15 @@ class Forward:
             "algorithm": self._choose(kind, shape),
             "dtype": y.dtype,
         }
-        return Step(kind, work.name, direction, fields, flops(shape), x.bytes + y.bytes)
+        return OpSpec(kind, work.name, direction, fields, conv_flops(shape), x.bytes + y.bytes)
 
-    def _normalise(self, work: Normalise) -> Step:
+    def _normalise(self, work: BatchNormOp) -> OpSpec:
         z = self._see(work.x)
         fields: dict[str, Field] = {"norm": self._places.norm(work.norm), "z": z.place, "rows": z.rows, "ld_z": z.ld}
         fields["dtype"] = z.dtype
-        return Step(Kind.BATCH_NORM_FORWARD, work.name, Direction.FORWARD, fields, traffic=z.bytes)
+        return OpSpec(Kind.BATCH_NORM_FORWARD, work.name, Direction.FORWARD, fields, traffic=z.bytes)
 
-    def _join(self, work: Join, direction: Direction) -> Step:
+    def _join(self, work: AddOp, direction: Direction) -> OpSpec:
         a, y = self._see(work.a), self._see(work.y)
         b = None if work.b is None else self._see(work.b)
         fields: dict[str, Field] = {
@@ -104,9 +114,9 @@ class Forward:
         if work.b is not None and b is not None:
             fields["b"] = self._places.source(work.b, b)
         traffic = a.bytes + (b.bytes if b else 0) + y.bytes
-        return Step(Kind.ADD_FORWARD, work.name, direction, fields, traffic=traffic)
+        return OpSpec(Kind.ADD_FORWARD, work.name, direction, fields, traffic=traffic)
 
-    def _pool(self, work: Pool, direction: Direction, argmax: Place | None) -> Step:
+    def _pool(self, work: PoolOp, direction: Direction, argmax: Pointer | None) -> OpSpec:
         x, y = self._see(work.x), self._see(work.y)
         fields: dict[str, Field] = {
             "g": pool_geometry(work, self._places.batch),
@@ -118,29 +128,29 @@ class Forward:
             "count_padding": work.count_padding,
             "dtype": y.dtype,
         }
-        return Step(Kind.POOLING_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
+        return OpSpec(Kind.POOLING_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
 
-    def _response_norm(self, work: ResponseNorm, direction: Direction) -> Step:
+    def _response_norm(self, work: LrnOp, direction: Direction) -> OpSpec:
         x, y = self._see(work.x), self._see(work.y)
         fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld, "dtype": y.dtype}
-        fields |= response_norm_fields(work, y)
-        return Step(Kind.LRN_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
+        fields |= lrn_fields(work, y)
+        return OpSpec(Kind.LRN_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
 
-    def _drop(self, work: Drop, direction: Direction) -> Step:
+    def _drop(self, work: DropoutOp, direction: Direction) -> OpSpec:
         x, y = self._see(work.x), self._see(work.y)
         fields: dict[str, Field] = {"x": self._places.source(work.x, x), "y": y.place, "ld_y": y.ld, "dtype": y.dtype}
-        fields |= drop_fields(work, y, self._places)
-        return Step(Kind.DROPOUT_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
+        fields |= dropout_fields(work, y, self._places)
+        return OpSpec(Kind.DROPOUT_FORWARD, work.name, direction, fields, traffic=x.bytes + y.bytes)
 
 
-def seen(view: View, work: Convolve, batch: int) -> View:
+def conv_input(view: TensorView, work: ConvOp, batch: int) -> TensorView:
     """A fully connected layer reads a map as one long row."""
     return view.flat(batch) if work.flat else view
 
 
-def geometry(work: Convolve, batch: int) -> dict[str, int]:
+def conv_geometry(work: ConvOp, batch: int) -> dict[str, int]:
     x, y, layer = work.x, work.y, work.layer
-    kernel, padding = sides(layer.kernel), sides(layer.padding)
+    kernel, padding = as_pair(layer.kernel), as_pair(layer.padding)
     height, width, channels = (1, 1, x.pixels * x.channels) if work.flat else (x.height, x.width, x.channels)
     return {
         "batch": batch, "in_h": height, "in_w": width, "in_c": channels,
@@ -150,7 +160,7 @@ def geometry(work: Convolve, batch: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-def pool_geometry(work: Pool, batch: int) -> dict[str, int]:
+def pool_geometry(work: PoolOp, batch: int) -> dict[str, int]:
     x, y = work.x, work.y
     return {
         "batch": batch, "in_h": x.height, "in_w": x.width, "in_c": x.channels,
@@ -160,18 +170,18 @@ def pool_geometry(work: Pool, batch: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-def flops(shape: dict[str, int]) -> int:
+def conv_flops(shape: dict[str, int]) -> int:
     """A multiplication and an addition count as two. The same in all three directions."""
     pixels = shape["batch"] * shape["out_h"] * shape["out_w"]
     return 2 * pixels * shape["kernel_h"] * shape["kernel_w"] * shape["in_c"] // shape["groups"] * shape["out_c"]
 
 
-def response_norm_fields(work: ResponseNorm, view: View) -> dict[str, Field]:
+def lrn_fields(work: LrnOp, view: TensorView) -> dict[str, Field]:
     layer = work.layer
     constants = {"size": layer.size, "alpha": layer.alpha, "beta": layer.beta, "k": layer.k}
     return {"rows": view.rows, "channels": view.channels, **constants}
 
 
-def drop_fields(work: Drop, view: View, places: Places) -> dict[str, Field]:
+def dropout_fields(work: DropoutOp, view: TensorView, places: Addresses) -> dict[str, Field]:
     draw = places.cell(DRAW)
     return {"seed": draw, "rows": view.rows, "channels": view.channels, "rate": work.rate, "salt": work.salt}

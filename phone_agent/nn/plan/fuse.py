@@ -25,30 +25,30 @@ from phone_agent.nn.graph import (
     Node,
     Relu,
     Shape,
-    sides,
+    as_pair,
 )
 from phone_agent.nn.plan.lowered_graph import (
-    Convolve,
-    Drop,
-    Join,
-    Network,
+    AddOp,
+    Affine,
+    BatchNormOp,
+    ConcatView,
+    ConvOp,
+    DropoutOp,
+    LoweredGraph,
+    LrnOp,
     Norm,
-    Normalise,
-    Pool,
-    ResponseNorm,
-    Scales,
-    Side,
+    Op,
+    PoolOp,
     Storage,
     Value,
-    Work,
 )
 
-MOST_TAPS = 255  # of a max pool: which one won is kept in a byte
-LINE = 16  # floats in a cache line: vectors of channels start on one
+MAX_POOL_TAPS = 255  # of a max pool: which one won is kept in a byte
+CACHE_LINE_FLOATS = 16  # floats in a cache line: vectors of channels start on one
 
 
 @lru_cache(maxsize=8)
-def fuse(graph: Graph) -> Network:
+def fuse(graph: Graph) -> LoweredGraph:
     return _Fusion(graph).network()
 
 
@@ -68,10 +68,10 @@ class _Fusion:
         self._image = _value("image", graph.shape)
         self._values: dict[int, Value] = {-1: self._image}  # by node; a node fused into another has its value
         self._uses: dict[Value, int] = {self._image: len(self._readers[-1])}
-        self._works: list[Work] = []
+        self._works: list[Op] = []
         self._norms: list[Norm] = []
 
-    def network(self) -> Network:
+    def network(self) -> LoweredGraph:
         for position, node in enumerate(self._nodes):
             if position not in self._values:
                 self._add(position, node)
@@ -82,13 +82,13 @@ class _Fusion:
                 value.readers.append(work)
             work.y.needs_gradient = self._learns(work) or any(value.needs_gradient for value in work.inputs)
         scales = _all_scales(self._works)
-        return Network(
+        return LoweredGraph(
             self._image, tuple(self._works), scores, tuple(self._norms), scales, _lay_out(scales, self._norms)
         )
 
-    def _learns(self, work: Work) -> bool:
-        norm = work.y.norm if isinstance(work, Convolve | Normalise) else None
-        own = isinstance(work, Convolve) and work.learns
+    def _learns(self, work: Op) -> bool:
+        norm = work.y.norm if isinstance(work, ConvOp | BatchNormOp) else None
+        own = isinstance(work, ConvOp) and work.learns
         return own or (norm is not None and self._any_learns(f"{norm.name}.weight", f"{norm.name}.bias"))
 
     def _any_learns(self, *parameters: str | None) -> bool:
@@ -114,9 +114,9 @@ class _Fusion:
             case MaxPool() | AvgPool() | GlobalAvgPool():
                 self._pool(position, node, x)
             case LocalResponseNorm() as layer:
-                self._make((position,), ResponseNorm(node.name, layer, x, _value(node.name, node.shape)))
+                self._make((position,), LrnOp(node.name, layer, x, _value(node.name, node.shape)))
             case Dropout() as layer:
-                work = Drop(node.name, layer.rate, position, x, _value(node.name, node.shape))
+                work = DropoutOp(node.name, layer.rate, position, x, _value(node.name, node.shape))
                 work.y.within = Act.RELU if work.x.within != Act.NONE else Act.NONE
                 self._make((position,), work)
 
@@ -127,7 +127,7 @@ class _Fusion:
             self._attach(tail.norm, y)
         y.act = y.within = tail.act
         bias = f"{node.name}.bias" if layer.bias else None
-        self._convolution(tail, Convolve(node.name, layer, f"{node.name}.weight", bias, x, y))
+        self._convolution(tail, ConvOp(node.name, layer, f"{node.name}.weight", bias, x, y))
 
     def _dense(self, position: int, node: Node, layer: Dense, x: Value) -> None:
         y, flat = _value(node.name, node.shape), x.pixels > 1
@@ -135,9 +135,9 @@ class _Fusion:
         y.act = y.within = tail.act
         x = self._contiguous(x) if flat else x
         weight, bias = f"{node.name}.weight", f"{node.name}.bias"
-        self._convolution(tail, Convolve(node.name, Conv(layer.units, 1), weight, bias, x, y, flat))
+        self._convolution(tail, ConvOp(node.name, Conv(layer.units, 1), weight, bias, x, y, flat))
 
-    def _convolution(self, tail: _Tail, work: Convolve) -> None:
+    def _convolution(self, tail: _Tail, work: ConvOp) -> None:
         work.learns = self._any_learns(work.weight, work.bias)
         self._make(tail.positions, work)
 
@@ -147,10 +147,10 @@ class _Fusion:
         tail = self._tail(position)
         norm = self._attach(node, y)
         y.act = y.within = tail.act
-        self._make(tail.positions, Normalise(node.name, norm, x, y))
+        self._make(tail.positions, BatchNormOp(node.name, norm, x, y))
 
     def _attach(self, node: Node, y: Value) -> Norm:
-        y.scales = Scales(y.channels)
+        y.scales = Affine(y.channels)
         y.norm = Norm(node.name, cast("BatchNorm", node.layer), y.channels, y.scales)
         self._norms.append(y.norm)
         return y.norm
@@ -158,25 +158,25 @@ class _Fusion:
     def _join(self, tail: _Tail, node: Node, a: Value, b: Value | None) -> None:
         y = _value(node.name, node.shape)
         y.act = y.within = tail.act
-        self._make(tail.positions, Join(node.name, a, b, y))
+        self._make(tail.positions, AddOp(node.name, a, b, y))
 
     def _pool(self, position: int, node: Node, x: Value) -> None:
         y = _value(node.name, node.shape)
         y.within = x.within
         match node.layer:
             case MaxPool(kernel, stride, padding):
-                if prod(sides(kernel)) > MOST_TAPS:
-                    window = "x".join(map(str, sides(kernel)))
+                if prod(as_pair(kernel)) > MAX_POOL_TAPS:
+                    window = "x".join(map(str, as_pair(kernel)))
                     raise GraphError(
-                        f"layer {node.name} (MaxPool): its {window} window has more than {MOST_TAPS} places"
+                        f"layer {node.name} (MaxPool): its {window} window has more than {MAX_POOL_TAPS} places"
                     )
-                work = Pool(
-                    node.name, Pooling.MAX, sides(kernel), stride, sides(padding), count_padding=False, x=x, y=y
+                work = PoolOp(
+                    node.name, Pooling.MAX, as_pair(kernel), stride, as_pair(padding), count_padding=False, x=x, y=y
                 )
             case AvgPool(kernel, stride, padding, _, count):
-                work = Pool(node.name, Pooling.AVERAGE, sides(kernel), stride, sides(padding), count, x, y)
+                work = PoolOp(node.name, Pooling.AVERAGE, as_pair(kernel), stride, as_pair(padding), count, x, y)
             case _:
-                work = Pool(node.name, Pooling.AVERAGE, (x.height, x.width), 1, (0, 0), count_padding=False, x=x, y=y)
+                work = PoolOp(node.name, Pooling.AVERAGE, (x.height, x.width), 1, (0, 0), count_padding=False, x=x, y=y)
         self._make((position,), work)
 
     def _side(self, position: int, node: Node) -> None:
@@ -184,7 +184,7 @@ class _Fusion:
         y = _value(node.name, node.shape)
         wanted = [self._values[feed] for feed in self._feeds(position)]
         act = self._pending(wanted)
-        y.scales = None if act is None else Scales(y.channels)
+        y.scales = None if act is None else Affine(y.channels)
         parts = [value if self._may_move(value) and _goes_with(value, act) else self._copy(value) for value in wanted]
         start = 0
         for part in parts:
@@ -192,7 +192,7 @@ class _Fusion:
             start += part.channels
         y.act = _common({part.act for part in parts}) if act is None else act
         y.within = _common({part.within for part in parts})
-        self._make((position,), Side(node.name, tuple(parts), y))
+        self._make((position,), ConcatView(node.name, tuple(parts), y))
 
     def _pending(self, parts: list[Value]) -> Act | None:
         """The activation readers shall apply to all these, after scales of their own; none if they cannot."""
@@ -208,13 +208,13 @@ class _Fusion:
         return feeds
 
     def _may_move(self, value: Value) -> bool:
-        return isinstance(value.maker, Convolve | Join | Pool | ResponseNorm | Drop) and self._uses[value] == 1
+        return isinstance(value.maker, ConvOp | AddOp | PoolOp | LrnOp | DropoutOp) and self._uses[value] == 1
 
     def _copy(self, value: Value) -> Value:
         """As its readers see it, stored."""
         y = _value(f"{value.name} (stored)", (value.height, value.width, value.channels))
         y.within = value.within
-        self._works.append(Join(y.name, value, None, y))
+        self._works.append(AddOp(y.name, value, None, y))
         y.maker, self._uses[y] = self._works[-1], 1
         y.storage.writers.append(self._works[-1])
         return y
@@ -225,10 +225,10 @@ class _Fusion:
     def _contiguous(self, value: Value) -> Value:
         return self._unscaled(value) if value.fills_its_storage else self._copy(value)
 
-    def _make(self, positions: tuple[int, ...], work: Work) -> None:
+    def _make(self, positions: tuple[int, ...], work: Op) -> None:
         self._works.append(work)
         work.y.maker = work
-        if not isinstance(work, Side | Normalise):
+        if not isinstance(work, ConcatView | BatchNormOp):
             work.y.storage.writers.append(work)
         self._uses[work.y] = len(self._readers[positions[-1]])
         for position in positions:
@@ -255,8 +255,8 @@ def _readers(graph: Graph) -> dict[int, list[int]]:
     """By node, who reads it; the loss (one past the last node) reads the last."""
     if not graph.nodes:
         raise GraphError("a network without layers")
-    if graph.unread:
-        raise GraphError(f"layer {graph.unread[0]}: nothing reads its output")
+    if graph.unused_layers:
+        raise GraphError(f"layer {graph.unused_layers[0]}: nothing reads its output")
     readers: dict[int, list[int]] = defaultdict(list)
     for position, node in enumerate(graph.nodes):
         for feed in node.inputs:
@@ -295,19 +295,19 @@ def _move(part: Value, whole: Value, start: int) -> None:
         part.norm.scales, part.norm.start = whole.scales, start
 
 
-def _all_scales(works: list[Work]) -> tuple[Scales, ...]:
+def _all_scales(works: list[Op]) -> tuple[Affine, ...]:
     return tuple(dict.fromkeys(work.y.scales for work in works if work.y.scales is not None))
 
 
-def _lay_out(scales: tuple[Scales, ...], norms: list[Norm]) -> int:
+def _lay_out(scales: tuple[Affine, ...], norms: list[Norm]) -> int:
     """Where the vectors lie: each on a cache line of its own. Returns how many floats they take."""
     end = 0
     for some in scales:
-        some.offset, end = end, end + 2 * padded(some.channels)
+        some.offset, end = end, end + 2 * pad_to_cache_line(some.channels)
     for norm in norms:
-        norm.offset, end = end, end + 2 * padded(norm.channels)
+        norm.offset, end = end, end + 2 * pad_to_cache_line(norm.channels)
     return end
 
 
-def padded(channels: int) -> int:
-    return -(-channels // LINE) * LINE
+def pad_to_cache_line(channels: int) -> int:
+    return -(-channels // CACHE_LINE_FLOATS) * CACHE_LINE_FLOATS

@@ -19,11 +19,11 @@ class Storage:
     name: str
     pixels: int
     channels: int
-    writers: list[Work] = field(default_factory=list)
+    writers: list[Op] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class Scales:
+class Affine:
     """A scale and a shift for each channel. 1 and 0 until a normalisation writes its own."""
 
     channels: int
@@ -37,7 +37,7 @@ class Norm:
     name: str
     layer: BatchNorm
     channels: int
-    scales: Scales
+    scales: Affine
     start: int = 0
     offset: int = 0  # of mean and inv_std, in the same floats
 
@@ -52,13 +52,13 @@ class Value:
     channels: int
     storage: Storage
     start: int = 0
-    scales: Scales | None = None
+    scales: Affine | None = None
     scales_start: int = 0
     norm: Norm | None = None
     act: Act = Act.NONE
     within: Act = Act.NONE  # an activation that would change nothing any more
-    maker: Work | None = None  # nobody: the image
-    readers: list[Work] = field(default_factory=list)
+    maker: Op | None = None  # nobody: the image
+    readers: list[Op] = field(default_factory=list)
     needs_gradient: bool = False
 
     @property
@@ -71,7 +71,7 @@ class Value:
 
 
 @dataclass(eq=False)
-class Convolve:
+class ConvOp:
     """Also fully connected: the whole map is then one pixel with many channels (`flat`). `learns`: its weights or its
     bias do; gradients of both are computed then, and else of neither."""
 
@@ -94,7 +94,7 @@ class Convolve:
 
 
 @dataclass(eq=False)
-class Normalise:
+class BatchNormOp:
     """Where no convolution comes right before: y is stored where x is, and only seen differently."""
 
     name: str
@@ -108,7 +108,7 @@ class Normalise:
 
 
 @dataclass(eq=False)
-class Join:
+class AddOp:
     """y = act(a + b), stored; without b a copy of a, as its readers see it."""
 
     name: str
@@ -122,7 +122,7 @@ class Join:
 
 
 @dataclass(eq=False)
-class Pool:
+class PoolOp:
     name: str
     pooling: Pooling
     kernel: tuple[int, int]
@@ -138,7 +138,7 @@ class Pool:
 
 
 @dataclass(eq=False)
-class ResponseNorm:
+class LrnOp:
     name: str
     layer: LocalResponseNorm
     x: Value
@@ -150,7 +150,7 @@ class ResponseNorm:
 
 
 @dataclass(eq=False)
-class Drop:
+class DropoutOp:
     name: str
     rate: float
     salt: int
@@ -163,7 +163,7 @@ class Drop:
 
 
 @dataclass(eq=False)
-class Side:
+class ConcatView:
     """Values side by side in one storage: nothing to compute."""
 
     name: str
@@ -175,16 +175,16 @@ class Side:
         return self.parts
 
 
-Work: TypeAlias = Convolve | Normalise | Join | Pool | ResponseNorm | Drop | Side
+Op: TypeAlias = ConvOp | BatchNormOp | AddOp | PoolOp | LrnOp | DropoutOp | ConcatView
 
 
 @dataclass(frozen=True)
-class Network:
+class LoweredGraph:
     """Work in the order it runs. `vectors` floats hold all scales, shifts, means and deviations."""
 
     image: Value
-    works: tuple[Work, ...]
+    works: tuple[Op, ...]
     scores: Value
     norms: tuple[Norm, ...]
-    scales: tuple[Scales, ...]
+    scales: tuple[Affine, ...]
     vectors: int

@@ -12,10 +12,10 @@ from phone_agent.core.ops import DType, Kind
 
 FLOAT = sizes.FLOAT
 DOUBLE = 8
-BYTES = {DType.FP32: FLOAT, DType.FP16: 2}
+ITEM_BYTES = {DType.FP32: FLOAT, DType.FP16: 2}
 
 
-class Home(Enum):
+class MemorySpace(Enum):
     """Who provides a buffer's memory."""
 
     ARENA = "arena"  # the planner places it, for as long as steps touch it
@@ -31,17 +31,17 @@ class Home(Enum):
 class Buffer:
     name: str
     bytes: int
-    home: Home = Home.ARENA
+    home: MemorySpace = MemorySpace.ARENA
 
 
 @dataclass(frozen=True)
-class Place:
+class Pointer:
     buffer: Buffer
     offset: int = 0  # bytes
 
 
 @dataclass(frozen=True)
-class View:
+class TensorView:
     """Rows of channels; `ld` numbers lie between two rows."""
 
     buffer: Buffer
@@ -52,34 +52,34 @@ class View:
     dtype: DType = DType.FP32
 
     @property
-    def place(self) -> Place:
-        return Place(self.buffer, self.start * BYTES[self.dtype])
+    def place(self) -> Pointer:
+        return Pointer(self.buffer, self.start * ITEM_BYTES[self.dtype])
 
     @property
     def bytes(self) -> int:
-        return self.rows * self.channels * BYTES[self.dtype]
+        return self.rows * self.channels * ITEM_BYTES[self.dtype]
 
     @property
     def contiguous(self) -> bool:
         return self.ld == self.channels or self.rows == 1
 
-    def slice(self, start: int, channels: int) -> View:
-        return View(self.buffer, self.rows, channels, self.ld, self.start + start, self.dtype)
+    def slice(self, start: int, channels: int) -> TensorView:
+        return TensorView(self.buffer, self.rows, channels, self.ld, self.start + start, self.dtype)
 
-    def flat(self, rows: int) -> View:
+    def flat(self, rows: int) -> TensorView:
         """The same numbers as fewer, longer rows; of a contiguous view."""
         channels = self.rows * self.channels // rows
-        return View(self.buffer, rows, channels, channels, self.start, self.dtype)
+        return TensorView(self.buffer, rows, channels, channels, self.start, self.dtype)
 
 
 @dataclass(eq=False)
-class Shared:
+class SharedStruct:
     """A struct that steps point to: a normalisation. Its identity counts."""
 
     fields: Mapping[str, Field]
 
 
-Field: TypeAlias = "int | float | Place | Shared | dict[str, Field] | dict[str, int] | None"
+Field: TypeAlias = "int | float | Pointer | SharedStruct | dict[str, Field] | dict[str, int] | None"
 
 
 class Direction(Enum):
@@ -89,7 +89,7 @@ class Direction(Enum):
 
 
 @dataclass(eq=False)
-class Step:
+class OpSpec:
     kind: Kind
     name: str
     direction: Direction
@@ -97,15 +97,15 @@ class Step:
     flops: int = 0
     traffic: int = 0  # bytes of activations read and written, each tensor once
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[Pointer]:
         return _places(self.fields)
 
 
-def _places(fields: Mapping[str, Field]) -> Iterator[Place]:
+def _places(fields: Mapping[str, Field]) -> Iterator[Pointer]:
     for value in fields.values():
-        if type(value) is Place:
+        if type(value) is Pointer:
             yield value
-        elif type(value) is Shared:
+        elif type(value) is SharedStruct:
             yield from _places(value.fields)
         elif type(value) is dict:  # not Mapping: plans are compared by the dozen, and this is where that takes its time
             yield from _places(value)

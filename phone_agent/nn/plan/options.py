@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from phone_agent.nn.plan.ops import Step
+from phone_agent.nn.plan.ops import OpSpec
 
-Workspace = Callable[[Sequence[Step], int], int]  # scratch bytes of these steps at this batch size
+Workspace = Callable[[Sequence[OpSpec], int], int]  # scratch bytes of these steps at this batch size
 
 
 @dataclass(frozen=True)

@@ -8,31 +8,31 @@ from dataclasses import dataclass
 from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.core.library import CoreError
 from phone_agent.core.thread_pool import workspace_bytes
-from phone_agent.nn.graph import MOST_VALUES, Graph, GraphError
+from phone_agent.nn.graph import MAX_ELEMENTS, Graph, GraphError
 from phone_agent.nn.plan import algorithms, recompute
-from phone_agent.nn.plan.addresses import Places
-from phone_agent.nn.plan.arena import Layout, lay_out, lifetimes
-from phone_agent.nn.plan.emit import Addresses, Emitter
+from phone_agent.nn.plan.addresses import Addresses
+from phone_agent.nn.plan.arena import ArenaLayout, assign_offsets, compute_lifetimes
+from phone_agent.nn.plan.emit import AddressMap, Emitter
 from phone_agent.nn.plan.fuse import fuse
-from phone_agent.nn.plan.lowered_graph import Network
-from phone_agent.nn.plan.ops import Buffer, Home, Step
+from phone_agent.nn.plan.lowered_graph import LoweredGraph
+from phone_agent.nn.plan.ops import Buffer, MemorySpace, OpSpec
 from phone_agent.nn.plan.options import Options
-from phone_agent.nn.plan.schedule import Schedule, evaluation, training
+from phone_agent.nn.plan.schedule import Schedule, evaluation_schedule, training_schedule
 
-SOMEWHERE = 1 << 20  # an address nobody looks behind: sizes can be asked for before there is memory
+DUMMY_ADDRESS = 1 << 20  # an address nobody looks behind: sizes can be asked for before there is memory
 
 
-class TooManyError(GraphError):
+class TensorTooLargeError(GraphError):
     """A batch with which some tensor has more values than can be counted."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    network: Network
-    places: Places
+    network: LoweredGraph
+    places: Addresses
     training: Schedule
     evaluation: Schedule
-    layouts: tuple[Layout, Layout]
+    layouts: tuple[ArenaLayout, ArenaLayout]
     workspace: int
     moments: int = 1
 
@@ -46,7 +46,7 @@ class Plan:
         return first.offsets | second.offsets
 
 
-def make(graph: Graph, batch: int, options: Options, arena_budget: int | None = None) -> Plan:
+def make_plan(graph: Graph, batch: int, options: Options, arena_budget: int | None = None) -> Plan:
     """Under `arena_budget`, if given, as little as possible is computed twice; smaller than that, as much as helps."""
     if batch < 1:
         raise GraphError(f"a batch of {batch} images")
@@ -54,26 +54,26 @@ def make(graph: Graph, batch: int, options: Options, arena_budget: int | None = 
         raise CoreError(f"{options.threads} threads requested: the core supports 1 to {MAX_THREADS}")
     network = fuse(graph)
     _check_counts(network, batch)
-    places = Places(graph, network, batch, options.threads, options.label_smoothing, half=options.half)
-    choose = algorithms.chooser(options)
-    dropped = recompute.choose(graph, batch, arena_budget, half=options.half)
-    train, use = training(network, places, choose, dropped), evaluation(network, places, choose)
+    places = Addresses(graph, network, batch, options.threads, options.label_smoothing, half=options.half)
+    choose = algorithms.algorithm_selector(options)
+    dropped = recompute.choose_discarded(graph, batch, arena_budget, half=options.half)
+    train, use = training_schedule(network, places, choose, dropped), evaluation_schedule(network, places, choose)
     piece = options.piece_bytes
-    layouts = lay_out(lifetimes(train.steps), piece), lay_out(lifetimes(use.steps), piece)
+    layouts = assign_offsets(compute_lifetimes(train.steps), piece), assign_offsets(compute_lifetimes(use.steps), piece)
     steps = (*train.steps, *use.steps)
-    needed = options.workspace(steps, batch) if options.workspace else core_workspace(steps, options)
+    needed = options.workspace(steps, batch) if options.workspace else core_workspace_bytes(steps, options)
     return Plan(network, places, train, use, layouts, needed, options.moments)
 
 
-def _check_counts(network: Network, batch: int) -> None:
+def _check_counts(network: LoweredGraph, batch: int) -> None:
     for value in (network.image, *(work.y for work in network.works)):
         count = batch * value.storage.pixels * value.storage.channels
-        if count > MOST_VALUES:
-            raise TooManyError(
-                f"a batch of {batch} needs {count} values at once in {value.storage.name}; at most {MOST_VALUES} can be"
+        if count > MAX_ELEMENTS:
+            raise TensorTooLargeError(
+                f"a batch of {batch} needs {count} values in {value.storage.name}; at most {MAX_ELEMENTS} are supported"
             )
 
 
-def core_workspace(steps: Sequence[Step], options: Options) -> int:
-    emitter = Emitter(Addresses(dict.fromkeys(Home, SOMEWHERE), {}))
+def core_workspace_bytes(steps: Sequence[OpSpec], options: Options) -> int:
+    emitter = Emitter(AddressMap(dict.fromkeys(MemorySpace, DUMMY_ADDRESS), {}))
     return workspace_bytes(options.threads, emitter.emit(steps), options.isa)

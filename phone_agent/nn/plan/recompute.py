@@ -14,13 +14,13 @@ from itertools import pairwise
 
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan import cost
-from phone_agent.nn.plan.addresses import Places
-from phone_agent.nn.plan.algorithms import direct
-from phone_agent.nn.plan.arena import lifetimes, peak
+from phone_agent.nn.plan.addresses import Addresses
+from phone_agent.nn.plan.algorithms import select_direct
+from phone_agent.nn.plan.arena import compute_lifetimes, find_peak
 from phone_agent.nn.plan.fuse import fuse
-from phone_agent.nn.plan.lowered_graph import Drop, Join, Network, Pool, Storage
+from phone_agent.nn.plan.lowered_graph import AddOp, DropoutOp, LoweredGraph, PoolOp, Storage
 from phone_agent.nn.plan.ops import Direction
-from phone_agent.nn.plan.schedule import Schedule, training
+from phone_agent.nn.plan.schedule import Schedule, training_schedule
 
 BATCH = 16
 PARTS = 8
@@ -44,12 +44,12 @@ class _Droppable:
     cheap: bool  # made by passing over memory once
 
 
-def choose(graph: Graph, batch: int, arena_budget: int | None, *, half: bool = False) -> tuple[Storage, ...]:
+def choose_discarded(graph: Graph, batch: int, arena_budget: int | None, *, half: bool = False) -> tuple[Storage, ...]:
     """Without a budget: sums and pools only, where that lowers the peak. They cost a pass over memory, no products.
 
     Within a budget: what takes the least time; if nothing fits, the smallest there is.
     """
-    choice = _choice(graph, half)
+    choice = _search(graph, half)
     light = choice.light()
     if arena_budget is None:
         return light
@@ -62,21 +62,21 @@ def choose(graph: Graph, batch: int, arena_budget: int | None, *, half: bool = F
 
 def arena_per_image(graph: Graph, *, recompute: bool, half: bool = False) -> float:
     """Bytes, at the least; without convolutions done twice unless `recompute`."""
-    choice = _choice(graph, half)
+    choice = _search(graph, half)
     plans = [choice.light(), *(choice.probes() if recompute else ())]
     return min(map(choice.peak, plans)) / BATCH
 
 
 @lru_cache(maxsize=8)
-def _choice(graph: Graph, half: bool) -> _Choice:  # noqa: FBT001 - part of what the cache goes by
+def _search(graph: Graph, half: bool) -> _Search:  # noqa: FBT001 - part of what the cache goes by
     network = fuse(graph)
-    return _Choice(network, Places(graph, network, BATCH, threads=1, half=half))
+    return _Search(network, Addresses(graph, network, BATCH, threads=1, half=half))
 
 
-class _Choice:
+class _Search:
     """Compares ways to drop. Memory grows in proportion to the batch, so all is found out for one size of it."""
 
-    def __init__(self, network: Network, places: Places) -> None:
+    def __init__(self, network: LoweredGraph, places: Addresses) -> None:
         self._network, self._places = network, places
         self._droppable = _droppable(network, places)
         self._checkpoints = _checkpoints(network)
@@ -124,7 +124,7 @@ class _Choice:
 
     def _at_peak(self, dropped: tuple[Storage, ...]) -> _Peak:
         if dropped not in self._peaks:
-            self._peaks[dropped] = _measure(training(self._network, self._places, direct, dropped))
+            self._peaks[dropped] = _measure(training_schedule(self._network, self._places, select_direct, dropped))
         return self._peaks[dropped]
 
     def seconds(self, dropped: Iterable[Storage]) -> float:
@@ -189,30 +189,30 @@ def _storages(dropped: Iterable[_Droppable]) -> tuple[Storage, ...]:
 
 
 def _measure(schedule: Schedule) -> _Peak:
-    lives = lifetimes(schedule.steps)
-    step, most = peak(lives)
+    lives = compute_lifetimes(schedule.steps)
+    step, most = find_peak(lives)
     back = [
         schedule.back[life.buffer] for life in lives if life.first <= step <= life.last and life.buffer in schedule.back
     ]
     return _Peak(most, tuple(back))
 
 
-def _droppable(network: Network, places: Places) -> list[_Droppable]:
+def _droppable(network: LoweredGraph, places: Addresses) -> list[_Droppable]:
     costs: dict[str, float] = {}
-    for step in training(network, places, direct).steps:
+    for step in training_schedule(network, places, select_direct).steps:
         if step.direction == Direction.FORWARD:
-            costs[step.name] = cost.seconds([step])
+            costs[step.name] = cost.estimate_seconds([step])
     found = []
     for storage in dict.fromkeys(work.y.storage for work in network.works):
         if storage is not network.scores.storage and storage.writers:
             size = places.batch * storage.pixels * storage.channels
             seconds = sum(costs[work.name] for work in storage.writers)
-            cheap = all(isinstance(work, Join | Drop | Pool) for work in storage.writers)
+            cheap = all(isinstance(work, AddOp | DropoutOp | PoolOp) for work in storage.writers)
             found.append(_Droppable(storage, size, seconds, cheap))
     return found
 
 
-def _checkpoints(network: Network) -> frozenset[Storage]:
+def _checkpoints(network: LoweredGraph) -> frozenset[Storage]:
     """Storages from which alone everything later can be computed."""
     last_read = {value.storage: index for index, work in enumerate(network.works) for value in work.inputs}
     live: set[Storage] = {network.image.storage}

@@ -6,37 +6,39 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from phone_agent.core.ops import Kind
-from phone_agent.nn.plan.addresses import LABELS, LOSS, WEIGHT, Places
-from phone_agent.nn.plan.algorithms import Choose
-from phone_agent.nn.plan.backward import Backward
-from phone_agent.nn.plan.buffers import Stores
-from phone_agent.nn.plan.forward import Forward
-from phone_agent.nn.plan.lowered_graph import Network, Storage, Work
-from phone_agent.nn.plan.ops import Buffer, Direction, Field, Step, View
+from phone_agent.nn.plan.addresses import LABELS, LOSS, WEIGHT, Addresses
+from phone_agent.nn.plan.algorithms import AlgorithmSelector
+from phone_agent.nn.plan.backward import BackwardBuilder
+from phone_agent.nn.plan.buffers import Buffers
+from phone_agent.nn.plan.forward import ForwardBuilder
+from phone_agent.nn.plan.lowered_graph import LoweredGraph, Op, Storage
+from phone_agent.nn.plan.ops import Buffer, Direction, Field, OpSpec, TensorView
 
 
 @dataclass(frozen=True)
 class Schedule:
-    steps: tuple[Step, ...]
-    scores: View
+    steps: tuple[OpSpec, ...]
+    scores: TensorView
     backward: int  # the first step after the loss
     back: Mapping[Buffer, Storage] = field(default_factory=dict)  # what was dropped, and made again
 
 
-def training(network: Network, places: Places, choose: Choose, dropped: Collection[Storage] = ()) -> Schedule:
+def training_schedule(
+    network: LoweredGraph, places: Addresses, choose: AlgorithmSelector, dropped: Collection[Storage] = ()
+) -> Schedule:
     """`dropped`: what is not kept for backward, but computed again there."""
-    steps: list[Step] = []
-    stores = Stores(network, places)
-    forward = Forward(places, stores.see, choose)
+    steps: list[OpSpec] = []
+    stores = Buffers(network, places)
+    forward = ForwardBuilder(places, stores.see, choose)
     for work in network.works:
         stores.make(work.y.storage)
         _append(steps, forward.train(work))
     scores = stores.see(network.scores)
-    backward = Backward(network, places, stores, choose=choose, argmaxes=forward.argmaxes, steps=steps)
+    backward = BackwardBuilder(network, places, stores, choose=choose, argmaxes=forward.argmaxes, steps=steps)
     steps.append(_loss(network, places, scores, backward.start(network.scores)))
     start = len(steps)
 
-    def again(work: Work) -> None:
+    def again(work: Op) -> None:
         _append(steps, forward.again(work))
 
     with stores.dropping(dropped, again):
@@ -45,20 +47,20 @@ def training(network: Network, places: Places, choose: Choose, dropped: Collecti
     return Schedule(tuple(steps), scores, start, stores.back)
 
 
-def evaluation(network: Network, places: Places, choose: Choose) -> Schedule:
+def evaluation_schedule(network: LoweredGraph, places: Addresses, choose: AlgorithmSelector) -> Schedule:
     steps = [
-        Step(Kind.BATCH_NORM_FOLD, norm.name, Direction.FORWARD, {"norm": places.norm(norm, sums=False)})
+        OpSpec(Kind.BATCH_NORM_FOLD, norm.name, Direction.FORWARD, {"norm": places.norm(norm, sums=False)})
         for norm in network.norms
     ]
-    stores = Stores(network, places)
-    forward = Forward(places, stores.see, choose)
+    stores = Buffers(network, places)
+    forward = ForwardBuilder(places, stores.see, choose)
     for work in network.works:
         stores.make(work.y.storage)
         _append(steps, forward.use(work))
     return Schedule(tuple(steps), stores.see(network.scores), len(steps))
 
 
-def _loss(network: Network, places: Places, scores: View, dscores: View) -> Step:
+def _loss(network: LoweredGraph, places: Addresses, scores: TensorView, dscores: TensorView) -> OpSpec:
     classes = network.scores.pixels * network.scores.channels
     scores, dscores = (_rows(view, places.batch, classes) for view in (scores, dscores))
     fields: dict[str, Field] = {
@@ -73,13 +75,13 @@ def _loss(network: Network, places: Places, scores: View, dscores: View) -> Step
         "ld_dlogits": dscores.ld,
         "smoothing": places.smoothing,
     }
-    return Step(Kind.SOFTMAX_LOSS, "loss", Direction.FORWARD, fields, traffic=2 * scores.bytes)
+    return OpSpec(Kind.SOFTMAX_LOSS, "loss", Direction.FORWARD, fields, traffic=2 * scores.bytes)
 
 
-def _rows(view: View, batch: int, classes: int) -> View:
+def _rows(view: TensorView, batch: int, classes: int) -> TensorView:
     return view if view.channels == classes else view.flat(batch)
 
 
-def _append(steps: list[Step], step: Step | None) -> None:
+def _append(steps: list[OpSpec], step: OpSpec | None) -> None:
     if step is not None:
         steps.append(step)

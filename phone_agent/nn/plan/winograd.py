@@ -29,15 +29,15 @@ PART_IN, PART_OUT = 132, 64
 WORTH_IT = 1.1
 
 
-def choose(kind: Kind, shape: Mapping[str, int]) -> Algorithm:
+def select_algorithm(kind: Kind, shape: Mapping[str, int]) -> Algorithm:
     """The cheapest; `shape`: the fields of a geometry."""
-    if not possible(shape):
+    if not is_applicable(shape):
         return Algorithm.DIRECT
     best = min(TILE, key=lambda algorithm: cost(algorithm, kind, shape))
     return best if cost(best, kind, shape) * WORTH_IT < cost(Algorithm.DIRECT, kind, shape) else Algorithm.DIRECT
 
 
-def possible(shape: Mapping[str, int]) -> bool:
+def is_applicable(shape: Mapping[str, int]) -> bool:
     return shape["kernel_h"] == shape["kernel_w"] == 3 and shape["stride"] == shape["dilation"] == shape["groups"] == 1
 
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phone_agent import models
-from phone_agent.backends.opencl.memory_estimate import A_PHONES, as_compiled
+from phone_agent.backends.opencl.memory_estimate import ADRENO_640, options_for_backend
 from phone_agent.nn.graph import GraphError
-from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.ops import FLOAT
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.summary import block_name, blocks, forward_flops, training_flops
@@ -84,7 +84,10 @@ def test_a_larger_batch_takes_more_memory() -> None:
 def test_memory_is_that_of_whoever_computes() -> None:
     shown = document("show", "lenet", "--batch", "8", "--threads", "4", "--backend", "hybrid")
     graph, options = models.build("lenet"), Options(threads=4)
-    cpu, gpu = (estimate(graph, 8, as_compiled(name, options, graph.shape, A_PHONES)) for name in ("cpu", "opencl"))
+    cpu, gpu = (
+        estimate_memory(graph, 8, options_for_backend(name, options, graph.shape, ADRENO_640))
+        for name in ("cpu", "opencl")
+    )
     assert cpu.workspace != gpu.workspace
     copied = 8 * FLOAT * prod(graph.shape)
     assert shown["memory"]["workspace"] == cpu.workspace + gpu.workspace + copied

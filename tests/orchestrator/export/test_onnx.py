@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from orchestrator.export import onnx as ours
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.nn.graph import AvgPool, Dense, Graph, GraphBuilder, LocalResponseNorm, MaxPool
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
@@ -59,7 +59,7 @@ def test_onnxruntime_finds_what_our_own_forward_finds(name: str) -> None:
     content = ours.model(graph, to_state_dict(graph, state), {"mean": "[0.5]"})
     onnx.checker.check_model(onnx.load_model_from_string(content), full_check=True)
     images = images_for(graph, 3)
-    scores = backend("cpu").compile(graph, state, 3, Options()).forward(images)
+    scores = get_backend("cpu").compile(graph, state, 3, Options()).forward(images)
     close(run(content, images), scores)
     close(run(content, images[:1]), scores[:1])
 
@@ -71,7 +71,7 @@ def test_any_graph_can_be_said(graph: Graph) -> None:
     content = ours.model(graph, to_state_dict(graph, state), {})
     onnx.checker.check_model(onnx.load_model_from_string(content), full_check=True)
     images = images_for(graph, 2)
-    close(run(content, images), backend("reference").compile(graph, state, 2, Options()).forward(images))
+    close(run(content, images), get_backend("reference").compile(graph, state, 2, Options()).forward(images))
 
 
 @pytest.mark.parametrize("ceil", [False, True])
@@ -85,7 +85,7 @@ def test_windows_hang_over_as_ours_do(side: int, ceil: bool) -> None:  # noqa: F
     graph = net.build()
     state, images = state_of(graph), images_for(graph, 2)
     content = ours.model(graph, to_state_dict(graph, state), {})
-    close(run(content, images), backend("reference").compile(graph, state, 2, Options()).forward(images))
+    close(run(content, images), get_backend("reference").compile(graph, state, 2, Options()).forward(images))
 
 
 def test_the_file_says_what_it_is() -> None:

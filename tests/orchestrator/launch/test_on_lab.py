@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.contract.schema import RunSpec
 from phone_agent.data.sampling import Union, sampler
 from phone_agent.nn.packing import State
@@ -71,7 +71,7 @@ def spec_of(lab: TestLab, run_id: str) -> RunSpec:
 def losses_in_one_process(spec: RunSpec) -> list[float]:
     graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
     state = State(graph, spec.seed)
-    executable = backend("cpu").compile(graph, state, spec.global_batch, Options())
+    executable = get_backend("cpu").compile(graph, state, spec.global_batch, Options())
     return losses_alone(executable, state, Union([sampler(spec, rank.rank) for rank in spec.ranks]), spec)
 
 

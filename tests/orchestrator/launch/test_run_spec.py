@@ -17,7 +17,7 @@ from orchestrator.launch.run_spec import build_graph, cautions, check_request, c
 from orchestrator.plan.batch import split_batches
 from orchestrator.plan.link_rate import allreduce_limit_s, bytes_per_second
 from orchestrator.records.record import RUN_ID
-from phone_agent.backends.opencl.memory_estimate import A_PHONES
+from phone_agent.backends.opencl.memory_estimate import ADRENO_640
 from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.contract.schema import CommunicationSpec, DataSpec, DeviceConfig, OptimizerSpec, RunSpec, ScheduleSpec
 from phone_agent.device import process
@@ -338,7 +338,7 @@ def test_the_largest_batch_follows_each_phones_memory() -> None:
 
 def test_the_largest_batch_follows_what_computes() -> None:
     """Of alexnet, whose packed weights are what a GPU has beside them; both together have two copies more."""
-    data, limits = replace(DATA, shape=(224, 224, 3)), replace(A_PHONES, compute_units=3)
+    data, limits = replace(DATA, shape=(224, 224, 3)), replace(ADRENO_640, compute_units=3)
     request = LaunchRequest(model="alexnet", batch=AUTO, memory_bytes=3_000_000_000, threads=4)
 
     def batch(backend: str, **known: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from phone_agent.backends.opencl import driver_path
-from phone_agent.backends.opencl.driver_path import Answer
+from phone_agent.backends.opencl.driver_path import DeviceProbe
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import ComputeSpec, DeviceConfig, RunSpec
 from phone_agent.contract.tune import TuneRequest, read_request
@@ -84,14 +84,16 @@ def test_what_cannot_be_asked_for_is_refused() -> None:
         list(trials.measure("gpu", REQUEST))
 
 
-FOUND, NONE = Answer({"device": "Adreno"}), Answer(None, "no device here")
+FOUND, NONE = DeviceProbe({"device": "Adreno"}), DeviceProbe(None, "no device here")
 NEITHER = (
     "no device here; LD_LIBRARY_PATH=/vendor/lib64:/p/lib: {}."
     " Where `clinfo -l` with that lists no device either, use --backend cpu"
 )
 
 
-def told(monkeypatch: pytest.MonkeyPatch, plainly: Answer, vendor_first: Answer, *, exists: bool = True) -> list[Any]:
+def told(
+    monkeypatch: pytest.MonkeyPatch, plainly: DeviceProbe, vendor_first: DeviceProbe, *, exists: bool = True
+) -> list[Any]:
     """What a process would be started anew with."""
     started: list[Any] = []
 
@@ -106,32 +108,34 @@ def told(monkeypatch: pytest.MonkeyPatch, plainly: Answer, vendor_first: Answer,
     monkeypatch.setattr(driver_path, "load_driver", lambda: "")
     monkeypatch.setenv("PREFIX", "/p")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    monkeypatch.setattr(driver_path, "ask", lambda env: vendor_first if "LD_LIBRARY_PATH" in env else plainly)
+    monkeypatch.setattr(
+        driver_path, "probe_in_subprocess", lambda env: vendor_first if "LD_LIBRARY_PATH" in env else plainly
+    )
     monkeypatch.setattr(os, "execve", lambda *call: started.append(call[2]["LD_LIBRARY_PATH"]))
     return started
 
 
 def test_the_vendors_libraries_come_first_only_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     started = told(monkeypatch, FOUND, NONE)
-    assert (driver_path.prepare(), started) == ("", [])
+    assert (driver_path.prepare_driver(), started) == ("", [])
     started = told(monkeypatch, NONE, FOUND)
-    driver_path.prepare()
+    driver_path.prepare_driver()
     assert started == ["/vendor/lib64:/p/lib"]
     started = told(monkeypatch, NONE, NONE)
-    assert (driver_path.prepare(), started) == (NEITHER.format("that was tried too"), [])
-    assert driver_path.look().why == NEITHER.format("that was tried too")
-    told(monkeypatch, NONE, Answer(None, "signal 11"))
-    assert driver_path.prepare() == NEITHER.format("with that: signal 11")
+    assert (driver_path.prepare_driver(), started) == (NEITHER.format("that was tried too"), [])
+    assert driver_path.probe_device().why == NEITHER.format("that was tried too")
+    told(monkeypatch, NONE, DeviceProbe(None, "signal 11"))
+    assert driver_path.prepare_driver() == NEITHER.format("with that: signal 11")
     started = told(monkeypatch, NONE, FOUND, exists=False)
-    assert (driver_path.prepare(), started) == ("no device here", [])
+    assert (driver_path.prepare_driver(), started) == ("no device here", [])
 
 
 def test_a_driver_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     run = subprocess.run
 
-    def asking(script: str) -> Answer:
+    def asking(script: str) -> DeviceProbe:
         monkeypatch.setattr(subprocess, "run", lambda _, **k: run([sys.executable, "-c", script], **k))
-        return driver_path.ask({}, patience_s=2.0)
+        return driver_path.probe_in_subprocess({}, patience_s=2.0)
 
     assert "did not answer" in asking("import time; time.sleep(60)").why
     assert "signal 11" in asking("import os; os.kill(os.getpid(), 11)").why
@@ -140,7 +144,7 @@ def test_a_driver_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyP
 
 
 def test_without_a_device_the_processor_takes_its_place_and_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_path, "prepare", lambda: "no device here")
+    monkeypatch.setattr(driver_path, "prepare_driver", lambda: "no device here")
     run: RunSpec = spec(2)
     assert device_config.settled(run, "p1-01") == run
     settled = device_config.settled(replace(run, compute=ComputeSpec("opencl")), "p1-01")

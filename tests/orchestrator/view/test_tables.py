@@ -70,7 +70,7 @@ from phone_agent.comm.autotune import CollectiveConfig
 from phone_agent.contract.assumptions import Status as CheckStatus
 from phone_agent.contract.dataset_manifest import Manifest
 from phone_agent.models import MODELS, build
-from phone_agent.models.overview import overviews
+from phone_agent.models.overview import all_overviews
 from phone_agent.nn.summary import blocks
 from tests.orchestrator.chaos.stories import blow, story
 from tests.orchestrator.device_study.samples import study
@@ -268,7 +268,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "linpack.render_phones": linpack_phones,
     "models.print_sheet": lambda: Case(fact_table([("parameters", "55,843,464 " * 20)]), ("parameters",)),
     "models.render_blocks": block_table,
-    "models.render_overviews": lambda: Case(models.render_overviews(overviews()), tuple(MODELS)),
+    "models.render_overviews": lambda: Case(models.render_overviews(all_overviews()), tuple(MODELS)),
     "outcomes.render_failures": failures,
     "provision.render_failures": provision_failures,
     "rack_diagram": lambda: Case(_diagram(), ("p1-01", "p3-46")),

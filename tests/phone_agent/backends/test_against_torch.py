@@ -21,7 +21,7 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.nn.dropout import keep_mask
 from phone_agent.nn.graph import Dropout, Graph, Node
 from phone_agent.nn.packing import State
@@ -115,7 +115,7 @@ def ours(case: Case, name: str, dtype: type, seed: int) -> Outcome:
     graph = case.graph()
     state = start(graph, dtype)
     images, labels = samples(graph, case.batch, seed)
-    executable = backend(name).compile(graph, state, case.batch, Options(threads=2))
+    executable = get_backend(name).compile(graph, state, case.batch, Options(threads=2))
     loss = executable.loss_and_gradients(images.astype(dtype), labels, 1.0, draw=DRAW)
     gradients = state.packing.views(state.gradients)
     statistics = state.statistics_packing.views(state.statistics)

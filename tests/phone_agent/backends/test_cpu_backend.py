@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.backends.checks import InputError
 from phone_agent.backends.cpu import CpuBackend, CpuExecutable
 from phone_agent.backends.reference import Array
@@ -17,7 +17,7 @@ from phone_agent.contract.choices import BACKENDS
 from phone_agent.core.library import CoreError
 from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, GraphError, MaxPool, Relu
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import DoesNotFitError, estimate, largest_batch, refusal
+from phone_agent.nn.plan.memory_plan import DoesNotFitError, does_not_fit, estimate_memory, largest_batch
 from phone_agent.nn.plan.options import Options
 from tests.phone_agent.agreement import batch_of, worst_of
 from tests.phone_agent.random_graphs import graphs
@@ -39,7 +39,7 @@ def _agrees(graph: Graph, batch: int, options: Options, tolerance: float = 3e-4)
     """
     ours, theirs = State(graph, 1), State(graph, 1, np.float64)
     executable = CpuBackend().compile(graph, ours, batch, options)
-    reference = backend("reference").compile(graph, theirs, batch, options)
+    reference = get_backend("reference").compile(graph, theirs, batch, options)
     worst = []
     for seed in range(5):
         images, labels = batch_of(graph, batch, seed)
@@ -176,7 +176,7 @@ def test_gradients_of_small_batches_add_up(name: str, model: str) -> None:
     """Three images, then two: the gradients are the sum of those that each batch has alone."""
     graph = models.build(model, 10, (28, 28, 1) if model == "lenet" else (40, 40, 3))
     state = State(graph, 1)
-    executable = backend(name).compile(graph, state, 3, Options(threads=2), also=(2,))
+    executable = get_backend(name).compile(graph, state, 3, Options(threads=2), also=(2,))
     rng = np.random.default_rng(3)
     images, labels = rng.normal(0, 1, (5, *graph.shape)).astype(np.float32), rng.integers(0, 10, 5)
     alone = []
@@ -245,23 +245,23 @@ def test_a_network_that_does_not_fit_says_what_it_needs() -> None:
         CpuBackend().compile(graph, State(graph, 0), 64, Options(memory_bytes=420_000_000))
     fitting = re.fullmatch(r"--batch (\d+), which fits, or a larger --memory", told.value.remedy)
     assert fitting
-    assert estimate(graph, int(fitting[1]), Options(memory_bytes=420_000_000)).total <= 420_000_000
+    assert estimate_memory(graph, int(fitting[1]), Options(memory_bytes=420_000_000)).total <= 420_000_000
     with pytest.raises(DoesNotFitError, match="one image needs"):
         largest_batch(graph, 200_000_000)
 
 
 def test_need_and_budget_can_be_told_apart() -> None:
     graph = models.build("lenet")
-    need = estimate(graph, 8, Options()).total
-    told = refusal(graph, 8, need, need - 1, Options())
+    need = estimate_memory(graph, 8, Options()).total
+    told = does_not_fit(graph, 8, need, need - 1, Options())
     much, budget = re.findall(r"[\d.]+ [MG]B", str(told))
     assert much != budget
 
 
 def test_batches_beyond_counting_are_refused() -> None:
     graph = models.build("lenet")
-    with pytest.raises(GraphError, match=r"a batch of 1000000 needs \d+ values at once in conv1"):
-        estimate(graph, 1_000_000)
+    with pytest.raises(GraphError, match=r"a batch of 1000000 needs \d+ values in conv1"):
+        estimate_memory(graph, 1_000_000)
     assert largest_batch(graph, 10**12) < 1_000_000
 
 
@@ -271,11 +271,11 @@ def test_windows_with_more_places_than_a_byte_counts_are_refused() -> None:
     net.add("pool", MaxPool(16, 16))
     net.add("fc", Dense(3))
     with pytest.raises(GraphError, match=r"layer pool \(MaxPool\): its 16x16 window has more than 255 places"):
-        estimate(net.build(), 1)
+        estimate_memory(net.build(), 1)
 
 
 @pytest.mark.parametrize(("name", "plain", "again"), [("resnet50", 40, 80), ("mobilenet_v1", 80, 160)])
 def test_largest_batches_in_the_memory_of_a_phone(name: str, plain: int, again: int) -> None:
     graph = models.build(name)
     assert largest_batch(graph, 2_800_000_000, Options(threads=2)) >= plain
-    assert estimate(graph, again, Options(threads=2, memory_bytes=2_800_000_000)).total <= 2_800_000_000
+    assert estimate_memory(graph, again, Options(threads=2, memory_bytes=2_800_000_000)).total <= 2_800_000_000

@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.backends.cpu import CpuBackend, CpuExecutable
 from phone_agent.contract.errors import AgentError
 from phone_agent.core.ops import DType
 from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, Relu
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan import plan
-from phone_agent.nn.plan.memory import estimate, largest_batch
+from phone_agent.nn.plan.memory_plan import estimate_memory, largest_batch
 from phone_agent.nn.plan.ops import Direction
 from phone_agent.nn.plan.options import Options
 
@@ -73,7 +73,7 @@ def test_what_is_computed_again_is_the_same(name: str) -> None:
 
 def test_activations_are_halves_and_nothing_else() -> None:
     graph = models.build("googlenet", 10, (32, 32, 3))
-    whole, half = (plan.make(graph, 2, Options(half=half)) for half in (False, True))
+    whole, half = (plan.make_plan(graph, 2, Options(half=half)) for half in (False, True))
     assert half.training.scores.dtype == half.evaluation.scores.dtype == DType.FP32
     first = next(step for step in half.training.steps if step.name == "conv1.conv")
     image = first.fields["x"]
@@ -93,7 +93,7 @@ def test_activations_are_halves_and_nothing_else() -> None:
 @pytest.mark.parametrize(("name", "share"), [("resnet50", 0.55), ("mobilenet_v1", 0.52), ("squeezenet_v1_1", 0.57)])
 def test_half_the_memory_is_enough(name: str, share: float) -> None:
     graph = models.build(name)
-    whole, half = (estimate(graph, 16, Options(threads=2, half=half)) for half in (False, True))
+    whole, half = (estimate_memory(graph, 16, Options(threads=2, half=half)) for half in (False, True))
     assert half.arena < share * whole.arena
     assert half.total - half.arena == pytest.approx(whole.total - whole.arena, rel=0.02)
 
@@ -102,7 +102,7 @@ def test_a_phone_holds_nearly_twice_the_batch() -> None:
     graph = models.build("mobilenet_v1")
     whole, half = (largest_batch(graph, GIGABYTES, Options(threads=2, half=half)) for half in (False, True))
     assert half > 1.75 * whole
-    again = plan.make(graph, half, Options(threads=2, half=True))
+    again = plan.make_plan(graph, half, Options(threads=2, half=True))
     assert not [step.name for step in again.training.steps if step.direction == Direction.AGAIN]
 
 
@@ -122,4 +122,4 @@ def test_what_fp16_cannot_hold_shows() -> None:
 def test_numpy_stores_what_it_computes() -> None:
     graph = models.build("lenet")
     with pytest.raises(AgentError, match="the reference backend stores what it computes"):
-        backend("reference").compile(graph, State(graph, 0), 1, Options(half=True))
+        get_backend("reference").compile(graph, State(graph, 0), 1, Options(half=True))

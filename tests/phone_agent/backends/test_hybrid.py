@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.backends.cpu import CpuBackend
-from phone_agent.backends.hybrid import HybridBackend, HybridExecutable, Split, combined
+from phone_agent.backends.hybrid import BatchSplit, HybridBackend, HybridExecutable, merge_statistics
 from phone_agent.contract.errors import AgentError
 from phone_agent.nn.executable import Backend, GradientRequest
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
 
 BATCH, CLASSES = 7, 10
@@ -50,7 +50,7 @@ def test_both_parts_together_are_the_batch(share: float, gpu: str) -> None:
     images, labels = samples(graph)
     alone, shared = State(graph, 1), State(graph, 1)
     loss = CpuBackend().compile(graph, alone, BATCH, Options()).loss_and_gradients(images, labels, 0.25)
-    executable = hybrid(graph, shared, share, backend(gpu))
+    executable = hybrid(graph, shared, share, get_backend(gpu))
     for _ in range(2):  # what the first left is not added to
         assert executable.loss_and_gradients(images, labels, 0.25) == pytest.approx(loss, rel=1e-5)
         close_to(shared.gradients, alone.gradients)
@@ -75,7 +75,7 @@ def test_parts_are_handed_over_front_to_back_and_complete(share: float) -> None:
         told.append((start, end))
 
     executable.loss_and_gradients(images, labels, 1.0, ready=ready, need=lambda start, _end: needed.add(start))
-    expected = [(part.start, part.stop) for part in parts(state.packing, 64 * 1024)]
+    expected = [(part.start, part.stop) for part in bucket_slices(state.packing, 64 * 1024)]
     assert told == expected
     assert needed == {start for start, _ in expected}
 
@@ -83,7 +83,7 @@ def test_parts_are_handed_over_front_to_back_and_complete(share: float) -> None:
 def test_a_normalisation_sees_its_part_as_on_a_phone_of_its_own() -> None:
     graph = network(*NORMALISED)
     images, labels = samples(graph)
-    split = Split.of(BATCH, 0.4)
+    split = BatchSplit.of(BATCH, 0.4)
     phones = [State(graph, 1) for _ in range(2)]
     cuts = (slice(0, split.cpu), slice(split.cpu, BATCH))
     shared = State(graph, 1)
@@ -95,7 +95,7 @@ def test_a_normalisation_sees_its_part_as_on_a_phone_of_its_own() -> None:
         for phone, cut, share in zip(each, cuts, shares, strict=True):
             phone.loss_and_gradients(images[cut], labels[cut], share)
         close_to(shared.gradients, phones[0].gradients + phones[1].gradients)
-        together = combined(shared, [phone.statistics for phone in phones], shares)
+        together = merge_statistics(shared, [phone.statistics for phone in phones], shares)
         np.testing.assert_allclose(shared.statistics, together, rtol=1e-5, atol=1e-6)
 
 
@@ -116,7 +116,7 @@ def test_combined_statistics_are_those_of_all_images() -> None:
     graph = network(*NORMALISED)
     state = State(graph, 1)
     a, b = np.full_like(state.statistics, 1.0), np.full_like(state.statistics, 3.0)
-    views = state.statistics_packing.views(combined(state, (a, b), (0.25, 0.75)))
+    views = state.statistics_packing.views(merge_statistics(state, (a, b), (0.25, 0.75)))
     assert {name.rpartition(".")[2]: view.flat[0] for name, view in views.items()} == {
         "running_mean": 2.5,
         "running_var": 2.5 + 0.75,

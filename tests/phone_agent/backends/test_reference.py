@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phone_agent.backends import backend, reference
+from phone_agent.backends import get_backend, reference
 from phone_agent.backends.reference import Array
 from phone_agent.contract import rng
 from phone_agent.nn.executable import Executable
@@ -107,7 +107,7 @@ def samples(graph: Graph) -> tuple[Array, Array]:
 def compiled(graph: Graph) -> tuple[Executable, State]:
     state = State(graph, seed=3, dtype=np.float64)
     state.values += 0.1 * rng.uniform((4,), len(state.values))  # biases start at zero, where a bug may hide
-    return backend("reference").compile(graph, state, BATCH, Options()), state
+    return get_backend("reference").compile(graph, state, BATCH, Options()), state
 
 
 @pytest.mark.parametrize("graph", NETS.values(), ids=NETS)
@@ -217,7 +217,7 @@ def test_the_draw_decides_what_is_dropped() -> None:
 def test_gradients_are_told_from_the_front_to_the_end(bucket_bytes: int) -> None:
     graph = residual_net()
     state = State(graph, seed=3)
-    executable = backend("reference").compile(graph, state, BATCH, Options(bucket_bytes=bucket_bytes))
+    executable = get_backend("reference").compile(graph, state, BATCH, Options(bucket_bytes=bucket_bytes))
     told: list[tuple[int, int]] = []
     executable.loss_and_gradients(*samples(graph), 1.0, ready=lambda start, end: told.append((start, end)))
     starts, ends = zip(*told, strict=True)

@@ -33,7 +33,7 @@ from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import CommunicationSpec, DataSpec, RankSpec, RunSpec
 from phone_agent.nn.graph import Parameter
 from phone_agent.nn.packing import Packing
-from phone_agent.nn.plan.buckets import learned_parts
+from phone_agent.nn.plan.buckets import trainable_bucket_slices
 from tests.phone_agent.thread_world import ThreadWorld, on_ranks
 
 no_deadline = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
@@ -268,7 +268,7 @@ def test_bytes_sent_match_the_predicted_message_sizes() -> None:
         summed = make_collective("ring", world, WIRE)
         gradients = _normal(12, packing.size).astype(np.float32)
         several = PowerSgd(summed, packing)
-        for part in learned_parts(packing, bucket_bytes):
+        for part in trainable_bucket_slices(packing, bucket_bytes):
             several.reduce(gradients, part, step=1)
         return summed.traffic.bytes
 

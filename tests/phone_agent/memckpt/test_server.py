@@ -29,7 +29,7 @@ from phone_agent.memckpt.elect_step import ElectedStep, elect_step
 from phone_agent.memckpt.header import CommittedStep
 from phone_agent.memckpt.server import serve
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import MemoryPlan
+from phone_agent.nn.plan.memory_plan import MemoryPlan
 from phone_agent.train.builder import build
 from phone_agent.train.device_config import living
 from phone_agent.train.loop import Updates

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from phone_agent import models
-from phone_agent.models.custom import OwnModelError
+from phone_agent.models.custom import CustomModelError
 from phone_agent.models.overview import overview
 from phone_agent.nn.graph import GraphError
 
@@ -108,7 +108,7 @@ def test_defaults_that_say_nothing_are_the_usual_ones(
     ],
 )
 def test_mistakes_are_told_by_file_and_line(tmp_path: Path, source: str, told: str) -> None:
-    with pytest.raises(OwnModelError) as refused:
+    with pytest.raises(CustomModelError) as refused:
         models.build(write(tmp_path, source))
     assert told in str(refused.value)
 
@@ -116,9 +116,9 @@ def test_mistakes_are_told_by_file_and_line(tmp_path: Path, source: str, told: s
 def test_what_names_no_function_is_refused(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(GOOD)
     for name in (f"{tmp_path}/net.py", f"{tmp_path}/net.py:", f"{tmp_path}/net.py:a b"):
-        with pytest.raises(OwnModelError, match=r"FILE\.py:FUNCTION"):
+        with pytest.raises(CustomModelError, match=r"FILE\.py:FUNCTION"):
             models.build(name)
-    with pytest.raises(OwnModelError, match="No such file"):
+    with pytest.raises(CustomModelError, match="No such file"):
         models.build(f"{tmp_path}/none.py:build")
     with pytest.raises(GraphError, match="have a width"):
         models.build(f"{tmp_path}/net.py:build", width=0.5)

@@ -204,7 +204,7 @@ def test_an_unknown_model_gets_a_suggestion() -> None:
 @pytest.mark.parametrize("name", ["resnet20", "mobilenet_reduced", "resnet_reduced", "squeezenet_v1_1"])
 def test_networks_start_undecided_and_with_gradients_of_one_size(name: str) -> None:
     """The first loss is that of guessing, and no layer's gradient vanishes or explodes beside the others'."""
-    from phone_agent.backends import backend
+    from phone_agent.backends import get_backend
     from phone_agent.nn.plan.options import Options
 
     shape = (32, 32, 3)
@@ -212,7 +212,7 @@ def test_networks_start_undecided_and_with_gradients_of_one_size(name: str) -> N
     state = State(graph, seed=1)
     made = np.random.default_rng(0)
     images, labels = made.normal(size=(16, *shape)).astype(np.float32), made.integers(0, 10, 16)
-    loss = backend("reference").compile(graph, state, 16, Options()).loss_and_gradients(images, labels, 1.0)
+    loss = get_backend("reference").compile(graph, state, 16, Options()).loss_and_gradients(images, labels, 1.0)
     assert loss == pytest.approx(np.log(10), abs=0.3)
     views = state.packing.views(state.gradients)
     first, last = (views[f"{node.name}.weight"] for node in (graph.nodes[0], _last_with_weights(graph)))

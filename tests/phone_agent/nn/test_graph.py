@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.nn.graph import (
     Add,
     AvgPool,
@@ -17,12 +17,12 @@ from phone_agent.nn.graph import (
     GlobalAvgPool,
     GraphBuilder,
     GraphError,
+    IntPair,
     Layer,
     LocalResponseNorm,
     MaxPool,
     Relu,
-    Side,
-    sides,
+    as_pair,
 )
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
@@ -122,13 +122,13 @@ def test_images_beyond_counting_are_refused() -> None:
         GraphBuilder((50_000, 50_000, 1))
 
 
-def side() -> st.SearchStrategy[Side]:
+def side() -> st.SearchStrategy[IntPair]:
     return st.one_of(st.integers(1, 4), st.tuples(st.integers(1, 4), st.integers(1, 4)))
 
 
-def near(draw: st.DrawFn, kernel: Side) -> Side:
+def near(draw: st.DrawFn, kernel: IntPair) -> IntPair:
     """Padding of less than half a window, so that a pooling window always meets the image."""
-    return tuple(draw(st.integers(0, reach // 2)) for reach in sides(kernel))  # type: ignore[return-value]
+    return tuple(draw(st.integers(0, reach // 2)) for reach in as_pair(kernel))  # type: ignore[return-value]
 
 
 @st.composite
@@ -162,5 +162,5 @@ def test_shapes_are_those_that_computing_gives(data: st.DataObject, height: int,
         assert str(error).startswith("layer layer (")  # noqa: PT017 - nothing raised is as good
         return
     graph = net.build()
-    executable = backend("reference").compile(graph, State(graph, seed=0), 2, Options())
+    executable = get_backend("reference").compile(graph, State(graph, seed=0), 2, Options())
     assert executable.forward(np.ones((2, height, width, channels), np.float32)).shape[1:] == graph.nodes[-1].shape

@@ -37,8 +37,8 @@ def test_slots_cover_the_buffer_without_gap_or_overlap() -> None:
 def test_what_is_frozen_lies_behind_what_learns_and_starts_alike() -> None:
     usual, state = State(LENET, seed=1), State(FROZEN, seed=1)
     assert list(state.packing.slots)[-2:] == ["fc2.weight", "conv2.bias"]
-    assert state.packing.slots["fc2.weight"].offset == state.packing.learned
-    assert state.packing.size == usual.packing.size == usual.packing.learned
+    assert state.packing.slots["fc2.weight"].offset == state.packing.trainable_size
+    assert state.packing.size == usual.packing.size == usual.packing.trainable_size
     found = state.packing.views(state.values)
     for name, value in usual.packing.views(usual.values).items():
         np.testing.assert_array_equal(found[name], value)
@@ -46,12 +46,12 @@ def test_what_is_frozen_lies_behind_what_learns_and_starts_alike() -> None:
 
 def test_numbers_packed_in_another_order_find_their_places() -> None:
     usual, state = State(LENET, seed=1), State(FROZEN, seed=2)
-    state.values[...] = state.packing.packed(usual.values, list(usual.packing.slots))
+    state.values[...] = state.packing.repack(usual.values, list(usual.packing.slots))
     np.testing.assert_array_equal(state.values, State(FROZEN, seed=1).values)
-    assert usual.packing.packed(usual.values, list(usual.packing.slots)) is usual.values
+    assert usual.packing.repack(usual.values, list(usual.packing.slots)) is usual.values
     for order in (["fc2.weight"], [*usual.packing.slots, "fc2.weight"], []):
         with pytest.raises(AgentError, match="other parameters"):
-            state.packing.packed(usual.values, order)
+            state.packing.repack(usual.values, order)
 
 
 def test_views_share_memory_with_the_buffer() -> None:

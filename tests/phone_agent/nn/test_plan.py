@@ -15,28 +15,30 @@ from phone_agent.backends.reference import ReferenceBackend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import Packing, State, backward_order
 from phone_agent.nn.plan import algorithms, plan, recompute
-from phone_agent.nn.plan.addresses import Places
-from phone_agent.nn.plan.arena import ALIGNMENT, Lifetime, lay_out, lifetimes, peak
-from phone_agent.nn.plan.buckets import LAST_PART, Bucket, buckets, parts
+from phone_agent.nn.plan.addresses import Addresses
+from phone_agent.nn.plan.arena import ALIGNMENT, Lifetime, assign_offsets, compute_lifetimes, find_peak
+from phone_agent.nn.plan.buckets import LAST_BUCKET_DIVISOR, Bucket, bucket_slices, schedule_buckets
 from phone_agent.nn.plan.fuse import fuse
-from phone_agent.nn.plan.lowered_graph import Network, Storage
-from phone_agent.nn.plan.ops import FLOAT, Buffer, Home, Step
+from phone_agent.nn.plan.lowered_graph import LoweredGraph, Storage
+from phone_agent.nn.plan.ops import FLOAT, Buffer, MemorySpace, OpSpec
 from phone_agent.nn.plan.options import Options
-from phone_agent.nn.plan.schedule import Schedule, training
+from phone_agent.nn.plan.schedule import Schedule, training_schedule
 from tests.phone_agent.numpy_core import NumpyThreadPool
 from tests.phone_agent.random_graphs import frozen_graphs
 
 BATCH = 3
 
 
-def _droppable(network: Network) -> list[Storage]:
+def _droppable(network: LoweredGraph) -> list[Storage]:
     return list(dict.fromkeys(work.y.storage for work in network.works if work.y.storage.writers))
 
 
 def _schedule(graph: Graph, dropped: list[bool]) -> Schedule:
     network = fuse(graph)
     chosen = [storage for storage, drop in zip(_droppable(network), dropped, strict=False) if drop]
-    return training(network, Places(graph, network, BATCH, 2), algorithms.chooser(Options()), chosen)
+    return training_schedule(
+        network, Addresses(graph, network, BATCH, 2), algorithms.algorithm_selector(Options()), chosen
+    )
 
 
 def _overlaps(lives: list[Lifetime], offsets: dict[Buffer, int]) -> list[tuple[str, str]]:
@@ -59,12 +61,12 @@ drops = st.lists(st.booleans(), max_size=20)
 @given(frozen_graphs(), drops)
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_no_two_buffers_in_use_overlap(graph: Graph, dropped: list[bool]) -> None:
-    lives = lifetimes(_schedule(graph, dropped).steps)
-    layout = lay_out(lives)
+    lives = compute_lifetimes(_schedule(graph, dropped).steps)
+    layout = assign_offsets(lives)
     assert _overlaps(lives, layout.offsets) == []
     assert all(offset % ALIGNMENT == 0 for offset in layout.offsets.values())
     assert all(layout.offsets[life.buffer] + life.buffer.bytes <= layout.bytes for life in lives)
-    assert layout.bytes >= peak(lives)[1]
+    assert layout.bytes >= find_peak(lives)[1]
 
 
 spans = st.tuples(st.integers(1, 5000), st.integers(0, 12), st.integers(0, 12))
@@ -74,15 +76,15 @@ spans = st.tuples(st.integers(1, 5000), st.integers(0, 12), st.integers(0, 12))
 @settings(deadline=None)
 def test_any_lifetimes_are_laid_out_apart(made: list[tuple[int, int, int]]) -> None:
     lives = [Lifetime(Buffer(str(size), size), min(a, b), max(a, b)) for size, a, b in made]
-    layout = lay_out(lives)
+    layout = assign_offsets(lives)
     assert _overlaps(lives, layout.offsets) == []
     assert layout.bytes <= sum(life.bytes for life in lives)
 
 
 @pytest.mark.parametrize("name", ["inception_v3", "resnet50", "squeezenet_v1_0"])
 def test_layouts_of_networks_have_no_gaps(name: str) -> None:
-    made = plan.make(models.build(name), 4, Options(threads=2))
-    taken, least = made.arena, peak(lifetimes(made.training.steps))[1]
+    made = plan.make_plan(models.build(name), 4, Options(threads=2))
+    taken, least = made.arena, find_peak(compute_lifetimes(made.training.steps))[1]
     assert taken == least
 
 
@@ -90,8 +92,8 @@ def test_a_network_has_the_same_plan_whenever_it_is_made() -> None:
     def dropped() -> tuple[str, ...]:
         graph = models.build("resnet50")
         made.append(graph)  # so that the next one lies elsewhere in memory
-        recompute._choice.cache_clear()
-        return tuple(storage.name for storage in recompute.choose(graph, 16, None))
+        recompute._search.cache_clear()
+        return tuple(storage.name for storage in recompute.choose_discarded(graph, 16, None))
 
     made: list[Graph] = []
     assert len({dropped() for _ in range(6)}) == 1
@@ -99,9 +101,9 @@ def test_a_network_has_the_same_plan_whenever_it_is_made() -> None:
 
 def test_plans_leave_no_garbage_that_only_a_collection_frees() -> None:
     network = fuse(graph := models.build("mentee"))
-    places = Places(graph, network, BATCH, 2)
+    places = Addresses(graph, network, BATCH, 2)
     gc.collect()
-    training(network, places, algorithms.direct, _droppable(network)[:3])
+    training_schedule(network, places, algorithms.select_direct, _droppable(network)[:3])
     assert gc.collect() == 0
 
 
@@ -109,7 +111,7 @@ def test_plans_leave_no_garbage_that_only_a_collection_frees() -> None:
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_parts_of_the_gradients_complete_from_front_to_back(graph: Graph, dropped: list[bool]) -> None:
     schedule, packing = _schedule(graph, dropped), State(graph, 0).packing
-    found = buckets(schedule, packing, bucket_bytes=64)
+    found = schedule_buckets(schedule, packing, bucket_bytes=64)
     assert [bucket.start for bucket in found] == [0, *(bucket.end for bucket in found[:-1])]
     assert found[-1].end == packing.size
     assert [bucket.done for bucket in found] == sorted(bucket.done for bucket in found)
@@ -119,9 +121,10 @@ def test_parts_of_the_gradients_complete_from_front_to_back(graph: Graph, droppe
         assert bucket.done > touched[-1]
 
 
-def _touches(step: Step, bucket: Bucket) -> bool:
+def _touches(step: OpSpec, bucket: Bucket) -> bool:
     return any(
-        place.buffer.home in (Home.VALUES, Home.GRADIENTS) and bucket.start <= place.offset // FLOAT < bucket.end
+        place.buffer.home in (MemorySpace.VALUES, MemorySpace.GRADIENTS)
+        and bucket.start <= place.offset // FLOAT < bucket.end
         for place in step.places()
     )
 
@@ -129,7 +132,7 @@ def _touches(step: Step, bucket: Bucket) -> bool:
 @pytest.mark.parametrize("bucket_bytes", [1, 300, 1 << 30])
 def test_parts_are_whole_parameters_and_as_large_as_asked_for(bucket_bytes: int) -> None:
     packing = State(models.build("lenet", 10, (28, 28, 1)), 0).packing
-    found = parts(packing, bucket_bytes)
+    found = bucket_slices(packing, bucket_bytes)
     borders = {slot.offset for slot in packing.slots.values()}
     assert {part.start for part in found} <= borders
     assert [part.start for part in found] == [0, *(part.stop for part in found[:-1])]
@@ -141,8 +144,8 @@ def test_parts_are_whole_parameters_and_as_large_as_asked_for(bucket_bytes: int)
 def test_the_part_that_forward_needs_first_is_short(name: str) -> None:
     bucket = 4 << 20
     packing = Packing(backward_order(models.build(name)))
-    last = parts(packing, bucket)[-1]
-    assert 0 < (last.stop - last.start) * FLOAT <= bucket // LAST_PART
+    last = bucket_slices(packing, bucket)[-1]
+    assert 0 < (last.stop - last.start) * FLOAT <= bucket // LAST_BUCKET_DIVISOR
 
 
 def _gradients_agree(graph: Graph, options: Options, draw: int = 7) -> None:
@@ -177,6 +180,6 @@ def test_plans_compute_what_the_oracle_computes(graph: Graph, dropped: list[bool
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "ThreadPool", NumpyThreadPool)
-        patch.setattr(plan, "core_workspace", lambda *_: 0)
-        patch.setattr(recompute, "choose", chosen)
+        patch.setattr(plan, "core_workspace_bytes", lambda *_: 0)
+        patch.setattr(recompute, "choose_discarded", chosen)
         _gradients_agree(graph, Options(threads=2))

@@ -8,7 +8,7 @@ import pytest
 from phone_agent import models
 from phone_agent.nn.graph import Dense, Graph, GraphBuilder, MaxPool
 from phone_agent.nn.packing import State
-from phone_agent.nn.weights import WeightsError, from_state_dict, start_from, to_state_dict
+from phone_agent.nn.weights import WeightsError, from_state_dict, load_pretrained, to_state_dict
 
 
 def resnet() -> tuple[Graph, State]:
@@ -96,7 +96,7 @@ def test_layers_called_as_auxiliary_heads_come_back() -> None:
     weights = {**to_state_dict(graph, state), "aux1.conv.weight": np.zeros((1, 1))}
     from_state_dict(graph, other, weights)
     np.testing.assert_array_equal(other.values, state.values)
-    start_from(graph, State(graph, seed=3), weights)
+    load_pretrained(graph, State(graph, seed=3), weights)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from phone_agent.device import affinity, memory
 from phone_agent.device.affinity import CoreSet
 from phone_agent.device.roots import Roots
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import MemoryPlan, estimate
+from phone_agent.nn.plan.memory_plan import MemoryPlan, estimate_memory
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.builder import build
 from phone_agent.train.core_selection import choose, fastest
@@ -83,7 +83,7 @@ def test_trying_leaves_the_state_as_it_was_and_the_thread_on_the_chosen_cores() 
 def test_a_crew_that_takes_too_much_memory_is_not_chosen() -> None:
     graph = models.build("resnet20", 10, (32, 32, 3))
     one, many = CoreSet(tuple(sorted(os.sched_getaffinity(0))[:1])), CoreSet(tuple(range(32)))
-    budget = estimate(graph, 1, Options()).total
+    budget = estimate_memory(graph, 1, Options()).total
     with ThreadPoolExecutor(1) as other:
         assert (
             other.submit(choose, [one, many], graph, State(graph, 1), 1, Options(memory_bytes=budget)).result() == one

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.shards import HEADER_BYTES
 from phone_agent.data.sampling import Normaliser
@@ -59,7 +59,7 @@ def test_each_sample_is_judged_by_one_phone(samples: int, ranks: int) -> None:
 def test_any_number_of_phones_finds_the_same(ranks: int) -> None:
     held_out = Synthetic(13, (28, 28, 1), 10, seed=3)
     graph = models.build("lenet", 10, (28, 28, 1), 0.25)
-    executable = backend("reference").compile(graph, State(graph, 1), 4, Options())
+    executable = get_backend("reference").compile(graph, State(graph, 1), 4, Options())
     rows = [
         evaluate.judge(executable, held_out, evaluate.own_part(13, rank, ranks), Normaliser(held_out, 4))
         for rank in range(ranks)
@@ -82,7 +82,7 @@ def test_a_damaged_sample_is_left_out_and_no_other_counts_twice(tmp_path: Path, 
     held_out = Staged(tmp_path / "dots", manifest, manifest.test, on_corrupt="skip")
     net = GraphBuilder(SHAPE)
     net.add("fc", Dense(CLASSES))
-    executable = backend("reference").compile(net.build(), State(net.build(), 1), 4, Options())
+    executable = get_backend("reference").compile(net.build(), State(net.build(), 1), 4, Options())
     rows = [
         evaluate.judge(executable, held_out, evaluate.own_part(13, rank, ranks), Normaliser(held_out, 4))
         for rank in range(ranks)
@@ -97,7 +97,7 @@ def test_a_damaged_sample_is_left_out_and_no_other_counts_twice(tmp_path: Path, 
 def test_judging_that_takes_long_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
     held_out = Synthetic(13, (28, 28, 1), 10, seed=3)
     graph = models.build("lenet", 10, (28, 28, 1), 0.25)
-    executable = backend("reference").compile(graph, State(graph, 1), 4, Options())
+    executable = get_backend("reference").compile(graph, State(graph, 1), 4, Options())
     told: list[int] = []
     for every_s, expected in ((1e9, []), (0.0, [4, 8, 11])):
         monkeypatch.setattr(evaluate, "TELL_EVERY_S", every_s)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.comm.collective import Collective
 from phone_agent.comm.factory import make_collective
 from phone_agent.comm.reducer import PackedReducer
@@ -25,9 +25,9 @@ from phone_agent.data.synthetic import Synthetic
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan import plan
-from phone_agent.nn.plan.buckets import learned_parts, parts
-from phone_agent.nn.plan.memory import estimate
-from phone_agent.nn.plan.ops import Direction, Step
+from phone_agent.nn.plan.buckets import bucket_slices, trainable_bucket_slices
+from phone_agent.nn.plan.memory_plan import estimate_memory
+from phone_agent.nn.plan.ops import Direction, OpSpec
 from phone_agent.nn.plan.options import Options
 from phone_agent.train import builder as building
 from phone_agent.train import checkpoint
@@ -48,7 +48,7 @@ WEIGHTS = {Kind.CONV_BACKWARD_WEIGHTS, Kind.DEPTHWISE_BACKWARD_WEIGHTS}
 def gradients(graph: Graph, name: str = "cpu") -> tuple[float, dict[str, Array], State]:
     """Of what learns; the rest is left as it is, or is anything."""
     state = State(graph, 1)
-    computing = backend(name)
+    computing = get_backend(name)
     state.move(computing.array)
     parts_ready: list[tuple[int, int]] = []
     executable = computing.compile(graph, state, 4, Options(bucket_bytes=4096, gpu_share=0.5))
@@ -56,7 +56,7 @@ def gradients(graph: Graph, name: str = "cpu") -> tuple[float, dict[str, Array],
     loss = executable.loss_and_gradients(
         images, labels, 1.0, 9, ready=lambda *part: parts_ready.append(part), need=lambda *_: None
     )
-    assert parts_ready == [(part.start, part.stop) for part in parts(state.packing, 4096)]
+    assert parts_ready == [(part.start, part.stop) for part in bucket_slices(state.packing, 4096)]
     views = state.packing.views(state.gradients)
     return loss, {each: view for each, view in views.items() if each not in graph.frozen}, state
 
@@ -83,8 +83,8 @@ def test_every_backend_does_without(name: str, patterns: tuple[str, ...]) -> Non
     alike(graph, freeze(graph, patterns), name)
 
 
-def backward(graph: Graph) -> list[Step]:
-    return [step for step in plan.make(graph, 4, Options()).training.steps if step.direction == Direction.BACKWARD]
+def backward(graph: Graph) -> list[OpSpec]:
+    return [step for step in plan.make_plan(graph, 4, Options()).training.steps if step.direction == Direction.BACKWARD]
 
 
 def test_the_plan_stops_at_the_first_layer_that_learns() -> None:
@@ -106,22 +106,24 @@ def test_what_is_frozen_in_between_only_passes_gradients_on() -> None:
 
 
 def test_nothing_is_kept_for_a_backward_that_does_not_come() -> None:
-    assert estimate(freeze(RESNET, ("conv1", "bn1", "layer*")), 32).arena < 0.5 * estimate(RESNET, 32).arena
+    assert (
+        estimate_memory(freeze(RESNET, ("conv1", "bn1", "layer*")), 32).arena < 0.5 * estimate_memory(RESNET, 32).arena
+    )
 
 
 def test_only_what_learns_is_in_parts_that_travel() -> None:
     packing = State(freeze(RESNET, ("*.bn1", "layer1", "fc.bias")), 0).packing
-    found = learned_parts(packing, 64 * 1024)
+    found = trainable_bucket_slices(packing, 64 * 1024)
     assert [part.start for part in found] == [0, *(part.stop for part in found[:-1])]
-    assert found[-1].stop == packing.learned < packing.size
-    assert parts(packing, 64 * 1024) == [*found, slice(packing.learned, packing.size)]
+    assert found[-1].stop == packing.trainable_size < packing.size
+    assert bucket_slices(packing, 64 * 1024) == [*found, slice(packing.trainable_size, packing.size)]
 
 
 def losses_as_before(spec: RunSpec, stays: frozenset[str]) -> tuple[list[float], dict[str, Array]]:
     """One process computes all gradients, steps along them, and takes back what is frozen."""
     graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
     state, source = State(graph, spec.seed), Union([sampler(spec, rank.rank, None) for rank in spec.ranks])
-    executable = backend("cpu").compile(graph, state, spec.global_batch, Options())
+    executable = get_backend("cpu").compile(graph, state, spec.global_batch, Options())
     optimizer, losses = build_optimizer(spec.optimizer, state), []
     views = state.packing.views(state.values)
     for step in range(spec.steps):
@@ -168,7 +170,7 @@ def test_ranks_train_as_before_and_send_less(
         np.testing.assert_allclose(value, wanted[name], rtol=0, atol=1e-5, err_msg=name)
     packing = State(build_graph(tmp_path, spec), 0).packing
     everything = run(usual, tmp_path, monkeypatch)[2]
-    assert sent == pytest.approx(everything * packing.learned / packing.size, rel=0.01)
+    assert sent == pytest.approx(everything * packing.trainable_size / packing.size, rel=0.01)
     assert sent < 0.1 * everything
 
 

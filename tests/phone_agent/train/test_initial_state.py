@@ -16,7 +16,7 @@ from phone_agent.contract import safetensors
 from phone_agent.contract.schema import DataSpec
 from phone_agent.nn.graph import Add, BatchNorm, Conv, Dense, GlobalAvgPool, Graph, GraphBuilder
 from phone_agent.nn.packing import State
-from phone_agent.nn.weights import WeightsError, start_from, to_state_dict
+from phone_agent.nn.weights import WeightsError, load_pretrained, to_state_dict
 from phone_agent.train.initial_state import FreezeError, build_graph, frozen, initial_state
 from tests.phone_agent.phones import run_spec
 
@@ -31,7 +31,7 @@ def resnet(classes: int = 10) -> tuple[Graph, State]:
 def test_all_weights_are_taken_where_all_fit() -> None:
     graph, state = resnet()
     other = State(graph, seed=5)
-    assert start_from(graph, other, to_state_dict(graph, state)) == ()
+    assert load_pretrained(graph, other, to_state_dict(graph, state)) == ()
     np.testing.assert_array_equal(other.values, state.values)
 
 
@@ -40,7 +40,7 @@ def test_the_head_is_replaced_where_classes_differ(absent: tuple[str, ...]) -> N
     graph, state = resnet()
     weights = {name: value for name, value in to_state_dict(*resnet(7)).items() if name not in absent}
     own = to_state_dict(graph, state)
-    assert start_from(graph, state, weights) == ("fc.weight", "fc.bias")
+    assert load_pretrained(graph, state, weights) == ("fc.weight", "fc.bias")
     after = to_state_dict(graph, state)
     np.testing.assert_array_equal(after["fc.weight"], own["fc.weight"])
     np.testing.assert_array_equal(after["conv1.weight"], weights["conv1.weight"])
@@ -50,7 +50,7 @@ def test_the_head_is_replaced_where_that_is_asked_for() -> None:
     graph, state = resnet()
     other = State(graph, seed=5)
     own, given = to_state_dict(graph, other), to_state_dict(graph, state)
-    assert start_from(graph, other, given, new_head=True) == ("fc.weight", "fc.bias")
+    assert load_pretrained(graph, other, given, new_head=True) == ("fc.weight", "fc.bias")
     after = to_state_dict(graph, other)
     np.testing.assert_array_equal(after["fc.weight"], own["fc.weight"])
     np.testing.assert_array_equal(after["conv1.weight"], given["conv1.weight"])
@@ -58,7 +58,7 @@ def test_the_head_is_replaced_where_that_is_asked_for() -> None:
 
 def test_squeezenets_head_is_a_convolution() -> None:
     seven, ten = (models.build("squeezenet_v1_1", classes, (64, 64, 3), 0.25) for classes in (7, 10))
-    assert start_from(ten, State(ten, 2), to_state_dict(seven, State(seven, 1))) == (
+    assert load_pretrained(ten, State(ten, 2), to_state_dict(seven, State(seven, 1))) == (
         "classifier.1.weight",
         "classifier.1.bias",
     )
@@ -102,7 +102,7 @@ def test_all_that_has_the_classes_as_its_channels_is_the_head(
     trained, state = State(known, seed=1), State(graph, seed=2)
     trained.statistics += 1.5
     given, own = to_state_dict(known, trained), to_state_dict(graph, state)
-    assert start_from(graph, state, given, new_head=before == 5) == tensors
+    assert load_pretrained(graph, state, given, new_head=before == 5) == tensors
     for name, value in to_state_dict(graph, state).items():
         np.testing.assert_array_equal(value, own[name] if name in tensors else given[name])
 
@@ -121,7 +121,7 @@ def test_only_the_head_may_differ() -> None:
     weights["conv1.weight"] = np.zeros((3, 3), np.float32)
     before = state.values.copy()
     with pytest.raises(WeightsError, match=re.escape("of another shape: conv1.weight is (3, 3)")):
-        start_from(graph, state, weights)
+        load_pretrained(graph, state, weights)
     np.testing.assert_array_equal(state.values, before)
 
 

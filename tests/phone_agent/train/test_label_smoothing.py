@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.backends.reference import cross_entropy_backward, cross_entropy_forward
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
@@ -19,7 +19,7 @@ def _step(name: str, smoothing: float) -> tuple[float, State]:
     state = State(GRAPH, 3)
     random = np.random.default_rng(5)
     images = random.standard_normal((BATCH, 28, 28, 1)).astype(np.float32)
-    executable = backend(name).compile(GRAPH, state, BATCH, Options(label_smoothing=smoothing))
+    executable = get_backend(name).compile(GRAPH, state, BATCH, Options(label_smoothing=smoothing))
     return executable.loss_and_gradients(images, random.integers(0, 10, BATCH), 0.5), state
 
 

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.backends.checks import InputError
 from phone_agent.backends.cpu import CpuBackend
-from phone_agent.backends.planned import MOST_SIZES
+from phone_agent.backends.planned_executable import MAX_PLANS
 from phone_agent.comm.world import World
 from phone_agent.contract.choices import BACKENDS
 from phone_agent.contract.schema import DataSpec, RunSpec
@@ -212,11 +212,13 @@ def test_a_network_is_prepared_for_other_sizes_within_what_it_was_compiled_for()
         loss = executable.loss_and_gradients(images[:size], labels[:size], 1.0)
         own = State(graph, 1)
         wanted = (
-            backend("cpu").compile(graph, own, size, Options()).loss_and_gradients(images[:size], labels[:size], 1.0)
+            get_backend("cpu")
+            .compile(graph, own, size, Options())
+            .loss_and_gradients(images[:size], labels[:size], 1.0)
         )
         assert loss == wanted
         np.testing.assert_array_equal(state.gradients, own.gradients)
-    assert len(executable._plans) <= MOST_SIZES
+    assert len(executable._plans) <= MAX_PLANS
     assert executable.forward(images).shape == (16, 10)
     with pytest.raises(InputError, match="a batch of 17: the network was compiled for 16 at most"):
         executable.prepare({17})

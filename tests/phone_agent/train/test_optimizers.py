@@ -18,7 +18,7 @@ from phone_agent.contract.choices import BACKENDS
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.memory_budget import moments
 from phone_agent.train.optimizers import METHODS, OptimizerError, build_optimizer, remembered, segments
@@ -150,7 +150,7 @@ def test_memory_plan_counts_what_is_remembered(method: str) -> None:
     spec = replace(SPEC, name=method)
     state = State(GRAPH, 0)
     held = sum(buffer.nbytes for buffer in build_optimizer(spec, state).buffers.values())
-    assert held == estimate(GRAPH, 4, Options(moments=len(remembered(spec)))).momenta
+    assert held == estimate_memory(GRAPH, 4, Options(moments=len(remembered(spec)))).momenta
 
 
 @methods

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.contract.choices import BACKENDS
 from phone_agent.device import affinity
 from phone_agent.device.roots import Roots
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.buckets import parts
+from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.bucket_order import Times, arrange, pieces
 from phone_agent.train.loop import Fixed, Loop, micro_batches
@@ -148,8 +148,8 @@ def test_what_breaks_beside_the_computing_is_raised_there(what: str, overlapping
     setting = Setting(models.build("lenet", 10, (28, 28, 1)), (2,))
     state = State(setting.graph, 0)
     options = Options(bucket_bytes=setting.bucket_bytes)
-    executable = backend("cpu").compile(setting.graph, state, 2, options)
-    overlap = Overlap(parts(state.packing, options.bucket_bytes), 20_000, Breaks(what), Timeline())
+    executable = get_backend("cpu").compile(setting.graph, state, 2, options)
+    overlap = Overlap(bucket_slices(state.packing, options.bucket_bytes), 20_000, Breaks(what), Timeline())
     loop = Loop(executable, setting.source(), overlap, Fixed(setting.micro(0)), 2, state.gradients, overlapping)
     with pytest.raises(BrokenError, match=what):
         for _ in loop.run(1, 5):

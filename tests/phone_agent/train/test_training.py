@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract import layout
 from phone_agent.contract.dataset_manifest import shards_of
@@ -31,8 +31,8 @@ from phone_agent.data.synthetic import Synthetic
 from phone_agent.device import memory
 from phone_agent.device.affinity import COMPUTING_NICENESS
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.buckets import parts
-from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.buckets import bucket_slices
+from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.builder import Training, build
 from phone_agent.train.evaluate import judge
@@ -59,7 +59,7 @@ def losses_of_one_process(spec: RunSpec, dataset: Dataset | None = None) -> list
     graph = models.build(spec.model, spec.data.classes, spec.data.input_shape)
     state = State(graph, spec.seed)
     source = Union([sampler(spec, rank.rank, dataset) for rank in spec.ranks])
-    executable = backend(spec.compute.backend).compile(graph, state, spec.global_batch, Options())
+    executable = get_backend(spec.compute.backend).compile(graph, state, spec.global_batch, Options())
     return losses_alone(executable, state, source, spec)
 
 
@@ -203,7 +203,7 @@ def test_values_that_are_no_numbers_are_told_and_not_kept(tmp_path: Path) -> Non
 
 def test_a_batch_computed_in_parts_unasked_is_told(phone: Phone) -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
-    budget = estimate(graph, 16, Options(moments=5)).total  # momenta, what a checkpoint copies, and what is kept
+    budget = estimate_memory(graph, 16, Options(moments=5)).total  # momenta, what a checkpoint copies, and what is kept
     train([phone], run_spec((64,), steps=1, memory_bytes=budget))
     (told,) = [event["message"] for event in phone.events("run") if event["event"] == "warning"]
     assert re.match(r"p1-01 \(sw1:1\) computes its 64 images in [234] parts for want of memory: a smaller", told)
@@ -326,7 +326,7 @@ def test_a_network_that_does_not_fit_is_refused_with_its_need(phone: Phone) -> N
 
 def test_without_a_budget_the_plan_is_lean(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
-    lean = estimate(graph, 128, options)
+    lean = estimate_memory(graph, 128, options)
     for available in (None, 1_000_000):
         monkeypatch.setattr(memory, "available_mb", lambda available=available: available)
         assert plan_memory(graph, 128, options, affordable_bytes()) == (options, lean)
@@ -334,7 +334,7 @@ def test_without_a_budget_the_plan_is_lean(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_more_than_the_phone_can_give_is_made_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
-    lean = estimate(graph, 128, options)
+    lean = estimate_memory(graph, 128, options)
     monkeypatch.setattr(memory, "available_mb", lambda: int((0.8 * lean.total - lean.process) / 0.6 / 1e6))
     within, planned = plan_memory(graph, 128, options, affordable_bytes())
     assert within.memory_bytes == affordable_bytes()
@@ -344,7 +344,7 @@ def test_more_than_the_phone_can_give_is_made_to_fit(monkeypatch: pytest.MonkeyP
 
 def test_a_batch_that_nothing_makes_fit_is_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
-    budget = estimate(graph, 16, options).total
+    budget = estimate_memory(graph, 16, options).total
     for given, available in ((budget, None), (None, int(budget / 0.6 / 1e6) + 1)):
         monkeypatch.setattr(memory, "available_mb", lambda available=available: available)
         within, planned = plan_memory(graph, 1000, replace(options, memory_bytes=given), affordable_bytes())
@@ -366,7 +366,7 @@ def test_what_no_recomputing_makes_fit_is_refused(monkeypatch: pytest.MonkeyPatc
 def test_a_process_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is available is beside it."""
     graph, options = models.build("resnet20", 10, (32, 32, 3)), Options(threads=2)
-    lean = estimate(graph, 128, options)
+    lean = estimate_memory(graph, 128, options)
     monkeypatch.setattr(memory, "available_mb", lambda: -(-(lean.total - lean.process) // 600_000))
     assert plan_memory(graph, 128, options, affordable_bytes()) == (options, lean)
 
@@ -417,8 +417,8 @@ class Nothing:
 def test_a_batch_is_let_go_before_the_next_is_made() -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
     state = State(graph, 0)
-    executable = backend("cpu").compile(graph, state, 1, Options())
-    overlap = Overlap(parts(state.packing, Options().bucket_bytes), 1 << 20, Nothing(), Timeline())
+    executable = get_backend("cpu").compile(graph, state, 1, Options())
+    overlap = Overlap(bucket_slices(state.packing, Options().bucket_bytes), 1 << 20, Nothing(), Timeline())
     loop = Loop(executable, OneAtATime(), overlap, Fixed(micro_batches(2, 1)), 2, state.gradients)
     assert len(list(loop.run(1, 3))) == 3
     overlap.close()
@@ -427,7 +427,7 @@ def test_a_batch_is_let_go_before_the_next_is_made() -> None:
 @pytest.mark.parametrize("samples", [3, 70, 100])
 def test_held_out_samples_are_judged_a_batch_at_a_time(samples: int) -> None:
     graph = models.build("lenet", 10, SYNTHETIC.shape)
-    executable = backend("cpu").compile(graph, State(graph, 0), 7, Options())
+    executable = get_backend("cpu").compile(graph, State(graph, 0), 7, Options())
     held_out = Synthetic(samples, SYNTHETIC.shape, 10, seed=1)
     images, labels = held_out.take(np.arange(samples))
     scores = executable.forward(Normaliser(held_out, samples).normalise(images))

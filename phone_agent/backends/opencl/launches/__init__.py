@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from phone_agent.backends.opencl.emit import Launch, Maker
+from phone_agent.backends.opencl.emit import Launch, LaunchBuilder
+from phone_agent.backends.opencl.launches.add import add_backward, add_forward
 from phone_agent.backends.opencl.launches.convolution import conv_backward_data, conv_backward_weights, conv_forward
 from phone_agent.backends.opencl.launches.depthwise import (
     depthwise_backward_data,
@@ -12,17 +13,16 @@ from phone_agent.backends.opencl.launches.depthwise import (
     depthwise_forward,
 )
 from phone_agent.backends.opencl.launches.dropout import dropout_backward, dropout_forward
-from phone_agent.backends.opencl.launches.join import join_backward, join_forward
 from phone_agent.backends.opencl.launches.loss import softmax_loss
 from phone_agent.backends.opencl.launches.lrn import lrn_backward, lrn_forward
 from phone_agent.backends.opencl.launches.norm import norm_backward, norm_fold, norm_forward
 from phone_agent.backends.opencl.launches.pool import pool_backward, pool_forward
 from phone_agent.core.ops import Kind
-from phone_agent.nn.plan.ops import Step
+from phone_agent.nn.plan.ops import OpSpec
 
-LaunchMaker = Callable[[Step, Maker], Iterable[Launch]]
+BuildLaunches = Callable[[OpSpec, LaunchBuilder], Iterable[Launch]]
 
-MAKERS: dict[Kind, LaunchMaker] = {
+LAUNCH_BUILDERS: dict[Kind, BuildLaunches] = {
     Kind.CONV_FORWARD: conv_forward,
     Kind.CONV_BACKWARD_DATA: conv_backward_data,
     Kind.CONV_BACKWARD_WEIGHTS: conv_backward_weights,
@@ -34,8 +34,8 @@ MAKERS: dict[Kind, LaunchMaker] = {
     Kind.BATCH_NORM_FORWARD: norm_forward,
     Kind.BATCH_NORM_FOLD: norm_fold,
     Kind.BATCH_NORM_BACKWARD: norm_backward,
-    Kind.ADD_FORWARD: join_forward,
-    Kind.ADD_BACKWARD: join_backward,
+    Kind.ADD_FORWARD: add_forward,
+    Kind.ADD_BACKWARD: add_backward,
     Kind.LRN_FORWARD: lrn_forward,
     Kind.LRN_BACKWARD: lrn_backward,
     Kind.DROPOUT_FORWARD: dropout_forward,
@@ -44,6 +44,6 @@ MAKERS: dict[Kind, LaunchMaker] = {
 }
 
 
-def launches(step: Step, make: Maker) -> list[Launch]:
+def build_launches(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
     make.begin_step(f"{step.name} {step.kind.name.lower()}")
-    return list(MAKERS[step.kind](step, make))
+    return list(LAUNCH_BUILDERS[step.kind](step, make))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from phone_agent.backends.opencl.emit import Launch, Local, Maker
-from phone_agent.backends.opencl.launches.operands import number, place, whole
-from phone_agent.nn.plan.ops import FLOAT, Step
+from phone_agent.backends.opencl.emit import Launch, LaunchBuilder, LocalMemory
+from phone_agent.backends.opencl.launches.operands import float_field, int_field, pointer_field
+from phone_agent.nn.plan.ops import FLOAT, OpSpec
 
 GROUP = 64
 
 
-def softmax_loss(step: Step, make: Maker) -> list[Launch]:
+def softmax_loss(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
     of = step.fields
-    batch, losses = whole(of, "batch"), make.scratch(whole(of, "batch"))
-    places = [place(of, name) for name in ("logits", "labels", "weight", "dlogits")]
-    numbers = [whole(of, name) for name in ("batch", "classes", "ld_logits", "ld_dlogits")]
+    batch, losses = int_field(of, "batch"), make.scratch(int_field(of, "batch"))
+    places = [pointer_field(of, name) for name in ("logits", "labels", "weight", "dlogits")]
+    numbers = [int_field(of, name) for name in ("batch", "classes", "ld_logits", "ld_dlogits")]
     kernel = make.kernel("loss", "image_losses")
-    arguments = (*places, losses, *numbers, number(of, "smoothing"), Local(GROUP * FLOAT))
+    arguments = (*places, losses, *numbers, float_field(of, "smoothing"), LocalMemory(GROUP * FLOAT))
     return [
         make.launch(kernel, arguments, (batch * GROUP,), (GROUP,)),
-        make.over(make.kernel("loss", "mean_loss"), (losses, place(of, "loss"), batch), 1, 1),
+        make.over(make.kernel("loss", "mean_loss"), (losses, pointer_field(of, "loss"), batch), 1, 1),
     ]

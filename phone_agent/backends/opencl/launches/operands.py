@@ -6,54 +6,61 @@ from collections.abc import Mapping
 from typing import cast
 
 from phone_agent.backends.opencl import emit
-from phone_agent.backends.opencl.emit import Argument, Stored
-from phone_agent.nn.plan.ops import Field, Place, Shared
+from phone_agent.backends.opencl.emit import Argument, TypedPointer
+from phone_agent.nn.plan.ops import Field, Pointer, SharedStruct
 
 Fields = Mapping[str, Field]
 
 
-def fields(value: Field) -> Fields:
+def struct_field(value: Field) -> Fields:
     """A struct within a step's."""
     return cast("Fields", value)
 
 
-def whole(fields: Fields, name: str) -> int:
+def int_field(fields: Fields, name: str) -> int:
     return int(cast("int", fields.get(name) or 0))
 
 
-def number(fields: Fields, name: str) -> float:
+def float_field(fields: Fields, name: str) -> float:
     return float(cast("float", fields[name]))
 
 
-def place(fields: Fields, name: str) -> Place | None:
-    return cast("Place | None", fields.get(name))
+def pointer_field(fields: Fields, name: str) -> Pointer | None:
+    return cast("Pointer | None", fields.get(name))
 
 
-def stored(fields: Fields, name: str) -> Stored:
+def tensor_field(fields: Fields, name: str) -> TypedPointer:
     """A tensor of the step's, in numbers of the type that `fields` say."""
-    return emit.stored(place(fields, name), fields)
+    return emit.typed_pointer(pointer_field(fields, name), fields)
 
 
-def norm_of(fields: Fields) -> Shared:
+def norm_field(fields: Fields) -> SharedStruct:
     """Of a step that has one."""
-    return cast("Shared", fields["norm"])
+    return cast("SharedStruct", fields["norm"])
 
 
 def source(fields: Fields) -> list[Argument]:
-    scale = place(fields, "scale")
-    data = stored(fields, "data")
-    return [data, scale, place(fields, "shift"), whole(fields, "ld"), int(scale is not None), whole(fields, "act")]
+    scale = pointer_field(fields, "scale")
+    data = tensor_field(fields, "data")
+    return [
+        data,
+        scale,
+        pointer_field(fields, "shift"),
+        int_field(fields, "ld"),
+        int(scale is not None),
+        int_field(fields, "act"),
+    ]
 
 
 def sink(fields: Fields) -> list[Argument]:
     norm = fields.get("norm")
-    known = norm.fields if isinstance(norm, Shared) else {}
+    known = norm.fields if isinstance(norm, SharedStruct) else {}
     return [
-        place(fields, "data"),
-        stored(fields, "y"),
-        place(known, "scale"),
-        place(known, "shift"),
-        *(whole(fields, name) for name in ("ld", "ld_y", "act", "accumulate")),
+        pointer_field(fields, "data"),
+        tensor_field(fields, "y"),
+        pointer_field(known, "scale"),
+        pointer_field(known, "shift"),
+        *(int_field(fields, name) for name in ("ld", "ld_y", "act", "accumulate")),
         int(norm is not None),
     ]
 
@@ -65,4 +72,4 @@ GEOMETRY = (
 
 
 def geometry(fields: Fields) -> list[Argument]:
-    return [whole(fields, name) for name in GEOMETRY]
+    return [int_field(fields, name) for name in GEOMETRY]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phone_agent.backends.opencl.device import Limits
-from phone_agent.backends.opencl.launches.operands import Fields, whole
+from phone_agent.backends.opencl.launches.operands import Fields, int_field
 from phone_agent.backends.opencl.tiles import Tiles
 
 
@@ -33,9 +33,9 @@ class Axis:
 
 
 def forward_axis(g: Fields, direction: str) -> Axis:
-    size, grid, kernel = (whole(g, f"{name}_{direction}") for name in ("in", "out", "kernel"))
-    offset = -whole(g, f"pad_{direction}")
-    return Axis(grid, kernel, whole(g, "stride"), offset, whole(g, "dilation"), size, 0, 1, 0, 1, grid)
+    size, grid, kernel = (int_field(g, f"{name}_{direction}") for name in ("in", "out", "kernel"))
+    offset = -int_field(g, f"pad_{direction}")
+    return Axis(grid, kernel, int_field(g, "stride"), offset, int_field(g, "dilation"), size, 0, 1, 0, 1, grid)
 
 
 def backward_axis(g: Fields, direction: str, phase: int) -> Axis:
@@ -43,8 +43,8 @@ def backward_axis(g: Fields, direction: str, phase: int) -> Axis:
 
     Where that is whole. Such taps are evenly spaced; they are counted from the last, so that pixels ascend.
     """
-    size, out, kernel, pad = (whole(g, f"{name}_{direction}") for name in ("in", "out", "kernel", "pad"))
-    stride, dilation = whole(g, "stride"), whole(g, "dilation")
+    size, out, kernel, pad = (int_field(g, f"{name}_{direction}") for name in ("in", "out", "kernel", "pad"))
+    stride, dilation = int_field(g, "stride"), int_field(g, "dilation")
     found = [k for k in reversed(range(kernel)) if (phase + pad - k * dilation) % stride == 0]
     first = found[0] if found else 0
     step = found[1] - first if len(found) > 1 else 0
@@ -87,27 +87,29 @@ class Product:
 
 
 def forward_product(g: Fields, x: Fields) -> Product:
-    groups = whole(g, "groups")
-    alone = groups == 1 and whole(x, "ld") == whole(g, "in_c") and not x.get("scale")
-    together = alone and whole(g, "dilation") == 1
-    channels, columns = whole(g, "in_c") // groups, whole(g, "out_c") // groups
-    return Product(forward_axis(g, "h"), forward_axis(g, "w"), whole(g, "batch"), channels, columns, groups, together)
+    groups = int_field(g, "groups")
+    alone = groups == 1 and int_field(x, "ld") == int_field(g, "in_c") and not x.get("scale")
+    together = alone and int_field(g, "dilation") == 1
+    channels, columns = int_field(g, "in_c") // groups, int_field(g, "out_c") // groups
+    return Product(
+        forward_axis(g, "h"), forward_axis(g, "w"), int_field(g, "batch"), channels, columns, groups, together
+    )
 
 
 def backward_products(g: Fields) -> list[Product]:
     """One for each phase of the stride that has pixels."""
-    groups, stride = whole(g, "groups"), whole(g, "stride")
-    channels, columns = whole(g, "out_c") // groups, whole(g, "in_c") // groups
+    groups, stride = int_field(g, "groups"), int_field(g, "stride")
+    channels, columns = int_field(g, "out_c") // groups, int_field(g, "in_c") // groups
     phases = ((h, w) for h in range(stride) for w in range(stride))
     found = (
-        Product(backward_axis(g, "h", h), backward_axis(g, "w", w), whole(g, "batch"), channels, columns, groups)
+        Product(backward_axis(g, "h", h), backward_axis(g, "w", w), int_field(g, "batch"), channels, columns, groups)
         for h, w in phases
     )
     return [product for product in found if product.rows]
 
 
 @dataclass(frozen=True)
-class Cut:
+class Tiling:
     """How a product is shared out: vectors a tile has across, panels in all; tiles an item has, down and across."""
 
     vectors: int
@@ -120,7 +122,7 @@ class Cut:
         return -(-self.panels // self.sweep)
 
 
-def cut(product: Product, row_tiles: int, tiles: Tiles, limits: Limits, *, others: int) -> Cut:
+def choose_tiling(product: Product, row_tiles: int, tiles: Tiles, limits: Limits, *, others: int) -> Tiling:
     """So large that what is gathered is used often, so small that all of the device has work.
 
     `row_tiles`: tiles one below the other that an item may take several of; `others`: times so many that it may not.
@@ -136,7 +138,7 @@ def cut(product: Product, row_tiles: int, tiles: Tiles, limits: Limits, *, other
             across -= 1
     # The same number of items, with even shares.
     down, across = -(-row_tiles // -(-row_tiles // down)), -(-panels // -(-panels // across))
-    return Cut(vectors, panels, down, across)
+    return Tiling(vectors, panels, down, across)
 
 
 _NAMES = (
@@ -147,7 +149,7 @@ _NAMES = (
 )  # fmt: skip
 
 
-def product_struct(product: Product, cut: Cut, *, ld_weights: int | None = None) -> np.generic:
+def product_struct(product: Product, cut: Tiling, *, ld_weights: int | None = None) -> np.generic:
     """The kernels' `product`. `ld_weights`: of weights that are read where they are, unpacked."""
     h, w = product.h, product.w
     numbers = (

@@ -15,7 +15,7 @@ from orchestrator.plan.forecast.device_model import phone
 from orchestrator.plan.forecast.forecast import WANTED, Rack, Rules, forecast, imagined, rack_of
 from phone_agent.comm.autotune import BUCKET_SIZES
 from phone_agent.models import build
-from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.options import Options
 
 GRAPH = build("squeezenet_v1_1")
@@ -60,8 +60,8 @@ def test_what_fits_fits() -> None:
     found = forecast(GRAPH, FAR, phone(), Rules(memory_bytes=500_000_000))
     assert found.batch == found.fits
     # values, momentum and gradient at the least; what is kept beside them besides
-    assert estimate(GRAPH, found.fits, Options(threads=4)).total < 500_000_000
-    assert estimate(GRAPH, found.fits + 8, Options(threads=4, moments=5)).total > 500_000_000
+    assert estimate_memory(GRAPH, found.fits, Options(threads=4)).total < 500_000_000
+    assert estimate_memory(GRAPH, found.fits + 8, Options(threads=4, moments=5)).total > 500_000_000
 
 
 def test_a_measured_pace_goes_before_the_model() -> None:

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from phone_agent.backends.opencl.device import find, load
-from phone_agent.backends.opencl.emit import Maker
-from phone_agent.backends.opencl.launches import launches
-from phone_agent.backends.opencl.program import Programs
-from phone_agent.backends.opencl.tiles import Tiles, default
+from phone_agent.backends.opencl.device import find_device, load_pyopencl
+from phone_agent.backends.opencl.emit import LaunchBuilder
+from phone_agent.backends.opencl.launches import build_launches
+from phone_agent.backends.opencl.program import ProgramCache
+from phone_agent.backends.opencl.tiles import Tiles, default_tiles
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
-from phone_agent.nn.plan.ops import Buffer, Direction, Field, Place, Shared, Step
+from phone_agent.nn.plan.ops import Buffer, Direction, Field, OpSpec, Pointer, SharedStruct
 from tests.phone_agent.core.check import differences
 from tests.phone_agent.core.memory import Array, Case, Memory
 
@@ -35,7 +35,7 @@ class _Blocks:
     buffers: dict[int, Any]
     scratch: Any
 
-    def of(self, place: Place) -> tuple[Any, int]:
+    def of(self, place: Pointer) -> tuple[Any, int]:
         return self.buffers[id(place.buffer)], GUARD + place.offset
 
 
@@ -46,11 +46,11 @@ class _Reader:
         self.case = case
         self.adding = False
         self.buffers: dict[int, Buffer] = {}  # by block
-        self._shared: dict[int, Shared] = {}
+        self._shared: dict[int, SharedStruct] = {}
 
-    def step(self) -> Step:
+    def step(self) -> OpSpec:
         fields = self._fields(ops.STRUCTS[self.case.kind], self.case.op, 0)
-        return Step(self.case.kind, self.case.name, Direction.FORWARD, fields)
+        return OpSpec(self.case.kind, self.case.name, Direction.FORWARD, fields)
 
     def _fields(self, layout: type[ctypes.Structure], block: Memory, start: int) -> dict[str, Field]:
         pointers = dict(block.pointers)
@@ -72,22 +72,22 @@ class _Reader:
         if block is None:
             return None
         if name == "norm":
-            return self._shared.setdefault(id(block), Shared(self._fields(ops.BatchNorm, block, 0)))
-        return Place(self.buffers.setdefault(id(block), Buffer(block.name, block.data.nbytes)))
+            return self._shared.setdefault(id(block), SharedStruct(self._fields(ops.BatchNorm, block, 0)))
+        return Pointer(self.buffers.setdefault(id(block), Buffer(block.name, block.data.nbytes)))
 
 
 @cache
-def programs() -> Programs:
-    return Programs(find())
+def programs() -> ProgramCache:
+    return ProgramCache(find_device())
 
 
 def run(case: Case, tiles: Tiles | None = None) -> tuple[dict[int, Array], list[str]]:
     """What is in each block afterwards; and who wrote outside of them."""
-    cl, device = load(), find()
+    cl, device = load_pyopencl(), find_device()
     reader = _Reader(case)
     step = reader.step()
-    make = Maker(programs(), tiles or default(device.limits), adding=reader.adding)
-    made = launches(step, make)
+    make = LaunchBuilder(programs(), tiles or default_tiles(device.limits), adding=reader.adding)
+    made = build_launches(step, make)
     queue = cl.CommandQueue(device.context)
     blocks = {id(block): block for block in case.op.reachable()}
     held = {at: _upload(cl, device.context, blocks[at].content(1)) for at in reader.buffers}

@@ -15,19 +15,19 @@ import pytest
 from numpy.typing import NDArray
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.backends.checks import InputError
 from phone_agent.backends.opencl import device, program
 from phone_agent.backends.opencl.backend import OpenClBackend, OpenClExecutable
-from phone_agent.backends.opencl.device import NoDeviceError, find, load
-from phone_agent.backends.opencl.memory import MemoryLimitError, block_of
-from phone_agent.backends.opencl.memory_estimate import as_compiled
-from phone_agent.backends.opencl.program import ProgramError, Programs
+from phone_agent.backends.opencl.device import NoDeviceError, find_device, load_pyopencl
+from phone_agent.backends.opencl.device_memory import MemoryLimitError, block_of
+from phone_agent.backends.opencl.memory_estimate import options_for_backend
+from phone_agent.backends.opencl.program import ProgramCache, ProgramError
 from phone_agent.backends.opencl.watchdog import EXIT_CODE, Watchdog
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.arena import Lifetime, PieceError, lay_out
-from phone_agent.nn.plan.buckets import parts
-from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.arena import BufferTooLargeError, Lifetime, assign_offsets
+from phone_agent.nn.plan.buckets import bucket_slices
+from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.ops import FLOAT, Buffer
 from phone_agent.nn.plan.options import Options
 
@@ -65,7 +65,7 @@ def test_training_copies_nothing() -> None:
         state.values -= 0.1 * state.gradients
         executable.loss_and_gradients(images, labels, 0.5, accumulate=True)
     assert executable.copied == before
-    assert len(seen) == 2 * len(parts(state.packing, OPTIONS.bucket_bytes)) > 4
+    assert len(seen) == 2 * len(bucket_slices(state.packing, OPTIONS.bucket_bytes)) > 4
     for array in (state.values, state.gradients):
         block = block_of(array)
         assert block is not None
@@ -163,7 +163,7 @@ def test_an_arena_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(pieces._arena._buffers) > 4
     assert pieces.loss_and_gradients(images, labels, 1.0) == loss
     np.testing.assert_array_equal(state.gradients, wanted)
-    with pytest.raises(PieceError, match="the device gives 1200000 at most"):
+    with pytest.raises(BufferTooLargeError, match="the device gives 1200000 at most"):
         OpenClBackend().compile(graph, state, 64, Options())
     with pytest.raises(MemoryLimitError, match="2000000 bytes in one piece"):
         OpenClBackend().array(500_000)
@@ -172,18 +172,18 @@ def test_an_arena_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["lenet", "mobilenet_reduced"])
 def test_what_a_network_takes_is_known_before_it_is_compiled(name: str) -> None:
     graph = models.build(name)
-    options = as_compiled("opencl", Options(threads=4), graph.shape)
+    options = options_for_backend("opencl", Options(threads=4), graph.shape)
     executable = OpenClBackend().compile(graph, State(graph, 1), 3, Options(threads=4))
-    assert executable._scratch.size == estimate(graph, 3, options).workspace > FLOAT
-    assert executable.memory == estimate(graph, 3, options)
+    assert executable._scratch.size == estimate_memory(graph, 3, options).workspace > FLOAT
+    assert executable.memory == estimate_memory(graph, 3, options)
 
 
 def test_both_together_take_what_their_parts_take() -> None:
     """Halves of a batch, each with a network of its own: no more than was planned, and little less."""
     graph = models.build("mobilenet_reduced", 10, (32, 32, 3))
     options = Options(gpu_share=0.5)
-    planned = estimate(graph, 8, as_compiled("hybrid", options, graph.shape))
-    cpu, gpu = (backend(name).compile(graph, State(graph, 1), 4, options).memory for name in ("cpu", "opencl"))  # type: ignore[attr-defined]
+    planned = estimate_memory(graph, 8, options_for_backend("hybrid", options, graph.shape))
+    cpu, gpu = (get_backend(name).compile(graph, State(graph, 1), 4, options).memory for name in ("cpu", "opencl"))  # type: ignore[attr-defined]
     own = [part.arena + part.workspace + part.vectors for part in (cpu, gpu)]
     copies = 2 * FLOAT * graph.parameter_count + 4 * FLOAT * prod(graph.shape)
     beside = planned.total - planned.arena - planned.workspace - planned.vectors - (planned.momenta - cpu.momenta)
@@ -198,7 +198,7 @@ def test_no_buffer_lies_in_two_pieces() -> None:
             Lifetime(Buffer(str(number), int(rng.integers(1, 1000))), first, first + int(rng.integers(0, 9)))
             for number, first in enumerate(rng.integers(0, 20, 30).tolist())
         ]
-        layout = lay_out(lives, 1024)
+        layout = assign_offsets(lives, 1024)
         for life in lives:
             start = layout.offsets[life.buffer]
             assert start // 1024 == (start + life.bytes - 1) // 1024
@@ -217,7 +217,7 @@ def test_a_kernel_that_does_not_compile_is_named(tmp_path: Path, monkeypatch: py
     (tmp_path / "broken.cl").write_text("kernel void broken(global float *x) { x[0] = nonsense; }")
     monkeypatch.setattr(program, "SOURCES", tmp_path)
     with pytest.raises(ProgramError, match=r"(?s)broken.cl \(-DX=float\) on .*nonsense"):
-        Programs(find()).kernel("broken", "broken", {"X": "float"})
+        ProgramCache(find_device()).kernel("broken", "broken", {"X": "float"})
 
 
 def test_a_hanging_kernel_ends_the_process() -> None:
@@ -229,10 +229,10 @@ def test_a_hanging_kernel_ends_the_process() -> None:
 
 HANG = """
 import numpy as np
-from phone_agent.backends.opencl.device import find, load
+from phone_agent.backends.opencl.device import find_device, load_pyopencl
 from phone_agent.backends.opencl.watchdog import Watchdog
 
-cl, device = load(), find()
+cl, device = load_pyopencl(), find_device()
 queue = cl.CommandQueue(device.context)
 source = "kernel void spin(global volatile int *x) { while (x[0] == 0) x[1]++; }"
 kernel = cl.Kernel(cl.Program(device.context, source).build(), "spin")
@@ -275,10 +275,10 @@ def test_a_slow_device_that_gets_on_does_not_hang() -> None:
 def test_without_pyopencl_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyopencl", None)
     with pytest.raises(NoDeviceError, match=r"pyopencl cannot be loaded .*; .* on a computer: pip install pyopencl"):
-        load.__wrapped__()
-    monkeypatch.setattr(device, "VENDOR", Path("/dev/null"))
+        load_pyopencl.__wrapped__()
+    monkeypatch.setattr(device, "VENDOR_DRIVER", Path("/dev/null"))
     with pytest.raises(NoDeviceError, match=r"pyopencl cannot be loaded .*; clusterctl provision builds it for phones"):
-        load.__wrapped__()
+        load_pyopencl.__wrapped__()
 
 
 def test_a_driver_that_is_there_and_of_no_use_is_told_as_the_linker_tells_it(tmp_path: Path) -> None:
@@ -286,8 +286,8 @@ def test_a_driver_that_is_there_and_of_no_use_is_told_as_the_linker_tells_it(tmp
     script = f"""
 from pathlib import Path
 from phone_agent.backends.opencl import device
-device.VENDOR = Path({str(tmp_path / "libOpenCL.so")!r})
-device.find()
+device.VENDOR_DRIVER = Path({str(tmp_path / "libOpenCL.so")!r})
+device.find_device()
 """
     told = without_drivers(script, tmp_path)
     assert "NoDeviceError: OpenCL has no platform here" in told
@@ -296,7 +296,7 @@ device.find()
 
 
 def test_without_a_driver_there_is_no_device(tmp_path: Path) -> None:
-    told = without_drivers("from phone_agent.backends.opencl.device import find; find()", tmp_path)
+    told = without_drivers("from phone_agent.backends.opencl.device import find_device; find_device()", tmp_path)
     assert "NoDeviceError: OpenCL has no platform here" in told
     assert "pocl-opencl-icd" in told
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from phone_agent.backends.opencl.device import find
+from phone_agent.backends.opencl.device import find_device
 from phone_agent.backends.opencl.launches.products import Axis, backward_axis, forward_axis
-from phone_agent.backends.opencl.tiles import CPU, GPU, Tiles, default, fitted
+from phone_agent.backends.opencl.tiles import CPU, GPU, Tiles, default_tiles, fit_tiles
 from phone_agent.core.ops import Kind
 from tests.phone_agent.backends.opencl.on_device import planned, run, wrong_in
 from tests.phone_agent.core import grid
@@ -82,11 +82,11 @@ def test_phases_reach_what_forward_reads(kernel: int, dilation: int, stride: int
 
 
 def test_tiles_fit_the_device() -> None:
-    limits = find().limits
-    assert default(replace(limits, kind="cpu")) == CPU
+    limits = find_device().limits
+    assert default_tiles(replace(limits, kind="cpu")) == CPU
     adreno = replace(limits, kind="gpu", work_group=1024, local_bytes=32 * 1024)
-    assert default(adreno) == GPU
+    assert default_tiles(adreno) == GPU
     small = replace(adreno, work_group=16, local_bytes=4096)
-    made = fitted(GPU, small)
+    made = fit_tiles(GPU, small)
     assert made.group_rows * made.group_columns <= 16
     assert made.local_bytes(made.columns) <= 4096

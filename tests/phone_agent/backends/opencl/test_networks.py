@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from phone_agent import models
-from phone_agent.backends import backend
+from phone_agent.backends import get_backend
 from phone_agent.backends.opencl.backend import OpenClBackend
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import estimate
+from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.options import Options
 from tests.phone_agent.agreement import batch_of, leave_corners, worst_of
 
@@ -51,7 +51,7 @@ def agrees(graph: Graph, batch: int, options: Options, tolerance: float = TOLERA
     """Loss, every gradient, running statistics and scores as the core has them."""
     ours, theirs = starts(graph, np.float32, np.float32, large=large)
     device = OpenClBackend().compile(graph, ours, batch, options)
-    wanted = backend("cpu").compile(graph, theirs, batch, replace(options, winograd=False))
+    wanted = get_backend("cpu").compile(graph, theirs, batch, replace(options, winograd=False))
     rough = max(1e-4, 0.1 * tolerance)
     errors = []
     for seed in range(DRAWS):
@@ -88,7 +88,7 @@ def test_as_near_to_double_precision_as_the_core(name: str) -> None:
     graph = models.build(name, 10, (side, side, 3), 0.5)
     kinds = {"reference": np.float64, "cpu": np.float32, "opencl": np.float32}
     states = dict(zip(kinds, starts(graph, *kinds.values()), strict=True))
-    made = {each: backend(each).compile(graph, states[each], 6, Options(winograd=False)) for each in kinds}
+    made = {each: get_backend(each).compile(graph, states[each], 6, Options(winograd=False)) for each in kinds}
     distances = []
     for seed in range(DRAWS):
         images, labels = batch_of(graph, 6, seed)
@@ -109,8 +109,8 @@ def test_loss_and_every_gradient_as_published(name: str) -> None:
 
 def test_layers_that_are_computed_again() -> None:
     graph = models.build("resnet20", 10, (32, 32, 3))
-    options = Options(memory_bytes=estimate(graph, 16).total - 1_000_000)
-    assert estimate(graph, 16, options).recomputed
+    options = Options(memory_bytes=estimate_memory(graph, 16).total - 1_000_000)
+    assert estimate_memory(graph, 16, options).recomputed
     agrees(graph, 16, options)
 
 

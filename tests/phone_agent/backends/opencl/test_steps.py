@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from phone_agent.backends.opencl.launches import MAKERS
+from phone_agent.backends.opencl.launches import LAUNCH_BUILDERS
 from phone_agent.core.ops import Kind
 from tests.phone_agent.backends.opencl.on_device import planned, wrong_in
 from tests.phone_agent.core.cases import CASES
 
 # Some cases hold every bit pattern of half, signalling NaNs among them: numpy remarks on those when it casts them.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
-KINDS = [pytest.param(kind, id=kind.name) for kind in MAKERS]
+KINDS = [pytest.param(kind, id=kind.name) for kind in LAUNCH_BUILDERS]
 
 
 @pytest.mark.parametrize("kind", KINDS)

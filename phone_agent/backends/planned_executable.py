@@ -14,17 +14,17 @@ from phone_agent.backends.checks import InputError, check_images, check_state
 from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
-from phone_agent.nn.plan.memory import MemoryPlan, describe, fit
+from phone_agent.nn.plan.memory_plan import MemoryPlan, fit_plan, memory_of
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import Plan
 
 Array = NDArray[Any]
 Program = TypeVar("Program")
-MOST_SIZES = 8  # of batches that programs are kept for
+MAX_PLANS = 8  # of batches that programs are kept for
 
 
 @dataclass(frozen=True)
-class StepTime:
+class OpTime:
     """What one step of the plan took, and what it did in that time. `bytes`: activations, each tensor once."""
 
     name: str
@@ -35,25 +35,25 @@ class StepTime:
     bytes: int
 
 
-class Planned(Executable, Generic[Program]):
+class PlannedExecutable(Executable, Generic[Program]):
     """`_programs` holds one for each size of batch; whoever inherits makes them, and the memory they run in."""
 
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int]) -> None:
         check_state(graph, state)
         self._graph, self._state, self._batch, self._options = graph, state, batch, options
-        self._plans = {size: fit(graph, size, options) for size in (batch, *also)}
+        self._plans = {size: fit_plan(graph, size, options) for size in (batch, *also)}
         self._plan = self._plans[batch]
-        self.memory: MemoryPlan = describe(graph, self._plan)
+        self.memory: MemoryPlan = memory_of(graph, self._plan)
         self._programs: dict[int, Program] = {}
 
     def prepare(self, sizes: Collection[int]) -> None:
         """Sizes that were used before come back at once, as long as they are not many."""
         if largest := [size for size in sizes if size > self._batch]:
             raise InputError(f"a batch of {max(largest)}: the network was compiled for {self._batch} at most")
-        new = {size: fit(self._graph, size, self._options) for size in sizes if size not in self._plans}
+        new = {size: fit_plan(self._graph, size, self._options) for size in sizes if size not in self._plans}
         keep = {self._batch, *sizes}
         others = [size for size in self._plans if size not in keep]
-        for size in others[: max(0, len(self._plans) + len(new) - MOST_SIZES)]:
+        for size in others[: max(0, len(self._plans) + len(new) - MAX_PLANS)]:
             del self._plans[size], self._programs[size]
         self._plans |= new
         self._add(new)
@@ -66,11 +66,11 @@ class Planned(Executable, Generic[Program]):
             scores[start : start + len(chunk)] = self._evaluate(chunk)[: len(chunk)]
         return scores
 
-    def _step_times(self, nanoseconds: Sequence[int]) -> list[StepTime]:
+    def _step_times(self, nanoseconds: Sequence[int]) -> list[OpTime]:
         """Of the steps of training with the largest batch."""
         steps = self._plan.training.steps
         return [
-            StepTime(step.name, step.kind.name.lower(), step.direction.value, time * 1e-9, step.flops, step.traffic)
+            OpTime(step.name, step.kind.name.lower(), step.direction.value, time * 1e-9, step.flops, step.traffic)
             for step, time in zip(steps, nanoseconds, strict=True)
         ]
 
@@ -84,6 +84,6 @@ class Planned(Executable, Generic[Program]):
         """Scores of no more images than the largest batch has; rows beyond them mean nothing."""
 
 
-def reads(images: Array, batch: int) -> bool:
+def is_readable_in_place(images: Array, batch: int) -> bool:
     """Whether kernels can read these where they are."""
     return images.dtype == np.float32 and images.flags.c_contiguous and len(images) == batch

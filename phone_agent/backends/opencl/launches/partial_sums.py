@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from phone_agent.backends.opencl.emit import Launch, Maker, Scratch, Stored
-from phone_agent.backends.opencl.launches.operands import Fields, number, place, stored, whole
+from phone_agent.backends.opencl.emit import Launch, LaunchBuilder, Scratch, TypedPointer
+from phone_agent.backends.opencl.launches.operands import Fields, float_field, int_field, pointer_field, tensor_field
 from phone_agent.core.ops import Act
-from phone_agent.nn.plan.ops import Place, Shared
+from phone_agent.nn.plan.ops import Pointer, SharedStruct
 
 ITEMS_A_UNIT = 1024  # work-items that keep a compute unit busy
 LEAST_ROWS = 32  # of a part: fewer would only make more to add up
 
 
 @dataclass(frozen=True)
-class Parts:
+class PartialSums:
     """[count][2][channels] floats, each part over `each` rows; the last one over those that are left.
 
     Forward: the mean of the part, and the sum of squares about it. Backward: the sums of g and of g (z - mean).
@@ -28,38 +28,40 @@ class Parts:
     each: int
 
 
-def parts(make: Maker, rows: int, each: int, channels: int) -> Parts:
+def make_partial_sums(make: LaunchBuilder, rows: int, each: int, channels: int) -> PartialSums:
     count = -(-rows // each)
-    return Parts(make.scratch(count * 2 * channels), count, each)
+    return PartialSums(make.scratch(count * 2 * channels), count, each)
 
 
-def statistics(make: Maker, norm: Shared, z: Stored, rows: int, ld: int) -> list[Launch]:
+def statistics(make: LaunchBuilder, norm: SharedStruct, z: TypedPointer, rows: int, ld: int) -> list[Launch]:
     """The batch's statistics of z, by a pass over it."""
     made = _parts_of_a_pass(make, norm, rows)
-    channels = whole(norm.fields, "channels")
+    channels = int_field(norm.fields, "channels")
     kernel = make.kernel("norm", "count_statistics", Z=z.type)
     arguments = (z, made.scratch, rows, channels, ld, made.each, made.count)
     counted = make.by_channel(kernel, arguments, channels, made.count)
     return [counted, merge_statistics(make, norm, made, rows)]
 
 
-def merge_statistics(make: Maker, norm: Shared, made: Parts, rows: int) -> Launch:
+def merge_statistics(make: LaunchBuilder, norm: SharedStruct, made: PartialSums, rows: int) -> Launch:
     """Ends a forward step with a norm: mean, inv_std, scale, shift and running statistics."""
     names = ("gamma", "beta", "running_mean", "running_var", "mean", "inv_std", "scale", "shift")
     fields = norm.fields
-    channels = whole(fields, "channels")
-    places = [place(fields, name) for name in names]
-    constants = (number(fields, "epsilon"), number(fields, "momentum"), channels)
+    channels = int_field(fields, "channels")
+    places = [pointer_field(fields, name) for name in names]
+    constants = (float_field(fields, "epsilon"), float_field(fields, "momentum"), channels)
     kernel = make.kernel("norm", "merge_statistics", Z="float")
     return make.over(kernel, (made.scratch, made.count, made.each, rows, *places, *constants), channels)
 
 
-def sink_sums(make: Maker, sink: Fields, rows: int) -> list[Launch]:
+def sink_sums(make: LaunchBuilder, sink: Fields, rows: int) -> list[Launch]:
     """What a sink's norm wants to know of it once it is filled, by a pass over it; nothing where there is no norm."""
     norm = sink.get("norm")
-    if not isinstance(norm, Shared):
+    if not isinstance(norm, SharedStruct):
         return []
-    gradient = Gradient(place(sink, "data"), whole(sink, "ld"), stored(sink, "y"), whole(sink, "ld_y"))
+    gradient = Gradient(
+        pointer_field(sink, "data"), int_field(sink, "ld"), tensor_field(sink, "y"), int_field(sink, "ld_y")
+    )
     return gradient_sums(make, norm, gradient, rows)
 
 
@@ -67,32 +69,32 @@ def sink_sums(make: Maker, sink: Fields, rows: int) -> list[Launch]:
 class Gradient:
     """g, and the z that its normalisation saw; `act` where g has yet to pass it."""
 
-    g: Place | None
+    g: Pointer | None
     ld_g: int
-    z: Stored
+    z: TypedPointer
     ld_z: int
     act: int = Act.NONE
 
 
-def gradient_sums(make: Maker, norm: Shared, of: Gradient, rows: int) -> list[Launch]:
+def gradient_sums(make: LaunchBuilder, norm: SharedStruct, of: Gradient, rows: int) -> list[Launch]:
     made = _parts_of_a_pass(make, norm, rows)
-    channels = whole(norm.fields, "channels")
+    channels = int_field(norm.fields, "channels")
     kernel = make.kernel("norm", "count_gradients", Z=of.z.type)
-    known = [place(norm.fields, name) for name in ("mean", "scale", "shift")]
+    known = [pointer_field(norm.fields, name) for name in ("mean", "scale", "shift")]
     numbers = (rows, channels, of.ld_g, of.ld_z, of.act, made.each, made.count)
     arguments = (of.g, of.z, *known, made.scratch, *numbers)
     counted = make.by_channel(kernel, arguments, channels, made.count)
     return [counted, merge_gradients(make, norm, made)]
 
 
-def merge_gradients(make: Maker, norm: Shared, made: Parts) -> Launch:
+def merge_gradients(make: LaunchBuilder, norm: SharedStruct, made: PartialSums) -> Launch:
     """Ends a step whose sink has a norm: its sums, for the norm's own step."""
-    channels = whole(norm.fields, "channels")
+    channels = int_field(norm.fields, "channels")
     kernel = make.kernel("norm", "merge_gradients", Z="float")
-    return make.over(kernel, (made.scratch, made.count, place(norm.fields, "sums"), channels), 2 * channels)
+    return make.over(kernel, (made.scratch, made.count, pointer_field(norm.fields, "sums"), channels), 2 * channels)
 
 
-def _parts_of_a_pass(make: Maker, norm: Shared, rows: int) -> Parts:
-    channels = whole(norm.fields, "channels")
+def _parts_of_a_pass(make: LaunchBuilder, norm: SharedStruct, rows: int) -> PartialSums:
+    channels = int_field(norm.fields, "channels")
     wanted = -(-ITEMS_A_UNIT * make.limits.compute_units // channels)
-    return parts(make, rows, max(LEAST_ROWS, -(-rows // wanted)), channels)
+    return make_partial_sums(make, rows, max(LEAST_ROWS, -(-rows // wanted)), channels)

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from phone_agent.backends.opencl.device import Device, load
+from phone_agent.backends.opencl.device import Device, load_pyopencl
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.nn.plan.ops import Buffer, Home, Place
+from phone_agent.nn.plan.ops import Buffer, MemorySpace, Pointer
 
 Array = NDArray[Any]
-Part = tuple[int, int]  # bytes
+ByteRange = tuple[int, int]  # bytes
 
 
 class MemoryLimitError(AgentError):
@@ -28,20 +28,20 @@ class MemoryLimitError(AgentError):
     code = ErrorCode.OUT_OF_MEMORY
 
 
-class MovedError(AgentError):
+class MappingMovedError(AgentError):
     """The driver shows its memory at another place each time, so no array can stay over it."""
 
     code = ErrorCode.OPENCL_FAILED
 
 
-class Block:
+class SharedBlock:
     """One piece of shared memory, zeroed and the host's at first."""
 
     def __init__(self, shared: SharedMemory, count: int) -> None:
         self._shared, self.bytes = shared, count
         self.buffer = shared.device_buffer(count, in_host_memory=True)
-        self._parts: list[Part] = [(0, count)]
-        self._held: dict[Part, Any] = {}
+        self._parts: list[ByteRange] = [(0, count)]
+        self._held: dict[ByteRange, Any] = {}
         self.address = 0
         self.take_all()
         ctypes.memset(self.address, 0, count)
@@ -52,34 +52,34 @@ class Block:
         visible.block = self
         return np.frombuffer(visible, dtype, self.bytes // np.dtype(dtype).itemsize)
 
-    def split(self, parts: Sequence[Part]) -> None:
+    def split(self, parts: Sequence[ByteRange]) -> None:
         """From now on these go to and fro, each on its own. All of it is the host's now."""
         if set(parts) != set(self._parts):
             self.give_all()
             self._parts = list(parts)
             self.take_all()
 
-    def give(self, part: Part) -> None:
+    def give(self, part: ByteRange) -> None:
         if part in self._held:
             self._held.pop(part).release(self._shared.queue)
             self._shared.moved(part)
 
-    def take(self, part: Part) -> None:
+    def take(self, part: ByteRange) -> None:
         """The device has finished with it: whoever calls has waited for that."""
         start, end = part
         if part in self._held or start == end:
             return
-        cl = load()
+        cl = load_pyopencl()
         flags = cl.map_flags.READ | cl.map_flags.WRITE
         queue = self._shared.transfers
         shown, _ = cl.enqueue_map_buffer(queue, self.buffer, flags, start, (end - start,), np.uint8)
         self.address = self.address or shown.ctypes.data
         if shown.ctypes.data != self.address + start:
-            raise MovedError(f"{self._shared.device.identity.device} does not keep mapped memory in its place")
+            raise MappingMovedError(f"{self._shared.device.identity.device} does not keep mapped memory in its place")
         self._held[part] = shown.base
         self._shared.moved(part)
 
-    def holds(self, part: Part) -> bool:
+    def holds(self, part: ByteRange) -> bool:
         """Whether it is the host's."""
         return part in self._held
 
@@ -96,7 +96,7 @@ class SharedMemory:
     """Of one device. `queue` computes, in order; `transfers` brings back what is finished while that goes on."""
 
     def __init__(self, device: Device) -> None:
-        cl = load()
+        cl = load_pyopencl()
         self.device = device
         self.queue, self.transfers = cl.CommandQueue(device.context), cl.CommandQueue(device.context)
         self.copied = 0
@@ -104,14 +104,14 @@ class SharedMemory:
     def array(self, count: int, dtype: DTypeLike = np.float32) -> Array:
         """Zeroed, and read and written by the device where it is."""
         size = count * np.dtype(dtype).itemsize
-        return Block(self, max(size, 1)).array(dtype)[:count]
+        return SharedBlock(self, max(size, 1)).array(dtype)[:count]
 
-    def moved(self, part: Part) -> None:
+    def moved(self, part: ByteRange) -> None:
         if not self.device.limits.unified:
             self.copied += part[1] - part[0]
 
     def device_buffer(self, count: int, *, in_host_memory: bool = False) -> Any:
-        cl, limits = load(), self.device.limits
+        cl, limits = load_pyopencl(), self.device.limits
         if count > limits.allocation_bytes:
             most, name = limits.allocation_bytes, self.device.identity.device
             raise MemoryLimitError(f"{count} bytes in one piece; {name} gives {most} at most: take a smaller batch")
@@ -123,7 +123,7 @@ class SharedMemory:
             raise MemoryLimitError(f"{count} bytes more than {name} has room for: {error}") from None
 
 
-def block_of(array: Array) -> Block | None:
+def block_of(array: Array) -> SharedBlock | None:
     """The block this array lies in, if it lies in one."""
     base: Any = array
     while isinstance(base, np.ndarray):
@@ -131,7 +131,7 @@ def block_of(array: Array) -> Block | None:
     return getattr(base, "block", None)
 
 
-class Lent(Protocol):
+class DeviceArray(Protocol):
     """An array of the host's that the device works on, in parts counted in its items. A part that is where it is to go
     stays there."""
 
@@ -144,10 +144,10 @@ class Lent(Protocol):
 
 
 @dataclass
-class InPlace:
+class MappedArray:
     """An array in shared memory, which is cut into these parts."""
 
-    block: Block
+    block: SharedBlock
     item: int
 
     @property
@@ -165,12 +165,12 @@ class InPlace:
 
 
 @dataclass
-class Mirrored:
+class CopiedArray:
     """An array elsewhere, and the block that stands for it: both ways are copies."""
 
     shared: SharedMemory
     array: Array
-    inside: InPlace
+    inside: MappedArray
 
     @property
     def buffer(self) -> Any:
@@ -195,14 +195,14 @@ class Mirrored:
         self.shared.copied += (end - start) * self.array.itemsize
 
 
-def lend(shared: SharedMemory, array: Array, parts: Sequence[tuple[int, int]]) -> Lent:
+def make_device_array(shared: SharedMemory, array: Array, parts: Sequence[tuple[int, int]]) -> DeviceArray:
     """An array for the device to work on: where it is if it can be, else in a copy."""
     block, item = block_of(array), array.itemsize
     here = block is not None and block.address == array.ctypes.data and array.nbytes <= block.bytes
-    own = block if block is not None and here else Block(shared, max(array.nbytes, 1))
+    own = block if block is not None and here else SharedBlock(shared, max(array.nbytes, 1))
     own.split([(start * item, end * item) for start, end in parts])
-    inside = InPlace(own, item)
-    return inside if here else Mirrored(shared, array, inside)
+    inside = MappedArray(own, item)
+    return inside if here else CopiedArray(shared, array, inside)
 
 
 class Arena:
@@ -219,16 +219,16 @@ class Arena:
 
 
 @dataclass(frozen=True)
-class Places:
+class BufferBindings:
     """Where a plan's buffers lie."""
 
-    homes: Mapping[Home, Any]
+    homes: Mapping[MemorySpace, Any]
     arena: Arena
     offsets: Mapping[Buffer, int]
     scratch: Any
 
-    def of(self, place: Place) -> tuple[Any, int]:
-        if place.buffer.home != Home.ARENA:
+    def of(self, place: Pointer) -> tuple[Any, int]:
+        if place.buffer.home != MemorySpace.ARENA:
             return self.homes[place.buffer.home], place.offset
         buffer, start = self.arena.of(self.offsets[place.buffer])
         return buffer, start + place.offset

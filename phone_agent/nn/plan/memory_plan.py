@@ -15,8 +15,10 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import Plan
 
 MARGINS = (1.0, 0.98, 0.95, 0.0)  # a layout may have gaps; 0: whatever it takes
-IMAGE = 3 * FLOAT + 2  # of a value of an image: two batches, one ahead; one to judge by; the bytes they are made from
-PROCESS = 64 * 1024 * 1024  # Python, numpy, and the planning of a deep network: measured
+INPUT_BYTES_PER_VALUE = (
+    3 * FLOAT + 2
+)  # of a value of an image: two batches, one ahead; one to judge by; the bytes they are made from
+PROCESS_BYTES = 64 * 1024 * 1024  # Python, numpy, and the planning of a deep network: measured
 
 
 class DoesNotFitError(AgentError):
@@ -54,9 +56,9 @@ class MemoryPlan:
         return state + self.vectors + self.arena + self.workspace + self.images + self.process
 
 
-def estimate(graph: Graph, batch: int, options: Options = Options()) -> MemoryPlan:  # noqa: B008 - frozen
+def estimate_memory(graph: Graph, batch: int, options: Options = Options()) -> MemoryPlan:  # noqa: B008 - frozen
     """Allocates nothing. Under options.memory_bytes, if given."""
-    return describe(graph, fit(graph, batch, options))
+    return memory_of(graph, fit_plan(graph, batch, options))
 
 
 def largest_batch(graph: Graph, budget_bytes: int, options: Options = Options(), *, recompute: bool = False) -> int:  # noqa: B008 - frozen
@@ -64,11 +66,11 @@ def largest_batch(graph: Graph, budget_bytes: int, options: Options = Options(),
     batch = _largest(graph, budget_bytes, options, recompute=recompute)
     if not batch:
         least = _leanest(graph, 1, replace(options, memory_bytes=budget_bytes if recompute else None))
-        raise DoesNotFitError(graph.name, 1, describe(graph, least).total, budget_bytes, _remedy(0, twice=recompute))
+        raise DoesNotFitError(graph.name, 1, memory_of(graph, least).total, budget_bytes, _remedy(0, twice=recompute))
     return batch
 
 
-def refusal(graph: Graph, batch: int, need: int, budget_bytes: int, options: Options) -> DoesNotFitError:
+def does_not_fit(graph: Graph, batch: int, need: int, budget_bytes: int, options: Options) -> DoesNotFitError:
     """With the batch that would fit; convolutions are computed twice for it only where `options` have a budget."""
     twice = options.memory_bytes is not None
     fitting = _largest(graph, budget_bytes, options, recompute=twice)
@@ -80,10 +82,15 @@ def _remedy(fitting: int, *, twice: bool) -> str:
     return f"--batch {fitting}, which fits, or {more}" if fitting else more
 
 
-def within(graph: Graph, batch: int, budget_bytes: int, options: Options = Options()) -> MemoryPlan | None:  # noqa: B008 - frozen
+def estimate_within_budget(
+    graph: Graph,
+    batch: int,
+    budget_bytes: int,
+    options: Options = Options(),  # noqa: B008 - frozen
+) -> MemoryPlan | None:
     """What such a step takes where layers may be computed twice; nothing, if it does not fit even so."""
     plan = _leanest(graph, batch, replace(options, memory_bytes=budget_bytes))
-    found = describe(graph, plan)
+    found = memory_of(graph, plan)
     return found if found.total <= budget_bytes else None
 
 
@@ -100,42 +107,42 @@ def _largest(graph: Graph, budget: int, options: Options, *, recompute: bool) ->
 
 def _guess(graph: Graph, budget: int, options: Options, *, recompute: bool) -> int:
     """Memory is a constant and so much an image, but for the workspace, which grows a little at times."""
-    one = describe(graph, planning.make(graph, 1, replace(options, memory_bytes=None)))
+    one = memory_of(graph, planning.make_plan(graph, 1, replace(options, memory_bytes=None)))
     each = recomputation.arena_per_image(graph, recompute=recompute, half=options.half) + one.images
     return max(1, int((budget - (one.total - one.arena - one.images)) / each))
 
 
 def _fits(graph: Graph, batch: int, options: Options, budget: int) -> bool:
     try:
-        return describe(graph, _leanest(graph, batch, options)).total <= budget
-    except planning.TooManyError:
+        return memory_of(graph, _leanest(graph, batch, options)).total <= budget
+    except planning.TensorTooLargeError:
         return False
 
 
-def fit(graph: Graph, batch: int, options: Options) -> Plan:
+def fit_plan(graph: Graph, batch: int, options: Options) -> Plan:
     """The plan that fits options.memory_bytes with the least computed twice; a lean one where there is no limit."""
     plan = _leanest(graph, batch, options)
     budget = options.memory_bytes
-    if budget is not None and (need := describe(graph, plan).total) > budget:
-        raise refusal(graph, batch, need, budget, options)
+    if budget is not None and (need := memory_of(graph, plan).total) > budget:
+        raise does_not_fit(graph, batch, need, budget, options)
     return plan
 
 
 def _leanest(graph: Graph, batch: int, options: Options) -> Plan:
     """As `fit`; if nothing fits, what comes closest."""
-    plan = planning.make(graph, batch, options)
+    plan = planning.make_plan(graph, batch, options)
     budget = options.memory_bytes
     if budget is None:
         return plan
-    arena_budget = budget - (describe(graph, plan).total - plan.arena)
+    arena_budget = budget - (memory_of(graph, plan).total - plan.arena)
     for margin in MARGINS:
-        plan = planning.make(graph, batch, options, max(0, int(arena_budget * margin)))
-        if describe(graph, plan).total <= budget:
+        plan = planning.make_plan(graph, batch, options, max(0, int(arena_budget * margin)))
+        if memory_of(graph, plan).total <= budget:
             break
     return plan
 
 
-def describe(graph: Graph, plan: Plan) -> MemoryPlan:
+def memory_of(graph: Graph, plan: Plan) -> MemoryPlan:
     parameters = graph.parameter_count * FLOAT
     again = (step.name for step in plan.training.steps if step.direction.value == "again")
     return MemoryPlan(
@@ -147,7 +154,7 @@ def describe(graph: Graph, plan: Plan) -> MemoryPlan:
         vectors=plan.network.vectors * FLOAT,
         arena=plan.arena,
         workspace=plan.workspace,
-        images=plan.places.batch * prod(graph.shape) * IMAGE,
-        process=PROCESS,
+        images=plan.places.batch * prod(graph.shape) * INPUT_BYTES_PER_VALUE,
+        process=PROCESS_BYTES,
         recomputed=tuple(dict.fromkeys(again)),
     )
