@@ -233,7 +233,7 @@ class _Run:
             attributed(self._blows, self._chronicle.incidents),
             tuple(self._chronicle.phones),
             tuple(self._chronicle.steps),
-            self._kept(checkpoints.newest(directory)),
+            self._kept(checkpoints.newest_local(directory)),
         )
 
     def _kept(self, checkpoint: Path | None) -> Path | None:

@@ -100,7 +100,7 @@ def _said(event: Event, now: float) -> Said:
     return Said(
         event.text("message"),
         now,
-        event.number("noticed"),
+        event.number("detected_at"),
         event.fields.get("phases", {}),
         restarting=event.fields.get("kind") == IncidentKind.RESTARTING,
         cause=parse_cause(event.fields.get("cause")),

@@ -1,4 +1,4 @@
-"""`clusterctl attach`: watch a run that goes on, or see how one ended."""
+"""`clusterctl attach`: follow a running run, or see how one ended."""
 
 from __future__ import annotations
 
@@ -13,30 +13,32 @@ from orchestrator.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError
 if TYPE_CHECKING:
     from orchestrator.cli.session import Session
     from orchestrator.fleet import Fleet
-    from orchestrator.records.checkpoint_copies import Connect
+    from orchestrator.records.checkpoints import Connect
     from orchestrator.records.events import Progress
     from orchestrator.records.record import RunRecord, RunStore
 
-LARGE = 50e6  # bytes: takes more than a few seconds
-TCP_S = 2.0  # a phone of a run that does not answer the network for so long is gone
+LARGE_CHECKPOINT = 50e6  # bytes: takes more than a few seconds to fetch
+TCP_S = 2.0  # connect timeout: a phone of a run that needs longer counts as unreachable
 
 RunArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[RUN]", help="A run, or the start of its id. Default: the newest.", show_default=False),
+    typer.Argument(
+        metavar="[RUN]", help="Id of the run, or a unique prefix of it. Default: the newest run.", show_default=False
+    ),
 ]
 
 
 def attach(run: RunArgument = None, inventory: InventoryOption = None, as_json: JsonOption = False) -> None:
-    """Watch a run that is going on, or see how it ended."""
+    """Follow a run until it ends, recovering it from failures; or see how it ended."""
     from orchestrator.cli.session import open_session
     from orchestrator.records.record import RunStore
 
     session = open_session(inventory)
-    follow_to_the_end(session, RunStore(session.state.runs).find(run), as_json)
+    follow_to_end(session, RunStore(session.state.runs).find(run), as_json)
 
 
-def follow_to_the_end(session: Session, record: RunRecord, as_json: bool) -> None:
-    """Shared with `launch`. Exit code 0 only when the run is done, or a person chose to let it go on."""
+def follow_to_end(session: Session, record: RunRecord, as_json: bool) -> None:
+    """Shared with `launch`. Exit code 0 only if the run is done, or a person detached from it."""
     with run_fleet(session, record) as fleet:
         try:
             state = _follow(session, record, fleet, as_json)
@@ -47,16 +49,16 @@ def follow_to_the_end(session: Session, record: RunRecord, as_json: bool) -> Non
 
 
 def run_fleet(session: Session, record: RunRecord) -> Fleet:
-    """All phones that may take part in the run; connections are made when needed."""
+    """All phones that may take part in the run. Connections are made when needed."""
     if record.head not in session.cluster:
         raise UsageError(
-            f"{record.run_id} was led by {record.head}, which is not in {session.cluster.source}",
-            remedy="-i with the inventory it was launched from",
+            f"head phone {record.head} of {record.run_id} is not in {session.cluster.source}",
+            remedy="pass the inventory that the run was launched with: -i FILE",
         )
     from orchestrator.fleet import Fleet
     from orchestrator.fleet.timeouts import Timeouts
 
-    names = {*record.phones, *record.wanted, *record.spares}
+    names = {*record.phones, *record.requested, *record.spares}
     phones = [phone for phone in session.cluster.phones if phone.name in names]
     timeouts = Timeouts(tcp=TCP_S)
     return Fleet(phones, session.state, session.network, key=session.cluster.ssh_key, timeouts=timeouts)
@@ -64,23 +66,26 @@ def run_fleet(session: Session, record: RunRecord) -> Fleet:
 
 def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) -> str:
     from orchestrator.launch.launcher import Launcher
-    from orchestrator.records.checkpoint_copies import remove_copies
+    from orchestrator.records.checkpoints import remove_from_phones
     from orchestrator.records.record import RunStore
-    from orchestrator.supervisor.supervisor import Guard, only_guard
+    from orchestrator.supervisor.supervisor import Supervisor, supervisor_lock
     from orchestrator.view.console import print_json
     from orchestrator.view.run_summary import print_summary, summary_json
     from orchestrator.view.run_view import open_run_view
 
     store = RunStore(session.state.runs)
-    with only_guard(store, record.run_id) as only, open_run_view(store.spec(record.run_id, record.attempt)) as view:
+    with (
+        supervisor_lock(store, record.run_id) as locked,
+        open_run_view(store.spec(record.run_id, record.attempt)) as view,
+    ):
         launcher = Launcher(session.cluster, session.state, fleet, view.phase)
-        guard = Guard(launcher, record, view.update, view.disconnected, guards=only)
-        guard.carry()
-    progress, diagnosis, spec = guard.progress, guard.diagnosis, guard.spec
-    head = session.cluster.phone(guard.record.head)
-    checkpoint = _fetch_checkpoint(store, guard.record, progress, lambda: fleet.connection(head))
+        supervisor = Supervisor(launcher, record, view.update, view.disconnected, supervising=locked)
+        supervisor.run()
+    progress, diagnosis, spec = supervisor.progress, supervisor.diagnosis, supervisor.spec
+    head = session.cluster.phone(supervisor.record.head)
+    checkpoint = _fetch_checkpoint(store, supervisor.record, progress, lambda: fleet.connection(head))
     if checkpoint is not None and progress.state == "done":
-        remove_copies(store, guard.record, fleet)
+        remove_from_phones(store, supervisor.record, fleet)
     if as_json:
         print_json(summary_json(spec, progress, diagnosis, checkpoint))
     else:
@@ -89,22 +94,21 @@ def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) ->
 
 
 def _fetch_checkpoint(store: RunStore, record: RunRecord, progress: Progress, connect: Connect) -> Path | None:
-    """Whatever goes wrong with it, the run's end is told as it was."""
+    """A failure here is only a warning: it does not change how the run ended."""
     from orchestrator.errors import PhoneError
-    from orchestrator.records.checkpoint_copies import fetch_checkpoint
-    from orchestrator.records.checkpoints import FetchError
+    from orchestrator.records.checkpoints import FetchError, fetch_last
     from orchestrator.view.console import note, warn
 
-    told = progress.checkpoint
-    if told is not None and (size := told.number("bytes") or 0.0) > LARGE:
-        note(f"bringing {told.text('file')} here: {size / 1e6:,.0f} MB")
+    announced = progress.checkpoint
+    if announced is not None and (size := announced.number("bytes") or 0.0) > LARGE_CHECKPOINT:
+        note(f"fetching {announced.text('file')}: {size / 1e6:,.0f} MB")
     try:
-        return fetch_checkpoint(store, record.run_id, progress, connect)
+        return fetch_last(store, record.run_id, progress, connect)
     except (FetchError, PhoneError) as error:
         remedy = error.remedy or f"clusterctl attach {record.run_id}"
-        warn(f"the run's checkpoint is not here: {error.message}; try: {remedy}")
+        warn(f"could not fetch the last checkpoint: {error.message}; try: {remedy}")
     except OSError as error:
-        warn(f"the run's checkpoint is not here: {error.strerror}")
+        warn(f"could not fetch the last checkpoint: {error.strerror}")
     return None
 
 

@@ -51,7 +51,7 @@ def phones_of(session: Session, record: RunRecord, *, lost: bool = False) -> Ses
 
     from orchestrator.errors import UsageError
 
-    names = {*record.phones, *(record.wanted if lost else ())}
+    names = {*record.phones, *(record.requested if lost else ())}
     phones = tuple(phone for phone in session.cluster if phone.name in names)
     if not phones:
         raise UsageError(

@@ -118,9 +118,9 @@ def _watch(session: Session, record: RunRecord, detach: bool, as_json: bool) -> 
     if detach:
         _report_detached(record, as_json)
     else:
-        from orchestrator.cli.attach import follow_to_the_end
+        from orchestrator.cli.attach import follow_to_end
 
-        follow_to_the_end(session, record, as_json)
+        follow_to_end(session, record, as_json)
 
 
 def _refuse_with_resume(data: str, whole: bool | None, dry_run: bool) -> None:

@@ -56,13 +56,13 @@ def _of_run(which: str | None, inventory: Path | None) -> tuple[Path, str | None
     """The run's checkpoint here, and its network if that was the user's own."""
     from orchestrator.cli.session import open_session
     from orchestrator.errors import UsageError
-    from orchestrator.records.checkpoints import newest
+    from orchestrator.records.checkpoints import newest_local
     from orchestrator.records.record import RunStore
 
     store = RunStore(open_session(inventory).state.runs)
     record = store.find(which)
     directory, spec = store.directory(record.run_id), store.spec(record.run_id)
-    path = newest(directory)
+    path = newest_local(directory)
     if path is None:
         raise UsageError(f"no checkpoint of {record.run_id} is here", remedy=f"clusterctl attach {record.run_id}")
     return path, f"{directory / spec.model_file}:{spec.model}" if spec.model_file else None

@@ -10,7 +10,7 @@ from orchestrator.errors import UsageError
 from orchestrator.launch.dataset import SYNTHETIC, Dataset, stored_as
 from orchestrator.launch.initial_weights import Start
 from orchestrator.records import checkpoints
-from orchestrator.records.checkpoints import Found
+from orchestrator.records.checkpoints import FoundCheckpoint
 from orchestrator.records.record import RunRecord, RunStore
 from phone_agent.contract.schema import DataSpec, RunSpec
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
 
 
-def find_checkpoint(fleet: Fleet, store: RunStore, parent: RunRecord, note: Callable[[str], None]) -> Found:
+def find_checkpoint(fleet: Fleet, store: RunStore, parent: RunRecord, note: Callable[[str], None]) -> FoundCheckpoint:
     if parent.state in {"starting", "running", "recovering"}:
         raise UsageError(f"{parent.run_id} is {parent.state}", remedy=f"clusterctl attach {parent.run_id}")
-    found = checkpoints.find(fleet, parent.run_id, store.directory(parent.run_id))
+    found = checkpoints.find_newest(fleet, parent.run_id, store.directory(parent.run_id))
     if found is None:
         raise UsageError(f"{parent.run_id} left no checkpoint, here or on a phone", remedy="launch --checkpoint-every")
     for damaged in found.damaged:

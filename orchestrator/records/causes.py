@@ -1,4 +1,4 @@
-"""Why a run was interrupted: the code of a diagnosis, as incidents and run records keep it."""
+"""Why an attempt of a run failed: the code of a diagnosis, as incidents and run records store it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from phone_agent.contract.errors import ErrorCode
 class Cause(StrEnum):
     PHONE_UNREACHABLE = "phone_unreachable"  # cable, switch or power
     SSHD_DOWN = "sshd_down"
-    AGENT_FAILED = "agent_failed"  # the phone answers, its agent does not do as asked
-    LOST_CONTACT = "lost_contact"  # the head phone with another one
-    LOGIN_FAILED = "login_failed"  # of the head phone, at another one
+    AGENT_FAILED = "agent_failed"  # the phone answers, its agent fails
+    LOST_CONTACT = "lost_contact"  # between the head phone and another one
+    LOGIN_FAILED = "login_failed"  # of the head phone, on another one
 
     RANK_MISSING = "rank_missing"
     RANK_FROZEN = "rank_frozen"
@@ -22,15 +22,15 @@ class Cause(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     DISK_FULL = "disk_full"
 
-    NO_PROGRESS = "no_progress"  # though every rank is alive
-    NOT_FOLLOWED = "not_followed"  # the head phone's agent refuses to report the run
+    NO_PROGRESS = "no_progress"  # although every rank is alive
+    NOT_FOLLOWED = "not_followed"  # the agent on the head phone refuses to report the run
     RESTART_FAILED = "restart_failed"
     TOO_FEW_PHONES = "too_few_phones"
     UNKNOWN = "unknown"
 
 
 def cause_of(code: ErrorCode, otherwise: Cause) -> Cause:
-    """The cause behind an error code; `otherwise` where the code does not tell one from another."""
+    """The cause behind an error code; `otherwise` if the code is less specific."""
     return {ErrorCode.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY, ErrorCode.DISK_FULL: Cause.DISK_FULL}.get(code, otherwise)
 
 

@@ -1,4 +1,4 @@
-"""What a run says while it goes: one JSON object a line, from a phone that may send anything."""
+"""Events that a run reports, one JSON object per line, from a phone that may send anything; its progress by them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from orchestrator.text import one_line
 
-FINAL_STATES = frozenset({"done", "failed", "stopped", "lost"})  # lost: the head phone restarted under it
-ATTEMPT_ENDS = FINAL_STATES | {"yielded"}  # it made room for another attempt
-FOLLOWER_EVENTS = frozenset({"end", "heartbeat"})  # said by the one who follows, not by the run
-_KEPT_LOSSES = 4096
-_KEPT_WARNINGS = 20
-_MOST_RANKS = 4096
+FINAL_STATES = frozenset({"done", "failed", "stopped", "lost"})  # lost: the head phone restarted during the run
+ATTEMPT_ENDS = FINAL_STATES | {"yielded"}  # it ended so that phones can rejoin
+FOLLOWER_EVENTS = frozenset({"end", "heartbeat"})  # written by the process that follows, not by the run
+_MAX_LOSSES = 4096
+_MAX_WARNINGS = 20
+_MAX_RANKS = 4096
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Event:
 
 
 def parse_event(line: bytes | str) -> Event | None:
-    """The event, or None for a line that is not one: a torn or a hostile line is skipped, not fatal."""
+    """The event, or None if the line is not one: torn and hostile lines are skipped."""
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError):
@@ -60,8 +60,8 @@ def as_number(raw: Any) -> float | None:
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """On held-out samples: parts of them, 0 to 1, and the mean loss."""
+class Evaluation:
+    """On held-out samples: accuracies, 0 to 1, and the mean loss."""
 
     step: int
     samples: int
@@ -71,45 +71,45 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """From `step` on, so many images a step for each rank."""
+class BatchChange:
+    """A new batch size per rank, from `step` on."""
 
     step: int
     batches: tuple[int, ...]
-    why: str
+    reason: str
 
 
 @dataclass
 class Progress:
-    """A run as its events have told it so far."""
+    """The state of a run according to its events so far."""
 
     steps: int
     step: int = 0
     state: str = "starting"
     loss: float | None = None
     images_per_s: float | None = None
-    compute_share: float | None = None  # of the step, 0 to 1
-    comm_share: float | None = None
+    compute_fraction: float | None = None  # of the step time, 0 to 1
+    comm_fraction: float | None = None
     hottest: tuple[str, float] | None = None
     first_time: float | None = None
     last_time: float | None = None
-    seconds: float | None = None  # of the whole run, told at its end
-    test_accuracy: float | None = None  # 0 to 1, told at the end where held-out samples were staged
-    backend: str = ""  # what computes, of all phones
-    choice: Event | None = None  # how gradients travel, and what that should take
-    exposed_comm_fraction: float | None = None  # of all steps, what waited for gradients; told at the end
-    line_rate_fraction: float | None = None  # the least time the links allow, over what gradients took; told at the end
-    evaluated: Evaluated | None = None  # on held-out samples, the last time
-    checkpoint: Event | None = None  # the last one written on the head phone
+    seconds: float | None = None  # of the whole run, reported at its end
+    test_accuracy: float | None = None  # 0 to 1, reported at the end if held-out samples were staged
+    backend: str = ""  # of all phones
+    choice: Event | None = None  # autotuned algorithm and wire format of the allreduce, and its predicted time
+    exposed_comm_fraction: float | None = None  # of the step time, waiting for gradients; reported at the end
+    line_rate_fraction: float | None = None  # of measured link speed, reached by the allreduce; reported at the end
+    evaluated: Evaluation | None = None  # the last
+    checkpoint: Event | None = None  # the last that the head phone wrote
     losses: list[float] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    shares: list[Shares] = field(default_factory=list)  # the last changes
-    resting: dict[str, str] = field(default_factory=dict)  # phones that are too hot to compute, and how it was told
+    batch_changes: list[BatchChange] = field(default_factory=list)  # the last ones
+    resting: dict[str, str] = field(default_factory=dict)  # phones too hot to compute -> message
     error: Event | None = None
-    batches: tuple[int, ...] = ()  # of each rank, where they changed since the attempt began
-    incidents: list[str] = field(default_factory=list)  # what happened to phones, and what was done about it
-    _stepping_s: float = 0.0
-    _began: int | None = None  # the step before its first
+    batches: tuple[int, ...] = ()  # per rank; empty if unchanged since the attempt began
+    incidents: list[str] = field(default_factory=list)  # failures and recoveries
+    _step_time_s: float = 0.0
+    _resumed_from: int | None = None  # the step that it resumed from
 
     @property
     def over(self) -> bool:
@@ -123,14 +123,14 @@ class Progress:
 
     @property
     def eta_s(self) -> float | None:
-        """By the mean step so far; what came before the first step does not count."""
-        done = self.step - (self._began or 0)
-        if done <= 0 or not self._stepping_s or self.over:
+        """Estimated from the mean step time."""
+        done = self.step - (self._resumed_from or 0)
+        if done <= 0 or not self._step_time_s or self.over:
             return None
-        return self._stepping_s / done * max(0, self.steps - self.step)
+        return self._step_time_s / done * max(0, self.steps - self.step)
 
     def update(self, event: Event) -> None:
-        if event.time and event.kind not in FOLLOWER_EVENTS:  # those carry the time of looking
+        if event.time and event.kind not in FOLLOWER_EVENTS:  # whose time is that of the follower
             self.first_time = event.time if self.first_time is None else self.first_time
             self.last_time = event.time
         handler = {
@@ -154,44 +154,44 @@ class Progress:
     def _start(self, event: Event) -> None:
         self.state, self.error, self.batches = "running", None, ()
         self.resting, self.backend = {}, event.text("backend")
-        if self._began is None:
-            self._began = round(event.number("resumed") or 0)
+        if self._resumed_from is None:
+            self._resumed_from = round(event.number("resumed") or 0)
 
     def _share(self, event: Event) -> None:
         batches = event.fields.get("batches")
         if isinstance(batches, list) and all(type(each) is int and 0 <= each < 1 << 31 for each in batches):
             self.batches = tuple(batches)
-            change = Shares(round(event.number("step") or 0), self.batches, event.text("reason"))
-            self.shares = [*self.shares, change][-_KEPT_WARNINGS:]
+            change = BatchChange(round(event.number("step") or 0), self.batches, event.text("reason"))
+            self.batch_changes = [*self.batch_changes, change][-_MAX_WARNINGS:]
 
     def _incident(self, event: Event) -> None:
-        self.incidents = [*self.incidents, event.text("message")][-_KEPT_WARNINGS:]
+        self.incidents = [*self.incidents, event.text("message")][-_MAX_WARNINGS:]
 
     def _step(self, event: Event) -> None:
         self.state = "running"
         self.step = max(self.step, round(event.number("step") or 0))
         self.loss = event.number("loss")
         self.images_per_s = event.number("images_per_s")
-        self._share_of_step(event)
+        self._time_fractions(event)
         self.hottest = _hottest(event.fields.get("hottest")) or self.hottest
         if self.loss is not None:
             self.losses.append(self.loss)
-            if len(self.losses) > _KEPT_LOSSES:
+            if len(self.losses) > _MAX_LOSSES:
                 self.losses = self.losses[::2]
 
-    def _share_of_step(self, event: Event) -> None:
+    def _time_fractions(self, event: Event) -> None:
         whole = event.number("step_s")
         if whole:
-            self._stepping_s += max(0.0, whole)
-            self.compute_share = _share(event.number("compute_s"), whole)
-            self.comm_share = _share(event.number("comm_s"), whole)
+            self._step_time_s += max(0.0, whole)
+            self.compute_fraction = _fraction(event.number("compute_s"), whole)
+            self.comm_fraction = _fraction(event.number("comm_s"), whole)
 
     def _choice(self, event: Event) -> None:
         self.choice = event
 
     def _evaluate(self, event: Event) -> None:
         whole = [round(event.number(name) or 0) for name in ("step", "samples")]
-        self.evaluated = Evaluated(whole[0], whole[1], *map(event.number, ("top1", "top5", "loss")))
+        self.evaluated = Evaluation(whole[0], whole[1], *map(event.number, ("top1", "top5", "loss")))
 
     def _checkpoint(self, event: Event) -> None:
         self.checkpoint = event
@@ -199,10 +199,10 @@ class Progress:
     def _warn(self, event: Event) -> None:
         message = event.text("message")
         who = f"{event.phone}: " if event.phone and not event.fields.get("names_phone") else ""
-        self.warnings = [*self.warnings, who + message][-_KEPT_WARNINGS:]
+        self.warnings = [*self.warnings, who + message][-_MAX_WARNINGS:]
 
     def _pause(self, event: Event) -> None:
-        if event.phone and len(self.resting) < _MOST_RANKS:
+        if event.phone and len(self.resting) < _MAX_RANKS:
             self.resting[event.phone] = event.text("reason")
 
     def _resume(self, event: Event) -> None:
@@ -224,7 +224,7 @@ class Progress:
         self.state = state if state in ATTEMPT_ENDS else "failed"
 
 
-def _share(part: float | None, whole: float) -> float | None:
+def _fraction(part: float | None, whole: float) -> float | None:
     return None if part is None else min(1.0, max(0.0, part / whole))
 
 

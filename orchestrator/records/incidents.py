@@ -1,4 +1,4 @@
-"""What happened to a run's phones and what was done about it: one line each, kept beside the run's record."""
+"""Failures of a run and how it recovered from them: a JSON lines file beside the record of the run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from orchestrator.records.events import Event, parse_event
 
 
 class IncidentKind(StrEnum):
-    RESTARTING = "restarting"  # the next attempt is started; `cause` and `phones` tell why, where something went wrong
+    RESTARTING = "restarting"  # the next attempt is being started; `cause` and `phones` say why, after a failure
     RESUMED = "resumed"  # the next attempt has completed a step
-    REJOINING = "rejoining"  # phones that came back take part from the next step on
+    REJOINING = "rejoining"  # phones that answer again take part from the next step on
     CHECKPOINT_SKIPPED = "checkpoint_skipped"  # it is damaged
     STATE_LOST = "state_lost"  # no phone holds the training state in memory
 
@@ -25,12 +25,13 @@ class Incidents:
         self._path = path
 
     def add(self, kind: IncidentKind, message: str, **fields: Any) -> Event:
-        told = {"event": "incident", "time": time.time(), "kind": kind, "message": message, **fields}
+        now = time.time()
+        incident = {"event": "incident", "time": now, "kind": kind, "message": message, **fields}
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(told) + "\n")
-        return Event("incident", time.time(), fields=told)
+            file.write(json.dumps(incident) + "\n")
+        return Event("incident", now, fields=incident)
 
     def after(self, attempt: int) -> Iterator[Event]:
-        """Those that came between this attempt and the next."""
+        """Incidents between this attempt and the next."""
         lines = self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
         return (event for line in lines if (event := parse_event(line)) and event.fields.get("attempt") == attempt)

@@ -1,10 +1,10 @@
-"""The host's memory of its runs: one directory each, files a person can read.
+"""Records of runs on this computer: one directory per run, in files that a person can read.
 
-<state>/runs/<run id>/run.json       the RunSpec, as every phone has it
-                      record.json    where it stands: RunRecord
-                      events.jsonl   the head phone's events as far as they have been followed
-                      attempt-N/     run.json and events.jsonl of the attempts after the first
-                      incidents.jsonl  what happened to phones, and what was done about it
+<state>/runs/<run id>/run.json         the RunSpec, as every phone has it
+                      record.json      state and progress: RunRecord
+                      events.jsonl     events of the head phone, as far as they have been followed
+                      attempt-N/       run.json and events.jsonl of the attempts after the first
+                      incidents.jsonl  failures of phones, and how the run recovered from them
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from phone_agent.contract.schema import RunSpec, SchemaError
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9_.-]{1,40}-[0-9a-f]{4}")
 
-_UNFINISHED = ".new-"  # so begins the name of a run's directory while it is written
+_UNFINISHED = ".new-"  # prefix of the directory of a run while it is being written
 
 
 @dataclass(frozen=True)
@@ -43,30 +43,35 @@ class RunRecord:
     ended: float | None = None
     error: str | None = None
     cause: str | None = None  # of the error: a Cause
-    blamed: str | None = None  # the phone that the error is about
-    attempt: int = 0  # the newest; `head` and `phones` are its
-    wanted: tuple[str, ...] = ()  # the phones it was launched with; those that come back are taken in again
-    spares: tuple[str, ...] = ()  # step in for those that do not
+    blamed: str | None = None  # the phone at fault
+    attempt: int = 0  # the newest; `head` and `phones` belong to it
+    requested: tuple[str, ...] = ()  # the phones it was launched with; lost ones may rejoin
+    spares: tuple[str, ...] = ()  # replace lost phones
     min_phones: int = 1
     max_restarts: int = 0
-    restarts: int = 0  # because something went wrong
-    parent: str | None = None  # the run whose checkpoint it goes on from
+    restarts: int = 0  # after failures
+    parent: str | None = None  # the run whose checkpoint it resumed from
 
     @property
     def over(self) -> bool:
         return self.state in FINAL_STATES
 
     def with_progress(self, progress: Progress) -> RunRecord:
-        """Where it stands by its events. A final state already recorded stays: events may be older than it. That an
-        attempt failed is not the end of a run: who guards it decides."""
+        """State and figures by the events so far. A recorded final state stays: events may be older than it. A failed
+        attempt is not the end of a run: its supervisor decides."""
         state = "interrupted" if progress.state in {"failed", "lost", "yielded"} else progress.state
         return replace(
-            self,
+            self.with_figures(progress),
             state=self.state if self.over else state,
+            ended=progress.last_time if state in FINAL_STATES and self.ended is None else self.ended,
+        )
+
+    def with_figures(self, progress: Progress) -> RunRecord:
+        return replace(
+            self,
             step=max(self.step, progress.step),
             loss=progress.loss if progress.loss is not None else self.loss,
             images_per_s=progress.images_per_s or self.images_per_s,
-            ended=progress.last_time if state in FINAL_STATES and self.ended is None else self.ended,
         )
 
 
@@ -75,7 +80,7 @@ class RunStore:
         self.root = root
 
     def create(self, spec: RunSpec) -> RunRecord:
-        """All of it or nothing: whoever is killed in here leaves no run that nobody knows of."""
+        """Atomic: a process that is killed in here leaves no half-written run."""
         names = tuple(rank.phone for rank in spec.ranks)
         record = RunRecord(
             spec.run_id,
@@ -84,7 +89,7 @@ class RunStore:
             names,
             spec.steps,
             spec.created,
-            wanted=names,
+            requested=names,
             spares=tuple(name for name in spec.recovery.spares if name not in names),
             min_phones=spec.recovery.min_phones or len(names) // 2 + 1,
             max_restarts=spec.recovery.max_restarts,
@@ -97,14 +102,14 @@ class RunStore:
         return record
 
     def _fresh_directory(self) -> Path:
-        """Those that were left half written go: only one launch is under way at a time."""
+        """Also deletes half-written directories: only one launch is under way at a time."""
         for left in self.root.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(left, ignore_errors=True)
         self.root.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.root))
 
     def begin_attempt(self, record: RunRecord, spec: RunSpec) -> RunRecord:
-        """Before any phone hears of it: whatever happens then, its number is taken."""
+        """Record the attempt before any phone is told: whatever happens then, its number is taken."""
         directory = self.attempt_directory(spec.run_id, spec.attempt)
         directory.mkdir(exist_ok=True)
         (directory / "run.json").write_text(spec.to_json(), encoding="utf-8")
@@ -133,22 +138,22 @@ class RunStore:
         try:
             return RunSpec.from_json(path.read_text(encoding="utf-8"))
         except (OSError, SchemaError) as error:
-            raise UsageError(f"the record of run {run_id} is damaged: {error}") from None
+            raise UsageError(f"damaged record of run {run_id}: {error}") from None
 
     def all(self) -> tuple[RunRecord, ...]:
-        """Oldest first; a damaged record is left out rather than in the way."""
+        """Oldest first, without damaged records."""
         return tuple(sorted(self._readable(), key=lambda record: (record.created, record.run_id)))
 
-    def find(self, wanted: str | None) -> RunRecord:
-        """By unique prefix of the id; the newest when nothing is asked for."""
+    def find(self, prefix: str | None) -> RunRecord:
+        """By a unique prefix of its id; the newest run if None."""
         records = self.all()
         if not records:
             raise UsageError("there are no runs yet", remedy="clusterctl launch")
-        if wanted is None:
+        if prefix is None:
             return records[-1]
-        matches = [record for record in records if record.run_id.startswith(wanted)]
+        matches = [record for record in records if record.run_id.startswith(prefix)]
         if len(matches) != 1:
-            raise _no_single_match(wanted, [record.run_id for record in matches or records], bool(matches))
+            raise _no_single_match(prefix, [record.run_id for record in matches or records], bool(matches))
         return matches[0]
 
     def _readable(self) -> Iterator[RunRecord]:
@@ -172,12 +177,15 @@ def _read(path: Path) -> RunRecord | None:
     except (OSError, ValueError, TypeError, AttributeError):
         return None
     return replace(
-        record, phones=tuple(record.phones), wanted=tuple(record.wanted or record.phones), spares=tuple(record.spares)
+        record,
+        phones=tuple(record.phones),
+        requested=tuple(record.requested or record.phones),
+        spares=tuple(record.spares),
     )
 
 
-def _no_single_match(wanted: str, ids: list[str], several: bool) -> UsageError:  # noqa: FBT001 - two wordings
+def _no_single_match(prefix: str, ids: list[str], several: bool) -> UsageError:  # noqa: FBT001 - two wordings
     if several:
-        return UsageError(f"'{wanted}' fits {len(ids)} runs: {', '.join(ids[-5:])}", remedy="give more of the id")
-    close = difflib.get_close_matches(wanted, ids, n=1, cutoff=0.4) or ids[-1:]
-    return UsageError(f"no run '{wanted}'; did you mean {close[0]}?", remedy="clusterctl runs")
+        return UsageError(f"'{prefix}' matches {len(ids)} runs: {', '.join(ids[-5:])}", remedy="give more of the id")
+    close = difflib.get_close_matches(prefix, ids, n=1, cutoff=0.4) or ids[-1:]
+    return UsageError(f"no run '{prefix}'; did you mean {close[0]}?", remedy="clusterctl runs")

@@ -1,7 +1,8 @@
-"""A run's figures as an event file, for `tensorboard --logdir`: written as the run is followed.
+"""Metrics of a run as an event file for `tensorboard --logdir`, written while the run is followed.
 
-A file is records of length, masked CRC-32C of the length, an Event message, masked CRC-32C of that. What is written
-depends on the run's events alone; so whoever follows a run again goes on after the records that are already there.
+A record of the file is a length, the masked CRC-32C of the length, an Event message, and the masked CRC-32C of that.
+The content depends on the events of the run alone, so a process that follows a run again continues after the records
+that are already there.
 https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto
 """
 
@@ -18,7 +19,7 @@ from orchestrator import protobuf as pb
 from orchestrator.records.events import Event, as_number
 
 DIRECTORY = "tensorboard"
-FILE = "events.out.tfevents.clusterctl"  # TensorBoard looks for "tfevents" in a name
+FILE = "events.out.tfevents.clusterctl"  # TensorBoard searches for names with "tfevents"
 VERSION = "brain.Event:2"
 TAGS = {
     "step": {
@@ -32,44 +33,48 @@ TAGS = {
     "evaluate": {"loss": "held-out/loss", "top1": "held-out/top1", "top5": "held-out/top5"},
 }
 HOTTEST = "phones/hottest_c"
-MOST_STEPS = 1 << 62
+MAX_STEP = 1 << 62
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
-_LARGEST_RECORD = 1 << 16
+_MAX_RECORD = 1 << 16
 _CASTAGNOLI = 0x82F63B78
 
 
 class TensorBoard:
-    """Appends to the file in a run's directory; another one that is open at the same time writes nothing."""
+    """Appends to the file in the directory of a run. Only one open instance writes."""
 
     def __init__(self, run_directory: Path) -> None:
         path = run_directory / DIRECTORY / FILE
         path.parent.mkdir(exist_ok=True)
         self._file = path.open("a+b")
         self._writes = _locked(self._file)
-        self._there = _whole_records(self._file) if self._writes else 0
+        # Records that are in the file already are not written again
+        self._skip = _count_records(self._file) if self._writes else 0
 
     def write(self, event: Event) -> None:
         for record in records(event):
-            if self._there:
-                self._there -= 1
+            if self._skip:
+                self._skip -= 1
             elif self._writes:
-                self._file.write(framed(record))
+                self._file.write(frame(record))
                 self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._file.close()
+        self.close()
 
 
 def records(event: Event) -> Iterator[bytes]:
-    """Event messages; the file's version comes with the run's start."""
+    """The Event messages of one event. The start of the run also writes the file version."""
     if event.kind == "start":
         yield pb.double(1, event.time) + pb.text(3, VERSION)
     step = event.number("step")
     values = list(_values(event))
-    if step is not None and 0 <= step < MOST_STEPS and values:
+    if step is not None and 0 <= step < MAX_STEP and values:
         summary = b"".join(pb.data(1, pb.text(1, tag) + pb.single(2, value)) for tag, value in values)
         yield pb.double(1, event.time) + pb.integer(2, int(step)) + pb.data(5, summary)
 
@@ -80,17 +85,17 @@ def _values(event: Event) -> Iterator[tuple[str, float]]:
     if event.kind == "step" and isinstance(hottest, dict):
         found.append((HOTTEST, as_number(hottest.get("temperature_c"))))
     for tag, value in found:
-        if value is not None and abs(value) < 1e38:  # what a float32 holds
+        if value is not None and abs(value) < 1e38:  # fits a float32
             yield tag, value
 
 
-def framed(record: bytes) -> bytes:
+def frame(record: bytes) -> bytes:
     length = _LENGTH.pack(len(record))
     return length + _CRC.pack(masked_crc(length)) + record + _CRC.pack(masked_crc(record))
 
 
 def masked_crc(content: bytes) -> int:
-    """Turned and shifted, so that the CRC of data that holds CRCs stays a good one."""
+    """Rotated and offset, as TensorFlow does: a CRC of data that contains CRCs would be weak."""
     crc = crc32c(content)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -111,8 +116,8 @@ def _entry(byte: int) -> int:
 _TABLE = tuple(map(_entry, range(256)))
 
 
-def _whole_records(file: BinaryIO) -> int:
-    """How many there are; what is torn after them is cut off."""
+def _count_records(file: BinaryIO) -> int:
+    """Count the complete records, and cut off a torn one after them."""
     file.seek(0)
     count = end = 0
     while (record := _next_record(file)) is not None:
@@ -126,9 +131,9 @@ def _next_record(file: BinaryIO) -> bytes | None:
     if len(head) < _LENGTH.size + _CRC.size:
         return None
     (length,) = _LENGTH.unpack_from(head)
-    rest = file.read(length + _CRC.size) if length <= _LARGEST_RECORD else b""
+    rest = file.read(length + _CRC.size) if length <= _MAX_RECORD else b""
     record = head + rest
-    return record if record == framed(rest[: -_CRC.size]) else None
+    return record if record == frame(rest[: -_CRC.size]) else None
 
 
 def _locked(file: BinaryIO) -> bool:

@@ -1,4 +1,4 @@
-"""Brings a run's checkpoints here as they are written, beside the watching."""
+"""Fetches the checkpoints of a run to this computer as they are written, in the background."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from orchestrator.errors import ClusterctlError
 from orchestrator.records.events import Event
 
 
-class Puller:
-    """One at a time, the newest that is known. What does not arrive is asked for again when the run is over."""
+class CheckpointPuller:
+    """Fetches one checkpoint at a time, always the newest. A failure is ignored: it is fetched when the run is over."""
 
     def __init__(self, fetch: Callable[[Event], object]) -> None:
         self._fetch = fetch
-        self._wanted: Event | None = None
+        self._newest: Event | None = None
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def pull(self, event: Event) -> None:
         with self._lock:
-            self._wanted = event
+            self._newest = event
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._work, daemon=True)
+                self._thread = threading.Thread(target=self._fetch_all, daemon=True)
                 self._thread.start()
 
-    def _work(self) -> None:
-        while event := self._take():
+    def _fetch_all(self) -> None:
+        while event := self._next():
             try:
                 self._fetch(event)
             except (ClusterctlError, OSError):
                 continue
 
-    def _take(self) -> Event | None:
+    def _next(self) -> Event | None:
         with self._lock:
-            event, self._wanted = self._wanted, None
+            event, self._newest = self._newest, None
             return event
 
     def close(self) -> None:
+        """Wait for the fetch that is under way."""
         if self._thread is not None:
             self._thread.join()

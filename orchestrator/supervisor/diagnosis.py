@@ -1,12 +1,13 @@
-"""Why a run failed: the first phone to blame and what it said.
+"""Why an attempt failed: the first phone at fault, and what it or mpirun reported.
 
-mpirun names nodes by address, or calls all of them `localhost`; a rank names itself in its error event. The answer
-is a phone and its switch port.
+mpirun names nodes by address, or calls all of them `localhost`; a rank names itself in its error event. The diagnosis
+names a phone and its switch port.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.records.causes import Cause, cause_of
@@ -15,98 +16,134 @@ from orchestrator.text import one_line
 from phone_agent.contract.errors import ErrorCode, parse_code
 from phone_agent.contract.schema import RankSpec, RunSpec
 
-LOST_CONTACT = "lost contact"
+_SIGKILL = "9"
 _TAIL_LINES = 10
-_SIGKILL = 9
+_MOST_NAMED = 4  # phones in one message
 
+DESCRIPTIONS = {
+    Cause.PHONE_UNREACHABLE: "does not answer: cable or power",
+    Cause.SSHD_DOWN: "does not answer: sshd is down",
+    Cause.AGENT_FAILED: "agent failed",
+    Cause.DISK_FULL: "disk is full",
+    Cause.LOST_CONTACT: "lost contact: power, cable, or Termux was killed",
+    Cause.LOGIN_FAILED: "the head phone cannot log in",
+    Cause.RANK_KILLED: "rank was killed",
+    Cause.RANK_CRASHED: "rank crashed",
+    Cause.RANK_FAILED: "rank ended with an error",
+    Cause.RANK_MISSING: "rank is no longer running",
+    Cause.RANK_FROZEN: "rank is frozen: the process exists but makes no progress",
+    Cause.OUT_OF_MEMORY: "out of memory",
+    Cause.NO_PROGRESS: "no progress, although every rank is alive",
+    Cause.NOT_FOLLOWED: "the head phone does not report the run",
+    Cause.RESTART_FAILED: "the run could not be restarted",
+    Cause.TOO_FEW_PHONES: "too few phones are left",
+    Cause.UNKNOWN: "mpirun ended without a message",
+}
 
-@dataclass(frozen=True)
-class _Mark:
-    """How a line of mpirun's log looks, and what it means."""
-
-    pattern: re.Pattern[str]
-    cause: Cause
-    meaning: str
-
-
-def _mark(pattern: str, cause: Cause, meaning: str) -> _Mark:
-    return _Mark(re.compile(pattern), cause, meaning)
-
-
-_MARKS = (  # the most telling first
-    _mark(
-        r"Remote daemon:.* on node (?P<address>[\d.]+)",
-        Cause.LOST_CONTACT,
-        f"{LOST_CONTACT}: power, cable or a killed Termux",
-    ),
-    _mark(
-        r"ssh: connect to host (?P<address>[\d.]+) port \d+: (?P<why>.+)",
+# Patterns in the log of mpirun, the most specific first. A pattern may capture the address or the rank at fault, the
+# signal that ended it, and the reason.
+_LOG_PATTERNS = (
+    (re.compile(r"Remote daemon:.* on node (?P<address>[\d.]+)"), Cause.LOST_CONTACT, ""),
+    (
+        re.compile(r"ssh: connect to host (?P<address>[\d.]+) port \d+: (?P<reason>.+)"),
         Cause.LOGIN_FAILED,
-        "the head phone cannot reach it",
+        "unreachable from the head phone",
     ),
-    _mark(
-        r"(?:termux|\w+)@(?P<address>[\d.]+): Permission denied",
+    (
+        re.compile(r"(?:termux|\w+)@(?P<address>[\d.]+): Permission denied"),
         Cause.LOGIN_FAILED,
-        "the head phone may not log in to it",
+        "does not let the head phone log in",
     ),
-    _mark(
-        r"Connection (?:closed|reset|timed out).* (?P<address>[\d.]+) port \d+",
+    (
+        re.compile(r"Connection (?:closed|reset|timed out).* (?P<address>[\d.]+) port \d+"),
         Cause.LOGIN_FAILED,
-        "it hung up on the head phone",
+        "closed the connection to the head phone",
     ),
-    _mark(r"Host key verification failed", Cause.LOGIN_FAILED, "a phone does not know another's host key"),
-    _mark(
-        r"rank (?P<rank>\d+) with PID \d+ on node \S+ exited on (?P<why>signal (?P<signal>\d+)[^.]*)",
+    (re.compile(r"Host key verification failed"), Cause.LOGIN_FAILED, "a phone does not know the host key of another"),
+    (
+        re.compile(r"rank (?P<rank>\d+) with PID \d+ on node \S+ exited on (?P<reason>signal (?P<signal>\d+)[^.]*)"),
         Cause.RANK_CRASHED,
-        "its rank was killed",
+        "",
     ),
-    _mark(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]", Cause.RANK_FAILED, "its rank ended with an error"),
-    _mark(r"Peer host: +(?P<address>[\d.]+)", Cause.RANK_FAILED, "it hung up on the others"),
-    _mark(r"MPI_ABORT was invoked on rank (?P<rank>\d+)", Cause.RANK_FAILED, "its rank gave up"),
+    (re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]"), Cause.RANK_FAILED, ""),
+    (re.compile(r"Peer host: +(?P<address>[\d.]+)"), Cause.RANK_FAILED, "closed its connections to other phones"),
+    (re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+)"), Cause.RANK_FAILED, "rank called MPI_Abort"),
 )
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     cause: Cause
-    message: str
-    phone: RankSpec | None = None
-    tail: tuple[str, ...] = ()
-    hopeless: bool = False  # it is the work's fault, not a phone's: another attempt would fail as well
-    certain: bool = False  # the phone's own words, or a signal that nobody sends by accident
-    others: tuple[str, ...] = ()  # phones, where it is about several or about no single one
+    rank: RankSpec | None = None  # the one at fault
+    detail: str = ""  # replaces the standard description of the cause
+    suspects: tuple[str, ...] = ()  # phones, if several may be at fault
+    log_tail: tuple[str, ...] = ()
+    permanent: bool = False  # the work is at fault, not a phone: another attempt would fail as well
+    certain: bool = False  # reported by the phone itself, or a signal that is never sent by accident
 
     @property
-    def phones(self) -> tuple[str, ...]:
-        """Those that it is about."""
-        return self.others or ((self.phone.phone,) if self.phone else ())
+    def message(self) -> str:
+        return self.detail or DESCRIPTIONS[self.cause]
 
     @property
     def headline(self) -> str:
-        if self.phone is None:
-            return self.message
-        return f"{self.phone.phone} ({self.phone.switch}:{self.phone.port}): {self.message}"
+        return f"{name_ranks([self.rank])}: {self.message}" if self.rank else self.message
+
+    @property
+    def phones(self) -> tuple[str, ...]:
+        """Names of the phones that it blames."""
+        return self.suspects or ((self.rank.phone,) if self.rank else ())
+
+    @property
+    def phone(self) -> str | None:
+        return self.rank.phone if self.rank else None
 
 
-def diagnose(spec: RunSpec, error: Event | None, mpirun_log: str) -> Diagnosis:
-    """A rank's own words first, but for complaints of others; then what mpirun noticed; then whatever was said last."""
+def name_ranks(ranks: Sequence[RankSpec]) -> str:
+    named = [f"{rank.phone} ({rank.switch}:{rank.port})" for rank in ranks[:_MOST_NAMED]]
+    more = len(ranks) - _MOST_NAMED
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+
+
+def diagnose_failure(spec: RunSpec, error: Event | None, mpirun_log: str) -> Diagnosis:
+    """In order of trust: the error that a rank reported about itself, the log of mpirun, what a rank reported about
+    its neighbors, the last line of the log."""
     tail = _tail(mpirun_log)
-    told = None
+    reported = _reported(spec, error, tail) if error is not None else None
+    if reported is not None and reported.certain:
+        return reported
+    for pattern, cause, detail in _LOG_PATTERNS:
+        if match := pattern.search(mpirun_log):
+            return _from_log(spec, match, Diagnosis(cause, detail=detail, log_tail=tail))
+    if reported is not None:
+        return reported
     code = parse_code(error.fields.get("code")) if error else ErrorCode.UNKNOWN
-    if error is not None and (rank := _rank_of(spec, error)):
-        cause = cause_of(code, Cause.RANK_FAILED)
-        told = Diagnosis(cause, _first_line(error), rank, tail, hopeless=error.fields.get("fault") == "work")
-        if code is not ErrorCode.MPI_FAILED:  # that is a rank whose neighbour is gone
-            return replace(told, certain=True)
-    for mark in _MARKS:
-        if match := mark.pattern.search(mpirun_log):
-            killed = match.groupdict().get("signal") == str(_SIGKILL)
-            cause = Cause.RANK_KILLED if killed else mark.cause
-            return Diagnosis(cause, _words(match, mark.meaning), _blamed(spec, match), tail, certain=killed)
-    if told is not None:
-        return told
-    unsaid = _first_line(error) if error else "mpirun left no word"
-    return Diagnosis(cause_of(code, Cause.UNKNOWN), tail[-1] if tail else unsaid, None, tail)
+    last = tail[-1] if tail else _first_line(error) if error else ""
+    return Diagnosis(cause_of(code, Cause.UNKNOWN), detail=last, log_tail=tail)
+
+
+def _reported(spec: RunSpec, error: Event, tail: tuple[str, ...]) -> Diagnosis | None:
+    rank = _rank_of(spec, error)
+    if rank is None:
+        return None
+    code = parse_code(error.fields.get("code"))
+    return Diagnosis(
+        cause_of(code, Cause.RANK_FAILED),
+        rank,
+        _first_line(error),
+        log_tail=tail,
+        permanent=error.fields.get("fault") == "work",
+        certain=code is not ErrorCode.MPI_FAILED,  # MPI fails on the neighbors of a rank that is gone
+    )
+
+
+def _from_log(spec: RunSpec, match: re.Match[str], found: Diagnosis) -> Diagnosis:
+    groups = match.groupdict()
+    if groups.get("signal") == _SIGKILL:
+        found = replace(found, cause=Cause.RANK_KILLED, certain=True)
+    if reason := groups.get("reason"):
+        found = replace(found, detail=f"{found.message} ({one_line(reason.strip(), 120)})")
+    return replace(found, rank=_matched_rank(spec, groups))
 
 
 def _first_line(error: Event) -> str:
@@ -115,29 +152,23 @@ def _first_line(error: Event) -> str:
 
 
 def _tail(log: str) -> tuple[str, ...]:
-    """The last lines that say something: mpirun frames its messages with dashes and blank lines."""
+    """The last lines with content: mpirun frames its messages with dashes and blank lines."""
     lines = [line for line in log.splitlines() if line.strip("- \t")]
     return tuple(one_line(line, 200) for line in lines[-_TAIL_LINES:])
 
 
 def _rank_of(spec: RunSpec, error: Event) -> RankSpec | None:
-    """By its number only where it has no name: in another attempt that number is another phone's."""
+    """By number only if the event names no phone: in another attempt that number belongs to another phone."""
     if error.phone is None:
-        return _by_rank(spec, error.fields.get("rank"))
+        return _by_number(spec, error.fields.get("rank"))
     return next((rank for rank in spec.ranks if rank.phone == error.phone), None)
 
 
-def _blamed(spec: RunSpec, match: re.Match[str]) -> RankSpec | None:
-    found = match.groupdict()
-    if address := found.get("address"):
+def _matched_rank(spec: RunSpec, groups: dict[str, str | None]) -> RankSpec | None:
+    if address := groups.get("address"):
         return next((rank for rank in spec.ranks if rank.address == address), None)
-    return _by_rank(spec, int(found["rank"])) if found.get("rank") else None
+    return _by_number(spec, int(number)) if (number := groups.get("rank")) else None
 
 
-def _by_rank(spec: RunSpec, number: object) -> RankSpec | None:
+def _by_number(spec: RunSpec, number: object) -> RankSpec | None:
     return next((rank for rank in spec.ranks if rank.rank == number), None)
-
-
-def _words(match: re.Match[str], meaning: str) -> str:
-    why = match.groupdict().get("why")
-    return f"{meaning} ({one_line(why.strip(), 120)})" if why else meaning

@@ -1,7 +1,7 @@
-"""Follow a run from the head phone, through broken connections, and keep a copy of what it says.
+"""Follow the events of a run from its head phone, across broken connections, and keep a copy of them.
 
-The copy on this computer is byte for byte the beginning of the head phone's events file. Its size is therefore where
-to go on, after a lost connection as after a closed laptop.
+The copy on this computer is a byte-for-byte prefix of the events file on the head phone. Its size is therefore the
+offset to resume from, after a lost connection as well as after this computer was off.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import agent
 from orchestrator.records.events import FOLLOWER_EVENTS, Event, parse_event
-from orchestrator.supervisor.identity import holder
+from orchestrator.supervisor.identity import host_identity
 from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
-PATIENCE_S = 120.0  # how long the head phone may stay away before this computer gives up looking
+RETRY_S = 120.0  # how long the head phone may be unreachable before this computer gives up
 SILENCE_S = 3.0  # the agent sends a heartbeat every half second
 _PAUSES_S = (1.0, 2.0, 5.0)
-_LARGEST_COPY = 1 << 30
+_MAX_COPY_BYTES = 1 << 30
 
-OnBreak = Callable[[PhoneError], None]
-
-
-class LostHeadError(ClusterctlError):
-    """The head phone stopped answering; the run may well go on without us."""
+OnDisconnect = Callable[[PhoneError], None]
 
 
-class NotFollowedError(ClusterctlError):
-    """The agent itself refuses; asking again would not help."""
+class HeadUnreachableError(ClusterctlError):
+    """The head phone stopped answering. The run may be continuing."""
+
+
+class FollowRefusedError(ClusterctlError):
+    """The agent itself refuses. A retry would not help."""
 
     def __init__(self, message: str, *, code: ErrorCode) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class NotFollowedError(ClusterctlError):
 
 
 class EventsCopy:
-    """The local copy. Only one process writes to it; another that follows the same run just reads and remembers."""
+    """The local copy. Only one process writes to it; others that follow the same run only read."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a+b")
@@ -51,7 +51,7 @@ class EventsCopy:
         self.size = 0
 
     def replay(self) -> Iterator[bytes]:
-        """Whole lines only: a torn last line is dropped and asked for again."""
+        """Complete lines only: a torn last line is dropped and requested again."""
         self._file.seek(0)
         for line in self._file:
             if not line.endswith(b"\n"):
@@ -63,7 +63,7 @@ class EventsCopy:
 
     def append(self, line: bytes) -> None:
         self.size += len(line)
-        if self._writes and self.size <= _LARGEST_COPY:
+        if self._writes and self.size <= _MAX_COPY_BYTES:
             self._file.write(line)
             self._file.flush()
 
@@ -75,32 +75,32 @@ class EventsCopy:
 
 
 def follow(
-    run_id: str, copy: Path, connect: Callable[[], PhoneConnection], on_break: OnBreak, attempt: int = 0
+    run_id: str, copy: Path, connect: Callable[[], PhoneConnection], on_disconnect: OnDisconnect, attempt: int = 0
 ) -> Iterator[Event]:
-    """All events of an attempt from the first, then new ones as they happen; the last one is `end`.
+    """All events of an attempt from the first on, then new ones as they happen. The last one is `end`.
 
-    `on_break` may raise: whoever knows better need not wait for the head phone to come back.
+    `on_disconnect` may raise in order to stop following.
     """
     with EventsCopy(copy) as events:
         yield from filter(None, map(parse_event, events.replay()))
-        patience = _Patience(on_break)
+        retries = _Retries(on_disconnect)
         while True:
             try:
-                for event in _from_phone(run_id, attempt, events, connect):
-                    patience.restore()
+                for event in _stream_events(run_id, attempt, events, connect):
+                    retries.reset()
                     yield event
                     if event.kind == "end":
                         return
             except PhoneError as error:
-                patience.spend(error)
+                retries.wait_after(error)
 
 
-def _from_phone(
+def _stream_events(
     run_id: str, attempt: int, events: EventsCopy, connect: Callable[[], PhoneConnection]
 ) -> Iterator[Event]:
-    where = ("--attempt", str(attempt), "--offset", str(events.size))
-    verb = agent.argv("follow", run_id, *where, "--holder", holder())
-    with connect().open_stream(verb, env=agent.ENVIRONMENT, silence=SILENCE_S) as stream:
+    position = ("--attempt", str(attempt), "--offset", str(events.size))
+    command = agent.argv("follow", run_id, *position, "--holder", host_identity())
+    with connect().open_stream(command, env=agent.ENVIRONMENT, silence=SILENCE_S) as stream:
         for line in stream:
             event = parse_event(line)
             if event is None or event.kind not in FOLLOWER_EVENTS:
@@ -108,26 +108,26 @@ def _from_phone(
             if event is not None:
                 yield event
     if stream.rc:
-        code, said = agent.reported(stream.stderr, stream.rc)
-        raise NotFollowedError(said, code=code)
-    raise PhoneError("the stream ended before the run did", code=ErrorCode.CONNECTION_LOST)
+        code, message = agent.reported(stream.stderr, stream.rc)
+        raise FollowRefusedError(message, code=code)
+    raise PhoneError("the event stream ended before the run", code=ErrorCode.CONNECTION_LOST)
 
 
-class _Patience:
-    """How long to go on after a broken stream."""
+class _Retries:
+    """Pauses before each retry after a broken stream, and gives up after RETRY_S."""
 
-    def __init__(self, on_break: OnBreak) -> None:
-        self._on_break = on_break
-        self.restore()
+    def __init__(self, on_disconnect: OnDisconnect) -> None:
+        self._on_disconnect = on_disconnect
+        self.reset()
 
-    def restore(self) -> None:
+    def reset(self) -> None:
         self._since, self._tries = time.monotonic(), 0
 
-    def spend(self, error: PhoneError) -> None:
-        if self._tries and time.monotonic() - self._since > PATIENCE_S:
-            message = f"the head phone does not answer: {error.message}; the run may go on without us"
-            raise LostHeadError(message, remedy="clusterctl attach") from error
-        self._on_break(error)
+    def wait_after(self, error: PhoneError) -> None:
+        if self._tries and time.monotonic() - self._since > RETRY_S:
+            message = f"the head phone does not answer: {error.message}; the run may be continuing"
+            raise HeadUnreachableError(message, remedy="clusterctl attach") from error
+        self._on_disconnect(error)
         time.sleep(_PAUSES_S[min(self._tries, len(_PAUSES_S) - 1)])
         self._since = self._since if self._tries else time.monotonic()
         self._tries += 1

@@ -1,4 +1,4 @@
-"""What phones say of their part of a run when somebody asks them directly."""
+"""Ask phones directly how their part of a run is doing."""
 
 from __future__ import annotations
 
@@ -12,126 +12,143 @@ from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
 from orchestrator.records.causes import Cause
 from orchestrator.records.events import as_number
-from orchestrator.supervisor.identity import holder
+from orchestrator.supervisor.diagnosis import DESCRIPTIONS
+from orchestrator.supervisor.identity import host_identity
 from orchestrator.text import one_line
 from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
 
-LOOK_S = 6.0
-END_S = 15.0
-LOGIN = frozenset({Phase.BANNER, Phase.KEX, Phase.AUTH, Phase.HOSTKEY})  # who fails in these is on the network
-FULL_MB = 20.0  # of disk: a phone with less cannot even write its log
+PROBE_S = 6.0
+TERMINATE_S = 15.0
+MIN_DISK_MB = 20.0  # a phone with less cannot even write its log
+_LOGIN_PHASES = frozenset({Phase.BANNER, Phase.KEX, Phase.AUTH, Phase.HOSTKEY})  # the phone is on the network
+_STUCK = frozenset({"T", "t", "D"})  # process states: stopped, traced, in uninterruptible sleep
 
 
-class LeasedError(ClusterctlError):
-    """Two computers must not start one run again at the same time, nor one stop it while the other does."""
+class LeaseHeldError(ClusterctlError):
+    """Another computer supervises the run: two must not restart it, or one stop it while the other restarts it."""
 
 
 @dataclass(frozen=True)
-class Sight:
-    """One phone. `silent`: why it does not answer, None if it does."""
+class Probe:
+    """What one phone answered, or why it did not."""
 
     phone: Phone
-    silent: str | None = None
-    refused: bool = False  # it is there, but its sshd is not
-    fails: bool = False  # it is there, and its agent does not do as asked
-    ranks: int = 0
+    error: str | None = None  # None: it answered
+    sshd_down: bool = False  # the phone is on the network, its sshd is not
+    agent_failed: bool = False  # the phone is on the network, its agent fails
+    code: ErrorCode | None = None  # of the error
+    ranks: int = 0  # processes
     frozen: bool = False
-    moves: bool = False
-    held: tuple[tuple[int, int], ...] = ()  # attempt and step
+    progressing: bool = False  # a rank uses the CPU
+    in_memory: tuple[tuple[int, int], ...] = ()  # checkpoints, each as attempt and step
     disk_mb: float | None = None
     memory_mb: float | None = None
-    killer: str | None = None
-    code: ErrorCode | None = None  # of why it does not answer
+    killed_by: str | None = None
 
     @property
-    def absent(self) -> bool:
-        """It is not on the network, as far as can be told."""
-        return self.silent is not None and not self.refused and not self.fails
+    def answered(self) -> bool:
+        return self.error is None
 
     @property
-    def cause(self) -> Cause | None:
-        """Why it cannot take part; None if it can."""
-        if self.fails:
+    def unreachable(self) -> bool:
+        """As far as this computer can see, the phone is not on the network."""
+        return not self.answered and not self.sshd_down and not self.agent_failed
+
+    @property
+    def disk_full(self) -> bool:
+        return self.disk_mb is not None and self.disk_mb < MIN_DISK_MB
+
+    @property
+    def problem(self) -> Cause | None:
+        """Why the phone cannot take part in an attempt; None if it can."""
+        if self.agent_failed:
             return Cause.AGENT_FAILED
-        if self.silent is not None:
-            return Cause.SSHD_DOWN if self.refused else Cause.PHONE_UNREACHABLE
-        return Cause.DISK_FULL if self.full else None
+        if not self.answered:
+            return Cause.SSHD_DOWN if self.sshd_down else Cause.PHONE_UNREACHABLE
+        return Cause.DISK_FULL if self.disk_full else None
 
     @property
-    def unfit(self) -> str | None:
-        """The same, for a person."""
-        if self.fails:
-            return f"its agent fails: {self.silent}"
-        if self.silent is not None:
-            return "does not answer: its sshd is down" if self.refused else "does not answer: cable or power"
-        return f"its disk is full ({self.disk_mb:.0f} MB free)" if self.full else None
-
-    @property
-    def full(self) -> bool:
-        return self.disk_mb is not None and self.disk_mb < FULL_MB
+    def problem_detail(self) -> str:
+        """The problem for a person, with what was measured; empty if there is none."""
+        if self.problem is None:
+            return ""
+        description = DESCRIPTIONS[self.problem]
+        if self.problem is Cause.AGENT_FAILED:
+            return f"{description}: {self.error}"
+        return f"{description} ({self.disk_mb:.0f} MB free)" if self.problem is Cause.DISK_FULL else description
 
 
-def look(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, why: bool = False) -> tuple[Sight, ...]:
-    flags = ("--logcat",) if why else ()
-    asked = fleet.map(
-        lambda phone: agent.call(phone, "probe", run_id, *flags, timeout=LOOK_S), phones, probe_first=True
+def probe_phones(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, find_killer: bool = False) -> tuple[Probe, ...]:
+    """`find_killer`: also search the Android log for what killed the rank, which takes longer."""
+    flags = ("--logcat",) if find_killer else ()
+    outcomes = fleet.map(
+        lambda phone: agent.call(phone, "probe", run_id, *flags, timeout=PROBE_S), phones, probe_first=True
     )
-    return _sights(asked)
+    return _probes(outcomes)
 
 
-def end(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, forget: bool = False) -> tuple[Sight, ...]:
-    """Ends what is left of it on each; what they hold in memory stays, unless it is to be forgotten.
+def terminate(fleet: Fleet, run_id: str, phones: Iterable[Phone], *, free_memory: bool = False) -> tuple[Probe, ...]:
+    """End every process of the run on these phones. Checkpoints in memory stay, unless `free_memory`.
 
-    Raises LeasedError when another computer looks after the run.
+    Raises LeaseHeldError when another computer supervises the run.
     """
-    flags = ("--holder", holder(), *(("--discard-state",) if forget else ()))
-    asked = fleet.map(
-        lambda phone: agent.call(phone, "cleanup", run_id, *flags, timeout=END_S), phones, probe_first=True
+    flags = ("--holder", host_identity(), *(("--discard-state",) if free_memory else ()))
+    outcomes = fleet.map(
+        lambda phone: agent.call(phone, "cleanup", run_id, *flags, timeout=TERMINATE_S), phones, probe_first=True
     )
-    sights = _sights(asked)
-    if leased := next((sight.silent for sight in sights if sight.code is ErrorCode.LEASE_HELD), None):
-        raise LeasedError(leased, remedy=f"clusterctl attach {run_id}")
-    return sights
+    probes = _probes(outcomes)
+    for probe in probes:
+        if probe.code is ErrorCode.LEASE_HELD:
+            raise LeaseHeldError(probe.error or "", remedy=f"clusterctl attach {run_id}")
+    return probes
 
 
-def _sights(outcomes: Outcomes[Any]) -> tuple[Sight, ...]:
-    return tuple(map(_sight, outcomes))
+def newest_in_memory(probes: Sequence[Probe]) -> int:
+    """The newest step that a phone holds in memory; 0 if there is none. Ranks elect the exact step when they start."""
+    return max((mark for probe in probes for mark in probe.in_memory), default=(0, 0))[1]
 
 
-def _sight(outcome: Outcome[Any]) -> Sight:
+def _probes(outcomes: Outcomes[Any]) -> tuple[Probe, ...]:
+    return tuple(map(_read_outcome, outcomes))
+
+
+def _read_outcome(outcome: Outcome[Any]) -> Probe:
     if outcome.status is not Status.OK or not isinstance(outcome.value, dict):
-        error = one_line(outcome.error or "it makes no sense", 160)
-        code = outcome.code or ErrorCode.BAD_ANSWER
-        refused = outcome.phase in LOGIN or code is ErrorCode.CONNECTION_REFUSED
-        fails = outcome.status is not Status.UNREACHABLE and not refused
-        return Sight(outcome.phone, error, refused, fails, code=code)
-    told = outcome.value
-    ranks = [each for each in told.get("ranks") or [] if isinstance(each, dict)]
-    killer = told.get("killed_by")
-    return Sight(
+        return _read_failure(outcome)
+    answer = outcome.value
+    ranks = [rank for rank in answer.get("ranks") or [] if isinstance(rank, dict)]
+    killer = answer.get("killed_by")
+    return Probe(
         outcome.phone,
         ranks=len(ranks),
-        frozen=any(each.get("state") in {"T", "t", "D"} and not each.get("progressing") for each in ranks),
-        moves=any(each.get("progressing") is True for each in ranks),
-        held=_held(told.get("held_steps")),
-        disk_mb=as_number(told.get("disk_mb")),
-        memory_mb=as_number(told.get("memory_mb")),
-        killer=one_line(killer, 80) if isinstance(killer, str) else None,
+        frozen=any(rank.get("state") in _STUCK and not rank.get("progressing") for rank in ranks),
+        progressing=any(rank.get("progressing") is True for rank in ranks),
+        in_memory=_attempts_and_steps(answer.get("held_steps")),
+        disk_mb=as_number(answer.get("disk_mb")),
+        memory_mb=as_number(answer.get("memory_mb")),
+        killed_by=one_line(killer, 80) if isinstance(killer, str) else None,
     )
 
 
-def _held(raw: Any) -> tuple[tuple[int, int], ...]:
+def _read_failure(outcome: Outcome[Any]) -> Probe:
+    code = outcome.code or ErrorCode.BAD_ANSWER
+    sshd_down = outcome.phase in _LOGIN_PHASES or code is ErrorCode.CONNECTION_REFUSED
+    return Probe(
+        outcome.phone,
+        error=one_line(outcome.error or "its answer is not a JSON object", 160),
+        sshd_down=sshd_down,
+        agent_failed=outcome.status is not Status.UNREACHABLE and not sshd_down,
+        code=code,
+    )
+
+
+def _attempts_and_steps(raw: Any) -> tuple[tuple[int, int], ...]:
     pairs = raw if isinstance(raw, list) else []
     return tuple(
         (pair[0], pair[1])
         for pair in pairs
         if isinstance(pair, list) and len(pair) == 2 and all(type(each) is int and each >= 0 for each in pair)
     )
-
-
-def newest_held(sights: Sequence[Sight]) -> int:
-    """The step that phones would go on from, more or less; 0 if nobody holds any."""
-    return max((mark for sight in sights for mark in sight.held), default=(0, 0))[1]

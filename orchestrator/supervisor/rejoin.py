@@ -1,4 +1,4 @@
-"""Looks, beside the watching, for phones that a run has lost."""
+"""Probes the phones that a run has lost, in the background, so that they can rejoin it."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.inventory.model import Phone
-from orchestrator.supervisor.probe import Sight, end
-from orchestrator.supervisor.recovery import Memory
+from orchestrator.supervisor.probe import Probe, terminate
+from orchestrator.supervisor.restart_policy import FailureHistory
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
 
 
-class Returns:
-    """One look at a time, in a thread of its own: a phone that is off takes seconds to say nothing."""
+class RejoinMonitor:
+    """One probe at a time, in a thread of its own: it takes seconds until a phone that is off counts as silent."""
 
-    def __init__(self, fleet: Fleet, run_id: str, missing: Sequence[Phone], memory: Memory) -> None:
-        self._fleet, self._run_id, self._memory = fleet, run_id, memory
+    def __init__(self, fleet: Fleet, run_id: str, lost: Sequence[Phone], history: FailureHistory) -> None:
+        self._fleet, self._run_id, self._history = fleet, run_id, history
         now = time.monotonic()
-        self._due = {phone: now + memory.probe_after_s(phone.name) for phone in missing}
-        self._looking: threading.Thread | None = None
-        self._found: tuple[Sight, ...] = ()
+        self._next_probe = {phone: now + history.rejoin_probe_s(phone.name) for phone in lost}
+        self._thread: threading.Thread | None = None
+        self._probes: tuple[Probe, ...] = ()
 
-    def back(self) -> list[Phone]:
-        """Those that were found fit since the last question; starts the next look when it is time."""
-        if self._looking is not None and self._looking.is_alive():
-            return []
-        found, self._found = [sight.phone for sight in self._found if not sight.unfit], ()
+    def poll(self) -> tuple[Phone, ...]:
+        """Phones found able to rejoin since the last call. Starts the next probe when it is due."""
+        if self._thread is not None and self._thread.is_alive():
+            return ()
+        able, self._probes = tuple(probe.phone for probe in self._probes if not probe.problem), ()
         now = time.monotonic()
-        due = [phone for phone, when in self._due.items() if when <= now]
-        if due and not found:
-            self._due.update({phone: now + self._memory.probe_after_s(phone.name) for phone in due})
-            self._looking = threading.Thread(target=self._look, args=(due,), daemon=True)
-            self._looking.start()
-        return found
+        due = [phone for phone, when in self._next_probe.items() if when <= now]
+        if due and not able:
+            self._next_probe.update({phone: now + self._history.rejoin_probe_s(phone.name) for phone in due})
+            self._thread = threading.Thread(target=self._probe, args=(due,), daemon=True)
+            self._thread.start()
+        return able
 
-    def _look(self, phones: Sequence[Phone]) -> None:
-        """What a phone still does of an attempt that went on without it ends here."""
-        self._found = end(self._fleet, self._run_id, phones)
+    def _probe(self, phones: Sequence[Phone]) -> None:
+        """Also ends what a phone still runs of an attempt that has gone on without it."""
+        self._probes = terminate(self._fleet, self._run_id, phones)

@@ -1,4 +1,4 @@
-"""What is wrong with a run from which nothing is heard, by what its phones say. Pure."""
+"""Find out from the answers of its phones why a run has stopped reporting. Pure."""
 
 from __future__ import annotations
 
@@ -6,83 +6,93 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.records.causes import Cause
-from orchestrator.supervisor.diagnosis import LOST_CONTACT, Diagnosis
-from orchestrator.supervisor.probe import Sight
+from orchestrator.supervisor.diagnosis import Diagnosis, name_ranks
+from orchestrator.supervisor.probe import Probe
 from phone_agent.contract.schema import RankSpec, RunSpec
 
-_ON_EITHER_SIDE = "a loose cable, or a daemon that was killed"
 
+def diagnose_stall(spec: RunSpec, probes: Sequence[Probe], *, first_probe: bool = True) -> Diagnosis | None:
+    """Why a run has stopped reporting, or None if every rank is alive and may be making progress.
 
-def stalled(spec: RunSpec, sights: Sequence[Sight], *, again: bool = False) -> Diagnosis | None:
-    """None: every rank is there, and works. A phone whose sshd alone is gone trains on; so does a head phone whose disk
-    is full, but it cannot tell of it any more.
-
-    `again`: it is not the first look. Where several ranks are gone at the first, mpirun is just ending them, and will
-    say why; and an agent may be slow once.
+    Rules in order of certainty: unreachable phone, missing rank, full disk on the head phone, frozen rank. A phone
+    keeps training without its sshd, so a stopped sshd is no cause.
     """
-    seen = {sight.phone.name: sight for sight in sights}
-    absent = [rank for rank in spec.ranks if seen[rank.phone].absent or (again and seen[rank.phone].fails)]
-    if absent:
-        return _of(seen[absent[0].phone], absent[0])
-    gone = [rank for rank in spec.ranks if seen[rank.phone].silent is None and not seen[rank.phone].ranks]
-    if len(gone) == 1 or (gone and again):
-        return Diagnosis(Cause.RANK_MISSING, "its rank is gone", gone[0])
-    if seen[spec.ranks[0].phone].full:
-        return replace(_of(seen[spec.ranks[0].phone], spec.ranks[0]), certain=True)
-    frozen = [rank for rank in spec.ranks if seen[rank.phone].frozen]
-    if frozen and any(sight.moves for sight in sights):
-        stuck = "its rank is frozen: it is there, but gets nowhere"
-        return Diagnosis(Cause.RANK_FROZEN, stuck, frozen[0], certain=True)
+    by_phone = {probe.phone.name: probe for probe in probes}
+
+    # A slow agent may fail one probe, so its failure counts only from the second probe on.
+    unreachable = [
+        rank
+        for rank in spec.ranks
+        if by_phone[rank.phone].unreachable or (by_phone[rank.phone].agent_failed and not first_probe)
+    ]
+    if unreachable:
+        return _diagnose_phone(unreachable[0], by_phone[unreachable[0].phone])
+
+    # Several missing ranks at the first probe usually mean that mpirun is shutting down and will report why.
+    missing = [rank for rank in spec.ranks if by_phone[rank.phone].answered and not by_phone[rank.phone].ranks]
+    if missing and (len(missing) == 1 or not first_probe):
+        return Diagnosis(Cause.RANK_MISSING, missing[0])
+
+    # The head phone trains on with a full disk, but it can no longer write the events that report progress.
+    head = spec.ranks[0]
+    if by_phone[head.phone].disk_full:
+        return replace(_diagnose_phone(head, by_phone[head.phone]), certain=True)
+
+    # If no rank is progressing, all may be waiting for the same slow disk.
+    frozen = [rank for rank in spec.ranks if by_phone[rank.phone].frozen]
+    if frozen and any(probe.progressing for probe in probes):
+        return Diagnosis(Cause.RANK_FROZEN, frozen[0], certain=True)
     return None
 
 
-def head_is_gone(spec: RunSpec, sights: Sequence[Sight], *, overdue: bool = False) -> Diagnosis | None:
-    """None: it answers, or the others train on with it: then only this computer has lost sight of it.
+def diagnose_lost_head(spec: RunSpec, probes: Sequence[Probe], *, step_overdue: bool = False) -> Diagnosis | None:
+    """Whether the head phone is gone, or None if only this computer has lost its connection to it.
 
-    `overdue`: the others hold no step that it would not have told of.
+    `step_overdue`: the others hold no step that the head phone would not have reported.
     """
     head, *others = spec.ranks
-    seen = {sight.phone.name: sight for sight in sights}
-    answering = [seen[rank.phone] for rank in others if seen[rank.phone].silent is None]
-    at_work = any(sight.ranks for sight in answering) and not overdue
-    if seen[head.phone].silent is None or not answering or at_work:
+    by_phone = {probe.phone.name: probe for probe in probes}
+    answering = [by_phone[rank.phone] for rank in others if by_phone[rank.phone].answered]
+    training = any(probe.ranks for probe in answering) and not step_overdue
+    if by_phone[head.phone].answered or not answering or training:
         return None
-    return _of(seen[head.phone], head)
+    return _diagnose_phone(head, by_phone[head.phone])
 
 
-def refined(diagnosis: Diagnosis, spec: RunSpec, sights: Sequence[Sight]) -> Diagnosis:
-    """With what phones say afterwards: who does not answer any more was the cause, not who complained. What is certain
-    stands, unless somebody is gone: that an sshd is down or a disk full may be older, or come from the same. Where
-    the head phone lost one that is there, it may as well be the head phone's cable."""
-    unfit_phones = {
-        sight.phone.name: sight for sight in sights if sight.cause and (sight.absent or not diagnosis.certain)
+def refine_diagnosis(diagnosis: Diagnosis, spec: RunSpec, probes: Sequence[Probe]) -> Diagnosis:
+    """Correct a diagnosis by what the phones answer afterwards.
+
+    A phone that no longer answers is the cause, rather than the one that complained about it. A certain diagnosis
+    yields only to an unreachable phone: a stopped sshd or a full disk may be older, or have the same cause.
+    """
+    problems = {
+        probe.phone.name: probe for probe in probes if probe.problem and (probe.unreachable or not diagnosis.certain)
     }
-    lost = [rank for rank in spec.ranks if rank.phone in unfit_phones]
-    if diagnosis.phone is not None and diagnosis.phone.phone in unfit_phones:
-        return _now(diagnosis, unfit_phones[diagnosis.phone.phone], diagnosis.phone)
+    lost = [rank for rank in spec.ranks if rank.phone in problems]
+    if diagnosis.rank is not None and diagnosis.rank.phone in problems:
+        return _blame(diagnosis, diagnosis.rank, problems[diagnosis.rank.phone])
     if len(lost) == 1:
-        return _now(diagnosis, unfit_phones[lost[0].phone], lost[0])
+        return _blame(diagnosis, lost[0], problems[lost[0].phone])
     if lost:
-        message = f"{_names(lost)} do not answer: cable, switch or power"
-        names = tuple(rank.phone for rank in lost)
-        return replace(diagnosis, cause=Cause.PHONE_UNREACHABLE, phone=None, message=message, others=names)
-    if diagnosis.phone is not None and diagnosis.cause is Cause.LOST_CONTACT:
-        both = [spec.ranks[0], diagnosis.phone]
-        message = f"{_names(both)} {LOST_CONTACT} with each other: {_ON_EITHER_SIDE}"
-        return replace(diagnosis, phone=None, message=message, others=tuple(rank.phone for rank in both))
+        detail = f"{name_ranks(lost)} do not answer: cable, switch or power"
+        return replace(
+            diagnosis,
+            cause=Cause.PHONE_UNREACHABLE,
+            rank=None,
+            suspects=tuple(rank.phone for rank in lost),
+            detail=detail,
+        )
+    if diagnosis.rank is not None and diagnosis.cause is Cause.LOST_CONTACT:
+        # Both phones answer now, so the loose cable may as well be that of the head phone.
+        both = (spec.ranks[0], diagnosis.rank)
+        detail = f"{name_ranks(both)} lost contact with each other: a loose cable, or a killed daemon"
+        return replace(diagnosis, rank=None, suspects=tuple(rank.phone for rank in both), detail=detail)
     return diagnosis
 
 
-def _of(sight: Sight, rank: RankSpec) -> Diagnosis:
-    return Diagnosis(sight.cause or Cause.PHONE_UNREACHABLE, sight.unfit or "does not answer", rank)
+def _diagnose_phone(rank: RankSpec, probe: Probe) -> Diagnosis:
+    return Diagnosis(probe.problem or Cause.PHONE_UNREACHABLE, rank, probe.problem_detail)
 
 
-def _now(diagnosis: Diagnosis, sight: Sight, rank: RankSpec) -> Diagnosis:
-    """With what is found at that phone."""
-    found = _of(sight, rank)
-    return replace(diagnosis, cause=found.cause, message=found.message, phone=rank)
-
-
-def _names(ranks: Sequence[RankSpec]) -> str:
-    named = [f"{rank.phone} ({rank.switch}:{rank.port})" for rank in ranks[:4]]
-    return ", ".join(named) + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
+def _blame(diagnosis: Diagnosis, rank: RankSpec, probe: Probe) -> Diagnosis:
+    return replace(diagnosis, cause=probe.problem or diagnosis.cause, rank=rank, detail=probe.problem_detail)

@@ -1,4 +1,4 @@
-"""Stop runs, and learn how those stand that nobody watched."""
+"""Stop a run; update the records of runs that no process followed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import agent
 from orchestrator.records.events import ATTEMPT_ENDS, Progress
 from orchestrator.records.record import RunRecord, RunStore
-from orchestrator.supervisor.follow import NotFollowedError, follow
-from orchestrator.supervisor.identity import holder
-from orchestrator.supervisor.probe import end
+from orchestrator.supervisor.follow import FollowRefusedError, follow
+from orchestrator.supervisor.identity import host_identity
+from orchestrator.supervisor.probe import terminate
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
@@ -22,36 +22,36 @@ _STOP_TIMEOUT_S = 60.0
 
 
 def stop(store: RunStore, record: RunRecord, fleet: Fleet) -> RunRecord:
-    """Ends the run on all phones, frees what they hold of it, and takes over what it said last."""
+    """End the run on all phones, free their memory, and record its last events."""
     head = next(phone for phone in fleet.phones if phone.name == record.head)
-    silent: ClusterctlError | None = None
+    head_error: ClusterctlError | None = None
     try:
-        verb = ("stop", record.run_id, "--holder", holder())
-        agent.call(fleet.connection(head), *verb, timeout=_STOP_TIMEOUT_S)
-        record = catch_up(store, record, fleet.connection(head))
-    except (PhoneError, NotFollowedError) as error:
-        silent = error
-    ended = end(fleet, record.run_id, fleet.phones, forget=True)
-    if all(sight.silent for sight in ended) and silent is not None:
-        raise silent
+        command = ("stop", record.run_id, "--holder", host_identity())
+        agent.call(fleet.connection(head), *command, timeout=_STOP_TIMEOUT_S)
+        record = read_remaining_events(store, record, fleet.connection(head))
+    except (PhoneError, FollowRefusedError) as error:
+        head_error = error
+    probes = terminate(fleet, record.run_id, fleet.phones, free_memory=True)
+    if head_error is not None and not any(probe.answered for probe in probes):
+        raise head_error
     if not record.over:
         record = replace(record, state="stopped", ended=time.time())
         store.save(record)
     return record
 
 
-def catch_up(store: RunStore, record: RunRecord, connection: PhoneConnection) -> RunRecord:
-    """For a run whose attempt is over: reads its events to the end."""
+def read_remaining_events(store: RunStore, record: RunRecord, connection: PhoneConnection) -> RunRecord:
+    """Follow an attempt that is over to its last event, and update the record."""
     progress, copy = Progress(record.steps), store.events_file(record.run_id, record.attempt)
-    for event in follow(record.run_id, copy, lambda: connection, _give_up, record.attempt):
+    for event in follow(record.run_id, copy, lambda: connection, _do_not_retry, record.attempt):
         progress.update(event)
-    settled = record.with_progress(progress)
-    store.save(settled)
-    return settled
+    record = record.with_progress(progress)
+    store.save(record)
+    return record
 
 
 def refresh(store: RunStore, fleet: Fleet) -> set[str]:
-    """Asks the head phones about runs that were not over when last heard of; returns those nobody answers for."""
+    """Ask the head phones about runs that were not over. Returns the ids of runs whose head phone does not answer."""
     open_runs: dict[str, list[RunRecord]] = defaultdict(list)
     for record in store.all():
         if not record.over:
@@ -63,24 +63,24 @@ def refresh(store: RunStore, fleet: Fleet) -> set[str]:
 
 
 def _refresh_head(store: RunStore, connection: PhoneConnection, records: list[RunRecord]) -> None:
-    there = {run["id"]: run for run in agent.call(connection, "runs") if isinstance(run, dict) and "id" in run}
+    reported = {run["id"]: run for run in agent.call(connection, "runs") if isinstance(run, dict) and "id" in run}
     for record in records:
-        _refresh_run(store, connection, record, there.get(record.run_id))
+        _refresh_run(store, connection, record, reported.get(record.run_id))
 
 
-def _refresh_run(store: RunStore, connection: PhoneConnection, record: RunRecord, told: dict[str, Any] | None) -> None:
-    if told is None:
-        store.save(replace(record, state="failed", error="the head phone knows nothing of it"))
-    elif told.get("state") == "staged" and not record.attempt:
-        store.save(replace(record, state="failed", error="it was never started: whoever launched it was ended"))
-    elif told.get("attempt") != record.attempt:
-        store.save(replace(record, state="interrupted"))  # whoever was starting it again has gone
-    elif told.get("state") in ATTEMPT_ENDS:
-        catch_up(store, record, connection)
+def _refresh_run(store: RunStore, connection: PhoneConnection, record: RunRecord, run: dict[str, Any] | None) -> None:
+    if run is None:
+        store.save(replace(record, state="failed", error="the head phone has no files of this run"))
+    elif run.get("state") == "staged" and not record.attempt:
+        store.save(replace(record, state="failed", error="never started: the launch was interrupted"))
+    elif run.get("attempt") != record.attempt:
+        store.save(replace(record, state="interrupted"))  # its supervisor died during a recovery
+    elif run.get("state") in ATTEMPT_ENDS:
+        read_remaining_events(store, record, connection)
     else:
-        step = told.get("step")
+        step = run.get("step")
         store.save(replace(record, state="running", step=step if isinstance(step, int) else record.step))
 
 
-def _give_up(error: PhoneError) -> None:
+def _do_not_retry(error: PhoneError) -> None:
     raise error

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from orchestrator.format import format_clock
-from orchestrator.records.events import Event, Progress, Shares
+from orchestrator.records.events import BatchChange, Event, Progress
 from orchestrator.text import count_of
 
 CURVE_WIDTH = 44  # the whole view fits 80 columns
@@ -34,8 +34,8 @@ def format_step(progress: Progress) -> str:
 def format_speed(progress: Progress) -> str:
     parts = (
         "" if progress.images_per_s is None else f"{progress.images_per_s:,.0f} images/s",
-        "" if progress.compute_share is None else f"compute {progress.compute_share:.0%}",
-        "" if progress.comm_share is None else f"communication {progress.comm_share:.0%}",
+        "" if progress.compute_fraction is None else f"compute {progress.compute_fraction:.0%}",
+        "" if progress.comm_fraction is None else f"communication {progress.comm_fraction:.0%}",
     )
     return "  ".join(part for part in parts if part)
 
@@ -47,14 +47,14 @@ def format_accuracy(progress: Progress) -> str:
     return f"test accuracy {found.top1:.1%} (top 5: {found.top5:.1%})"
 
 
-def format_batch_change(change: Shares) -> str:
-    return f"from step {change.step}: {change.why}"
+def format_batch_change(change: BatchChange) -> str:
+    return f"from step {change.step}: {change.reason}"
 
 
 def format_phone_event(progress: Progress, event: Event) -> str:
     """One line when a phone's batch size changes, or when a phone pauses or resumes; else nothing."""
-    if event.kind == "rebalance" and progress.shares:
-        return format_batch_change(progress.shares[-1])
+    if event.kind == "rebalance" and progress.batch_changes:
+        return format_batch_change(progress.batch_changes[-1])
     return event.text("reason") if event.kind in {"pause", "resume"} else ""
 
 

@@ -91,7 +91,7 @@ def render_run(spec: RunSpec, progress: Progress, idle_s: float = 0.0) -> Render
 
 
 def _phone_events(progress: Progress) -> list[str]:
-    return [*[format_batch_change(change) for change in progress.shares[-1:]], *progress.resting.values()][:3]
+    return [*[format_batch_change(change) for change in progress.batch_changes[-1:]], *progress.resting.values()][:3]
 
 
 def _title(spec: RunSpec, progress: Progress) -> Text:

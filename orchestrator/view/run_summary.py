@@ -27,22 +27,22 @@ def print_summary(
     out.print(f"  {_outcome(progress)}", markup=False)
     if diagnosis is not None:
         out.print(Text(f"  {diagnosis.headline}", "bold red"), soft_wrap=True)
-        for line in diagnosis.tail:
+        for line in diagnosis.log_tail:
             out.print(Text(f"  | {line}", "dim"), soft_wrap=True)
     if travelled := _travel(progress):
         out.print(f"  {travelled}", markup=False, soft_wrap=True)
     if checkpoint is not None:
         out.print(f"  {checkpoint}", markup=False, soft_wrap=True)
         next_step(f"clusterctl export {spec.run_id}", "use it")
-    if diagnosis is not None and not diagnosis.hopeless:
-        next_step("clusterctl doctor" + (f" --limit {diagnosis.phone.phone}" if diagnosis.phone else ""), "examine")
+    if diagnosis is not None and not diagnosis.permanent:
+        next_step("clusterctl doctor" + (f" --limit {diagnosis.phone}" if diagnosis.phone else ""), "examine")
     next_step(f"clusterctl collect-logs {spec.run_id}")
 
 
 def summary_json(
     spec: RunSpec, progress: Progress, diagnosis: Diagnosis | None, checkpoint: Path | None = None
 ) -> dict[str, Any]:
-    blamed = diagnosis.phone if diagnosis else None
+    blamed = diagnosis.rank if diagnosis else None
     return {
         "run_id": spec.run_id,
         "state": progress.state,
@@ -64,14 +64,15 @@ def summary_json(
         "exposed_comm_fraction": progress.exposed_comm_fraction,
         "line_rate_fraction": progress.line_rate_fraction,
         "warnings": progress.warnings,
-        "shares": [asdict(change) for change in progress.shares],
+        "batch_changes": [asdict(change) for change in progress.batch_changes],
         "error": diagnosis
         and {
+            "cause": diagnosis.cause,
             "message": diagnosis.message,
             "phone": blamed and blamed.phone,
             "switch": blamed and blamed.switch,
             "port": blamed and blamed.port,
-            "log": list(diagnosis.tail),
+            "log": list(diagnosis.log_tail),
         },
     }
 

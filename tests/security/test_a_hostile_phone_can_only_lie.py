@@ -23,7 +23,7 @@ from orchestrator.logs.unpack import Limits, unpack
 from orchestrator.paths import ClusterState
 from orchestrator.provision.facts import parse_facts
 from orchestrator.provision.steps.selftest import complaints
-from orchestrator.records.checkpoints import LARGEST, Told
+from orchestrator.records.checkpoints import MAX_BYTES, CheckpointInfo
 from orchestrator.records.events import Progress, parse_event
 from orchestrator.selftest.query import parse as parse_answer
 from orchestrator.text import one_line
@@ -62,10 +62,10 @@ def _event(raw: bytes) -> None:
 
 def _checkpoint(raw: bytes) -> None:
     parsed = parse_event(raw)
-    told = Told.of(parsed) if parsed else None
-    if told:
-        assert told.name == Path(told.name).name
-        assert 0 < told.size <= LARGEST
+    info = CheckpointInfo.from_event(parsed) if parsed else None
+    if info:
+        assert info.name == Path(info.name).name
+        assert 0 < info.size <= MAX_BYTES
 
 
 def _answer(raw: bytes) -> None:

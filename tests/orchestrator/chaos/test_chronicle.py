@@ -36,7 +36,7 @@ def test_news_are_heard_once_and_torn_lines_later(tmp_path: Path) -> None:
                 "event": "incident",
                 "time": 1.0,
                 "message": "gone",
-                "noticed": 9.5,
+                "detected_at": 9.5,
                 "kind": "restarting",
                 "cause": "rank_killed",
                 "phones": ["p1-01"],

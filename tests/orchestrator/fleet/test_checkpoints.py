@@ -1,4 +1,4 @@
-"""Checkpoints from a phone: what arrives is what the run wrote, or nothing."""
+"""Fetching checkpoints from a phone: an intact file arrives, or none."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 
 from orchestrator.fleet import PhoneConnection
-from orchestrator.records.checkpoint_copies import fetch_checkpoint
-from orchestrator.records.checkpoints import LARGEST, FetchError, Told, fetch, largest, newest, remove_from_phone
+from orchestrator.records.checkpoints import (
+    MAX_BYTES,
+    CheckpointInfo,
+    FetchError,
+    fetch,
+    fetch_last,
+    max_bytes,
+    newest_local,
+    remove_from_phone,
+)
 from orchestrator.records.events import Event, Progress
 from orchestrator.records.record import RunStore
 from phone_agent.contract import layout
@@ -32,7 +40,7 @@ def here(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(server: Server, request: pytest.FixtureRequest) -> str:
-    """A run's directory on the phone, with a checkpoint in it."""
+    """The directory of a run on the phone, with a checkpoint in it."""
     run_id = str(request.node.name).replace("[", "-").rstrip("]")
     directory = server.home / layout.run_dir(run_id)
     directory.mkdir(parents=True)
@@ -41,45 +49,47 @@ def run(server: Server, request: pytest.FixtureRequest) -> str:
     return run_id
 
 
-def told(**changes: Any) -> Event:
+def announcement(**changes: Any) -> Event:
     fields = {"file": NAME, "bytes": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest(), **changes}
     return Event("checkpoint", 1.0, fields=fields)
 
 
-def test_a_phone_cannot_make_a_checkpoint_larger_than_its_network(tmp_path: Path) -> None:
+def test_a_checkpoint_too_large_for_its_network_is_rejected(tmp_path: Path) -> None:
     lenet = run_spec((4,))
-    assert 4 * 44_426 < largest(lenet, tmp_path) < 1 << 30
-    assert largest(replace(lenet, model="build", model_file="gone.py"), tmp_path) == LARGEST
+    assert 4 * 44_426 < max_bytes(lenet, tmp_path) < 1 << 30
+    assert max_bytes(replace(lenet, model="build", model_file="gone.py"), tmp_path) == MAX_BYTES
     store = RunStore(tmp_path)
     store.create(lenet)
-    progress = Progress(1, checkpoint=told(bytes=1 << 31))
+    progress = Progress(1, checkpoint=announcement(bytes=1 << 31))
 
     def connect() -> PhoneConnection:
         raise AssertionError
 
-    with pytest.raises(FetchError, match="cannot be so"):
-        fetch_checkpoint(store, lenet.run_id, progress, connect)
+    with pytest.raises(FetchError, match="implausible checkpoint metadata"):
+        fetch_last(store, lenet.run_id, progress, connect)
 
 
-def wanted(**changes: Any) -> Told:
-    found = Told.of(told(**changes))
+def info(**changes: Any) -> CheckpointInfo:
+    found = CheckpointInfo.from_event(announcement(**changes))
     assert found is not None
     return found
 
 
-def test_it_arrives_whole_and_takes_the_place_of_older_ones(phone: PhoneConnection, run: str, here: Path) -> None:
+def test_fetch_writes_the_checkpoint_and_deletes_older_ones(phone: PhoneConnection, run: str, here: Path) -> None:
     (here / "checkpoint-00000010.safetensors").write_bytes(b"old")
-    path = fetch(phone, run, wanted(), here)
+    path = fetch(phone, run, info(), here)
     assert path.read_bytes() == CONTENT
     assert list(here.iterdir()) == [path]
-    assert newest(here) == path
+    assert newest_local(here) == path
 
 
-def test_what_is_here_does_not_travel_again(phone: PhoneConnection, run: str, server: Server, here: Path) -> None:
-    fetch(phone, run, wanted(), here)
+def test_a_checkpoint_that_is_here_already_is_not_fetched_again(
+    phone: PhoneConnection, run: str, server: Server, here: Path
+) -> None:
+    fetch(phone, run, info(), here)
     remove_from_phone(phone, run)
     assert [path.name for path in (server.home / layout.run_dir(run)).iterdir()] == ["run.json"]
-    assert fetch(phone, run, wanted(), here).read_bytes() == CONTENT
+    assert fetch(phone, run, info(), here).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(
@@ -90,18 +100,18 @@ def test_what_is_here_does_not_travel_again(phone: PhoneConnection, run: str, se
         {"bytes": len(CONTENT) + 1},
     ],
 )
-def test_another_file_than_the_one_told_is_refused(
+def test_a_file_that_differs_from_its_announcement_is_rejected(
     phone: PhoneConnection, run: str, here: Path, changes: dict[str, Any]
 ) -> None:
     (here / "checkpoint-00000010.safetensors").write_bytes(b"old")
     with pytest.raises(FetchError, match="arrived damaged"):
-        fetch(phone, run, wanted(**changes), here)
+        fetch(phone, run, info(**changes), here)
     assert [path.name for path in here.iterdir()] == ["checkpoint-00000010.safetensors"]
 
 
-def test_why_it_is_not_there_is_told(phone: PhoneConnection, run: str, here: Path) -> None:
+def test_a_missing_file_is_reported(phone: PhoneConnection, run: str, here: Path) -> None:
     with pytest.raises(FetchError, match="No such file"):
-        fetch(phone, run, wanted(file="checkpoint-00000030.safetensors"), here)
+        fetch(phone, run, info(file="checkpoint-00000030.safetensors"), here)
     assert list(here.iterdir()) == []
 
 
@@ -117,9 +127,9 @@ def test_why_it_is_not_there_is_told(phone: PhoneConnection, run: str, here: Pat
         {"sha256": "?" * 64},
     ],
 )
-def test_what_no_run_would_say_is_not_asked_for(changes: dict[str, Any]) -> None:
-    assert Told.of(told(**changes)) is None
+def test_implausible_metadata_is_rejected(changes: dict[str, Any]) -> None:
+    assert CheckpointInfo.from_event(announcement(**changes)) is None
 
 
-def test_a_run_without_checkpoints_has_none(here: Path) -> None:
-    assert newest(here) is None
+def test_a_run_without_checkpoints_has_no_newest_one(here: Path) -> None:
+    assert newest_local(here) is None

@@ -136,7 +136,7 @@ def test_a_killed_rank_is_blamed_by_phone_and_port(provisioned_lab4: TestLab) ->
         summary = answer(lab, "attach", run_id, rc=1)
     error = summary["error"]
     assert (summary["state"], error["phone"], error["switch"], error["port"]) == ("failed", "p2-01", "sw2", 1)
-    assert error["message"] == "its rank was killed (signal 9 (Killed))"
+    assert error["message"] == "rank was killed (signal 9 (Killed))"
 
 
 def test_status_tells_off_from_bare_and_launch_leaves_both_out(provisioned_lab4: TestLab) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.records.events import Progress, parse_event
+from orchestrator.records.events import Event, Progress, parse_event
 from tests.orchestrator.launch.samples import event
 
 
@@ -23,7 +23,7 @@ def step(number: int, time: float, **fields: Any) -> bytes:
     return event("step", time, step=number, loss=2.3 / number, **fields)
 
 
-def test_a_run_is_told_by_its_events() -> None:
+def test_progress_follows_the_events_of_a_run() -> None:
     state = progress(
         event("start", 100.0, world=4),
         step(1, 101.0, step_s=4.5),
@@ -38,8 +38,8 @@ def test_a_run_is_told_by_its_events() -> None:
         ),
     )
     assert (state.state, state.step, state.images_per_s) == ("running", 5, 640.0)
-    assert state.compute_share == pytest.approx(0.8)
-    assert state.comm_share == pytest.approx(0.2)
+    assert state.compute_fraction == pytest.approx(0.8)
+    assert state.comm_fraction == pytest.approx(0.2)
     assert state.hottest == ("p1-03", 44.0)
     assert state.losses == pytest.approx([2.3, 0.46])
     assert state.elapsed_s == pytest.approx(5.0)
@@ -47,42 +47,57 @@ def test_a_run_is_told_by_its_events() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "state"), [("done", "done"), ("stopped", "stopped"), ("failed", "failed"), ("odd", "failed")]
+    ("reported", "state"), [("done", "done"), ("stopped", "stopped"), ("failed", "failed"), ("odd", "failed")]
 )
-def test_the_end_decides_the_state(told: str, state: str) -> None:
-    assert progress(event("start", 1.0), event("end", 2.0, state=told, rc=0)).state == state
+def test_the_end_event_decides_the_state(reported: str, state: str) -> None:
+    assert progress(event("start", 1.0), event("end", 2.0, state=reported, rc=0)).state == state
 
 
-def test_the_first_error_is_the_cause() -> None:
+def test_the_first_error_is_kept() -> None:
     state = progress(event("error", 1.0, message="disk full"), event("error", 2.0, message="peer lost"))
     assert state.error is not None
     assert state.error.text("message") == "disk full"
 
 
-def test_shares_and_rests_are_remembered() -> None:
+def test_batch_changes_and_pauses_are_recorded() -> None:
     state = progress(
         event("rebalance", 1.0, step=7, batches=[48, 16], reason="p1-02 (sw1:2) 32 -> 16 images a step: slow"),
         event("pause", 2.0, reason="p1-01 (sw1:1) rests: battery at 45 °C"),
     )
-    assert [(change.step, change.batches) for change in state.shares] == [(7, (48, 16))]
+    assert [(change.step, change.batches) for change in state.batch_changes] == [(7, (48, 16))]
     assert state.resting == {"p1-01": "p1-01 (sw1:1) rests: battery at 45 °C"}
     assert progress(event("pause", 2.0, reason="hot"), event("resume", 3.0, reason="cool")).resting == {}
 
 
-def test_a_phone_is_not_named_twice() -> None:
+def test_a_warning_does_not_name_its_phone_twice() -> None:
     assert progress(event("warning", 1.0, message="p1-01 (sw1:1): hot", names_phone=True)).warnings == [
         "p1-01 (sw1:1): hot"
     ]
 
 
-def test_a_long_run_keeps_a_bounded_curve() -> None:
+def test_progress_continues_across_attempts() -> None:
+    state = progress(
+        event("start", 1.0),
+        event("step", 2.0, step=1, step_s=1.0, loss=2.0),
+        event("rebalance", 2.0, batches=[9, 8, 8, 7]),
+        event("error", 3.0, message="x"),
+        event("end", 3.0, state="failed"),
+    )
+    assert (state.state, state.batches) == ("failed", (9, 8, 8, 7))
+    state.update(Event("incident", 4.0, fields={"message": "p2-01 (sw2:1): gone"}))
+    state.update(Event("start", 5.0))
+    assert (state.state, state.error, state.batches) == ("running", None, ())
+    assert (state.step, state.incidents) == (1, ["p2-01 (sw2:1): gone"])
+
+
+def test_the_loss_curve_of_a_long_run_is_bounded() -> None:
     state = progress(*(step(number, float(number)) for number in range(1, 6000)), steps=6000)
     assert len(state.losses) <= 4096
     assert state.losses[0] == pytest.approx(2.3)
 
 
 @given(st.binary(max_size=200))
-def test_any_line_is_survived(line: bytes) -> None:
+def test_any_line_is_accepted(line: bytes) -> None:
     parsed = parse_event(line)
     if parsed is not None:
         Progress(1).update(parsed)
@@ -107,7 +122,7 @@ json_values = st.recursive(
         json_values,
     ),
 )
-def test_any_fields_are_survived(kind: str, fields: dict[str, Any]) -> None:
+def test_any_fields_are_accepted(kind: str, fields: dict[str, Any]) -> None:
     import json
 
     parsed = parse_event(json.dumps({"event": kind, **fields}))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.records.events import Event, parse_event
-from orchestrator.records.tensorboard import DIRECTORY, FILE, TAGS, TensorBoard, crc32c, framed, records
+from orchestrator.records.tensorboard import DIRECTORY, FILE, TAGS, TensorBoard, crc32c, frame, records
 from phone_agent.train import progress
 from tests.orchestrator.launch.samples import event
 from tests.phone_agent.phones import run_spec
@@ -52,7 +52,7 @@ def read(directory: Path) -> list[tuple[str, int, float, float]]:
     return found
 
 
-WANTED = [
+EXPECTED = [
     ("brain.Event:2", 0, 0.0, 100.0),
     ("train/loss", 1, 2.5, 101.0),
     ("train/learning_rate", 1, pytest.approx(0.1), 101.0),
@@ -67,22 +67,22 @@ WANTED = [
 ]
 
 
-def test_every_figure_of_a_step_is_one_that_ranks_tell() -> None:
-    told = progress.merge([progress.RankStep(2.5, 0.4, 0.1)], run_spec((4,)), 1, 0.5)
-    assert TAGS["step"].keys() <= told.keys()
+def test_every_metric_of_a_step_is_reported_by_ranks() -> None:
+    merged = progress.merge([progress.RankStep(2.5, 0.4, 0.1)], run_spec((4,)), 1, 0.5)
+    assert TAGS["step"].keys() <= merged.keys()
 
 
-def test_tensorboard_reads_what_the_run_told(tmp_path: Path) -> None:
+def test_tensorboard_reads_all_metrics(tmp_path: Path) -> None:
     write(tmp_path, RUN)
-    assert read(tmp_path) == WANTED
+    assert read(tmp_path) == EXPECTED
 
 
 @pytest.mark.parametrize("seen", range(len(RUN) + 1))
-def test_following_again_goes_on_where_it_ended(tmp_path: Path, seen: int) -> None:
+def test_following_again_appends_only_new_records(tmp_path: Path, seen: int) -> None:
     write(tmp_path, RUN[:seen])
     write(tmp_path, RUN)
     write(tmp_path, RUN)
-    assert read(tmp_path) == WANTED
+    assert read(tmp_path) == EXPECTED
 
 
 def test_a_torn_record_is_written_again(tmp_path: Path) -> None:
@@ -98,12 +98,12 @@ def test_a_torn_record_is_written_again(tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
-def test_two_who_follow_the_same_run_write_it_once(tmp_path: Path) -> None:
+def test_two_followers_of_one_run_write_it_once(tmp_path: Path) -> None:
     with TensorBoard(tmp_path) as first, TensorBoard(tmp_path) as second:
         for each in parsed(RUN):
             first.write(each)
             second.write(each)
-    assert read(tmp_path) == WANTED
+    assert read(tmp_path) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -118,18 +118,18 @@ def test_two_who_follow_the_same_run_write_it_once(tmp_path: Path) -> None:
         {"loss": 1.0},
     ],
 )
-def test_what_a_phone_makes_up_is_left_out(fields: dict[str, Any]) -> None:
-    (told,) = parsed([event("step", 1.0, **fields)])
-    assert list(records(told)) == []
+def test_invalid_values_are_skipped(fields: dict[str, Any]) -> None:
+    (invalid,) = parsed([event("step", 1.0, **fields)])
+    assert list(records(invalid)) == []
 
 
-def test_the_checksum_is_castagnolis() -> None:
-    assert crc32c(b"123456789") == 0xE3069283  # the catalogue's check value
+def test_crc32c_matches_known_values() -> None:
+    assert crc32c(b"123456789") == 0xE3069283  # check value of the CRC catalogue
     assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
 
 
 @given(record=st.binary(max_size=300))
-def test_a_frame_is_as_long_as_it_says(record: bytes) -> None:
-    frame = framed(record)
-    assert len(frame) == len(record) + 16
-    assert struct.unpack_from("<Q", frame) == (len(record),)
+def test_a_frame_has_the_length_in_its_header(record: bytes) -> None:
+    framed = frame(record)
+    assert len(framed) == len(record) + 16
+    assert struct.unpack_from("<Q", framed) == (len(record),)

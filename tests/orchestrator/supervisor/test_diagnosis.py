@@ -1,4 +1,4 @@
-"""What mpirun prints when a run breaks, and whom that blames. The files in data/ are from runs broken on purpose."""
+"""Diagnosis from the log of mpirun and from error events. The logs in data/ come from runs broken on purpose."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.records.causes import Cause
 from orchestrator.records.events import parse_event
-from orchestrator.supervisor.diagnosis import diagnose
+from orchestrator.supervisor.diagnosis import DESCRIPTIONS, diagnose_failure
 from tests.orchestrator.launch.samples import event, spec
 
 DATA = Path(__file__).parent / "data"
@@ -29,45 +30,76 @@ DENIED = "termux@10.77.1.2: Permission denied (publickey).\n"
 @pytest.mark.parametrize(
     ("log", "headline"),
     [
-        (POWER_CUT, "p2-02 (sw2:2): lost contact: power, cable or a killed Termux"),
-        (LOST_WHILE_STARTING, "p2-02 (sw2:2): it hung up on the head phone"),
-        (NO_ROUTE, "p2-02 (sw2:2): the head phone cannot reach it (No route to host)"),
-        (RANK_KILLED, "p2-01 (sw2:1): its rank was killed (signal 9 (Killed))"),
-        (ENDED, "p2-01 (sw2:1): its rank ended with an error"),
-        (DENIED, "p1-02 (sw1:2): the head phone may not log in to it"),
-        ("something else\nlast word", "last word"),
-        ("", "mpirun left no word"),
+        (POWER_CUT, "p2-02 (sw2:2): lost contact: power, cable, or Termux was killed"),
+        (LOST_WHILE_STARTING, "p2-02 (sw2:2): closed the connection to the head phone"),
+        (NO_ROUTE, "p2-02 (sw2:2): unreachable from the head phone (No route to host)"),
+        (RANK_KILLED, "p2-01 (sw2:1): rank was killed (signal 9 (Killed))"),
+        (ENDED, "p2-01 (sw2:1): rank ended with an error"),
+        (DENIED, "p1-02 (sw1:2): does not let the head phone log in"),
+        ("something else\nlast line", "last line"),
+        ("", "mpirun ended without a message"),
     ],
 )
-def test_mpirun_s_words_lead_to_a_phone_and_port(log: str, headline: str) -> None:
-    assert diagnose(SPEC, None, log).headline == headline
+def test_the_mpirun_log_leads_to_a_phone_and_port(log: str, headline: str) -> None:
+    assert diagnose_failure(SPEC, None, log).headline == headline
 
 
-def test_a_phone_s_own_error_goes_before_what_mpirun_noticed_later() -> None:
+def test_the_error_that_a_phone_reports_takes_precedence_over_the_mpirun_log() -> None:
     error = parse_event(event("error", 1.0, phone="p2-02", rank=3, message="shard is damaged\x1b[2J"))
-    found = diagnose(SPEC, error, RANK_KILLED)
+    found = diagnose_failure(SPEC, error, RANK_KILLED)
     assert found.headline == "p2-02 (sw2:2): shard is damaged\\x1b[2J"
-    assert any("signal 9" in line for line in found.tail)
+    assert any("signal 9" in line for line in found.log_tail)
 
 
-def test_an_error_of_a_phone_that_takes_no_part_any_more_blames_nobody_else() -> None:
+def test_an_error_of_a_phone_outside_the_attempt_blames_no_other_phone() -> None:
     error = parse_event(event("error", 1.0, phone="p9-01", rank=2, message="sample 3 is damaged"))
     assert (
-        diagnose(SPEC, error, NO_ROUTE).headline == "p2-02 (sw2:2): the head phone cannot reach it (No route to host)"
+        diagnose_failure(SPEC, error, NO_ROUTE).headline
+        == "p2-02 (sw2:2): unreachable from the head phone (No route to host)"
     )
-    assert diagnose(SPEC, error, "").phone is None
+    assert diagnose_failure(SPEC, error, "").rank is None
 
 
-def test_an_unknown_address_blames_nobody() -> None:
-    assert diagnose(SPEC, None, NO_ROUTE.replace("10.77.2.2", "192.0.2.1")).phone is None
+def test_an_unknown_address_blames_no_phone() -> None:
+    assert diagnose_failure(SPEC, None, NO_ROUTE.replace("10.77.2.2", "192.0.2.1")).rank is None
 
 
-def test_an_error_that_names_nobody_leaves_the_word_to_mpirun() -> None:
-    error = parse_event(event("error", 1.0, phone=None, rank=None, message="mpirun ended with code 1\nlast words"))
-    assert diagnose(SPEC, error, RANK_KILLED).headline == "p2-01 (sw2:1): its rank was killed (signal 9 (Killed))"
-    assert diagnose(SPEC, error, "").headline == "mpirun ended with code 1"
+def test_an_error_that_names_no_phone_yields_to_the_mpirun_log() -> None:
+    error = parse_event(event("error", 1.0, phone=None, rank=None, message="mpirun ended with code 1\nlast lines"))
+    assert diagnose_failure(SPEC, error, RANK_KILLED).headline == "p2-01 (sw2:1): rank was killed (signal 9 (Killed))"
+    assert diagnose_failure(SPEC, error, "").headline == "mpirun ended with code 1"
 
 
-def test_the_tail_has_no_frames() -> None:
-    assert diagnose(SPEC, None, RANK_KILLED).tail[-1].startswith("mpirun noticed that process rank 2")
-    assert all(line.strip("- ") for line in diagnose(SPEC, None, POWER_CUT).tail)
+def test_the_log_tail_skips_separator_lines() -> None:
+    assert diagnose_failure(SPEC, None, RANK_KILLED).log_tail[-1].startswith("mpirun noticed that process rank 2")
+    assert all(line.strip("- ") for line in diagnose_failure(SPEC, None, POWER_CUT).log_tail)
+
+
+def test_an_mpi_error_of_a_neighbor_is_not_the_cause() -> None:
+    complaint = parse_event(
+        event("error", 1.0, phone="p1-02", rank=1, message="Exception: MPI_ERR_OTHER", code="mpi_failed", fault="phone")
+    )
+    assert diagnose_failure(SPEC, complaint, RANK_KILLED).cause is Cause.RANK_KILLED
+    assert diagnose_failure(SPEC, complaint, "").headline.startswith("p1-02 (sw1:2): Exception")
+    mistake = parse_event(event("error", 1.0, phone="p1-02", rank=1, message="no such layer", fault="work"))
+    assert diagnose_failure(SPEC, mistake, RANK_KILLED).permanent
+
+
+@pytest.mark.parametrize(
+    ("log", "cause", "certain"),
+    [
+        (RANK_KILLED, Cause.RANK_KILLED, True),
+        (RANK_KILLED.replace("signal 9 (Killed)", "signal 7 (Bus error)"), Cause.RANK_CRASHED, False),
+        (POWER_CUT, Cause.LOST_CONTACT, False),
+        (NO_ROUTE, Cause.LOGIN_FAILED, False),
+        (ENDED, Cause.RANK_FAILED, False),
+        ("", Cause.UNKNOWN, False),
+    ],
+)
+def test_the_cause_is_a_code_and_only_sigkill_is_certain(log: str, cause: Cause, certain: bool) -> None:  # noqa: FBT001
+    found = diagnose_failure(SPEC, None, log)
+    assert (found.cause, found.certain) == (cause, certain)
+
+
+def test_every_cause_has_a_description() -> None:
+    assert set(DESCRIPTIONS) == set(Cause)

@@ -1,4 +1,4 @@
-"""Following through broken connections. The phone is a stand-in: what it sends, and when it breaks, is the test."""
+"""Following events across broken connections. A stub stands in for the phone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.supervisor import follow as module
-from orchestrator.supervisor.follow import LostHeadError, NotFollowedError, follow
+from orchestrator.supervisor.follow import FollowRefusedError, HeadUnreachableError, follow
 from phone_agent.contract.errors import AgentError, ErrorCode, error_line
 from tests.orchestrator.launch.samples import event
 
@@ -21,7 +21,7 @@ END = event("end", 5.0, state="done", rc=0)
 
 
 class Head:
-    """Serves FILE from the asked offset; each connection breaks after as many lines as the script says."""
+    """Serves FILE from the requested offset. Each connection breaks after the given number of lines."""
 
     def __init__(self, *breaks: int | None) -> None:
         self.breaks = list(breaks)
@@ -85,21 +85,21 @@ def test_events_are_copied_byte_for_byte(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("breaks", [(0,), (1,), (2, 0, 1), (4,), (1, 1, 1, 1)])
-def test_a_broken_stream_is_taken_up_where_it_broke(tmp_path: Path, breaks: tuple[int, ...]) -> None:
+def test_a_broken_stream_resumes_where_it_broke(tmp_path: Path, breaks: tuple[int, ...]) -> None:
     assert followed(tmp_path / "events", Head(*breaks)) == ALL
     assert (tmp_path / "events").read_bytes() == FILE
 
 
-def test_a_later_look_replays_and_asks_only_for_the_rest(tmp_path: Path) -> None:
+def test_following_again_replays_the_copy_and_requests_only_the_rest(tmp_path: Path) -> None:
     copy = tmp_path / "events"
-    copy.write_bytes(LINES[0] + LINES[1] + b'{"event": "ste')  # this computer died in the middle of a line
+    copy.write_bytes(LINES[0] + LINES[1] + b'{"event": "ste')  # this computer died while writing a line
     head = Head()
     assert followed(copy, head) == ALL
     assert head.offsets == [len(LINES[0] + LINES[1])]
     assert copy.read_bytes() == FILE
 
 
-def test_two_followers_do_not_write_twice(tmp_path: Path) -> None:
+def test_two_followers_write_the_copy_once(tmp_path: Path) -> None:
     copy = tmp_path / "events"
     first = follow("run", copy, Head(), lambda _why: None)
     assert next(first).kind == "heartbeat"
@@ -108,7 +108,7 @@ def test_two_followers_do_not_write_twice(tmp_path: Path) -> None:
     assert copy.read_bytes() == FILE
 
 
-def test_an_agent_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
+def test_a_refusal_of_the_agent_is_not_retried(tmp_path: Path) -> None:
     class Refuses(Head):
         def open_stream(self, argv: list[str], **_options: Any) -> Any:
             served = Served(iter(()))
@@ -116,17 +116,17 @@ def test_an_agent_that_refuses_is_not_asked_again(tmp_path: Path) -> None:
             served.rc, served.stderr = 1, error_line(refusal) + "\n"
             return served
 
-    with pytest.raises(NotFollowedError, match="run x was not started on this phone") as refused:
+    with pytest.raises(FollowRefusedError, match="run x was not started on this phone") as refused:
         list(follow("x", tmp_path / "events", Refuses(), lambda _why: None))
     assert refused.value.code is ErrorCode.NOT_STARTED
 
 
-def test_patience_ends_with_how_to_go_on(tmp_path: Path) -> None:
+def test_an_unreachable_head_phone_is_given_up_after_retries(tmp_path: Path) -> None:
     class Gone:
         def __call__(self) -> Any:
             raise PhoneError("no route to host", code=ErrorCode.NO_ROUTE)
 
-    breaks: list[PhoneError] = []
-    with pytest.raises(LostHeadError, match="no route to host"):
-        list(follow("run", tmp_path / "events", Gone(), breaks.append))
-    assert len(breaks) > 3
+    disconnects: list[PhoneError] = []
+    with pytest.raises(HeadUnreachableError, match="no route to host"):
+        list(follow("run", tmp_path / "events", Gone(), disconnects.append))
+    assert len(disconnects) > 3

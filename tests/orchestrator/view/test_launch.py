@@ -197,7 +197,9 @@ def test_a_share_that_changes_is_one_line_that_says_whose_and_why(monkeypatch: p
         for line in (share, pause, resume):
             view.update(watched(share), told(line))
     assert drawn(log) == [f"from step 7: {why}", "p1-01 pauses", "p1-01 resumes"]
-    assert summary_json(spec(), watched(share), None)["shares"] == [{"step": 7, "batches": (48, 16), "why": why}]
+    assert summary_json(spec(), watched(share), None)["batch_changes"] == [
+        {"step": 7, "batches": (48, 16), "reason": why}
+    ]
 
 
 def test_the_live_view_draws_from_the_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,55 @@
+"""What this computer does with every event of a run: update its progress, show it, and keep what it announces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from orchestrator.records.events import Event, Progress, parse_event
+from orchestrator.records.incidents import IncidentKind, Incidents
+from orchestrator.records.record import RunRecord, RunStore
+from orchestrator.records.tensorboard import TensorBoard
+from orchestrator.supervisor.checkpoint_puller import CheckpointPuller
+
+OnEvent = Callable[[Progress, Event], None]
+
+
+class EventRecorder:
+    def __init__(
+        self, store: RunStore, record: RunRecord, on_event: OnEvent, puller: CheckpointPuller | None = None
+    ) -> None:
+        """`puller`: None where another process fetches checkpoints, or none are expected."""
+        self.progress = Progress(record.steps)
+        self._store, self._run_id = store, record.run_id
+        self._on_event, self._puller = on_event, puller
+        self._incidents = Incidents(store.incidents_file(record.run_id))
+
+    def __enter__(self) -> Self:
+        self._tensorboard = TensorBoard(self._store.directory(self._run_id))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._tensorboard.close()
+
+    def record(self, event: Event) -> None:
+        self.progress.update(event)
+        self._on_event(self.progress, event)
+        self._tensorboard.write(event)
+        if event.kind == "checkpoint" and self._puller is not None:
+            self._puller.pull(event)
+
+    def replay(self, attempts: int) -> None:
+        """The events and incidents of earlier attempts, as they are recorded on this computer."""
+        for attempt in range(attempts):
+            path = self._store.events_file(self._run_id, attempt)
+            for line in path.read_bytes().splitlines() if path.exists() else []:
+                if event := parse_event(line):
+                    self.record(event)
+            for event in self._incidents.after(attempt):
+                self.record(event)
+
+    def add_incident(self, kind: IncidentKind, message: str, attempt: int, **fields: object) -> None:
+        event = self._incidents.add(kind, message, attempt=attempt, **fields)
+        self.progress.update(event)
+        self._on_event(self.progress, event)

@@ -1,0 +1,123 @@
+"""Whether a run whose attempt failed is restarted, and on which phones. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from orchestrator.inventory.model import Phone
+from orchestrator.records.causes import Cause
+from orchestrator.records.record import RunRecord
+from orchestrator.supervisor.diagnosis import Diagnosis
+from orchestrator.supervisor.probe import Probe, newest_in_memory
+from orchestrator.text import count_of
+
+MAX_ATTEMPTS_WITHOUT_STEP = 4  # in a row
+MAX_FAILURES_WITHOUT_STEP = 2  # of one phone in a row: then it is left out
+REJOIN_PROBE_S = 20.0  # between two probes of a lost phone; doubles with every loss of it
+LONGEST_REJOIN_PROBE_S = 600.0
+
+
+@dataclass(frozen=True)
+class FailureHistory:
+    """The failures of a run so far. Immutable: each method returns the history after what happened."""
+
+    attempts_without_step: int = 0
+    recent: Mapping[str, int] = field(default_factory=dict)  # failures of each phone since the last step
+    losses: Mapping[str, int] = field(default_factory=dict)  # failures of each phone in all
+
+    def after_step(self) -> FailureHistory:
+        return replace(self, attempts_without_step=0, recent={})
+
+    def after_failure(self, diagnosis: Diagnosis) -> FailureHistory:
+        failed = (diagnosis.phone,) if diagnosis.phone else ()
+        return FailureHistory(
+            self.attempts_without_step + 1, _counted(self.recent, failed), _counted(self.losses, failed)
+        )
+
+    def after_staging_failure(self, names: Iterable[str]) -> FailureHistory:
+        """These phones did not accept the files of an attempt."""
+        return replace(self, recent=_counted(self.recent, names))
+
+    def should_verify_data(self, phones: Iterable[Phone]) -> bool:
+        """Whether the datasets on these phones may be damaged: one of them failed, or the end of the last attempt was
+        not observed here."""
+        return not self.losses or any(phone.name in self.recent for phone in phones)
+
+    def rejoin_probe_s(self, name: str) -> float:
+        """Pause before a lost phone is probed."""
+        return float(min(LONGEST_REJOIN_PROBE_S, REJOIN_PROBE_S * 2 ** max(0, self.losses.get(name, 0) - 1)))
+
+
+def _counted(counts: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
+    return {**counts, **{name: counts.get(name, 0) + 1 for name in names}}
+
+
+@dataclass(frozen=True)
+class NoRestart:
+    """The decision not to restart a run."""
+
+    reason: str
+    resumable: bool = False  # once phones are back: their checkpoints in memory are kept
+
+    def explain(self, failure: Diagnosis | None) -> Diagnosis:
+        """The failure that led to the decision, with the reason added to its message."""
+        if failure is None:
+            return Diagnosis(Cause.TOO_FEW_PHONES, detail=self.reason)
+        if not self.reason:
+            return failure
+        return replace(failure, detail=f"{failure.message}; {self.reason}")
+
+
+def restart_limit_reached(record: RunRecord, history: FailureHistory, failure: Diagnosis) -> NoRestart | None:
+    """Why there is no next attempt, whatever phones are available."""
+    if failure.permanent:
+        return NoRestart("")
+    if record.restarts >= record.max_restarts:
+        often = f"already restarted {count_of(record.restarts, 'time')} (--max-restarts {record.max_restarts})"
+        return NoRestart(often if record.max_restarts else "")
+    if history.attempts_without_step >= MAX_ATTEMPTS_WITHOUT_STEP:
+        return NoRestart(f"no step was completed in {MAX_ATTEMPTS_WITHOUT_STEP} attempts")
+    return None
+
+
+def select_phones(record: RunRecord, probes: Sequence[Probe], history: FailureHistory) -> tuple[Phone, ...] | NoRestart:
+    """The phones that the run was launched with where they are able, spares in place of the others; in ring order."""
+    able = [
+        probe.phone
+        for probe in probes
+        if not probe.problem and history.recent.get(probe.phone.name, 0) < MAX_FAILURES_WITHOUT_STEP
+    ]
+    own = [phone for phone in able if phone.name in record.requested]
+    spares = [phone for phone in able if phone.name in record.spares]
+    selected = {phone.name for phone in (*own, *spares[: max(0, len(record.requested) - len(own))])}
+    if len(selected) < record.min_phones:
+        left = (
+            f"{len(selected)} of {count_of(len(record.requested), 'phone')} left, at least {record.min_phones} needed"
+        )
+        resume = f"clusterctl attach {record.run_id} continues the run once they are back"
+        return NoRestart(f"{left} (--min-phones); {resume}", resumable=True)
+    return tuple(probe.phone for probe in probes if probe.phone.name in selected)
+
+
+def lost_phones(record: RunRecord, phones: Iterable[Phone]) -> tuple[Phone, ...]:
+    """Phones that the run was launched with and now lacks. None where spares have replaced them."""
+    if len(record.phones) >= len(record.requested):
+        return ()
+    names = set(record.requested) - set(record.phones)
+    return tuple(phone for phone in phones if phone.name in names)
+
+
+def describe_restart(
+    record: RunRecord, failure: Diagnosis | None, phones: Sequence[Phone], probes: Sequence[Probe]
+) -> str:
+    step = newest_in_memory(probes)
+    restart = f"restarting from {f'step {step}' if step else 'the start'} on {count_of(phones, 'phone')}"
+    added = [phone for phone in phones if phone.name in record.spares and phone.name not in record.phones]
+    if added:
+        restart += f", with {'spare' if len(added) == 1 else 'spares'} {name_phones(added)}"
+    return f"{failure.headline}; {restart}" if failure else restart
+
+
+def name_phones(phones: Iterable[Phone]) -> str:
+    return ", ".join(f"{phone.name} ({phone.where})" for phone in phones)

@@ -1,0 +1,246 @@
+"""The decisions of the supervisor: `transition(state, event, now) -> (next state, actions)`. Pure.
+
+Times are seconds on the monotonic clock. An event that a state does not expect changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from orchestrator.records.causes import Cause
+from orchestrator.records.incidents import IncidentKind
+from orchestrator.supervisor import stall_diagnosis
+from orchestrator.supervisor.diagnosis import Diagnosis
+from orchestrator.supervisor.probe import newest_in_memory
+from orchestrator.supervisor.restart_policy import (
+    NoRestart,
+    describe_restart,
+    name_phones,
+    restart_limit_reached,
+    select_phones,
+)
+from orchestrator.supervisor.states import (
+    Action,
+    AttemptEnded,
+    AttemptStarted,
+    AttemptTerminated,
+    BackOff,
+    Diagnosing,
+    EndDetection,
+    Event,
+    ExamineFailure,
+    FailureExamined,
+    Finished,
+    Following,
+    FollowRefused,
+    PhonesProbed,
+    PhonesReturned,
+    ProbePhones,
+    Question,
+    RecordChanged,
+    RecordIncident,
+    Recovering,
+    ReleasePhones,
+    ReportRecovery,
+    RequestYield,
+    RunContext,
+    RunReported,
+    SaveRecord,
+    StartAttempt,
+    StartFailed,
+    State,
+    StepCompleted,
+    StepOverdue,
+    StreamBroken,
+    SupervisorSilent,
+    TerminateAttempt,
+    WaitForSupervisor,
+    YieldAccepted,
+)
+
+STALL_S = 300.0  # without an event, although every rank is alive
+QUORUM_S = 45.0  # to wait for phones if too few answer: a switch may just have restarted
+QUORUM_PROBE_S = 3.0  # between two rounds of that
+UNREPORTED_STEPS = 2  # that may be complete, and held in memory, before the head phone reports them
+_FAILED = frozenset({"failed", "lost"})
+
+Decision = tuple[State, tuple[Action, ...]]
+
+
+def transition(state: State, event: Event, now: float) -> Decision:
+    match state:
+        case Following():
+            return _while_following(state, event, now)
+        case Diagnosing():
+            return _while_diagnosing(state, event, now)
+        case Recovering():
+            return _while_recovering(state, event, now)
+        case Finished():
+            return state, ()
+
+
+# --------------------------------------------------------------------------------------------------------- following
+
+
+def _while_following(state: Following, event: Event, now: float) -> Decision:  # noqa: C901, PLR0911  (a table)
+    context = state.context
+    match event:
+        case RunReported():
+            return _heard(state), ()
+        case StepCompleted():
+            return _stepped(state, event)
+        case StepOverdue() if context.supervising:
+            return Diagnosing(_suspicious(state, now), Question.STEP_OVERDUE), (ProbePhones(),)
+        case StreamBroken() if context.supervising:
+            return Diagnosing(_suspicious(state, now), Question.STREAM_BROKEN), (ProbePhones(),)
+        case StreamBroken():
+            return _suspicious(state, now), ()
+        case AttemptEnded() if event.run_state in _FAILED:
+            return Diagnosing(replace(state, fault_seen_at=now), Question.ATTEMPT_FAILED), (ExamineFailure(),)
+        case AttemptEnded() if event.run_state == "yielded" and not context.was_over:
+            return _restart(state, None, now)
+        case AttemptEnded():
+            return Finished(context), ()
+        case FollowRefused():
+            return _recover(replace(state, fault_seen_at=state.fault_seen_at or now), event.diagnosis, now)
+        case PhonesReturned() if context.supervising and state.stepped and not state.yielding:
+            return state, (RequestYield(event.phones),)
+        case YieldAccepted():
+            message = f"{name_phones(event.phones)} answers again: rejoins after the current step"
+            return replace(state, yielding=True), (RecordIncident(IncidentKind.REJOINING, message),)
+        case _:
+            return state, ()
+
+
+def _heard(state: Following) -> Following:
+    return replace(state, fault_seen_at=None, unreachable=())
+
+
+def _suspicious(state: Following, now: float) -> Following:
+    return replace(state, fault_seen_at=state.fault_seen_at or now)
+
+
+def _stepped(state: Following, event: StepCompleted) -> Decision:
+    context = replace(state.context, history=state.context.history.after_step())
+    actions = (ReportRecovery(event.step),) if state.restarted else ()
+    return replace(_heard(state), context=context, stepped=True, restarted=False), actions
+
+
+# -------------------------------------------------------------------------------------------------------- diagnosing
+
+
+def _while_diagnosing(state: Diagnosing, event: Event, now: float) -> Decision:
+    following = state.following
+    match event:
+        case PhonesProbed():
+            unreachable = tuple(probe for probe in event.probes if probe.unreachable)
+            following = replace(following, unreachable=unreachable)
+            failure = _diagnose_probes(state, event, now)
+            if failure is None:
+                return following, (BackOff(),) if state.question is Question.STEP_OVERDUE else ()
+            return _detected(following, failure, now)
+        case FailureExamined():
+            return _detected(following, event.diagnosis, now)
+        case _:
+            return state, ()
+
+
+def _diagnose_probes(state: Diagnosing, event: PhonesProbed, now: float) -> Diagnosis | None:
+    spec = state.following.context.spec
+    if state.question is Question.STREAM_BROKEN:
+        unreported = newest_in_memory(event.probes) > event.last_step + UNREPORTED_STEPS
+        return stall_diagnosis.diagnose_lost_head(
+            spec, event.probes, step_overdue=event.step_overdue and not unreported
+        )
+    failure = stall_diagnosis.diagnose_stall(spec, event.probes, first_probe=event.first_probe)
+    if failure is None and now - event.last_event_at > STALL_S:
+        return Diagnosis(Cause.NO_PROGRESS, detail=f"no progress for {STALL_S:.0f} s, although every rank is alive")
+    return failure
+
+
+def _detected(following: Following, failure: Diagnosis, now: float) -> Decision:
+    state, actions = _recover(following, failure, now)
+    return state, (EndDetection(following.fault_seen_at), *actions)
+
+
+# -------------------------------------------------------------------------------------------------------- recovering
+
+
+def _recover(before: Following | Recovering, failure: Diagnosis, now: float) -> Decision:
+    """Restart the run unless it may not be restarted any more."""
+    context = before.context
+    if context.was_over:
+        return Finished(context, failure), ()
+    if not context.supervising:
+        return _restart(before, failure, now)
+    context = replace(context, history=context.history.after_failure(failure))
+    if refusal := restart_limit_reached(context.record, context.history, failure):
+        return _give_up(context, refusal, failure)
+    return _restart(replace(before, context=context), failure, now)
+
+
+def _restart(before: Following | Recovering, failure: Diagnosis | None, now: float) -> Decision:
+    context = before.context
+    if not context.supervising:
+        return Recovering(context, failure, now), (WaitForSupervisor(),)
+    restarts = context.record.restarts + (failure is not None)
+    context = replace(context, record=replace(context.record, state="recovering", restarts=restarts))
+    seen_at = before.fault_seen_at if failure else None
+    state = Recovering(context, failure, now + QUORUM_S, seen_at, before.unreachable)
+    return state, (SaveRecord(context.record), TerminateAttempt(before.unreachable))
+
+
+def _while_recovering(state: Recovering, event: Event, now: float) -> Decision:  # noqa: PLR0911  (a table)
+    match event:
+        case AttemptTerminated():
+            return _select(state, event, now)
+        case AttemptStarted():
+            return _follow_next(state, event), ()
+        case StartFailed():
+            history = state.context.history.after_staging_failure(event.rejected_by)
+            context = replace(state.context, record=event.record, spec=event.spec, history=history)
+            return _recover(replace(state, context=context), event.diagnosis, now)
+        case RecordChanged() if event.record.over:
+            return Finished(replace(state.context, record=event.record, spec=event.spec)), ()
+        case RecordChanged():
+            return _follow_next(state, event), ()
+        case SupervisorSilent():
+            return Finished(state.context), ()
+        case _:
+            return state, ()
+
+
+def _follow_next(state: Recovering, event: AttemptStarted | RecordChanged) -> Following:
+    context = replace(state.context, record=event.record, spec=event.spec)
+    return Following(context, restarted=context.supervising, unreachable=state.unreachable)
+
+
+def _select(state: Recovering, event: AttemptTerminated, now: float) -> Decision:
+    """Choose the phones of the next attempt; wait for more if too few answer."""
+    context, failure = state.context, state.failure
+    phones = select_phones(context.record, event.probes, context.history)
+    if isinstance(phones, NoRestart) and now <= state.quorum_deadline:
+        return state, (TerminateAttempt(pause_s=QUORUM_PROBE_S),)
+    if failure is not None:
+        failure = stall_diagnosis.refine_diagnosis(failure, context.spec, event.probes)
+    if isinstance(phones, NoRestart):
+        return _give_up(context, phones, failure)
+    message = describe_restart(context.record, failure, phones, event.probes)
+    fields = {"cause": failure.cause, "phones": failure.phones, "diagnosis": failure.headline} if failure else {}
+    return replace(state, failure=failure), (
+        RecordIncident(IncidentKind.RESTARTING, message, fields, state.fault_seen_at),
+        StartAttempt(phones, newest_in_memory(event.probes), context.history.should_verify_data(phones)),
+    )
+
+
+def _give_up(context: RunContext, refusal: NoRestart, failure: Diagnosis | None) -> Decision:
+    diagnosis = refusal.explain(failure)
+    record = replace(
+        context.record,
+        state="interrupted" if refusal.resumable else "failed",
+        error=diagnosis.headline,
+        cause=diagnosis.cause,
+        blamed=diagnosis.phone,
+    )
+    finished = Finished(replace(context, record=record), diagnosis, given_up=True)
+    return finished, (SaveRecord(record), ReleasePhones(free_memory=not refusal.resumable))

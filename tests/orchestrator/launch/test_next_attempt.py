@@ -1,0 +1,66 @@
+"""The next attempt of a run, and runs that resume from a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.errors import UsageError
+from orchestrator.launch.next_attempt import next_attempt
+from orchestrator.launch.request import LaunchRequest
+from orchestrator.launch.resume import check_resume, resumed_run
+from orchestrator.plan.apportion import deal
+from phone_agent.contract.schema import CommunicationSpec
+from tests.orchestrator.supervisor.samples import FOUR, SPEC
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=20))
+def test_batches_that_add_up_stay_as_they_are(batches: list[int]) -> None:
+    assert deal(sum(batches), batches) == tuple(batches)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.integers(0, 1000))
+def test_every_image_is_assigned_and_every_phone_gets_one(weights: list[float], more: int) -> None:
+    dealt = deal(len(weights) + more, weights)
+    assert sum(dealt) == len(weights) + more
+    assert min(dealt) >= 1
+
+
+def test_the_batch_of_a_lost_phone_goes_to_the_others() -> None:
+    again = next_attempt(SPEC, (*FOUR[:2], FOUR[3]), 1)
+    assert [(rank.rank, rank.phone, rank.batch) for rank in again.ranks] == [
+        (0, "p1-01", 11),
+        (1, "p1-02", 11),
+        (2, "p2-02", 10),
+    ]
+    assert (again.global_batch, again.attempt) == (SPEC.global_batch, 1)
+
+
+def test_rebalanced_batches_are_kept() -> None:
+    assert [rank.batch for rank in next_attempt(SPEC, FOUR, 1, batches=(10, 10, 10, 2)).ranks] == [10, 10, 10, 2]
+    assert [rank.batch for rank in next_attempt(SPEC, FOUR, 1, batches=(11, 11, 10, 0)).ranks] == [10, 11, 10, 1]
+    assert [rank.batch for rank in next_attempt(SPEC, FOUR[2:], 1, batches=(16, 16, 0, 0)).ranks] == [16, 16]
+
+
+def test_autotuned_settings_are_kept_unless_implausible() -> None:
+    auto = replace(SPEC, communication=CommunicationSpec("auto", "auto"))
+    choice: dict[str, Any] = {"algorithm": "hierarchical", "wire": "fp16", "bucket_bytes": 8 << 20, "group": 2}
+    again = next_attempt(auto, FOUR, 1, choice=choice)
+    assert again.communication == CommunicationSpec("hierarchical", "fp16", bucket_bytes=8 << 20, group_size=2)
+    lies: dict[str, Any] = {"algorithm": "; rm -rf", "wire": ["x"], "bucket_bytes": -1, "group": "2"}
+    assert replace(next_attempt(auto, FOUR, 1, choice=lies), attempt=0) == auto
+
+
+def test_a_resumed_run_is_a_new_run_with_the_same_settings() -> None:
+    resumed = resumed_run(replace(SPEC, attempt=3, weights="weights.safetensors"), FOUR[:2], done=12)
+    assert (resumed.attempt, resumed.parent, resumed.resume) == (0, SPEC.run_id, "resume.safetensors")
+    assert (resumed.global_batch, resumed.steps, resumed.weights) == (SPEC.global_batch, SPEC.steps, "")
+    with pytest.raises(UsageError, match="has done 20 steps already"):
+        resumed_run(SPEC, FOUR, done=20)
+    check_resume(LaunchRequest(steps=40))
+    with pytest.raises(UsageError, match="--lr cannot change"):
+        check_resume(LaunchRequest(learning_rate=0.1))

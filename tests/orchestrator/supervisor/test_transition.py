@@ -1,0 +1,272 @@
+"""The decisions of the supervisor, as a table: in this state, this event leads to that state and these actions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from orchestrator.records.causes import Cause
+from orchestrator.records.incidents import IncidentKind
+from orchestrator.supervisor.diagnosis import Diagnosis
+from orchestrator.supervisor.probe import Probe
+from orchestrator.supervisor.restart_policy import MAX_ATTEMPTS_WITHOUT_STEP, FailureHistory
+from orchestrator.supervisor.states import (
+    Action,
+    AttemptEnded,
+    AttemptStarted,
+    AttemptTerminated,
+    BackOff,
+    Diagnosing,
+    EndDetection,
+    Event,
+    ExamineFailure,
+    FailureExamined,
+    Finished,
+    Following,
+    FollowRefused,
+    PhonesProbed,
+    PhonesReturned,
+    ProbePhones,
+    Question,
+    RecordChanged,
+    RecordIncident,
+    Recovering,
+    ReleasePhones,
+    ReportRecovery,
+    RequestYield,
+    RunContext,
+    RunReported,
+    SaveRecord,
+    StartAttempt,
+    StartFailed,
+    State,
+    StepCompleted,
+    StepOverdue,
+    StreamBroken,
+    SupervisorSilent,
+    TerminateAttempt,
+    WaitForSupervisor,
+    YieldAccepted,
+)
+from orchestrator.supervisor.transition import QUORUM_S, STALL_S, UNREPORTED_STEPS, transition
+from tests.orchestrator.supervisor.samples import FOUR, KILLED, SPEC, idle, record, training, unreachable
+
+NOW = 1000.0
+CONTEXT = RunContext(record(), SPEC)
+OBSERVING = replace(CONTEXT, supervising=False)
+WAS_OVER = replace(CONTEXT, was_over=True)
+FOLLOWING = Following(CONTEXT)
+TRAINING = Following(CONTEXT, stepped=True)
+SUSPICIOUS = replace(FOLLOWING, fault_seen_at=990.0)
+RECOVERING = Recovering(CONTEXT, KILLED, NOW + 10, fault_seen_at=990.0)
+SECOND = replace(SPEC, attempt=1)
+START_FAILED = Diagnosis(Cause.RESTART_FAILED, detail="no room")
+
+
+def stalled(question: Question = Question.STEP_OVERDUE) -> Diagnosing:
+    return Diagnosing(SUSPICIOUS, question)
+
+
+def probed(*probes: Probe, **changes: Any) -> PhonesProbed:
+    return replace(PhonesProbed(probes, 5, NOW - 10, step_overdue=True, first_probe=True), **changes)
+
+
+def decide(state: State, event: Event) -> tuple[State, list[type[Action]]]:
+    after, actions = transition(state, event, NOW)
+    return after, [type(action) for action in actions]
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "after", "actions"),
+    [
+        # Following a healthy run
+        (FOLLOWING, RunReported(), Following, []),
+        (FOLLOWING, StepCompleted(1), Following, []),
+        (Following(CONTEXT, restarted=True), StepCompleted(8), Following, [ReportRecovery]),
+        (FOLLOWING, AttemptEnded("done"), Finished, []),
+        (FOLLOWING, AttemptEnded("stopped"), Finished, []),
+        # Following a run that may have failed
+        (FOLLOWING, StepOverdue(), Diagnosing, [ProbePhones]),
+        (FOLLOWING, StreamBroken(), Diagnosing, [ProbePhones]),
+        (FOLLOWING, AttemptEnded("failed"), Diagnosing, [ExamineFailure]),
+        (FOLLOWING, AttemptEnded("lost"), Diagnosing, [ExamineFailure]),
+        (FOLLOWING, FollowRefused(START_FAILED), Recovering, [SaveRecord, TerminateAttempt]),
+        # Following while phones rejoin
+        (FOLLOWING, PhonesReturned(FOUR[:1]), Following, []),  # no step yet in this attempt
+        (TRAINING, PhonesReturned(FOUR[:1]), Following, [RequestYield]),
+        (TRAINING, YieldAccepted(FOUR[:1]), Following, [RecordIncident]),
+        (replace(TRAINING, yielding=True), PhonesReturned(FOUR[:1]), Following, []),
+        (TRAINING, AttemptEnded("yielded"), Recovering, [SaveRecord, TerminateAttempt]),
+        # Diagnosing a stall
+        (stalled(), probed(*training()), Following, [BackOff]),
+        (stalled(), probed(*unreachable("p2-01", others=training())), Recovering, "restart"),
+        (stalled(), probed(*training(), last_event_at=NOW - STALL_S - 1), Recovering, "restart"),
+        (stalled(), probed(*idle()), Following, [BackOff]),  # mpirun is shutting down
+        (stalled(), probed(*idle(), first_probe=False), Recovering, "restart"),
+        # Diagnosing a broken stream
+        (stalled(Question.STREAM_BROKEN), probed(*training()), Following, []),
+        (stalled(Question.STREAM_BROKEN), probed(*unreachable("p1-01", others=training())), Recovering, "restart"),
+        (
+            stalled(Question.STREAM_BROKEN),
+            probed(*unreachable("p1-01", others=training()), step_overdue=False),
+            Following,
+            [],
+        ),
+        # Diagnosing a failed attempt
+        (stalled(Question.ATTEMPT_FAILED), FailureExamined(KILLED), Recovering, "restart"),
+        # Recovering
+        (RECOVERING, AttemptTerminated(idle()), Recovering, [RecordIncident, StartAttempt]),
+        (RECOVERING, AttemptTerminated(unreachable("p1-01", "p1-02")), Recovering, [TerminateAttempt]),
+        (
+            replace(RECOVERING, quorum_deadline=NOW - 1),
+            AttemptTerminated(unreachable("p1-01", "p1-02")),
+            Finished,
+            [SaveRecord, ReleasePhones],
+        ),
+        (RECOVERING, AttemptStarted(record(attempt=1), SECOND), Following, []),
+        (RECOVERING, StartFailed(record(attempt=1), SECOND, START_FAILED), Recovering, [SaveRecord, TerminateAttempt]),
+        (
+            RECOVERING,
+            StartFailed(record(attempt=1), SECOND, replace(START_FAILED, permanent=True)),
+            Finished,
+            [SaveRecord, ReleasePhones],
+        ),
+        # Observing: another process supervises
+        (Following(OBSERVING), StepOverdue(), Following, []),
+        (Following(OBSERVING), StreamBroken(), Following, []),
+        (Following(OBSERVING), AttemptEnded("failed"), Diagnosing, [ExamineFailure]),
+        (Following(OBSERVING), AttemptEnded("yielded"), Recovering, [WaitForSupervisor]),
+        (Following(OBSERVING, stepped=True), PhonesReturned(FOUR[:1]), Following, []),
+        (
+            Diagnosing(Following(OBSERVING), Question.ATTEMPT_FAILED),
+            FailureExamined(KILLED),
+            Recovering,
+            [EndDetection, WaitForSupervisor],
+        ),
+        (Recovering(OBSERVING, KILLED, NOW), RecordChanged(record(attempt=1), SECOND), Following, []),
+        (Recovering(OBSERVING, KILLED, NOW), RecordChanged(record(state="failed"), SPEC), Finished, []),
+        (Recovering(OBSERVING, KILLED, NOW), SupervisorSilent(), Finished, []),
+        # A run that was over before it was attached to
+        (Following(WAS_OVER), AttemptEnded("failed"), Diagnosing, [ExamineFailure]),
+        (Following(WAS_OVER), AttemptEnded("yielded"), Finished, []),
+        (Diagnosing(Following(WAS_OVER), Question.ATTEMPT_FAILED), FailureExamined(KILLED), Finished, [EndDetection]),
+        # Events that a state does not expect
+        (FOLLOWING, SupervisorSilent(), Following, []),
+        (stalled(), StepOverdue(), Diagnosing, []),
+        (RECOVERING, StepOverdue(), Recovering, []),
+        (Finished(CONTEXT), StepOverdue(), Finished, []),
+    ],
+)
+def test_transition(state: State, event: Event, after: type[State], actions: list[type[Action]] | str) -> None:
+    expected = [EndDetection, SaveRecord, TerminateAttempt] if actions == "restart" else actions
+    found, taken = decide(state, event)
+    assert (type(found), taken) == (after, expected)
+
+
+# ---------------------------------------------------------------------------------------------- what states remember
+
+
+def test_an_event_of_the_run_clears_suspicion() -> None:
+    suspicious = replace(SUSPICIOUS, unreachable=unreachable("p2-01")[2:3])
+    assert transition(suspicious, RunReported(), NOW) == (FOLLOWING, ())
+
+
+def test_the_first_sign_of_a_fault_is_kept_until_the_attempt_fails() -> None:
+    diagnosing, _ = transition(SUSPICIOUS, StepOverdue(), NOW)
+    assert diagnosing == stalled()
+    failed, _ = transition(SUSPICIOUS, AttemptEnded("failed"), NOW)
+    assert isinstance(failed, Diagnosing)
+    assert failed.following.fault_seen_at == NOW
+
+
+def test_a_step_forgives_earlier_failures() -> None:
+    history = FailureHistory().after_failure(KILLED)
+    state, _ = transition(Following(replace(CONTEXT, history=history)), StepCompleted(6), NOW)
+    assert isinstance(state, Following)
+    assert state.stepped
+    assert (state.context.history.attempts_without_step, dict(state.context.history.recent)) == (0, {})
+
+
+def test_unreachable_phones_are_not_waited_for_again() -> None:
+    probes = unreachable("p2-01", others=training())
+    state, actions = transition(stalled(), probed(*probes), NOW)
+    assert isinstance(state, Recovering)
+    assert actions[-1] == TerminateAttempt(unreachable=(probes[2],))
+    _, again = transition(state, AttemptTerminated(unreachable("p1-01", "p1-02")), NOW)
+    assert [action for action in again if isinstance(action, TerminateAttempt) and not action.unreachable] == [*again]
+
+
+def test_a_head_phone_that_reports_late_is_not_lost() -> None:
+    """The others hold steps in memory that it has not reported yet: it still takes part in training."""
+    lost = unreachable("p1-01", others=training())
+    ahead = [replace(probe, in_memory=((0, 5 + UNREPORTED_STEPS + 1),)) if probe.answered else probe for probe in lost]
+    assert decide(stalled(Question.STREAM_BROKEN), probed(*ahead))[1] == []
+
+
+# ------------------------------------------------------------------------------------------------------- restarts
+
+
+def test_a_failure_counts_as_a_restart_and_a_yield_does_not() -> None:
+    failed, _ = transition(stalled(Question.ATTEMPT_FAILED), FailureExamined(KILLED), NOW)
+    yielded, _ = transition(TRAINING, AttemptEnded("yielded"), NOW)
+    assert isinstance(failed, Recovering)
+    assert isinstance(yielded, Recovering)
+    assert (failed.context.record.restarts, failed.context.record.state) == (1, "recovering")
+    assert (yielded.context.record.restarts, yielded.failure) == (0, None)
+    assert failed.quorum_deadline == NOW + QUORUM_S
+
+
+def test_a_restart_is_recorded_with_its_cause_and_starts_from_memory() -> None:
+    probes = tuple(Probe(phone, in_memory=((0, 7),)) for phone in FOUR)
+    _, (incident, start) = transition(RECOVERING, AttemptTerminated(probes), NOW)
+    assert isinstance(incident, RecordIncident)
+    assert (incident.kind, incident.fault_seen_at) == (IncidentKind.RESTARTING, 990.0)
+    assert incident.fields == {"cause": Cause.RANK_KILLED, "phones": ("p2-01",), "diagnosis": KILLED.headline}
+    assert isinstance(start, StartAttempt)
+    assert (start.phones, start.memory_step) == (FOUR, 7)
+
+
+def test_the_cause_is_corrected_by_the_phones_that_answer() -> None:
+    _, (incident, start) = transition(RECOVERING, AttemptTerminated(unreachable("p2-02")), NOW)
+    assert isinstance(incident, RecordIncident)
+    assert incident.fields["cause"] is Cause.PHONE_UNREACHABLE
+    assert isinstance(start, StartAttempt)
+    assert [phone.name for phone in start.phones] == ["p1-01", "p1-02", "p2-01"]
+
+
+def test_a_failed_start_counts_against_the_phones_that_rejected_the_files() -> None:
+    event = StartFailed(record(attempt=1), SECOND, START_FAILED, rejected_by=("p1-02",))
+    state, _ = transition(RECOVERING, event, NOW)
+    assert isinstance(state, Recovering)
+    assert (state.context.record.attempt, state.context.spec.attempt) == (1, 1)
+    assert state.context.history.recent == {"p1-02": 1}
+    assert (state.fault_seen_at, state.failure) == (990.0, START_FAILED)
+
+
+# ------------------------------------------------------------------------------------------------------ giving up
+
+
+def test_a_run_that_makes_no_step_is_given_up_and_its_memory_freed() -> None:
+    history = FailureHistory(attempts_without_step=MAX_ATTEMPTS_WITHOUT_STEP - 1)
+    state = Diagnosing(Following(replace(CONTEXT, history=history)), Question.ATTEMPT_FAILED)
+    after, actions = transition(state, FailureExamined(KILLED), NOW)
+    assert isinstance(after, Finished)
+    assert after.given_up
+    assert (after.context.record.state, after.context.record.cause, after.context.record.blamed) == (
+        "failed",
+        Cause.RANK_KILLED,
+        "p2-01",
+    )
+    assert actions[-1] == ReleasePhones(free_memory=True)
+
+
+def test_a_run_with_too_few_phones_stays_resumable() -> None:
+    state = replace(RECOVERING, quorum_deadline=NOW - 1)
+    after, actions = transition(state, AttemptTerminated(unreachable("p1-01", "p1-02")), NOW)
+    assert isinstance(after, Finished)
+    assert after.context.record.state == "interrupted"
+    assert after.diagnosis is not None
+    assert "at least 3 needed" in after.diagnosis.headline
+    assert actions[-1] == ReleasePhones(free_memory=False)
