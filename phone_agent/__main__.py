@@ -275,10 +275,10 @@ def device_kind(_: argparse.Namespace) -> int:
 
 
 def tune(arguments: argparse.Namespace) -> int:
-    from phone_agent.contract.tune import read_request
+    from phone_agent.contract.tune import read_tune_request
     from phone_agent.tune import search, trials
 
-    request = read_request(arguments.request)
+    request = read_tune_request(arguments.request)
     rows = trials.measure(arguments.part, request) if arguments.part else search.search(request)
     for row in rows:
         answer(row)
@@ -286,10 +286,10 @@ def tune(arguments: argparse.Namespace) -> int:
 
 
 def device_study(arguments: argparse.Namespace) -> int:
-    from phone_agent.contract.device_study import document, read_request
+    from phone_agent.contract.device_study import document, read_study_request
     from phone_agent.device import affinity
 
-    request = read_request(arguments.request)
+    request = read_study_request(arguments.request)
     if "opencl" in request.backends:
         from phone_agent.backends.opencl import driver_path
 

@@ -16,7 +16,7 @@ from orchestrator.errors import EXIT_FAILED, UsageError
 if TYPE_CHECKING:
     from orchestrator.device_study.collect import OnRow
     from orchestrator.device_study.result import DeviceStudy, Study
-    from phone_agent.contract.device_study import Request
+    from phone_agent.contract.device_study import StudyRequest
 
 QUICK_WIDTHS, QUICK_DEPTHS = "64,512", "1,8"
 _NUMBERS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -76,13 +76,13 @@ def device(
 
     from orchestrator.device_study.result import Study
     from orchestrator.view.device_study import study_progress
-    from phone_agent.contract.device_study import BACKENDS, MODELS, PARTS, Request
+    from phone_agent.contract.device_study import BACKENDS, MODELS, PARTS, StudyRequest
     from phone_agent.contract.sizes import parse_bytes
 
     if here and limit:
         raise UsageError("--here is this computer, --limit are phones", remedy="leave one of them out")
     with engine_errors():
-        request = Request(
+        request = StudyRequest(
             parts=tuple(PARTS if part is None else part),
             models=tuple(model or MODELS),
             widths=_numbers("--widths", widths or (QUICK_WIDTHS if quick else "64,128,256,512")),
@@ -122,7 +122,7 @@ def _tell(study: Study, report: Path | None, as_json: bool) -> None:
 
 
 def _devices(
-    request: Request, on_row: OnRow, inventory: Path | None, limit: str | None, *, here: bool
+    request: StudyRequest, on_row: OnRow, inventory: Path | None, limit: str | None, *, here: bool
 ) -> list[DeviceStudy]:
     from orchestrator.device_study.collect import study_here, study_phones
 

@@ -15,7 +15,7 @@ from orchestrator.data.sources.source import Block, Damage, Images, Labels, Sour
 from orchestrator.data.store import Store, Stored, check_name, fingerprint, write_manifest
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.text import count_of
-from phone_agent.contract.dataset_manifest import Manifest, ShardFile
+from phone_agent.contract.dataset_manifest import DatasetManifest, ShardFile
 from phone_agent.contract.shards import samples_per_shard, write_shard
 
 POLICIES = ("fail", "skip")
@@ -121,7 +121,7 @@ def _difference(existing: Stored, path: Path) -> str:
 
 def _write(
     name: str, source: Source, directory: Path, on_corrupt: str, on_progress: OnProgress
-) -> tuple[Manifest, list[Damage]]:
+) -> tuple[DatasetManifest, list[Damage]]:
     total, statistics = source.records(), _Statistics(source.shape[2])
     damaged: list[Damage] = []
     done = 0
@@ -143,7 +143,7 @@ def _write(
     if not train:
         raise SourceError(f"{name}: not one image to train on is left")
     mean, std = statistics.result()
-    return Manifest(name, source.format, source.shape, source.class_names, mean, std, train, test), damaged
+    return DatasetManifest(name, source.format, source.shape, source.class_names, mean, std, train, test), damaged
 
 
 def _write_part(

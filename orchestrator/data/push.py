@@ -19,10 +19,10 @@ from orchestrator.fleet import agent
 from orchestrator.fleet.copy import content
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
-from phone_agent.contract.dataset_delivery import Delivery, Stop
-from phone_agent.contract.dataset_manifest import Manifest, ShardFile, Span, shards_of
+from phone_agent.contract.dataset_delivery import Delivery, Hop
+from phone_agent.contract.dataset_manifest import DatasetManifest, ShardFile, Span, shards_with
 from phone_agent.contract.errors import ErrorCode, parse_code
-from phone_agent.contract.sizes import readable
+from phone_agent.contract.sizes import format_size
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
@@ -54,7 +54,7 @@ class Held:
     free_bytes: int
     files: Mapping[str, str]  # sha256 by name
 
-    def lacks(self, manifest: Manifest, wanted: frozenset[str]) -> frozenset[str]:
+    def lacks(self, manifest: DatasetManifest, wanted: frozenset[str]) -> frozenset[str]:
         return frozenset(
             file.name for file in manifest.files if file.name in wanted and self.files.get(file.name) != file.sha256
         )
@@ -70,13 +70,13 @@ class Pushed:
     seconds: float
 
 
-def wanted_files(manifest: Manifest, spans: Sequence[Span], *, whole: bool) -> frozenset[str]:
+def wanted_files(manifest: DatasetManifest, spans: Sequence[Span], *, whole: bool) -> frozenset[str]:
     """All held-out samples, and of the others all or those spans."""
-    train = manifest.train if whole else shards_of(manifest.train, spans)
+    train = manifest.train if whole else shards_with(manifest.train, spans)
     return frozenset(file.name for file in (*train, *manifest.test))
 
 
-def all_to_all(manifest: Manifest, held: Sequence[Held], spans: Sequence[Sequence[Span]]) -> bool:
+def all_to_all(manifest: DatasetManifest, held: Sequence[Held], spans: Sequence[Sequence[Span]]) -> bool:
     """Where nobody said: as it lies on the phones, if all have all or each has its share; else by the room there is."""
     everything = wanted_files(manifest, (), whole=True)
     complete = [not each.lacks(manifest, everything) for each in held]
@@ -87,7 +87,7 @@ def all_to_all(manifest: Manifest, held: Sequence[Held], spans: Sequence[Sequenc
     return not (dealt and not any(complete)) and fits_comfortably(manifest, held)
 
 
-def fits_comfortably(manifest: Manifest, held: Sequence[Held]) -> bool:
+def fits_comfortably(manifest: DatasetManifest, held: Sequence[Held]) -> bool:
     sizes = {file.name: file.bytes for file in manifest.files}
     return all(
         manifest.bytes <= COMFORTABLE * (each.free_bytes + sum(sizes.get(name, 0) for name in each.files))
@@ -133,7 +133,7 @@ class Push:
         return Pushed(outcomes, whole, self._sent, time.monotonic() - started)
 
     @property
-    def _manifest(self) -> Manifest:
+    def _manifest(self) -> DatasetManifest:
         return self.stored.manifest
 
     def _ask(self, phones: Sequence[Phone], *, verify: bool) -> dict[Phone, Held]:
@@ -166,7 +166,7 @@ class Push:
             elif phone in self._travelled:
                 self._fail(phone, "what was sent is not there any more", ErrorCode.DATA_MISSING, final=True)
             elif size + SPARE_BYTES > has.free_bytes:
-                room = f"{readable(size)} are missing, and only {readable(has.free_bytes)} are free"
+                room = f"{format_size(size)} are missing, and only {format_size(has.free_bytes)} are free"
                 self._fail(phone, room, ErrorCode.DISK_FULL, final=True)
             else:
                 lacking[phone] = missing
@@ -209,7 +209,7 @@ class Push:
             raise PhoneError(f"data-receive: {said[-300:]}", code=code, remedy="clusterctl provision")
         self._judge(delivery.route, answers)
 
-    def _judge(self, route: Sequence[Stop], answers: Mapping[str, Mapping[str, Any]]) -> None:
+    def _judge(self, route: Sequence[Hop], answers: Mapping[str, Mapping[str, Any]]) -> None:
         """Behind the first that failed or said nothing, errors may be its fault: those phones get another round."""
         by_name = {phone.name: phone for phone in self.phones}
         broken = False
@@ -268,8 +268,8 @@ class Push:
         self.on_progress(self._sent, self._total, left)
 
 
-def _stop(phone: Phone, files: frozenset[str]) -> Stop:
-    return Stop(phone.name, str(phone.address), phone.ssh_port, files)
+def _stop(phone: Phone, files: frozenset[str]) -> Hop:
+    return Hop(phone.name, str(phone.address), phone.ssh_port, files)
 
 
 def _failed(outcome: Outcome[Any]) -> Outcome[int]:

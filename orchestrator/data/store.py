@@ -13,7 +13,7 @@ from pathlib import Path
 from orchestrator.data.walk import walk
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.paths import state_dir
-from phone_agent.contract.dataset_manifest import FILE, NAME, Manifest, ShardFile, from_json
+from phone_agent.contract.dataset_manifest import MANIFEST_FILE, NAME, DatasetManifest, ShardFile, parse_manifest
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.files import read_json, write_json
 from phone_agent.contract.schema import SYNTHETIC
@@ -25,7 +25,7 @@ RESERVED = {SYNTHETIC, "auto"}
 @dataclass(frozen=True)
 class Stored:
     directory: Path
-    manifest: Manifest
+    manifest: DatasetManifest
     origin: dict[str, object]
 
     @property
@@ -49,26 +49,26 @@ class Store:
         if not self.root.is_dir():
             return []
         names = sorted(
-            path.name for path in self.root.iterdir() if (path / FILE).is_file() and NAME.fullmatch(path.name)
+            path.name for path in self.root.iterdir() if (path / MANIFEST_FILE).is_file() and NAME.fullmatch(path.name)
         )
         return [self.get(name) for name in names]
 
     def get(self, name: str) -> Stored:
         directory = self.root / check_name(name)
-        if not (directory / FILE).is_file():
+        if not (directory / MANIFEST_FILE).is_file():
             known = ", ".join(path.name for path in sorted(self.root.glob("[!.]*"))) if self.root.is_dir() else ""
             raise UsageError(
                 f"there is no dataset called '{name}'" + (f"; there are: {known}" if known else ""),
                 remedy=f"clusterctl data add {name} SOURCE",
             )
         try:
-            manifest = from_json(read_json(directory / FILE))
+            manifest = parse_manifest(read_json(directory / MANIFEST_FILE))
         except AgentError as error:
             raise ClusterctlError(f"{directory}: {error}", remedy=f"clusterctl data remove {name}") from None
         return Stored(directory, manifest, read_json(directory / ORIGIN) or {})
 
     def find(self, name: str) -> Stored | None:
-        return self.get(name) if (self.root / check_name(name) / FILE).is_file() else None
+        return self.get(name) if (self.root / check_name(name) / MANIFEST_FILE).is_file() else None
 
     def made_from(self, path: Path) -> list[Stored]:
         """Those of exactly these files, whatever the options were."""
@@ -127,9 +127,9 @@ def check_name(name: str) -> str:
     return name
 
 
-def write_manifest(directory: Path, manifest: Manifest, origin: dict[str, object]) -> None:
+def write_manifest(directory: Path, manifest: DatasetManifest, origin: dict[str, object]) -> None:
     write_json(directory / ORIGIN, origin)
-    write_json(directory / FILE, manifest.to_json())
+    write_json(directory / MANIFEST_FILE, manifest.to_json())
 
 
 def fingerprint(path: Path, options: str = "") -> str:

@@ -15,7 +15,7 @@ from orchestrator.device_study.result import DeviceStudy
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import agent
 from orchestrator.inventory.model import Cluster, Phone
-from phone_agent.contract.device_study import Request, Row, StudyError, read_row
+from phone_agent.contract.device_study import Row, StudyError, StudyRequest, read_row
 from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MOST_ROWS: Final = 20_000
 OnRow = Callable[[str, Row], None]  # the device's name; from any thread
 
 
-def study_here(request: Request, on_row: OnRow) -> DeviceStudy:
+def study_here(request: StudyRequest, on_row: OnRow) -> DeviceStudy:
     rows: list[Row] = []
     with TemporaryFile("w+") as complaints:
         process = subprocess.Popen(
@@ -51,7 +51,7 @@ def study_here(request: Request, on_row: OnRow) -> DeviceStudy:
     return DeviceStudy(HERE, platform.node(), virtual=False, rows=tuple(rows), error=error)
 
 
-def study_phones(cluster: Cluster, fleet: Fleet, request: Request, on_row: OnRow) -> Iterator[DeviceStudy]:
+def study_phones(cluster: Cluster, fleet: Fleet, request: StudyRequest, on_row: OnRow) -> Iterator[DeviceStudy]:
     """All at once; virtual phones one by one, since they share a processor."""
     virtual = cluster.lab is not None
     groups = [[phone] for phone in fleet.phones] if virtual else [list(fleet.phones)]
@@ -60,7 +60,7 @@ def study_phones(cluster: Cluster, fleet: Fleet, request: Request, on_row: OnRow
 
 
 def _study_group(
-    fleet: Fleet, phones: list[Phone], request: Request, on_row: OnRow, *, virtual: bool
+    fleet: Fleet, phones: list[Phone], request: StudyRequest, on_row: OnRow, *, virtual: bool
 ) -> Iterator[DeviceStudy]:
     rows: dict[Phone, list[Row]] = {phone: [] for phone in phones}
     outcomes = fleet.map(lambda connection: _ask(connection, request, rows[connection.phone], on_row), phones)
@@ -71,7 +71,7 @@ def _study_group(
         )
 
 
-def _ask(connection: PhoneConnection, request: Request, rows: list[Row], on_row: OnRow) -> None:
+def _ask(connection: PhoneConnection, request: StudyRequest, rows: list[Row], on_row: OnRow) -> None:
     name = connection.phone.name
     argv = agent.argv("device-study", json.dumps(asdict(request)))
     with connection.open_stream(argv, env=agent.ENVIRONMENT, silence=SILENCE_S) as stream:

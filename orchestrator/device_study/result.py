@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from phone_agent.contract.device_study import Case, Contest, Facts, Load, Operation, Request, Row, Sample, document
+from phone_agent.contract.device_study import Case, Contest, Facts, Load, Operation, Row, Sample, StudyRequest, document
 
 T = TypeVar("T", bound=Row)
 MODEL = "model"
@@ -57,7 +57,7 @@ class DeviceStudy:
 
 @dataclass(frozen=True)
 class Study:
-    request: Request
+    request: StudyRequest
     devices: tuple[DeviceStudy, ...]
     made: float  # epoch seconds
     version: str  # clusterctl's

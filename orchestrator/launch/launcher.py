@@ -28,7 +28,7 @@ from orchestrator.text import count_of, one_line
 from phone_agent.contract import layout
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.schema import RunSpec
-from phone_agent.contract.sharding import spans_here
+from phone_agent.contract.sharding import rank_spans
 
 if TYPE_CHECKING:
     from orchestrator.data.store import Stored
@@ -112,7 +112,7 @@ class Launcher:
         if stored is None:
             return spec
         batches = [rank.batch for rank in spec.ranks]
-        spans = [spans_here(spec.data, batches, rank) for rank in range(len(batches))]
+        spans = [rank_spans(spec.data, batches, rank) for rank in range(len(batches))]
         tell = self._data_counter(stored.name, len(phones))
         done = Push(self.fleet, stored, phones, spans, whole, on_progress=tell).run()
         self._refuse_failures(done.outcomes)

@@ -12,7 +12,7 @@ from orchestrator.launch.data_shards import batches_by_share, turns_by_share
 from orchestrator.launch.run_spec import ALGORITHMS, SMALLEST_BUCKET, WIRES
 from orchestrator.plan.apportion import deal
 from phone_agent.contract.schema import Partition, RankSpec, RunSpec
-from phone_agent.contract.sharding import everywhere
+from phone_agent.contract.sharding import is_replicated
 
 AUTO = "auto"
 
@@ -29,7 +29,7 @@ def next_attempt(
     what it began with; `choice`: how gradients travelled, which stays as it is."""
     if spec.global_batch < len(phones):
         raise UsageError(f"a global batch of {spec.global_batch} is not enough for {len(phones)} phones")
-    dealt = _by_speed(spec, phones, batches) if everywhere(spec.data) else _by_share(spec, phones)
+    dealt = _by_speed(spec, phones, batches) if is_replicated(spec.data) else _by_share(spec, phones)
     return _travelling(replace(dealt, attempt=number), choice or {})
 
 

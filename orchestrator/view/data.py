@@ -21,7 +21,7 @@ from orchestrator.view.console import next_step, note, out, warn
 from orchestrator.view.outcomes import as_json, print_outcomes
 from orchestrator.view.progress import delayed_line
 from orchestrator.view.table import Column, FitTable, print_table
-from phone_agent.contract.sizes import readable
+from phone_agent.contract.sizes import format_size
 
 
 def document(stored: Stored) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def render_datasets(found: Sequence[Stored]) -> FitTable:
             str(manifest.test_samples),
             format_shape(manifest.shape),
             str(len(manifest.class_names)),
-            readable(manifest.bytes),
+            format_size(manifest.bytes),
             f"{manifest.format}: {one_line(str(stored.origin.get('path', '')), 80)}",
         )
     return table
@@ -87,7 +87,7 @@ def print_dataset(stored: Stored) -> None:
         "classes": f"{len(manifest.class_names)}: {names}",
         "mean": ", ".join(f"{value:.4f}" for value in manifest.mean),
         "std": ", ".join(f"{value:.4f}" for value in manifest.std),
-        "files": f"{count_of(manifest.files, 'shard')}, {readable(manifest.bytes)}, in {stored.directory}",
+        "files": f"{count_of(manifest.files, 'shard')}, {format_size(manifest.bytes)}, in {stored.directory}",
         "skipped": count_of(damaged, "corrupt record") if isinstance(damaged, list) and damaged else "none",
         "digest": manifest.digest,
     }
@@ -108,7 +108,7 @@ def print_added(added: Added) -> None:
     test = f" and {manifest.test_samples} test" if manifest.test_samples else ""
     out.print(
         f"{manifest.name}: {manifest.samples} training{test} images ({format_shape(manifest.shape)}), "
-        f"{count_of(manifest.class_names, 'class')}, {readable(manifest.bytes)}",
+        f"{count_of(manifest.class_names, 'class')}, {format_size(manifest.bytes)}",
         soft_wrap=True,
     )
     next_step(f"clusterctl launch --data {manifest.name}")
@@ -124,7 +124,7 @@ def print_pushed(name: str, done: Pushed) -> None:
     what = "all images" if done.whole else "one shard each"
     arrived = [outcome.phone for outcome in done.outcomes if outcome.ok]
     if arrived:
-        sent = f"sent {readable(done.sent_bytes)} in {done.seconds:.1f} s" if done.sent_bytes else "nothing to send"
+        sent = f"sent {format_size(done.sent_bytes)} in {done.seconds:.1f} s" if done.sent_bytes else "nothing to send"
         note(f"{name}: {what} on {fold(arrived)} ({sent})")
     if arrived and done.outcomes.ok:
         next_step(f"clusterctl launch --data {name}")
@@ -183,7 +183,7 @@ def push_progress(name: str, phones: Sequence[Phone]) -> Iterator[Callable[[int,
     def draw() -> str:
         with lock:
             sent, total, left = state["sent"], state["total"], state["left"]
-        return f"{name}: {_bar(sent, total)} {readable(max(0, total - sent))} left for {fold(left)}"
+        return f"{name}: {_bar(sent, total)} {format_size(max(0, total - sent))} left for {fold(left)}"
 
     def update(sent: int, total: int, left: Sequence[Phone]) -> None:
         with lock:

@@ -12,7 +12,7 @@ from orchestrator.format import format_shape
 from orchestrator.text import count_of
 from orchestrator.view.console import next_step, out
 from orchestrator.view.table import Column, FitTable, fact_table, print_table
-from phone_agent.contract.sizes import readable
+from phone_agent.contract.sizes import format_size
 
 if TYPE_CHECKING:
     from phone_agent.api.models import Block, ModelReport, Overview
@@ -55,8 +55,8 @@ def print_sheet(sheet: ModelReport) -> None:
         ("input", f"{format_shape(one.shape)}, {one.classes} classes"),
         ("parameters", chunks),
         ("compute", work),
-        (f"batch {memory.batch}", f"{readable(memory.total)} of memory: {_parts(sheet)}"),
-        (f"in {readable(sheet.budget_bytes)}", f"batch {memory.batch} {_fits(sheet)}"),
+        (f"batch {memory.batch}", f"{format_size(memory.total)} of memory: {_parts(sheet)}"),
+        (f"in {format_size(sheet.budget_bytes)}", f"batch {memory.batch} {_fits(sheet)}"),
         ("", f"largest batch: {_largest(sheet)}"),
     ]
     print_table(out, fact_table(facts))
@@ -125,7 +125,7 @@ def _parts(sheet: ModelReport) -> str:
         "Python": memory.process,
     }
     shown = sorted(parts.items(), key=lambda part: -part[1])
-    return ", ".join(f"{name} {readable(size)}" for name, size in shown if size > memory.total / 100)
+    return ", ".join(f"{name} {format_size(size)}" for name, size in shown if size > memory.total / 100)
 
 
 def _fits(sheet: ModelReport) -> str:
@@ -133,7 +133,7 @@ def _fits(sheet: ModelReport) -> str:
         return "does not fit"
     twice = sheet.within.recomputed
     how = f"recomputing {count_of(twice, 'layer')}" if twice else "without recomputation"
-    return f"fits {how}: {readable(sheet.within.total)}"
+    return f"fits {how}: {format_size(sheet.within.total)}"
 
 
 def _largest(sheet: ModelReport) -> str:

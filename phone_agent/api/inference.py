@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from phone_agent.backends import get_backend
-from phone_agent.contract.dataset_manifest import Manifest
+from phone_agent.contract.dataset_manifest import DatasetManifest
 from phone_agent.data.staged import Staged
 from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
@@ -23,7 +23,7 @@ def compile_graph(graph: Graph, state: State, batch: int, threads: int) -> Execu
 
 
 def evaluate_test_set(
-    executable: Executable, directory: Path, manifest: Manifest, preparation: Normalises
+    executable: Executable, directory: Path, manifest: DatasetManifest, preparation: Normalises
 ) -> dict[str, float]:
     """Mean loss, top1 and top5 over all held-out samples of the dataset in that directory."""
     test_set = Staged(directory, manifest, manifest.test)

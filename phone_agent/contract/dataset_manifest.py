@@ -1,4 +1,4 @@
-"""dataset.json: what a dataset is and which files it consists of. The same text on the host and on every phone."""
+"""dataset.json: a dataset and the files it consists of. The same file on the host and on every phone."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 from phone_agent.contract.errors import AgentError, ErrorCode
 
-FILE = "dataset.json"
+MANIFEST_FILE = "dataset.json"
 VERSION = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 SHARD_NAME = re.compile(r"(train|test)-[0-9]{5}\.shard")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-MOST = 1e6  # of a mean or a deviation, with room: images are bytes
+MAX_STATISTIC = 1e6  # of a mean or a standard deviation: far beyond what images of bytes have
 
-Span = tuple[int, int]  # samples from .. up to
+Span = tuple[int, int]  # samples [start, end)
 
 
 class ManifestError(AgentError):
-    """A description of a dataset that cannot be right."""
+    """A dataset.json that is damaged or of another version."""
 
     code = ErrorCode.DATA_DAMAGED
 
@@ -36,7 +36,7 @@ class ShardFile:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class DatasetManifest:
     name: str
     format: str  # what it was made from
     shape: tuple[int, int, int]
@@ -64,7 +64,7 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Names the content: the same samples in the same order, whoever made them when."""
+        """Identifies the content: equal for the same samples in the same order."""
         content = json.dumps({**asdict(self), "name": "", "format": ""}, sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -72,25 +72,25 @@ class Manifest:
         return {"version": VERSION, **asdict(self)}
 
 
-def from_json(raw: Any) -> Manifest:
-    """Believes nothing: on a phone it came over the network, and its names become paths."""
+def parse_manifest(raw: Any) -> DatasetManifest:
+    """Validates every field: on a phone the document came over the network, and its names become paths."""
     try:
         fields = dict(raw)
         if fields.pop("version") != VERSION:
-            raise ManifestError("a dataset.json of another version: push the dataset again")
+            raise ManifestError("dataset.json has another version: push the dataset again")
         for part in ("train", "test"):
             fields[part] = tuple(_shard(each, part) for each in fields[part])
         for part in ("shape", "class_names", "mean", "std"):
             fields[part] = tuple(fields[part])
-        made = Manifest(**fields)
+        made = DatasetManifest(**fields)
     except (KeyError, TypeError, ValueError):
         raise ManifestError("dataset.json is damaged: push the dataset again") from None
-    if not _makes_sense(made):
+    if not _is_valid(made):
         raise ManifestError("dataset.json is damaged: push the dataset again")
     return made
 
 
-def _makes_sense(made: Manifest) -> bool:
+def _is_valid(made: DatasetManifest) -> bool:
     return (
         isinstance(made.name, str)
         and NAME.fullmatch(made.name) is not None
@@ -98,7 +98,10 @@ def _makes_sense(made: Manifest) -> bool:
         and len(made.shape) == 3
         and all(type(side) is int and side > 0 for side in made.shape)
         and len(made.mean) == len(made.std) == made.shape[2]
-        and all(type(figure) in {int, float} and -MOST < figure < MOST for figure in (*made.mean, *made.std))
+        and all(
+            type(figure) in {int, float} and -MAX_STATISTIC < figure < MAX_STATISTIC
+            for figure in (*made.mean, *made.std)
+        )
         and min(made.std) > 0
         and all(isinstance(name, str) for name in (made.format, *made.class_names))
     )
@@ -115,15 +118,15 @@ def _shard(raw: dict[str, Any], part: str) -> ShardFile:
 
 
 def spans(shards: Sequence[ShardFile]) -> Iterator[tuple[ShardFile, Span]]:
-    """Each with the samples it holds."""
+    """Each shard with the samples that it holds."""
     start = 0
     for shard in shards:
         yield shard, (start, start + shard.samples)
         start += shard.samples
 
 
-def shards_of(shards: Sequence[ShardFile], wanted: Sequence[Span]) -> list[ShardFile]:
-    """Those that hold any of the samples wanted."""
+def shards_with(shards: Sequence[ShardFile], wanted: Sequence[Span]) -> list[ShardFile]:
+    """The shards that hold any of these samples."""
     return [
         shard for shard, (start, end) in spans(shards) if any(start < last and end > first for first, last in wanted)
     ]

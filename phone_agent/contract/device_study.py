@@ -36,7 +36,7 @@ def network_name(family: str, width: int, depth: int) -> str:
 
 
 @dataclass(frozen=True)
-class Request:
+class StudyRequest:
     parts: tuple[str, ...] = PARTS
     models: tuple[str, ...] = MODELS
     families: tuple[str, ...] = FAMILIES
@@ -190,12 +190,12 @@ def read_row(said: Any) -> Row | None:
     return row
 
 
-def read_request(text: str) -> Request:
+def read_study_request(text: str) -> StudyRequest:
     try:
         said = json.loads(text)
     except ValueError:
         raise StudyError("the request is not JSON") from None
-    request: Request = _read(Request, said)
+    request: StudyRequest = _read(StudyRequest, said)
     request.check()
     return request
 

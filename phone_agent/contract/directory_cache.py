@@ -1,6 +1,6 @@
-"""What is made once and kept: directories of a cache, each named by its sort and a fingerprint of what it is made from.
+"""A cache of directories, each named by its kind and a fingerprint of its inputs: core-x86_64-linux-0123456789abcdef.
 
-Whoever changes sources makes new ones all day. Of each sort the newest stay, and all that was used a while ago at most.
+Pruning keeps the newest of each kind, and all that were used recently.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from pathlib import Path
 NEWEST = 4
 UNUSED_S = 24 * 3600.0
 _FINGERPRINT = "[0-9a-f]{16}"
-_GONE = ".gone-"  # before the name of what is being removed
+_GONE = ".gone-"  # prefix of directories that are being removed
 
 
 def use(place: Path) -> bool:
-    """Whether it is there; if so, nobody removes it from now on, for as long as things stay that are used."""
+    """Whether the directory exists. If so, it counts as used now, and pruning keeps it for a while."""
     with suppress(OSError), _locked(place.parent, fcntl.LOCK_SH):  # a cache that cannot be written is not pruned either
         os.utime(place)
     return place.is_dir()
 
 
 def prune(place: Path, newest: int = NEWEST, unused_s: float = UNUSED_S) -> None:
-    """Removes what has the same name as `place` but for the fingerprint: not the newest, and not used for so long."""
-    sort, _, _ = place.name.rpartition("-")
+    """Removes directories of the same kind as `place` that are neither among the newest nor recently used."""
+    kind, _, _ = place.name.rpartition("-")
     with suppress(OSError):
         with _locked(place.parent, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            for old in _alike(place.parent, sort)[newest:]:
+            for old in _of_kind(place.parent, kind)[newest:]:
                 if old != place and time.time() - old.stat().st_mtime > unused_s:
                     _put_aside(old)
-        for gone in _named(place.parent, f"{_GONE}{sort}"):  # also what somebody had no time to finish
+        for gone in _named(place.parent, f"{_GONE}{kind}"):  # also those that an interrupted process left
             shutil.rmtree(gone, ignore_errors=True)
 
 
@@ -46,20 +46,20 @@ def _locked(directory: Path, how: int) -> Iterator[None]:
         yield
 
 
-def _alike(directory: Path, sort: str) -> list[Path]:
-    """The one used last comes first."""
-    return sorted(_named(directory, sort), key=lambda path: path.stat().st_mtime, reverse=True)
+def _of_kind(directory: Path, kind: str) -> list[Path]:
+    """Most recently used first."""
+    return sorted(_named(directory, kind), key=lambda path: path.stat().st_mtime, reverse=True)
 
 
-def _named(directory: Path, sort: str) -> list[Path]:
-    name = re.compile(f"{re.escape(sort)}-{_FINGERPRINT}")
+def _named(directory: Path, kind: str) -> list[Path]:
+    name = re.compile(f"{re.escape(kind)}-{_FINGERPRINT}")
     return [
         path for path in directory.iterdir() if name.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
     ]
 
 
 def _put_aside(old: Path) -> None:
-    """At once: nobody finds half of it."""
+    """Renames before removal, so that no process finds an incomplete directory."""
     with suppress(OSError):
         old.rename(old.with_name(f"{_GONE}{old.name}"))
         old.with_name(f"{old.name}.lock").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Small files: read without raising, written so that a reader never sees half of one."""
+"""Small files: read without raising, written atomically."""
 
 from __future__ import annotations
 
@@ -49,25 +49,27 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(content)
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
-    """To write into. Atomic: a temporary file beside it, then a rename (Android allows no hard links). Errors name the
-    path itself, which somebody may have chosen, not the file beside it."""
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, replaced atomically: a temporary file in the same directory, then a rename.
+
+    Errors name `path`, which the user may have chosen, not the temporary file.
+    """
     try:
-        with _beside(path) as file:
+        with _temporary_file(path) as file:
             yield file
     except OSError as error:
-        if error.filename is None:  # a full disk, say: nobody's choice
+        if error.filename is None:  # for example a full disk
             raise
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[BinaryIO]:
+def _temporary_file(path: Path) -> Iterator[BinaryIO]:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,4 +1,4 @@
-"""Where the agent keeps things on a phone. All paths are relative to Termux's $HOME.
+"""Paths of the agent on a phone, relative to $HOME of Termux.
 
 The host uses these names over SSH (a session starts in $HOME), the agent uses them locally.
 """
@@ -19,7 +19,7 @@ WIRED = ROOT / "wired"  # starts a command whose listeners are on the wired addr
 
 WIRED_ADDRESS = "CLUSTERCTL_WIRED"  # environment: the address that Open MPI may listen on
 
-MPI_RANK = "OMPI_COMM_WORLD_RANK"  # environment, by mpirun: which rank this is, known before MPI starts
+MPI_RANK = "OMPI_COMM_WORLD_RANK"  # environment, set by mpirun: the rank of this process, known before MPI starts
 
 MANIFEST = "manifest.json"  # inside a release: version, target, sha256 of every file
 
@@ -32,8 +32,7 @@ def run_dir(run_id: str) -> PurePosixPath:
 
 
 def attempt_dir(run_id: str, attempt: int) -> PurePosixPath:
-    """A run that lost a phone is started again: the first attempt's files lie in the run's directory, each later one's
-    in a directory of its own below it, so that they cannot mix."""
+    """Each restart of a run is an attempt. The first uses the directory of the run, later ones a directory below it."""
     return run_dir(run_id) / attempt_name(attempt) if attempt else run_dir(run_id)
 
 
@@ -46,21 +45,21 @@ RUN_FILE = "run.json"  # RunSpec: the same on every phone
 LAUNCH_FILE = "launch.json"  # LaunchSpec: on the head phone, how to start mpirun
 HOSTFILE = "hostfile"
 STATE_FILE = "state.json"  # on the head phone: starting, running, done, failed, stopped; pid, exit code
-STOP_FILE = "stop"  # on the head phone: somebody asked for the end, so it was no failure
+STOP_FILE = "stop"  # on the head phone: the run was asked to stop, so its end is no failure
 MPIRUN_LOG = "mpirun.log"  # on the head phone: what mpirun and all ranks printed
-EVENTS_FILE = "events.jsonl"  # on the head phone, by rank 0: the run's merged progress
-RANK_EVENTS_FILE = "rank.jsonl"  # on every phone: that rank's own events
-RANK_LOG = "rank.log"  # on every phone: that rank's log
-TIMELINE_FILE = "timeline.jsonl"  # on every phone: what its threads did when, written at the end
-YIELD_FILE = "yield"  # on the head phone: somebody asked the attempt to end at a step's end, for another to follow
+EVENTS_FILE = "events.jsonl"  # on the head phone, written by rank 0: the progress of all ranks
+RANK_EVENTS_FILE = "rank.jsonl"  # on every phone: events of that rank
+RANK_LOG = "rank.log"  # on every phone: log of that rank
+TIMELINE_FILE = "timeline.jsonl"  # on every phone: what each thread did and when, written at the end
+YIELD_FILE = "yield"  # on the head phone: end the attempt after the current step; another attempt follows
 
 # Files of a run.
 MEMCKPT_SOCKET = "memckpt.sock"  # on every phone: the in-memory checkpoint server listens here
 MEMCKPT_LOCK = "memckpt.lock"
 MEMCKPT_LOG = "memckpt.log"
-LEASE_FILE = "lease.json"  # on every phone: which computer looks after the run, and until when
-RESUME_FILE = "resume.safetensors"  # on the head phone: the checkpoint to go on from, if one was given
-WEIGHTS_FILE = "weights.safetensors"  # on the head phone: what the run starts from, if that was given
+LEASE_FILE = "lease.json"  # on every phone: which computer supervises the run, and until when
+RESUME_FILE = "resume.safetensors"  # on the head phone: the checkpoint to resume from, if any
+WEIGHTS_FILE = "weights.safetensors"  # on the head phone: the initial weights, if given
 CHECKPOINTS = "checkpoint-*.safetensors"  # on the phones of train.checkpoint.savers
 
 

@@ -20,7 +20,7 @@ def bits(key: tuple[int, ...], count: int, start: int = 0) -> NDArray[np.uint64]
 
 
 def bits_at(key: tuple[int, ...], places: NDArray[Any]) -> NDArray[np.uint64]:
-    """Those numbers of the stream."""
+    """The numbers of the stream at these positions."""
     return _mix(_fold(key) + (places.astype(np.uint64) + np.uint64(1)) * GOLDEN)
 
 

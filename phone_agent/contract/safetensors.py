@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.contract.files import whole
+from phone_agent.contract.files import atomic_write
 
 PREFIX = struct.Struct("<Q")
 LARGEST_HEADER = 100_000_000  # as in the library everyone uses
@@ -99,7 +99,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 def write(path: Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> str:
     """The file's sha256. The file is there whole or not at all, also after a power cut."""
     ordered = _ordered(tensors)
-    with whole(path) as file:
+    with atomic_write(path) as file:
         digest = _write(file, ordered, _described(ordered, metadata or {}))
     _sync_directory(path.parent)
     return digest

@@ -1,12 +1,12 @@
-"""Samples as files of a fixed size, however many phones there are. Made on the host, read on phones.
+"""Shards: samples in files of a fixed size, written on the host and read on phones.
 
     64 bytes  header: magic, samples, height, width, channels, and the crc32 of these
     images    uint8 NHWC
     labels    uint16 little-endian
-    checks    uint32 little-endian, one a sample: crc32 of its image and label
+    checks    uint32 little-endian, one per sample: crc32 of its image and label
 
-A file's sha256 stands in the dataset's manifest and is checked when the file arrives; a sample's own check, each time
-the sample is read: memory cells fail, and a phone's flash is old.
+The sha256 of a file is in the manifest of the dataset and is verified when the file arrives. The check of a sample is
+verified each time the sample is read: the flash of an old phone may fail at any time.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ FIELDS = struct.Struct("<8s4I")
 CHECK = struct.Struct("<I")
 HEADER_BYTES = 64
 SHARD_BYTES = 8 << 20
-MOST_SIDE, MOST_CHANNELS, MOST_SAMPLES = 1 << 14, 1 << 10, 1 << 24
-MOST_CLASSES = 1 << 16
+MAX_SIDE, MAX_CHANNELS, MAX_SAMPLES = 1 << 14, 1 << 10, 1 << 24
+MAX_CLASSES = 1 << 16
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.integer[Any]]
@@ -41,7 +41,7 @@ Shape = tuple[int, int, int]
 
 
 class ShardError(AgentError):
-    """Samples that are absent, damaged or of another dataset; `what` names the file, `advice` is for a phone's."""
+    """Samples that are missing, damaged or of another dataset. `what` names the file; `advice` applies on a phone."""
 
     code = ErrorCode.DATA_DAMAGED
 
@@ -72,14 +72,14 @@ class Header:
         return (fields + CHECK.pack(zlib.crc32(fields))).ljust(HEADER_BYTES, b"\0")
 
 
-def unpack(raw: bytes, file_bytes: int | None = None) -> Header:
-    """Raises ValueError for anything that `pack` does not make, and for a file of another size than it says."""
+def unpack_header(raw: bytes, file_bytes: int | None = None) -> Header:
+    """Raises ValueError for a header that `pack` did not write, and for a file of another size than the header says."""
     if len(raw) != HEADER_BYTES:
         raise ValueError("cut off within its header")
     magic, samples, *shape = FIELDS.unpack_from(raw)
     height, width, channels = shape
     header = Header(samples, (height, width, channels))
-    sane = 1 <= samples <= MOST_SAMPLES and max(height, width) <= MOST_SIDE and channels <= MOST_CHANNELS
+    sane = 1 <= samples <= MAX_SAMPLES and max(height, width) <= MAX_SIDE and channels <= MAX_CHANNELS
     if magic != MAGIC or not sane or not prod(shape) or raw != header.pack():
         raise ValueError("its header is damaged")
     if file_bytes not in {None, header.file_bytes}:
@@ -92,7 +92,7 @@ def samples_per_shard(shape: Shape) -> int:
 
 
 def write_shard(path: Path, images: Images, labels: Labels) -> None:
-    """Whole or not at all."""
+    """Writes the file atomically."""
     pixels, classes = np.ascontiguousarray(images, np.uint8), np.ascontiguousarray(labels, "<u2")
     height, width, channels = pixels.shape[1:]
     temporary = path.with_name(f".{path.name}.part")
@@ -101,7 +101,7 @@ def write_shard(path: Path, images: Images, labels: Labels) -> None:
             file.write(Header(len(pixels), (height, width, channels)).pack())
             file.write(pixels.data)
             file.write(classes.data)
-            file.write(checks(pixels, classes).data)
+            file.write(sample_checksums(pixels, classes).data)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -110,33 +110,36 @@ def write_shard(path: Path, images: Images, labels: Labels) -> None:
         raise
 
 
-def checks(images: Images, labels: NDArray[np.uint16]) -> NDArray[np.uint32]:
+def sample_checksums(images: Images, labels: NDArray[np.uint16]) -> NDArray[np.uint32]:
     pairs = zip(images, labels.view(np.uint8).reshape(len(labels), 2), strict=True)
     return np.array([zlib.crc32(label.data, zlib.crc32(image.data)) for image, label in pairs], "<u4")
 
 
 class Shard:
-    """A shard on disk; samples are read when taken. No file stays open: a dataset may have more shards than a process
-    may have files. None is mapped: flash that cannot be read any more would end the process without a word."""
+    """A shard on disk, read sample by sample.
+
+    It is not kept open, because a dataset may have more shards than a process may have open files. It is not
+    memory-mapped, because a read error of the flash would then kill the process with SIGBUS.
+    """
 
     def __init__(self, path: Path, header: Header, labels: NDArray[np.uint16], sums: NDArray[np.uint32]) -> None:
         self.path, self.header = path, header
-        self.unreadable: dict[int, str] = {}  # samples for which the flash gave an error instead, and which
+        self.unreadable: dict[int, str] = {}  # samples that cannot be read, with the error
         self._labels, self._checks = labels, sums
 
     def __len__(self) -> int:
         return self.header.samples
 
     def read(self, indices: NDArray[np.int64], images: Images, labels: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Fills images and labels with these samples; tells which of them are as they were when written."""
+        """Fills images and labels with these samples. Returns which of them pass their check."""
         classes = self._labels[indices]
         there = self._fill(indices.tolist(), images)
         labels[...] = classes
-        good: NDArray[np.bool_] = there & (checks(images, classes) == self._checks[indices])
+        good: NDArray[np.bool_] = there & (sample_checksums(images, classes) == self._checks[indices])
         return good
 
     def _fill(self, indices: Sequence[int], images: Images) -> NDArray[np.bool_]:
-        """Which could be read at all. Of a file with a worn-out block, the others can."""
+        """Returns which samples could be read: a bad block of the flash spoils only some of a file."""
         try:
             with self.path.open("rb", buffering=0) as file:
                 return np.array([self._read_one(file, *each) for each in zip(indices, images, strict=True)], bool)
@@ -157,7 +160,7 @@ class Shard:
 def open_shard(path: Path) -> Shard:
     try:
         with path.open("rb") as file:
-            header = unpack(file.read(HEADER_BYTES), os.fstat(file.fileno()).st_size)
+            header = unpack_header(file.read(HEADER_BYTES), os.fstat(file.fileno()).st_size)
             file.seek(header.labels_at)
             labels = np.frombuffer(file.read(2 * header.samples), "<u2")
             sums = np.frombuffer(file.read(4 * header.samples), "<u4")
@@ -172,8 +175,7 @@ def open_shard(path: Path) -> Shard:
     return Shard(path, header, labels, sums)
 
 
-def distrust(path: Path) -> None:
-    """Its time changes: whoever brings samples here next has it read again (data.receive.held) instead of believing
-    that it was checked, finds it damaged, and sends it anew."""
+def mark_unverified(path: Path) -> None:
+    """Changes the modification time, so that the next push verifies the file again and replaces it if it is damaged."""
     with suppress(OSError):
         os.utime(path)

@@ -1,4 +1,4 @@
-"""Amounts of memory as people write them: 2.8GB, 512 MB, 3GiB. Without a unit, bytes."""
+"""Sizes in bytes as people write them: 2.8GB, 512 MB, 3GiB. A number without a unit is in bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNITS = {"": 1, "B": 1} | {
     for power, letter in enumerate("KMGT", start=1)
     for suffix, base in (("", 1000), ("B", 1000), ("IB", 1024))
 }
-FLOAT = 4  # bytes of a number: values, gradients and what is computed with are float32
+FLOAT = 4  # bytes per float32: the type of values, gradients and arithmetic
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -27,20 +27,20 @@ def parse_bytes(text: str) -> int:
         raise SizeError(f"'{text}' is not an amount of memory; write it like 2.8GB or 512MB")
     amount = int(float(match[1]) * UNITS[match[2].upper()])
     if amount < 1:
-        raise SizeError(f"'{text}' is no memory at all")
+        raise SizeError(f"'{text}' is zero; give a positive amount of memory")
     return amount
 
 
-def readable(size: int, of_gb: int = 2, of_mb: int = 1) -> str:
-    """As `parse_bytes` reads it, with so many decimals."""
+def format_size(size: int, of_gb: int = 2, of_mb: int = 1) -> str:
+    """In GB or MB, as `parse_bytes` reads it. `of_gb`, `of_mb`: number of decimals."""
     return f"{size / 1e9:.{of_gb}f} GB" if size >= 1e9 else f"{size / 1e6:.{of_mb}f} MB"
 
 
-def readable_apart(one: int, other: int) -> tuple[str, str]:
-    """Two amounts, with as many decimals as it takes to see that they differ."""
-    shown = readable(one), readable(other)
+def format_distinct_sizes(one: int, other: int) -> tuple[str, str]:
+    """Two sizes with enough decimals to tell them apart."""
+    shown = format_size(one), format_size(other)
     for more in range(7):
-        shown = readable(one, 2 + more, more), readable(other, 2 + more, more)
+        shown = format_size(one, 2 + more, more), format_size(other, 2 + more, more)
         if shown[0] != shown[1]:
             break
     return shown

@@ -19,7 +19,7 @@ class TuneRequest:
     tiles: dict[str, int] = field(default_factory=dict)  # the best, once they are known
 
 
-def read_request(text: str) -> TuneRequest:
+def read_tune_request(text: str) -> TuneRequest:
     try:
         request = TuneRequest(**json.loads(text))
     except (ValueError, TypeError) as error:

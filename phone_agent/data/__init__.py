@@ -52,9 +52,9 @@ def open_dataset(
         from phone_agent.data.synthetic import Synthetic
 
         return Synthetic(spec.samples, spec.shape, spec.classes, seed=seed)
-    from phone_agent.contract.sharding import spans_here
+    from phone_agent.contract.sharding import rank_spans
 
-    spans = () if spec.replicated else spans_here(spec, batches, rank)
+    spans = () if spec.replicated else rank_spans(spec, batches, rank)
     return _staged(spec, spans, tell, held_out=False)
 
 

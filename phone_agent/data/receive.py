@@ -25,8 +25,15 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from phone_agent.contract import layout
-from phone_agent.contract.dataset_delivery import RECEIVE_COMMAND, CutOffError, Delivery, read_delivery
-from phone_agent.contract.dataset_manifest import FILE, SHARD_NAME, Manifest, ManifestError, ShardFile, from_json
+from phone_agent.contract.dataset_delivery import RECEIVE_COMMAND, Delivery, TransferInterruptedError, read_delivery
+from phone_agent.contract.dataset_manifest import (
+    MANIFEST_FILE,
+    SHARD_NAME,
+    DatasetManifest,
+    ManifestError,
+    ShardFile,
+    parse_manifest,
+)
 from phone_agent.contract.errors import AgentError, ErrorCode, code_of
 from phone_agent.contract.files import read_json, write_json
 from phone_agent.data import locks
@@ -63,7 +70,7 @@ def receive(stream: BinaryIO, answer: Answer) -> None:
         answer(_answered(own.phone, len(own.files), keeper.failure))
     except AgentError as error:
         answer(_answered(own.phone, 0, Failure(error.code, str(error))))
-        if not isinstance(error, CutOffError):
+        if not isinstance(error, TransferInterruptedError):
             _pass_all_on(stream, delivery, following)
     finally:
         if following:
@@ -84,7 +91,7 @@ def _pass_on(stream: BinaryIO, file: ShardFile, keeper: _Keeper | None, followin
     while left:
         piece = stream.read(min(PIECE, left))
         if not piece:
-            raise CutOffError
+            raise TransferInterruptedError
         left -= len(piece)
         if following and file.name in following.files:
             following.send(piece)
@@ -96,7 +103,7 @@ def _pass_on(stream: BinaryIO, file: ShardFile, keeper: _Keeper | None, followin
 
 def _pass_all_on(stream: BinaryIO, delivery: Delivery, following: _Following | None) -> None:
     """This phone cannot keep anything, but the others may."""
-    with contextlib.suppress(CutOffError):  # told by those who wait for the rest
+    with contextlib.suppress(TransferInterruptedError):  # told by those who wait for the rest
         for file in delivery.files:
             _pass_on(stream, file, None, following)
 
@@ -160,7 +167,7 @@ class _Keeper:
 
 
 @contextmanager
-def _keeping(manifest: Manifest) -> Iterator[_Keeper]:
+def _keeping(manifest: DatasetManifest) -> Iterator[_Keeper]:
     directory = layout.local(layout.dataset_dir(manifest.name))
     with locks.alone(directory):
         try:
@@ -175,12 +182,12 @@ def _keeping(manifest: Manifest) -> Iterator[_Keeper]:
             keeper.finish()
 
 
-def _prepare(directory: Path, manifest: Manifest) -> None:
+def _prepare(directory: Path, manifest: DatasetManifest) -> None:
     names = {file.name for file in manifest.files}
     for path in directory.iterdir():
         if path.name.endswith(PART) or (SHARD_NAME.fullmatch(path.name) and path.name not in names):
             path.unlink()
-    write_json(directory / FILE, manifest.to_json())
+    write_json(directory / MANIFEST_FILE, manifest.to_json())
 
 
 class _Following:
@@ -304,7 +311,7 @@ def _checked(path: Path, known: object) -> list[Any]:
 
 def _digest(directory: Path) -> str | None:
     try:
-        return from_json(read_json(directory / FILE)).digest
+        return parse_manifest(read_json(directory / MANIFEST_FILE)).digest
     except ManifestError:
         return None
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from phone_agent.contract import rng
 from phone_agent.contract.schema import PartitionSlice, RunSpec
-from phone_agent.contract.sharding import batches_of, everywhere, span_of, turns_of
+from phone_agent.contract.sharding import is_replicated, partition_batches, partition_span, rank_slices
 from phone_agent.contract.shards import Images, Labels
 from phone_agent.core.thread_pool import aligned
 from phone_agent.data import Dataset, open_dataset
@@ -101,16 +101,16 @@ def whole_order(samples: int, batches: Sequence[int], rank: int, seed: int) -> O
 
 def share_order(samples: int, batches: Sequence[int], turn: PartitionSlice, seed: int) -> Order:
     """`batches` are the shares'."""
-    first, end = span_of(samples, batches, turn.partition)
+    first, end = partition_span(samples, batches, turn.partition)
     return Order(first, end, turn.end - turn.first, turn.first, batches[turn.partition], (seed, ORDER, turn.partition))
 
 
 def order_of(spec: RunSpec, rank: int) -> Order | Turns:
     data, batches = spec.data, [each.batch for each in spec.ranks]
-    if everywhere(data):
+    if is_replicated(data):
         return whole_order(data.samples, batches, rank, spec.seed)
-    shares = batches_of(data, batches)
-    turns = turns_of(data, batches, rank)
+    shares = partition_batches(data, batches)
+    turns = rank_slices(data, batches, rank)
     return Turns(tuple(share_order(data.samples, shares, turn, spec.seed) for turn in turns))
 
 

@@ -11,10 +11,10 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.contract.dataset_manifest import FILE, Manifest, ShardFile, Span, from_json
+from phone_agent.contract.dataset_manifest import MANIFEST_FILE, DatasetManifest, ShardFile, Span, parse_manifest
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.files import read_json
-from phone_agent.contract.shards import Images, Labels, Shard, ShardError, distrust, open_shard
+from phone_agent.contract.shards import Images, Labels, Shard, ShardError, mark_unverified, open_shard
 
 SKIP = "skip"
 MOST_DAMAGED = 0.01  # of what a phone reads: where more is damaged, skipping would hide a broken phone
@@ -42,7 +42,7 @@ class Staged:
     def __init__(
         self,
         directory: Path,
-        manifest: Manifest,
+        manifest: DatasetManifest,
         files: Sequence[ShardFile],
         spans: Sequence[Span] = (),
         *,
@@ -95,7 +95,7 @@ class Staged:
             try:
                 self._open[number] = self._opened(file)
             except ShardError:
-                distrust(self._directory / file.name)
+                mark_unverified(self._directory / file.name)
                 raise
         return self._open[number]
 
@@ -122,7 +122,7 @@ class Staged:
         known = index in self.damaged
         self.damaged[index] = damaged
         if not known:
-            distrust(shard.path)
+            mark_unverified(shard.path)
         if self._on_corrupt != SKIP:
             raise ShardError(str(damaged), "clusterctl data push sends it again, --on-corrupt skip goes on without it")
         if len(self.damaged) > max(1, MOST_DAMAGED * self._read_here):
@@ -131,12 +131,12 @@ class Staged:
             self._tell(f"{damaged}: it is skipped")
 
 
-def read_manifest(directory: Path) -> Manifest:
-    raw = read_json(directory / FILE)
+def read_manifest(directory: Path) -> DatasetManifest:
+    raw = read_json(directory / MANIFEST_FILE)
     if raw is None:
         raise ShardError(
-            f"there is no {directory / FILE}",
+            f"there is no {directory / MANIFEST_FILE}",
             f"clusterctl data push {directory.name} brings it",
             code=ErrorCode.DATA_MISSING,
         )
-    return from_json(raw)
+    return parse_manifest(raw)

@@ -9,9 +9,9 @@ from itertools import product
 from typing import Any
 
 from phone_agent import models
-from phone_agent.contract.device_study import Case, Request
+from phone_agent.contract.device_study import Case, StudyRequest
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.contract.sizes import readable_apart
+from phone_agent.contract.sizes import format_distinct_sizes
 from phone_agent.device_study import networks, steps
 from phone_agent.device_study.isolated import Gate, LostError, alone
 from phone_agent.device_study.time_limits import Pace
@@ -33,20 +33,20 @@ class Means:
     missing: dict[str, AgentError]
     pace: Pace
 
-    def usable(self, request: Request) -> list[str]:
+    def usable(self, request: StudyRequest) -> list[str]:
         """The backends there are. The first alone where the study is quick: a GPU's driver compiles for minutes."""
         found = [name for name in request.backends if name not in self.missing]
         return found[:1] if request.quick else found
 
 
-def model_cases(request: Request, means: Means) -> Iterator[Case]:
+def model_cases(request: StudyRequest, means: Means) -> Iterator[Case]:
     for name in request.models:
         for backend in request.backends:
             place = steps.Place(models.build(name), backend, means.threads)
             yield _measured(describe(place, "model", (0, 0), request.batch), place, means, means.pace.model_step_s)
 
 
-def sweep_cases(request: Request, means: Means) -> Iterator[Case]:
+def sweep_cases(request: StudyRequest, means: Means) -> Iterator[Case]:
     """A missing backend was told with the models. One that lost some cases is not tried on and on."""
     lost: Counter[str] = Counter()
     for family, backend, depth, width in product(
@@ -86,7 +86,7 @@ def _measured(case: Case, place: steps.Place, means: Means, step_s: float) -> Ca
     if lacking := means.missing.get(case.backend):
         return replace(case, why=str(lacking), code=lacking.code)
     if means.budget_bytes is not None and case.planned_bytes > means.budget_bytes:
-        need, there_is = readable_apart(case.planned_bytes, means.budget_bytes)
+        need, there_is = format_distinct_sizes(case.planned_bytes, means.budget_bytes)
         return replace(
             case, why=f"out of memory, predicted: needs {need}, the budget is {there_is}", code=ErrorCode.OUT_OF_MEMORY
         )

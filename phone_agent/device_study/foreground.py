@@ -17,7 +17,7 @@ from phone_agent.contract.device_study import (
     TRAINING_ALONE,
     TRAINING_GIVES_WAY,
     Contest,
-    Request,
+    StudyRequest,
 )
 from phone_agent.device import affinity
 from phone_agent.device_study import steps
@@ -29,7 +29,7 @@ BELOW = 20_000
 PRIMES_BELOW_20_000 = 2262
 
 
-def contests(request: Request, means: Means) -> Iterator[Contest]:
+def contests(request: StudyRequest, means: Means) -> Iterator[Contest]:
     place = steps.Place(models.build(NETWORK), "cpu", means.threads)
     batch = alone(
         lambda _: steps.fitting_batch(place, request.batch, means.pace.contest_s / 20), means.pace.case_limit_s

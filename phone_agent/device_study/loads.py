@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from phone_agent import models
-from phone_agent.contract.device_study import Load, Request
+from phone_agent.contract.device_study import Load, StudyRequest
 from phone_agent.contract.files import read_text
 from phone_agent.device import cpu, thermal
 from phone_agent.device.power import Power, read_power
@@ -43,7 +43,7 @@ class Looks:
         )
 
 
-def loads(request: Request, means: Means) -> Iterator[Load]:
+def loads(request: StudyRequest, means: Means) -> Iterator[Load]:
     yield _rest(means.pace.load_s)
     for name in request.models:
         for backend in means.usable(request):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from phone_agent import models
-from phone_agent.contract.device_study import PROFILED, Operation, Request
+from phone_agent.contract.device_study import PROFILED, Operation, StudyRequest
 from phone_agent.device_study import networks, steps
 from phone_agent.device_study.cases import Means
 from phone_agent.device_study.isolated import LostError, alone
@@ -15,7 +15,7 @@ from phone_agent.device_study.isolated import LostError, alone
 RUNS = 3
 
 
-def operations(request: Request, means: Means) -> Iterator[Operation]:
+def operations(request: StudyRequest, means: Means) -> Iterator[Operation]:
     graphs = [networks.build(*PROFILED), *map(models.build, request.models)]
     for backend in means.usable(request):
         for graph in graphs:

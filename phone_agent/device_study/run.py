@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from phone_agent.contract.device_study import Facts, Request, Row
+from phone_agent.contract.device_study import Facts, Row, StudyRequest
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.files import read_text
 from phone_agent.core import library
@@ -18,7 +18,7 @@ from phone_agent.device_study.cases import Means
 from phone_agent.device_study.isolated import Gate, LostError, alone
 from phone_agent.device_study.time_limits import QUICK, USUAL
 
-PARTS: dict[str, Callable[[Request, Means], Iterator[Row]]] = {
+PARTS: dict[str, Callable[[StudyRequest, Means], Iterator[Row]]] = {
     "models": cases.model_cases,
     "sweep": cases.sweep_cases,
     "operations": operations.operations,
@@ -29,7 +29,7 @@ DRIVER_S = 60.0
 _PROCESSOR = re.compile(r"^(?:model name|Hardware|Processor)\s*:\s*(.+)$", re.MULTILINE)
 
 
-def study(request: Request, threads: int) -> Iterator[Row]:
+def study(request: StudyRequest, threads: int) -> Iterator[Row]:
     """`threads`: those that compute, on cores chosen already."""
     request.check()
     means = _means(request, threads)
@@ -39,7 +39,7 @@ def study(request: Request, threads: int) -> Iterator[Row]:
     yield from thermal.samples(request, means)
 
 
-def _means(request: Request, threads: int) -> Means:
+def _means(request: StudyRequest, threads: int) -> Means:
     _kernels()  # builds the core where it is used for the first time, before anything is timed
     free = memory.available_mb()
     budget = request.memory_bytes or (free * 1_000_000 if free else None)
@@ -47,7 +47,7 @@ def _means(request: Request, threads: int) -> Means:
     return Means(threads, budget, missing, QUICK if request.quick else USUAL)
 
 
-def describe(request: Request, means: Means) -> Facts:
+def describe(request: StudyRequest, means: Means) -> Facts:
     total = memory.total_mb()
     why = str(means.missing.get("opencl") or ("" if "opencl" in request.backends else "not asked for"))
     return Facts(

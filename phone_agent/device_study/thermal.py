@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from phone_agent import models
-from phone_agent.contract.device_study import Request, Sample
+from phone_agent.contract.device_study import Sample, StudyRequest
 from phone_agent.device import battery, cpu, thermal
 from phone_agent.device.power import read_power
 from phone_agent.device_study import steps
@@ -19,7 +19,7 @@ SAMPLES = 120  # at most, and one in five seconds at most
 EVERY_S = 5.0
 
 
-def samples(request: Request, means: Means) -> Iterator[Sample]:
+def samples(request: StudyRequest, means: Means) -> Iterator[Sample]:
     """On the first backend there is. In this process: it is the last part, and speaks every few seconds."""
     backend = next(iter(means.usable(request)), None)
     if backend is None or not request.thermal_minutes:

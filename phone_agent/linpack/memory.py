@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.contract.sizes import readable
+from phone_agent.contract.sizes import format_size
 from phone_agent.linpack.layout import Grid
 from phone_agent.linpack.matrix import CHUNK, System
 
@@ -52,6 +52,6 @@ def default_n(block: int, grid: Grid, memory: int | None) -> int:
 def check_fits(n: int, block: int, grid: Grid, memory: int, whose: str) -> None:
     if (wanted := needed(n, block, grid)) > memory:
         raise TooLargeError(
-            f"n = {n} takes {readable(wanted)} of each phone, and {whose} has {readable(memory)} free; "
+            f"n = {n} takes {format_size(wanted)} of each phone, and {whose} has {format_size(memory)} free; "
             f"the largest n that fits is {largest_n(memory, block, grid)}"
         )

@@ -27,7 +27,7 @@ from phone_agent.contract import layout, safetensors
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.files import read_json, write_json
 from phone_agent.contract.schema import RunSpec, SchemaError
-from phone_agent.contract.shards import MOST_CHANNELS, MOST_CLASSES, MOST_SIDE
+from phone_agent.contract.shards import MAX_CHANNELS, MAX_CLASSES, MAX_SIDE
 from phone_agent.data import Dataset
 from phone_agent.nn.graph import OPTIMIZER_PREFIX, Graph
 from phone_agent.nn.packing import State
@@ -239,14 +239,14 @@ def _checked(about: About) -> About:
         raise ValueError(f"mean, std and stored_shape: they are not of {channels} channels")
     if min(about.std) <= 0:
         raise ValueError(f"std: {min(about.std)}")
-    if not 0 < (about.classes or 0) <= MOST_CLASSES:
+    if not 0 < (about.classes or 0) <= MAX_CLASSES:
         raise ValueError(f"classes: {about.classes}")
     return about
 
 
 def _image(text: str) -> tuple[int, ...]:
     height, width, channels = map(int, json.loads(text))
-    if not (0 < height <= MOST_SIDE and 0 < width <= MOST_SIDE and 0 < channels <= MOST_CHANNELS):
+    if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE and 0 < channels <= MAX_CHANNELS):
         raise ValueError(text)
     return height, width, channels
 

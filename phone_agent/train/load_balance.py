@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from phone_agent.contract.schema import RunSpec
-from phone_agent.contract.sharding import everywhere
+from phone_agent.contract.sharding import is_replicated
 from phone_agent.device.condition import Condition, Level
 from phone_agent.train.batch_split import Balancer, Change, Taken
 from phone_agent.train.loop import AGREED_AFTER, micro_batches
@@ -34,7 +34,7 @@ def balanced(spec: RunSpec) -> bool:
 def movable(spec: RunSpec) -> bool:
     """Another phone can take a phone's images. Where each has only its share of the samples, it cannot: and since a
     phone must go through all of its share in an epoch, other batches would make no epoch shorter."""
-    return balanced(spec) and everywhere(spec.data)
+    return balanced(spec) and is_replicated(spec.data)
 
 
 class Sharing:
@@ -52,7 +52,7 @@ class Sharing:
 
     def parts(self, step: int) -> list[slice]:
         batches = self.batches(step)
-        first = sum(batches[: self._rank]) if everywhere(self._spec.data) else 0
+        first = sum(batches[: self._rank]) if is_replicated(self._spec.data) else 0
         return micro_batches(batches[self._rank], self._largest, first)
 
     def observe(self, step: int, rows: Sequence[RankStep]) -> Share | None:

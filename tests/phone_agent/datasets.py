@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from phone_agent.contract.dataset_manifest import FILE, Manifest, ShardFile
+from phone_agent.contract.dataset_manifest import MANIFEST_FILE, DatasetManifest, ShardFile
 from phone_agent.contract.files import write_json
 from phone_agent.contract.schema import DataSpec
 from phone_agent.contract.shards import Images, Labels, write_shard
@@ -19,7 +19,7 @@ SHAPE, CLASSES = (16, 16, 1), 4
 
 def stage(
     directory: Path, train: int = 300, test: int = 0, per_shard: int = 50, keep: Sequence[str] | None = None
-) -> Manifest:
+) -> DatasetManifest:
     """Writes dataset.json and its shards, or only those of the names to keep."""
     directory.mkdir(parents=True)
     made = Synthetic(train + test, SHAPE, CLASSES, seed=1)
@@ -32,12 +32,14 @@ def stage(
                 path.unlink()
     names, channels = tuple(f"class {label}" for label in range(CLASSES)), SHAPE[2]
     mean, std = (0.5,) * channels, (0.25,) * channels
-    manifest = Manifest(directory.name, "test", SHAPE, names, mean, std, tuple(files["train"]), tuple(files["test"]))
-    write_json(directory / FILE, manifest.to_json())
+    manifest = DatasetManifest(
+        directory.name, "test", SHAPE, names, mean, std, tuple(files["train"]), tuple(files["test"])
+    )
+    write_json(directory / MANIFEST_FILE, manifest.to_json())
     return manifest
 
 
-def spec_of(manifest: Manifest, *, whole: bool = True, on_corrupt: str = "fail") -> DataSpec:
+def spec_of(manifest: DatasetManifest, *, whole: bool = True, on_corrupt: str = "fail") -> DataSpec:
     return DataSpec(
         manifest.name, manifest.samples, manifest.shape, len(manifest.class_names), test_samples=manifest.test_samples,
         replicated=whole, on_corrupt=on_corrupt, digest=manifest.digest,

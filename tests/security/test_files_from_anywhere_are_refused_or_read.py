@@ -25,7 +25,7 @@ from orchestrator.errors import ClusterctlError, InventoryError
 from orchestrator.inventory import load
 from orchestrator.provision.termux.index import parse_packages
 from phone_agent.contract import safetensors
-from phone_agent.contract.dataset_manifest import from_json
+from phone_agent.contract.dataset_manifest import parse_manifest
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import LaunchSpec, RunSpec, SchemaError
 from phone_agent.contract.shards import Shard, open_shard, write_shard
@@ -110,7 +110,7 @@ FORMATS = [
     ),
     Format("checkpoint", checkpoint.read, _written(_checkpoint), (AgentError,)),
     Format("shard", lambda path: _all_of(open_shard(path)), _written(_shard), (AgentError,)),
-    Format("manifest", lambda path: from_json(_json(path)), json.dumps(MANIFEST).encode(), (AgentError,)),
+    Format("manifest", lambda path: parse_manifest(_json(path)), json.dumps(MANIFEST).encode(), (AgentError,)),
     Format("run.json", lambda path: RunSpec.from_json(_text(path)), run_spec((4,)).to_json().encode(), (SchemaError,)),
     Format(
         "launch.json",
@@ -175,7 +175,7 @@ def test_documents_of_another_structure_are_refused_or_read(
 def test_a_dataset_that_is_believed_makes_sense(raw: bytes) -> None:
     tried("manifest")
     with contextlib.suppress(AgentError):
-        made = from_json(json.loads(raw))
+        made = parse_manifest(json.loads(raw))
         assert all(file.name == Path(file.name).name for file in made.files)
         assert all(isinstance(side, int) and side > 0 for side in made.shape)
         assert np.isfinite(np.asarray([*made.mean, *made.std], np.float64)).all()

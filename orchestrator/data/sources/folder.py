@@ -18,7 +18,7 @@ from orchestrator.data.sources.source import Block, Damage, Images, SourceError
 from orchestrator.data.walk import walk
 from orchestrator.errors import ClusterctlError
 from phone_agent.contract import rng
-from phone_agent.contract.shards import MOST_CLASSES
+from phone_agent.contract.shards import MAX_CLASSES
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -82,8 +82,8 @@ class Folder:
 
     def __init__(self, root: Path, train: Path, held_out: Path | None, size: int) -> None:
         self.class_names = tuple(folder.name for folder in _folders(train))
-        if len(self.class_names) > MOST_CLASSES:
-            raise SourceError(f"{train} has {len(self.class_names)} classes: at most {MOST_CLASSES} can be told apart")
+        if len(self.class_names) > MAX_CLASSES:
+            raise SourceError(f"{train} has {len(self.class_names)} classes: at most {MAX_CLASSES} can be told apart")
         self.shape = (size, size, 3)
         self._root, self._size = root, size
         learned = _listed(train)

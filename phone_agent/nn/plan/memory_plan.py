@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from phone_agent.contract.errors import AgentError, ErrorCode
-from phone_agent.contract.sizes import readable_apart
+from phone_agent.contract.sizes import format_distinct_sizes
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan import plan as planning
 from phone_agent.nn.plan import recompute as recomputation
@@ -29,7 +29,7 @@ class DoesNotFitError(AgentError):
     def __init__(self, network: str, batch: int, need: int, budget: int, remedy: str) -> None:
         images = "one image" if batch == 1 else f"a batch of {batch}"
         of = f"{network}: " if network else ""
-        much, there_is = readable_apart(need, budget)
+        much, there_is = format_distinct_sizes(need, budget)
         super().__init__(f"{of}{images} needs {much} of memory, the budget is {there_is}")
         self.need, self.budget, self.remedy = need, budget, remedy
 

@@ -20,8 +20,8 @@ from orchestrator.fleet.result import CommandResult, Outcome, Outcomes, Status
 from orchestrator.inventory.model import Phone
 from orchestrator.lab.shape import Shape
 from orchestrator.lab.spec import LabSpec, Mode
-from phone_agent.contract.dataset_delivery import Stop
-from phone_agent.contract.dataset_manifest import Manifest
+from phone_agent.contract.dataset_delivery import Hop
+from phone_agent.contract.dataset_manifest import DatasetManifest
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.contract.sharding import even_spans
 from tests.orchestrator.data.samples import cifar10_binary
@@ -98,12 +98,12 @@ def test_what_was_damaged_on_the_way_is_not_blamed_on_this_computer(tmp_path: Pa
     push = Push(cast("Fleet", None), stored, phones, even_spans(stored.manifest.samples, 1))
     name = stored.manifest.train[0].name
     answer = {"error": f"{name} arrived damaged", "code": ErrorCode.DATA_DAMAGED, "file": name}
-    push._judge([Stop(phones[0].name, "", 1, frozenset())], {phones[0].name: answer})
+    push._judge([Hop(phones[0].name, "", 1, frozenset())], {phones[0].name: answer})
     assert (list(push._failed), push._rotten) == ([phones[0]], set())
 
 
 GOOD = {"error": None}
-CUT = {"error": "the stream was cut off", "code": ErrorCode.TRANSFER_INTERRUPTED, "file": None}
+CUT = {"error": "the transfer was interrupted", "code": ErrorCode.TRANSFER_INTERRUPTED, "file": None}
 FULL = {"error": "no space left", "code": ErrorCode.DISK_FULL, "file": None}
 
 
@@ -123,7 +123,7 @@ def test_only_the_first_that_failed_is_blamed(
     phones = LabSpec(Mode.ROOT, Shape(3)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
     stored = add("cifar", cifar10_binary(tmp_path / "cifar"), store=Store(tmp_path / "store")).stored
     push = Push(cast("Fleet", None), stored, phones, even_spans(stored.manifest.samples, 3))
-    route = [Stop(phone.name, str(phone.address), phone.ssh_port, frozenset()) for phone in phones]
+    route = [Hop(phone.name, str(phone.address), phone.ssh_port, frozenset()) for phone in phones]
     told = {phone.name: answer for phone, answer in zip(phones, answers, strict=True) if answer}
     push._judge(route, told)
     assert list(push._failed) == [phones[place] for place in blamed]
@@ -134,7 +134,7 @@ NONE, SHARE, MOST, WHOLE = range(4)
 ROOMY, TIGHT = 10 * SPARE_BYTES, 1000
 
 
-def holding(manifest: Manifest, place: int, phones: int, what: int, free_bytes: int) -> Held:
+def holding(manifest: DatasetManifest, place: int, phones: int, what: int, free_bytes: int) -> Held:
     spans = even_spans(manifest.samples, phones)[place]
     names: dict[int, frozenset[str]] = {
         NONE: frozenset(),

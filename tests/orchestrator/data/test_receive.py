@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from phone_agent.contract import layout
-from phone_agent.contract.dataset_delivery import CutOffError, Delivery, Stop
-from phone_agent.contract.dataset_manifest import FILE, Manifest, ManifestError
+from phone_agent.contract.dataset_delivery import Delivery, Hop, TransferInterruptedError
+from phone_agent.contract.dataset_manifest import MANIFEST_FILE, DatasetManifest, ManifestError
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import DataSpec
 from phone_agent.data import locks, open_dataset, open_test
@@ -30,12 +30,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Manifest:
+def made(tmp_path: Path) -> DatasetManifest:
     return stage(tmp_path / "dots", train=120, test=30)
 
 
-def stop(phone: str, *files: str, port: int = 8022) -> Stop:
-    return Stop(phone, "127.0.0.1", port, frozenset(files))
+def stop(phone: str, *files: str, port: int = 8022) -> Hop:
+    return Hop(phone, "127.0.0.1", port, frozenset(files))
 
 
 def stream(tmp_path: Path, delivery: Delivery) -> bytes:
@@ -55,17 +55,17 @@ def listing(directory: Path) -> list[str]:
 ONE, TWO, TEST = "train-00000.shard", "train-00001.shard", "test-00000.shard"
 
 
-def test_what_is_meant_for_this_phone_arrives(tmp_path: Path, home: Path, made: Manifest) -> None:
+def test_what_is_meant_for_this_phone_arrives(tmp_path: Path, home: Path, made: DatasetManifest) -> None:
     raw = stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TEST),)))
     assert take(raw) == [{"phone": "p1-01", "stored": 2, "error": None}]
-    assert listing(home) == [FILE, TEST, ONE]
+    assert listing(home) == [MANIFEST_FILE, TEST, ONE]
     has = held("dots", verify=False)
     assert has["digest"] == made.digest
     assert has["files"] == {file.name: file.sha256 for file in made.files if file.name in {ONE, TEST}}
     assert has["free_bytes"] > 0
 
 
-def test_what_changed_since_is_read_again(tmp_path: Path, home: Path, made: Manifest) -> None:
+def test_what_changed_since_is_read_again(tmp_path: Path, home: Path, made: DatasetManifest) -> None:
     take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),))))
     raw = bytearray((home / ONE).read_bytes())
     raw[500] ^= 1
@@ -75,7 +75,9 @@ def test_what_changed_since_is_read_again(tmp_path: Path, home: Path, made: Mani
     assert files[TWO] == made.train[1].sha256
 
 
-def test_rot_that_leaves_the_time_alone_is_found_when_asked_for(tmp_path: Path, home: Path, made: Manifest) -> None:
+def test_rot_that_leaves_the_time_alone_is_found_when_asked_for(
+    tmp_path: Path, home: Path, made: DatasetManifest
+) -> None:
     take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE),))))
     status, raw = (home / ONE).stat(), bytearray((home / ONE).read_bytes())
     raw[500] ^= 1
@@ -87,7 +89,7 @@ def test_rot_that_leaves_the_time_alone_is_found_when_asked_for(tmp_path: Path, 
 
 @pytest.mark.parametrize("worn_out", [{ONE}, {ONE, TWO}], ids=["one", "all"])
 def test_a_file_that_cannot_be_read_is_sent_again_and_replaced(
-    tmp_path: Path, home: Path, made: Manifest, worn_out: set[str]
+    tmp_path: Path, home: Path, made: DatasetManifest, worn_out: set[str]
 ) -> None:
     raw = stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),)))
     take(raw)
@@ -103,36 +105,36 @@ def test_a_file_that_cannot_be_read_is_sent_again_and_replaced(
     assert not (home / ONE).is_symlink()
 
 
-def test_a_file_that_arrives_damaged_is_not_kept(tmp_path: Path, home: Path, made: Manifest) -> None:
+def test_a_file_that_arrives_damaged_is_not_kept(tmp_path: Path, home: Path, made: DatasetManifest) -> None:
     raw = bytearray(stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),))))
     raw[-100] ^= 1
     (answer,) = take(bytes(raw))
     assert answer["error"] == f"{TWO} arrived damaged: push again"
-    assert listing(home) == [FILE, ONE]
+    assert listing(home) == [MANIFEST_FILE, ONE]
     assert not list(home.glob("*.part"))
 
 
 @pytest.mark.parametrize("cut", [10, 5000, 20000])
-def test_a_cut_stream_keeps_whole_files_only(tmp_path: Path, home: Path, made: Manifest, cut: int) -> None:
+def test_a_cut_stream_keeps_whole_files_only(tmp_path: Path, home: Path, made: DatasetManifest, cut: int) -> None:
     raw = stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),)))
     (answer,) = take(raw[:-cut])
-    assert "cut off" in answer["error"]
+    assert answer["code"] == ErrorCode.TRANSFER_INTERRUPTED
     assert not [path for path in home.iterdir() if path.name.endswith(".part")]
     assert set(held("dots", verify=True)["files"].items()) <= {(file.name, file.sha256) for file in made.files}
 
 
-def test_what_a_dataset_no_longer_has_goes(tmp_path: Path, home: Path, made: Manifest) -> None:
+def test_what_a_dataset_no_longer_has_goes(tmp_path: Path, home: Path, made: DatasetManifest) -> None:
     take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),))))
     (home / ".train-00002.shard.part").touch()
     smaller = replace(made, train=made.train[:1])
     take(stream(tmp_path, Delivery(smaller, (stop("p1-01"),))))
-    assert listing(home) == [FILE, ONE]
+    assert listing(home) == [MANIFEST_FILE, ONE]
     assert not (home / ".train-00002.shard.part").exists()
     assert held("dots", verify=False)["digest"] == smaller.digest
 
 
 def test_a_full_phone_says_so_and_leaves_nothing_half_done(
-    tmp_path: Path, home: Path, made: Manifest, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, home: Path, made: DatasetManifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: object) -> None:
         raise OSError(28, "No space left on device")
@@ -140,17 +142,17 @@ def test_a_full_phone_says_so_and_leaves_nothing_half_done(
     monkeypatch.setattr(module._Keeper, "_accept", full)
     (answer,) = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO),))))
     assert answer["error"] == f"{ONE} cannot be written: No space left on device"
-    assert listing(home) == [FILE]
+    assert listing(home) == [MANIFEST_FILE]
     assert not list(home.glob(".*.part"))
 
 
-def test_a_next_phone_that_is_not_there_is_named(tmp_path: Path, home: Path, made: Manifest) -> None:
+def test_a_next_phone_that_is_not_there_is_named(tmp_path: Path, home: Path, made: DatasetManifest) -> None:
     route = (stop("p1-01", ONE), stop("p1-02", ONE, TWO, port=1), stop("p1-03", TEST))
     first, second = sorted(take(stream(tmp_path, Delivery(made, route))), key=lambda answer: str(answer["phone"]))
     assert first == {"phone": "p1-01", "stored": 1, "error": None}
     assert second["phone"] == "p1-02"
     assert "not reached from the phone before it" in second["error"]
-    assert listing(home) == [FILE, ONE]
+    assert listing(home) == [MANIFEST_FILE, ONE]
 
 
 def follower(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -159,7 +161,7 @@ def follower(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 
 def test_a_phone_that_can_keep_nothing_passes_on_what_the_next_one_lacks(
-    tmp_path: Path, home: Path, made: Manifest, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, home: Path, made: DatasetManifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     follower(monkeypatch, f"exec cat > {tmp_path / 'passed-on'}")
     route = (stop("p1-01", ONE), stop("p1-02", TWO))
@@ -185,7 +187,7 @@ def test_a_next_phone_that_hangs_is_given_up(tmp_path: Path, home: Path, monkeyp
 
 @pytest.mark.parametrize("says", ["", """echo '{"phone": "p1-02", "stored": 1, "error": null}'; """])
 def test_a_next_phone_that_takes_all_and_does_not_end_is_given_up(
-    tmp_path: Path, home: Path, made: Manifest, monkeypatch: pytest.MonkeyPatch, says: str
+    tmp_path: Path, home: Path, made: DatasetManifest, monkeypatch: pytest.MonkeyPatch, says: str
 ) -> None:
     follower(monkeypatch, f"cat > /dev/null; {says}exec sleep 1000")
     for name, value in (("PATIENCE", 1.0), ("SLOWEST", 1 << 40)):
@@ -202,7 +204,7 @@ def _full(*_: object) -> None:
 
 
 def test_a_disk_without_room_for_the_list_of_files_is_told(
-    tmp_path: Path, home: Path, made: Manifest, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, home: Path, made: DatasetManifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "write_json", _full)
     (answer,) = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE),))))
@@ -211,14 +213,14 @@ def test_a_disk_without_room_for_the_list_of_files_is_told(
 
 
 def test_what_lies_here_is_told_on_a_full_disk(
-    tmp_path: Path, home: Path, made: Manifest, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, home: Path, made: DatasetManifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE),))))
     monkeypatch.setattr(module, "write_json", _full)
     assert held("dots", verify=True)["files"] == {ONE: made.train[0].sha256}
 
 
-def test_what_a_run_learns_from_is_not_changed_under_it(tmp_path: Path, home: Path, made: Manifest) -> None:
+def test_what_a_run_learns_from_is_not_changed_under_it(tmp_path: Path, home: Path, made: DatasetManifest) -> None:
     raw = stream(tmp_path, Delivery(made, (stop("p1-01", ONE, TWO, TEST),)))
     take(raw)
     data = DataSpec("dots", made.samples, made.shape, len(made.class_names), replicated=True, test_samples=30)
@@ -241,7 +243,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_what_is_no_delivery_is_refused(home: Path, what: str) -> None:
-    with pytest.raises((ManifestError, CutOffError)):
+    with pytest.raises((ManifestError, TransferInterruptedError)):
         take(HOSTILE[what])
     assert not home.exists()
 
@@ -250,14 +252,14 @@ def test_what_is_no_delivery_is_refused(home: Path, what: str) -> None:
     "change",
     [{"address": "-oProxyCommand=x"}, {"port": 0}, {"files": ["../../.ssh/authorized_keys"]}, {"address": "x y"}],
 )
-def test_a_hostile_route_is_refused(tmp_path: Path, home: Path, made: Manifest, change: dict[str, Any]) -> None:
+def test_a_hostile_route_is_refused(tmp_path: Path, home: Path, made: DatasetManifest, change: dict[str, Any]) -> None:
     raw = json.loads(Delivery(made, (stop("p1-01", ONE), stop("p1-02", ONE))).line())
     raw["route"][1] |= change
     with pytest.raises(ManifestError):
         take(json.dumps(raw).encode() + b"\n")
 
 
-def test_removed(tmp_path: Path, home: Path, made: Manifest) -> None:
+def test_removed(tmp_path: Path, home: Path, made: DatasetManifest) -> None:
     take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE),))))
     assert remove("dots") is True
     assert not home.exists()

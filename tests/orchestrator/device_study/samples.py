@@ -19,9 +19,9 @@ from phone_agent.contract.device_study import (
     Facts,
     Load,
     Operation,
-    Request,
     Row,
     Sample,
+    StudyRequest,
     network_name,
 )
 from phone_agent.device_study import networks
@@ -110,4 +110,4 @@ def study() -> Study:
         DeviceStudy("p1", "sw1:1", virtual=False, rows=rows()),
         DeviceStudy("p2", "sw1:2", virtual=True, rows=(other, *sweep()), error=f"connection lost {HOSTILE}"),
     )
-    return Study(Request(thermal_minutes=6.0), devices, 1_700_000_000.0, "0.1.0")
+    return Study(StudyRequest(thermal_minutes=6.0), devices, 1_700_000_000.0, "0.1.0")

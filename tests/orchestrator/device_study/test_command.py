@@ -17,7 +17,7 @@ from phone_agent.contract.device_study import (
     FOREGROUND_ALONE,
     TRAINING_ALONE,
     TRAINING_GIVES_WAY,
-    Request,
+    StudyRequest,
 )
 from phone_agent.contract.errors import ErrorCode
 from phone_agent.device_study import cases
@@ -184,7 +184,7 @@ def test_a_backend_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatc
         raise LostError("no answer within 90 s", code=ErrorCode.TIMED_OUT)
 
     monkeypatch.setattr(cases, "alone", hang)
-    request = Request(
+    request = StudyRequest(
         parts=("sweep",), families=("fc",), widths=(8,), depths=(1, 2, 3, 4, 5), backends=("cpu",), batch=1
     )
     found = [case.why for case in cases.sweep_cases(request, cases.Means(1, None, {}, USUAL))]

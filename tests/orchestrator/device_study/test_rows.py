@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from phone_agent.contract.device_study import Request, Row, StudyError, document, read_request, read_row
+from phone_agent.contract.device_study import Row, StudyError, StudyRequest, document, read_row, read_study_request
 from tests.orchestrator.device_study.samples import rows
 
 
@@ -18,8 +18,8 @@ def test_rows_arrive_as_they_were(row: Row) -> None:
 
 
 def test_requests_arrive_as_they_were() -> None:
-    request = Request(parts=("sweep",), widths=(8,), memory_bytes=10**9, quick=True)
-    assert read_request(json.dumps(asdict(request))) == request
+    request = StudyRequest(parts=("sweep",), widths=(8,), memory_bytes=10**9, quick=True)
+    assert read_study_request(json.dumps(asdict(request))) == request
 
 
 @pytest.mark.parametrize("said", [None, [], 3, {}, {"row": "gossip"}, {"row": ["case"]} | {"row": "x"}])
@@ -58,4 +58,4 @@ def test_a_row_with_less_than_it_needs_is_refused() -> None:
 )
 def test_requests_that_cannot_be_are_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(StudyError, match=said):
-        read_request(json.dumps(change))
+        read_study_request(json.dumps(change))

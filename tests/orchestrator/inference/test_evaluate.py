@@ -18,7 +18,7 @@ from orchestrator.inference.evaluate import judge, predict, read_picture
 from orchestrator.inference.model import Preparation, Trained, open_trained
 from phone_agent import models
 from phone_agent.contract import safetensors
-from phone_agent.contract.dataset_manifest import FILE
+from phone_agent.contract.dataset_manifest import MANIFEST_FILE
 from phone_agent.contract.files import write_json
 from phone_agent.data.sampling import Normaliser
 from phone_agent.data.staged import Staged
@@ -87,7 +87,7 @@ def test_a_dataset_that_does_not_fit_is_refused(weights: Path) -> None:
     data = weights.parent / "state" / "data"
     stage(data / "trained-only", train=60)
     many = stage(data / "many", train=60, test=41)
-    write_json(data / "many" / FILE, replace(many, class_names=(*many.class_names, "fifth")).to_json())
+    write_json(data / "many" / MANIFEST_FILE, replace(many, class_names=(*many.class_names, "fifth")).to_json())
     with pytest.raises(UsageError, match=f"many has {CLASSES + 1} classes, the network {CLASSES}"):
         judge(other, "many", threads=1)
     with pytest.raises(UsageError, match="no held-out samples"):

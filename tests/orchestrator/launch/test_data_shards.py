@@ -13,7 +13,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.launch.data_shards import batches_by_share, turns_by_share
 from orchestrator.launch.next_attempt import next_attempt
 from phone_agent.contract.schema import DataSpec, Partition, PartitionSlice, RankSpec, RunSpec
-from phone_agent.contract.sharding import spans_here
+from phone_agent.contract.sharding import rank_spans
 from phone_agent.data.sampling import order_of
 from tests.orchestrator.launch.samples import phones
 
@@ -56,7 +56,7 @@ def test_phones_have_what_they_take(batches: list[int], some: list[int], step: i
     sizes = [rank.batch for rank in spec.ranks]
     for rank in spec.ranks:
         taken = order_of(spec, rank.rank).taken(step)[0]
-        here = spans_here(spec.data, sizes, rank.rank)
+        here = rank_spans(spec.data, sizes, rank.rank)
         assert len(taken) == rank.batch
         assert all(any(start <= sample < end for start, end in here) for sample in taken)
 

@@ -10,7 +10,7 @@ from orchestrator.data.store import Store
 from orchestrator.errors import UsageError
 from orchestrator.launch import dataset as module
 from orchestrator.launch.dataset import open_dataset
-from phone_agent.contract.dataset_manifest import FILE
+from phone_agent.contract.dataset_manifest import MANIFEST_FILE
 from phone_agent.contract.schema import DataSpec
 from tests.orchestrator.data.samples import picture
 from tests.orchestrator.launch.idx import write_idx
@@ -69,7 +69,7 @@ def test_samples_that_cannot_be_read_here_are_not_here(tmp_path: Path, store: St
     stored = add("specks", tmp_path / "specks").stored
     spec = module.spec_of(stored)
     assert module.stored_as(spec) == stored
-    (store.root / "specks" / FILE).write_text("{")
+    (store.root / "specks" / MANIFEST_FILE).write_text("{")
     assert module.stored_as(spec) is None
 
 

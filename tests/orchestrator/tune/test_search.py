@@ -15,7 +15,7 @@ from phone_agent.backends.opencl import driver_path
 from phone_agent.backends.opencl.driver_path import DeviceProbe
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import ComputeSpec, DeviceConfig, RunSpec
-from phone_agent.contract.tune import TuneRequest, read_request
+from phone_agent.contract.tune import TuneRequest, read_tune_request
 from phone_agent.train import device_config
 from phone_agent.tune import search, trials
 from tests.orchestrator.launch.samples import spec
@@ -79,7 +79,7 @@ def test_a_driver_that_crashes_or_hangs_costs_its_part_only(
 def test_what_cannot_be_asked_for_is_refused() -> None:
     for text in ("", "[]", '{"model": "lenet"}', json.dumps({"model": "lenet", "batch": 0, "seconds": 1})):
         with pytest.raises(AgentError):
-            read_request(text)
+            read_tune_request(text)
     with pytest.raises(AgentError, match="no part"):
         list(trials.measure("gpu", REQUEST))
 

@@ -68,7 +68,7 @@ from orchestrator.view.table import Column, FitTable, fact_table
 from phone_agent.api.bench import KernelResult, TimeShare
 from phone_agent.comm.autotune import CollectiveConfig
 from phone_agent.contract.assumptions import Status as CheckStatus
-from phone_agent.contract.dataset_manifest import Manifest
+from phone_agent.contract.dataset_manifest import DatasetManifest
 from phone_agent.models import MODELS, build
 from phone_agent.models.overview import all_overviews
 from phone_agent.nn.summary import blocks
@@ -121,7 +121,9 @@ def datasets() -> Case:
     names = ("imagenet_subset_of_one_hundred_classes", "cifar10")
     origin: dict[str, object] = {"path": "/home/somebody/datasets/" + "deep/" * 20}
     found = [
-        Stored(Path("/data"), Manifest(name, "folder", (224, 224, 3), ("a",) * 1000, (0.5,), (0.2,), (), ()), origin)
+        Stored(
+            Path("/data"), DatasetManifest(name, "folder", (224, 224, 3), ("a",) * 1000, (0.5,), (0.2,), (), ()), origin
+        )
         for name in names
     ]
     return Case(data.render_datasets(found), names)

@@ -14,9 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phone_agent.contract import layout
-from phone_agent.contract.dataset_manifest import FILE, Manifest, ManifestError, from_json, shards_of, spans
-from phone_agent.contract.sharding import span_of
-from phone_agent.contract.shards import HEADER_BYTES, Header, ShardError, open_shard, unpack, write_shard
+from phone_agent.contract.dataset_manifest import (
+    MANIFEST_FILE,
+    DatasetManifest,
+    ManifestError,
+    parse_manifest,
+    shards_with,
+    spans,
+)
+from phone_agent.contract.sharding import partition_span
+from phone_agent.contract.shards import HEADER_BYTES, Header, ShardError, open_shard, unpack_header, write_shard
 from phone_agent.data import Dataset, open_dataset, open_test
 from phone_agent.data.receive import held
 from phone_agent.data.staged import Staged, read_manifest
@@ -32,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def staged(home: Path, train: int = 300, test: int = 0) -> tuple[Path, Manifest]:
+def staged(home: Path, train: int = 300, test: int = 0) -> tuple[Path, DatasetManifest]:
     directory = home / layout.dataset_dir("dots")
     return directory, stage(directory, train, test)
 
@@ -76,9 +83,9 @@ def test_there_may_be_more_shards_than_files_that_may_be_open(home: Path) -> Non
 
 def test_a_share_needs_only_its_files(home: Path) -> None:
     directory, manifest = staged(home, train=120)
-    span = span_of(120, (3, 1), 1)
+    span = partition_span(120, (3, 1), 1)
     assert span == (90, 120)
-    wanted = {shard.name for shard in shards_of(manifest.train, [span])}
+    wanted = {shard.name for shard in shards_with(manifest.train, [span])}
     assert wanted == {"train-00001.shard", "train-00002.shard"}
     (directory / "train-00000.shard").unlink()
     dataset = open_dataset(spec_of(manifest, whole=False), 0, (3, 1), 1)
@@ -89,7 +96,7 @@ def test_a_share_needs_only_its_files(home: Path) -> None:
 
 @given(st.integers(1, 1000), st.lists(st.integers(1, 50), min_size=1, max_size=9))
 def test_shares_leave_nobody_and_nothing_out(samples: int, batches: list[int]) -> None:
-    shares = [span_of(samples, batches, rank) for rank in range(len(batches))]
+    shares = [partition_span(samples, batches, rank) for rank in range(len(batches))]
     assert [start for start, _ in shares] == [0, *(end for _, end in shares[:-1])]
     assert shares[-1][1] == samples
     for (start, end), batch in zip(shares, batches, strict=True):
@@ -211,7 +218,7 @@ def test_a_cut_off_shard_is_found(tmp_path: Path, keep: int) -> None:
 @given(st.integers(1, 1000), st.tuples(st.integers(1, 64), st.integers(1, 64), st.integers(1, 4)))
 def test_headers_come_back(samples: int, shape: tuple[int, int, int]) -> None:
     header = Header(samples, shape)
-    assert unpack(header.pack()) == header
+    assert unpack_header(header.pack()) == header
 
 
 @given(st.integers(1, 1000), st.integers(0, 8 * HEADER_BYTES - 1))
@@ -219,20 +226,20 @@ def test_a_header_with_one_flipped_bit_is_refused(samples: int, bit: int) -> Non
     raw = bytearray(Header(samples, SHAPE).pack())
     raw[bit // 8] ^= 1 << bit % 8
     with pytest.raises(ValueError, match="damaged"):
-        unpack(bytes(raw))
+        unpack_header(bytes(raw))
 
 
 @given(st.binary(max_size=2 * HEADER_BYTES))
 def test_garbage_is_no_header(raw: bytes) -> None:
     with pytest.raises(ValueError, match=r"damaged|cut off"):
-        unpack(raw)
+        unpack_header(raw)
 
 
 def test_nothing_is_left_of_a_shard_that_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("phone_agent.contract.shards.checks", full)
+    monkeypatch.setattr("phone_agent.contract.shards.sample_checksums", full)
     with pytest.raises(OSError, match="No space"):
         write_shard(tmp_path / "train-00000.shard", np.zeros((2, 3, 3, 1), np.uint8), np.zeros(2, np.int64))
     assert not list(tmp_path.iterdir())
@@ -288,6 +295,6 @@ HOSTILE: dict[str, tuple[str, object]] = {
 def test_a_hostile_manifest_is_refused(tmp_path: Path, what: str) -> None:
     stage(tmp_path / "dots", train=10)
     key, value = HOSTILE[what]
-    raw = json.loads((tmp_path / "dots" / FILE).read_text())
+    raw = json.loads((tmp_path / "dots" / MANIFEST_FILE).read_text())
     with pytest.raises(ManifestError):
-        from_json({**raw, key: value})
+        parse_manifest({**raw, key: value})

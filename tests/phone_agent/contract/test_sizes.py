@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from phone_agent.contract.sizes import SizeError, parse_bytes, readable, readable_apart
+from phone_agent.contract.sizes import SizeError, format_distinct_sizes, format_size, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -20,10 +20,10 @@ def test_others_are_refused(text: str) -> None:
 
 
 def test_amounts_are_shown_as_they_are_read() -> None:
-    assert readable(2_800_000_000) == "2.80 GB"
-    assert readable(400_000_000) == "400.0 MB"
+    assert format_size(2_800_000_000) == "2.80 GB"
+    assert format_size(400_000_000) == "400.0 MB"
 
 
 def test_amounts_that_differ_look_different() -> None:
-    assert readable_apart(2_800_000_000, 400_000_000) == ("2.80 GB", "400 MB")
-    assert readable_apart(2_800_400_000, 2_800_000_000) == ("2.8004 GB", "2.8000 GB")
+    assert format_distinct_sizes(2_800_000_000, 400_000_000) == ("2.80 GB", "400 MB")
+    assert format_distinct_sizes(2_800_400_000, 2_800_000_000) == ("2.8004 GB", "2.8000 GB")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phone_agent.contract import layout
-from phone_agent.contract.dataset_manifest import FILE, Manifest
+from phone_agent.contract.dataset_manifest import MANIFEST_FILE, DatasetManifest
 from phone_agent.contract.schema import DataSpec, OptimizerSpec
 from phone_agent.contract.shards import HEADER_BYTES
 from phone_agent.data.sampling import order_of
@@ -31,7 +31,7 @@ def phones(tmp_path: Path) -> Iterator[list[Phone]]:
     forget(made)
 
 
-def with_data(phones: list[Phone]) -> Manifest:
+def with_data(phones: list[Phone]) -> DatasetManifest:
     first, *_ = [stage(phone.home / DATA, train=120, test=30, per_shard=120) for phone in phones]
     return first
 
@@ -66,7 +66,7 @@ def test_a_damaged_sample_is_the_phones_fault_and_the_others_go_on_from_memory(p
 
 
 def no_description(phone: Phone) -> None:
-    (phone.home / DATA / FILE).write_text("{")
+    (phone.home / DATA / MANIFEST_FILE).write_text("{")
 
 
 def no_samples(phone: Phone) -> None:

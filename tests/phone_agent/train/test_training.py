@@ -20,10 +20,10 @@ from phone_agent import models
 from phone_agent.backends import get_backend
 from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract import layout
-from phone_agent.contract.dataset_manifest import shards_of
+from phone_agent.contract.dataset_manifest import shards_with
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import DataSpec, OptimizerSpec, Partition, PartitionSlice, RunSpec, ScheduleSpec
-from phone_agent.contract.sharding import span_of, spans_here
+from phone_agent.contract.sharding import partition_span, rank_spans
 from phone_agent.data import Dataset
 from phone_agent.data.sampling import Batch, Normaliser, Union, sampler
 from phone_agent.data.staged import Staged
@@ -97,7 +97,7 @@ def test_staged_shards_and_the_test_set(tmp_path: Path, *, whole: bool) -> None:
     batches = (12, 9, 6, 9)
     everything = stage(tmp_path / "dots", train=300, test=100)
     for rank, phone in enumerate(phones):
-        share_of_it = shards_of(everything.train, [span_of(300, batches, rank)])
+        share_of_it = shards_with(everything.train, [partition_span(300, batches, rank)])
         keep = None if whole else [file.name for file in (*share_of_it, *everything.test)]
         stage(phone.home / layout.dataset_dir("dots"), train=300, test=100, keep=keep)
     spec = run_spec(batches, steps=2 * STEPS, data=spec_of(everything, whole=whole))
@@ -123,7 +123,7 @@ def test_a_lost_phones_share_is_learned_by_the_others(tmp_path: Path) -> None:
     three = run_spec((16, 8, 12), steps=STEPS, data=replace(data, partitions=shares, assignments=turns))
     phones = make_phones(tmp_path, 3)
     for rank, phone in enumerate(phones):
-        needed = shards_of(everything.train, spans_here(three.data, (16, 8, 12), rank))
+        needed = shards_with(everything.train, rank_spans(three.data, (16, 8, 12), rank))
         keep = [file.name for file in (*needed, *everything.test)]
         stage(phone.home / layout.dataset_dir("dots"), train=300, test=100, keep=keep)
     dataset = Staged(tmp_path / "dots", everything, everything.train)
