@@ -19,7 +19,7 @@ from phone_agent.comm.world import World, abort_all_on_error, open_world
 from phone_agent.contract import layout
 from phone_agent.contract.choices import BACKENDS
 from phone_agent.contract.dataset_manifest import ManifestError
-from phone_agent.contract.errors import AgentError, ErrorCode, code_of, describe
+from phone_agent.contract.errors import ErrorCode, code_of, describe
 from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.contract.shards import ShardError
 from phone_agent.data import open_test
@@ -36,7 +36,7 @@ from phone_agent.train.condition_events import Watch
 from phone_agent.train.events import EventLog
 from phone_agent.train.loop import AGREED_AFTER, micro_batches
 from phone_agent.train.progress import RankStep
-from phone_agent.train.rank_checks import own_rank
+from phone_agent.train.rank_checks import check_same_start, own_rank
 from phone_agent.train.timeline import clock_offset
 
 log = logging.getLogger("phone_agent")
@@ -249,12 +249,7 @@ class _Rank:
         own = (BACKENDS.index(training.device_config.backend), bool(training.device_config.fallback_reason))
         row = np.array([checksum, affinity.is_demoted(), micro, *own], np.float64)
         sums, demoted, parts, backends, refused = self._world.allgather(row).T
-        for rank in spec.ranks:
-            if sums[rank.rank] != sums[0]:
-                raise AgentError(
-                    f"{progress.where(rank)} starts from other values than rank 0: provision it again",
-                    code=ErrorCode.STATE_MISMATCH,
-                )
+        check_same_start(spec.ranks, sums.tolist())
         identity = process.identify(os.getpid())
         self._events.write(
             "start",

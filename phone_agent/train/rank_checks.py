@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from phone_agent.comm.wire import WIRES
 from phone_agent.comm.world import World
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.device import interfaces
+from phone_agent.train.progress import where
 
 
 def own_rank(spec: RunSpec, world: World) -> RankSpec:
@@ -40,3 +43,13 @@ def check_spec(spec: RunSpec) -> None:
             f"there is no wire format called '{spec.communication.wire}'; there are: {', '.join(formats)}",
             code=ErrorCode.BADLY_STAGED,
         )
+
+
+def check_same_start(ranks: Sequence[RankSpec], checksums: Sequence[float]) -> None:
+    """`checksums`: of each rank's initial weights."""
+    for rank in ranks:
+        if checksums[rank.rank] != checksums[0]:
+            raise AgentError(
+                f"{where(rank)} starts from other values than rank 0: provision it again",
+                code=ErrorCode.STATE_MISMATCH,
+            )
