@@ -42,6 +42,7 @@ def as_document(run_id: str, collected: Collected) -> dict[str, Any]:
                 "files": outcome.value.files if outcome.value else {},
                 "notes": [one_line(note) for note in (outcome.value.notes if outcome.value else [])],
                 "error": outcome.error and one_line(outcome.error),
+                "code": outcome.code,
                 "kept_from_earlier": outcome.phone in collected.kept,
             }
             for outcome in collected.outcomes

@@ -45,6 +45,7 @@ def as_json(outcomes: Outcomes[Any]) -> list[dict[str, Any]]:
             "status": outcome.status.value,
             "phase": outcome.phase and outcome.phase.value,
             "error": outcome.error,
+            "code": outcome.code,
             "remedy": outcome.remedy,
             "seconds": round(outcome.seconds, 3),
         }

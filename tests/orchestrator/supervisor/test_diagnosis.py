@@ -28,20 +28,40 @@ DENIED = "termux@10.77.1.2: Permission denied (publickey).\n"
 
 
 @pytest.mark.parametrize(
-    ("log", "headline"),
+    ("log", "headline", "cause"),
     [
-        (POWER_CUT, "p2-02 (sw2:2): lost contact: power, cable, or Termux was killed"),
-        (LOST_WHILE_STARTING, "p2-02 (sw2:2): closed the connection to the head phone"),
-        (NO_ROUTE, "p2-02 (sw2:2): unreachable from the head phone (No route to host)"),
-        (RANK_KILLED, "p2-01 (sw2:1): rank was killed (signal 9 (Killed))"),
-        (ENDED, "p2-01 (sw2:1): rank ended with an error"),
-        (DENIED, "p1-02 (sw1:2): does not let the head phone log in"),
-        ("something else\nlast line", "last line"),
-        ("", "mpirun ended without a message"),
+        (POWER_CUT, "p2-02 (sw2:2): lost contact: power, cable, or Termux was killed", Cause.LOST_CONTACT),
+        (LOST_WHILE_STARTING, "p2-02 (sw2:2): closed the connection to the head phone", Cause.LOGIN_FAILED),
+        (NO_ROUTE, "p2-02 (sw2:2): unreachable from the head phone (No route to host)", Cause.LOGIN_FAILED),
+        (RANK_KILLED, "p2-01 (sw2:1): rank was killed (signal 9 (Killed))", Cause.RANK_KILLED),
+        (ENDED, "p2-01 (sw2:1): rank ended with an error", Cause.RANK_FAILED),
+        (DENIED, "p1-02 (sw1:2): does not let the head phone log in", Cause.LOGIN_FAILED),
+        ("something else\nlast line", "last line", Cause.UNKNOWN),
+        ("", "mpirun ended without a message", Cause.UNKNOWN),
     ],
 )
-def test_the_mpirun_log_leads_to_a_phone_and_port(log: str, headline: str) -> None:
-    assert diagnose_failure(SPEC, None, log).headline == headline
+def test_the_mpirun_log_leads_to_a_phone_and_port(log: str, headline: str, cause: Cause) -> None:
+    found = diagnose_failure(SPEC, None, log)
+    assert (found.headline, found.cause) == (headline, cause)
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("out_of_memory", Cause.OUT_OF_MEMORY),
+        ("disk_full", Cause.DISK_FULL),
+        ("data_damaged", Cause.RANK_FAILED),
+        ("from_a_newer_agent", Cause.RANK_FAILED),
+    ],
+)
+def test_the_code_of_a_rank_s_error_tells_the_cause(code: str, cause: Cause) -> None:
+    error = parse_event(event("error", 1.0, phone="p2-02", rank=3, message="any words", code=code))
+    assert diagnose_failure(SPEC, error, RANK_KILLED).cause is cause
+
+
+def test_a_crash_is_told_from_a_kill() -> None:
+    crashed = diagnose_failure(SPEC, None, RANK_KILLED.replace("signal 9 (Killed)", "signal 11 (Segmentation fault)"))
+    assert (crashed.cause, crashed.certain) == (Cause.RANK_CRASHED, False)
 
 
 def test_the_error_that_a_phone_reports_takes_precedence_over_the_mpirun_log() -> None:
