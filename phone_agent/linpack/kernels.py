@@ -48,7 +48,7 @@ class Kernels:
         second one's largest number is then."""
         op = self._elimination
         op.column, op.factors, op.pivot = columns.ctypes.data, factors.ctypes.data, pivot
-        op.rows, op.ld, op.beside = columns.shape[1], _apart(columns), len(factors)
+        op.rows, op.ld, op.trailing_columns = columns.shape[1], _apart(columns), len(factors)
         self.pool.run(self._eliminate)
         return int(self._largest[0])
 
