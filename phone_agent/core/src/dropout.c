@@ -5,14 +5,14 @@
  *     key        = mix(low 32 bits of draw + 0x9E3779B9 * salt) ^ mix(high 32 bits of draw + salt)
  *     threshold  = rate (a float) * 2^32, rounded down, at most 2^32 - 1
  *     element i  is kept where mix(low 32 bits of i ^ key) >= threshold
- * phone_agent/nn/dropout.py says the same in numpy, bit for bit. `draw` counts steps, `salt` tells layers apart.
+ * phone_agent/nn/dropout.py says the same in numpy, bit for bit. `seed` counts steps, `salt` tells layers apart.
  *
  * An element that is not kept is multiplied with 0: NaN stays NaN. */
 
 typedef struct {
     u32 key, threshold;
-    float kept; /* what a kept element is multiplied with */
-} lottery;
+    float scale; /* what a kept element is multiplied with */
+} dropout_mask;
 
 static u32 mix(u32 x) {
     x ^= x >> 16;
@@ -22,66 +22,66 @@ static u32 mix(u32 x) {
     return x ^ x >> 16;
 }
 
-static lottery lottery_of(u64 draw, u32 salt, float rate) {
-    u32 key = mix((u32)draw + 0x9E3779B9u * salt) ^ mix((u32)(draw >> 32) + salt);
+static dropout_mask dropout_mask_of(u64 seed, u32 salt, float rate) {
+    u32 key = mix((u32)seed + 0x9E3779B9u * salt) ^ mix((u32)(seed >> 32) + salt);
     double threshold = (double)rate * 4294967296.0;
-    return (lottery){key, threshold < 4294967295.0 ? (u32)threshold : 0xFFFFFFFFu, 1 / (1 - rate)};
+    return (dropout_mask){key, threshold < 4294967295.0 ? (u32)threshold : 0xFFFFFFFFu, 1 / (1 - rate)};
 }
 
-INLINE uvec lane_numbers(void) {
+INLINE uvec lane_indices(void) {
     uvec lane;
     UNROLL for (u32 i = 0; i < LANES; i++) lane[i] = i;
     return lane;
 }
 
 /* What elements i .. i + LANES are multiplied with. */
-INLINE vec factors(lottery l, i64 i) {
-    uvec x = ((u32)i + lane_numbers()) ^ l.key;
+INLINE vec mask_factors(dropout_mask l, i64 i) {
+    uvec x = ((u32)i + lane_indices()) ^ l.key;
     x ^= x >> 16;
     x *= 0x7feb352du;
     x ^= x >> 15;
     x *= 0x846ca68bu;
     x ^= x >> 16;
-    return x >= l.threshold ? (vec)l.kept : (vec)0;
+    return x >= l.threshold ? (vec)l.scale : (vec)0;
 }
 
 /* Work is cut into tiles of so many rows and channels: a fully connected layer has few rows, all long. */
-enum { DROP_ROWS = 16, DROP_CHANNELS = 256 };
+enum { DROPOUT_TILE_ROWS = 16, DROPOUT_TILE_CHANNELS = 256 };
 
 typedef struct {
     i64 row;
     i32 rows, c, channels;
-} drop_tile;
+} dropout_tile;
 
-INLINE i64 drop_tiles(i64 rows, i32 channels) {
-    return CEIL_DIV(rows, DROP_ROWS) * CEIL_DIV(channels, DROP_CHANNELS);
+INLINE i64 dropout_tile_count(i64 rows, i32 channels) {
+    return CEIL_DIV(rows, DROPOUT_TILE_ROWS) * CEIL_DIV(channels, DROPOUT_TILE_CHANNELS);
 }
 
-static drop_tile drop_tile_at(i64 tile, i64 rows, i32 channels) {
-    i64 across = CEIL_DIV(channels, DROP_CHANNELS), row = tile / across * DROP_ROWS;
-    i32 c = (i32)(tile % across) * DROP_CHANNELS;
-    return (drop_tile){row, (i32)MIN(DROP_ROWS, rows - row), c, MIN(DROP_CHANNELS, channels - c)};
+static dropout_tile dropout_tile_at(i64 tile, i64 rows, i32 channels) {
+    i64 across = CEIL_DIV(channels, DROPOUT_TILE_CHANNELS), row = tile / across * DROPOUT_TILE_ROWS;
+    i32 c = (i32)(tile % across) * DROPOUT_TILE_CHANNELS;
+    return (dropout_tile){row, (i32)MIN(DROPOUT_TILE_ROWS, rows - row), c, MIN(DROPOUT_TILE_CHANNELS, channels - c)};
 }
 
 /* `dtype` is a constant where this is called: no vector asks for it. */
-INLINE void drop_row(const float *x, lottery l, i64 i, i32 channels, void *y, i32 dtype) {
+INLINE void dropout_row(const float *x, dropout_mask l, i64 i, i32 channels, void *y, i32 dtype) {
     i32 c = 0;
-    for (; c + LANES <= channels; c += LANES) store_stored(stored_at(y, c, dtype), load(x + c) * factors(l, i + c), LANES, dtype);
-    if (c < channels) store_stored(stored_at(y, c, dtype), load(x + c) * factors(l, i + c), channels - c, dtype);
+    for (; c + LANES <= channels; c += LANES) store_from_fp32(element_at(y, c, dtype), load(x + c) * mask_factors(l, i + c), LANES, dtype);
+    if (c < channels) store_from_fp32(element_at(y, c, dtype), load(x + c) * mask_factors(l, i + c), channels - c, dtype);
 }
 
 static void run_dropout_forward(worker *w, const void *p) {
     const dropout_forward *op = p;
-    lottery l = lottery_of(*op->seed, op->salt, op->rate);
-    float local[DROP_CHANNELS + LANES];
-    for (i64 tile; (tile = take(w)) < drop_tiles(op->rows, op->channels);) {
-        drop_tile at = drop_tile_at(tile, op->rows, op->channels);
+    dropout_mask l = dropout_mask_of(*op->seed, op->salt, op->rate);
+    float local[DROPOUT_TILE_CHANNELS + LANES];
+    for (i64 tile; (tile = next_tile(w)) < dropout_tile_count(op->rows, op->channels);) {
+        dropout_tile at = dropout_tile_at(tile, op->rows, op->channels);
         for (i64 row = at.row; row < at.row + at.rows; row++) {
-            see_row(&op->x, row, at.c, at.channels, local);
-            void *y = stored_at(op->y, row * op->ld_y + at.c, op->dtype);
+            load_affine_row(&op->x, row, at.c, at.channels, local);
+            void *y = element_at(op->y, row * op->ld_y + at.c, op->dtype);
             i64 i = row * op->channels + at.c;
-            if (op->dtype == FP16) drop_row(local, l, i, at.channels, y, FP16);
-            else drop_row(local, l, i, at.channels, y, FP32);
+            if (op->dtype == FP16) dropout_row(local, l, i, at.channels, y, FP16);
+            else dropout_row(local, l, i, at.channels, y, FP32);
         }
     }
 }
@@ -93,22 +93,22 @@ static i64 workspace_dropout_forward(i32 threads, const void *p) {
 
 static void run_dropout_backward(worker *w, const void *p) {
     const dropout_backward *op = p;
-    lottery l = lottery_of(*op->seed, op->salt, op->rate);
-    float local[DROP_ROWS][DROP_CHANNELS + LANES];
-    i64 start, end, rows[DROP_ROWS];
-    share(drop_tiles(op->rows, op->channels), w->index, w->threads, &start, &end); /* fixed: a sink may add up */
-    if (op->dx.norm) norm_begin(op->dx.norm, w);
+    dropout_mask l = dropout_mask_of(*op->seed, op->salt, op->rate);
+    float local[DROPOUT_TILE_ROWS][DROPOUT_TILE_CHANNELS + LANES];
+    i64 start, end, rows[DROPOUT_TILE_ROWS];
+    split_range(dropout_tile_count(op->rows, op->channels), w->index, w->threads, &start, &end); /* fixed: a sink may add up */
+    if (op->dx.norm) batch_norm_clear_sums(op->dx.norm, w);
     for (i64 tile = start; tile < end; tile++) {
-        drop_tile at = drop_tile_at(tile, op->rows, op->channels);
+        dropout_tile at = dropout_tile_at(tile, op->rows, op->channels);
         for (i32 r = 0; r < at.rows; r++) {
             rows[r] = at.row + r;
             const float *dy = op->dy + rows[r] * op->ld_dy + at.c;
             i64 i = rows[r] * op->channels + at.c;
             i32 c = 0;
-            for (; c + LANES <= at.channels; c += LANES) store(local[r] + c, load(dy + c) * factors(l, i + c));
-            if (c < at.channels) store(local[r] + c, load_some(dy + c, at.channels - c) * factors(l, i + c));
+            for (; c + LANES <= at.channels; c += LANES) store(local[r] + c, load(dy + c) * mask_factors(l, i + c));
+            if (c < at.channels) store(local[r] + c, load_partial(dy + c, at.channels - c) * mask_factors(l, i + c));
         }
-        sink_tile(&op->dx, w, local[0], DROP_CHANNELS + LANES, rows, at.rows, at.c, at.channels);
+        store_gradient_tile(&op->dx, w, local[0], DROPOUT_TILE_CHANNELS + LANES, rows, at.rows, at.c, at.channels);
     }
 }
 

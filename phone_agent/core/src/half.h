@@ -3,21 +3,21 @@
 #pragma once
 #include "vector.h"
 
-typedef u16 short_vec __attribute__((ext_vector_type(LANES)));
-typedef u16 loose_short_vec __attribute__((ext_vector_type(LANES), aligned(1)));
-typedef u16 loose_short __attribute__((aligned(1)));
+typedef u16 u16_vec __attribute__((ext_vector_type(LANES)));
+typedef u16 unaligned_u16_vec __attribute__((ext_vector_type(LANES), aligned(1)));
+typedef u16 unaligned_u16 __attribute__((aligned(1)));
 
 INLINE vec bits_as_floats(uvec bits) { return __builtin_bit_cast(vec, bits); }
 INLINE uvec floats_as_bits(vec v) { return __builtin_bit_cast(uvec, v); }
 
 #if defined(__F16C__) || defined(__aarch64__)
-typedef _Float16 half_vec __attribute__((ext_vector_type(LANES)));
+typedef _Float16 f16_vec __attribute__((ext_vector_type(LANES)));
 
-INLINE vec from_half(short_vec h) { return __builtin_convertvector(__builtin_bit_cast(half_vec, h), vec); }
-INLINE short_vec to_half(vec v) { return __builtin_bit_cast(short_vec, __builtin_convertvector(v, half_vec)); }
+INLINE vec fp16_to_fp32(u16_vec h) { return __builtin_convertvector(__builtin_bit_cast(f16_vec, h), vec); }
+INLINE u16_vec fp32_to_fp16(vec v) { return __builtin_bit_cast(u16_vec, __builtin_convertvector(v, f16_vec)); }
 #else
 /* By hand, in the integer unit. Denormals come out right because a float subtraction or addition aligns their bits. */
-INLINE vec from_half(short_vec h) {
+INLINE vec fp16_to_fp32(u16_vec h) {
     uvec bits = __builtin_convertvector(h, uvec), sign = (bits & 0x8000u) << 16, rest = (bits & 0x7FFFu) << 13;
     uvec normal = rest + (112u << 23);
     uvec denormal = floats_as_bits(bits_as_floats(rest + (113u << 23)) - bits_as_floats((uvec)(113u << 23)));
@@ -25,7 +25,7 @@ INLINE vec from_half(short_vec h) {
     uvec exponent = rest >> 23;
     return bits_as_floats(sign | (exponent == 0 ? denormal : exponent == 31 ? special : normal));
 }
-INLINE short_vec to_half(vec v) {
+INLINE u16_vec fp32_to_fp16(vec v) {
     uvec bits = floats_as_bits(v), sign = bits >> 16 & 0x8000u, size = bits & 0x7FFFFFFFu;
     uvec odd = size >> 13 & 1u;
     uvec normal = (size - (112u << 23) + 0xFFFu + odd) >> 13;
@@ -33,42 +33,42 @@ INLINE short_vec to_half(vec v) {
     uvec denormal = floats_as_bits(bits_as_floats(size) + 0.5f) - floats_as_bits((vec)0.5f);
     uvec nan = 0x7E00u | (size >> 13 & 0x3FFu);
     uvec finite = size < 113u << 23 ? denormal : size >= 0x477FF000u ? (uvec)0x7C00u : normal;
-    return __builtin_convertvector(sign | (size > 0x7F800000u ? nan : finite), short_vec);
+    return __builtin_convertvector(sign | (size > 0x7F800000u ? nan : finite), u16_vec);
 }
 #endif
 
 /* As load_lanes and store_lanes. */
-INLINE short_vec load_short_lanes(const loose_short *p, i32 lanes) {
-    if (lanes == LANES) return *(const loose_short_vec *)p;
+INLINE u16_vec load_u16_lanes(const unaligned_u16 *p, i32 lanes) {
+    if (lanes == LANES) return *(const unaligned_u16_vec *)p;
 #if LANES == 16
-    return __builtin_masked_load(first_lanes(lanes), (const u16 *)p, (short_vec)0);
+    return __builtin_masked_load(first_lanes_mask(lanes), (const u16 *)p, (u16_vec)0);
 #else
-    short_vec v = 0;
+    u16_vec v = 0;
     UNROLL for (i32 i = 0; i < LANES - 1; i++) if (i < lanes) v[i] = p[i];
     return v;
 #endif
 }
-INLINE void store_short_lanes(loose_short *p, short_vec v, i32 lanes) {
+INLINE void store_u16_lanes(unaligned_u16 *p, u16_vec v, i32 lanes) {
     if (lanes == LANES) {
-        *(loose_short_vec *)p = v;
+        *(unaligned_u16_vec *)p = v;
         return;
     }
 #if LANES == 16
-    __builtin_masked_store(first_lanes(lanes), v, (u16 *)p);
+    __builtin_masked_store(first_lanes_mask(lanes), v, (u16 *)p);
 #else
     UNROLL for (i32 i = 0; i < LANES - 1; i++) if (i < lanes) p[i] = v[i];
 #endif
 }
 
 /* Activations lie in memory as `dtype` says, FP32 or FP16; here they become floats, and halves again. `dtype` is a
- * constant in every hot loop. `stored_at`: so many of them further on. */
+ * constant in every hot loop. `element_at`: so many of them further on. */
 INLINE i64 dtype_bytes(i32 dtype) { return dtype == FP32 ? 4 : dtype == INT8 ? 1 : 2; }
-INLINE void *stored_at(const void *p, i64 count, i32 dtype) { return (char *)p + count * dtype_bytes(dtype); }
+INLINE void *element_at(const void *p, i64 count, i32 dtype) { return (char *)p + count * dtype_bytes(dtype); }
 
-INLINE vec load_stored(const void *p, i32 lanes, i32 dtype) {
-    return dtype == FP16 ? from_half(load_short_lanes(p, lanes)) : load_lanes(p, lanes);
+INLINE vec load_as_fp32(const void *p, i32 lanes, i32 dtype) {
+    return dtype == FP16 ? fp16_to_fp32(load_u16_lanes(p, lanes)) : load_lanes(p, lanes);
 }
-INLINE void store_stored(void *p, vec v, i32 lanes, i32 dtype) {
-    if (dtype == FP16) store_short_lanes(p, to_half(v), lanes);
+INLINE void store_from_fp32(void *p, vec v, i32 lanes, i32 dtype) {
+    if (dtype == FP16) store_u16_lanes(p, fp32_to_fp16(v), lanes);
     else store_lanes(p, v, lanes);
 }

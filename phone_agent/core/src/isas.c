@@ -3,12 +3,12 @@
 
 typedef struct {
     const char *name;
-    i32 (*runs_here)(void);
+    i32 (*is_supported)(void);
 } isa;
 
 #if defined(__x86_64__)
-extern const isa_table table_avx512, table_avx2, table_sse2;
-const isa_table *const isa_tables[] = {&table_avx512, &table_avx2, &table_sse2};
+extern const kernel_table table_avx512, table_avx2, table_sse2;
+const kernel_table *const kernel_tables[] = {&table_avx512, &table_avx2, &table_sse2};
 
 typedef struct {
     u32 a, b, c, d;
@@ -21,7 +21,7 @@ static registers cpuid(u32 leaf) {
 }
 
 /* Does the kernel save these register files on a switch? */
-static i32 saved(u32 wanted) {
+static i32 os_saves_registers(u32 wanted) {
     if (!(cpuid(1).c >> 27 & 1)) return 0;
     u32 low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -30,41 +30,41 @@ static i32 saved(u32 wanted) {
 
 static i32 has_avx2(void) {
     registers one = cpuid(1);
-    return cpuid(0).a >= 7 && (one.c >> 12 & 1) && (one.c >> 29 & 1) && (cpuid(7).b >> 5 & 1) && saved(0x6);
+    return cpuid(0).a >= 7 && (one.c >> 12 & 1) && (one.c >> 29 & 1) && (cpuid(7).b >> 5 & 1) && os_saves_registers(0x6);
 }
 
 static i32 has_avx512(void) {
     u32 wanted = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31; /* F, DQ, CD, BW, VL */
-    return has_avx2() && (cpuid(7).b & wanted) == wanted && saved(0xe6);
+    return has_avx2() && (cpuid(7).b & wanted) == wanted && os_saves_registers(0xe6);
 }
 
-static i32 always(void) { return 1; }
+static i32 always_supported(void) { return 1; }
 
-static const isa isas[] = {{"avx512", has_avx512}, {"avx2", has_avx2}, {"sse2", always}};
+static const isa isas[] = {{"avx512", has_avx512}, {"avx2", has_avx2}, {"sse2", always_supported}};
 #elif defined(__aarch64__)
-extern const isa_table table_neon_fp16, table_neon;
-const isa_table *const isa_tables[] = {&table_neon_fp16, &table_neon};
+extern const kernel_table table_neon_fp16, table_neon;
+const kernel_table *const kernel_tables[] = {&table_neon_fp16, &table_neon};
 
-u64 auxiliary_value(u64 wanted);
+u64 aux_value(u64 wanted);
 
 static i32 has_fp16(void) {
-    u64 features = auxiliary_value(16);
+    u64 features = aux_value(16);
     return features >> 10 & features >> 20 & 1; /* half-precision arithmetic, dot product */
 }
 
-static i32 always(void) { return 1; }
+static i32 always_supported(void) { return 1; }
 
-static const isa isas[] = {{"neon-fp16", has_fp16}, {"neon", always}};
+static const isa isas[] = {{"neon-fp16", has_fp16}, {"neon", always_supported}};
 #endif
 
 i32 core_abi(void) { return CORE_ABI; }
 i32 core_isa_count(void) { return sizeof isas / sizeof *isas; }
 const char *core_isa_name(i32 i) { return isas[i].name; }
-i32 core_isa_supported(i32 i) { return isas[i].runs_here(); }
-i32 core_lanes(i32 i) { return isa_tables[i]->lanes; }
+i32 core_isa_supported(i32 i) { return isas[i].is_supported(); }
+i32 core_lanes(i32 i) { return kernel_tables[i]->lanes; }
 
 i64 core_workspace(i32 i, i32 threads, i32 kind, const void *op) {
-    return isa_tables[i]->workspace[kind] ? isa_tables[i]->workspace[kind](threads, op) : 0;
+    return kernel_tables[i]->workspace[kind] ? kernel_tables[i]->workspace[kind](threads, op) : 0;
 }
 
 i32 core_sizeof(i32 kind) {

@@ -8,10 +8,10 @@ enum { LRN_ROWS = 64 };
 
 INLINE vec lrn_power(vec s, float beta) {
     if (beta == 0.75f) {
-        vec root = square_root(s);
-        return 1 / (root * square_root(root));
+        vec root = vsqrt(s);
+        return 1 / (root * vsqrt(root));
     }
-    return power(s, -beta);
+    return vpow(s, -beta);
 }
 
 /* Floats of a buffer for `channels` with room for windows that start and end outside; data starts at lrn_edge. */
@@ -39,7 +39,7 @@ INLINE void lrn_forward_row(const lrn_forward *op, const float *x, const float *
     for (i32 c = 0; c < op->channels; c += LANES) {
         vec s = op->k + factor * lrn_window(squares + c - op->size / 2, size);
         vec v = load(x + c) * lrn_power(s, op->beta);
-        store_stored(stored_at(y, c, dtype), v, MIN(LANES, op->channels - c), dtype);
+        store_from_fp32(element_at(y, c, dtype), v, MIN(LANES, op->channels - c), dtype);
     }
 }
 
@@ -50,11 +50,11 @@ static void run_lrn_forward(worker *w, const void *p) {
     lrn_clear(x, 2 * floats);
     x += lrn_edge(op->size), squares += lrn_edge(op->size);
     i64 tiles = CEIL_DIV(op->rows, LRN_ROWS);
-    for (i64 tile = take(w); tile < tiles; tile = take(w))
+    for (i64 tile = next_tile(w); tile < tiles; tile = next_tile(w))
         for (i64 row = tile * LRN_ROWS; row < MIN(op->rows, (tile + 1) * LRN_ROWS); row++) {
-            see_row(&op->x, row, 0, op->channels, x);
+            load_affine_row(&op->x, row, 0, op->channels, x);
             lrn_squares(x, op->channels, squares);
-            void *y = stored_at(op->y, row * op->ld_y, op->dtype);
+            void *y = element_at(op->y, row * op->ld_y, op->dtype);
             if (op->size != 5) lrn_forward_row(op, x, squares, op->size, y, op->dtype);
             else if (op->dtype == FP16) lrn_forward_row(op, x, squares, 5, y, FP16);
             else lrn_forward_row(op, x, squares, 5, y, FP32);
@@ -103,16 +103,16 @@ static void run_lrn_backward(worker *w, const void *p) {
     lrn_clear(x, 3 * k.floats);
     x += lrn_edge(op->size);
     float *squares = x + k.floats, *ratios = squares + k.floats;
-    if (op->dx.norm) norm_begin(op->dx.norm, w);
+    if (op->dx.norm) batch_norm_clear_sums(op->dx.norm, w);
     i64 tiles = CEIL_DIV(op->rows, LRN_ROWS);
-    for (i64 tile = take(w); tile < tiles; tile = take(w)) {
+    for (i64 tile = next_tile(w); tile < tiles; tile = next_tile(w)) {
         i64 first = tile * LRN_ROWS;
         i32 count = (i32)MIN(LRN_ROWS, op->rows - first);
         for (i32 i = 0; i < count; i++) {
             const float *dy = op->dy + (first + i) * op->ld_dy;
             float *dx = tile_of + (i64)i * k.ld;
             numbers[i] = first + i;
-            see_row(&op->x, first + i, 0, op->channels, x);
+            load_affine_row(&op->x, first + i, 0, op->channels, x);
             lrn_squares(x, op->channels, squares);
             if (op->size == 5) {
                 lrn_ratios(op, x, squares, dy, 5, ratios, dx);
@@ -122,7 +122,7 @@ static void run_lrn_backward(worker *w, const void *p) {
                 lrn_backward_row(op, x, ratios, op->size, dx);
             }
         }
-        sink_tile(&op->dx, w, tile_of, k.ld, numbers, count, 0, op->channels);
+        store_gradient_tile(&op->dx, w, tile_of, k.ld, numbers, count, 0, op->channels);
     }
 }
 

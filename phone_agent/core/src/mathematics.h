@@ -8,7 +8,7 @@ INLINE vec bits_float(ivec v) { return __builtin_bit_cast(vec, v); }
 INLINE vec power_of_two(ivec n) { return bits_float((n + 127) << 23); }
 
 /* e^x = 2^n e^r with |r| <= log(2) / 2. n is rounded by adding 1.5 * 2^23, which leaves it in the low bits of the sum. */
-INLINE vec exponential(vec x) {
+INLINE vec vexp(vec x) {
     const vec round = splat(12582912.0f);
     x = x > 89.0f ? splat(89.0f) : x;
     x = x < -104.0f ? splat(-104.0f) : x;
@@ -27,7 +27,7 @@ INLINE vec exponential(vec x) {
 }
 
 /* log(m 2^e) = log(m) + e log(2), with m between sqrt(1/2) and sqrt(2). */
-INLINE vec logarithm(vec x) {
+INLINE vec vlog(vec x) {
     vec smallest = splat(1.17549435e-38f);
     vec scaled = x < smallest ? x * 8388608.0f : x;
     ivec bits = float_bits(scaled) - 0x3f3504f3; /* sqrt(1/2) */
@@ -50,10 +50,10 @@ INLINE vec logarithm(vec x) {
     return x < 0 || x != x ? splat(__builtin_nanf("")) : y;
 }
 
-INLINE vec square_root(vec x) { return __builtin_elementwise_sqrt(x); }
+INLINE vec vsqrt(vec x) { return __builtin_elementwise_sqrt(x); }
 
 /* base^exponent, for base > 0. */
-INLINE vec power(vec base, float exponent) { return exponential(logarithm(base) * exponent); }
+INLINE vec vpow(vec base, float exponent) { return vexp(vlog(base) * exponent); }
 
-INLINE float exponential_of(float x) { return exponential(splat(x))[0]; }
-INLINE float logarithm_of(float x) { return logarithm(splat(x))[0]; }
+INLINE float scalar_exp(float x) { return vexp(splat(x))[0]; }
+INLINE float scalar_log(float x) { return vlog(splat(x))[0]; }

@@ -4,19 +4,19 @@
  * loaded once for these rows. Sums are added up in fp32 over a stretch of rows, and in double from stretch to stretch;
  * threads get fixed shares, so that a result does not depend on who was faster. */
 
-enum { GROUP = 2, STRETCH = 256 }; /* groups of 4 confuse prefetchers: 15-30 % slower where 4 rows share a page */
+enum { ROW_GROUP = 2, ROWS_PER_PARTIAL = 256 }; /* groups of 4 confuse prefetchers: 15-30 % slower where 4 rows share a page */
 
 /* To the compiler a vector that is stored might be the op itself, or its norm. So hot loops work on copies of these. */
 
 /* Calls body(first row, rows, first channel, lanes, ...): rows is the constant GROUP and lanes the constant LANES
  * wherever the tensor is not at its end. */
-#define OVER_ROWS_AND_CHANNELS(start, end, channels, body, ...)                                       \
+#define FOR_ROWS_AND_CHANNELS(start, end, channels, body, ...)                                       \
     do {                                                                                              \
         i64 row_ = (start);                                                                           \
-        for (; row_ + GROUP <= (end); row_ += GROUP) {                                                \
+        for (; row_ + ROW_GROUP <= (end); row_ += ROW_GROUP) {                                                \
             i32 c_ = 0;                                                                               \
-            for (; c_ + LANES <= (channels); c_ += LANES) body(row_, GROUP, c_, LANES, __VA_ARGS__);  \
-            if (c_ < (channels)) body(row_, GROUP, c_, (channels) - c_, __VA_ARGS__);                 \
+            for (; c_ + LANES <= (channels); c_ += LANES) body(row_, ROW_GROUP, c_, LANES, __VA_ARGS__);  \
+            if (c_ < (channels)) body(row_, ROW_GROUP, c_, (channels) - c_, __VA_ARGS__);                 \
         }                                                                                             \
         for (i32 c_ = 0; row_ < (end) && c_ < (channels); c_ += LANES)                                \
             body(row_, (i32)((end) - row_), c_, MIN(LANES, (channels) - c_), __VA_ARGS__);            \
@@ -30,11 +30,11 @@ INLINE float *partial_sums(const batch_norm *n, const worker *w, float *workspac
 
 /* pivots: null where the sums are of values themselves; see add_statistics. */
 static void add_partial_sums(const batch_norm *n, const worker *w, float *partial, const void *pivots, i32 dtype, i32 rows) {
-    double *sums = norm_sums(n, w->index);
+    double *sums = batch_norm_sums(n, w->index);
     const float *seconds = partial + partial_floats(n->channels) / 2;
     for (i32 c = 0; c < n->channels; c += LANES) {
         i32 lanes = MIN(LANES, n->channels - c);
-        vec pivot = pivots ? load_stored(stored_at(pivots, c, dtype), lanes, dtype) : (vec)0;
+        vec pivot = pivots ? load_as_fp32(element_at(pivots, c, dtype), lanes, dtype) : (vec)0;
         add_statistics(sums + c, n->channels, pivot, load(partial + c), load(seconds + c), rows, lanes);
     }
     zero_row(partial, (i32)partial_floats(n->channels));
@@ -42,12 +42,12 @@ static void add_partial_sums(const batch_norm *n, const worker *w, float *partia
 
 /* --- forward ------------------------------------------------------------------------------------------------- */
 
-INLINE void count_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_forward *op, i32 channels, const void *pivots,
+INLINE void accumulate_statistics(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_forward *op, i32 channels, const void *pivots,
                         float *partial, i32 dtype) {
     float *seconds = partial + partial_floats(channels) / 2;
-    vec pivot = load_stored(stored_at(pivots, c, dtype), lanes, dtype), sum = 0, squares = 0;
+    vec pivot = load_as_fp32(element_at(pivots, c, dtype), lanes, dtype), sum = 0, squares = 0;
     for (i32 r = 0; r < rows; r++) {
-        vec d = load_stored(stored_at(op->z, (row + r) * op->ld_z + c, dtype), lanes, dtype) - pivot;
+        vec d = load_as_fp32(element_at(op->z, (row + r) * op->ld_z + c, dtype), lanes, dtype) - pivot;
         sum += d;
         squares += d * d;
     }
@@ -61,18 +61,18 @@ static void run_batch_norm_forward(worker *w, const void *p) {
     i32 channels = n->channels;
     float *partial = partial_sums(n, w, (float *)w->workspace);
     i64 start, end;
-    share(op.rows, w->index, w->threads, &start, &end);
-    norm_begin(n, w);
+    split_range(op.rows, w->index, w->threads, &start, &end);
+    batch_norm_clear_sums(n, w);
     zero_row(partial, (i32)partial_floats(channels));
-    for (i64 row = start; row < end; row += STRETCH) {
-        const void *pivots = stored_at(op.z, row * op.ld_z, op.dtype);
-        i64 next = MIN(end, row + STRETCH);
-        if (op.dtype == FP16) OVER_ROWS_AND_CHANNELS(row, next, channels, count_group, &op, channels, pivots, partial, FP16);
-        else OVER_ROWS_AND_CHANNELS(row, next, channels, count_group, &op, channels, pivots, partial, FP32);
+    for (i64 row = start; row < end; row += ROWS_PER_PARTIAL) {
+        const void *pivots = element_at(op.z, row * op.ld_z, op.dtype);
+        i64 next = MIN(end, row + ROWS_PER_PARTIAL);
+        if (op.dtype == FP16) FOR_ROWS_AND_CHANNELS(row, next, channels, accumulate_statistics, &op, channels, pivots, partial, FP16);
+        else FOR_ROWS_AND_CHANNELS(row, next, channels, accumulate_statistics, &op, channels, pivots, partial, FP32);
         add_partial_sums(n, w, partial, pivots, op.dtype, (i32)(next - row));
     }
-    meet(w);
-    norm_statistics(n, w, op.rows);
+    barrier(w);
+    batch_norm_finish_statistics(n, w, op.rows);
 }
 
 static i64 workspace_batch_norm_forward(i32 threads, const void *p) {
@@ -83,7 +83,7 @@ static i64 workspace_batch_norm_forward(i32 threads, const void *p) {
 static void run_batch_norm_fold(worker *w, const void *p) {
     const batch_norm *n = ((const batch_norm_fold *)p)->norm;
     i64 start, end;
-    share(n->channels, w->index, w->threads, &start, &end);
+    split_range(n->channels, w->index, w->threads, &start, &end);
     for (i64 c = start; c < end; c++) {
         n->mean[c] = n->running_mean[c];
         n->inv_std[c] = (float)(1.0 / __builtin_elementwise_sqrt((double)n->running_var[c] + n->epsilon));
@@ -113,12 +113,12 @@ INLINE coefficients coefficients_in(const batch_norm *n, float *workspace) {
 }
 
 /* The gradient of joined, off the ReLU behind the sum; as the other branch wants it. */
-INLINE vec joined_gradient(const batch_norm_backward *op, i64 row, i32 c, i32 lanes, i32 residual_act, i32 dtype) {
+INLINE vec residual_gradient(const batch_norm_backward *op, i64 row, i32 c, i32 lanes, i32 residual_act, i32 dtype) {
     const float *dy = op->dy + row * op->ld_dy + c;
     vec g = load_lanes(dy, lanes);
-    fetch_ahead(dy);
+    prefetch_page_ahead(dy);
     if (residual_act == ACT_NONE) return g;
-    return passed(g, load_stored(stored_at(op->residual_sum, row * op->ld_residual_sum + c, dtype), lanes, dtype), residual_act);
+    return activation_backward(g, load_as_fp32(element_at(op->residual_sum, row * op->ld_residual_sum + c, dtype), lanes, dtype), residual_act);
 }
 
 INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_backward *op, const batch_norm *n, float *partial,
@@ -127,12 +127,12 @@ INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_b
     vec mean = load_lanes(n->mean + c, lanes), sum = 0, products = 0, scale = 0, shift = 0;
     if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
     for (i32 r = 0; r < rows; r++) {
-        const void *from = stored_at(op->z, (row + r) * op->ld_z + c, dtype);
-        vec z = load_stored(from, lanes, dtype);
-        fetch_ahead(from);
-        vec g = joined_gradient(op, row + r, c, lanes, residual_act, dtype);
+        const void *from = element_at(op->z, (row + r) * op->ld_z + c, dtype);
+        vec z = load_as_fp32(from, lanes, dtype);
+        prefetch_page_ahead(from);
+        vec g = residual_gradient(op, row + r, c, lanes, residual_act, dtype);
         if (residual_act != ACT_NONE && !op->keep_dy) store_lanes(op->dy + (row + r) * op->ld_dy + c, g, lanes);
-        g = passed(g, z * scale + shift, act);
+        g = activation_backward(g, z * scale + shift, act);
         sum += g;
         products += g * (z - mean);
     }
@@ -140,24 +140,24 @@ INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_b
     store(seconds + c, load(seconds + c) + products);
 }
 
-INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_backward *op, const batch_norm *n,
+INLINE void gradient_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_backward *op, const batch_norm *n,
                          const coefficients *k, i32 act, i32 residual_act, i32 dtype) {
     vec of_g = load(k->of_g + c), of_z = load(k->of_z + c), constant = load(k->constant + c), scale = 0, shift = 0;
     if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
     for (i32 r = 0; r < rows; r++) {
-        const void *from = stored_at(op->z, (row + r) * op->ld_z + c, dtype);
-        vec z = load_stored(from, lanes, dtype);
-        fetch_ahead(from);
-        vec g = joined_gradient(op, row + r, c, lanes, residual_act, dtype);
-        g = passed(g, z * scale + shift, act);
+        const void *from = element_at(op->z, (row + r) * op->ld_z + c, dtype);
+        vec z = load_as_fp32(from, lanes, dtype);
+        prefetch_page_ahead(from);
+        vec g = residual_gradient(op, row + r, c, lanes, residual_act, dtype);
+        g = activation_backward(g, z * scale + shift, act);
         float *to = op->dz + (row + r) * op->ld_dz + c;
-        fetch_ahead(to);
+        prefetch_page_ahead(to);
         store_lanes(to, of_g * g + (of_z * z + constant), lanes);
     }
 }
 
 /* A copy of the loops without branches for each of the pairs that networks are made of, and one for all others. */
-#define WITH_ACTS(call, act, residual_act, dtype)                              \
+#define SPECIALIZE_ACTS(call, act, residual_act, dtype)                              \
     switch ((act) * 3 + (residual_act)) {                                       \
         case ACT_NONE * 3 + ACT_NONE: call(ACT_NONE, ACT_NONE, dtype);     \
         case ACT_RELU * 3 + ACT_NONE: call(ACT_RELU, ACT_NONE, dtype);     \
@@ -165,41 +165,41 @@ INLINE void spread_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_b
         case ACT_NONE * 3 + ACT_RELU: call(ACT_NONE, ACT_RELU, dtype);     \
         default: call(act, residual_act, dtype);                               \
     }
-#define WITH_ACTS_AND_NUMBER(call, act, residual_act, dtype)           \
-    if ((dtype) == FP16) WITH_ACTS(call, act, residual_act, FP16)      \
-    else WITH_ACTS(call, act, residual_act, FP32)
+#define SPECIALIZE_ACTS_AND_DTYPE(call, act, residual_act, dtype)           \
+    if ((dtype) == FP16) SPECIALIZE_ACTS(call, act, residual_act, FP16)      \
+    else SPECIALIZE_ACTS(call, act, residual_act, FP32)
 
 static NOINLINE void reduce_rows(const batch_norm_backward *from, i64 start, i64 end, float *partial) {
     batch_norm_backward op = *from;
     batch_norm n = *op.norm;
     i32 act = op.act, residual_act = op.residual_sum ? op.residual_act : ACT_NONE;
 #define REDUCE(act, residual_act, dtype)                                                                       \
-    OVER_ROWS_AND_CHANNELS(start, end, n.channels, reduce_group, &op, &n, partial, act, residual_act, dtype);  \
+    FOR_ROWS_AND_CHANNELS(start, end, n.channels, reduce_group, &op, &n, partial, act, residual_act, dtype);  \
     break
-    WITH_ACTS_AND_NUMBER(REDUCE, act, residual_act, op.dtype)
+    SPECIALIZE_ACTS_AND_DTYPE(REDUCE, act, residual_act, op.dtype)
 #undef REDUCE
 }
 
-static NOINLINE void spread_rows(const batch_norm_backward *from, i64 start, i64 end, coefficients k, i32 act, i32 residual_act) {
+static NOINLINE void gradient_rows(const batch_norm_backward *from, i64 start, i64 end, coefficients k, i32 act, i32 residual_act) {
     batch_norm_backward op = *from;
     batch_norm n = *op.norm;
-#define SPREAD(act, residual_act, dtype)                                                                 \
-    OVER_ROWS_AND_CHANNELS(start, end, n.channels, spread_group, &op, &n, &k, act, residual_act, dtype); \
+#define GRADIENT(act, residual_act, dtype)                                                                 \
+    FOR_ROWS_AND_CHANNELS(start, end, n.channels, gradient_group, &op, &n, &k, act, residual_act, dtype); \
     break
-    WITH_ACTS_AND_NUMBER(SPREAD, act, residual_act, op.dtype)
-#undef SPREAD
+    SPECIALIZE_ACTS_AND_DTYPE(GRADIENT, act, residual_act, op.dtype)
+#undef GRADIENT
 }
 
-static void set_coefficients(const batch_norm_backward *op, const worker *w, coefficients k) {
+static void compute_coefficients(const batch_norm_backward *op, const worker *w, coefficients k) {
     const batch_norm *n = op->norm;
     double per_row = 1.0 / op->rows;
     i64 start, end;
-    share(n->channels, w->index, w->threads, &start, &end);
+    split_range(n->channels, w->index, w->threads, &start, &end);
     for (i64 c = start; c < end; c++) {
         double sum = 0, products = 0;
         for (i32 t = 0; t < w->threads; t++) {
-            sum += norm_sums(n, t)[c];
-            products += norm_sums(n, t)[n->channels + c];
+            sum += batch_norm_sums(n, t)[c];
+            products += batch_norm_sums(n, t)[n->channels + c];
         }
         double inv_std = n->inv_std[c], of_g = n->gamma[c] * inv_std;
         double of_z = -of_g * inv_std * inv_std * products * per_row;
@@ -213,10 +213,10 @@ static void set_coefficients(const batch_norm_backward *op, const worker *w, coe
 
 static void reduce_gradient(const batch_norm_backward *op, const worker *w, i64 start, i64 end) {
     float *partial = partial_sums(op->norm, w, (float *)w->workspace + coefficient_floats(op->norm->channels));
-    norm_begin(op->norm, w);
+    batch_norm_clear_sums(op->norm, w);
     zero_row(partial, (i32)partial_floats(op->norm->channels));
-    for (i64 row = start; row < end; row += STRETCH) {
-        reduce_rows(op, row, MIN(end, row + STRETCH), partial);
+    for (i64 row = start; row < end; row += ROWS_PER_PARTIAL) {
+        reduce_rows(op, row, MIN(end, row + ROWS_PER_PARTIAL), partial);
         add_partial_sums(op->norm, w, partial, 0, FP32, 0);
     }
 }
@@ -225,17 +225,17 @@ static void run_batch_norm_backward(worker *w, const void *p) {
     const batch_norm_backward *op = p;
     coefficients k = coefficients_in(op->norm, (float *)w->workspace);
     i64 start, end;
-    share(op->rows, w->index, w->threads, &start, &end);
+    split_range(op->rows, w->index, w->threads, &start, &end);
     if (!op->reduced) {
         reduce_gradient(op, w, start, end);
-        meet(w);
+        barrier(w);
     }
-    set_coefficients(op, w, k);
-    meet(w);
+    compute_coefficients(op, w, k);
+    barrier(w);
     i32 act = op->reduced ? ACT_NONE : op->act;
     i32 residual_act = op->reduced || !op->residual_sum || !op->keep_dy ? ACT_NONE : op->residual_act;
     /* From the end: what the first pass read last is still in the cache. */
-    for (i64 row = end; row > start; row -= STRETCH) spread_rows(op, MAX(start, row - STRETCH), row, k, act, residual_act);
+    for (i64 row = end; row > start; row -= ROWS_PER_PARTIAL) gradient_rows(op, MAX(start, row - ROWS_PER_PARTIAL), row, k, act, residual_act);
 }
 
 static i64 workspace_batch_norm_backward(i32 threads, const void *p) {
@@ -246,49 +246,49 @@ static i64 workspace_batch_norm_backward(i32 threads, const void *p) {
 
 /* --- residual sums ------------------------------------------------------------------------------------------- */
 
-enum { JOIN_FLOATS = 16 * 1024 }; /* in a tile: enough to hide its hand-out, few enough to share evenly */
+enum { ADD_TILE_FLOATS = 16 * 1024 }; /* in a tile: enough to hide its hand-out, few enough to share evenly */
 
-INLINE i64 join_rows(i32 channels) { return MAX(1, JOIN_FLOATS / channels); }
+INLINE i64 add_tile_rows(i32 channels) { return MAX(1, ADD_TILE_FLOATS / channels); }
 
-enum { MIXED = -1 }; /* in place of a number: each tensor has its own */
+enum { MIXED_DTYPES = -1 }; /* in place of a number: each tensor has its own */
 
-INLINE vec seen(const fused_input *x, i64 row, i32 c, i32 lanes, vec scale, vec shift, i32 dtype) {
-    if (dtype == MIXED) dtype = x->dtype;
-    const void *from = stored_at(x->data, row * x->ld + c, dtype);
-    vec v = load_stored(from, lanes, dtype);
-    fetch_ahead(from);
+INLINE vec load_affine(const fused_input *x, i64 row, i32 c, i32 lanes, vec scale, vec shift, i32 dtype) {
+    if (dtype == MIXED_DTYPES) dtype = x->dtype;
+    const void *from = element_at(x->data, row * x->ld + c, dtype);
+    vec v = load_as_fp32(from, lanes, dtype);
+    prefetch_page_ahead(from);
     return x->scale ? activate(v * scale + shift, x->act) : v;
 }
 
-INLINE void join_group(i64 row, i32 rows, i32 c, i32 lanes, const add_forward *op, i32 two, i32 dtype) {
-    i32 of_y = dtype == MIXED ? op->dtype : dtype;
+INLINE void add_group(i64 row, i32 rows, i32 c, i32 lanes, const add_forward *op, i32 two, i32 dtype) {
+    i32 y_dtype = dtype == MIXED_DTYPES ? op->dtype : dtype;
     vec scale_a = 0, shift_a = 0, scale_b = 0, shift_b = 0;
     if (op->a.scale) scale_a = load_lanes(op->a.scale + c, lanes), shift_a = load_lanes(op->a.shift + c, lanes);
     if (two && op->b.scale) scale_b = load_lanes(op->b.scale + c, lanes), shift_b = load_lanes(op->b.shift + c, lanes);
     for (i32 r = 0; r < rows; r++) {
-        vec v = seen(&op->a, row + r, c, lanes, scale_a, shift_a, dtype);
-        if (two) v += seen(&op->b, row + r, c, lanes, scale_b, shift_b, dtype);
-        void *to = stored_at(op->y, (row + r) * op->ld_y + c, of_y);
-        fetch_ahead(to);
-        store_stored(to, activate(v, op->act), lanes, of_y);
+        vec v = load_affine(&op->a, row + r, c, lanes, scale_a, shift_a, dtype);
+        if (two) v += load_affine(&op->b, row + r, c, lanes, scale_b, shift_b, dtype);
+        void *to = element_at(op->y, (row + r) * op->ld_y + c, y_dtype);
+        prefetch_page_ahead(to);
+        store_from_fp32(to, activate(v, op->act), lanes, y_dtype);
     }
 }
 
-INLINE void join_as(worker *w, const add_forward *from, i32 dtype) {
+INLINE void add_as(worker *w, const add_forward *from, i32 dtype) {
     add_forward op = *from;
-    i64 each = join_rows(op.channels);
-    for (i64 row; (row = take(w) * each) < op.rows;) {
+    i64 each = add_tile_rows(op.channels);
+    for (i64 row; (row = next_tile(w) * each) < op.rows;) {
         i64 end = MIN(op.rows, row + each);
-        if (op.b.data) OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 1, dtype);
-        else OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_group, &op, 0, dtype);
+        if (op.b.data) FOR_ROWS_AND_CHANNELS(row, end, op.channels, add_group, &op, 1, dtype);
+        else FOR_ROWS_AND_CHANNELS(row, end, op.channels, add_group, &op, 0, dtype);
     }
 }
 
 static void run_add_forward(worker *w, const void *p) {
     const add_forward *op = p;
-    if (op->a.dtype != op->dtype || (op->b.data && op->b.dtype != op->dtype)) join_as(w, op, MIXED);
-    else if (op->dtype == FP16) join_as(w, op, FP16);
-    else join_as(w, op, FP32);
+    if (op->a.dtype != op->dtype || (op->b.data && op->b.dtype != op->dtype)) add_as(w, op, MIXED_DTYPES);
+    else if (op->dtype == FP16) add_as(w, op, FP16);
+    else add_as(w, op, FP32);
 }
 
 static i64 workspace_add_forward(i32 threads, const void *p) {
@@ -296,17 +296,17 @@ static i64 workspace_add_forward(i32 threads, const void *p) {
     return 0;
 }
 
-INLINE void join_backward_group(i64 row, i32 rows, i32 c, i32 lanes, const add_backward *op, i32 dtype) {
+INLINE void add_backward_group(i64 row, i32 rows, i32 c, i32 lanes, const add_backward *op, i32 dtype) {
     for (i32 r = 0; r < rows; r++) {
         const float *dy = op->dy + (row + r) * op->ld_dy + c;
-        const void *y = stored_at(op->y, (row + r) * op->ld_y + c, dtype);
+        const void *y = element_at(op->y, (row + r) * op->ld_y + c, dtype);
         float *to = op->target + (row + r) * op->ld_target + c;
-        fetch_ahead(dy);
-        fetch_ahead(to);
+        prefetch_page_ahead(dy);
+        prefetch_page_ahead(to);
         vec g = load_lanes(dy, lanes);
         if (op->act != ACT_NONE) {
-            g = passed(g, load_stored(y, lanes, dtype), op->act);
-            fetch_ahead(y);
+            g = activation_backward(g, load_as_fp32(y, lanes, dtype), op->act);
+            prefetch_page_ahead(y);
         }
         store_lanes(to, op->accumulate ? load_lanes(to, lanes) + g : g, lanes);
     }
@@ -314,11 +314,11 @@ INLINE void join_backward_group(i64 row, i32 rows, i32 c, i32 lanes, const add_b
 
 static void run_add_backward(worker *w, const void *p) {
     add_backward op = *(const add_backward *)p;
-    i64 each = join_rows(op.channels);
-    for (i64 row; (row = take(w) * each) < op.rows;) {
+    i64 each = add_tile_rows(op.channels);
+    for (i64 row; (row = next_tile(w) * each) < op.rows;) {
         i64 end = MIN(op.rows, row + each);
-        if (op.dtype == FP16) OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_backward_group, &op, FP16);
-        else OVER_ROWS_AND_CHANNELS(row, end, op.channels, join_backward_group, &op, FP32);
+        if (op.dtype == FP16) FOR_ROWS_AND_CHANNELS(row, end, op.channels, add_backward_group, &op, FP16);
+        else FOR_ROWS_AND_CHANNELS(row, end, op.channels, add_backward_group, &op, FP32);
     }
 }
 

@@ -3,7 +3,7 @@
 /* Two a cycle, four cycles each, so 8 must be under way; 12 still fit in 16 registers with both factors. */
 enum { CHAINS = 12 };
 
-typedef double half_as_many __attribute__((ext_vector_type(LANES / 2)));
+typedef double f64_peak_vec __attribute__((ext_vector_type(LANES / 2)));
 
 static i64 workspace_fma_peak(i32 threads, const void *p) {
     (void)threads, (void)p;
@@ -11,7 +11,7 @@ static i64 workspace_fma_peak(i32 threads, const void *p) {
 }
 
 /* A function that returns one number of the result, which is finite; the compiler cannot know, so it must compute it. */
-#define MULTIPLY_ADDS(name, type)                                                                                             \
+#define DEFINE_FMA_LOOP(name, type)                                                                                             \
     static NOINLINE double name(i64 rounds, i32 start) {                                                                      \
         type chain[CHAINS], factor = 0.999f, step = 1e-3f;                                                                    \
         UNROLL for (i32 i = 0; i < CHAINS; i++) chain[i] = (float)(start + i);                                                \
@@ -24,13 +24,13 @@ static i64 workspace_fma_peak(i32 threads, const void *p) {
         return sum[0];                                                                                                        \
     }
 
-MULTIPLY_ADDS(multiply_adds, vec)
-MULTIPLY_ADDS(multiply_adds_in_double, half_as_many)
+DEFINE_FMA_LOOP(fma_loop_f32, vec)
+DEFINE_FMA_LOOP(fma_loop_f64, f64_peak_vec)
 
 static void run_fma_peak(worker *w, const void *p) {
     const fma_peak *op = p;
-    double some = op->in_double ? multiply_adds_in_double(op->count, w->index) : multiply_adds(op->count, w->index);
+    double result = op->in_double ? fma_loop_f64(op->count, w->index) : fma_loop_f32(op->count, w->index);
     i32 lanes = op->in_double ? LANES / 2 : LANES;
-    if (w->index == 0) *op->flops = (double)op->count * CHAINS * lanes * 2 + (some > 1e30 ? 1 : 0);
-    else if (some > 1e30) *op->flops = 0;
+    if (w->index == 0) *op->flops = (double)op->count * CHAINS * lanes * 2 + (result > 1e30 ? 1 : 0);
+    else if (result > 1e30) *op->flops = 0;
 }

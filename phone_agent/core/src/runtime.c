@@ -3,47 +3,47 @@
 #include "table.h"
 
 struct thread_pool {
-    const isa_table *isa;
+    const kernel_table *isa;
     char *workspace;
     const step *program;
     i64 *nanoseconds;
-    i64 met_at; /* kept where nanoseconds are: thread 0 may wake long after, when others have done half the next step */
+    i64 barrier_time; /* kept where nanoseconds are: thread 0 may wake long after, when others have done half the next step */
     i32 threads, count;
     /* Each on its own cache line: they are written while others read the rest. */
     _Alignas(64) u32 generation; /* counts calls of core_run; workers wait on it */
-    u32 closing;
+    u32 shutting_down;
     _Alignas(64) u32 arrived;
     _Alignas(64) u32 phase; /* counts meetings; whoever waits for one waits on it */
     u32 sleepers;           /* in a futex, on either word */
-    _Alignas(64) i64 next_tile;
+    _Alignas(64) i64 tile_counter;
 };
 _Static_assert(sizeof(struct thread_pool) <= CORE_THREAD_POOL_BYTES, "CORE_POOL_BYTES is too small");
 
-enum { SPINS = 4000 }; /* some microseconds: meetings are rarely further apart */
+enum { SPIN_COUNT = 4000 }; /* some microseconds: meetings are rarely further apart */
 
 #if defined(__x86_64__)
-static inline void relax(void) { __asm__ volatile("pause"); }
-enum { FLUSH_TINY = 0x8040 }; /* what is read, and what is written */
-static inline u64 float_mode(void) {
+static inline void cpu_relax(void) { __asm__ volatile("pause"); }
+enum { FLUSH_DENORMALS = 0x8040 }; /* what is read, and what is written */
+static inline u64 fp_control(void) {
     u32 mode;
     __asm__ volatile("stmxcsr %0" : "=m"(mode));
     return mode;
 }
-static inline void set_float_mode(u64 wide) {
+static inline void set_fp_control(u64 wide) {
     u32 mode = (u32)wide;
     __asm__ volatile("ldmxcsr %0" : : "m"(mode) : "memory");
 }
 static inline u32 add_fetch(u32 *word, u32 by) { return __atomic_add_fetch(word, by, __ATOMIC_SEQ_CST); }
 static inline i64 fetch_add(i64 *word, i64 by) { return __atomic_fetch_add(word, by, __ATOMIC_RELAXED); }
 #elif defined(__aarch64__)
-static inline void relax(void) { __asm__ volatile("yield"); }
-enum { FLUSH_TINY = 1 << 24 }; /* not of fp16, which has so few exponents that it needs them */
-static inline u64 float_mode(void) {
+static inline void cpu_relax(void) { __asm__ volatile("yield"); }
+enum { FLUSH_DENORMALS = 1 << 24 }; /* not of fp16, which has so few exponents that it needs them */
+static inline u64 fp_control(void) {
     u64 mode;
     __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
     return mode;
 }
-static inline void set_float_mode(u64 mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
+static inline void set_fp_control(u64 mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
 /* By hand: for ARMv8.0 clang calls libgcc's outlined atomics, and there is no libgcc here. */
 static inline u32 add_fetch(u32 *word, u32 by) {
     u32 value, failed;
@@ -63,9 +63,9 @@ static inline i64 fetch_add(i64 *word, i64 by) {
 enum { FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 
 static void wait_while(struct thread_pool *p, u32 *word, u32 value) {
-    for (i32 spin = 0; spin < SPINS; spin++) {
+    for (i32 spin = 0; spin < SPIN_COUNT; spin++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value) return;
-        relax();
+        cpu_relax();
     }
     add_fetch(&p->sleepers, 1);
     while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
@@ -73,27 +73,27 @@ static void wait_while(struct thread_pool *p, u32 *word, u32 value) {
     add_fetch(&p->sleepers, (u32)-1);
 }
 
-static void advance(struct thread_pool *p, u32 *word) {
+static void increment_and_wake(struct thread_pool *p, u32 *word) {
     add_fetch(word, 1);
     if (__atomic_load_n(&p->sleepers, __ATOMIC_SEQ_CST))
         syscall6(SYS_FUTEX, (i64)word, FUTEX_WAKE_PRIVATE, MAX_THREADS, 0, 0, 0);
 }
 
-i64 take(worker *w) { return fetch_add(&w->thread_pool->next_tile, 1); }
+i64 next_tile(worker *w) { return fetch_add(&w->thread_pool->tile_counter, 1); }
 
-void meet(worker *w) {
+void barrier(worker *w) {
     struct thread_pool *p = w->thread_pool;
     if (p->threads == 1) {
-        if (p->nanoseconds) p->met_at = now();
-        p->next_tile = 0;
+        if (p->nanoseconds) p->barrier_time = monotonic_ns();
+        p->tile_counter = 0;
         return;
     }
     u32 phase = __atomic_load_n(&p->phase, __ATOMIC_RELAXED);
     if (add_fetch(&p->arrived, 1) == (u32)p->threads) {
-        if (p->nanoseconds) p->met_at = now();
+        if (p->nanoseconds) p->barrier_time = monotonic_ns();
         p->arrived = 0;
-        p->next_tile = 0;
-        advance(p, &p->phase);
+        p->tile_counter = 0;
+        increment_and_wake(p, &p->phase);
     } else {
         wait_while(p, &p->phase, phase);
     }
@@ -105,51 +105,51 @@ void meet(worker *w) {
 static void run_program(struct thread_pool *p, i32 index) {
     worker w = {p, index, p->threads, p->workspace};
     const step *program = p->program;
-    u64 callers_mode = float_mode();
-    set_float_mode(callers_mode | FLUSH_TINY);
-    i64 *nanoseconds = index == 0 ? p->nanoseconds : 0, started = nanoseconds ? now() : 0;
+    u64 saved_fp_control = fp_control();
+    set_fp_control(saved_fp_control | FLUSH_DENORMALS);
+    i64 *nanoseconds = index == 0 ? p->nanoseconds : 0, started = nanoseconds ? monotonic_ns() : 0;
     for (i32 i = 0, count = p->count; i < count; i++) {
         p->isa->run[program[i].kind](&w, program[i].op);
-        meet(&w);
+        barrier(&w);
         if (!nanoseconds) continue;
-        nanoseconds[i] = p->met_at - started;
-        started = p->met_at;
+        nanoseconds[i] = p->barrier_time - started;
+        started = p->barrier_time;
     }
-    set_float_mode(callers_mode);
+    set_fp_control(saved_fp_control);
 }
 
 void core_pool_init(thread_pool *p, i32 isa, i32 threads, void *workspace) {
-    *p = (struct thread_pool){.isa = isa_tables[isa], .workspace = workspace, .threads = threads};
+    *p = (struct thread_pool){.isa = kernel_tables[isa], .workspace = workspace, .threads = threads};
 }
 
 void core_pool_work(thread_pool *p, i32 index) {
     for (u32 generation = 0;; generation++) {
         wait_while(p, &p->generation, generation);
-        if (__atomic_load_n(&p->closing, __ATOMIC_ACQUIRE)) return;
+        if (__atomic_load_n(&p->shutting_down, __ATOMIC_ACQUIRE)) return;
         run_program(p, index);
     }
 }
 
 void core_pool_shutdown(thread_pool *p) {
-    __atomic_store_n(&p->closing, 1, __ATOMIC_RELEASE);
-    advance(p, &p->generation);
+    __atomic_store_n(&p->shutting_down, 1, __ATOMIC_RELEASE);
+    increment_and_wake(p, &p->generation);
 }
 
-void run_steps(thread_pool *p, const step *program, i32 count, i64 *nanoseconds) {
+void thread_pool_run(thread_pool *p, const step *program, i32 count, i64 *nanoseconds) {
     if (count <= 0) return; /* without a meeting at its end a program may be over before the others have seen it */
     p->program = program;
     p->count = count;
     p->nanoseconds = nanoseconds;
-    p->next_tile = 0;
-    if (p->threads > 1) advance(p, &p->generation);
+    p->tile_counter = 0;
+    if (p->threads > 1) increment_and_wake(p, &p->generation);
     run_program(p, 0);
 }
 
-void core_pool_run(thread_pool *p, const step *program, i32 count, i64 *nanoseconds) { run_steps(p, program, count, nanoseconds); }
+void core_pool_run(thread_pool *p, const step *program, i32 count, i64 *nanoseconds) { thread_pool_run(p, program, count, nanoseconds); }
 
 #if defined(__aarch64__)
 /* One entry of what the kernel told this process at its start (AT_HWCAP is 16), or 0. */
-u64 auxiliary_value(u64 wanted) {
+u64 aux_value(u64 wanted) {
     enum { SYS_OPENAT = 56, SYS_CLOSE = 57, SYS_READ = 63, AT_FDCWD = -100 };
     u64 entries[64];
     i64 file = syscall6(SYS_OPENAT, AT_FDCWD, (i64) "/proc/self/auxv", 0, 0, 0, 0);

@@ -9,15 +9,15 @@ typedef struct {
 } worker;
 
 /* The next tile of this phase, or `tiles` and beyond when there is none left. One such loop between two meetings. */
-i64 take(worker *w);
+i64 next_tile(worker *w);
 /* Nobody passes before all have come; what was written before is seen after. Starts the next phase's count at 0. */
-void meet(worker *w);
+void barrier(worker *w);
 
 /* core_run, for the core itself: a call of what is exported would have to be found by Android's linker. */
-void run_steps(thread_pool *p, const step *program, i32 count, i64 *nanoseconds);
+void thread_pool_run(thread_pool *p, const step *program, i32 count, i64 *nanoseconds);
 
 /* The tiles start .. end of `count` that worker `index` of `threads` would get if they were dealt out evenly. */
-static inline void share(i64 count, i32 index, i32 threads, i64 *start, i64 *end) {
+static inline void split_range(i64 count, i32 index, i32 threads, i64 *start, i64 *end) {
     *start = count * index / threads;
     *end = count * (index + 1) / threads;
 }

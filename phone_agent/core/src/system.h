@@ -21,16 +21,16 @@ enum { SYS_FUTEX = 98, SYS_NANOSLEEP = 101, SYS_CLOCK_GETTIME = 113 };
 #error "no system calls for this processor"
 #endif
 
-enum { CLOCK_MONOTONIC = 1, A_SECOND = 1000000000 };
+enum { CLOCK_MONOTONIC = 1, NS_PER_SECOND = 1000000000 };
 
 /* Nanoseconds of a clock that nobody sets. */
-static inline i64 now(void) {
+static inline i64 monotonic_ns(void) {
     i64 time[2];
     syscall6(SYS_CLOCK_GETTIME, CLOCK_MONOTONIC, (i64)time, 0, 0, 0, 0);
-    return time[0] * A_SECOND + time[1];
+    return time[0] * NS_PER_SECOND + time[1];
 }
 
-static inline void nap(i64 nanoseconds) {
-    i64 time[2] = {nanoseconds / A_SECOND, nanoseconds % A_SECOND};
+static inline void sleep_for(i64 nanoseconds) {
+    i64 time[2] = {nanoseconds / NS_PER_SECOND, nanoseconds % NS_PER_SECOND};
     syscall6(SYS_NANOSLEEP, (i64)time, 0, 0, 0, 0, 0);
 }

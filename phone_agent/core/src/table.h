@@ -6,6 +6,6 @@ typedef struct {
     void (*run[KIND_COUNT])(worker *w, const void *op);
     i64 (*workspace[KIND_COUNT])(i32 threads, const void *op); /* null: none */
     i32 lanes;
-} isa_table;
+} kernel_table;
 
-extern const isa_table *const isa_tables[]; /* best first: isas.c */
+extern const kernel_table *const kernel_tables[]; /* best first: isas.c */

@@ -3,28 +3,28 @@
 #include "table.h"
 
 typedef float vec __attribute__((ext_vector_type(LANES)));
-typedef float loose_vec __attribute__((ext_vector_type(LANES), aligned(4)));
+typedef float unaligned_vec __attribute__((ext_vector_type(LANES), aligned(4)));
 typedef i32 ivec __attribute__((ext_vector_type(LANES)));
 typedef u32 uvec __attribute__((ext_vector_type(LANES)));
 typedef double dvec __attribute__((ext_vector_type(LANES)));
 
-INLINE vec load(const float *p) { return *(const loose_vec *)p; }
-INLINE void store(float *p, vec v) { *(loose_vec *)p = v; }
+INLINE vec load(const float *p) { return *(const unaligned_vec *)p; }
+INLINE void store(float *p, vec v) { *(unaligned_vec *)p = v; }
 INLINE vec splat(float x) { return (vec)x; }
 
 /* The first n lanes; the others are 0, or not touched, and their memory is neither read nor written. */
 #if LANES > 4
 typedef _Bool lane_mask __attribute__((ext_vector_type(LANES)));
 
-INLINE lane_mask first_lanes(i32 n) {
+INLINE lane_mask first_lanes_mask(i32 n) {
     ivec lane;
     UNROLL for (i32 i = 0; i < LANES; i++) lane[i] = i;
     return __builtin_convertvector(lane < n, lane_mask);
 }
-INLINE vec load_some(const float *p, i32 n) { return __builtin_masked_load(first_lanes(n), p, (vec)0); }
-INLINE void store_some(float *p, vec v, i32 n) { __builtin_masked_store(first_lanes(n), v, p); }
+INLINE vec load_partial(const float *p, i32 n) { return __builtin_masked_load(first_lanes_mask(n), p, (vec)0); }
+INLINE void store_partial(float *p, vec v, i32 n) { __builtin_masked_store(first_lanes_mask(n), v, p); }
 #else /* no masked loads in the instruction set: predictable branches are the best there is */
-INLINE vec load_some(const float *p, i32 n) {
+INLINE vec load_partial(const float *p, i32 n) {
     vec v = 0;
     if (n > 0) v[0] = p[0];
     if (n > 1) v[1] = p[1];
@@ -32,7 +32,7 @@ INLINE vec load_some(const float *p, i32 n) {
     if (n > 3) v[3] = p[3];
     return v;
 }
-INLINE void store_some(float *p, vec v, i32 n) {
+INLINE void store_partial(float *p, vec v, i32 n) {
     if (n > 0) p[0] = v[0];
     if (n > 1) p[1] = v[1];
     if (n > 2) p[2] = v[2];
@@ -40,10 +40,10 @@ INLINE void store_some(float *p, vec v, i32 n) {
 }
 #endif
 /* For code written once for whole vectors and tails: `lanes` is the constant LANES in the one, fewer in the other. */
-INLINE vec load_lanes(const float *p, i32 lanes) { return lanes == LANES ? load(p) : load_some(p, lanes); }
+INLINE vec load_lanes(const float *p, i32 lanes) { return lanes == LANES ? load(p) : load_partial(p, lanes); }
 INLINE void store_lanes(float *p, vec v, i32 lanes) {
     if (lanes == LANES) store(p, v);
-    else store_some(p, v, lanes);
+    else store_partial(p, v, lanes);
 }
 
 /* NaN stays NaN: a diverged run must show. */
@@ -54,7 +54,7 @@ INLINE vec activate(vec v, i32 act) {
     return act == ACT_RELU6 ? (6 < v ? (vec)6 : v) : v;
 }
 /* g where the activation that gave y passes gradients, else 0. */
-INLINE vec passed(vec g, vec y, i32 act) {
+INLINE vec activation_backward(vec g, vec y, i32 act) {
     if (act == ACT_NONE) return g;
     g = y > 0 ? g : (vec)0;
     return act == ACT_RELU6 ? (y < 6 ? g : (vec)0) : g;
@@ -62,6 +62,6 @@ INLINE vec passed(vec g, vec y, i32 act) {
 
 /* A page ahead, in passes over whole tensors, also of what is written: 10-50 % faster where memory is the limit, on the
  * one ISA whose vectors are whole cache lines; elsewhere it would cost too much. */
-INLINE void fetch_ahead(const void *p) {
+INLINE void prefetch_page_ahead(const void *p) {
     if (LANES == 16) __builtin_prefetch((const char *)p + 4096);
 }

@@ -7,12 +7,12 @@
 enum { MAX_SIDE = 6, MAX_POINTS = MAX_SIDE * MAX_SIDE };
 
 /* Lines of a square come in pairs that share their arithmetic: 0 and the last, 1 and 2, 3 and 4. ALL: every one of them. */
-enum { ALL = -1 };
-INLINE i32 pairs_of(const i32 m) { return m / 2 + 1; }
+enum { ALL_LINES = -1 };
+INLINE i32 line_pairs(const i32 m) { return m / 2 + 1; }
 INLINE i32 line_of(const i32 m, i32 pair, i32 second) { return pair > 0 ? 2 * pair - 1 + second : second * (m + 1); }
 
 /* B^T: inputs. */
-INLINE void spread_input_pair(const i32 m, const i32 pair, const vec *d, vec *first, vec *second) {
+INLINE void input_transform_pair(const i32 m, const i32 pair, const vec *d, vec *first, vec *second) {
     if (m == 2) {
         *first = pair == 0 ? d[0] - d[2] : d[1] + d[2];
         *second = pair == 0 ? d[1] - d[3] : d[2] - d[1];
@@ -26,13 +26,13 @@ INLINE void spread_input_pair(const i32 m, const i32 pair, const vec *d, vec *fi
     }
 }
 
-INLINE void spread_input(const i32 m, const vec *d, vec *v) {
-    UNROLL for (i32 pair = 0; pair < pairs_of(m); pair++)
-        spread_input_pair(m, pair, d, v + line_of(m, pair, 0), v + line_of(m, pair, 1));
+INLINE void input_transform(const i32 m, const vec *d, vec *v) {
+    UNROLL for (i32 pair = 0; pair < line_pairs(m); pair++)
+        input_transform_pair(m, pair, d, v + line_of(m, pair, 0), v + line_of(m, pair, 1));
 }
 
 /* A^T: products to outputs. */
-INLINE void collect_output(const i32 m, const vec *v, vec *y) {
+INLINE void output_transform(const i32 m, const vec *v, vec *y) {
     vec sum1 = v[1] + v[2], difference1 = v[1] - v[2];
     if (m == 2) {
         y[0] = v[0] + sum1;
@@ -47,7 +47,7 @@ INLINE void collect_output(const i32 m, const vec *v, vec *y) {
 }
 
 /* A: gradients of outputs, on their way to the products. */
-INLINE void spread_gradient_pair(const i32 m, const i32 pair, const vec *d, vec *first, vec *second) {
+INLINE void gradient_transform_pair(const i32 m, const i32 pair, const vec *d, vec *first, vec *second) {
     if (pair == 0) {
         *first = d[0];
         *second = m == 2 ? -d[1] : d[3];
@@ -61,9 +61,9 @@ INLINE void spread_gradient_pair(const i32 m, const i32 pair, const vec *d, vec 
     }
 }
 
-INLINE void spread_gradient(const i32 m, const vec *d, vec *v) {
-    UNROLL for (i32 pair = 0; pair < pairs_of(m); pair++)
-        spread_gradient_pair(m, pair, d, v + line_of(m, pair, 0), v + line_of(m, pair, 1));
+INLINE void gradient_transform(const i32 m, const vec *d, vec *v) {
+    UNROLL for (i32 pair = 0; pair < line_pairs(m); pair++)
+        gradient_transform_pair(m, pair, d, v + line_of(m, pair, 0), v + line_of(m, pair, 1));
 }
 
 /* G: weights. */
@@ -74,9 +74,9 @@ static const float G4[6][3] = {{1.f / 4, 0, 0},
                                {1.f / 24, 1.f / 12, 1.f / 6},
                                {1.f / 24, -1.f / 12, 1.f / 6},
                                {0, 0, 1}};
-INLINE const float *filter_line(const i32 m, i32 line) { return m == 2 ? G2[line] : G4[line]; }
+INLINE const float *weight_transform_line(const i32 m, i32 line) { return m == 2 ? G2[line] : G4[line]; }
 
-INLINE void spread_weights(const i32 m, const vec *g, vec *u) {
+INLINE void weight_transform(const i32 m, const vec *g, vec *u) {
     if (m == 2) {
         vec even = 0.5f * (g[0] + g[2]), odd = 0.5f * g[1];
         u[0] = g[0];
@@ -96,7 +96,7 @@ INLINE void spread_weights(const i32 m, const vec *g, vec *u) {
 }
 
 /* G^T: gradients of weights. */
-INLINE void collect_weights(const i32 m, const vec *u, vec *g) {
+INLINE void weight_gradient_transform(const i32 m, const vec *u, vec *g) {
     vec sum1 = u[1] + u[2], difference1 = u[1] - u[2];
     if (m == 2) {
         g[0] = u[0] + 0.5f * sum1;

@@ -8,13 +8,13 @@
  * A block with a number that is not finite has NaN there: all of it arrives as NaN, and a diverged run shows. One whose
  * largest is below 2^-80 has 0. bf16 has fp32's range, and needs none of this. */
 
-typedef u8 byte_vec __attribute__((ext_vector_type(LANES)));
-typedef u8 loose_byte_vec __attribute__((ext_vector_type(LANES), aligned(1)));
+typedef u8 u8_vec __attribute__((ext_vector_type(LANES)));
+typedef u8 unaligned_u8_vec __attribute__((ext_vector_type(LANES), aligned(1)));
 
-INLINE vec from_brain(short_vec b) { return bits_as_floats(__builtin_convertvector(b, uvec) << 16); }
-INLINE short_vec to_brain(vec v) {
+INLINE vec bf16_to_fp32(u16_vec b) { return bits_as_floats(__builtin_convertvector(b, uvec) << 16); }
+INLINE u16_vec fp32_to_bf16(vec v) {
     uvec bits = floats_as_bits(v), rounded = bits + 0x7FFFu + (bits >> 16 & 1u), nan = bits | 0x400000u;
-    return __builtin_convertvector(((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded) >> 16, short_vec);
+    return __builtin_convertvector(((bits & 0x7FFFFFFFu) > 0x7F800000u ? nan : rounded) >> 16, u16_vec);
 }
 
 enum { WIRE_BLOCK = 256, WIRE_TILE = 64 * WIRE_BLOCK, SCALE_BYTES = 4, SMALLEST_EXPONENT = 127 - 80 };
@@ -22,37 +22,37 @@ enum { WIRE_BLOCK = 256, WIRE_TILE = 64 * WIRE_BLOCK, SCALE_BYTES = 4, SMALLEST_
 #define FOR_VECTORS(count) for (i32 c = 0, lanes; lanes = MIN(LANES, (count) - c), c < (count); c += LANES)
 
 INLINE vec load_floats(const float *from, i32 lanes) {
-    fetch_ahead(from);
+    prefetch_page_ahead(from);
     return load_lanes(from, lanes);
 }
 INLINE void store_floats(float *to, vec v, i32 lanes) {
-    fetch_ahead(to);
+    prefetch_page_ahead(to);
     store_lanes(to, v, lanes);
 }
-INLINE short_vec load_shorts(const loose_short *from, i32 lanes) {
-    fetch_ahead(from);
-    return load_short_lanes(from, lanes);
+INLINE u16_vec load_u16(const unaligned_u16 *from, i32 lanes) {
+    prefetch_page_ahead(from);
+    return load_u16_lanes(from, lanes);
 }
-INLINE void store_shorts(loose_short *to, short_vec v, i32 lanes) {
-    fetch_ahead(to);
-    store_short_lanes(to, v, lanes);
+INLINE void store_u16(unaligned_u16 *to, u16_vec v, i32 lanes) {
+    prefetch_page_ahead(to);
+    store_u16_lanes(to, v, lanes);
 }
-INLINE byte_vec load_bytes(const u8 *from, i32 lanes) {
-    fetch_ahead(from);
-    if (lanes == LANES) return *(const loose_byte_vec *)from;
-    byte_vec v = 0;
+INLINE u8_vec load_bytes(const u8 *from, i32 lanes) {
+    prefetch_page_ahead(from);
+    if (lanes == LANES) return *(const unaligned_u8_vec *)from;
+    u8_vec v = 0;
     for (i32 i = 0; i < lanes; i++) v[i] = from[i];
     return v;
 }
-INLINE void store_bytes(u8 *to, byte_vec v, i32 lanes) {
-    fetch_ahead(to);
-    if (lanes == LANES) *(loose_byte_vec *)to = v;
+INLINE void store_bytes(u8 *to, u8_vec v, i32 lanes) {
+    prefetch_page_ahead(to);
+    if (lanes == LANES) *(unaligned_u8_vec *)to = v;
     else
         for (i32 i = 0; i < lanes; i++) to[i] = v[i];
 }
 
 INLINE i32 scale_bytes(i32 dtype) { return dtype == FP16 || dtype == INT8 ? SCALE_BYTES : 0; }
-INLINE i64 block_place(i64 i, i32 dtype) {
+INLINE i64 block_offset(i64 i, i32 dtype) {
     return i / WIRE_BLOCK * (scale_bytes(dtype) + WIRE_BLOCK * dtype_bytes(dtype));
 }
 
@@ -61,7 +61,7 @@ INLINE u32 float_as_bits(float x) { return __builtin_bit_cast(u32, x); }
 
 /* What numbers are multiplied with to be sent, and when they arrive. */
 typedef struct {
-    float up, down;
+    float encode_scale, decode_scale;
 } scaling;
 
 /* From the bits of the block's largest, without its sign. */
@@ -74,39 +74,39 @@ INLINE scaling scaling_for(u32 largest, i32 dtype) {
     return (scaling){127 / bits_as_float(largest), bits_as_float(largest) / 127};
 }
 
-INLINE byte_vec to_byte(vec v) {
+INLINE u8_vec fp32_to_int8(vec v) {
     uvec bits = floats_as_bits(v), size = bits & 0x7FFFFFFFu;
     uvec rounded = floats_as_bits(bits_as_floats(size) + 0x1p23f); /* where a float's last bit is 1 */
-    return __builtin_convertvector((bits >> 24 & 0x80u) | (rounded & 0x7Fu), byte_vec);
+    return __builtin_convertvector((bits >> 24 & 0x80u) | (rounded & 0x7Fu), u8_vec);
 }
-INLINE vec from_byte(byte_vec b, float scale) {
+INLINE vec int8_to_fp32(u8_vec b, float scale) {
     uvec code = __builtin_convertvector(b, uvec), sign = (code & 0x80u) << 24;
     vec size = __builtin_convertvector(__builtin_convertvector(code & 0x7Fu, ivec), vec);
     return bits_as_floats(floats_as_bits(size * scale) | sign);
 }
 
 /* Number c of a block whose numbers begin at `from`. */
-INLINE vec decoded(const u8 *from, i32 c, i32 lanes, i32 dtype, float scale) {
+INLINE vec decode_vector(const u8 *from, i32 c, i32 lanes, i32 dtype, float scale) {
     if (dtype == FP32) return load_floats((const float *)from + c, lanes);
-    if (dtype == INT8) return from_byte(load_bytes(from + c, lanes), scale);
-    short_vec shorts = load_shorts((const loose_short *)from + c, lanes);
-    return dtype == FP16 ? from_half(shorts) * scale : from_brain(shorts);
+    if (dtype == INT8) return int8_to_fp32(load_bytes(from + c, lanes), scale);
+    u16_vec shorts = load_u16((const unaligned_u16 *)from + c, lanes);
+    return dtype == FP16 ? fp16_to_fp32(shorts) * scale : bf16_to_fp32(shorts);
 }
 
 /* Returns what everybody will decode. */
-INLINE vec encoded(u8 *to, i32 c, vec v, i32 lanes, i32 dtype, scaling s) {
+INLINE vec encode_vector(u8 *to, i32 c, vec v, i32 lanes, i32 dtype, scaling s) {
     if (dtype == FP32) {
         store_floats((float *)to + c, v, lanes);
         return v;
     }
     if (dtype == INT8) {
-        byte_vec bytes = to_byte(v * s.up);
+        u8_vec bytes = fp32_to_int8(v * s.encode_scale);
         store_bytes(to + c, bytes, lanes);
-        return from_byte(bytes, s.down);
+        return int8_to_fp32(bytes, s.decode_scale);
     }
-    short_vec shorts = dtype == FP16 ? to_half(v * s.up) : to_brain(v);
-    store_shorts((loose_short *)to + c, shorts, lanes);
-    return dtype == FP16 ? from_half(shorts) * s.down : from_brain(shorts);
+    u16_vec shorts = dtype == FP16 ? fp32_to_fp16(v * s.encode_scale) : fp32_to_bf16(v);
+    store_u16((unaligned_u16 *)to + c, shorts, lanes);
+    return dtype == FP16 ? fp16_to_fp32(shorts) * s.decode_scale : bf16_to_fp32(shorts);
 }
 
 INLINE float load_scale(const u8 *block, i32 dtype) {
@@ -116,13 +116,13 @@ INLINE float load_scale(const u8 *block, i32 dtype) {
 }
 
 /* A block's numbers to `sums`; returns the largest one's bits without the sign, more than any finite one's for NaN. */
-INLINE u32 gather_block(const encode *op, i64 start, i32 count, i32 dtype, float *sums) {
-    const u8 *received = op->received ? (const u8 *)op->received + block_place(start, dtype) : 0;
+INLINE u32 sum_block(const encode *op, i64 start, i32 count, i32 dtype, float *sums) {
+    const u8 *received = op->received ? (const u8 *)op->received + block_offset(start, dtype) : 0;
     float scale = received ? load_scale(received, dtype) : 1;
     uvec largest = 0;
     FOR_VECTORS(count) {
         vec v = load_floats(op->values + start + c, lanes);
-        if (received) v += decoded(received + scale_bytes(dtype), c, lanes, dtype, scale);
+        if (received) v += decode_vector(received + scale_bytes(dtype), c, lanes, dtype, scale);
         if (op->residual) v += load_floats(op->residual + start + c, lanes);
         store(sums + c, v);
         uvec size = floats_as_bits(v) & 0x7FFFFFFFu;
@@ -133,43 +133,43 @@ INLINE u32 gather_block(const encode *op, i64 start, i32 count, i32 dtype, float
 
 INLINE void encode_block(const encode *op, i64 start, i32 count, i32 dtype) {
     float sums[WIRE_BLOCK];
-    scaling s = scaling_for(gather_block(op, start, count, dtype, sums), dtype);
-    u8 *to = (u8 *)op->encoded + block_place(start, dtype);
-    if (scale_bytes(dtype)) __builtin_memcpy(to, &s.down, SCALE_BYTES);
+    scaling s = scaling_for(sum_block(op, start, count, dtype, sums), dtype);
+    u8 *to = (u8 *)op->encoded + block_offset(start, dtype);
+    if (scale_bytes(dtype)) __builtin_memcpy(to, &s.decode_scale, SCALE_BYTES);
     to += scale_bytes(dtype);
     FOR_VECTORS(count) {
-        vec v = load(sums + c), there = encoded(to, c, v, lanes, dtype, s);
-        if (op->residual) store_floats(op->residual + start + c, v - there, lanes);
-        if (op->write_back) store_floats(op->values + start + c, there, lanes);
+        vec v = load(sums + c), rounded_value = encode_vector(to, c, v, lanes, dtype, s);
+        if (op->residual) store_floats(op->residual + start + c, v - rounded_value, lanes);
+        if (op->write_back) store_floats(op->values + start + c, rounded_value, lanes);
     }
 }
 
 INLINE void decode_block(const decode *op, i64 start, i32 count, i32 dtype) {
-    const u8 *from = (const u8 *)op->encoded + block_place(start, dtype);
+    const u8 *from = (const u8 *)op->encoded + block_offset(start, dtype);
     float scale = load_scale(from, dtype);
     FOR_VECTORS(count) {
-        vec v = decoded(from + scale_bytes(dtype), c, lanes, dtype, scale);
+        vec v = decode_vector(from + scale_bytes(dtype), c, lanes, dtype, scale);
         if (op->accumulate) v += load_floats(op->values + start + c, lanes);
         store_floats(op->values + start + c, v, lanes);
     }
 }
 
-#define OF_NUMBER(op, dtype) \
+#define DEFINE_TILE(op, dtype) \
     static NOINLINE void op##_tile_##dtype(const op *it, i64 i, i64 end) { \
         for (; i < end; i += WIRE_BLOCK) op##_block(it, i, (i32)MIN(WIRE_BLOCK, end - i), dtype); \
     }
-#define RUN_BY_NUMBER(op) \
-    OF_NUMBER(op, FP32) OF_NUMBER(op, FP16) OF_NUMBER(op, BF16) OF_NUMBER(op, INT8) \
+#define DEFINE_RUN(op) \
+    DEFINE_TILE(op, FP32) DEFINE_TILE(op, FP16) DEFINE_TILE(op, BF16) DEFINE_TILE(op, INT8) \
     static void run_##op(worker *w, const void *p) { \
         static void (*const tiles[])(const op *, i64, i64) = { \
             [FP32] = op##_tile_FP32, [FP16] = op##_tile_FP16, [BF16] = op##_tile_BF16, [INT8] = op##_tile_INT8}; \
         const op *it = p; \
-        for (i64 i; (i = take(w) * WIRE_TILE) < it->count;) tiles[it->dtype](it, i, MIN(it->count, i + WIRE_TILE)); \
+        for (i64 i; (i = next_tile(w) * WIRE_TILE) < it->count;) tiles[it->dtype](it, i, MIN(it->count, i + WIRE_TILE)); \
     } \
     static i64 workspace_##op(i32 threads, const void *p) { \
         (void)threads, (void)p; \
         return 0; \
     }
 
-RUN_BY_NUMBER(encode)
-RUN_BY_NUMBER(decode)
+DEFINE_RUN(encode)
+DEFINE_RUN(decode)

@@ -4,7 +4,7 @@
 #include "../vector.h"
 
 /* One step of k. */
-INLINE void broadcast_step(vec sum[MR][NR / LANES], const i32 vecs, const float *a, i64 a_row, const float *b) {
+INLINE void gemm_broadcast_step(vec sum[MR][NR / LANES], const i32 vecs, const float *a, i64 a_row, const float *b) {
     vec row[NR / LANES];
     const float *far = a + 3 * a_row; /* three rows can be reached from one address */
     UNROLL for (i32 j = 0; j < vecs; j++) row[j] = load(b + j * LANES);
@@ -16,40 +16,40 @@ INLINE void broadcast_step(vec sum[MR][NR / LANES], const i32 vecs, const float 
 
 /* Four steps at once: 23 instructions a step of AVX2, where one at a time takes 29. A core that runs another thread as well
  * has no room for more: convolutions there took 10 % less time. */
-INLINE void broadcast_tile(const i32 vecs, i64 k, const float *a, i64 a_row, i64 a_k, const float *b, i64 ldb,
-                           float *c, i64 ldc, i32 accumulate, const lookahead *ahead) {
-    enum { AT_ONCE = 4, LINE = 64, LOOKS = AT_ONCE * AHEAD_BYTES / LINE };
+INLINE void gemm_broadcast_tile(const i32 vecs, i64 k, const float *a, i64 a_row, i64 a_k, const float *b, i64 ldb,
+                           float *c, i64 ldc, i32 accumulate, const prefetch_cursor *prefetch) {
+    enum { K_UNROLL = 4, CACHE_LINE = 64, PREFETCHES_PER_ROUND = K_UNROLL * PREFETCH_STEP_BYTES / CACHE_LINE };
     vec sum[MR][NR / LANES];
     /* Without the pragmas clang keeps loops of 12 rows and more, and with them the sums in memory: a third of the speed. */
     UNROLL for (i32 i = 0; i < MR; i++) {
         UNROLL for (i32 j = 0; j < vecs; j++) sum[i][j] = accumulate ? load(c + i * ldc + j * LANES) : (vec)0;
     }
-    const char *at = ahead->at;
-    i64 step = ahead->step * (LINE / AHEAD_BYTES), jump = ahead->jump;
-    while (k >= AT_ONCE) {
-        i64 stop = k > AHEAD_STEPS ? k - AHEAD_STEPS : AT_ONCE - 1;
-        for (; k > stop; k -= AT_ONCE, a += AT_ONCE * a_k, b += AT_ONCE * ldb) {
-            UNROLL for (i32 i = 0; i < AT_ONCE; i++) {
-                if (i < LOOKS) look(&at, step);
-                broadcast_step(sum, vecs, a + i * a_k, a_row, b + i * ldb);
+    const char *at = prefetch->at;
+    i64 step = prefetch->step * (CACHE_LINE / PREFETCH_STEP_BYTES), jump = prefetch->jump;
+    while (k >= K_UNROLL) {
+        i64 stop = k > PREFETCH_RUN_STEPS ? k - PREFETCH_RUN_STEPS : K_UNROLL - 1;
+        for (; k > stop; k -= K_UNROLL, a += K_UNROLL * a_k, b += K_UNROLL * ldb) {
+            UNROLL for (i32 i = 0; i < K_UNROLL; i++) {
+                if (i < PREFETCHES_PER_ROUND) prefetch_next(&at, step);
+                gemm_broadcast_step(sum, vecs, a + i * a_k, a_row, b + i * ldb);
             }
         }
         at += jump;
     }
-    for (; k > 0; k--, a += a_k, b += ldb) broadcast_step(sum, vecs, a, a_row, b);
+    for (; k > 0; k--, a += a_k, b += ldb) gemm_broadcast_step(sum, vecs, a, a_row, b);
     UNROLL for (i32 i = 0; i < MR; i++) {
         UNROLL for (i32 j = 0; j < vecs; j++) store(c + i * ldc + j * LANES, sum[i][j]);
     }
 }
 
-INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
-                     const lookahead *ahead) {
-    broadcast_tile(vecs, k, a, lda, 1, panel, vecs * LANES, c, ldc, accumulate, ahead);
+INLINE void gemm_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
+                     const prefetch_cursor *prefetch) {
+    gemm_broadcast_tile(vecs, k, a, lda, 1, panel, vecs * LANES, c, ldc, accumulate, prefetch);
 }
 
-INLINE void outer_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate,
-                       const lookahead *ahead) {
-    broadcast_tile(vecs, k, a, 1, lda, b, ldb, c, ldc, accumulate, ahead);
+INLINE void gemm_tn_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate,
+                       const prefetch_cursor *prefetch) {
+    gemm_broadcast_tile(vecs, k, a, 1, lda, b, ldb, c, ldc, accumulate, prefetch);
 }
 
 #include "tiles.h"

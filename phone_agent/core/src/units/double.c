@@ -1,5 +1,5 @@
 #include "unit.h"
-#include DOUBLE_HEADER
+#include F64_GEMM_HEADER
 #include "../dgemm.c"
 #include "../eliminate.c"
 

@@ -1,7 +1,7 @@
 /* The ISA's table: every kernel of the other units, by kind. */
 #include "unit.h"
 
-#define FOR_ALL_OPS(DO) \
+#define FOR_EACH_OP(DO) \
     DO(CONV_FORWARD, conv_forward) \
     DO(CONV_BACKWARD_DATA, conv_backward_data) \
     DO(CONV_BACKWARD_WEIGHTS, conv_backward_weights) \
@@ -38,5 +38,5 @@
 #define RUN(kind, op) [kind] = JOINED(run_##op, TABLE),
 #define WORKSPACE(kind, op) [kind] = JOINED(workspace_##op, TABLE),
 
-FOR_ALL_OPS(DECLARE)
-const isa_table TABLE = {.lanes = LANES, .run = {FOR_ALL_OPS(RUN)}, .workspace = {FOR_ALL_OPS(WORKSPACE)}};
+FOR_EACH_OP(DECLARE)
+const kernel_table TABLE = {.lanes = LANES, .run = {FOR_EACH_OP(RUN)}, .workspace = {FOR_EACH_OP(WORKSPACE)}};

@@ -1,14 +1,14 @@
 /* 16 registers of 8 floats, 2 fused multiply-adds a cycle. */
 #define LANES 8
 #define TABLE table_avx2
-#define MICRO_HEADER "isa/avx2/micro.h"
-#define DOUBLE_HEADER "isa/avx2/double.h"
+#define GEMM_HEADER "isa/avx2/micro.h"
+#define F64_GEMM_HEADER "isa/avx2/double.h"
 /* For L1 of 32 KB, L2 of 256 KB and more. */
 #define BLOCK_ROWS 96 /* of gathered pixels */
-#define ALONE_ROWS 192 /* the same where a thread packs weights for itself */
+#define PRIVATE_BLOCK_ROWS 192 /* the same where a thread packs weights for itself */
 #define BLOCK_DEPTH 256
 #define BLOCK_COLUMNS 256 /* of a block's results */
-#define PACK_COLUMNS 128 /* of those weights */
-#define GRADIENT_ROWS 192 /* of a block of weight gradients */
-#define GRADIENT_COLUMNS 256
-#define GRADIENT_PIXELS 96
+#define PRIVATE_BLOCK_COLUMNS 128 /* of those weights */
+#define WGRAD_ROWS 192 /* of a block of weight gradients */
+#define WGRAD_COLUMNS 256
+#define WGRAD_PIXELS 96

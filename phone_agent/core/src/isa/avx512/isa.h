@@ -1,14 +1,14 @@
 /* 32 registers of 16 floats, 2 fused multiply-adds a cycle. */
 #define LANES 16
 #define TABLE table_avx512
-#define MICRO_HEADER "isa/avx512/micro.h"
-#define DOUBLE_HEADER "isa/avx512/double.h"
+#define GEMM_HEADER "isa/avx512/micro.h"
+#define F64_GEMM_HEADER "isa/avx512/double.h"
 /* A panel of B (64 x 160 floats) fits an L1 of 48 KB; what a thread works on stays under 1 MB of L2. */
 #define BLOCK_ROWS 96 /* of gathered pixels */
-#define ALONE_ROWS 396 /* the same where a thread packs weights for itself */
+#define PRIVATE_BLOCK_ROWS 396 /* the same where a thread packs weights for itself */
 #define BLOCK_DEPTH 160
 #define BLOCK_COLUMNS 512 /* of a block's results */
-#define PACK_COLUMNS 256 /* of those weights */
-#define GRADIENT_ROWS 480 /* of a block of weight gradients */
-#define GRADIENT_COLUMNS 512
-#define GRADIENT_PIXELS 112
+#define PRIVATE_BLOCK_COLUMNS 256 /* of those weights */
+#define WGRAD_ROWS 480 /* of a block of weight gradients */
+#define WGRAD_COLUMNS 512
+#define WGRAD_PIXELS 112

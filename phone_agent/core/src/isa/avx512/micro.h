@@ -2,6 +2,6 @@
  * a tile of 6 x 64 needs 10 loads for 24 multiply-adds (12 cycles) where one of 14 x 32 needs 16 for 28. */
 #pragma once
 #define TILE_VECTORS 4
-enum { MR = 6, NR = TILE_VECTORS * LANES, AHEAD_BYTES = 64 };
+enum { MR = 6, NR = TILE_VECTORS * LANES, PREFETCH_STEP_BYTES = 64 };
 #include "../../ahead.h"
 #include "../broadcast.h"

@@ -5,14 +5,14 @@
 #else
 #define TABLE table_neon
 #endif
-#define MICRO_HEADER "isa/neon/micro.h"
-#define DOUBLE_HEADER "isa/neon/double.h"
+#define GEMM_HEADER "isa/neon/micro.h"
+#define F64_GEMM_HEADER "isa/neon/double.h"
 /* For a Cortex-A76: L1 64 KB, L2 256 KB. */
 #define BLOCK_ROWS 64 /* of gathered pixels */
-#define ALONE_ROWS 128 /* the same where a thread packs weights for itself */
+#define PRIVATE_BLOCK_ROWS 128 /* the same where a thread packs weights for itself */
 #define BLOCK_DEPTH 256
 #define BLOCK_COLUMNS 256 /* of a block's results */
-#define PACK_COLUMNS 128 /* of those weights */
-#define GRADIENT_ROWS 128 /* of a block of weight gradients */
-#define GRADIENT_COLUMNS 128
-#define GRADIENT_PIXELS 96
+#define PRIVATE_BLOCK_COLUMNS 128 /* of those weights */
+#define WGRAD_ROWS 128 /* of a block of weight gradients */
+#define WGRAD_COLUMNS 128
+#define WGRAD_PIXELS 96

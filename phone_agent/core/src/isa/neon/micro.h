@@ -2,33 +2,33 @@
  * never hold up the two multiply-adds a Cortex-A76 can do in a cycle. */
 #pragma once
 #define TILE_VECTORS 2
-enum { MR = 8, NR = TILE_VECTORS * LANES, AHEAD_BYTES = 16 };
+enum { MR = 8, NR = TILE_VECTORS * LANES, PREFETCH_STEP_BYTES = 16 };
 #include "../../ahead.h"
 
-INLINE void load_tile(vec sum[MR][NR / LANES], const i32 vecs, const float *c, i64 ldc, i32 accumulate) {
+INLINE void load_accumulators(vec sum[MR][NR / LANES], const i32 vecs, const float *c, i64 ldc, i32 accumulate) {
     UNROLL for (i32 i = 0; i < MR; i++) {
         UNROLL for (i32 j = 0; j < vecs; j++) sum[i][j] = accumulate ? load(c + i * ldc + j * LANES) : (vec)0;
     }
 }
 
-INLINE void store_tile(vec sum[MR][NR / LANES], const i32 vecs, float *c, i64 ldc) {
+INLINE void store_accumulators(vec sum[MR][NR / LANES], const i32 vecs, float *c, i64 ldc) {
     UNROLL for (i32 i = 0; i < MR; i++) {
         UNROLL for (i32 j = 0; j < vecs; j++) store(c + i * ldc + j * LANES, sum[i][j]);
     }
 }
 
 /* Row i of A in a[i]: its floats for 4 steps of k, one after the other. */
-INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
-                     const lookahead *ahead) {
+INLINE void gemm_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
+                     const prefetch_cursor *prefetch) {
     vec sum[MR][NR / LANES];
-    load_tile(sum, vecs, c, ldc, accumulate);
-    const char *at = ahead->at;
-    i64 fetched = 4 * ahead->step, jump = ahead->jump;
+    load_accumulators(sum, vecs, c, ldc, accumulate);
+    const char *at = prefetch->at;
+    i64 prefetch_step = 4 * prefetch->step, jump = prefetch->jump;
     while (k >= 4) {
-        i64 stop = k > AHEAD_STEPS ? k - AHEAD_STEPS : 3;
+        i64 stop = k > PREFETCH_RUN_STEPS ? k - PREFETCH_RUN_STEPS : 3;
         for (; k > stop; k -= 4, a += 4, panel += 4 * vecs * LANES) {
             vec x[MR];
-            look(&at, fetched);
+            prefetch_next(&at, prefetch_step);
             UNROLL for (i32 i = 0; i < MR; i++) x[i] = load(a + i * lda);
             UNROLL for (i32 step = 0; step < 4; step++) {
                 UNROLL for (i32 j = 0; j < vecs; j++) {
@@ -45,21 +45,21 @@ INLINE void dot_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float
             UNROLL for (i32 i = 0; i < MR; i++) sum[i][j] += row * a[i * lda];
         }
     }
-    store_tile(sum, vecs, c, ldc);
+    store_accumulators(sum, vecs, c, ldc);
 }
 
 /* The rows of one step of k lie side by side in both operands. */
-INLINE void outer_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate,
-                     const lookahead *ahead) {
+INLINE void gemm_tn_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate,
+                     const prefetch_cursor *prefetch) {
     vec sum[MR][NR / LANES];
-    load_tile(sum, vecs, c, ldc, accumulate);
-    const char *at = ahead->at;
-    i64 fetched = ahead->step, jump = ahead->jump;
+    load_accumulators(sum, vecs, c, ldc, accumulate);
+    const char *at = prefetch->at;
+    i64 prefetch_step = prefetch->step, jump = prefetch->jump;
     while (k > 0) {
-        i64 stop = k > AHEAD_STEPS ? k - AHEAD_STEPS : 0;
+        i64 stop = k > PREFETCH_RUN_STEPS ? k - PREFETCH_RUN_STEPS : 0;
         for (; k > stop; k--, a += lda, b += ldb) {
             vec x[MR / LANES];
-            look(&at, fetched);
+            prefetch_next(&at, prefetch_step);
             UNROLL for (i32 i = 0; i < MR / LANES; i++) x[i] = load(a + i * LANES);
             UNROLL for (i32 j = 0; j < vecs; j++) {
                 vec row = load(b + j * LANES);
@@ -68,7 +68,7 @@ INLINE void outer_tile(const i32 vecs, i64 k, const float *a, i64 lda, const flo
         }
         at += jump;
     }
-    store_tile(sum, vecs, c, ldc);
+    store_accumulators(sum, vecs, c, ldc);
 }
 
 #include "../tiles.h"
