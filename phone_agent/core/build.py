@@ -193,7 +193,7 @@ def _objects(target: Target, scratch: Path) -> list[str]:
         # These also run where the kernels cannot: they find out whether.
         others = [
             pool.submit(_compile, target, scratch / f"{name}.o", SOURCES / f"{name}.c", target.baseline, "-fno-builtin")
-            for name in ("runtime", "rings", "isas", "memory")
+            for name in ("thread_pool", "ring_allreduce", "isa_dispatch", "memory")
         ]
         return [job.result() for job in (*kernels, *others)]
 

@@ -3,7 +3,7 @@
  * C = A B. B is packed into panels of NR columns, a panel's rows one after the other; the last panel is as wide as it must
  * be. Blocks of A are gathered into local memory. So the tiles in registers never see an edge: padding is zeros. */
 #pragma once
-#include "rows.h"
+#include "load_affine.h"
 #include GEMM_HEADER
 
 _Static_assert(BLOCK_ROWS % MR == 0 && PRIVATE_BLOCK_ROWS % MR == 0 && WGRAD_ROWS % MR == 0, "blocks hold whole tiles");

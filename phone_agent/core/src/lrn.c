@@ -2,7 +2,7 @@
  *
  * Rows go through local buffers padded with zeros on both sides, so the sum over neighbours is `size` loads at shifted places.
  * PyTorch's window of channel c is c - size / 2 .. c + (size - 1) / 2; backward looks through it from the other side. */
-#include "mathematics.h"
+#include "vmath.h"
 
 enum { LRN_ROWS = 64 };
 

@@ -1,5 +1,5 @@
 /* What compilers call even where there is no libc. Built with -fno-builtin, or each would call itself. */
-#include "runtime.h"
+#include "common.h"
 
 void *memcpy(void *to, const void *from, unsigned long bytes) {
     char *t = to;

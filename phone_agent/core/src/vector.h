@@ -1,6 +1,6 @@
 /* Vectors of LANES floats, and the few things kernels do with them. No intrinsics: clang's vector extensions. */
 #pragma once
-#include "table.h"
+#include "kernel_table.h"
 
 typedef float vec __attribute__((ext_vector_type(LANES)));
 typedef float unaligned_vec __attribute__((ext_vector_type(LANES), aligned(4)));

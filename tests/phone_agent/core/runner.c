@@ -4,7 +4,7 @@
  *      pointers, and for each pointer: i64 offset, block it points to; then its bytes. Block 0 is the op.
  * Out: i64 ISAs there are; for each: i64 does it run here; then for each case all blocks' bytes as they are afterwards,
  *      as soon as it is done: whoever reads knows which case was the last one. */
-#include "runtime.h"
+#include "thread_pool.h"
 
 enum { PAGE = 4096, MOST_BLOCKS = 64, STACK = 256 * 1024 };
 

@@ -1,5 +1,8 @@
+// clang-format off: each file needs the ones above it
 #include "unit.h"
-#include "../depthwise.c"
+#include "depthwise/convolve.c"
+#include "depthwise/weight_gradient.c"
+// clang-format on
 
 EXPORT(depthwise_forward)
 EXPORT(depthwise_backward_data)

@@ -1,9 +1,12 @@
+// clang-format off: each file needs the ones above it
 #include "unit.h"
-#include "../norm.c"
-#include "../dropout.c"
-#include "../loss.c"
-#include "../optimiser.c"
-#include "../augment.c"
+#include "batch_norm.c"
+#include "add.c"
+#include "dropout.c"
+#include "softmax_loss.c"
+#include "optimizer.c"
+#include "augment.c"
+// clang-format on
 
 EXPORT(batch_norm_forward)
 EXPORT(batch_norm_fold)

@@ -1,6 +1,8 @@
+// clang-format off: each file needs the ones above it
 #include "unit.h"
-#include "../pool.c"
-#include "../lrn.c"
+#include "../pooling.c"
+#include "lrn.c"
+// clang-format on
 
 EXPORT(pooling_forward)
 EXPORT(pooling_backward)

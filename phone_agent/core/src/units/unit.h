@@ -1,11 +1,11 @@
-/* A unit is what is compiled at once: some kernels, for one ISA (build.py defines ISA_HEADER). Several units, so that they compile side
- * by side and an edit to one leaves the others' objects in zig's cache. Kernels are static; EXPORT lets table.c see them. */
+/* A unit is a source file that is compiled once per ISA; build.py defines ISA_HEADER. There are several, so that they
+ * compile in parallel and an edit to one leaves the other objects in zig's cache. The kernels in a unit are static;
+ * EXPORT makes them visible to kernel_table.c. */
 #pragma once
 #include ISA_HEADER
-#include "../rows.h"
+#include "epilogue.h"
+#include "load_affine.h"
 
-#define JOINED_AGAIN(a, b) a##_of_##b
-#define JOINED(a, b) JOINED_AGAIN(a, b)
 #define EXPORT(op) \
-    void JOINED(run_##op, TABLE)(worker * w, const void *p) { run_##op(w, p); } \
-    i64 JOINED(workspace_##op, TABLE)(i32 threads, const void *p) { return workspace_##op(threads, p); }
+    void FOR_ISA(run_##op)(worker * w, const void *p) { run_##op(w, p); } \
+    i64 FOR_ISA(workspace_##op)(i32 threads, const void *p) { return workspace_##op(threads, p); }

@@ -1,8 +1,8 @@
 /* 16 registers of 8 floats, 2 fused multiply-adds a cycle. */
 #define LANES 8
-#define TABLE table_avx2
-#define GEMM_HEADER "isa/avx2/micro.h"
-#define F64_GEMM_HEADER "isa/avx2/double.h"
+#define ISA avx2
+#define GEMM_HEADER "isa/avx2/f32_gemm.h"
+#define F64_GEMM_HEADER "isa/avx2/f64_gemm.h"
 /* For L1 of 32 KB, L2 of 256 KB and more. */
 #define BLOCK_ROWS 96 /* of gathered pixels */
 #define PRIVATE_BLOCK_ROWS 192 /* the same where a thread packs weights for itself */

@@ -1,8 +1,8 @@
 /* 32 registers of 16 floats, 2 fused multiply-adds a cycle. */
 #define LANES 16
-#define TABLE table_avx512
-#define GEMM_HEADER "isa/avx512/micro.h"
-#define F64_GEMM_HEADER "isa/avx512/double.h"
+#define ISA avx512
+#define GEMM_HEADER "isa/avx512/f32_gemm.h"
+#define F64_GEMM_HEADER "isa/avx512/f64_gemm.h"
 /* A panel of B (64 x 160 floats) fits an L1 of 48 KB; what a thread works on stays under 1 MB of L2. */
 #define BLOCK_ROWS 96 /* of gathered pixels */
 #define PRIVATE_BLOCK_ROWS 396 /* the same where a thread packs weights for itself */

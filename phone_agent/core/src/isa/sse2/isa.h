@@ -1,8 +1,8 @@
 /* What every x86-64 has: 16 registers of 4 floats, no fused multiply-add. */
 #define LANES 4
-#define TABLE table_sse2
-#define GEMM_HEADER "isa/sse2/micro.h"
-#define F64_GEMM_HEADER "isa/sse2/double.h"
+#define ISA sse2
+#define GEMM_HEADER "isa/sse2/f32_gemm.h"
+#define F64_GEMM_HEADER "isa/sse2/f64_gemm.h"
 /* For L1 of 32 KB, L2 of 256 KB and more. */
 #define BLOCK_ROWS 64 /* of gathered pixels */
 #define PRIVATE_BLOCK_ROWS 128 /* the same where a thread packs weights for itself */

@@ -1,7 +1,0 @@
-/* 8 sums, 2 of B, products and A in the other 6 of 16 registers. */
-#define F64_MR 4
-#define F64_VECTORS 2
-#define F64_BLOCK_DEPTH 256
-#define F64_BLOCK_ROWS 64 /* of A, which stay in an L2 of 256 KB */
-#define F64_BLOCK_COLUMNS 512
-#include "../double.h"
