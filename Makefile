@@ -16,6 +16,7 @@ test: setup
 lint: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/clang-format --dry-run --Werror $$(git ls-files "*.c" "*.h" "*.cl")
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-logo
 

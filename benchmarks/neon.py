@@ -43,7 +43,7 @@ from tests.phone_agent.core import qemu
 
 BASELINE = Path(__file__).parent / "arm/baseline.json"
 MORE_INSTRUCTIONS, MORE_CYCLES = 1.01, 1.02  # than the baseline: a regression
-PRODUCTS = re.compile(r"^(micro_(dot|outer)|(dot|outer)_ahead|double_tile)")
+PRODUCTS = re.compile(r"^f(32|64)_gemm_")
 WANTED = 0.95
 HOT = 0.05  # of a kernel's instructions, for a loop to be shown
 BEST = build.AARCH64_ANDROID.isas[0].name
@@ -213,7 +213,7 @@ def _cells(each: Scheduled) -> list[str]:
     if each.is_product:
         mark = f"BELOW {WANTED:.0%}" if each.falls_short else "ok"
     return [
-        loop.function.split("_of_table")[0], f"{loop.share:.0%}", str(loop.multiply_adds), f"{each.cycles:.1f}",
+        loop.function, f"{loop.share:.0%}", str(loop.multiply_adds), f"{each.cycles:.1f}",
         f"{loop.limit:.1f} {loop.bound}" if loop.limit else "neither", f"{each.share:.0%}" if loop.limit else "", mark,
     ]  # fmt: skip
 

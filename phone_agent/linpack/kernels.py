@@ -21,8 +21,8 @@ class Kernels:
             (Kind.ELIMINATE, ops.Eliminate(rows=rows)),
         )
         self.pool = ThreadPool(threads, isa, workspace_bytes(threads, largest, isa))
-        self._largest = np.zeros(1, np.int64)
-        self._elimination = ops.Eliminate(next_pivot=self._largest.ctypes.data)  # of every column, with other numbers
+        self._next_pivot = np.zeros(1, np.int64)
+        self._elimination = ops.Eliminate(next_pivot=self._next_pivot.ctypes.data)  # of every column, with other numbers
         self._eliminate = Program.of([(Kind.ELIMINATE, self._elimination)])
 
     def subtract(self, c: Doubles, a: Doubles, b: Doubles) -> None:
@@ -50,7 +50,7 @@ class Kernels:
         op.column, op.factors, op.pivot = columns.ctypes.data, factors.ctypes.data, pivot
         op.rows, op.ld, op.trailing_columns = columns.shape[1], _apart(columns), len(factors)
         self.pool.run(self._eliminate)
-        return int(self._largest[0])
+        return int(self._next_pivot[0])
 
     def close(self) -> None:
         self.pool.close()

@@ -1,10 +1,12 @@
-/* --- residual sums ------------------------------------------------------------------------------------------- */
+/* Residual connections: y = act(a + b), and its gradient. Memory-bound passes over whole tensors. */
 
-enum { ADD_TILE_FLOATS = 16 * 1024 }; /* in a tile: enough to hide its hand-out, few enough to share evenly */
+enum {
+    ADD_TILE_FLOATS = 16 * 1024
+}; /* floats per tile: enough to hide the cost of scheduling, few enough to balance the threads */
 
 INLINE i64 add_tile_rows(i32 channels) { return MAX(1, ADD_TILE_FLOATS / channels); }
 
-enum { MIXED_DTYPES = -1 }; /* in place of a number: each tensor has its own */
+enum { MIXED_DTYPES = -1 }; /* in place of a dtype: the tensors have different dtypes */
 
 INLINE vec load_affine(const fused_input *x, i64 row, i32 c, i32 lanes, vec scale, vec shift, i32 dtype) {
     if (dtype == MIXED_DTYPES) dtype = x->dtype;

@@ -1,17 +1,21 @@
-/* Images as bytes become what a network reads: a window of each, perhaps flipped, resized, in other colours, normalised.
+/* Data augmentation: from byte images to network input, with crop, flip, resize, color transform and normalization.
  *
- * Whatever happens to colours is affine, and normalisation as well: together a value of the result is a sum of its
- * pixel's channels, each times a number, and a constant. Pixels lie channel by channel, so "the channel d before mine" is
- * the row shifted by d, and a row of the result is a few plain multiply-adds whose factors repeat every `channels`. */
+ * Color transforms and normalization are both affine. Together, each output value is a weighted sum of the channels
+ * of its pixel plus a constant. Channels are interleaved, so "the channel d places before this one" is the row
+ * shifted by d, and an output row is a few multiply-adds with factors that repeat every `channels` values. */
 
 typedef u8 bytes_vec __attribute__((ext_vector_type(LANES), aligned(1)));
 
-enum { COLOR_CHANNELS = 3, MAX_SHIFT = COLOR_CHANNELS - 1 }; /* colours mix in images of three channels; a row is shifted by -2 .. 2 */
+enum {
+    COLOR_CHANNELS = 3,
+    MAX_SHIFT = COLOR_CHANNELS - 1
+}; /* color transforms apply to images of 3 channels; a row is shifted by -2 .. 2 */
 
 INLINE i64 augment_row(const augment *op) { return (i64)op->out_w * op->channels; }
 INLINE i64 augment_floats(const augment *op) { return ROUND_UP(augment_row(op), 16); }
 INLINE i64 window_floats(const augment *op) { return ROUND_UP((i64)op->in_w * op->channels, 16); }
-/* A thread's memory, all floats: a row of the result before its colours, between margins; a row as wide as the image. */
+/* The private memory of a thread in floats: an output row before its color transform, with margins; and a row as
+ * wide as the image. */
 INLINE i64 padded_floats(const augment *op) { return augment_floats(op) + 4 * 16; }
 INLINE i64 thread_floats(const augment *op) { return padded_floats(op) + window_floats(op); }
 
@@ -29,7 +33,7 @@ INLINE void bytes_to_floats(const u8 *from, float *to, i64 count) {
     for (; i < count; i++) to[i] = (float)from[i];
 }
 
-/* to = pixels left .. left + out_w of a row, perhaps from right to left; zero where there are none. */
+/* to = pixels left .. left + out_w - 1 of a row, mirrored if `flip` is set; zero outside the image. */
 INLINE void copy_pixels(const augment *op, const u8 *row, i64 left, i32 flip, float *to, i32 channels) {
     for (i64 x = 0; x < op->out_w; x++) {
         i64 from = left + (flip ? op->out_w - 1 - x : x);
@@ -41,24 +45,28 @@ INLINE void copy_pixels(const augment *op, const u8 *row, i64 left, i32 flip, fl
 static void crop_row(const augment *op, const crop_window *v, const u8 *image, i32 y, float *to) {
     i64 from_y = (i64)v->top + y, left = v->left, bytes = (i64)op->in_w * op->channels;
     const u8 *row = from_y >= 0 && from_y < op->in_h ? image + from_y * bytes : 0;
-    if (row && !v->flip && left >= 0 && left + op->out_w <= op->in_w) bytes_to_floats(row + left * op->channels, to, augment_row(op));
+    if (row && !v->flip && left >= 0 && left + op->out_w <= op->in_w)
+        bytes_to_floats(row + left * op->channels, to, augment_row(op));
     else if (op->channels == 3) copy_pixels(op, row, left, v->flip, to, 3);
     else copy_pixels(op, row, left, v->flip, to, op->channels);
 }
 
-/* Where place `i` of `out` lies among `in`, as pixels have their centres: the one before it, and how far it is beyond. */
+/* Map output position `i` of `out` to the input of size `in`, with pixel centers aligned: the input pixel before it,
+ * and the fraction. */
 INLINE i64 source_position(i64 i, i64 in, i64 out, float *fraction) {
     float at = ((float)i + 0.5f) * ((float)in / (float)out) - 0.5f;
-    at = at < 0 ? 0 : at > (float)(in - 1) ? (float)(in - 1) : at;
+    at = at<0 ? 0 : at>(float)(in - 1) ? (float)(in - 1) : at;
     i64 before = (i64)at;
     *fraction = at - (float)before;
     return before;
 }
 
-INLINE void resize_horizontally(const augment *op, const crop_window *v, const float *window_row, float *to, i32 channels) {
+INLINE void resize_horizontally(const augment *op, const crop_window *v, const float *window_row, float *to,
+                                i32 channels) {
     for (i64 x = 0; x < op->out_w; x++) {
         float fraction;
-        i64 before = source_position(v->flip ? op->out_w - 1 - x : x, v->width, op->out_w, &fraction), after = MIN(before + 1, v->width - 1);
+        i64 before = source_position(v->flip ? op->out_w - 1 - x : x, v->width, op->out_w, &fraction),
+            after = MIN(before + 1, v->width - 1);
         for (i32 c = 0; c < channels; c++) {
             float a = window_row[before * channels + c], b = window_row[after * channels + c];
             to[x * channels + c] = a + (b - a) * fraction;
@@ -66,7 +74,7 @@ INLINE void resize_horizontally(const augment *op, const crop_window *v, const f
     }
 }
 
-/* Bilinear: first between two rows of the window, then along it. */
+/* Bilinear: first between two rows of the window, then along the row. */
 static void resize_row(const augment *op, const crop_window *v, const u8 *image, i32 y, float *window_row, float *to) {
     float fraction;
     i64 before = source_position(y, v->height, op->out_h, &fraction), after = MIN(before + 1, v->height - 1);
@@ -89,7 +97,7 @@ static void normalize_row(const float *from, const float *scale, const float *sh
     for (; i < count; i++) to[i] = from[i] * scale[i] + shift[i];
 }
 
-/* The factors of one image: [shift by d][lane], for three vectors in a row, after which they repeat. */
+/* The factors of one image: [shift][lane], for three consecutive vectors, after which they repeat. */
 typedef struct {
     vec factor[2 * MAX_SHIFT + 1][COLOR_CHANNELS], constant[COLOR_CHANNELS];
 } color_factors;
@@ -101,17 +109,20 @@ static void expand_color_matrix(const augment *op, const float *color_matrices, 
         for (i32 d = -MAX_SHIFT; d <= MAX_SHIFT; d++) {
             i32 from = c + d;
             p->factor[d + MAX_SHIFT][i / LANES][i % LANES] =
-                from >= 0 && from < COLOR_CHANNELS ? color_matrices[c * (COLOR_CHANNELS + 1) + from] * inv_std / 255 : 0;
+                from >= 0 && from < COLOR_CHANNELS ? color_matrices[c * (COLOR_CHANNELS + 1) + from] * inv_std / 255
+                                                   : 0;
         }
-        p->constant[i / LANES][i % LANES] = (color_matrices[c * (COLOR_CHANNELS + 1) + COLOR_CHANNELS] - op->mean[c]) * inv_std;
+        p->constant[i / LANES][i % LANES] =
+            (color_matrices[c * (COLOR_CHANNELS + 1) + COLOR_CHANNELS] - op->mean[c]) * inv_std;
     }
 }
 
-/* `from` has margins of a vector at least; what lies there is finite, and its factors are 0. */
+/* `from` has margins of at least one vector. Their contents are finite, and their factors are 0. */
 static void transform_colors(const float *from, const color_factors *p, float *to, i64 count) {
     for (i64 i = 0, phase = 0; i < count; i += LANES, phase = phase == COLOR_CHANNELS - 1 ? 0 : phase + 1) {
         vec sum = p->constant[phase];
-        UNROLL for (i32 d = -MAX_SHIFT; d <= MAX_SHIFT; d++) sum += p->factor[d + MAX_SHIFT][phase] * load(from + i + d);
+        UNROLL for (i32 d = -MAX_SHIFT; d <= MAX_SHIFT; d++) sum +=
+            p->factor[d + MAX_SHIFT][phase] * load(from + i + d);
         store_lanes(to + i, sum, (i32)MIN(LANES, count - i));
     }
 }
@@ -130,7 +141,8 @@ static void run_augment(worker *w, const void *p) {
         const crop_window *v = op->crops + image;
         const u8 *from = op->images + image * op->in_h * op->in_w * op->channels;
         i32 as_is = v->height == op->out_h && v->width == op->out_w;
-        if (op->color_matrices) expand_color_matrix(op, op->color_matrices + image * COLOR_CHANNELS * (COLOR_CHANNELS + 1), &colors);
+        if (op->color_matrices)
+            expand_color_matrix(op, op->color_matrices + image * COLOR_CHANNELS * (COLOR_CHANNELS + 1), &colors);
         for (i32 y = 0; y < op->out_h; y++) {
             float *to = op->out + (image * op->out_h + y) * count;
             if (as_is) crop_row(op, v, from, y, row);

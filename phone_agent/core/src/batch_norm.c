@@ -1,19 +1,20 @@
-/* Batch normalisation and residual sums: passes over whole tensors, meant to run as fast as memory delivers them.
+/* Batch normalization: passes over whole tensors that should run at memory speed.
  *
- * Rows are taken some at a time, all channels of them: so memory is read in order, and what belongs to a channel is
- * loaded once for these rows. Sums are added up in fp32 over a stretch of rows, and in double from stretch to stretch;
- * threads get fixed shares, so that a result does not depend on who was faster. */
+ * A group of rows is processed with all its channels, so that memory is read in order and per-channel values are
+ * loaded once per group. Sums are accumulated in fp32 over ROWS_PER_PARTIAL rows and in double precision beyond.
+ * Every thread has a fixed range of rows, so the result does not depend on timing. */
 
 #include "row_loops.h"
 
-/* A thread's two sums of each channel over one stretch, in whole vectors. */
+/* The two partial sums of each channel of a thread, in whole vectors. */
 INLINE i64 partial_floats(i32 channels) { return 2 * ROUND_UP(channels, 16); }
 INLINE float *partial_sums(const batch_norm *n, const worker *w, float *workspace) {
     return workspace + w->index * partial_floats(n->channels);
 }
 
-/* pivots: null where the sums are of values themselves; see add_statistics. */
-static void add_partial_sums(const batch_norm *n, const worker *w, float *partial, const void *pivots, i32 dtype, i32 rows) {
+/* pivots: null if the values themselves were summed; see add_statistics. */
+static void add_partial_sums(const batch_norm *n, const worker *w, float *partial, const void *pivots, i32 dtype,
+                             i32 rows) {
     double *sums = batch_norm_sums(n, w->index);
     const float *seconds = partial + partial_floats(n->channels) / 2;
     for (i32 c = 0; c < n->channels; c += LANES) {
@@ -24,10 +25,10 @@ static void add_partial_sums(const batch_norm *n, const worker *w, float *partia
     zero_row(partial, (i32)partial_floats(n->channels));
 }
 
-/* --- forward ------------------------------------------------------------------------------------------------- */
+/* ---- forward ---- */
 
-INLINE void accumulate_statistics(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_forward *op, i32 channels, const void *pivots,
-                        float *partial, i32 dtype) {
+INLINE void accumulate_statistics(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_forward *op, i32 channels,
+                                  const void *pivots, float *partial, i32 dtype) {
     float *seconds = partial + partial_floats(channels) / 2;
     vec pivot = load_as_fp32(element_at(pivots, c, dtype), lanes, dtype), sum = 0, squares = 0;
     for (i32 r = 0; r < rows; r++) {
@@ -51,7 +52,8 @@ static void run_batch_norm_forward(worker *w, const void *p) {
     for (i64 row = start; row < end; row += ROWS_PER_PARTIAL) {
         const void *pivots = element_at(op.z, row * op.ld_z, op.dtype);
         i64 next = MIN(end, row + ROWS_PER_PARTIAL);
-        if (op.dtype == FP16) FOR_ROWS_AND_CHANNELS(row, next, channels, accumulate_statistics, &op, channels, pivots, partial, FP16);
+        if (op.dtype == FP16)
+            FOR_ROWS_AND_CHANNELS(row, next, channels, accumulate_statistics, &op, channels, pivots, partial, FP16);
         else FOR_ROWS_AND_CHANNELS(row, next, channels, accumulate_statistics, &op, channels, pivots, partial, FP32);
         add_partial_sums(n, w, partial, pivots, op.dtype, (i32)(next - row));
     }
@@ -81,9 +83,9 @@ static i64 workspace_batch_norm_fold(i32 threads, const void *p) {
     return 0;
 }
 
-/* --- backward ------------------------------------------------------------------------------------------------ */
+/* ---- backward ---- */
 
-/* With x = (z - mean) inv_std and means over the batch, dz = gamma inv_std (g - mean(g) - x mean(g x)): for each
+/* With x = (z - mean) inv_std and means over the batch, dz = gamma inv_std (g - mean(g) - x mean(g x)). For each
  * channel that is of_g * g + of_z * z + constant. */
 typedef struct {
     float *of_g, *of_z, *constant;
@@ -96,17 +98,19 @@ INLINE coefficients coefficients_in(const batch_norm *n, float *workspace) {
     return (coefficients){workspace, workspace + each, workspace + 2 * each};
 }
 
-/* The gradient of joined, off the ReLU behind the sum; as the other branch wants it. */
+/* The gradient of the residual sum behind its activation, as the other branch needs it. */
 INLINE vec residual_gradient(const batch_norm_backward *op, i64 row, i32 c, i32 lanes, i32 residual_act, i32 dtype) {
     const float *dy = op->dy + row * op->ld_dy + c;
     vec g = load_lanes(dy, lanes);
     prefetch_page_ahead(dy);
     if (residual_act == ACT_NONE) return g;
-    return activation_backward(g, load_as_fp32(element_at(op->residual_sum, row * op->ld_residual_sum + c, dtype), lanes, dtype), residual_act);
+    return activation_backward(
+        g, load_as_fp32(element_at(op->residual_sum, row * op->ld_residual_sum + c, dtype), lanes, dtype),
+        residual_act);
 }
 
-INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_backward *op, const batch_norm *n, float *partial,
-                         i32 act, i32 residual_act, i32 dtype) {
+INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_backward *op, const batch_norm *n,
+                         float *partial, i32 act, i32 residual_act, i32 dtype) {
     float *seconds = partial + partial_floats(n->channels) / 2;
     vec mean = load_lanes(n->mean + c, lanes), sum = 0, products = 0, scale = 0, shift = 0;
     if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
@@ -125,7 +129,7 @@ INLINE void reduce_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_b
 }
 
 INLINE void gradient_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm_backward *op, const batch_norm *n,
-                         const coefficients *k, i32 act, i32 residual_act, i32 dtype) {
+                           const coefficients *k, i32 act, i32 residual_act, i32 dtype) {
     vec of_g = load(k->of_g + c), of_z = load(k->of_z + c), constant = load(k->constant + c), scale = 0, shift = 0;
     if (act != ACT_NONE) scale = load_lanes(n->scale + c, lanes), shift = load_lanes(n->shift + c, lanes);
     for (i32 r = 0; r < rows; r++) {
@@ -140,34 +144,35 @@ INLINE void gradient_group(i64 row, i32 rows, i32 c, i32 lanes, const batch_norm
     }
 }
 
-/* A copy of the loops without branches for each of the pairs that networks are made of, and one for all others. */
-#define SPECIALIZE_ACTS(call, act, residual_act, dtype)                              \
-    switch ((act) * 3 + (residual_act)) {                                       \
-        case ACT_NONE * 3 + ACT_NONE: call(ACT_NONE, ACT_NONE, dtype);     \
-        case ACT_RELU * 3 + ACT_NONE: call(ACT_RELU, ACT_NONE, dtype);     \
-        case ACT_RELU6 * 3 + ACT_NONE: call(ACT_RELU6, ACT_NONE, dtype);   \
-        case ACT_NONE * 3 + ACT_RELU: call(ACT_NONE, ACT_RELU, dtype);     \
-        default: call(act, residual_act, dtype);                               \
+/* A branch-free copy of the loops for each combination that networks use, and one for all others. */
+#define SPECIALIZE_ACTS(call, act, residual_act, dtype) \
+    switch ((act) * 3 + (residual_act)) { \
+    case ACT_NONE * 3 + ACT_NONE: call(ACT_NONE, ACT_NONE, dtype); \
+    case ACT_RELU * 3 + ACT_NONE: call(ACT_RELU, ACT_NONE, dtype); \
+    case ACT_RELU6 * 3 + ACT_NONE: call(ACT_RELU6, ACT_NONE, dtype); \
+    case ACT_NONE * 3 + ACT_RELU: call(ACT_NONE, ACT_RELU, dtype); \
+    default: call(act, residual_act, dtype); \
     }
-#define SPECIALIZE_ACTS_AND_DTYPE(call, act, residual_act, dtype)           \
-    if ((dtype) == FP16) SPECIALIZE_ACTS(call, act, residual_act, FP16)      \
+#define SPECIALIZE_ACTS_AND_DTYPE(call, act, residual_act, dtype) \
+    if ((dtype) == FP16) SPECIALIZE_ACTS(call, act, residual_act, FP16) \
     else SPECIALIZE_ACTS(call, act, residual_act, FP32)
 
 static NOINLINE void reduce_rows(const batch_norm_backward *from, i64 start, i64 end, float *partial) {
     batch_norm_backward op = *from;
     batch_norm n = *op.norm;
     i32 act = op.act, residual_act = op.residual_sum ? op.residual_act : ACT_NONE;
-#define REDUCE(act, residual_act, dtype)                                                                       \
-    FOR_ROWS_AND_CHANNELS(start, end, n.channels, reduce_group, &op, &n, partial, act, residual_act, dtype);  \
+#define REDUCE(act, residual_act, dtype) \
+    FOR_ROWS_AND_CHANNELS(start, end, n.channels, reduce_group, &op, &n, partial, act, residual_act, dtype); \
     break
     SPECIALIZE_ACTS_AND_DTYPE(REDUCE, act, residual_act, op.dtype)
 #undef REDUCE
 }
 
-static NOINLINE void gradient_rows(const batch_norm_backward *from, i64 start, i64 end, coefficients k, i32 act, i32 residual_act) {
+static NOINLINE void gradient_rows(const batch_norm_backward *from, i64 start, i64 end, coefficients k, i32 act,
+                                   i32 residual_act) {
     batch_norm_backward op = *from;
     batch_norm n = *op.norm;
-#define GRADIENT(act, residual_act, dtype)                                                                 \
+#define GRADIENT(act, residual_act, dtype) \
     FOR_ROWS_AND_CHANNELS(start, end, n.channels, gradient_group, &op, &n, &k, act, residual_act, dtype); \
     break
     SPECIALIZE_ACTS_AND_DTYPE(GRADIENT, act, residual_act, op.dtype)
@@ -218,8 +223,9 @@ static void run_batch_norm_backward(worker *w, const void *p) {
     barrier(w);
     i32 act = op->reduced ? ACT_NONE : op->act;
     i32 residual_act = op->reduced || !op->residual_sum || !op->keep_dy ? ACT_NONE : op->residual_act;
-    /* From the end: what the first pass read last is still in the cache. */
-    for (i64 row = end; row > start; row -= ROWS_PER_PARTIAL) gradient_rows(op, MAX(start, row - ROWS_PER_PARTIAL), row, k, act, residual_act);
+    /* Backwards, because what the first pass read last is still in the cache. */
+    for (i64 row = end; row > start; row -= ROWS_PER_PARTIAL)
+        gradient_rows(op, MAX(start, row - ROWS_PER_PARTIAL), row, k, act, residual_act);
 }
 
 static i64 workspace_batch_norm_backward(i32 threads, const void *p) {
@@ -227,4 +233,3 @@ static i64 workspace_batch_norm_backward(i32 threads, const void *p) {
     i32 channels = op->norm->channels;
     return (coefficient_floats(channels) + threads * partial_floats(channels)) * (i64)sizeof(float);
 }
-

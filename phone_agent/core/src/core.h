@@ -41,7 +41,8 @@ typedef struct {
     float *scale, *shift;  /* gamma * inv_std and beta - mean * scale: what a fused_input applies */
     float *dgamma, *dbeta;
     double *sums;
-    float epsilon, momentum; /* running = (1 - momentum) * running + momentum * batch; unbiased variance, as in PyTorch */
+    float epsilon,
+        momentum; /* running = (1 - momentum) * running + momentum * batch; unbiased variance, as in PyTorch */
     i32 channels, accumulate; /* accumulate: add to dgamma and dbeta */
 } batch_norm;
 
@@ -388,7 +389,8 @@ typedef struct {
     message *receives, *sends;
     i64 initial_count, hop_count;
     i32 left_rank, right_rank, tag, is_allgather, max_slots, unused;
-    i64 sends_ready, sends_posted, sends_done, receives_posted, receives_in_place, receives_done, slots_held, bytes_sent;
+    i64 sends_ready, sends_posted, sends_done, receives_posted, receives_in_place, receives_done, slots_held,
+        bytes_sent;
 } ring;
 
 /* Rings that run at the same time, after up to two other stages are done; -1: no dependency. */

@@ -1,17 +1,19 @@
-/* Dropout without a stored mask: backward draws the same one again.
+/* Dropout without a stored mask: the backward pass computes the same mask again.
  *
- * Which elements are kept depends on (draw, salt) and on the element's position alone, in 32-bit arithmetic that wraps:
+ * Whether an element is kept depends on (seed, salt) and on its position only. In 32-bit arithmetic that wraps
+ * around:
  *     mix(x):    x ^= x >> 16;  x *= 0x7feb352d;  x ^= x >> 15;  x *= 0x846ca68b;  x ^= x >> 16
- *     key        = mix(low 32 bits of draw + 0x9E3779B9 * salt) ^ mix(high 32 bits of draw + salt)
+ *     key        = mix(low 32 bits of seed + 0x9E3779B9 * salt) ^ mix(high 32 bits of seed + salt)
  *     threshold  = rate (a float) * 2^32, rounded down, at most 2^32 - 1
- *     element i  is kept where mix(low 32 bits of i ^ key) >= threshold
- * phone_agent/nn/dropout.py says the same in numpy, bit for bit. `seed` counts steps, `salt` tells layers apart.
+ *     element i  is kept if mix(low 32 bits of i ^ key) >= threshold
+ * phone_agent/nn/dropout.py implements the same in numpy, bit for bit. The seed differs between steps, the salt
+ * between layers.
  *
- * An element that is not kept is multiplied with 0: NaN stays NaN. */
+ * A dropped element is multiplied by 0: NaN stays NaN. */
 
 typedef struct {
     u32 key, threshold;
-    float scale; /* what a kept element is multiplied with */
+    float scale; /* factor of a kept element */
 } dropout_mask;
 
 static u32 mix(u32 x) {
@@ -34,7 +36,7 @@ INLINE uvec lane_indices(void) {
     return lane;
 }
 
-/* What elements i .. i + LANES are multiplied with. */
+/* The factors of elements i .. i + LANES - 1. */
 INLINE vec mask_factors(dropout_mask l, i64 i) {
     uvec x = ((u32)i + lane_indices()) ^ l.key;
     x ^= x >> 16;
@@ -45,7 +47,7 @@ INLINE vec mask_factors(dropout_mask l, i64 i) {
     return x >= l.threshold ? (vec)l.scale : (vec)0;
 }
 
-/* Work is cut into tiles of so many rows and channels: a fully connected layer has few rows, all long. */
+/* Tiles of rows x channels: a fully connected layer has few rows, but long ones. */
 enum { DROPOUT_TILE_ROWS = 16, DROPOUT_TILE_CHANNELS = 256 };
 
 typedef struct {
@@ -63,11 +65,13 @@ static dropout_tile dropout_tile_at(i64 tile, i64 rows, i32 channels) {
     return (dropout_tile){row, (i32)MIN(DROPOUT_TILE_ROWS, rows - row), c, MIN(DROPOUT_TILE_CHANNELS, channels - c)};
 }
 
-/* `dtype` is a constant where this is called: no vector asks for it. */
+/* `dtype` is a constant where this is called, so the loop does not branch on it. */
 INLINE void dropout_row(const float *x, dropout_mask l, i64 i, i32 channels, void *y, i32 dtype) {
     i32 c = 0;
-    for (; c + LANES <= channels; c += LANES) store_from_fp32(element_at(y, c, dtype), load(x + c) * mask_factors(l, i + c), LANES, dtype);
-    if (c < channels) store_from_fp32(element_at(y, c, dtype), load(x + c) * mask_factors(l, i + c), channels - c, dtype);
+    for (; c + LANES <= channels; c += LANES)
+        store_from_fp32(element_at(y, c, dtype), load(x + c) * mask_factors(l, i + c), LANES, dtype);
+    if (c < channels)
+        store_from_fp32(element_at(y, c, dtype), load(x + c) * mask_factors(l, i + c), channels - c, dtype);
 }
 
 static void run_dropout_forward(worker *w, const void *p) {
@@ -96,7 +100,8 @@ static void run_dropout_backward(worker *w, const void *p) {
     dropout_mask l = dropout_mask_of(*op->seed, op->salt, op->rate);
     float local[DROPOUT_TILE_ROWS][DROPOUT_TILE_CHANNELS + LANES];
     i64 start, end, rows[DROPOUT_TILE_ROWS];
-    split_range(dropout_tile_count(op->rows, op->channels), w->index, w->threads, &start, &end); /* fixed: a sink may add up */
+    split_range(dropout_tile_count(op->rows, op->channels), w->index, w->threads, &start,
+                &end); /* static scheduling: the gradient may include a reduction */
     if (op->dx.norm) batch_norm_clear_sums(op->dx.norm, w);
     for (i64 tile = start; tile < end; tile++) {
         dropout_tile at = dropout_tile_at(tile, op->rows, op->channels);

@@ -1,11 +1,11 @@
-/* One column of a LINPACK panel, and what it does to those beside it, in one pass: a panel is too tall for the caches, and
- * then memory is the limit. Threads take some rows at a time, which stay in L1 meanwhile. */
+/* Gaussian elimination with one column of a LINPACK panel, in one pass: a panel is too tall for the caches, so
+ * memory is the limit. Threads process some rows at a time, which stay in the L1 cache. */
 
 enum { ELIMINATE_CHUNK_ROWS = 1024 };
 
 INLINE i64 eliminate_chunks(const eliminate *op) { return CEIL_DIV(op->rows, ELIMINATE_CHUNK_ROWS); }
 
-/* The largest size in each chunk. */
+/* The largest absolute value of each chunk. */
 static i64 workspace_eliminate(i32 threads, const void *p) {
     (void)threads;
     return eliminate_chunks(p) * (i64)sizeof(double);
@@ -39,7 +39,7 @@ static NOINLINE double max_magnitude(const double *column, i64 rows) {
     return largest;
 }
 
-/* The first row of that size; 0 where there is none, as of numbers that are not. */
+/* The first row with that absolute value; 0 if there is none, which happens with NaN. */
 static i64 row_of_magnitude(const double *column, i64 rows, double value) {
     for (i64 i = 0; i < rows; i++)
         if (magnitude(column[i]) == value) return i;
@@ -61,7 +61,8 @@ static void run_eliminate(worker *w, const void *p) {
         i64 start = chunk * ELIMINATE_CHUNK_ROWS, rows = MIN(ELIMINATE_CHUNK_ROWS, op->rows - start);
         double *column = op->column + start;
         divide_rows(column, rows, op->pivot);
-        for (i32 c = 0; c < op->trailing_columns; c++) subtract_rows(column + (c + 1) * op->ld, column, rows, op->factors[c]);
+        for (i32 c = 0; c < op->trailing_columns; c++)
+            subtract_rows(column + (c + 1) * op->ld, column, rows, op->factors[c]);
         if (op->trailing_columns) chunks[chunk] = max_magnitude(column + op->ld, rows);
     }
     barrier(w);

@@ -1,12 +1,12 @@
-/* What happens to rows of channels on their way in and out of every kernel: seen through a source, finished into an
- * output or a sink. Tiles are small local matrices: `ld` floats between rows, and at least LANES readable floats from
- * any channel that is a multiple of LANES (padded, so that tails need no care here). */
+/* Epilogues: what happens to a computed tile before it is stored to an output or to a gradient. A tile is a small
+ * local matrix with `ld` floats between rows. From any channel that is a multiple of LANES at least LANES floats are
+ * readable (padding), so tails need no special loads. */
 #pragma once
 #include "fp16.h"
 
 INLINE double *batch_norm_sums(const batch_norm *n, i32 index) { return n->sums + (i64)index * 2 * n->channels; }
 
-/* Every thread, at the start of a step that fills a norm's sums. */
+/* Clear this thread's sums. Every thread calls it at the start of a step that fills the sums of a normalization. */
 static void batch_norm_clear_sums(const batch_norm *n, const worker *w) {
     double *sums = batch_norm_sums(n, w->index);
     for (i32 i = 0; i < 2 * n->channels; i++) sums[i] = 0;
@@ -23,21 +23,22 @@ INLINE void add_sums(double *to, dvec v, i32 lanes) {
     for (i32 i = 0; i < lanes; i++) to[i] += v[i];
 }
 
-/* A variance is the mean of squares less the square of the mean, which takes digits that fp32 has not where the mean is
- * large against the spread. So fp32 sums up differences from a pivot, one of the values; here they become, in double, the
- * sums of `count` values and of their squares. */
+/* The variance is the mean of the squares minus the square of the mean. In fp32 that loses digits if the mean is
+ * large compared with the spread, so the kernels sum differences from a pivot, which is one of the values. Here
+ * these sums become, in double precision, the sums of `count` values and of their squares. */
 INLINE void add_statistics(double *sums, i32 channels, vec pivot, vec sum, vec squares, i32 count, i32 lanes) {
     dvec p = to_double(pivot), d = to_double(sum), all = p * (double)count;
     add_sums(sums, d + all, lanes);
     add_sums(sums + channels, to_double(squares) + p * (d + d + all), lanes);
 }
 
-/* Some columns of vectors of a tile, all its rows: what belongs to a channel stays in registers. The calls below make
- * `vectors`, `act` and the like constants: the loops hold no branches. `lanes` is LANES but for a single tail. */
-INLINE void store_output_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, i64 row0, i32 rows, i32 c,
-                         i32 vectors, i32 lanes, i32 act, i32 dtype) {
+/* Some vector columns of a tile, all rows, so that per-channel values stay in registers. The callers below pass
+ * `vectors`, `act` and `dtype` as constants, so the loops contain no branches. `lanes` is LANES except for a single
+ * tail. */
+INLINE void store_output_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, i64 row0, i32 rows,
+                                 i32 c, i32 vectors, i32 lanes, i32 act, i32 dtype) {
     enum { MAX_VECTORS = 4 };
-    i64 ld_y = op->ld_y; /* a copy: to the compiler, what is stored might be *op */
+    i64 ld_y = op->ld_y; /* a copy: for all the compiler knows, the stores could change *op */
     void *y = element_at(op->y, row0 * ld_y + c, dtype);
     vec bias[MAX_VECTORS], pivot[MAX_VECTORS], sum[MAX_VECTORS], squares[MAX_VECTORS];
     UNROLL for (i32 v = 0; v < vectors; v++) {
@@ -63,8 +64,8 @@ INLINE void store_output_columns(const conv_forward *op, double *sums, const flo
         add_statistics(sums + c + v * LANES, op->norm->channels, pivot[v], sum[v], squares[v], rows, lanes);
 }
 
-INLINE void store_output_all_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, i64 row0, i32 rows,
-                             i32 c0, i32 channels, i32 act, i32 dtype) {
+INLINE void store_output_all_columns(const conv_forward *op, double *sums, const float *tile, i32 ld, i64 row0,
+                                     i32 rows, i32 c0, i32 channels, i32 act, i32 dtype) {
     i32 c = 0;
     for (; c + 4 * LANES <= channels; c += 4 * LANES)
         store_output_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 4, LANES, act, dtype);
@@ -79,40 +80,43 @@ INLINE void store_output_all_columns(const conv_forward *op, double *sums, const
     if (c < channels) store_output_columns(op, sums, tile + c, ld, row0, rows, c0 + c, 1, channels - c, act, dtype);
 }
 
-/* A tile of many rows and columns is taken some rows at a time: processors prefetch from a few pages at once only, and
- * with 1024 channels each row lies in a page of its own. Twice as fast there, where memory is the limit. And fp32 sums of
- * more rows would lose digits. */
+/* A wide tile is stored a few rows at a time: a processor prefetches from a few pages at once only, and with 1024
+ * channels each row lies in its own page. That is twice as fast where memory is the limit. Also, fp32 sums over more
+ * rows would lose digits. */
 enum { WIDE_EPILOGUE_ROWS = 16, EPILOGUE_ROWS = 64, WIDE_CHANNELS = 4 * LANES };
 
 INLINE i32 epilogue_rows(i32 channels) { return channels > WIDE_CHANNELS ? WIDE_EPILOGUE_ROWS : EPILOGUE_ROWS; }
 
-INLINE void store_output_as(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows, i32 c0,
-                    i32 channels, i32 dtype) {
-    if (op->norm) store_output_all_columns(op, batch_norm_sums(op->norm, w->index), tile, ld, row0, rows, c0, channels, ACT_NONE, dtype);
+INLINE void store_output_as(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows,
+                            i32 c0, i32 channels, i32 dtype) {
+    if (op->norm)
+        store_output_all_columns(op, batch_norm_sums(op->norm, w->index), tile, ld, row0, rows, c0, channels, ACT_NONE,
+                                 dtype);
     else if (op->act == ACT_NONE) store_output_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_NONE, dtype);
     else if (op->act == ACT_RELU) store_output_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU, dtype);
     else store_output_all_columns(op, 0, tile, ld, row0, rows, c0, channels, ACT_RELU6, dtype);
 }
 
-static NOINLINE void store_output_rows(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows,
-                               i32 c0, i32 channels) {
+static NOINLINE void store_output_rows(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0,
+                                       i32 rows, i32 c0, i32 channels) {
     if (op->dtype == FP16) store_output_as(op, w, tile, ld, row0, rows, c0, channels, FP16);
     else store_output_as(op, w, tile, ld, row0, rows, c0, channels, FP32);
 }
 
-/* A forward tile, finished: + bias, activated, stored to rows row0 .. of y; where a norm follows, also counted. */
-static void store_output_tile(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows, i32 c0,
-                      i32 channels) {
+/* The epilogue of a forward tile: add the bias, apply the activation, store to rows row0 .. of y. If a normalization
+ * follows, accumulate its statistics as well. */
+static void store_output_tile(const conv_forward *op, const worker *w, const float *tile, i32 ld, i64 row0, i32 rows,
+                              i32 c0, i32 channels) {
     i32 step = epilogue_rows(channels);
     for (i32 r = 0; r < rows; r += step)
         store_output_rows(op, w, tile + (i64)r * ld, ld, row0 + r, MIN(step, rows - r), c0, channels);
 }
 
-INLINE void store_gradient_columns(const fused_gradient *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c,
-                         i32 vectors, i32 lanes, i32 act, i32 accumulate, i32 dtype) {
+INLINE void store_gradient_columns(const fused_gradient *s, double *sums, const float *tile, i32 ld, const i64 *rows,
+                                   i32 count, i32 c, i32 vectors, i32 lanes, i32 act, i32 accumulate, i32 dtype) {
     enum { MAX_VECTORS = 2 };
     const batch_norm *n = s->norm;
-    float *data = s->data + c; /* copies: to the compiler, what is stored might be *s */
+    float *data = s->data + c; /* copies: for all the compiler knows, the stores could change *s */
     const void *y = element_at(s->y, c, dtype);
     i64 ld_data = s->ld, ld_y = s->ld_y;
     vec scale[MAX_VECTORS], shift[MAX_VECTORS], mean[MAX_VECTORS], sum[MAX_VECTORS], products[MAX_VECTORS];
@@ -145,8 +149,9 @@ INLINE void store_gradient_columns(const fused_gradient *s, double *sums, const 
     }
 }
 
-INLINE void store_gradient_all_columns(const fused_gradient *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
-                             i32 channels, i32 act, i32 accumulate, i32 dtype) {
+INLINE void store_gradient_all_columns(const fused_gradient *s, double *sums, const float *tile, i32 ld,
+                                       const i64 *rows, i32 count, i32 c0, i32 channels, i32 act, i32 accumulate,
+                                       i32 dtype) {
     i32 c = 0;
     for (; c + 2 * LANES <= channels; c += 2 * LANES)
         store_gradient_columns(s, sums, tile + c, ld, rows, count, c0 + c, 2, LANES, act, accumulate, dtype);
@@ -154,45 +159,49 @@ INLINE void store_gradient_all_columns(const fused_gradient *s, double *sums, co
         store_gradient_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, LANES, act, accumulate, dtype);
         c += LANES;
     }
-    if (c < channels) store_gradient_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, channels - c, act, accumulate, dtype);
+    if (c < channels)
+        store_gradient_columns(s, sums, tile + c, ld, rows, count, c0 + c, 1, channels - c, act, accumulate, dtype);
 }
 
-INLINE void store_gradient_with_act(const fused_gradient *s, double *sums, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
-                          i32 channels, i32 act, i32 dtype) {
+INLINE void store_gradient_with_act(const fused_gradient *s, double *sums, const float *tile, i32 ld, const i64 *rows,
+                                    i32 count, i32 c0, i32 channels, i32 act, i32 dtype) {
     if (s->accumulate) store_gradient_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 1, dtype);
     else store_gradient_all_columns(s, sums, tile, ld, rows, count, c0, channels, act, 0, dtype);
 }
 
-INLINE void store_gradient_as(const fused_gradient *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0, i32 channels,
-                    i32 dtype) {
+INLINE void store_gradient_as(const fused_gradient *s, const worker *w, const float *tile, i32 ld, const i64 *rows,
+                              i32 count, i32 c0, i32 channels, i32 dtype) {
     if (s->norm) {
         double *sums = batch_norm_sums(s->norm, w->index);
         if (s->act == ACT_NONE) store_gradient_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_NONE, dtype);
-        else if (s->act == ACT_RELU) store_gradient_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU, dtype);
+        else if (s->act == ACT_RELU)
+            store_gradient_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU, dtype);
         else store_gradient_with_act(s, sums, tile, ld, rows, count, c0, channels, ACT_RELU6, dtype);
     } else {
         if (s->act == ACT_NONE) store_gradient_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_NONE, dtype);
-        else if (s->act == ACT_RELU) store_gradient_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU, dtype);
+        else if (s->act == ACT_RELU)
+            store_gradient_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU, dtype);
         else store_gradient_with_act(s, 0, tile, ld, rows, count, c0, channels, ACT_RELU6, dtype);
     }
 }
 
-static NOINLINE void store_gradient_rows(const fused_gradient *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count,
-                               i32 c0, i32 channels) {
+static NOINLINE void store_gradient_rows(const fused_gradient *s, const worker *w, const float *tile, i32 ld,
+                                         const i64 *rows, i32 count, i32 c0, i32 channels) {
     if (s->dtype == FP16) store_gradient_as(s, w, tile, ld, rows, count, c0, channels, FP16);
     else store_gradient_as(s, w, tile, ld, rows, count, c0, channels, FP32);
 }
 
-/* A gradient tile into its sink; row i of the tile is row rows[i] of the tensor. A norm's sums: of g, and of
- * g * (z - mean). */
-static void store_gradient_tile(const fused_gradient *s, const worker *w, const float *tile, i32 ld, const i64 *rows, i32 count, i32 c0,
-                      i32 channels) {
+/* The epilogue of a gradient tile: row i of the tile is row rows[i] of the tensor. The sums of a normalization are
+ * those of g and of g * (z - mean). */
+static void store_gradient_tile(const fused_gradient *s, const worker *w, const float *tile, i32 ld, const i64 *rows,
+                                i32 count, i32 c0, i32 channels) {
     i32 step = epilogue_rows(channels);
     for (i32 r = 0; r < count; r += step)
         store_gradient_rows(s, w, tile + (i64)r * ld, ld, rows + r, MIN(step, count - r), c0, channels);
 }
 
-/* The threads' sums, added up, each thread some channels; call between two meetings. `rows`: pixels in the batch. */
+/* Reduce the sums of all threads to the statistics; each thread does some channels. Call between two barriers.
+ * `rows`: pixels in the batch. */
 static void batch_norm_finish_statistics(batch_norm *n, worker *w, i64 rows) {
     i64 start, end;
     split_range(n->channels, w->index, w->threads, &start, &end);

@@ -1,5 +1,5 @@
-/* Numbers of 16 bits in memory, vectors of floats in registers. Rounded to the nearest, ties to even; what is too large for
- * fp16 (above 65504, rounded) becomes infinite, and NaN stays NaN. */
+/* 16-bit elements in memory, vectors of floats in registers. Rounds to nearest, ties to even. What is too large for
+ * fp16 (above 65504 after rounding) becomes infinite; NaN stays NaN. */
 #pragma once
 #include "vector.h"
 
@@ -16,7 +16,8 @@ typedef _Float16 f16_vec __attribute__((ext_vector_type(LANES)));
 INLINE vec fp16_to_fp32(u16_vec h) { return __builtin_convertvector(__builtin_bit_cast(f16_vec, h), vec); }
 INLINE u16_vec fp32_to_fp16(vec v) { return __builtin_bit_cast(u16_vec, __builtin_convertvector(v, f16_vec)); }
 #else
-/* By hand, in the integer unit. Denormals come out right because a float subtraction or addition aligns their bits. */
+/* Without hardware conversion, with integer operations. Denormals are correct because a float subtraction or
+ * addition aligns their bits. */
 INLINE vec fp16_to_fp32(u16_vec h) {
     uvec bits = __builtin_convertvector(h, uvec), sign = (bits & 0x8000u) << 16, rest = (bits & 0x7FFFu) << 13;
     uvec normal = rest + (112u << 23);
@@ -29,7 +30,7 @@ INLINE u16_vec fp32_to_fp16(vec v) {
     uvec bits = floats_as_bits(v), sign = bits >> 16 & 0x8000u, size = bits & 0x7FFFFFFFu;
     uvec odd = size >> 13 & 1u;
     uvec normal = (size - (112u << 23) + 0xFFFu + odd) >> 13;
-    /* 0.5 has the ulp of fp16's denormals as its last bit: the addition rounds there. */
+    /* The last bit of 0.5 has the value of one ulp of fp16's denormals, so the addition rounds there. */
     uvec denormal = floats_as_bits(bits_as_floats(size) + 0.5f) - floats_as_bits((vec)0.5f);
     uvec nan = 0x7E00u | (size >> 13 & 0x3FFu);
     uvec finite = size < 113u << 23 ? denormal : size >= 0x477FF000u ? (uvec)0x7C00u : normal;
@@ -37,7 +38,7 @@ INLINE u16_vec fp32_to_fp16(vec v) {
 }
 #endif
 
-/* As load_lanes and store_lanes. */
+/* Like load_lanes and store_lanes. */
 INLINE u16_vec load_u16_lanes(const unaligned_u16 *p, i32 lanes) {
     if (lanes == LANES) return *(const unaligned_u16_vec *)p;
 #if LANES == 16
@@ -60,8 +61,7 @@ INLINE void store_u16_lanes(unaligned_u16 *p, u16_vec v, i32 lanes) {
 #endif
 }
 
-/* Activations lie in memory as `dtype` says, FP32 or FP16; here they become floats, and halves again. `dtype` is a
- * constant in every hot loop. `element_at`: so many of them further on. */
+/* Load and store elements of a given dtype, FP32 or FP16, as floats. `dtype` is a constant in every hot loop. */
 INLINE i64 dtype_bytes(i32 dtype) { return dtype == FP32 ? 4 : dtype == INT8 ? 1 : 2; }
 INLINE void *element_at(const void *p, i64 count, i32 dtype) { return (char *)p + count * dtype_bytes(dtype); }
 

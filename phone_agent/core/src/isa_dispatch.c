@@ -1,4 +1,4 @@
-/* Which ISAs this library carries, and which of them this processor has. */
+/* The ISAs in this library, and which of them the processor supports. */
 #include "kernel_table.h"
 
 typedef struct {
@@ -20,7 +20,7 @@ static registers cpuid(u32 leaf) {
     return r;
 }
 
-/* Does the kernel save these register files on a switch? */
+/* Whether the operating system saves these register files on a context switch. */
 static i32 os_saves_registers(u32 wanted) {
     if (!(cpuid(1).c >> 27 & 1)) return 0;
     u32 low, high;
@@ -30,7 +30,8 @@ static i32 os_saves_registers(u32 wanted) {
 
 static i32 has_avx2(void) {
     registers one = cpuid(1);
-    return cpuid(0).a >= 7 && (one.c >> 12 & 1) && (one.c >> 29 & 1) && (cpuid(7).b >> 5 & 1) && os_saves_registers(0x6);
+    return cpuid(0).a >= 7 && (one.c >> 12 & 1) && (one.c >> 29 & 1) && (cpuid(7).b >> 5 & 1) &&
+           os_saves_registers(0x6);
 }
 
 static i32 has_avx512(void) {

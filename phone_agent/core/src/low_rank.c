@@ -1,14 +1,14 @@
-/* Gradients as products of thin matrices: matrix ~ left x right, as PowerSGD sends them. One pass over the matrix a kernel.
+/* Low-rank gradient compression (PowerSGD): matrix ~ left x right. Each kernel is one pass over the matrix.
  *
- * What the ranks must agree on to the bit (orthonormalise, and the matrix that restore leaves) is computed in one order
- * whatever the vectors' length, and each product goes into one sum only: the same on all processors that multiply and add
- * in one step, which all phones do. */
+ * What the ranks must agree on to the bit (the orthonormalized factor, and the matrix that reconstruct leaves) is
+ * computed in the same order for every vector length, and each product goes into a single sum. So it is identical on
+ * all processors with fused multiply-add, which all phones have. */
 
-/* Of the matrix: rows and columns of a tile, and columns at once. */
+/* Rows and columns of a tile of the matrix, and columns of a factor tile. */
 enum { LOWRANK_TILE_ROWS = 32, LOWRANK_TILE_COLUMNS = 512, FACTOR_TILE_COLUMNS = 128 };
 
-/* What the right factors say of columns at once, for all rows of a tile. Copied, as rows of 4096 columns lie where a cache has
- * room for a few only. */
+/* Some columns of the right factor, for all rows of a tile. A copy, because rows of 4096 columns map to few cache
+ * sets. */
 typedef struct {
     float row[MAX_RANK][FACTOR_TILE_COLUMNS];
 } factor_tile;
@@ -21,13 +21,14 @@ INLINE float lane_sum(vec v) {
 }
 
 INLINE void load_factor_tile(factor_tile *to, const float *right, i32 columns, i32 first, i32 last, i32 rank) {
-    UNROLL for (i32 k = 0; k < rank; k++)
-        FOR_COLUMNS(first, last) store_lanes(to->row[k] + c - first, load_lanes(right + (i64)k * columns + c, lanes), lanes);
+    UNROLL for (i32 k = 0; k < rank; k++) FOR_COLUMNS (first, last)
+        store_lanes(to->row[k] + c - first, load_lanes(right + (i64)k * columns + c, lanes), lanes);
 }
 
-/* Whole vectors and the rest apart, as in restore_row: joined, the compiler adds what both multiplied, which takes two steps. */
-INLINE void sketch_vector(
-    vec *sums, float *matrix, const float *residual, const factor_tile *right, i32 offset, i32 lanes, i32 rank) {
+/* Whole vectors and the tail are separate calls, as in reconstruct_row. Merged, the compiler would combine their
+ * products in another order. */
+INLINE void sketch_vector(vec *sums, float *matrix, const float *residual, const factor_tile *right, i32 offset,
+                          i32 lanes, i32 rank) {
     prefetch_page_ahead(matrix);
     prefetch_page_ahead(residual);
     vec v = load_lanes(matrix, lanes) + load_lanes(residual, lanes);
@@ -35,7 +36,7 @@ INLINE void sketch_vector(
     UNROLL for (i32 k = 0; k < rank; k++) sums[k] += v * load_lanes(right->row[k] + offset, lanes);
 }
 
-/* Of some columns: matrix += residual; left += matrix x right^T, or = where they are the first. */
+/* For some columns: matrix += residual; left += matrix x right^T, or = for the first columns. */
 INLINE void sketch_row(const low_rank *op, const factor_tile *right, i64 row_index, i32 first, i32 last, i32 rank) {
     float *matrix = op->matrix + row_index * op->columns;
     const float *residual = op->residual + row_index * op->columns;
@@ -57,7 +58,7 @@ INLINE void sketch_tile(const low_rank *op, i64 tile, i32 rank) {
     }
 }
 
-/* One vector of columns of right += left^T x some rows of the matrix. */
+/* One vector of columns: right += left^T x some rows of the matrix. */
 INLINE void project_vector(const low_rank *op, i64 row_index, i64 last, i32 c, i32 lanes, i32 rank) {
     vec sums[MAX_RANK];
     UNROLL for (i32 k = 0; k < rank; k++) sums[k] = 0;
@@ -75,17 +76,16 @@ INLINE void project_tile(const low_rank *op, i64 tile, i32 rank) {
     i32 first = (i32)tile * LOWRANK_TILE_COLUMNS, last = MIN(op->columns, first + LOWRANK_TILE_COLUMNS);
     for (i64 row_index = 0; row_index < op->rows; row_index += LOWRANK_TILE_ROWS) {
         i64 end = MIN(op->rows, row_index + LOWRANK_TILE_ROWS);
-        FOR_COLUMNS(first, last) {
+        FOR_COLUMNS (first, last) {
             if (lanes == LANES) project_vector(op, row_index, end, c, LANES, rank);
             else project_vector(op, row_index, end, c, lanes, rank);
         }
     }
 }
 
-/* Of one vector or two: a sum waits for the product before it, and two do so at the same time. */
-INLINE void reconstruct_vectors(
-    float *matrix, float *residual, const float *left, const factor_tile *local_right, const factor_tile *right, i32 offset, i32 count,
-    i32 lanes, i32 rank) {
+/* One vector or two: a sum waits for the previous product, and two sums wait at the same time. */
+INLINE void reconstruct_vectors(float *matrix, float *residual, const float *left, const factor_tile *local_right,
+                                const factor_tile *right, i32 offset, i32 count, i32 lanes, i32 rank) {
     vec rest[2], all[2];
     UNROLL for (i32 i = 0; i < count; i++) {
         prefetch_page_ahead(matrix + i * LANES);
@@ -103,9 +103,9 @@ INLINE void reconstruct_vectors(
     }
 }
 
-/* Of some columns: residual = matrix - left x own; matrix = left x right. */
-INLINE void reconstruct_row(
-    const low_rank *op, const factor_tile *local_right, const factor_tile *right, i64 row_index, i32 first, i32 last, i32 rank) {
+/* For some columns: residual = matrix - left x local_right; matrix = left x right. */
+INLINE void reconstruct_row(const low_rank *op, const factor_tile *local_right, const factor_tile *right, i64 row_index,
+                            i32 first, i32 last, i32 rank) {
     float *matrix = op->matrix + row_index * op->columns, *residual = op->residual + row_index * op->columns;
     const float *left = op->left + row_index * rank;
     i32 c = first;
@@ -124,7 +124,8 @@ INLINE void reconstruct_tile(const low_rank *op, i64 tile, i32 rank) {
         i32 last = MIN(op->columns, first + FACTOR_TILE_COLUMNS);
         load_factor_tile(&local_right, op->local_right, op->columns, first, last, rank);
         load_factor_tile(&right, op->right, op->columns, first, last, rank);
-        for (i64 row_index = begin; row_index < end; row_index++) reconstruct_row(op, &local_right, &right, row_index, first, last, rank);
+        for (i64 row_index = begin; row_index < end; row_index++)
+            reconstruct_row(op, &local_right, &right, row_index, first, last, rank);
     }
 }
 
@@ -134,7 +135,7 @@ static double column_product(const low_rank *op, i32 a, i32 b) {
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-/* Gram and Schmidt's way, in double. A column that others explain all but a millionth of becomes 0: it has nothing to say. */
+/* Gram-Schmidt in double precision. A column that is a linear combination of others but for a millionth becomes 0. */
 static void orthonormalize_column(const low_rank *op, i32 k) {
     double before = column_product(op, k, k);
     for (i32 j = 0; j < k; j++) {
@@ -144,7 +145,8 @@ static void orthonormalize_column(const low_rank *op, i32 k) {
             row_index[k] = (float)(row_index[k] - product * row_index[j]);
         }
     }
-    double after = column_product(op, k, k), scale = after <= 1e-12 * before ? 0 : 1 / __builtin_elementwise_sqrt(after);
+    double after = column_product(op, k, k),
+           scale = after <= 1e-12 * before ? 0 : 1 / __builtin_elementwise_sqrt(after);
     for (i64 i = 0; i < op->rows; i++) op->left[i * op->rank + k] = (float)(op->left[i * op->rank + k] * scale);
 }
 

@@ -1,7 +1,9 @@
-/* Local response normalisation: y = x * s^-beta with s = k + alpha / size * (sum of x^2 over `size` channels around).
+/* Local response normalization: y = x * s^-beta with s = k + alpha / size * (sum of x^2 over `size` neighbouring
+ * channels).
  *
- * Rows go through local buffers padded with zeros on both sides, so the sum over neighbours is `size` loads at shifted places.
- * PyTorch's window of channel c is c - size / 2 .. c + (size - 1) / 2; backward looks through it from the other side. */
+ * Rows are copied to local buffers padded with zeros on both sides, so the sum over neighbours is `size` shifted
+ * loads. As in PyTorch, the window of channel c is c - size / 2 .. c + (size - 1) / 2; the backward pass uses the
+ * mirrored window. */
 #include "vmath.h"
 
 enum { LRN_ROWS = 64 };
@@ -14,18 +16,18 @@ INLINE vec lrn_power(vec s, float beta) {
     return vpow(s, -beta);
 }
 
-/* Floats of a buffer for `channels` with room for windows that start and end outside; data starts at lrn_edge. */
+/* Floats of a buffer for `channels`, with room for windows that start or end outside. The data start at lrn_edge. */
 INLINE i64 lrn_edge(i32 size) { return ROUND_UP(size, LANES); }
 INLINE i64 lrn_floats(i32 channels, i32 size) { return ROUND_UP(channels, LANES) + 2 * lrn_edge(size); }
 
-/* Sum over `size` values that start at `from`. */
+/* Sum of `size` values from `from` on. */
 INLINE vec lrn_window(const float *from, i32 size) {
     vec sum = load(from);
     for (i32 i = 1; i < size; i++) sum += load(from + i);
     return sum;
 }
 
-/* What a row needs: x as seen, and its squares, both from lrn_edge on. Zeros around stay as `lrn_clear` made them. */
+/* The squares of a row, both from lrn_edge on. The zeros around them stay as lrn_clear left them. */
 INLINE void lrn_squares(const float *x, i32 channels, float *squares) {
     for (i32 c = 0; c < channels; c += LANES) store(squares + c, load(x + c) * load(x + c));
 }
@@ -66,9 +68,9 @@ static i64 workspace_lrn_forward(i32 threads, const void *p) {
     return threads * 2 * lrn_floats(op->channels, op->size) * 4;
 }
 
-/* dx = dy s^-beta - 2 alpha / size beta x * (sum of dy y / s over the windows that hold this channel). */
-INLINE void lrn_ratios(const lrn_backward *op, const float *x, const float *squares, const float *dy, i32 size, float *ratios,
-                       float *dx) {
+/* dx = dy s^-beta - 2 alpha / size beta x * (sum of dy y / s over the windows that contain this channel). */
+INLINE void lrn_ratios(const lrn_backward *op, const float *x, const float *squares, const float *dy, i32 size,
+                       float *ratios, float *dx) {
     float factor = op->alpha / op->size;
     for (i32 c = 0; c < op->channels; c += LANES) {
         i32 lanes = MIN(LANES, op->channels - c);

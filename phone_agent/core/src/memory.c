@@ -1,4 +1,4 @@
-/* What compilers call even where there is no libc. Built with -fno-builtin, or each would call itself. */
+/* Functions that a compiler may call even without libc. Built with -fno-builtin, otherwise each would call itself. */
 #include "common.h"
 
 void *memcpy(void *to, const void *from, unsigned long bytes) {

@@ -1,18 +1,20 @@
-/* The optimiser's step over the packed buffers. What decides how a tile is computed lies in its segment; where that is
- * scaled by norms, they are added up by tiles of the segment, so neither threads nor neighbours change a bit. */
+/* The optimizer update over the packed buffers. Each tile belongs to one segment. The norms of an adaptive segment
+ * are summed by tiles of that segment, so neither the number of threads nor other segments change a bit of the
+ * result. */
 #include "vmath.h"
 
-enum { UPDATE_TILE_FLOATS = 8 * 1024 }; /* in a tile */
+enum { UPDATE_TILE_FLOATS = 8 * 1024 }; /* floats per tile */
 
-/* Squares of the values, and of what they are compared with: the gradients (LARS), or the step itself (LAMB). */
+/* Squared norms of the weights, and of what they are compared with: the gradients (LARS) or the update itself
+ * (LAMB). */
 typedef struct {
     double weights, steps;
 } squared_norms;
 
-/* Where a thread is in the tiles of all segments: their numbers only grow. */
+/* A thread's position in the tiles of all segments. Tile indices only increase. */
 typedef struct {
     const segment *at, *end;
-    i64 first; /* number of the segment's first tile */
+    i64 first; /* index of the segment's first tile */
     float ratio;
 } segment_cursor;
 
@@ -31,11 +33,13 @@ static float trust_ratio(const optimizer_update *op, const segment_cursor *at, c
     return (float)(op->params->trust_coefficient * weights / (steps + at->at->weight_decay * weights));
 }
 
-/* The segment that this tile is in, or null; where sums are given, with its ratio. */
-static const segment *seek_segment(segment_cursor *at, i64 tile, const optimizer_update *op, const squared_norms *norms) {
+/* Move to the segment that contains this tile and return it, or null. If norms are given, compute its trust ratio. */
+static const segment *seek_segment(segment_cursor *at, i64 tile, const optimizer_update *op,
+                                   const squared_norms *norms) {
     i32 updated = at->at == 0;
     if (updated) *at = (segment_cursor){op->segments, op->segments + op->count, 0, 1};
-    for (; at->at < at->end && tile >= at->first + tiles_of(at->at); at->at++, updated = 1) at->first += tiles_of(at->at);
+    for (; at->at < at->end && tile >= at->first + tiles_of(at->at); at->at++, updated = 1)
+        at->first += tiles_of(at->at);
     if (at->at == at->end) return 0;
     if (updated) at->ratio = norms && at->at->adaptive ? trust_ratio(op, at, norms) : 1;
     return at->at;
@@ -49,20 +53,23 @@ typedef struct {
 
 INLINE update_tile update_tile_of(const optimizer_update *op, const segment_cursor *at, i64 tile) {
     i64 done = (tile - at->first) * UPDATE_TILE_FLOATS, i = at->at->start + done;
-    return (update_tile){op->weights + i, op->momenta + i, op->second_moments ? op->second_moments + i : 0, op->gradients + i,
-                     MIN(UPDATE_TILE_FLOATS, at->at->count - done)};
+    return (update_tile){op->weights + i, op->momenta + i, op->second_moments ? op->second_moments + i : 0,
+                         op->gradients + i, MIN(UPDATE_TILE_FLOATS, at->at->count - done)};
 }
 
 INLINE vec gradient_with_decay(const update_tile *s, i64 i, i32 lanes, vec w, float weight_decay) {
     return load_lanes(s->gradients + i, lanes) + weight_decay * w;
 }
 
-INLINE void momentum_step(const update_tile *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay, float ratio, i32 optimizer) {
+INLINE void momentum_step(const update_tile *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay,
+                          float ratio, i32 optimizer) {
     vec w = load_lanes(s->weights + i, lanes), g = gradient_with_decay(s, i, lanes, w, weight_decay);
     if (optimizer == OPTIMIZER_LARS) g = (r->lr * ratio) * g;
     vec v = r->momentum * load_lanes(s->momenta + i, lanes) + g;
     store_lanes(s->momenta + i, v, lanes);
-    vec updated = optimizer == OPTIMIZER_SGD ? w - r->lr * v : optimizer == OPTIMIZER_LARS ? w - v : w - r->lr * (g + r->momentum * v);
+    vec updated = optimizer == OPTIMIZER_SGD    ? w - r->lr * v
+                  : optimizer == OPTIMIZER_LARS ? w - v
+                                                : w - r->lr * (g + r->momentum * v);
     store_lanes(s->weights + i, updated, lanes);
 }
 
@@ -70,13 +77,15 @@ INLINE vec lamb_direction(vec m, vec v, vec w, const optimizer_params *r, float 
     return r->bias_correction * m / (vsqrt(r->bias_correction2 * v) + r->epsilon) + weight_decay * w;
 }
 
-INLINE void lamb_step(const update_tile *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay, float ratio) {
+INLINE void lamb_step(const update_tile *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay,
+                      float ratio) {
     vec w = load_lanes(s->weights + i, lanes);
-    vec direction = lamb_direction(load_lanes(s->momenta + i, lanes), load_lanes(s->second_moments + i, lanes), w, r, weight_decay);
+    vec direction =
+        lamb_direction(load_lanes(s->momenta + i, lanes), load_lanes(s->second_moments + i, lanes), w, r, weight_decay);
     store_lanes(s->weights + i, w - (r->lr * ratio) * direction, lanes);
 }
 
-/* What LAMB compares with is known only once both moments are new: so they are, after this. */
+/* LAMB compares with the update, which needs both new moments. So this updates them. */
 INLINE vec lamb_moments(const update_tile *s, i64 i, i32 lanes, vec w, const optimizer_params *r, float weight_decay) {
     vec g = load_lanes(s->gradients + i, lanes);
     vec m = r->momentum * load_lanes(s->momenta + i, lanes) + r->one_minus_momentum * g;
@@ -86,10 +95,11 @@ INLINE vec lamb_moments(const update_tile *s, i64 i, i32 lanes, vec w, const opt
     return lamb_direction(m, v, w, r, weight_decay);
 }
 
-INLINE void add_squares(const update_tile *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay, i32 optimizer, dvec *of_weights,
-                        dvec *of_steps) {
+INLINE void add_squares(const update_tile *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay,
+                        i32 optimizer, dvec *of_weights, dvec *of_steps) {
     vec w = load_lanes(s->weights + i, lanes);
-    vec step = optimizer == OPTIMIZER_LAMB ? lamb_moments(s, i, lanes, w, r, weight_decay) : load_lanes(s->gradients + i, lanes);
+    vec step = optimizer == OPTIMIZER_LAMB ? lamb_moments(s, i, lanes, w, r, weight_decay)
+                                           : load_lanes(s->gradients + i, lanes);
     dvec wide = to_double(w), step_wide = to_double(step);
     *of_weights += wide * wide;
     *of_steps += step_wide * step_wide;
@@ -104,12 +114,14 @@ INLINE double sum_lanes(dvec v) {
 INLINE squared_norms tile_norms(const update_tile *s, const optimizer_params *r, float weight_decay, i32 optimizer) {
     dvec of_weights = 0, of_steps = 0;
     i64 i = 0;
-    for (; i + LANES <= s->count; i += LANES) add_squares(s, i, LANES, r, weight_decay, optimizer, &of_weights, &of_steps);
+    for (; i + LANES <= s->count; i += LANES)
+        add_squares(s, i, LANES, r, weight_decay, optimizer, &of_weights, &of_steps);
     if (i < s->count) add_squares(s, i, (i32)(s->count - i), r, weight_decay, optimizer, &of_weights, &of_steps);
     return (squared_norms){sum_lanes(of_weights), sum_lanes(of_steps)};
 }
 
-INLINE void step_lanes(const update_tile *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay, float ratio, i32 optimizer) {
+INLINE void step_lanes(const update_tile *s, i64 i, i32 lanes, const optimizer_params *r, float weight_decay,
+                       float ratio, i32 optimizer) {
     if (optimizer == OPTIMIZER_LAMB) lamb_step(s, i, lanes, r, weight_decay, ratio);
     else momentum_step(s, i, lanes, r, weight_decay, ratio, optimizer);
 }
@@ -125,7 +137,8 @@ INLINE void step_tile(const update_tile *s, const optimizer_params *r, float wei
 
 INLINE void run_optimizer(worker *w, const optimizer_update *op, i32 optimizer) {
     const optimizer_params r = *op->params;
-    squared_norms *norms = optimizer == OPTIMIZER_LARS || optimizer == OPTIMIZER_LAMB ? (squared_norms *)w->workspace : 0;
+    squared_norms *norms =
+        optimizer == OPTIMIZER_LARS || optimizer == OPTIMIZER_LAMB ? (squared_norms *)w->workspace : 0;
     const segment *s;
     if (norms) {
         segment_cursor at = {0};

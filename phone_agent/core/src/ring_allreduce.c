@@ -1,5 +1,6 @@
-/* Carries rings out: receives the next pieces while the last is added, and never blocks in one of several. Who waits naps: a
- * phone's core is better spent or left cold than polling, and what arrives meanwhile is read at one go. */
+/* Ring allreduce over MPI point-to-point: receives the next chunks while the last one is reduced, and never blocks
+ * in one of several rings. A waiting rank sleeps instead of polling: that keeps a phone's core cool or free, and
+ * everything that arrives meanwhile is read at once. */
 #include "thread_pool.h"
 #include "syscalls.h"
 
@@ -7,9 +8,9 @@ typedef i32 send_call(const void *data, i32 count, void *type, i32 rank, i32 tag
 typedef i32 receive_call(void *into, i32 count, void *type, i32 rank, i32 tag, void *comm, void **request);
 typedef i32 test_call(void **request, i32 *flag, void *status);
 
-enum { MAX_SLEEP_PER_CALL_NS = 100000000 }; /* nanoseconds of naps before the caller may look at its signals */
+enum { MAX_SLEEP_PER_CALL_NS = 100000000 }; /* then the caller can handle signals */
 
-/* The first thing that goes wrong is what is told. */
+/* Keep the first error. */
 static void check(allreduce *all, i32 code) {
     if (!all->error) all->error = code;
 }
@@ -28,8 +29,8 @@ static void post_receive(allreduce *all, ring *r, message *l) {
 }
 
 static i32 is_complete(allreduce *all, message *l) {
-    if (all->error) return 0; /* what could not be started has no request */
-    i64 status[8];            /* larger than any MPI's */
+    if (all->error) return 0; /* a request that could not be started does not exist */
+    i64 status[8];            /* larger than the status of any MPI */
     i32 flag = 0;
     check(all, ((test_call *)all->test)(&l->request, &flag, status));
     return flag && !all->error;
@@ -52,7 +53,7 @@ static message message_in_buffer(const allreduce *all, const hop *h) {
     return (message){.data = all->buffer + h->start, .bytes = h->bytes, .cache_index = -1};
 }
 
-/* Asked for only where somebody wants to know. */
+/* The clock is read only if tracing is on. */
 static i64 trace_clock(const allreduce *all) { return all->spans ? monotonic_ns() : 0; }
 
 static void trace_span(allreduce *all, i32 kind, i64 started, i64 ended) {
@@ -64,9 +65,10 @@ static void run_op(allreduce *all, i32 kind, void *op) {
     thread_pool_run(all->thread_pool, &only, 1, 0);
 }
 
-/* What to send for a piece; what arrived, which may lie there already, is added. */
+/* Encode a chunk to `to`, plus `received` if it is set, which may be the same memory. */
 static void encode_chunk(allreduce *all, const hop *h, void *received, void *to, i32 write_back) {
-    encode op = {.values = all->buffer + h->start, .received = received, .encoded = to, .count = h->count, .dtype = all->dtype};
+    encode op = {
+        .values = all->buffer + h->start, .received = received, .encoded = to, .count = h->count, .dtype = all->dtype};
     op.residual = all->residual ? all->residual + h->start : 0;
     op.write_back = write_back;
     run_op(all, ENCODE, &op);
@@ -78,7 +80,8 @@ static void decode_chunk(allreduce *all, const hop *h, const void *from, i32 acc
     run_op(all, DECODE, &op);
 }
 
-/* One of those a ring starts with. There is a slot for it: sends that have left gave theirs back before anything was posted. */
+/* Prepare one of the chunks that a ring starts with. A slot is available: completed sends have released theirs
+ * before any receive was posted. */
 static void prepare_initial_send(allreduce *all, ring *r, const hop *h, message *l) {
     *l = message_in_buffer(all, h);
     if (is_fp32(all)) return;
@@ -100,12 +103,14 @@ static void post_sends(allreduce *all, ring *r) {
 }
 
 static void post_receives(allreduce *all, ring *r) {
-    while (!all->error && r->receives_posted < r->hop_count && r->receives_posted - r->receives_done < RING_MAX_IN_FLIGHT) {
+    while (!all->error && r->receives_posted < r->hop_count &&
+           r->receives_posted - r->receives_done < RING_MAX_IN_FLIGHT) {
         const hop *h = &r->hops[r->receives_posted];
         message *l = &r->receives[r->receives_posted % RING_MAX_IN_FLIGHT];
         *l = message_in_buffer(all, h);
         if (h->op == RING_OP_COPY && is_fp32(all)) {
-            /* The k-th piece taken over is the k-th sent: it may still be on its way from where this would be written. */
+            /* The k-th chunk received in place is the k-th chunk sent: that send may still read the memory that this
+             * receive would write. */
             if (!r->is_allgather && r->sends_done <= r->receives_in_place) return;
             r->receives_in_place++;
         } else {
@@ -116,7 +121,7 @@ static void post_receives(allreduce *all, ring *r) {
     }
 }
 
-/* What came is passed on from where it lies: in the buffer where that is what is sent, else in its slot. */
+/* Send a chunk on from where it is: from the buffer if that is what is sent, otherwise from its slot. */
 static void forward_chunk(allreduce *all, ring *r, const hop *h, message *l) {
     if (h->cache_index >= 0) {
         l->cache_index = h->cache_index;
@@ -128,7 +133,7 @@ static void forward_chunk(allreduce *all, ring *r, const hop *h, message *l) {
 
 static void handle_chunk(allreduce *all, ring *r, const hop *h, message *l) {
     i64 started = trace_clock(all);
-    if (h->op == RING_OP_COPY && is_fp32(all)) { /* it arrived in its place */
+    if (h->op == RING_OP_COPY && is_fp32(all)) { /* it was received in place */
         forward_chunk(all, r, h, l);
         return;
     }
@@ -145,10 +150,11 @@ static void handle_chunk(allreduce *all, ring *r, const hop *h, message *l) {
     forward_chunk(all, r, h, l);
 }
 
-/* Does what can be done without waiting; whether that was anything. */
+/* Do everything that is possible without waiting; returns whether that was anything. */
 static i32 progress_ring(allreduce *all, ring *r) {
     i64 before = r->sends_done + r->receives_done;
-    for (; r->sends_done < r->sends_posted && is_complete(all, &r->sends[r->sends_done]); r->sends_done++) release_slot(all, r, &r->sends[r->sends_done]);
+    for (; r->sends_done < r->sends_posted && is_complete(all, &r->sends[r->sends_done]); r->sends_done++)
+        release_slot(all, r, &r->sends[r->sends_done]);
     post_sends(all, r);
     post_receives(all, r);
     message *l = &r->receives[r->receives_done % RING_MAX_IN_FLIGHT];
@@ -163,7 +169,8 @@ static i32 progress_ring(allreduce *all, ring *r) {
 static i32 ring_is_done(const ring *r) { return r->receives_done == r->hop_count && r->sends_done == r->sends_ready; }
 
 static i32 stage_may_start(const allreduce *all, const stage *s) {
-    return (s->depends_on < 0 || all->stages[s->depends_on].done) && (s->also_depends_on < 0 || all->stages[s->also_depends_on].done);
+    return (s->depends_on < 0 || all->stages[s->depends_on].done) &&
+           (s->also_depends_on < 0 || all->stages[s->also_depends_on].done);
 }
 
 static i32 progress_stage(allreduce *all, stage *s) {
@@ -176,7 +183,7 @@ static i32 progress_stage(allreduce *all, stage *s) {
     return progressed | done;
 }
 
-/* The first stage that is not over, or null. */
+/* The first stage that is not done, or null. */
 static const stage *first_unfinished_stage(const allreduce *all) {
     for (const stage *s = all->stages; s < all->stages + all->stage_count; s++)
         if (!s->done) return s;
@@ -192,10 +199,12 @@ static i32 waiting_kind(const allreduce *all, const stage *s) {
 void core_allreduce_reset(allreduce *all) {
     for (ring *r = all->rings; r < all->rings + all->ring_count; r++) {
         r->sends_ready = r->initial_count;
-        r->sends_posted = r->sends_done = r->receives_posted = r->receives_in_place = r->receives_done = r->slots_held = r->bytes_sent = 0;
+        r->sends_posted = r->sends_done = r->receives_posted = r->receives_in_place = r->receives_done = r->slots_held =
+            r->bytes_sent = 0;
     }
     for (i32 i = 0; i < all->stage_count; i++) all->stages[i].done = 0;
-    for (i64 i = 0; i < all->slot_count; i++) /* the lowest is lent first: memory that nobody needs is never touched */
+    for (i64 i = 0; i < all->slot_count;
+         i++) /* the lowest slot is used first, so that unused memory is never touched */
         all->free_slots[i] = (char *)all->slots + (all->slot_count - 1 - i) * all->slot_bytes;
     all->free_count = all->slot_count;
     all->span_count = all->error = 0;

@@ -1,4 +1,4 @@
-/* Softmax and cross-entropy, with their gradient: one image at a time. */
+/* Softmax and cross-entropy, with the gradient, one image at a time. */
 #include "vmath.h"
 
 INLINE float max_lane(vec v) {
@@ -7,7 +7,7 @@ INLINE float max_lane(vec v) {
     return largest;
 }
 
-/* NaN may or may not count here; it shows in the sum of the exponentials. */
+/* May ignore NaN, which then appears in the sum of the exponentials. */
 static float max_logit(const float *logits, i32 classes) {
     vec largest = splat(logits[0]);
     i32 c = 0;
@@ -20,7 +20,7 @@ static float max_logit(const float *logits, i32 classes) {
     return one;
 }
 
-/* to = exp(scores - largest); returns their sum. `to` may be `logits`. */
+/* to = exp(logits - largest); returns their sum. `to` may be `logits`. */
 static float exp_and_sum(const float *logits, float largest, i32 classes, float *to) {
     vec sums = 0;
     i32 c = 0;
@@ -36,7 +36,7 @@ static float exp_and_sum(const float *logits, float largest, i32 classes, float 
     return sum;
 }
 
-/* Mean of scores - largest: what all classes alike lose by. */
+/* Mean of logits - largest, for label smoothing. */
 static double mean_shifted(const float *logits, float largest, i32 classes) {
     dvec sums = 0;
     i32 c = 0;
@@ -47,7 +47,7 @@ static double mean_shifted(const float *logits, float largest, i32 classes) {
     return sum / classes;
 }
 
-/* One image's cross-entropy. A label that is no class gives NaN, and touches no memory. */
+/* Cross-entropy of one image. A label out of range gives NaN, and no memory is accessed with it. */
 static double image_loss(const softmax_loss *op, i64 image) {
     const float *logits = op->logits + image * op->ld_logits;
     float *gradient = op->dlogits + image * op->ld_dlogits;

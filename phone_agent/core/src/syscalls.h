@@ -1,4 +1,4 @@
-/* The kernel, without libc. */
+/* Linux system calls without libc. */
 #pragma once
 #include "core.h"
 
@@ -23,7 +23,7 @@ enum { SYS_FUTEX = 98, SYS_NANOSLEEP = 101, SYS_CLOCK_GETTIME = 113 };
 
 enum { CLOCK_MONOTONIC = 1, NS_PER_SECOND = 1000000000 };
 
-/* Nanoseconds of a clock that nobody sets. */
+/* Nanoseconds of the monotonic clock. */
 static inline i64 monotonic_ns(void) {
     i64 time[2];
     syscall6(SYS_CLOCK_GETTIME, CLOCK_MONOTONIC, (i64)time, 0, 0, 0, 0);

@@ -1,4 +1,5 @@
-/* Threads, waiting and the program. Compiled once, for the oldest processor of the family. */
+/* The thread pool: barrier, dynamic scheduling, and running a program. Compiled once, for the oldest processor of
+ * the family. */
 #include "syscalls.h"
 #include "kernel_table.h"
 
@@ -7,23 +8,24 @@ struct thread_pool {
     char *workspace;
     const step *program;
     i64 *nanoseconds;
-    i64 barrier_time; /* kept where nanoseconds are: thread 0 may wake long after, when others have done half the next step */
+    i64 barrier_time; /* time of the last barrier, if nanoseconds is set: thread 0 may wake up late, when others are
+                         already in the next step */
     i32 threads, count;
-    /* Each on its own cache line: they are written while others read the rest. */
-    _Alignas(64) u32 generation; /* counts calls of core_run; workers wait on it */
+    /* Each on its own cache line, because they are written while other threads read the rest. */
+    _Alignas(64) u32 generation; /* counts calls of core_pool_run; idle workers wait on it */
     u32 shutting_down;
     _Alignas(64) u32 arrived;
-    _Alignas(64) u32 phase; /* counts meetings; whoever waits for one waits on it */
-    u32 sleepers;           /* in a futex, on either word */
+    _Alignas(64) u32 phase; /* counts barriers; threads inside a barrier wait on it */
+    u32 sleepers;           /* threads that sleep in a futex, on either word */
     _Alignas(64) i64 tile_counter;
 };
 _Static_assert(sizeof(struct thread_pool) <= CORE_THREAD_POOL_BYTES, "CORE_POOL_BYTES is too small");
 
-enum { SPIN_COUNT = 4000 }; /* some microseconds: meetings are rarely further apart */
+enum { SPIN_COUNT = 4000 }; /* a few microseconds: barriers are rarely further apart */
 
 #if defined(__x86_64__)
 static inline void cpu_relax(void) { __asm__ volatile("pause"); }
-enum { FLUSH_DENORMALS = 0x8040 }; /* what is read, and what is written */
+enum { FLUSH_DENORMALS = 0x8040 }; /* FTZ and DAZ: flush results, treat inputs as zero */
 static inline u64 fp_control(void) {
     u32 mode;
     __asm__ volatile("stmxcsr %0" : "=m"(mode));
@@ -37,25 +39,29 @@ static inline u32 add_fetch(u32 *word, u32 by) { return __atomic_add_fetch(word,
 static inline i64 fetch_add(i64 *word, i64 by) { return __atomic_fetch_add(word, by, __ATOMIC_RELAXED); }
 #elif defined(__aarch64__)
 static inline void cpu_relax(void) { __asm__ volatile("yield"); }
-enum { FLUSH_DENORMALS = 1 << 24 }; /* not of fp16, which has so few exponents that it needs them */
+enum { FLUSH_DENORMALS = 1 << 24 }; /* FZ, but not FZ16: fp16 has so few exponents that it needs its denormals */
 static inline u64 fp_control(void) {
     u64 mode;
     __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
     return mode;
 }
 static inline void set_fp_control(u64 mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
-/* By hand: for ARMv8.0 clang calls libgcc's outlined atomics, and there is no libgcc here. */
+/* By hand, because for ARMv8.0 clang calls libgcc's outline atomics, and there is no libgcc here. */
 static inline u32 add_fetch(u32 *word, u32 by) {
     u32 value, failed;
     __asm__ volatile("1: ldaxr %w0, %2; add %w0, %w0, %w3; stlxr %w1, %w0, %2; cbnz %w1, 1b; dmb ish"
-                     : "=&r"(value), "=&r"(failed), "+Q"(*word) : "r"(by) : "memory");
+                     : "=&r"(value), "=&r"(failed), "+Q"(*word)
+                     : "r"(by)
+                     : "memory");
     return value;
 }
 static inline i64 fetch_add(i64 *word, i64 by) {
     i64 value, sum;
     u32 failed;
     __asm__ volatile("1: ldxr %0, %3; add %1, %0, %4; stxr %w2, %1, %3; cbnz %w2, 1b"
-                     : "=&r"(value), "=&r"(sum), "=&r"(failed), "+Q"(*word) : "r"(by) : "memory");
+                     : "=&r"(value), "=&r"(sum), "=&r"(failed), "+Q"(*word)
+                     : "r"(by)
+                     : "memory");
     return value;
 }
 #endif
@@ -99,9 +105,9 @@ void barrier(worker *w) {
     }
 }
 
-/* Numbers below 2^-126 count as 0 meanwhile: some x86 take a hundred cycles and more for one, and gradients that die
- * out are full of them. After the last meeting thread 0 may start another program: so the others look at this one's
- * fields only before. */
+/* Denormals (below 2^-126) are flushed to zero during a program: some x86 processors take over a hundred cycles for
+ * one, and vanishing gradients are full of them. After the last barrier thread 0 may already start the next program,
+ * so the other threads read this program's fields only before it. */
 static void run_program(struct thread_pool *p, i32 index) {
     worker w = {p, index, p->threads, p->workspace};
     const step *program = p->program;
@@ -136,7 +142,7 @@ void core_pool_shutdown(thread_pool *p) {
 }
 
 void thread_pool_run(thread_pool *p, const step *program, i32 count, i64 *nanoseconds) {
-    if (count <= 0) return; /* without a meeting at its end a program may be over before the others have seen it */
+    if (count <= 0) return; /* a program without a barrier could end before the workers have seen it */
     p->program = program;
     p->count = count;
     p->nanoseconds = nanoseconds;
@@ -145,10 +151,12 @@ void thread_pool_run(thread_pool *p, const step *program, i32 count, i64 *nanose
     run_program(p, 0);
 }
 
-void core_pool_run(thread_pool *p, const step *program, i32 count, i64 *nanoseconds) { thread_pool_run(p, program, count, nanoseconds); }
+void core_pool_run(thread_pool *p, const step *program, i32 count, i64 *nanoseconds) {
+    thread_pool_run(p, program, count, nanoseconds);
+}
 
 #if defined(__aarch64__)
-/* One entry of what the kernel told this process at its start (AT_HWCAP is 16), or 0. */
+/* One entry of the auxiliary vector of this process (AT_HWCAP is 16), or 0. */
 u64 aux_value(u64 wanted) {
     enum { SYS_OPENAT = 56, SYS_CLOSE = 57, SYS_READ = 63, AT_FDCWD = -100 };
     u64 entries[64];

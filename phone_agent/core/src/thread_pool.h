@@ -8,8 +8,8 @@ typedef struct {
     char *workspace; /* shared by all threads; core_workspace tells its size */
 } worker;
 
-/* Dynamic scheduling: the index of the next tile that no thread has claimed. The loop ends when it reaches the number of
- * tiles. There may be one such loop between two barriers. */
+/* Dynamic scheduling: the index of the next tile that no thread has claimed. The loop ends when it reaches the number
+ * of tiles. There may be one such loop between two barriers. */
 i64 next_tile(worker *w);
 /* Barrier: waits for all threads, makes their writes visible, and restarts next_tile at 0. */
 void barrier(worker *w);

@@ -1,5 +1,5 @@
-/* exp, log and powers without libc, a vector at a time; errors below 2e-7 relative (powers: times |exponent * log|, if that
- * exceeds 1). NaN in, NaN out; overflow gives infinity, underflow 0, as libm does. */
+/* Vectorized exp, log and pow without libc. Relative errors are below 2e-7 (for pow times |exponent * log|, if that
+ * exceeds 1). NaN stays NaN, overflow gives infinity and underflow 0, as in libm. */
 #pragma once
 #include "vector.h"
 
@@ -7,7 +7,7 @@ INLINE ivec float_bits(vec v) { return __builtin_bit_cast(ivec, v); }
 INLINE vec bits_float(ivec v) { return __builtin_bit_cast(vec, v); }
 INLINE vec power_of_two(ivec n) { return bits_float((n + 127) << 23); }
 
-/* e^x = 2^n e^r with |r| <= log(2) / 2. n is rounded by adding 1.5 * 2^23, which leaves it in the low bits of the sum. */
+/* e^x = 2^n e^r with |r| <= log(2) / 2. Adding 1.5 * 2^23 rounds n and leaves it in the low bits of the sum. */
 INLINE vec vexp(vec x) {
     const vec round = splat(12582912.0f);
     x = x > 89.0f ? splat(89.0f) : x;
@@ -21,7 +21,7 @@ INLINE vec vexp(vec x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 0.5f;
     p = p * (r * r) + r + 1.0f;
-    /* In two steps: n may be 128 or -150, whose power of two is not a normal number. */
+    /* In two steps, because n may be 128 or -150, whose power of two is not a normal number. */
     ivec whole = float_bits(shifted) - float_bits(round), half = whole >> 1;
     return p * power_of_two(half) * power_of_two(whole - half);
 }

@@ -1,12 +1,12 @@
-/* Numbers on the wire, rounded to the nearest, ties to even; sums are always in fp32. The bytes, and what is left over, are the
- * same on every processor: no product below is rounded together with the sum it goes into, since one of the two is
- * exact (powers of two) or a sign is put on in between.
+/* Wire formats. Values are rounded to nearest, ties to even; sums are always in fp32. Encoded bytes and residuals
+ * are identical on every processor: no product below is fused with a sum in a way that changes the rounding, because
+ * one factor is exact (a power of two) or the sign is attached in between.
  *
- * Bytes lie in blocks of WIRE_BLOCK numbers, the last one perhaps shorter. fp16 and int8 begin each with a float that its
- * numbers are multiplied with. fp16: a power of two that brings the largest to 2^14 .. 2^15, so that nothing overflows and
- * only what is 2^29 times smaller begins to lose bits. int8: a 127th of the largest; sign and size of a number are apart.
- * A block with a number that is not finite has NaN there: all of it arrives as NaN, and a diverged run shows. One whose
- * largest is below 2^-80 has 0. bf16 has fp32's range, and needs none of this. */
+ * Values are encoded in blocks of WIRE_BLOCK; the last block may be shorter. In fp16 and int8 each block starts with
+ * a float scale. fp16: a power of two that brings the largest value to 2^14 .. 2^15, so nothing overflows, and only
+ * values 2^29 times smaller start to lose bits. int8: 1/127 of the largest absolute value, with sign and magnitude.
+ * A block with a non-finite value has the scale NaN, so all of it is decoded as NaN and a diverged run is noticed. A
+ * block whose largest value is below 2^-80 has the scale 0. bf16 has the range of fp32 and needs no scale. */
 
 typedef u8 u8_vec __attribute__((ext_vector_type(LANES)));
 typedef u8 unaligned_u8_vec __attribute__((ext_vector_type(LANES), aligned(1)));
@@ -59,12 +59,12 @@ INLINE i64 block_offset(i64 i, i32 dtype) {
 INLINE float bits_as_float(u32 bits) { return __builtin_bit_cast(float, bits); }
 INLINE u32 float_as_bits(float x) { return __builtin_bit_cast(u32, x); }
 
-/* What numbers are multiplied with to be sent, and when they arrive. */
+/* The factors of encoding and decoding. */
 typedef struct {
     float encode_scale, decode_scale;
 } scaling;
 
-/* From the bits of the block's largest, without its sign. */
+/* From the bits of the block's largest absolute value. */
 INLINE scaling scaling_for(u32 largest, i32 dtype) {
     u32 exponent = largest >> 23;
     if (dtype == FP32 || dtype == BF16) return (scaling){1, 1};
@@ -76,7 +76,7 @@ INLINE scaling scaling_for(u32 largest, i32 dtype) {
 
 INLINE u8_vec fp32_to_int8(vec v) {
     uvec bits = floats_as_bits(v), size = bits & 0x7FFFFFFFu;
-    uvec rounded = floats_as_bits(bits_as_floats(size) + 0x1p23f); /* where a float's last bit is 1 */
+    uvec rounded = floats_as_bits(bits_as_floats(size) + 0x1p23f); /* where the last bit of a float is 1 */
     return __builtin_convertvector((bits >> 24 & 0x80u) | (rounded & 0x7Fu), u8_vec);
 }
 INLINE vec int8_to_fp32(u8_vec b, float scale) {
@@ -85,7 +85,7 @@ INLINE vec int8_to_fp32(u8_vec b, float scale) {
     return bits_as_floats(floats_as_bits(size * scale) | sign);
 }
 
-/* Number c of a block whose numbers begin at `from`. */
+/* Elements from c on of a block whose elements start at `from`. */
 INLINE vec decode_vector(const u8 *from, i32 c, i32 lanes, i32 dtype, float scale) {
     if (dtype == FP32) return load_floats((const float *)from + c, lanes);
     if (dtype == INT8) return int8_to_fp32(load_bytes(from + c, lanes), scale);
@@ -93,7 +93,7 @@ INLINE vec decode_vector(const u8 *from, i32 c, i32 lanes, i32 dtype, float scal
     return dtype == FP16 ? fp16_to_fp32(shorts) * scale : bf16_to_fp32(shorts);
 }
 
-/* Returns what everybody will decode. */
+/* Returns the value that receivers will decode. */
 INLINE vec encode_vector(u8 *to, i32 c, vec v, i32 lanes, i32 dtype, scaling s) {
     if (dtype == FP32) {
         store_floats((float *)to + c, v, lanes);
@@ -115,12 +115,13 @@ INLINE float load_scale(const u8 *block, i32 dtype) {
     return scale;
 }
 
-/* A block's numbers to `sums`; returns the largest one's bits without the sign, more than any finite one's for NaN. */
+/* Writes the block's values to `sums`. Returns the bits of the largest absolute value; for NaN they exceed those of
+ * all finite values. */
 INLINE u32 sum_block(const encode *op, i64 start, i32 count, i32 dtype, float *sums) {
     const u8 *received = op->received ? (const u8 *)op->received + block_offset(start, dtype) : 0;
     float scale = received ? load_scale(received, dtype) : 1;
     uvec largest = 0;
-    FOR_VECTORS(count) {
+    FOR_VECTORS (count) {
         vec v = load_floats(op->values + start + c, lanes);
         if (received) v += decode_vector(received + scale_bytes(dtype), c, lanes, dtype, scale);
         if (op->residual) v += load_floats(op->residual + start + c, lanes);
@@ -137,7 +138,7 @@ INLINE void encode_block(const encode *op, i64 start, i32 count, i32 dtype) {
     u8 *to = (u8 *)op->encoded + block_offset(start, dtype);
     if (scale_bytes(dtype)) __builtin_memcpy(to, &s.decode_scale, SCALE_BYTES);
     to += scale_bytes(dtype);
-    FOR_VECTORS(count) {
+    FOR_VECTORS (count) {
         vec v = load(sums + c), rounded_value = encode_vector(to, c, v, lanes, dtype, s);
         if (op->residual) store_floats(op->residual + start + c, v - rounded_value, lanes);
         if (op->write_back) store_floats(op->values + start + c, rounded_value, lanes);
@@ -147,7 +148,7 @@ INLINE void encode_block(const encode *op, i64 start, i32 count, i32 dtype) {
 INLINE void decode_block(const decode *op, i64 start, i32 count, i32 dtype) {
     const u8 *from = (const u8 *)op->encoded + block_offset(start, dtype);
     float scale = load_scale(from, dtype);
-    FOR_VECTORS(count) {
+    FOR_VECTORS (count) {
         vec v = decode_vector(from + scale_bytes(dtype), c, lanes, dtype, scale);
         if (op->accumulate) v += load_floats(op->values + start + c, lanes);
         store_floats(op->values + start + c, v, lanes);
@@ -159,12 +160,13 @@ INLINE void decode_block(const decode *op, i64 start, i32 count, i32 dtype) {
         for (; i < end; i += WIRE_BLOCK) op##_block(it, i, (i32)MIN(WIRE_BLOCK, end - i), dtype); \
     }
 #define DEFINE_RUN(op) \
-    DEFINE_TILE(op, FP32) DEFINE_TILE(op, FP16) DEFINE_TILE(op, BF16) DEFINE_TILE(op, INT8) \
-    static void run_##op(worker *w, const void *p) { \
+    DEFINE_TILE(op, FP32) \
+    DEFINE_TILE(op, FP16) DEFINE_TILE(op, BF16) DEFINE_TILE(op, INT8) static void run_##op(worker *w, const void *p) { \
         static void (*const tiles[])(const op *, i64, i64) = { \
             [FP32] = op##_tile_FP32, [FP16] = op##_tile_FP16, [BF16] = op##_tile_BF16, [INT8] = op##_tile_INT8}; \
         const op *it = p; \
-        for (i64 i; (i = next_tile(w) * WIRE_TILE) < it->count;) tiles[it->dtype](it, i, MIN(it->count, i + WIRE_TILE)); \
+        for (i64 i; (i = next_tile(w) * WIRE_TILE) < it->count;) \
+            tiles[it->dtype](it, i, MIN(it->count, i + WIRE_TILE)); \
     } \
     static i64 workspace_##op(i32 threads, const void *p) { \
         (void)threads, (void)p; \

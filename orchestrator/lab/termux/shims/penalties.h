@@ -1,3 +1,3 @@
-/* Told by termux_passwd.c, which sees the configuration and the login names. */
+/* Called by termux_passwd.c, which sees the configuration and the login names. */
 void penalties_configure(const char *line);
-void penalties_login_asked_for(void);
+void penalties_login_attempted(void);

@@ -1,8 +1,7 @@
-/* Does what termux-exec does for programs that believe in /bin and /usr/bin: if a program, or the interpreter named
- * in a script's first line, is missing there, the one of the same name in $PREFIX/bin is started instead.
+/* Does what termux-exec does for programs that expect /bin and /usr/bin: if a program, or the interpreter in a
+ * script's first line, does not exist there, the one of the same name in $PREFIX/bin is started instead.
  *
- * May run between vfork and exec, so it allocates nothing.
- */
+ * May run between vfork and exec, so it allocates no memory. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -15,23 +14,22 @@
 
 #define TERMUX_PREFIX "/data/data/com.termux/files/usr"
 
-typedef int starter(const char *path, char *const argv[], void *context);
+typedef int exec_function(const char *path, char *const argv[], void *context);
 
 static int is_missing_system_path(const char *path) {
     int system_path = strncmp(path, "/bin/", 5) == 0 || strncmp(path, "/usr/bin/", 9) == 0;
     return system_path && access(path, F_OK) != 0;
 }
 
-/* `path` where Termux has it. */
-static void placed(const char *path, char found[PATH_MAX]) {
+/* `path`, or its counterpart in Termux if it does not exist. */
+static void resolve_path(const char *path, char found[PATH_MAX]) {
     const char *prefix = getenv("PREFIX");
     if (is_missing_system_path(path))
         snprintf(found, PATH_MAX, "%s/bin/%s", prefix ? prefix : TERMUX_PREFIX, strrchr(path, '/') + 1);
-    else
-        snprintf(found, PATH_MAX, "%s", path);
+    else snprintf(found, PATH_MAX, "%s", path);
 }
 
-/* Splits a script's `#!interpreter argument` in place; 0 if it is no script. */
+/* Split a script's `#!interpreter argument` in place. Returns 0 if it is not a script. */
 static int read_shebang(const char *path, char line[PATH_MAX], char **interpreter, char **argument) {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t length = file < 0 ? 0 : read(file, line, PATH_MAX - 1);
@@ -48,38 +46,38 @@ static int read_shebang(const char *path, char line[PATH_MAX], char **interprete
     return **interpreter != '\0';
 }
 
-static int launch(const char *path, char *const argv[], starter *start, void *context) {
+static int exec_or_interpret(const char *path, char *const argv[], exec_function *start, void *context) {
     char program[PATH_MAX], line[PATH_MAX], shell[PATH_MAX], *interpreter, *argument;
-    placed(path, program);
+    resolve_path(path, program);
     if (!read_shebang(program, line, &interpreter, &argument) || !is_missing_system_path(interpreter))
         return start(program, argv, context);
-    placed(interpreter, shell);
+    resolve_path(interpreter, shell);
     int count = 0;
     while (argv[count]) count++;
-    char *longer[count + 4];
+    char *new_argv[count + 4];
     int next = 0;
-    longer[next++] = interpreter;
-    if (*argument) longer[next++] = argument;
-    longer[next++] = program;
-    for (int i = 1; i < count; i++) longer[next++] = argv[i];
-    longer[next] = NULL;
-    return start(shell, longer, context);
+    new_argv[next++] = interpreter;
+    if (*argument) new_argv[next++] = argument;
+    new_argv[next++] = program;
+    for (int i = 1; i < count; i++) new_argv[next++] = argv[i];
+    new_argv[next] = NULL;
+    return start(shell, new_argv, context);
 }
 
-static int start_exec(const char *path, char *const argv[], void *environment) {
+static int call_execve(const char *path, char *const argv[], void *environment) {
     int (*real)(const char *, char *const[], char *const[]) =
         (int (*)(const char *, char *const[], char *const[]))dlsym(RTLD_NEXT, "execve");
     return real(path, argv, environment);
 }
 
 int execve(const char *path, char *const argv[], char *const environment[]) {
-    return launch(path, argv, start_exec, (void *)environment);
+    return exec_or_interpret(path, argv, call_execve, (void *)environment);
 }
 
 int execv(const char *path, char *const argv[]) { return execve(path, argv, environ); }
 
-/* `file` where $PATH has it; itself if it has a slash or is not found. */
-static void searched(const char *file, char found[PATH_MAX]) {
+/* Look `file` up in $PATH; unchanged if it contains a slash or is not found. */
+static void search_path(const char *file, char found[PATH_MAX]) {
     const char *path = getenv("PATH");
     for (const char *part = path; part && !strchr(file, '/'); part = *part ? part + 1 : NULL) {
         size_t length = strcspn(part, ":");
@@ -92,35 +90,36 @@ static void searched(const char *file, char found[PATH_MAX]) {
 
 int execvpe(const char *file, char *const argv[], char *const environment[]) {
     char found[PATH_MAX];
-    searched(file, found);
+    search_path(file, found);
     return execve(found, argv, environment);
 }
 
 int execvp(const char *file, char *const argv[]) { return execvpe(file, argv, environ); }
 
-struct spawning {
+struct spawn_request {
     pid_t *pid;
     const posix_spawn_file_actions_t *actions;
     const posix_spawnattr_t *attributes;
     char *const *environment;
 };
 
-static int start_spawn(const char *path, char *const argv[], void *context) {
-    struct spawning *spawning = context;
+static int call_posix_spawn(const char *path, char *const argv[], void *context) {
+    struct spawn_request *spawn_request = context;
     int (*real)(pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const[],
                 char *const[]) = (void *)dlsym(RTLD_NEXT, "posix_spawn");
-    return real(spawning->pid, path, spawning->actions, spawning->attributes, argv, spawning->environment);
+    return real(spawn_request->pid, path, spawn_request->actions, spawn_request->attributes, argv,
+                spawn_request->environment);
 }
 
 int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
                 const posix_spawnattr_t *attributes, char *const argv[], char *const environment[]) {
-    struct spawning spawning = {pid, actions, attributes, environment};
-    return launch(path, argv, start_spawn, &spawning);
+    struct spawn_request spawn_request = {pid, actions, attributes, environment};
+    return exec_or_interpret(path, argv, call_posix_spawn, &spawn_request);
 }
 
 int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions,
                  const posix_spawnattr_t *attributes, char *const argv[], char *const environment[]) {
     char found[PATH_MAX];
-    searched(file, found);
+    search_path(file, found);
     return posix_spawn(pid, found, actions, attributes, argv, environment);
 }

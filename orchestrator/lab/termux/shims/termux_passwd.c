@@ -1,13 +1,13 @@
-/* Gives the host's OpenSSH what Termux patches into its own.
+/* Gives the host's OpenSSH the behaviour that Termux patches into its own.
  *
- * - There is one user. Whatever the login name, it is the uid that runs sshd; its home is $HOME and its shell is
- *   $PREFIX/bin/login. No passwd file is asked.
- * - A session gets sshd's own PATH, PREFIX, TMPDIR, LD_PRELOAD, LANG, ANDROID_* and TERMUX_*: the way sshd was
- *   started decides what every job sees.
- * - Penalty options that an sshd older than 9.8 does not know are read as empty lines, and left to penalties.c.
+ * - There is one user. Every login name maps to the uid that runs sshd, with home $HOME and shell $PREFIX/bin/login.
+ *   No passwd file is read.
+ * - A session gets sshd's own PATH, PREFIX, TMPDIR, LD_PRELOAD, LANG, ANDROID_* and TERMUX_*: the environment in which
+ *   sshd was started is the one that every job gets.
+ * - Penalty options that an sshd older than 9.8 does not know are replaced by empty lines and handled by penalties.c.
  *
- * Loaded by LD_PRELOAD into the ssh programs only: it leaves the environment of whatever they start.
- */
+ * LD_PRELOAD loads it into the ssh programs only: it removes itself from the environment of the programs that they
+ * start. */
 #define _GNU_SOURCE
 #ifdef SSHD_WITHOUT_PENALTIES
 #include "penalties.h"
@@ -23,14 +23,22 @@
 
 #define TERMUX_PREFIX "/data/data/com.termux/files/usr"
 
-enum { MAX_KEPT = 64, MAX_ENVIRONMENT = 512 };
+enum { MAX_SAVED = 64, MAX_ENVIRONMENT = 512 };
 
-static const char *const kept_names[] = {"ASEC_MOUNTPOINT", "BOOTCLASSPATH", "DEX2OATBOOTCLASSPATH", "EXTERNAL_STORAGE",
-                                         "LANG", "PATH", "PREFIX", "SYSTEMSERVERCLASSPATH", "TMPDIR", "LD_PRELOAD"};
-static const char *const kept_prefixes[] = {"ANDROID_", "TERMUX_"};
+static const char *const saved_names[] = {"ASEC_MOUNTPOINT",
+                                          "BOOTCLASSPATH",
+                                          "DEX2OATBOOTCLASSPATH",
+                                          "EXTERNAL_STORAGE",
+                                          "LANG",
+                                          "PATH",
+                                          "PREFIX",
+                                          "SYSTEMSERVERCLASSPATH",
+                                          "TMPDIR",
+                                          "LD_PRELOAD"};
+static const char *const saved_prefixes[] = {"ANDROID_", "TERMUX_"};
 
-static char *kept[MAX_KEPT]; /* sshd's own variables for its sessions, as NAME=value */
-static int kept_count;
+static char *saved[MAX_SAVED]; /* sshd's own variables for its sessions, as NAME=value */
+static int saved_count;
 static char own_preload[4096]; /* LD_PRELOAD=... that loads this library again */
 static char home[1024], shell[1024], name[64];
 static struct passwd phone_user;
@@ -44,15 +52,15 @@ static int same_name(const char *variable, const char *other) {
     return strncmp(variable, other, length) == 0 && (other[length] == '=' || other[length] == '\0');
 }
 
-static int is_kept(const char *variable) {
-    for (size_t i = 0; i < sizeof kept_names / sizeof *kept_names; i++)
-        if (same_name(variable, kept_names[i])) return 1;
-    for (size_t i = 0; i < sizeof kept_prefixes / sizeof *kept_prefixes; i++)
-        if (starts_with(variable, kept_prefixes[i])) return 1;
+static int is_saved(const char *variable) {
+    for (size_t i = 0; i < sizeof saved_names / sizeof *saved_names; i++)
+        if (same_name(variable, saved_names[i])) return 1;
+    for (size_t i = 0; i < sizeof saved_prefixes / sizeof *saved_prefixes; i++)
+        if (starts_with(variable, saved_prefixes[i])) return 1;
     return 0;
 }
 
-/* LD_PRELOAD without this library, so that nothing but ssh programs is loaded with it. */
+/* Remove this library from LD_PRELOAD, so that only ssh programs load it. */
 static void hide_own_preload(void) {
     Dl_info self;
     const char *preload = getenv("LD_PRELOAD");
@@ -65,9 +73,9 @@ static void hide_own_preload(void) {
     else unsetenv("LD_PRELOAD");
 }
 
-static void remember_environment(void) {
-    for (char **variable = environ; *variable && kept_count < MAX_KEPT; variable++)
-        if (is_kept(*variable)) kept[kept_count++] = strdup(*variable);
+static void save_environment(void) {
+    for (char **variable = environ; *variable && saved_count < MAX_SAVED; variable++)
+        if (is_saved(*variable)) saved[saved_count++] = strdup(*variable);
 }
 
 static void describe_user(void) {
@@ -77,14 +85,19 @@ static void describe_user(void) {
     snprintf(shell, sizeof shell, "%s/bin/login", prefix ? prefix : TERMUX_PREFIX);
     if (uid >= 10000) snprintf(name, sizeof name, "u0_a%u", uid - 10000);
     else snprintf(name, sizeof name, "user%u", uid);
-    phone_user = (struct passwd){.pw_name = name, .pw_passwd = "x", .pw_uid = uid, .pw_gid = getgid(),
-                                 .pw_gecos = "", .pw_dir = home, .pw_shell = shell};
+    phone_user = (struct passwd){.pw_name = name,
+                                 .pw_passwd = "x",
+                                 .pw_uid = uid,
+                                 .pw_gid = getgid(),
+                                 .pw_gecos = "",
+                                 .pw_dir = home,
+                                 .pw_shell = shell};
 }
 
-__attribute__((constructor)) static void start(void) {
+__attribute__((constructor)) static void initialize(void) {
     describe_user();
     hide_own_preload();
-    remember_environment();
+    save_environment();
 }
 
 struct passwd *getpwuid(uid_t uid) { return uid == getuid() ? &phone_user : NULL; }
@@ -92,12 +105,12 @@ struct passwd *getpwuid(uid_t uid) { return uid == getuid() ? &phone_user : NULL
 struct passwd *getpwnam(const char *login) {
     (void)login;
 #ifdef SSHD_WITHOUT_PENALTIES
-    penalties_login_asked_for();
+    penalties_login_attempted();
 #endif
     return &phone_user;
 }
 
-/* Android has no group `tty`; with the host's, sshd would try to give terminals to it, which takes root. */
+/* Android has no group `tty`. With the host's group, sshd would try to give terminals to it, which takes root. */
 struct group *getgrnam(const char *group) {
     (void)group;
     return NULL;
@@ -108,16 +121,16 @@ static int is_sshd(const char *path) {
     return starts_with(slash ? slash + 1 : path, "sshd");
 }
 
-/* `given` without the variables that sshd's own replace, then those. */
+/* The variables of `given` that sshd's own do not replace, then sshd's own. */
 static void session_environment(char *const given[], char *merged[]) {
     int count = 0;
-    for (; *given && count < MAX_ENVIRONMENT - MAX_KEPT; given++)
-        if (!is_kept(*given) && !same_name("MAIL", *given)) merged[count++] = *given;
-    for (int i = 0; i < kept_count; i++) merged[count++] = kept[i];
+    for (; *given && count < MAX_ENVIRONMENT - MAX_SAVED; given++)
+        if (!is_saved(*given) && !same_name("MAIL", *given)) merged[count++] = *given;
+    for (int i = 0; i < saved_count; i++) merged[count++] = saved[i];
     merged[count] = NULL;
 }
 
-static void with_own_preload(char *const given[], char *merged[]) {
+static void add_own_preload(char *const given[], char *merged[]) {
     int count = 0;
     for (; *given && count < MAX_ENVIRONMENT - 1; given++)
         if (!same_name("LD_PRELOAD", *given)) merged[count++] = *given;
@@ -129,7 +142,7 @@ int execve(const char *path, char *const argv[], char *const environment[]) {
     int (*real)(const char *, char *const[], char *const[]) =
         (int (*)(const char *, char *const[], char *const[]))dlsym(RTLD_NEXT, "execve");
     char *merged[MAX_ENVIRONMENT + 1];
-    if (is_sshd(path)) with_own_preload(environment, merged);
+    if (is_sshd(path)) add_own_preload(environment, merged);
     else if (strcmp(path, shell) == 0) session_environment(environment, merged);
     else return real(path, argv, environment);
     return real(path, argv, merged);

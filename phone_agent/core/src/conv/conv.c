@@ -1,10 +1,11 @@
-/* Convolution of any geometry, three directions, as products of matrices.
+/* Convolution of any geometry, in three directions, as matrix products without a stored im2col matrix (implicit
+ * GEMM).
  *
- * Forward: rows are output pixels, columns output channels, depth (tap, input channel). Backward to the data is the same
- * on dy: rows are input pixels, columns input channels, depth (tap, output channel); with a stride, the input pixels fall
- * into stride x stride phases that different taps reach, and each phase is a product of its own: nothing is multiplied in
- * vain. Backward to the weights: rows are (tap, input channel), columns output channels, depth the pixels.
- */
+ * Forward: rows are output pixels, columns output channels, depth (tap, input channel). Backward data is the same on
+ * dy: rows are input pixels, columns input channels, depth (tap, output channel). With a stride, the input pixels
+ * fall into stride x stride phases that different taps reach; each phase is its own product, so no zeros are
+ * multiplied. Backward weights: rows are (tap, input channel), columns output channels, depth pixels
+ * (weight_gradient.c). */
 
 static conv_gemm plan_forward(const void *op, i32 phase, i32 threads, float *panels) {
     (void)phase;
@@ -24,7 +25,8 @@ static conv_gemm plan_backward_data(const void *op, i32 phase, i32 threads, floa
     axis h = backward_axis(g->in_h, g->out_h, g->kernel_h, g->stride, g->pad_h, g->dilation, phase / g->stride);
     axis w = backward_axis(g->in_w, g->out_w, g->kernel_w, g->stride, g->pad_w, g->dilation, phase % g->stride);
     fused_input dy = {.data = o->dy, .ld = o->ld_dy};
-    conv_gemm p = {.view = im2col_view_of(dy, h, w, g->batch, out), .columns = in, .groups = g->groups, .panels = panels};
+    conv_gemm p = {
+        .view = im2col_view_of(dy, h, w, g->batch, out), .columns = in, .groups = g->groups, .panels = panels};
     p.weights = (weight_matrix){o->weights, (i64)in * g->out_c, out, 1, g->out_c, g->kernel_w};
     choose_blocking(&p, threads);
     return p;

@@ -1,5 +1,8 @@
-/* One direction of the image, as a product sees it. Tap t of grid point j reads pixel j * stride + offset + t * spacing
- * (nothing outside 0 .. size), with weight first + t * step; its result is pixel to_first + j * to_step of the target. */
+/* Gathering: the rows of the implicit im2col matrix, copied into local memory block by block. */
+
+/* One axis of the image as a product sees it. Tap t of grid point j reads pixel j * stride + offset + t * spacing
+ * (zero outside 0 .. size - 1), with weight first + t * step. The result belongs to pixel to_first + j * to_step of
+ * the target. */
 typedef struct {
     i32 grid, taps, stride, offset, spacing, size, first, step, to_first, to_step, to_size;
 } axis;
@@ -8,8 +11,8 @@ static axis forward_axis(i32 in, i32 out, i32 kernel, i32 stride, i32 pad, i32 d
     return (axis){out, kernel, stride, -pad, dilation, in, 0, 1, 0, 1, out};
 }
 
-/* Input pixel i = phase + j * stride is reached by tap k from output pixel (i + pad - k * dilation) / stride, if that is
- * whole. The taps for which it is are evenly spaced; they are counted from the last, so that pixels ascend. */
+/* Tap k connects input pixel i = phase + j * stride with output pixel (i + pad - k * dilation) / stride, if that is
+ * an integer. Those taps are evenly spaced; they are counted from the last one, so that pixels ascend. */
 static axis backward_axis(i32 in, i32 out, i32 kernel, i32 stride, i32 pad, i32 dilation, i32 phase) {
     axis a = {.stride = 1, .size = out, .to_first = phase, .to_step = stride, .to_size = in};
     a.grid = phase < in ? CEIL_DIV(in - phase, stride) : 0;
@@ -28,8 +31,8 @@ static axis backward_axis(i32 in, i32 out, i32 kernel, i32 stride, i32 pad, i32 
     return a;
 }
 
-/* Where a product's depth comes from: pixels around a grid point, `channels` of each (of one group). Where the taps of a
- * kernel row lie side by side in memory, they are one run. */
+/* The implicit im2col matrix: a row is a grid point, its depth the pixels around that point with `channels` of each
+ * (of one group). If the taps of a kernel row are contiguous in memory, they form one run. */
 typedef struct {
     fused_input x;
     axis h, w;
@@ -42,14 +45,15 @@ static im2col_view im2col_view_of(fused_input x, axis h, axis w, i32 batch, i32 
     im2col_view v = {.x = x, .h = h, .w = w, .channels = channels, .run_taps = 1};
     v.rows = (i64)batch * h.grid * w.grid;
     v.depth = (i64)h.taps * w.taps * channels;
-    v.pointwise = h.taps * w.taps == 1 && h.stride * w.stride == 1 && h.grid == h.size && w.grid == w.size && !h.offset && !w.offset;
+    v.pointwise = h.taps * w.taps == 1 && h.stride * w.stride == 1 && h.grid == h.size && w.grid == w.size &&
+                  !h.offset && !w.offset;
     if (!x.scale && x.ld == channels && (w.spacing == 1 || w.taps == 1)) v.run_taps = w.taps;
     return v;
 }
 
-/* Some rows of a product: their first pixel in the view's image, and their row in the target. */
+/* Some rows of a product: the first pixel of each in the image, and its row in the target. */
 enum { MAX_LISTED_ROWS = MAX(PRIVATE_BLOCK_ROWS, MAX(BLOCK_ROWS, WGRAD_PIXELS)) };
-enum { SHORT_RUN_FLOATS = 32 }; /* floats: 7 taps of 3 channels, with room */
+enum { SHORT_RUN_FLOATS = 32 }; /* enough for 7 taps of 3 channels */
 typedef struct {
     i32 count;
     i32 y[MAX_LISTED_ROWS], x[MAX_LISTED_ROWS];
@@ -77,7 +81,8 @@ static void locate_rows(const im2col_view *v, i64 row0, i32 count, row_list *row
     }
 }
 
-/* Numbers c .. c + count of the run that starts at pixel (y, x): several taps side by side, some perhaps outside. */
+/* Elements c .. c + count - 1 of the run that starts at pixel (y, x). The run has several taps, some of which may be
+ * outside the image. */
 static NOINLINE void gather_edge(const im2col_view *v, const void *from, i32 x, i32 c, i32 count, float *to) {
     i32 start = MAX(0, -x) * v->channels, end = MIN(v->run_taps, v->w.size - x) * v->channels;
     start = MIN(MAX(start - c, 0), count);
@@ -93,7 +98,7 @@ INLINE void gather_run(const im2col_view *v, i64 image, i32 y, i32 x, i32 c, i32
     else gather_edge(v, from, x, c, count, to);
 }
 
-/* All of a row's depth, where that is short runs (an image of few channels, in fp32) and none of them touches an edge. */
+/* The whole depth of a row, if that is short fp32 runs (an image with few channels) which do not touch an edge. */
 INLINE i32 gather_interior(const im2col_view *v, i64 image, i32 y, i32 x, float *to) {
     i32 length = v->run_taps * v->channels;
     i64 line = (i64)v->w.size * v->channels;
@@ -123,10 +128,9 @@ static void gather_short_runs(const im2col_view *v, const row_list *rows, float 
     }
 }
 
-/* `multi_tap`: runs are several taps long. A constant, so that either loop has all registers for itself. */
-INLINE void gather_any(
-    const im2col_view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld, i32 multi_tap
-) {
+/* `multi_tap`: runs are several taps long. A constant, so that each variant of the loop has all registers. */
+INLINE void gather_any(const im2col_view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld,
+                       i32 multi_tap) {
     i32 length = v->run_taps * v->channels, runs = v->w.taps / v->run_taps, channel0 = group * v->channels;
     for (i64 k = 0; k < depth;) {
         i32 run = (i32)((k0 + k) / length), c = (i32)((k0 + k) % length);
@@ -145,11 +149,12 @@ INLINE void gather_any(
     }
 }
 
-static NOINLINE void gather_multi_tap(const im2col_view *v, const row_list *rows, i64 k0, i64 depth, float *to, i64 ld) {
+static NOINLINE void gather_multi_tap(const im2col_view *v, const row_list *rows, i64 k0, i64 depth, float *to,
+                                      i64 ld) {
     gather_any(v, rows, 0, k0, depth, to, ld, 1);
 }
 
-/* to[r][0 .. depth) = numbers k0 .. of the depth of these rows; zeros where taps lie outside the image. */
+/* to[r][0 .. depth - 1] = elements k0 .. of the depth of these rows, zeros where taps lie outside the image. */
 static void gather_rows(const im2col_view *v, const row_list *rows, i32 group, i64 k0, i64 depth, float *to, i64 ld) {
     if (v->run_taps == 1) gather_any(v, rows, group, k0, depth, to, ld, 0);
     else if (depth == v->depth && v->run_taps * v->channels <= SHORT_RUN_FLOATS && v->x.dtype == FP32)
@@ -162,4 +167,3 @@ static im2col_view forward_view(const geometry *g, fused_input x) {
     axis w = forward_axis(g->in_w, g->out_w, g->kernel_w, g->stride, g->pad_w, g->dilation);
     return im2col_view_of(x, h, w, g->batch, g->in_c / g->groups);
 }
-

@@ -1,38 +1,44 @@
-/* The weights of a product: row (tap, channel), column n of a group. One of the two strides is 1. */
+/* The product of gathered rows and packed weights: blocking, packing, and the loops around the microkernel. */
+
+/* The weights as a matrix: row (tap, channel), column n of a group. One of the two strides is 1. */
 typedef struct {
     const float *data;
     i64 tap, group, row, column;
     i32 kernel_w;
 } weight_matrix;
 
-/* A product, and how it is cut: an item of work is some row blocks, one after the other, x a column block x a group. */
+/* A product and its blocking. A work item is some row blocks, one after the other, x one column block x one group. */
 typedef struct {
     im2col_view view;
     weight_matrix weights;
     i32 columns, groups;
     i32 block_tiles, row_blocks, blocks_per_item, block_panels, column_blocks;
     i64 block_depth, depth_blocks;
-    i32 private_packing; /* each thread packs the weights it needs, when it needs them: there are hardly other users */
-    float *panels;   /* all of the weights, where not */
+    i32 private_packing; /* each thread packs the weights that it needs, because hardly any other thread uses them */
+    float *panels;       /* all packed weights, if threads share them */
 } conv_gemm;
 
 static i64 gemm_items(const conv_gemm *p) {
     return p->row_blocks ? (i64)p->groups * CEIL_DIV(p->row_blocks, p->blocks_per_item) * p->column_blocks : 0;
 }
-static i64 shared_panel_floats(const conv_gemm *p) { return p->private_packing ? 0 : p->groups * p->view.depth * padded_columns(p->columns); }
+static i64 shared_panel_floats(const conv_gemm *p) {
+    return p->private_packing ? 0 : p->groups * p->view.depth * padded_columns(p->columns);
+}
 
-/* What one block costs, in tenths of tile multiplications: these, gathering a tile of rows, bringing a panel close. */
+/* Cost of one block in tenths of a tile product: the products, gathering a tile of rows, loading a panel. */
 static i64 block_cost(i64 tiles, i64 panels) { return 10 * tiles * panels + 4 * tiles + 5 * panels; }
-/* And packing a panel: when all do it before, and when each does it on the way, with its weights fetched ahead. */
+/* Cost of packing a panel: by all threads beforehand, or by the thread that needs it, with prefetched weights. */
 enum { PACK_COST = 80, PRIVATE_PACK_COST = 40 };
 
 enum { MAX_BLOCKS_PER_ITEM = 8 };
 
-/* A way to cut rows into blocks of `block_tiles`, columns into blocks of `block_panels`; its cost replaces *best if lower. */
-static void try_blocking(conv_gemm *p, i32 tiles, i32 panels, i32 block_tiles, i32 block_panels, i32 private_packing, i32 threads, i64 *best) {
+/* Try blocks of `block_tiles` tiles of rows x `block_panels` panels; keep them if they cost less than *best. */
+static void try_blocking(conv_gemm *p, i32 tiles, i32 panels, i32 block_tiles, i32 block_panels, i32 private_packing,
+                         i32 threads, i64 *best) {
     i64 blocks = (i64)p->groups * CEIL_DIV(tiles, block_tiles) * CEIL_DIV(panels, block_panels);
     i64 cost = block_cost(block_tiles, block_panels) + (private_packing ? PRIVATE_PACK_COST * block_panels : 0);
-    cost = CEIL_DIV(blocks, threads) * cost + (private_packing ? 0 : CEIL_DIV((i64)PACK_COST * panels * p->groups, threads));
+    cost = CEIL_DIV(blocks, threads) * cost +
+           (private_packing ? 0 : CEIL_DIV((i64)PACK_COST * panels * p->groups, threads));
     if (*best >= 0 && cost >= *best) return;
     *best = cost;
     p->block_tiles = block_tiles;
@@ -40,13 +46,13 @@ static void try_blocking(conv_gemm *p, i32 tiles, i32 panels, i32 block_tiles, i
     p->private_packing = private_packing;
 }
 
-/* The cut that keeps all threads busy and blocks large. */
+/* Choose the blocking that keeps all threads busy and blocks large. */
 static void choose_blocking(conv_gemm *p, i32 threads) {
     i32 tiles = (i32)CEIL_DIV(p->view.rows, MR), panels = panel_count(p->columns);
     p->depth_blocks = MAX(1, CEIL_DIV(p->view.depth, BLOCK_DEPTH));
     p->block_depth = ROUND_UP(CEIL_DIV(p->view.depth, p->depth_blocks), 8);
     p->private_packing = 1;
-    if (tiles == 0) return; /* a phase beyond the image: no items */
+    if (tiles == 0) return; /* a phase outside the image: no items */
     i64 best = -1;
     if (tiles * MR <= PRIVATE_BLOCK_ROWS)
         for (i32 blocks = CEIL_DIV(panels, PRIVATE_BLOCK_COLUMNS / NR); blocks <= panels; blocks++)
@@ -69,14 +75,16 @@ static const float *weight_row(const conv_gemm *p, i32 group, i64 k) {
     return m->data + kernel * m->tap + group * m->group + c * m->row;
 }
 
-/* Rows k0 .. k0 + depth of some panels, as they come in the weights: to row k_to of panels of `panel_depth` rows. */
-static void pack_weights(const conv_gemm *p, i32 group, i64 k0, i64 depth, i32 panel0, i32 panels, float *to, i64 panel_depth, i64 k_to) {
+/* Pack rows k0 .. k0 + depth - 1 of some panels, starting at row k_to of panels with `panel_depth` rows. */
+static void pack_weights(const conv_gemm *p, i32 group, i64 k0, i64 depth, i32 panel0, i32 panels, float *to,
+                         i64 panel_depth, i64 k_to) {
     const weight_matrix *m = &p->weights;
     for (i64 k = k0; k < k0 + depth;) {
         i32 count = (i32)MIN(p->view.channels - k % p->view.channels, k0 + depth - k);
         const float *from = weight_row(p, group, k);
         for (i32 panel = 0; panel < panels; panel++) {
-            i32 n = (panel0 + panel) * NR, width = panel_width(p->columns, panel0 + panel), used = MIN(width, p->columns - n);
+            i32 n = (panel0 + panel) * NR, width = panel_width(p->columns, panel0 + panel),
+                used = MIN(width, p->columns - n);
             float *at = to + (i64)panel * NR * panel_depth + (k - k0 + k_to) * width;
             if (m->row == 1) pack_transposed_panel(from + n * m->column, m->column, used, count, at, width);
             else
@@ -88,23 +96,26 @@ static void pack_weights(const conv_gemm *p, i32 group, i64 k0, i64 depth, i32 p
 
 enum { PACK_ROWS_PER_ITEM = 64 };
 
-static i64 pack_items(const conv_gemm *p) { return p->private_packing ? 0 : p->groups * CEIL_DIV(p->view.depth, PACK_ROWS_PER_ITEM); }
+static i64 pack_items(const conv_gemm *p) {
+    return p->private_packing ? 0 : p->groups * CEIL_DIV(p->view.depth, PACK_ROWS_PER_ITEM);
+}
 
 static void pack_item(const conv_gemm *p, i64 item) {
     i64 pieces = CEIL_DIV(p->view.depth, PACK_ROWS_PER_ITEM), k0 = item % pieces * PACK_ROWS_PER_ITEM;
     i32 group = (i32)(item / pieces);
     float *to = p->panels + group * p->view.depth * padded_columns(p->columns);
-    pack_weights(p, group, k0, MIN(PACK_ROWS_PER_ITEM, p->view.depth - k0), 0, panel_count(p->columns), to, p->view.depth, k0);
+    pack_weights(p, group, k0, MIN(PACK_ROWS_PER_ITEM, p->view.depth - k0), 0, panel_count(p->columns), to,
+                 p->view.depth, k0);
 }
 
-/* A thread's own memory in a product. */
+/* The private memory of a thread. */
 typedef struct {
     float *rows, *results, *panels;
 } gemm_scratch;
 
 enum {
     SCRATCH_ROWS = MAX(PRIVATE_BLOCK_ROWS, BLOCK_ROWS) * LDA,
-    SCRATCH_RESULTS = MAX(PRIVATE_BLOCK_ROWS * (PRIVATE_BLOCK_COLUMNS + LANES), BLOCK_ROWS * (BLOCK_COLUMNS + LANES)),
+    SCRATCH_RESULTS = MAX(PRIVATE_BLOCK_ROWS * (PRIVATE_BLOCK_COLUMNS + LANES), BLOCK_ROWS *(BLOCK_COLUMNS + LANES)),
     SCRATCH_PANELS = PRIVATE_BLOCK_COLUMNS * ROUND_UP(BLOCK_DEPTH, 8),
     SCRATCH_FLOATS = ROUND_UP(SCRATCH_ROWS + SCRATCH_RESULTS + SCRATCH_PANELS, 16),
 };
@@ -114,36 +125,43 @@ static gemm_scratch gemm_scratch_of(const worker *w, float *all) {
     return (gemm_scratch){mine, mine + SCRATCH_ROWS, mine + SCRATCH_ROWS + SCRATCH_RESULTS};
 }
 
-/* Who takes the results: exactly one is set. */
+/* What happens to the results. Exactly one is set. */
 typedef struct {
     const conv_forward *forward;
     const fused_gradient *gradient;
 } epilogue;
 
-static void apply_epilogue(const epilogue *epi, const worker *w, const row_list *rows, const float *tile, i32 ld, i32 c0, i32 channels) {
+static void apply_epilogue(const epilogue *epi, const worker *w, const row_list *rows, const float *tile, i32 ld,
+                           i32 c0, i32 channels) {
     if (epi->forward) store_output_tile(epi->forward, w, tile, ld, rows->target[0], rows->count, c0, channels);
     else store_gradient_tile(epi->gradient, w, tile, ld, rows->target, rows->count, c0, channels);
 }
 
-/* What a block will touch when it is handed over, and what the next one will gather. */
-static prefetch_list prefetch_block(const conv_gemm *p, const epilogue *epi, i32 column_block, i64 row0, i32 count, i32 next) {
+/* Prefetch what the epilogue of this block will touch and what the next block will gather. */
+static prefetch_list prefetch_block(const conv_gemm *p, const epilogue *epi, i32 column_block, i64 row0, i32 count,
+                                    i32 next) {
     enum { MAX_PREFETCH_FLOATS = 1 << 16 };
     prefetch_list prefetch = {0};
     if (p->groups == 1 && p->view.w.to_step == 1) {
         const conv_forward *f = epi->forward;
         const fused_gradient *s = epi->gradient;
         i64 c0 = (i64)column_block * p->block_panels * NR, columns = MIN(p->block_panels * NR, p->columns - c0);
-        if (f) prefetch_columns(&prefetch, element_at(f->y, row0 * f->ld_y + c0, f->dtype), count, columns, f->ld_y, f->dtype);
+        if (f)
+            prefetch_columns(&prefetch, element_at(f->y, row0 * f->ld_y + c0, f->dtype), count, columns, f->ld_y,
+                             f->dtype);
         if (s) prefetch_columns(&prefetch, s->data + row0 * s->ld + c0, count, columns, s->ld, FP32);
-        if (s && s->act != ACT_NONE) prefetch_columns(&prefetch, element_at(s->y, row0 * s->ld_y + c0, s->dtype), count, columns, s->ld_y, s->dtype);
+        if (s && s->act != ACT_NONE)
+            prefetch_columns(&prefetch, element_at(s->y, row0 * s->ld_y + c0, s->dtype), count, columns, s->ld_y,
+                             s->dtype);
     }
     const fused_input *x = &p->view.x;
     if (p->view.pointwise && (i64)next * x->ld <= MAX_PREFETCH_FLOATS)
-        prefetch_elements(&prefetch, element_at(x->data, (row0 + count) * x->ld, x->dtype), (i64)next * x->ld, x->dtype);
+        prefetch_elements(&prefetch, element_at(x->data, (row0 + count) * x->ld, x->dtype), (i64)next * x->ld,
+                          x->dtype);
     return prefetch;
 }
 
-/* The weights that the next block of depth will pack. */
+/* Prefetch the weights that the next depth block will pack. */
 static void prefetch_weights(const conv_gemm *p, i32 group, i64 k0, i32 n0, i32 columns, prefetch_list *prefetch) {
     const weight_matrix *m = &p->weights;
     i64 depth = MIN(p->block_depth, p->view.depth - k0);
@@ -155,14 +173,14 @@ static void prefetch_weights(const conv_gemm *p, i32 group, i64 k0, i32 n0, i32 
     else prefetch_matrix(prefetch, from, depth, columns, m->row, FP32);
 }
 
-static void gemm_block(const conv_gemm *p, const epilogue *epi, const worker *w, gemm_scratch b, i32 group, i32 column_block, i64 row0,
-                           i32 count, prefetch_list prefetch) {
+static void gemm_block(const conv_gemm *p, const epilogue *epi, const worker *w, gemm_scratch b, i32 group,
+                       i32 column_block, i64 row0, i32 count, prefetch_list prefetch) {
     enum { PANELS_PER_PASS = BLOCK_COLUMNS / NR };
     i64 depth = p->view.depth;
     i32 tiles = CEIL_DIV(count, MR), panel0 = column_block * p->block_panels;
     i32 panels = MIN(p->block_panels, panel_count(p->columns) - panel0), ld = MIN(panels, PANELS_PER_PASS) * NR + LANES;
     const fused_input *x = &p->view.x;
-    /* The rows may be multiplied where they are. */
+    /* Rows can be multiplied in place, without gathering. */
     i32 in_place = p->view.pointwise && !x->scale && x->dtype == FP32 && count % MR == 0;
     row_list rows;
     locate_rows(&p->view, row0, count, &rows);
@@ -181,10 +199,12 @@ static void gemm_block(const conv_gemm *p, const epilogue *epi, const worker *w,
             const float *panel = p->private_packing
                                      ? b.panels + i * NR * k
                                      : p->panels + group * depth * padded_columns(p->columns) + n * depth + k0 * width;
-            gemm_panel(tiles, k, a, in_place ? x->ld : LDA, panel, width, b.results + slot * NR, ld, block > 0, &prefetch);
+            gemm_panel(tiles, k, a, in_place ? x->ld : LDA, panel, width, b.results + slot * NR, ld, block > 0,
+                       &prefetch);
             if (block + 1 < p->depth_blocks || (slot + 1 < PANELS_PER_PASS && i + 1 < panels)) continue;
             i32 first = n - slot * NR;
-            apply_epilogue(epi, w, &rows, b.results, ld, group * p->columns + first, MIN((slot + 1) * NR, p->columns - first));
+            apply_epilogue(epi, w, &rows, b.results, ld, group * p->columns + first,
+                           MIN((slot + 1) * NR, p->columns - first));
         }
     }
 }
@@ -195,14 +215,15 @@ static void gemm_item(const conv_gemm *p, const epilogue *epi, const worker *w, 
     i32 group = (i32)(item / p->column_blocks / spans);
     i64 end = MIN((span + 1) * item_rows, p->view.rows);
     for (i64 row = span * item_rows; row < end;) {
-        i32 count = (i32)MIN((i64)p->block_tiles * MR, end - row), next = (i32)MIN((i64)p->block_tiles * MR, end - row - count);
+        i32 count = (i32)MIN((i64)p->block_tiles * MR, end - row),
+            next = (i32)MIN((i64)p->block_tiles * MR, end - row - count);
         gemm_block(p, epi, w, b, group, column_block, row, count,
-                       prefetch_block(p, epi, column_block, row, count, next));
+                   prefetch_block(p, epi, column_block, row, count, next));
         row += count;
     }
 }
 
-/* One product, or the phases of a stride: `plan` makes each, and finds its panels at `panels`. */
+/* One product, or one for each phase of a stride. `plan` describes each; its packed weights are at `panels`. */
 typedef conv_gemm (*conv_planner)(const void *op, i32 phase, i32 threads, float *panels);
 
 static i64 gemm_workspace(conv_planner plan, const void *op, i32 phases, i32 threads) {
@@ -237,4 +258,3 @@ static void run_conv_gemm(worker *w, conv_planner plan, const void *op, i32 phas
         panels += shared_panel_floats(&p);
     }
 }
-

@@ -1,6 +1,6 @@
-/* Weight gradients. Rows: (tap, channel), and one more for the bias, whose x is 1 everywhere. An item is a block of rows
- * x a block of columns x a slice of the pixels: where there are too few blocks for the threads, slices are summed up apart
- * and then together, always in the same order. */
+/* Weight gradient (wgrad): dW = X^T dY. Rows are (tap, channel), and one more for the bias, whose x is 1 everywhere.
+ * A work item is a block of rows x a block of columns x a slice of the pixels. If there are too few blocks for the
+ * threads, the pixels are cut into slices with separate sums, which are then added, always in the same order. */
 typedef struct {
     im2col_view view;
     const conv_backward_weights *op;
@@ -11,7 +11,7 @@ typedef struct {
 static i64 wgrad_blocks(const weight_gradient *g) { return (i64)g->op->g.groups * g->row_blocks * g->column_blocks; }
 static i64 result_floats(const weight_gradient *g) { return (i64)g->block_tiles * MR * (g->block_panels * NR + LANES); }
 
-/* What one pixel of an item costs: multiplications, gathering rows, gathering columns. */
+/* Cost per pixel of an item: products, gathering rows, gathering columns. */
 static i64 pixel_cost(i64 tiles, i64 panels) { return 14 * tiles * panels + 6 * tiles + 10 * panels; }
 
 static void choose_wgrad_blocking(weight_gradient *g, i32 threads) {
@@ -45,8 +45,8 @@ static weight_gradient plan_wgrad(const conv_backward_weights *op, i32 threads) 
     return g;
 }
 
-/* A thread's own memory: some gathered rows, and all of a block as tiles; columns as panels; results, where they are not
- * kept. A tile has TILE_WIDTH floats a pixel: a power of two, to be copied at once. */
+/* The private memory of a thread: some gathered rows, a block as tiles, columns as panels, and the results if they
+ * are not slices. A tile has TILE_WIDTH floats per pixel, a power of two, so that one instruction copies it. */
 enum {
     TILE_WIDTH = MR <= 4 ? 4 : 8,
     GATHER_ROWS = 8,
@@ -59,7 +59,7 @@ enum {
 };
 _Static_assert(MR <= TILE_WIDTH && TILE_WIDTH <= MR + LANES, "a copied tile stays within the padding");
 
-/* What a block covers. */
+/* The range of one block. */
 typedef struct {
     i32 group, row0, rows, panel0, panels;
 } wgrad_block;
@@ -74,8 +74,10 @@ static wgrad_block locate_block(const weight_gradient *g, i64 block) {
     return b;
 }
 
-/* The rows of a block as tiles: tile t, pixel p at tiles[(t * pixels + p) * TILE_WIDTH]. The last is filled up with zeros. */
-static void gather_tiles(const weight_gradient *g, wgrad_block b, i64 pixel0, i32 pixels, float *gathered, float *tiles) {
+/* The rows of a block as tiles: tile t of pixel p is at tiles[(t * pixels + p) * TILE_WIDTH]. The last tile is
+ * padded with zeros. */
+static void gather_tiles(const weight_gradient *g, wgrad_block b, i64 pixel0, i32 pixels, float *gathered,
+                         float *tiles) {
     typedef float part __attribute__((ext_vector_type(TILE_WIDTH), aligned(4)));
     i32 depth = (i32)MIN(b.rows, g->view.depth - b.row0), count = CEIL_DIV(b.rows, MR);
     for (i32 p = 0; p < pixels; p += GATHER_ROWS) {
@@ -103,37 +105,41 @@ static void gather_panels(const weight_gradient *g, wgrad_block b, i64 pixel0, i
     }
 }
 
-/* What the next pixels' gathering will read. */
+/* Prefetch what the next pixels will gather. */
 static prefetch_list prefetch_pixels(const weight_gradient *g, wgrad_block b, i64 pixel, i64 count) {
     prefetch_list prefetch = {0};
     const conv_backward_weights *op = g->op;
     i64 n0 = b.panel0 * NR, columns = MIN(b.panels * NR, g->columns - n0);
-    prefetch_columns(&prefetch, op->dy + pixel * op->ld_dy + b.group * g->columns + n0, count, columns, op->ld_dy, FP32);
+    prefetch_columns(&prefetch, op->dy + pixel * op->ld_dy + b.group * g->columns + n0, count, columns, op->ld_dy,
+                     FP32);
     const fused_input *x = &op->x;
     i64 c0 = b.group * g->view.channels + b.row0;
-    if (g->view.pointwise) prefetch_columns(&prefetch, element_at(x->data, pixel * x->ld + c0, x->dtype), count, b.rows, x->ld, x->dtype);
+    if (g->view.pointwise)
+        prefetch_columns(&prefetch, element_at(x->data, pixel * x->ld + c0, x->dtype), count, b.rows, x->ld, x->dtype);
     return prefetch;
 }
 
-/* Results are a matrix; LANES floats more a row keep its rows out of the same sets of L1. */
+/* Results are a matrix. LANES extra floats per row keep its rows out of the same sets of the L1 cache. */
 INLINE i64 result_ld(const weight_gradient *g) { return (i64)g->block_panels * NR + LANES; }
 
-INLINE void wgrad_tile(const weight_gradient *g, wgrad_block b, i32 i, i32 pixels, const float *tile, const float *panels, float *to,
-                     i32 accumulate, prefetch_list *prefetch) {
+INLINE void wgrad_tile(const weight_gradient *g, wgrad_block b, i32 i, i32 pixels, const float *tile,
+                       const float *panels, float *to, i32 accumulate, prefetch_list *prefetch) {
     i32 width = panel_width(g->columns, b.panel0 + i);
     prefetch_cursor cursor = prefetch_list_next(prefetch, pixels, tile);
-    f32_gemm_tn(width, pixels, tile, TILE_WIDTH, panels + (i64)i * NR * pixels, width, to + i * NR, result_ld(g), accumulate,
-                      &cursor);
+    f32_gemm_tn(width, pixels, tile, TILE_WIDTH, panels + (i64)i * NR * pixels, width, to + i * NR, result_ld(g),
+                accumulate, &cursor);
 }
 
-/* One row of a block: the slices' results added up, into dweights or dbias; `row` counts from the block's first. */
+/* Store one row of a block: add the results of all slices and store them to dweights or dbias. `row` is relative to
+ * the block. */
 static void store_wgrad_row(const weight_gradient *g, wgrad_block b, i32 row, const float *results) {
-    enum { STREAMING_FLOATS = 1 << 22 }; /* floats: more than caches keep until the optimiser comes */
+    enum { STREAMING_FLOATS = 1 << 22 }; /* too large to stay in the cache until the optimizer needs it */
     const conv_backward_weights *op = g->op;
     i64 k = b.row0 + row;
     i32 n0 = b.panel0 * NR, count = MIN(b.panels * NR, g->columns - n0), n = 0;
     float *to = (k < g->view.depth ? op->dweights + k * op->g.out_c : op->dbias) + b.group * g->columns + n0;
-    if (g->slices == 1 && !op->accumulate && g->view.depth * op->g.out_c >= STREAMING_FLOATS && (u64)to % sizeof(vec) == 0)
+    if (g->slices == 1 && !op->accumulate && g->view.depth * op->g.out_c >= STREAMING_FLOATS &&
+        (u64)to % sizeof(vec) == 0)
         for (; n + LANES <= count; n += LANES) __builtin_nontemporal_store(load(results + n), (vec *)(to + n));
     for (; n < count; n += LANES) {
         i32 lanes = MIN(LANES, count - n);
@@ -143,7 +149,7 @@ static void store_wgrad_row(const weight_gradient *g, wgrad_block b, i32 row, co
     }
 }
 
-/* Where one block of pixels is all there is, a tile is written as soon as it is made. */
+/* If a single block of pixels is all there is, each tile is stored as soon as it is computed. */
 static void wgrad_single_pass(const weight_gradient *g, wgrad_block b, float *scratch, float *results) {
     float *tiles = scratch + WGRAD_GATHERED, *panels = tiles + WGRAD_TILES;
     i32 pixels = (i32)g->view.rows;
@@ -153,7 +159,8 @@ static void wgrad_single_pass(const weight_gradient *g, wgrad_block b, float *sc
     for (i32 epi = 0; epi < CEIL_DIV(b.rows, MR); epi++) {
         for (i32 i = 0; i < b.panels; i++)
             wgrad_tile(g, b, i, pixels, tiles + (i64)epi * pixels * TILE_WIDTH, panels, results, 0, &prefetch);
-        for (i32 row = 0; row < MIN(MR, b.rows - epi * MR); row++) store_wgrad_row(g, b, epi * MR + row, results + row * result_ld(g));
+        for (i32 row = 0; row < MIN(MR, b.rows - epi * MR); row++)
+            store_wgrad_row(g, b, epi * MR + row, results + row * result_ld(g));
     }
 }
 
@@ -168,7 +175,8 @@ static void wgrad_slice(const weight_gradient *g, wgrad_block b, i32 slice, floa
         prefetch_list prefetch = prefetch_pixels(g, b, pixel + pixels, MIN(g->block_pixels, end - pixel - pixels));
         for (i32 i = 0; i < b.panels; i++)
             for (i32 epi = 0; epi < CEIL_DIV(b.rows, MR); epi++)
-                wgrad_tile(g, b, i, pixels, tiles + (i64)epi * pixels * TILE_WIDTH, panels, results + epi * MR * result_ld(g), pixel > start, &prefetch);
+                wgrad_tile(g, b, i, pixels, tiles + (i64)epi * pixels * TILE_WIDTH, panels,
+                           results + epi * MR * result_ld(g), pixel > start, &prefetch);
     }
 }
 
@@ -184,7 +192,8 @@ static void run_wgrad(worker *w, const conv_backward_weights *op) {
             wgrad_single_pass(&g, b, scratch, results);
             continue;
         }
-        wgrad_slice(&g, b, (i32)(item % g.slices), scratch, g.slices > 1 ? slice_results + item * result_floats(&g) : results);
+        wgrad_slice(&g, b, (i32)(item % g.slices), scratch,
+                    g.slices > 1 ? slice_results + item * result_floats(&g) : results);
         if (g.slices > 1) continue;
         for (i32 row = 0; row < b.rows; row++) store_wgrad_row(&g, b, row, results + row * result_ld(&g));
     }
@@ -194,8 +203,7 @@ static void run_wgrad(worker *w, const conv_backward_weights *op) {
         wgrad_block b = locate_block(&g, block);
         i64 start, end;
         split_range(b.rows, w->index, w->threads, &start, &end);
-        for (i32 row = (i32)start; row < end; row++) 
+        for (i32 row = (i32)start; row < end; row++)
             store_wgrad_row(&g, b, row, slice_results + block * g.slices * result_floats(&g) + row * result_ld(&g));
     }
 }
-

@@ -1,8 +1,10 @@
+/* Depthwise forward and backward data. */
 #include "depthwise/strip.h"
 
-/* Sums of a strip over `count` neighbouring taps, `step` columns from one output to the next. */
-INLINE void accumulate_dense(vec *sums, const strip_input *v, i32 c, const float *weights, i64 weights_line, const affine *g,
-                        const i32 count, const i32 step, const enum input_mode mode, const i32 edge) {
+/* Accumulate a strip over `count` neighbouring taps; consecutive outputs are `step` columns apart. */
+INLINE void accumulate_dense(vec *sums, const strip_input *v, i32 c, const float *weights, i64 weights_line,
+                             const affine *g, const i32 count, const i32 step, const enum input_mode mode,
+                             const i32 edge) {
     const i32 dtype = dtype_of(mode);
     const void *from = element_at(v->from, c, dtype);
     i64 next = v->taps->tap_step * LANES;
@@ -12,15 +14,15 @@ INLINE void accumulate_dense(vec *sums, const strip_input *v, i32 c, const float
         UNROLL for (i32 q = 0; q < (STRIP - 1) * step + count; q++) {
             if (edge && (q < v->start || q >= v->end)) continue;
             vec x = apply_affine(load_as_fp32(element_at(from, q * v->pixel_stride, dtype), LANES, dtype), g, mode);
-            UNROLL for (i32 i = 0; i < count; i++)
-                if (q >= i && (q - i) % step == 0 && (q - i) / step < STRIP) sums[(q - i) / step] += x * w[i];
+            UNROLL for (i32 i = 0; i < count; i++) if (q >= i && (q - i) % step == 0 && (q - i) / step < STRIP)
+                sums[(q - i) / step] += x * w[i];
         }
     }
 }
 
-/* The same for any taps, and for a last vector that is not whole. */
-INLINE void accumulate_any(vec *sums, const strip_input *v, i32 c, i32 lanes, const float *weights, i64 weights_line, const affine *g,
-                      const enum input_mode mode) {
+/* The same for any taps, and for a partial vector of channels. */
+INLINE void accumulate_any(vec *sums, const strip_input *v, i32 c, i32 lanes, const float *weights, i64 weights_line,
+                           const affine *g, const enum input_mode mode) {
     const i32 dtype = dtype_of(mode);
     const void *from = element_at(v->from, c, dtype);
     for (i32 y = 0; y < v->rows; y++, from = element_at(from, v->row_stride, dtype), weights += weights_line)
@@ -29,14 +31,15 @@ INLINE void accumulate_any(vec *sums, const strip_input *v, i32 c, i32 lanes, co
             UNROLL for (i32 j = 0; j < STRIP; j++) {
                 i32 q = i * v->taps->spacing + j * v->step;
                 if (q < v->start || q >= v->end) continue;
-                sums[j] += w * apply_affine(load_as_fp32(element_at(from, q * v->pixel_stride, dtype), lanes, dtype), g, mode);
+                sums[j] +=
+                    w * apply_affine(load_as_fp32(element_at(from, q * v->pixel_stride, dtype), lanes, dtype), g, mode);
             }
         }
 }
 
-/* Where a strip of outputs goes: `count` pixels from `pixel` on, `pixel_stride` from one to the next; channels from c0 on. Exactly one of
- * forward and backward is set. Sums for a norm are kept in floats for some pixels (for each vector of channels: two sums and
- * the pivot of forward's, see add_statistics), and then added to the norm's own. */
+/* The epilogue of a strip: `count` output pixels from `pixel` on, `pixel_stride` apart, channels from c0 on. Exactly
+ * one of forward and backward is set. The sums for a normalization are kept in fp32 for some pixels (per vector of
+ * channels: two sums, and the pivot of the forward pass, see add_statistics) and then added to those of the norm. */
 typedef struct {
     const conv_forward *forward;
     const fused_gradient *backward;
@@ -44,16 +47,17 @@ typedef struct {
     float *sums;
     i64 pixel;
     i32 count, pixel_stride, c0, channels, summed; /* summed: pixels in sums */
-    prefetch_strip to, y; /* what the next strip writes, and reads */
+    prefetch_strip to, y;                          /* what the next strip writes, and reads */
 } strip_epilogue;
 
-/* As emit_tile, for outputs in registers. */
+/* Like store_output_tile, for outputs in registers. */
 INLINE void store_output_strip_as(const strip_epilogue *f, const vec *outputs, i32 c, float *sums, const i32 dtype) {
     const conv_forward *op = f->forward;
     c += f->c0;
     void *y = element_at(op->y, f->pixel * op->ld_y + c, dtype);
     vec bias = op->bias ? load(op->bias + c) : (vec)0, sum = 0, squares = 0;
-    vec low = lower_limit(op->act), high = upper_limit(op->act), pivot = f->summed ? load(sums + 2 * LANES) : outputs[0];
+    vec low = lower_limit(op->act), high = upper_limit(op->act),
+        pivot = f->summed ? load(sums + 2 * LANES) : outputs[0];
     UNROLL for (i32 i = 0; i < STRIP; i++) {
         if (i >= f->count) break;
         vec v = outputs[i] + bias;
@@ -74,7 +78,8 @@ INLINE void store_output_strip(const strip_epilogue *f, const vec *outputs, i32 
     else store_output_strip_as(f, outputs, c, sums, FP32);
 }
 
-INLINE void store_gradient_strip_with_act(const strip_epilogue *f, const vec *gradients, i32 c, float *sums, const i32 act, const i32 dtype) {
+INLINE void store_gradient_strip_with_act(const strip_epilogue *f, const vec *gradients, i32 c, float *sums,
+                                          const i32 act, const i32 dtype) {
     const fused_gradient *s = f->backward;
     const batch_norm *n = s->norm;
     c += f->c0;
@@ -104,7 +109,7 @@ INLINE void store_gradient_strip_with_act(const strip_epilogue *f, const vec *gr
     UNROLL for (i32 i = 0; i < STRIP; i++) if (i < f->count) store(to + i * ld, g[i]);
 }
 
-/* As sink_tile. */
+/* Like store_gradient_tile, for gradients in registers. */
 INLINE void store_gradient_strip(const strip_epilogue *f, const vec *gradients, i32 c, float *sums) {
     i32 act = f->backward->act;
     if (f->backward->dtype == FP16) store_gradient_strip_with_act(f, gradients, c, sums, act, FP16);
@@ -116,12 +121,13 @@ INLINE void store_gradient_strip(const strip_epilogue *f, const vec *gradients, 
 static void store_tail(const strip_epilogue *f, const vec *outputs, i32 c, i32 lanes) {
     float tile[STRIP * LANES];
     i64 rows[STRIP];
-    for (i32 i = 0; i < f->count; i++) store(tile + i * LANES, outputs[i]), rows[i] = f->pixel + (i64)i * f->pixel_stride;
+    for (i32 i = 0; i < f->count; i++)
+        store(tile + i * LANES, outputs[i]), rows[i] = f->pixel + (i64)i * f->pixel_stride;
     if (f->forward) store_output_tile(f->forward, f->worker, tile, LANES, f->pixel, f->count, f->c0 + c, lanes);
     else store_gradient_tile(f->backward, f->worker, tile, LANES, rows, f->count, f->c0 + c, lanes);
 }
 
-/* Adds what was summed in floats to the norm's sums, and starts again. */
+/* Add the fp32 sums to those of the norm and reset them. */
 static void flush_sums(strip_epilogue *f, const batch_norm *n) {
     float *from = f->sums;
     for (i32 c = 0; n && c + LANES <= f->channels; c += LANES, from += SUM_VECTORS * LANES) {
@@ -134,10 +140,11 @@ static void flush_sums(strip_epilogue *f, const batch_norm *n) {
     f->summed = 0;
 }
 
-/* Weights are laid out by vectors of channels, tap after tap; `weights` is the first tap of the first row this strip meets. */
+/* Packed weights: by vectors of channels, tap after tap. `weights` is the first tap of the first row that applies to
+ * this strip. */
 typedef struct {
     const float *weights;
-    i64 row_stride, vector; /* floats from tap row to tap row, and from vector to vector */
+    i64 row_stride, vector; /* floats between tap rows, and between vectors */
 } strip_weights;
 
 INLINE void prefetch_next_strip(const strip_input *v, const strip_epilogue *f, i32 vector) {
@@ -146,7 +153,8 @@ INLINE void prefetch_next_strip(const strip_input *v, const strip_epilogue *f, i
     if (f->y.at) prefetch_to_read(&f->y, vector);
 }
 
-static NOINLINE void convolve_tail(const strip_input *v, const strip_weights *w, const strip_epilogue *f, i32 act, enum input_mode mode, i32 c) {
+static NOINLINE void convolve_tail(const strip_input *v, const strip_weights *w, const strip_epilogue *f, i32 act,
+                                   enum input_mode mode, i32 c) {
     i32 lanes = f->channels - c;
     vec sums[STRIP];
     for (i32 i = 0; i < STRIP; i++) sums[i] = 0;
@@ -157,9 +165,10 @@ static NOINLINE void convolve_tail(const strip_input *v, const strip_weights *w,
     store_tail(f, sums, c, lanes);
 }
 
-/* One strip, all its channels. count 0 stands for any taps. */
-INLINE void convolve_strip(const strip_input *v, const strip_weights *w, const strip_epilogue *f, i32 act, const i32 count, const i32 step,
-                           const enum input_mode mode, const i32 edge, const i32 backward) {
+/* One strip, all channels. count 0 stands for any taps. */
+INLINE void convolve_strip(const strip_input *v, const strip_weights *w, const strip_epilogue *f, i32 act,
+                           const i32 count, const i32 step, const enum input_mode mode, const i32 edge,
+                           const i32 backward) {
     i32 c = 0;
     for (i32 vector = 0; c + LANES <= f->channels; c += LANES, vector++) {
         prefetch_next_strip(v, f, vector);
@@ -205,8 +214,10 @@ static dwconv_kernel *forward_kernel(enum tap_shape shape, enum input_mode mode,
 #define BOTH(name) {FOR_ISA(name##_inner), FOR_ISA(name##_edge)}
 #define ANY_TAPS(type, load) {FOR_ISA(type##_dwconv_any_7p_##load), FOR_ISA(type##_dwconv_any_7p_##load)}
 #define BY_SHAPE(type, load) \
-    {[TAPS_ANY] = ANY_TAPS(type, load), [TAPS_1] = ANY_TAPS(type, load), [TAPS_2] = ANY_TAPS(type, load), \
-     [TAPS_3] = BOTH(type##_dwconv_k3s1_7p_##load), [TAPS_3_STRIDE_2] = BOTH(type##_dwconv_k3s2_7p_##load)}
+    { \
+        [TAPS_ANY] = ANY_TAPS(type, load), [TAPS_1] = ANY_TAPS(type, load), [TAPS_2] = ANY_TAPS(type, load), \
+        [TAPS_3] = BOTH(type##_dwconv_k3s1_7p_##load), [TAPS_3_STRIDE_2] = BOTH(type##_dwconv_k3s2_7p_##load) \
+    }
     static dwconv_kernel *const kernels[INPUT_MODES][TAP_SHAPES][2] = {
         [IDENTITY] = BY_SHAPE(f32, identity),
         [AFFINE_RELU] = BY_SHAPE(f32, relu),
@@ -227,7 +238,8 @@ static dwconv_kernel *backward_data_kernel(enum tap_shape shape, i32 edge) {
     return kernels[shape][edge];
 }
 
-/* What a thread keeps: weights of all channels, sums for a norm of the channels in a block, taps of each phase. */
+/* The private memory of a thread: packed weights of all channels, sums for a norm of the channels in a block, taps
+ * of each phase. */
 typedef struct {
     float *weights, *sums;
     taps *phases;
@@ -250,7 +262,8 @@ static void pack_weights(const dw_plan *k, const float *weights, float *to) {
 
 static dw_scratch prepare_scratch(const dw_plan *k, const worker *w, const float *weights) {
     char *at = w->workspace + w->index * scratch_bytes(k);
-    dw_scratch b = {(float *)at, (float *)(at + weights_bytes(k)), (taps *)(at + weights_bytes(k) + norm_sums_bytes(k))};
+    dw_scratch b = {(float *)at, (float *)(at + weights_bytes(k)),
+                    (taps *)(at + weights_bytes(k) + norm_sums_bytes(k))};
     pack_weights(k, weights, b.weights);
     for (i32 c = 0; c < SUM_VECTORS * k->block; c += LANES) store(b.sums + c, (vec)0);
     for (i32 phase = 0; phase < k->phases; phase++) b.phases[phase] = plan_taps(k, k->kernel_w, k->pad_w, phase);
@@ -262,26 +275,35 @@ static void prefetch_output(strip_epilogue *f) {
     const fused_gradient *s = f->backward;
     i64 next = f->pixel + (i64)f->count * f->pixel_stride;
     f->y.at = 0;
-    if (op) f->to = prefetch_strip_at(element_at(op->y, next * op->ld_y + f->c0, op->dtype), op->ld_y, f->channels, op->dtype);
+    if (op)
+        f->to =
+            prefetch_strip_at(element_at(op->y, next * op->ld_y + f->c0, op->dtype), op->ld_y, f->channels, op->dtype);
     else f->to = prefetch_strip_at(s->data + next * s->ld + f->c0, s->ld, f->channels, FP32);
-    if (s && s->y) f->y = prefetch_strip_at(element_at(s->y, next * s->ld_y + f->c0, s->dtype), s->ld_y, f->channels, s->dtype);
+    if (s && s->y)
+        f->y = prefetch_strip_at(element_at(s->y, next * s->ld_y + f->c0, s->dtype), s->ld_y, f->channels, s->dtype);
 }
 
-static void convolve_row(const dw_plan *k, const dw_scratch *b, const fused_input *x, strip_epilogue *f, i64 image, i32 y) {
+static void convolve_row(const dw_plan *k, const dw_scratch *b, const fused_input *x, strip_epilogue *f, i64 image,
+                         i32 y) {
     taps ty = plan_taps(k, k->kernel_h, k->pad_h, y % k->phases);
     tap_rows inside = tap_rows_inside(k, &ty, y);
     i64 of_vector = (i64)k->kernel_h * k->kernel_w * LANES, of_line = (i64)k->kernel_w * LANES;
     const void *of_image = element_at(x->data, image * k->in_h * k->in_w * x->ld + f->c0, x->dtype);
     const void *line = element_at(of_image, (i64)inside.y * k->in_w * x->ld, x->dtype);
-    const float *weights = b->weights + f->c0 / LANES * of_vector + (ty.first_tap + inside.first * ty.tap_step) * of_line;
+    const float *weights =
+        b->weights + f->c0 / LANES * of_vector + (ty.first_tap + inside.first * ty.tap_step) * of_line;
     i64 row = (image * k->out_h + y) * k->out_w;
-    strip_input v = {.scale = x->scale + f->c0, .shift = x->shift + f->c0, .pixel_stride = x->ld, .row_stride = ty.spacing * k->in_w * (i64)x->ld};
+    strip_input v = {.scale = x->scale + f->c0,
+                     .shift = x->shift + f->c0,
+                     .pixel_stride = x->ld,
+                     .row_stride = ty.spacing * k->in_w * (i64)x->ld};
     if (!x->scale) v.scale = 0;
     v.step = k->step;
     for (i32 column = 0, j = 0; column < k->out_w; column += STRIP * k->phases, j += STRIP)
         for (i32 phase = 0; phase < MIN(k->phases, k->out_w - column); phase++) {
             v.taps = &b->phases[phase];
-            i32 first = j * k->step + v.taps->offset, span = (STRIP - 1) * k->step + (v.taps->count - 1) * v.taps->spacing + 1;
+            i32 first = j * k->step + v.taps->offset,
+                span = (STRIP - 1) * k->step + (v.taps->count - 1) * v.taps->spacing + 1;
             v.from = element_at(line, (i64)first * x->ld, x->dtype);
             v.rows = v.taps->count ? inside.rows : 0;
             v.start = -first, v.end = k->in_w - first;
@@ -293,7 +315,8 @@ static void convolve_row(const dw_plan *k, const dw_scratch *b, const fused_inpu
             strip_weights w = {weights + v.taps->first_tap * LANES, ty.tap_step * of_line, of_vector};
             i32 edge = v.start > 0 || v.end < span;
             enum tap_shape shape = tap_shape_of(v.taps, k->step);
-            (f->forward ? forward_kernel(shape, input_mode_of(x), edge) : backward_data_kernel(shape, edge))(&v, &w, f, x->act);
+            (f->forward ? forward_kernel(shape, input_mode_of(x), edge) : backward_data_kernel(shape, edge))(&v, &w, f,
+                                                                                                             x->act);
             f->summed += f->count;
         }
 }
@@ -343,4 +366,3 @@ static i64 workspace_depthwise_backward_data(i32 threads, const void *p) {
     dw_plan k = plan_backward_data(&((const conv_backward_data *)p)->g, threads);
     return threads * scratch_bytes(&k);
 }
-

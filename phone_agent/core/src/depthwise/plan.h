@@ -1,26 +1,31 @@
-/* Depthwise convolution: each channel by itself. Bandwidth decides here, so nothing is copied, and memory is met in order: strip
- * by strip along a row, all channels of a strip before the next, the rows and strips that come next prefetched meanwhile.
- * A source is applied at each load: arithmetic is free where memory is the limit.
+/* Depthwise convolution: each channel by itself. Memory bandwidth is the limit, so nothing is copied, and memory is
+ * accessed in order: strip by strip along a row, all channels of a strip before the next strip, with the next rows
+ * and strips prefetched. The fused input operations are applied at every load, because arithmetic is free where
+ * memory is the limit.
  *
- * Forward and backward data are the same walk. Backward, input pixels of one remainder by the stride (a phase) all
- * meet the same taps, and along a phase dy is walked one by one. Backward weights walk like forward, with a sum a tap. */
+ * Forward and backward data are the same loops. In backward data, the input pixels with the same remainder modulo
+ * the stride (a phase) all see the same taps, and dy is read with stride 1 along a phase. Backward weights loops
+ * like forward, with one sum per tap. */
 
 #pragma once
 #include "epilogue.h"
 
-/* Pixels whose sums are in registers together. Widths of common maps are multiples of it. */
+/* Pixels whose sums are in registers at the same time. The widths of common feature maps are multiples of it. */
 enum { STRIP = 7 };
 enum { TILES_PER_THREAD = 16, MAX_SUMMED_PIXELS = 256, MIN_BLOCK = 64, SUM_VECTORS = 3 };
 
-/* The taps an output coordinate meets along one axis: output j of a phase meets input j * step + first + k * gap through tap
- * tap + k * next, for k in 0 .. count - 1. */
+/* The taps that apply to an output coordinate along one axis: output j of a phase reads input j * step + offset + k
+ * * spacing with tap first_tap + k * tap_step, for k in 0 .. count - 1. */
 typedef struct {
     i32 count, first_tap, tap_step, offset, spacing;
 } taps;
 
-static taps taps_forward(i32 strip_weights, i32 pad, i32 dilation) { return (taps){strip_weights, 0, 1, -pad, dilation}; }
+static taps taps_forward(i32 strip_weights, i32 pad, i32 dilation) {
+    return (taps){strip_weights, 0, 1, -pad, dilation};
+}
 
-/* Output i of forward met input i * stride - pad + tap * dilation: so input `phase` meets the taps that leave no remainder. */
+/* Output i of the forward pass reads input i * stride - pad + tap * dilation. So input `phase` is reached by the
+ * taps without a remainder. */
 static taps taps_backward(i32 strip_weights, i32 pad, i32 dilation, i32 stride, i32 phase) {
     taps t = {0, 0, 0, 0, 0};
     i32 last = -1;
@@ -37,13 +42,13 @@ static taps taps_backward(i32 strip_weights, i32 pad, i32 dilation, i32 stride, 
     return t;
 }
 
-/* One walk: sizes of what is read (`in`) and what is made (`out`), and how they are cut. */
+/* Sizes of the tensor that is read (`in`) and of the one that is computed (`out`), and the tiling. */
 typedef struct {
     i32 batch, in_h, in_w, out_h, out_w, channels;
     i32 kernel_h, kernel_w, pad_h, pad_w, dilation;
     i32 step, phases, backward; /* forward: stride, 1; backward: 1, stride */
-    i32 block;                  /* channels in a tile: all, or a multiple of LANES where there are few rows */
-    i64 chunk;                  /* output rows (of all images) in a tile */
+    i32 block;                  /* channels per tile: all, or a multiple of LANES if there are few rows */
+    i64 chunk;                  /* output rows (of all images) per tile */
 } dw_plan;
 
 static taps plan_taps(const dw_plan *k, i32 strip_weights, i32 pad, i32 phase) {
@@ -63,12 +68,12 @@ static void choose_tiling(dw_plan *k, i32 threads) {
 
 static dw_plan plan_base(const geometry *g) {
     return (dw_plan){.batch = g->batch,
-                  .channels = g->in_c,
-                  .kernel_h = g->kernel_h,
-                  .kernel_w = g->kernel_w,
-                  .pad_h = g->pad_h,
-                  .pad_w = g->pad_w,
-                  .dilation = g->dilation};
+                     .channels = g->in_c,
+                     .kernel_h = g->kernel_h,
+                     .kernel_w = g->kernel_w,
+                     .pad_h = g->pad_h,
+                     .pad_w = g->pad_w,
+                     .dilation = g->dilation};
 }
 
 static dw_plan plan_forward(const geometry *g, i32 threads) {
@@ -89,4 +94,3 @@ static dw_plan plan_backward_data(const geometry *g, i32 threads) {
 
 INLINE i64 vector_count(i64 channels) { return CEIL_DIV(channels, LANES); }
 INLINE i64 aligned_bytes(i64 floats) { return ROUND_UP(floats * 4, 64); }
-

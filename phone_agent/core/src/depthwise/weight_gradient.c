@@ -1,8 +1,9 @@
-/* Gradients of the weights: dy is walked like an output, and each tap keeps a sum. The rows of all images are cut into chunks
- * with sums of their own, added up in the end in their order: so the result does not depend on who took which. */
+/* Depthwise weight gradient: loops over dy like the forward pass over its output, with one sum per tap. The rows of
+ * all images are cut into chunks with their own sums, which are added in order at the end. So the result does not
+ * depend on which thread computed which chunk. */
 enum { CHUNKS_PER_THREAD = 4 };
 
-/* Of one chunk, vector by vector of channels: a sum a tap, and one more for the bias. */
+/* Sums of one chunk, by vectors of channels: one sum per tap, and one for the bias. */
 INLINE i64 sums_of_vector(const dw_plan *k) { return ((i64)k->kernel_h * k->kernel_w + 1) * LANES; }
 static i64 sums_bytes(const dw_plan *k) { return aligned_bytes(vector_count(k->channels) * sums_of_vector(k)); }
 
@@ -19,18 +20,19 @@ static i64 workspace_depthwise_backward_weights(i32 threads, const void *p) {
     return chunks_of(&k) * sums_bytes(&k);
 }
 
-/* A strip of dy, and the sums it goes to: `sums` is the first tap of the first row that meets the strip. */
+/* A strip of dy and the sums it contributes to. `sums` is the first tap of the first row that applies to the strip. */
 typedef struct {
     const float *from;
     float *sums;
-    i64 pixel_stride, row_stride, vector; /* floats: pixel to pixel of dy; tap row to tap row and vector to vector of sums */
+    i64 pixel_stride, row_stride,
+        vector; /* floats: between pixels of dy; between tap rows, and between vectors of sums */
     i32 count, channels;
-    i64 bias; /* where the bias's sum lies, from `sums` on; or -1 */
+    i64 bias; /* offset of the bias sum from `sums`, or -1 */
     prefetch_strip next;
 } gradient_strip;
 
-INLINE void correlate_dense(const strip_input *v, const vec *d, float *sums, i64 sums_line, i32 c, const affine *g, const i32 step,
-                            const enum input_mode mode, const i32 edge) {
+INLINE void correlate_dense(const strip_input *v, const vec *d, float *sums, i64 sums_line, i32 c, const affine *g,
+                            const i32 step, const enum input_mode mode, const i32 edge) {
     const i32 dtype = dtype_of(mode);
     const void *from = element_at(v->from, c, dtype);
     for (i32 y = 0; y < v->rows; y++, from = element_at(from, v->row_stride, dtype), sums += sums_line) {
@@ -39,15 +41,15 @@ INLINE void correlate_dense(const strip_input *v, const vec *d, float *sums, i64
         UNROLL for (i32 q = 0; q < (STRIP - 1) * step + 3; q++) {
             if (edge && (q < v->start || q >= v->end)) continue;
             vec x = apply_affine(load_as_fp32(element_at(from, q * v->pixel_stride, dtype), LANES, dtype), g, mode);
-            UNROLL for (i32 i = 0; i < 3; i++)
-                if (q >= i && (q - i) % step == 0 && (q - i) / step < STRIP) s[i] += x * d[(q - i) / step];
+            UNROLL for (i32 i = 0; i < 3; i++) if (q >= i && (q - i) % step == 0 && (q - i) / step < STRIP) s[i] +=
+                x * d[(q - i) / step];
         }
         UNROLL for (i32 i = 0; i < 3; i++) store(sums + i * LANES, s[i]);
     }
 }
 
-INLINE void correlate_any(const strip_input *v, const vec *d, float *sums, i64 sums_line, i32 c, i32 lanes, const affine *g,
-                          const enum input_mode mode) {
+INLINE void correlate_any(const strip_input *v, const vec *d, float *sums, i64 sums_line, i32 c, i32 lanes,
+                          const affine *g, const enum input_mode mode) {
     const i32 dtype = dtype_of(mode);
     const void *from = element_at(v->from, c, dtype);
     for (i32 y = 0; y < v->rows; y++, from = element_at(from, v->row_stride, dtype), sums += sums_line)
@@ -56,14 +58,16 @@ INLINE void correlate_any(const strip_input *v, const vec *d, float *sums, i64 s
             UNROLL for (i32 j = 0; j < STRIP; j++) {
                 i32 q = i * v->taps->spacing + j * v->step;
                 if (q < v->start || q >= v->end) continue;
-                s += d[j] * apply_affine(load_as_fp32(element_at(from, q * v->pixel_stride, dtype), lanes, dtype), g, mode);
+                s += d[j] *
+                     apply_affine(load_as_fp32(element_at(from, q * v->pixel_stride, dtype), lanes, dtype), g, mode);
             }
             store(sums + i * LANES, s);
         }
 }
 
 INLINE void load_gradient_strip(const gradient_strip *r, vec *d, i32 c, i32 lanes) {
-    UNROLL for (i32 i = 0; i < STRIP; i++) d[i] = i < r->count ? load_lanes(r->from + i * r->pixel_stride + c, lanes) : (vec)0;
+    UNROLL for (i32 i = 0; i < STRIP; i++) d[i] =
+        i < r->count ? load_lanes(r->from + i * r->pixel_stride + c, lanes) : (vec)0;
 }
 
 INLINE void accumulate_bias(const gradient_strip *r, const vec *d, float *sums) {
@@ -73,7 +77,8 @@ INLINE void accumulate_bias(const gradient_strip *r, const vec *d, float *sums) 
     store(sums + r->bias, s);
 }
 
-static NOINLINE void correlate_tail(const strip_input *v, const gradient_strip *r, i32 act, enum input_mode mode, i32 c, float *sums) {
+static NOINLINE void correlate_tail(const strip_input *v, const gradient_strip *r, i32 act, enum input_mode mode, i32 c,
+                                    float *sums) {
     i32 lanes = r->channels - c;
     vec d[STRIP];
     load_gradient_strip(r, d, c, lanes);
@@ -84,7 +89,8 @@ static NOINLINE void correlate_tail(const strip_input *v, const gradient_strip *
 }
 
 /* step 0 stands for any taps. */
-INLINE void correlate_strip(const strip_input *v, const gradient_strip *r, i32 act, const i32 step, const enum input_mode mode, const i32 edge) {
+INLINE void correlate_strip(const strip_input *v, const gradient_strip *r, i32 act, const i32 step,
+                            const enum input_mode mode, const i32 edge) {
     i32 c = 0;
     float *sums = r->sums;
     for (i32 vector = 0; c + LANES <= r->channels; c += LANES, vector++, sums += r->vector) {
@@ -120,8 +126,10 @@ DWCONV_WGRAD(f16, clamp, FP16_AFFINE_CLAMP)
 static wgrad_kernel *weight_gradient_kernel(enum tap_shape shape, enum input_mode mode, i32 edge) {
     enum { ANY_TAPS, STRIDE_1, STRIDE_2, VARIANTS };
 #define WGRAD_BY_STRIDE(type, load) \
-    {[ANY_TAPS] = {FOR_ISA(type##_dwconv_wgrad_any_7p_##load), FOR_ISA(type##_dwconv_wgrad_any_7p_##load)}, \
-     [STRIDE_1] = BOTH(type##_dwconv_wgrad_k3s1_7p_##load), [STRIDE_2] = BOTH(type##_dwconv_wgrad_k3s2_7p_##load)}
+    { \
+        [ANY_TAPS] = {FOR_ISA(type##_dwconv_wgrad_any_7p_##load), FOR_ISA(type##_dwconv_wgrad_any_7p_##load)}, \
+        [STRIDE_1] = BOTH(type##_dwconv_wgrad_k3s1_7p_##load), [STRIDE_2] = BOTH(type##_dwconv_wgrad_k3s2_7p_##load) \
+    }
     static wgrad_kernel *const kernels[INPUT_MODES][VARIANTS][2] = {
         [IDENTITY] = WGRAD_BY_STRIDE(f32, identity),
         [AFFINE_RELU] = WGRAD_BY_STRIDE(f32, relu),
@@ -131,17 +139,24 @@ static wgrad_kernel *weight_gradient_kernel(enum tap_shape shape, enum input_mod
     return kernels[mode][shape == TAPS_3 ? STRIDE_1 : shape == TAPS_3_STRIDE_2 ? STRIDE_2 : ANY_TAPS][edge];
 }
 
-static void correlate_row(const conv_backward_weights *op, const dw_plan *k, i64 image, i32 y, i32 c0, i32 channels, float *sums) {
+static void correlate_row(const conv_backward_weights *op, const dw_plan *k, i64 image, i32 y, i32 c0, i32 channels,
+                          float *sums) {
     const fused_input *x = &op->x;
     taps tx = taps_forward(k->kernel_w, k->pad_w, k->dilation), ty = taps_forward(k->kernel_h, k->pad_h, k->dilation);
     tap_rows inside = tap_rows_inside(k, &ty, y);
     const void *of_image = element_at(x->data, image * k->in_h * k->in_w * x->ld + c0, x->dtype);
     const void *line = element_at(of_image, (i64)inside.y * k->in_w * x->ld, x->dtype);
     const float *dy = op->dy + (image * k->out_h + y) * k->out_w * op->ld_dy + c0;
-    strip_input v = {.scale = x->scale + c0, .shift = x->shift + c0, .pixel_stride = x->ld, .row_stride = ty.spacing * k->in_w * (i64)x->ld};
+    strip_input v = {.scale = x->scale + c0,
+                     .shift = x->shift + c0,
+                     .pixel_stride = x->ld,
+                     .row_stride = ty.spacing * k->in_w * (i64)x->ld};
     if (!x->scale) v.scale = 0;
     v.step = k->step, v.taps = &tx, v.rows = inside.rows;
-    gradient_strip r = {.pixel_stride = op->ld_dy, .row_stride = (i64)k->kernel_w * LANES, .vector = sums_of_vector(k), .channels = channels};
+    gradient_strip r = {.pixel_stride = op->ld_dy,
+                        .row_stride = (i64)k->kernel_w * LANES,
+                        .vector = sums_of_vector(k),
+                        .channels = channels};
     r.sums = sums + inside.first * r.row_stride;
     r.bias = op->dbias ? r.vector - LANES - inside.first * r.row_stride : -1;
     for (i32 j = 0; j < k->out_w; j += STRIP) {
@@ -157,7 +172,7 @@ static void correlate_row(const conv_backward_weights *op, const dw_plan *k, i64
     }
 }
 
-/* One vector of channels: all chunks' sums, to the gradients. */
+/* Add the sums of all chunks for one vector of channels and store the gradients. */
 static void reduce_chunks(const conv_backward_weights *op, const dw_plan *k, const char *sums, i64 vector) {
     i32 all = k->kernel_h * k->kernel_w, c = (i32)vector * LANES, lanes = MIN(LANES, k->channels - c);
     for (i32 tap = 0; tap < all + (op->dbias != 0); tap++) {

@@ -1,12 +1,12 @@
-/* The tile of a GEMM in registers, for processors that multiply a vector with one float of memory at full speed. Each ISA
- * folder gives it a shape. Row i of A at step k: a[i * a_row + k * a_k]; row k of B: b + k * ldb. */
+/* A GEMM register tile for processors that multiply a vector by a broadcast float from memory at full speed. The
+ * folder of the ISA defines its shape. Row i of A at step k is a[i * a_row + k * a_k]; row k of B is b + k * ldb. */
 #pragma once
 #include "../vector.h"
 
 /* One step of k. */
 INLINE void gemm_broadcast_step(vec sum[MR][NR / LANES], const i32 vecs, const float *a, i64 a_row, const float *b) {
     vec row[NR / LANES];
-    const float *far = a + 3 * a_row; /* three rows can be reached from one address */
+    const float *far = a + 3 * a_row; /* one address reaches three rows */
     UNROLL for (i32 j = 0; j < vecs; j++) row[j] = load(b + j * LANES);
     UNROLL for (i32 i = 0; i < MR; i++) {
         vec x = splat(i < 3 ? a[i * a_row] : far[(i - 3) * a_row]);
@@ -14,13 +14,14 @@ INLINE void gemm_broadcast_step(vec sum[MR][NR / LANES], const i32 vecs, const f
     }
 }
 
-/* Four steps at once: 23 instructions a step of AVX2, where one at a time takes 29. A core that runs another thread as well
- * has no room for more: convolutions there took 10 % less time. */
+/* Unrolled four times: 23 instructions per step of k on AVX2 instead of 29. Convolutions became 10 % faster where
+ * two threads share a core. */
 INLINE void gemm_broadcast_tile(const i32 vecs, i64 k, const float *a, i64 a_row, i64 a_k, const float *b, i64 ldb,
-                           float *c, i64 ldc, i32 accumulate, const prefetch_cursor *prefetch) {
+                                float *c, i64 ldc, i32 accumulate, const prefetch_cursor *prefetch) {
     enum { K_UNROLL = 4, CACHE_LINE = 64, PREFETCHES_PER_ROUND = K_UNROLL * PREFETCH_STEP_BYTES / CACHE_LINE };
     vec sum[MR][NR / LANES];
-    /* Without the pragmas clang keeps loops of 12 rows and more, and with them the sums in memory: a third of the speed. */
+    /* Without the pragmas clang does not unroll loops of 12 rows or more, and keeps the sums in memory: a third of
+     * the speed. */
     UNROLL for (i32 i = 0; i < MR; i++) {
         UNROLL for (i32 j = 0; j < vecs; j++) sum[i][j] = accumulate ? load(c + i * ldc + j * LANES) : (vec)0;
     }
@@ -42,13 +43,13 @@ INLINE void gemm_broadcast_tile(const i32 vecs, i64 k, const float *a, i64 a_row
     }
 }
 
-INLINE void gemm_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
-                     const prefetch_cursor *prefetch) {
+INLINE void gemm_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc,
+                      i32 accumulate, const prefetch_cursor *prefetch) {
     gemm_broadcast_tile(vecs, k, a, lda, 1, panel, vecs * LANES, c, ldc, accumulate, prefetch);
 }
 
-INLINE void gemm_tn_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate,
-                       const prefetch_cursor *prefetch) {
+INLINE void gemm_tn_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc,
+                         i32 accumulate, const prefetch_cursor *prefetch) {
     gemm_broadcast_tile(vecs, k, a, 1, lda, b, ldb, c, ldc, accumulate, prefetch);
 }
 

@@ -8,13 +8,14 @@
 #pragma once
 
 #define F32_GEMM(VECTORS, TILE) \
-    static NOINLINE void FOR_ISA(f32_gemm_##TILE)(i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, \
-                                                  i32 accumulate, const prefetch_cursor *prefetch) { \
+    static NOINLINE void FOR_ISA(f32_gemm_##TILE)(i64 k, const float *a, i64 lda, const float *panel, float *c, \
+                                                  i64 ldc, i32 accumulate, const prefetch_cursor *prefetch) { \
         gemm_tile(VECTORS, k, a, lda, panel, c, ldc, accumulate, prefetch); \
     }
 #define F32_GEMM_TN(VECTORS, TILE) \
-    static NOINLINE void FOR_ISA(f32_gemm_tn_##TILE)(i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, \
-                                                     i64 ldc, i32 accumulate, const prefetch_cursor *prefetch) { \
+    static NOINLINE void FOR_ISA(f32_gemm_tn_##TILE)(i64 k, const float *a, i64 lda, const float *b, i64 ldb, \
+                                                     float *c, i64 ldc, i32 accumulate, \
+                                                     const prefetch_cursor *prefetch) { \
         gemm_tn_tile(VECTORS, k, a, lda, b, ldb, c, ldc, accumulate, prefetch); \
     }
 GEMM_KERNELS(F32_GEMM)

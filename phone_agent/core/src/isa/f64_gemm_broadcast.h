@@ -1,9 +1,9 @@
-/* The tile of a GEMM in double precision, for processors that multiply a vector with one number of memory at full speed.
- * The ISA's folder gives it a shape: DOUBLE_ROWS x DOUBLE_VECTORS vectors. */
+/* A GEMM register tile in double precision, for processors that multiply a vector by a broadcast double from memory
+ * at full speed. The folder of the ISA defines its shape: F64_MR rows x F64_VECTORS vectors. */
 #pragma once
 #include "f64_vector.h"
 
-/* C[DOUBLE_ROWS][DOUBLE_COLUMNS] (+)= A^T B. Both are packed: the numbers of one step of k lie side by side. */
+/* C[F64_MR][F64_NR] (+)= A^T B. Both operands are packed: the elements of one step of k are contiguous. */
 static NOINLINE void f64_gemm(i64 k, const double *a, const double *b, double *c, i64 ldc, i32 accumulate) {
     f64_vec sum[F64_MR][F64_VECTORS];
     clear_f64_tile(sum, c, ldc);

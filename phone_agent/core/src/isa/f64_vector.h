@@ -1,4 +1,4 @@
-/* Vectors of doubles, half as many as floats, and how a tile of them begins and ends. */
+/* Vectors of doubles, half as many lanes as floats, and how a register tile starts and ends. */
 #pragma once
 #include "../kernel_table.h"
 
@@ -10,7 +10,7 @@ typedef double unaligned_f64_vec __attribute__((ext_vector_type(F64_LANES), alig
 INLINE f64_vec load_f64(const double *p) { return *(const unaligned_f64_vec *)p; }
 INLINE void store_f64(double *p, f64_vec v) { *(unaligned_f64_vec *)p = v; }
 
-/* C is fetched while the tile multiplies. */
+/* Prefetches C while the tile is computed. */
 INLINE void clear_f64_tile(f64_vec sum[F64_MR][F64_VECTORS], const double *c, i64 ldc) {
     enum { CACHE_LINE = 8 };
     UNROLL for (i32 i = 0; i < F64_MR; i++) {

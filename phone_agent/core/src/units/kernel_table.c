@@ -39,4 +39,5 @@
 #define WORKSPACE(kind, op) [kind] = FOR_ISA(workspace_##op),
 
 FOR_EACH_OP(DECLARE)
-const kernel_table FOR_ISA(kernels) = {.lanes = LANES, .run = {FOR_EACH_OP(RUN)}, .workspace = {FOR_EACH_OP(WORKSPACE)}};
+const kernel_table FOR_ISA(kernels) = {
+    .lanes = LANES, .run = {FOR_EACH_OP(RUN)}, .workspace = {FOR_EACH_OP(WORKSPACE)}};

@@ -1,14 +1,14 @@
-/* Tiles of Winograd's convolutions: where they lie, and their way into the transformed domain. */
+/* Tiles of a Winograd convolution: their positions, and the transforms of inputs and gradients. */
 #pragma once
 #include "gemm.h"
 #include "winograd/transforms.h"
 
-/* The output is cut into tiles of m x m pixels; a tile sees a window of (m + 2) x (m + 2) inputs. */
+/* The output is cut into tiles of m x m pixels. A tile needs a window of (m + 2) x (m + 2) input pixels. */
 typedef struct {
     fused_input x;
     i32 m, side, points;
     i32 in_h, in_w, in_c, out_h, out_w, out_c, top, left;
-    i32 tiles_h, tiles_w; /* tiles in an image */
+    i32 tiles_h, tiles_w; /* tiles per image */
     i64 tiles;
 } winograd_tiling;
 
@@ -23,7 +23,8 @@ static winograd_tiling winograd_tiling_of(const geometry *g, i32 algorithm, fuse
     return l;
 }
 
-/* dy goes in, dx comes out. Padding of 3 and more makes negative padding here: windows then start inside dy. */
+/* Input and output are swapped: reads dy, computes dx. A padding above 2 becomes a negative padding here: windows
+ * then start inside dy. */
 static winograd_tiling winograd_tiling_backward(const geometry *g, i32 algorithm, fused_input dy) {
     geometry swapped = *g;
     swapped.in_h = g->out_h, swapped.in_w = g->out_w, swapped.in_c = g->out_c;
@@ -32,7 +33,7 @@ static winograd_tiling winograd_tiling_backward(const geometry *g, i32 algorithm
     return winograd_tiling_of(&swapped, algorithm, dy);
 }
 
-/* Where a tile lies in the output: its first pixel, as a row of the tensor, and how much of it is inside the image. */
+/* The position of a tile in the output: its first pixel as a row of the tensor, and the part of it inside the image. */
 typedef struct {
     i64 image, row;
     i32 y, x, rows, columns;
@@ -47,10 +48,11 @@ static tile_position tile_position_of(const winograd_tiling *l, i64 tile) {
     return p;
 }
 
-/* A square of pixels that may hang over the edges: what lies outside is read from the first pixel, and then masked to 0. */
+/* A square of pixels that may extend beyond the edges. Pixels outside are read from the first pixel and then masked
+ * to 0. */
 typedef struct {
     const void *at[MAX_POINTS];
-    i32 inside[MAX_POINTS]; /* all bits, or none */
+    i32 inside[MAX_POINTS]; /* all bits set, or none */
     i32 interior;
 } tile_window;
 
@@ -59,27 +61,30 @@ static void locate_window(tile_window *v, const fused_input *x, i64 image, i32 h
     i64 first = (image * h + y0) * w + x0, ld = x->ld * dtype_bytes(x->dtype);
     const char *data = x->data;
     for (i32 r = 0; r < side; r++) {
-        for (i32 q = 0; q < side; q++) v->at[r * side + q] = data + (first + r * w + q) * ld, v->inside[r * side + q] = -1;
+        for (i32 q = 0; q < side; q++)
+            v->at[r * side + q] = data + (first + r * w + q) * ld, v->inside[r * side + q] = -1;
     }
     if (v->interior) return;
     for (i32 r = 0; r < side; r++) {
         for (i32 q = 0; q < side; q++) {
-            if (y0 + r < 0 || y0 + r >= h || x0 + q < 0 || x0 + q >= w) v->at[r * side + q] = data, v->inside[r * side + q] = 0;
+            if (y0 + r < 0 || y0 + r >= h || x0 + q < 0 || x0 + q >= w)
+                v->at[r * side + q] = data, v->inside[r * side + q] = 0;
         }
     }
 }
 
 INLINE vec masked_vec(vec v, i32 bits) { return (vec)((ivec)v & (ivec)bits); }
 
-/* Where the points of one tile go: point p of channel c to at[p * point + c / width * next + c % width]. */
+/* Where the points of one tile are stored: point p of channel c at at[p * point + c / width * next + c % width]. */
 typedef struct {
     float *at;
     i64 point, next;
     i32 width; /* a multiple of LANES */
 } transform_target;
 
-/* The end of a row that fills no vector: copied to where there is room, as the source's readers see it. */
-static void copy_tail(tile_window *to, float copy[][LANES], const tile_window *v, i32 count, const fused_input *x, i32 c0, i32 channels) {
+/* Copy a partial vector of channels to local memory with room for a whole one, with the fused operations applied. */
+static void copy_tail(tile_window *to, float copy[][LANES], const tile_window *v, i32 count, const fused_input *x,
+                      i32 c0, i32 channels) {
     for (i32 i = 0; i < count; i++) {
         zero_row(copy[i], LANES);
         i64 row = ((const char *)v->at[i] - (const char *)x->data) / (x->ld * dtype_bytes(x->dtype));
@@ -90,15 +95,16 @@ static void copy_tail(tile_window *to, float copy[][LANES], const tile_window *v
 
 /* ---- V = B^T x B ---- */
 
-enum { NO_AFFINE = -1 }; /* in place of an activation: a source that changes nothing */
+enum { NO_AFFINE = -1 }; /* in place of an activation: no fused operation */
 
-/* Channels c0 .. c0 + channels of one window, whole vectors only; all lines of points, or one pair of them. */
-INLINE void transform_window(const i32 m, const i32 pair, const i32 act, const i32 interior, const i32 dtype, const tile_window *v,
-                          const fused_input *x, i32 c0, i32 channels, transform_target to) {
+/* Channels c0 .. c0 + channels - 1 of one window, whole vectors only; all lines of points or one pair of them. */
+INLINE void transform_window(const i32 m, const i32 pair, const i32 act, const i32 interior, const i32 dtype,
+                             const tile_window *v, const fused_input *x, i32 c0, i32 channels, transform_target to) {
     const i32 side = m + 2, lines = pair == ALL_LINES ? side : 2;
     for (i32 block = 0; block < channels; block += to.width, to.at += to.next) {
         for (i32 c = block; c < MIN(channels, block + to.width); c += LANES) {
-            vec scale = act == NO_AFFINE ? (vec)1 : load(x->scale + c0 + c), shift = act == NO_AFFINE ? (vec)0 : load(x->shift + c0 + c);
+            vec scale = act == NO_AFFINE ? (vec)1 : load(x->scale + c0 + c),
+                shift = act == NO_AFFINE ? (vec)0 : load(x->shift + c0 + c);
             vec half[MAX_SIDE][MAX_SIDE];
             UNROLL for (i32 q = 0; q < side; q++) {
                 vec d[MAX_SIDE], out[MAX_SIDE];
@@ -120,9 +126,11 @@ INLINE void transform_window(const i32 m, const i32 pair, const i32 act, const i
     }
 }
 
-INLINE void transform_window_by_mode(const i32 m, const i32 pair, const tile_window *v, const fused_input *x, i32 c0, i32 channels, transform_target to) {
+INLINE void transform_window_by_mode(const i32 m, const i32 pair, const tile_window *v, const fused_input *x, i32 c0,
+                                     i32 channels, transform_target to) {
     if (x->dtype == FP16 && !x->scale) transform_window(m, pair, NO_AFFINE, 0, FP16, v, x, c0, channels, to);
-    else if (x->dtype == FP16 && x->act == ACT_RELU) transform_window(m, pair, ACT_RELU, 0, FP16, v, x, c0, channels, to);
+    else if (x->dtype == FP16 && x->act == ACT_RELU)
+        transform_window(m, pair, ACT_RELU, 0, FP16, v, x, c0, channels, to);
     else if (x->dtype == FP16) transform_window(m, pair, x->act, 0, FP16, v, x, c0, channels, to);
     else if (!x->scale && v->interior) transform_window(m, pair, NO_AFFINE, 1, FP32, v, x, c0, channels, to);
     else if (!x->scale) transform_window(m, pair, NO_AFFINE, 0, FP32, v, x, c0, channels, to);
@@ -132,12 +140,14 @@ INLINE void transform_window_by_mode(const i32 m, const i32 pair, const tile_win
     else transform_window(m, pair, ACT_RELU6, 0, FP32, v, x, c0, channels, to);
 }
 
-static NOINLINE void transform_all_lines(i32 m, const tile_window *v, const fused_input *x, i32 c0, i32 channels, transform_target to) {
+static NOINLINE void transform_all_lines(i32 m, const tile_window *v, const fused_input *x, i32 c0, i32 channels,
+                                         transform_target to) {
     if (m == 2) transform_window_by_mode(2, ALL_LINES, v, x, c0, channels, to);
     else transform_window_by_mode(4, ALL_LINES, v, x, c0, channels, to);
 }
 
-static NOINLINE void transform_line_pair(i32 m, i32 pair, const tile_window *v, const fused_input *x, i32 c0, i32 channels, transform_target to) {
+static NOINLINE void transform_line_pair(i32 m, i32 pair, const tile_window *v, const fused_input *x, i32 c0,
+                                         i32 channels, transform_target to) {
     if (m == 2 && pair == 0) transform_window_by_mode(2, 0, v, x, c0, channels, to);
     else if (m == 2) transform_window_by_mode(2, 1, v, x, c0, channels, to);
     else if (pair == 0) transform_window_by_mode(4, 0, v, x, c0, channels, to);
@@ -145,7 +155,8 @@ static NOINLINE void transform_line_pair(i32 m, i32 pair, const tile_window *v, 
     else transform_window_by_mode(4, 2, v, x, c0, channels, to);
 }
 
-static void transform_lines(i32 m, i32 pair, const tile_window *v, const fused_input *x, i32 c0, i32 channels, transform_target to) {
+static void transform_lines(i32 m, i32 pair, const tile_window *v, const fused_input *x, i32 c0, i32 channels,
+                            transform_target to) {
     if (pair == ALL_LINES) transform_all_lines(m, v, x, c0, channels, to);
     else transform_line_pair(m, pair, v, x, c0, channels, to);
 }
@@ -155,8 +166,9 @@ INLINE transform_target target_at_channel(transform_target to, i32 c) {
     return to;
 }
 
-/* Channels c0 .. c0 + channels of the window a tile sees; the last vector is filled up with zeros. */
-static void transform_input_tile(const winograd_tiling *l, i32 pair, const tile_position *p, i32 c0, i32 channels, transform_target to) {
+/* Channels c0 .. c0 + channels - 1 of the window of a tile; the last vector is padded with zeros. */
+static void transform_input_tile(const winograd_tiling *l, i32 pair, const tile_position *p, i32 c0, i32 channels,
+                                 transform_target to) {
     tile_window v, tail = {.interior = 1};
     float copy[MAX_POINTS][LANES];
     i32 even = channels / LANES * LANES;
@@ -169,8 +181,8 @@ static void transform_input_tile(const winograd_tiling *l, i32 pair, const tile_
 
 /* ---- D = A dy A^T ---- */
 
-INLINE void transform_gradients(const i32 m, const i32 pair, const i32 interior, const tile_window *v, i32 c0, i32 channels,
-                             transform_target to) {
+INLINE void transform_gradients(const i32 m, const i32 pair, const i32 interior, const tile_window *v, i32 c0,
+                                i32 channels, transform_target to) {
     const i32 side = m + 2;
     for (i32 block = 0; block < channels; block += to.width, to.at += to.next) {
         for (i32 c = block; c < MIN(channels, block + to.width); c += LANES) {
@@ -192,12 +204,14 @@ INLINE void transform_gradients(const i32 m, const i32 pair, const i32 interior,
     }
 }
 
-INLINE void transform_gradients_by_mode(const i32 m, const i32 pair, const tile_window *v, i32 c0, i32 channels, transform_target to) {
+INLINE void transform_gradients_by_mode(const i32 m, const i32 pair, const tile_window *v, i32 c0, i32 channels,
+                                        transform_target to) {
     if (v->interior) transform_gradients(m, pair, 1, v, c0, channels, to);
     else transform_gradients(m, pair, 0, v, c0, channels, to);
 }
 
-static NOINLINE void transform_gradient_lines(i32 m, i32 pair, const tile_window *v, i32 c0, i32 channels, transform_target to) {
+static NOINLINE void transform_gradient_lines(i32 m, i32 pair, const tile_window *v, i32 c0, i32 channels,
+                                              transform_target to) {
     if (m == 2 && pair == 0) transform_gradients_by_mode(2, 0, v, c0, channels, to);
     else if (m == 2) transform_gradients_by_mode(2, 1, v, c0, channels, to);
     else if (pair == 0) transform_gradients_by_mode(4, 0, v, c0, channels, to);
@@ -205,8 +219,9 @@ static NOINLINE void transform_gradient_lines(i32 m, i32 pair, const tile_window
     else transform_gradients_by_mode(4, 2, v, c0, channels, to);
 }
 
-/* A pair of lines of a tile of gradients, as spread_tile. */
-static void transform_gradient_tile(const winograd_tiling *l, i32 pair, const fused_input *dy, const tile_position *p, i32 c0, i32 channels, transform_target to) {
+/* One pair of lines of a gradient tile, like transform_input_tile. */
+static void transform_gradient_tile(const winograd_tiling *l, i32 pair, const fused_input *dy, const tile_position *p,
+                                    i32 c0, i32 channels, transform_target to) {
     tile_window v, tail = {.interior = 1};
     float copy[MAX_POINTS][LANES];
     i32 even = channels / LANES * LANES;

@@ -1,12 +1,13 @@
-/* Winograd's transforms of one line: F(2, 3) at the points 0, 1, -1, inf and F(4, 3) at 0, 1, -1, 2, -2, inf. m outputs of a
- * 3-tap filter come from m + 2 inputs and as many multiplications: y = A^T ((G g) * (B^T d)). Squares are these twice, first
- * along the rows, then along the columns. `m` is a constant wherever these are called. */
+/* One-dimensional Winograd transforms: F(2, 3) at the points 0, 1, -1, inf and F(4, 3) at 0, 1, -1, 2, -2, inf. m
+ * outputs of a 3-tap filter take m + 2 inputs and as many multiplications: y = A^T ((G g) * (B^T d)). In two
+ * dimensions they are applied first along the rows, then along the columns. `m` is a constant wherever these are
+ * called. */
 #pragma once
 #include "vector.h"
 
 enum { MAX_SIDE = 6, MAX_POINTS = MAX_SIDE * MAX_SIDE };
 
-/* Lines of a square come in pairs that share their arithmetic: 0 and the last, 1 and 2, 3 and 4. ALL: every one of them. */
+/* The lines of a square come in pairs that share arithmetic: 0 and the last, 1 and 2, 3 and 4. ALL_LINES: all pairs. */
 enum { ALL_LINES = -1 };
 INLINE i32 line_pairs(const i32 m) { return m / 2 + 1; }
 INLINE i32 line_of(const i32 m, i32 pair, i32 second) { return pair > 0 ? 2 * pair - 1 + second : second * (m + 1); }
@@ -46,7 +47,7 @@ INLINE void output_transform(const i32 m, const vec *v, vec *y) {
     y[3] = difference1 + 8 * difference2 + v[5];
 }
 
-/* A: gradients of outputs, on their way to the products. */
+/* A: output gradients to products. */
 INLINE void gradient_transform_pair(const i32 m, const i32 pair, const vec *d, vec *first, vec *second) {
     if (pair == 0) {
         *first = d[0];
@@ -95,7 +96,7 @@ INLINE void weight_transform(const i32 m, const vec *g, vec *u) {
     u[5] = g[2];
 }
 
-/* G^T: gradients of weights. */
+/* G^T: products to weight gradients. */
 INLINE void weight_gradient_transform(const i32 m, const vec *u, vec *g) {
     vec sum1 = u[1] + u[2], difference1 = u[1] - u[2];
     if (m == 2) {

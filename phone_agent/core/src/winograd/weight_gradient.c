@@ -1,24 +1,25 @@
-/* ---- backward weights ---- */
+/* Weight gradient of the Winograd convolutions: dU = V^T D, dw = G^T dU G. */
 
-/* The work is cut into units: a pair of lines of points, a part of the channels in, a part of the channels out. A unit's piece of dU
- * stays in the cache while a chunk of tiles goes by; V and D are made again for each unit. Each thread has its own units; where they
- * are too few for that, the tiles are cut into parts as well, and each part has a dU. So sums are made in the same order every time. */
+/* The work is cut into units: a pair of lines of points x a part of the input channels x a part of the output
+ * channels. A unit's piece of dU stays in the cache while a chunk of tiles passes by; V and D are computed again for
+ * each unit. Each thread has its own units. If there are too few units, the tiles are cut into parts as well, each
+ * with its own dU. So sums are always computed in the same order. */
 typedef struct {
     i32 channel_parts, filter_parts, tile_parts, units;
     i32 rows, columns;     /* of dU, padded for whole register tiles: [part of tiles][point][row][column] */
-    i64 chunk;             /* tiles a thread goes through with all its units, before it takes the next ones */
+    i64 chunk;             /* tiles that a thread processes with all its units before it goes on to the next ones */
     i32 block;             /* tiles at a time */
     i64 v_point, d_point;  /* V: [point][group][tile][STRIP_GROUP]; D: [point][panel][tile][NR] */
     i64 sums, bias;        /* floats in one dU, and in one sum of dy */
-    i64 values, gradients; /* floats in V and D, of each thread */
+    i64 values, gradients; /* floats in V and D, per thread */
 } wgrad_blocking;
 
 enum {
     STRIP_GROUP = MR * LANES / 2, /* whole strips of MR, and whole vectors */
     PART_STRIPS = LANES > 4 ? CEIL_DIV(128, MR) : CEIL_DIV(64, MR),
     PART_PANELS = LANES > 4 ? CEIL_DIV(64, NR) : CEIL_DIV(32, NR),
-    WINOGRAD_CHUNK = LANES > 4 ? 2 << 20 : 512 << 10, /* floats of x and dy that may be read again and again */
-    UNITS_PER_THREAD = 6, /* at least, or else a number that can be dealt out evenly */
+    WINOGRAD_CHUNK = LANES > 4 ? 2 << 20 : 512 << 10, /* floats of x and dy that may be read repeatedly */
+    UNITS_PER_THREAD = 6,                             /* at least; with fewer, a number of units that divides evenly */
     WINOGRAD_MIN_DEPTH = 16,
     WINOGRAD_MAX_DEPTH = 128,
 };
@@ -46,7 +47,7 @@ static wgrad_blocking wgrad_blocking_of(const winograd_tiling *l, i32 threads) {
     return b;
 }
 
-/* What a unit works on. */
+/* The range of one unit. */
 typedef struct {
     i32 pair, row, rows, panel, panels;
 } wgrad_unit;
@@ -63,9 +64,9 @@ static wgrad_unit wgrad_unit_of(const winograd_tiling *l, const wgrad_blocking *
     return u;
 }
 
-/* A block of tiles: V and D of one unit. */
-static void transform_unit(const winograd_tiling *l, const wgrad_blocking *b, const fused_input *dy, const wgrad_unit *u, i64 tile, i32 count,
-                        float *values, float *gradients) {
+/* V and D of one unit, for a block of tiles. */
+static void transform_unit(const winograd_tiling *l, const wgrad_blocking *b, const fused_input *dy,
+                           const wgrad_unit *u, i64 tile, i32 count, float *values, float *gradients) {
     i32 c0 = u->panel * NR, channels = MIN(u->panels * NR, l->out_c - c0);
     for (i32 i = 0; i < count; i++) {
         tile_position p = tile_position_of(l, tile + i);
@@ -76,9 +77,9 @@ static void transform_unit(const winograd_tiling *l, const wgrad_blocking *b, co
     }
 }
 
-/* sums[row][column] of one point, the unit's rows and columns of it: V^T D. */
-static void accumulate_products(const winograd_tiling *l, const wgrad_blocking *b, const wgrad_unit *u, i32 tiles, const float *values,
-                         const float *gradients, float *sums, i32 accumulate) {
+/* sums[row][column] of one point, for the rows and columns of the unit: V^T D. */
+static void accumulate_products(const winograd_tiling *l, const wgrad_blocking *b, const wgrad_unit *u, i32 tiles,
+                                const float *values, const float *gradients, float *sums, i32 accumulate) {
     for (i32 panel = 0; panel < u->panels; panel++, gradients += (i64)NR * b->block) {
         i32 width = panel_width(l->out_c, u->panel + panel);
         for (i32 i = 0; i < u->rows; i += MR) {
@@ -91,8 +92,8 @@ static void accumulate_products(const winograd_tiling *l, const wgrad_blocking *
 }
 
 /* Point (1, 1) of A dy A^T is the sum of the tile's gradients. */
-static void accumulate_bias_gradient(const winograd_tiling *l, const wgrad_blocking *b, const wgrad_unit *u, i32 tiles, const float *gradients,
-                              float *sums, i32 accumulate) {
+static void accumulate_bias_gradient(const winograd_tiling *l, const wgrad_blocking *b, const wgrad_unit *u, i32 tiles,
+                                     const float *gradients, float *sums, i32 accumulate) {
     for (i32 c = 0; c < MIN(u->panels * NR, l->out_c - u->panel * NR); c += LANES) {
         const float *d = gradients + (i64)(c / NR) * NR * b->block + c % NR;
         float *to = sums + u->panel * NR + c;
@@ -102,24 +103,26 @@ static void accumulate_bias_gradient(const winograd_tiling *l, const wgrad_block
     }
 }
 
-/* Adds tiles first .. last to a unit's piece of dU, or starts it. */
-static void accumulate_unit(const winograd_tiling *l, const wgrad_blocking *b, const fused_input *dy, const wgrad_unit *u, i64 first, i64 last, i32 start,
-                        float *sums, float *bias, float *values, float *gradients) {
+/* Add tiles first .. last - 1 to the unit's piece of dU, or start it. */
+static void accumulate_unit(const winograd_tiling *l, const wgrad_blocking *b, const fused_input *dy,
+                            const wgrad_unit *u, i64 first, i64 last, i32 start, float *sums, float *bias,
+                            float *values, float *gradients) {
     for (i64 tile = first; tile < last; tile += b->block, start = 0) {
         i32 count = (i32)MIN(b->block, last - tile);
         transform_unit(l, b, dy, u, tile, count, values, gradients);
         for (i32 i = 0; i < 2 * l->side; i++) {
             i32 point = line_of(l->m, u->pair, i / l->side) * l->side + i % l->side;
             const float *d = gradients + i * b->d_point;
-            accumulate_products(l, b, u, count, values + i * b->v_point, d, sums + (i64)point * b->rows * b->columns, !start);
+            accumulate_products(l, b, u, count, values + i * b->v_point, d, sums + (i64)point * b->rows * b->columns,
+                                !start);
             if (u->row == 0 && point == l->side + 1) accumulate_bias_gradient(l, b, u, count, d, bias, !start);
         }
     }
 }
 
-/* This thread's part of the tiles and of the units. */
-static void accumulate_thread_share(const worker *w, const winograd_tiling *l, const wgrad_blocking *b, const fused_input *dy, float *sums, float *bias,
-                         float *values, float *gradients) {
+/* Process this thread's part of the tiles and of the units. */
+static void accumulate_thread_share(const worker *w, const winograd_tiling *l, const wgrad_blocking *b,
+                                    const fused_input *dy, float *sums, float *bias, float *values, float *gradients) {
     i32 part = w->index % b->tile_parts;
     i64 tile, last_tile, first, last;
     split_range(l->tiles, part, b->tile_parts, &tile, &last_tile);
@@ -127,14 +130,15 @@ static void accumulate_thread_share(const worker *w, const winograd_tiling *l, c
     for (i64 chunk = tile; chunk < last_tile; chunk += b->chunk) {
         for (i64 i = first; i < last; i++) {
             wgrad_unit unit = wgrad_unit_of(l, b, (i32)i);
-            accumulate_unit(l, b, dy, &unit, chunk, MIN(chunk + b->chunk, last_tile), chunk == tile, sums + part * b->sums,
-                        bias + part * b->bias, values, gradients);
+            accumulate_unit(l, b, dy, &unit, chunk, MIN(chunk + b->chunk, last_tile), chunk == tile,
+                            sums + part * b->sums, bias + part * b->bias, values, gradients);
         }
     }
 }
 
-/* dw = G^T dU G of one channel in. */
-INLINE void inverse_transform_row(const i32 m, const conv_backward_weights *op, const wgrad_blocking *b, const float *sums, i32 k) {
+/* dw = G^T dU G of one input channel. */
+INLINE void inverse_transform_row(const i32 m, const conv_backward_weights *op, const wgrad_blocking *b,
+                                  const float *sums, i32 k) {
     const i32 side = m + 2;
     i64 point = (i64)b->rows * b->columns, tap = (i64)op->g.in_c * op->g.out_c;
     for (i32 c = 0; c < op->g.out_c; c += LANES) {
@@ -146,7 +150,8 @@ INLINE void inverse_transform_row(const i32 m, const conv_backward_weights *op, 
             vec u[MAX_SIDE], g[3];
             UNROLL for (i32 r = 0; r < side; r++) {
                 u[r] = load(from + (r * side + q) * point);
-                for (i32 part = 1; part < b->tile_parts; part++) u[r] += load(from + part * b->sums + (r * side + q) * point);
+                for (i32 part = 1; part < b->tile_parts; part++)
+                    u[r] += load(from + part * b->sums + (r * side + q) * point);
             }
             weight_gradient_transform(m, u, g);
             UNROLL for (i32 r = 0; r < 3; r++) half[r][q] = g[r];

@@ -1,4 +1,4 @@
-/* Winograd's convolutions, as conv.c calls them: a unit of their own. */
+/* Winograd convolutions, called by conv/conv.c. They are a unit of their own. */
 #pragma once
 #include "units/unit.h"
 

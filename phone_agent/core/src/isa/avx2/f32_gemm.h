@@ -1,4 +1,4 @@
-/* 12 sums, 2 of B, 2 of A: all 16 registers. */
+/* 12 accumulators, 2 registers for B, 2 for A: all 16 registers. */
 #pragma once
 #define TILE_VECTORS 2
 #define GEMM_KERNELS(X) X(1, 6x8) X(2, 6x16)

@@ -1,5 +1,5 @@
-/* 8 x 8: 16 sums, 8 registers of A, 8 of B. A register holds 4 floats of A and is multiplied lane by lane, so that loads
- * never hold up the two multiply-adds a Cortex-A76 can do in a cycle. */
+/* 8 x 8 tile: 16 accumulators, 8 registers for A, 8 for B. A register holds 4 floats of A and is multiplied by lane,
+ * so loads never hold up the two multiply-adds per cycle of a Cortex-A76. */
 #pragma once
 #define TILE_VECTORS 2
 #define GEMM_KERNELS(X) X(1, 8x4) X(2, 8x8)
@@ -18,9 +18,9 @@ INLINE void store_accumulators(vec sum[MR][NR / LANES], const i32 vecs, float *c
     }
 }
 
-/* Row i of A in a[i]: its floats for 4 steps of k, one after the other. */
-INLINE void gemm_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc, i32 accumulate,
-                     const prefetch_cursor *prefetch) {
+/* x[i] holds row i of A for 4 consecutive steps of k. */
+INLINE void gemm_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *panel, float *c, i64 ldc,
+                      i32 accumulate, const prefetch_cursor *prefetch) {
     vec sum[MR][NR / LANES];
     load_accumulators(sum, vecs, c, ldc, accumulate);
     const char *at = prefetch->at;
@@ -49,9 +49,9 @@ INLINE void gemm_tile(const i32 vecs, i64 k, const float *a, i64 lda, const floa
     store_accumulators(sum, vecs, c, ldc);
 }
 
-/* The rows of one step of k lie side by side in both operands. */
-INLINE void gemm_tn_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc, i32 accumulate,
-                     const prefetch_cursor *prefetch) {
+/* The elements of one step of k are contiguous in both operands. */
+INLINE void gemm_tn_tile(const i32 vecs, i64 k, const float *a, i64 lda, const float *b, i64 ldb, float *c, i64 ldc,
+                         i32 accumulate, const prefetch_cursor *prefetch) {
     vec sum[MR][NR / LANES];
     load_accumulators(sum, vecs, c, ldc, accumulate);
     const char *at = prefetch->at;

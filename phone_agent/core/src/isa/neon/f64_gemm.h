@@ -1,11 +1,11 @@
-/* 6 x 8: 24 sums, 3 registers of A, 4 of B. A register holds 2 numbers of A and is multiplied lane by lane, so that 7 loads
- * feed 24 multiply-adds. */
+/* 6 x 8 tile: 24 accumulators, 3 registers for A, 4 for B. A register holds 2 doubles of A and is multiplied by
+ * lane, so 7 loads feed 24 multiply-adds. */
 #pragma once
 #define f64_gemm FOR_ISA(f64_gemm_6x8)
 #define F64_MR 6
 #define F64_VECTORS 4
-#define F64_BLOCK_DEPTH 256 /* a panel of B takes 16 of a Cortex-A76's 64 KB of L1 */
-#define F64_BLOCK_ROWS 72 /* of A, which stay in an L2 of 256 KB */
+#define F64_BLOCK_DEPTH 256 /* a panel of B takes 16 KB of a Cortex-A76's 64 KB L1 cache */
+#define F64_BLOCK_ROWS 72   /* of A, which stay in a 256 KB L2 cache */
 #define F64_BLOCK_COLUMNS 512
 #include "../f64_vector.h"
 

@@ -1,4 +1,4 @@
-/* 8 sums, 2 of B, products and A in the other 6 of 16 registers. */
+/* 8 accumulators and 2 registers for B; products and A use the other 6 of 16 registers. */
 #pragma once
 #define TILE_VECTORS 2
 #define GEMM_KERNELS(X) X(1, 4x4) X(2, 4x8)
