@@ -356,7 +356,7 @@ _TOGETHER: tuple[tuple[tuple[str, ...], Callable[[int], Iterator[Case]]], ...] =
     (("softmax_loss",), _softmax),
     (tuple(f"optimizer_update {method.name.lower()}" for method in _TOUCHED), _updates),
     (("encode fp16", "decode fp16", "encode bf16", "decode bf16", "encode int8", "decode int8"), _wires),
-    (("lowrank_sketch", "lowrank_orthonormalise", "lowrank_project", "lowrank_restore"), _factors),
+    (("lowrank_sketch", "lowrank_orthonormalize", "lowrank_project", "lowrank_reconstruct"), _factors),
     (("augment",), _augment),
     (("dgemm",), _doubles),
     (("eliminate",), _column),
