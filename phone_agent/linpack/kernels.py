@@ -22,7 +22,7 @@ class Kernels:
         )
         self.pool = ThreadPool(threads, isa, workspace_bytes(threads, largest, isa))
         self._next_pivot = np.zeros(1, np.int64)
-        self._elimination = ops.Eliminate(next_pivot=self._next_pivot.ctypes.data)  # of every column, with other numbers
+        self._elimination = ops.Eliminate(next_pivot=self._next_pivot.ctypes.data)  # reused for every column
         self._eliminate = Program.of([(Kind.ELIMINATE, self._elimination)])
 
     def subtract(self, c: Doubles, a: Doubles, b: Doubles) -> None:
