@@ -197,7 +197,9 @@ class Lowered:
         step, bias = self.step.fields, pointer_field(self.step.fields, "bias")
         channels = int_field(self.g, "out_c")
         numbers = (self.rows, channels, int_field(step, "ld_y"), int_field(step, "act"), int(bias is not None))
-        return self._launch("finish", (pointer_field(step, "y"), bias, *numbers), (-(-channels // WIDTH), self.rows))
+        return self._launch(
+            "bias_activation", (pointer_field(step, "y"), bias, *numbers), (-(-channels // WIDTH), self.rows)
+        )
 
     def _geometry(self) -> np.generic:
         return struct({name: int(value) for name, value in self.g.items() if isinstance(value, int)})

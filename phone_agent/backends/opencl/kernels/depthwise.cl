@@ -1,11 +1,12 @@
-/* Convolution channel by channel. A work-item has WIDTH neighbouring channels of some lines of the result, PIXELS pixels of
- * a line at a time: the pixels they look at are loaded, and seen, once for all of them.
+/* Depthwise convolution. A work-item computes WIDTH neighbouring channels of some lines of the result, PIXELS pixels
+ * of a line at a time, so each input pixel is loaded once for all of them.
  *
- * Backward to the data is the same on dy; with a stride, pixels fall into phases that different taps reach, each a pass of
- * its own. With FIXED, taps, stride and spacing are known to the compiler. */
+ * Backward data is the same on dy. With a stride, pixels fall into phases that different taps reach; each phase is
+ * its own pass. With STATIC_TAPS, the compiler knows taps, stride and spacing. */
 
-/* Tap (i, j) of grid point (h, w) looks at pixel (h * stride + offset_h + i * spacing_h, ...), with weight (first_h + i *
- * step_h, ...); its result is pixel (to_first_h + h * to_step, ...). `lines`: of all images, by one item. */
+/* Tap (i, j) of grid point (h, w) reads pixel (h * stride + offset_h + i * spacing_h, ...) with weight (first_h + i
+ * * step_h, ...). The result belongs to pixel (to_first_h + h * to_step, ...). `lines`: lines per work-item, counted
+ * over all images. */
 typedef struct {
     int batch, grid_h, grid_w, from_h, from_w, channels;
     int taps_h, taps_w, stride, offset_h, offset_w, spacing_h, spacing_w;
@@ -13,24 +14,25 @@ typedef struct {
     int kernel_w, first_h, first_w, step_h, step_w, lines;
 } stencil;
 
-#ifdef FIXED
-#define LINE ((PIXELS - 1) * STRIDE + TAPS_W) /* pixels that PIXELS results look at; their spacing is 1 */
+#ifdef STATIC_TAPS
+#define STRIP_INPUTS ((PIXELS - 1) * STRIDE + TAPS_W) /* input pixels of PIXELS results; their spacing is 1 */
 #endif
 
-/* How a source is read. Where nothing is to be applied, scale is 1, shift 0 and nothing out of bounds: no branches. */
+/* The input tensor and its fused operation. Without one, scale is 1, shift 0, and the bounds are infinite, so there
+ * are no branches. */
 typedef struct {
     global const X *data;
     VEC scale, shift;
-    float least, most;
+    float low, high;
     int ld, width;
-} seeing;
+} affine_input;
 
-/* What the reader of a source sees at a pixel; 0 outside. `line`: the pixel at x = 0. */
-static inline VEC look(const stencil *g, const seeing *s, long line, int x) {
+/* An input pixel with the fused operation applied; 0 outside the image. `line`: the pixel at x = 0. */
+static inline VEC load_affine(const stencil *g, const affine_input *s, long line, int x) {
     int at = clamp(x, 0, g->from_w - 1);
     VEC v = LOADN(X, s->data + (line + at) * s->ld, s->width) * s->scale + s->shift;
-    v = select(v, (VEC)s->least, (VEC)s->least > v);
-    v = select(v, (VEC)s->most, (VEC)s->most < v);
+    v = select(v, (VEC)s->low, (VEC)s->low > v);
+    v = select(v, (VEC)s->high, (VEC)s->high < v);
     return x == at ? v : (VEC)0;
 }
 
@@ -39,26 +41,26 @@ static inline VEC weight(const stencil *g, global const float *weights, int i, i
     return LOADN(float, weights + tap * g->channels, width);
 }
 
-/* Grid points x0 .. of line (image, y): PIXELS results. */
-static inline void convolve(const stencil *g, const seeing *s, global const float *weights, int image, int y, int x0,
-                            VEC result[PIXELS]) {
+/* Grid points from x0 on of line (image, y): PIXELS results. */
+static inline void convolve(const stencil *g, const affine_input *s, global const float *weights, int image, int y,
+                            int x0, VEC result[PIXELS]) {
 #pragma unroll
     for (int n = 0; n < PIXELS; n++) result[n] = 0;
-#ifdef FIXED
+#ifdef STATIC_TAPS
 #pragma unroll
     for (int i = 0; i < TAPS_H; i++) {
         int from_y = y * STRIDE + g->offset_h + i;
         if (from_y < 0 || from_y >= g->from_h) continue;
         long line = ((long)image * g->from_h + from_y) * g->from_w;
         int from_x = x0 * STRIDE + g->offset_w;
-        VEC seen[LINE];
+        VEC inputs[STRIP_INPUTS];
 #pragma unroll
-        for (int n = 0; n < LINE; n++) seen[n] = look(g, s, line, from_x + n);
+        for (int n = 0; n < STRIP_INPUTS; n++) inputs[n] = load_affine(g, s, line, from_x + n);
 #pragma unroll
         for (int j = 0; j < TAPS_W; j++) {
             VEC w = weight(g, weights, i, j, s->width);
 #pragma unroll
-            for (int n = 0; n < PIXELS; n++) result[n] += seen[n * STRIDE + j] * w;
+            for (int n = 0; n < PIXELS; n++) result[n] += inputs[n * STRIDE + j] * w;
         }
     }
 #else
@@ -69,34 +71,35 @@ static inline void convolve(const stencil *g, const seeing *s, global const floa
         for (int j = 0; j < g->taps_w; j++) {
             VEC w = weight(g, weights, i, j, s->width);
             int from_x = x0 * g->stride + g->offset_w + j * g->spacing_w;
-            for (int n = 0; n < PIXELS; n++) result[n] += look(g, s, line, from_x + n * g->stride) * w;
+            for (int n = 0; n < PIXELS; n++) result[n] += load_affine(g, s, line, from_x + n * g->stride) * w;
         }
     }
 #endif
 }
 
-#define ITEM __attribute__((reqd_work_group_size(1, 1, 1)))
-#define OPEN_STENCIL()                                                                                             \
-    int c = get_global_id(0) * WIDTH, width = g.channels - c, part = get_global_id(1);                             \
-    int first_line = part * g.lines, last_line = min(g.batch * g.grid_h, first_line + g.lines);                    \
+#define WORK_GROUP __attribute__((reqd_work_group_size(1, 1, 1)))
+#define OPEN_WORK_ITEM() \
+    int c = get_global_id(0) * WIDTH, width = g.channels - c, part = get_global_id(1); \
+    int first_line = part * g.lines, last_line = min(g.batch * g.grid_h, first_line + g.lines); \
     if (width <= 0 || first_line >= last_line) return
-#define OPEN_SEEING()                                                                                              \
-    seeing s = {x + c, 1, 0, -INFINITY, INFINITY, x_ld, width};                                                    \
-    if (x_scaled) {                                                                                                \
-        s.scale = LOADN(float, x_scale + c, width);                                                                \
-        s.shift = LOADN(float, x_shift + c, width);                                                                \
-        if (x_act != ACT_NONE) s.least = 0;                                                                        \
-        if (x_act == ACT_RELU6) s.most = 6;                                                                        \
+#define OPEN_AFFINE_INPUT() \
+    affine_input s = {x + c, 1, 0, -INFINITY, INFINITY, x_ld, width}; \
+    if (x_has_affine) { \
+        s.scale = LOADN(float, x_scale + c, width); \
+        s.shift = LOADN(float, x_shift + c, width); \
+        if (x_act != ACT_NONE) s.low = 0; \
+        if (x_act == ACT_RELU6) s.high = 6; \
     }
 
-/* Work-items: vectors of channels, lines. With `counts`, the mean of the item's pixels and the sum of squares about it:
- * [part][2][channels]. */
-ITEM kernel void depthwise_forward(stencil g, SOURCE(X, x), global const float *weights, long weights_at,
-                              global const float *bias_buffer, long bias_at, global Y *y_buffer, long y_at,
-                              global float *parts, long parts_at, int ld_y, int act, int has_bias, int counts) {
-    OPEN_STENCIL();
-    OPEN_SOURCE(X, x);
-    OPEN_SEEING();
+/* Work-items: vectors of channels, groups of lines. If `has_norm`, also stores the mean of the item's pixels and the
+ * sum of squared deviations from it: [part][2][channels]. */
+WORK_GROUP kernel void depthwise_forward(stencil g, INPUT(X, x), global const float *weights, long weights_at,
+                                         global const float *bias_buffer, long bias_at, global Y *y_buffer, long y_at,
+                                         global float *parts, long parts_at, int ld_y, int act, int has_bias,
+                                         int has_norm) {
+    OPEN_WORK_ITEM();
+    OPEN_INPUT(X, x);
+    OPEN_AFFINE_INPUT();
     VEC bias = 0, pivot = 0, sum = 0, squares = 0, result[PIXELS];
     if (has_bias) bias = LOADN(float, bias_buffer + bias_at + c, width);
     for (int line = first_line; line < last_line; line++)
@@ -113,7 +116,7 @@ ITEM kernel void depthwise_forward(stencil g, SOURCE(X, x), global const float *
                 STOREN(Y, to + (long)n * ld_y, width, activate_v(result[n] + bias, act));
             }
         }
-    if (counts) {
+    if (has_norm) {
         VEC mean = sum / (float)((last_line - first_line) * g.grid_w);
         parts += parts_at + (long)part * 2 * g.channels + c;
         STOREN(float, parts, width, pivot + mean);
@@ -121,15 +124,16 @@ ITEM kernel void depthwise_forward(stencil g, SOURCE(X, x), global const float *
     }
 }
 
-/* With dx_normed, also the sums of g and of g (z - mean) of the item's pixels: [part][2][channels]. */
-ITEM kernel void depthwise_backward(stencil g, SOURCE(X, x), global const float *weights, long weights_at, SINK(Y, dx),
-                               global const float *mean_buffer, long mean_at, global float *parts, long parts_at) {
-    OPEN_STENCIL();
-    OPEN_SOURCE(X, x);
-    OPEN_SEEING();
-    OPEN_SINK(Y, dx);
+/* If dx_has_norm, also stores the sums of g and of g (z - mean) over the item's pixels: [part][2][channels]. */
+WORK_GROUP kernel void depthwise_backward_data(stencil g, INPUT(X, x), global const float *weights, long weights_at,
+                                               GRADIENT(Y, dx), global const float *mean_buffer, long mean_at,
+                                               global float *parts, long parts_at) {
+    OPEN_WORK_ITEM();
+    OPEN_INPUT(X, x);
+    OPEN_AFFINE_INPUT();
+    OPEN_GRADIENT(Y, dx);
     VEC scale = 1, shift = 0, mean = 0, sum = 0, products = 0, result[PIXELS];
-    if (dx_normed) {
+    if (dx_has_norm) {
         scale = LOADN(float, dx_scale + c, width);
         shift = LOADN(float, dx_shift + c, width);
         mean = LOADN(float, mean_buffer + mean_at + c, width);
@@ -147,37 +151,38 @@ ITEM kernel void depthwise_backward(stencil g, SOURCE(X, x), global const float 
                     old = LOADN(float, dx + to * dx_ld + c, width);
                     v += old;
                 }
-                if (dx_act != ACT_NONE || dx_normed) {
+                if (dx_act != ACT_NONE || dx_has_norm) {
                     z = LOADN(Y, dx_y + to * dx_ld_y + c, width);
-                    v = passed_v(v, z * scale + shift, dx_act);
+                    v = activation_backward_v(v, z * scale + shift, dx_act);
                     sum += v;
                     products += v * (z - mean);
                 }
                 STOREN(float, dx + to * dx_ld + c, width, v);
             }
         }
-    if (dx_normed) {
+    if (dx_has_norm) {
         parts += parts_at + (long)part * 2 * g.channels + c;
         STOREN(float, parts, width, sum);
         STOREN(float, parts + g.channels, width, products);
     }
 }
 
-#define PUT_SUM(tap, v)                                                                                            \
-    do {                                                                                                           \
-        global float *put_ = to_buffer + to_at + ((long)part * g.taps_h * g.taps_w + (tap)) * g.channels + c;       \
-        VEC old_ = 0;                                                                                              \
-        if (accumulate) old_ = LOADN(float, put_, width);                                                       \
-        STOREN(float, put_, width, (v) + old_);                                                                \
+#define STORE_SUM(tap, v) \
+    do { \
+        global float *at_ = to_buffer + to_at + ((long)part * g.taps_h * g.taps_w + (tap)) * g.channels + c; \
+        VEC old_ = 0; \
+        if (accumulate) old_ = LOADN(float, at_, width); \
+        STOREN(float, at_, width, (v) + old_); \
     } while (0)
 
-/* Work-items: vectors of channels, lines; where the taps are not FIXED, taps. Sums by part: [part][taps][channels]. */
-ITEM kernel void depthwise_weights(stencil g, SOURCE(X, x), global const float *dy_buffer, long dy_at, global float *to_buffer,
-                              long to_at, int ld_dy, int accumulate) {
-    OPEN_STENCIL();
-    OPEN_SOURCE(X, x);
-    OPEN_SEEING();
-#ifdef FIXED
+/* Work-items: vectors of channels, groups of lines, and taps unless STATIC_TAPS. Partial sums:
+ * [part][taps][channels]. */
+WORK_GROUP kernel void depthwise_backward_weights(stencil g, INPUT(X, x), global const float *dy_buffer, long dy_at,
+                                                  global float *to_buffer, long to_at, int ld_dy, int accumulate) {
+    OPEN_WORK_ITEM();
+    OPEN_INPUT(X, x);
+    OPEN_AFFINE_INPUT();
+#ifdef STATIC_TAPS
     VEC sum[TAPS_H][TAPS_W];
 #pragma unroll
     for (int i = 0; i < TAPS_H; i++)
@@ -197,19 +202,19 @@ ITEM kernel void depthwise_weights(stencil g, SOURCE(X, x), global const float *
                 int from_y = at % g.grid_h * STRIDE + g.offset_h + i, from_x = x0 * STRIDE + g.offset_w;
                 if (from_y < 0 || from_y >= g.from_h) continue;
                 long line = ((long)(at / g.grid_h) * g.from_h + from_y) * g.from_w;
-                VEC seen[LINE];
+                VEC inputs[STRIP_INPUTS];
 #pragma unroll
-                for (int n = 0; n < LINE; n++) seen[n] = look(&g, &s, line, from_x + n);
+                for (int n = 0; n < STRIP_INPUTS; n++) inputs[n] = load_affine(&g, &s, line, from_x + n);
 #pragma unroll
                 for (int j = 0; j < TAPS_W; j++)
 #pragma unroll
-                    for (int n = 0; n < PIXELS; n++) sum[i][j] += seen[n * STRIDE + j] * dy[n];
+                    for (int n = 0; n < PIXELS; n++) sum[i][j] += inputs[n * STRIDE + j] * dy[n];
             }
         }
 #pragma unroll
     for (int i = 0; i < TAPS_H; i++)
 #pragma unroll
-        for (int j = 0; j < TAPS_W; j++) PUT_SUM(i * TAPS_W + j, sum[i][j]);
+        for (int j = 0; j < TAPS_W; j++) STORE_SUM(i * TAPS_W + j, sum[i][j]);
 #else
     int tap = get_global_id(2), i = tap / g.taps_w, j = tap % g.taps_w;
     VEC sum = 0, dy;
@@ -219,9 +224,9 @@ ITEM kernel void depthwise_weights(stencil g, SOURCE(X, x), global const float *
         if (from_y < 0 || from_y >= g.from_h) continue;
         for (int n = 0; n < g.grid_w; n++) {
             dy = LOADN(float, dy_buffer + dy_at + ((long)at * g.grid_w + n) * ld_dy + c, width);
-            sum += look(&g, &s, line, n * g.stride + g.offset_w + j * g.spacing_w) * dy;
+            sum += load_affine(&g, &s, line, n * g.stride + g.offset_w + j * g.spacing_w) * dy;
         }
     }
-    PUT_SUM(tap, sum);
+    STORE_SUM(tap, sum);
 #endif
 }

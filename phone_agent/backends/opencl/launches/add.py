@@ -11,9 +11,7 @@ def add_forward(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
     of, a = step.fields, struct_field(step.fields["a"])
     both = bool(of.get("b"))
     b, y = struct_field(of["b"]) if both else {}, tensor_field(of, "y")
-    kernel = make.kernel(
-        "join", "join_forward", A=tensor_field(a, "data").type, B=tensor_field(b, "data").type, Y=y.type
-    )
+    kernel = make.kernel("add", "add_forward", A=tensor_field(a, "data").type, B=tensor_field(b, "data").type, Y=y.type)
     rows, channels = int_field(of, "rows"), int_field(of, "channels")
     arguments = (*source(a), *source(b), y, rows, channels, int_field(of, "ld_y"), int_field(of, "act"), both)
     return [make.by_channel(kernel, arguments, channels, rows)]
@@ -21,7 +19,7 @@ def add_forward(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
 
 def add_backward(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
     of, y = step.fields, tensor_field(step.fields, "y")
-    kernel = make.kernel("join", "join_backward", A="float", B="float", Y=y.type)
+    kernel = make.kernel("add", "add_backward", A="float", B="float", Y=y.type)
     numbers = [int_field(of, name) for name in ("rows", "channels", "ld_dy", "ld_y", "ld_target", "act", "accumulate")]
     arguments = (pointer_field(of, "dy"), y, pointer_field(of, "target"), *numbers)
     return [make.by_channel(kernel, arguments, int_field(of, "channels"), int_field(of, "rows"))]

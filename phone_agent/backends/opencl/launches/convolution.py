@@ -30,7 +30,7 @@ from phone_agent.backends.opencl.launches.products import (
 from phone_agent.backends.opencl.program import Define
 from phone_agent.nn.plan.ops import OpSpec, Pointer, SharedStruct
 
-PACK = 16  # rows of the weights that one item packs
+PACK_ROWS_PER_ITEM = 16  # rows of the weights that one item packs
 FEW_ROWS = 64  # of a product: weights are hardly used more than once, and are read where they are
 
 
@@ -51,7 +51,7 @@ def conv_forward(step: OpSpec, make: LaunchBuilder) -> Iterator[Launch]:
         packed = _room(make, product, shared)
         yield _pack(make, g, product, shared, packed, weights=weights, backward=False)
         weights = packed
-    kernel = _kernel(make, "convolve_forward", product, shared, X=tensor_field(x, "data").type, Y=y.type)
+    kernel = _kernel(make, "conv_forward", product, shared, X=tensor_field(x, "data").type, Y=y.type)
     bias, act = pointer_field(step.fields, "bias"), int_field(step.fields, "act")
     finish = (int_field(step.fields, "ld_y"), act, int(bias is not None), int(counted is not None))
     into = (y, None if counted is None else counted.scratch)
@@ -72,7 +72,7 @@ def conv_backward_data(step: OpSpec, make: LaunchBuilder) -> Iterator[Launch]:
         packed = _room(make, product, shared)
         if product.depth:
             yield _pack(make, g, product, shared, packed, weights=weights, backward=True)
-        kernel = _kernel(make, "convolve_backward", product, shared, X="float", Y=tensor_field(dx, "y").type)
+        kernel = _kernel(make, "conv_backward_data", product, shared, X="float", Y=tensor_field(dx, "y").type)
         parts = None if counted is None else Scratch(counted.scratch.offset + first * 8 * int_field(g, "in_c"))
         first += _row_items(make, product, shared)
         arguments = (product_struct(product, shared), *source(dy), packed, *sink(dx), mean, parts)
@@ -92,7 +92,7 @@ def conv_backward_weights(step: OpSpec, make: LaunchBuilder) -> Iterator[Launch]
     numbers = product.depth * product.columns * product.groups
     weights = pointer_field(step.fields, "dweights")
     to: Argument = weights if parts == 1 else make.scratch(parts * numbers)
-    kernel = _kernel(make, "convolve_weights", product, shared, X=tensor_field(x, "data").type, Y="float")
+    kernel = _kernel(make, "conv_backward_weights", product, shared, X=tensor_field(x, "data").type, Y="float")
     tensors = (product_struct(product, shared), *source(x), pointer_field(step.fields, "dy"), to)
     adding = int(make.adding and parts == 1)
     arguments = (*tensors, int_field(step.fields, "ld_dy"), blocks_a_run, each, adding)
@@ -114,14 +114,14 @@ def bias_gradient(step: OpSpec, make: LaunchBuilder, rows: int, columns: int) ->
     to: Argument = dbias if parts == 1 else make.scratch(parts * columns)
     arguments = (pointer_field(step.fields, "dy"), to, rows, columns, int_field(step.fields, "ld_dy"), each, parts)
     adding = int(make.adding and parts == 1)
-    kernel = make.kernel("parts", "sum_columns", WIDTH=make.tiles.width, TAIL=1)
+    kernel = make.kernel("reduce_partials", "partial_column_sums", WIDTH=make.tiles.width, TAIL=1)
     yield make.launch(kernel, (*arguments, adding), (vectors, parts), (1, 1))
     if parts > 1:
         yield add_parts(make, to, dbias, columns, parts)
 
 
 def add_parts(make: LaunchBuilder, parts: Argument, to: Pointer | None, numbers: int, count: int) -> Launch:
-    kernel = make.kernel("parts", "add_parts", WIDTH=make.tiles.width, TAIL=1)
+    kernel = make.kernel("reduce_partials", "reduce_partials", WIDTH=make.tiles.width, TAIL=1)
     arguments = (parts, to, np.int64(numbers), count, int(make.adding))
     return make.over(kernel, arguments, -(-numbers // make.tiles.width))
 
@@ -133,7 +133,7 @@ def _kernel(make: LaunchBuilder, name: str, product: Product, shared: Tiling, **
         WIDTH=tiles.width, ROWS=tiles.rows, COLUMNS=shared.vectors,
         DEPTH=tiles.depth, TILES=tiles.tiles, SWEEP=tiles.sweep,
         GROUP_ROWS=tiles.group_rows, GROUP_COLUMNS=tiles.group_columns,
-        GRADIENT_ROWS=tiles.gradient_rows, GRADIENT_DEPTH=tiles.gradient_depth,
+        WGRAD_ROWS=tiles.gradient_rows, WGRAD_DEPTH=tiles.gradient_depth,
     )  # fmt: skip
 
 
@@ -180,9 +180,9 @@ def _pack(
     filters = channels * groups if backward else columns * groups
     # Weights are (kernel h, kernel w, channels in / groups, channels out).
     steps = (
-        {"step_tap": columns * filters, "step_group": channels, "step_row": 1, "step_column": filters}
+        {"stride_tap": columns * filters, "stride_group": channels, "stride_row": 1, "stride_column": filters}
         if backward
-        else {"step_tap": channels * filters, "step_group": columns, "step_row": filters, "step_column": 1}
+        else {"stride_tap": channels * filters, "stride_group": columns, "stride_row": filters, "stride_column": 1}
     )
     described = struct(
         {
@@ -191,8 +191,9 @@ def _pack(
             "kernel_w": int_field(g, "kernel_w"), **steps,
         }
     )  # fmt: skip
-    kernel = make.kernel("pack", "pack_weights", PANEL=shared.vectors * make.tiles.width, PACK=PACK)
-    items = (-(-product.depth // PACK), shared.panels, groups)
+    panel = shared.vectors * make.tiles.width
+    kernel = make.kernel("pack_weights", "pack_weights", PANEL=panel, ROWS_PER_ITEM=PACK_ROWS_PER_ITEM)
+    items = (-(-product.depth // PACK_ROWS_PER_ITEM), shared.panels, groups)
     return make.launch(kernel, (described, weights, packed), items, (1, 1, 1))
 
 

@@ -60,7 +60,7 @@ def depthwise_backward_data(step: OpSpec, make: LaunchBuilder) -> Iterator[Launc
     for product, lines, count in products:
         here = None if parts is None else Scratch(parts.offset + first * 8 * channels)
         first += count
-        kernel = _kernel(make, "depthwise_backward", product, X="float", Y=tensor_field(dx, "y").type)
+        kernel = _kernel(make, "depthwise_backward_data", product, X="float", Y=tensor_field(dx, "y").type)
         described = _struct(product, lines, int_field(g, "kernel_w"))
         arguments = (described, *source(dy), pointer_field(step.fields, "weights"), *sink(dx), mean, here)
         yield make.launch(kernel, arguments, (_vectors(make, product), count), (1, 1))
@@ -75,7 +75,7 @@ def depthwise_backward_weights(step: OpSpec, make: LaunchBuilder) -> Iterator[La
     numbers = product.taps * product.groups
     weights = pointer_field(step.fields, "dweights")
     to: Argument = weights if count == 1 else make.scratch(count * numbers)
-    kernel = _kernel(make, "depthwise_weights", product, X=tensor_field(x, "data").type, Y="float")
+    kernel = _kernel(make, "depthwise_backward_weights", product, X=tensor_field(x, "data").type, Y="float")
     described = _struct(product, lines, int_field(g, "kernel_w"))
     adding = int(make.adding and count == 1)
     arguments = (described, *source(x), pointer_field(step.fields, "dy"), to, int_field(step.fields, "ld_dy"), adding)
@@ -104,7 +104,7 @@ def _width(make: LaunchBuilder, product: Product) -> int:
 
 def _kernel(make: LaunchBuilder, name: str, product: Product, **defines: Define) -> Any:
     if _fixed(product):
-        defines |= {"FIXED": 1, "TAPS_H": TAPS, "TAPS_W": TAPS, "STRIDE": product.h.stride}
+        defines |= {"STATIC_TAPS": 1, "TAPS_H": TAPS, "TAPS_W": TAPS, "STRIDE": product.h.stride}
     width = _width(make, product)
     defines |= {"WIDTH": width, "TAIL": int(product.groups % width != 0), "PIXELS": make.tiles.depthwise_pixels}
     return make.kernel("depthwise", name, **defines)

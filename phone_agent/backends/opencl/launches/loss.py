@@ -14,9 +14,9 @@ def softmax_loss(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
     batch, losses = int_field(of, "batch"), make.scratch(int_field(of, "batch"))
     places = [pointer_field(of, name) for name in ("logits", "labels", "weight", "dlogits")]
     numbers = [int_field(of, name) for name in ("batch", "classes", "ld_logits", "ld_dlogits")]
-    kernel = make.kernel("loss", "image_losses")
+    kernel = make.kernel("softmax_loss", "softmax_cross_entropy")
     arguments = (*places, losses, *numbers, float_field(of, "smoothing"), LocalMemory(GROUP * FLOAT))
     return [
         make.launch(kernel, arguments, (batch * GROUP,), (GROUP,)),
-        make.over(make.kernel("loss", "mean_loss"), (losses, pointer_field(of, "loss"), batch), 1, 1),
+        make.over(make.kernel("softmax_loss", "mean_loss"), (losses, pointer_field(of, "loss"), batch), 1, 1),
     ]

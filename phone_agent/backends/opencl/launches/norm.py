@@ -25,7 +25,7 @@ def norm_fold(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
     norm = norm_field(step.fields).fields
     names = ("gamma", "beta", "running_mean", "running_var", "mean", "inv_std", "scale", "shift")
     channels = int_field(norm, "channels")
-    kernel = make.kernel("norm", "fold", Z="float")
+    kernel = make.kernel("batch_norm", "batch_norm_fold", Z="float")
     places = [pointer_field(norm, name) for name in names]
     return [make.over(kernel, (*places, float_field(norm, "epsilon"), channels), channels)]
 
@@ -46,7 +46,7 @@ def norm_backward(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
 def _coefficients(make: LaunchBuilder, norm: Fields, k: Scratch, rows: int) -> Launch:
     channels = int_field(norm, "channels")
     places = [pointer_field(norm, name) for name in ("sums", "gamma", "inv_std", "dgamma", "dbeta")]
-    kernel = make.kernel("norm", "coefficients", Z="float")
+    kernel = make.kernel("batch_norm", "batch_norm_coefficients", Z="float")
     return make.over(kernel, (*places, k, rows, channels, make.adding), channels)
 
 
@@ -55,6 +55,6 @@ def _spread(make: LaunchBuilder, of: Fields, gradient: Gradient, k: Scratch) -> 
     channels, rows = int_field(norm, "channels"), int_field(of, "rows")
     known = [pointer_field(norm, name) for name in ("mean", "scale", "shift")]
     numbers = (rows, channels, gradient.ld_z, gradient.ld_g, int_field(of, "ld_dz"), gradient.act)
-    kernel = make.kernel("norm", "spread", Z=gradient.z.type)
+    kernel = make.kernel("batch_norm", "batch_norm_backward", Z=gradient.z.type)
     arguments = (k, gradient.z, gradient.g, pointer_field(of, "dz"), *known, *numbers)
     return make.by_channel(kernel, arguments, channels, rows)

@@ -37,7 +37,7 @@ def statistics(make: LaunchBuilder, norm: SharedStruct, z: TypedPointer, rows: i
     """The batch's statistics of z, by a pass over it."""
     made = _parts_of_a_pass(make, norm, rows)
     channels = int_field(norm.fields, "channels")
-    kernel = make.kernel("norm", "count_statistics", Z=z.type)
+    kernel = make.kernel("batch_norm", "batch_norm_statistics", Z=z.type)
     arguments = (z, made.scratch, rows, channels, ld, made.each, made.count)
     counted = make.by_channel(kernel, arguments, channels, made.count)
     return [counted, merge_statistics(make, norm, made, rows)]
@@ -50,7 +50,7 @@ def merge_statistics(make: LaunchBuilder, norm: SharedStruct, made: PartialSums,
     channels = int_field(fields, "channels")
     places = [pointer_field(fields, name) for name in names]
     constants = (float_field(fields, "epsilon"), float_field(fields, "momentum"), channels)
-    kernel = make.kernel("norm", "merge_statistics", Z="float")
+    kernel = make.kernel("batch_norm", "batch_norm_merge_statistics", Z="float")
     return make.over(kernel, (made.scratch, made.count, made.each, rows, *places, *constants), channels)
 
 
@@ -79,7 +79,7 @@ class Gradient:
 def gradient_sums(make: LaunchBuilder, norm: SharedStruct, of: Gradient, rows: int) -> list[Launch]:
     made = _parts_of_a_pass(make, norm, rows)
     channels = int_field(norm.fields, "channels")
-    kernel = make.kernel("norm", "count_gradients", Z=of.z.type)
+    kernel = make.kernel("batch_norm", "batch_norm_gradient_sums", Z=of.z.type)
     known = [pointer_field(norm.fields, name) for name in ("mean", "scale", "shift")]
     numbers = (rows, channels, of.ld_g, of.ld_z, of.act, made.each, made.count)
     arguments = (of.g, of.z, *known, made.scratch, *numbers)
@@ -90,7 +90,7 @@ def gradient_sums(make: LaunchBuilder, norm: SharedStruct, of: Gradient, rows: i
 def merge_gradients(make: LaunchBuilder, norm: SharedStruct, made: PartialSums) -> Launch:
     """Ends a step whose sink has a norm: its sums, for the norm's own step."""
     channels = int_field(norm.fields, "channels")
-    kernel = make.kernel("norm", "merge_gradients", Z="float")
+    kernel = make.kernel("batch_norm", "batch_norm_merge_sums", Z="float")
     return make.over(kernel, (made.scratch, made.count, pointer_field(norm.fields, "sums"), channels), 2 * channels)
 
 

@@ -19,7 +19,7 @@ from phone_agent.nn.plan.ops import OpSpec
 def pool_forward(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
     of, x, g = step.fields, struct_field(step.fields["x"]), struct_field(step.fields["g"])
     y, argmax = tensor_field(of, "y"), pointer_field(of, "argmax")
-    kernel = make.kernel("pool", "pool_forward", X=tensor_field(x, "data").type, Y=y.type, M="float")
+    kernel = make.kernel("pooling", "pooling_forward", X=tensor_field(x, "data").type, Y=y.type, M="float")
     numbers = [int_field(of, name) for name in ("ld_y", "pooling", "count_padding")]
     arguments = [*geometry(g), *source(x), y, TypedPointer(argmax, 1), *numbers, int(argmax is not None)]
     pixels = int_field(g, "batch") * int_field(g, "out_h") * int_field(g, "out_w")
@@ -28,7 +28,7 @@ def pool_forward(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
 
 def pool_backward(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
     of, dx, g = step.fields, struct_field(step.fields["dx"]), struct_field(step.fields["g"])
-    kernel = make.kernel("pool", "pool_backward", X="float", Y="float", M=tensor_field(dx, "y").type)
+    kernel = make.kernel("pooling", "pooling_backward", X="float", Y="float", M=tensor_field(dx, "y").type)
     numbers = [int_field(of, name) for name in ("ld_dy", "pooling", "count_padding")]
     arguments = [
         *geometry(g),
