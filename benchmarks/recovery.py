@@ -28,10 +28,10 @@ from rich.table import Table
 
 from benchmarks.labs import INTERFACE, Seat, clusterctl, lab, seats
 from benchmarks.peers import ROOT, torch_python
-from orchestrator.chaos.catalogue import BY_NAME
-from orchestrator.chaos.drive import Driver
-from orchestrator.chaos.plan import Blow, RunPlan, Strike
-from orchestrator.chaos.testbed import Ground
+from orchestrator.chaos.catalog import BY_NAME
+from orchestrator.chaos.driver import Driver
+from orchestrator.chaos.plan import Injection, PlannedFault, RunPlan
+from orchestrator.chaos.testbed import Testbed
 from orchestrator.lab.spec import SSH_PORT, Mode
 from orchestrator.launch.mpirun import KEEPALIVE, environment, mpirun_argv, on_the_wire
 from orchestrator.paths import state_dir
@@ -109,10 +109,10 @@ def _told(seconds: float | None, bound: float) -> str:
 def _ours(fault: str) -> float | None:
     """As in chaos, which waits for longer."""
     with tempfile.TemporaryDirectory() as scratch:
-        driver = Driver(Ground(state_dir(), Path(scratch)), seed=1)
-        story = driver.run(RunPlan(1, PHONES, (Blow(_AT_STEP, (Strike(BY_NAME[fault], VICTIM),)),)))
-    (blow,) = story.blows
-    return blow.seconds
+        driver = Driver(Testbed(state_dir(), Path(scratch)), seed=1)
+        injection = Injection(_AT_STEP, (PlannedFault(BY_NAME[fault], VICTIM),))
+        outcome = driver.run(RunPlan(1, PHONES, (injection,)))
+    return outcome.injections[0].seconds
 
 
 # ------------------------------------------------------------------------------------------------------------ Open MPI

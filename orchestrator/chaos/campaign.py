@@ -1,90 +1,95 @@
-"""Chaos from its first blow to its last: bounded in number and in time."""
+"""A campaign of runs under injected faults, bounded in number and in time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from orchestrator.chaos.catalogue import CATALOGUE
-from orchestrator.chaos.drive import STEPS, Driver, OnBlow
-from orchestrator.chaos.evaluate import judge
-from orchestrator.chaos.faults import heal, offered
+from orchestrator.chaos.catalog import CATALOG, Fault
+from orchestrator.chaos.driver import STEPS
+from orchestrator.chaos.evaluate import evaluate
 from orchestrator.chaos.journal import Journal
-from orchestrator.chaos.outcome import RunStory
-from orchestrator.chaos.plan import KINDS, RunPlan, endless_plan
-from orchestrator.chaos.report import Report
-from orchestrator.chaos.testbed import Ground
+from orchestrator.chaos.outcome import RunOutcome
+from orchestrator.chaos.plan import KINDS, RunPlan, generate_plans
+from orchestrator.chaos.report import CampaignReport
 from orchestrator.errors import ClusterctlError, UsageError
 
-FAILURES = 2  # runs in a row that did not even begin: then the lab is broken, not a phone
+MAX_FAILED_STARTS = 2  # in a row: then the lab is broken, not a phone
 
-OnNote = Callable[[str], None]
+
+class RunDriver(Protocol):
+    """How runs are carried out: see driver.Driver."""
+
+    def supported_faults(self) -> tuple[Fault, ...]: ...
+    def run_undisturbed(self, phones: int) -> RunOutcome: ...
+    def run(self, plan: RunPlan) -> RunOutcome: ...
+    def restore_phones(self) -> None: ...
 
 
 @dataclass
-class Rage:
-    """`report` grows as it goes on: whoever interrupts it has what came of it so far."""
+class Campaign:
+    """`report` grows run by run, so that an interrupted campaign has one as well."""
 
-    report: Report
+    report: CampaignReport
     faults: int
     minutes: float
     phones: range
-    on_blow: OnBlow
-    on_note: OnNote
+    on_note: Callable[[str], None]
     kinds: Collection[str] = KINDS
     journal: Journal | None = None
-    _references: dict[int, RunStory] = field(default_factory=dict)
-    _failures: int = 0
+    _references: dict[int, RunOutcome] = field(default_factory=dict)
+    _failed_starts: int = 0
 
-    def take_up(self) -> None:
-        """What a journal tells of runs that are over."""
-        for story, verdict in self.journal.open() if self.journal else ():
-            self.report.add(story, verdict)
+    def load_journal(self) -> None:
+        """Add the runs of an interrupted campaign to the report."""
+        for outcome, result in self.journal.open() if self.journal else ():
+            self.report.add(outcome, result)
 
-    def over(self, ground: Ground) -> None:
-        """Ends early when the time is up: a run that has begun is carried to its end."""
+    def run(self, driver: RunDriver) -> None:
+        """When the time is up, no further run is started; the current one is completed."""
         deadline = time.monotonic() + 60 * self.minutes
-        driver = Driver(ground, self.report.seed, self.on_blow)
-        plans = self._plans(ground)
-        while (left := self.faults - len(self.report.blows)) > 0:
+        plans = self._remaining_plans(driver)
+        while (left := self.faults - len(self.report.injections)) > 0:
             if time.monotonic() > deadline:
                 self.report.out_of_time = True
                 return
-            self._carry_out(driver, next(plans).at_most(left))
+            self._carry_out(driver, next(plans).limited_to(left))
 
-    def _plans(self, ground: Ground) -> Iterator[RunPlan]:
-        """Those that are not done yet. A run may be over before all its blows have come: then the next ones make up."""
-        possible = offered(ground)
-        self.report.missing = tuple(fault.name for fault in CATALOGUE if fault not in possible)
-        if set(self.kinds) <= set(self.report.missing):
-            raise UsageError(f"this kernel does not offer {', '.join(self.kinds)}")
-        done = {story.plan.number for story, _ in self.report.runs}
-        plans = endless_plan(self.report.seed, self.phones, STEPS, possible, self.kinds)
+    def _remaining_plans(self, driver: RunDriver) -> Iterator[RunPlan]:
+        """A run may end before all its injections were made; then later plans make up for them."""
+        supported = driver.supported_faults()
+        self.report.unsupported = tuple(fault.name for fault in CATALOG if fault not in supported)
+        if set(self.kinds) <= set(self.report.unsupported):
+            raise UsageError(f"the kernel of this computer does not support {', '.join(self.kinds)}")
+        done = {outcome.plan.number for outcome, _ in self.report.runs}
+        plans = generate_plans(self.report.seed, self.phones, STEPS, supported, self.kinds)
         return (plan for plan in plans if plan.number not in done)
 
-    def _carry_out(self, driver: Driver, plan: RunPlan) -> None:
+    def _carry_out(self, driver: RunDriver, plan: RunPlan) -> None:
         try:
             reference = self._reference(driver, plan.phones)
-            story = driver.run(plan)
+            outcome = driver.run(plan)
         except ClusterctlError as error:
-            self._failures += 1
-            if self._failures >= FAILURES:
+            self._failed_starts += 1
+            if self._failed_starts >= MAX_FAILED_STARTS:
                 raise
-            self.report.not_carried_out.append(f"run {plan.number}: {error.message}")
-            heal(driver.ground)
+            self.report.failed_starts.append(f"run {plan.number}: {error.message}")
+            driver.restore_phones()
             return
-        self._failures = 0
-        verdict = judge(story, reference)
-        self.report.add(story, verdict)
+        self._failed_starts = 0
+        result = evaluate(outcome, reference)
+        self.report.add(outcome, result)
         if self.journal:
-            self.journal.add(story, verdict)
+            self.journal.add(outcome, result)
 
-    def _reference(self, driver: Driver, phones: int) -> RunStory:
+    def _reference(self, driver: RunDriver, phones: int) -> RunOutcome:
+        """An undisturbed run on as many phones."""
         if phones not in self._references:
-            self.on_note(f"an undisturbed run on {phones} phones, to compare with")
-            story = driver.undisturbed(phones)
-            if story.checkpoint is None:
-                raise ClusterctlError(f"the undisturbed run {story.run_id} is {story.state}: {story.error}")
-            self._references[phones] = story
+            self.on_note(f"reference run on {phones} phones, without faults")
+            outcome = driver.run_undisturbed(phones)
+            if outcome.checkpoint is None:
+                raise ClusterctlError(f"the reference run {outcome.run_id} is {outcome.state}: {outcome.error}")
+            self._references[phones] = outcome
         return self._references[phones]

@@ -1,4 +1,4 @@
-"""Whether a disturbed run kept what was promised, by an undisturbed one of the same seed and order of samples."""
+"""Whether a run under faults kept the invariants, compared with an undisturbed run of the same seed and samples."""
 
 from __future__ import annotations
 
@@ -10,129 +10,133 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.chaos.catalogue import Effect
-from orchestrator.chaos.outcome import BlowStory, RunStory
-from orchestrator.chaos.run_log import Said
+from orchestrator.chaos.catalog import Effect
+from orchestrator.chaos.outcome import InjectionOutcome, RunOutcome
+from orchestrator.chaos.run_log import Incident
 from phone_agent.contract import safetensors
 
-# Relative, where other phones took part: sums of float32 in another order, over all steps. A step left out, or done
-# with other samples, changes the momenta by more than a tenth.
-TOLERANCE = 1e-3  # of each tensor, by its norm
+# Relative tolerances for runs whose phones changed, because float32 sums in another order round differently. A skipped
+# step, or one with other samples, changes the momenta by more than a tenth.
+TOLERANCE = 1e-3  # of the norm of each tensor
 LOSS_TOLERANCE = 1e-4
 
 
 class Attribution(StrEnum):
-    RIGHT = "right"
-    WRONG = "wrong"  # another phone, or another kind
-    UNNAMED = "unnamed"
-    FALSE_ALARM = "false alarm"  # somebody was blamed, though the run could have gone on
-    NONE = "nothing to name"
+    """How the first diagnosis after an injection compares with the injected faults."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"  # another phone, or another cause
+    MISSING = "missing"
+    FALSE_ALARM = "false alarm"  # a phone was blamed, although the run could have continued
+    NOT_NEEDED = "not needed"
 
 
-class Promise(StrEnum):
-    ENDS = "no run hangs or fails"
-    RESULT = "no result is wrong"
-    STEPS = "no completed step is lost"
+class Invariant(StrEnum):
+    RUN_ENDS = "no run hangs or fails"
+    CORRECT_RESULT = "no result is wrong"
+    NO_LOST_STEP = "no completed step is lost"
 
 
 @dataclass(frozen=True)
-class Breach:
-    promise: Promise
+class Violation:
+    invariant: Invariant
     message: str
 
 
 @dataclass(frozen=True)
-class Verdict:
-    breaches: tuple[Breach, ...]
-    to_the_bit: bool  # that is what was asked
+class CheckResult:
+    violations: tuple[Violation, ...]
+    bitwise: bool  # whether results had to be bitwise equal
     difference: float | None  # of the weights; None: there are none to compare
 
 
-def judge(story: RunStory, reference: RunStory) -> Verdict:
-    breaches = [*_end(story), *_lost_steps(story), *_losses(story, reference)]
-    if story.checkpoint is None or reference.checkpoint is None:
-        return Verdict(tuple(breaches), story.same_phones, None)
-    apart = difference(story.checkpoint, reference.checkpoint)
-    if apart > (0.0 if story.same_phones else TOLERANCE):
-        asked = "to the bit" if story.same_phones else f"within {TOLERANCE:g}"
-        breaches.append(Breach(Promise.RESULT, f"weights differ by {apart:.3g}, and should be equal {asked}"))
-    return Verdict(tuple(breaches), story.same_phones, apart)
+def evaluate(outcome: RunOutcome, reference: RunOutcome) -> CheckResult:
+    violations = [*_check_end(outcome), *_check_steps(outcome), *_check_losses(outcome, reference)]
+    if outcome.checkpoint is None or reference.checkpoint is None:
+        return CheckResult(tuple(violations), outcome.same_phones, None)
+    difference = relative_difference(outcome.checkpoint, reference.checkpoint)
+    if difference > (0.0 if outcome.same_phones else TOLERANCE):
+        required = "bitwise equal" if outcome.same_phones else f"equal within {TOLERANCE:g}"
+        message = f"weights differ by {difference:.3g}, and should be {required}"
+        violations.append(Violation(Invariant.CORRECT_RESULT, message))
+    return CheckResult(tuple(violations), outcome.same_phones, difference)
 
 
-def cause(blow: BlowStory) -> Attribution:
-    """How the first cause was told."""
-    told = first_cause(blow)
-    effects = {hit.fault.effect for hit in blow.hits}
-    if told is None:
-        return Attribution.UNNAMED if Effect.STOPS in effects else Attribution.NONE
-    if _fits(told, blow):
-        return Attribution.RIGHT
-    return Attribution.FALSE_ALARM if effects == {Effect.GOES_ON} else Attribution.WRONG
+def rate_attribution(outcome: InjectionOutcome) -> Attribution:
+    diagnosed = first_diagnosis(outcome)
+    effects = {injected.fault.effect for injected in outcome.faults}
+    if diagnosed is None:
+        return Attribution.MISSING if Effect.RESTARTS in effects else Attribution.NOT_NEEDED
+    if _explains(diagnosed, outcome):
+        return Attribution.CORRECT
+    return Attribution.FALSE_ALARM if effects == {Effect.CONTINUES} else Attribution.WRONG
 
 
-def first_cause(blow: BlowStory) -> Said | None:
-    """What the first restart after it was blamed on."""
-    return next((said for said in blow.incidents if said.restarting and said.cause is not None), None)
+def first_diagnosis(outcome: InjectionOutcome) -> Incident | None:
+    """The incident that explains the first restart after the injection."""
+    return next((each for each in outcome.incidents if each.restarting and each.cause is not None), None)
 
 
-def attributed(blows: Sequence[BlowStory], incidents: Sequence[Said]) -> tuple[BlowStory, ...]:
-    """Each with what was told of it: by the next blow, or later if it fits none but an earlier one.
+def assign_incidents(
+    outcomes: Sequence[InjectionOutcome], incidents: Sequence[Incident]
+) -> tuple[InjectionOutcome, ...]:
+    """Assign each incident to the last injection before it that it explains, or else to the last one before it.
 
-    A limit on memory, for one, is felt when memory is next asked for.
+    Some faults show late: a memory limit shows when memory is next allocated.
     """
-    told: list[list[Said]] = [[] for _ in blows]
-    for said in incidents:
-        before = [index for index, blow in enumerate(blows) if blow.at < said.heard]
+    assigned: list[list[Incident]] = [[] for _ in outcomes]
+    for incident in incidents:
+        before = [index for index, outcome in enumerate(outcomes) if outcome.at < incident.received_at]
         if before:
-            fitting = [index for index in before if _fits(said, blows[index])]
-            told[fitting[-1] if fitting else before[-1]].append(said)
-    return tuple(replace(blow, incidents=tuple(each)) for blow, each in zip(blows, told, strict=True))
+            explained = [index for index in before if _explains(incident, outcomes[index])]
+            assigned[explained[-1] if explained else before[-1]].append(incident)
+    return tuple(replace(outcome, incidents=tuple(each)) for outcome, each in zip(outcomes, assigned, strict=True))
 
 
-def _fits(said: Said, blow: BlowStory) -> bool:
-    return any(hit.phone in said.phones and said.cause in hit.fault.causes for hit in blow.hits)
+def _explains(incident: Incident, outcome: InjectionOutcome) -> bool:
+    return any(each.phone in incident.phones and incident.cause in each.fault.causes for each in outcome.faults)
 
 
-def _end(story: RunStory) -> list[Breach]:
-    if story.state == "done" and story.checkpoint is not None:
+def _check_end(outcome: RunOutcome) -> list[Violation]:
+    if outcome.state == "done" and outcome.checkpoint is not None:
         return []
-    why = story.error or ("its last checkpoint did not arrive" if story.state == "done" else "")
-    return [Breach(Promise.ENDS, f"it is {story.state}{': ' * bool(why)}{why}")]
+    reason = outcome.error or ("its last checkpoint was not fetched" if outcome.state == "done" else "")
+    return [Violation(Invariant.RUN_ENDS, f"the run is {outcome.state}{': ' * bool(reason)}{reason}")]
 
 
-def _lost_steps(story: RunStory) -> list[Breach]:
-    """A step that was told and is done again had been lost."""
-    told = 0
-    for step in story.steps:
-        if step.number <= told:
-            return [
-                Breach(Promise.STEPS, f"step {step.number} was done again after step {told} (attempt {step.attempt})")
-            ]
-        told = step.number
+def _check_steps(outcome: RunOutcome) -> list[Violation]:
+    """A reported step that is repeated had been lost."""
+    last = 0
+    for step in outcome.steps:
+        if step.number <= last:
+            message = f"step {step.number} was repeated after step {last} (attempt {step.attempt})"
+            return [Violation(Invariant.NO_LOST_STEP, message)]
+        last = step.number
     return []
 
 
-def _losses(story: RunStory, reference: RunStory) -> list[Breach]:
-    """Each step's: the same samples, seen by the same weights."""
+def _check_losses(outcome: RunOutcome, reference: RunOutcome) -> list[Violation]:
+    """The loss of every step: the same weights must have seen the same samples."""
     expected = {step.number: step.loss for step in reference.steps}
-    for step in story.steps:
+    for step in outcome.steps:
         loss = expected.get(step.number)
         if loss is None or step.loss is None or not math.isclose(step.loss, loss, rel_tol=LOSS_TOLERANCE):
-            return [Breach(Promise.RESULT, f"the loss of step {step.number} is {step.loss}, and should be {loss}")]
+            message = f"the loss of step {step.number} is {step.loss}, and should be {loss}"
+            return [Violation(Invariant.CORRECT_RESULT, message)]
     return []
 
 
-def difference(one: Path, other: Path) -> float:
-    """Of what two checkpoints hold, relative to its size; 0 only where they are equal to the bit."""
-    mine, its = (safetensors.read(path).tensors for path in (one, other))
-    if mine.keys() != its.keys() or any(mine[name].shape != its[name].shape for name in its):
+def relative_difference(one: Path, other: Path) -> float:
+    """The largest relative difference between tensors of two checkpoints; 0 only if they are bitwise equal."""
+    ours, theirs = (safetensors.read(path).tensors for path in (one, other))
+    if ours.keys() != theirs.keys() or any(ours[name].shape != theirs[name].shape for name in theirs):
         return math.inf
-    return max(_apart(np.asarray(mine[name]), np.asarray(its[name])) for name in its)
+    return max(_tensor_difference(np.asarray(ours[name]), np.asarray(theirs[name])) for name in theirs)
 
 
-def _apart(one: np.ndarray, other: np.ndarray) -> float:
+def _tensor_difference(one: np.ndarray, other: np.ndarray) -> float:
     if one.tobytes() == other.tobytes():
         return 0.0
     wide, reference = one.astype(np.float64), other.astype(np.float64)
-    apart = float(np.linalg.norm(wide - reference) / (np.linalg.norm(reference) or 1.0))
-    return max(apart, float(np.finfo(np.float64).tiny)) if math.isfinite(apart) else math.inf
+    difference = float(np.linalg.norm(wide - reference) / (np.linalg.norm(reference) or 1.0))
+    return max(difference, float(np.finfo(np.float64).tiny)) if math.isfinite(difference) else math.inf

@@ -1,4 +1,4 @@
-"""How each fault of the catalogue is brought about on a phone of the lab, and mended."""
+"""How each fault of the catalog is injected into a phone of the lab, and reverted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from orchestrator.chaos.catalogue import CATALOGUE, Fault, Target
-from orchestrator.chaos.testbed import Ground
+from orchestrator.chaos.catalog import CATALOG, Fault, Target
+from orchestrator.chaos.testbed import Testbed
 from orchestrator.errors import ClusterctlError
 from orchestrator.lab import links
 from orchestrator.lab.programs import find_program
@@ -16,138 +16,138 @@ from phone_agent.contract import layout
 
 SLOW_LINK = "10mbit"
 FLAPS, FLAP_S = 5, 0.3
-_WHOLE = ("link=up", "disk=free", "clock=0", "phantom=off", "throttle=1", "sshd=up")
-CROWD = 40  # processes: with those that are there, more than Android's 32
+_HEALTHY = ("link=up", "disk=free", "clock=0", "phantom=off", "throttle=1", "sshd=up")
+EXTRA_PROCESSES = 40  # together with those of Termux, more than the 32 that Android allows
 _NETEM = ("netem", "corrupt", "1%")
 
-# Run by bash on the phone, with what they need as arguments.
+# Run by bash on the phone, with arguments
 _LIMIT_MEMORY = r"""
 size=$(sed -n 's/^VmSize:[^0-9]*\([0-9]*\) kB$/\1/p' "/proc/$1/status") && [ -n "$size" ] &&
 /apex/host/bin/prlimit --pid "$1" --as=$((size * 1024))
 """
-_CROWD = 'for each in $(seq "$1"); do sleep 60 >/dev/null 2>&1 & done'
-_DISPERSE = "pkill -KILL -x sleep; true"
+_START_PROCESSES = 'for each in $(seq "$1"); do sleep 60 >/dev/null 2>&1 & done'
+_KILL_PROCESSES = "pkill -KILL -x sleep; true"
 
-Mend = Callable[[], None]
+Revert = Callable[[], None]  # undoes an injected fault
 
 
 @dataclass(frozen=True)
-class Victim:
-    ground: Ground
+class TargetPhone:
+    testbed: Testbed
     phone: str
     run_id: str
     attempt: int
 
-    def rank(self) -> str:
-        """The process of its rank."""
+    def rank_pid(self) -> str:
+        """The process id of its rank."""
         log = layout.attempt_dir(self.run_id, self.attempt) / layout.RANK_EVENTS_FILE
-        told = self.ground.on(self.phone, "sed", "-n", r's/.*"pid": \([0-9]*\).*/\1/p;1q', str(log)).strip()
-        if not told:
-            raise ClusterctlError(f"{self.phone} has no rank of {self.run_id}")
-        return told
+        pid = self.testbed.run_on_phone(self.phone, "sed", "-n", r's/.*"pid": \([0-9]*\).*/\1/p;1q', str(log)).strip()
+        if not pid:
+            raise ClusterctlError(f"no rank of {self.run_id} runs on {self.phone}")
+        return pid
 
     def signal(self, name: str) -> None:
-        self.ground.on(self.phone, "bash", "-c", 'kill "-$1" "$2"', "bash", name, self.rank())
+        self.testbed.run_on_phone(self.phone, "bash", "-c", 'kill "-$1" "$2"', "bash", name, self.rank_pid())
 
 
-def offered(ground: Ground) -> tuple[Fault, ...]:
-    """What this computer's kernel can do of the catalogue."""
-    return tuple(fault for fault in CATALOGUE if fault.name != "corruption" or _has_netem(ground))
+def supported_faults(testbed: Testbed) -> tuple[Fault, ...]:
+    """The faults of the catalog that the kernel of this computer can produce."""
+    return tuple(fault for fault in CATALOG if fault.name != "corruption" or _has_netem(testbed))
 
 
-def _has_netem(ground: Ground) -> bool:
+def _has_netem(testbed: Testbed) -> bool:
     try:
-        _tc(ground, "qdisc", "add", "dev", "lo", "root", *_NETEM)
+        _tc(testbed, "qdisc", "add", "dev", "lo", "root", *_NETEM)
     except ClusterctlError:
         return False
-    _tc(ground, "qdisc", "delete", "dev", "lo", "root")
+    _tc(testbed, "qdisc", "delete", "dev", "lo", "root")
     return True
 
 
-def injure(fault: Fault, victim: Victim) -> Mend:
-    """Does it, and returns how to undo it. What is done to the host is not done here."""
+def inject(fault: Fault, target: TargetPhone) -> Revert:
+    """Inject the fault, and return how to revert it. Faults of the host are injected elsewhere."""
     if fault.target is Target.HOST:
         raise ValueError(fault.name)
-    return _INJURIES[fault.name](victim)
+    return _INJECTORS[fault.name](target)
 
 
-def heal(ground: Ground) -> None:
-    """Every phone, of whatever may be left of a blow."""
-    for phone in ground.spec.phones:
+def revert_all(testbed: Testbed) -> None:
+    """Bring every phone of the lab back to a healthy state, whatever was injected."""
+    for phone in testbed.spec.phones:
         with suppress(ClusterctlError):
-            ground.power(phone.name, "on")
-        for whole in _WHOLE:
+            testbed.power(phone.name, "on")
+        for assignment in _HEALTHY:
             with suppress(ClusterctlError):
-                ground.set(phone.name, whole)
+                testbed.set(phone.name, assignment)
         with suppress(ClusterctlError):
-            victim = Victim(ground, phone.name, "", 0)
-            _reshape(victim, links.shaped(_cable(victim), ground.spec.shape.rate))
+            target = TargetPhone(testbed, phone.name, "", 0)
+            _reshape(target, links.shaped(_cable(target), testbed.spec.shape.rate))
 
 
-def _kill(victim: Victim) -> Mend:
-    victim.signal("KILL")
+def _kill(target: TargetPhone) -> Revert:
+    target.signal("KILL")
     return _nothing
 
 
-def _freeze(victim: Victim) -> Mend:
-    victim.signal("STOP")
-    return _nothing  # whoever recovers the run ends it
+def _freeze(target: TargetPhone) -> Revert:
+    target.signal("STOP")
+    return _nothing  # the recovery of the run ends the process
 
 
-def _power_off(victim: Victim) -> Mend:
-    victim.ground.power(victim.phone, "off")
-    return lambda: victim.ground.power(victim.phone, "on")
+def _power_off(target: TargetPhone) -> Revert:
+    target.testbed.power(target.phone, "off")
+    return lambda: target.testbed.power(target.phone, "on")
 
 
-def _flap(victim: Victim) -> Mend:
+def _flap(target: TargetPhone) -> Revert:
     for _ in range(FLAPS):
-        victim.ground.set(victim.phone, "link=down")
+        target.testbed.set(target.phone, "link=down")
         time.sleep(FLAP_S)
-        victim.ground.set(victim.phone, "link=up")
+        target.testbed.set(target.phone, "link=up")
         time.sleep(FLAP_S)
     return _nothing
 
 
-def _slow_link(victim: Victim) -> Mend:
-    _reshape(victim, links.shaped(_cable(victim), SLOW_LINK))
-    return lambda: _reshape(victim, links.shaped(_cable(victim), victim.ground.spec.shape.rate))
+def _slow_link(target: TargetPhone) -> Revert:
+    _reshape(target, links.shaped(_cable(target), SLOW_LINK))
+    return lambda: _reshape(target, links.shaped(_cable(target), target.testbed.spec.shape.rate))
 
 
-def _corrupt(victim: Victim) -> Mend:
-    _reshape(victim, f"qdisc add dev {_cable(victim)} root {' '.join(_NETEM)}")
-    return lambda: _reshape(victim, links.shaped(_cable(victim), victim.ground.spec.shape.rate))
+def _corrupt(target: TargetPhone) -> Revert:
+    _reshape(target, f"qdisc add dev {_cable(target)} root {' '.join(_NETEM)}")
+    return lambda: _reshape(target, links.shaped(_cable(target), target.testbed.spec.shape.rate))
 
 
-def _limit_memory(victim: Victim) -> Mend:
-    victim.ground.on(victim.phone, "bash", "-c", _LIMIT_MEMORY, "bash", victim.rank())
-    return _nothing  # the limit is the process's, and goes with it
+def _limit_memory(target: TargetPhone) -> Revert:
+    target.testbed.run_on_phone(target.phone, "bash", "-c", _LIMIT_MEMORY, "bash", target.rank_pid())
+    return _nothing  # the limit ends with the process
 
 
-def _reap(victim: Victim) -> Mend:
-    victim.ground.on(victim.phone, "bash", "-c", _CROWD, "bash", str(CROWD))
-    victim.ground.set(victim.phone, "phantom=on")
+def _reap(target: TargetPhone) -> Revert:
+    target.testbed.run_on_phone(target.phone, "bash", "-c", _START_PROCESSES, "bash", str(EXTRA_PROCESSES))
+    target.testbed.set(target.phone, "phantom=on")
 
-    def mend() -> None:
-        victim.ground.set(victim.phone, "phantom=off")
-        victim.ground.on(victim.phone, "bash", "-c", _DISPERSE)
-        victim.ground.set(victim.phone, "sshd=up")
+    def revert() -> None:
+        target.testbed.set(target.phone, "phantom=off")
+        target.testbed.run_on_phone(target.phone, "bash", "-c", _KILL_PROCESSES)
+        target.testbed.set(target.phone, "sshd=up")
 
-    return mend
+    return revert
 
 
-def _setting(breaks: str, heals: str) -> Callable[[Victim], Mend]:
-    def act(victim: Victim) -> Mend:
-        victim.ground.set(victim.phone, breaks)
-        return lambda: victim.ground.set(victim.phone, heals)
+def _setting(faulty: str, healthy: str) -> Callable[[TargetPhone], Revert]:
+    def injector(target: TargetPhone) -> Revert:
+        target.testbed.set(target.phone, faulty)
+        return lambda: target.testbed.set(target.phone, healthy)
 
-    return act
+    return injector
 
 
 def _nothing() -> None:
-    """To mend."""
+    """There is nothing to revert."""
 
 
-_INJURIES: dict[str, Callable[[Victim], Mend]] = {
+_INJECTORS: dict[str, Callable[[TargetPhone], Revert]] = {
     "rank killed": _kill,
     "rank frozen": _freeze,
     "power off": _power_off,
@@ -165,14 +165,14 @@ _INJURIES: dict[str, Callable[[Victim], Mend]] = {
 }
 
 
-def _cable(victim: Victim) -> str:
-    """Its end at the switch: what goes to the phone is shaped there."""
-    return victim.ground.spec.phone(victim.phone).cable
+def _cable(target: TargetPhone) -> str:
+    """The end of its cable at the switch, where traffic to the phone is shaped."""
+    return target.testbed.spec.phone(target.phone).cable
 
 
-def _reshape(victim: Victim, line: str) -> None:
-    _tc(victim.ground, *line.replace("qdisc add", "qdisc replace").split())
+def _reshape(target: TargetPhone, line: str) -> None:
+    _tc(target.testbed, *line.replace("qdisc add", "qdisc replace").split())
 
 
-def _tc(ground: Ground, *words: str) -> None:
-    ground.inside(find_program("tc") or "tc", *words)
+def _tc(testbed: Testbed, *words: str) -> None:
+    testbed.run_in_lab(find_program("tc") or "tc", *words)

@@ -1,6 +1,6 @@
-"""What came of each run, written down as soon as it is over: chaos that was interrupted goes on from there.
+"""A journal of completed runs, from which an interrupted campaign continues.
 
-The first line tells the plan; then one line a run. A torn last line is a run to be done again.
+The first line holds the parameters of the plan, every other line one run. A run whose line is torn is repeated.
 """
 
 from __future__ import annotations
@@ -11,100 +11,99 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.chaos.catalogue import BY_NAME
-from orchestrator.chaos.evaluate import Breach, Promise, Verdict
-from orchestrator.chaos.outcome import BlowStory, Hit, RunStory
+from orchestrator.chaos.catalog import BY_NAME
+from orchestrator.chaos.evaluate import CheckResult, Invariant, Violation
+from orchestrator.chaos.outcome import InjectedFault, InjectionOutcome, RunOutcome
 from orchestrator.chaos.plan import RunPlan
-from orchestrator.chaos.run_log import Said
+from orchestrator.chaos.run_log import Incident
 from orchestrator.errors import UsageError
 from orchestrator.records.causes import parse_cause
 
-Result = tuple[RunStory, Verdict]
+Entry = tuple[RunOutcome, CheckResult]
 
 
 @dataclass(frozen=True)
 class Journal:
     path: Path
-    plan: Mapping[str, Any]  # what decides the plan: only what was done of the same one counts
+    parameters: Mapping[str, Any]  # that decide the plan: only runs of the same plan count
 
-    def open(self) -> list[Result]:
-        """What is in it. Begins a new one where there is none."""
+    def open(self) -> list[Entry]:
+        """The runs in the journal. Starts a new one if there is none."""
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         head, *lines = text[: text.rfind("\n") + 1].splitlines() or [""]
         if not head:
-            self.path.write_text(json.dumps(self.plan) + "\n", encoding="utf-8")
+            self.path.write_text(json.dumps(self.parameters) + "\n", encoding="utf-8")
             return []
         try:
-            self._compare(json.loads(head))
-            results = [_parse(json.loads(line)) for line in lines]
+            self._check_parameters(json.loads(head))
+            entries = [_parse_run(json.loads(line)) for line in lines]
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise UsageError(f"{self.path} is not a journal of chaos", remedy="name another --journal") from None
+            raise UsageError(f"{self.path} is not a chaos journal", remedy="name another --journal") from None
         self.path.write_text("".join(f"{line}\n" for line in (head, *lines)), encoding="utf-8")
-        return results
+        return entries
 
-    def add(self, story: RunStory, verdict: Verdict) -> None:
+    def add(self, outcome: RunOutcome, result: CheckResult) -> None:
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_told(story, verdict)) + "\n")
+            file.write(json.dumps(_run_document(outcome, result)) + "\n")
 
-    def _compare(self, plan: Mapping[str, Any]) -> None:
-        other = [name for name, value in self.plan.items() if plan.get(name) != value]
-        if other:
-            told = ", ".join(f"--{name}" for name in other)
-            raise UsageError(
-                f"{self.path} was begun with another {told}", remedy="the same again, or another --journal"
-            )
+    def _check_parameters(self, parameters: Mapping[str, Any]) -> None:
+        changed = [name for name, value in self.parameters.items() if parameters.get(name) != value]
+        if changed:
+            flags = ", ".join(f"--{name}" for name in changed)
+            remedy = "use the same values, or another --journal"
+            raise UsageError(f"{self.path} was started with different values of {flags}", remedy=remedy)
 
 
-def _told(story: RunStory, verdict: Verdict) -> dict[str, Any]:
+def _run_document(outcome: RunOutcome, result: CheckResult) -> dict[str, Any]:
     return {
-        "number": story.plan.number,
-        "on": story.plan.phones,
-        "run_id": story.run_id,
-        "state": story.state,
-        "error": story.error,
-        "phones": story.phones,
-        "blows": [_told_blow(blow) for blow in story.blows],
-        "breaches": [[breach.promise, breach.message] for breach in verdict.breaches],
-        "to_the_bit": verdict.to_the_bit,
-        "difference": verdict.difference,
+        "number": outcome.plan.number,
+        "phone_count": outcome.plan.phones,
+        "run_id": outcome.run_id,
+        "state": outcome.state,
+        "error": outcome.error,
+        "phones": outcome.phones,
+        "injections": [_injection_document(injection) for injection in outcome.injections],
+        "violations": [[violation.invariant, violation.message] for violation in result.violations],
+        "bitwise": result.bitwise,
+        "difference": result.difference,
     }
 
 
-def _told_blow(blow: BlowStory) -> dict[str, Any]:
+def _injection_document(outcome: InjectionOutcome) -> dict[str, Any]:
     return {
-        "name": blow.name,
-        "hits": [[hit.fault.name, hit.phone] for hit in blow.hits],
-        "at": blow.at,
-        "step": blow.step,
-        "incidents": [asdict(said) for said in blow.incidents],
-        "seconds": blow.seconds,
-        "noticed_s": blow.noticed_s,
-        "phases": dict(blow.phases),
-        "restarted": blow.restarted,
-        "hung": blow.hung,
+        "kind": outcome.kind,
+        "faults": [[injected.fault.name, injected.phone] for injected in outcome.faults],
+        "at": outcome.at,
+        "step": outcome.step,
+        "incidents": [asdict(incident) for incident in outcome.incidents],
+        "seconds": outcome.seconds,
+        "detected_s": outcome.detected_s,
+        "phases": dict(outcome.phases),
+        "restarted": outcome.restarted,
+        "hung": outcome.hung,
     }
 
 
-def _parse(raw: dict[str, Any]) -> Result:
-    """Steps and weights are not in it: they have been judged."""
-    story = RunStory(
-        RunPlan(raw["number"], raw["on"], ()),
+def _parse_run(raw: dict[str, Any]) -> Entry:
+    """Without steps and weights: they were evaluated before the run was written."""
+    outcome = RunOutcome(
+        RunPlan(raw["number"], raw["phone_count"], ()),
         raw["run_id"],
         raw["state"],
         raw["error"],
-        tuple(map(_parse_blow, raw["blows"])),
+        tuple(map(_parse_injection, raw["injections"])),
         tuple(map(tuple, raw["phones"])),
         (),
         None,
     )
-    breaches = tuple(Breach(Promise(promise), message) for promise, message in raw["breaches"])
-    return story, Verdict(breaches, raw["to_the_bit"], raw["difference"])
+    violations = tuple(Violation(Invariant(invariant), message) for invariant, message in raw["violations"])
+    return outcome, CheckResult(violations, raw["bitwise"], raw["difference"])
 
 
-def _parse_blow(raw: dict[str, Any]) -> BlowStory:
-    hits = tuple(Hit(BY_NAME[fault], phone) for fault, phone in raw["hits"])
-    return BlowStory(**{**raw, "hits": hits, "incidents": tuple(map(_parse_said, raw["incidents"]))})
+def _parse_injection(raw: dict[str, Any]) -> InjectionOutcome:
+    faults = tuple(InjectedFault(BY_NAME[name], phone) for name, phone in raw["faults"])
+    return InjectionOutcome(**{**raw, "faults": faults, "incidents": tuple(map(_parse_incident, raw["incidents"]))})
 
 
-def _parse_said(raw: dict[str, Any]) -> Said:
-    return Said(**{**raw, "cause": parse_cause(raw["cause"]), "phones": tuple(raw["phones"])})
+def _parse_incident(raw: dict[str, Any]) -> Incident:
+    return Incident(**{**raw, "cause": parse_cause(raw["cause"]), "phones": tuple(raw["phones"])})

@@ -1,4 +1,4 @@
-"""What came of a plan, as it was seen."""
+"""What was observed when the plan of a run was carried out."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.chaos.catalogue import Fault
+from orchestrator.chaos.catalog import Fault
 from orchestrator.chaos.plan import RunPlan
-from orchestrator.chaos.run_log import Said, Step
+from orchestrator.chaos.run_log import Incident, Step
 
 
 @dataclass(frozen=True)
-class Hit:
+class InjectedFault:
     fault: Fault
     phone: str  # empty: the host
 
 
 @dataclass(frozen=True)
-class BlowStory:
-    name: str
-    hits: tuple[Hit, ...]
+class InjectionOutcome:
+    kind: str
+    faults: tuple[InjectedFault, ...]
     at: float
-    step: int  # the last one heard of before
-    incidents: tuple[Said, ...]  # told since
+    step: int  # the last that was reported before
+    incidents: tuple[Incident, ...]  # recorded since
     seconds: float | None  # to the next completed step; None: there was none
-    noticed_s: float | None = None  # to the first sign of it, where the run was started again
-    phases: Mapping[str, float] = field(default_factory=dict)  # where the seconds went, from the step before it
+    detected_s: float | None = None  # to the first sign of it, if the run was restarted
+    phases: Mapping[str, float] = field(default_factory=dict)  # of the recovery, in seconds
     restarted: bool = False
     hung: bool = False
 
 
 @dataclass(frozen=True)
-class RunStory:
+class RunOutcome:
     plan: RunPlan
     run_id: str
     state: str
     error: str
-    blows: tuple[BlowStory, ...]
+    injections: tuple[InjectionOutcome, ...]
     phones: tuple[tuple[str, ...], ...]  # of each attempt
     steps: tuple[Step, ...]
-    checkpoint: Path | None  # the last one, if it came here
+    checkpoint: Path | None  # the last one, if it was fetched
 
     @property
     def same_phones(self) -> bool:
-        """In all attempts: then results are the same to the bit."""
+        """In all attempts: then results must be bitwise equal."""
         return len(set(self.phones)) == 1

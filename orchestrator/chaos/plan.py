@@ -1,4 +1,4 @@
-"""Which faults, when, and on whom: decided by a seed before anything is touched."""
+"""Which faults are injected, when, and where: decided by a seed before anything is touched."""
 
 from __future__ import annotations
 
@@ -6,85 +6,90 @@ import random
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from orchestrator.chaos.catalogue import CATALOGUE, TWO_AT_ONCE, Fault, Target, paired
+from orchestrator.chaos.catalog import CATALOG, TWO_AT_ONCE, Fault, Target, combinable_faults
 
-KINDS = (*(fault.name for fault in CATALOGUE), TWO_AT_ONCE)
-MOST_BLOWS = 4  # a run
-FIRST, LAST = 0.1, 0.8  # when they come, as parts of the run's steps
+KINDS = (*(fault.name for fault in CATALOG), TWO_AT_ONCE)
+MAX_INJECTIONS = 4  # per run
+FIRST, LAST = 0.1, 0.8  # when they are made, as fractions of the steps of a run
 
 
 @dataclass(frozen=True)
-class Strike:
+class PlannedFault:
     fault: Fault
-    seat: int  # whom, by rank; the next one if that phone is out of the run already
+    rank: int  # of the phone to hit; another one if that phone has left the run
 
 
 @dataclass(frozen=True)
-class Blow:
-    """What comes at one moment."""
+class Injection:
+    """The faults that are injected at the same time."""
 
     at_step: int
-    strikes: tuple[Strike, ...]
+    faults: tuple[PlannedFault, ...]
 
     @property
-    def name(self) -> str:
-        return TWO_AT_ONCE if len(self.strikes) > 1 else self.strikes[0].fault.name
+    def kind(self) -> str:
+        return TWO_AT_ONCE if len(self.faults) > 1 else self.faults[0].fault.name
 
 
 @dataclass(frozen=True)
 class RunPlan:
     number: int  # from 1
     phones: int
-    blows: tuple[Blow, ...]
+    injections: tuple[Injection, ...]
 
-    def at_most(self, blows: int) -> RunPlan:
-        return replace(self, blows=self.blows[:blows])
+    def limited_to(self, injections: int) -> RunPlan:
+        return replace(self, injections=self.injections[:injections])
 
 
-def endless_plan(
+def generate_plans(
     seed: int,
     phones: range,
     steps: int,
-    offered: Collection[Fault] = CATALOGUE,
+    supported: Collection[Fault] = CATALOG,
     kinds: Collection[str] = KINDS,
 ) -> Iterator[RunPlan]:
-    """Runs, one after the other. Kinds are dealt like cards, so that each comes as often as any other."""
-    dice = random.Random(seed)  # noqa: S311 - to be the same again is the point
-    cards = _cards(dice, offered, kinds)
+    """Plans of runs, without end. Kinds come from a shuffled deck, so that all are equally frequent."""
+    rng = random.Random(seed)  # noqa: S311  (reproducible on purpose)
+    deck = _shuffled_faults(rng, supported, kinds)
     number = 0
     while True:
         number += 1
-        seats, count = dice.choice(phones), dice.randint(1, MOST_BLOWS)
-        blows = tuple(Blow(at_step, _strikes(dice, next(cards), seats)) for at_step in _moments(dice, count, steps))
-        yield RunPlan(number, seats, blows)
+        ranks, count = rng.choice(phones), rng.randint(1, MAX_INJECTIONS)
+        injections = tuple(
+            Injection(at_step, _plan_faults(rng, next(deck), ranks)) for at_step in _choose_steps(rng, count, steps)
+        )
+        yield RunPlan(number, ranks, injections)
 
 
-def _cards(dice: random.Random, offered: Collection[Fault], kinds: Collection[str]) -> Iterator[Fault | None]:
-    """None: two at once. What is not offered is left out of the same deck: the plan is the same up to there."""
+def _shuffled_faults(
+    rng: random.Random, supported: Collection[Fault], kinds: Collection[str]
+) -> Iterator[Fault | None]:
+    """None: two at once. Unsupported faults are removed after the shuffle, so that the plan is otherwise the same."""
     while True:
-        deck: list[Fault | None] = [*CATALOGUE, None]
-        dice.shuffle(deck)
-        wanted = (card for card in deck if (card.name if card else TWO_AT_ONCE) in kinds)
-        yield from (card for card in wanted if card is None or card in offered)
+        deck: list[Fault | None] = [*CATALOG, None]
+        rng.shuffle(deck)
+        requested = (fault for fault in deck if (fault.name if fault else TWO_AT_ONCE) in kinds)
+        yield from (fault for fault in requested if fault is None or fault in supported)
 
 
-def _strikes(dice: random.Random, card: Fault | None, phones: int) -> tuple[Strike, ...]:
-    if card is not None:
-        return (Strike(card, _seat(dice, card, phones)),)
-    first, second = dice.sample(paired(), 2)
-    one = Strike(first, _seat(dice, first, phones))
-    return one, Strike(second, 0 if second.target is Target.HEAD else _another(dice, one.seat, phones))
+def _plan_faults(rng: random.Random, fault: Fault | None, phones: int) -> tuple[PlannedFault, ...]:
+    if fault is not None:
+        return (PlannedFault(fault, _choose_rank(rng, fault, phones)),)
+    first, second = rng.sample(combinable_faults(), 2)
+    one = PlannedFault(first, _choose_rank(rng, first, phones))
+    other_rank = 0 if second.target is Target.HEAD_PHONE else _choose_other_rank(rng, one.rank, phones)
+    return one, PlannedFault(second, other_rank)
 
 
-def _seat(dice: random.Random, fault: Fault, phones: int) -> int:
-    return 0 if fault.target is Target.HEAD else dice.randrange(phones)
+def _choose_rank(rng: random.Random, fault: Fault, phones: int) -> int:
+    return 0 if fault.target is Target.HEAD_PHONE else rng.randrange(phones)
 
 
-def _another(dice: random.Random, seat: int, phones: int) -> int:
-    return (seat + dice.randrange(1, phones)) % phones
+def _choose_other_rank(rng: random.Random, rank: int, phones: int) -> int:
+    return (rank + rng.randrange(1, phones)) % phones
 
 
-def _moments(dice: random.Random, count: int, steps: int) -> list[int]:
-    """One in each of as many parts of the run."""
+def _choose_steps(rng: random.Random, count: int, steps: int) -> list[int]:
+    """One step in each of `count` equal parts of the run."""
     span = (LAST - FIRST) / count
-    return [max(1, round(steps * (FIRST + span * (part + dice.random() / 2)))) for part in range(count)]
+    return [max(1, round(steps * (FIRST + span * (part + rng.random() / 2)))) for part in range(count)]

@@ -1,4 +1,4 @@
-"""All that chaos did and what came of it, as figures."""
+"""The results of a chaos campaign."""
 
 from __future__ import annotations
 
@@ -7,133 +7,141 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from orchestrator.chaos.catalogue import CATALOGUE, TWO_AT_ONCE
-from orchestrator.chaos.evaluate import TOLERANCE, Attribution, Breach, Promise, Verdict, cause, first_cause
-from orchestrator.chaos.outcome import BlowStory, RunStory
+from orchestrator.chaos.evaluate import (
+    TOLERANCE,
+    Attribution,
+    CheckResult,
+    Invariant,
+    Violation,
+    first_diagnosis,
+    rate_attribution,
+)
+from orchestrator.chaos.outcome import InjectionOutcome, RunOutcome
+from orchestrator.chaos.plan import KINDS
 
-RIGHT_AT_LEAST = 0.95  # of first causes
+MIN_ATTRIBUTION_ACCURACY = 0.95
 
 
 @dataclass(frozen=True)
-class Row:
-    """All blows of one kind."""
+class KindSummary:
+    """All injections of one kind."""
 
     kind: str
-    blows: int
+    injections: int
     restarts: int
-    right: int
-    judged: int  # those where there was something to name, or somebody was blamed
+    correct: int  # attributions
+    rated: int  # attributions that were needed, or made
     median_s: float | None
     worst_s: float | None
-    noticed_s: float | None  # the worst, of those where the run was started again
+    worst_detected_s: float | None  # of those that restarted the run
 
 
 @dataclass
-class Report:
+class CampaignReport:
     seed: int
-    missing: tuple[str, ...] = ()  # faults that this kernel does not offer
-    runs: list[tuple[RunStory, Verdict]] = field(default_factory=list)
-    not_carried_out: list[str] = field(default_factory=list)  # runs that did not even begin, and why
+    unsupported: tuple[str, ...] = ()  # faults, by the kernel of this computer
+    runs: list[tuple[RunOutcome, CheckResult]] = field(default_factory=list)
+    failed_starts: list[str] = field(default_factory=list)  # runs that could not be started, and why
     out_of_time: bool = False
     interrupted: bool = False
 
-    def add(self, story: RunStory, verdict: Verdict) -> None:
-        self.runs.append((story, verdict))
+    def add(self, outcome: RunOutcome, result: CheckResult) -> None:
+        self.runs.append((outcome, result))
 
     @property
-    def blows(self) -> list[BlowStory]:
-        return [blow for story, _ in self.runs for blow in story.blows]
+    def injections(self) -> list[InjectionOutcome]:
+        return [injection for outcome, _ in self.runs for injection in outcome.injections]
 
     @property
-    def breaches(self) -> list[tuple[RunStory, Breach]]:
-        return [(story, breach) for story, verdict in self.runs for breach in verdict.breaches]
+    def violations(self) -> list[tuple[RunOutcome, Violation]]:
+        return [(outcome, violation) for outcome, result in self.runs for violation in result.violations]
 
-    def broken(self, promise: Promise) -> int:
-        """Runs that broke it."""
-        return len({story.run_id for story, breach in self.breaches if breach.promise is promise})
-
-    @property
-    def causes(self) -> dict[Attribution, int]:
-        told = [cause(blow) for blow in self.blows]
-        return {each: told.count(each) for each in Attribution}
+    def runs_violating(self, invariant: Invariant) -> int:
+        return len({outcome.run_id for outcome, violation in self.violations if violation.invariant is invariant})
 
     @property
-    def right_share(self) -> float:
-        counted = self.causes
-        judged = sum(counted.values()) - counted[Attribution.NONE]
-        return counted[Attribution.RIGHT] / judged if judged else 1.0
+    def attributions(self) -> dict[Attribution, int]:
+        rated = [rate_attribution(injection) for injection in self.injections]
+        return {each: rated.count(each) for each in Attribution}
 
     @property
-    def kept(self) -> bool:
-        """All promises."""
-        return not self.breaches and not self.not_carried_out and self.right_share >= RIGHT_AT_LEAST
+    def attribution_accuracy(self) -> float:
+        counts = self.attributions
+        rated = sum(counts.values()) - counts[Attribution.NOT_NEEDED]
+        return counts[Attribution.CORRECT] / rated if rated else 1.0
 
     @property
-    def rows(self) -> list[Row]:
-        names = [*(fault.name for fault in CATALOGUE), TWO_AT_ONCE]
-        return [_row(name, told) for name in names if (told := [blow for blow in self.blows if blow.name == name])]
+    def passed(self) -> bool:
+        accurate = self.attribution_accuracy >= MIN_ATTRIBUTION_ACCURACY
+        return not self.violations and not self.failed_starts and accurate
 
-    def worst_difference(self, *, to_the_bit: bool) -> float | None:
-        found = [each.difference for _, each in self.runs if each.to_the_bit == to_the_bit]
+    @property
+    def by_kind(self) -> list[KindSummary]:
+        found = {kind: [each for each in self.injections if each.kind == kind] for kind in KINDS}
+        return [_summarize(kind, injections) for kind, injections in found.items() if injections]
+
+    def worst_difference(self, *, bitwise: bool) -> float | None:
+        found = [result.difference for _, result in self.runs if result.bitwise == bitwise]
         return max((each for each in found if each is not None), default=None)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
-            "kept": self.kept,
+            "passed": self.passed,
             "out_of_time": self.out_of_time,
             "interrupted": self.interrupted,
-            "not_carried_out": self.not_carried_out,
-            "faults": len(self.blows),
-            "runs": [_run_json(story, verdict) for story, verdict in self.runs],
-            "kinds": [asdict(row) for row in self.rows],
-            "not_offered": self.missing,
-            "broken": {promise.value: self.broken(promise) for promise in Promise},
-            "causes": {each.value: count for each, count in self.causes.items()},
-            "right_share": self.right_share,
+            "failed_starts": self.failed_starts,
+            "faults": len(self.injections),
+            "runs": [_run_json(outcome, result) for outcome, result in self.runs],
+            "kinds": [asdict(summary) for summary in self.by_kind],
+            "unsupported": self.unsupported,
+            "violations": {invariant.value: self.runs_violating(invariant) for invariant in Invariant},
+            "attributions": {each.value: count for each, count in self.attributions.items()},
+            "attribution_accuracy": self.attribution_accuracy,
             "tolerance": TOLERANCE,
         }
 
 
-def _row(kind: str, blows: Sequence[BlowStory]) -> Row:
-    told = [cause(blow) for blow in blows]
-    seconds = [blow.seconds for blow in blows if blow.seconds is not None]
-    return Row(
+def _summarize(kind: str, injections: Sequence[InjectionOutcome]) -> KindSummary:
+    rated = [rate_attribution(injection) for injection in injections]
+    seconds = [injection.seconds for injection in injections if injection.seconds is not None]
+    return KindSummary(
         kind,
-        len(blows),
-        sum(blow.restarted for blow in blows),
-        told.count(Attribution.RIGHT),
-        len(told) - told.count(Attribution.NONE),
+        len(injections),
+        sum(injection.restarted for injection in injections),
+        rated.count(Attribution.CORRECT),
+        len(rated) - rated.count(Attribution.NOT_NEEDED),
         statistics.median(seconds) if seconds else None,
         max(seconds, default=None),
-        max((blow.noticed_s for blow in blows if blow.noticed_s is not None), default=None),
+        max((each.detected_s for each in injections if each.detected_s is not None), default=None),
     )
 
 
-def _run_json(story: RunStory, verdict: Verdict) -> dict[str, Any]:
+def _run_json(outcome: RunOutcome, result: CheckResult) -> dict[str, Any]:
     return {
-        "number": story.plan.number,
-        "run_id": story.run_id,
-        "state": story.state,
-        "phones": story.phones,
-        "to_the_bit": verdict.to_the_bit,
-        "difference": verdict.difference,
-        "breaches": [f"{breach.promise}: {breach.message}" for breach in verdict.breaches],
-        "blows": [_blow_json(blow) for blow in story.blows],
+        "number": outcome.plan.number,
+        "run_id": outcome.run_id,
+        "state": outcome.state,
+        "phones": outcome.phones,
+        "bitwise": result.bitwise,
+        "difference": result.difference,
+        "violations": [f"{violation.invariant}: {violation.message}" for violation in result.violations],
+        "injections": [_injection_json(injection) for injection in outcome.injections],
     }
 
 
-def _blow_json(blow: BlowStory) -> dict[str, Any]:
+def _injection_json(outcome: InjectionOutcome) -> dict[str, Any]:
+    diagnosed = first_diagnosis(outcome)
     return {
-        "kind": blow.name,
-        "hits": [{"fault": hit.fault.name, "phone": hit.phone or "host"} for hit in blow.hits],
-        "step": blow.step,
-        "seconds": blow.seconds,
-        "noticed_s": blow.noticed_s,
-        "phases": blow.phases,
-        "restarted": blow.restarted,
-        "hung": blow.hung,
-        "cause": cause(blow),
-        "named": named.diagnosis if (named := first_cause(blow)) else None,
-        "incidents": [said.message for said in blow.incidents],
+        "kind": outcome.kind,
+        "faults": [{"fault": each.fault.name, "phone": each.phone or "host"} for each in outcome.faults],
+        "step": outcome.step,
+        "seconds": outcome.seconds,
+        "detected_s": outcome.detected_s,
+        "phases": outcome.phases,
+        "restarted": outcome.restarted,
+        "hung": outcome.hung,
+        "attribution": rate_attribution(outcome),
+        "diagnosis": diagnosed.diagnosis if diagnosed else None,
+        "incidents": [incident.message for incident in outcome.incidents],
     }

@@ -1,4 +1,4 @@
-"""A run as this computer hears of it while chaos goes on: attempts, steps, incidents, and when they were heard."""
+"""The progress of a run under chaos, read from the files that its supervisor writes on this computer."""
 
 from __future__ import annotations
 
@@ -19,45 +19,43 @@ class Step:
     attempt: int
     number: int
     loss: float | None
-    told: float  # by the head phone's clock
-    heard: float  # by this computer's
+    reported_at: float  # by the clock of the head phone
+    received_at: float  # by the clock of this computer
 
 
 @dataclass(frozen=True)
-class Said:
-    """An incident."""
-
+class Incident:
     message: str
-    heard: float
-    noticed: float | None = None  # when the first sign was seen of what it tells
-    phases: Mapping[str, float] = field(default_factory=dict)  # of what was lost, where it tells that
-    restarting: bool = False  # it says that the next attempt is started
+    received_at: float
+    detected_at: float | None = None  # when the first sign of a fault was seen
+    phases: Mapping[str, float] = field(default_factory=dict)  # of a recovery, in seconds
+    restarting: bool = False  # it says that the next attempt is being started
     cause: Cause | None = None  # why
-    phones: tuple[str, ...] = ()  # that are to blame
+    phones: tuple[str, ...] = ()  # that are blamed
     diagnosis: str = ""  # the same for a person
 
 
 @dataclass
-class Chronicle:
+class RunLog:
     store: RunStore
     run_id: str
     clock: Callable[[], float] = time.time
     steps: list[Step] = field(default_factory=list)
-    incidents: list[Said] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
     phones: list[tuple[str, ...]] = field(default_factory=list)  # of each attempt, in rank order
-    _read: dict[Path, int] = field(default_factory=dict)
+    _offsets: dict[Path, int] = field(default_factory=dict)
 
-    def listen(self) -> None:
-        """Takes in what is new."""
+    def update(self) -> None:
+        """Read what is new."""
         now = self.clock()
-        while self._take_attempt():
+        while self._read_attempt():
             pass
         for attempt in range(len(self.phones)):
-            for event in self._news(self.store.events_file(self.run_id, attempt)):
+            for event in self._new_events(self.store.events_file(self.run_id, attempt)):
                 if event.kind == "step":
-                    self.steps.append(_step(event, attempt, now))
-        for event in self._news(self.store.incidents_file(self.run_id)):
-            self.incidents.append(_said(event, now))
+                    self.steps.append(_parse_step(event, attempt, now))
+        for event in self._new_events(self.store.incidents_file(self.run_id)):
+            self.incidents.append(_parse_incident(event, now))
 
     @property
     def attempt(self) -> int:
@@ -69,13 +67,13 @@ class Chronicle:
 
     @property
     def is_training(self) -> bool:
-        """The newest attempt has done a step."""
+        """Whether the newest attempt has completed a step."""
         return bool(self.steps) and self.steps[-1].attempt == self.attempt
 
-    def since(self, heard: float) -> list[Step]:
-        return [step for step in self.steps if step.heard > heard]
+    def steps_since(self, received_at: float) -> list[Step]:
+        return [step for step in self.steps if step.received_at > received_at]
 
-    def _take_attempt(self) -> bool:
+    def _read_attempt(self) -> bool:
         try:
             spec = self.store.spec(self.run_id, len(self.phones))
         except UsageError:  # there is none yet
@@ -83,21 +81,21 @@ class Chronicle:
         self.phones.append(tuple(rank.phone for rank in spec.ranks))
         return True
 
-    def _news(self, path: Path) -> list[Event]:
-        """Whole lines only."""
+    def _new_events(self, path: Path) -> list[Event]:
+        """From complete lines only."""
         if not path.exists():
             return []
         with path.open("rb") as file:
-            file.seek(self._read.get(path, 0))
-            fresh = file.read()
-        whole = fresh[: fresh.rfind(b"\n") + 1]
-        self._read[path] = self._read.get(path, 0) + len(whole)
-        return [event for line in whole.splitlines() if (event := parse_event(line))]
+            file.seek(self._offsets.get(path, 0))
+            new = file.read()
+        complete = new[: new.rfind(b"\n") + 1]
+        self._offsets[path] = self._offsets.get(path, 0) + len(complete)
+        return [event for line in complete.splitlines() if (event := parse_event(line))]
 
 
-def _said(event: Event, now: float) -> Said:
+def _parse_incident(event: Event, now: float) -> Incident:
     phones = event.fields.get("phones")
-    return Said(
+    return Incident(
         event.text("message"),
         now,
         event.number("detected_at"),
@@ -109,5 +107,5 @@ def _said(event: Event, now: float) -> Said:
     )
 
 
-def _step(event: Event, attempt: int, now: float) -> Step:
+def _parse_step(event: Event, attempt: int, now: float) -> Step:
     return Step(attempt, round(event.number("step") or 0), event.number("loss"), event.time, now)

@@ -1,4 +1,4 @@
-"""`clusterctl collect-logs`: every phone's files of a run, and their merged timeline."""
+"""`clusterctl collect-logs`: the files of a run from every phone, and their merged log."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 def collect_logs(
     run: RunArgument = None,
-    out: Annotated[Path, typer.Option(help="Where to: a folder per run is made in it.")] = Path("logs"),
-    archive: Annotated[bool, typer.Option("--archive", help="Also pack it as RUN.tar.gz.")] = False,
+    out: Annotated[Path, typer.Option(help="Directory to copy to; every run gets a folder in it.")] = Path("logs"),
+    archive: Annotated[bool, typer.Option("--archive", help="Also pack the folder as RUN.tar.gz.")] = False,
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring every phone's logs of a run here, with a timeline of all of them."""
+    """Copy the logs of a run from all its phones, and merge them into one log sorted by time."""
     from orchestrator.cli.session import open_session
-    from orchestrator.logs.collect import collect
+    from orchestrator.logs.collect import collect_logs as collect
     from orchestrator.records.record import RunStore
     from orchestrator.view.console import print_json
     from orchestrator.view.logs import as_document, print_collected
@@ -41,7 +41,7 @@ def collect_logs(
         print_json(as_document(record.run_id, collected))
     else:
         print_collected(collected)
-    if not collected.whole:
+    if not collected.complete:
         raise typer.Exit(EXIT_FAILED)
 
 

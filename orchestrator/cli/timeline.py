@@ -26,7 +26,7 @@ def timeline(
 
     from orchestrator.cli.collect_logs import phones_of
     from orchestrator.cli.session import open_session
-    from orchestrator.logs import trace
+    from orchestrator.logs.trace import break_down_steps, fetch_trace, to_chrome_trace
     from orchestrator.records.record import RunStore
     from orchestrator.view.console import print_json
     from orchestrator.view.outcomes import print_outcomes
@@ -37,16 +37,16 @@ def timeline(
     record = RunStore(session.state.runs).find(run)
     chosen = phones_of(session, record)
     with chosen.fleet() as fleet, phone_progress("asking", chosen.phones) as on_done:
-        outcomes = fleet.map(lambda phone: trace.fetch(phone, record.run_id, record.attempt), on_done=on_done)
+        outcomes = fleet.map(lambda phone: fetch_trace(phone, record.run_id, record.attempt), on_done=on_done)
     traces = sorted((each.value for each in outcomes if each.value is not None), key=lambda each: each.rank)
-    shares = [found for each in traces if (found := trace.shares(each))]
+    breakdowns = [found for each in traces if (found := break_down_steps(each))]
     path = out or Path(f"{record.run_id}.trace.json")
     if traces:
-        path.write_text(json.dumps(trace.chrome(traces)), encoding="utf-8")
+        path.write_text(json.dumps(to_chrome_trace(traces)), encoding="utf-8")
     if as_json:
-        print_json({"run_id": record.run_id, "file": str(path), "ranks": [asdict(each) for each in shares]})
+        print_json({"run_id": record.run_id, "file": str(path), "ranks": [asdict(each) for each in breakdowns]})
     elif traces:
-        print_timeline(shares, path, max(each.clock_error_s for each in traces))
+        print_timeline(breakdowns, path, max(each.clock_error_s for each in traces))
     if outcomes.failures:
         print_outcomes(outcomes)
         raise typer.Exit(EXIT_FAILED)

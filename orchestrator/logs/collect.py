@@ -1,4 +1,4 @@
-"""Every phone's files of a run, brought to this computer, and the one story they tell together."""
+"""Collect the files of a run from all its phones, and merge their logs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import PhoneError
 from orchestrator.fleet.result import Outcomes
 from orchestrator.inventory.model import Phone
-from orchestrator.logs.timeline import write_timeline
-from orchestrator.logs.unpack import DEFAULT_LIMITS, Limits, Unpacked, unpack
+from orchestrator.logs.merged_log import write_merged_log
+from orchestrator.logs.unpack import DEFAULT_LIMITS, Limits, UnpackResult, unpack
 from phone_agent.contract import layout
 from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
 
-# Lines of base64, because lines are what a stream from a phone is made of and bounded by. Files of later attempts get
-# their number into their names: attempt-1/events.jsonl arrives as events.1.jsonl.
+# Lines of base64, because streams from a phone consist of lines of bounded length. Files of later attempts get the
+# number of the attempt into their names: attempt-1/events.jsonl arrives as events.1.jsonl.
 SEND = f"""\
 cd "{layout.RUNS}/$1" || exit 3
 shopt -s nullglob
@@ -35,19 +35,19 @@ _SILENCE_S = 30.0
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectedLogs:
     directory: Path
-    outcomes: Outcomes[Unpacked]
-    kept: tuple[Phone, ...]  # not had this time, but still there from an earlier time
-    lines: int
+    outcomes: Outcomes[UnpackResult]
+    from_earlier: tuple[Phone, ...]  # phones that sent nothing now, but did in an earlier collection
+    merged_lines: int
     archive: Path | None = None
 
     @property
-    def whole(self) -> bool:
-        return all(outcome.value is not None and outcome.value.whole for outcome in self.outcomes)
+    def complete(self) -> bool:
+        return all(outcome.value is not None and outcome.value.complete for outcome in self.outcomes)
 
 
-def collect(
+def collect_logs(
     fleet: Fleet,
     run_id: str,
     out: Path,
@@ -55,58 +55,58 @@ def collect(
     archive: bool = False,
     on_done: Callable[[Any], None] | None = None,
     limits: Limits = DEFAULT_LIMITS,
-) -> Collected:
-    """Fills `out`/<run id>: all of it is made aside and takes the old one's place at once."""
+) -> CollectedLogs:
+    """Fill `out`/<run id>. The directory is written aside and then replaces the old one at once."""
     final = out / run_id
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{run_id}-", dir=out) as scratch:
         fresh = Path(scratch) / "new"
         fresh.mkdir()
-        outcomes = fleet.map(lambda phone: collect_phone(phone, run_id, fresh, limits), on_done=on_done)
-        kept = _keep_earlier([failure.phone for failure in outcomes.failures], final, fresh)
-        lines = write_timeline(fresh, {phone.name: phone.where for phone in fleet.phones})
+        outcomes = fleet.map(lambda phone: collect_from_phone(phone, run_id, fresh, limits), on_done=on_done)
+        from_earlier = _copy_earlier([failure.phone for failure in outcomes.failures], final, fresh)
+        lines = write_merged_log(fresh, {phone.name: phone.where for phone in fleet.phones})
         _swap(fresh, final, Path(scratch) / "old")
-    return Collected(final, outcomes, kept, lines, _archive(final) if archive else None)
+    return CollectedLogs(final, outcomes, from_earlier, lines, _archive(final) if archive else None)
 
 
-def collect_phone(connection: PhoneConnection, run_id: str, directory: Path, limits: Limits) -> Unpacked:
+def collect_from_phone(connection: PhoneConnection, run_id: str, directory: Path, limits: Limits) -> UnpackResult:
     with tempfile.TemporaryDirectory(prefix=".", dir=directory) as scratch:
         arriving = Path(scratch) / "files"
         arriving.mkdir()
-        troubles: list[str] = []
+        errors: list[str] = []
         with connection.open_stream(["bash", "-c", SEND, "bash", run_id], silence=_SILENCE_S) as stream:
-            unpacked = unpack(_decoded(stream, troubles), arriving, limits)
-        unpacked.notes += troubles
+            unpacked = unpack(_decode(stream, errors), arriving, limits)
+        unpacked.notes += errors
         if not unpacked.files:
-            raise _nothing_came(stream.rc, unpacked, run_id)
+            raise _no_files(stream.rc, unpacked, run_id)
         arriving.rename(directory / connection.phone.name)
     return unpacked
 
 
-def _nothing_came(rc: int | None, unpacked: Unpacked, run_id: str) -> PhoneError:
+def _no_files(rc: int | None, unpacked: UnpackResult, run_id: str) -> PhoneError:
     if rc == _NO_SUCH_RUN:
         return PhoneError(f"has no files of {run_id}", code=ErrorCode.NO_SUCH_RUN)
-    why = "; ".join(unpacked.notes[-2:] or ["nothing came"])
-    return PhoneError(f"sent no files: {why}", code=ErrorCode.BAD_ANSWER)
+    reason = "; ".join(unpacked.notes[-2:] or ["no data"])
+    return PhoneError(f"sent no files: {reason}", code=ErrorCode.BAD_ANSWER)
 
 
-def _decoded(lines: Iterable[bytes], troubles: list[str]) -> Iterator[bytes]:
-    """Ends at the first trouble: what had come until then is kept."""
+def _decode(lines: Iterable[bytes], errors: list[str]) -> Iterator[bytes]:
+    """Stop at the first error; everything before it is kept."""
     try:
         for line in lines:
             yield binascii.a2b_base64(line, strict_mode=True)
     except binascii.Error:
-        troubles.append("what it sent is not base64")
+        errors.append("sent data that is not base64")
     except PhoneError as error:
-        troubles.append(error.message)
+        errors.append(error.message)
 
 
-def _keep_earlier(missing: Sequence[Phone], final: Path, fresh: Path) -> tuple[Phone, ...]:
-    """A phone that died since the last time does not take its logs along."""
-    kept = [phone for phone in missing if (final / phone.name).is_dir() and not (fresh / phone.name).exists()]
-    for phone in kept:
+def _copy_earlier(missing: Sequence[Phone], final: Path, fresh: Path) -> tuple[Phone, ...]:
+    """Keep the logs of phones that have failed since the last collection."""
+    earlier = [phone for phone in missing if (final / phone.name).is_dir() and not (fresh / phone.name).exists()]
+    for phone in earlier:
         shutil.copytree(final / phone.name, fresh / phone.name)
-    return tuple(kept)
+    return tuple(earlier)
 
 
 def _swap(fresh: Path, final: Path, old: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every phone's threads did when: their own timelines, on one clock, as a Chrome trace and as shares of a step."""
+"""Traces of a run: when every thread of every rank did what, on one clock; as a Chrome trace, and per step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import PhoneError
-from orchestrator.logs.collect import collect_phone
+from orchestrator.logs.collect import collect_from_phone
 from orchestrator.logs.unpack import DEFAULT_LIMITS
 from orchestrator.records.events import as_number
 from orchestrator.text import one_line
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 COMPUTING = ("data", "forward", "backward", "wait")
 COMMUNICATING = ("reduce", "update", "exchange")
-ON_THE_LINE = ("send", "receive", "add")  # inside a reduce
-THREADS = {"compute": COMPUTING, "communication": COMMUNICATING, "line": ON_THE_LINE}
+TRANSFERRING = ("send", "receive", "add")  # inside a reduce
+THREADS = {"compute": COMPUTING, "communication": COMMUNICATING, "line": TRANSFERRING}
 _THREAD_OF = {kind: (number, name) for number, (name, kinds) in enumerate(THREADS.items()) for kind in kinds}
-_WARM_UP = 3  # steps: connections are made, memory is touched first, the order of pieces is found
+_WARM_UP = 3  # steps: connections are made, memory is touched first, buckets are ordered
 
 
 @dataclass(frozen=True)
 class Span:
     kind: str
     step: int
-    started: float  # seconds on rank 0's clock
+    started: float  # seconds on the clock of rank 0
     ended: float
 
 
@@ -40,13 +40,13 @@ class Span:
 class RankTrace:
     rank: int
     phone: str
-    clock_error_s: float  # at most, against rank 0's clock
+    clock_error_s: float  # upper bound, relative to the clock of rank 0
     spans: list[Span] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Of one rank's steps. `exposed`: of a step, what computing waited for communication."""
+class StepBreakdown:
+    """Mean times of the steps of one rank."""
 
     rank: int
     phone: str
@@ -54,47 +54,47 @@ class Shares:
     step_s: float
     compute_s: float
     communication_s: float
-    exposed: float
+    exposed: float  # fraction of the step time that compute waits for communication
 
 
-def fetch(connection: PhoneConnection, run_id: str, attempt: int = 0) -> RankTrace:
+def fetch_trace(connection: PhoneConnection, run_id: str, attempt: int = 0) -> RankTrace:
     name = layout.TIMELINE_FILE.replace(".", f".{attempt}.") if attempt else layout.TIMELINE_FILE
     with tempfile.TemporaryDirectory() as scratch:
-        collect_phone(connection, run_id, Path(scratch), DEFAULT_LIMITS)
+        collect_from_phone(connection, run_id, Path(scratch), DEFAULT_LIMITS)
         path = Path(scratch) / connection.phone.name / name
         if not path.is_file():
             raise PhoneError(
-                f"has no timeline of {run_id}: it is written when a run ends",
+                f"has no timeline of {run_id}: it is written when the run ends",
                 code=ErrorCode.DATA_MISSING,
                 remedy=f"clusterctl attach {run_id}",
             )
-        return read(path, connection.phone.name)
+        return read_trace(path, connection.phone.name)
 
 
-def read(path: Path, phone: str) -> RankTrace:
-    """Lines that are no spans are skipped: they come from a phone."""
+def read_trace(path: Path, phone: str) -> RankTrace:
+    """Lines that are not spans are skipped: the file comes from a phone."""
     with path.open(encoding="utf-8", errors="replace") as lines:
-        header = _parsed(next(lines, ""))
+        header = _parse_json(next(lines, ""))
         if not isinstance(header, dict) or as_number(header.get("rank")) is None:
             raise PhoneError(
-                "sent a timeline that does not say whose it is",
+                "sent a timeline that does not name its rank",
                 code=ErrorCode.BAD_ANSWER,
                 remedy="clusterctl provision",
             )
         offset, error = (as_number(header.get(name)) or 0.0 for name in ("offset_s", "offset_error_s"))
         trace = RankTrace(int(header["rank"]), phone, error)
-        trace.spans += [span for line in lines if (span := _span(_parsed(line), offset))]
+        trace.spans += [span for line in lines if (span := _parse_span(_parse_json(line), offset))]
     return trace
 
 
-def _parsed(line: str) -> Any:
+def _parse_json(line: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
 
 
-def _span(raw: Any, offset: float) -> Span | None:
+def _parse_span(raw: Any, offset: float) -> Span | None:
     if not (isinstance(raw, list) and len(raw) == 4 and isinstance(raw[0], str) and raw[0] in _THREAD_OF):
         return None
     step, started, ended = map(as_number, raw[1:])
@@ -103,18 +103,18 @@ def _span(raw: Any, offset: float) -> Span | None:
     return Span(raw[0], int(step), started - offset, ended - offset)
 
 
-def chrome(traces: Sequence[RankTrace]) -> dict[str, Any]:
-    """For chrome://tracing or ui.perfetto.dev: a process a rank, its threads below each other."""
+def to_chrome_trace(traces: Sequence[RankTrace]) -> dict[str, Any]:
+    """For chrome://tracing or ui.perfetto.dev: one process per rank, with its threads."""
     start = min((span.started for trace in traces for span in trace.spans), default=0.0)
-    events = [event for trace in traces for event in (*_names(trace), *_events(trace, start))]
+    events = [event for trace in traces for event in (*_metadata(trace), *_events(trace, start))]
     return {"displayTimeUnit": "ms", "traceEvents": events}
 
 
-def _names(trace: RankTrace) -> Iterator[dict[str, Any]]:
-    of_rank = {"ph": "M", "pid": trace.rank}
-    yield {**of_rank, "name": "process_name", "args": {"name": f"rank {trace.rank}: {one_line(trace.phone)}"}}
+def _metadata(trace: RankTrace) -> Iterator[dict[str, Any]]:
+    common = {"ph": "M", "pid": trace.rank}
+    yield {**common, "name": "process_name", "args": {"name": f"rank {trace.rank}: {one_line(trace.phone)}"}}
     for number, name in enumerate(THREADS):
-        yield {**of_rank, "name": "thread_name", "tid": number, "args": {"name": name}}
+        yield {**common, "name": "thread_name", "tid": number, "args": {"name": name}}
 
 
 def _events(trace: RankTrace, start: float) -> Iterator[dict[str, Any]]:
@@ -130,8 +130,8 @@ def _events(trace: RankTrace, start: float) -> Iterator[dict[str, Any]]:
         }
 
 
-def shares(trace: RankTrace) -> Shares | None:
-    """Of the steps after warming up, where there are any; none without spans."""
+def break_down_steps(trace: RankTrace) -> StepBreakdown | None:
+    """Of the steps after the warm-up, if there are any. None without spans."""
     last = max((span.step for span in trace.spans), default=0)
     counted = [span for span in trace.spans if span.step > _WARM_UP or last <= _WARM_UP]
     steps = len({span.step for span in counted if span.kind in COMPUTING})
@@ -139,7 +139,7 @@ def shares(trace: RankTrace) -> Shares | None:
         return None
     waited = _seconds(counted, ("wait",))
     step_s = _seconds(counted, COMPUTING)
-    return Shares(
+    return StepBreakdown(
         rank=trace.rank,
         phone=trace.phone,
         steps=steps,

@@ -1,8 +1,8 @@
-"""Unpack a tar stream from a phone that may lie.
+"""Unpack a tar stream from a phone that is not trusted.
 
-The phone sends its run directory with `tar --format=ustar`. Whatever arrives, only plain files with plain names are
-made, inside one fresh directory, within limits; anything else is skipped and said. Python's tarfile is not used: it
-reads the long names and sizes of extended headers into memory before its caller can object.
+The phone sends its run directory with `tar --format=ustar`. Whatever arrives, only regular files with plain names are
+written, into one empty directory, within limits; anything else is skipped and noted. Python's tarfile is not used: it
+reads long names and sizes of extended headers into memory before its caller can refuse them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 _BLOCK = 512
 _PIECE = 1 << 16
 _NAME = re.compile(r"(?:\./)?([A-Za-z0-9][A-Za-z0-9._-]{0,79})")
-_PLAIN_FILE = (b"0", b"\0")
+_REGULAR_FILE = (b"0", b"\0")
 _KINDS = {
     b"1": "a hard link",
     b"2": "a symbolic link",
@@ -39,25 +39,25 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-_MOST_NOTES = 20
+_MAX_NOTES = 20
 
 
 @dataclass
-class Unpacked:
+class UnpackResult:
     files: dict[str, int] = field(default_factory=dict)  # name -> bytes kept
-    notes: list[str] = field(default_factory=list)  # what was skipped, cut or wrong
+    notes: list[str] = field(default_factory=list)  # what was skipped, truncated or invalid
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         return not self.notes
 
     def note(self, message: str) -> None:
-        if len(self.notes) < _MOST_NOTES:
+        if len(self.notes) < _MAX_NOTES:
             self.notes.append(message)
 
 
 class _StreamEndedError(Exception):
-    """The stream is over before the archive is; the reason is for a person."""
+    """The stream ended before the archive; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -71,41 +71,41 @@ class _Member:
         return -self.size % _BLOCK
 
 
-def unpack(chunks: Iterable[bytes], target: Path, limits: Limits = DEFAULT_LIMITS) -> Unpacked:
-    """Writes what may be written below `target`, an empty directory. Never raises for what the phone sent."""
-    work = _Unpacking(_Stream(chunks, limits), target, limits)
+def unpack(chunks: Iterable[bytes], target: Path, limits: Limits = DEFAULT_LIMITS) -> UnpackResult:
+    """Write the files of the archive into `target`, an empty directory. Never raises for what the phone sent."""
+    extractor = _Extractor(_Stream(chunks, limits), target, limits)
     try:
-        for member in _members(work.stream):
-            work.take(member)
+        for member in _members(extractor.stream):
+            extractor.extract(member)
     except _StreamEndedError as end:
-        work.result.notes.append(str(end))
-    return work.result
+        extractor.result.notes.append(str(end))
+    return extractor.result
 
 
-class _Unpacking:
+class _Extractor:
     def __init__(self, stream: _Stream, target: Path, limits: Limits) -> None:
         self.stream = stream
-        self.result = Unpacked()
+        self.result = UnpackResult()
         self._target = target
         self._limits = limits
 
-    def take(self, member: _Member) -> None:
+    def extract(self, member: _Member) -> None:
         name = _plain_name(member.raw_name)
-        refusal = self._refusal(member, name)
-        if refusal is None and name is not None:
+        reason = self._reason_to_skip(member, name)
+        if reason is None and name is not None:
             self._write(name, member)
         else:
-            self.result.note(f"skipped {_shown(member.raw_name)}: {refusal}")
+            self.result.note(f"skipped {_shown(member.raw_name)}: {reason}")
             self.stream.skip(member.size)
         self.stream.skip(member.padding)
 
-    def _refusal(self, member: _Member, name: str | None) -> str | None:
-        if member.kind not in _PLAIN_FILE:
-            return f"{_KINDS.get(member.kind, 'an unknown kind of entry')}, not a file"
+    def _reason_to_skip(self, member: _Member, name: str | None) -> str | None:
+        if member.kind not in _REGULAR_FILE:
+            return f"{_KINDS.get(member.kind, 'an unknown type of entry')}, not a file"
         if name is None:
-            return "its name is not a plain file name"
+            return "not a plain file name"
         if name in self.result.files:
-            return "a second file of that name"
+            return "a second file with this name"
         if len(self.result.files) >= self._limits.files:
             return f"more than {self._limits.files} files"
         return None
@@ -119,7 +119,7 @@ class _Unpacking:
                 file.write(piece)
                 self.result.files[name] += len(piece)
         if kept < member.size:
-            self.result.note(f"{name} is cut: kept {kept} of {member.size} bytes")
+            self.result.note(f"{name} is truncated: kept {kept} of {member.size} bytes")
             self.stream.skip(member.size - kept)
 
 
@@ -133,7 +133,7 @@ def _shown(raw: bytes) -> str:
 
 
 def _members(stream: _Stream) -> Iterator[_Member]:
-    while (block := stream.exactly(_BLOCK)) != bytes(_BLOCK):
+    while (block := stream.read(_BLOCK)) != bytes(_BLOCK):
         yield _parse_header(block)
 
 
@@ -142,7 +142,7 @@ def _parse_header(block: bytes) -> _Member:
     actual = sum(block[:148]) + sum(block[156:]) + 8 * ord(" ")
     size = _octal(block[124:136])
     if claimed != actual or size is None:
-        raise _StreamEndedError("not a tar archive, or a damaged one, from here on")
+        raise _StreamEndedError("invalid or damaged tar archive")
     prefix, name = _text(block[345:500]), _text(block[0:100])
     return _Member(raw_name=prefix + b"/" + name if prefix else name, kind=block[156:157], size=size)
 
@@ -157,17 +157,17 @@ def _octal(raw: bytes) -> int | None:
 
 
 class _Stream:
-    """Bytes from a phone, counted and timed: an endless or a stuck stream ends here."""
+    """Bytes from a phone, limited in size and time: an endless or stuck stream ends here."""
 
     def __init__(self, chunks: Iterable[bytes], limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._chunks = iter(chunks)
-        self._waiting = b""
+        self._buffer = b""
         self._left = limits.total_bytes
         self._limits = limits
         self._clock = clock
         self._deadline = clock() + limits.seconds
 
-    def exactly(self, count: int) -> bytes:
+    def read(self, count: int) -> bytes:
         return b"".join(self.pieces(count))
 
     def skip(self, count: int) -> None:
@@ -176,14 +176,14 @@ class _Stream:
 
     def pieces(self, count: int) -> Iterator[bytes]:
         while count:
-            piece = self._some(min(count, _PIECE))
+            piece = self._read_some(min(count, _PIECE))
             count -= len(piece)
             yield piece
 
-    def _some(self, most: int) -> bytes:
-        while not self._waiting:
-            self._waiting = self._next_chunk()
-        piece, self._waiting = self._waiting[:most], self._waiting[most:]
+    def _read_some(self, most: int) -> bytes:
+        while not self._buffer:
+            self._buffer = self._next_chunk()
+        piece, self._buffer = self._buffer[:most], self._buffer[most:]
         return piece
 
     def _next_chunk(self) -> bytes:
@@ -191,8 +191,8 @@ class _Stream:
             raise _StreamEndedError(f"gave up after {self._limits.seconds:.0f} s")
         chunk = next(self._chunks, None)
         if chunk is None:
-            raise _StreamEndedError("the phone stopped sending in the middle")
+            raise _StreamEndedError("the phone stopped sending before the end of the archive")
         self._left -= len(chunk)
         if self._left < 0:
-            raise _StreamEndedError(f"stopped at {self._limits.total_bytes} bytes: the phone sends too much")
+            raise _StreamEndedError(f"stopped at {self._limits.total_bytes} bytes: the phone sends too much data")
         return chunk

@@ -1,48 +1,43 @@
-"""Results of `chaos`: per kind of fault, the recovery time and whether the cause was diagnosed; then the guarantees."""
+"""Results of `chaos`: recovery time and diagnosis of each kind of fault; then the invariants."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.text import Text
 
-from orchestrator.chaos.evaluate import TOLERANCE, Attribution, Promise, cause, first_cause
-from orchestrator.chaos.outcome import BlowStory
+from orchestrator.chaos.evaluate import TOLERANCE, Attribution, Invariant, first_diagnosis, rate_attribution
+from orchestrator.chaos.outcome import InjectedFault, InjectionOutcome
 from orchestrator.chaos.plan import RunPlan
-from orchestrator.chaos.report import RIGHT_AT_LEAST, Report
+from orchestrator.chaos.report import MIN_ATTRIBUTION_ACCURACY, CampaignReport
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import note, warn
 from orchestrator.view.table import Column, FitTable, print_table
 
-_STYLE = {Attribution.RIGHT: "green", Attribution.NONE: "dim"}
+_GOOD = frozenset({Attribution.CORRECT, Attribution.NOT_NEEDED})
 
 
-def print_fault(plan: RunPlan, blow: BlowStory) -> None:
-    who = " and ".join(f"{hit.fault.name} ({hit.phone or 'host'})" for hit in blow.hits)
-    after = "no step followed" if blow.seconds is None else f"{blow.seconds:.1f} s"
-    reported = _reported(blow)
-    named = f"{cause(blow)}: {reported}" if reported else str(cause(blow))
-    note(one_line(f"run {plan.number}, step {blow.step}: {who}; {after}; {named}"))
+def print_injection(plan: RunPlan, outcome: InjectionOutcome) -> None:
+    delay = "no step followed" if outcome.seconds is None else f"next step after {outcome.seconds:.1f} s"
+    note(
+        one_line(f"run {plan.number}, step {outcome.step}: {_faults(outcome.faults)}; {delay}; {_attribution(outcome)}")
+    )
 
 
-def _reported(blow: BlowStory) -> str:
-    first = first_cause(blow)
-    return first.diagnosis if first else ""
-
-
-def print_report(console: Console, report: Report) -> None:
-    head = f"{count_of(report.blows, 'fault')} over {count_of(report.runs, 'run')}"
-    console.print(Text.assemble(("chaos", "bold"), f"  seed {report.seed}: {head}"))
+def print_report(console: Console, report: CampaignReport) -> None:
+    counts = f"{count_of(report.injections, 'fault')} in {count_of(report.runs, 'run')}"
+    console.print(Text.assemble(("chaos", "bold"), f"  seed {report.seed}: {counts}"))
     print_table(console, render_kinds(report))
-    print_table(console, render_guarantees(report))
-    for story, breach in report.breaches:
-        warn(f"run {story.plan.number} ({story.run_id}): {one_line(breach.message)}")
-    for blow in report.blows:
-        if cause(blow) not in _STYLE:
-            hits = " and ".join(f"{hit.fault.name} of {hit.phone or 'the host'}" for hit in blow.hits)
-            warn(f"{hits}: {cause(blow)}: {one_line(_reported(blow) or 'nothing reported')}")
-    for name in report.missing:
+    print_table(console, render_invariants(report))
+    for outcome, violation in report.violations:
+        warn(f"run {outcome.plan.number} ({outcome.run_id}): {one_line(violation.message)}")
+    for injection in report.injections:
+        if rate_attribution(injection) not in _GOOD:
+            warn(f"{_faults(injection.faults)}: {one_line(_attribution(injection))}")
+    for name in report.unsupported:
         note(f"skipped: {name} (not supported by this kernel)")
-    for line in report.not_carried_out:
+    for line in report.failed_starts:
         warn(one_line(line))
     if report.interrupted:
         note("interrupted before all faults were injected")
@@ -50,7 +45,17 @@ def print_report(console: Console, report: Report) -> None:
         note("time limit (--minutes) reached before all faults were injected")
 
 
-def render_kinds(report: Report) -> FitTable:
+def _faults(faults: Iterable[InjectedFault]) -> str:
+    return " and ".join(f"{each.fault.name} ({each.phone or 'host'})" for each in faults)
+
+
+def _attribution(outcome: InjectionOutcome) -> str:
+    diagnosed = first_diagnosis(outcome)
+    rated = f"diagnosis {rate_attribution(outcome)}"
+    return f"{rated}: {diagnosed.diagnosis}" if diagnosed else rated
+
+
+def render_kinds(report: CampaignReport) -> FitTable:
     table = FitTable(
         "fault",
         Column("times", right=True),
@@ -60,37 +65,38 @@ def render_kinds(report: Report) -> FitTable:
         Column("worst s", right=True),
         Column("detected in s", right=True, priority=3),
     )
-    for row in report.rows:
-        named = f"{row.right} of {row.judged}" if row.judged else ""
-        style = "" if row.right == row.judged else "yellow"
-        seconds = map(_s, (row.median_s, row.worst_s, row.noticed_s))
-        table.add_row(row.kind, str(row.blows), str(row.restarts or ""), Text(named, style), *seconds)
+    for row in report.by_kind:
+        correct = f"{row.correct} of {row.rated}" if row.rated else ""
+        style = "" if row.correct == row.rated else "yellow"
+        seconds = map(_seconds, (row.median_s, row.worst_s, row.worst_detected_s))
+        table.add_row(row.kind, str(row.injections), str(row.restarts or ""), Text(correct, style), *seconds)
     return table
 
 
-def _s(seconds: float | None) -> str:
+def _seconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.1f}"
 
 
-def render_guarantees(report: Report) -> FitTable:
+def render_invariants(report: CampaignReport) -> FitTable:
     table = FitTable(Column("", wrap=True), "", Column("", wrap=True))
-    for promise in Promise:
-        count = report.broken(promise)
-        kept = Text("held", "green") if not count else Text(f"violated by {count_of(count, 'run')}", "bold red")
-        table.add_row(promise, kept, _differences(report) if promise is Promise.RESULT else "")
-    right = report.right_share >= RIGHT_AT_LEAST
-    share = Text(f"{report.right_share:.0%} correct", "green" if right else "bold red")
-    table.add_row(f"first reported cause correct in {RIGHT_AT_LEAST:.0%}", share, _causes(report))
+    for invariant in Invariant:
+        count = report.runs_violating(invariant)
+        kept = Text(f"violated by {count_of(count, 'run')}", "bold red") if count else Text("held", "green")
+        table.add_row(invariant, kept, _differences(report) if invariant is Invariant.CORRECT_RESULT else "")
+    accurate = report.attribution_accuracy >= MIN_ATTRIBUTION_ACCURACY
+    accuracy = Text(f"{report.attribution_accuracy:.0%}", "green" if accurate else "bold red")
+    table.add_row(f"first diagnosis correct in {MIN_ATTRIBUTION_ACCURACY:.0%}", accuracy, _attributions(report))
     return table
 
 
-def _differences(report: Report) -> str:
-    same = sum(verdict.to_the_bit for _, verdict in report.runs)
-    parts = [f"{count_of(same, 'run')} bit-identical"]
-    if (apart := report.worst_difference(to_the_bit=False)) is not None:
-        parts.append(f"{len(report.runs) - same} with changing phones within {apart:.1e} (tolerance {TOLERANCE:g})")
+def _differences(report: CampaignReport) -> str:
+    bitwise = sum(result.bitwise for _, result in report.runs)
+    parts = [f"{count_of(bitwise, 'run')} compared bitwise"]
+    if (worst := report.worst_difference(bitwise=False)) is not None:
+        changed = count_of(len(report.runs) - bitwise, "run")
+        parts.append(f"{changed} with changing phones within {worst:.1e} (tolerance {TOLERANCE:g})")
     return ", ".join(parts)
 
 
-def _causes(report: Report) -> str:
-    return ", ".join(f"{count} {each}" for each, count in report.causes.items() if count)
+def _attributions(report: CampaignReport) -> str:
+    return ", ".join(f"{count} {each}" for each, count in report.attributions.items() if count)

@@ -7,19 +7,19 @@ from typing import Any
 from rich.text import Text
 
 from orchestrator.inventory import fold
-from orchestrator.logs.collect import Collected
+from orchestrator.logs.collect import CollectedLogs
 from orchestrator.text import one_line
 from orchestrator.view.console import err, next_step, out
 
 
-def print_collected(collected: Collected) -> None:
+def print_collected(collected: CollectedLogs) -> None:
     had = [outcome for outcome in collected.outcomes if outcome.value is not None]
     megabytes = sum(sum(outcome.value.files.values()) for outcome in had if outcome.value) / 1e6
     out.print(
         f"{collected.directory}: logs of {len(had)} of {len(collected.outcomes)} phones, {megabytes:.1f} MB",
         markup=False,
     )
-    out.print(f"  timeline.log, timeline.jsonl: {collected.lines} lines", markup=False)
+    out.print(f"  merged.log, merged.jsonl: {collected.merged_lines} lines", markup=False)
     if collected.archive:
         out.print(f"  {collected.archive}", markup=False)
     for who, what in _problems(collected):
@@ -28,12 +28,12 @@ def print_collected(collected: Collected) -> None:
         next_step(f"clusterctl status --limit {fold(failure.phone for failure in failures)}")
 
 
-def as_document(run_id: str, collected: Collected) -> dict[str, Any]:
+def as_document(run_id: str, collected: CollectedLogs) -> dict[str, Any]:
     return {
         "run_id": run_id,
         "directory": str(collected.directory),
         "archive": collected.archive and str(collected.archive),
-        "timeline_lines": collected.lines,
+        "merged_lines": collected.merged_lines,
         "phones": [
             {
                 "name": outcome.phone.name,
@@ -43,18 +43,18 @@ def as_document(run_id: str, collected: Collected) -> dict[str, Any]:
                 "notes": [one_line(note) for note in (outcome.value.notes if outcome.value else [])],
                 "error": outcome.error and one_line(outcome.error),
                 "code": outcome.code,
-                "kept_from_earlier": outcome.phone in collected.kept,
+                "kept_from_earlier": outcome.phone in collected.from_earlier,
             }
             for outcome in collected.outcomes
         ],
     }
 
 
-def _problems(collected: Collected) -> list[tuple[str, str]]:
+def _problems(collected: CollectedLogs) -> list[tuple[str, str]]:
     found = []
     for outcome in collected.outcomes:
         notes = outcome.value.notes if outcome.value else [outcome.error or "no answer"]
-        if outcome.phone in collected.kept:
+        if outcome.phone in collected.from_earlier:
             notes = [*notes, "logs from an earlier collection are kept"]
         found += [(f"{outcome.phone.name} ({outcome.phone.where})", one_line(note)) for note in notes]
     return found

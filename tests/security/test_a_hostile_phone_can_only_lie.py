@@ -18,7 +18,7 @@ from orchestrator.fleet.network import DirectNetwork
 from orchestrator.fleet.sanitize import last_lines, printable
 from orchestrator.health.facts import parse_facts as parse_doctor
 from orchestrator.health.vitals import parse_vitals
-from orchestrator.logs.timeline import read_line
+from orchestrator.logs.merged_log import read_line
 from orchestrator.logs.unpack import Limits, unpack
 from orchestrator.paths import ClusterState
 from orchestrator.provision.facts import parse_facts

@@ -1,70 +1,128 @@
-"""Chaos from run to run: what does not even begin, and where to go on."""
+"""A campaign from run to run: runs that cannot be started, reference runs, limits, and journals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from orchestrator.chaos.campaign import Rage
+from orchestrator.chaos.campaign import Campaign
+from orchestrator.chaos.catalog import CATALOG, Fault
 from orchestrator.chaos.journal import Journal
-from orchestrator.chaos.outcome import RunStory
+from orchestrator.chaos.outcome import RunOutcome
 from orchestrator.chaos.plan import RunPlan
-from orchestrator.chaos.report import Report
-from orchestrator.errors import ClusterctlError
-from tests.orchestrator.chaos.stories import blow, saved, story
-
-PLAN = RunPlan(1, 4, ())
+from orchestrator.chaos.report import CampaignReport
+from orchestrator.errors import ClusterctlError, UsageError
+from tests.orchestrator.chaos.samples import injection_outcome, run_outcome, saved
 
 
-def rage(path: Path) -> Rage:
-    journal = Journal(path / "chaos.jsonl", {"seed": 1})
-    made = Rage(Report(1), 9, 1.0, range(4, 5), lambda *_: None, lambda _: None, journal=journal)
-    made.take_up()
-    return made
+class StubDriver:
+    """Runs end as scripted; None: the run cannot be started."""
+
+    def __init__(self, directory: Path, *outcomes: RunOutcome | None) -> None:
+        self._directory = directory
+        self._outcomes: Iterator[RunOutcome | None] = iter(outcomes)
+        self.supported: tuple[Fault, ...] = CATALOG
+        self.reference_state = "done"
+        self.plans: list[RunPlan] = []
+        self.references = self.restored = 0
+
+    def supported_faults(self) -> tuple[Fault, ...]:
+        return self.supported
+
+    def run_undisturbed(self, phones: int) -> RunOutcome:
+        self.references += 1
+        done = self.reference_state == "done"
+        return run_outcome(
+            saved(self._directory / "reference.safetensors") if done else None, state=self.reference_state
+        )
+
+    def run(self, plan: RunPlan) -> RunOutcome:
+        self.plans.append(plan)
+        if (outcome := next(self._outcomes)) is None:
+            raise ClusterctlError("no run was started: phones cannot take part")
+        return outcome
+
+    def restore_phones(self) -> None:
+        self.restored += 1
 
 
-def driver(path: Path, *runs: RunStory | None) -> Any:
-    """None: it does not begin."""
-    coming: Iterator[RunStory | None] = iter(runs)
+@pytest.fixture
+def campaign(tmp_path: Path) -> Callable[[int], Campaign]:
+    """A campaign of so many faults that continues from the journal."""
 
-    def run(_plan: RunPlan) -> RunStory:
-        if (found := next(coming)) is None:
-            raise ClusterctlError("no run began: phones cannot take part")
-        return found
+    def make(faults: int) -> Campaign:
+        journal = Journal(tmp_path / "chaos.jsonl", {"seed": 1})
+        made = Campaign(CampaignReport(1), faults, 1.0, range(4, 5), lambda _: None, journal=journal)
+        made.load_journal()
+        return made
 
-    untouched = SimpleNamespace(spec=SimpleNamespace(phones=()))
-    return SimpleNamespace(
-        ground=untouched, run=run, undisturbed=lambda _: story(saved(path / "reference.safetensors"))
-    )
+    return make
 
 
-def test_a_run_that_does_not_begin_is_a_failure_and_done_again_next_time(tmp_path: Path) -> None:
-    one = rage(tmp_path)
-    whole = story(saved(tmp_path / "a.safetensors"), blows=(blow(("throttling", "p1-01")),))
-    drives = driver(tmp_path, None, whole, None)
-    for _ in range(3):
-        one._carry_out(drives, PLAN)
-    assert one.report.not_carried_out == ["run 1: no run began: phones cannot take part"] * 2
-    assert not one.report.kept
-    again = rage(tmp_path)
-    assert [blow.name for blow in again.report.blows] == ["throttling"]
-    assert again.report.kept
+@pytest.fixture
+def completed(tmp_path: Path) -> RunOutcome:
+    """A run with one fault that kept all invariants."""
+    injections = (injection_outcome(("throttling", "p1-01")),)
+    return run_outcome(saved(tmp_path / "run.safetensors"), injections=injections)
 
 
-def test_a_lab_that_is_broken_is_not_tried_for_ever(tmp_path: Path) -> None:
-    one, drives = rage(tmp_path), driver(tmp_path, None, None)
-    one._carry_out(drives, PLAN)
-    with pytest.raises(ClusterctlError, match="no run began"):
-        one._carry_out(drives, PLAN)
+def test_a_campaign_ends_after_the_requested_number_of_faults(
+    tmp_path: Path, campaign: Callable[[int], Campaign], completed: RunOutcome
+) -> None:
+    driver, three = StubDriver(tmp_path, *[completed] * 3), campaign(3)
+    three.run(driver)
+    assert (len(driver.plans), driver.references) == (3, 1), "the reference run is reused"
+    assert three.report.passed
 
 
-def test_an_undisturbed_run_that_fails_is_nothing_to_compare_with(tmp_path: Path) -> None:
-    drives = driver(tmp_path)
-    drives.undisturbed = lambda _: story(None, state="failed")
-    one = rage(tmp_path)
-    one._carry_out(drives, PLAN)
-    assert "the undisturbed run run is failed" in one.report.not_carried_out[0]
+def test_a_run_that_cannot_be_started_fails_the_campaign_and_is_repeated_by_the_next(
+    tmp_path: Path, campaign: Callable[[int], Campaign], completed: RunOutcome
+) -> None:
+    driver, first = StubDriver(tmp_path, None, completed), campaign(1)
+    first.run(driver)
+    assert first.report.failed_starts == ["run 1: no run was started: phones cannot take part"]
+    assert (first.report.passed, driver.restored) == (False, 1)
+    second = campaign(1)
+    assert [injection.kind for injection in second.report.injections] == ["throttling"], "read from the journal"
+    assert second.report.passed
+
+
+def test_a_broken_lab_ends_the_campaign(tmp_path: Path, campaign: Callable[[int], Campaign]) -> None:
+    with pytest.raises(ClusterctlError, match="no run was started"):
+        campaign(9).run(StubDriver(tmp_path, None, None))
+
+
+def test_one_failed_start_is_forgiven_after_a_completed_run(
+    tmp_path: Path, campaign: Callable[[int], Campaign], completed: RunOutcome
+) -> None:
+    made = campaign(2)
+    made.run(StubDriver(tmp_path, None, completed, None, completed))
+    assert len(made.report.failed_starts) == 2
+
+
+def test_a_failed_reference_run_is_reported(
+    tmp_path: Path, campaign: Callable[[int], Campaign], completed: RunOutcome
+) -> None:
+    driver, made = StubDriver(tmp_path, completed), campaign(1)
+    driver.reference_state = "failed"
+    with pytest.raises(ClusterctlError):
+        made.run(driver)
+    assert "the reference run run is failed" in made.report.failed_starts[0]
+    assert driver.plans == []
+
+
+def test_a_campaign_of_unsupported_faults_is_refused(tmp_path: Path) -> None:
+    driver = StubDriver(tmp_path)
+    driver.supported = tuple(fault for fault in CATALOG if fault.name != "corruption")
+    made = Campaign(CampaignReport(1), 1, 1.0, range(4, 5), lambda _: None, kinds=["corruption"])
+    with pytest.raises(UsageError, match="does not support corruption"):
+        made.run(driver)
+
+
+def test_no_run_is_started_after_the_time_limit(tmp_path: Path) -> None:
+    driver = StubDriver(tmp_path)
+    made = Campaign(CampaignReport(1), 1, -1.0, range(4, 5), lambda _: None)
+    made.run(driver)
+    assert (made.report.out_of_time, driver.plans) == (True, [])

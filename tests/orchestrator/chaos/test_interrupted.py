@@ -1,4 +1,4 @@
-"""Whoever ends chaos, by Ctrl-C or by `kill`, finds its lab gone."""
+"""Chaos that is ended by Ctrl-C or SIGTERM removes its lab."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.chaos.testbed import Ground
+from orchestrator.chaos import testbed as module
 from orchestrator.cli.chaos import chaos
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_its_lab_is_taken_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+def test_the_temporary_lab_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     monkeypatch.setenv("CLUSTERCTL_STATE", str(tmp_path))
     called: list[tuple[str, ...]] = []
     states: list[Path] = []
 
-    def call(ground: Ground, *arguments: str) -> None:
+    def clusterctl(testbed: module.Testbed, *arguments: str) -> None:
         called.append(arguments[:2])
-        states.append(ground.state)
+        states.append(testbed.state)
         if arguments[:2] == ("lab", "up"):
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(Ground, "call", call)
+    monkeypatch.setattr(module.Testbed, "clusterctl", clusterctl)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
         chaos(faults=1, phones=range(4, 5))

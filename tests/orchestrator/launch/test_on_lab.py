@@ -167,9 +167,9 @@ def test_logs_come_from_every_phone_that_can_send_and_nothing_else(provisioned_l
     whole = answer(lab, "collect-logs", run_id, "--out", str(tmp_path), "--archive")
     assert [phone["status"] for phone in whole["phones"]] == ["ok"] * 4
     assert (tmp_path / f"{run_id}.tar.gz").is_file()
-    timeline = [json.loads(line) for line in (tmp_path / run_id / "timeline.jsonl").read_text().splitlines()]
-    assert {entry["phone"] for entry in timeline} == set(PHONES)
-    assert [entry["time"] for entry in timeline] == sorted(entry["time"] for entry in timeline)
+    merged = [json.loads(line) for line in (tmp_path / run_id / "merged.jsonl").read_text().splitlines()]
+    assert {entry["phone"] for entry in merged} == set(PHONES)
+    assert [entry["time"] for entry in merged] == sorted(entry["time"] for entry in merged)
 
     directory = f".clusterctl/runs/{run_id}"
     lab.on("p1-02", "ln", "-s", "/etc/passwd", f"{directory}/stolen.log")
@@ -179,7 +179,7 @@ def test_logs_come_from_every_phone_that_can_send_and_nothing_else(provisioned_l
     by_name = {phone["name"]: phone for phone in part["phones"]}
     assert any("stolen.log" in note and "symbolic link" in note for note in by_name["p1-02"]["notes"])
     assert not (tmp_path / run_id / "p1-02" / "stolen.log").exists()
-    assert "\x1b" not in (tmp_path / run_id / "timeline.log").read_text()
+    assert "\x1b" not in (tmp_path / run_id / "merged.log").read_text()
     assert by_name["p2-01"]["kept_from_earlier"]
     assert (tmp_path / run_id / "p2-01" / "rank.jsonl").is_file()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "no scraps are left"

@@ -1,4 +1,4 @@
-"""Tar archives by hand, honest and hostile."""
+"""Hand-made tar archives, valid and hostile."""
 
 from __future__ import annotations
 

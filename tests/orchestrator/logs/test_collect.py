@@ -1,4 +1,4 @@
-"""Collecting from phones that lie, with stand-ins for their streams."""
+"""Collecting logs from phones that are not trusted. Stubs stand in for their streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from orchestrator.errors import PhoneError
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.inventory.model import Phone
-from orchestrator.logs.collect import Collected, collect
+from orchestrator.logs.collect import CollectedLogs, collect_logs
 from orchestrator.logs.unpack import Limits
 from orchestrator.view.logs import as_document
 from phone_agent.contract.errors import ErrorCode
@@ -23,11 +23,11 @@ from tests.orchestrator.launch.samples import event, phones
 from tests.orchestrator.logs.tars import END, member
 
 RUN = "20260131-120000-lenet-00aa"
-HONEST = member(b"rank.jsonl", event("start", 1769860800.0)) + member(b"run.json", b"{}") + END
+VALID = member(b"rank.jsonl", event("start", 1769860800.0)) + member(b"run.json", b"{}") + END
 
 
 class Sent:
-    """A stream as the fleet gives it: lines, then an exit code."""
+    """A stream as the fleet opens it: lines, then an exit code."""
 
     def __init__(self, lines: Iterator[bytes], rc: int) -> None:
         self._lines, self.rc = lines, rc
@@ -43,7 +43,7 @@ class Sent:
 
 
 class Phones:
-    """What each phone sends; None: it is off."""
+    """What each phone sends; None: the phone is off."""
 
     def __init__(self, *sends: bytes | Callable[[], Iterator[bytes]] | None, rc: int = 0) -> None:
         self.phones = phones(len(sends))
@@ -69,68 +69,68 @@ def base64_lines(raw: bytes) -> Iterator[bytes]:
     return (base64.b64encode(raw[start : start + 300]) for start in range(0, len(raw), 300))
 
 
-def collected(out: Path, *sends: Any, rc: int = 0, **options: Any) -> Collected:
+def collected(out: Path, *sends: Any, rc: int = 0, **options: Any) -> CollectedLogs:
     fleet: Any = Phones(*sends, rc=rc)
-    return collect(fleet, RUN, out, **options)
+    return collect_logs(fleet, RUN, out, **options)
 
 
-def test_files_are_laid_out_by_phone_with_a_timeline_and_an_archive(tmp_path: Path) -> None:
-    result = collected(tmp_path, HONEST, HONEST, archive=True)
-    assert result.whole
+def test_files_are_stored_by_phone_with_a_merged_log_and_an_archive(tmp_path: Path) -> None:
+    result = collected(tmp_path, VALID, VALID, archive=True)
+    assert result.complete
     assert sorted(path.name for path in (tmp_path / RUN).iterdir()) == [
+        "merged.jsonl",
+        "merged.log",
         "p1-01",
         "p1-02",
-        "timeline.jsonl",
-        "timeline.log",
     ]
-    assert result.lines == 2
+    assert result.merged_lines == 2
     assert result.archive is not None
     with tarfile.open(result.archive) as tar:
         assert f"{RUN}/p1-02/run.json" in tar.getnames()
     assert json.loads(json.dumps(as_document(RUN, result)))["phones"][1]["files"]["run.json"] == 2
 
 
-def test_some_phones_missing_is_not_whole_and_leaves_the_others(tmp_path: Path) -> None:
-    result = collected(tmp_path, HONEST, None)
-    assert not result.whole
+def test_a_missing_phone_makes_the_collection_incomplete_and_keeps_the_others(tmp_path: Path) -> None:
+    result = collected(tmp_path, VALID, None)
+    assert not result.complete
     assert [outcome.ok for outcome in result.outcomes] == [True, False]
     assert (tmp_path / RUN / "p1-01" / "run.json").is_file()
 
 
-def test_again_replaces_all_but_keeps_what_a_dead_phone_had_sent(tmp_path: Path) -> None:
-    collected(tmp_path, member(b"old.log") + END, HONEST)
-    result = collected(tmp_path, HONEST, None)
+def test_collecting_again_replaces_all_but_the_logs_of_a_dead_phone(tmp_path: Path) -> None:
+    collected(tmp_path, member(b"old.log") + END, VALID)
+    result = collected(tmp_path, VALID, None)
     assert not (tmp_path / RUN / "p1-01" / "old.log").exists()
     assert (tmp_path / RUN / "p1-02" / "run.json").is_file()
-    assert [phone.name for phone in result.kept] == ["p1-02"]
+    assert [phone.name for phone in result.from_earlier] == ["p1-02"]
     assert {path.name for path in tmp_path.iterdir()} == {RUN}
 
 
-def test_a_phone_without_the_run_says_so(tmp_path: Path) -> None:
+def test_a_phone_without_the_run_is_reported(tmp_path: Path) -> None:
     result = collected(tmp_path, b"", rc=3)
     assert result.outcomes.failures[0].error == f"has no files of {RUN}"
 
 
-def test_a_liar_cannot_write_elsewhere(tmp_path: Path) -> None:
-    evil = member(b"../../escaped") + member(b"/etc/x") + member(b"link.log", kind=b"2", link=b"/etc/passwd") + HONEST
+def test_a_hostile_phone_cannot_write_elsewhere(tmp_path: Path) -> None:
+    evil = member(b"../../escaped") + member(b"/etc/x") + member(b"link.log", kind=b"2", link=b"/etc/passwd") + VALID
     result = collected(tmp_path / "logs", evil)
-    assert not result.whole
+    assert not result.complete
     assert sorted(path.name for path in (tmp_path / "logs" / RUN / "p1-01").iterdir()) == ["rank.jsonl", "run.json"]
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 
 
-def lost_on_the_way() -> Iterator[bytes]:
-    yield from base64_lines(HONEST[:1024])
+def connection_lost() -> Iterator[bytes]:
+    yield from base64_lines(VALID[:1024])
     raise PhoneError("connection lost", code=ErrorCode.CONNECTION_LOST)
 
 
 def garbage() -> Iterator[bytes]:
-    yield from base64_lines(HONEST[:1024])
+    yield from base64_lines(VALID[:1024])
     yield b"\xff\x1b[2J not base64"
 
 
-@pytest.mark.parametrize(("sends", "note"), [(lost_on_the_way, "connection lost"), (garbage, "not base64")])
-def test_what_came_before_the_trouble_is_kept(tmp_path: Path, sends: Callable[[], Iterator[bytes]], note: str) -> None:
+@pytest.mark.parametrize(("sends", "note"), [(connection_lost, "connection lost"), (garbage, "not base64")])
+def test_what_arrived_before_an_error_is_kept(tmp_path: Path, sends: Callable[[], Iterator[bytes]], note: str) -> None:
     result = collected(tmp_path, sends)
     (outcome,) = result.outcomes
     assert outcome.value is not None
@@ -143,7 +143,7 @@ def endless() -> Iterator[bytes]:
         yield from base64_lines(member(b"rank.log", b"x" * 3000))
 
 
-def test_an_endless_sender_is_cut_off(tmp_path: Path) -> None:
+def test_an_endless_stream_is_cut_off(tmp_path: Path) -> None:
     result = collected(tmp_path, endless, limits=Limits(total_bytes=1 << 16))
     (outcome,) = result.outcomes
     assert outcome.value is not None

@@ -1,4 +1,4 @@
-"""A run's timeline, from real phones."""
+"""The timeline of a run on a lab."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.lab
 FLAGS = ("--model", "mobilenet_reduced", "--data", "synthetic", "--batch", "4", "--steps", "6", "--bucket", "200KB")
 
 
-def test_every_phone_tells_what_it_did_when(provisioned_lab4: TestLab, tmp_path: Path) -> None:
+def test_every_phone_reports_its_spans(provisioned_lab4: TestLab, tmp_path: Path) -> None:
     lab, trace = provisioned_lab4, tmp_path / "trace.json"
     summary = json.loads(lab.clusterctl("launch", *FLAGS, "--json").stdout)
     assert summary["choice"]["bucket_bytes"] == 200_000

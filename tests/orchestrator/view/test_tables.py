@@ -15,8 +15,8 @@ from rich.console import Console, Group, RenderableType
 from orchestrator.bench.linpack import PhoneShare
 from orchestrator.bootstrap.events import Started, Waiting
 from orchestrator.bootstrap.report import PhoneReport as BootstrappedPhone
-from orchestrator.chaos.evaluate import Verdict
-from orchestrator.chaos.report import Report as ChaosReport
+from orchestrator.chaos.evaluate import CheckResult
+from orchestrator.chaos.report import CampaignReport
 from orchestrator.data.store import Stored
 from orchestrator.fleet.host_keys import HostKey, HostKeys
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
@@ -27,7 +27,7 @@ from orchestrator.health.report import Report as HealthReport
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inference.evaluate import Guess
 from orchestrator.inventory import load
-from orchestrator.logs.trace import Shares
+from orchestrator.logs.trace import StepBreakdown
 from orchestrator.plan.forecast import published
 from orchestrator.plan.forecast.forecast import Forecast, imagined
 from orchestrator.provision.report import PhoneReport as ProvisionedPhone
@@ -72,7 +72,7 @@ from phone_agent.contract.dataset_manifest import DatasetManifest
 from phone_agent.models import MODELS, build
 from phone_agent.models.overview import all_overviews
 from phone_agent.nn.summary import blocks
-from tests.orchestrator.chaos.stories import blow, story
+from tests.orchestrator.chaos.samples import injection_outcome, run_outcome
 from tests.orchestrator.device_study.samples import study
 from tests.orchestrator.health.samples import told
 from tests.orchestrator.launch.samples import phones, spec, telemetry
@@ -110,10 +110,10 @@ def provision_failures() -> Case:
     return Case(provision.render_failures(failed), tuple(phone.name for phone in FEW))
 
 
-def chaos_report() -> ChaosReport:
-    report = ChaosReport(seed=3)
-    faults = tuple(blow((name, "p2-01"), seconds=1234.5) for name in ("rank killed", "throttling"))
-    report.add(story(None, blows=faults), Verdict((), to_the_bit=False, difference=1e-7))
+def chaos_report() -> CampaignReport:
+    report = CampaignReport(seed=3)
+    faults = tuple(injection_outcome((name, "p2-01"), seconds=1234.5) for name in ("rank killed", "throttling"))
+    report.add(run_outcome(None, injections=faults), CheckResult((), bitwise=False, difference=1e-7))
     return report
 
 
@@ -222,8 +222,8 @@ def health(count: int, *, off: bool = False) -> Any:
 
 
 def shares() -> Case:
-    found = [Shares(rank, phone.name, 10_000, 123.4567, 100.0, 23.4567, 0.19) for rank, phone in enumerate(FEW)]
-    return Case(timeline.render_shares(found), tuple(phone.name for phone in FEW))
+    found = [StepBreakdown(rank, phone.name, 10_000, 123.4567, 100.0, 23.4567, 0.19) for rank, phone in enumerate(FEW)]
+    return Case(timeline.render_breakdowns(found), tuple(phone.name for phone in FEW))
 
 
 def measurements() -> Case:
@@ -252,7 +252,7 @@ CASES: dict[str, Callable[[], Case]] = {
     ),
     "bootstrap.render": bootstrapping,
     "bootstrap.render_failures": bootstrap_failures,
-    "chaos.render_guarantees": lambda: Case(chaos.render_guarantees(chaos_report()), ("no run hangs or fails",)),
+    "chaos.render_invariants": lambda: Case(chaos.render_invariants(chaos_report()), ("no run hangs or fails",)),
     "chaos.render_kinds": lambda: Case(chaos.render_kinds(chaos_report()), ("rank killed",)),
     "data.render_datasets": datasets,
     "device_study._cases": device_tables,
@@ -280,7 +280,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "selftest.render_answers": answers,
     "status._noteworthy": lambda: Case(status.render_status("rack", health(40, off=True), (80, 45)), ("sw1:1",)),
     "status.render_phones": lambda: Case(status.render_phones(health(8)), tuple(phone.name for phone in RACK[:8])),
-    "timeline.render_shares": shares,
+    "timeline.render_breakdowns": shares,
     "tune.render_measurements": measurements,
 }
 

@@ -1,7 +1,7 @@
-"""All phones' logs of a run as one story, sorted by time.
+"""The logs of all phones of a run merged into one, sorted by time.
 
-Every line names its phone and switch port. A line without a time of its own (a traceback, mpirun's complaints)
-stands where the line before it stands; a file without any time stands at the end.
+Every line names its phone and switch port. A line without a time of its own (a traceback, messages of mpirun) keeps the
+time of the line before it; a file without any time comes last.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import BinaryIO
 from orchestrator.records.events import as_number, parse_event
 from orchestrator.text import one_line
 
-LONGEST_LINE = 1 << 16
+MAX_LINE_BYTES = 1 << 16
 _SOURCE = re.compile(r"(events|rank)(\.\d+)?\.jsonl|(rank|mpirun)(\.\d+)?\.log")  # of all attempts
-_NEVER = 4102444800.0  # the year 2100: a phone that claims a later one has no clock worth sorting by
+_NEVER = 4102444800.0  # the year 2100: a later time is a wrong clock
 _UTC = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.](\d{3}) (.*)", re.DOTALL)
-_NOT_SHOWN = frozenset({"event", "time", "rank", "phone"})
+_HIDDEN_FIELDS = frozenset({"event", "time", "rank", "phone"})
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     time: float
     phone: str
     where: str
@@ -36,35 +36,35 @@ class Entry:
     text: str
 
     def as_line(self) -> str:
-        return f"{stamp(self.time)}  {self.phone:<8} {self.where:<7} {self.source:<12} {self.text}"
+        return f"{format_time(self.time)}  {self.phone:<8} {self.where:<7} {self.source:<12} {self.text}"
 
 
-def stamp(epoch: float) -> str:
+def format_time(epoch: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(epoch)) + f".{int(epoch % 1 * 1000):03d}"
 
 
-def write_timeline(directory: Path, ports: Mapping[str, str]) -> int:
-    """Merges `directory`/<phone>/* into timeline.jsonl and timeline.log there; returns the number of lines."""
+def write_merged_log(directory: Path, ports: Mapping[str, str]) -> int:
+    """Merge `directory`/<phone>/* into merged.jsonl and merged.log there. Returns the number of lines."""
     count = 0
     with ExitStack() as open_files:
         streams = [_entries(open_files, directory / phone, phone, where) for phone, where in ports.items()]
-        lines = open_files.enter_context((directory / "timeline.log").open("w", encoding="utf-8"))
-        objects = open_files.enter_context((directory / "timeline.jsonl").open("w", encoding="utf-8"))
-        for entry in _at_known_times(heapq.merge(*streams, key=lambda entry: entry.time)):
+        lines = open_files.enter_context((directory / "merged.log").open("w", encoding="utf-8"))
+        objects = open_files.enter_context((directory / "merged.jsonl").open("w", encoding="utf-8"))
+        for entry in _fill_missing_times(heapq.merge(*streams, key=lambda entry: entry.time)):
             lines.write(entry.as_line() + "\n")
             objects.write(json.dumps(asdict(entry)) + "\n")
             count += 1
     return count
 
 
-def _at_known_times(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _fill_missing_times(entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
     last = 0.0
     for entry in entries:
         last = last if entry.time == _NEVER else entry.time
         yield replace(entry, time=last)
 
 
-def _entries(open_files: ExitStack, directory: Path, phone: str, where: str) -> Iterator[Entry]:
+def _entries(open_files: ExitStack, directory: Path, phone: str, where: str) -> Iterator[LogEntry]:
     if not directory.is_dir():
         return iter(())
     paths = sorted(path for path in directory.iterdir() if _SOURCE.fullmatch(path.name) and path.is_file())
@@ -72,13 +72,13 @@ def _entries(open_files: ExitStack, directory: Path, phone: str, where: str) -> 
     return heapq.merge(*(_file_entries(file, name, phone, where) for name, file in files), key=lambda entry: entry.time)
 
 
-def _file_entries(file: BinaryIO, source: str, phone: str, where: str) -> Iterator[Entry]:
-    """In the file's own order: a clock that was set back must not tear a phone's story apart."""
+def _file_entries(file: BinaryIO, source: str, phone: str, where: str) -> Iterator[LogEntry]:
+    """In the order of the file: a clock that was set back must not reorder the lines of a phone."""
     latest = _first_time(file)
     for line in _lines(file):
         when, text = read_line(line)
         latest = latest if when is None else max(when, latest)
-        yield Entry(latest, phone, where, source, text)
+        yield LogEntry(latest, phone, where, source, text)
 
 
 def _first_time(file: BinaryIO) -> float:
@@ -88,29 +88,29 @@ def _first_time(file: BinaryIO) -> float:
 
 
 def read_line(line: bytes) -> tuple[float | None, str]:
-    """The time a line carries, if any, and its text, made harmless."""
+    """The time of a line, if it has one, and its text without control characters."""
     text = line.decode("utf-8", errors="replace").rstrip("\r\n")
     if event := parse_event(text):
         when = as_number(event.fields.get("time"))
-        return _plausible(when), one_line(f"{event.kind} {_fields(event.fields)}".rstrip())
+        return _plausible(when), one_line(f"{event.kind} {_format_fields(event.fields)}".rstrip())
     if match := _UTC.fullmatch(text):
-        return _utc(match[1], match[2]), one_line(match[3])
+        return _parse_utc(match[1], match[2]), one_line(match[3])
     return None, one_line(text)
 
 
-def _utc(whole: str, thousandths: str) -> float | None:
+def _parse_utc(seconds: str, milliseconds: str) -> float | None:
     try:
-        seconds = calendar.timegm(time.strptime(whole, "%Y-%m-%d %H:%M:%S"))
+        epoch = calendar.timegm(time.strptime(seconds, "%Y-%m-%d %H:%M:%S"))
     except ValueError:
         return None
-    return _plausible(seconds + int(thousandths) / 1000)
+    return _plausible(epoch + int(milliseconds) / 1000)
 
 
-def _fields(fields: Mapping[str, object]) -> str:
-    return " ".join(f"{key}={_value(value)}" for key, value in fields.items() if key not in _NOT_SHOWN)
+def _format_fields(fields: Mapping[str, object]) -> str:
+    return " ".join(f"{key}={_format_value(value)}" for key, value in fields.items() if key not in _HIDDEN_FIELDS)
 
 
-def _value(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.5g}"
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
@@ -121,5 +121,5 @@ def _plausible(when: float | None) -> float | None:
 
 
 def _lines(file: BinaryIO) -> Iterable[bytes]:
-    while line := file.readline(LONGEST_LINE):
+    while line := file.readline(MAX_LINE_BYTES):
         yield line

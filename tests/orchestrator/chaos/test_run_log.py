@@ -1,4 +1,4 @@
-"""Hearing of a run while it is going: attempts, steps, incidents, each once."""
+"""Reading the files of a run while it is running: every attempt, step and incident once."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.chaos.run_log import Chronicle, Said
+from orchestrator.chaos.run_log import Incident, RunLog
 from orchestrator.records.causes import Cause
 from orchestrator.records.record import RunStore
 from tests.orchestrator.launch.samples import spec as run_spec
 
 
-def test_news_are_heard_once_and_torn_lines_later(tmp_path: Path) -> None:
+def test_new_lines_are_read_once_and_torn_lines_when_complete(tmp_path: Path) -> None:
     store, spec = RunStore(tmp_path), run_spec()
     record = store.create(spec)
     now = [10.0]
-    chronicle = Chronicle(store, spec.run_id, lambda: now[0])
+    log = RunLog(store, spec.run_id, lambda: now[0])
     events = store.events_file(spec.run_id)
     line = json.dumps({"event": "step", "time": 5.0, "step": 1, "loss": 0.5}) + "\n"
     events.write_text(line + line[:20])
-    chronicle.listen()
-    assert [(step.number, step.attempt, step.heard, step.told) for step in chronicle.steps] == [(1, 0, 10.0, 5.0)]
+    log.update()
+    assert [(step.number, step.attempt, step.received_at, step.reported_at) for step in log.steps] == [
+        (1, 0, 10.0, 5.0)
+    ]
     now[0] = 11.0
     with events.open("a") as file:
         file.write(line[20:].replace('"step": 1', '"step": 2'))
-    chronicle.listen()
-    assert [step.heard for step in chronicle.steps] == [10.0, 11.0]
-    assert (chronicle.attempt, chronicle.last_step, chronicle.is_training) == (0, 2, True)
-    assert len(chronicle.since(10.0)) == 1
+    log.update()
+    assert [step.received_at for step in log.steps] == [10.0, 11.0]
+    assert (log.attempt, log.last_step, log.is_training) == (0, 2, True)
+    assert len(log.steps_since(10.0)) == 1
     store.begin_attempt(record, replace(spec, attempt=1, ranks=spec.ranks[:1]))
     store.incidents_file(spec.run_id).write_text(
         json.dumps(
@@ -45,9 +47,9 @@ def test_news_are_heard_once_and_torn_lines_later(tmp_path: Path) -> None:
         )
         + "\n"
     )
-    chronicle.listen()
-    assert (chronicle.attempt, chronicle.is_training) == (1, False)
-    assert chronicle.incidents == [
-        Said("gone", 11.0, 9.5, {}, True, Cause.RANK_KILLED, ("p1-01",), "p1-01: killed"),  # noqa: FBT003
+    log.update()
+    assert (log.attempt, log.is_training) == (1, False)
+    assert log.incidents == [
+        Incident("gone", 11.0, 9.5, {}, True, Cause.RANK_KILLED, ("p1-01",), "p1-01: killed"),  # noqa: FBT003
     ]
-    assert [len(phones) for phones in chronicle.phones] == [len(spec.ranks), 1]
+    assert [len(phones) for phones in log.phones] == [len(spec.ranks), 1]
