@@ -57,7 +57,7 @@ def make_cifar(directory: Path, samples: int) -> None:
 
 
 def push(*flags: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(clusterctl("data", "push", "noise", "--whole", *flags, "--json"))
+    found: dict[str, Any] = json.loads(clusterctl("data", "push", "noise", "--replicate-data", *flags, "--json"))
     return found
 
 

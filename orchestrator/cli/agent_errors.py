@@ -1,4 +1,4 @@
-"""What the engine says when it runs on this computer, as errors of the command line."""
+"""Errors of the agent's code when it runs on this computer, as errors of the command line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from phone_agent.contract.errors import AgentError
 
 
 @contextmanager
-def engine_errors(*failures: type[AgentError]) -> Iterator[None]:
-    """The engine's own words. What was asked for cannot be (exit 2); unless it is one of `failures` (exit 1)."""
+def agent_errors(*failures: type[AgentError]) -> Iterator[None]:
+    """An agent error means bad input (exit 2), except for `failures`, which mean that the work failed (exit 1)."""
     try:
         yield
     except failures as error:

@@ -1,15 +1,17 @@
-"""`clusterctl`: the commands, and how their errors reach a person.
+"""`clusterctl`: the commands in panels, and how errors reach the user.
 
-Command modules import what they need when they run, so `clusterctl --help` stays fast; a test keeps it so.
+Command modules import what they need when they run, so that `clusterctl --help` stays fast; a test checks this.
 """
 
 from __future__ import annotations
 
 import errno
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from orchestrator.cli import (
     attach,
@@ -37,11 +39,56 @@ from orchestrator.cli import (
     timeline,
     tune,
 )
+from orchestrator.cli.help import HELP_NAMES, examples_of
 from orchestrator.errors import EXIT_INTERRUPTED, ClusterctlError, UsageError
+
+PANELS: dict[str, dict[str, typer.Typer | Callable[..., Any]]] = {
+    "Set up": {
+        "inventory": inventory.app,
+        "bootstrap": bootstrap.bootstrap,
+        "provision": provision.provision,
+        "selftest": selftest.selftest,
+        "hosts": hosts.app,
+        "build": build.build,
+    },
+    "Train": {
+        "data": data.app,
+        "models": models.app,
+        "launch": launch.launch,
+        "attach": attach.attach,
+        "stop": stop.stop,
+    },
+    "Observe": {
+        "status": status.status,
+        "doctor": doctor.doctor,
+        "runs": runs.runs,
+        "collect-logs": collect_logs.collect_logs,
+        "timeline": timeline.timeline,
+    },
+    "Use a model": {"eval": evaluate.evaluate, "predict": predict.predict, "export": export.export},
+    "Measure": {"bench": bench.app, "tune": tune.tune, "forecast": forecast.forecast},
+    "Lab": {"lab": lab.app, "chaos": chaos.chaos},
+}
+
+
+class PanelOrder(TyperGroup):
+    """Typer lists single commands before groups; here they keep the order of `PANELS`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's signature
+        return [name for commands in PANELS.values() for name in commands]
+
 
 app = typer.Typer(
     name="clusterctl",
-    help="Turn a rack of retired Android phones into a computer that trains neural networks.",
+    cls=PanelOrder,
+    help="Train neural networks on a rack of retired Android phones.",
+    epilog=(
+        "[bold]First steps, with virtual phones on this computer[/]\n"
+        "clusterctl lab up --phones 4\n"
+        "clusterctl provision\n"
+        "clusterctl launch --model lenet"
+    ),
+    context_settings=HELP_NAMES,
     no_args_is_help=True,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
@@ -59,55 +106,38 @@ def clusterctl(
         raise typer.Exit
 
 
-app.add_typer(bench.app, name="bench")
-app.add_typer(data.app, name="data")
-app.add_typer(hosts.app, name="hosts")
-app.add_typer(inventory.app, name="inventory")
-app.add_typer(lab.app, name="lab")
-app.add_typer(models.app, name="models")
-app.command()(attach.attach)
-app.command()(bootstrap.bootstrap)
-app.command()(build.build)
-app.command()(chaos.chaos)
-app.command()(collect_logs.collect_logs)
-app.command()(doctor.doctor)
-app.command("eval")(evaluate.evaluate)
-app.command()(export.export)
-app.command()(forecast.forecast)
-app.command()(launch.launch)
-app.command()(predict.predict)
-app.command()(provision.provision)
-app.command()(runs.runs)
-app.command()(selftest.selftest)
-app.command()(status.status)
-app.command()(stop.stop)
-app.command()(timeline.timeline)
-app.command()(tune.tune)
+for _panel, _commands in PANELS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel, epilog=examples_of(_command))(_command)
 
 
 def main() -> None:
     try:
         app()
     except ClusterctlError as error:
-        from orchestrator.view.console import print_error
-
-        print_error(error)
-        sys.exit(error.exit_code)
+        _fail(error)
     except OSError as error:
-        from orchestrator.view.console import print_error
-
-        told = _told(error)
-        print_error(told)
-        sys.exit(told.exit_code)
+        _fail(_as_clusterctl_error(error))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def _told(error: OSError) -> ClusterctlError:
-    """A file that is named is one of the user's; all else is this computer's."""
+def _fail(error: ClusterctlError) -> None:
+    from orchestrator.view.console import print_error
+
+    print_error(error)
+    sys.exit(error.exit_code)
+
+
+def _as_clusterctl_error(error: OSError) -> ClusterctlError:
+    """An error that names a file is about the user's input; any other is about this computer."""
     if error.filename is None:
-        room = "free some room on this computer" if error.errno in {errno.ENOSPC, errno.EDQUOT} else None
-        return ClusterctlError(error.strerror or str(error) or type(error).__name__, remedy=room)
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        remedy = "free some disk space on this computer" if full else None
+        return ClusterctlError(error.strerror or str(error) or type(error).__name__, remedy=remedy)
     return UsageError(f"{error.filename}: {error.strerror}")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.help import examples
 from orchestrator.cli.options import InventoryOption, JsonOption
 from orchestrator.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError
 
@@ -28,8 +29,12 @@ RunArgument = Annotated[
 ]
 
 
+@examples("clusterctl attach", "clusterctl attach 20260131-1200", "clusterctl attach --json > result.json")
 def attach(run: RunArgument = None, inventory: InventoryOption = None, as_json: JsonOption = False) -> None:
-    """Follow a run until it ends, recovering it from failures; or see how it ended."""
+    """Follow a run until it ends, or show how it ended.
+
+    While attached, this computer also restarts the run when a phone fails.
+    """
     from orchestrator.cli.session import open_session
     from orchestrator.records.record import RunStore
 
@@ -98,12 +103,14 @@ def _fetch_checkpoint(store: RunStore, record: RunRecord, progress: Progress, co
     from orchestrator.errors import PhoneError
     from orchestrator.records.checkpoints import FetchError, fetch_last
     from orchestrator.view.console import note, warn
+    from orchestrator.view.progress import working
 
     announced = progress.checkpoint
     if announced is not None and (size := announced.number("bytes") or 0.0) > LARGE_CHECKPOINT:
         note(f"fetching {announced.text('file')}: {size / 1e6:,.0f} MB")
     try:
-        return fetch_last(store, record.run_id, progress, connect)
+        with working("fetching the last checkpoint"):
+            return fetch_last(store, record.run_id, progress, connect)
     except (FetchError, PhoneError) as error:
         remedy = error.remedy or f"clusterctl attach {record.run_id}"
         warn(f"could not fetch the last checkpoint: {error.message}; try: {remedy}")

@@ -1,120 +1,173 @@
-"""`clusterctl bench`: measure_compute what the rack can do, or (`compute`, `kernels`) this machine alone."""
+"""`clusterctl bench`: speed of the rack (`allreduce`, `linpack`), of one device, or of this computer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from orchestrator.cli.agent_errors import engine_errors
+from orchestrator.cli.agent_errors import agent_errors
+from orchestrator.cli.bench_device import EXAMPLES as DEVICE_EXAMPLES
 from orchestrator.cli.bench_device import device
+from orchestrator.cli.choices import (
+    Activations,
+    AllreduceAlgorithm,
+    ComputeBackend,
+    InstructionSet,
+    RankOrder,
+    Wire,
+)
+from orchestrator.cli.completion import complete_model
+from orchestrator.cli.help import EXPERT, format_examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED
 
-if TYPE_CHECKING:
-    from orchestrator.bench.allreduce import AllreduceResult
-
-app = typer.Typer(help="Measure what the rack, or this machine, can do.", no_args_is_help=True)
+app = typer.Typer(help="Measure the speed of the rack, a phone or this computer.", no_args_is_help=True)
 
 ThreadsOption = Annotated[
-    int | None, typer.Option(help="Threads. Default: one for each core this process may use.", show_default=False)
+    int | None,
+    typer.Option(help="Number of threads. Default: one per core this process may use.", show_default=False),
 ]
-IsaOption = Annotated[str | None, typer.Option(help="Kernels to use: avx512, avx2, sse2; neon-fp16, neon.")]
+IsaOption = Annotated[
+    InstructionSet | None,
+    typer.Option(help="Instruction set of the kernels. Default: the best one here.", rich_help_panel=EXPERT),
+]
 
-
-app.command()(device)
+app.command(epilog=DEVICE_EXAMPLES)(device)
 
 
 @app.callback()
 def bench() -> None:
-    """Measure what the rack, or this machine, can do."""
+    """Measure the speed of the rack, a phone or this computer."""
 
 
-@app.command()
+@app.command(
+    epilog=format_examples(
+        "clusterctl bench allreduce --model resnet50",
+        "clusterctl bench allreduce --mb 97.7 --algorithm mpi",
+        "clusterctl bench allreduce --wire fp16 --limit sw1:1-8 --json",
+    )
+)
 def allreduce(
     mb: Annotated[
         float | None,
         typer.Option(
-            help="Size of the summed buffer. Default: the --model's gradients, else 97.7.", min=0.001, max=2000
+            help="Size of the buffer in MB. Default: the gradient size of --model, else 97.7 (ResNet-50).",
+            min=0.001,
+            max=2000,
+            show_default=False,
         ),
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Use this model's gradient size.", autocompletion=complete_model)
+    ] = None,
     algorithm: Annotated[
-        str,
-        typer.Option(help="ring or hierarchical (ours), mpi (MPI_Allreduce), chunkwise (one MPI_Allreduce a layer)."),
+        AllreduceAlgorithm,
+        typer.Option(help="ring and hierarchical are ours; mpi is MPI_Allreduce; chunkwise calls it once per layer."),
     ] = "ring",
+    wire: Annotated[Wire, typer.Option(help="Number format on the network.")] = "fp32",
+    repeats: Annotated[int, typer.Option(help="Number of repeats; the fastest counts.", min=1)] = 5,
     group: Annotated[
-        int, typer.Option(help="Most phones of a hierarchy's groups. 0: all of a switch.", min=0, max=100_000)
+        int,
+        typer.Option(
+            help="Largest group of the hierarchical algorithm. 0: all phones of a switch.",
+            min=0,
+            max=100_000,
+            rich_help_panel=EXPERT,
+        ),
     ] = 0,
-    wire: Annotated[str, typer.Option(help="How numbers travel: fp32, fp16, bf16 or int8.")] = "fp32",
-    model: Annotated[str | None, typer.Option(help="Sum as many numbers as this network's gradients are.")] = None,
     order: Annotated[
-        str, typer.Option(help="ring follows the switches; interleaved shows what that is worth.")
+        RankOrder,
+        typer.Option(
+            help="ring: ranks follow the switches; interleaved: the worst order, for comparison.",
+            rich_help_panel=EXPERT,
+        ),
     ] = "ring",
-    repeats: Annotated[int, typer.Option(help="The best of so many counts.", min=1)] = 5,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Time one allreduce over the phones, against the speed of their links."""
+    """Time one allreduce between the phones, and compare it with the speed of their links."""
     from orchestrator.bench.allreduce import USUAL_MB, AllreduceRequest, bench_allreduce
     from orchestrator.cli.session import open_session
     from orchestrator.health.health import ask_all
     from orchestrator.health.preflight import UnfitPhonesError, inspect
     from orchestrator.view.allreduce import as_document, print_allreduce
     from orchestrator.view.console import print_json
+    from orchestrator.view.progress import phone_progress, working
 
     size = USUAL_MB if mb is None and model is None else mb
     request = AllreduceRequest(size, algorithm, wire, order, repeats, model, group)
     request.check()
     session = open_session(inventory, limit)
     with session.fleet() as fleet:
-        preflight = inspect(ask_all(fleet), session.cluster)
+        with phone_progress("checking", fleet.phones) as on_done:
+            preflight = inspect(ask_all(fleet, on_done), session.cluster)
         if preflight.unfit:
             raise UnfitPhonesError(preflight, "bench allreduce")
-        result = bench_allreduce(session.cluster, session.phones, fleet.connection(session.phones[0]), request)
+        with working(f"running {repeats} allreduces"):
+            result = bench_allreduce(session.cluster, session.phones, fleet.connection(session.phones[0]), request)
     if as_json:
         print_json(as_document(result))
     else:
         print_allreduce(result)
-    _exit_by(result)
+    if not result.correct:
+        raise typer.Exit(EXIT_FAILED)
 
 
-@app.command()
+@app.command(
+    epilog=format_examples(
+        "clusterctl bench linpack",
+        "clusterctl bench linpack --memory 0.8",
+        "clusterctl bench linpack --n 8192 --grid 2x3 --json",
+    )
+)
 def linpack(
     n: Annotated[
         int | None,
-        typer.Option("--n", help="Equations. Default: 2048 times the root of the phones.", show_default=False),
+        typer.Option(
+            "--n", help="Number of equations. Default: 2048 x square root of the number of phones.", show_default=False
+        ),
     ] = None,
     memory: Annotated[
-        float | None, typer.Option(help="As many as fit into this share of the phones' free memory, e.g. 0.8.")
+        float | None,
+        typer.Option(help="Instead of --n: fill this fraction of the free memory, such as 0.8.", show_default=False),
     ] = None,
-    nb: Annotated[int, typer.Option(help="Rows and columns of a block.")] = 128,
+    threads: Annotated[int, typer.Option(help="Threads per phone. 0: one per big core.")] = 0,
+    nb: Annotated[int, typer.Option(help="Block size.", rich_help_panel=EXPERT)] = 128,
     grid: Annotated[
-        str | None, typer.Option(help="Phones in rows and columns, e.g. 2x3. Default: as square as can be.")
+        str | None,
+        typer.Option(
+            help="Process grid, such as 2x3. Default: as square as possible.",
+            show_default=False,
+            rich_help_panel=EXPERT,
+        ),
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads of each phone. 0: one for each big core.")] = 0,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Solve equations on the phones in double precision (High Performance LINPACK), and check the answer."""
+    """Run High Performance LINPACK on the phones: solve a dense system in fp64, and check the residual."""
     from orchestrator.bench.linpack import LinpackRequest, bench_linpack, plan_linpack
     from orchestrator.cli.session import open_session
     from orchestrator.health.health import ask_all
     from orchestrator.health.preflight import UnfitPhonesError, inspect
     from orchestrator.view.console import print_json
     from orchestrator.view.linpack import as_document, print_linpack
+    from orchestrator.view.progress import phone_progress, working
 
     request = LinpackRequest(n, memory, nb, grid, threads)
     request.check()
     session = open_session(inventory, limit)
-    request.grid_of(len(session.phones))  # one that cannot be is told before a phone is asked
+    request.grid_of(len(session.phones))  # an impossible grid is reported before any phone is contacted
     with session.fleet() as fleet:
-        preflight = inspect(ask_all(fleet), session.cluster)
+        with phone_progress("checking", fleet.phones) as on_done:
+            preflight = inspect(ask_all(fleet, on_done), session.cluster)
         if preflight.unfit:
             raise UnfitPhonesError(preflight, "bench linpack")
         plan = plan_linpack(request, session.phones, preflight.memory, shared=session.cluster.lab is not None)
-        result = bench_linpack(session.cluster, session.phones, fleet.connection(session.phones[0]), plan)
+        with working(f"solving {plan.system.n} equations"):
+            result = bench_linpack(session.cluster, session.phones, fleet.connection(session.phones[0]), plan)
     if as_json:
         print_json(as_document(result))
     else:
@@ -123,24 +176,38 @@ def linpack(
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command()
+@app.command(
+    epilog=format_examples(
+        "clusterctl bench compute --model resnet50 --batch 4",
+        "clusterctl bench compute --model mobilenet_v1 --batch 32 --activations fp16",
+        "clusterctl bench compute --model resnet50 --batch 16 --memory 2.8GB --json",
+    )
+)
 def compute(
-    model: Annotated[str, typer.Option(help="The network to train.")] = "mobilenet_v1",
-    batch: Annotated[int, typer.Option(help="Images a step.")] = 8,
+    model: Annotated[str, typer.Option(help="Model to train.", autocompletion=complete_model)] = "mobilenet_v1",
+    batch: Annotated[int, typer.Option(help="Images per step.")] = 8,
     threads: ThreadsOption = None,
-    steps: Annotated[int, typer.Option(help="Steps to time, after one to warm up.")] = 5,
-    backend: Annotated[str, typer.Option(help="cpu (the core), or reference (numpy: slow).")] = "cpu",
-    isa: IsaOption = None,
+    steps: Annotated[int, typer.Option(help="Steps to time, after one warm-up step.")] = 5,
     memory: Annotated[
-        str | None, typer.Option(help="Stay below, e.g. 2.8GB: layers are computed twice where that saves memory.")
+        str | None,
+        typer.Option(help="Memory limit, such as 2.8GB. Layers are recomputed where needed.", show_default=False),
     ] = None,
-    winograd: Annotated[bool, typer.Option(help="Let 3x3 convolutions use Winograd's method.")] = True,
-    half: Annotated[bool, typer.Option("--half", help="Store activations in fp16; arithmetic stays in fp32.")] = False,
+    activations: Annotated[
+        Activations, typer.Option(help="Storage format of activations; arithmetic stays in fp32.")
+    ] = "fp32",
+    backend: Annotated[
+        ComputeBackend, typer.Option(help="cpu: our C core; reference: numpy, slow.", rich_help_panel=EXPERT)
+    ] = "cpu",
+    isa: IsaOption = None,
+    winograd: Annotated[
+        bool, typer.Option(help="Use Winograd's algorithm for 3x3 convolutions.", rich_help_panel=EXPERT)
+    ] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Time training steps of a network on this machine, and say where the time goes."""
+    """Time training steps of a model on this computer, and show which operations take the time."""
     from orchestrator.view.bench_compute import compute_document, print_compute
     from orchestrator.view.console import print_json
+    from orchestrator.view.progress import computing
     from phone_agent.api.bench import ComputeRequest, FailedError, measure_compute, usable_threads
 
     request = ComputeRequest(
@@ -152,9 +219,9 @@ def compute(
         isa,
         _bytes(memory),
         winograd,
-        half,
+        activations == "fp16",
     )
-    with engine_errors(FailedError):
+    with agent_errors(FailedError), computing(f"timing {steps} training steps of {model}"):
         outcome = measure_compute(request)
     if as_json:
         print_json(compute_document(outcome))
@@ -162,20 +229,23 @@ def compute(
         print_compute(outcome)
 
 
-@app.command()
+@app.command(
+    epilog=format_examples("clusterctl bench kernels", "clusterctl bench kernels --only depthwise --threads 1")
+)
 def kernels(
-    only: Annotated[str, typer.Option(help="Kernels with this in their name, e.g. depthwise.")] = "",
+    only: Annotated[str, typer.Option(help="Only kernels with this in their name, such as depthwise.")] = "",
     threads: ThreadsOption = None,
+    seconds: Annotated[float, typer.Option(help="Time per kernel, in seconds.", min=0.0, max=60)] = 0.2,
     isa: IsaOption = None,
-    seconds: Annotated[float, typer.Option(help="Time for each.", min=0.0, max=60)] = 0.2,
     as_json: JsonOption = False,
 ) -> None:
-    """Time each kernel of the core alone, as a share of what this processor could do at most."""
+    """Time each compute kernel on this computer, as a fraction of the processor's peak."""
     from orchestrator.view.bench_compute import kernels_document, print_kernels
     from orchestrator.view.console import print_json
+    from orchestrator.view.progress import computing
     from phone_agent.api.bench import measure_kernels, measure_machine, usable_threads
 
-    with engine_errors():
+    with agent_errors(), computing("timing kernels"):
         machine = measure_machine(usable_threads() if threads is None else threads, isa, seconds)
         measured = list(measure_kernels(machine, only, seconds))
     if as_json:
@@ -187,10 +257,5 @@ def kernels(
 def _bytes(given: str | None) -> int | None:
     from phone_agent.contract.sizes import parse_bytes
 
-    with engine_errors():
+    with agent_errors():
         return None if given is None else parse_bytes(given)
-
-
-def _exit_by(result: AllreduceResult) -> None:
-    if not result.correct:
-        raise typer.Exit(EXIT_FAILED)

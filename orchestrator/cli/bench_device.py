@@ -1,4 +1,4 @@
-"""`clusterctl bench device`: what single phones, or this computer, can do."""
+"""`clusterctl bench device`: a study of single phones, or of this computer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.agent_errors import engine_errors
+from orchestrator.cli.agent_errors import agent_errors
+from orchestrator.cli.choices import StudyBackend, StudyModel, StudyPart
+from orchestrator.cli.help import EXPERT, format_examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED, UsageError
 
@@ -20,34 +22,54 @@ if TYPE_CHECKING:
 
 QUICK_WIDTHS, QUICK_DEPTHS = "64,512", "1,8"
 _NUMBERS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
-_MOST_NUMBERS = 64
+_MAX_NUMBERS = 64
 
-HereOption = Annotated[bool, typer.Option("--here", help="This computer, not the phones.")]
+EXAMPLES = format_examples(
+    "clusterctl bench device --here --quick",
+    "clusterctl bench device --limit p1-01 --report p1-01.html",
+    "# only the power measurements, then ten minutes of training to see the phone heat up",
+    "clusterctl bench device --part power --thermal 10",
+)
+
+HereOption = Annotated[bool, typer.Option("--here", help="Measure this computer instead of phones.")]
 PartOption = Annotated[
-    list[str] | None,
-    typer.Option("--part", help="models, sweep, operations, power, foreground; repeat it. Default: all of them.",
-                 show_default=False),
-]  # fmt: skip
+    list[StudyPart] | None,
+    typer.Option("--part", help="What to measure. Repeatable. Default: everything.", show_default=False),
+]
 ModelOption = Annotated[
-    list[str] | None,
-    typer.Option("--model", help="mentee, mobilenet_reduced, resnet_reduced; repeat it. Default: all of them.",
-                 show_default=False),
-]  # fmt: skip
+    list[StudyModel] | None,
+    typer.Option("--model", help="Model to measure. Repeatable. Default: all.", show_default=False),
+]
 WidthsOption = Annotated[
-    str | None, typer.Option(help="Of the swept networks, e.g. 64,512. Default: 64,128,256,512.", show_default=False)
+    str | None,
+    typer.Option(
+        help="Layer widths of the sweep, such as 64,512. Default: 64,128,256,512.",
+        show_default=False,
+        rich_help_panel=EXPERT,
+    ),
 ]
 DepthsOption = Annotated[
-    str | None, typer.Option(help="Of the swept networks, e.g. 1-8. Default: 1,2,4,8.", show_default=False)
+    str | None,
+    typer.Option(
+        help="Numbers of layers of the sweep, such as 1-8. Default: 1,2,4,8.",
+        show_default=False,
+        rich_help_panel=EXPERT,
+    ),
 ]
 BackendOption = Annotated[
-    list[str] | None, typer.Option("--backend", help="cpu, opencl; repeat it. Default: both.", show_default=False)
+    list[StudyBackend] | None,
+    typer.Option("--backend", help="Backend to measure. Repeatable. Default: both.", show_default=False),
 ]
 MemoryOption = Annotated[
     str | None,
-    typer.Option(help="What a step may take, e.g. 2.8GB. Default: what is free on the device.", show_default=False),
+    typer.Option(
+        help="Memory limit of a training step, such as 2.8GB. Default: the free memory of the device.",
+        show_default=False,
+        rich_help_panel=EXPERT,
+    ),
 ]
 ReportOption = Annotated[
-    Path | None, typer.Option("--report", help="Write it all, with plots, as one HTML file.", dir_okay=False)
+    Path | None, typer.Option("--report", help="Also write the results with plots to this HTML file.", dir_okay=False)
 ]
 
 
@@ -56,21 +78,25 @@ def device(
     part: PartOption = None,
     model: ModelOption = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer networks, shorter looks: about a minute on the CPU.")
+        bool, typer.Option("--quick", help="Fewer and shorter measurements: about a minute per CPU.")
     ] = False,
-    thermal: Annotated[float, typer.Option(help="Then train for so many minutes, and watch heat.", min=0)] = 0.0,
+    thermal: Annotated[
+        float, typer.Option(help="Afterwards, train for this many minutes and record the temperature.", min=0)
+    ] = 0.0,
     widths: WidthsOption = None,
     depths: DepthsOption = None,
     backend: BackendOption = None,
-    batch: Annotated[int, typer.Option(help="Images a step; fewer where a step would take seconds.")] = 128,
-    threads: Annotated[int, typer.Option(help="0: one for each big core.")] = 0,
+    batch: Annotated[
+        int, typer.Option(help="Images per step; fewer if a step would take seconds.", rich_help_panel=EXPERT)
+    ] = 128,
+    threads: Annotated[int, typer.Option(help="Number of threads. 0: one per big core.", rich_help_panel=EXPERT)] = 0,
     memory: MemoryOption = None,
     report: ReportOption = None,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Study what one device can do: networks, width and depth, operations, power, an application beside it, heat."""
+    """Measure one device in depth: models, layer sizes, operations, power, a foreground app, temperature."""
     import time
     from importlib.metadata import version
 
@@ -80,8 +106,8 @@ def device(
     from phone_agent.contract.sizes import parse_bytes
 
     if here and limit:
-        raise UsageError("--here is this computer, --limit are phones", remedy="leave one of them out")
-    with engine_errors():
+        raise UsageError("--here measures this computer, but --limit selects phones", remedy="remove one of them")
+    with agent_errors():
         request = StudyRequest(
             parts=tuple(PARTS if part is None else part),
             models=tuple(model or MODELS),
@@ -99,12 +125,12 @@ def device(
     with study_progress() as view:
         devices = _devices(request, view.show, inventory, limit, here=here)
     study = Study(request, tuple(devices), time.time(), version("clusterctl"))
-    _tell(study, report, as_json)
+    _show(study, report, as_json)
     if not study.ok:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _tell(study: Study, report: Path | None, as_json: bool) -> None:
+def _show(study: Study, report: Path | None, as_json: bool) -> None:
     from orchestrator.device_study.findings import findings
     from orchestrator.device_study.result import as_document
     from orchestrator.view.console import note, print_json
@@ -114,7 +140,7 @@ def _tell(study: Study, report: Path | None, as_json: bool) -> None:
         from orchestrator.device_study.report.page import page
 
         report.write_text(page(study), encoding="utf-8")
-        note(f"written: {report}")
+        note(f"report written to {report}")
     if as_json:
         print_json(as_document(study, [findings(each) for each in study.devices]))
     else:
@@ -136,23 +162,23 @@ def _devices(
 
 
 def _numbers(flag: str, text: str) -> tuple[int, ...]:
-    """Of '64,512' or '1-8'."""
+    """Parses '64,512' or '1-8'."""
     compact = text.replace(" ", "")
     if not _NUMBERS.fullmatch(compact):
         raise UsageError(f"{flag}: '{text}' is not a list of numbers", remedy="write it like 64,512 or 1-8")
     found: list[int] = []
     for each in compact.split(","):
         first, _, last = each.partition("-")
-        found.extend(range(int(first), int(last or first) + 1)[: _MOST_NUMBERS + 1])
-    if not 1 <= len(found) <= _MOST_NUMBERS:
-        raise UsageError(f"{flag}: '{text}' are {len(found)} numbers; 1 to {_MOST_NUMBERS} can be")
+        found.extend(range(int(first), int(last or first) + 1)[: _MAX_NUMBERS + 1])
+    if not 1 <= len(found) <= _MAX_NUMBERS:
+        raise UsageError(f"{flag}: '{text}' has {len(found)} numbers; 1 to {_MAX_NUMBERS} are allowed")
     return tuple(dict.fromkeys(found))
 
 
 def _check_report(report: Path | None) -> None:
-    """Minutes are not spent on a file that cannot be written."""
+    """Checked first, so that minutes of measuring are not lost."""
     if report is None:
         return
     folder = report.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UsageError(f"--report {report}: {folder} is not a folder that can be written")
+        raise UsageError(f"--report {report}: {folder} is not a writable folder")

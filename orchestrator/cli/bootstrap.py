@@ -1,4 +1,4 @@
-"""`clusterctl bootstrap`: from phones on a USB hub to Termux with sshd and this computer's key."""
+"""`clusterctl bootstrap`: install Termux, sshd and this computer's key on phones connected by USB."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.help import EXPERT, examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.cli.provision import OfflineOption, UpstreamOption
 from orchestrator.errors import EXIT_FAILED, EXIT_INTERRUPTED
@@ -18,29 +19,42 @@ if TYPE_CHECKING:
 
 ApksOption = Annotated[
     Path,
-    typer.Option("--apks", help="Directory with the APKs of Termux, Termux:API, Termux:Boot, and their SHA256SUMS."),
+    typer.Option(
+        "--apks", help="Directory with the APKs of Termux, Termux:API and Termux:Boot, and a SHA256SUMS file."
+    ),
 ]
 SerialOption = Annotated[
-    list[str] | None, typer.Option("--serial", help="Only this phone, as `adb devices` calls it. May be given again.")
+    list[str] | None,
+    typer.Option("--serial", help="Only the phone with this serial number, as in `adb devices`. Repeatable."),
 ]
 AssignOption = Annotated[
     list[str] | None,
     typer.Option(
         "--assign",
-        help="Which phone of the inventory has this serial number: SERIAL=sw1:7 or SERIAL=p1-07. May be given again.",
+        help="Which phone of the inventory this is: SERIAL=sw1:7 or SERIAL=p1-07. Repeatable.",
         metavar="SERIAL=PHONE",
     ),
 ]
 FreeOption = Annotated[
-    bool, typer.Option("--assign-free", help="Give phones the inventory does not know its free ports, in order.")
+    bool, typer.Option("--assign-free", help="Assign unknown phones to the free ports of the inventory, in order.")
 ]
-WaitOption = Annotated[float, typer.Option("--wait", help="Seconds to wait for what a person has to do.", min=0)]
+WaitOption = Annotated[
+    float, typer.Option("--wait", help="Seconds to wait for a manual action, such as a tap on the phone.", min=0)
+]
 NtpOption = Annotated[
-    str | None, typer.Option("--ntp", help="Time server of the phones. Default: network.host of the inventory.")
+    str | None,
+    typer.Option(
+        "--ntp", help="Time server for the phones. Default: network.host of the inventory.", rich_help_panel=EXPERT
+    ),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the adb commands; change no phone.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the adb commands; change nothing.")]
 
 
+@examples(
+    "clusterctl bootstrap --apks ~/apks --dry-run",
+    "clusterctl bootstrap --apks ~/apks --assign R58M123ABCD=sw1:7",
+    "clusterctl bootstrap --apks ~/apks --assign-free",
+)
 def bootstrap(
     apks: ApksOption,
     serial: SerialOption = None,
@@ -55,7 +69,11 @@ def bootstrap(
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set up phones on USB: Termux, its settings, sshd and this computer's key. Goes on where it was interrupted."""
+    """Install Termux and sshd on phones connected by USB.
+
+    Also applies the Android settings that training needs and installs this computer's key. Run it again to continue
+    after an interruption: completed steps are skipped.
+    """
     from orchestrator.bootstrap.run import BootstrapInterrupted, Options, bootstrap
     from orchestrator.cli.session import open_session
     from orchestrator.view.bootstrap import bootstrap_progress

@@ -1,4 +1,4 @@
-"""`clusterctl build`: the agent bundle, as phones get it."""
+"""`clusterctl build`: the agent bundle that provision installs on phones."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.choices import BuildTarget
+from orchestrator.cli.help import examples
 from orchestrator.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from orchestrator.provision.bundle import Bundle
 
-TargetOption = Annotated[str, typer.Option("--target", help="host or aarch64-android.")]
-OutOption = Annotated[Path, typer.Option("--out", help="Directory to write; an earlier bundle there is replaced.")]
+TargetOption = Annotated[BuildTarget, typer.Option("--target", help="What to build for.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Output directory; a bundle in it is replaced.")]
 
 
+@examples("clusterctl build", "clusterctl build --target aarch64-android --out dist/phone")
 def build(target: TargetOption = "host", out: OutOption = Path("dist/agent"), as_json: JsonOption = False) -> None:
-    """Write the agent bundle: Python files, the compute core and a manifest. The same sources give the same bytes."""
-    from orchestrator.errors import UsageError
-    from orchestrator.provision.bundle import Target, build_bundle
+    """Build the agent bundle that provision installs on phones.
 
-    if target not in set(Target):
-        raise UsageError(f"no such target: {target}", remedy=f"one of {', '.join(Target)}")
-    _show(build_bundle(Target(target), out), target, as_json)
+    It holds Python files, the compute core and a manifest. Builds are reproducible.
+    """
+    from orchestrator.provision.bundle import Target, build_bundle
+    from orchestrator.view.progress import computing
+
+    with computing("building the agent bundle"):
+        bundle = build_bundle(Target(target), out)
+    _show(bundle, target, as_json)
 
 
 def _show(bundle: Bundle, target: str, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`clusterctl collect-logs`: the files of a run from every phone, and their merged log."""
+"""`clusterctl collect-logs`: the log files of a run from all its phones, and a merged log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.attach import RunArgument
+from orchestrator.cli.help import examples
 from orchestrator.cli.options import InventoryOption, JsonOption
 from orchestrator.errors import EXIT_FAILED
 
@@ -16,14 +17,21 @@ if TYPE_CHECKING:
     from orchestrator.records.record import RunRecord
 
 
+@examples(
+    "clusterctl collect-logs",
+    "clusterctl collect-logs 20260131-1200 --out /tmp/logs --archive",
+)
 def collect_logs(
     run: RunArgument = None,
-    out: Annotated[Path, typer.Option(help="Directory to copy to; every run gets a folder in it.")] = Path("logs"),
-    archive: Annotated[bool, typer.Option("--archive", help="Also pack the folder as RUN.tar.gz.")] = False,
+    out: Annotated[Path, typer.Option(help="Output folder; one subfolder per run.")] = Path("logs"),
+    archive: Annotated[bool, typer.Option("--archive", help="Also pack the files as RUN.tar.gz.")] = False,
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy the logs of a run from all its phones, and merge them into one log sorted by time."""
+    """Copy the logs of a run from all its phones.
+
+    Also merges them into one log, sorted by time.
+    """
     from orchestrator.cli.session import open_session
     from orchestrator.logs.collect import collect_logs as collect
     from orchestrator.records.record import RunStore
@@ -34,8 +42,8 @@ def collect_logs(
     session = open_session(inventory)
     record = RunStore(session.state.runs).find(run)
     chosen = phones_of(session, record, lost=True)
-    out.mkdir(parents=True, exist_ok=True)  # before any phone is asked
-    with chosen.fleet() as fleet, phone_progress("collecting from", chosen.phones) as on_done:
+    out.mkdir(parents=True, exist_ok=True)  # fails before any phone is contacted
+    with chosen.fleet() as fleet, phone_progress("collecting logs from", chosen.phones) as on_done:
         collected = collect(fleet, record.run_id, out, archive=archive, on_done=on_done)
     if as_json:
         print_json(as_document(record.run_id, collected))
@@ -46,7 +54,7 @@ def collect_logs(
 
 
 def phones_of(session: Session, record: RunRecord, *, lost: bool = False) -> Session:
-    """Those that take part now; `lost`: and those that did."""
+    """The phones of the current attempt; with `lost`, also those the run was launched with."""
     from dataclasses import replace
 
     from orchestrator.errors import UsageError
@@ -55,7 +63,7 @@ def phones_of(session: Session, record: RunRecord, *, lost: bool = False) -> Ses
     phones = tuple(phone for phone in session.cluster if phone.name in names)
     if not phones:
         raise UsageError(
-            f"none of {record.run_id}'s phones is in {session.cluster.source}",
-            remedy="-i with the inventory it was launched from",
+            f"no phone of {record.run_id} is in {session.cluster.source}",
+            remedy="give the inventory it was launched with: -i INVENTORY",
         )
     return replace(session, phones=phones)

@@ -1,4 +1,4 @@
-"""Shell completion: of `--limit`, from the inventory the command line names; of models and backends."""
+"""Shell completion of `--limit` (from the inventory on the command line), of models, backends and recipes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 def complete_limit(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Completes the last term of a selector; silent when there is no inventory to look into."""
+    """Completes the last term of a selector; nothing if there is no inventory."""
     from orchestrator.cli.session import find_inventory
     from orchestrator.errors import ClusterctlError
     from orchestrator.inventory import Cluster, load
@@ -19,7 +19,7 @@ def complete_limit(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]
             *((switch.name, f"{len(switch.phones)} phones") for switch in cluster.switches),
             *((phone.name, f"{phone.where} {phone.address}") for phone in cluster),
             ("@all", "every phone"),
-            ("@failed", "those that failed last time"),
+            ("@failed", "phones that failed last time"),
         ]
 
     try:

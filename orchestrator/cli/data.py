@@ -1,4 +1,4 @@
-"""`clusterctl data`: datasets on this computer, and on the phones."""
+"""`clusterctl data`: datasets on this computer and on the phones."""
 
 from __future__ import annotations
 
@@ -7,31 +7,41 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orchestrator.cli.choices import OnCorrupt
+from orchestrator.cli.help import format_examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.fleet.result import Outcomes
 
-app = typer.Typer(help="Datasets: from your files to shards, and on to the phones.", no_args_is_help=True)
+app = typer.Typer(help="Convert images to datasets, and copy datasets to the phones.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(help="The dataset's name.", show_default=False)]
+NameArgument = Annotated[str, typer.Argument(help="Name of the dataset.", show_default=False)]
 
 
-@app.command()
+@app.command(
+    epilog=format_examples(
+        "clusterctl data add cifar10 ~/Downloads/cifar-10-binary.tar.gz",
+        "# one subfolder per class, each with JPEG or PNG files",
+        "clusterctl data add flowers ~/pictures/flowers --size 128",
+        "clusterctl launch --data flowers --model mobilenet_v1",
+    )
+)
 def add(
     name: NameArgument,
     source: Annotated[
         Path,
         typer.Argument(
-            help="CIFAR-10 or -100 (folder or archive), IDX files, or folders of JPEG or PNG.", show_default=False
+            help="CIFAR-10 or CIFAR-100 (folder or archive), IDX files (MNIST), or one folder of images per class.",
+            show_default=False,
         ),
     ],
-    size: Annotated[int, typer.Option(help="Pixels a side that pictures are stored with.")] = 256,
-    on_corrupt: Annotated[str, typer.Option(help="Corrupt records: fail or skip.")] = "fail",
+    size: Annotated[int, typer.Option(help="Store JPEG and PNG images with this many pixels per side.")] = 256,
+    on_corrupt: Annotated[OnCorrupt, typer.Option(help="What to do with corrupt records.")] = "fail",
     as_json: JsonOption = False,
 ) -> None:
-    """Make a dataset of files on this computer. A second time changes nothing."""
+    """Convert files on this computer to a dataset. Repeating it changes nothing."""
     from orchestrator.data.add import add as add_dataset
     from orchestrator.view.console import print_json
     from orchestrator.view.data import add_progress, document, print_added
@@ -47,7 +57,7 @@ def add(
 
 @app.command("list")
 def list_datasets(as_json: JsonOption = False) -> None:
-    """List the datasets of this computer."""
+    """List the datasets on this computer."""
     from orchestrator.data.store import Store
     from orchestrator.view.console import print_json
     from orchestrator.view.data import document, print_datasets
@@ -61,7 +71,7 @@ def list_datasets(as_json: JsonOption = False) -> None:
 
 @app.command()
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show what a dataset consists of and where it came from."""
+    """Show the contents and the source of a dataset."""
     from orchestrator.data.store import Store
     from orchestrator.view.console import print_json
     from orchestrator.view.data import document, print_dataset
@@ -73,21 +83,25 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
         print_dataset(stored)
 
 
-@app.command()
+@app.command(
+    epilog=format_examples("clusterctl data push cifar10", "clusterctl data push imagenet --shard-data --limit sw1")
+)
 def push(
     name: NameArgument,
     whole: Annotated[
         bool | None,
         typer.Option(
-            "--whole/--share",
-            help="All of it on every phone, or a share each. Default: as it lies there, else all where it fits.",
+            "--replicate-data/--shard-data",
+            help="All images on every phone, or a different shard on each. "
+            "Default: as it is on the phones; if new, replicated where it fits.",
+            show_default=False,
         ),
     ] = None,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a dataset to the phones: only what is missing or damaged there travels."""
+    """Copy a dataset to the phones. Only missing or corrupt files are sent. `launch` does this as well."""
     from orchestrator.cli.session import open_session
     from orchestrator.data.push import Push
     from orchestrator.data.store import Store
@@ -114,22 +128,23 @@ def push(
 def remove(
     name: NameArgument,
     everywhere: Annotated[
-        bool, typer.Option("--from-phones", help="From the phones as well; with --limit, from those phones only.")
+        bool,
+        typer.Option("--from-phones", help="Delete it from the phones as well; with --limit, from those phones only."),
     ] = False,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a dataset from this computer, and from the phones where asked to."""
+    """Delete a dataset from this computer; with --from-phones, from the phones as well."""
     from orchestrator.data.store import Store, check_name
     from orchestrator.view.console import print_json
     from orchestrator.view.data import print_removed, removed_document
 
     check_name(name)
     if limit is not None and not everywhere:
-        raise UsageError(f"--limit {limit} names phones, and only --from-phones deletes there", remedy="give both")
-    outcomes = _removed_from_phones(name, inventory, limit) if everywhere else None
-    here = _removed_here(name, outcomes, only_phones=limit is not None)
+        raise UsageError(f"--limit {limit} has no effect without --from-phones", remedy="give both")
+    outcomes = _remove_from_phones(name, inventory, limit) if everywhere else None
+    here = _remove_here(name, outcomes, only_phones=limit is not None)
     if as_json:
         print_json(removed_document(name, outcomes, here=here))
     print_removed(name, outcomes, here=here, kept=(Store().root / name).is_dir())
@@ -137,8 +152,8 @@ def remove(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _removed_here(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, only_phones: bool) -> bool:
-    """Not while some phone has it still: what is here is what it can be looked up by."""
+def _remove_here(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, only_phones: bool) -> bool:
+    """Kept here if a phone still has it: the name must stay known for the next attempt."""
     from orchestrator.data.store import Store
     from orchestrator.view.data import phones_that_had
 
@@ -146,7 +161,8 @@ def _removed_here(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, only_
     if outcomes is not None and not known:
         if outcomes.ok and not phones_that_had(outcomes):
             raise UsageError(
-                f"there is no dataset called '{name}', here or on the phones", remedy="clusterctl data list"
+                f"there is no dataset called '{name}', neither on this computer nor on the phones",
+                remedy="clusterctl data list",
             )
         return False
     if only_phones or (outcomes is not None and not outcomes.ok):
@@ -155,7 +171,7 @@ def _removed_here(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, only_
     return True
 
 
-def _removed_from_phones(name: str, inventory: Path | None, limit: str | None) -> Outcomes[dict[str, Any]]:
+def _remove_from_phones(name: str, inventory: Path | None, limit: str | None) -> Outcomes[dict[str, Any]]:
     from orchestrator.cli.session import open_session
     from orchestrator.fleet import agent
     from orchestrator.inventory import remember_failed

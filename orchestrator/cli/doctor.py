@@ -1,4 +1,4 @@
-"""`clusterctl doctor`: what is wrong with the phones, and what helps."""
+"""`clusterctl doctor`: find problems of the phones, and fix them where possible."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.help import examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED
 
-FixOption = Annotated[bool, typer.Option("--fix", help="Apply what can be done over SSH, then look again.")]
+FixOption = Annotated[bool, typer.Option("--fix", help="Fix what can be fixed over SSH, then check again.")]
 
 
+@examples("clusterctl doctor", "clusterctl doctor --fix --limit sw1:1-8", "clusterctl doctor --json")
 def doctor(
     fix: FixOption = False,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find what is wrong with the phones, with evidence and remedy. Done in 90 s; exit code 1 when a run would fail."""
+    """Check phones for known problems, and suggest fixes.
+
+    Shows evidence and remedy for each problem. Takes at most 90 s. Exit code 1 if a problem would stop a run.
+    """
     from orchestrator.cli.session import open_session
     from orchestrator.health.examination import Ward, examine_all
     from orchestrator.health.fixes import mend

@@ -1,4 +1,4 @@
-"""`clusterctl eval`: how good a trained network is on samples it never saw."""
+"""`clusterctl eval`: accuracy of a trained model on test images."""
 
 from __future__ import annotations
 
@@ -6,32 +6,45 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.help import examples
 from orchestrator.cli.model_argument import ModelOption, ThreadsOption, TrainedArgument
 from orchestrator.cli.options import InventoryOption, JsonOption
 
 
+@examples(
+    "clusterctl eval",
+    "clusterctl eval 20260131-1200 --data cifar10",
+    "clusterctl eval resnet50.safetensors --model resnet50 --data flowers --json",
+)
 def evaluate(
     trained: TrainedArgument = None,
     data: Annotated[
-        str | None, typer.Option(help="A dataset of this computer's. Default: the run's own.", show_default=False)
+        str | None,
+        typer.Option(help="Dataset on this computer. Default: the one the run was trained on.", show_default=False),
     ] = None,
     model: ModelOption = None,
     threads: ThreadsOption = None,
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Judge a trained network on a dataset's held-out samples, on this computer."""
-    from orchestrator.cli.agent_errors import engine_errors
+    """Measure the accuracy of a trained model on test images.
+
+    Runs on this computer.
+    """
+    from orchestrator.cli.agent_errors import agent_errors
     from orchestrator.cli.model_argument import cores, find_trained
     from orchestrator.errors import UsageError
     from orchestrator.inference.evaluate import judge
     from orchestrator.view.inference import print_evaluation
+    from orchestrator.view.progress import computing
 
     found = find_trained(trained, model, inventory)
     run = found.about.run
     name = data or (run.data.name if run else None)
     if name is None or name == "synthetic":
-        raise UsageError(f"{found.source} was trained on no dataset", remedy="name one with --data")
-    with engine_errors():
-        judged = judge(found, name, threads or cores())
-    print_evaluation(found, judged, as_json=as_json)
+        raise UsageError(
+            f"{found.source} does not say what data it was trained on", remedy="name a dataset: --data NAME"
+        )
+    with agent_errors(), computing(f"evaluating on {name}"):
+        result = judge(found, name, threads or cores())
+    print_evaluation(found, result, as_json=as_json)

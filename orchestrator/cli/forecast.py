@@ -1,4 +1,4 @@
-"""`clusterctl forecast`: what training would take on a rack, before anything runs there."""
+"""`clusterctl forecast`: the modelled speed of training on a rack."""
 
 from __future__ import annotations
 
@@ -8,115 +8,150 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.agent_errors import engine_errors
+from orchestrator.cli.agent_errors import agent_errors
+from orchestrator.cli.choices import ForecastAlgorithm, ForecastWire
 from orchestrator.cli.completion import complete_model
+from orchestrator.cli.help import EXPERT, examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.plan.forecast.forecast import Rack
 
-AUTO, AS_PUBLISHED = "auto", "paper"
-MOST_PHONES = 100_000
+MAX_PHONES = 100_000
+IMAGINED = "A rack without an inventory"
 
 
+@examples(
+    "clusterctl forecast --model resnet50 --phones 16",
+    "clusterctl forecast --model resnet50 --phones 138 --switches 3 --uplink 10gbit --wire fp16",
+    "# the models and batch sizes of the paper, on the phones of the inventory",
+    "clusterctl forecast --batch paper -i inventory.yaml",
+)
 def forecast(
     model: Annotated[
         list[str] | None,
-        typer.Option(help="May be given more than once. Default: the paper's ten.", autocompletion=complete_model),
+        typer.Option(
+            help="Model. Repeatable. Default: the ten models of the paper.",
+            autocompletion=complete_model,
+            show_default=False,
+        ),
     ] = None,
     batch: Annotated[
-        str, typer.Option(help="Images a phone and step: a number, auto (as many as fit), or paper (its Table I).")
-    ] = AUTO,
-    memory: Annotated[str | None, typer.Option(help="Of a phone. Default: 2.8GB.", show_default=False)] = None,
+        str,
+        typer.Option(
+            help="Images per phone and step: a number, auto (the most that fit in memory), or paper (its Table I).",
+            metavar="N|auto|paper",
+        ),
+    ] = "auto",
+    memory: Annotated[
+        str | None, typer.Option(help="Memory per phone, such as 2.8GB. Default: 2.8GB.", show_default=False)
+    ] = None,
     images_per_s: Annotated[
         float | None,
         typer.Option(
-            help="That one of your phones computes, as bench device or tune measured. Default: a modelled Galaxy S10+.",
+            help="Speed of one phone, as measured by `bench device` or `tune`. Default: a modelled Galaxy S10+.",
             show_default=False,
             min=1e-6,
         ),
     ] = None,
-    algorithm: Annotated[str, typer.Option(help="ring, hierarchical or auto.")] = AUTO,
-    group: Annotated[
-        int, typer.Option(help="Most phones of a hierarchy's groups. 0: all of a switch; with auto, the best.", min=0)
-    ] = 0,
-    wire: Annotated[str, typer.Option(help="fp32, fp16, bf16, int8 or auto.")] = "fp32",
-    overlap: Annotated[bool, typer.Option(help="Communicate beside computing, or after it.")] = True,
+    algorithm: Annotated[ForecastAlgorithm, typer.Option(help="Allreduce algorithm; auto: the faster one.")] = "auto",
+    wire: Annotated[ForecastWire, typer.Option(help="Number format of gradients on the network.")] = "fp32",
     phones: Annotated[
         int | None,
-        typer.Option(help="So many of them, instead of the inventory's.", min=1, max=MOST_PHONES, show_default=False),
+        typer.Option(
+            help="Model this many phones instead of those of the inventory.",
+            min=1,
+            max=MAX_PHONES,
+            show_default=False,
+            rich_help_panel=IMAGINED,
+        ),
     ] = None,
-    switches: Annotated[int, typer.Option(help="With --phones: how many they share.", min=1)] = 1,
-    rate: Annotated[str, typer.Option(help="With --phones: of a phone's cable.")] = "1gbit",
-    uplink: Annotated[str, typer.Option(help="With --phones: of the cables between switches.")] = "1gbit",
+    switches: Annotated[
+        int, typer.Option(help="With --phones: number of switches.", min=1, rich_help_panel=IMAGINED)
+    ] = 1,
+    rate: Annotated[
+        str, typer.Option(help="With --phones: link speed of each phone.", rich_help_panel=IMAGINED)
+    ] = "1gbit",
+    uplink: Annotated[
+        str, typer.Option(help="With --phones: link speed between switches.", rich_help_panel=IMAGINED)
+    ] = "1gbit",
+    group: Annotated[
+        int,
+        typer.Option(
+            help="Largest group of the hierarchical algorithm. 0: all phones of a switch; with auto, the best size.",
+            min=0,
+            rich_help_panel=EXPERT,
+        ),
+    ] = 0,
+    overlap: Annotated[
+        bool, typer.Option(help="Communicate while the backward pass is running.", rich_help_panel=EXPERT)
+    ] = True,
     latency_ms: Annotated[
-        float, typer.Option(help="From phone to phone, before anything arrives: an estimate.", min=0.0, max=1000.0)
+        float,
+        typer.Option(
+            help="Network latency between two phones, in milliseconds.", min=0.0, max=1000.0, rich_help_panel=EXPERT
+        ),
     ] = 0.5,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell how long a training step would take on the rack, and how much of it would be computing. Modelled."""
+    """Estimate the speed of training on a rack; nothing is run.
+
+    Use it to choose model, batch size and network before you buy or build anything.
+    """
     from orchestrator.plan.forecast import published
     from orchestrator.plan.forecast.device_model import phone
     from orchestrator.plan.forecast.forecast import Rules, imagined
     from orchestrator.plan.forecast.forecast import forecast as forecast_of
+    from orchestrator.text import count_of
     from orchestrator.view.console import print_json
     from orchestrator.view.forecast import as_document, print_forecasts
+    from orchestrator.view.progress import working
     from phone_agent.api import models
     from phone_agent.contract.sizes import parse_bytes
 
     names = model or list(published.BATCHES)
-    _check(algorithm, wire, switches, phones)
-    with engine_errors():
+    if phones and switches > phones:
+        raise UsageError(f"--switches {switches} is more than --phones {phones}")
+    with agent_errors():
         graphs = [models.build(name) for name in names]
         budget = parse_bytes(memory) if memory else 0
     batches = [_batch(batch, name) for name in names]
     latency_s = latency_ms / 1e3
-    on = imagined(phones, switches, rate, uplink, latency_s) if phones else _inventorys(inventory, limit, latency_s)
-    with engine_errors():
+    rack = (
+        imagined(phones, switches, rate, uplink, latency_s) if phones else _inventory_rack(inventory, limit, latency_s)
+    )
+    with agent_errors(), working(f"modelling {count_of(names, 'model')}"):
         rules = Rules(
             memory_bytes=budget, algorithm=algorithm, group=group, wire=wire, overlap=overlap, pace=images_per_s
         )
         found = [
-            forecast_of(graph, on, phone(), replace(rules, batch=images))
+            forecast_of(graph, rack, phone(), replace(rules, batch=images))
             for graph, images in zip(graphs, batches, strict=True)
         ]
     if as_json:
-        print_json(as_document(on, found))
+        print_json(as_document(rack, found))
     else:
-        print_forecasts(on, phone(), found, measured=images_per_s is not None)
-
-
-def _check(algorithm: str, wire: str, switches: int, phones: int | None) -> None:
-    from phone_agent.api.forecast import SCHEDULED_ALGORITHMS, WIRES
-
-    for flag, given, known in (
-        ("algorithm", algorithm, (*SCHEDULED_ALGORITHMS, "auto")),
-        ("wire", wire, (*WIRES, "auto")),
-    ):
-        if given not in known:
-            raise UsageError(f"--{flag} {given} is not modelled", remedy=f"--{flag} {', '.join(known)}")
-    if phones and switches > phones:
-        raise UsageError(f"--switches {switches} for {phones} phones: some would be empty")
+        print_forecasts(rack, phone(), found, measured=images_per_s is not None)
 
 
 def _batch(given: str, name: str) -> int | None:
     from orchestrator.plan.forecast import published
 
-    if given == AUTO:
+    if given == "auto":
         return None
-    if given == AS_PUBLISHED:
+    if given == "paper":
         if name not in published.BATCHES:
-            raise UsageError(f"the paper has no batch for {name}", remedy="--batch, a number")
+            raise UsageError(f"the paper has no batch size for {name}", remedy="give a number: --batch 32")
         return published.BATCHES[name]
     if not given.isdecimal() or not int(given):
-        raise UsageError(f"--batch {given}", remedy="a number, auto or paper")
+        raise UsageError(f"--batch {given} is neither a number nor auto nor paper", remedy="--batch 32")
     return int(given)
 
 
-def _inventorys(inventory: Path | None, limit: str | None, latency_s: float) -> Rack:
+def _inventory_rack(inventory: Path | None, limit: str | None, latency_s: float) -> Rack:
     from orchestrator.cli.session import open_session
     from orchestrator.plan.forecast.forecast import rack_of
 

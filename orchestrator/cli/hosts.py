@@ -1,4 +1,4 @@
-"""`clusterctl hosts`: the host keys this computer has pinned, one a phone."""
+"""`clusterctl hosts`: the pinned SSH host key of each phone."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import typer
 from orchestrator.cli.completion import complete_limit
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 
-app = typer.Typer(help="Pinned host keys, and this computer's own key.", no_args_is_help=True)
+app = typer.Typer(help="Manage the pinned SSH host keys of the phones.", no_args_is_help=True)
 
-PhonesArgument = Annotated[
-    str, typer.Argument(help="Which phones, written as for --limit.", autocompletion=complete_limit)
-]
+PhonesArgument = Annotated[str, typer.Argument(help="Phones, as in --limit.", autocompletion=complete_limit)]
 
 
 @app.command("list")
 def list_keys(inventory: InventoryOption = None, limit: LimitOption = None, json: JsonOption = False) -> None:
-    """Show each phone's pinned host key."""
+    """List the pinned host key of each phone."""
     from orchestrator.cli.session import open_session
     from orchestrator.fleet.host_keys import HostKeys
     from orchestrator.view import hosts as view
@@ -29,7 +27,7 @@ def list_keys(inventory: InventoryOption = None, limit: LimitOption = None, json
 
 @app.command()
 def forget(phones: PhonesArgument, inventory: InventoryOption = None, json: JsonOption = False) -> None:
-    """Unpin phones that were set up again; their new keys are taken by the next provision."""
+    """Remove the pinned keys of phones that were reinstalled; the next provision pins their new keys."""
     from orchestrator.cli.session import open_session
     from orchestrator.fleet.host_keys import HostKeys
     from orchestrator.view import hosts as view
@@ -41,7 +39,7 @@ def forget(phones: PhonesArgument, inventory: InventoryOption = None, json: Json
 
 @app.command()
 def key(inventory: InventoryOption = None, json: JsonOption = False) -> None:
-    """Print the key this computer logs in with; it belongs into ~/.ssh/authorized_keys on each phone."""
+    """Print the public key that this computer logs in with, for ~/.ssh/authorized_keys on the phones."""
     from orchestrator.cli.session import open_session
     from orchestrator.provision.gather_desired import host_key
     from orchestrator.view import hosts as view

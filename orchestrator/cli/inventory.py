@@ -1,26 +1,24 @@
-"""`clusterctl inventory`: is the file right, what does it describe, in which order do the ranks go."""
+"""`clusterctl inventory`: check and show the inventory file, and print the rank order."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.choices import RankOrder
+from orchestrator.cli.help import EXPERT, format_examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_USAGE, InventoryError
 
-app = typer.Typer(help="The rack: check it, look at it, list it for MPI.", no_args_is_help=True)
+app = typer.Typer(help="Check and show the inventory of switches and phones.", no_args_is_help=True)
 
 
-class Order(StrEnum):
-    RING = "ring"
-    INTERLEAVED = "interleaved"
-
-
-@app.command()
+@app.command(
+    epilog=format_examples("clusterctl inventory check", "clusterctl inventory check -i rack2.yaml --limit sw1")
+)
 def check(inventory: InventoryOption = None, limit: LimitOption = None, json: JsonOption = False) -> None:
-    """Tell everything that is wrong with the inventory, or what it describes."""
+    """Check the inventory file: print every problem with its line, or a summary."""
     from orchestrator.cli.session import find_inventory, open_session
     from orchestrator.view import inventory as view
 
@@ -33,9 +31,9 @@ def check(inventory: InventoryOption = None, limit: LimitOption = None, json: Js
     view.print_summary(session.cluster, session.phones, json=json)
 
 
-@app.command()
+@app.command(epilog=format_examples("clusterctl inventory show", "clusterctl inventory show --limit sw1:1-8 --json"))
 def show(inventory: InventoryOption = None, limit: LimitOption = None, json: JsonOption = False) -> None:
-    """Draw the switches with their phones, uplinks and the ring through them."""
+    """Draw the switches with their phones and uplinks, and the ring through them."""
     from orchestrator.cli.session import open_session
     from orchestrator.view.console import out, print_json
     from orchestrator.view.rack_diagram import Racks, as_json
@@ -52,13 +50,17 @@ def hostfile(
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     order: Annotated[
-        Order, typer.Option(help="interleaved: the order that makes every hop cross an uplink.")
-    ] = Order.RING,
+        RankOrder,
+        typer.Option(
+            help="ring: follows the switches; interleaved: every hop crosses an uplink, for comparison.",
+            rich_help_panel=EXPERT,
+        ),
+    ] = "ring",
 ) -> None:
-    """Print Open MPI's hostfile: one phone a line, in the order of the ranks."""
+    """Print a hostfile for Open MPI: one phone per line, in rank order."""
     from orchestrator.cli.session import open_session
     from orchestrator.inventory.ring import hostfile as lines
     from orchestrator.inventory.ring import interleaved
 
     phones = open_session(inventory, limit).phones
-    typer.echo(lines(interleaved(phones) if order is Order.INTERLEAVED else phones), nl=False)
+    typer.echo(lines(interleaved(phones) if order == "interleaved" else phones), nl=False)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from orchestrator.cli.choices import Arch, PowerState
+from orchestrator.cli.help import EXPERT, format_examples
 from orchestrator.cli.options import JsonOption
 
-
-class PowerState(StrEnum):
-    ON = "on"
-    OFF = "off"
-
-
-app = typer.Typer(help="A rack of virtual phones on this computer.", no_args_is_help=True)
+app = typer.Typer(help="Run a rack of virtual phones on this computer.", no_args_is_help=True)
 
 
 def _complete_phone(incomplete: str) -> list[str]:
@@ -32,30 +27,43 @@ def _complete_phone(incomplete: str) -> list[str]:
 
 PhoneArgument = Annotated[
     str,
-    typer.Argument(help="A phone's name, such as p1-01.", show_default=False, autocompletion=_complete_phone),
+    typer.Argument(help="Name of a phone, such as p1-01.", show_default=False, autocompletion=_complete_phone),
 ]
 CommandArgument = Annotated[list[str], typer.Argument(help="The command, after --.", show_default=False)]
 _PASS_THROUGH = {"ignore_unknown_options": True}
 
 
-@app.command()
+@app.command(
+    epilog=format_examples(
+        "clusterctl lab up",
+        "clusterctl lab up --phones 8 --switches 2 --uplink 100mbit",
+        "clusterctl provision",
+        "clusterctl launch --model lenet",
+        "clusterctl lab down",
+    )
+)
 def up(
-    phones: Annotated[int, typer.Option(help="How many virtual phones.")] = 4,
-    switches: Annotated[int, typer.Option(help="How many switches, in a chain.")] = 1,
-    rate: Annotated[str, typer.Option(help="Speed of each phone's link, both directions.")] = "1gbit",
-    uplink: Annotated[str, typer.Option(help="Speed of the links between switches.")] = "1gbit",
-    disk: Annotated[str, typer.Option(help="Room for each phone's data, in memory.")] = "1g",
+    phones: Annotated[int, typer.Option(help="Number of virtual phones.")] = 4,
+    switches: Annotated[int, typer.Option(help="Number of switches, connected in a chain.")] = 1,
+    rate: Annotated[str, typer.Option(help="Link speed of each phone, in both directions.")] = "1gbit",
+    uplink: Annotated[str, typer.Option(help="Link speed between switches.")] = "1gbit",
+    disk: Annotated[str, typer.Option(help="Storage per phone, held in memory.")] = "1g",
     arch: Annotated[
-        str, typer.Option(help="native: this computer's programs; aarch64: a phone's, under an emulator.")
+        Arch,
+        typer.Option(
+            help="native: this computer's instruction set; aarch64: that of a phone, emulated.", rich_help_panel=EXPERT
+        ),
     ] = "native",
 ) -> None:
-    """Start a lab: real sshd on every phone, real links of the given speed."""
+    """Start a lab: virtual phones with a real SSH server and links of the given speed."""
     from orchestrator.lab.lifecycle import up as bring_up
     from orchestrator.lab.shape import Shape, arch_named
-    from orchestrator.view.console import next_step, note
+    from orchestrator.view.console import next_step
     from orchestrator.view.lab import print_started
+    from orchestrator.view.progress import working
 
-    outcome = bring_up(Shape(phones, switches, rate, uplink, disk, arch_named(arch)), note)
+    with working("starting the lab") as show:
+        outcome = bring_up(Shape(phones, switches, rate, uplink, disk, arch_named(arch)), show)
     print_started(outcome)
     next_step("clusterctl provision")
 
@@ -65,13 +73,16 @@ def down() -> None:
     """Remove the lab and everything in it."""
     from orchestrator.lab.lifecycle import down as take_down
     from orchestrator.view.console import note
+    from orchestrator.view.progress import working
 
-    note("the lab is gone" if take_down() else "no lab is up")
+    with working("removing the lab"):
+        removed = take_down()
+    note("lab removed" if removed else "no lab is running")
 
 
 @app.command()
 def status(as_json: JsonOption = False) -> None:
-    """Which phones are up, and whether their sshd listens."""
+    """Show which virtual phones are on and reachable over SSH."""
     from orchestrator.lab.status import look
     from orchestrator.paths import lab_dir
     from orchestrator.view.console import print_json
@@ -86,7 +97,7 @@ def status(as_json: JsonOption = False) -> None:
 
 @app.command("exec", context_settings=_PASS_THROUGH)
 def execute(phone: PhoneArgument, command: CommandArgument) -> None:
-    """Run a command on a phone as its user, without ssh. Its exit code is passed on."""
+    """Run a command on a phone as its user, without SSH. Returns the command's exit code."""
     from orchestrator.lab.remote import run
     from orchestrator.paths import lab_dir
 
@@ -95,7 +106,7 @@ def execute(phone: PhoneArgument, command: CommandArgument) -> None:
 
 @app.command(context_settings=_PASS_THROUGH)
 def enter(command: CommandArgument) -> None:
-    """Run a command on the host's side of the lab's network."""
+    """Run a command on this computer inside the lab's network, where the phones can be reached."""
     from orchestrator.lab.remote import enter as run_inside
     from orchestrator.paths import lab_dir
 
@@ -103,20 +114,32 @@ def enter(command: CommandArgument) -> None:
 
 
 @app.command()
-def power(phone: PhoneArgument, state: Annotated[PowerState, typer.Argument(help="on or off.")]) -> None:
-    """Switch a phone off, as by pulling its power, or on again. Its data stays."""
+def power(phone: PhoneArgument, state: Annotated[PowerState, typer.Argument(help="New state.")]) -> None:
+    """Cut a phone's power, or restore it. Its data is kept."""
     from orchestrator.lab.faults import set_power
     from orchestrator.paths import lab_dir
 
     set_power(lab_dir(), phone, state)
 
 
-@app.command("set")
+@app.command(
+    "set",
+    epilog=format_examples(
+        "clusterctl lab set p1-01 thermal.cpu=85 battery.percentage=12",
+        "clusterctl lab set p1-01 link=down",
+        "clusterctl lab set p1-01 throttle=0.3 disk=full",
+    ),
+)
 def change(
     phone: PhoneArgument,
-    settings: Annotated[list[str], typer.Argument(help="Such as thermal.cpu=71.5 or link=down.", show_default=False)],
+    settings: Annotated[
+        list[str], typer.Argument(help="KEY=VALUE, such as thermal.cpu=71.5 or link=down.", show_default=False)
+    ],
 ) -> None:
-    """Change what a phone reports (battery, heat), or break it: link=down, disk=full, throttle=0.3, phantom=on, …"""
+    """Change the readings of a virtual phone, or inject a fault.
+
+    Readings: battery.*, thermal.*. Faults: link=down, disk=full, throttle=0.3, phantom=on and others.
+    """
     from orchestrator.lab.faults import change as apply
     from orchestrator.paths import lab_dir
 

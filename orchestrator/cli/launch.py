@@ -38,7 +38,7 @@ def launch(
     whole: Annotated[
         bool | None,
         typer.Option(
-            "--whole/--share",
+            "--replicate-data/--shard-data",
             help="All samples on every phone, or a share each. Default: as they lie there, else all where it fits.",
             rich_help_panel="How much",
         ),
@@ -133,7 +133,7 @@ def _refuse_with_resume(data: str, whole: bool | None, dry_run: bool) -> None:
             f"--data {data}: a run that is resumed goes on with its own samples", remedy="leave out --data"
         )
     if whole is not None:
-        flag = "--whole" if whole else "--share"
+        flag = "--replicate-data" if whole else "--shard-data"
         raise UsageError(
             f"{flag}: a run that is resumed goes on with its samples as they were dealt", remedy=f"leave out {flag}"
         )

@@ -1,4 +1,4 @@
-"""RUN or FILE, as `eval`, `export` and `predict` take it."""
+"""The RUN or FILE argument of `eval`, `export` and `predict`."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ TrainedArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[RUN|FILE]",
-        help="A run, or the start of its id; or a file of weights. Default: the newest run.",
+        help="Run id (or the start of one), or a weights file. Default: the newest run.",
         show_default=False,
     ),
 ]
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        help="Which network the weights are of, if the file does not say.",
+        help="Model of the weights, if the file does not say.",
         autocompletion=complete_model,
         show_default=False,
     ),
 ]
 ThreadsOption = Annotated[
-    int | None, typer.Option(help="Threads. Default: one for each core.", min=1, max=64, show_default=False)
+    int | None, typer.Option(help="Number of threads. Default: one per core.", min=1, max=64, show_default=False)
 ]
 
 
 def find_trained(which: str | None, model: str | None, inventory: Path | None) -> Trained:
-    from orchestrator.cli.agent_errors import engine_errors
+    from orchestrator.cli.agent_errors import agent_errors
     from orchestrator.inference.model import open_trained
 
-    with engine_errors():
+    with agent_errors():
         if which is not None and (Path(which).suffix in WEIGHTS or Path(which).is_file()):
             return open_trained(Path(which), model)
         path, own = _of_run(which, inventory)
@@ -53,7 +53,7 @@ def cores() -> int:
 
 
 def _of_run(which: str | None, inventory: Path | None) -> tuple[Path, str | None]:
-    """The run's checkpoint here, and its network if that was the user's own."""
+    """The checkpoint of the run on this computer, and its model if that is the user's own file."""
     from orchestrator.cli.session import open_session
     from orchestrator.errors import UsageError
     from orchestrator.records.checkpoints import newest_local
@@ -64,5 +64,7 @@ def _of_run(which: str | None, inventory: Path | None) -> tuple[Path, str | None
     directory, spec = store.directory(record.run_id), store.spec(record.run_id)
     path = newest_local(directory)
     if path is None:
-        raise UsageError(f"no checkpoint of {record.run_id} is here", remedy=f"clusterctl attach {record.run_id}")
+        raise UsageError(
+            f"this computer has no checkpoint of {record.run_id}", remedy=f"clusterctl attach {record.run_id}"
+        )
     return path, f"{directory / spec.model_file}:{spec.model}" if spec.model_file else None

@@ -1,4 +1,4 @@
-"""`clusterctl models`: the networks there are, and what training them takes."""
+"""`clusterctl models`: the available models, and what training them takes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.agent_errors import engine_errors
+from orchestrator.cli.agent_errors import agent_errors
+from orchestrator.cli.choices import Activations, PlannedBackend
 from orchestrator.cli.completion import complete_model
+from orchestrator.cli.help import EXPERT, format_examples
 from orchestrator.cli.options import JsonOption
-from orchestrator.errors import UsageError
 from phone_agent.contract.choices import MAX_THREADS
 
-app = typer.Typer(help="The networks there are, and what training them takes.", no_args_is_help=True)
+app = typer.Typer(help="List models, and show what training them takes.", no_args_is_help=True)
 
-PHONE_MEMORY = "2.8GB"  # what the paper's phones had to spare
-PLANNED = ("cpu", "opencl", "hybrid")
-MOST_BATCH = 1 << 20
+PHONE_MEMORY = "2.8GB"  # free memory of the phones in the paper
+MAX_BATCH = 1 << 20
 
 
 @app.command("list")
 def list_models(as_json: JsonOption = False) -> None:
-    """List the networks, as they were published."""
+    """List the models with their published sizes."""
     from orchestrator.view.console import print_json
     from orchestrator.view.models import overview_document, print_overviews
     from phone_agent.api.models import all_overviews
@@ -33,24 +33,48 @@ def list_models(as_json: JsonOption = False) -> None:
         print_overviews(found)
 
 
-@app.command()
+@app.command(
+    epilog=format_examples(
+        "clusterctl models show resnet50",
+        "clusterctl models show mobilenet_v1 --batch 64 --memory 2GB --activations fp16",
+        "clusterctl models show resnet50 --classes 10 --image 64 --json",
+    )
+)
 def show(
-    name: Annotated[str, typer.Argument(help="See clusterctl models list.", autocompletion=complete_model)],
-    batch: Annotated[int, typer.Option(help="Images a step.", min=1, max=MOST_BATCH)] = 32,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Model, as in `clusterctl models list`.", autocompletion=complete_model, show_default=False
+        ),
+    ],
+    batch: Annotated[int, typer.Option(help="Images per step.", min=1, max=MAX_BATCH)] = 32,
     memory: Annotated[
-        str, typer.Option(help="Of a phone: does the batch fit, and how large may it be?")
+        str, typer.Option(help="Free memory of a phone: shows whether the batch fits, and the largest that does.")
     ] = PHONE_MEMORY,
-    classes: Annotated[int | None, typer.Option(help="Default: as published.", show_default=False)] = None,
-    image: Annotated[
-        str | None, typer.Option(help="Pixels a side, or HEIGHTxWIDTH[xCHANNELS].", show_default=False)
+    classes: Annotated[
+        int | None, typer.Option(help="Number of classes. Default: as published.", show_default=False)
     ] = None,
-    width: Annotated[float, typer.Option(help="Channels of every layer, times this.")] = 1.0,
-    threads: Annotated[int, typer.Option(help="Of a phone; each needs some memory.", min=1, max=MAX_THREADS)] = 4,
-    half: Annotated[bool, typer.Option("--half", help="With activations stored in fp16.")] = False,
-    backend: Annotated[str, typer.Option(help="cpu, opencl or hybrid: each takes memory of its own.")] = "cpu",
+    image: Annotated[
+        str | None,
+        typer.Option(
+            help="Image size: pixels per side, or HEIGHTxWIDTH, or HEIGHTxWIDTHxCHANNELS. Default: as published.",
+            show_default=False,
+        ),
+    ] = None,
+    width: Annotated[
+        float, typer.Option(help="Width multiplier: scales the channels of every layer.", rich_help_panel=EXPERT)
+    ] = 1.0,
+    threads: Annotated[
+        int,
+        typer.Option(help="Threads per phone; each needs some memory.", min=1, max=MAX_THREADS, rich_help_panel=EXPERT),
+    ] = 4,
+    activations: Annotated[Activations, typer.Option(help="Storage format of activations.")] = "fp32",
+    backend: Annotated[
+        PlannedBackend, typer.Option(help="Compute backend; each has its own memory needs.", rich_help_panel=EXPERT)
+    ] = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Show a network's layers, its size, and the memory a training step takes."""
+    """Show the layers and the size of a model, and the memory that a training step needs."""
     from orchestrator.view.console import print_json
     from orchestrator.view.models import print_sheet, sheet_document
     from phone_agent.api import models
@@ -58,12 +82,10 @@ def show(
     from phone_agent.api.models import make_report
     from phone_agent.contract.sizes import parse_bytes
 
-    if backend not in PLANNED:
-        raise UsageError(f"--backend {backend}: memory is planned for {', '.join(PLANNED)}")
-    with engine_errors():
+    with agent_errors():
         shape = models.image_shape(name, image)
         graph = models.build(name, classes, shape, width)
-        options = options_on(backend, graph, Options(threads=threads, half=half))
+        options = options_on(backend, graph, Options(threads=threads, half=activations == "fp16"))
         sheet = make_report(name, graph, batch, parse_bytes(memory), options, backend=backend)
     if as_json:
         print_json(sheet_document(sheet))

@@ -1,4 +1,4 @@
-"""The flags that several commands share, declared once."""
+"""Flags that several commands share, declared once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ InventoryOption = Annotated[
         "-i",
         "--inventory",
         envvar="CLUSTERCTL_INVENTORY",
-        help="Inventory file. Default: the running lab's, else ./inventory.yaml.",
+        help="Inventory file. Default: that of the running lab, else ./inventory.yaml.",
         show_default=False,
     ),
 ]
@@ -24,9 +24,9 @@ LimitOption = Annotated[
     typer.Option(
         "-l",
         "--limit",
-        help="Which phones: names, sw1, sw1:1-8, @failed; combine with ',', '&' (and), '!' (not).",
+        help="Only these phones: names, sw1, sw1:1-8, @failed. Combine with ',' (or), '&' (and), '!' (not).",
         autocompletion=complete_limit,
         show_default=False,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]

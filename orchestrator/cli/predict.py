@@ -1,4 +1,4 @@
-"""`clusterctl predict`: what pictures show, by a trained network."""
+"""`clusterctl predict`: classify images with a trained model."""
 
 from __future__ import annotations
 
@@ -7,33 +7,50 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli.help import examples
 from orchestrator.cli.model_argument import ModelOption, ThreadsOption
 from orchestrator.cli.options import InventoryOption, JsonOption
 
 
+@examples(
+    "clusterctl predict cat.jpg dog.jpg",
+    "clusterctl predict *.png --run 20260131-1200 --top 1",
+    "clusterctl predict cat.jpg --weights resnet50.safetensors --model resnet50",
+)
 def predict(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="JPEG or PNG files.")],
     run: Annotated[
-        str | None, typer.Option(help="Whose network: a run, or the start of its id. Default: the newest.")
+        str | None,
+        typer.Option(
+            help="Run whose model to use: its id, or the start of it. Default: the newest.", show_default=False
+        ),
     ] = None,
-    weights: Annotated[Path | None, typer.Option(help="Instead: a file of weights.")] = None,
-    top: Annotated[int, typer.Option(help="How many classes to tell of each.", min=1)] = 5,
+    weights: Annotated[
+        Path | None, typer.Option(help="Use this weights file instead of a run.", show_default=False)
+    ] = None,
+    top: Annotated[int, typer.Option(help="Number of classes to print per image.", min=1)] = 5,
     model: ModelOption = None,
     threads: ThreadsOption = None,
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what pictures show, by a trained network, on this computer."""
-    from orchestrator.cli.agent_errors import engine_errors
+    """Classify images with a trained model.
+
+    Runs on this computer.
+    """
+    from orchestrator.cli.agent_errors import agent_errors
     from orchestrator.cli.model_argument import cores, find_trained
     from orchestrator.errors import UsageError
-    from orchestrator.inference.evaluate import predict as guess
+    from orchestrator.inference.evaluate import predict as classify
     from orchestrator.inference.model import open_trained
+    from orchestrator.text import count_of
     from orchestrator.view.inference import print_predictions
+    from orchestrator.view.progress import computing
 
     if run is not None and weights is not None:
-        raise UsageError("--run and --weights exclude each other", remedy="give only one of them")
-    with engine_errors():
+        raise UsageError("--run and --weights exclude each other", remedy="remove one of them")
+    with agent_errors():
         found = open_trained(weights, model) if weights else find_trained(run, model, inventory)
-        guesses = guess(found, images, top, threads or cores())
-    print_predictions(images, guesses, as_json=as_json)
+        with computing(f"classifying {count_of(images, 'image')}"):
+            predictions = classify(found, images, top, threads or cores())
+    print_predictions(images, predictions, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`clusterctl provision`: from bare Termux to worker."""
+"""`clusterctl provision`: turn phones with bare Termux into workers."""
 
 from __future__ import annotations
 
@@ -6,20 +6,38 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.help import EXPERT, examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from orchestrator.provision.report import Report
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Tell what would change; touch no phone.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")]
 UpstreamOption = Annotated[
     str | None,
-    typer.Option("--upstream", help="Termux package repository. Default: Termux's own, or the lab's.", metavar="URL"),
+    typer.Option(
+        "--upstream",
+        help="Termux package repository. Default: the official one; in a lab, that of the lab.",
+        metavar="URL",
+        show_default=False,
+        rich_help_panel=EXPERT,
+    ),
 ]
-OfflineOption = Annotated[bool, typer.Option("--offline", help="Use the last package snapshot; ask no repository.")]
+OfflineOption = Annotated[
+    bool,
+    typer.Option(
+        "--offline", help="Use the last package snapshot; do not contact a repository.", rich_help_panel=EXPERT
+    ),
+]
 
 
+@examples(
+    "clusterctl provision --dry-run",
+    "clusterctl provision",
+    "# after fixing the cause, only those that failed",
+    "clusterctl provision --limit @failed",
+)
 def provision(
     dry_run: DryRunOption = False,
     upstream: UpstreamOption = None,
@@ -28,7 +46,10 @@ def provision(
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set phones up: packages, keys, sshd, Open MPI, mpi4py, the agent. A second run changes nothing."""
+    """Set up phones that run Termux as workers.
+
+    Installs packages, keys, sshd, Open MPI, mpi4py and the agent. Repeating it changes nothing.
+    """
     from orchestrator.cli.session import open_session
     from orchestrator.provision import Options, ProvisionInterrupted, provision
     from orchestrator.view.provision import provision_progress

@@ -1,4 +1,4 @@
-"""`clusterctl selftest`: the first hour with a phone, as one command."""
+"""`clusterctl selftest`: check that a new model of phone behaves as we assume."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.completion import complete_limit
+from orchestrator.cli.help import examples
 from orchestrator.cli.options import InventoryOption, JsonOption
 from orchestrator.errors import EXIT_FAILED, UsageError
 
 PhonesArgument = Annotated[
     list[str],
-    typer.Argument(help="Which phones, written as for --limit; two or more are also tried together.",
-                   autocompletion=complete_limit),
-]  # fmt: skip
-InteractiveOption = Annotated[
-    bool, typer.Option("--interactive", help="Also ask you to switch screens off, and look again.")
+    typer.Argument(
+        help="Phones, as in --limit. With two or more, also tests the network between them.",
+        autocompletion=complete_limit,
+        show_default=False,
+    ),
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="Where the files go, one a phone.", file_okay=False)]
-IdsOption = Annotated[bool, typer.Option("--show-ids", help="Leave MAC addresses and serial numbers in the files.")]
+InteractiveOption = Annotated[
+    bool, typer.Option("--interactive", help="Also ask you to turn screens off, and test again.")
+]
+OutOption = Annotated[Path, typer.Option("--out", help="Output folder; one file per phone.", file_okay=False)]
+IdsOption = Annotated[bool, typer.Option("--show-ids", help="Keep MAC addresses and serial numbers in the files.")]
 
 
+@examples("clusterctl selftest p1-01", "clusterctl selftest p1-01 p1-02 --interactive --out results")
 def selftest(
     phones: PhonesArgument,
     interactive: InteractiveOption = False,
@@ -32,7 +37,10 @@ def selftest(
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check on real phones what we only believe of them; writes a file for each that you can send us."""
+    """Test whether phones behave as this software assumes.
+
+    Run it once on each new model of phone. Writes one report file per phone, safe to share.
+    """
     import time
 
     from orchestrator.cli.session import open_session
@@ -43,9 +51,9 @@ def selftest(
     from orchestrator.view.selftest import checklist, print_reports
 
     if interactive and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("--interactive asks questions, and there is no terminal", remedy="leave it out")
+        raise UsageError("--interactive needs a terminal", remedy="run it without --interactive")
     session = open_session(inventory, ",".join(phones))
-    out.mkdir(parents=True, exist_ok=True)  # before any phone is asked
+    out.mkdir(parents=True, exist_ok=True)  # fails before any phone is contacted
     with session.fleet() as fleet, checklist(session.phones) as view:
         site = Site(session.cluster, fleet, session.network)
         reports = examine(site, view.show, view.ask if interactive else None)

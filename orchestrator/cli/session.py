@@ -1,4 +1,4 @@
-"""From flags to the objects a command works with."""
+"""From flags to the objects that a command works with."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class Session(FleetContext):
-    """The phones chosen from an inventory; interruptions are told."""
+    """The phones selected from an inventory."""
 
     @contextmanager
     def fleet(self, *, trust_new_hosts: bool = False) -> Iterator[Fleet]:
-        """Ctrl-C tells what had arrived, and from whom nothing had."""
+        """On Ctrl-C, prints which phones had answered and which had not."""
         from orchestrator.fleet import Fleet, FleetInterrupted
 
         with Fleet(self.phones, self.state, self.network, key=self.cluster.ssh_key, trust_new=trust_new_hosts) as fleet:
@@ -47,7 +47,7 @@ def find_inventory(given: Path | None) -> Path:
     if (here := Path("inventory.yaml")).exists():
         return here
     raise UsageError(
-        "no inventory: no lab is up and there is no ./inventory.yaml", remedy="clusterctl lab up --phones 4"
+        "no inventory found: no lab is running and there is no ./inventory.yaml", remedy="clusterctl lab up --phones 4"
     )
 
 

@@ -1,4 +1,4 @@
-"""`clusterctl status`: the whole rack on one screen."""
+"""`clusterctl status`: the state of all phones on one screen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.help import examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED
 
@@ -14,16 +15,21 @@ if TYPE_CHECKING:
 
     from orchestrator.health.health import PhoneHealth
 
-WatchOption = Annotated[bool, typer.Option("--watch", help="Keep looking until Ctrl-C.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")]
 
 
+@examples("clusterctl status", "clusterctl status --watch", "clusterctl status --limit sw1 --json")
 def status(
     watch: WatchOption = False,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how every phone is doing. Exit code 1 when some phone does not answer or is broken."""
+    """Show the state of every phone.
+
+    State, temperature, battery, clock, memory, agent version and current run. Exit code 1 if a phone does not answer
+    or is broken.
+    """
     from orchestrator.cli.session import open_session
     from orchestrator.errors import UsageError
     from orchestrator.health.health import ask_all
@@ -32,13 +38,13 @@ def status(
     from orchestrator.view.status import as_document, print_status, watch_status
 
     if watch and as_json:
-        raise UsageError("--watch and --json exclude each other", remedy="give only one of them")
+        raise UsageError("--watch and --json exclude each other", remedy="remove one of them")
     session = open_session(inventory, limit)
     with session.fleet() as fleet:
         if watch:
             watch_status(out, session.cluster.name, lambda: ask_all(fleet))
             return
-        with phone_progress("asking", fleet.phones) as on_done:
+        with phone_progress("querying", fleet.phones) as on_done:
             health = ask_all(fleet, on_done)
     if as_json:
         print_json(as_document(session.cluster.name, health))

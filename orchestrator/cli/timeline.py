@@ -1,4 +1,4 @@
-"""`clusterctl timeline`: what every phone of a run did when."""
+"""`clusterctl timeline`: a trace of what every phone of a run did when."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.attach import RunArgument
+from orchestrator.cli.help import examples
 from orchestrator.cli.options import InventoryOption, JsonOption
 from orchestrator.errors import EXIT_FAILED
 
 
+@examples("clusterctl timeline", "clusterctl timeline 20260131-1200 -o trace.json")
 def timeline(
     run: RunArgument = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The trace's file. Default: RUN.trace.json.", show_default=False)
+        Path | None, typer.Option("--out", "-o", help="Output file. Default: RUN.trace.json.", show_default=False)
     ] = None,
     inventory: InventoryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a Chrome trace of a run, and tell how much of a step waits for the network."""
+    """Write a Chrome trace of a run.
+
+    Also shows how much of each step waits for the network.
+    """
     import json
     from dataclasses import asdict
 
@@ -36,7 +41,7 @@ def timeline(
     session = open_session(inventory)
     record = RunStore(session.state.runs).find(run)
     chosen = phones_of(session, record)
-    with chosen.fleet() as fleet, phone_progress("asking", chosen.phones) as on_done:
+    with chosen.fleet() as fleet, phone_progress("reading the trace of", chosen.phones) as on_done:
         outcomes = fleet.map(lambda phone: fetch_trace(phone, record.run_id, record.attempt), on_done=on_done)
     traces = sorted((each.value for each in outcomes if each.value is not None), key=lambda each: each.rank)
     breakdowns = [found for each in traces if (found := break_down_steps(each))]

@@ -1,4 +1,4 @@
-"""`clusterctl tune`: find the fastest way to compute, on one phone of each kind."""
+"""`clusterctl tune`: find the fastest compute settings for each kind of phone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.completion import complete_model
+from orchestrator.cli.help import EXPERT, examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED, UsageError
 
-ModelOption = Annotated[str, typer.Option(help="The network whose steps are timed.", autocompletion=complete_model)]
-MinutesOption = Annotated[float, typer.Option(help="To search for, on each kind of phone.", min=0.1, max=240)]
-BatchOption = Annotated[int, typer.Option(help="Images a step.", min=1)]
+ModelOption = Annotated[str, typer.Option(help="Model to time.", autocompletion=complete_model)]
+MinutesOption = Annotated[float, typer.Option(help="Search time per kind of phone, in minutes.", min=0.1, max=240)]
+BatchOption = Annotated[int, typer.Option(help="Images per step.", min=1, rich_help_panel=EXPERT)]
 
 
+@examples("clusterctl tune", "clusterctl tune --model resnet50 --minutes 20 --limit sw1")
 def tune(
     model: ModelOption = "mobilenet_reduced",
     minutes: MinutesOption = 5.0,
@@ -23,7 +25,10 @@ def tune(
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure processor, GPU and both on one phone of each kind; launch then computes in the fastest way."""
+    """Find the fastest compute settings for each kind of phone.
+
+    Times CPU, GPU and both on one phone of each kind. `launch` then uses the fastest settings.
+    """
     from orchestrator.cli.session import open_session
     from orchestrator.tune.device_kinds import ask_kinds
     from orchestrator.tune.measure import tune as search

@@ -39,9 +39,28 @@ def delayed_line(draw: Callable[[], str]) -> Iterator[None]:
 def working(what: str) -> Iterator[Callable[[str], None]]:
     """Shows what is being done and for how long. The callback changes the text."""
     started = time.monotonic()
-    current = [what]
-    with delayed_line(lambda: f"{current[0]} … {format_clock(time.monotonic() - started)}"):
-        yield lambda text: current.__setitem__(0, text)
+    shown = what
+
+    def change(text: str) -> None:
+        nonlocal shown
+        shown = text
+
+    with delayed_line(lambda: f"{shown} … {format_clock(time.monotonic() - started)}"):
+        yield change
+
+
+@contextmanager
+def computing(what: str) -> Iterator[None]:
+    """`working` for what runs the compute core on this computer, which is compiled at its first use."""
+    from phone_agent.api.bundle import compile_progress
+
+    with working(what) as change:
+
+        def compiled(done: int, total: int) -> None:
+            change(what if done == total else f"compiling the compute core (only once): {done} of {total} files")
+
+        with compile_progress(compiled):
+            yield
 
 
 @contextmanager

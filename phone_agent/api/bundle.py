@@ -7,9 +7,9 @@ from pathlib import Path
 import phone_agent
 from phone_agent import bind_shim
 from phone_agent.core import build, library
-from phone_agent.core.build import BuildError
+from phone_agent.core.build import BuildError, compile_progress
 
-__all__ = ["BuildError", "native_libraries", "source_files"]
+__all__ = ["BuildError", "compile_progress", "native_libraries", "source_files"]
 
 PACKAGE = Path(phone_agent.__file__).parent
 CORE, BIND_SHIM = (path.relative_to(PACKAGE.parent) for path in (library.SHIPPED, bind_shim.SHIPPED))

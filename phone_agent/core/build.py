@@ -11,8 +11,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -102,6 +102,8 @@ _LINK = [
 ]
 _PROGRAM = ["-static", "-nostdlib", "-Wl,--build-id=none"]
 
+_listeners: list[Callable[[int, int], None]] = []
+
 
 def host_target() -> Target:
     """As compiled for the machine this Python runs on."""
@@ -182,6 +184,16 @@ def build_library(target: Target, source: Path, out: Path) -> Path:
         return made.replace(out)
 
 
+@contextmanager
+def compile_progress(callback: Callable[[int, int], None]) -> Iterator[None]:
+    """Compiling takes about a minute of CPU time: `callback` gets the number of files done, and of all files."""
+    _listeners.append(callback)
+    try:
+        yield
+    finally:
+        _listeners.remove(callback)
+
+
 def _objects(target: Target, scratch: Path) -> list[str]:
     with ThreadPoolExecutor() as pool:
         kernels = [
@@ -195,7 +207,11 @@ def _objects(target: Target, scratch: Path) -> list[str]:
             pool.submit(_compile, target, scratch / f"{name}.o", SOURCES / f"{name}.c", target.baseline, "-fno-builtin")
             for name in ("thread_pool", "ring_allreduce", "isa_dispatch", "memory")
         ]
-        return [job.result() for job in (*kernels, *others)]
+        jobs = [*kernels, *others]
+        for done, _ in enumerate(as_completed(jobs), start=1):
+            for listener in _listeners:
+                listener(done, len(jobs))
+        return [job.result() for job in jobs]
 
 
 def isa_flags(isa: Isa) -> list[str]:

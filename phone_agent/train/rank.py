@@ -159,7 +159,7 @@ class _Rank:
         self._watch.look([row.condition for row in rows])
         share = self._training.sharing.observe(step, rows)
         if share is not None and share.stuck:
-            hint = "each phone has only its share of the samples; launch --whole lets others help"
+            hint = "each phone has only its share of the samples; launch --replicate-data lets others help"
             self._events.write("warning", message=f"{share.why}: but {hint}", names_phone=True)
         elif share is not None:
             self._events.write("rebalance", step=share.step, batches=share.batches, reason=share.why)

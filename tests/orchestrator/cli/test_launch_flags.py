@@ -160,7 +160,7 @@ def test_a_plan_counts_samples_and_adds_none(dots: Path) -> None:
 
 
 @pytest.mark.usefixtures("two_fit")
-@pytest.mark.parametrize(("flags", "whole"), [([], None), (["--whole"], True), (["--share"], False)])
+@pytest.mark.parametrize(("flags", "whole"), [([], None), (["--replicate-data"], True), (["--shard-data"], False)])
 def test_who_is_to_have_which_samples_reaches_the_launch(
     monkeypatch: pytest.MonkeyPatch, flags: list[str], *, whole: bool | None
 ) -> None:
@@ -178,8 +178,8 @@ def test_who_is_to_have_which_samples_reaches_the_launch(
     [
         (["--dry-run"], "would start one"),
         (["--data", "cifar"], "own samples"),
-        (["--whole"], "--whole: a run that is resumed"),
-        (["--share"], "--share: a run that is resumed"),
+        (["--replicate-data"], "--replicate-data: a run that is resumed"),
+        (["--shard-data"], "--shard-data: a run that is resumed"),
     ],
 )
 def test_what_a_resumed_run_cannot_obey_is_refused(flags: list[str], words: str) -> None:

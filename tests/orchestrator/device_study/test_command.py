@@ -107,15 +107,15 @@ def test_the_report_is_of_this_run(here: dict[str, Any]) -> None:
         ({"part": ["gossip"]}, "models, sweep"),
         ({"model": ["resnet50"]}, "mentee"),
         ({"widths": "64..512"}, "is not a list of numbers"),
-        ({"widths": "1-1000"}, "1 to 64 can be"),
+        ({"widths": "1-1000"}, "1 to 64 are allowed"),
         ({"depths": "0"}, "a depth of 0"),
         ({"batch": 0}, "a batch of 0"),
         ({"backend": ["cuda"]}, "cpu, opencl"),
         ({"memory": "lots"}, "2.8GB"),
         ({"thermal": 1000.0}, "minutes"),
         ({"threads": 65}, "1 to 64"),
-        ({"limit": "p1"}, "--limit are phones"),
-        ({"report": Path("/nowhere/at/all.html")}, "/nowhere/at is not a folder"),
+        ({"limit": "p1"}, "--limit selects phones"),
+        ({"report": Path("/nowhere/at/all.html")}, "/nowhere/at is not a writable folder"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(flags: dict[str, Any], said: str) -> None:

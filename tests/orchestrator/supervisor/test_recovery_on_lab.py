@@ -214,11 +214,11 @@ def push_dataset(lab: TestLab, folder: Path, how: str) -> None:
     lab.clusterctl("data", "push", "specks", how)
 
 
-@pytest.mark.parametrize("how", ["--whole", "--share"])
+@pytest.mark.parametrize("how", ["--replicate-data", "--shard-data"])
 def test_a_damaged_sample_is_sent_again_before_the_restart(provisioned_lab4: TestLab, tmp_path: Path, how: str) -> None:
     lab, sixteen = provisioned_lab4, (4, 4, 4, 4)
     push_dataset(lab, tmp_path / "specks", how)
-    whole = how == "--whole"
+    whole = how == "--replicate-data"
     order = whole_order(200, sixteen, 2, 0) if whole else share_order(200, sixteen, PartitionSlice(2, 0, 4), 0)
     sample = int(order.taken(9)[0][1])
     damage_sample(lab, "p2-01", sample)
@@ -236,11 +236,11 @@ def test_a_damaged_sample_is_sent_again_before_the_restart(provisioned_lab4: Tes
 def test_a_phone_whose_samples_cannot_be_replaced_is_left_out(provisioned_lab4: TestLab, tmp_path: Path) -> None:
     """The copy on this computer is damaged as well; the other phones are complete."""
     lab = provisioned_lab4
-    push_dataset(lab, tmp_path / "specks", "--whole")
+    push_dataset(lab, tmp_path / "specks", "--replicate-data")
     sample = int(whole_order(200, (4, 4, 4, 4), 2, 0).taken(9)[0][1])
     damage_sample(lab, "p2-01", sample)
     damage(lab.state / "data/specks/train-00000.shard", HEADER_BYTES + 1)
-    found = answer(lab, *WORK, "--data", "specks", "--whole", "--seed", "0", "--steps", "30")
+    found = answer(lab, *WORK, "--data", "specks", "--replicate-data", "--seed", "0", "--steps", "30")
     assert (found["state"], found["step"], found["phones"]) == ("done", 30, ["p1-01", "p1-02", "p2-02"])
     incidents = incidents_of(lab.state / "clusters/lab/runs" / found["run_id"])
     assert any("on this computer" in each["message"] and "data remove specks" in each["message"] for each in incidents)

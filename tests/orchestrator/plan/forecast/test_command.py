@@ -47,16 +47,21 @@ def test_the_papers_batches_are_known_by_name() -> None:
     [
         (["--batch", "x"], "--batch x"),
         (["--batch", "0"], "--batch 0"),
-        (["--model", "lenet", "--batch", "paper"], "no batch for lenet"),
-        (["--algorithm", "mpi"], "--algorithm mpi is not modelled"),
-        (["--wire", "powersgd"], "--wire powersgd is not modelled"),
-        (["--phones", "2", "--switches", "3"], "some would be empty"),
+        (["--model", "lenet", "--batch", "paper"], "no batch size for lenet"),
+        (["--phones", "2", "--switches", "3"], "--switches 3 is more than --phones 2"),
         (["--phones", "2", "--rate", "fast"], "cannot read the rate"),
         (["--memory", "much"], "much"),
         (["--memory", "1MB"], "needs"),
         (["--model", "resnet51"], "resnet51"),
     ],
 )
-def test_what_cannot_be_is_told(flags: list[str], told: str) -> None:
+def test_bad_input_is_a_usage_error(flags: list[str], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         CliRunner().invoke(app, ["forecast", "-i", RACK, *flags], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("flags", [["--algorithm", "mpi"], ["--wire", "powersgd"]])
+def test_only_modelled_communication_can_be_chosen(flags: list[str]) -> None:
+    done = CliRunner().invoke(app, ["forecast", "-i", RACK, *flags], catch_exceptions=False)
+    assert done.exit_code == 2
+    assert "'auto'" in done.output
