@@ -114,7 +114,7 @@ class Operand:
     def matrix(self, memory: MemoryBinding, images: Any) -> Matrix:
         if isinstance(self.argument, Scratch):
             return Matrix(memory.scratch, self.argument.offset // FLOAT + self.offset, self.ld, self.transposed)
-        if self.argument.buffer.home == MemorySpace.IMAGES:
+        if self.argument.buffer.space == MemorySpace.IMAGES:
             return Matrix(images, self.argument.offset // FLOAT + self.offset, self.ld, self.transposed)
         buffer, start = memory.of(self.argument)
         return Matrix(buffer, start // FLOAT + self.offset, self.ld, self.transposed)

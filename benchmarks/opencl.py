@@ -177,7 +177,7 @@ def step(name: str, batch: int, turns: Turns) -> Duel:
 def multiply_adds(graph: Graph) -> int:
     """Forward, of an image."""
     plan = fit_plan(graph, 1, Options())
-    return sum(each.flops for each in plan.training.steps if each.direction == Direction.FORWARD) // 2
+    return sum(each.flops for each in plan.training.ops if each.direction == Direction.FORWARD) // 2
 
 
 def layers(name: str, batch: int, rounds: int) -> list[Duel]:

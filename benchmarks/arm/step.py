@@ -59,7 +59,7 @@ class Modelled:
 def modelled(name: str, phone: Phone) -> Modelled:
     graph, batch = network(name), TABLE_I[name]
     plan = make_plan(graph, batch, Options(threads=len(phone.clocks)))
-    times = [*map(phone.step, plan.training.steps), phone.update(graph.parameter_count)]
+    times = [*map(phone.step, plan.training.ops), phone.update(graph.parameter_count)]
     seconds = sum(each.longer for each in times)
     waiting = sum(each.memory for each in times if each.memory > each.arithmetic)
     flops, peak = float(training_flops(graph) * batch), FLOPS_A_CYCLE * sum(phone.clocks)

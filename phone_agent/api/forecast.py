@@ -62,10 +62,10 @@ def plan_step(graph: Graph, batch: int, options: Options) -> StepPlan:
     ]
     parts = [slice(each.start, each.end) for each in learned]
     return StepPlan(
-        operations=training.steps,
+        operations=training.ops,
         parts=parts,
-        needed=[each.read for each in learned],
-        ready=[each.done for each in learned],
+        needed=[each.first_read for each in learned],
+        ready=[each.complete_at for each in learned],
         pieces=pieces(parts, options.bucket_bytes),
     )
 

@@ -42,23 +42,23 @@ class _Programs:
 
     def __init__(self, plan: Plan, homes: dict[MemorySpace, int], buckets: Sequence[Bucket]) -> None:
         self._plan, self._homes, self.buckets = plan, homes, buckets
-        self.batch = plan.places.batch
-        self.gates = sorted(buckets, key=lambda bucket: bucket.read)
+        self.batch = plan.addresses.batch
+        self.gates = sorted(buckets, key=lambda bucket: bucket.first_read)
         self._emitters: list[Emitter] = []
         emit = self._emitter(adding=False).emit
-        self._made = emit(plan.training.steps)
+        self._made = emit(plan.training.ops)
         self.training = Program.of(self._made)
-        self.evaluation = Program.of(emit(plan.evaluation.steps))
+        self.evaluation = Program.of(emit(plan.evaluation.ops))
 
     @cached_property
     def adding(self) -> Program:
         """Training that adds its gradients to those that are there."""
-        middle, steps = self._plan.training.backward, self._plan.training.steps
+        middle, steps = self._plan.training.backward_start, self._plan.training.ops
         return Program.of([*self._made[:middle], *self._emitter(adding=True).emit(steps[middle:])])
 
     def point_at_images(self, address: int) -> None:
         for emitter in self._emitters:
-            emitter.point_at_images(address)
+            emitter.set_image_address(address)
 
     def _emitter(self, *, adding: bool) -> Emitter:
         self._emitters.append(Emitter(AddressMap(self._homes, self._plan.offsets), adding))
@@ -68,7 +68,7 @@ class _Programs:
 class CpuExecutable(PlannedExecutable[_Programs]):
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
         super().__init__(graph, state, batch, replace(options, workspace=None), also)
-        self._vectors = _vectors(self._plan.network)
+        self._vectors = _vectors(self._plan.lowered)
         self._cells = aligned(LABELS + batch * FLOAT, np.uint8)
         self._loss = self._cells[LOSS : LOSS + 8].view(np.float64)
         self._weight = self._cells[WEIGHT : WEIGHT + 4].view(np.float32)
@@ -116,11 +116,11 @@ class CpuExecutable(PlannedExecutable[_Programs]):
         done = 0
         if request.need is not None:
             for bucket in programs.gates:
-                done = self._run(program, done, bucket.read)
+                done = self._run(program, done, bucket.first_read)
                 request.need(bucket.start, bucket.end)
         if request.ready is not None:
             for bucket in programs.buckets:
-                done = self._run(program, done, bucket.done)
+                done = self._run(program, done, bucket.complete_at)
                 request.ready(bucket.start, bucket.end)
         self._run(program, done, len(program))
         return float(self._loss[0])
@@ -154,7 +154,7 @@ class CpuExecutable(PlannedExecutable[_Programs]):
             MemorySpace.STATISTICS: self._state.statistics.ctypes.data,
             MemorySpace.VECTORS: self._vectors.ctypes.data,
             MemorySpace.IMAGES: 0,  # pointed at the batch, each time
-            MemorySpace.CELLS: self._cells.ctypes.data,
+            MemorySpace.STEP_IO: self._cells.ctypes.data,
         }
 
     def _show(self, images: Array, programs: _Programs) -> None:
@@ -179,7 +179,7 @@ class CpuExecutable(PlannedExecutable[_Programs]):
 
 def _vectors(network: LoweredGraph) -> Array:
     """Scales are 1 and shifts 0 until a normalisation says otherwise."""
-    vectors = aligned(max(network.vectors, 1))
-    for scales in network.scales:
+    vectors = aligned(max(network.vector_floats, 1))
+    for scales in network.affines:
         vectors[scales.offset : scales.offset + scales.channels] = 1
     return vectors

@@ -68,7 +68,7 @@ class PlannedExecutable(Executable, Generic[Program]):
 
     def _step_times(self, nanoseconds: Sequence[int]) -> list[OpTime]:
         """Of the steps of training with the largest batch."""
-        steps = self._plan.training.steps
+        steps = self._plan.training.ops
         return [
             OpTime(step.name, step.kind.name.lower(), step.direction.value, time * 1e-9, step.flops, step.traffic)
             for step, time in zip(steps, nanoseconds, strict=True)

@@ -1,7 +1,7 @@
-"""The networks, by name: `build("resnet50", classes=10, shape=(32, 32, 3), width=0.5)`. One module a family.
+"""Models by name: `build("resnet50", classes=10, shape=(32, 32, 3), width=0.5)`. One module per family.
 
-Layers are called as torchvision calls its modules, where it has the same or a like network: see nn/weights.py.
-A name such as `path/to/file.py:build` is a network of the user's own.
+Layers have the names of torchvision's modules, where it has the same or a similar network: see nn/weights.py.
+A name such as `path/to/file.py:build` is a custom model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IMAGENET, CIFAR = (224, 224, 3), (32, 32, 3)
 
 @dataclass(frozen=True)
 class Model:
-    """How a network is built, and what it was made for."""
+    """How a network is built, and the image shape and classes it was designed for."""
 
     build: Callable[[int, Shape, float], Graph]
     description: str
@@ -43,39 +43,39 @@ class Model:
 
 
 MODELS: dict[str, Model] = {
-    "alexnet": Model(alexnet.build, "Caffe's, in two groups, with response normalisation"),
-    "googlenet": Model(googlenet.build, "Caffe's inception modules, no batch normalisation"),
-    "inception_v3": Model(inception_v3.build, "factorised inception modules", (299, 299, 3)),
+    "alexnet": Model(alexnet.build, "Caffe's version: two groups, local response normalization"),
+    "googlenet": Model(googlenet.build, "Caffe's inception modules, no batch normalization"),
+    "inception_v3": Model(inception_v3.build, "factorized inception modules", (299, 299, 3)),
     "mobilenet_v1": Model(mobilenet_v1.build, "depthwise separable convolutions"),
     "mobilenet_v2": Model(mobilenet_v2.build, "inverted residuals, linear bottlenecks"),
-    "resnet50": Model(resnet.resnet50, "bottleneck blocks, stride in the 3x3"),
-    "resnet101": Model(resnet.resnet101, "bottleneck blocks, stride in the 3x3"),
-    "resnet152": Model(resnet.resnet152, "bottleneck blocks, stride in the 3x3"),
+    "resnet50": Model(resnet.resnet50, "bottleneck blocks, stride in the 3x3 convolution"),
+    "resnet101": Model(resnet.resnet101, "bottleneck blocks, stride in the 3x3 convolution"),
+    "resnet152": Model(resnet.resnet152, "bottleneck blocks, stride in the 3x3 convolution"),
     "squeezenet_v1_0": Model(squeezenet.v1_0, "fire modules, no dense layer"),
-    "squeezenet_v1_1": Model(squeezenet.v1_1, "fire modules, pooled earlier: less than half v1.0's work"),
+    "squeezenet_v1_1": Model(squeezenet.v1_1, "fire modules, pooled earlier: less than half the FLOPs of v1.0"),
     "mentee": Model(mentee.build, "five convolutions, three dense layers", CIFAR, 10),
-    "mobilenet_reduced": Model(mobilenet_v1.reduced, "MobileNet-v1's first five blocks", CIFAR, 10),
-    "resnet_reduced": Model(resnet.reduced, "six convolutions, ten times as wide as usual", CIFAR, 10),
-    "lenet": Model(lenet.build, "Caffe's, two convolutions and two dense layers", (28, 28, 1), 10),
-    "resnet20": Model(resnet.resnet20, "three groups of three basic blocks", CIFAR, 10),
+    "mobilenet_reduced": Model(mobilenet_v1.reduced, "the first five blocks of MobileNet-v1", CIFAR, 10),
+    "resnet_reduced": Model(resnet.reduced, "wide ResNet (x10) with six convolutions", CIFAR, 10),
+    "lenet": Model(lenet.build, "Caffe's version: two convolutions, two dense layers", (28, 28, 1), 10),
+    "resnet20": Model(resnet.resnet20, "three stages of three basic blocks", CIFAR, 10),
 }
 NAMES = tuple(MODELS)
 
 
 class UnknownModelError(AgentError):
-    """Says what there is, and what was probably meant."""
+    """The message suggests a similar name, or lists all models."""
 
     code = ErrorCode.UNKNOWN_MODEL
 
     def __init__(self, name: str) -> None:
         meant = get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {meant[0]}?" if meant else f"there are: {', '.join(NAMES)}"
-        super().__init__(f"there is no model called '{name}'; {hint}")
+        hint = f"did you mean {meant[0]}?" if meant else f"choose from: {', '.join(NAMES)}"
+        super().__init__(f"unknown model '{name}'; {hint}")
 
 
 def model(name: str) -> Model:
     if custom.is_custom(name):
-        return _own_model(name)
+        return _custom_model(name)
     if name not in MODELS:
         raise UnknownModelError(name)
     return MODELS[name]
@@ -84,33 +84,33 @@ def model(name: str) -> Model:
 def build(
     name: str, classes: int | None = None, shape: Sequence[int] | None = None, width: float | None = None
 ) -> Graph:
-    """What is not given is as it was published. `width` multiplies the channels of every layer but the last."""
-    of = model(name)
-    classes = of.classes if classes is None else classes
-    shape = of.shape if shape is None else tuple(shape)
+    """Defaults are as published. `width` multiplies the channels of every layer except the last."""
+    published = model(name)
+    classes = published.classes if classes is None else classes
+    shape = published.shape if shape is None else tuple(shape)
     width = 1.0 if width is None else width
     if not 1 <= classes <= MAX_CHANNELS:
-        raise GraphError(f"{name}: {classes} classes; 1 to {MAX_CHANNELS} can be")
+        raise GraphError(f"{name}: {classes} classes; 1 to {MAX_CHANNELS} are supported")
     if not (isfinite(width) and 0 < width <= MAX_WIDTH):
-        raise GraphError(f"{name}: a width of {width:g}; it is more than 0, and at most {MAX_WIDTH:g}")
+        raise GraphError(f"{name}: width {width:g}: it must be greater than 0 and at most {MAX_WIDTH:g}")
     if len(shape) != 3 or min(shape) < 1:
-        raise GraphError(f"{name}: an image is height, width and channels, all at least 1; got {shape}")
-    return _build(name, of, classes, shape, width)
+        raise GraphError(f"{name}: image shape {shape}: it must be (height, width, channels), all at least 1")
+    return _build(name, published, classes, shape, width)
 
 
-def _own_model(name: str) -> Model:
+def _custom_model(name: str) -> Model:
     found = custom.load(name)
 
     def build_it(classes: int, shape: Shape, width: float) -> Graph:
         if width != 1.0:
-            raise GraphError(f"{name}: only the networks of clusterctl models list have a width")
+            raise GraphError(f"{name}: custom models do not support width")
         return found.build(classes, shape)
 
-    return Model(build_it, "your own", *_made_for(found.defaults))
+    return Model(build_it, "custom model", *_designed_for(found.defaults))
 
 
-def _made_for(defaults: Mapping[str, Any]) -> tuple[Shape, int]:
-    """Of a function's defaults those that say it; others, such as None, say nothing."""
+def _designed_for(defaults: Mapping[str, Any]) -> tuple[Shape, int]:
+    """Shape and classes from the default arguments of the build function; other values, such as None, are ignored."""
     shape, classes = defaults.get("shape", CIFAR), defaults.get("classes", 10)
     if not isinstance(shape, tuple | list) or len(shape) != 3 or not all(type(side) is int for side in shape):
         shape = CIFAR
@@ -118,37 +118,39 @@ def _made_for(defaults: Mapping[str, Any]) -> tuple[Shape, int]:
 
 
 def image_shape(name: str, given: str | None) -> Shape | None:
-    """Of '64', '64x48' or '64x48x1'; what is not said is as published."""
+    """Parse '64', '64x48' or '64x48x1'. Channels default to those of the published model."""
     published = model(name).shape
     if given is None:
         return None
     parts = given.lower().split("x")
     if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts) or len(parts) > 3:
-        raise GraphError(f"'{given}' is not an image; write its side (64), or HEIGHTxWIDTH, or HEIGHTxWIDTHxCHANNELS")
+        raise GraphError(
+            f"invalid image size '{given}': use a side length (64), HEIGHTxWIDTH, or HEIGHTxWIDTHxCHANNELS"
+        )
     sides = [int(part) for part in parts]
     square = sides * 2 if len(sides) == 1 else sides
     return (*square, published[2])[:3]
 
 
-def _build(name: str, of: Model, classes: int, shape: Shape, width: float) -> Graph:
+def _build(name: str, model: Model, classes: int, shape: Shape, width: float) -> Graph:
     try:
-        return replace(of.build(classes, shape, width), name=name)
+        return replace(model.build(classes, shape, width), name=name)
     except custom.CustomModelError:
         raise
     except GraphError as error:
-        smallest = _smallest(of, classes, shape[2], width)
-        hint = f"; the smallest image it takes is {smallest}x{smallest}" if smallest else ""
+        smallest = _smallest(model, classes, shape[2], width)
+        hint = f"; the smallest supported image is {smallest}x{smallest}" if smallest else ""
         size = "x".join(map(str, shape))
-        raise GraphError(f"{name} does not take {size}: {error}{hint}") from None
+        raise GraphError(f"{name} does not support {size} images: {error}{hint}") from None
 
 
-def _smallest(of: Model, classes: int, channels: int, width: float) -> int | None:
-    """By halving: what fits a small image fits a larger one."""
+def _smallest(model: Model, classes: int, channels: int, width: float) -> int | None:
+    """Binary search: a network that fits a small image fits a larger one."""
     small, large = 0, MAX_IMAGE_SIDE
     while large - small > 1:
         middle = (small + large) // 2
         try:
-            of.build(classes, (middle, middle, channels), width)
+            model.build(classes, (middle, middle, channels), width)
             large = middle
         except GraphError:
             small = middle

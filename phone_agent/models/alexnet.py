@@ -1,7 +1,7 @@
 """AlexNet as Caffe distributes it: 60 965 224 parameters.
 
-torchvision's AlexNet is a later, narrower one without groups and response normalisation. The layers both have are
-called as there; padding of 2 in the first makes 55x55 of 224x224, as Caffe's crop of 227x227 does.
+torchvision has a later, narrower version without groups and local response normalization; common layers have its names.
+Padding of 2 in the first layer turns 224x224 into 55x55, as Caffe does with a crop of 227x227.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A network of the user's own: a Python file with a function that builds it, `path/to/file.py:build`.
+"""Custom models: a Python file with a function that builds the network, `path/to/file.py:build`.
 
-It is staged on every phone as it is, and read there again; so it may import only what every phone has.
+The file is copied to every phone and executed there, so it may import only what every phone has.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from phone_agent.contract.errors import AgentError
 from phone_agent.nn.graph import Graph, GraphError, Shape
 
 SUFFIX = ".py"
-MODULE = "own_model"
-LARGEST_FILE = 1_000_000
+MODULE = "custom_model"
+MAX_FILE_BYTES = 1_000_000
 ON_EVERY_PHONE = frozenset({"numpy", "phone_agent"}) | sys.stdlib_module_names
 
 
 class CustomModelError(GraphError):
-    """What is wrong with the file, and in which line."""
+    """An error in the file. The message names the file and the line."""
 
 
 def is_custom(name: str) -> bool:
@@ -33,33 +33,35 @@ def is_custom(name: str) -> bool:
 
 
 def split_name(name: str) -> tuple[Path, str]:
-    """Of 'path/to/file.py:build': the file and the function."""
+    """Split 'path/to/file.py:build' into file and function."""
     path, _, function = name.rpartition(":")
     if not path.endswith(SUFFIX) or not function.isidentifier():
-        raise CustomModelError(f"'{name}' names no function: write FILE.py:FUNCTION, such as {name.rstrip(':')}:build")
+        raise CustomModelError(
+            f"'{name}' does not name a function: use FILE.py:FUNCTION, such as {name.rstrip(':')}:build"
+        )
     return Path(path), function
 
 
 @dataclass(frozen=True)
 class CustomModel:
-    """`defaults` are those of the function's arguments: what it is made for."""
+    """`defaults`: the default arguments of the build function."""
 
     build: Callable[[int, Shape], Graph]
     defaults: dict[str, Any]
 
 
 def load(name: str) -> CustomModel:
-    """What builds the network answers with a graph, or with an error that names the line."""
+    """Load a custom model. Errors of its build function are reported with file and line."""
     path, function = split_name(name)
-    built_by = getattr(_module(path), function, None)
-    if not inspect.isfunction(built_by):
+    function_object = getattr(_module(path), function, None)
+    if not inspect.isfunction(function_object):
         raise CustomModelError(f"{path} has no function {function}(classes, shape)")
-    where = f"{path}:{built_by.__code__.co_firstlineno}: {function}"
+    where = f"{path}:{function_object.__code__.co_firstlineno}: {function}"
 
     def build(classes: int, shape: Shape) -> Graph:
-        return _checked(_blamed(path, lambda: built_by(classes, shape)), classes, shape, where)
+        return _check_graph(_with_location(path, lambda: function_object(classes, shape)), classes, shape, where)
 
-    parameters = inspect.signature(built_by).parameters.values()
+    parameters = inspect.signature(function_object).parameters.values()
     return CustomModel(build, {each.name: each.default for each in parameters if each.default is not each.empty})
 
 
@@ -68,20 +70,20 @@ def _module(path: Path) -> ModuleType:
     _check_imports(path, source)
     module = ModuleType(MODULE)
     module.__file__ = str(path)
-    sys.modules[MODULE] = module  # dataclasses look themselves up there
-    _blamed(path, lambda: exec(compile(source, str(path), "exec"), module.__dict__))  # noqa: S102 - the user's own
+    sys.modules[MODULE] = module  # dataclasses look up their module there
+    _with_location(path, lambda: exec(compile(source, str(path), "exec"), module.__dict__))  # noqa: S102 - the user's own code
     return module
 
 
 def _source(path: Path) -> str:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise CustomModelError(f"{path} has more than {LARGEST_FILE} bytes: this is no description of a network")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise CustomModelError(f"{path} is larger than {MAX_FILE_BYTES} bytes: not a model file")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise CustomModelError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise CustomModelError(f"{path} is not text in UTF-8") from None
+        raise CustomModelError(f"{path} is not UTF-8 text") from None
 
 
 def _check_imports(path: Path, source: str) -> None:
@@ -91,13 +93,13 @@ def _check_imports(path: Path, source: str) -> None:
         line = getattr(error, "lineno", None)
         raise CustomModelError(f"{path}:{line or 1}: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
-        raise CustomModelError(f"{path}: it is nested too deeply to be read") from None
+        raise CustomModelError(f"{path}: nested too deeply to parse") from None
     for node in ast.walk(tree):
         for module in _imported(node):
             if module.partition(".")[0] not in ON_EVERY_PHONE:
-                told = f"it imports {module or 'a file beside it'}"
-                has = "phones have only Python's own modules, numpy and phone_agent, and get this one file"
-                raise CustomModelError(f"{path}:{getattr(node, 'lineno', 1)}: {told}; {has}")
+                what = f"imports {module or 'a local file'}"
+                why = "phones have only the standard library, numpy and phone_agent, and receive only this file"
+                raise CustomModelError(f"{path}:{getattr(node, 'lineno', 1)}: {what}; {why}")
 
 
 def _imported(node: ast.AST) -> list[str]:
@@ -108,31 +110,31 @@ def _imported(node: ast.AST) -> list[str]:
     return []
 
 
-def _blamed(path: Path, work: Callable[[], Any]) -> Any:
-    """Whatever goes wrong is told with the last line of the file that took part in it."""
+def _with_location(path: Path, work: Callable[[], Any]) -> Any:
+    """Run `work`, and report any error with the innermost line of the file in its traceback."""
     try:
         return work()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's own may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = frames[-1].lineno if frames else getattr(error, "lineno", 1)
         what = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}".rstrip(": ")
         raise CustomModelError(f"{path}:{line}: {what}") from None
 
 
-def _checked(graph: Any, classes: int, shape: Shape, where: str) -> Graph:
+def _check_graph(graph: Any, classes: int, shape: Shape, where: str) -> Graph:
     if not isinstance(graph, Graph):
-        raise CustomModelError(f"{where} returned {type(graph).__name__}, not a Graph: end it with return net.build()")
+        raise CustomModelError(f"{where} returned {type(graph).__name__}, not a Graph: return net.build() at its end")
     if not graph.nodes or graph.shape != tuple(shape):
         raise CustomModelError(
-            f"{where} built a network for {graph.shape}; asked for was {shape}: use its argument shape"
+            f"{where} built a network for shape {graph.shape} instead of {shape}: use the argument `shape`"
         )
     if graph.classes != classes:
         raise CustomModelError(
-            f"{where} built {graph.classes} classes; asked for were {classes}: use its argument classes"
+            f"{where} built {graph.classes} classes instead of {classes}: use the argument `classes`"
         )
     if not graph.parameter_count:
-        raise CustomModelError(f"{where} built a network without anything to learn: add a Conv or a Dense layer")
+        raise CustomModelError(f"{where} built a network without parameters: add a Conv or Dense layer")
     if graph.unused_layers:
-        told = f"nothing reads the output of {', '.join(graph.unused_layers)}"
-        raise CustomModelError(f"{where} built a network in which {told}: leave it out, or feed it to another layer")
+        unused = ", ".join(graph.unused_layers)
+        raise CustomModelError(f"{where}: the output of {unused} is not used: remove it, or use it in another layer")
     return graph

@@ -1,6 +1,6 @@
 """GoogLeNet as Caffe distributes it, without the auxiliary heads: 6 998 552 parameters.
 
-torchvision's has batch normalisation, and 3x3 where this has 5x5. Its names are used for the layers both have.
+torchvision has batch normalization, and 3x3 instead of 5x5 convolutions. Common layers have its names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from phone_agent.nn.graph import (
     Shape,
 )
 
-# Filters of the 1x1; of a 1x1 and the 3x3 after it; of a 1x1 and the 5x5 after it; of the 1x1 after pooling.
+# Filters of: the 1x1 branch; the 1x1 and 3x3 branch; the 1x1 and 5x5 branch; the 1x1 after pooling.
 Module = tuple[int, tuple[int, int], tuple[int, int], int]
 
 MODULES: dict[str, Module] = {

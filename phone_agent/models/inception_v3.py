@@ -48,7 +48,7 @@ def build(classes: int, shape: Shape, width: float) -> Graph:
 
 
 class _Builder(GraphBuilder):
-    """Modules are named after the maps they work on at 299x299: 35x35, 17x17, 8x8."""
+    """Modules are named after their feature map size for 299x299 images: 35x35, 17x17, 8x8."""
 
     def __init__(self, shape: Shape, width: float) -> None:
         super().__init__(shape)
@@ -57,7 +57,7 @@ class _Builder(GraphBuilder):
     def conv(
         self, name: str, filters: int, kernel: IntPair, feed: int | None = None, *, stride: int = 1, same: bool = True
     ) -> int:
-        """With normalisation and ReLU. `same`: padded so that the map keeps its size."""
+        """Convolution, batch normalization and ReLU. `same`: padded to keep the feature map size."""
         rows, columns = as_pair(kernel)
         padding = (rows // 2, columns // 2) if same else 0
         layer = Conv(scale_channels(filters, self._width), kernel, stride, padding, bias=False)

@@ -1,4 +1,4 @@
-"""LeNet with the widths Caffe gave it (20 and 50 filters, 500 units): 431 080 parameters on 28x28x1 with 10 classes."""
+"""LeNet as in Caffe (20 and 50 filters, 500 units): 431 080 parameters for 28x28x1 images and 10 classes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The mentee network: a small one that a larger may teach. 26 890 344 parameters with 1000 classes, 22 834 314 with 10.
+"""The mentee network, a student for knowledge distillation: 26 890 344 parameters (1000 classes), 22 834 314 (10).
 
-The paper's 26.89 million follow only if the first dense layer reads 512 features, so its 2x2 average is of the last 2x2
-map: 32x32 is halved four times before it, here by max pooling. And only with 1000 classes, though it trains on ten.
+The 26.89 million of the paper require that the first dense layer reads 512 features, so the 2x2 average pooling is
+applied to a 2x2 map: 32x32 is halved four times before it, here by max pooling. They also require 1000 classes,
+although the paper trains on ten.
 """
 
 from __future__ import annotations

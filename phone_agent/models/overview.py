@@ -1,4 +1,4 @@
-"""What a person wants to know of a network before training it."""
+"""Model reports: parameters, FLOPs and memory of a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from phone_agent.nn.summary import Block, blocks, forward_flops, training_flops
 
 @dataclass(frozen=True)
 class Overview:
-    """`chunks`: how many tensors have a gradient; sent one by one, so many messages."""
+    """`chunks`: the number of parameter tensors, which is the number of messages of a chunkwise allreduce."""
 
     name: str
     description: str
@@ -37,9 +37,9 @@ class Overview:
 
 @dataclass(frozen=True)
 class ModelReport:
-    """Everything `models show` tells. Batches are 0 where not even one image fits.
+    """Everything that `models show` prints. Batches are 0 if not even one image fits.
 
-    `memory` is what the batch takes without a budget; `within` what it takes in the budget, if it fits.
+    `memory`: without a budget; `within`: with recomputation to fit the budget, or None if it does not fit.
     """
 
     overview: Overview
@@ -76,7 +76,7 @@ def all_overviews() -> list[Overview]:
 def make_report(
     name: str, graph: Graph, batch: int, budget_bytes: int, options: Options, *, backend: str
 ) -> ModelReport:
-    """`options`: as `backend` compiles with them."""
+    """`options`: those that `backend` compiles with."""
     return ModelReport(
         overview=overview(name, graph),
         graph=graph,

@@ -26,7 +26,7 @@ FIRES = (
     (48, 192),
     (64, 256),
     (64, 256),
-)  # squeezed, then each half
+)  # squeeze channels, channels of each expand branch
 
 
 def v1_0(classes: int, shape: Shape, width: float) -> Graph:
@@ -46,21 +46,21 @@ def _build(classes: int, shape: Shape, width: float, *, stem: Conv, pools: tuple
         if number in pools:
             net.add(f"features.{number}", POOL)
         else:
-            squeezed, half = next(fires)
-            _fire(net, f"features.{number}", scale_channels(squeezed, width), scale_channels(half, width))
+            squeezed, expand = next(fires)
+            _fire(net, f"features.{number}", scale_channels(squeezed, width), scale_channels(expand, width))
     net.add("classifier.0", Dropout(0.5))
-    net.add("classifier.1", Conv(classes, kernel=1, gain=TORCH_DEFAULT))  # a ReLU and an average dampen it
+    net.add("classifier.1", Conv(classes, kernel=1, gain=TORCH_DEFAULT))  # the ReLU and the average pooling dampen it
     net.add("classifier.2", Relu())
     net.add("classifier.3", GlobalAvgPool())
     return net.build()
 
 
-def _fire(net: GraphBuilder, name: str, squeezed: int, half: int) -> None:
-    """Few channels, seen by 1x1 and by 3x3 side by side."""
+def _fire(net: GraphBuilder, name: str, squeezed: int, expand: int) -> None:
+    """Fire module: squeeze to few channels, then 1x1 and 3x3 expand branches, concatenated."""
     net.add(f"{name}.squeeze", Conv(squeezed, kernel=1))
     fork = net.add(f"{name}.squeeze_activation", Relu())
-    net.add(f"{name}.expand1x1", Conv(half, kernel=1), fork)
+    net.add(f"{name}.expand1x1", Conv(expand, kernel=1), fork)
     one = net.add(f"{name}.expand1x1_activation", Relu())
-    net.add(f"{name}.expand3x3", Conv(half, kernel=3, padding=1), fork)
+    net.add(f"{name}.expand3x3", Conv(expand, kernel=3, padding=1), fork)
     three = net.add(f"{name}.expand3x3_activation", Relu())
     net.add(name, Concat(), one, three)

@@ -1,4 +1,4 @@
-"""Which elements dropout keeps: the hash of src/dropout.c in numpy, bit for bit.
+"""Dropout mask: the hash of src/dropout.c in numpy, bit for bit.
 
 All arithmetic is on 32 bits and wraps:
 
@@ -17,7 +17,7 @@ _MASK = 0xFFFFFFFF
 
 
 def keep_mask(count: int, rate: float, draw: int, salt: int) -> NDArray[np.bool_]:
-    """For each of `count` elements, whether it stays. `draw` counts steps, `salt` tells layers apart."""
+    """Whether each of `count` elements is kept. `draw` differs by step, `salt` by layer."""
     key = _mix_one((draw & _MASK) + 0x9E3779B9 * salt) ^ _mix_one(((draw >> 32) & _MASK) + salt)
     threshold = min(int(float(np.float32(rate)) * 2**32), _MASK)
     positions = np.arange(count, dtype=np.int64).astype(np.uint32)

@@ -1,4 +1,4 @@
-"""What a backend offers: it compiles a graph once for a batch size; training then only calls the result."""
+"""Backend and executable interfaces: a backend compiles a graph once per batch size; training calls the result."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
 
-GradientsReady = Callable[
-    [int, int], None
-]  # gradients[start:end] are complete, and values[start:end] are not read any more
+# gradients[start:end] are complete, and values[start:end] are no longer read
+GradientsReady = Callable[[int, int], None]
 ValuesNeeded = Callable[[int, int], None]  # values[start:end] are about to be read
 
 
@@ -68,9 +67,9 @@ class Executable(ABC):
 
 class Backend(Protocol):
     def array(self, count: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
-        """Zeroed memory that this backend computes in. It computes with any other, too, but may have to copy it."""
+        """Zeroed memory that this backend computes in. Other memory works as well, but may have to be copied."""
         ...
 
     def compile(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> Executable:
-        """For training with batches of `batch` images and of those sizes in `also`, none larger."""
+        """Compile for batches of `batch` images, and for the smaller sizes in `also`."""
         ...

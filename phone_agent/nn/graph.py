@@ -1,6 +1,6 @@
-"""What a network is: layers, who feeds whom, and the shape of everything. No arithmetic, no numpy.
+"""Graph of a network: layers, their connections and shapes. No arithmetic, no numpy.
 
-Images are NHWC; a shape here leaves the batch out: (height, width, channels) or (features,).
+Images are NHWC. Shapes omit the batch: (height, width, channels) or (features,).
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 Shape = tuple[int, ...]
 
 MAX_CHANNELS = 2**24
-MAX_ELEMENTS = 2**31 - 1  # in one tensor: what an int32 counts
+MAX_ELEMENTS = 2**31 - 1  # of one tensor: the range of int32
 OPTIMIZER_PREFIX = "optimizer."  # of optimizer state in checkpoints; no layer name may start with it
 
 
 class GraphError(AgentError):
-    """A layer that cannot be; the message names it."""
+    """An invalid layer or network. The message names the layer."""
 
     code = ErrorCode.BAD_MODEL
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One tensor to learn, or (a running statistic) to keep. Starts uniform within +-sqrt(gain / fan) of `middle`.
+    """A trainable tensor, or a running statistic. Initialized uniformly in center ± sqrt(gain / fan).
 
-    `fan` is how many values a result is made of, or how many results a value goes into.
+    `fan` is the fan-in (inputs per output) or the fan-out (outputs per input).
     """
 
     name: str
     shape: Shape
     fan: int
     gain: float
-    middle: float = 0.0
+    center: float = 0.0
 
     @property
     def size(self) -> int:
         return prod(self.shape)
 
 
-class _NothingToLearn:
+class _NoParameters:
     def parameters(self, *_: Shape) -> tuple[Parameter, ...]:
         return ()
 
@@ -55,17 +55,17 @@ class _NoStatistics:
         return ()
 
 
-class _SameShape(_NothingToLearn):
+class _SameShape(_NoParameters):
     def output(self, features: Shape) -> Shape:
         return features
 
 
-HE = 6.0  # variance 2 / fan: for layers followed by a ReLU
-GLOROT = 3.0  # variance 1 / fan: gentler, for networks without normalisation
-TORCH_DEFAULT = 1.0  # variance 1 / (3 fan), as PyTorch's own: for wide dense layers without normalisation
-NEAR_ZERO = 0.03  # for the layer that feeds the loss: all classes start about equally likely
+HE = 6.0  # variance 2 / fan: for layers followed by ReLU
+GLOROT = 3.0  # variance 1 / fan: for networks without batch normalization
+TORCH_DEFAULT = 1.0  # variance 1 / (3 fan): for wide dense layers without batch normalization
+NEAR_ZERO = 0.03  # for the classifier: all classes start about equally likely
 
-IntPair = int | tuple[int, int]  # one number for both, or (vertical, horizontal)
+IntPair = int | tuple[int, int]  # one number for both directions, or (vertical, horizontal)
 
 
 def as_pair(value: IntPair) -> tuple[int, int]:
@@ -74,7 +74,7 @@ def as_pair(value: IntPair) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Conv(_NoStatistics):
-    """Zero padding. Weights: (kernel h, kernel w, channels in / groups, filters); each group makes its share."""
+    """2D convolution with zero padding. Weights: (kernel h, kernel w, input channels / groups, filters)."""
 
     filters: int
     kernel: IntPair
@@ -84,18 +84,19 @@ class Conv(_NoStatistics):
     groups: int = 1
     bias: bool = True
     gain: float = HE
-    fan_out: bool = (
-        False  # start by results a value goes into: keeps gradients even, where normalisation keeps values so
-    )
+    # Initialize by fan-out, which preserves the variance of gradients; batch normalization takes care of activations.
+    fan_out: bool = False
 
     def output(self, image: Shape) -> Shape:
         height, width, channels = _image(image)
         if self.groups < 1 or channels % self.groups or self.filters % self.groups:
-            raise GraphError(f"{self.groups} groups do not divide {channels} channels into {self.filters} filters")
+            raise GraphError(
+                f"{channels} channels and {self.filters} filters must be divisible by {self.groups} groups"
+            )
         if min(self.filters, self.stride, self.dilation) < 1:
-            raise GraphError("filters, stride and dilation are at least 1")
-        places = count_windows(height, width, self.kernel, self.stride, padding=self.padding, dilation=self.dilation)
-        return (*places, self.filters)
+            raise GraphError("filters, stride and dilation must be at least 1")
+        size = count_windows(height, width, self.kernel, self.stride, padding=self.padding, dilation=self.dilation)
+        return (*size, self.filters)
 
     def parameters(self, image: Shape) -> tuple[Parameter, ...]:
         rows, columns = as_pair(self.kernel)
@@ -109,8 +110,8 @@ class Conv(_NoStatistics):
 
 
 @dataclass(frozen=True)
-class MaxPool(_NothingToLearn):
-    """`ceil`: a last window that hangs over the far edge counts as well, as in Caffe. Padding never wins."""
+class MaxPool(_NoParameters):
+    """`ceil`: also count a last window that extends past the edge, as Caffe does. Padding is never the maximum."""
 
     kernel: IntPair
     stride: int
@@ -122,8 +123,8 @@ class MaxPool(_NothingToLearn):
 
 
 @dataclass(frozen=True)
-class AvgPool(_NothingToLearn):
-    """`count_padding`: divides by the whole window; else by its pixels inside the image."""
+class AvgPool(_NoParameters):
+    """`count_padding`: divide by the size of the window; otherwise by its pixels inside the image."""
 
     kernel: IntPair
     stride: int
@@ -136,8 +137,8 @@ class AvgPool(_NothingToLearn):
 
 
 @dataclass(frozen=True)
-class GlobalAvgPool(_NothingToLearn):
-    """The mean of each channel: (height, width, channels) to (channels,)."""
+class GlobalAvgPool(_NoParameters):
+    """Mean of each channel: (height, width, channels) to (channels,)."""
 
     def output(self, image: Shape) -> Shape:
         return (_image(image)[2],)
@@ -145,7 +146,7 @@ class GlobalAvgPool(_NothingToLearn):
 
 @dataclass(frozen=True)
 class BatchNorm:
-    """By channel, over batch and pixels. Evaluation uses the running statistics."""
+    """Batch normalization, per channel over batch and pixels. Evaluation uses the running statistics."""
 
     epsilon: float = 1e-5
     momentum: float = 0.1
@@ -155,23 +156,23 @@ class BatchNorm:
 
     def parameters(self, image: Shape) -> tuple[Parameter, ...]:
         shape = (image[-1],)
-        return Parameter("weight", shape, 1, 0.0, middle=1.0), Parameter("bias", shape, 1, 0.0)
+        return Parameter("weight", shape, 1, 0.0, center=1.0), Parameter("bias", shape, 1, 0.0)
 
     def statistics(self, image: Shape) -> tuple[Parameter, ...]:
         shape = (image[-1],)
-        return Parameter("running_mean", shape, 1, 0.0), Parameter("running_var", shape, 1, 0.0, middle=1.0)
+        return Parameter("running_mean", shape, 1, 0.0), Parameter("running_var", shape, 1, 0.0, center=1.0)
 
 
 @dataclass(frozen=True)
 class Relu(_SameShape):
-    """`six`: nothing above 6 passes either."""
+    """`six`: ReLU6, which also clamps at 6."""
 
     six: bool = False
 
 
 @dataclass(frozen=True)
-class LocalResponseNorm(_NothingToLearn):
-    """Across channels: y = x (k + alpha / size * sum of x^2 over the `size` channels around)^-beta."""
+class LocalResponseNorm(_NoParameters):
+    """Local response normalization: y = x (k + alpha / size * sum of x^2 over the `size` nearest channels)^-beta."""
 
     size: int = 5
     alpha: float = 1e-4
@@ -180,46 +181,46 @@ class LocalResponseNorm(_NothingToLearn):
 
     def output(self, features: Shape) -> Shape:
         if self.size < 1:
-            raise GraphError(f"a size of {self.size} channels; at least 1 is needed")
+            raise GraphError(f"size {self.size}: it must be at least 1")
         return features
 
 
 @dataclass(frozen=True)
-class Dropout(_NothingToLearn):
-    """In training, each value is zero with probability `rate`; those kept are divided by 1 - rate."""
+class Dropout(_NoParameters):
+    """In training, each value becomes 0 with probability `rate`; the others are divided by 1 - rate."""
 
     rate: float = 0.5
 
     def output(self, features: Shape) -> Shape:
         if not 0 <= self.rate < 1:
-            raise GraphError(f"a rate of {self.rate:g}; it is at least 0, and less than 1")
+            raise GraphError(f"rate {self.rate:g}: it must be at least 0 and less than 1")
         return features
 
 
 @dataclass(frozen=True)
-class Add(_NothingToLearn):
-    """Two branches of the same shape, summed."""
+class Add(_NoParameters):
+    """Sum of two branches of the same shape."""
 
     def output(self, left: Shape, right: Shape) -> Shape:
         if left != right:
-            raise GraphError(f"adds {left} to {right}")
+            raise GraphError(f"cannot add shapes {left} and {right}")
         return left
 
 
 @dataclass(frozen=True)
-class Concat(_NothingToLearn):
-    """Branches of the same height and width, channels side by side."""
+class Concat(_NoParameters):
+    """Concatenation along the channels of branches with the same height and width."""
 
     def output(self, *branches: Shape) -> Shape:
-        places = {_image(branch)[:2] for branch in branches}
-        if len(places) != 1:
-            raise GraphError(f"joins maps of different sizes: {', '.join(map(str, branches))}")
-        return (*places.pop(), sum(branch[2] for branch in branches))
+        sizes = {_image(branch)[:2] for branch in branches}
+        if len(sizes) != 1:
+            raise GraphError(f"cannot concatenate maps of different sizes: {', '.join(map(str, branches))}")
+        return (*sizes.pop(), sum(branch[2] for branch in branches))
 
 
 @dataclass(frozen=True)
 class Dense(_NoStatistics):
-    """Fully connected; an image is read as one long row. Weights: (features in, units)."""
+    """Fully connected layer. An image is flattened. Weights: (input features, units)."""
 
     units: int
     gain: float = HE
@@ -238,7 +239,7 @@ Layer = Conv | MaxPool | AvgPool | GlobalAvgPool | BatchNorm | Relu | LocalRespo
 
 @dataclass(frozen=True)
 class Node:
-    """A layer in its place. `inputs` are positions in the graph's nodes; -1 is the image."""
+    """A layer in the graph. `inputs` are positions of nodes; -1 is the image."""
 
     name: str
     layer: Layer
@@ -250,8 +251,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in the order they run; the last one gives the class scores. `name` is for messages; `frozen` names
-    parameters ('conv1.weight') that stay as they are."""
+    """Nodes in execution order; the last one outputs the class scores.
+
+    `name` is used in messages; `frozen` names parameters ('conv1.weight') that are not trained.
+    """
 
     shape: Shape
     nodes: tuple[Node, ...]
@@ -264,7 +267,7 @@ class Graph:
 
     @property
     def unused_layers(self) -> tuple[str, ...]:
-        """Layers whose output no other layer takes, but for the last one's: such a network cannot be trained."""
+        """Layers except the last whose output no other layer reads. Such a network cannot be trained."""
         read = {feed for node in self.nodes for feed in node.inputs}
         return tuple(node.name for position, node in enumerate(self.nodes[:-1]) if position not in read)
 
@@ -274,10 +277,10 @@ class Graph:
 
 
 class GraphBuilder:
-    """Adds layers one by one. `add` returns the layer's position, for those that branch off it."""
+    """Adds layers one by one. `add` returns the position of the layer, which later layers can use as an input."""
 
     def __init__(self, shape: Sequence[int]) -> None:
-        self._shape: Shape = _countable(tuple(shape))
+        self._shape: Shape = _check_shape(tuple(shape))
         self._nodes: list[Node] = []
         self._names: set[str] = set()
 
@@ -286,19 +289,19 @@ class GraphBuilder:
 
     def shape_of(self, position: int) -> Shape:
         if not -1 <= position < len(self._nodes):
-            raise GraphError(f"nothing is at position {position}: a layer is where add said, the image at -1")
+            raise GraphError(f"no layer at position {position}: use the return value of add(), or -1 for the image")
         return self._shape if position == -1 else self._nodes[position].shape
 
     def add(self, name: str, layer: Layer, *inputs: int) -> int:
-        """After the layer before it, unless told which positions feed it."""
+        """Reads the previous layer, unless `inputs` are given."""
         if name in self._names:
-            raise GraphError(f"layer {name}: the name is taken")
+            raise GraphError(f"layer {name}: the name is already used")
         if f"{name}.".startswith(OPTIMIZER_PREFIX):
             raise GraphError(f"layer {name}: in checkpoints this prefix marks optimizer state; use another name")
         feeds = inputs or (len(self._nodes) - 1,)
         try:
             shapes = [self.shape_of(feed) for feed in feeds]
-            shape = _countable(layer.output(*shapes))
+            shape = _check_shape(layer.output(*shapes))
             node = Node(name, layer, feeds, shape, layer.parameters(*shapes), layer.statistics(*shapes))
         except (GraphError, TypeError) as error:
             raise GraphError(f"layer {name} ({type(layer).__name__}): {error}") from None
@@ -310,26 +313,26 @@ class GraphBuilder:
         return Graph(self._shape, tuple(self._nodes))
 
 
-def _countable(shape: Shape) -> Shape:
+def _check_shape(shape: Shape) -> Shape:
     if min(shape, default=0) < 1:
-        raise GraphError(f"{shape} is no shape: every part of one is at least 1")
+        raise GraphError(f"invalid shape {shape}: all dimensions must be at least 1")
     if shape[-1] > MAX_CHANNELS:
-        raise GraphError(f"{shape[-1]} channels or classes; at most {MAX_CHANNELS} can be")
+        raise GraphError(f"{shape[-1]} channels or classes; at most {MAX_CHANNELS} are supported")
     if prod(shape) > MAX_ELEMENTS:
-        raise GraphError(f"{shape} are {prod(shape)} values an image; at most {MAX_ELEMENTS} can be")
+        raise GraphError(f"shape {shape} has {prod(shape)} values per image; at most {MAX_ELEMENTS} are supported")
     return shape
 
 
 def _image(shape: Shape) -> tuple[int, int, int]:
     if len(shape) != 3:
-        raise GraphError(f"needs an image (height, width, channels), its input is {shape}")
+        raise GraphError(f"needs an image (height, width, channels), but its input has shape {shape}")
     return shape[0], shape[1], shape[2]
 
 
 def _pooled(layer: MaxPool | AvgPool, image: Shape) -> Shape:
     height, width, channels = _image(image)
     if any(2 * pad > reach for pad, reach in zip(as_pair(layer.padding), as_pair(layer.kernel), strict=True)):
-        raise GraphError(f"a padding of {layer.padding} around a window of {layer.kernel}; it is at most half of it")
+        raise GraphError(f"padding {layer.padding} for window {layer.kernel}: it must be at most half of the window")
     return (*count_windows(height, width, layer.kernel, layer.stride, padding=layer.padding, ceil=layer.ceil), channels)
 
 
@@ -343,18 +346,18 @@ def count_windows(
     dilation: int = 1,
     ceil: bool = False,
 ) -> tuple[int, int]:
-    """How many windows fit, down and across. A window of `ceil` starts inside the image or its near padding."""
+    """How many windows fit, vertically and horizontally. With `ceil`, a window must start inside the padded image."""
     if min(*as_pair(kernel), stride) < 1:
-        raise GraphError(f"a window of {kernel} and a stride of {stride}; both are at least 1")
+        raise GraphError(f"window {kernel} and stride {stride}: both must be at least 1")
     if min(as_pair(padding)) < 0:
-        raise GraphError(f"a padding of {padding}; it is at least 0")
+        raise GraphError(f"padding {padding}: it must be at least 0")
     rows, columns = (
         _windows(side, (reach - 1) * dilation + 1, stride, pad, ceil=ceil)
         for side, reach, pad in zip((height, width), as_pair(kernel), as_pair(padding), strict=True)
     )
     if rows < 1 or columns < 1:
         reach = "x".join(map(str, as_pair(kernel)))
-        raise GraphError(f"its {reach} window does not fit into {height}x{width} with padding {padding}")
+        raise GraphError(f"the {reach} window does not fit into {height}x{width} with padding {padding}")
     return rows, columns
 
 

@@ -1,7 +1,7 @@
-"""All parameters in one contiguous buffer, in the order backward finishes their gradients: last layer first.
+"""Parameter packing: all parameters in one contiguous buffer, in the order backward completes their gradients.
 
-Packing the gradients for the wire therefore costs no copy, and the optimizer is one pass over a flat array. What is
-frozen lies behind all that learns, and has no part in either.
+So packing gradients for the wire costs no copy, and the optimizer is one pass over a flat array. Frozen parameters come
+after all trainable ones and take part in neither.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCK = 1 << 15
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one parameter lies in the buffer."""
+    """The place of one parameter in the buffer."""
 
     offset: int
     shape: Shape
@@ -36,7 +36,7 @@ class Slot:
 
 
 class Packing:
-    """Names ('conv1.weight') to slots of the buffer. Its first `learned` values are not frozen; all others are."""
+    """Slots by parameter name ('conv1.weight'). The first `trainable_size` elements are trainable, the rest frozen."""
 
     def __init__(self, named: list[tuple[str, Parameter]], frozen: Collection[str] = ()) -> None:
         self.slots: dict[str, Slot] = {}
@@ -47,13 +47,11 @@ class Packing:
         self.trainable_size = self.size - sum(parameter.size for name, parameter in named if name in frozen)
 
     def repack(self, buffer: NDArray[Any], order: Sequence[str]) -> NDArray[Any]:
-        """What was packed in that order of names, in this one: another choice of what is frozen has another."""
+        """Reorder a buffer that was packed in another order of names, as with other frozen parameters."""
         if list(order) == list(self.slots):
             return buffer
         if sorted(order) != sorted(self.slots):
-            raise AgentError(
-                "these numbers are of other parameters than the network has", code=ErrorCode.INTERNAL_ERROR
-            )
+            raise AgentError("the buffer holds other parameters than the network", code=ErrorCode.INTERNAL_ERROR)
         ends = accumulate(prod(self.slots[name].shape) for name in order)
         there = dict(zip(order, np.split(buffer, list(ends)[:-1]), strict=True))
         return np.concatenate([there[name] for name in self.slots])
@@ -63,9 +61,9 @@ class Packing:
 
 
 class State:
-    """What training changes: values, their gradients, their momenta; each one buffer, all packed alike.
+    """Training state: parameter values, gradients and momenta, each in one buffer with the same packing.
 
-    Running statistics of normalisations are a buffer of their own: they are not learned, and have no gradient.
+    Running statistics are a separate buffer: they are not trained and have no gradients.
     """
 
     def __init__(self, graph: Graph, seed: int, dtype: DTypeLike = np.float32) -> None:
@@ -77,7 +75,7 @@ class State:
         self.statistics = initial_values(statistics_order(graph), self.statistics_packing, seed, dtype)
 
     def move(self, array: Callable[[int], NDArray[Any]]) -> None:
-        """To memory that a backend computes in, so that nothing is copied for it. Before anyone else holds it."""
+        """Move to memory that a backend computes in, to avoid copies. Call before anything refers to the buffers."""
         for name in ("values", "gradients", "statistics"):
             self.place(name, array(getattr(self, name).size))
 
@@ -99,22 +97,22 @@ def backward_order(graph: Graph) -> list[tuple[str, Parameter]]:
 
 
 def statistics_order(graph: Graph) -> list[tuple[str, Parameter]]:
-    return [(f"{node.name}.{kept.name}", kept) for node in graph.nodes for kept in node.statistics]
+    return [(f"{node.name}.{statistic.name}", statistic) for node in graph.nodes for statistic in node.statistics]
 
 
 def initial_values(
     named: list[tuple[str, Parameter]], packing: Packing, seed: int, dtype: DTypeLike = np.float32
 ) -> NDArray[Any]:
-    """Depends on the seed and the graph alone, wherever each lies: every phone computes the same bits."""
+    """Depends only on the seed and the graph, not on the packing: every phone computes the same bits."""
     values = np.empty(packing.size, dtype)
     for index, (name, parameter) in enumerate(named):
-        _start(parameter, (seed, index), packing.slots[name].view(values).reshape(-1))
+        _initialize(parameter, (seed, index), packing.slots[name].view(values).reshape(-1))
     return values
 
 
-def _start(parameter: Parameter, key: tuple[int, ...], values: NDArray[Any]) -> None:
-    """In double precision, a block at a time: the largest layers have as many values as would fill a phone's memory."""
-    values[...] = parameter.middle
+def _initialize(parameter: Parameter, key: tuple[int, ...], values: NDArray[Any]) -> None:
+    """In double precision, block by block: the largest layers would not fit into the memory of a phone at once."""
+    values[...] = parameter.center
     if parameter.gain == 0.0:
         return
     limit = math.sqrt(parameter.gain / parameter.fan)

@@ -1,4 +1,4 @@
-"""A network in a few rows: what its blocks are made of, what they hold and what they cost."""
+"""Summary of a network, block by block: layers, parameters and FLOPs."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from phone_agent.nn.graph import (
 
 @dataclass(frozen=True)
 class Block:
-    """Layers whose names begin alike; `last` names the last of several equal blocks in a row."""
+    """Layers with a common name prefix. `last` names the last of several equal blocks in a row."""
 
     name: str
     layers: str
     shape: Shape
     parameters: int
-    flops: int  # forward, of one image
+    flops: int  # forward, per image
     times: int = 1
     last: str = ""
 
 
 def blocks(graph: Graph) -> list[Block]:
-    """In order, equal neighbours folded. Layers that only look at one value at a time go with what is before them."""
+    """Blocks in order, with equal neighbors folded. Elementwise and normalization layers join the block before them."""
     folded: list[Block] = []
     for block in (_block(graph, nodes) for nodes in _grouped(graph)):
         if folded and _alike(folded[-1], block):
@@ -54,7 +54,7 @@ def blocks(graph: Graph) -> list[Block]:
 
 
 def forward_flops(graph: Graph) -> int:
-    """Of one image: multiplications and additions of convolutions and dense layers, by the direct method."""
+    """Per image: multiplications and additions of convolutions and dense layers, with the direct algorithm."""
     return sum(map(node_flops, graph.nodes))
 
 
@@ -68,7 +68,7 @@ def node_flops(node: Node) -> int:
 
 
 def training_flops(graph: Graph) -> int:
-    """Of one image: forward, backward to the weights, and backward to the input of all layers but the first."""
+    """Per image: forward, backward weights, and backward data of all layers except the first."""
     return sum(node_flops(node) * (2 if node.inputs[0] < 0 else 3) for node in graph.nodes)
 
 
@@ -88,8 +88,8 @@ def _grouped(graph: Graph) -> Iterator[list[Node]]:
 
 
 def _block(graph: Graph, nodes: list[Node]) -> Block:
-    counted = Counter(word for node in nodes if (word := _word(graph, node)))
-    layers = ", ".join(word if times == 1 else f"{times} {word}" for word, times in counted.items())
+    counted = Counter(description for node in nodes if (description := _describe_layer(graph, node)))
+    layers = ", ".join(each if times == 1 else f"{times} {each}" for each, times in counted.items())
     parameters = sum(parameter.size for node in nodes for parameter in node.parameters)
     return Block(block_name(nodes[0].name), layers, nodes[-1].shape, parameters, sum(map(node_flops, nodes)))
 
@@ -98,13 +98,13 @@ def _alike(one: Block, other: Block) -> bool:
     return replace(one, name="", times=1, last="") == replace(other, name="")
 
 
-def _word(graph: Graph, node: Node) -> str:  # noqa: C901, PLR0911 - one line a layer
+def _describe_layer(graph: Graph, node: Node) -> str:  # noqa: C901, PLR0911 - one case per layer
     layer: Layer = node.layer
     match layer:
         case Conv():
-            fed = graph.shape if node.inputs[0] < 0 else graph.nodes[node.inputs[0]].shape
+            input_shape = graph.shape if node.inputs[0] < 0 else graph.nodes[node.inputs[0]].shape
             grouped = f" in {layer.groups} groups" if layer.groups > 1 else ""
-            return _window(layer.kernel, layer.stride) + (" depthwise" if layer.is_depthwise(fed) else grouped)
+            return _window(layer.kernel, layer.stride) + (" depthwise" if layer.is_depthwise(input_shape) else grouped)
         case MaxPool():
             return f"max {_window(layer.kernel, layer.stride)}"
         case AvgPool():

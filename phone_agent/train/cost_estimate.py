@@ -21,4 +21,4 @@ def computing_s(graph: Graph, batch: int) -> float:
 @lru_cache(maxsize=PLANNED)
 def _planned_s(graph: Graph, batch: int) -> float:
     """Planning takes a second, and a forecast asks for many batches."""
-    return cost.estimate_seconds(fit_plan(graph, batch, Options()).training.steps)
+    return cost.estimate_seconds(fit_plan(graph, batch, Options()).training.ops)

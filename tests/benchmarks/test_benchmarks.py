@@ -77,7 +77,7 @@ def test_a_contestant_of_pipes_answers_and_its_errors_arrive() -> None:
         peer.ask("open", model="lenet", batch=2, threads=1, engine="reference")
         times = take_turns([peer], rounds=2, steps=1)
         assert len(times["ours"].all) == 2
-        with pytest.raises(PeerError, match="no model called"):
+        with pytest.raises(PeerError, match="unknown model"):
             peer.ask("open", model="lenot", batch=2, threads=1)
 
 

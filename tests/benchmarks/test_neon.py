@@ -149,7 +149,7 @@ def test_regressions_are_told_with_their_size() -> None:
 def test_every_step_of_every_network_has_a_kernel_that_stands_for_it(name: str) -> None:
     known = {each.name for each in kernels()}
     plan = make_plan(network(name), 2, Options(threads=4))
-    assert {kernel_of(each) for each in plan.training.steps} <= known
+    assert {kernel_of(each) for each in plan.training.ops} <= known
 
 
 def test_a_step_takes_the_longer_of_its_two_times() -> None:

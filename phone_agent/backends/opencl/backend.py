@@ -94,18 +94,18 @@ class _Emitted:
 
     def __init__(self, plan: Plan, cut: Sequence[Bucket], maker: LaunchBuilder) -> None:
         self.plan, self._maker = plan, maker
-        self.batch = plan.places.batch
+        self.batch = plan.addresses.batch
         self.buckets = cut
-        self.gates = sorted(cut, key=lambda bucket: bucket.read)
-        self.training = _launches(plan.training.steps, maker)
-        self.evaluation = _launches(plan.evaluation.steps, maker)
+        self.gates = sorted(cut, key=lambda bucket: bucket.first_read)
+        self.training = _launches(plan.training.ops, maker)
+        self.evaluation = _launches(plan.evaluation.ops, maker)
 
     @cached_property
     def adding(self) -> list[list[Launch]]:
         """Training that adds its gradients to those that are there."""
-        middle = self.plan.training.backward
+        middle = self.plan.training.backward_start
         self._maker.adding = True
-        return [*self.training[:middle], *_launches(self.plan.training.steps[middle:], self._maker)]
+        return [*self.training[:middle], *_launches(self.plan.training.ops[middle:], self._maker)]
 
     @property
     def scratch_bytes(self) -> int:
@@ -120,7 +120,7 @@ class _Emitted:
             launch.point_at_images(buffer, start)
 
     def _all(self) -> Iterator[Launch]:
-        backward = self.plan.training.backward
+        backward = self.plan.training.backward_start
         adding = self.adding[backward:] if "adding" in self.__dict__ else []
         for each in (*self.training, *self.evaluation, *adding):
             yield from each
@@ -164,7 +164,7 @@ class OpenClExecutable(PlannedExecutable[_Emitted]):
             self._start(program, self._gates(program, programs, request.need, started), len(program), started)
             if ready is not None:
                 for bucket in programs.buckets:
-                    self._watchdog.wait(started[: bucket.done])
+                    self._watchdog.wait(started[: bucket.complete_at])
                     self._take(bucket.start, bucket.end)
                     ready(bucket.start, bucket.end)
         return float(self._cells.array()[LOSS : LOSS + 4].view(np.float32)[0])
@@ -221,7 +221,7 @@ class OpenClExecutable(PlannedExecutable[_Emitted]):
             MemorySpace.GRADIENTS: self._gradients.buffer,
             MemorySpace.STATISTICS: self._statistics.buffer,
             MemorySpace.VECTORS: self._vectors,
-            MemorySpace.CELLS: self._cells.buffer,
+            MemorySpace.STEP_IO: self._cells.buffer,
         }
         return BufferBindings(buffers, self._arena, plan.offsets, self._scratch)
 
@@ -277,7 +277,7 @@ class OpenClExecutable(PlannedExecutable[_Emitted]):
             return 0
         done = 0
         for bucket in programs.gates:
-            done = self._start(program, done, bucket.read, started)
+            done = self._start(program, done, bucket.first_read, started)
             need(bucket.start, bucket.end)
             self._give(bucket.start, bucket.end)
         return done
@@ -332,10 +332,10 @@ class OpenClExecutable(PlannedExecutable[_Emitted]):
 
 def _vectors(shared: SharedMemory, plan: Plan) -> Any:
     """The device's own. Scales are 1 and shifts 0 until a normalisation says otherwise."""
-    network = plan.network
-    block = SharedBlock(shared, max(network.vectors, 1) * FLOAT)
+    network = plan.lowered
+    block = SharedBlock(shared, max(network.vector_floats, 1) * FLOAT)
     vectors = block.array(np.float32)
-    for scales in network.scales:
+    for scales in network.affines:
         vectors[scales.offset : scales.offset + scales.channels] = 1
     block.give_all()
     return block.buffer

@@ -228,7 +228,7 @@ class BufferBindings:
     scratch: Any
 
     def of(self, place: Pointer) -> tuple[Any, int]:
-        if place.buffer.home != MemorySpace.ARENA:
-            return self.homes[place.buffer.home], place.offset
+        if place.buffer.space != MemorySpace.ARENA:
+            return self.homes[place.buffer.space], place.offset
         buffer, start = self.arena.of(self.offsets[place.buffer])
         return buffer, start + place.offset

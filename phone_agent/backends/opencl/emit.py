@@ -100,7 +100,7 @@ class Launch:
         return self._put(at, *values)
 
     def _point(self, at: int, place: Pointer, item: int, memory: MemoryBinding) -> int:
-        if place.buffer.home == MemorySpace.IMAGES:
+        if place.buffer.space == MemorySpace.IMAGES:
             self._images.append((at, place.offset))
             return at + 2
         buffer, offset = memory.of(place)

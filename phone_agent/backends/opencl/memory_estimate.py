@@ -40,7 +40,7 @@ def options_for_backend(backend: str, options: Options, shape: Shape, limits: Li
 def options_for_device(options: Options, limits: Limits) -> Options:
     """As a device of these limits runs a plan: kernels gather for themselves, and nothing lies in two pieces."""
     scratch = _Scratch(limits, replace(tiles.default_tiles(limits), **dict(options.tiles)))
-    return replace(options, winograd=False, threads=1, piece_bytes=arena_segment_bytes(limits), workspace=scratch)
+    return replace(options, winograd=False, threads=1, segment_bytes=arena_segment_bytes(limits), workspace=scratch)
 
 
 def arena_segment_bytes(limits: Limits) -> int:

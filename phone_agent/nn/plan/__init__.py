@@ -1,4 +1,4 @@
-"""From a graph to steps of the core: fused, with every tensor's place in memory known before anything runs.
+"""Planner: compiles a graph into a list of core ops, with the address of every tensor fixed before anything runs.
 
-graph -> fuse (network) -> forward, backward (steps on buffers) -> arena (places) -> emit (the core's structs)
+graph -> fuse (lowered graph) -> schedule (forward and backward ops) -> arena (addresses) -> emit (core structs)
 """

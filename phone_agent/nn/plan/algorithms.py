@@ -1,4 +1,4 @@
-"""Which algorithm computes a convolution, in each direction."""
+"""Convolution algorithm selection, for each direction."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from phone_agent.core.ops import Algorithm, Kind
 from phone_agent.nn.plan import winograd
 from phone_agent.nn.plan.options import Options
 
-CONV_KINDS = {Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS}  # not those by channel
+CONV_KINDS = {Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS}  # not depthwise
 
 AlgorithmSelector = Callable[[Kind, dict[str, int]], Algorithm]
 
 
 def algorithm_selector(options: Options) -> AlgorithmSelector:
-    return _cheapest if options.winograd else select_direct
+    return _select_cheapest if options.winograd else select_direct
 
 
-def _cheapest(kind: Kind, shape: dict[str, int]) -> Algorithm:
+def _select_cheapest(kind: Kind, shape: dict[str, int]) -> Algorithm:
     return winograd.select_algorithm(kind, shape) if kind in CONV_KINDS else Algorithm.DIRECT
 
 

@@ -1,4 +1,4 @@
-"""One allocation for all that comes and goes: a buffer has a fixed place, and others have it when it is not in use."""
+"""Arena layout: liveness analysis, then one offset per buffer such that buffers share memory when not live together."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ALIGNMENT = 64
 
 
 class BufferTooLargeError(AgentError):
-    """A buffer larger than any piece of memory there is."""
+    """A buffer does not fit in one segment of the arena."""
 
     code = ErrorCode.OUT_OF_MEMORY
 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """From the first step that touches the buffer to the last, both included."""
+    """From the first op that uses the buffer to the last, both included."""
 
     buffer: Buffer
     first: int
@@ -30,7 +30,7 @@ class Lifetime:
     def bytes(self) -> int:
         return -(-self.buffer.bytes // ALIGNMENT) * ALIGNMENT
 
-    def meets(self, other: Lifetime) -> bool:
+    def overlaps(self, other: Lifetime) -> bool:
         return self.first <= other.last and other.first <= self.last
 
 
@@ -40,78 +40,77 @@ class ArenaLayout:
     bytes: int
 
 
-def compute_lifetimes(steps: Iterable[OpSpec]) -> list[Lifetime]:
+def compute_lifetimes(ops: Iterable[OpSpec]) -> list[Lifetime]:
     spans: dict[Buffer, tuple[int, int]] = {}
-    for index, step in enumerate(steps):
-        for place in step.places():
-            if place.buffer.home == MemorySpace.ARENA:
-                first, _ = spans.get(place.buffer, (index, index))
-                spans[place.buffer] = first, index
+    for index, op in enumerate(ops):
+        for pointer in op.pointers():
+            if pointer.buffer.space == MemorySpace.ARENA:
+                first, _ = spans.get(pointer.buffer, (index, index))
+                spans[pointer.buffer] = first, index
     return [Lifetime(buffer, first, last) for buffer, (first, last) in spans.items()]
 
 
-def find_peak(lives: Iterable[Lifetime]) -> tuple[int, int]:
-    """The step with most bytes in use at once, and how many: no layout can be smaller."""
+def find_peak(lifetimes: Iterable[Lifetime]) -> tuple[int, int]:
+    """The op with most bytes live at once, and how many: a lower bound for any layout."""
     changes: list[tuple[int, int]] = []
-    for life in lives:
+    for life in lifetimes:
         changes += [(life.first, life.bytes), (life.last + 1, -life.bytes)]
     changes.sort()
     most = now = when = 0
-    for step, change in changes:
+    for index, change in changes:
         now += change
         if now > most:
-            most, when = now, step
+            most, when = now, index
     return when, most
 
 
-def assign_offsets(lives: Iterable[Lifetime], piece: int | None = None) -> ArenaLayout:
-    """The smallest of a few.
+def assign_offsets(lifetimes: Iterable[Lifetime], segment_bytes: int | None = None) -> ArenaLayout:
+    """The smallest of a few greedy layouts.
 
-    With `piece` the arena is allocated in pieces of so many bytes, and no buffer lies in two of them.
+    With `segment_bytes`, the arena is allocated in segments of that size, and no buffer spans two of them.
     """
-    lives = list(lives)
-    if piece is not None and (large := [life for life in lives if life.bytes > piece]):
+    lifetimes = list(lifetimes)
+    if segment_bytes is not None and (large := [life for life in lifetimes if life.bytes > segment_bytes]):
         name, need = large[0].buffer.name, large[0].bytes
         raise BufferTooLargeError(
-            f"{name} takes {need} bytes in one piece, the device gives {piece} at most: a smaller --batch"
+            f"{name} needs {need} bytes, but the device allocates at most {segment_bytes} at once; reduce --batch"
         )
-    step, least = find_peak(lives)
-    found = []
-    for order in _orders(lives, step):
-        found.append(_placed(order, piece))
-        if found[-1].bytes == least:
+    peak_op, least = find_peak(lifetimes)
+    layouts = []
+    for order in _placement_orders(lifetimes, peak_op):
+        layouts.append(_place_in_order(order, segment_bytes))
+        if layouts[-1].bytes == least:
             break
-    return min(found, key=lambda layout: layout.bytes)
+    return min(layouts, key=lambda layout: layout.bytes)
 
 
-def _orders(lives: Sequence[Lifetime], peak_step: int) -> Iterator[list[Lifetime]]:
-    """Largest first leaves hardly a gap. Where it does: what is there at the peak first, as it comes; or those with
-    most bytes times steps."""
-    by_size = sorted(lives, key=lambda life: (-life.bytes, life.first))
+def _placement_orders(lifetimes: Sequence[Lifetime], peak_op: int) -> Iterator[list[Lifetime]]:
+    """Largest first, which leaves hardly any gap; those live at the peak first; largest bytes times duration first."""
+    by_size = sorted(lifetimes, key=lambda life: (-life.bytes, life.first))
     yield by_size
-    at_peak = [life for life in lives if life.first <= peak_step <= life.last]
+    at_peak = [life for life in lifetimes if life.first <= peak_op <= life.last]
     yield sorted(at_peak, key=lambda life: life.first) + [life for life in by_size if life not in at_peak]
-    yield sorted(lives, key=lambda life: -life.bytes * (life.last - life.first + 1))
+    yield sorted(lifetimes, key=lambda life: -life.bytes * (life.last - life.first + 1))
 
 
-def _placed(lives: Iterable[Lifetime], piece: int | None) -> ArenaLayout:
-    """In this order, each at the lowest place that is free all its life."""
-    placed: list[tuple[int, int, Lifetime]] = []  # offset, a number that makes ties decidable, whose
-    ends = 0
-    for number, life in enumerate(lives):
-        offset = _lowest_gap(life, placed, piece)
-        insort(placed, (offset, number, life), key=lambda entry: entry[:2])
-        ends = max(ends, offset + life.bytes)
-    return ArenaLayout({life.buffer: offset for offset, _, life in placed}, ends)
+def _place_in_order(lifetimes: Iterable[Lifetime], segment_bytes: int | None) -> ArenaLayout:
+    """Place each buffer at the lowest offset that is free for its whole lifetime."""
+    placed: list[tuple[int, int, Lifetime]] = []  # offset, tie breaker, lifetime
+    total = 0
+    for index, life in enumerate(lifetimes):
+        offset = _find_lowest_gap(life, placed, segment_bytes)
+        insort(placed, (offset, index, life), key=lambda entry: entry[:2])
+        total = max(total, offset + life.bytes)
+    return ArenaLayout({life.buffer: offset for offset, _, life in placed}, total)
 
 
-def _lowest_gap(life: Lifetime, placed: list[tuple[int, int, Lifetime]], piece: int | None) -> int:
+def _find_lowest_gap(life: Lifetime, placed: list[tuple[int, int, Lifetime]], segment_bytes: int | None) -> int:
     candidate = 0
     for offset, _, other in placed:
         if offset >= candidate + life.bytes:
             break
-        if other.meets(life):
+        if other.overlaps(life):
             candidate = max(candidate, offset + other.bytes)
-            if piece is not None and candidate % piece + life.bytes > piece:
-                candidate = -(-candidate // piece) * piece
+            if segment_bytes is not None and candidate % segment_bytes + life.bytes > segment_bytes:
+                candidate = -(-candidate // segment_bytes) * segment_bytes
     return candidate

@@ -1,8 +1,9 @@
-"""Gradients of everything that learns, last layer first; and of what lies between that and the loss.
+"""Backward ops: gradients of everything trainable, last layer first, and of the values between it and the loss.
 
-A gradient belongs to a value as its readers see it. The first reader writes it, others add; the last one also applies
-what comes first in the backward of the layer that made the value, if it can (see `sink` in core.h). Where a sum passes
-a gradient on to both its terms they hold the same memory, until one of them wants to write.
+A gradient belongs to a value as its consumers read it. The first consumer writes it, the others accumulate. The last
+also applies the first part of the backward of the producing layer, if it can (operator fusion: FusedGradient in
+core.ops). Where an addition passes its gradient on to both inputs, they share one buffer until one of them is written
+(copy-on-write).
 """
 
 from __future__ import annotations
@@ -39,245 +40,254 @@ from phone_agent.nn.plan.ops import FLOAT, Buffer, Direction, Field, OpSpec, Poi
 
 
 @dataclass(eq=False)
-class _Held:
-    """Memory of a gradient, and how many values' gradients it is."""
+class _GradientBuffer:
+    """Memory of a gradient, and how many values share it."""
 
     view: TensorView
-    holders: int = 1
+    refcount: int = 1
 
 
 @dataclass(eq=False)
 class _Gradient:
-    held: _Held
-    masked: bool = False  # the activation's derivative is in
-    sums: SharedStruct | None = None  # what the normalisation's backward needs is gathered
+    buffer: _GradientBuffer
+    masked: bool = False  # the derivative of the activation is applied
+    sums: SharedStruct | None = None  # the sums that the backward of the batch normalization needs are computed
 
 
 class BackwardBuilder:
-    """Adds its steps to `steps`. `argmaxes`: of max pools, as forward left them."""
+    """Appends its ops to `specs`. `argmaxes`: of max pools, written by forward."""
 
     def __init__(
         self,
-        network: LoweredGraph,
-        places: Addresses,
-        stores: Buffers,
+        lowered: LoweredGraph,
+        addresses: Addresses,
+        buffers: Buffers,
         *,
-        choose: AlgorithmSelector,
+        select: AlgorithmSelector,
         argmaxes: ArgmaxBuffers,
-        steps: list[OpSpec],
+        specs: list[OpSpec],
     ) -> None:
-        self._places = places
-        self._stores = stores
-        self._choose = choose
+        self._addresses = addresses
+        self._buffers = buffers
+        self._select = select
         self._argmaxes = argmaxes
-        self._steps = steps
+        self._specs = specs
         self._gradients: dict[Value, _Gradient] = {}
-        self._awaited = {work.y: len(work.y.readers) for work in network.works}
+        self._pending = {op.y: len(op.y.consumers) for op in lowered.ops}  # contributions yet to come
 
     def start(self, scores: Value) -> TensorView:
         """Where the loss writes its gradient."""
-        self._gradients[scores] = _Gradient(self._new(scores))
-        return self._gradients[scores].held.view
+        self._gradients[scores] = _Gradient(self._allocate(scores))
+        return self._gradients[scores].buffer.view
 
-    def add(self, work: Op) -> None:
-        if not work.y.needs_gradient:
+    def add(self, op: Op) -> None:
+        if not op.y.needs_gradient:
             return
-        match work:
+        match op:
             case ConvOp():
-                self._convolve(work)
+                self._conv(op)
             case BatchNormOp():
-                self._pass_on(work.x, self._through_norm(work.y, work.norm))
+                self._propagate(op.x, self._norm_backward(op.y, op.norm))
             case AddOp():
-                self._join(work)
+                self._add(op)
             case PoolOp():
-                self._pool(work)
+                self._pool(op)
             case LrnOp():
-                self._response_norm(work)
+                self._lrn(op)
             case DropoutOp():
-                self._drop(work)
+                self._dropout(op)
             case ConcatView():
-                self._split(work)
-        self._gradients.pop(work.y).held.holders -= 1
+                self._concat(op)
+        self._gradients.pop(op.y).buffer.refcount -= 1
 
-    # What each layer does
+    # Backward of each op
 
-    def _convolve(self, work: ConvOp) -> None:
-        dy = self._finished(work.y, work.name).view
-        if work.learns:
-            self._convolve_weights(work, dy)
-        if work.x.needs_gradient:
-            self._convolve_data(work, dy)
+    def _conv(self, op: ConvOp) -> None:
+        dy = self._pre_activation_gradient(op.y, op.name).view
+        if op.trainable:
+            self._conv_weights(op, dy)
+        if op.x.needs_gradient:
+            self._conv_data(op, dy)
 
-    def _convolve_weights(self, work: ConvOp, dy: TensorView) -> None:
-        places = self._places
-        kind = Kind.DEPTHWISE_BACKWARD_WEIGHTS if work.depthwise else Kind.CONV_BACKWARD_WEIGHTS
-        shape = conv_geometry(work, places.batch)
-        x = conv_input(self._stores.see(work.x), work, places.batch)
+    def _conv_weights(self, op: ConvOp, dy: TensorView) -> None:
+        addresses = self._addresses
+        kind = Kind.DEPTHWISE_BACKWARD_WEIGHTS if op.depthwise else Kind.CONV_BACKWARD_WEIGHTS
+        shape = conv_geometry(op, addresses.batch)
+        x = conv_input(self._buffers.view(op.x), op, addresses.batch)
         fields: dict[str, Field] = {
             "g": shape,
-            "x": places.source(work.x, x),
-            "dy": dy.place,
-            "dweights": places.gradient(work.weight),
-            "dbias": None if work.bias is None else places.gradient(work.bias),
+            "x": addresses.fused_input(op.x, x),
+            "dy": dy.pointer,
+            "dweights": addresses.gradient(op.weight),
+            "dbias": None if op.bias is None else addresses.gradient(op.bias),
             "ld_dy": dy.ld,
-            "algorithm": self._choose(kind, shape),
+            "algorithm": self._select(kind, shape),
         }
-        self._add(OpSpec(kind, work.name, Direction.BACKWARD, fields, conv_flops(shape), x.bytes + dy.bytes))
+        self._append(OpSpec(kind, op.name, Direction.BACKWARD, fields, conv_flops(shape), x.bytes + dy.bytes))
 
-    def _convolve_data(self, work: ConvOp, dy: TensorView) -> None:
-        places = self._places
-        kind = Kind.DEPTHWISE_BACKWARD_DATA if work.depthwise else Kind.CONV_BACKWARD_DATA
-        shape = conv_geometry(work, places.batch)
-        sink, moved = self._sink(work.x, rows=places.batch if work.flat else None)
+    def _conv_data(self, op: ConvOp, dy: TensorView) -> None:
+        addresses = self._addresses
+        kind = Kind.DEPTHWISE_BACKWARD_DATA if op.depthwise else Kind.CONV_BACKWARD_DATA
+        shape = conv_geometry(op, addresses.batch)
+        fused, moved = self._fused_gradient(op.x, rows=addresses.batch if op.flatten else None)
         fields: dict[str, Field] = {
             "g": shape,
-            "dy": dy.place,
-            "weights": places.value(work.weight),
-            "dx": sink,
+            "dy": dy.pointer,
+            "weights": addresses.parameter(op.weight),
+            "dx": fused,
             "ld_dy": dy.ld,
-            "algorithm": self._choose(kind, shape),
+            "algorithm": self._select(kind, shape),
         }
-        self._add(OpSpec(kind, work.name, Direction.BACKWARD, fields, conv_flops(shape), moved + dy.bytes))
+        self._append(OpSpec(kind, op.name, Direction.BACKWARD, fields, conv_flops(shape), moved + dy.bytes))
 
-    def _join(self, work: AddOp) -> None:
-        held = self._finished(work.y, work.name)
-        for value in work.inputs:
-            self._pass_on(value, held)
+    def _add(self, op: AddOp) -> None:
+        buffer = self._pre_activation_gradient(op.y, op.name)
+        for value in op.inputs:
+            self._propagate(value, buffer)
 
-    def _pool(self, work: PoolOp) -> None:
-        dy = self._finished(work.y, work.name).view
-        sink, moved = self._sink(work.x)
+    def _pool(self, op: PoolOp) -> None:
+        dy = self._pre_activation_gradient(op.y, op.name).view
+        fused, moved = self._fused_gradient(op.x)
         fields: dict[str, Field] = {
-            "g": pool_geometry(work, self._places.batch),
-            "dy": dy.place,
-            "argmax": Pointer(self._argmaxes[work]) if work.pooling == Pooling.MAX else None,
-            "dx": sink,
+            "g": pool_geometry(op, self._addresses.batch),
+            "dy": dy.pointer,
+            "argmax": Pointer(self._argmaxes[op]) if op.pooling == Pooling.MAX else None,
+            "dx": fused,
             "ld_dy": dy.ld,
-            "pooling": work.pooling,
-            "count_padding": work.count_padding,
+            "pooling": op.pooling,
+            "count_padding": op.count_padding,
         }
-        self._add(OpSpec(Kind.POOLING_BACKWARD, work.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
+        self._append(OpSpec(Kind.POOLING_BACKWARD, op.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
 
-    def _response_norm(self, work: LrnOp) -> None:
-        dy = self._finished(work.y, work.name).view
-        x = self._stores.see(work.x)
-        sink, moved = self._sink(work.x)
-        fields: dict[str, Field] = {"x": self._places.source(work.x, x), "dy": dy.place, "dx": sink, "ld_dy": dy.ld}
-        fields |= lrn_fields(work, dy)
-        self._add(OpSpec(Kind.LRN_BACKWARD, work.name, Direction.BACKWARD, fields, traffic=moved + x.bytes + dy.bytes))
+    def _lrn(self, op: LrnOp) -> None:
+        dy = self._pre_activation_gradient(op.y, op.name).view
+        x = self._buffers.view(op.x)
+        fused, moved = self._fused_gradient(op.x)
+        fields: dict[str, Field] = {
+            "x": self._addresses.fused_input(op.x, x),
+            "dy": dy.pointer,
+            "dx": fused,
+            "ld_dy": dy.ld,
+        }
+        fields |= lrn_fields(op, dy)
+        self._append(OpSpec(Kind.LRN_BACKWARD, op.name, Direction.BACKWARD, fields, traffic=moved + x.bytes + dy.bytes))
 
-    def _drop(self, work: DropoutOp) -> None:
-        dy = self._finished(work.y, work.name).view
-        sink, moved = self._sink(work.x)
-        fields: dict[str, Field] = {"dy": dy.place, "dx": sink, "ld_dy": dy.ld}
-        fields |= dropout_fields(work, dy, self._places)
-        self._add(OpSpec(Kind.DROPOUT_BACKWARD, work.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
+    def _dropout(self, op: DropoutOp) -> None:
+        dy = self._pre_activation_gradient(op.y, op.name).view
+        fused, moved = self._fused_gradient(op.x)
+        fields: dict[str, Field] = {"dy": dy.pointer, "dx": fused, "ld_dy": dy.ld}
+        fields |= dropout_fields(op, dy, self._addresses)
+        self._append(OpSpec(Kind.DROPOUT_BACKWARD, op.name, Direction.BACKWARD, fields, traffic=moved + dy.bytes))
 
-    def _split(self, work: ConcatView) -> None:
-        whole = self._gradients[work.y]
-        if whole.held.holders > 1:
-            self._own(work.y)
-        for part in work.parts:
+    def _concat(self, op: ConcatView) -> None:
+        whole = self._gradients[op.y]
+        if whole.buffer.refcount > 1:
+            self._make_exclusive(op.y)
+        for part in op.parts:
             if not part.needs_gradient:
                 continue
-            view = whole.held.view.slice(part.start, part.channels)
-            self._awaited[part] -= 1
-            self._gradients[part] = _Gradient(_Held(view), masked=whole.masked)
+            view = whole.buffer.view.slice(part.start, part.channels)
+            self._pending[part] -= 1
+            self._gradients[part] = _Gradient(_GradientBuffer(view), masked=whole.masked)
 
-    # How gradients travel
+    # Propagation of gradients
 
-    def _finished(self, value: Value, name: str) -> _Held:
-        """The gradient of what the layer computes before its normalisation and activation."""
+    def _pre_activation_gradient(self, value: Value, name: str) -> _GradientBuffer:
+        """The gradient of what the layer computes before its fused batch normalization and activation."""
         gradient = self._gradients[value]
         if value.norm is not None:
-            return self._through_norm(value, value.norm)
-        if value.scales is None and value.act != Act.NONE and not gradient.masked:
-            self._mask(value, gradient, name)
-        return gradient.held
+            return self._norm_backward(value, value.norm)
+        if value.affine is None and value.act != Act.NONE and not gradient.masked:
+            self._activation_backward(value, gradient, name)
+        return gradient.buffer
 
-    def _through_norm(self, value: Value, norm: Norm) -> _Held:
-        gradient, z = self._gradients[value], self._stores.see(value)
-        dy = gradient.held.view
-        held = gradient.held if gradient.held.holders == 1 else self._new(value)
+    def _norm_backward(self, value: Value, norm: Norm) -> _GradientBuffer:
+        gradient, z = self._gradients[value], self._buffers.view(value)
+        dy = gradient.buffer.view
+        buffer = gradient.buffer if gradient.buffer.refcount == 1 else self._allocate(value)
         fields: dict[str, Field] = {
-            "norm": gradient.sums or self._places.norm(norm),
-            "z": z.place,
-            "dy": dy.place,
-            "dz": held.view.place,
+            "norm": gradient.sums or self._addresses.norm(norm),
+            "z": z.pointer,
+            "dy": dy.pointer,
+            "dz": buffer.view.pointer,
             "rows": z.rows,
             "ld_z": z.ld,
             "ld_dy": dy.ld,
-            "ld_dz": held.view.ld,
+            "ld_dz": buffer.view.ld,
             "act": value.act,
             "reduced": gradient.sums is not None,
             "dtype": z.dtype,
         }
         traffic = z.bytes + 2 * dy.bytes + (0 if gradient.sums else z.bytes + dy.bytes)
-        self._add(OpSpec(Kind.BATCH_NORM_BACKWARD, norm.name, Direction.BACKWARD, fields, traffic=traffic))
-        self._hold(gradient, held)
-        return held
+        self._append(OpSpec(Kind.BATCH_NORM_BACKWARD, norm.name, Direction.BACKWARD, fields, traffic=traffic))
+        self._replace_buffer(gradient, buffer)
+        return buffer
 
-    def _mask(self, value: Value, gradient: _Gradient, name: str) -> None:
-        y, dy = self._stores.see(value), gradient.held.view
-        held = gradient.held if gradient.held.holders == 1 else self._new(value)
-        self._add_to(held.view, dy, name, y=y, act=value.act)
-        self._hold(gradient, held)
+    def _activation_backward(self, value: Value, gradient: _Gradient, name: str) -> None:
+        y, dy = self._buffers.view(value), gradient.buffer.view
+        buffer = gradient.buffer if gradient.buffer.refcount == 1 else self._allocate(value)
+        self._add_gradient(buffer.view, dy, name, y=y, act=value.act)
+        self._replace_buffer(gradient, buffer)
 
-    def _pass_on(self, value: Value, held: _Held) -> None:
-        """The same gradient goes to this value: it holds on to that memory, or adds it to what it has."""
+    def _propagate(self, value: Value, buffer: _GradientBuffer) -> None:
+        """Pass the same gradient on to this value: it shares the buffer, or adds it to what it already has."""
         if not value.needs_gradient:
             return
-        self._awaited[value] -= 1
+        self._pending[value] -= 1
         if value not in self._gradients:
-            held.holders += 1
-            self._gradients[value] = _Gradient(held)
+            buffer.refcount += 1
+            self._gradients[value] = _Gradient(buffer)
             return
-        own = self._own(value)
-        self._add_to(own.view, held.view, value.name, accumulate=1)
+        own = self._make_exclusive(value)
+        self._add_gradient(own.view, buffer.view, value.name, accumulate=1)
 
-    def _sink(self, value: Value, rows: int | None = None) -> tuple[dict[str, Field], int]:
-        """The core's `sink` for one more contribution to a value's gradient; and the bytes it moves."""
+    def _fused_gradient(self, value: Value, rows: int | None = None) -> tuple[dict[str, Field], int]:
+        """The core struct `FusedGradient` for one more contribution to a gradient, and the bytes it moves."""
         first = value not in self._gradients
         if first:
-            self._gradients[value] = _Gradient(self._new(value))
-        self._awaited[value] -= 1
+            self._gradients[value] = _Gradient(self._allocate(value))
+        self._pending[value] -= 1
         gradient = self._gradients[value]
-        view = self._own(value, contiguous=rows is not None).view
+        view = self._make_exclusive(value, contiguous=rows is not None).view
         fields: dict[str, Field] = {"accumulate": not first}
         moved = view.bytes * (1 if first else 2)
         y = None
-        if not self._awaited[value]:
-            y = self._what_comes_first(value, gradient, fields)
+        if not self._pending[value]:
+            y = self._fuse_epilogue(value, gradient, fields)
             moved += y.bytes if y else 0
         if rows is not None:
-            view, y = view.flat(rows), y.flat(rows) if y else None
-        fields |= {"data": view.place, "ld": view.ld}
-        fields |= {"y": y.place, "ld_y": y.ld, "dtype": y.dtype} if y else {}
+            view, y = view.reshape(rows), y.reshape(rows) if y else None
+        fields |= {"data": view.pointer, "ld": view.ld}
+        fields |= {"y": y.pointer, "ld_y": y.ld, "dtype": y.dtype} if y else {}
         return fields, moved
 
-    def _what_comes_first(self, value: Value, gradient: _Gradient, fields: dict[str, Field]) -> TensorView | None:
+    def _fuse_epilogue(self, value: Value, gradient: _Gradient, fields: dict[str, Field]) -> TensorView | None:
+        """Operator fusion: the last contribution also applies the activation derivative or computes the norm sums.
+
+        Returns the forward value that this needs.
+        """
         if value.norm is not None:
-            gradient.sums = self._places.norm(value.norm)
+            gradient.sums = self._addresses.norm(value.norm)
             fields |= {"norm": gradient.sums, "act": value.act}
-            return self._stores.see(value)
-        if value.scales is None and value.act != Act.NONE:
+            return self._buffers.view(value)
+        if value.affine is None and value.act != Act.NONE:
             gradient.masked = True
             fields["act"] = value.act
-            return self._stores.see(value)
+            return self._buffers.view(value)
         return None
 
-    def _own(self, value: Value, *, contiguous: bool = False) -> _Held:
-        """This value's gradient where only it is written."""
+    def _make_exclusive(self, value: Value, *, contiguous: bool = False) -> _GradientBuffer:
+        """Copy-on-write: the gradient of this value in a buffer that no other value shares."""
         gradient = self._gradients[value]
-        held = gradient.held
-        if held.holders == 1 and (held.view.contiguous or not contiguous):
-            return held
-        copy = self._new(value)
-        self._add_to(copy.view, held.view, value.name)
-        self._hold(gradient, copy)
+        buffer = gradient.buffer
+        if buffer.refcount == 1 and (buffer.view.contiguous or not contiguous):
+            return buffer
+        copy = self._allocate(value)
+        self._add_gradient(copy.view, buffer.view, value.name)
+        self._replace_buffer(gradient, copy)
         return copy
 
-    def _add_to(
+    def _add_gradient(
         self,
         target: TensorView,
         dy: TensorView,
@@ -288,9 +298,9 @@ class BackwardBuilder:
         act: Act = Act.NONE,
     ) -> None:
         fields: dict[str, Field] = {
-            "dy": dy.place,
-            "y": y.place if y else None,
-            "target": target.place,
+            "dy": dy.pointer,
+            "y": y.pointer if y else None,
+            "target": target.pointer,
             "rows": dy.rows,
             "channels": dy.channels,
             "ld_dy": dy.ld,
@@ -301,18 +311,18 @@ class BackwardBuilder:
             "dtype": y.dtype if y else DType.FP32,
         }
         traffic = dy.bytes * (2 + accumulate) + (y.bytes if y else 0)
-        self._add(OpSpec(Kind.ADD_BACKWARD, name, Direction.BACKWARD, fields, traffic=traffic))
+        self._append(OpSpec(Kind.ADD_BACKWARD, name, Direction.BACKWARD, fields, traffic=traffic))
 
-    def _new(self, value: Value) -> _Held:
-        rows = self._places.batch * value.pixels
+    def _allocate(self, value: Value) -> _GradientBuffer:
+        rows = self._addresses.batch * value.pixels
         buffer = Buffer(f"{value.name} gradient", rows * value.channels * FLOAT)
-        return _Held(TensorView(buffer, rows, value.channels, value.channels))
+        return _GradientBuffer(TensorView(buffer, rows, value.channels, value.channels))
 
     @staticmethod
-    def _hold(gradient: _Gradient, held: _Held) -> None:
-        if gradient.held is not held:
-            gradient.held.holders -= 1
-            gradient.held = held
+    def _replace_buffer(gradient: _Gradient, buffer: _GradientBuffer) -> None:
+        if gradient.buffer is not buffer:
+            gradient.buffer.refcount -= 1
+            gradient.buffer = buffer
 
-    def _add(self, step: OpSpec) -> None:
-        self._steps.append(step)
+    def _append(self, spec: OpSpec) -> None:
+        self._specs.append(spec)

@@ -1,4 +1,4 @@
-"""The parts in which gradients are handed over, and when forward and backward touch each."""
+"""Gradient buckets: slices of the packed gradients that are reduced together, and which ops use each."""
 
 from __future__ import annotations
 
@@ -9,31 +9,35 @@ from phone_agent.nn.packing import Packing
 from phone_agent.nn.plan.ops import FLOAT, MemorySpace
 from phone_agent.nn.plan.schedule import Schedule
 
-LAST_BUCKET_DIVISOR = 4  # times shorter than the others, or less
+LAST_BUCKET_DIVISOR = 4  # the last bucket is at most 1/4 as long as the others
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Values and gradients [start:end]. Forward first reads them at step `read`; from `done` on nothing does."""
+    """values[start:end] and gradients[start:end].
+
+    Op `first_read` is the first in forward that reads the values. From op `complete_at` on, nothing uses the bucket.
+    """
 
     start: int
     end: int
-    read: int
-    done: int
+    first_read: int
+    complete_at: int
 
 
 def bucket_slices(packing: Packing, bucket_bytes: int) -> list[slice]:
-    """All of the buffer, front to back: what learns, and last what is frozen, if anything is."""
-    found = trainable_bucket_slices(packing, bucket_bytes)
-    return [*found, slice(packing.trainable_size, packing.size)] if packing.trainable_size < packing.size else found
+    """Slices that cover the whole buffer: trainable buckets, then all frozen parameters, if there are any."""
+    slices = trainable_bucket_slices(packing, bucket_bytes)
+    frozen = slice(packing.trainable_size, packing.size)
+    return [*slices, frozen] if frozen.start < frozen.stop else slices
 
 
 def trainable_bucket_slices(packing: Packing, bucket_bytes: int) -> list[slice]:
-    """Whole parameters, front to back, of at least bucket_bytes each but for the last two: the same on every phone.
+    """Buckets of whole parameters, of at least `bucket_bytes` each except for the last two. The same on every phone.
 
-    The last one is ready last and needed first, so nothing hides its way: it is cut as short as parameters allow.
+    The last bucket is complete last and needed first, so nothing hides its transfer: it is as short as possible.
     """
-    found: list[slice] = []
+    slices: list[slice] = []
     start = 0
     tail = packing.trainable_size - bucket_bytes // LAST_BUCKET_DIVISOR // FLOAT
     for slot in packing.slots.values():
@@ -41,31 +45,31 @@ def trainable_bucket_slices(packing: Packing, bucket_bytes: int) -> list[slice]:
         if end > packing.trainable_size:
             break
         if (end - start) * FLOAT >= bucket_bytes or slot.offset < tail <= end < packing.trainable_size:
-            found.append(slice(start, end))
+            slices.append(slice(start, end))
             start = end
-    return found if start == packing.trainable_size else [*found, slice(start, packing.trainable_size)]
+    return slices if start == packing.trainable_size else [*slices, slice(start, packing.trainable_size)]
 
 
 def schedule_buckets(schedule: Schedule, packing: Packing, bucket_bytes: int) -> list[Bucket]:
-    """Backward's data gradients read weights whose own gradients are there already: those count as touched, too."""
-    read, last = _touched(schedule)
-    found: list[Bucket] = []
-    done = 0
+    """A bucket is complete when backward no longer reads its values: data gradients still read the weights."""
+    first, last = _uses(schedule)
+    buckets: list[Bucket] = []
+    complete_at = 0
     for part in bucket_slices(packing, bucket_bytes):
         offsets = [slot.offset for slot in packing.slots.values() if part.start <= slot.offset < part.stop]
-        done = max(done, *(last[offset] + 1 for offset in offsets))
-        found.append(Bucket(part.start, part.stop, min(read[offset] for offset in offsets), done))
-    return found
+        complete_at = max(complete_at, *(last[offset] + 1 for offset in offsets))
+        buckets.append(Bucket(part.start, part.stop, min(first[offset] for offset in offsets), complete_at))
+    return buckets
 
 
-def _touched(schedule: Schedule) -> tuple[dict[int, int], dict[int, int]]:
-    """By offset of the parameter, the first and the last step that reads its value or writes its gradient."""
+def _uses(schedule: Schedule) -> tuple[dict[int, int], dict[int, int]]:
+    """The first and the last op that reads a parameter or writes its gradient, by offset of the parameter."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    for index, step in enumerate(schedule.steps):
-        for place in step.places():
-            if place.buffer.home in (MemorySpace.VALUES, MemorySpace.GRADIENTS):
-                offset = place.offset // FLOAT
+    for index, op in enumerate(schedule.ops):
+        for pointer in op.pointers():
+            if pointer.buffer.space in (MemorySpace.VALUES, MemorySpace.GRADIENTS):
+                offset = pointer.offset // FLOAT
                 first.setdefault(offset, index)
                 last[offset] = index
     return first, last

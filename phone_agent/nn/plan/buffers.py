@@ -1,4 +1,4 @@
-"""Which buffer holds which storage at the moment; and how to have it again once it was dropped."""
+"""Buffers: which buffer currently holds which storage. Discarded storages are rematerialized on first use."""
 
 from __future__ import annotations
 
@@ -11,49 +11,45 @@ from phone_agent.nn.plan.ops import ITEM_BYTES, Buffer, TensorView
 
 
 class Buffers:
-    def __init__(self, network: LoweredGraph, places: Addresses) -> None:
-        self._places, self._batch = places, places.batch
-        self._buffers: dict[Storage, Buffer] = {network.image.storage: places.images()}
-        self.back: dict[Buffer, Storage] = {}  # what was made again
-        self._again: Callable[[Op], None] = _nothing_was_dropped
+    def __init__(self, lowered: LoweredGraph, addresses: Addresses) -> None:
+        self._addresses, self._batch = addresses, addresses.batch
+        self._buffers: dict[Storage, Buffer] = {lowered.image.storage: addresses.images()}
+        self.rematerialized: dict[Buffer, Storage] = {}
+        self._recompute: Callable[[Op], None] = _nothing_was_discarded
 
-    def see(self, value: Value) -> TensorView:
-        """Where the value lies; computed again if it was dropped."""
+    def view(self, value: Value) -> TensorView:
+        """Where the value is stored. Recomputes it first if it was discarded."""
         storage = value.storage
         if storage not in self._buffers:
-            self._make_again(storage)
-        return self._view(value)
+            self._rematerialize(storage)
+        rows = self._batch * storage.pixels
+        dtype = self._addresses.dtype(storage)
+        return TensorView(self._buffers[storage], rows, value.channels, storage.channels, value.start, dtype)
 
-    def make(self, storage: Storage) -> None:
-        size = self._batch * storage.pixels * storage.channels * ITEM_BYTES[self._places.dtype(storage)]
+    def allocate(self, storage: Storage) -> None:
+        size = self._batch * storage.pixels * storage.channels * ITEM_BYTES[self._addresses.dtype(storage)]
         self._buffers.setdefault(storage, Buffer(storage.name, size))
 
     @contextmanager
-    def dropping(self, storages: Collection[Storage], again: Callable[[Op], None]) -> Iterator[None]:
-        """These are gone; within it, whoever asks for one of them has it made again, by `again`."""
+    def discard(self, storages: Collection[Storage], recompute: Callable[[Op], None]) -> Iterator[None]:
+        """Discard these storages. Inside the context, `view` calls `recompute` for the ops that write them."""
         for storage in storages:
             self._buffers.pop(storage, None)
-        self._again = again
+        self._recompute = recompute
         try:
             yield
         finally:
-            self._again = _nothing_was_dropped  # leaves no cycle: the next plan has this one's memory at once
+            self._recompute = _nothing_was_discarded  # breaks a reference cycle, so this plan's memory is freed at once
 
-    def _make_again(self, storage: Storage) -> None:
-        for work in storage.writers:
-            for value in work.inputs:
-                self.see(value)  # first, so that what this one needs is there before it
-        self.make(storage)
-        self.back[self._buffers[storage]] = storage
-        for work in storage.writers:
-            self._again(work)
-
-    def _view(self, value: Value) -> TensorView:
-        storage = value.storage
-        rows = self._batch * storage.pixels
-        dtype = self._places.dtype(storage)
-        return TensorView(self._buffers[storage], rows, value.channels, storage.channels, value.start, dtype)
+    def _rematerialize(self, storage: Storage) -> None:
+        for op in storage.writers:
+            for value in op.inputs:
+                self.view(value)  # recomputes discarded inputs before the op that reads them
+        self.allocate(storage)
+        self.rematerialized[self._buffers[storage]] = storage
+        for op in storage.writers:
+            self._recompute(op)
 
 
-def _nothing_was_dropped(work: Op) -> None:
-    raise AssertionError(work.name)
+def _nothing_was_discarded(op: Op) -> None:
+    raise AssertionError(op.name)

@@ -1,4 +1,4 @@
-"""What computing takes, roughly, before anything is measured: to weigh one thing against another."""
+"""Rough cost model of ops, before anything is measured: for comparing alternatives."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from phone_agent.nn.plan.ops import OpSpec
 
-_FLOPS, _BYTES = 100e9, 10e9  # a second, of a phone or of two cores
+_FLOPS_PER_S, _BYTES_PER_S = 100e9, 10e9  # of a phone, or of two desktop cores
 
 
-def estimate_seconds(steps: Iterable[OpSpec]) -> float:
-    return sum(step.flops / _FLOPS + step.traffic / _BYTES for step in steps)
+def estimate_seconds(ops: Iterable[OpSpec]) -> float:
+    return sum(op.flops / _FLOPS_PER_S + op.traffic / _BYTES_PER_S for op in ops)

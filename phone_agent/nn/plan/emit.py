@@ -1,4 +1,4 @@
-"""Steps into the core's own structs, once every buffer has an address."""
+"""Emission: op specs become the core's structs, once every buffer has an address."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ EmittedOp = tuple[ops.Kind, ctypes.Structure]
 
 @dataclass(frozen=True)
 class AddressMap:
-    homes: Mapping[MemorySpace, int]
-    offsets: Mapping[Buffer, int]  # of what lies in the arena
+    """Base addresses of the memory spaces, and offsets of buffers in the arena."""
 
-    def of(self, place: Pointer) -> int:
-        return self.homes[place.buffer.home] + self.offsets.get(place.buffer, 0) + place.offset
+    bases: Mapping[MemorySpace, int]
+    offsets: Mapping[Buffer, int]
+
+    def resolve(self, pointer: Pointer) -> int:
+        return self.bases[pointer.buffer.space] + self.offsets.get(pointer.buffer, 0) + pointer.offset
 
 
 @dataclass
 class Emitter:
-    """Makes structs; keeps those that others point to alive, and knows who points at the images.
+    """Builds structs, keeps shared structs alive, and records which fields point to the images.
 
-    `adding`: gradients of parameters are added to what is there.
+    `accumulate`: parameter gradients are added to the existing ones.
     """
 
     addresses: AddressMap
-    adding: bool = False
+    accumulate: bool = False
     shared: dict[SharedStruct, ops.BatchNorm] = field(default_factory=dict)
-    image_pointers: list[tuple[ctypes.Structure, str]] = field(default_factory=list)
+    image_fields: list[tuple[ctypes.Structure, str]] = field(default_factory=list)
 
-    def emit(self, steps: Iterable[OpSpec]) -> list[EmittedOp]:
-        return [(step.kind, self._struct(step)) for step in steps]
+    def emit(self, specs: Iterable[OpSpec]) -> list[EmittedOp]:
+        return [(spec.kind, self._struct(spec)) for spec in specs]
 
-    def point_at_images(self, address: int) -> None:
-        for struct, name in self.image_pointers:
+    def set_image_address(self, address: int) -> None:
+        for struct, name in self.image_fields:
             setattr(struct, name, address)
 
-    def _struct(self, step: OpSpec) -> ctypes.Structure:
-        struct = self._filled(ops.STRUCTS[step.kind](), step.fields)
+    def _struct(self, spec: OpSpec) -> ctypes.Structure:
+        struct = self._fill(ops.STRUCTS[spec.kind](), spec.fields)
         if isinstance(struct, ops.ConvBackwardWeights):
-            struct.accumulate = self.adding
+            struct.accumulate = self.accumulate
         return struct
 
-    def _filled(self, struct: ctypes.Structure, fields: Mapping[str, Field]) -> ctypes.Structure:
+    def _fill(self, struct: ctypes.Structure, fields: Mapping[str, Field]) -> ctypes.Structure:
         for name, value in fields.items():
             self._set(struct, name, value)
         return struct
@@ -54,21 +56,21 @@ class Emitter:
     def _set(self, struct: ctypes.Structure, name: str, value: Field) -> None:
         match value:
             case None:
-                pass  # null already
+                pass  # already null
             case Pointer():
-                setattr(struct, name, self.addresses.of(value))
-                if value.buffer.home == MemorySpace.IMAGES:
-                    self.image_pointers.append((struct, name))
+                setattr(struct, name, self.addresses.resolve(value))
+                if value.buffer.space == MemorySpace.IMAGES:
+                    self.image_fields.append((struct, name))
             case SharedStruct():
                 setattr(struct, name, ctypes.addressof(self._norm(value)))
             case dict():
-                self._filled(getattr(struct, name), value)
+                self._fill(getattr(struct, name), value)
             case _:
                 setattr(struct, name, value)
 
     def _norm(self, shared: SharedStruct) -> ops.BatchNorm:
         if shared not in self.shared:
-            norm = ops.BatchNorm(accumulate=self.adding)
-            self._filled(norm, shared.fields)
+            norm = ops.BatchNorm(accumulate=self.accumulate)
+            self._fill(norm, shared.fields)
             self.shared[shared] = norm
         return self.shared[shared]

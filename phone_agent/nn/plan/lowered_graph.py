@@ -1,6 +1,7 @@
-"""A graph as the core computes it: normalisations and activations inside the layers they follow, branches side by side.
+"""Lowered graph: the graph as the core computes it.
 
-No batch size here, and no memory: only what is stored, who makes it, and how its readers see it.
+Batch normalizations and activations are fused into the layers before them; concatenations are views. There is no batch
+size and no memory here: only which storages exist, which op writes them, and how consumers read them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from phone_agent.nn.graph import BatchNorm, Conv, LocalResponseNorm
 
 @dataclass(eq=False)
 class Storage:
-    """Rows of `channels` floats, `pixels` an image. Several values may lie side by side in it."""
+    """Rows of `channels` elements, `pixels` rows per image. Several values may lie side by side in it."""
 
     name: str
     pixels: int
@@ -24,27 +25,27 @@ class Storage:
 
 @dataclass(eq=False)
 class Affine:
-    """A scale and a shift for each channel. 1 and 0 until a normalisation writes its own."""
+    """A scale and a shift per channel: 1 and 0 until a batch normalization writes its own."""
 
     channels: int
-    offset: int = 0  # in the floats kept for them: `channels` scales, then as many shifts
+    offset: int = 0  # in the vectors: `channels` scales, then as many shifts
 
 
 @dataclass(eq=False)
 class Norm:
-    """A batch normalisation, and which part of which scales it fills."""
+    """A batch normalization, and the channels of the affine that it fills."""
 
     name: str
     layer: BatchNorm
     channels: int
-    scales: Affine
+    affine: Affine
     start: int = 0
-    offset: int = 0  # of mean and inv_std, in the same floats
+    offset: int = 0  # of mean and inv_std, in the vectors
 
 
 @dataclass(eq=False)
 class Value:
-    """What a layer gives. Readers see act(scale * stored + shift) where there are scales; else the act is stored."""
+    """The output of a layer. Consumers read act(scale * stored + shift) if there is an affine; else act is stored."""
 
     name: str
     height: int
@@ -52,13 +53,13 @@ class Value:
     channels: int
     storage: Storage
     start: int = 0
-    scales: Affine | None = None
-    scales_start: int = 0
+    affine: Affine | None = None
+    affine_start: int = 0
     norm: Norm | None = None
     act: Act = Act.NONE
-    within: Act = Act.NONE  # an activation that would change nothing any more
-    maker: Op | None = None  # nobody: the image
-    readers: list[Op] = field(default_factory=list)
+    clamped_by: Act = Act.NONE  # an activation already applied: applying it again changes nothing
+    producer: Op | None = None  # None: the image
+    consumers: list[Op] = field(default_factory=list)
     needs_gradient: bool = False
 
     @property
@@ -66,14 +67,16 @@ class Value:
         return self.height * self.width
 
     @property
-    def fills_its_storage(self) -> bool:
+    def fills_storage(self) -> bool:
         return self.channels == self.storage.channels
 
 
 @dataclass(eq=False)
 class ConvOp:
-    """Also fully connected: the whole map is then one pixel with many channels (`flat`). `learns`: its weights or its
-    bias do; gradients of both are computed then, and else of neither."""
+    """A convolution, or a dense layer: with `flatten` the whole image is one pixel with many channels.
+
+    `trainable`: the weights or the bias are. Then the gradients of both are computed; otherwise of neither.
+    """
 
     name: str
     layer: Conv
@@ -81,8 +84,8 @@ class ConvOp:
     bias: str | None
     x: Value
     y: Value
-    flat: bool = False
-    learns: bool = True
+    flatten: bool = False
+    trainable: bool = True
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -90,12 +93,12 @@ class ConvOp:
 
     @property
     def depthwise(self) -> bool:
-        return not self.flat and self.layer.is_depthwise((self.x.height, self.x.width, self.x.channels))
+        return not self.flatten and self.layer.is_depthwise((self.x.height, self.x.width, self.x.channels))
 
 
 @dataclass(eq=False)
 class BatchNormOp:
-    """Where no convolution comes right before: y is stored where x is, and only seen differently."""
+    """A batch normalization that no convolution precedes. y shares the storage of x and is only read differently."""
 
     name: str
     norm: Norm
@@ -109,7 +112,7 @@ class BatchNormOp:
 
 @dataclass(eq=False)
 class AddOp:
-    """y = act(a + b), stored; without b a copy of a, as its readers see it."""
+    """y = act(a + b), stored. Without b: a copy of a, as its consumers read it."""
 
     name: str
     a: Value
@@ -180,11 +183,11 @@ Op: TypeAlias = ConvOp | BatchNormOp | AddOp | PoolOp | LrnOp | DropoutOp | Conc
 
 @dataclass(frozen=True)
 class LoweredGraph:
-    """Work in the order it runs. `vectors` floats hold all scales, shifts, means and deviations."""
+    """Ops in execution order. `vector_floats` hold all scales, shifts, means and inverse deviations."""
 
     image: Value
-    works: tuple[Op, ...]
+    ops: tuple[Op, ...]
     scores: Value
     norms: tuple[Norm, ...]
-    scales: tuple[Affine, ...]
-    vectors: int
+    affines: tuple[Affine, ...]
+    vector_floats: int

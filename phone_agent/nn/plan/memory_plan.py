@@ -1,4 +1,4 @@
-"""How much memory training takes, before anything runs; and what fits."""
+"""Memory plan: how much memory training takes, before anything runs, and which batch fits a budget."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from phone_agent.contract.sizes import format_distinct_sizes
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan import plan as planning
 from phone_agent.nn.plan import recompute as recomputation
-from phone_agent.nn.plan.ops import FLOAT
+from phone_agent.nn.plan.ops import FLOAT, Direction
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import Plan
 
-MARGINS = (1.0, 0.98, 0.95, 0.0)  # a layout may have gaps; 0: whatever it takes
-INPUT_BYTES_PER_VALUE = (
-    3 * FLOAT + 2
-)  # of a value of an image: two batches, one ahead; one to judge by; the bytes they are made from
-PROCESS_BYTES = 64 * 1024 * 1024  # Python, numpy, and the planning of a deep network: measured
+MARGINS = (1.0, 0.98, 0.95, 0.0)  # of the arena budget: a layout may have gaps; 0: as small as possible
+# Two training batches (one prefetched), one evaluation batch, and the bytes they are decoded from.
+INPUT_BYTES_PER_VALUE = 3 * FLOAT + 2
+PROCESS_BYTES = 64 * 1024 * 1024  # measured: Python, numpy, and planning a deep network
 
 
 class DoesNotFitError(AgentError):
-    """Says how much it would take, and how much there is; `remedy`, what to do about it."""
+    """The message says how much memory is needed and how much there is; `remedy` says what to do."""
 
     code = ErrorCode.OUT_OF_MEMORY
 
     def __init__(self, network: str, batch: int, need: int, budget: int, remedy: str) -> None:
         images = "one image" if batch == 1 else f"a batch of {batch}"
-        of = f"{network}: " if network else ""
-        much, there_is = format_distinct_sizes(need, budget)
-        super().__init__(f"{of}{images} needs {much} of memory, the budget is {there_is}")
+        prefix = f"{network}: " if network else ""
+        needed, available = format_distinct_sizes(need, budget)
+        super().__init__(f"{prefix}{images} needs {needed} of memory, the budget is {available}")
         self.need, self.budget, self.remedy = need, budget, remedy
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes, by what they are for. `recomputed` names the layers that run once more in backward."""
+    """Bytes by purpose. `recomputed` names the layers that run again in backward."""
 
     batch: int
     values: int
@@ -57,29 +56,30 @@ class MemoryPlan:
 
 
 def estimate_memory(graph: Graph, batch: int, options: Options = Options()) -> MemoryPlan:  # noqa: B008 - frozen
-    """Allocates nothing. Under options.memory_bytes, if given."""
+    """The memory of a training step, within options.memory_bytes if given. Allocates nothing."""
     return memory_of(graph, fit_plan(graph, batch, options))
 
 
 def largest_batch(graph: Graph, budget_bytes: int, options: Options = Options(), *, recompute: bool = False) -> int:  # noqa: B008 - frozen
-    """The most images a step can take within the budget; `recompute`: at the price of running convolutions twice."""
+    """The largest batch that fits the budget. `recompute`: convolutions may be computed twice to save memory."""
     batch = _largest(graph, budget_bytes, options, recompute=recompute)
     if not batch:
-        least = _leanest(graph, 1, replace(options, memory_bytes=budget_bytes if recompute else None))
-        raise DoesNotFitError(graph.name, 1, memory_of(graph, least).total, budget_bytes, _remedy(0, twice=recompute))
+        smallest = _smallest_plan(graph, 1, replace(options, memory_bytes=budget_bytes if recompute else None))
+        remedy = _remedy(0, recompute=recompute)
+        raise DoesNotFitError(graph.name, 1, memory_of(graph, smallest).total, budget_bytes, remedy)
     return batch
 
 
 def does_not_fit(graph: Graph, batch: int, need: int, budget_bytes: int, options: Options) -> DoesNotFitError:
-    """With the batch that would fit; convolutions are computed twice for it only where `options` have a budget."""
-    twice = options.memory_bytes is not None
-    fitting = _largest(graph, budget_bytes, options, recompute=twice)
-    return DoesNotFitError(graph.name, batch, need, budget_bytes, _remedy(fitting, twice=twice))
+    """The error, with the largest batch that fits. Recomputation counts only if `options` have a memory budget."""
+    recompute = options.memory_bytes is not None
+    largest = _largest(graph, budget_bytes, options, recompute=recompute)
+    return DoesNotFitError(graph.name, batch, need, budget_bytes, _remedy(largest, recompute=recompute))
 
 
-def _remedy(fitting: int, *, twice: bool) -> str:
-    more = "a larger --memory" if twice else "--memory, under which layers are computed twice"
-    return f"--batch {fitting}, which fits, or {more}" if fitting else more
+def _remedy(largest: int, *, recompute: bool) -> str:
+    more = "a larger --memory" if recompute else "--memory, which recomputes layers to save memory"
+    return f"use --batch {largest}, which fits, or {more}" if largest else f"use {more}"
 
 
 def estimate_within_budget(
@@ -88,16 +88,16 @@ def estimate_within_budget(
     budget_bytes: int,
     options: Options = Options(),  # noqa: B008 - frozen
 ) -> MemoryPlan | None:
-    """What such a step takes where layers may be computed twice; nothing, if it does not fit even so."""
-    plan = _leanest(graph, batch, replace(options, memory_bytes=budget_bytes))
-    found = memory_of(graph, plan)
-    return found if found.total <= budget_bytes else None
+    """The memory of a step that recomputes layers to fit the budget; None if it does not fit."""
+    plan = _smallest_plan(graph, batch, replace(options, memory_bytes=budget_bytes))
+    memory = memory_of(graph, plan)
+    return memory if memory.total <= budget_bytes else None
 
 
 def _largest(graph: Graph, budget: int, options: Options, *, recompute: bool) -> int:
-    """0 if nothing fits."""
+    """The largest batch that fits; 0 if none does."""
     options = replace(options, memory_bytes=budget if recompute else None)
-    batch = _guess(graph, budget, options, recompute=recompute)
+    batch = _guess_batch(graph, budget, options, recompute=recompute)
     while batch and not _fits(graph, batch, options, budget):
         batch -= max(1, batch // 100)
     while batch and _fits(graph, batch + 1, options, budget):
@@ -105,31 +105,31 @@ def _largest(graph: Graph, budget: int, options: Options, *, recompute: bool) ->
     return batch
 
 
-def _guess(graph: Graph, budget: int, options: Options, *, recompute: bool) -> int:
-    """Memory is a constant and so much an image, but for the workspace, which grows a little at times."""
+def _guess_batch(graph: Graph, budget: int, options: Options, *, recompute: bool) -> int:
+    """Memory is a constant plus a term per image, except for the workspace, which grows a little now and then."""
     one = memory_of(graph, planning.make_plan(graph, 1, replace(options, memory_bytes=None)))
-    each = recomputation.arena_per_image(graph, recompute=recompute, half=options.half) + one.images
-    return max(1, int((budget - (one.total - one.arena - one.images)) / each))
+    per_image = recomputation.arena_per_image(graph, recompute=recompute, half=options.half) + one.images
+    return max(1, int((budget - (one.total - one.arena - one.images)) / per_image))
 
 
 def _fits(graph: Graph, batch: int, options: Options, budget: int) -> bool:
     try:
-        return memory_of(graph, _leanest(graph, batch, options)).total <= budget
+        return memory_of(graph, _smallest_plan(graph, batch, options)).total <= budget
     except planning.TensorTooLargeError:
         return False
 
 
 def fit_plan(graph: Graph, batch: int, options: Options) -> Plan:
-    """The plan that fits options.memory_bytes with the least computed twice; a lean one where there is no limit."""
-    plan = _leanest(graph, batch, options)
+    """The plan that fits options.memory_bytes with the least recomputation; without a budget, a small plan."""
+    plan = _smallest_plan(graph, batch, options)
     budget = options.memory_bytes
     if budget is not None and (need := memory_of(graph, plan).total) > budget:
         raise does_not_fit(graph, batch, need, budget, options)
     return plan
 
 
-def _leanest(graph: Graph, batch: int, options: Options) -> Plan:
-    """As `fit`; if nothing fits, what comes closest."""
+def _smallest_plan(graph: Graph, batch: int, options: Options) -> Plan:
+    """Like `fit_plan`, but returns the smallest plan if nothing fits."""
     plan = planning.make_plan(graph, batch, options)
     budget = options.memory_bytes
     if budget is None:
@@ -144,17 +144,17 @@ def _leanest(graph: Graph, batch: int, options: Options) -> Plan:
 
 def memory_of(graph: Graph, plan: Plan) -> MemoryPlan:
     parameters = graph.parameter_count * FLOAT
-    again = (step.name for step in plan.training.steps if step.direction.value == "again")
+    recomputed = (op.name for op in plan.training.ops if op.direction == Direction.RECOMPUTE)
     return MemoryPlan(
-        batch=plan.places.batch,
+        batch=plan.addresses.batch,
         values=parameters,
         gradients=parameters,
         momenta=plan.moments * parameters,
-        statistics=FLOAT * sum(kept.size for node in graph.nodes for kept in node.statistics),
-        vectors=plan.network.vectors * FLOAT,
+        statistics=FLOAT * sum(statistic.size for node in graph.nodes for statistic in node.statistics),
+        vectors=plan.lowered.vector_floats * FLOAT,
         arena=plan.arena,
         workspace=plan.workspace,
-        images=plan.places.batch * prod(graph.shape) * INPUT_BYTES_PER_VALUE,
+        images=plan.addresses.batch * prod(graph.shape) * INPUT_BYTES_PER_VALUE,
         process=PROCESS_BYTES,
-        recomputed=tuple(dict.fromkeys(again)),
+        recomputed=tuple(dict.fromkeys(recomputed)),
     )

@@ -1,4 +1,4 @@
-"""Steps before they have addresses: the core's structs as plain fields, pointing into buffers."""
+"""Op specs: ops before they have addresses. The fields of the core's structs, with pointers into named buffers."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ ITEM_BYTES = {DType.FP32: FLOAT, DType.FP16: 2}
 
 
 class MemorySpace(Enum):
-    """Who provides a buffer's memory."""
+    """Who provides the memory of a buffer."""
 
-    ARENA = "arena"  # the planner places it, for as long as steps touch it
-    VALUES = "values"
+    ARENA = "arena"  # the planner assigns it an offset, for as long as ops use it
+    VALUES = "values"  # parameters
     GRADIENTS = "gradients"
-    STATISTICS = "statistics"
-    VECTORS = "vectors"
+    STATISTICS = "statistics"  # running mean and variance of batch normalizations
+    VECTORS = "vectors"  # per-channel scale, shift, mean and inverse deviation
     IMAGES = "images"
-    CELLS = "cells"  # labels, loss, weight, draw
+    STEP_IO = "step_io"  # labels, loss, weight, dropout seed
 
 
 @dataclass(eq=False)
 class Buffer:
     name: str
     bytes: int
-    home: MemorySpace = MemorySpace.ARENA
+    space: MemorySpace = MemorySpace.ARENA
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class Pointer:
 
 @dataclass(frozen=True)
 class TensorView:
-    """Rows of channels; `ld` numbers lie between two rows."""
+    """Rows of channels. `ld` (leading dimension) is the distance between rows, in elements."""
 
     buffer: Buffer
     rows: int
     channels: int
     ld: int
-    start: int = 0  # numbers
+    start: int = 0  # elements
     dtype: DType = DType.FP32
 
     @property
-    def place(self) -> Pointer:
+    def pointer(self) -> Pointer:
         return Pointer(self.buffer, self.start * ITEM_BYTES[self.dtype])
 
     @property
@@ -66,15 +66,15 @@ class TensorView:
     def slice(self, start: int, channels: int) -> TensorView:
         return TensorView(self.buffer, self.rows, channels, self.ld, self.start + start, self.dtype)
 
-    def flat(self, rows: int) -> TensorView:
-        """The same numbers as fewer, longer rows; of a contiguous view."""
+    def reshape(self, rows: int) -> TensorView:
+        """The same elements in fewer, longer rows. The view must be contiguous."""
         channels = self.rows * self.channels // rows
         return TensorView(self.buffer, rows, channels, channels, self.start, self.dtype)
 
 
 @dataclass(eq=False)
 class SharedStruct:
-    """A struct that steps point to: a normalisation. Its identity counts."""
+    """A struct that several ops point to: a batch normalization. Compared by identity."""
 
     fields: Mapping[str, Field]
 
@@ -84,7 +84,7 @@ Field: TypeAlias = "int | float | Pointer | SharedStruct | dict[str, Field] | di
 
 class Direction(Enum):
     FORWARD = "forward"
-    AGAIN = "again"  # forward once more, for backward's sake
+    RECOMPUTE = "recompute"  # forward once more, during backward
     BACKWARD = "backward"
 
 
@@ -97,15 +97,15 @@ class OpSpec:
     flops: int = 0
     traffic: int = 0  # bytes of activations read and written, each tensor once
 
-    def places(self) -> Iterator[Pointer]:
-        return _places(self.fields)
+    def pointers(self) -> Iterator[Pointer]:
+        return _pointers(self.fields)
 
 
-def _places(fields: Mapping[str, Field]) -> Iterator[Pointer]:
+def _pointers(fields: Mapping[str, Field]) -> Iterator[Pointer]:
     for value in fields.values():
         if type(value) is Pointer:
             yield value
         elif type(value) is SharedStruct:
-            yield from _places(value.fields)
-        elif type(value) is dict:  # not Mapping: plans are compared by the dozen, and this is where that takes its time
-            yield from _places(value)
+            yield from _pointers(value.fields)
+        elif type(value) is dict:  # not Mapping: the planner compares dozens of plans, and spends its time here
+            yield from _pointers(value)

@@ -1,4 +1,4 @@
-"""How a backend compiles a graph."""
+"""Compile options: how a backend compiles a graph."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 from phone_agent.nn.plan.ops import OpSpec
 
-Workspace = Callable[[Sequence[OpSpec], int], int]  # scratch bytes of these steps at this batch size
+Workspace = Callable[[Sequence[OpSpec], int], int]  # scratch bytes of these ops at this batch size
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile. But for `label_smoothing`, nothing here changes what is computed beyond rounding."""
+    """Except for `label_smoothing`, no option changes the result beyond rounding."""
 
     threads: int = 1
-    isa: str | None = None  # the best there is
-    memory_bytes: int | None = None  # recompute as much as it takes to fit
+    isa: str | None = None  # None: the best that the processor supports
+    memory_bytes: int | None = None  # budget: layers are recomputed as far as needed to fit
     winograd: bool = True
-    bucket_bytes: int = 4 * 1024 * 1024  # `ready` is called for parts of about this size
-    moments: int = 1  # numbers a parameter that training keeps besides value and gradient
-    label_smoothing: float = 0.0  # the part of the truth that is all classes alike
-    piece_bytes: int | None = None  # no buffer crosses a multiple of this: the most that is had at once
-    half: bool = False  # activations are stored in fp16, and computed with in fp32
-    tiles: tuple[tuple[str, int], ...] = ()  # OpenCL: numbers of opencl.tiles.Tiles, where not the device's usual ones
-    workspace: Workspace | None = None  # of whoever runs the plan; None: of the core
-    gpu_share: float | None = None  # hybrid: the part of each batch that the GPU computes; None: by measurement
+    bucket_bytes: int = 4 * 1024 * 1024  # approximate size of the gradient buckets passed to `ready`
+    moments: int = 1  # optimizer state: floats per parameter besides value and gradient
+    label_smoothing: float = 0.0
+    segment_bytes: int | None = None  # the arena is allocated in segments of this size, and no buffer spans two
+    half: bool = False  # store activations in fp16; arithmetic stays in fp32
+    tiles: tuple[tuple[str, int], ...] = ()  # OpenCL: fields of opencl.tiles.Tiles that differ from the defaults
+    workspace: Workspace | None = None  # scratch memory of the backend that runs the plan; None: of the core
+    gpu_share: float | None = None  # hybrid: fraction of each batch that the GPU computes; None: measure it

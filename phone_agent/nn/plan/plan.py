@@ -1,4 +1,4 @@
-"""The whole plan for a graph, a batch size and some options."""
+"""The whole plan for a graph, a batch size and compile options."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from phone_agent.nn.plan.ops import Buffer, MemorySpace, OpSpec
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.schedule import Schedule, evaluation_schedule, training_schedule
 
-DUMMY_ADDRESS = 1 << 20  # an address nobody looks behind: sizes can be asked for before there is memory
+DUMMY_ADDRESS = 1 << 20  # never dereferenced: sizes can be computed before there is memory
 
 
 class TensorTooLargeError(GraphError):
-    """A batch with which some tensor has more values than can be counted."""
+    """At this batch size, a tensor has more elements than the core can index."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    network: LoweredGraph
-    places: Addresses
+    lowered: LoweredGraph
+    addresses: Addresses
     training: Schedule
     evaluation: Schedule
     layouts: tuple[ArenaLayout, ArenaLayout]
@@ -47,26 +47,29 @@ class Plan:
 
 
 def make_plan(graph: Graph, batch: int, options: Options, arena_budget: int | None = None) -> Plan:
-    """Under `arena_budget`, if given, as little as possible is computed twice; smaller than that, as much as helps."""
+    """Fits `arena_budget`, if given, with as little recomputation as possible; if it cannot, as small as possible."""
     if batch < 1:
-        raise GraphError(f"a batch of {batch} images")
+        raise GraphError(f"batch size {batch}: it must be at least 1")
     if not 1 <= options.threads <= MAX_THREADS:
         raise CoreError(f"{options.threads} threads requested: the core supports 1 to {MAX_THREADS}")
-    network = fuse(graph)
-    _check_counts(network, batch)
-    places = Addresses(graph, network, batch, options.threads, options.label_smoothing, half=options.half)
-    choose = algorithms.algorithm_selector(options)
-    dropped = recompute.choose_discarded(graph, batch, arena_budget, half=options.half)
-    train, use = training_schedule(network, places, choose, dropped), evaluation_schedule(network, places, choose)
-    piece = options.piece_bytes
-    layouts = assign_offsets(compute_lifetimes(train.steps), piece), assign_offsets(compute_lifetimes(use.steps), piece)
-    steps = (*train.steps, *use.steps)
-    needed = options.workspace(steps, batch) if options.workspace else core_workspace_bytes(steps, options)
-    return Plan(network, places, train, use, layouts, needed, options.moments)
+    lowered = fuse(graph)
+    _check_element_counts(lowered, batch)
+    addresses = Addresses(graph, lowered, batch, options.threads, options.label_smoothing, half=options.half)
+    select = algorithms.algorithm_selector(options)
+    discarded = recompute.choose_discarded(graph, batch, arena_budget, half=options.half)
+    training = training_schedule(lowered, addresses, select, discarded)
+    evaluation = evaluation_schedule(lowered, addresses, select)
+    training_layout, evaluation_layout = (
+        assign_offsets(compute_lifetimes(schedule.ops), options.segment_bytes) for schedule in (training, evaluation)
+    )
+    ops = (*training.ops, *evaluation.ops)
+    workspace = options.workspace(ops, batch) if options.workspace else core_workspace_bytes(ops, options)
+    layouts = training_layout, evaluation_layout
+    return Plan(lowered, addresses, training, evaluation, layouts, workspace, options.moments)
 
 
-def _check_counts(network: LoweredGraph, batch: int) -> None:
-    for value in (network.image, *(work.y for work in network.works)):
+def _check_element_counts(lowered: LoweredGraph, batch: int) -> None:
+    for value in (lowered.image, *(op.y for op in lowered.ops)):
         count = batch * value.storage.pixels * value.storage.channels
         if count > MAX_ELEMENTS:
             raise TensorTooLargeError(
@@ -74,6 +77,6 @@ def _check_counts(network: LoweredGraph, batch: int) -> None:
             )
 
 
-def core_workspace_bytes(steps: Sequence[OpSpec], options: Options) -> int:
+def core_workspace_bytes(ops: Sequence[OpSpec], options: Options) -> int:
     emitter = Emitter(AddressMap(dict.fromkeys(MemorySpace, DUMMY_ADDRESS), {}))
-    return workspace_bytes(options.threads, emitter.emit(steps), options.isa)
+    return workspace_bytes(options.threads, emitter.emit(ops), options.isa)

@@ -1,8 +1,8 @@
-"""What is not kept for backward but computed again there: as little as a budget allows.
+"""Rematerialization: which activations are discarded after forward and recomputed in backward, to fit a budget.
 
-Everything dropped is made again once, when backward first asks for it, together with whatever it is made from that was
-dropped as well. So the time it costs is the sum over what is dropped; and some storages, checkpoints, must be kept, or
-all the rest comes back at once.
+A discarded storage is recomputed once, when backward first needs it, together with any discarded storage it depends on.
+So the cost is the sum over all discarded storages. Some storages must be kept as checkpoints, or everything would be
+recomputed and live at the same time.
 """
 
 from __future__ import annotations
@@ -22,132 +22,143 @@ from phone_agent.nn.plan.lowered_graph import AddOp, DropoutOp, LoweredGraph, Po
 from phone_agent.nn.plan.ops import Direction
 from phone_agent.nn.plan.schedule import Schedule, training_schedule
 
-BATCH = 16
+BATCH = 16  # memory is proportional to the batch, so one batch size is enough to compare choices
 PARTS = 8
-WORTH_IT = 0.95  # of the peak: a pass over memory is not spent on less
-STRETCHES = (1.0, 1 / 2, 1 / 3, 1 / 4, 1 / 6, 1 / 8, 1 / 12, 1 / 16, 1 / 24)  # between checkpoints, of all there is
+MIN_GAIN = 0.95  # cheap recomputation must lower the peak at least to this fraction
+# Distances between checkpoints that are tried, as fractions of all bytes that can be discarded.
+CHECKPOINT_DISTANCES = (1.0, 1 / 2, 1 / 3, 1 / 4, 1 / 6, 1 / 8, 1 / 12, 1 / 16, 1 / 24)
+
+Discarded = tuple[Storage, ...]
 
 
 @dataclass(frozen=True)
 class _Peak:
-    """Most bytes at once; and what of the dropped is back at that moment, in the order it was made."""
+    """Peak bytes, and the recomputed storages that are live at the peak, in the order they were recomputed."""
 
     bytes: int
-    back: tuple[Storage, ...]
+    rematerialized: Discarded
 
 
 @dataclass(frozen=True)
-class _Droppable:
+class _Candidate:
+    """A storage that can be discarded. `cheap`: recomputing it is one pass over memory."""
+
     storage: Storage
     bytes: int
     seconds: float
-    cheap: bool  # made by passing over memory once
+    cheap: bool
 
 
-def choose_discarded(graph: Graph, batch: int, arena_budget: int | None, *, half: bool = False) -> tuple[Storage, ...]:
-    """Without a budget: sums and pools only, where that lowers the peak. They cost a pass over memory, no products.
+def choose_discarded(graph: Graph, batch: int, arena_budget: int | None, *, half: bool = False) -> Discarded:
+    """Without a budget: only additions, dropouts and pools, and only if that lowers the peak.
 
-    Within a budget: what takes the least time; if nothing fits, the smallest there is.
+    With a budget: what costs the least time. If nothing fits: what gives the smallest peak.
     """
-    choice = _search(graph, half)
-    light = choice.light()
+    search = _search(graph, half)
+    cheap = search.cheap_only()
     if arena_budget is None:
-        return light
+        return cheap
     budget = arena_budget * BATCH // batch
-    if choice.peak(()) <= budget:
+    if search.peak(()) <= budget:
         return ()
-    plans = [plan for plan in (light, *choice.plans_within(budget)) if choice.peak(plan) <= budget]
-    return min(plans, key=choice.seconds) if plans else choice.improved(choice.smallest([light, *choice.probes()]))
+    fitting = [choice for choice in (cheap, *search.choices_within(budget)) if search.peak(choice) <= budget]
+    if fitting:
+        return min(fitting, key=search.seconds)
+    return search.improve(search.smallest([cheap, *search.probes()]))
 
 
 def arena_per_image(graph: Graph, *, recompute: bool, half: bool = False) -> float:
-    """Bytes, at the least; without convolutions done twice unless `recompute`."""
-    choice = _search(graph, half)
-    plans = [choice.light(), *(choice.probes() if recompute else ())]
-    return min(map(choice.peak, plans)) / BATCH
+    """The fewest arena bytes per image. Convolutions are computed twice only if `recompute`."""
+    search = _search(graph, half)
+    choices = [search.cheap_only(), *(search.probes() if recompute else ())]
+    return min(map(search.peak, choices)) / BATCH
 
 
 @lru_cache(maxsize=8)
-def _search(graph: Graph, half: bool) -> _Search:  # noqa: FBT001 - part of what the cache goes by
-    network = fuse(graph)
-    return _Search(network, Addresses(graph, network, BATCH, threads=1, half=half))
+def _search(graph: Graph, half: bool) -> _Search:  # noqa: FBT001 - part of the cache key
+    lowered = fuse(graph)
+    return _Search(lowered, Addresses(graph, lowered, BATCH, threads=1, half=half))
 
 
 class _Search:
-    """Compares ways to drop. Memory grows in proportion to the batch, so all is found out for one size of it."""
+    """Compares sets of discarded storages by the peak of their schedules."""
 
-    def __init__(self, network: LoweredGraph, places: Addresses) -> None:
-        self._network, self._places = network, places
-        self._droppable = _droppable(network, places)
-        self._checkpoints = _checkpoints(network)
-        self._peaks: dict[tuple[Storage, ...], _Peak] = {}
-        self._light: tuple[Storage, ...] | None = None
+    def __init__(self, lowered: LoweredGraph, addresses: Addresses) -> None:
+        self._lowered, self._addresses = lowered, addresses
+        self._candidates = _find_candidates(lowered, addresses)
+        self._checkpoints = _find_checkpoints(lowered)
+        self._peaks: dict[Discarded, _Peak] = {}
+        self._cheap_only: Discarded | None = None
 
-    def light(self) -> tuple[Storage, ...]:
-        """The smallest peak that needs no convolution done twice."""
-        if self._light is None:
-            light = self._extended(self._shifted(self.improved(self.smallest(self.plans(cheap_only=True)))))
-            self._light = light if self.peak(light) < WORTH_IT * self.peak(()) else ()
-        return self._light
+    def cheap_only(self) -> Discarded:
+        """The smallest peak that needs no convolution twice; nothing discarded if that gains too little."""
+        if self._cheap_only is None:
+            smallest = self.smallest(self._all_but_checkpoints(cheap_only=True))
+            choice = self._extend(self._swap_neighbors(self.improve(smallest)))
+            self._cheap_only = choice if self.peak(choice) < MIN_GAIN * self.peak(()) else ()
+        return self._cheap_only
 
-    def _shifted(self, dropped: tuple[Storage, ...]) -> tuple[Storage, ...]:
-        """With its neighbour kept instead of what is kept, wherever that lowers the peak."""
-        cheap = [each.storage for each in self._droppable if each.cheap]
+    def _swap_neighbors(self, discarded: Discarded) -> Discarded:
+        """Keep a neighbor instead of a kept storage, as long as that lowers the peak."""
+        cheap = [each.storage for each in self._candidates if each.cheap]
         while True:
-            swaps = [{one, other} for one, other in pairwise(cheap) if (one in dropped) != (other in dropped)]
+            swaps = [{one, other} for one, other in pairwise(cheap) if (one in discarded) != (other in discarded)]
             better = self.smallest(
-                [dropped, *(tuple(each for each in cheap if (each in dropped) != (each in swap)) for swap in swaps)]
+                [discarded, *(tuple(each for each in cheap if (each in discarded) != (each in swap)) for swap in swaps)]
             )
-            if better == dropped:
-                return dropped
-            dropped = better
+            if better == discarded:
+                return discarded
+            discarded = better
 
-    def _extended(self, dropped: tuple[Storage, ...]) -> tuple[Storage, ...]:
-        """With whatever else is cheap and lowers the peak."""
-        for each in self._droppable:
-            if each.cheap and each.storage not in dropped:
-                dropped = self.smallest([dropped, (*dropped, each.storage)])
-        return dropped
+    def _extend(self, discarded: Discarded) -> Discarded:
+        """Also discard any other cheap storage that lowers the peak."""
+        for each in self._candidates:
+            if each.cheap and each.storage not in discarded:
+                discarded = self.smallest([discarded, (*discarded, each.storage)])
+        return discarded
 
-    def peak(self, dropped: tuple[Storage, ...]) -> int:
-        return self._at_peak(dropped).bytes
+    def peak(self, discarded: Discarded) -> int:
+        return self._peak(discarded).bytes
 
-    def improved(self, dropped: tuple[Storage, ...]) -> tuple[Storage, ...]:
-        """Of what comes back all at once at the peak, one in the middle had better be kept."""
-        while back := self._at_peak(dropped).back:
-            middle = dict.fromkeys(back[len(back) * part // 4] for part in (1, 2, 3))
-            better = self.smallest([dropped, *(tuple(each for each in dropped if each is not keep) for keep in middle)])
-            if better == dropped:
+    def improve(self, discarded: Discarded) -> Discarded:
+        """Keep one of the storages that are recomputed together at the peak, as long as that lowers it."""
+        while live := self._peak(discarded).rematerialized:
+            middle = dict.fromkeys(live[len(live) * part // 4] for part in (1, 2, 3))
+            better = self.smallest(
+                [discarded, *(tuple(each for each in discarded if each is not keep) for keep in middle)]
+            )
+            if better == discarded:
                 break
-            dropped = better
-        return dropped
+            discarded = better
+        return discarded
 
-    def _at_peak(self, dropped: tuple[Storage, ...]) -> _Peak:
-        if dropped not in self._peaks:
-            self._peaks[dropped] = _measure(training_schedule(self._network, self._places, select_direct, dropped))
-        return self._peaks[dropped]
+    def _peak(self, discarded: Discarded) -> _Peak:
+        if discarded not in self._peaks:
+            schedule = training_schedule(self._lowered, self._addresses, select_direct, discarded)
+            self._peaks[discarded] = _measure_peak(schedule)
+        return self._peaks[discarded]
 
-    def seconds(self, dropped: Iterable[Storage]) -> float:
-        gone = set(dropped)
-        return sum(each.seconds for each in self._droppable if each.storage in gone)
+    def seconds(self, discarded: Iterable[Storage]) -> float:
+        gone = set(discarded)
+        return sum(each.seconds for each in self._candidates if each.storage in gone)
 
-    def smallest(self, plans: Iterable[tuple[Storage, ...]]) -> tuple[Storage, ...]:
-        return min(plans, key=lambda plan: (self.peak(plan), self.seconds(plan)))
+    def smallest(self, choices: Iterable[Discarded]) -> Discarded:
+        return min(choices, key=lambda choice: (self.peak(choice), self.seconds(choice)))
 
-    def plans(self, *, cheap_only: bool) -> list[tuple[Storage, ...]]:
-        """Everything dropped but checkpoints; and nothing dropped."""
+    def _all_but_checkpoints(self, *, cheap_only: bool) -> list[Discarded]:
+        """Nothing discarded; and for each checkpoint distance, everything but the checkpoints."""
         return [(), *(_storages(order) for order in self._orders(cheap_only=cheap_only))]
 
-    def probes(self) -> list[tuple[Storage, ...]]:
-        """More and more of what can be dropped, up to all. Not always the more the better: it comes back."""
-        return [plan for order in self._orders(cheap_only=False) for plan in _probes(order)]
+    def probes(self) -> list[Discarded]:
+        """More and more discarded, up to all. More is not always better, since it is recomputed later."""
+        return [choice for order in self._orders(cheap_only=False) for choice in _prefixes(order)]
 
-    def plans_within(self, budget: int) -> list[tuple[Storage, ...]]:
-        """For each distance of checkpoints, the fewest drops that fit, those first that free most for their time."""
+    def choices_within(self, budget: int) -> list[Discarded]:
+        """For each checkpoint distance, the fewest storages that must be discarded to fit."""
         return [self._fewest(order, budget) for order in self._orders(cheap_only=False)]
 
-    def _fewest(self, order: Sequence[_Droppable], budget: int) -> tuple[Storage, ...]:
-        few, many = 0, next((len(plan) for plan in _probes(order) if self.peak(plan) <= budget), 0)
+    def _fewest(self, order: Sequence[_Candidate], budget: int) -> Discarded:
+        few, many = 0, next((len(choice) for choice in _prefixes(order) if self.peak(choice) <= budget), 0)
         while few < many:
             middle = (few + many) // 2
             if self.peak(_storages(order[:middle])) <= budget:
@@ -156,69 +167,69 @@ class _Search:
                 few = middle + 1
         return _storages(order[:many])
 
-    def _orders(self, *, cheap_only: bool) -> list[list[_Droppable]]:
-        among = [each for each in self._droppable if each.cheap or not cheap_only]
-        among.sort(key=lambda each: -each.bytes / each.seconds)
-        orders: dict[frozenset[Storage], list[_Droppable]] = {}
-        for stretch in STRETCHES:
-            kept = self._kept(among, stretch * sum(each.bytes for each in among))
-            orders[kept] = [each for each in among if each.storage not in kept]
+    def _orders(self, *, cheap_only: bool) -> list[list[_Candidate]]:
+        """Candidates without the checkpoints of each distance, those first that free most bytes per second."""
+        candidates = [each for each in self._candidates if each.cheap or not cheap_only]
+        candidates.sort(key=lambda each: -each.bytes / each.seconds)
+        total = sum(each.bytes for each in candidates)
+        orders: dict[frozenset[Storage], list[_Candidate]] = {}
+        for distance in CHECKPOINT_DISTANCES:
+            kept = self._kept(candidates, distance * total)
+            orders[kept] = [each for each in candidates if each.storage not in kept]
         return list(orders.values())
 
-    def _kept(self, among: Iterable[_Droppable], stretch: float) -> frozenset[Storage]:
-        """The smallest checkpoint in each stretch of that many bytes."""
-        sizes = {each.storage: each.bytes for each in among}
+    def _kept(self, candidates: Iterable[_Candidate], distance: float) -> frozenset[Storage]:
+        """The smallest checkpoint in each stretch of `distance` bytes."""
+        sizes = {each.storage: each.bytes for each in candidates}
         kept: set[Storage] = set()
         passed, best = 0, None
-        for storage in dict.fromkeys(work.y.storage for work in self._network.works):
+        for storage in dict.fromkeys(op.y.storage for op in self._lowered.ops):
             passed += sizes.get(storage, 0)
             if storage in self._checkpoints and storage in sizes and (best is None or sizes[storage] <= sizes[best]):
                 best = storage
-            if passed >= stretch and best is not None:
+            if passed >= distance and best is not None:
                 kept.add(best)
                 passed, best = 0, None
         return frozenset(kept)
 
 
-def _probes(order: Sequence[_Droppable]) -> list[tuple[Storage, ...]]:
+def _prefixes(order: Sequence[_Candidate]) -> list[Discarded]:
     return [_storages(order[: len(order) * part // PARTS]) for part in range(2, PARTS + 1)]
 
 
-def _storages(dropped: Iterable[_Droppable]) -> tuple[Storage, ...]:
-    return tuple(each.storage for each in dropped)
+def _storages(candidates: Iterable[_Candidate]) -> Discarded:
+    return tuple(each.storage for each in candidates)
 
 
-def _measure(schedule: Schedule) -> _Peak:
-    lives = compute_lifetimes(schedule.steps)
-    step, most = find_peak(lives)
-    back = [
-        schedule.back[life.buffer] for life in lives if life.first <= step <= life.last and life.buffer in schedule.back
-    ]
-    return _Peak(most, tuple(back))
+def _measure_peak(schedule: Schedule) -> _Peak:
+    lifetimes = compute_lifetimes(schedule.ops)
+    peak_op, most = find_peak(lifetimes)
+    live = (life.buffer for life in lifetimes if life.first <= peak_op <= life.last)
+    return _Peak(most, tuple(schedule.rematerialized[buffer] for buffer in live if buffer in schedule.rematerialized))
 
 
-def _droppable(network: LoweredGraph, places: Addresses) -> list[_Droppable]:
+def _find_candidates(lowered: LoweredGraph, addresses: Addresses) -> list[_Candidate]:
     costs: dict[str, float] = {}
-    for step in training_schedule(network, places, select_direct).steps:
-        if step.direction == Direction.FORWARD:
-            costs[step.name] = cost.estimate_seconds([step])
-    found = []
-    for storage in dict.fromkeys(work.y.storage for work in network.works):
-        if storage is not network.scores.storage and storage.writers:
-            size = places.batch * storage.pixels * storage.channels
-            seconds = sum(costs[work.name] for work in storage.writers)
-            cheap = all(isinstance(work, AddOp | DropoutOp | PoolOp) for work in storage.writers)
-            found.append(_Droppable(storage, size, seconds, cheap))
-    return found
+    for op in training_schedule(lowered, addresses, select_direct).ops:
+        if op.direction == Direction.FORWARD:
+            costs[op.name] = cost.estimate_seconds([op])
+    candidates = []
+    for storage in dict.fromkeys(op.y.storage for op in lowered.ops):
+        if storage is not lowered.scores.storage and storage.writers:
+            size = addresses.batch * storage.pixels * storage.channels
+            seconds = sum(costs[op.name] for op in storage.writers)
+            cheap = all(isinstance(op, AddOp | DropoutOp | PoolOp) for op in storage.writers)
+            candidates.append(_Candidate(storage, size, seconds, cheap))
+    return candidates
 
 
-def _checkpoints(network: LoweredGraph) -> frozenset[Storage]:
+def _find_checkpoints(lowered: LoweredGraph) -> frozenset[Storage]:
     """Storages from which alone everything later can be computed."""
-    last_read = {value.storage: index for index, work in enumerate(network.works) for value in work.inputs}
-    live: set[Storage] = {network.image.storage}
+    last_read = {value.storage: index for index, op in enumerate(lowered.ops) for value in op.inputs}
+    live: set[Storage] = {lowered.image.storage}
     found = set()
-    for index, work in enumerate(network.works):
-        live.add(work.y.storage)
+    for index, op in enumerate(lowered.ops):
+        live.add(op.y.storage)
         live = {storage for storage in live if last_read.get(storage, index) > index}
         if len(live) == 1:
             found |= live

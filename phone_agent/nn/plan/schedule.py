@@ -1,4 +1,4 @@
-"""All steps of a training step, or of an evaluation, in order."""
+"""Schedules: all ops of a training step, or of an evaluation, in order."""
 
 from __future__ import annotations
 
@@ -17,71 +17,71 @@ from phone_agent.nn.plan.ops import Buffer, Direction, Field, OpSpec, TensorView
 
 @dataclass(frozen=True)
 class Schedule:
-    steps: tuple[OpSpec, ...]
+    ops: tuple[OpSpec, ...]
     scores: TensorView
-    backward: int  # the first step after the loss
-    back: Mapping[Buffer, Storage] = field(default_factory=dict)  # what was dropped, and made again
+    backward_start: int  # the first op after the loss
+    rematerialized: Mapping[Buffer, Storage] = field(default_factory=dict)  # buffers of recomputed storages
 
 
 def training_schedule(
-    network: LoweredGraph, places: Addresses, choose: AlgorithmSelector, dropped: Collection[Storage] = ()
+    lowered: LoweredGraph, addresses: Addresses, select: AlgorithmSelector, discarded: Collection[Storage] = ()
 ) -> Schedule:
-    """`dropped`: what is not kept for backward, but computed again there."""
-    steps: list[OpSpec] = []
-    stores = Buffers(network, places)
-    forward = ForwardBuilder(places, stores.see, choose)
-    for work in network.works:
-        stores.make(work.y.storage)
-        _append(steps, forward.train(work))
-    scores = stores.see(network.scores)
-    backward = BackwardBuilder(network, places, stores, choose=choose, argmaxes=forward.argmaxes, steps=steps)
-    steps.append(_loss(network, places, scores, backward.start(network.scores)))
-    start = len(steps)
+    """`discarded`: storages that are not kept for backward but recomputed there."""
+    specs: list[OpSpec] = []
+    buffers = Buffers(lowered, addresses)
+    forward = ForwardBuilder(addresses, buffers.view, select)
+    for op in lowered.ops:
+        buffers.allocate(op.y.storage)
+        _append(specs, forward.train(op))
+    scores = buffers.view(lowered.scores)
+    backward = BackwardBuilder(lowered, addresses, buffers, select=select, argmaxes=forward.argmaxes, specs=specs)
+    specs.append(_loss(lowered, addresses, scores, backward.start(lowered.scores)))
+    backward_start = len(specs)
 
-    def again(work: Op) -> None:
-        _append(steps, forward.again(work))
+    def recompute(op: Op) -> None:
+        _append(specs, forward.recompute(op))
 
-    with stores.dropping(dropped, again):
-        for work in reversed(network.works):
-            backward.add(work)
-    return Schedule(tuple(steps), scores, start, stores.back)
+    with buffers.discard(discarded, recompute):
+        for op in reversed(lowered.ops):
+            backward.add(op)
+    return Schedule(tuple(specs), scores, backward_start, buffers.rematerialized)
 
 
-def evaluation_schedule(network: LoweredGraph, places: Addresses, choose: AlgorithmSelector) -> Schedule:
-    steps = [
-        OpSpec(Kind.BATCH_NORM_FOLD, norm.name, Direction.FORWARD, {"norm": places.norm(norm, sums=False)})
-        for norm in network.norms
+def evaluation_schedule(lowered: LoweredGraph, addresses: Addresses, select: AlgorithmSelector) -> Schedule:
+    specs = [
+        OpSpec(Kind.BATCH_NORM_FOLD, norm.name, Direction.FORWARD, {"norm": addresses.norm(norm, sums=False)})
+        for norm in lowered.norms
     ]
-    stores = Buffers(network, places)
-    forward = ForwardBuilder(places, stores.see, choose)
-    for work in network.works:
-        stores.make(work.y.storage)
-        _append(steps, forward.use(work))
-    return Schedule(tuple(steps), stores.see(network.scores), len(steps))
+    buffers = Buffers(lowered, addresses)
+    forward = ForwardBuilder(addresses, buffers.view, select)
+    for op in lowered.ops:
+        buffers.allocate(op.y.storage)
+        _append(specs, forward.evaluate(op))
+    return Schedule(tuple(specs), buffers.view(lowered.scores), len(specs))
 
 
-def _loss(network: LoweredGraph, places: Addresses, scores: TensorView, dscores: TensorView) -> OpSpec:
-    classes = network.scores.pixels * network.scores.channels
-    scores, dscores = (_rows(view, places.batch, classes) for view in (scores, dscores))
+def _loss(lowered: LoweredGraph, addresses: Addresses, scores: TensorView, dscores: TensorView) -> OpSpec:
+    classes = lowered.scores.pixels * lowered.scores.channels
+    scores, dscores = (_one_row_per_image(view, addresses.batch, classes) for view in (scores, dscores))
     fields: dict[str, Field] = {
-        "logits": scores.place,
-        "labels": places.cell(LABELS),
-        "weight": places.cell(WEIGHT),
-        "dlogits": dscores.place,
-        "loss": places.cell(LOSS),
-        "batch": places.batch,
+        "logits": scores.pointer,
+        "labels": addresses.step_io(LABELS),
+        "weight": addresses.step_io(WEIGHT),
+        "dlogits": dscores.pointer,
+        "loss": addresses.step_io(LOSS),
+        "batch": addresses.batch,
         "classes": classes,
         "ld_logits": scores.ld,
         "ld_dlogits": dscores.ld,
-        "smoothing": places.smoothing,
+        "smoothing": addresses.smoothing,
     }
     return OpSpec(Kind.SOFTMAX_LOSS, "loss", Direction.FORWARD, fields, traffic=2 * scores.bytes)
 
 
-def _rows(view: TensorView, batch: int, classes: int) -> TensorView:
-    return view if view.channels == classes else view.flat(batch)
+def _one_row_per_image(view: TensorView, batch: int, classes: int) -> TensorView:
+    return view if view.channels == classes else view.reshape(batch)
 
 
-def _append(steps: list[OpSpec], step: OpSpec | None) -> None:
-    if step is not None:
-        steps.append(step)
+def _append(specs: list[OpSpec], spec: OpSpec | None) -> None:
+    if spec is not None:
+        specs.append(spec)

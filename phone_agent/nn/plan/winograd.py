@@ -1,10 +1,10 @@
-"""Where Winograd's convolutions pay: a cost model of the core's ways to convolve, fitted to measurements of it.
+"""Winograd selection: a cost model of the core's convolution algorithms, fitted to measurements.
 
-Costs are in multiply-adds of the direct method: what is not arithmetic is counted as the multiply-adds that fit into
-the same time. Fitted to 16 layers of ResNet-50, GoogLeNet, SqueezeNet, AlexNet and Inception, batches 2 to 16, AVX-512,
-one thread. F(4x4) against direct: forward and backward data 1.2 to 2.8 times as fast, but half as fast for 512 channels
-on 7x7 at batch 2, since transformed weights cost the same for few tiles as for many; backward weights 1.1 to 2.1 times
-up to 128 channels, nothing gained from 256 on.
+Costs are in multiply-adds of the direct algorithm: other work counts as the multiply-adds that fit into the same time.
+Fitted to 16 layers of ResNet-50, GoogLeNet, SqueezeNet, AlexNet and Inception, batches 2 to 16, AVX-512, one thread.
+F(4x4) against direct: forward and backward data 1.2 to 2.8 times as fast, but half as fast for 512 channels on 7x7 at
+batch 2, since transforming the weights costs the same for few tiles as for many; backward weights 1.1 to 2.1 times as
+fast up to 128 channels, no gain from 256 on.
 """
 
 from __future__ import annotations
@@ -15,26 +15,25 @@ from phone_agent.core.ops import Algorithm, Kind
 
 TILE = {Algorithm.WINOGRAD2: 2, Algorithm.WINOGRAD4: 4}
 
-# To take one number into or out of the transformed domain, per point.
+# Cost per point of transforming one number into or out of the Winograd domain.
 TRANSFORM = 26.0
-TRANSFORM_BACKWARD = 40.0  # backward weights: two lines of points at a time, so that inputs are read again
+TRANSFORM_BACKWARD = 40.0  # backward weights: two rows of points at a time, so inputs are read again
 FILTER = 25.0
 FILTER_BACKWARD = 60.0  # its sums are written and read again
-# Transformed weights beyond this many floats do not stay in the caches; they are gone through again for so many tiles.
-KEPT_FLOATS = 768 * 1024
-TILES_AT_A_TIME = 64
-# Channels of a part of backward weights: what goes in is transformed for each part of what comes out, and vice versa.
-PART_IN, PART_OUT = 132, 64
-# Less than this is not worth the rounding errors.
-WORTH_IT = 1.1
+# Transformed weights of more floats do not stay in the caches; they are read again for every so many tiles.
+CACHED_FLOATS = 768 * 1024
+TILES_PER_PASS = 64
+# Backward weights: block sizes in channels. Inputs are transformed once per block of outputs, and vice versa.
+BLOCK_IN, BLOCK_OUT = 132, 64
+MIN_SPEEDUP = 1.1  # a smaller gain is not worth the rounding errors
 
 
 def select_algorithm(kind: Kind, shape: Mapping[str, int]) -> Algorithm:
-    """The cheapest; `shape`: the fields of a geometry."""
+    """The cheapest algorithm. `shape`: the fields of a geometry."""
     if not is_applicable(shape):
         return Algorithm.DIRECT
     best = min(TILE, key=lambda algorithm: cost(algorithm, kind, shape))
-    return best if cost(best, kind, shape) * WORTH_IT < cost(Algorithm.DIRECT, kind, shape) else Algorithm.DIRECT
+    return best if cost(best, kind, shape) * MIN_SPEEDUP < cost(Algorithm.DIRECT, kind, shape) else Algorithm.DIRECT
 
 
 def is_applicable(shape: Mapping[str, int]) -> bool:
@@ -49,9 +48,9 @@ def cost(algorithm: Algorithm, kind: Kind, shape: Mapping[str, int]) -> float:
     points = (tile + 2) ** 2
     high, wide = (shape["in_h"], shape["in_w"]) if kind == Kind.CONV_BACKWARD_DATA else (shape["out_h"], shape["out_w"])
     tiles = shape["batch"] * -(-high // tile) * -(-wide // tile)
-    passes = max(1.0, tiles / TILES_AT_A_TIME) if points * channels * filters > KEPT_FLOATS else 1.0
+    passes = max(1.0, tiles / TILES_PER_PASS) if points * channels * filters > CACHED_FLOATS else 1.0
     if kind == Kind.CONV_BACKWARD_WEIGHTS:
-        moved = channels * -(-filters // PART_OUT) + filters * -(-channels // PART_IN)
+        moved = channels * -(-filters // BLOCK_OUT) + filters * -(-channels // BLOCK_IN)
         transforms = TRANSFORM_BACKWARD * tiles * moved + FILTER_BACKWARD * passes * channels * filters
     else:
         transforms = TRANSFORM * tiles * (channels + filters) + FILTER * passes * channels * filters

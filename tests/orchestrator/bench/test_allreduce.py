@@ -43,7 +43,7 @@ def test_the_host_knows_what_the_phones_can() -> None:
         (AllreduceRequest(1.0, wire="fp8"), "there is no 'fp8'"),
         (AllreduceRequest(1.0, "mpi", "fp16"), "mpi sends fp32 only"),
         (AllreduceRequest(1.0, "ring", group=2), "ring has no groups"),
-        (AllreduceRequest(None, model="resnet999"), "no model called 'resnet999'"),
+        (AllreduceRequest(None, model="resnet999"), "unknown model 'resnet999'"),
     ],
 )
 def test_what_cannot_be_is_told_before_a_phone_is_asked(request_: AllreduceRequest, told: str) -> None:

@@ -126,7 +126,7 @@ def dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--weights", "absent.npz"], "absent.npz is no .npz file"),
         (["--weights", "old.pth"], "old.pth is a pickle"),
         (["--freeze", "layer9"], "--freeze: no layer of lenet that learns fits 'layer9'"),
-        (["--model", "alexnet"], "alexnet does not take 28x28x1"),
+        (["--model", "alexnet"], "alexnet does not support 28x28x1 images"),
     ],
 )
 def test_what_cannot_be_is_refused_before_samples_are_added(dots: Path, flags: list[str], words: str) -> None:

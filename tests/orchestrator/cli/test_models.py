@@ -105,15 +105,15 @@ def test_memory_that_holds_not_even_one_image_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("show", "resnet05"), "no model called 'resnet05'; did you mean resnet50?"),
-        (("show", "alexnet", "--image", "20"), "alexnet does not take 20x20x3: layer features."),
-        (("show", "lenet", "--image", "20xx"), "'20xx' is not an image"),
-        (("show", "lenet", "--image", "0"), "'0' is not an image"),
+        (("show", "resnet05"), "unknown model 'resnet05'; did you mean resnet50?"),
+        (("show", "alexnet", "--image", "20"), "alexnet does not support 20x20x3 images: layer features."),
+        (("show", "lenet", "--image", "20xx"), "invalid image size '20xx'"),
+        (("show", "lenet", "--image", "0"), "invalid image size '0'"),
         (("show", "lenet", "--memory", "much"), "'much' is not an amount of memory"),
-        (("show", "lenet", "--width", "-1"), "a width of -1"),
+        (("show", "lenet", "--width", "-1"), "width -1"),
         (("show", "lenet", "--classes", "0"), "0 classes"),
         (("show", "lenet", "--classes", "4294967297"), "4294967297 classes; 1 to"),
-        (("show", "lenet", "--image", "90000"), "values an image"),
+        (("show", "lenet", "--image", "90000"), "values per image"),
         (("show", "lenet", "--batch", "1000000"), "a batch of 1000000 needs"),
         (("show", "lenet", "--batch", "0"), "--batch"),
         (("show", "lenet", "--threads", "1000"), "--threads"),
@@ -139,7 +139,7 @@ def test_no_image_text_does_worse_than_an_error(text: str) -> None:
     try:
         shape = models.image_shape("resnet50", text)
     except GraphError as error:
-        assert "is not an image" in str(error)  # noqa: PT017 - nothing raised is as good
+        assert "invalid image size" in str(error)  # noqa: PT017 - nothing raised is as good
     else:
         assert shape is not None
         assert len(shape) == 3

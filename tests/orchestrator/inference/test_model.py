@@ -81,7 +81,7 @@ def test_weights_from_elsewhere_need_a_network_and_tell_their_classes(tmp_path: 
     assert (trained.graph.classes, trained.about.mean) == (7, IMAGENET_MEAN)
     assert trained.names == tuple("0123456")
     error = refused(path, "mobilenet_reduced")
-    assert error.message.startswith(f"{path}, read as mobilenet_reduced: these are not this network's weights: ")
+    assert error.message.startswith(f"{path}, read as mobilenet_reduced: the weights do not match the network: ")
     assert error.remedy == "name the network with --model"
 
 
@@ -126,7 +126,7 @@ def test_numpys_archives_are_read_unless_they_hold_objects(tmp_path: Path) -> No
     np.savez(tmp_path / "b.npz", **{"fc.weight": np.array([{}], object)}, allow_pickle=True)
     assert "plain arrays" in refused(tmp_path / "b.npz", "lenet").message
     np.savez(tmp_path / "text.npz", **{**arrays, next(iter(arrays)): np.array(["a"])})
-    assert "not of numbers: " in refused(tmp_path / "text.npz", "lenet").message
+    assert "not numeric: " in refused(tmp_path / "text.npz", "lenet").message
     (tmp_path / "c.npz").write_bytes(b"PK nothing")
     assert "plain arrays" in refused(tmp_path / "c.npz", "lenet").message
 
@@ -208,7 +208,7 @@ def test_a_run_starts_from_weights_for_other_classes(tmp_path: Path) -> None:
     assert start.replaced == ("fc.weight", "fc.bias")
     assert start.weights is not None
     assert start.weights.keys() == to_state_dict(*network()).keys()
-    with pytest.raises(UsageError, match=r"--weights .*seven.safetensors: these are not"):
+    with pytest.raises(UsageError, match=r"--weights .*seven.safetensors: the weights do not match"):
         starting_point("lenet", network("lenet")[0], read_given(tmp_path / "seven.safetensors"), seed=3)
 
 

@@ -196,4 +196,4 @@ def test_the_allreduce_is_right_and_compared_with_the_links(provisioned_lab4: Te
 def test_a_model_that_is_not_there_yet_is_bad_usage(provisioned_lab4: TestLab) -> None:
     done = provisioned_lab4.clusterctl("launch", "--model", "resnet999", check=False)
     assert done.returncode == 2
-    assert "there is no model called 'resnet999'; did you mean" in done.stderr
+    assert "unknown model 'resnet999'; did you mean" in done.stderr

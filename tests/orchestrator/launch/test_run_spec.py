@@ -65,7 +65,7 @@ def test_run_ids_have_the_agreed_form_and_differ() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (LaunchRequest(model="resnet999"), "there is no model called 'resnet999'; did you mean"),
+        (LaunchRequest(model="resnet999"), "unknown model 'resnet999'; did you mean"),
         (LaunchRequest(algorithm="carrier-pigeon"), "ring, hierarchical, mpi"),
         (LaunchRequest(wire="morse"), "fp32, fp16, bf16, int8, powersgd"),
         (LaunchRequest(wire="int8", algorithm="mpi"), "sends fp32 only"),
@@ -249,7 +249,9 @@ def test_a_batch_larger_than_a_phones_share_is_refused() -> None:
 
 
 def test_a_network_that_cannot_take_the_images_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"alexnet does not take 28x28x1: layer .*the smallest image it takes is"):
+    with pytest.raises(
+        UsageError, match=r"alexnet does not support 28x28x1 images: layer .*the smallest supported image is"
+    ):
         plan_run(LaunchRequest(model="alexnet"), phones(2), DATA)
 
 
@@ -275,7 +277,7 @@ def test_where_not_even_one_image_fits_the_memory_is_refused() -> None:
     small, ample = (LaunchRequest(batch=64, memory_bytes=amount) for amount in (60_000_000, 2_800_000_000))
     with pytest.raises(UsageError, match=r"--memory: lenet: one image needs .* of memory, the budget is 60 MB") as told:
         plan_run(small, phones(2), DATA)
-    assert told.value.remedy == "a larger --memory, or a smaller network with --model"
+    assert told.value.remedy == "use a larger --memory, or a smaller network with --model"
     assert plan_run(ample, phones(2), DATA).compute.memory_bytes == 2_800_000_000
     assert plan_run(replace(small, backend="reference"), phones(2), DATA).compute.memory_bytes == 60_000_000
 

@@ -104,7 +104,7 @@ def told(
         def exists() -> bool:
             return exists
 
-    monkeypatch.setattr(driver_path, "VENDOR", Vendor)
+    monkeypatch.setattr(driver_path, "VENDOR_DRIVER", Vendor)
     monkeypatch.setattr(driver_path, "load_driver", lambda: "")
     monkeypatch.setenv("PREFIX", "/p")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)

@@ -75,7 +75,7 @@ def test_activations_are_halves_and_nothing_else() -> None:
     graph = models.build("googlenet", 10, (32, 32, 3))
     whole, half = (plan.make_plan(graph, 2, Options(half=half)) for half in (False, True))
     assert half.training.scores.dtype == half.evaluation.scores.dtype == DType.FP32
-    first = next(step for step in half.training.steps if step.name == "conv1.conv")
+    first = next(step for step in half.training.ops if step.name == "conv1.conv")
     image = first.fields["x"]
     assert isinstance(image, dict)
     assert (image["dtype"], first.fields["dtype"]) == (DType.FP32, DType.FP16)
@@ -85,8 +85,8 @@ def test_activations_are_halves_and_nothing_else() -> None:
     assert shrunk
     assert shrunk | kept == set(sizes)
     assert not [name for name in shrunk if name.endswith(("gradient", "sums", "winners"))]
-    scores = half.network.scores.storage.name
-    stored = {work.y.storage.name for work in half.network.works}
+    scores = half.lowered.scores.storage.name
+    stored = {work.y.storage.name for work in half.lowered.ops}
     assert stored - shrunk == {scores}
 
 
@@ -103,7 +103,7 @@ def test_a_phone_holds_nearly_twice_the_batch() -> None:
     whole, half = (largest_batch(graph, GIGABYTES, Options(threads=2, half=half)) for half in (False, True))
     assert half > 1.75 * whole
     again = plan.make_plan(graph, half, Options(threads=2, half=True))
-    assert not [step.name for step in again.training.steps if step.direction == Direction.AGAIN]
+    assert not [step.name for step in again.training.ops if step.direction == Direction.RECOMPUTE]
 
 
 def test_what_fp16_cannot_hold_shows() -> None:

@@ -1,4 +1,4 @@
-"""A network of the user's own: what a file may say, and how its mistakes are told."""
+"""Custom models: what a file may contain, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def build(classes: int = 7, shape: tuple[int, int, int] = (12, 10, 2)) -> Graph:
     return net.build()
 """
 
-NOTHING_TO_LEARN = """\
+NO_PARAMETERS = """\
 from phone_agent.nn.graph import GlobalAvgPool, GraphBuilder
 
 
@@ -48,22 +48,22 @@ def write(directory: Path, source: str) -> str:
     return f"{path}:build"
 
 
-def test_it_is_built_like_any_other(tmp_path: Path) -> None:
+def test_a_custom_model_is_built_by_name(tmp_path: Path) -> None:
     name = write(tmp_path, GOOD)
     graph = models.build(name, classes=3, shape=(8, 8, 1))
     assert (graph.classes, graph.shape, graph.name) == (3, (8, 8, 1), name)
     assert [node.name for node in graph.nodes] == ["conv", "relu", "fc"]
 
 
-def test_defaults_say_what_it_is_made_for(tmp_path: Path) -> None:
-    made_for = models.model(write(tmp_path, GOOD))
-    assert (made_for.shape, made_for.classes) == ((12, 10, 2), 7)
+def test_default_arguments_give_shape_and_classes(tmp_path: Path) -> None:
+    expected = models.model(write(tmp_path, GOOD))
+    assert (expected.shape, expected.classes) == ((12, 10, 2), 7)
     plain = models.model(write(tmp_path, GOOD.replace(" = 7", "").replace(" = (12, 10, 2)", "")))
     assert (plain.shape, plain.classes) == ((32, 32, 3), 10)
 
 
 @pytest.mark.parametrize(
-    ("defaults", "made_for"),
+    ("defaults", "expected"),
     [
         (("None", "None"), ((32, 32, 3), 10)),
         (("'many'", "28"), ((32, 32, 3), 10)),
@@ -72,20 +72,20 @@ def test_defaults_say_what_it_is_made_for(tmp_path: Path) -> None:
         (("None", "[8, 9, 2]"), ((8, 9, 2), 10)),
     ],
 )
-def test_defaults_that_say_nothing_are_the_usual_ones(
-    tmp_path: Path, defaults: tuple[str, str], made_for: tuple[tuple[int, int, int], int]
+def test_unusable_default_arguments_are_ignored(
+    tmp_path: Path, defaults: tuple[str, str], expected: tuple[tuple[int, int, int], int]
 ) -> None:
     classes, shape = defaults
     found = models.model(write(tmp_path, GOOD.replace(" = 7", f" = {classes}").replace("(12, 10, 2)", shape)))
-    assert (found.shape, found.classes) == made_for
+    assert (found.shape, found.classes) == expected
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
-        ("import torch\n", "net.py:1: it imports torch; phones have only"),
-        ("def build(c, s):\n    from . import other\n", "net.py:2: it imports a file beside it"),
-        ("def build(c, s):\n    from other.parts import x\n", "net.py:2: it imports other.parts"),
+        ("import torch\n", "net.py:1: imports torch; phones have only"),
+        ("def build(c, s):\n    from . import other\n", "net.py:2: imports a local file"),
+        ("def build(c, s):\n    from other.parts import x\n", "net.py:2: imports other.parts"),
         ("x = 1\ndef build(:\n", "net.py:2: invalid syntax"),
         ("x = 1\ny = x / 0\n", "net.py:2: ZeroDivisionError: division by zero"),
         ("import sys\nsys.exit('no')\n", "net.py:2: SystemExit: no"),
@@ -97,33 +97,33 @@ def test_defaults_that_say_nothing_are_the_usual_ones(
         ("build = 3\n", "has no function build(classes, shape)"),
         ("def build(c, s):\n    return 3\n", "net.py:1: build returned int, not a Graph"),
         ("def build(c):\n    return 3\n", "takes 1 positional argument but 2 were given"),
-        (GOOD.replace("Dense(classes)", "Dense(9)"), "net.py:12: build built 9 classes; asked for were 7"),
-        (GOOD.replace("GraphBuilder(shape)", "GraphBuilder((5, 5, 1))"), "built a network for (5, 5, 1)"),
-        (GOOD.replace('"relu"', '"conv"'), "net.py:15: layer conv: the name is taken"),
-        (GOOD.replace('"fc"', '"optimizer"'), "net.py:16: layer optimizer: in checkpoints this names"),
-        (GOOD.replace("Relu())", "Relu(), -2)"), "net.py:15: layer relu (Relu): nothing is at position -2: a layer is"),
-        (GOOD.replace("Relu())", "Relu(), -1)"), "in which nothing reads the output of conv: leave it out"),
-        (NOTHING_TO_LEARN, "net.py:4: build built a network without anything to learn"),
-        (GOOD.replace("kernel=3", "kernel=99"), "net.py:14: layer conv (Conv): its 99x99 window does not fit"),
+        (GOOD.replace("Dense(classes)", "Dense(9)"), "net.py:12: build built 9 classes instead of 7"),
+        (GOOD.replace("GraphBuilder(shape)", "GraphBuilder((5, 5, 1))"), "built a network for shape (5, 5, 1)"),
+        (GOOD.replace('"relu"', '"conv"'), "net.py:15: layer conv: the name is already used"),
+        (GOOD.replace('"fc"', '"optimizer"'), "net.py:16: layer optimizer: in checkpoints this prefix marks"),
+        (GOOD.replace("Relu())", "Relu(), -2)"), "net.py:15: layer relu (Relu): no layer at position -2: use"),
+        (GOOD.replace("Relu())", "Relu(), -1)"), "the output of conv is not used: remove it"),
+        (NO_PARAMETERS, "net.py:4: build built a network without parameters"),
+        (GOOD.replace("kernel=3", "kernel=99"), "net.py:14: layer conv (Conv): the 99x99 window does not fit"),
     ],
 )
-def test_mistakes_are_told_by_file_and_line(tmp_path: Path, source: str, told: str) -> None:
-    with pytest.raises(CustomModelError) as refused:
+def test_errors_name_file_and_line(tmp_path: Path, source: str, message: str) -> None:
+    with pytest.raises(CustomModelError) as error:
         models.build(write(tmp_path, source))
-    assert told in str(refused.value)
+    assert message in str(error.value)
 
 
-def test_what_names_no_function_is_refused(tmp_path: Path) -> None:
+def test_a_name_without_a_function_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(GOOD)
     for name in (f"{tmp_path}/net.py", f"{tmp_path}/net.py:", f"{tmp_path}/net.py:a b"):
         with pytest.raises(CustomModelError, match=r"FILE\.py:FUNCTION"):
             models.build(name)
     with pytest.raises(CustomModelError, match="No such file"):
         models.build(f"{tmp_path}/none.py:build")
-    with pytest.raises(GraphError, match="have a width"):
+    with pytest.raises(GraphError, match="do not support width"):
         models.build(f"{tmp_path}/net.py:build", width=0.5)
 
 
-def test_it_is_described_like_any_other(tmp_path: Path) -> None:
+def test_a_custom_model_has_an_overview(tmp_path: Path) -> None:
     name = write(tmp_path, GOOD)
-    assert overview(name, models.build(name)).description == "your own"
+    assert overview(name, models.build(name)).description == "custom model"

@@ -16,11 +16,11 @@ LENET = models.build("lenet", 10, (28, 28, 1))
 FROZEN = replace(LENET, frozen=frozenset({"fc2.weight", "conv2.bias"}))
 
 
-def started(seed: int) -> NDArray[np.float32]:
+def initial(seed: int) -> NDArray[np.float32]:
     return State(LENET, seed).values
 
 
-def test_the_buffer_is_in_the_order_backward_finishes() -> None:
+def test_packing_follows_the_order_of_backward() -> None:
     layers = [name.split(".")[0] for name in packing_of(LENET).slots]
     assert layers == ["fc2", "fc2", "fc1", "fc1", "conv2", "conv2", "conv1", "conv1"]
 
@@ -34,7 +34,7 @@ def test_slots_cover_the_buffer_without_gap_or_overlap() -> None:
     assert (buffer == 1).all()
 
 
-def test_what_is_frozen_lies_behind_what_learns_and_starts_alike() -> None:
+def test_frozen_parameters_come_last_with_the_same_initial_values() -> None:
     usual, state = State(LENET, seed=1), State(FROZEN, seed=1)
     assert list(state.packing.slots)[-2:] == ["fc2.weight", "conv2.bias"]
     assert state.packing.slots["fc2.weight"].offset == state.packing.trainable_size
@@ -44,7 +44,7 @@ def test_what_is_frozen_lies_behind_what_learns_and_starts_alike() -> None:
         np.testing.assert_array_equal(found[name], value)
 
 
-def test_numbers_packed_in_another_order_find_their_places() -> None:
+def test_repacking_from_another_order() -> None:
     usual, state = State(LENET, seed=1), State(FROZEN, seed=2)
     state.values[...] = state.packing.repack(usual.values, list(usual.packing.slots))
     np.testing.assert_array_equal(state.values, State(FROZEN, seed=1).values)
@@ -60,28 +60,28 @@ def test_views_share_memory_with_the_buffer() -> None:
     assert (state.gradients == 7).sum() == 10
 
 
-def test_initial_values_are_these_bits_on_every_phone() -> None:
-    """Written down: a phone with another numpy or processor must start from the very same values."""
-    digest = hashlib.sha256(started(seed=1).tobytes()).hexdigest()
+def test_initial_values_have_the_same_bits_on_every_phone() -> None:
+    """A fixed digest: phones with another numpy or processor must start from the same bits."""
+    digest = hashlib.sha256(initial(seed=1).tobytes()).hexdigest()
     assert digest == "8e7b8d5896fa5662e114a73481760304da13ab72c5f8eb4e009b1ec5b3e3f661"
-    assert not np.array_equal(started(seed=1), started(seed=2))
+    assert not np.array_equal(initial(seed=1), initial(seed=2))
 
 
 def test_biases_start_at_zero_and_weights_within_their_limit() -> None:
-    views = packing_of(LENET).views(started(seed=1))
+    views = packing_of(LENET).views(initial(seed=1))
     assert not views["conv1.bias"].any()
     limit = np.sqrt(6 / 800)
     assert 0.99 * limit < abs(views["fc1.weight"]).max() <= limit
     assert abs(views["fc1.weight"].var() - 2 / 800) < 0.02 * 2 / 800
 
 
-def test_values_do_not_depend_on_the_block_they_are_computed_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = started(seed=1)
+def test_initial_values_do_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = initial(seed=1)
     monkeypatch.setattr(packing, "BLOCK", 997)
-    np.testing.assert_array_equal(started(seed=1), whole)
+    np.testing.assert_array_equal(initial(seed=1), whole)
 
 
-def test_normalisations_start_as_the_identity() -> None:
+def test_batch_normalization_starts_as_the_identity() -> None:
     graph = models.build("resnet20")
     state = State(graph, seed=1)
     values = state.packing.views(state.values)
@@ -93,7 +93,7 @@ def test_normalisations_start_as_the_identity() -> None:
     assert state.statistics_packing.size == sum(kept.size for node in graph.nodes for kept in node.statistics)
 
 
-def test_convolutions_may_start_by_their_fan_out() -> None:
+def test_convolutions_can_be_initialized_by_fan_out() -> None:
     values = State(models.build("resnet20"), seed=1).values
     weight = State(models.build("resnet20"), seed=1).packing.views(values)["layer2.0.conv1.weight"]
     limit = np.sqrt(6 / (9 * 32))

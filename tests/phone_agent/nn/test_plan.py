@@ -1,4 +1,4 @@
-"""Plans of graphs nobody would draw: memory that never overlaps, and programs that compute what the oracle computes."""
+"""Plans of random graphs: buffers never overlap, and results match the reference backend."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from tests.phone_agent.random_graphs import frozen_graphs
 BATCH = 3
 
 
-def _droppable(network: LoweredGraph) -> list[Storage]:
-    return list(dict.fromkeys(work.y.storage for work in network.works if work.y.storage.writers))
+def _discardable(lowered: LoweredGraph) -> list[Storage]:
+    return list(dict.fromkeys(op.y.storage for op in lowered.ops if op.y.storage.writers))
 
 
-def _schedule(graph: Graph, dropped: list[bool]) -> Schedule:
-    network = fuse(graph)
-    chosen = [storage for storage, drop in zip(_droppable(network), dropped, strict=False) if drop]
+def _schedule(graph: Graph, discarded: list[bool]) -> Schedule:
+    lowered = fuse(graph)
+    chosen = [storage for storage, discard in zip(_discardable(lowered), discarded, strict=False) if discard]
     return training_schedule(
-        network, Addresses(graph, network, BATCH, 2), algorithms.algorithm_selector(Options()), chosen
+        lowered, Addresses(graph, lowered, BATCH, 2), algorithms.algorithm_selector(Options()), chosen
     )
 
 
 def _overlaps(lives: list[Lifetime], offsets: dict[Buffer, int]) -> list[tuple[str, str]]:
-    def meets(one: Lifetime, other: Lifetime) -> bool:
+    def overlap(one: Lifetime, other: Lifetime) -> bool:
         start, begin = offsets[one.buffer], offsets[other.buffer]
         in_space = start < begin + other.buffer.bytes and begin < start + one.buffer.bytes
         return in_space and one.first <= other.last and other.first <= one.last
@@ -51,17 +51,17 @@ def _overlaps(lives: list[Lifetime], offsets: dict[Buffer, int]) -> list[tuple[s
         (one.buffer.name, other.buffer.name)
         for index, one in enumerate(lives)
         for other in lives[:index]
-        if meets(one, other)
+        if overlap(one, other)
     ]
 
 
-drops = st.lists(st.booleans(), max_size=20)
+discards = st.lists(st.booleans(), max_size=20)
 
 
-@given(frozen_graphs(), drops)
+@given(frozen_graphs(), discards)
 @settings(max_examples=150, deadline=None, derandomize=True)
-def test_no_two_buffers_in_use_overlap(graph: Graph, dropped: list[bool]) -> None:
-    lives = compute_lifetimes(_schedule(graph, dropped).steps)
+def test_no_two_buffers_in_use_overlap(graph: Graph, discarded: list[bool]) -> None:
+    lives = compute_lifetimes(_schedule(graph, discarded).ops)
     layout = assign_offsets(lives)
     assert _overlaps(lives, layout.offsets) == []
     assert all(offset % ALIGNMENT == 0 for offset in layout.offsets.values())
@@ -74,7 +74,7 @@ spans = st.tuples(st.integers(1, 5000), st.integers(0, 12), st.integers(0, 12))
 
 @given(st.lists(spans, max_size=25))
 @settings(deadline=None)
-def test_any_lifetimes_are_laid_out_apart(made: list[tuple[int, int, int]]) -> None:
+def test_layouts_of_random_lifetimes_do_not_overlap(made: list[tuple[int, int, int]]) -> None:
     lives = [Lifetime(Buffer(str(size), size), min(a, b), max(a, b)) for size, a, b in made]
     layout = assign_offsets(lives)
     assert _overlaps(lives, layout.offsets) == []
@@ -82,55 +82,55 @@ def test_any_lifetimes_are_laid_out_apart(made: list[tuple[int, int, int]]) -> N
 
 
 @pytest.mark.parametrize("name", ["inception_v3", "resnet50", "squeezenet_v1_0"])
-def test_layouts_of_networks_have_no_gaps(name: str) -> None:
+def test_layouts_of_known_networks_have_no_gaps(name: str) -> None:
     made = plan.make_plan(models.build(name), 4, Options(threads=2))
-    taken, least = made.arena, find_peak(compute_lifetimes(made.training.steps))[1]
+    taken, least = made.arena, find_peak(compute_lifetimes(made.training.ops))[1]
     assert taken == least
 
 
-def test_a_network_has_the_same_plan_whenever_it_is_made() -> None:
-    def dropped() -> tuple[str, ...]:
+def test_planning_is_deterministic() -> None:
+    def discarded() -> tuple[str, ...]:
         graph = models.build("resnet50")
-        made.append(graph)  # so that the next one lies elsewhere in memory
+        made.append(graph)  # keeps it alive, so that the next one has another address
         recompute._search.cache_clear()
         return tuple(storage.name for storage in recompute.choose_discarded(graph, 16, None))
 
     made: list[Graph] = []
-    assert len({dropped() for _ in range(6)}) == 1
+    assert len({discarded() for _ in range(6)}) == 1
 
 
-def test_plans_leave_no_garbage_that_only_a_collection_frees() -> None:
-    network = fuse(graph := models.build("mentee"))
-    places = Addresses(graph, network, BATCH, 2)
+def test_planning_leaves_no_reference_cycles() -> None:
+    lowered = fuse(graph := models.build("mentee"))
+    addresses = Addresses(graph, lowered, BATCH, 2)
     gc.collect()
-    training_schedule(network, places, algorithms.select_direct, _droppable(network)[:3])
+    training_schedule(lowered, addresses, algorithms.select_direct, _discardable(lowered)[:3])
     assert gc.collect() == 0
 
 
-@given(frozen_graphs(), drops)
+@given(frozen_graphs(), discards)
 @settings(max_examples=100, deadline=None, derandomize=True)
-def test_parts_of_the_gradients_complete_from_front_to_back(graph: Graph, dropped: list[bool]) -> None:
-    schedule, packing = _schedule(graph, dropped), State(graph, 0).packing
+def test_buckets_complete_from_front_to_back(graph: Graph, discarded: list[bool]) -> None:
+    schedule, packing = _schedule(graph, discarded), State(graph, 0).packing
     found = schedule_buckets(schedule, packing, bucket_bytes=64)
     assert [bucket.start for bucket in found] == [0, *(bucket.end for bucket in found[:-1])]
     assert found[-1].end == packing.size
-    assert [bucket.done for bucket in found] == sorted(bucket.done for bucket in found)
+    assert [bucket.complete_at for bucket in found] == sorted(bucket.complete_at for bucket in found)
     for bucket in found:
-        touched = [index for index, step in enumerate(schedule.steps) if _touches(step, bucket)]
-        assert bucket.read == touched[0] < schedule.backward
-        assert bucket.done > touched[-1]
+        touched = [index for index, op in enumerate(schedule.ops) if _touches(op, bucket)]
+        assert bucket.first_read == touched[0] < schedule.backward_start
+        assert bucket.complete_at > touched[-1]
 
 
-def _touches(step: OpSpec, bucket: Bucket) -> bool:
+def _touches(op: OpSpec, bucket: Bucket) -> bool:
     return any(
-        place.buffer.home in (MemorySpace.VALUES, MemorySpace.GRADIENTS)
-        and bucket.start <= place.offset // FLOAT < bucket.end
-        for place in step.places()
+        pointer.buffer.space in (MemorySpace.VALUES, MemorySpace.GRADIENTS)
+        and bucket.start <= pointer.offset // FLOAT < bucket.end
+        for pointer in op.pointers()
     )
 
 
 @pytest.mark.parametrize("bucket_bytes", [1, 300, 1 << 30])
-def test_parts_are_whole_parameters_and_as_large_as_asked_for(bucket_bytes: int) -> None:
+def test_buckets_hold_whole_parameters_and_reach_the_requested_size(bucket_bytes: int) -> None:
     packing = State(models.build("lenet", 10, (28, 28, 1)), 0).packing
     found = bucket_slices(packing, bucket_bytes)
     borders = {slot.offset for slot in packing.slots.values()}
@@ -141,7 +141,7 @@ def test_parts_are_whole_parameters_and_as_large_as_asked_for(bucket_bytes: int)
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v1", "resnet50", "squeezenet_v1_1"])
-def test_the_part_that_forward_needs_first_is_short(name: str) -> None:
+def test_the_bucket_that_forward_needs_first_is_short(name: str) -> None:
     bucket = 4 << 20
     packing = Packing(backward_order(models.build(name)))
     last = bucket_slices(packing, bucket)[-1]
@@ -172,11 +172,11 @@ def _gradients_agree(graph: Graph, options: Options, draw: int = 7) -> None:
     np.testing.assert_allclose(executable.forward(images), scores, atol=1e-4 * max(1, np.abs(scores).max()))
 
 
-@given(frozen_graphs(), drops)
+@given(frozen_graphs(), discards)
 @settings(max_examples=120, deadline=None, derandomize=True)
-def test_plans_compute_what_the_oracle_computes(graph: Graph, dropped: list[bool]) -> None:
+def test_plans_match_the_reference_backend(graph: Graph, discarded: list[bool]) -> None:
     def chosen(graph: Graph, *_: object, **_also: object) -> tuple[Storage, ...]:
-        return tuple(storage for storage, drop in zip(_droppable(fuse(graph)), dropped, strict=False) if drop)
+        return tuple(storage for storage, discard in zip(_discardable(fuse(graph)), discarded, strict=False) if discard)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "ThreadPool", NumpyThreadPool)

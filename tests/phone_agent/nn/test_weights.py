@@ -16,7 +16,7 @@ def resnet() -> tuple[Graph, State]:
     return graph, State(graph, seed=1)
 
 
-def test_names_and_layouts_are_torchvisions() -> None:
+def test_names_and_layouts_match_torchvision() -> None:
     graph = models.build("resnet50", classes=1000)
     weights = to_state_dict(graph, State(graph, seed=1))
     assert weights["conv1.weight"].shape == (64, 3, 7, 7)
@@ -24,7 +24,7 @@ def test_names_and_layouts_are_torchvisions() -> None:
     assert weights["layer1.0.downsample.0.weight"].shape == (256, 64, 1, 1)
     assert weights["layer1.0.downsample.1.running_var"].shape == (256,)
     assert weights["fc.weight"].shape == (1000, 2048)
-    assert len(weights) == 267  # torchvision has 320 with its 53 counters
+    assert len(weights) == 267  # torchvision has 320, including 53 batch counters
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def test_names_and_layouts_are_torchvisions() -> None:
         ("alexnet", ["features.0.weight", "features.10.bias", "classifier.6.weight"]),
     ],
 )
-def test_other_networks_have_torchvisions_names(model: str, tensors: list[str]) -> None:
+def test_other_networks_have_torchvision_names(model: str, tensors: list[str]) -> None:
     graph = models.build(model, width=0.1)
     assert set(tensors) <= set(to_state_dict(graph, State(graph, seed=0)))
 
 
-def test_what_was_exported_comes_back() -> None:
+def test_export_and_load_round_trip() -> None:
     graph, state = resnet()
     state.statistics += 0.5
     other = State(graph, seed=2)
@@ -57,7 +57,7 @@ def test_what_was_exported_comes_back() -> None:
     np.testing.assert_array_equal(other.statistics, state.statistics)
 
 
-def test_a_dense_layer_after_an_image_reads_it_channel_by_channel() -> None:
+def test_dense_weights_are_exported_for_channel_first_images() -> None:
     net = GraphBuilder((4, 6, 3))
     net.add("pool", MaxPool(kernel=2, stride=2))
     net.add("fc", Dense(5))
@@ -77,7 +77,7 @@ def test_exported_weights_are_copies() -> None:
     assert not (state.values == 7).any()
 
 
-def test_counters_and_auxiliary_heads_are_passed_over() -> None:
+def test_counters_and_auxiliary_heads_are_ignored() -> None:
     graph, state = resnet()
     weights = to_state_dict(graph, state)
     weights |= {"bn1.num_batches_tracked": np.array(3), "AuxLogits.conv0.conv.weight": np.zeros((1, 1))}
@@ -87,7 +87,7 @@ def test_counters_and_auxiliary_heads_are_passed_over() -> None:
     assert (state.values == before).all()
 
 
-def test_layers_called_as_auxiliary_heads_come_back() -> None:
+def test_layers_named_like_auxiliary_heads_are_loaded() -> None:
     net = GraphBuilder((4, 4, 1))
     for name in ("aux1", "AuxLogits.fc", "aux2"):
         net.add(name, Dense(5))
@@ -100,20 +100,20 @@ def test_layers_called_as_auxiliary_heads_come_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"fc.bias": None}, "missing: fc.bias"),
         ({"fc.bias": None, "fc.weight": None}, "missing: fc.weight, fc.bias"),
         ({"head.bias": np.zeros(3)}, "unexpected: head.bias"),
-        ({"fc.weight": np.zeros((1000, 256))}, "of another shape: fc.weight is (1000, 256), not (10, 256)"),
+        ({"fc.weight": np.zeros((1000, 256))}, "wrong shape: fc.weight is (1000, 256), not (10, 256)"),
         ({"fc.bias": np.full(10, np.nan)}, "not all finite: fc.bias"),
         ({f"extra.{i}": np.zeros(1) for i in range(7)}, "extra.4 and 2 more"),
     ],
 )
-def test_weights_of_another_network_are_refused_whole(change: dict[str, np.ndarray | None], told: str) -> None:
+def test_mismatched_weights_are_rejected_without_changes(change: dict[str, np.ndarray | None], message: str) -> None:
     graph, state = resnet()
     before = state.values.copy()
     weights = {**to_state_dict(graph, State(graph, seed=2)), **change}
-    with pytest.raises(WeightsError, match=re.escape(told)):
+    with pytest.raises(WeightsError, match=re.escape(message)):
         from_state_dict(graph, state, {name: value for name, value in weights.items() if value is not None})
     np.testing.assert_array_equal(state.values, before)

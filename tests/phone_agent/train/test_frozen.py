@@ -84,7 +84,7 @@ def test_every_backend_does_without(name: str, patterns: tuple[str, ...]) -> Non
 
 
 def backward(graph: Graph) -> list[OpSpec]:
-    return [step for step in plan.make_plan(graph, 4, Options()).training.steps if step.direction == Direction.BACKWARD]
+    return [step for step in plan.make_plan(graph, 4, Options()).training.ops if step.direction == Direction.BACKWARD]
 
 
 def test_the_plan_stops_at_the_first_layer_that_learns() -> None:

@@ -120,7 +120,7 @@ def test_only_the_head_may_differ() -> None:
     weights = to_state_dict(*resnet(7))
     weights["conv1.weight"] = np.zeros((3, 3), np.float32)
     before = state.values.copy()
-    with pytest.raises(WeightsError, match=re.escape("of another shape: conv1.weight is (3, 3)")):
+    with pytest.raises(WeightsError, match=re.escape("wrong shape: conv1.weight is (3, 3)")):
         load_pretrained(graph, state, weights)
     np.testing.assert_array_equal(state.values, before)
 

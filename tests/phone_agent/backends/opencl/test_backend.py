@@ -163,7 +163,7 @@ def test_an_arena_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(pieces._arena._buffers) > 4
     assert pieces.loss_and_gradients(images, labels, 1.0) == loss
     np.testing.assert_array_equal(state.gradients, wanted)
-    with pytest.raises(BufferTooLargeError, match="the device gives 1200000 at most"):
+    with pytest.raises(BufferTooLargeError, match="the device allocates at most 1200000 at once"):
         OpenClBackend().compile(graph, state, 64, Options())
     with pytest.raises(MemoryLimitError, match="2000000 bytes in one piece"):
         OpenClBackend().array(500_000)
@@ -206,7 +206,7 @@ def test_no_buffer_lies_in_two_pieces() -> None:
                 begin = layout.offsets[other.buffer]
                 assert (
                     other is life
-                    or not other.meets(life)
+                    or not other.overlaps(life)
                     or begin >= start + life.bytes
                     or start >= begin + other.bytes
                 )
