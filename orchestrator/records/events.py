@@ -198,8 +198,8 @@ class Progress:
 
     def _warn(self, event: Event) -> None:
         message = event.text("message")
-        who = f"{event.phone}: " if event.phone and not event.fields.get("names_phone") else ""
-        self.warnings = [*self.warnings, who + message][-_MAX_WARNINGS:]
+        prefix = f"{event.phone}: " if event.phone and not event.fields.get("names_phone") else ""
+        self.warnings = [*self.warnings, prefix + message][-_MAX_WARNINGS:]
 
     def _pause(self, event: Event) -> None:
         if event.phone and len(self.resting) < _MAX_RANKS:

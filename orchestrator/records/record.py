@@ -109,7 +109,7 @@ class RunStore:
         return Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.root))
 
     def begin_attempt(self, record: RunRecord, spec: RunSpec) -> RunRecord:
-        """Record the attempt before any phone is told: whatever happens then, its number is taken."""
+        """Record the attempt before any phone is asked, so that its number is never used twice."""
         directory = self.attempt_directory(spec.run_id, spec.attempt)
         directory.mkdir(exist_ok=True)
         (directory / "run.json").write_text(spec.to_json(), encoding="utf-8")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from orchestrator.records.causes import Cause
 from orchestrator.records.incidents import IncidentKind
-from orchestrator.supervisor import stall_diagnosis
+from orchestrator.supervisor import stall_diagnosis, states
 from orchestrator.supervisor.diagnosis import Diagnosis
 from orchestrator.supervisor.probe import newest_in_memory
 from orchestrator.supervisor.restart_policy import (
@@ -19,44 +19,7 @@ from orchestrator.supervisor.restart_policy import (
     restart_limit_reached,
     select_phones,
 )
-from orchestrator.supervisor.states import (
-    Action,
-    AttemptEnded,
-    AttemptStarted,
-    AttemptTerminated,
-    BackOff,
-    Diagnosing,
-    EndDetection,
-    Event,
-    ExamineFailure,
-    FailureExamined,
-    Finished,
-    Following,
-    FollowRefused,
-    PhonesProbed,
-    PhonesReturned,
-    ProbePhones,
-    Question,
-    RecordChanged,
-    RecordIncident,
-    Recovering,
-    ReleasePhones,
-    ReportRecovery,
-    RequestYield,
-    RunContext,
-    RunReported,
-    SaveRecord,
-    StartAttempt,
-    StartFailed,
-    State,
-    StepCompleted,
-    StepOverdue,
-    StreamBroken,
-    SupervisorSilent,
-    TerminateAttempt,
-    WaitForSupervisor,
-    YieldAccepted,
-)
+from orchestrator.supervisor.states import Action, Diagnosing, Event, Finished, Following, Recovering, RunContext, State
 
 STALL_S = 300.0  # without an event, although every rank is alive
 QUORUM_S = 45.0  # to wait for phones if too few answer: a switch may just have restarted
@@ -85,29 +48,31 @@ def transition(state: State, event: Event, now: float) -> Decision:
 def _while_following(state: Following, event: Event, now: float) -> Decision:  # noqa: C901, PLR0911  (a table)
     context = state.context
     match event:
-        case RunReported():
+        case states.RunReported():
             return _heard(state), ()
-        case StepCompleted():
+        case states.StepCompleted():
             return _stepped(state, event)
-        case StepOverdue() if context.supervising:
-            return Diagnosing(_suspicious(state, now), Question.STEP_OVERDUE), (ProbePhones(),)
-        case StreamBroken() if context.supervising:
-            return Diagnosing(_suspicious(state, now), Question.STREAM_BROKEN), (ProbePhones(),)
-        case StreamBroken():
+        case states.StepOverdue() if context.supervising:
+            return Diagnosing(_suspicious(state, now), states.Question.STEP_OVERDUE), (states.ProbePhones(),)
+        case states.StreamBroken() if context.supervising:
+            return Diagnosing(_suspicious(state, now), states.Question.STREAM_BROKEN), (states.ProbePhones(),)
+        case states.StreamBroken():
             return _suspicious(state, now), ()
-        case AttemptEnded() if event.run_state in _FAILED:
-            return Diagnosing(replace(state, fault_seen_at=now), Question.ATTEMPT_FAILED), (ExamineFailure(),)
-        case AttemptEnded() if event.run_state == "yielded" and not context.was_over:
+        case states.AttemptEnded() if event.run_state in _FAILED:
+            failed = replace(state, fault_seen_at=now)
+            return Diagnosing(failed, states.Question.ATTEMPT_FAILED), (states.ExamineFailure(),)
+        case states.AttemptEnded() if event.run_state == "yielded" and not context.was_over:
             return _restart(state, None, now)
-        case AttemptEnded():
+        case states.AttemptEnded():
             return Finished(context), ()
-        case FollowRefused():
+        case states.FollowRefused():
             return _recover(replace(state, fault_seen_at=state.fault_seen_at or now), event.diagnosis, now)
-        case PhonesReturned() if context.supervising and state.stepped and not state.yielding:
-            return state, (RequestYield(event.phones),)
-        case YieldAccepted():
-            message = f"{name_phones(event.phones)} answers again: rejoins after the current step"
-            return replace(state, yielding=True), (RecordIncident(IncidentKind.REJOINING, message),)
+        case states.PhonesReturned() if context.supervising and state.stepped and not state.yielding:
+            return state, (states.RequestYield(event.phones),)
+        case states.YieldAccepted():
+            verbs = ("answers", "rejoins") if len(event.phones) == 1 else ("answer", "rejoin")
+            message = f"{name_phones(event.phones)} {verbs[0]} again: {verbs[1]} after the current step"
+            return replace(state, yielding=True), (states.RecordIncident(IncidentKind.REJOINING, message),)
         case _:
             return state, ()
 
@@ -120,9 +85,9 @@ def _suspicious(state: Following, now: float) -> Following:
     return replace(state, fault_seen_at=state.fault_seen_at or now)
 
 
-def _stepped(state: Following, event: StepCompleted) -> Decision:
+def _stepped(state: Following, event: states.StepCompleted) -> Decision:
     context = replace(state.context, history=state.context.history.after_step())
-    actions = (ReportRecovery(event.step),) if state.restarted else ()
+    actions = (states.ReportRecovery(event.step),) if state.restarted else ()
     return replace(_heard(state), context=context, stepped=True, restarted=False), actions
 
 
@@ -132,22 +97,22 @@ def _stepped(state: Following, event: StepCompleted) -> Decision:
 def _while_diagnosing(state: Diagnosing, event: Event, now: float) -> Decision:
     following = state.following
     match event:
-        case PhonesProbed():
+        case states.PhonesProbed():
             unreachable = tuple(probe for probe in event.probes if probe.unreachable)
             following = replace(following, unreachable=unreachable)
             failure = _diagnose_probes(state, event, now)
             if failure is None:
-                return following, (BackOff(),) if state.question is Question.STEP_OVERDUE else ()
+                return following, (states.BackOff(),) if state.question is states.Question.STEP_OVERDUE else ()
             return _detected(following, failure, now)
-        case FailureExamined():
+        case states.FailureExamined():
             return _detected(following, event.diagnosis, now)
         case _:
             return state, ()
 
 
-def _diagnose_probes(state: Diagnosing, event: PhonesProbed, now: float) -> Diagnosis | None:
+def _diagnose_probes(state: Diagnosing, event: states.PhonesProbed, now: float) -> Diagnosis | None:
     spec = state.following.context.spec
-    if state.question is Question.STREAM_BROKEN:
+    if state.question is states.Question.STREAM_BROKEN:
         unreported = newest_in_memory(event.probes) > event.last_step + UNREPORTED_STEPS
         return stall_diagnosis.diagnose_lost_head(
             spec, event.probes, step_overdue=event.step_overdue and not unreported
@@ -160,7 +125,7 @@ def _diagnose_probes(state: Diagnosing, event: PhonesProbed, now: float) -> Diag
 
 def _detected(following: Following, failure: Diagnosis, now: float) -> Decision:
     state, actions = _recover(following, failure, now)
-    return state, (EndDetection(following.fault_seen_at), *actions)
+    return state, (states.EndDetection(following.fault_seen_at), *actions)
 
 
 # -------------------------------------------------------------------------------------------------------- recovering
@@ -182,45 +147,45 @@ def _recover(before: Following | Recovering, failure: Diagnosis, now: float) -> 
 def _restart(before: Following | Recovering, failure: Diagnosis | None, now: float) -> Decision:
     context = before.context
     if not context.supervising:
-        return Recovering(context, failure, now), (WaitForSupervisor(),)
+        return Recovering(context, failure, now), (states.WaitForSupervisor(),)
     restarts = context.record.restarts + (failure is not None)
     context = replace(context, record=replace(context.record, state="recovering", restarts=restarts))
     seen_at = before.fault_seen_at if failure else None
     state = Recovering(context, failure, now + QUORUM_S, seen_at, before.unreachable)
-    return state, (SaveRecord(context.record), TerminateAttempt(before.unreachable))
+    return state, (states.SaveRecord(context.record), states.TerminateAttempt(before.unreachable))
 
 
 def _while_recovering(state: Recovering, event: Event, now: float) -> Decision:  # noqa: PLR0911  (a table)
     match event:
-        case AttemptTerminated():
+        case states.AttemptTerminated():
             return _select(state, event, now)
-        case AttemptStarted():
+        case states.AttemptStarted():
             return _follow_next(state, event), ()
-        case StartFailed():
+        case states.StartFailed():
             history = state.context.history.after_staging_failure(event.rejected_by)
             context = replace(state.context, record=event.record, spec=event.spec, history=history)
             return _recover(replace(state, context=context), event.diagnosis, now)
-        case RecordChanged() if event.record.over:
+        case states.RecordChanged() if event.record.over:
             return Finished(replace(state.context, record=event.record, spec=event.spec)), ()
-        case RecordChanged():
+        case states.RecordChanged():
             return _follow_next(state, event), ()
-        case SupervisorSilent():
+        case states.SupervisorSilent():
             return Finished(state.context), ()
         case _:
             return state, ()
 
 
-def _follow_next(state: Recovering, event: AttemptStarted | RecordChanged) -> Following:
+def _follow_next(state: Recovering, event: states.AttemptStarted | states.RecordChanged) -> Following:
     context = replace(state.context, record=event.record, spec=event.spec)
     return Following(context, restarted=context.supervising, unreachable=state.unreachable)
 
 
-def _select(state: Recovering, event: AttemptTerminated, now: float) -> Decision:
+def _select(state: Recovering, event: states.AttemptTerminated, now: float) -> Decision:
     """Choose the phones of the next attempt; wait for more if too few answer."""
     context, failure = state.context, state.failure
     phones = select_phones(context.record, event.probes, context.history)
     if isinstance(phones, NoRestart) and now <= state.quorum_deadline:
-        return state, (TerminateAttempt(pause_s=QUORUM_PROBE_S),)
+        return state, (states.TerminateAttempt(pause_s=QUORUM_PROBE_S),)
     if failure is not None:
         failure = stall_diagnosis.refine_diagnosis(failure, context.spec, event.probes)
     if isinstance(phones, NoRestart):
@@ -228,8 +193,8 @@ def _select(state: Recovering, event: AttemptTerminated, now: float) -> Decision
     message = describe_restart(context.record, failure, phones, event.probes)
     fields = {"cause": failure.cause, "phones": failure.phones, "diagnosis": failure.headline} if failure else {}
     return replace(state, failure=failure), (
-        RecordIncident(IncidentKind.RESTARTING, message, fields, state.fault_seen_at),
-        StartAttempt(phones, newest_in_memory(event.probes), context.history.should_verify_data(phones)),
+        states.RecordIncident(IncidentKind.RESTARTING, message, fields, state.fault_seen_at),
+        states.StartAttempt(phones, newest_in_memory(event.probes), context.history.should_verify_data(phones)),
     )
 
 
@@ -243,4 +208,4 @@ def _give_up(context: RunContext, refusal: NoRestart, failure: Diagnosis | None)
         blamed=diagnosis.phone,
     )
     finished = Finished(replace(context, record=record), diagnosis, given_up=True)
-    return finished, (SaveRecord(record), ReleasePhones(free_memory=not refusal.resumable))
+    return finished, (states.SaveRecord(record), states.ReleasePhones(free_memory=not refusal.resumable))

@@ -50,7 +50,7 @@ class StubDriver:
 
 @pytest.fixture
 def campaign(tmp_path: Path) -> Callable[[int], Campaign]:
-    """A campaign of so many faults that continues from the journal."""
+    """Make a campaign with this number of faults that continues from the journal."""
 
     def make(faults: int) -> Campaign:
         journal = Journal(tmp_path / "chaos.jsonl", {"seed": 1})

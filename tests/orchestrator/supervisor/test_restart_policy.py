@@ -97,7 +97,7 @@ def test_a_phone_that_was_lost_more_often_is_probed_less_often() -> None:
 
 
 def test_data_is_verified_if_a_phone_failed_or_the_end_was_not_observed() -> None:
-    assert NONE.should_verify_data(FOUR), "nobody observed how the last attempt ended"
+    assert NONE.should_verify_data(FOUR), "the end of the last attempt was not observed"
     history = NONE.after_failure(KILLED)
     assert history.should_verify_data([phone for phone in FOUR if phone.name == KILLED.phone])
     assert not history.should_verify_data([phone for phone in FOUR if phone.name != KILLED.phone])
