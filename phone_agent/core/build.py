@@ -1,6 +1,6 @@
-"""Compiles the core with zig's clang: for this computer, or for a phone. Takes seconds, and needs nothing installed.
+"""Compile the core with zig's clang, for this computer or for a phone.
 
-The result depends on nothing: no libc, no other library. So the one for phones can be built anywhere.
+The library depends on nothing, not even on libc. So the one for phones can be built on any computer.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from phone_agent.contract import directory_cache
 from phone_agent.contract.errors import AgentError, ErrorCode
 
 SOURCES = Path(__file__).parent / "src"
-UNITS = SOURCES / "units"  # each compiled once for every ISA
+UNITS = SOURCES / "units"  # each is compiled once per ISA
 LIBRARY = "libcore.so"
 
 
 class BuildError(AgentError):
-    """The compiler is missing or refused; carries its words."""
+    """The compiler is missing or failed; the message contains its output."""
 
     code = ErrorCode.CORE_BUILD_FAILED
 
 
 @dataclass(frozen=True)
 class Isa:
-    """One compilation of the units: the folder with its header, and the processor it may count on."""
+    """One variant of the kernels: the folder with its header, and the processor that the compiler may assume."""
 
     name: str
     folder: str
@@ -61,8 +61,8 @@ X86_64 = Target(
         Isa("sse2", "sse2", "x86_64"),
     ),
 )
-# The instructions of the Cortex-A76, scheduled for no processor in particular: tuned as cortex_a76 or neoverse_n1, the
-# kernels take 4 % more instructions and cycles (benchmarks/neon.py).
+# The instruction set of the Cortex-A76 with generic scheduling: tuned for cortex_a76 or neoverse_n1, the kernels take
+# 4 % more instructions and cycles (benchmarks/neon.py).
 _A76 = "generic+v8_2a+dotprod+fullfp16"
 _NEON = (Isa("neon-fp16", "neon", _A76), Isa("neon", "neon", "generic"))
 AARCH64_ANDROID = Target("aarch64-android", "aarch64-linux-android", "generic", _NEON)
@@ -106,7 +106,7 @@ _listeners: list[Callable[[int, int], None]] = []
 
 
 def host_target() -> Target:
-    """As compiled for the machine this Python runs on."""
+    """The target of the machine that this Python runs on."""
     machine = os.uname().machine
     for target in (X86_64, AARCH64_LINUX):
         if target.name.startswith(machine):
@@ -115,7 +115,7 @@ def host_target() -> Target:
 
 
 def fingerprint(target: Target) -> str:
-    """Changes with the sources, the flags, the target and the compiler: names a built library."""
+    """A hash of sources, flags, target and compiler version, which names a built library."""
     digest = hashlib.sha256(repr((target, _COMPILE, _LINK, _compiler_version())).encode())
     for source in sorted(path for path in SOURCES.rglob("*") if path.is_file()):
         digest.update(str(source.relative_to(SOURCES)).encode() + b"\0" + source.read_bytes() + b"\0")
@@ -130,11 +130,11 @@ def _compiler_version() -> str | None:
 
 
 def cached(target: Target) -> Path:
-    """Built once for these very sources, and kept."""
+    """The library for these sources, built if it is not in the cache."""
     out = cache_dir() / f"core-{target.name}-{fingerprint(target)}"
     if not directory_cache.use(out) or not (out / LIBRARY).is_file():
         with _alone(out):
-            if not (out / LIBRARY).is_file():  # nobody else made it while this process waited
+            if not (out / LIBRARY).is_file():  # no other process built it while this one waited
                 build(target, out)
         directory_cache.prune(out)
     return out / LIBRARY
@@ -142,7 +142,7 @@ def cached(target: Target) -> Path:
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    """The ranks of a test start together, and would all compile."""
+    """Lock out other processes: the ranks of a test start together and would all compile."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -158,7 +158,7 @@ def cache_dir() -> Path:
 
 
 def build(target: Target, out: Path) -> Path:
-    """Writes libcore.so into `out` (in one step: nobody sees half a library) and returns its path."""
+    """Write libcore.so into `out`, atomically, and return its path."""
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".core-") as scratch:
         made = Path(scratch) / LIBRARY
@@ -167,7 +167,7 @@ def build(target: Target, out: Path) -> Path:
 
 
 def build_program(target: Target, source: Path, out: Path) -> Path:
-    """A program around the core that brings its own _start: for processors only an emulator has. Keeps its symbols."""
+    """Link the core with a program that has its own _start, to run in an emulator. Keeps the symbols."""
     with tempfile.TemporaryDirectory(prefix=".core-") as scratch:
         own = _compile(target, Path(scratch) / "program.o", source, target.baseline, f"-I{SOURCES}")
         _zig("cc", "-target", target.triple, *_PROGRAM, own, *_objects(target, Path(scratch)), "-o", str(out))
@@ -175,7 +175,7 @@ def build_program(target: Target, source: Path, out: Path) -> Path:
 
 
 def build_library(target: Target, source: Path, out: Path) -> Path:
-    """One source by itself, without the core; in one step as well."""
+    """Compile one source into a shared library, without the core; atomically as well."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".library-") as scratch:
         made = Path(scratch) / out.name
@@ -202,7 +202,7 @@ def _objects(target: Target, scratch: Path) -> list[str]:
             )
             for unit in sorted(UNITS.glob("*.c")) for isa in target.isas
         ]  # fmt: skip
-        # These also run where the kernels cannot: they find out whether.
+        # These must run on any processor: they decide which kernels it can run.
         others = [
             pool.submit(_compile, target, scratch / f"{name}.o", SOURCES / f"{name}.c", target.baseline, "-fno-builtin")
             for name in ("thread_pool", "ring_allreduce", "isa_dispatch", "memory")

@@ -1,4 +1,4 @@
-"""Finds and loads the core. A phone's bundle carries it, built for phones; elsewhere it is built when it is missing."""
+"""Find and load the core. A phone's bundle contains it; on a computer with the sources it is built on first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from phone_agent.core import build, ops
 
 SHIPPED = Path(__file__).parent / "lib" / build.LIBRARY
 ELF_HEADER = 64
-REMEDY = "provision the phone again, or, on a computer with the sources, delete that file: it is built anew"
+REMEDY = "provision the phone again; on a computer with the sources, delete the file to rebuild it"
 
 
 class CoreError(AgentError):
@@ -29,7 +29,7 @@ def library() -> ctypes.CDLL:
 
 
 def built_here() -> Path:
-    """From the sources, where they are: not on a phone."""
+    """Build it from the sources, which a phone does not have."""
     if not build.SOURCES.is_dir():
         raise CoreError(f"{SHIPPED} is missing: provision this phone again (clusterctl provision)")
     return build.cached(build.host_target())
@@ -48,7 +48,7 @@ def load(path: Path) -> ctypes.CDLL:
 
 
 def _check_file(path: Path) -> None:
-    """The loader's own words for a library for another processor mislead, and of one cut off it may die without any."""
+    """Check before loading: the loader misreports a library for another processor, and may crash on a truncated one."""
     try:
         with path.open("rb") as file:
             header = file.read(ELF_HEADER)
@@ -60,17 +60,17 @@ def _check_file(path: Path) -> None:
         raise CoreError(f"{path} is for {made_for or 'no known'} processors, this is {machine}: {REMEDY}")
     whole = _whole_size(header)
     if size < whole:
-        raise CoreError(f"{path} is cut off: {size} of {whole} bytes are there: {REMEDY}")
+        raise CoreError(f"{path} is truncated: {size} of {whole} bytes: {REMEDY}")
 
 
 def _machine(header: bytes) -> str | None:
-    """What processor an ELF file of 64 bits is for, as uname calls it."""
+    """The processor of a 64-bit ELF file, as uname calls it."""
     known = {62: "x86_64", 183: "aarch64"}
     return known.get(int.from_bytes(header[18:20], "little")) if header.startswith(b"\x7fELF\x02\x01") else None
 
 
 def _whole_size(header: bytes) -> int:
-    """Linkers put the table of sections last: what ends there is all of the file."""
+    """The size of the whole file: linkers put the section header table last."""
     if len(header) < ELF_HEADER:
         return ELF_HEADER
     place, entry, entries = (int.from_bytes(header[a:b], "little") for a, b in ((40, 48), (58, 60), (60, 62)))
@@ -78,13 +78,13 @@ def _whole_size(header: bytes) -> int:
 
 
 def isas(core: ctypes.CDLL) -> tuple[str, ...]:
-    """Those this processor can run, best first."""
+    """The instruction sets that this processor supports, best first."""
     names = [core.core_isa_name(index).decode() for index in range(core.core_isa_count())]
     return tuple(name for index, name in enumerate(names) if core.core_isa_supported(index))
 
 
 def isa_index(core: ctypes.CDLL, wanted: str | None) -> int:
-    """The best, unless one is named (or set in CLUSTERCTL_ISA)."""
+    """The index of `wanted`, of CLUSTERCTL_ISA, or of the best instruction set, in this order."""
     names = [core.core_isa_name(index).decode() for index in range(core.core_isa_count())]
     here = isas(core)
     wanted = wanted or os.environ.get("CLUSTERCTL_ISA") or here[0]
@@ -99,7 +99,7 @@ def _declare(core: ctypes.CDLL, path: Path) -> ctypes.CDLL:
     i32, pointer = ctypes.c_int32, ctypes.c_void_p
     _function(core, "core_abi", i32)
     if core.core_abi() != ops.ABI:
-        raise CoreError(f"the core {path} speaks version {core.core_abi()}, this agent {ops.ABI}: {REMEDY}")
+        raise CoreError(f"{path} has ABI version {core.core_abi()}, this agent needs {ops.ABI}: {REMEDY}")
     _function(core, "core_sizeof", i32, i32)
     _function(core, "core_isa_count", i32)
     _function(core, "core_isa_name", ctypes.c_char_p, i32)

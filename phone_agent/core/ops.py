@@ -14,12 +14,16 @@ Fields = list[tuple[str, Any]]
 
 
 class Act(IntEnum):
+    """Activation functions."""
+
     NONE = 0
     RELU = 1
     RELU6 = 2
 
 
 class Algorithm(IntEnum):
+    """How a convolution is computed: implicit GEMM, or Winograd F(2x2) and F(4x4)."""
+
     DIRECT = 0
     WINOGRAD2 = 1
     WINOGRAD4 = 2
@@ -63,12 +67,16 @@ class SpanKind(IntEnum):
 
 
 class RingStatus(IntEnum):
+    """The result of core_allreduce_run; PENDING: call it again."""
+
     DONE = 0
     PENDING = 1
     FAILED = 2
 
 
 class Kind(IntEnum):
+    """The ops of the core; STRUCTS has the struct of each."""
+
     CONV_FORWARD = 0
     CONV_BACKWARD_DATA = 1
     CONV_BACKWARD_WEIGHTS = 2

@@ -163,4 +163,4 @@ def test_a_core_cut_off_on_its_way_is_told(tmp_path: Path) -> None:
     (bundle.path / CORE).write_bytes(whole[: len(whole) // 2])
     done = agent(bundle.path)
     assert done.returncode == 1
-    assert f"libcore.so is cut off: {len(whole) // 2} of {len(whole)} bytes are there: provision" in done.stderr
+    assert f"libcore.so is truncated: {len(whole) // 2} of {len(whole)} bytes: provision" in done.stderr

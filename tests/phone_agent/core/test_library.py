@@ -38,7 +38,7 @@ def test_library_that_is_cut_off_is_refused(tmp_path: Path, share: float) -> Non
     path = tmp_path / build.LIBRARY
     left = int(len(whole) * share) - 1
     path.write_bytes(whole[:left])
-    with pytest.raises(CoreError, match=rf"is cut off: {left} of \d+ bytes are there: provision"):
+    with pytest.raises(CoreError, match=rf"is truncated: {left} of \d+ bytes: provision"):
         library.load(path)
 
 
@@ -63,7 +63,7 @@ def test_core_of_another_version_is_refused(tmp_path: Path) -> None:
     source.write_text('__attribute__((visibility("default"))) int core_abi(void) { return 999; }\n')
     other = tmp_path / "libother.so"
     build._zig("cc", "-target", build.host_target().triple, *build._LINK, str(source), "-o", str(other))
-    with pytest.raises(CoreError, match="speaks version 999, this agent"):
+    with pytest.raises(CoreError, match="has ABI version 999, this agent"):
         library.load(other)
 
 
