@@ -9,7 +9,7 @@ batches, phones compute the larger ones in parts.
 
 Ends with 1 where losses differ by more than float32 rounds to (1.2e-7).
 
-Four of the networks do not normalise. There, with nothing dropped, one process also computes the whole global batch at
+Four of the networks do not normalize. There, with nothing dropped, one process also computes the whole global batch at
 once, and adds in whatever order that brings. A step magnifies how the ones before it were rounded: how much is found by
 training again from first values each of which is rounded up or down by one more bit, at random. Losses may differ by
 the most that this does in some tries.

@@ -49,7 +49,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     stored: str
     losses: tuple[float, ...]
     accuracy: float
@@ -92,7 +92,7 @@ def compare(name: str, options: argparse.Namespace) -> Steps:
     return Steps(name, options.batch, best, peak, largest)
 
 
-def trained(stored: str, train: Data, test: Data, options: argparse.Namespace) -> Trained:
+def trained(stored: str, train: Data, test: Data, options: argparse.Namespace) -> TrainedModel:
     graph = models.build("resnet20")
     state = State(graph, options.seed)
     half = STORED[stored]
@@ -104,7 +104,7 @@ def trained(stored: str, train: Data, test: Data, options: argparse.Namespace) -
         losses.append(executable.loss_and_gradients(images, labels, 1.0))
         optimizer.update(slice(None), rate(RULES, SCHEDULE, step, steps), step)
     notes.print(f"{stored}: {steps} steps in {time.monotonic() - started:.0f} s", markup=False)
-    return Trained(stored, tuple(losses), accuracy(executable, test))
+    return TrainedModel(stored, tuple(losses), accuracy(executable, test))
 
 
 def _print_steps(steps: list[Steps], options: argparse.Namespace) -> None:
@@ -127,7 +127,7 @@ def _print_steps(steps: list[Steps], options: argparse.Namespace) -> None:
     _console(options).print(table)
 
 
-def _print_runs(runs: list[Trained], options: argparse.Namespace) -> None:
+def _print_runs(runs: list[TrainedModel], options: argparse.Namespace) -> None:
     points = 6
     length = len(runs[0].losses)
     ends = [length * (point + 1) // points for point in range(points)]

@@ -69,7 +69,7 @@ class Scheduled:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluation:
     kernel: Kernel
     isa: str
     instructions: int
@@ -120,7 +120,7 @@ def _need_tools() -> None:
             sys.exit(f"{tool} is missing: apt-get install {package}")
 
 
-def judge_all(isas: Sequence[str], only: str) -> Iterator[Judged]:
+def judge_all(isas: Sequence[str], only: str) -> Iterator[Evaluation]:
     with tempfile.TemporaryDirectory() as scratch:
         program = qemu.runner(Path(scratch))
         for isa in isas:
@@ -129,15 +129,15 @@ def judge_all(isas: Sequence[str], only: str) -> Iterator[Judged]:
                     yield judge(program, kernel, isa)
 
 
-def judge(program: Path, kernel: Kernel, isa: str) -> Judged:
+def judge(program: Path, kernel: Kernel, isa: str) -> Evaluation:
     counted = executed(program, kernel, isa)
     loops = innermost_loops(counted)
     cycles = scheduled([loop.body for loop in loops])
     hot = tuple(Scheduled(*each) for each in zip(loops, cycles, strict=True) if each[0].share >= HOT)
-    return Judged(kernel, isa, counted.total, modelled_cycles(counted, loops, cycles), hot)
+    return Evaluation(kernel, isa, counted.total, modelled_cycles(counted, loops, cycles), hot)
 
 
-def model(judged: Sequence[Judged]) -> list[step.Modelled]:
+def model(judged: Sequence[Evaluation]) -> list[step.Modelled]:
     isa = judged[0].isa
     phone = step.galaxy_s10_plus({each.kernel.name: each.cost for each in judged if each.isa == isa})
     return [step.modelled(name, phone) for name in TABLE_I]
@@ -151,7 +151,7 @@ def shipped(baseline: Mapping[str, Any]) -> str:
     return json.dumps({**vars(phone), "costs": costs}, indent=1) + "\n"
 
 
-def baseline_of(judged: Sequence[Judged]) -> dict[str, Any]:
+def baseline_of(judged: Sequence[Evaluation]) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
     for each in judged:
         counted = {"instructions": each.instructions, "cycles": round(each.cycles)}
@@ -159,7 +159,7 @@ def baseline_of(judged: Sequence[Judged]) -> dict[str, Any]:
     return {"compiler": f"ziglang {metadata.version('ziglang')}", "kernels": numbers}
 
 
-def regressions(judged: Sequence[Judged], baseline: Mapping[str, Any]) -> list[str]:
+def regressions(judged: Sequence[Evaluation], baseline: Mapping[str, Any]) -> list[str]:
     """What takes more than it did, in words."""
     told = []
     for each in judged:
@@ -177,13 +177,13 @@ def _more(title: str, unit: str, now: float, before: float, allowed: float) -> l
     return [f"{title}: {now:.0f} {unit}, {before} before: {now / before - 1:+.1%}"] if now > before * allowed else []
 
 
-def _short_loops(judged: Judged) -> Iterator[str]:
+def _short_loops(judged: Evaluation) -> Iterator[str]:
     for each in judged.hot:
         if each.falls_short:
             yield f"{each.loop.function} at {each.share:.1%} of its limit, {each.loop.stack} accesses to the stack"
 
 
-def report(judged: Sequence[Judged], steps: Sequence[step.Modelled]) -> None:
+def report(judged: Sequence[Evaluation], steps: Sequence[step.Modelled]) -> None:
     console = Console(width=150)
     for isa in dict.fromkeys(each.isa for each in judged):
         console.print(_table([each for each in judged if each.isa == isa], isa))
@@ -197,7 +197,7 @@ def report(judged: Sequence[Judged], steps: Sequence[step.Modelled]) -> None:
         console.print(f"Modelled, not measured: {step.assumptions(step.galaxy_s10_plus({}))}.", soft_wrap=True)
 
 
-def _table(judged: Sequence[Judged], isa: str) -> Table:
+def _table(judged: Sequence[Evaluation], isa: str) -> Table:
     columns = ("instructions", "cycles", "of 2 fma", "its hot loops", "of it", "fma", "cycles", "limit", "of limit", "")
     table = Table("kernel", *columns, title=f"{isa}: one core, caches not modelled")
     for each in judged:
@@ -218,9 +218,9 @@ def _cells(each: Scheduled) -> list[str]:
     ]  # fmt: skip
 
 
-def variant_gain(judged: Sequence[Judged]) -> tuple[float, float] | None:
+def variant_gain(judged: Sequence[Evaluation]) -> tuple[float, float] | None:
     """Geometric means of the best ISA's instructions and cycles over the fallback's."""
-    by_name: dict[str, dict[str, Judged]] = {}
+    by_name: dict[str, dict[str, Evaluation]] = {}
     for each in judged:
         by_name.setdefault(each.kernel.name, {})[each.isa] = each
     pairs = [(both[BEST], both["neon"]) for both in by_name.values() if len(both) == len(qemu.ISAS)]
@@ -257,7 +257,7 @@ def _steps_table(steps: Sequence[step.Modelled], isa: str) -> Table:
     return table
 
 
-def _document(judged: Sequence[Judged], steps: Sequence[step.Modelled]) -> dict[str, Any]:
+def _document(judged: Sequence[Evaluation], steps: Sequence[step.Modelled]) -> dict[str, Any]:
     return {
         "kernels": [_numbers(each) for each in judged],
         "modelled_steps": [{**asdict(each), "images_per_s": each.images_per_s} for each in steps],
@@ -265,7 +265,7 @@ def _document(judged: Sequence[Judged], steps: Sequence[step.Modelled]) -> dict[
     }
 
 
-def _numbers(each: Judged) -> dict[str, Any]:
+def _numbers(each: Evaluation) -> dict[str, Any]:
     loops = [
         {"function": hot.loop.function, "of_kernel": hot.loop.share, "cycles": hot.cycles, "of_limit": hot.share}
         for hot in each.hot

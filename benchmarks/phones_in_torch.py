@@ -95,7 +95,7 @@ class Phones:
 
 
 def train(run: str, model: str, data: str, threads: int) -> dict[str, Any]:
-    """`run` is a run.json. Judged as often as the run is."""
+    """`run` is a run.json. Evaluation as often as the run is."""
     torch.set_num_threads(threads)
     spec = RunSpec.from_json(run)
     phones = Phones(spec, model, Path(data))

@@ -1,4 +1,4 @@
-"""The four of the paper's networks that do not normalise, with nothing dropped: their batches may be cut anywhere.
+"""The four of the paper's networks that do not normalize, with nothing dropped: their batches may be cut anywhere.
 
 clusterctl launch --model benchmarks/without_dropout.py:alexnet
 """

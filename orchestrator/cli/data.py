@@ -161,7 +161,7 @@ def _remove_here(name: str, outcomes: Outcomes[dict[str, Any]] | None, *, only_p
     if outcomes is not None and not known:
         if outcomes.ok and not phones_that_had(outcomes):
             raise UsageError(
-                f"there is no dataset called '{name}', neither on this computer nor on the phones",
+                f"no dataset named '{name}' on this computer or on the phones",
                 remedy="clusterctl data list",
             )
         return False

@@ -34,7 +34,7 @@ def evaluate(
     from orchestrator.cli.agent_errors import agent_errors
     from orchestrator.cli.model_argument import cores, find_trained
     from orchestrator.errors import UsageError
-    from orchestrator.inference.evaluate import judge
+    from orchestrator.inference import evaluate as inference
     from orchestrator.view.inference import print_evaluation
     from orchestrator.view.progress import computing
 
@@ -46,5 +46,5 @@ def evaluate(
             f"{found.source} does not say what data it was trained on", remedy="name a dataset: --data NAME"
         )
     with agent_errors(), computing(f"evaluating on {name}"):
-        result = judge(found, name, threads or cores())
+        result = inference.evaluate(found, name, threads or cores())
     print_evaluation(found, result, as_json=as_json)

@@ -13,7 +13,7 @@ from orchestrator.cli.model_argument import ModelOption, TrainedArgument
 from orchestrator.cli.options import InventoryOption, JsonOption
 
 if TYPE_CHECKING:
-    from orchestrator.inference.model import Trained
+    from orchestrator.inference.model import TrainedModel
 
 
 @examples(
@@ -52,7 +52,7 @@ def export(
     print_exported(found, path, format, as_json=as_json)
 
 
-def _write(found: Trained, format: ExportFormat, path: Path) -> None:
+def _write(found: TrainedModel, format: ExportFormat, path: Path) -> None:
     from orchestrator.export import onnx
     from phone_agent.api.weights import to_state_dict
     from phone_agent.contract import safetensors

@@ -10,7 +10,7 @@ import typer
 from orchestrator.cli.completion import complete_model
 
 if TYPE_CHECKING:
-    from orchestrator.inference.model import Trained
+    from orchestrator.inference.model import TrainedModel
 
 WEIGHTS = (".safetensors", ".npz", ".pth", ".pt")
 
@@ -35,7 +35,7 @@ ThreadsOption = Annotated[
 ]
 
 
-def find_trained(which: str | None, model: str | None, inventory: Path | None) -> Trained:
+def find_trained(which: str | None, model: str | None, inventory: Path | None) -> TrainedModel:
     from orchestrator.cli.agent_errors import agent_errors
     from orchestrator.inference.model import open_trained
 

@@ -1,4 +1,4 @@
-"""From what people have to shards."""
+"""Import a dataset: convert a source into checksummed shards."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.data.sources import recognise
-from orchestrator.data.sources.source import Block, Damage, Images, Labels, Source, SourceError
-from orchestrator.data.store import Store, Stored, check_name, fingerprint, write_manifest
+from orchestrator.data.sources.source import Block, CorruptRecord, Images, Labels, Source, SourceError
+from orchestrator.data.store import Store, StoredDataset, check_name, fingerprint, write_manifest
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.text import count_of
 from phone_agent.contract.dataset_manifest import DatasetManifest, ShardFile
@@ -20,28 +20,28 @@ from phone_agent.contract.shards import samples_per_shard, write_shard
 
 POLICIES = ("fail", "skip")
 DEFAULT_SIZE, SMALLEST_SIZE, LARGEST_SIZE = 256, 8, 1024
-NAMED = 10  # damaged records told one by one
+MAX_LISTED = 10  # corrupt records listed individually
 
 OnProgress = Callable[[int, int], None]  # records done, records in all
 
 
-class DamagedError(ClusterctlError):
-    """Some records cannot be used, and nobody said to go on without them."""
+class CorruptDataError(ClusterctlError):
+    """Some records are corrupt, and --on-corrupt is `fail`."""
 
-    def __init__(self, damaged: list[Damage]) -> None:
-        lines = [f"  {each}" for each in damaged[:NAMED]]
-        more = [f"  and {len(damaged) - NAMED} more"] if len(damaged) > NAMED else []
-        head = f"{count_of(damaged, 'damaged record')}; nothing was added:"
-        super().__init__("\n".join([head, *lines, *more]), remedy="--on-corrupt skip goes on without them")
+    def __init__(self, damaged: list[CorruptRecord]) -> None:
+        lines = [f"  {each}" for each in damaged[:MAX_LISTED]]
+        more = [f"  and {len(damaged) - MAX_LISTED} more"] if len(damaged) > MAX_LISTED else []
+        head = f"{count_of(damaged, 'corrupt record')}; nothing was added:"
+        super().__init__("\n".join([head, *lines, *more]), remedy="use --on-corrupt skip to leave them out")
 
     exit_code = UsageError.exit_code
 
 
 @dataclass(frozen=True)
 class Added:
-    stored: Stored
-    fresh: bool  # it was not there before
-    damaged: list[Damage]
+    stored: StoredDataset
+    fresh: bool  # False: an identical dataset already existed
+    damaged: list[CorruptRecord]
 
 
 def add(
@@ -53,25 +53,25 @@ def add(
     store: Store | None = None,
     on_progress: OnProgress = lambda _done, _total: None,
 ) -> Added:
-    """Doing it again changes nothing; another source under the same name is refused."""
+    """Import `path` as dataset `name`. Idempotent; a different source under the same name is rejected."""
     store = store or Store()
     check_name(name)
     if on_corrupt not in POLICIES:
-        raise UsageError(f"--on-corrupt {on_corrupt}: there is {' and '.join(POLICIES)}")
+        raise UsageError(f"--on-corrupt {on_corrupt}: choose {' or '.join(POLICIES)}")
     if not SMALLEST_SIZE <= size <= LARGEST_SIZE:
-        raise UsageError(f"--size {size}: pictures can be stored with {SMALLEST_SIZE} to {LARGEST_SIZE} pixels a side")
+        raise UsageError(f"--size {size}: must be between {SMALLEST_SIZE} and {LARGEST_SIZE} pixels")
     if not path.exists():
         recognise(path, size)
-    if existing := _same(store, name, path, size, on_corrupt):
+    if existing := _find_identical(store, name, path, size, on_corrupt):
         return Added(existing, fresh=False, damaged=[])
-    mark = _mark(path, size, on_corrupt)
+    source_id = _fingerprint(path, size, on_corrupt)
     source = recognise(path, size)
-    _check_known_damage(source, on_corrupt)
-    with store.making(name) as directory:
+    _reject_known_corruption(source, on_corrupt)
+    with store.create(name) as directory:
         manifest, damaged = _write(name, source, directory, on_corrupt, on_progress)
         origin: dict[str, object] = {
             "path": str(path.absolute()),
-            "fingerprint": mark,
+            "fingerprint": source_id,
             "files": fingerprint(path),
             "damaged": [str(each) for each in damaged],
         }
@@ -79,54 +79,54 @@ def add(
     return Added(store.get(name), fresh=True, damaged=damaged)
 
 
-def expected(name: str, path: Path, *, on_corrupt: str = "fail", store: Store | None = None) -> Source:
-    """What `add` would make a dataset of, as far as can be told without making it; it is refused where `add` would."""
+def preview(name: str, path: Path, *, on_corrupt: str = "fail", store: Store | None = None) -> Source:
+    """The source that `add` would import; raises where `add` would, as far as that is known without decoding."""
     source = recognise(path, DEFAULT_SIZE)
-    if not _same(store or Store(), check_name(name), path, DEFAULT_SIZE, on_corrupt):
-        _check_known_damage(source, on_corrupt)
+    if not _find_identical(store or Store(), check_name(name), path, DEFAULT_SIZE, on_corrupt):
+        _reject_known_corruption(source, on_corrupt)
     return source
 
 
-def _check_known_damage(source: Source, on_corrupt: str) -> None:
-    if on_corrupt != "skip" and (damaged := source.known_damage()):
-        raise DamagedError(damaged)
+def _reject_known_corruption(source: Source, on_corrupt: str) -> None:
+    if on_corrupt != "skip" and (damaged := source.known_corruption()):
+        raise CorruptDataError(damaged)
 
 
-def _mark(path: Path, size: int, on_corrupt: str) -> str:
+def _fingerprint(path: Path, size: int, on_corrupt: str) -> str:
     return fingerprint(path, f"{size} {on_corrupt}")
 
 
-def _same(store: Store, name: str, path: Path, size: int, on_corrupt: str) -> Stored | None:
-    """Where nothing was damaged, either policy makes the same of it."""
+def _find_identical(store: Store, name: str, path: Path, size: int, on_corrupt: str) -> StoredDataset | None:
+    """The existing dataset if it was made from the same source; without corrupt records the policy does not matter."""
     existing = store.find(name)
     if existing is None:
         return None
     origin = existing.origin
-    made_with = next((each for each in POLICIES if origin.get("fingerprint") == _mark(path, size, each)), None)
+    made_with = next((each for each in POLICIES if origin.get("fingerprint") == _fingerprint(path, size, each)), None)
     if made_with == on_corrupt or (made_with and not origin.get("damaged")):
         return existing
-    differs = " with --on-corrupt skip, which left damaged records out" if made_with else _difference(existing, path)
+    differs = " with --on-corrupt skip, which left out corrupt records" if made_with else _difference(existing, path)
     raise UsageError(
-        f"there is a dataset called '{name}' already, made from {origin.get('path')}{differs}",
+        f"dataset '{name}' already exists, imported from {origin.get('path')}{differs}",
         remedy=f"clusterctl data remove {name}",
     )
 
 
-def _difference(existing: Stored, path: Path) -> str:
-    """What is not the same now, where the path alone does not tell."""
+def _difference(existing: StoredDataset, path: Path) -> str:
+    """What changed since the import, if the path is the same."""
     if existing.origin.get("files") == fingerprint(path):
-        return " with another --size"
-    return ", where files have changed since" if existing.origin.get("path") == str(path.absolute()) else ""
+        return " with a different --size"
+    return "; its files have changed since" if existing.origin.get("path") == str(path.absolute()) else ""
 
 
 def _write(
     name: str, source: Source, directory: Path, on_corrupt: str, on_progress: OnProgress
-) -> tuple[DatasetManifest, list[Damage]]:
+) -> tuple[DatasetManifest, list[CorruptRecord]]:
     total, statistics = source.records(), _Statistics(source.shape[2])
-    damaged: list[Damage] = []
+    damaged: list[CorruptRecord] = []
     done = 0
 
-    def watched(blocks: Iterator[Block], *, counted: bool) -> Iterator[Block]:
+    def track(blocks: Iterator[Block], *, counted: bool) -> Iterator[Block]:
         nonlocal done
         for block in blocks:
             damaged.extend(block.damaged)
@@ -136,12 +136,12 @@ def _write(
             done += len(block.labels) + len(block.damaged)
             on_progress(done, total)
 
-    train = _write_part(directory, "train", watched(source.train(), counted=True), source.shape)
-    test = _write_part(directory, "test", watched(source.test(), counted=False), source.shape)
+    train = _write_part(directory, "train", track(source.train(), counted=True), source.shape)
+    test = _write_part(directory, "test", track(source.test(), counted=False), source.shape)
     if damaged and on_corrupt != "skip":
-        raise DamagedError(damaged)
+        raise CorruptDataError(damaged)
     if not train:
-        raise SourceError(f"{name}: not one image to train on is left")
+        raise SourceError(f"{name}: no training image is left")
     mean, std = statistics.result()
     return DatasetManifest(name, source.format, source.shape, source.class_names, mean, std, train, test), damaged
 
@@ -160,7 +160,7 @@ def _write_part(
 
 
 def _regrouped(blocks: Iterator[Block], size: int) -> Iterator[tuple[Images, Labels]]:
-    """All full but the last."""
+    """Regroup into blocks of `size` samples; the last may be smaller."""
     images: list[Images] = []
     labels: list[Labels] = []
     held = 0
@@ -181,7 +181,7 @@ def _regrouped(blocks: Iterator[Block], size: int) -> Iterator[tuple[Images, Lab
 
 @dataclass
 class _Statistics:
-    """Mean and deviation by channel, in whole numbers as long as it goes; a channel without contrast stays as it is."""
+    """Mean and standard deviation per channel from exact histograms; a constant channel gets deviation 1."""
 
     channels: int
     counts: NDArray[np.int64] = field(init=False)

@@ -1,4 +1,4 @@
-"""The datasets of this computer: a folder each, which is there as a whole or not at all."""
+"""Datasets on this computer: one directory each, created atomically."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from phone_agent.contract.errors import AgentError
 from phone_agent.contract.files import read_json, write_json
 from phone_agent.contract.schema import SYNTHETIC
 
-ORIGIN = "origin.json"  # what it was made from, and how
+ORIGIN = "origin.json"  # source path and import options
 RESERVED = {SYNTHETIC, "auto"}
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredDataset:
     directory: Path
     manifest: DatasetManifest
     origin: dict[str, object]
@@ -32,8 +32,8 @@ class Stored:
     def name(self) -> str:
         return self.manifest.name
 
-    def has(self, file: ShardFile) -> bool:
-        """As it was when it was added. This computer's disk may rot as a phone's flash does."""
+    def is_intact(self, file: ShardFile) -> bool:
+        """Whether the file still has its checksum."""
         try:
             with (self.directory / file.name).open("rb") as opened:
                 return hashlib.file_digest(opened, "sha256").hexdigest() == file.sha256
@@ -45,7 +45,7 @@ class Store:
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or state_dir() / "data"
 
-    def all(self) -> list[Stored]:
+    def all(self) -> list[StoredDataset]:
         if not self.root.is_dir():
             return []
         names = sorted(
@@ -53,25 +53,25 @@ class Store:
         )
         return [self.get(name) for name in names]
 
-    def get(self, name: str) -> Stored:
+    def get(self, name: str) -> StoredDataset:
         directory = self.root / check_name(name)
         if not (directory / MANIFEST_FILE).is_file():
             known = ", ".join(path.name for path in sorted(self.root.glob("[!.]*"))) if self.root.is_dir() else ""
             raise UsageError(
-                f"there is no dataset called '{name}'" + (f"; there are: {known}" if known else ""),
+                f"no dataset named '{name}'" + (f"; available: {known}" if known else ""),
                 remedy=f"clusterctl data add {name} SOURCE",
             )
         try:
             manifest = parse_manifest(read_json(directory / MANIFEST_FILE))
         except AgentError as error:
             raise ClusterctlError(f"{directory}: {error}", remedy=f"clusterctl data remove {name}") from None
-        return Stored(directory, manifest, read_json(directory / ORIGIN) or {})
+        return StoredDataset(directory, manifest, read_json(directory / ORIGIN) or {})
 
-    def find(self, name: str) -> Stored | None:
+    def find(self, name: str) -> StoredDataset | None:
         return self.get(name) if (self.root / check_name(name) / MANIFEST_FILE).is_file() else None
 
-    def made_from(self, path: Path) -> list[Stored]:
-        """Those of exactly these files, whatever the options were."""
+    def made_from(self, path: Path) -> list[StoredDataset]:
+        """Datasets imported from exactly these files, with any options."""
         origins = {each.parent.name: read_json(each) or {} for each in sorted(self.root.glob(f"[!.]*/{ORIGIN}"))}
         alike = [name for name, origin in origins.items() if origin.get("path") == str(path.absolute())]
         files = fingerprint(path) if alike else ""
@@ -82,7 +82,7 @@ class Store:
         with self.locked():
             if not stored.is_dir():
                 self.get(name)
-            self._clear_scraps()
+            self._remove_leftovers()
             away = self.root / f".{name}.removed"
             stored.rename(away)
             shutil.rmtree(away)
@@ -94,14 +94,16 @@ class Store:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ClusterctlError("another clusterctl is changing the datasets", remedy="wait for it") from None
+                raise ClusterctlError(
+                    "another clusterctl is changing the datasets", remedy="wait until it has finished"
+                ) from None
             yield
 
     @contextmanager
-    def making(self, name: str) -> Iterator[Path]:
-        """A folder to fill; it becomes the dataset's if nothing is raised, and disappears otherwise."""
+    def create(self, name: str) -> Iterator[Path]:
+        """A directory to fill. It becomes the dataset on success and is removed on an exception."""
         with self.locked():
-            self._clear_scraps()
+            self._remove_leftovers()
             new = self.root / f".{name}.new"
             new.mkdir()
             try:
@@ -111,8 +113,8 @@ class Store:
                 shutil.rmtree(new, ignore_errors=True)
                 raise
 
-    def _clear_scraps(self) -> None:
-        """Of a clusterctl that was killed."""
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed clusterctl left behind."""
         for ending in ("new", "removed"):
             for scrap in self.root.glob(f".*.{ending}"):
                 shutil.rmtree(scrap, ignore_errors=True)
@@ -120,9 +122,9 @@ class Store:
 
 def check_name(name: str) -> str:
     if not NAME.fullmatch(name) or name in RESERVED:
-        taken = " (it has a meaning of its own)" if name in RESERVED else ""
+        taken = " (reserved)" if name in RESERVED else ""
         raise UsageError(
-            f"'{name}' cannot be a dataset's name{taken}", remedy="use small letters, digits, '.', '-' and '_'"
+            f"invalid dataset name '{name}'{taken}", remedy="use lowercase letters, digits, '.', '-' and '_'"
         )
     return name
 
@@ -133,7 +135,7 @@ def write_manifest(directory: Path, manifest: DatasetManifest, origin: dict[str,
 
 
 def fingerprint(path: Path, options: str = "") -> str:
-    """Changes when some file below does: by names, sizes and times, since reading all of ImageNet takes an hour."""
+    """Changes when a file changes: based on names, sizes and times, because reading all of ImageNet takes an hour."""
     digest = hashlib.sha256(options.encode())
     for file in [path] if path.is_file() else _files(path):
         digest.update(f"{file.relative_to(path)}\0{_state(file)}\n".encode("utf-8", "surrogateescape"))
@@ -148,7 +150,7 @@ def _state(file: Path) -> str:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    """And links to folders, as what they lead to is listed once, and may be in several classes."""
+    """All files, and symlinks to directories: their target is listed once but may belong to several classes."""
     for folder, subfolders, names in walk(directory):
         yield from (link for name in subfolders if (link := folder / name).is_symlink())
         yield from (file for name in names if (file := folder / name).is_file())

@@ -1,4 +1,4 @@
-"""What lies below a folder. Links are followed: people keep pictures on other disks, or share them between classes."""
+"""Walk a directory tree. Follows symlinks: images may be on other disks, or shared between classes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ OnError = Callable[[OSError], None]
 def walk(
     top: Path, *, hidden: bool = True, onerror: OnError | None = None
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Every folder, the names of those in it and of its files, in order; each folder once, since links may go round.
+    """Like os.walk, sorted, with each directory visited once, because symlinks may form cycles.
 
-    `hidden`: those whose names start with a dot as well. Without `onerror` what may not be read is left out."""
+    `hidden`: include names that start with a dot. Without `onerror`, unreadable directories are skipped."""
     seen = {top.resolve()}
     for here, subfolders, names in os.walk(top, onerror=onerror, followlinks=True):
         folder = Path(here)

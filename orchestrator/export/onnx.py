@@ -1,7 +1,7 @@
-"""A trained network as an ONNX file: images NCHW in, class scores out, any number of images at once.
+"""Export a model to ONNX: NCHW images in, class scores out, dynamic batch size.
 
-Weights are in torchvision's layouts, which are ONNX's. Windows that hang over an edge are written as explicit padding:
-what runtimes make of `ceil_mode` has changed over time. https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3
+Weights use torchvision layouts, which are those of ONNX. Pooling windows that extend over an edge become explicit
+padding, because the meaning of `ceil_mode` has changed between runtimes. https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from phone_agent.api.models import (
 )
 from phone_agent.contract.errors import AgentError, ErrorCode
 
-OPSET = 13  # of 2020: all these operators are in it as they are now, and old runtimes on phones read it
+OPSET = 13  # from 2020: has all these operators unchanged, and old runtimes on phones support it
 IR_VERSION = 7
 FLOAT = 1
 INPUT, OUTPUT, BATCH = "images", "scores", "N"
@@ -42,13 +42,13 @@ Attribute = int | float | Sequence[int]
 
 
 class ExportError(AgentError):
-    """A layer that the format cannot say."""
+    """A layer that ONNX cannot represent."""
 
     code = ErrorCode.BAD_REQUEST
 
 
 def model(graph: Graph, weights: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> bytes:
-    """The file's content. `about` goes into the model's metadata."""
+    """The encoded model. `about` becomes metadata."""
     body = _Body(graph, weights)
     parts = [
         pb.integer(1, IR_VERSION),
@@ -62,7 +62,7 @@ def model(graph: Graph, weights: Mapping[str, NDArray[Any]], about: Mapping[str,
 
 @dataclass(frozen=True)
 class _Pool:
-    """A pooling layer's window, and the padding with which its last windows are whole."""
+    """Window and explicit padding of a pooling layer."""
 
     kernel: tuple[int, int]
     stride: int
@@ -80,7 +80,7 @@ class _Pool:
 
 
 class _Body:
-    """The graph's nodes as they are added; a layer's result is called as the layer, but no weight or input is."""
+    """Builds the graph. The output of a layer has the name of the layer; weights and inputs have other names."""
 
     def __init__(self, graph: Graph, weights: Mapping[str, NDArray[Any]]) -> None:
         self._graph, self._weights = graph, weights
@@ -102,7 +102,7 @@ class _Body:
         ]
         return b"".join(parts)
 
-    def _layer(self, node: Node, feeds: list[str]) -> str:  # noqa: C901, PLR0911 - one case a layer
+    def _layer(self, node: Node, feeds: list[str]) -> str:  # noqa: C901, PLR0911 - one case per layer type
         fed = self._graph.shape if node.inputs[0] < 0 else self._graph.nodes[node.inputs[0]].shape
         name = f"/{node.name}"
         match node.layer:
@@ -138,12 +138,12 @@ class _Body:
 
     def _response(self, node: Node, layer: LocalResponseNorm, feeds: list[str], fed: Shape) -> str:
         if layer.size % 2 == 0 or len(fed) != 3:
-            raise ExportError(f"layer {node.name}: ONNX knows response normalisation of images over odd sizes only")
+            raise ExportError(f"layer {node.name}: ONNX needs an image and an odd size for LRN")
         rules = {"alpha": layer.alpha, "beta": layer.beta, "bias": layer.k}
         return self._op("LRN", f"/{node.name}", feeds, size=layer.size, **rules)
 
     def _finish(self, last: str) -> None:
-        """Scores are one row an image, whatever shape the last layer gives them."""
+        """Flatten the scores to one row per image."""
         self._op("Flatten", OUTPUT, [last], axis=1)
 
     def _flat(self, of: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A trained network on this computer: from a run's checkpoint or a file of weights to scores of images."""
+"""Load a trained model from a checkpoint or a weights file, to run it on this computer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from phone_agent.api.models import Graph, Shape
 from phone_agent.api.weights import About, Checkpoint, State, WeightsError, from_state_dict, read_checkpoint
 
 PICKLES = (".pth", ".pt", ".ckpt", ".bin", ".pkl")
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what torchvision's weights expect
-STORED, CROPPED = 256, 224  # pixels a side: as `data add` stores pictures, and ImageNet's networks read their middle
-OF_WHICH = "name the network with --model"
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as torchvision weights expect
+STORED, CROPPED = 256, 224  # pixels per side, as `data add` stores images; ImageNet models use a center crop
+OF_WHICH = "choose the model with --model"
 CONVERT = (
     'python -c "import torch; from safetensors.torch import save_file; '
     "save_file(torch.load('{name}', weights_only=True), '{stem}.safetensors')\""
@@ -28,27 +28,27 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """Stored images as the network reads them: their middle, each channel by its mean and deviation in training."""
+class Preprocessing:
+    """Preprocessing: center crop, then normalization with the mean and deviation of the training data."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     shape: Shape
     batch: int = 1
 
-    def normalise(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def normalize(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         height, width, channels = self.shape
         top, left = ((have - want) // 2 for have, want in zip(images.shape[1:3], (height, width), strict=True))
         if min(top, left) < 0 or images.shape[3] != channels:
             told = "x".join(map(str, images.shape[1:]))
-            raise UsageError(f"images of {told}; the network takes {height}x{width}x{channels}")
+            raise UsageError(f"images are {told}; the model takes {height}x{width}x{channels}")
         middle = images[:, top : top + height, left : left + width].astype(np.float32)
         mean, std = (np.array(by_channel, np.float32) for by_channel in (self.mean, self.std))
         return (middle / np.float32(255) - mean) / std
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedModel:
     source: Path
     graph: Graph
     state: State
@@ -57,12 +57,12 @@ class Trained:
     def compile(self, batch: int, threads: int) -> Executable:
         return compile_graph(self.graph, self.state, batch, threads)
 
-    def preparation(self, batch: int) -> Preparation:
-        return Preparation(self.about.mean, self.about.std, self.graph.shape, batch)
+    def preprocessing(self, batch: int) -> Preprocessing:
+        return Preprocessing(self.about.mean, self.about.std, self.graph.shape, batch)
 
     @property
     def stored_shape(self) -> Shape:
-        """Of the samples it was trained on, before their middle was taken."""
+        """Shape of the stored training samples, before the center crop."""
         return self.about.stored or self.graph.shape
 
     @property
@@ -71,24 +71,24 @@ class Trained:
         return known if len(known) == self.graph.classes else tuple(map(str, range(self.graph.classes)))
 
 
-def open_trained(source: Path, model: str | None = None) -> Trained:
-    """`model` is needed where the file does not say what it is of, and for networks of the user's own."""
+def open_trained(source: Path, model: str | None = None) -> TrainedModel:
+    """`model` is required if the file does not name its model, and for custom models."""
     kept = read_weights(source)
-    name = model or _told(kept.about, source)
+    name = model or _require_model(kept.about, source)
     graph = models.build(name, *_made_for(kept, name))
     state = State(graph, seed=0)
     try:
         from_state_dict(graph, state, kept.weights)
     except WeightsError as error:
         raise UsageError(f"{source}, read as {name}: {error}", remedy=OF_WHICH) from None
-    return Trained(source, graph, state, _completed(kept.about, name, graph))
+    return TrainedModel(source, graph, state, _completed(kept.about, name, graph))
 
 
 def read_weights(path: Path) -> Checkpoint:
-    """Of a checkpoint, of anyone's safetensors, or of a .npz. Pickles are programs: they are not opened."""
+    """Read a checkpoint, any safetensors file, or an .npz. Pickles can run code and are rejected."""
     if path.suffix.lower() in PICKLES:
         convert = CONVERT.format(name=path.name, stem=path.stem)
-        raise UsageError(f"{path} is a pickle, which could run anything: convert it first", remedy=convert)
+        raise UsageError(f"{path} is a pickle, which can run arbitrary code; convert it first", remedy=convert)
     if path.suffix.lower() == ".npz":
         return Checkpoint(_npz(path))
     return read_checkpoint(path)
@@ -100,22 +100,22 @@ def _npz(path: Path) -> dict[str, Array]:
             return {name: file[name] for name in file.files}
     except Exception as error:  # noqa: BLE001 - zipfile, its decompressors and numpy raise anything on damaged files
         raise UsageError(
-            f"{path} is no .npz file of plain arrays: {str(error) or type(error).__name__}",
-            remedy="numpy.savez writes one of named arrays",
+            f"{path} is not an .npz file of plain arrays: {str(error) or type(error).__name__}",
+            remedy="write it with numpy.savez",
         ) from None
 
 
-def _told(about: About, source: Path) -> str:
+def _require_model(about: About, source: Path) -> str:
     if not about.model:
-        raise UsageError(f"{source} does not say which network it is of", remedy=OF_WHICH)
+        raise UsageError(f"{source} does not name its model", remedy=OF_WHICH)
     if models.is_custom(about.model):
-        told = f"{source} is of a network of your own, {about.model}"
+        told = f"{source} was trained with the custom model {about.model}"
         raise UsageError(told, remedy=f"--model path/to/{about.model}")
     return about.model
 
 
 def _made_for(kept: Checkpoint, name: str) -> tuple[int, Shape]:
-    """Classes and image: as told, or as published with as many classes as the last layer has weights for."""
+    """Number of classes and image shape: from the metadata, or from the weights of the last layer."""
     published = models.model(name)
     if kept.about.classes is not None and kept.about.shape is not None:
         return kept.about.classes, kept.about.shape
@@ -126,8 +126,8 @@ def _made_for(kept: Checkpoint, name: str) -> tuple[int, Shape]:
 
 
 def _usually_stored(shape: Shape) -> Shape:
-    """Of weights from elsewhere: networks made for ImageNet were judged by the middle 224 of 256 pixels, or as much of
-    more; those for small images by all of them."""
+    """For weights from elsewhere: ImageNet models use a center crop of 224 from 256 pixels (or in proportion);
+    models for small images use the whole image."""
     height, width, channels = shape
     if min(height, width) < CROPPED:
         return shape
@@ -135,7 +135,7 @@ def _usually_stored(shape: Shape) -> Shape:
 
 
 def _completed(about: About, name: str, graph: Graph) -> About:
-    """What the file does not say: as torchvision's weights are for colours, else from -1 to 1."""
+    """Fill in missing metadata: torchvision normalization for RGB, otherwise -1 to 1."""
     channels = graph.shape[2]
     colours = channels == len(IMAGENET_MEAN)
     mean, std = (IMAGENET_MEAN, IMAGENET_STD) if colours else ((0.5,) * channels, (0.5,) * channels)

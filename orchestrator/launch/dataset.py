@@ -13,7 +13,7 @@ from orchestrator.launch.run_spec import DEFAULT_MODEL
 from phone_agent.contract.schema import DataSpec
 
 if TYPE_CHECKING:
-    from orchestrator.data.store import Stored
+    from orchestrator.data.store import StoredDataset
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # Debian's dataset-fashion-mnist
 FASHION = "fashion-mnist"
@@ -29,7 +29,7 @@ class Dataset:
     """`stored` is None when phones make samples up themselves, and as long as they are not added."""
 
     spec: DataSpec
-    stored: Stored | None = None
+    stored: StoredDataset | None = None
     class_names: tuple[str, ...] = ()
     note: str | None = None  # what a person should know about this choice
 
@@ -90,21 +90,21 @@ def _stored(wanted: str, on_corrupt: str, *, adds: bool) -> Dataset:
     return replace(_of(stored), note=f"{path} is the dataset '{stored.name}' (clusterctl data list)")
 
 
-def _of(stored: Stored) -> Dataset:
+def _of(stored: StoredDataset) -> Dataset:
     return Dataset(spec_of(stored), stored, stored.manifest.class_names)
 
 
 def _expected(name: str, path: Path, on_corrupt: str) -> Dataset:
-    from orchestrator.data.add import expected
+    from orchestrator.data.add import preview
 
-    source = expected(name, path, on_corrupt=on_corrupt)
+    source = preview(name, path, on_corrupt=on_corrupt)
     samples, held_out = source.counts()
     spec = DataSpec(name, samples, source.shape, len(source.class_names), test_samples=held_out)
     note = f"{path} will be the dataset '{name}'; its samples are counted, and not read yet"
     return Dataset(spec, class_names=source.class_names, note=note)
 
 
-def spec_of(stored: Stored) -> DataSpec:
+def spec_of(stored: StoredDataset) -> DataSpec:
     manifest = stored.manifest
     return DataSpec(
         manifest.name,
@@ -116,7 +116,7 @@ def spec_of(stored: Stored) -> DataSpec:
     )
 
 
-def stored_as(spec: DataSpec) -> Stored | None:
+def stored_as(spec: DataSpec) -> StoredDataset | None:
     """The very samples a run was planned with, if this computer still has them; none where phones make them up. What
     cannot be read is not there: phones that have theirs need nothing of it."""
     from orchestrator.data.store import Store

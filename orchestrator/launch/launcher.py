@@ -31,7 +31,7 @@ from phone_agent.contract.schema import RunSpec
 from phone_agent.contract.sharding import rank_spans
 
 if TYPE_CHECKING:
-    from orchestrator.data.store import Stored
+    from orchestrator.data.store import StoredDataset
     from orchestrator.fleet import Fleet, PhoneConnection
 
 NOTHING_GIVEN = Start()
@@ -105,7 +105,7 @@ class Launcher:
         self._refuse_failures(outcomes)
 
     def bring_data(
-        self, spec: RunSpec, phones: Sequence[Phone], stored: Stored | None, *, whole: bool | None = None
+        self, spec: RunSpec, phones: Sequence[Phone], stored: StoredDataset | None, *, whole: bool | None = None
     ) -> RunSpec:
         """What phones lack of the samples; the specification then says whether they have all of them. `whole`: whether
         they are to; None decides by what is there."""

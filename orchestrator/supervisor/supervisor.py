@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.data.push import RottenError
+from orchestrator.data.push import CorruptShardError
 from orchestrator.errors import ClusterctlError, PhoneError, UsageError
 from orchestrator.fleet import agent
 from orchestrator.launch.dataset import stored_as
@@ -292,7 +292,7 @@ class Supervisor:
             self._launcher.start(spec)
             self._timing.end_phase(recovery_timing.START)
         except ClusterctlError as error:
-            rejected_by = error.phones if isinstance(error, StagingError | RottenError) else ()
+            rejected_by = error.phones if isinstance(error, StagingError | CorruptShardError) else ()
             return states.StartFailed(record, spec, _diagnose_start(error), tuple(rejected_by))
         return states.AttemptStarted(record, spec)
 
@@ -358,6 +358,6 @@ def _diagnose_start(error: ClusterctlError) -> Diagnosis:
     return Diagnosis(
         error.cause if isinstance(error, StagingError) else Cause.RESTART_FAILED,
         detail=message + advice,
-        suspects=tuple(error.phones) if isinstance(error, StagingError | RottenError) else (),
+        suspects=tuple(error.phones) if isinstance(error, StagingError | CorruptShardError) else (),
         permanent=isinstance(error, UsageError),
     )

@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.text import Text
 
-from orchestrator.data.add import NAMED, Added
-from orchestrator.data.push import Pushed
-from orchestrator.data.store import Stored
+from orchestrator.data.add import MAX_LISTED, Added
+from orchestrator.data.push import PushResult
+from orchestrator.data.store import StoredDataset
 from orchestrator.fleet.result import Outcomes
 from orchestrator.format import format_shape
 from orchestrator.inventory import fold
@@ -24,7 +24,7 @@ from orchestrator.view.table import Column, FitTable, print_table
 from phone_agent.contract.sizes import format_size
 
 
-def document(stored: Stored) -> dict[str, Any]:
+def document(stored: StoredDataset) -> dict[str, Any]:
     manifest = stored.manifest
     return {
         "name": manifest.name,
@@ -43,7 +43,7 @@ def document(stored: Stored) -> dict[str, Any]:
     }
 
 
-def print_datasets(found: Sequence[Stored]) -> None:
+def print_datasets(found: Sequence[StoredDataset]) -> None:
     if not found:
         note("no datasets yet")
         next_step("clusterctl data add NAME SOURCE", "add one")
@@ -51,7 +51,7 @@ def print_datasets(found: Sequence[Stored]) -> None:
     print_table(out, render_datasets(found))
 
 
-def render_datasets(found: Sequence[Stored]) -> FitTable:
+def render_datasets(found: Sequence[StoredDataset]) -> FitTable:
     table = FitTable(
         "name",
         Column("train", right=True),
@@ -75,7 +75,7 @@ def render_datasets(found: Sequence[Stored]) -> FitTable:
     return table
 
 
-def print_dataset(stored: Stored) -> None:
+def print_dataset(stored: StoredDataset) -> None:
     manifest = stored.manifest
     names = ", ".join(manifest.class_names[:12]) + (", …" if len(manifest.class_names) > 12 else "")
     damaged = stored.origin.get("damaged")
@@ -101,9 +101,9 @@ def print_added(added: Added) -> None:
         note(f"{manifest.name} already exists, made from the same files: nothing to do")
         next_step(f"clusterctl launch --data {manifest.name}")
         return
-    for damaged in added.damaged[:NAMED]:
+    for damaged in added.damaged[:MAX_LISTED]:
         warn(f"skipped {one_line(str(damaged))}")
-    if len(added.damaged) > NAMED:
+    if len(added.damaged) > MAX_LISTED:
         warn(f"skipped {len(added.damaged)} corrupt records; list them: clusterctl data show {manifest.name} --json")
     test = f" and {manifest.test_samples} test" if manifest.test_samples else ""
     out.print(
@@ -114,13 +114,13 @@ def print_added(added: Added) -> None:
     next_step(f"clusterctl launch --data {manifest.name}")
 
 
-def pushed_document(done: Pushed) -> dict[str, Any]:
+def pushed_document(done: PushResult) -> dict[str, Any]:
     sizes = {outcome.phone.name: outcome.value for outcome in done.outcomes}
     phones = [{**each, "bytes": sizes[each["phone"]]} for each in as_json(done.outcomes)]
     return {"whole": done.whole, "sent_bytes": done.sent_bytes, "seconds": round(done.seconds, 3), "phones": phones}
 
 
-def print_pushed(name: str, done: Pushed) -> None:
+def print_pushed(name: str, done: PushResult) -> None:
     what = "all images" if done.whole else "one shard each"
     arrived = [outcome.phone for outcome in done.outcomes if outcome.ok]
     if arrived:

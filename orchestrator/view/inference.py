@@ -13,11 +13,11 @@ from orchestrator.view.console import out, print_json
 from orchestrator.view.table import Column, FitTable, print_table
 
 if TYPE_CHECKING:
-    from orchestrator.inference.evaluate import Guess, Judged
-    from orchestrator.inference.model import Trained
+    from orchestrator.inference.evaluate import Evaluation, Prediction
+    from orchestrator.inference.model import TrainedModel
 
 
-def print_exported(trained: Trained, path: Path, format_name: str, *, as_json: bool) -> None:
+def print_exported(trained: TrainedModel, path: Path, format_name: str, *, as_json: bool) -> None:
     size = path.stat().st_size
     if as_json:
         document = {
@@ -34,7 +34,7 @@ def print_exported(trained: Trained, path: Path, format_name: str, *, as_json: b
         out.print(f"{path}: {what}", markup=False, soft_wrap=True)
 
 
-def print_evaluation(trained: Trained, judged: Judged, *, as_json: bool) -> None:
+def print_evaluation(trained: TrainedModel, judged: Evaluation, *, as_json: bool) -> None:
     if as_json:
         whose = trained.about.run.run_id if trained.about.run else None
         print_json({"model": trained.about.model, "from": trained.source, "run_id": whose, **asdict(judged)})
@@ -43,7 +43,7 @@ def print_evaluation(trained: Trained, judged: Judged, *, as_json: bool) -> None
         out.print(f"{figures}   ({count_of(judged.samples, 'image')} of {judged.data})", markup=False, soft_wrap=True)
 
 
-def print_predictions(images: Sequence[Path], predictions: Sequence[Sequence[Guess]], *, as_json: bool) -> None:
+def print_predictions(images: Sequence[Path], predictions: Sequence[Sequence[Prediction]], *, as_json: bool) -> None:
     if as_json:
         pairs = zip(images, predictions, strict=True)
         print_json([{"image": path, "classes": [asdict(each) for each in found]} for path, found in pairs])
@@ -51,7 +51,7 @@ def print_predictions(images: Sequence[Path], predictions: Sequence[Sequence[Gue
     print_table(out, render_predictions(images, predictions))
 
 
-def render_predictions(images: Sequence[Path], predictions: Sequence[Sequence[Guess]]) -> FitTable:
+def render_predictions(images: Sequence[Path], predictions: Sequence[Sequence[Prediction]]) -> FitTable:
     table = FitTable(Column("image", wrap=True), Column("class", wrap=True), Column("probability", right=True))
     for path, found in zip(images, predictions, strict=True):
         for place, each in enumerate(found):

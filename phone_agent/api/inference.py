@@ -12,9 +12,9 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
 from phone_agent.train import evaluate
-from phone_agent.train.evaluate import Normalises
+from phone_agent.train.evaluate import Normalizer
 
-__all__ = ["Executable", "Normalises", "compile_graph", "evaluate_test_set"]
+__all__ = ["Executable", "Normalizer", "compile_graph", "evaluate_test_set"]
 
 
 def compile_graph(graph: Graph, state: State, batch: int, threads: int) -> Executable:
@@ -23,7 +23,7 @@ def compile_graph(graph: Graph, state: State, batch: int, threads: int) -> Execu
 
 
 def evaluate_test_set(
-    executable: Executable, directory: Path, manifest: DatasetManifest, preparation: Normalises
+    executable: Executable, directory: Path, manifest: DatasetManifest, preparation: Normalizer
 ) -> dict[str, float]:
     """Mean loss, top1 and top5 over all held-out samples of the dataset in that directory."""
     test_set = Staged(directory, manifest, manifest.test)

@@ -188,7 +188,7 @@ class Normaliser:
         self._augmenter = Augmenter(dataset, self._image)
         self._kept = aligned(batch * prod(self._image)).reshape(batch, *self._image)
 
-    def normalise(self, images: Images) -> NDArray[np.float32]:
+    def normalize(self, images: Images) -> NDArray[np.float32]:
         normal = self._kept[: len(images)]
         self._augmenter.plain(images, normal)
         return normal

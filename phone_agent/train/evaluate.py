@@ -23,13 +23,13 @@ MEAN, VARIANCE = ".running_mean", ".running_var"
 FIELDS = ("loss", "top1", "top5", "samples")
 
 
-class Normalises(Protocol):
-    """Stored images as the network reads them, `batch` at once."""
+class Normalizer(Protocol):
+    """StoredDataset images as the network reads them, `batch` at once."""
 
     @property
     def batch(self) -> int: ...
 
-    def normalise(self, images: NDArray[np.uint8]) -> NDArray[np.float32]: ...
+    def normalize(self, images: NDArray[np.uint8]) -> NDArray[np.float32]: ...
 
 
 Row = NDArray[np.float64]  # sums over the samples judged, in the order of FIELDS
@@ -79,7 +79,7 @@ def judge(
     executable: Executable,
     test: Dataset,
     part: range,
-    trained_with: Normalises,
+    trained_with: Normalizer,
     tell: Callable[[int], None] = lambda _done: None,
 ) -> Row:
     """Images are normalised as those trained on were, and as many at once: no more memory than training. Where it takes
@@ -91,7 +91,7 @@ def judge(
     for start in range(0, len(part), trained_with.batch):
         places = part.start + np.arange(start, start + trained_with.batch) % len(part)
         images, labels = test.take(places)
-        scores = executable.forward(trained_with.normalise(images))
+        scores = executable.forward(trained_with.normalize(images))
         count = min(trained_with.batch, len(part) - start)
         whole = ~np.isin(places[:count], list(test.damaged))
         row += mark(scores[:count][whole], labels[:count][whole])

@@ -129,8 +129,8 @@ def test_baseline_knows_every_kernel() -> None:
     assert {isa: set(known) for isa, known in baseline.items()} == dict.fromkeys(qemu.ISAS, names)
 
 
-def judged(instructions: int, cycles: float, name: str = "optimizer_update sgd") -> neon.Judged:
-    return neon.Judged(next(each for each in kernels() if each.name == name), "neon", instructions, cycles, ())
+def judged(instructions: int, cycles: float, name: str = "optimizer_update sgd") -> neon.Evaluation:
+    return neon.Evaluation(next(each for each in kernels() if each.name == name), "neon", instructions, cycles, ())
 
 
 def test_regressions_are_told_with_their_size() -> None:

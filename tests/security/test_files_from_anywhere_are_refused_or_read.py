@@ -19,7 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.data.sources import idx, pickled
-from orchestrator.data.sources.contents import unzipped
+from orchestrator.data.sources.contents import decompress
 from orchestrator.data.sources.source import SourceError
 from orchestrator.errors import ClusterctlError, InventoryError
 from orchestrator.inventory import load
@@ -39,7 +39,7 @@ from tests.phone_agent.phones import run_spec
 from tests.security.fuzz import fuzzed, tried
 from tests.security.mutations import mutated, restructured
 
-MOST_BYTES = 48 << 20  # that reading a file of kilobytes may take
+MAX_FILE_BYTES = 48 << 20  # that reading a file of kilobytes may take
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ FORMATS = [
         (SchemaError,),
     ),
     Format("pickle", lambda path: pickled.read(path.read_bytes()), pickle_of_python_2({b"data": [1, b"x"]}, 2),
-           (pickled.PickleRefusedError,)),
+           (pickled.UnsupportedPickleError,)),
     Format("packages", lambda path: parse_packages(_text(path)), PACKAGES * 2, (ClusterctlError,)),
     Format("inventory", load, INVENTORY, (InventoryError,)),
 ]  # fmt: skip
@@ -203,7 +203,7 @@ def test_a_file_that_claims_to_be_huge_costs_nothing(kind: Format, tmp_path: Pat
             tried(kind.name)
             with contextlib.suppress(*kind.refusals):
                 kind.read(path)
-        assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
+        assert tracemalloc.get_traced_memory()[1] < MAX_FILE_BYTES
     finally:
         tracemalloc.stop()
 
@@ -226,7 +226,7 @@ def test_no_images_of_endless_size_are_refused(tmp_path: Path) -> None:
     write_idx(folder, 4, 2, side=5)
     images = folder / "t10k-images-idx3-ubyte"
     images.write_bytes(images.read_bytes()[:4] + (2).to_bytes(4) + b"\xff" * 8 + b"\0" * 50)
-    with pytest.raises(SourceError, match="do not hold"):
+    with pytest.raises(SourceError, match="too few for"):
         idx.recognise(folder)
 
 
@@ -235,4 +235,4 @@ def test_no_images_of_endless_size_are_refused(tmp_path: Path) -> None:
 def test_what_is_no_gzip_is_refused(raw: bytes) -> None:
     tried("gzip")
     with contextlib.suppress(SourceError, ClusterctlError):
-        unzipped(b"\x1f\x8b" + raw, "a file")
+        decompress(b"\x1f\x8b" + raw, "a file")

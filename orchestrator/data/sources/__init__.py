@@ -1,4 +1,4 @@
-"""Formats people have their images in, told apart by content."""
+"""Supported dataset formats, detected by content."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from orchestrator.data.sources.source import Source, SourceError
 
 FORMATS = (
     "CIFAR-10 or CIFAR-100 (binary or python, folder or archive), "
-    f"IDX files ({idx.NAMES}), or folders of JPEG or PNG pictures"
+    f"IDX files ({idx.NAMES}), or image folders (JPEG, PNG)"
 )
 
 
 def recognise(path: Path, size: int) -> Source:
-    """`size`: pixels a side that pictures are stored with."""
+    """Detect the format. `size`: images are stored with this many pixels per side."""
     if not path.exists():
-        raise SourceError(f"there is nothing at {path}", remedy=f"name one of: {FORMATS}")
+        raise SourceError(f"no such file or directory: {path}", remedy=f"supported formats: {FORMATS}")
     if path.is_dir() or is_tar(path):
         for known in (cifar.recognise, idx.recognise):
-            if found := _within(known(path), path):
+            if found := _in_subdirectory(known(path), path):
                 return found
         if pictures := folder.recognise(path, size):
             return pictures
-    raise SourceError(f"{path} holds no dataset that is known here", remedy=f"name one of: {FORMATS}")
+    raise SourceError(f"{path} is not a supported dataset", remedy=f"supported formats: {FORMATS}")
 
 
-def _within(found: Source | None, path: Path) -> Source | None:
-    """Archives have their files in a folder, which people unpack and then name the one around it."""
+def _in_subdirectory(found: Source | None, path: Path) -> Source | None:
+    """Unpacked archives often have an extra directory around the dataset."""
     if found or not path.is_dir():
         return found
     inner = [each for each in path.iterdir() if each.is_dir() and each.name.startswith("cifar-")]

@@ -1,4 +1,4 @@
-"""Files by their names, from a folder or out of a tar archive that is read and never unpacked."""
+"""Read files by name from a directory or a tar archive, without unpacking the archive."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import BinaryIO
 
 from orchestrator.data.sources.source import SourceError
 
-MOST_MEMBERS = 10_000
-MOST_BYTES = 1 << 30  # of one file, unpacked: no file of the formats read here is a tenth of this
-MOST_IN_ALL = 2 << 30  # of an archive, unpacked: it is held in memory
+MAX_MEMBERS = 10_000
+MAX_FILE_BYTES = 1 << 30  # per unpacked file; real files are less than a tenth of this
+MAX_TOTAL_BYTES = 2 << 30  # per unpacked archive; it is held in memory
 TAR_ERRORS = (tarfile.TarError, OSError, EOFError, zlib.error, ValueError)
 
 
 class Contents:
-    """Plain files by their bare names. Folders in an archive do not matter, links and devices are not there."""
+    """Regular files by base name. Directories in an archive are ignored, as are links and devices."""
 
     def __init__(self, path: Path, files: dict[str, bytes] | None = None) -> None:
         self.path, self._files = path, files
@@ -32,8 +32,8 @@ class Contents:
         if self._files is not None:
             return self._files[name]
         path = self.path / name
-        if path.stat().st_size > MOST_BYTES:
-            raise SourceError(f"{path} has {path.stat().st_size} bytes: no file of this format is as large")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise SourceError(f"{path} has {path.stat().st_size} bytes: too large for this format")
         return path.read_bytes()
 
     def where(self, name: str) -> str:
@@ -47,48 +47,48 @@ def is_tar(path: Path) -> bool:
         return False
 
 
-def open_contents(path: Path, wanted: Callable[[str], object]) -> Contents:
-    """Of an archive only the files of wanted names are read; a hostile one ends in an error, not in a full disk."""
+def open_contents(path: Path, selected: Callable[[str], object]) -> Contents:
+    """Read only the files selected by name. A malicious archive raises an error."""
     if path.is_dir():
         return Contents(path)
     try:
         with tarfile.open(path, "r|*") as archive:
-            return Contents(path, _members(archive, path, wanted))
+            return Contents(path, _members(archive, path, selected))
     except TAR_ERRORS as error:
         raise SourceError(f"{path} cannot be read: {error}", remedy="download it again") from None
 
 
-def _members(archive: tarfile.TarFile, path: Path, wanted: Callable[[str], object]) -> dict[str, bytes]:
+def _members(archive: tarfile.TarFile, path: Path, selected: Callable[[str], object]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     unpacked = 0
     for count, member in enumerate(archive):
         name = PurePosixPath(member.name).name
         unpacked += member.size
-        if count >= MOST_MEMBERS or not 0 <= member.size <= MOST_BYTES or unpacked > MOST_IN_ALL:
-            raise SourceError(f"{path}: {member.name!r} is too much: this is no archive of such a dataset")
-        if not member.isreg() or not wanted(name):
+        if count >= MAX_MEMBERS or not 0 <= member.size <= MAX_FILE_BYTES or unpacked > MAX_TOTAL_BYTES:
+            raise SourceError(f"{path}: {member.name!r} exceeds the limits of a dataset archive")
+        if not member.isreg() or not selected(name):
             continue
         if name in found:
-            raise SourceError(f"{path} holds {name} twice: this is no archive of such a dataset")
+            raise SourceError(f"{path} holds {name} twice: not a valid dataset archive")
         content = archive.extractfile(member)
-        raw = content.read(MOST_BYTES) if content else b""
+        raw = content.read(MAX_FILE_BYTES) if content else b""
         if len(raw) != member.size:
             raise SourceError(f"{path} ends within {name}", remedy="download it again")
         found[name] = raw
     return found
 
 
-def unzipped(raw: bytes, where: str) -> bytes:
-    """What a gzip file holds, up to a size that no such file has."""
+def decompress(raw: bytes, where: str) -> bytes:
+    """Decompress gzip data, with a size limit."""
     if raw[:2] != b"\x1f\x8b":
         return raw
     try:
         with gzip.GzipFile(fileobj=_stream(raw)) as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(MAX_FILE_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(f"{where} cannot be read: {error}", remedy="download it again") from None
-    if len(content) > MOST_BYTES:
-        raise SourceError(f"{where} unpacks to more than {MOST_BYTES} bytes: no file of this format is as large")
+    if len(content) > MAX_FILE_BYTES:
+        raise SourceError(f"{where} unpacks to more than {MAX_FILE_BYTES} bytes: too large for this format")
     return content
 
 

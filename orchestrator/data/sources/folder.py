@@ -1,4 +1,4 @@
-"""Folders of pictures, one a class: train/CLASS/*.jpg and val/CLASS/*.jpg, as ImageNet, or only CLASS/*.jpg."""
+"""Image folders, one per class: train/CLASS/*.jpg and val/CLASS/*.jpg as in ImageNet, or just CLASS/*.jpg."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orchestrator.data.sources import levels
-from orchestrator.data.sources.source import Block, Damage, Images, SourceError
+from orchestrator.data.sources.source import Block, CorruptRecord, Images, SourceError
 from orchestrator.data.walk import walk
 from orchestrator.errors import ClusterctlError
 from phone_agent.contract import rng
@@ -23,17 +23,17 @@ from phone_agent.contract.shards import MAX_CLASSES
 if TYPE_CHECKING:
     from PIL import Image
 
-ENDINGS = {".jpg", ".jpeg", ".png"}
-OTHER_ENDINGS = {  # of pictures that are not read: told, since whoever has them believes they are learned from
+SUFFIXES = {".jpg", ".jpeg", ".png"}
+UNSUPPORTED_SUFFIXES = {  # reported, because users would expect these images to be used
     ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2", ".jpe", ".pgm", ".ppm", ".tif", ".tiff", ".webp",
 }  # fmt: skip
-LIKELY = ENDINGS | OTHER_ENDINGS
+IMAGE_SUFFIXES = SUFFIXES | UNSUPPORTED_SUFFIXES
 HELD_OUT = ("val", "test")
-MOST_PIXELS = 200_000_000  # of one picture: more is a bomb
+MAX_PIXELS = 200_000_000  # per image; more is a decompression bomb
 CHUNK = 64
-ORDER = 20_260_131  # pictures are stored in a random order, always the same: any part of them is of all classes
+SHUFFLE_SEED = 20_260_131  # images are stored in a fixed random order, so that every shard has all classes
 
-Listing = Mapping[Path, Sequence[Path]]  # what looks like a picture, by the folder that it lies in
+Listing = Mapping[Path, Sequence[Path]]  # image files by directory
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Part:
-    """What is learned from, or held out; and what lies there like a picture, and cannot be one of them."""
+class Split:
+    """The training or test images, and the files that look like images but cannot be used."""
 
     pictures: Sequence[Picture] = ()
-    damaged: Sequence[Damage] = ()
+    damaged: Sequence[CorruptRecord] = ()
 
 
 def recognise(path: Path, size: int) -> Folder | None:
@@ -59,8 +59,8 @@ def recognise(path: Path, size: int) -> Folder | None:
     held_out = next((path / name for name in HELD_OUT if (path / name).is_dir()), None)
     if train == path and held_out and _folders(held_out):
         raise SourceError(
-            f"{path} has {held_out.name}/ but no train/ beside it",
-            remedy="call the folder to learn from train/, with a folder a class in it",
+            f"{path} has {held_out.name}/ but no train/",
+            remedy="name the training folder train/, with one folder per class",
         )
     if train != path and held_out is None:
         _check_beside_train(path)
@@ -68,35 +68,35 @@ def recognise(path: Path, size: int) -> Folder | None:
 
 
 def _check_beside_train(path: Path) -> None:
-    """Pictures that somebody held out, under another name than those known here, would go unused without a word."""
+    """Reject held-out images under an unknown folder name, which would silently be ignored."""
     named = [each for each in _folders(path) if each.name.casefold() in levels.BESIDE_TRAIN - {"train", "training"}]
     if found := next((each for each in named if next(_with_pictures(each), None)), None):
         raise SourceError(
-            f"{path} has {found.name}/ beside train/: held-out pictures are looked for in val/ or test/",
-            remedy=f"call {found.name}/ val/, or move it away to go without held-out pictures",
+            f"{path} has {found.name}/ beside train/; held-out images must be in val/ or test/",
+            remedy=f"rename {found.name}/ to val/, or move it away to import without held-out images",
         )
 
 
 class Folder:
-    format = "folders of pictures"
+    format = "image folders"
 
     def __init__(self, root: Path, train: Path, held_out: Path | None, size: int) -> None:
         self.class_names = tuple(folder.name for folder in _folders(train))
         if len(self.class_names) > MAX_CLASSES:
-            raise SourceError(f"{train} has {len(self.class_names)} classes: at most {MAX_CLASSES} can be told apart")
+            raise SourceError(f"{train} has {len(self.class_names)} classes: the maximum is {MAX_CLASSES}")
         self.shape = (size, size, 3)
         self._root, self._size = root, size
-        learned = _listed(train)
-        levels.check(root, train, (each for inside in learned.values() for each in inside))
-        judged = _listed(held_out) if held_out else {}
+        train_files = _listed(train)
+        levels.check(root, train, (each for inside in train_files.values() for each in inside))
+        test_files = _listed(held_out) if held_out else {}
         if held_out:
-            _check_held_out(held_out, judged, self.class_names)
-        self._train = self._part(train, learned, learned=True)
-        self._test = self._part(held_out, judged, learned=False) if held_out else Part()
+            _check_held_out(held_out, test_files, self.class_names)
+        self._train = self._part(train, train_files, is_training=True)
+        self._test = self._part(held_out, test_files, is_training=False) if held_out else Split()
 
     def train(self) -> Iterator[Block]:
         pictures = self._train.pictures
-        order = rng.permutation((ORDER,), len(pictures))
+        order = rng.permutation((SHUFFLE_SEED,), len(pictures))
         yield from self._decoded([pictures[place] for place in order])
         yield from self._unread(self._train)
 
@@ -110,29 +110,29 @@ class Folder:
     def counts(self) -> tuple[int, int]:
         return len(self._train.pictures), len(self._test.pictures)
 
-    def known_damage(self) -> list[Damage]:
+    def known_corruption(self) -> list[CorruptRecord]:
         return [*self._train.damaged, *self._test.damaged]
 
-    def _part(self, directory: Path, listed: Mapping[Path, Listing], *, learned: bool) -> Part:
-        """`learned`: then every class must have pictures; held out, some may have none."""
+    def _part(self, directory: Path, listed: Mapping[Path, Listing], *, is_training: bool) -> Split:
+        """In the training split every class must have images; in the test split some may have none."""
         numbers = {name: label for label, name in enumerate(self.class_names)}
         pictures: list[Picture] = []
-        damaged = [self._damage(path, "it lies in no class's folder") for path in _loose(directory)]
+        damaged = [self._corrupt(path, "not inside a class folder") for path in _loose(directory)]
         for folder, inside in listed.items():
             good: list[Path] = []
             bad: list[Path] = []
             for path in chain.from_iterable(inside.values()):
-                (good if _is_picture(path) else bad).append(path)
-            if not good and (bad or learned):
+                (good if _is_supported(path) else bad).append(path)
+            if not good and (bad or is_training):
                 raise _without_pictures(folder, bad)
             pictures += [Picture(path, numbers[folder.name]) for path in good]
-            damaged += [self._damage(path, _why_not(path)) for path in bad]
-        return Part(pictures, damaged)
+            damaged += [self._corrupt(path, _reason(path)) for path in bad]
+        return Split(pictures, damaged)
 
-    def _damage(self, path: Path, reason: str) -> Damage:
-        return Damage(str(path.relative_to(self._root)), -1, reason)
+    def _corrupt(self, path: Path, reason: str) -> CorruptRecord:
+        return CorruptRecord(str(path.relative_to(self._root)), -1, reason)
 
-    def _unread(self, part: Part) -> Iterator[Block]:
+    def _unread(self, part: Split) -> Iterator[Block]:
         if part.damaged:
             yield Block(np.empty((0, *self.shape), np.uint8), np.empty(0, np.int64), part.damaged)
 
@@ -146,13 +146,13 @@ class Folder:
             yield from self._decoded_by(workers, chunks)
         except BrokenProcessPool:
             raise ClusterctlError(
-                f"a process that decoded pictures of {self._root} was killed", remedy="free some memory and try again"
+                f"a process decoding images of {self._root} was killed", remedy="free some memory and try again"
             ) from None
 
     def _decoded_by(self, workers: int, chunks: list[Sequence[Picture]]) -> Iterator[Block]:
         with ProcessPoolExecutor(workers) as pool:
             waiting = []
-            for chunk in chunks:  # a few ahead: all at once would hold every picture in memory
+            for chunk in chunks:  # bounded look-ahead, to limit memory
                 waiting.append(pool.submit(_decode_all, chunk, self._root, self._size))
                 if len(waiting) > 2 * workers:
                     yield waiting.pop(0).result()
@@ -164,62 +164,65 @@ def _folders(directory: Path) -> list[Path]:
 
 
 def _listed(directory: Path) -> dict[Path, Listing]:
-    """What is in each class's folder, in whatever folders it lies there."""
+    """Image files of each class folder, at any depth."""
     return {folder: dict(_with_pictures(folder)) for folder in _folders(directory)}
 
 
 def _with_pictures(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
-    for here, _, names in walk(folder, hidden=False, onerror=_tell):
-        if found := [path for name in names if _looks_like_a_picture(path := here / name)]:
+    for here, _, names in walk(folder, hidden=False, onerror=_raise):
+        if found := [path for name in names if _has_image_suffix(path := here / name)]:
             yield here, found
 
 
-def _tell(error: OSError) -> None:
-    """What may not be read is not left out."""
+def _raise(error: OSError) -> None:
+    """Unreadable directories are errors, not skipped."""
     raise error
 
 
 def _loose(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.iterdir() if _looks_like_a_picture(path) and not path.is_dir())
+    return sorted(path for path in directory.iterdir() if _has_image_suffix(path) and not path.is_dir())
 
 
-def _looks_like_a_picture(path: Path) -> bool:
-    return path.suffix.lower() in LIKELY and not path.name.startswith(".")
+def _has_image_suffix(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
-def _is_picture(path: Path) -> bool:
-    return path.suffix.lower() in ENDINGS and path.is_file()
+def _is_supported(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and path.is_file()
 
 
-def _why_not(path: Path) -> str:
+def _reason(path: Path) -> str:
     ending = path.suffix.lower()
-    return f"only JPEG and PNG are read, not {ending}" if ending in OTHER_ENDINGS else "it is no file"
+    return (
+        f"unsupported format {ending}; only JPEG and PNG are supported"
+        if ending in UNSUPPORTED_SUFFIXES
+        else "not a regular file"
+    )
 
 
 def _check_held_out(directory: Path, listed: Mapping[Path, Listing], class_names: Sequence[str]) -> None:
-    """Without a class nobody can judge by a picture: left out quietly, the run would end without having been judged."""
-    without = f"or move {directory.name}/ away, to go without held-out pictures"
+    """Reject test images without a class; silently ignoring them would leave the run without an evaluation."""
+    without = f"or move {directory.name}/ away to import without held-out images"
     if loose := _loose(directory):
         raise SourceError(
-            f"{directory} has pictures that lie in no class's folder, such as {loose[0].name}: "
-            "nothing says what they show",
+            f"{directory} has images outside class folders, such as {loose[0].name}: their class is unknown",
             remedy=f"move each into {directory.name}/CLASS/ (for ImageNet's val/ valprep.sh does), {without}",
         )
     if not any(listed.values()):
-        raise SourceError(f"{directory} holds no pictures", remedy=f"put some into {directory.name}/CLASS/, {without}")
+        raise SourceError(f"{directory} has no images", remedy=f"put some into {directory.name}/CLASS/, {without}")
     if unknown := [folder.name for folder in listed if folder.name not in class_names]:
-        raise SourceError(f"{directory} has classes that train/ has not: {', '.join(unknown[:5])}")
+        raise SourceError(f"{directory} has classes that are missing in train/: {', '.join(unknown[:5])}")
 
 
 def _without_pictures(folder: Path, bad: Sequence[Path]) -> SourceError:
     if bad:
         return SourceError(
-            f"{folder} holds no picture that can be read; {bad[0].name}: {_why_not(bad[0])}",
-            remedy="convert its pictures to JPEG or PNG",
+            f"{folder} has no readable image; {bad[0].name}: {_reason(bad[0])}",
+            remedy="convert its images to JPEG or PNG",
         )
     return SourceError(
-        f"{folder} holds no picture: a class of none cannot be learned",
-        remedy="put its pictures there, or move the folder away",
+        f"{folder} has no images; every class needs some",
+        remedy="add images, or move the folder away",
     )
 
 
@@ -231,27 +234,27 @@ def _decode_all(pictures: Sequence[Picture], root: Path, size: int) -> Block:
             labels.append(picture.label)
         except Exception as error:  # noqa: BLE001 - decoders raise anything on damaged files
             reason = " ".join(str(error).split()) or type(error).__name__
-            damaged.append(Damage(str(picture.path.relative_to(root)), -1, reason.replace(f"{root}/", "")))
+            damaged.append(CorruptRecord(str(picture.path.relative_to(root)), -1, reason.replace(f"{root}/", "")))
     stacked = np.stack(images) if images else np.empty((0, size, size, 3), np.uint8)
     return Block(stacked, np.array(labels, np.int64), damaged)
 
 
 def decode(path: Path, size: int) -> Images:
-    """As a person sees it: upright, in RGB; its short side becomes `size`, and the middle is kept."""
+    """Decode to RGB with EXIF orientation applied, resize the short side to `size`, and center-crop."""
     import warnings
 
     from PIL import Image, ImageOps
 
-    Image.MAX_IMAGE_PIXELS = MOST_PIXELS
+    Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        warnings.simplefilter("ignore", UserWarning)  # odd metadata of a picture that can be seen all the same
+        warnings.simplefilter("ignore", UserWarning)  # odd metadata in an otherwise valid image
         with Image.open(path, formats=("JPEG", "PNG")) as opened:
-            if max(opened.size) * size * size > MOST_PIXELS * min(opened.size):
+            if max(opened.size) * size * size > MAX_PIXELS * min(opened.size):
                 width, height = opened.size
-                raise ValueError(f"{width}x{height} pixels: too long for its short side to become {size}")
+                raise ValueError(f"{width}x{height} pixels: aspect ratio too extreme for size {size}")
             if opened.format == "JPEG":
-                opened.draft("RGB", (2 * size, 2 * size))  # decodes fewer pixels where that is enough
+                opened.draft("RGB", (2 * size, 2 * size))  # decode at reduced resolution where that is enough
             upright = ImageOps.exif_transpose(opened)
     picture = _rgb(upright)
     width, height = picture.size
@@ -264,13 +267,13 @@ def decode(path: Path, size: int) -> Images:
 
 
 def _rgb(picture: Image.Image) -> Image.Image:
-    """What shines through is white, as on a page."""
+    """Convert to RGB; transparent pixels become white."""
     from PIL import Image
 
     if picture.mode in {"RGBA", "LA", "PA"} or "transparency" in picture.info:
         over = picture.convert("RGBA")
         page = Image.new("RGBA", over.size, "white")
         return Image.alpha_composite(page, over).convert("RGB")
-    if picture.mode.startswith("I"):  # 16 bits a pixel; converted, all of it would be white
+    if picture.mode.startswith("I"):  # 16 bits per pixel; a plain conversion would clip to white
         return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8)).convert("RGB")
     return picture.convert("RGB")

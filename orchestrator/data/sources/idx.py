@@ -1,4 +1,4 @@
-"""IDX, the format of the MNIST family: two zero bytes, a type, the dimensions, then the numbers."""
+"""IDX, the format of MNIST: two zero bytes, a type, the dimensions, then the data."""
 
 from __future__ import annotations
 
@@ -11,24 +11,32 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.data.sources.contents import Contents, open_contents, unzipped
-from orchestrator.data.sources.source import Block, Damage, Labels, SourceError, damage, labelled, samples
+from orchestrator.data.sources.contents import Contents, decompress, open_contents
+from orchestrator.data.sources.source import (
+    Block,
+    CorruptRecord,
+    Labels,
+    SourceError,
+    check_labels,
+    corrupt_records,
+    samples,
+)
 
 UNSIGNED_BYTE = 8
 MOST_DIMENSIONS = 4
-MOST_BYTES = 1 << 28  # a record
-RARE = 1 / 200  # of all labels: so few with numbers beyond a gap are damage, more are classes
+MAX_FILE_BYTES = 1 << 28  # a record
+RARE = 1 / 200  # fraction of labels beyond a gap that counts as corruption; more are classes
 TRAIN, HELD_OUT = "train", ("t10k", "test")
 NAMES = (
-    "train-images-idx3-ubyte and train-labels-idx1-ubyte, held out t10k-… or test-…; "
-    "also with .idx for -idx, .gz, or one prefix for all"
+    "train-images-idx3-ubyte and train-labels-idx1-ubyte, test set t10k-… or test-…; "
+    "also with .idx instead of -idx, gzipped, or with a common prefix"
 )
 FILE = re.compile(
     r"(?!\.)(?P<prefix>(?:.*[-_.])?)(?P<part>train|t10k|test)-(?P<kind>images(?=[-.]idx3)|labels(?=[-.]idx1))"
     r"[-.]idx[13]-ubyte(?:\.gz)?"
 )
 
-Pair = tuple[str, str]  # a file of images, and the one of their labels
+Pair = tuple[str, str]  # image file and label file
 
 
 def recognise(path: Path) -> Idx | None:
@@ -41,7 +49,7 @@ def recognise(path: Path) -> Idx | None:
 
 
 def _sets(names: Iterable[str]) -> dict[str, dict[str, Pair]]:
-    """By prefix and part. Of the spellings of one name, plain sorts before gzipped and a dash before a dot."""
+    """Files by prefix and split. Plain files are preferred over gzipped ones, a dash over a dot."""
     files: dict[str, dict[tuple[str, str], str]] = {}
     for found in filter(None, map(FILE.fullmatch, sorted(names))):
         files.setdefault(found["prefix"], {}).setdefault((found["part"], found["kind"]), found.string)
@@ -57,24 +65,25 @@ def _pairs(files: dict[tuple[str, str], str]) -> dict[str, Pair]:
 
 
 def _only(sets: dict[str, dict[str, Pair]], path: Path) -> dict[str, Pair]:
-    """Nobody guesses which of several is meant."""
+    """Reject ambiguous directories."""
     if len(sets) > 1:
-        told = ", ".join(f"{prefix}…" if prefix else "those without a prefix" for prefix in sorted(sets))
+        names = ", ".join(f"{prefix}…" if prefix else "files without a prefix" for prefix in sorted(sets))
         raise SourceError(
-            f"{path} holds IDX files of {len(sets)} datasets: {told}",
-            remedy="put those of one into a folder of its own",
+            f"{path} has IDX files of {len(sets)} datasets: {names}",
+            remedy="put each dataset into its own folder",
         )
     (pairs,) = sets.values()
     if all(part in pairs for part in HELD_OUT):
-        told = " and ".join(pairs[part][0] for part in HELD_OUT)
-        raise SourceError(f"{path} holds {told}: one of them can be held out", remedy="move the other one away")
+        names = " and ".join(pairs[part][0] for part in HELD_OUT)
+        raise SourceError(f"{path} holds {names}: only one can be the test set", remedy="move the other one away")
     return pairs
 
 
 def _classes(labels: Labels) -> range:
-    """From the smallest label, which is 1 for EMNIST's letters, up to the first number that no image has, if next to
-    none is above it: one damaged byte would make hundreds of classes of ten. Some sets leave a number out, and have
-    many images above it."""
+    """The range of labels, starting at the smallest (1 for EMNIST letters).
+
+    It ends at the first unused number if almost no label is above it: one corrupt byte must not create hundreds of
+    classes. Datasets that skip a number have many labels above the gap."""
     numbers, counts = np.unique(labels, return_counts=True)
     if not numbers.size:
         return range(1)
@@ -84,8 +93,8 @@ def _classes(labels: Labels) -> range:
 
 
 def _of_classes(part: Block, classes: range, file: str) -> Block:
-    because = f": those to learn from are {classes.start} to {classes.stop - 1}"
-    block = labelled(part.images, part.labels, classes, file, because=because)
+    because = f": training labels are {classes.start} to {classes.stop - 1}"
+    block = check_labels(part.images, part.labels, classes, file, because=because)
     return Block(block.images, block.labels, [*block.damaged, *part.damaged])
 
 
@@ -99,7 +108,7 @@ class Idx:
         height, width = train.images.shape[1:3]
         self.shape = (height, width, 1)
         if test and test.images.shape[1:] != self.shape:
-            raise SourceError(f"{contents.path}: the test images are of another size than the others")
+            raise SourceError(f"{contents.path}: test images and training images differ in size")
         classes = _classes(train.labels)
         self._train = _of_classes(train, classes, train_files[1])
         self._test = _of_classes(test, classes, test_files[1]) if test and test_files else None
@@ -118,8 +127,8 @@ class Idx:
     def counts(self) -> tuple[int, int]:
         return samples(self.train()), samples(self.test())
 
-    def known_damage(self) -> list[Damage]:
-        return damage(chain(self.train(), self.test()))
+    def known_corruption(self) -> list[CorruptRecord]:
+        return corrupt_records(chain(self.train(), self.test()))
 
     def _read(self, names: Pair) -> Block:
         (pixels, cut_pixels), (labels, cut_labels) = (self._array(name) for name in names)
@@ -132,21 +141,27 @@ class Idx:
             raise SourceError(f"{self._contents.where(names[0])} has {len(pixels)} images and {len(labels)} labels")
         return Block(pixels[:count, :, :, None], labels[:count].astype(np.int64), [*cut_pixels, *cut_labels])
 
-    def _array(self, name: str) -> tuple[NDArray[np.uint8], list[Damage]]:
-        """As many whole records as there are; and what is missing."""
+    def _array(self, name: str) -> tuple[NDArray[np.uint8], list[CorruptRecord]]:
+        """All complete records, and what is missing."""
         where = self._contents.where(name)
-        raw = unzipped(self._contents.read(name), where)
+        raw = decompress(self._contents.read(name), where)
         if len(raw) < 4 or raw[:3] != bytes((0, 0, UNSIGNED_BYTE)) or not 1 <= raw[3] <= MOST_DIMENSIONS:
             raise SourceError(f"{where} is not an IDX file of unsigned bytes")
         header = 4 + 4 * raw[3]
         if len(raw) < header:
-            raise SourceError(f"{where} is damaged: it ends within its header", remedy="download it again")
+            raise SourceError(f"{where} is truncated within its header", remedy="download it again")
         shape = tuple(int(size) for size in np.frombuffer(raw[4:header], ">u4"))
         record = prod(shape[1:])
         there = len(raw) - header
-        if not 0 < record <= MOST_BYTES or there > prod(shape):
-            raise SourceError(f"{where} is damaged: {len(raw)} bytes do not hold {shape}", remedy="download it again")
+        if not 0 < record <= MAX_FILE_BYTES or there > prod(shape):
+            raise SourceError(
+                f"{where} is truncated: {len(raw)} bytes are too few for {shape}", remedy="download it again"
+            )
         count = there // record
-        cut = [Damage(where, count, f"the file ends here; {shape[0]} were promised")] if count < shape[0] else []
+        cut = (
+            [CorruptRecord(where, count, f"the file ends here; the header announces {shape[0]} records")]
+            if count < shape[0]
+            else []
+        )
         array = np.frombuffer(raw, np.uint8, count * record, header).reshape(count, *shape[1:])
         return array, cut

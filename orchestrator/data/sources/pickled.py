@@ -1,8 +1,8 @@
-"""Reads the pickles of CIFAR's python archives, and no others: without the pickle module, which runs what it reads.
+"""A safe reader for the pickles in the Python version of CIFAR. The pickle module would execute code from the file.
 
-They hold a dictionary of bytes, integers, lists of these and one numpy array of bytes, written by Python 2 with
-protocol 2 or 1. A small machine understands the few instructions that this takes; `reconstruct` an array and
-`encode` latin-1 text are the only calls it knows. Anything else is refused.
+These pickles contain a dictionary of bytes, integers, lists of them and one numpy array of bytes, written by Python 2
+with protocol 1 or 2. A small stack machine implements only the opcodes they use; the only calls it allows create an
+array and encode latin-1 text. Anything else is rejected.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ _GLOBALS = {
 }
 
 
-class PickleRefusedError(ValueError):
-    """Not one of the pickles this is for."""
+class UnsupportedPickleError(ValueError):
+    """Not a CIFAR pickle."""
 
 
 class _Name(str):
-    """One of the known names."""
+    """One of the allowed globals."""
 
     __slots__ = ()
 
 
 class _Array:
-    """An array until its state is known."""
+    """An array whose state is not known yet."""
 
     value: Any = None
 
 
 class _Type:
-    """numpy's type of numbers; bytes only."""
+    """A numpy dtype; bytes only."""
 
 
 def read(raw: bytes) -> Any:
-    """Text is bytes, as in Python 2."""
+    """Strings are returned as bytes, as in Python 2."""
     try:
-        return _Machine(raw).run()
+        return _StackMachine(raw).run()
     except (IndexError, KeyError, ValueError, TypeError, OverflowError) as error:
-        if isinstance(error, PickleRefusedError):
+        if isinstance(error, UnsupportedPickleError):
             raise
-        raise PickleRefusedError(f"not a pickle of such a dataset ({type(error).__name__})") from None
+        raise UnsupportedPickleError(f"malformed pickle ({type(error).__name__})") from None
 
 
-class _Machine:
+class _StackMachine:
     def __init__(self, raw: bytes) -> None:
         self._raw, self._at = raw, 0
         self._stack: list[Any] = []
@@ -64,37 +64,37 @@ class _Machine:
 
     def run(self) -> Any:
         while True:
-            code = self._take(1)
+            code = self._read(1)
             if code == b".":
                 (result,) = self._stack
                 return _finished(result)
             if len(self._stack) > MOST_DEPTH:
-                raise PickleRefusedError("it never ends")
+                raise UnsupportedPickleError("no STOP opcode")
             try:
                 do = _CODES[code]
             except KeyError:
-                raise PickleRefusedError(f"it does what no such dataset needs (instruction {code!r})") from None
+                raise UnsupportedPickleError(f"unsupported opcode {code!r}") from None
             do(self)
 
-    def _take(self, count: int) -> bytes:
+    def _read(self, count: int) -> bytes:
         end = self._at + count
         if count < 0 or end > len(self._raw):
-            raise PickleRefusedError("it is cut off")
+            raise UnsupportedPickleError("truncated")
         part = self._raw[self._at : end]
         self._at = end
         return part
 
     def _number(self, size: int) -> int:
-        return int.from_bytes(self._take(size), "little")
+        return int.from_bytes(self._read(size), "little")
 
     def _line(self) -> bytes:
         end = self._raw.index(b"\n", self._at)
-        return self._take(end + 1 - self._at)[:-1]
+        return self._read(end + 1 - self._at)[:-1]
 
     def _since_mark(self) -> list[Any]:
         at = next((place for place in reversed(range(len(self._stack))) if self._stack[place] is _MARK), None)
         if at is None:
-            raise PickleRefusedError("it ends what it did not begin")
+            raise UnsupportedPickleError("no matching MARK")
         items = self._stack[at + 1 :]
         del self._stack[at:]
         return items
@@ -104,18 +104,18 @@ class _Machine:
 
     def protocol(self) -> None:
         if self._number(1) > 3:
-            raise PickleRefusedError("its protocol is newer than those of such datasets")
+            raise UnsupportedPickleError("unsupported protocol version")
 
     def known_name(self) -> None:
         name = self._line() + b" " + self._line()
         if name not in _GLOBALS:
-            raise PickleRefusedError(f"it calls {name!r}, which no such dataset needs")
+            raise UnsupportedPickleError(f"unsupported global {name!r}")
         self.push(_Name(_GLOBALS[name]))
 
     def call(self) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
         if not isinstance(function, _Name) or not isinstance(arguments, tuple):
-            raise PickleRefusedError("it calls what is not a function")
+            raise UnsupportedPickleError("REDUCE on something that is not callable")
         if function == _RECONSTRUCT and arguments and arguments[0] == _ARRAY:
             self.push(_Array())
         elif function == _DTYPE and arguments and arguments[0] in {b"u1", b"|u1"}:
@@ -123,7 +123,7 @@ class _Machine:
         elif function == _ENCODE and len(arguments) == 2 and arguments[1] in {b"latin1", b"latin-1"}:
             self.push(_text(arguments[0]).decode("utf-8").encode("latin-1"))
         else:
-            raise PickleRefusedError(f"it calls {function} in a way no such dataset does")
+            raise UnsupportedPickleError(f"unsupported arguments for {function}")
 
     def build(self) -> None:
         state = self._stack.pop()
@@ -131,10 +131,10 @@ class _Machine:
         if isinstance(target, _Array):
             _, shape, kind, fortran, content = state
             if not isinstance(kind, _Type) or fortran or len(content) != prod(shape):
-                raise PickleRefusedError("its array is not one of bytes")
+                raise UnsupportedPickleError("array dtype is not bytes")
             target.value = np.frombuffer(content, np.uint8).reshape(shape)
         elif not isinstance(target, _Type):
-            raise PickleRefusedError("it changes what is not an array")
+            raise UnsupportedPickleError("BUILD on something that is not an array")
 
     def remember(self, size: int) -> None:
         self._memo[self._number(size)] = self._stack[-1]
@@ -150,7 +150,7 @@ class _Machine:
 
     def tuple_of(self, count: int) -> None:
         if count > len(self._stack):
-            raise PickleRefusedError("it takes from an empty stack")
+            raise UnsupportedPickleError("stack underflow")
         items = tuple(self._stack[len(self._stack) - count :]) if count else ()
         if count:
             del self._stack[-count:]
@@ -173,58 +173,58 @@ class _Machine:
         self._dictionary().update({_text(key): value for key, value in zip(items[::2], items[1::2], strict=True)})
 
     def long_text(self) -> None:
-        self.push(self._take(self._number(4)))
+        self.push(self._read(self._number(4)))
 
     def short_text(self) -> None:
-        self.push(self._take(self._number(1)))
+        self.push(self._read(self._number(1)))
 
     def long_integer(self) -> None:
         size = self._number(1)
         if size > LONGEST_INTEGER:
-            raise PickleRefusedError("its numbers are too long")
-        self.push(int.from_bytes(self._take(size), "little", signed=True))
+            raise UnsupportedPickleError("integer too long")
+        self.push(int.from_bytes(self._read(size), "little", signed=True))
 
     def integer_line(self) -> None:
         line = self._line()
         if len(line) > 20:
-            raise PickleRefusedError("its numbers are too long")
+            raise UnsupportedPickleError("integer too long")
         self.push({b"00": False, b"01": True}.get(line, int(line)))
 
     def text_line(self) -> None:
         line = self._line()
         if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in {b"'", b'"'} or b"\\" in line:
-            raise PickleRefusedError("its text is written in a way no such dataset is")
+            raise UnsupportedPickleError("unsupported string escape")
         self.push(line[1:-1])
 
     def signed(self) -> None:
-        self.push(int.from_bytes(self._take(4), "little", signed=True))
+        self.push(int.from_bytes(self._read(4), "little", signed=True))
 
     def _list(self) -> list[Any]:
         if not isinstance(self._stack[-1], list):
-            raise PickleRefusedError("it adds to what is not a list")
+            raise UnsupportedPickleError("APPEND to something that is not a list")
         return self._stack[-1]
 
     def _dictionary(self) -> dict[bytes, Any]:
         if not isinstance(self._stack[-1], dict):
-            raise PickleRefusedError("it adds to what is not a dictionary")
+            raise UnsupportedPickleError("SETITEM on something that is not a dictionary")
         return self._stack[-1]
 
 
 def _text(value: Any) -> bytes:
     if type(value) is not bytes:
-        raise PickleRefusedError("it has something else where text should be")
+        raise UnsupportedPickleError("expected a string")
     return value
 
 
 def _finished(value: Any) -> Any:
-    """The one dictionary, arrays in place; nothing nested deeper than lists of numbers or text."""
+    """The result: one dictionary with arrays, numbers, strings and flat lists."""
     if not isinstance(value, dict):
-        raise PickleRefusedError("it is not a dictionary")
+        raise UnsupportedPickleError("the top-level object is not a dictionary")
     return {key: item.value if isinstance(item, _Array) else item for key, item in value.items()}
 
 
-_CODES: dict[bytes, Callable[[_Machine], None]] = {
-    b"\x80": _Machine.protocol,
+_CODES: dict[bytes, Callable[[_StackMachine], None]] = {
+    b"\x80": _StackMachine.protocol,
     b"(": lambda machine: machine.push(_MARK),
     b"}": lambda machine: machine.push({}),
     b"]": lambda machine: machine.push([]),
@@ -232,33 +232,33 @@ _CODES: dict[bytes, Callable[[_Machine], None]] = {
     b"N": lambda machine: machine.push(None),
     b"\x88": lambda machine: machine.push(True),  # noqa: FBT003 - the value itself
     b"\x89": lambda machine: machine.push(False),  # noqa: FBT003
-    b"U": _Machine.short_text,
-    b"C": _Machine.short_text,
-    b"T": _Machine.long_text,
-    b"B": _Machine.long_text,
-    b"X": _Machine.long_text,
-    b"S": _Machine.text_line,
-    b"I": _Machine.integer_line,
+    b"U": _StackMachine.short_text,
+    b"C": _StackMachine.short_text,
+    b"T": _StackMachine.long_text,
+    b"B": _StackMachine.long_text,
+    b"X": _StackMachine.long_text,
+    b"S": _StackMachine.text_line,
+    b"I": _StackMachine.integer_line,
     b"K": lambda machine: machine.push(machine._number(1)),  # noqa: SLF001 - its own table
     b"M": lambda machine: machine.push(machine._number(2)),  # noqa: SLF001
-    b"J": _Machine.signed,
-    b"\x8a": _Machine.long_integer,
-    b"c": _Machine.known_name,
-    b"R": _Machine.call,
-    b"b": _Machine.build,
+    b"J": _StackMachine.signed,
+    b"\x8a": _StackMachine.long_integer,
+    b"c": _StackMachine.known_name,
+    b"R": _StackMachine.call,
+    b"b": _StackMachine.build,
     b"q": lambda machine: machine.remember(1),
     b"r": lambda machine: machine.remember(4),
     b"h": lambda machine: machine.recall(1),
     b"j": lambda machine: machine.recall(4),
-    b"p": _Machine.remember_line,
-    b"g": _Machine.recall_line,
+    b"p": _StackMachine.remember_line,
+    b"g": _StackMachine.recall_line,
     b"\x85": lambda machine: machine.tuple_of(1),
     b"\x86": lambda machine: machine.tuple_of(2),
     b"\x87": lambda machine: machine.tuple_of(3),
     b"t": lambda machine: machine.push(tuple(machine._since_mark())),  # noqa: SLF001
     b"l": lambda machine: machine.push(machine._since_mark()),  # noqa: SLF001
-    b"a": _Machine.append,
-    b"e": _Machine.extend,
-    b"s": _Machine.set_item,
-    b"u": _Machine.set_items,
+    b"a": _StackMachine.append,
+    b"e": _StackMachine.extend,
+    b"s": _StackMachine.set_item,
+    b"u": _StackMachine.set_items,
 }

@@ -1,4 +1,4 @@
-"""What a dataset is made from."""
+"""The interface of a dataset source."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Labels = NDArray[np.int64]
 
 
 class SourceError(UsageError):
-    """Nothing can be made of this; names the file."""
+    """The source cannot be imported; the message names the file."""
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
-        super().__init__(message, remedy=remedy or "clusterctl data add --help tells what can be added")
+        super().__init__(message, remedy=remedy or "clusterctl data add --help lists the supported formats")
 
 
 @dataclass(frozen=True)
-class Damage:
+class CorruptRecord:
     """A record that cannot be used."""
 
     file: str
-    index: int  # in that file; -1: the file as a whole
+    index: int  # in that file; -1 for the file as a whole
     reason: str
 
     def __str__(self) -> str:
@@ -36,11 +36,11 @@ class Damage:
 
 @dataclass(frozen=True)
 class Block:
-    """Some samples, in order, and what could not be read among them."""
+    """Consecutive samples, and the corrupt records among them."""
 
     images: Images
     labels: Labels
-    damaged: Sequence[Damage] = ()
+    damaged: Sequence[CorruptRecord] = ()
 
 
 class Source(Protocol):
@@ -53,15 +53,15 @@ class Source(Protocol):
     def test(self) -> Iterator[Block]: ...
 
     def records(self) -> int:
-        """In all, for whoever waits."""
+        """Total number of records, for progress."""
         ...
 
     def counts(self) -> tuple[int, int]:
-        """To learn from, and held out: as many as there are, unless some turn out to be damaged."""
+        """Number of training and test samples, including records that may turn out to be corrupt."""
         ...
 
-    def known_damage(self) -> list[Damage]:
-        """What can be told before pictures are decoded: so that nobody waits an hour to be refused."""
+    def known_corruption(self) -> list[CorruptRecord]:
+        """Corruption that is detected without decoding images, so that an import fails early."""
         ...
 
 
@@ -69,14 +69,14 @@ def samples(blocks: Iterable[Block]) -> int:
     return sum(len(block.labels) for block in blocks)
 
 
-def damage(blocks: Iterable[Block]) -> list[Damage]:
+def corrupt_records(blocks: Iterable[Block]) -> list[CorruptRecord]:
     return [each for block in blocks for each in block.damaged]
 
 
-def labelled(
+def check_labels(
     images: Images, labels: NDArray[np.integer[Any]], classes: range, file: str, *, because: str = ""
 ) -> Block:
-    """Counted from the first class on, and without the records whose label is of none."""
-    good, reason = (labels >= classes.start) & (labels < classes.stop), f"is of no class{because}"
-    damaged = [Damage(file, int(index), f"label {labels[index]} {reason}") for index in np.flatnonzero(~good)]
+    """Labels counted from zero; records with a label outside `classes` are corrupt."""
+    good, reason = (labels >= classes.start) & (labels < classes.stop), f"is not a valid class{because}"
+    damaged = [CorruptRecord(file, int(index), f"label {labels[index]} {reason}") for index in np.flatnonzero(~good)]
     return Block(images[good], labels[good].astype(np.int64) - classes.start, damaged)

@@ -31,13 +31,13 @@ class Keys:
     name = "keys"
 
     def check(self, facts: Facts, want: Want) -> Changes:
-        return tuple(f"write {_WHAT[file.path]}" for file in changed_files(wanted_files(facts, want), facts))
+        return tuple(f"write {_WHAT[file.path]}" for file in changed_files(required_files(facts, want), facts))
 
     def apply(self, site: Site, facts: Facts, want: Want) -> None:
-        install_files(site.connect(), changed_files(wanted_files(facts, want), facts))
+        install_files(site.connect(), changed_files(required_files(facts, want), facts))
 
 
-def wanted_files(facts: Facts, want: Want) -> tuple[ManagedFile, ...]:
+def required_files(facts: Facts, want: Want) -> tuple[ManagedFile, ...]:
     authorized = facts.texts.get("authorized_keys", "")
     config = facts.texts.get("ssh_config", "")
     return (

@@ -19,13 +19,13 @@ class OpenMpi:
     name = "openmpi"
 
     def check(self, facts: Facts, want: Want) -> Changes:
-        return ("write Open MPI's parameters",) if changed_files(wanted_files(want), facts) else ()
+        return ("write Open MPI's parameters",) if changed_files(required_files(want), facts) else ()
 
     def apply(self, site: Site, facts: Facts, want: Want) -> None:
-        install_files(site.connect(), changed_files(wanted_files(want), facts))
+        install_files(site.connect(), changed_files(required_files(want), facts))
 
 
-def wanted_files(want: Want) -> tuple[ManagedFile, ...]:
+def required_files(want: Want) -> tuple[ManagedFile, ...]:
     text = filled("mca-params.conf", SUBNET=str(want.peers))
     return (
         ManagedFile(PARAMETERS, text.encode()),

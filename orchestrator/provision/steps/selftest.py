@@ -11,7 +11,7 @@ from orchestrator.provision.desired_state import Want
 from orchestrator.provision.facts import Facts
 from orchestrator.provision.report import LAST_STEP
 from orchestrator.provision.resources import script
-from orchestrator.provision.steps.openmpi import wanted_files
+from orchestrator.provision.steps.openmpi import required_files
 from orchestrator.provision.steps.step import Changes, Site
 from phone_agent.contract.errors import ErrorCode, error_message
 
@@ -37,7 +37,7 @@ class SelfTest:
 def fingerprint(facts: Facts, want: Want) -> str:
     """Of everything a self-test is about."""
     versions = [f"{name} {facts.version(name)}" for name in want.packages.phones]
-    files = [file.sha256 for file in wanted_files(want)]
+    files = [file.sha256 for file in required_files(want)]
     parts = [want.bundles[facts.arch].id, str(facts.abi), str(facts.mpi4py), *versions, *files]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -123,7 +123,7 @@ def dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["--augment", "imagnet"], "no augmentation 'imagnet'; there is: none, flip, cifar, imagenet"),
         (["--weights", "absent.safetensors"], "--weights absent.safetensors: "),
-        (["--weights", "absent.npz"], "absent.npz is no .npz file"),
+        (["--weights", "absent.npz"], "absent.npz is not an .npz file"),
         (["--weights", "old.pth"], "old.pth is a pickle"),
         (["--freeze", "layer9"], "--freeze: no layer of lenet that learns fits 'layer9'"),
         (["--model", "alexnet"], "alexnet does not support 28x28x1 images"),

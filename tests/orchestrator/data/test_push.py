@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from orchestrator.data.add import add
-from orchestrator.data.push import SPARE_BYTES, Held, Push, RottenError, all_to_all, wanted_files
+from orchestrator.data.push import SPARE_BYTES, CorruptShardError, PhoneFiles, Push, required_files, should_replicate
 from orchestrator.data.store import Store
 from orchestrator.fleet import Fleet
 from orchestrator.fleet.result import CommandResult, Outcome, Outcomes, Status
@@ -82,10 +82,10 @@ def test_a_shard_that_rotted_on_this_computer_is_not_blamed_on_phones(
     rotten = stored.directory / stored.manifest.train[0].name
     before = rotten.read_bytes()
     spoil(rotten)
-    with pytest.raises(RottenError) as told:
+    with pytest.raises(CorruptShardError) as told:
         Push(fleet, stored, phones, even_spans(stored.manifest.samples, 2), whole=True).run()
     assert told.value.phones == tuple(phone.name for phone in phones)
-    assert told.value.message == f"{rotten} is damaged, here on this computer: no phone takes it"
+    assert told.value.message == f"{rotten} is corrupt on this computer; phones reject it"
     assert told.value.remedy == "clusterctl data remove cifar, then add it again"
     rotten.unlink(missing_ok=True)
     rotten.write_bytes(before)
@@ -98,8 +98,8 @@ def test_what_was_damaged_on_the_way_is_not_blamed_on_this_computer(tmp_path: Pa
     push = Push(cast("Fleet", None), stored, phones, even_spans(stored.manifest.samples, 1))
     name = stored.manifest.train[0].name
     answer = {"error": f"{name} arrived damaged", "code": ErrorCode.DATA_DAMAGED, "file": name}
-    push._judge([Hop(phones[0].name, "", 1, frozenset())], {phones[0].name: answer})
-    assert (list(push._failed), push._rotten) == ([phones[0]], set())
+    push._evaluate_replies([Hop(phones[0].name, "", 1, frozenset())], {phones[0].name: answer})
+    assert (list(push._failed), push._corrupt) == ([phones[0]], set())
 
 
 GOOD = {"error": None}
@@ -125,25 +125,25 @@ def test_only_the_first_that_failed_is_blamed(
     push = Push(cast("Fleet", None), stored, phones, even_spans(stored.manifest.samples, 3))
     route = [Hop(phone.name, str(phone.address), phone.ssh_port, frozenset()) for phone in phones]
     told = {phone.name: answer for phone, answer in zip(phones, answers, strict=True) if answer}
-    push._judge(route, told)
+    push._evaluate_replies(route, told)
     assert list(push._failed) == [phones[place] for place in blamed]
-    assert list(push._travelled) == [phones[place] for place in travelled]
+    assert list(push._sent_to) == [phones[place] for place in travelled]
 
 
 NONE, SHARE, MOST, WHOLE = range(4)
 ROOMY, TIGHT = 10 * SPARE_BYTES, 1000
 
 
-def holding(manifest: DatasetManifest, place: int, phones: int, what: int, free_bytes: int) -> Held:
+def holding(manifest: DatasetManifest, place: int, phones: int, what: int, free_bytes: int) -> PhoneFiles:
     spans = even_spans(manifest.samples, phones)[place]
     names: dict[int, frozenset[str]] = {
         NONE: frozenset(),
-        SHARE: wanted_files(manifest, spans, whole=False),
+        SHARE: required_files(manifest, spans, whole=False),
         MOST: frozenset(file.name for file in manifest.files[:-1]),  # as a push that was cut off leaves it
-        WHOLE: wanted_files(manifest, (), whole=True),
+        WHOLE: required_files(manifest, (), whole=True),
     }
     sums = {file.name: file.sha256 for file in manifest.files if file.name in names[what]}
-    return Held(manifest.digest, free_bytes, sums)
+    return PhoneFiles(manifest.digest, free_bytes, sums)
 
 
 @pytest.mark.parametrize(
@@ -166,10 +166,10 @@ def test_what_was_pushed_before_is_what_is_taken(
 ) -> None:
     manifest = stage(tmp_path / "dots", train=300, test=50)
     held = [holding(manifest, place, len(holds), what, free_bytes) for place, what in enumerate(holds)]
-    assert all_to_all(manifest, held, even_spans(manifest.samples, len(holds))) is whole
+    assert should_replicate(manifest, held, even_spans(manifest.samples, len(holds))) is whole
 
 
 def test_files_of_another_dataset_of_that_name_do_not_count(tmp_path: Path) -> None:
     manifest = stage(tmp_path / "dots", train=300, test=50)
-    old = Held("another", TIGHT, {file.name: "0" * 64 for file in manifest.files})
-    assert not all_to_all(manifest, [old], even_spans(manifest.samples, 1))
+    old = PhoneFiles("another", TIGHT, {file.name: "0" * 64 for file in manifest.files})
+    assert not should_replicate(manifest, [old], even_spans(manifest.samples, 1))

@@ -15,7 +15,7 @@ import pytest
 from orchestrator.cli.app import main
 from orchestrator.cli.session import Session
 from orchestrator.data import add as adding
-from orchestrator.data.add import DamagedError, add, expected
+from orchestrator.data.add import CorruptDataError, add, preview
 from orchestrator.data.sources.source import SourceError
 from orchestrator.data.store import Store, fingerprint
 from orchestrator.errors import ClusterctlError, UsageError
@@ -77,10 +77,10 @@ def test_adding_twice_changes_nothing_and_another_source_is_refused(tmp_path: Pa
     first, second = add("cifar", source, store=store), add("cifar", source, store=store)
     assert (first.fresh, second.fresh) == (True, False)
     assert first.stored == second.stored
-    with pytest.raises(UsageError, match=rf"there is a dataset called 'cifar' already, made from {source}$") as told:
+    with pytest.raises(UsageError, match=rf"dataset 'cifar' already exists, imported from {source}$") as told:
         add("cifar", cifar10_binary(tmp_path / "other"), store=store)
     assert told.value.remedy == "clusterctl data remove cifar"
-    with pytest.raises(UsageError, match=rf"'cifar' already, made from {source} with another --size$"):
+    with pytest.raises(UsageError, match=rf"'cifar' already exists, imported from {source} with a different --size$"):
         add("cifar", source, size=64, store=store)
     again = add("copy", source, store=store).stored
     assert again.manifest.digest == first.stored.manifest.digest, "the content names it, not its name"
@@ -123,7 +123,7 @@ def test_what_changes_behind_a_link_is_seen(tmp_path: Path, store: Store, change
     assert add("pics", source, size=16, store=store).fresh
     assert not add("pics", source, size=16, store=store).fresh
     change(tmp_path)
-    with pytest.raises(UsageError, match=rf"'pics' already, made from {source}, where files have changed since$"):
+    with pytest.raises(UsageError, match=rf"imported from {source}; its files have changed since$"):
         add("pics", source, size=16, store=store)
 
 
@@ -146,14 +146,14 @@ def damaged_source(tmp_path: Path) -> Path:
 
 def test_damaged_records_are_refused_or_skipped(tmp_path: Path, store: Store) -> None:
     source = damaged_source(tmp_path)
-    with pytest.raises(DamagedError, match=r"1 damaged record; nothing was added:\n.* 0: label 99 is of no class"):
+    with pytest.raises(CorruptDataError, match=r"1 corrupt record; .*\n.* 0: label 99 is not a valid"):
         add("cifar", source, store=store)
     assert scraps(store) == []
     added = add("cifar", source, store=store, on_corrupt="skip")
     assert added.stored.manifest.samples == 19
     assert added.stored.origin["damaged"] == [str(each) for each in added.damaged]
     assert not add("cifar", source, store=store, on_corrupt="skip").fresh
-    with pytest.raises(UsageError, match=rf"{source} with --on-corrupt skip, which left damaged records out$"):
+    with pytest.raises(UsageError, match=rf"{source} with --on-corrupt skip, which left out corrupt records$"):
         add("cifar", source, store=store)
 
 
@@ -172,36 +172,36 @@ def test_damage_that_is_known_from_names_alone_is_refused_before_anything_is_dec
 ) -> None:
     for name in ("train/cat/a.png", "train/cat/b.webp", "train/loose.jpg", "val/cat/c.png", "val/cat/d.gif"):
         picture(tmp_path / "pics" / name)
-    for make in (add, expected):
+    for make in (add, preview):
         with monkeypatch.context() as patched:
             patched.setattr("orchestrator.data.sources.folder.decode", lambda *_: pytest.fail("it was decoded"))
-            with pytest.raises(DamagedError) as told:
+            with pytest.raises(CorruptDataError) as told:
                 make("pics", tmp_path / "pics", store=store)
         assert [line.split(":")[0] for line in told.value.message.splitlines()] == [
-            "3 damaged records; nothing was added", "  train/loose.jpg", "  train/cat/b.webp", "  val/cat/d.gif",
+            "3 corrupt records; nothing was added", "  train/loose.jpg", "  train/cat/b.webp", "  val/cat/d.gif",
         ]  # fmt: skip
     assert scraps(store) == []
-    assert expected("pics", tmp_path / "pics", on_corrupt="skip", store=store).counts() == (1, 1)
+    assert preview("pics", tmp_path / "pics", on_corrupt="skip", store=store).counts() == (1, 1)
     assert len(add("pics", tmp_path / "pics", size=16, on_corrupt="skip", store=store).damaged) == 3
 
 
 @pytest.mark.parametrize("make", [cifar10_binary, cifar10_python])
 def test_what_would_be_refused_is_not_expected(tmp_path: Path, store: Store, make: Callable[[Path], Path]) -> None:
     source = make(tmp_path / "cifar")
-    assert expected("cifar", source, store=store).counts() == (20, 4)
+    assert preview("cifar", source, store=store).counts() == (20, 4)
     next(source.glob("data_batch_4*")).unlink()
-    with pytest.raises(DamagedError, match=r"data_batch_4.*: the file is missing"):
-        expected("cifar", source, store=store)
-    assert expected("cifar", source, on_corrupt="skip", store=store).counts() == (16, 4)
+    with pytest.raises(CorruptDataError, match=r"data_batch_4.*: the file is missing"):
+        preview("cifar", source, store=store)
+    assert preview("cifar", source, on_corrupt="skip", store=store).counts() == (16, 4)
 
 
 def test_a_damaged_label_is_not_expected(tmp_path: Path, store: Store) -> None:
     write_idx(tmp_path / "dots", train=400, test=20)
     relabel(tmp_path / "dots", "t10k", {5: 10})
-    with pytest.raises(DamagedError, match=r"1 damaged record; .*\n.*record 5: label 10 is of no class"):
-        expected("dots", tmp_path / "dots", store=store)
-    with pytest.raises(DamagedError, match="record 0: label 99 is of no class"):
-        expected("cifar", damaged_source(tmp_path), store=store)
+    with pytest.raises(CorruptDataError, match=r"1 corrupt record; .*\n.*record 5: label 10 is not a valid class"):
+        preview("dots", tmp_path / "dots", store=store)
+    with pytest.raises(CorruptDataError, match="record 0: label 99 is not a valid class"):
+        preview("cifar", damaged_source(tmp_path), store=store)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
@@ -245,13 +245,13 @@ def test_two_at_once_are_told(tmp_path: Path, store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "A", ".hidden", "synthetic", "auto", "a/b", "x" * 64])
 def test_names_that_cannot_be(tmp_path: Path, store: Store, name: str) -> None:
-    with pytest.raises(UsageError, match="cannot be a dataset's name"):
+    with pytest.raises(UsageError, match="invalid dataset name"):
         add(name, tmp_path, store=store)
 
 
 def test_a_source_without_samples_is_refused(tmp_path: Path, store: Store) -> None:
     source = cifar10_binary(tmp_path / "cifar", each=0)
-    with pytest.raises(SourceError, match="not one image"):
+    with pytest.raises(SourceError, match="no training image"):
         add("cifar", source, store=store)
 
 
@@ -294,7 +294,7 @@ def test_only_what_is_named_is_deleted(tmp_path: Path, clusterctl: Run, phones_h
     assert "both" in clusterctl("remove", "cifar", "--limit", "sw1:1-2", rc=2)
     clusterctl("show", "cifar")
     assert json.loads(clusterctl("remove", "cifar", "--json"))["removed_here"]
-    assert "there is no dataset called 'cifar'" in clusterctl(*on_two, rc=2)
+    assert "no dataset named 'cifar'" in clusterctl(*on_two, rc=2)
 
 
 def test_remove_prints_which_phones_had_the_dataset(
@@ -334,7 +334,7 @@ def test_the_commands(tmp_path: Path, clusterctl: Run) -> None:
     assert "19" in clusterctl("list")
     assert "airplane, automobile" in clusterctl("show", "cifar")
     assert len(json.loads(clusterctl("show", "cifar", "--json"))["files"]) == 2
-    assert "there are: cifar" in clusterctl("show", "nothing", rc=2)
+    assert "available: cifar" in clusterctl("show", "nothing", rc=2)
     clusterctl("add", "x", str(tmp_path / "absent"), rc=2)
     clusterctl("add", "x", source, "--size", "1", rc=2)
     clusterctl("remove", "cifar")

@@ -103,5 +103,5 @@ def test_what_onnx_cannot_say_is_refused_by_layer() -> None:
     net.add("around", LocalResponseNorm(size=4))
     net.add("fc", Dense(2))
     graph = net.build()
-    with pytest.raises(ours.ExportError, match="layer around: ONNX knows"):
+    with pytest.raises(ours.ExportError, match="layer around: ONNX needs"):
         ours.model(graph, to_state_dict(graph, State(graph, 0)), {})

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from orchestrator.cli.app import app
 from orchestrator.data.sources.folder import decode
 from orchestrator.errors import ClusterctlError, UsageError
-from orchestrator.inference.evaluate import judge, predict, read_picture
-from orchestrator.inference.model import Preparation, Trained, open_trained
+from orchestrator.inference.evaluate import evaluate, predict, read_image
+from orchestrator.inference.model import Preprocessing, TrainedModel, open_trained
 from phone_agent import models
 from phone_agent.contract import safetensors
 from phone_agent.contract.dataset_manifest import MANIFEST_FILE
@@ -26,8 +26,8 @@ from phone_agent.data.synthetic import Synthetic
 from phone_agent.nn.graph import Dense, Graph, GraphBuilder
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import to_state_dict
-from phone_agent.train import evaluate
 from phone_agent.train.checkpoint import About
+from phone_agent.train.evaluate import mark
 from tests.phone_agent.datasets import CLASSES, SHAPE, stage
 
 OWN = """\
@@ -59,18 +59,18 @@ def graph() -> Graph:
     return net.build()
 
 
-def trained(weights: Path) -> Trained:
+def trained(weights: Path) -> TrainedModel:
     return open_trained(weights, f"{weights.parent / 'net.py'}:build")
 
 
 def test_every_held_out_sample_counts_once(weights: Path) -> None:
-    found = judge(trained(weights), "bugs", threads=1)
+    found = evaluate(trained(weights), "bugs", threads=1)
     directory = weights.parent / "state" / "data" / "bugs"
     manifest = stage(weights.parent / "again", train=60, test=41)
     images, labels = Staged(directory, manifest, manifest.test).take(np.arange(41))
     kernel = State(graph(), seed=2).packing.views(State(graph(), seed=2).values)
     normal = (images.reshape(41, -1) / 255 - 0.4) / 0.3
-    loss, top1, top5, samples = evaluate.mark(normal @ kernel["fc.weight"] + kernel["fc.bias"], labels)
+    loss, top1, top5, samples = mark(normal @ kernel["fc.weight"] + kernel["fc.bias"], labels)
     assert (found.samples, found.top1, found.top5) == (samples, top1 / 41, top5 / 41)
     assert found.loss == pytest.approx(loss / 41, rel=1e-4)
 
@@ -78,8 +78,8 @@ def test_every_held_out_sample_counts_once(weights: Path) -> None:
 def test_this_computer_prepares_images_as_phones_do() -> None:
     data = Synthetic(5, (9, 12, 3), 4, seed=1)
     images, _ = data.take(np.arange(5))
-    ours = Preparation(tuple(data.mean.tolist()), tuple(data.std.tolist()), (6, 7, 3)).normalise(images)
-    np.testing.assert_allclose(ours, Normaliser(data, 5, (6, 7, 3)).normalise(images), rtol=1e-5, atol=1e-6)
+    ours = Preprocessing(tuple(data.mean.tolist()), tuple(data.std.tolist()), (6, 7, 3)).normalize(images)
+    np.testing.assert_allclose(ours, Normaliser(data, 5, (6, 7, 3)).normalize(images), rtol=1e-5, atol=1e-6)
 
 
 def test_a_dataset_that_does_not_fit_is_refused(weights: Path) -> None:
@@ -88,12 +88,12 @@ def test_a_dataset_that_does_not_fit_is_refused(weights: Path) -> None:
     stage(data / "trained-only", train=60)
     many = stage(data / "many", train=60, test=41)
     write_json(data / "many" / MANIFEST_FILE, replace(many, class_names=(*many.class_names, "fifth")).to_json())
-    with pytest.raises(UsageError, match=f"many has {CLASSES + 1} classes, the network {CLASSES}"):
-        judge(other, "many", threads=1)
+    with pytest.raises(UsageError, match=f"many has {CLASSES + 1} classes, the model {CLASSES}"):
+        evaluate(other, "many", threads=1)
     with pytest.raises(UsageError, match="no held-out samples"):
-        judge(other, "trained-only", threads=1)
-    with pytest.raises(UsageError, match="there is no dataset called 'birds'"):
-        judge(other, "birds", threads=1)
+        evaluate(other, "trained-only", threads=1)
+    with pytest.raises(UsageError, match="no dataset named 'birds'"):
+        evaluate(other, "birds", threads=1)
 
 
 def test_a_damaged_dataset_of_this_computer_is_made_again(weights: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_damaged_dataset_of_this_computer_is_made_again(weights: Path) -> None
     raw[500] ^= 1
     shard.write_bytes(raw)
     with pytest.raises(ClusterctlError, match=r"test-00000\.shard is damaged$") as told:
-        judge(trained(weights), "bugs", threads=1)
+        evaluate(trained(weights), "bugs", threads=1)
     assert told.value.remedy == "clusterctl data remove bugs, then add it again"
 
 
@@ -115,12 +115,12 @@ def test_pictures_are_what_the_network_was_shown(tmp_path: Path) -> None:
     pixels = np.zeros((40, 20, 3), np.uint8)
     pixels[10:30, :, 0] = 255
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    assert read_picture(tmp_path / "a.png", (10, 10, 3))[:, :, 0].min() > 200
-    grey = read_picture(tmp_path / "a.png", (10, 8, 1))
+    assert read_image(tmp_path / "a.png", (10, 10, 3))[:, :, 0].min() > 200
+    grey = read_image(tmp_path / "a.png", (10, 8, 1))
     assert (grey.shape, int(grey[5, 4, 0])) == ((10, 8, 1), 76)
     (tmp_path / "b.png").write_bytes(b"no picture")
-    with pytest.raises(UsageError, match=r"b\.png cannot be read as a picture"):
-        read_picture(tmp_path / "b.png", (10, 10, 3))
+    with pytest.raises(UsageError, match=r"b\.png is not a readable image"):
+        read_image(tmp_path / "b.png", (10, 10, 3))
 
 
 FOR_IMAGENET = OWN.replace("classes, shape", "classes=3, shape=(224, 224, 3)")
@@ -136,7 +136,7 @@ def test_weights_from_elsewhere_see_pictures_as_a_dataset_of_256_pixels_shows_th
     Image.fromarray(pixels).save(tmp_path / "a.png")
     found = open_trained(tmp_path / "w.safetensors", f"{tmp_path / 'net.py'}:build")
     stored = decode(tmp_path / "a.png", 256)
-    scores = found.compile(1, 1).forward(found.preparation(1).normalise(stored[None]))[0].astype(np.float64)
+    scores = found.compile(1, 1).forward(found.preprocessing(1).normalize(stored[None]))[0].astype(np.float64)
     chances = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
     (guesses,) = predict(found, [tmp_path / "a.png"], top=3, threads=1)
     assert {guess.label: guess.probability for guess in guesses} == pytest.approx(dict(enumerate(chances)), abs=1e-6)

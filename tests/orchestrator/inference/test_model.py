@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from orchestrator.cli.app import app
 from orchestrator.errors import UsageError
-from orchestrator.inference.model import IMAGENET_MEAN, Preparation, open_trained
+from orchestrator.inference.model import IMAGENET_MEAN, Preprocessing, open_trained
 from orchestrator.launch.initial_weights import read_given, starting_point
 from orchestrator.launch.request import LaunchRequest
 from orchestrator.launch.run_spec import plan_run
@@ -76,13 +76,13 @@ def test_a_checkpoint_says_what_it_is(tmp_path: Path) -> None:
 def test_weights_from_elsewhere_need_a_network_and_tell_their_classes(tmp_path: Path) -> None:
     path = tmp_path / "theirs.safetensors"
     library.save_file(to_state_dict(*network(classes=7)), path, {"format": "pt"})
-    assert "does not say which network" in refused(path).message
+    assert "does not name its model" in refused(path).message
     trained = open_trained(path, "resnet20")
     assert (trained.graph.classes, trained.about.mean) == (7, IMAGENET_MEAN)
     assert trained.names == tuple("0123456")
     error = refused(path, "mobilenet_reduced")
     assert error.message.startswith(f"{path}, read as mobilenet_reduced: the weights do not match the network: ")
-    assert error.remedy == "name the network with --model"
+    assert error.remedy == "choose the model with --model"
 
 
 def test_a_network_of_ones_own_is_named_not_found(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_a_directory_is_no_file_to_export_to(tmp_path: Path, kind: str) -> None:
 def test_pickles_are_not_opened(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\x80\x04.")
     error = refused(tmp_path / name, "lenet")
-    assert "could run anything" in error.message
+    assert "can run arbitrary code" in error.message
     assert f"torch.load('{name}', weights_only=True)" in (error.remedy or "")
 
 
@@ -170,16 +170,16 @@ def test_damaged_archives_of_numpy_are_told(tmp_path: Path, broken: Callable[[Pa
     path = tmp_path / "a.npz"
     path.write_bytes(broken(path))
     error = refused(path, "lenet")
-    assert error.message.startswith(f"{path} is no .npz file of plain arrays: ")
-    assert error.remedy == "numpy.savez writes one of named arrays"
+    assert error.message.startswith(f"{path} is not an .npz file of plain arrays: ")
+    assert error.remedy == "write it with numpy.savez"
 
 
 def test_images_are_prepared_by_their_middle() -> None:
     images = np.arange(2 * 5 * 6 * 2, dtype=np.uint8).reshape(2, 5, 6, 2)
-    normal = Preparation((0.5, 0.25), (0.5, 2.0), (3, 4, 2)).normalise(images)
+    normal = Preprocessing((0.5, 0.25), (0.5, 2.0), (3, 4, 2)).normalize(images)
     np.testing.assert_allclose(normal, (images[:, 1:4, 1:5] / 255 - (0.5, 0.25)) / (0.5, 2.0), rtol=1e-5)
-    with pytest.raises(UsageError, match="the network takes 8x4x2"):
-        Preparation((0.5,) * 2, (1.0,) * 2, (8, 4, 2)).normalise(images)
+    with pytest.raises(UsageError, match="the model takes 8x4x2"):
+        Preprocessing((0.5,) * 2, (1.0,) * 2, (8, 4, 2)).normalize(images)
 
 
 def test_export_writes_both_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.data.add import DamagedError, add
+from orchestrator.data.add import CorruptDataError, add
 from orchestrator.data.store import Store
 from orchestrator.errors import UsageError
 from orchestrator.launch import dataset as module
@@ -45,7 +45,7 @@ def test_a_folder_that_was_added_with_other_options_is_taken_as_it_is(tmp_path: 
     own = add("dots", path, size=64, on_corrupt="skip").stored
     assert open_dataset(str(path)).stored == own, "of several, the one of the folder's name"
     (path / "more").touch()
-    with pytest.raises(UsageError, match="there is a dataset called 'dots' already"):
+    with pytest.raises(UsageError, match="dataset 'dots' already exists"):
         open_dataset(str(path))
 
 
@@ -59,7 +59,7 @@ def test_what_would_be_added_is_counted_and_left_alone(tmp_path: Path, store: St
     assert expected.class_names == added.class_names == tuple("0123456789")
     assert open_dataset(str(path), adds=False).stored == added.stored
     (path / "more").touch()
-    with pytest.raises(UsageError, match="there is a dataset called 'dots' already"):
+    with pytest.raises(UsageError, match="dataset 'dots' already exists"):
         open_dataset(str(path), adds=False)
 
 
@@ -77,9 +77,9 @@ def test_what_would_not_be_added_is_not_planned_with(tmp_path: Path) -> None:
     for name in ("cat/a.png", "cat/b.webp", "dog/c.png"):
         picture(tmp_path / "pics" / name)
     for adds in (False, True):
-        with pytest.raises(DamagedError, match=r"cat/b\.webp: only JPEG and PNG are read") as told:
+        with pytest.raises(CorruptDataError, match=r"cat/b\.webp: unsupported format") as told:
             open_dataset(str(tmp_path / "pics"), adds=adds)
-        assert (told.value.exit_code, told.value.remedy) == (2, "--on-corrupt skip goes on without them")
+        assert (told.value.exit_code, told.value.remedy) == (2, "use --on-corrupt skip to leave them out")
     assert open_dataset(str(tmp_path / "pics"), on_corrupt="skip", adds=False).spec.samples == 2
 
 
@@ -115,10 +115,10 @@ def test_without_fashion_mnist_auto_says_what_it_does_instead(tmp_path: Path, mo
 
 def test_what_is_not_there_is_bad_usage(tmp_path: Path) -> None:
     for wanted, message in (
-        ("nothing", "there is no dataset called 'nothing'"),
-        (str(tmp_path / "absent"), "there is nothing at"),
-        (str(tmp_path), "holds no dataset that is known here"),
-        ("Synthetic!", "cannot be a dataset's name"),
+        ("nothing", "no dataset named 'nothing'"),
+        (str(tmp_path / "absent"), "no such file or directory:"),
+        (str(tmp_path), "is not a supported dataset"),
+        ("Synthetic!", "invalid dataset name"),
     ):
         with pytest.raises(UsageError, match=message):
             open_dataset(wanted)

@@ -76,7 +76,7 @@ class TestKeys:
         assert "  StrictHostKeyChecking yes" in lines
 
     def test_nothing_to_write_when_all_is_there(self) -> None:
-        files = keys.wanted_files(facts(texts={"authorized_keys": f"{HOST_KEY}\n"}), want())
+        files = keys.required_files(facts(texts={"authorized_keys": f"{HOST_KEY}\n"}), want())
         there = facts(
             texts={"authorized_keys": files[3].content.decode(), "ssh_config": files[4].content.decode()},
             files={file.path: FileFact("600", file.sha256) for file in files},
@@ -84,7 +84,7 @@ class TestKeys:
         assert keys.Keys().check(there, want()) == ()
 
     def test_a_new_phone_of_the_cluster_changes_known_hosts_only(self) -> None:
-        files = keys.wanted_files(facts(), want())
+        files = keys.required_files(facts(), want())
         outdated = {file.path: FileFact("600", file.sha256) for file in files} | {
             keys.KNOWN_HOSTS: FileFact("600", hashlib.sha256(b"fewer").hexdigest())
         }
@@ -93,7 +93,7 @@ class TestKeys:
 
     def test_bytes_that_are_no_text_survive(self) -> None:
         odd = b"# caf\xe9\n".decode("utf-8", "surrogateescape")
-        assert b"caf\xe9" in keys.wanted_files(facts(texts={"authorized_keys": odd}), want())[3].content
+        assert b"caf\xe9" in keys.required_files(facts(texts={"authorized_keys": odd}), want())[3].content
 
 
 class TestSshd:
@@ -118,7 +118,7 @@ class TestSshd:
 
 class TestOpenMpi:
     def test_the_wired_network_is_written_as_a_range(self) -> None:
-        parameters = openmpi.wanted_files(want())[0].content.decode()
+        parameters = openmpi.required_files(want())[0].content.decode()
         assert "btl_tcp_if_include = 10.77.0.0/16\n" in parameters
         assert "oob_tcp_if_include = 10.77.0.0/16\n" in parameters
         assert "@" not in parameters

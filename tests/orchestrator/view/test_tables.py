@@ -17,7 +17,7 @@ from orchestrator.bootstrap.events import Started, Waiting
 from orchestrator.bootstrap.report import PhoneReport as BootstrappedPhone
 from orchestrator.chaos.evaluate import CheckResult
 from orchestrator.chaos.report import CampaignReport
-from orchestrator.data.store import Stored
+from orchestrator.data.store import StoredDataset
 from orchestrator.fleet.host_keys import HostKey, HostKeys
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.health.checks import ALL
@@ -25,7 +25,7 @@ from orchestrator.health.examination import judge as examine
 from orchestrator.health.health import judge
 from orchestrator.health.report import Report as HealthReport
 from orchestrator.health.vitals import Vitals, parse_vitals
-from orchestrator.inference.evaluate import Guess
+from orchestrator.inference.evaluate import Prediction
 from orchestrator.inventory import load
 from orchestrator.logs.trace import StepBreakdown
 from orchestrator.plan.forecast import published
@@ -121,7 +121,7 @@ def datasets() -> Case:
     names = ("imagenet_subset_of_one_hundred_classes", "cifar10")
     origin: dict[str, object] = {"path": "/home/somebody/datasets/" + "deep/" * 20}
     found = [
-        Stored(
+        StoredDataset(
             Path("/data"), DatasetManifest(name, "folder", (224, 224, 3), ("a",) * 1000, (0.5,), (0.2,), (), ()), origin
         )
         for name in names
@@ -156,7 +156,7 @@ def pinned_keys() -> Case:
 
 def predictions() -> Case:
     images = [Path("/home/somebody/pictures") / ("long-" * 12 + "name.jpg"), Path("cat.jpg")]
-    found = [[Guess(1, "tabby, tabby cat, with a very long list of synonyms", 0.9), Guess(2, "tiger", 0.1)]] * 2
+    found = [[Prediction(1, "tabby, tabby cat, with a long list of synonyms", 0.9), Prediction(2, "tiger", 0.1)]] * 2
     return Case(inference.render_predictions(images, found), ("cat.jpg", "tiger"))
 
 

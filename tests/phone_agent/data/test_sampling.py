@@ -112,8 +112,8 @@ def test_normalised_as_in_the_textbook() -> None:
     dataset = Synthetic(9, SHAPE, 4, seed=1)
     images, _ = dataset.take(np.arange(9))
     expected = (images / 255 - dataset.mean) / dataset.std
-    np.testing.assert_allclose(Normaliser(dataset, 9).normalise(images), expected, atol=1e-5)
-    cut = Normaliser(dataset, 9, (4, 3, 2)).normalise(images)
+    np.testing.assert_allclose(Normaliser(dataset, 9).normalize(images), expected, atol=1e-5)
+    cut = Normaliser(dataset, 9, (4, 3, 2)).normalize(images)
     np.testing.assert_allclose(cut, expected[:, 1:5, 1:4], atol=1e-5)
 
 

@@ -66,7 +66,7 @@ def test_any_number_of_phones_finds_the_same(ranks: int) -> None:
     ]
     found = evaluate.merge(np.stack(rows))
     images, labels = held_out.take(np.arange(13))
-    alone = evaluate.mark(executable.forward(Normaliser(held_out, 13).normalise(images)), labels) / 13
+    alone = evaluate.mark(executable.forward(Normaliser(held_out, 13).normalize(images)), labels) / 13
     assert found is not None
     assert found["samples"] == 13
     assert [found["loss"], found["top1"], found["top5"]] == pytest.approx(alone[:3].tolist(), rel=1e-6)
@@ -88,7 +88,7 @@ def test_a_damaged_sample_is_left_out_and_no_other_counts_twice(tmp_path: Path, 
         for rank in range(ranks)
     ]
     found = evaluate.merge(np.stack(rows))
-    alone = evaluate.mark(executable.forward(Normaliser(whole, 12).normalise(images)), labels) / 12
+    alone = evaluate.mark(executable.forward(Normaliser(whole, 12).normalize(images)), labels) / 12
     assert found is not None
     assert found["samples"] == 12
     assert [found["loss"], found["top1"], found["top5"]] == pytest.approx(alone[:3].tolist(), rel=1e-6)

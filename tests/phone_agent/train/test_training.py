@@ -430,7 +430,7 @@ def test_held_out_samples_are_judged_a_batch_at_a_time(samples: int) -> None:
     executable = get_backend("cpu").compile(graph, State(graph, 0), 7, Options())
     held_out = Synthetic(samples, SYNTHETIC.shape, 10, seed=1)
     images, labels = held_out.take(np.arange(samples))
-    scores = executable.forward(Normaliser(held_out, samples).normalise(images))
+    scores = executable.forward(Normaliser(held_out, samples).normalize(images))
     right = int((scores.argmax(axis=1) == labels).sum())
     assert judge(executable, held_out, range(samples), Normaliser(held_out, 7))[1] == right
 

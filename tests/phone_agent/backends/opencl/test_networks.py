@@ -74,7 +74,7 @@ QUICK = {"mobilenet_reduced", "resnet_reduced", "squeezenet_v1_1"}
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in THIRTEEN])
 def test_loss_and_every_gradient(name: str) -> None:
-    """Of narrow networks. Sixteen images, since all that is left of an image in the end is one pixel to normalise."""
+    """Of narrow networks. Sixteen images, since all that is left of an image in the end is one pixel to normalize."""
     side = THIRTEEN[name]
     agrees(models.build(name, 10, (side, side, 3), 0.25), 16, Options())
 
