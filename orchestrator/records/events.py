@@ -1,4 +1,4 @@
-"""Events that a run reports, one JSON object per line, from a phone that may send anything; its progress by them."""
+"""Events of a run, one JSON object per line from a phone that may send anything; and the progress that they report."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class SupervisorSilent:
     """The process that supervises did neither."""
 
 
-Event = (
+SupervisorEvent = (
     RunReported
     | StepCompleted
     | StepOverdue

@@ -129,7 +129,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------------------ events and actions
 
-    def _dispatch(self, event: states.Event) -> None:
+    def _dispatch(self, event: states.SupervisorEvent) -> None:
         self._state, actions = transition(self._state, event, time.monotonic())
         self._pending.extend(actions)
 
@@ -137,7 +137,7 @@ class Supervisor:
         while self._pending:
             self._execute_next()
 
-    def _dispatch_in_stream(self, event: states.Event) -> None:
+    def _dispatch_in_stream(self, event: states.SupervisorEvent) -> None:
         """Actions of a recovery wait until the event stream of the failed attempt is closed."""
         self._dispatch(event)
         while self._pending and not self._abandoned:
@@ -157,7 +157,7 @@ class Supervisor:
     def _context(self) -> RunContext:
         return self._state.following.context if isinstance(self._state, states.Diagnosing) else self._state.context
 
-    def _execute(self, action: states.Action) -> states.Event | None:  # noqa: C901, PLR0911  (a table)
+    def _execute(self, action: states.Action) -> states.SupervisorEvent | None:  # noqa: C901, PLR0911  (a table)
         match action:
             case states.ProbePhones():
                 return self._probe()

@@ -19,7 +19,16 @@ from orchestrator.supervisor.restart_policy import (
     restart_limit_reached,
     select_phones,
 )
-from orchestrator.supervisor.states import Action, Diagnosing, Event, Finished, Following, Recovering, RunContext, State
+from orchestrator.supervisor.states import (
+    Action,
+    Diagnosing,
+    Finished,
+    Following,
+    Recovering,
+    RunContext,
+    State,
+    SupervisorEvent,
+)
 
 STALL_S = 300.0  # without an event, although every rank is alive
 QUORUM_S = 45.0  # to wait for phones if too few answer: a switch may just have restarted
@@ -30,7 +39,7 @@ _FAILED = frozenset({"failed", "lost"})
 Decision = tuple[State, tuple[Action, ...]]
 
 
-def transition(state: State, event: Event, now: float) -> Decision:
+def transition(state: State, event: SupervisorEvent, now: float) -> Decision:
     match state:
         case Following():
             return _while_following(state, event, now)
@@ -45,7 +54,7 @@ def transition(state: State, event: Event, now: float) -> Decision:
 # --------------------------------------------------------------------------------------------------------- following
 
 
-def _while_following(state: Following, event: Event, now: float) -> Decision:  # noqa: C901, PLR0911  (a table)
+def _while_following(state: Following, event: SupervisorEvent, now: float) -> Decision:  # noqa: C901, PLR0911  (a table)
     context = state.context
     match event:
         case states.RunReported():
@@ -94,7 +103,7 @@ def _stepped(state: Following, event: states.StepCompleted) -> Decision:
 # -------------------------------------------------------------------------------------------------------- diagnosing
 
 
-def _while_diagnosing(state: Diagnosing, event: Event, now: float) -> Decision:
+def _while_diagnosing(state: Diagnosing, event: SupervisorEvent, now: float) -> Decision:
     following = state.following
     match event:
         case states.PhonesProbed():
@@ -155,7 +164,7 @@ def _restart(before: Following | Recovering, failure: Diagnosis | None, now: flo
     return state, (states.SaveRecord(context.record), states.TerminateAttempt(before.unreachable))
 
 
-def _while_recovering(state: Recovering, event: Event, now: float) -> Decision:  # noqa: PLR0911  (a table)
+def _while_recovering(state: Recovering, event: SupervisorEvent, now: float) -> Decision:  # noqa: PLR0911  (a table)
     match event:
         case states.AttemptTerminated():
             return _select(state, event, now)

@@ -20,7 +20,6 @@ from orchestrator.supervisor.states import (
     BackOff,
     Diagnosing,
     EndDetection,
-    Event,
     ExamineFailure,
     FailureExamined,
     Finished,
@@ -45,6 +44,7 @@ from orchestrator.supervisor.states import (
     StepCompleted,
     StepOverdue,
     StreamBroken,
+    SupervisorEvent,
     SupervisorSilent,
     TerminateAttempt,
     WaitForSupervisor,
@@ -73,7 +73,7 @@ def probed(*probes: Probe, **changes: Any) -> PhonesProbed:
     return replace(PhonesProbed(probes, 5, NOW - 10, step_overdue=True, first_probe=True), **changes)
 
 
-def decide(state: State, event: Event) -> tuple[State, list[type[Action]]]:
+def decide(state: State, event: SupervisorEvent) -> tuple[State, list[type[Action]]]:
     after, actions = transition(state, event, NOW)
     return after, [type(action) for action in actions]
 
@@ -159,7 +159,9 @@ def decide(state: State, event: Event) -> tuple[State, list[type[Action]]]:
         (Finished(CONTEXT), StepOverdue(), Finished, []),
     ],
 )
-def test_transition(state: State, event: Event, after: type[State], actions: list[type[Action]] | str) -> None:
+def test_transition(
+    state: State, event: SupervisorEvent, after: type[State], actions: list[type[Action]] | str
+) -> None:
     expected = [EndDetection, SaveRecord, TerminateAttempt] if actions == "restart" else actions
     found, taken = decide(state, event)
     assert (type(found), taken) == (after, expected)
