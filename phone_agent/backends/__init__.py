@@ -1,4 +1,4 @@
-"""Backends by name. What they offer is defined in nn.executable."""
+"""Backends by name. Their interface is defined in nn.executable."""
 
 from __future__ import annotations
 
@@ -24,6 +24,4 @@ def get_backend(name: str) -> Backend:
         from phone_agent.backends.reference import ReferenceBackend
 
         return ReferenceBackend()
-    raise AgentError(
-        f"there is no backend called '{name}'; there are: {', '.join(BACKENDS)}", code=ErrorCode.BAD_REQUEST
-    )
+    raise AgentError(f"unknown backend '{name}'; choose from: {', '.join(BACKENDS)}", code=ErrorCode.BAD_REQUEST)

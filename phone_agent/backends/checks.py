@@ -1,4 +1,4 @@
-"""What executables refuse to compute with."""
+"""Input validation of executables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 class InputError(AgentError):
-    """Images or labels that do not go with the network."""
+    """Images, labels or state that do not match the network."""
 
     code = ErrorCode.BAD_REQUEST
 
@@ -24,20 +24,22 @@ class InputError(AgentError):
 def check_state(graph: Graph, state: State) -> None:
     for name, buffer in (("values", state.values), ("gradients", state.gradients)):
         if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
-            raise InputError(f"the core computes in float32; the state's {name} are {buffer.dtype}")
+            raise InputError(f"state.{name} must be contiguous float32, not {buffer.dtype}")
         if buffer.size != graph.parameter_count:
-            raise InputError(f"{buffer.size} {name} for a network of {graph.parameter_count} parameters")
+            raise InputError(
+                f"state.{name} has {buffer.size} elements; the network has {graph.parameter_count} parameters"
+            )
 
 
 def check_batch(graph: Graph, sizes: Collection[int], images: Array, labels: Array) -> None:
     check_images(graph, images)
     if len(images) not in sizes:
         known = " or ".join(map(str, sizes))
-        raise InputError(f"{len(images)} images; the network was compiled for batches of {known}")
+        raise InputError(f"batch of {len(images)} images; the network was compiled for {known}")
     if labels.shape != (len(images),):
-        raise InputError(f"labels of shape {labels.shape} for {len(images)} images: one whole number an image")
+        raise InputError(f"labels have shape {labels.shape}; expected one integer for each of {len(images)} images")
     if not np.issubdtype(labels.dtype, np.integer):
-        raise InputError(f"labels are {labels.dtype}: one whole number an image")
+        raise InputError(f"labels are {labels.dtype}; expected integers")
     if labels.min() < 0 or labels.max() >= graph.classes:
         wrong = labels[(labels < 0) | (labels >= graph.classes)][0]
         raise InputError(f"label {wrong}: the network has classes 0 to {graph.classes - 1}")
@@ -45,6 +47,6 @@ def check_batch(graph: Graph, sizes: Collection[int], images: Array, labels: Arr
 
 def check_images(graph: Graph, images: Array) -> None:
     if images.shape[1:] != graph.shape:
-        raise InputError(f"images of shape {images.shape[1:]}; the network takes {graph.shape}")
+        raise InputError(f"images have shape {images.shape[1:]}; the network expects {graph.shape}")
     if images.dtype.kind not in "fiu":
-        raise InputError(f"images are {images.dtype}, not numbers")
+        raise InputError(f"images are {images.dtype}; expected numbers")

@@ -1,4 +1,4 @@
-"""What executables of a plan have in common: the sizes of batches they keep programs for, and what they refuse."""
+"""Base class of executables that run a plan: one program per batch size."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from phone_agent.nn.plan.plan import Plan
 
 Array = NDArray[Any]
 Program = TypeVar("Program")
-MAX_PLANS = 8  # of batches that programs are kept for
+MAX_PLANS = 8  # batch sizes whose programs are cached
 
 
 @dataclass(frozen=True)
 class OpTime:
-    """What one step of the plan took, and what it did in that time. `bytes`: activations, each tensor once."""
+    """Profile of one op of the plan. `bytes`: activations read and written, each tensor once."""
 
     name: str
     kind: str
@@ -36,7 +36,7 @@ class OpTime:
 
 
 class PlannedExecutable(Executable, Generic[Program]):
-    """`_programs` holds one for each size of batch; whoever inherits makes them, and the memory they run in."""
+    """`_programs` holds one program per batch size. Subclasses create them and the memory they run in."""
 
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int]) -> None:
         check_state(graph, state)
@@ -47,9 +47,9 @@ class PlannedExecutable(Executable, Generic[Program]):
         self._programs: dict[int, Program] = {}
 
     def prepare(self, sizes: Collection[int]) -> None:
-        """Sizes that were used before come back at once, as long as they are not many."""
+        """Recently used sizes are cached."""
         if largest := [size for size in sizes if size > self._batch]:
-            raise InputError(f"a batch of {max(largest)}: the network was compiled for {self._batch} at most")
+            raise InputError(f"batch of {max(largest)}: the network was compiled for at most {self._batch}")
         new = {size: fit_plan(self._graph, size, self._options) for size in sizes if size not in self._plans}
         keep = {self._batch, *sizes}
         others = [size for size in self._plans if size not in keep]
@@ -66,24 +66,26 @@ class PlannedExecutable(Executable, Generic[Program]):
             scores[start : start + len(chunk)] = self._evaluate(chunk)[: len(chunk)]
         return scores
 
-    def _step_times(self, nanoseconds: Sequence[int]) -> list[OpTime]:
-        """Of the steps of training with the largest batch."""
-        steps = self._plan.training.ops
+    def _op_times(self, nanoseconds: Sequence[int]) -> list[OpTime]:
+        """Profile of the training ops with the largest batch."""
+        ops = self._plan.training.ops
         return [
-            OpTime(step.name, step.kind.name.lower(), step.direction.value, time * 1e-9, step.flops, step.traffic)
-            for step, time in zip(steps, nanoseconds, strict=True)
+            OpTime(op.name, op.kind.name.lower(), op.direction.value, time * 1e-9, op.flops, op.traffic)
+            for op, time in zip(ops, nanoseconds, strict=True)
         ]
 
     @abstractmethod
     def _add(self, plans: dict[int, Plan]) -> None:
-        """Programs for these sizes as well, and room for them: a smaller batch may take a little more. It recomputes
-        less, or another kernel suits it."""
+        """Create programs for these sizes, and grow the memory if needed.
+
+        A smaller batch may need a little more: it recomputes less, or uses another algorithm.
+        """
 
     @abstractmethod
     def _evaluate(self, images: Array) -> Array:
-        """Scores of no more images than the largest batch has; rows beyond them mean nothing."""
+        """Scores of at most as many images as the largest batch. Rows beyond the images are undefined."""
 
 
 def is_readable_in_place(images: Array, batch: int) -> bool:
-    """Whether kernels can read these where they are."""
+    """Whether kernels can read these images without a copy."""
     return images.dtype == np.float32 and images.flags.c_contiguous and len(images) == batch

@@ -38,5 +38,5 @@ def timed(config: DeviceConfig, request: TuneRequest, runs: int) -> Timed:
         started = time.monotonic()
         executable.loss_and_gradients(images, labels, 1.0)
         seconds.append(time.monotonic() - started)
-    share = executable.share if isinstance(executable, HybridExecutable) else None
+    share = executable.gpu_share if isinstance(executable, HybridExecutable) else None
     return Timed(min(seconds[1:]), share)

@@ -181,7 +181,7 @@ class OpenClExecutable(PlannedExecutable[_Emitted]):
                 self._gates(programs.training, programs, None, started)
                 self._shared.queue.finish()
                 best = np.minimum(best, self._timed(programs.training, started))
-        return self._step_times(best.tolist())
+        return self._op_times(best.tolist())
 
     def close(self) -> None:
         self._shared.queue.finish()

@@ -1,13 +1,13 @@
-"""Every network's loss, gradients and running statistics against PyTorch's, from the same weights.
+"""Loss, gradients and running statistics of every network against PyTorch, from the same weights.
 
-The yardstick is PyTorch in double precision. The oracle, in double as well, must agree to rounding. In single precision
-even PyTorch is off by what rounding grows to through a hundred normalised layers; the core may not be off by much more.
+The baseline is PyTorch in double precision. The reference backend, also in double precision, must agree up to rounding.
+In single precision even PyTorch accumulates rounding errors through a hundred layers; the core may not be much worse.
 
-Errors are relative to the largest gradient of a layer, weights and biases together (a bias whose effect a later
-normalisation cancels has none but rounding's); likewise for statistics. The largest of a network is told: run with -rP.
+Errors are relative to the largest gradient of a layer, weights and biases together (a bias that a later batch
+normalization cancels has only rounding errors); likewise for statistics. The largest error is printed: run with -rP.
 
-A value within rounding of a ReLU's corner may fall on its other side, and then all that hangs on it differs. It happens
-to either program, if rarely here (see `start`): so the best of a few draws of images counts. A mistake spoils them all.
+A value within rounding of the corner of a ReLU may fall on either side, which changes everything that depends on it. It
+is rare here (see `start`), so the best of several random batches counts. A bug affects all of them.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from benchmarks import torch_peer  # noqa: E402 - needs torch
 pytestmark = pytest.mark.slow
 
 Array = NDArray[Any]
-SEEDS = (7, 17, 27)  # of images
-DRAW = 12345  # of dropout
+SEEDS = (7, 17, 27)  # of random images
+DRAW = 12345  # seeds dropout
 CLASSES = 10
-ORACLE = 1e-9  # the most the oracle may be off
-CORE = 5e-5  # what the core may be off, or twice PyTorch's error, if that is more
+ORACLE = 1e-9  # largest error of the reference backend
+CORE = 5e-5  # largest error of the core, or twice the error of PyTorch if that is larger
 
 
 @dataclass(frozen=True)
 class Case:
-    """A network, for images small enough to be quick; or as published."""
+    """A network with small images for speed, or as published."""
 
     name: str
     side: int
@@ -68,7 +68,7 @@ PUBLISHED = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of a training step: everything by name, in our layout. `scores` are those of an evaluation after it."""
+    """Result of a training step by name, in our layout. `scores`: of an evaluation after it."""
 
     loss: float
     gradients: dict[str, Array]
@@ -76,7 +76,7 @@ class Outcome:
     scores: Array
 
     def error(self, right: Outcome) -> tuple[float, str]:
-        """The largest, and whose it is."""
+        """The largest error, and where it is."""
         return max(
             (abs(self.loss - right.loss) / abs(right.loss), "loss"),
             (_error(self.scores, right.scores, np.abs(right.scores).max()), "scores"),
@@ -104,7 +104,7 @@ def samples(graph: Graph, batch: int, seed: int) -> tuple[Array, Array]:
 
 
 def start(graph: Graph, dtype: type) -> State:
-    """The same values in either precision; biases and scales away from 0 and 1, where bugs may hide."""
+    """The same values in either precision; biases and scales are not 0 and 1, which may hide bugs."""
     state = State(graph, seed=5, dtype=dtype)
     state.values[...] = State(graph, seed=5).values
     state.values += (0.02 * np.random.default_rng(8).normal(size=len(state.values))).astype(np.float32)
@@ -158,14 +158,14 @@ def _two_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_oracle_agrees_with_pytorch(case: Case) -> None:
+def test_reference_matches_pytorch(case: Case) -> None:
     error, where = ours(case, "reference", np.float64, SEEDS[0]).error(theirs(case, np.float64, SEEDS[0]))
-    print(f"{case}: oracle {error:.1e} ({where})")  # noqa: T201 - the figure is what the test is run for
+    print(f"{case}: oracle {error:.1e} ({where})")  # noqa: T201 - the number is the purpose of the test
     assert error < ORACLE
 
 
 @pytest.mark.parametrize("case", [*CASES, *PUBLISHED], ids=str)
-def test_the_core_is_as_near_to_double_precision_as_pytorch(case: Case) -> None:
+def test_core_is_as_accurate_as_pytorch(case: Case) -> None:
     core, own = [], []
     for seed in SEEDS:
         right = theirs(case, np.float64, seed)

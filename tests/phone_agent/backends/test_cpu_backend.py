@@ -1,4 +1,4 @@
-"""The core as a backend: the oracle's losses, gradients and scores, from the real kernels."""
+"""The CPU backend against the reference backend: losses, gradients and scores of the real kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from phone_agent import models
 from phone_agent.backends import get_backend
 from phone_agent.backends.checks import InputError
 from phone_agent.backends.cpu import CpuBackend, CpuExecutable
-from phone_agent.backends.reference import Array
+from phone_agent.backends.reference_layers import Array
 from phone_agent.contract.choices import BACKENDS
 from phone_agent.core.library import CoreError
 from phone_agent.nn.graph import Conv, Dense, Graph, GraphBuilder, GraphError, MaxPool, Relu
@@ -32,10 +32,10 @@ NETWORKS = (
 
 
 def _agrees(graph: Graph, batch: int, options: Options, tolerance: float = 3e-4) -> CpuExecutable:
-    """Loss, every gradient, running statistics and scores as the oracle has them in double precision.
+    """Loss, every gradient, running statistics and scores match the reference backend in double precision.
 
-    A value that is zero but for rounding may pass a ReLU here and not there, and all gradients before it feel that. So
-    the best of some draws of images counts.
+    A value that is zero up to rounding may pass a ReLU in one backend and not in the other, which changes all gradients
+    before it. So the best of several random batches counts.
     """
     ours, theirs = State(graph, 1), State(graph, 1, np.float64)
     executable = CpuBackend().compile(graph, ours, batch, options)
@@ -56,12 +56,12 @@ def _agrees(graph: Graph, batch: int, options: Options, tolerance: float = 3e-4)
 
 
 @pytest.mark.parametrize(("name", "shape", "batch"), NETWORKS)
-def test_networks_agree_with_the_oracle(name: str, shape: tuple[int, int, int], batch: int) -> None:
+def test_networks_match_the_reference(name: str, shape: tuple[int, int, int], batch: int) -> None:
     _agrees(models.build(name, 10, shape), batch, Options(threads=2, winograd=False))
 
 
 @pytest.mark.parametrize("name", ["resnet20", "squeezenet_v1_1"])
-def test_networks_agree_with_the_oracle_in_winograds_way(name: str) -> None:
+def test_networks_match_the_reference_with_winograd(name: str) -> None:
     _agrees(models.build(name, 10, (32, 32, 3)), 4, Options(threads=1))
 
 
@@ -73,7 +73,7 @@ def _gradients(graph: Graph, batch: int, options: Options) -> tuple[CpuExecutabl
 
 
 @pytest.mark.parametrize("name", ["resnet20", "mobilenet_reduced", "squeezenet_v1_1", "googlenet"])
-def test_what_is_computed_again_is_the_same(name: str) -> None:
+def test_recomputation_gives_the_same_gradients(name: str) -> None:
     graph = models.build(name, 10, (48, 48, 3))
     whole, gradients, loss = _gradients(graph, 4, Options(threads=2, memory_bytes=10**12))
     assert not whole.memory.recomputed
@@ -87,7 +87,7 @@ def test_what_is_computed_again_is_the_same(name: str) -> None:
 
 @given(graphs())
 @settings(max_examples=25, deadline=None, derandomize=True)
-def test_any_graph_agrees_with_the_oracle(graph: Graph) -> None:
+def test_random_graphs_match_the_reference(graph: Graph) -> None:
     _agrees(graph, 5, Options(threads=2, winograd=False), tolerance=1e-3).close()
 
 
@@ -117,7 +117,7 @@ def test_scores_of_any_number_of_images() -> None:
     assert executable.forward(images[:0]).shape == (0, 4)
 
 
-def test_images_that_lie_otherwise_give_the_same() -> None:
+def test_memory_layout_of_images_does_not_matter() -> None:
     executable, state, images, labels = _compiled()
     loss = executable.loss_and_gradients(images, labels, 1.0)
     gradients = state.gradients.copy()
@@ -126,7 +126,7 @@ def test_images_that_lie_otherwise_give_the_same() -> None:
         np.testing.assert_array_equal(state.gradients, gradients)
 
 
-def test_ready_tells_complete_parts_from_front_to_back() -> None:
+def test_ready_is_called_for_complete_buckets_from_front_to_back() -> None:
     executable, state, images, labels = _compiled()
     executable.loss_and_gradients(images, labels, 1.0)
     whole, parts = state.gradients.copy(), []
@@ -142,8 +142,8 @@ def test_ready_tells_complete_parts_from_front_to_back() -> None:
     assert parts[-1][1] == whole.size
 
 
-def test_values_are_asked_for_before_they_are_read() -> None:
-    """Until a part is asked for, it holds what would spoil everything."""
+def test_need_is_called_before_values_are_read() -> None:
+    """Until `need` is called for a bucket, it holds NaN."""
     executable, state, images, labels = _compiled()
     wanted = executable.loss_and_gradients(images, labels, 1.0)
     values, asked = state.values.copy(), []
@@ -158,7 +158,7 @@ def test_values_are_asked_for_before_they_are_read() -> None:
     assert sum(end - start for start, end in asked) == values.size
 
 
-def test_values_of_parts_told_are_not_read_any_more() -> None:
+def test_values_are_not_read_after_ready() -> None:
     executable, state, images, labels = _compiled()
     executable.loss_and_gradients(images, labels, 1.0)
     wanted = state.gradients.copy()
@@ -172,8 +172,8 @@ def test_values_of_parts_told_are_not_read_any_more() -> None:
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("model", ["lenet", "mobilenet_reduced", "squeezenet_v1_1"])
-def test_gradients_of_small_batches_add_up(name: str, model: str) -> None:
-    """Three images, then two: the gradients are the sum of those that each batch has alone."""
+def test_accumulated_gradients_add_up(name: str, model: str) -> None:
+    """Three images, then two: the gradients are the sum of those of each batch alone."""
     graph = models.build(model, 10, (28, 28, 1) if model == "lenet" else (40, 40, 3))
     state = State(graph, 1)
     executable = get_backend(name).compile(graph, state, 3, Options(threads=2), also=(2,))
@@ -189,7 +189,7 @@ def test_gradients_of_small_batches_add_up(name: str, model: str) -> None:
     np.testing.assert_allclose(state.gradients, wanted, atol=1e-6 * np.abs(wanted).max(), rtol=1e-5)
 
 
-def test_profile_names_every_step() -> None:
+def test_profile_covers_every_op() -> None:
     executable, _, images, labels = _compiled()
     times = executable.profile(images, labels, runs=2)
     assert [time.kind for time in times if time.name == "conv"][:1] == ["conv_forward"]
@@ -198,19 +198,19 @@ def test_profile_names_every_step() -> None:
     assert sum(time.flops for time in times if time.kind == "conv_forward") == 2 * 4 * (16 * 9 * 2 * 5 + 20 * 4)
 
 
-def test_a_loss_that_is_not_a_number_is_returned() -> None:
+def test_nan_loss_is_returned() -> None:
     executable, state, images, labels = _compiled()
     state.values[:] = np.nan
     assert np.isnan(executable.loss_and_gradients(images, labels, 1.0))
 
 
-def test_what_does_not_go_together_is_refused_by_name() -> None:
+def test_invalid_inputs_are_rejected() -> None:
     executable, _, images, labels = _compiled(batch=4)
-    with pytest.raises(InputError, match="3 images; the network was compiled for batches of 4"):
+    with pytest.raises(InputError, match="batch of 3 images; the network was compiled for 4"):
         executable.loss_and_gradients(images[:3], labels[:3], 1.0)
-    with pytest.raises(InputError, match=r"images of shape \(5, 6, 2\); the network takes \(6, 6, 2\)"):
+    with pytest.raises(InputError, match=r"images have shape \(5, 6, 2\); the network expects \(6, 6, 2\)"):
         executable.forward(images[:, 1:])
-    with pytest.raises(InputError, match=r"labels of shape \(3,\) for 4 images"):
+    with pytest.raises(InputError, match=r"labels have shape \(3,\)"):
         executable.loss_and_gradients(images, labels[:3], 1.0)
     with pytest.raises(InputError, match="label 4: the network has classes 0 to 3"):
         executable.loss_and_gradients(images, labels * 0 + 4, 1.0)
@@ -218,17 +218,17 @@ def test_what_does_not_go_together_is_refused_by_name() -> None:
         executable.loss_and_gradients(images, labels * 0 - 1, 1.0)
     with pytest.raises(InputError, match="labels are float64"):
         executable.loss_and_gradients(images, labels.astype(np.float64), 1.0)
-    with pytest.raises(InputError, match="not numbers"):
+    with pytest.raises(InputError, match="expected numbers"):
         executable.forward(images.astype(np.str_))
 
 
 @pytest.mark.parametrize("threads", [0, 1000, -1])
-def test_thread_counts_out_of_range_are_refused(threads: int) -> None:
+def test_thread_counts_out_of_range_are_rejected(threads: int) -> None:
     with pytest.raises(CoreError, match=f"{threads} threads"):
         CpuBackend().compile(_small(), State(_small(), 0), 2, Options(threads=threads))
 
 
-def test_a_state_of_another_kind_is_refused() -> None:
+def test_a_mismatched_state_is_rejected() -> None:
     with pytest.raises(InputError, match="float64"):
         CpuBackend().compile(_small(), State(_small(), 0, np.float64), 2, Options())
     with pytest.raises(InputError, match="parameters"):
@@ -237,35 +237,35 @@ def test_a_state_of_another_kind_is_refused() -> None:
         CpuBackend().compile(_small(), State(_small(), 0), 0, Options())
 
 
-def test_a_network_that_does_not_fit_says_what_it_needs() -> None:
+def test_a_network_that_does_not_fit_reports_what_it_needs() -> None:
     graph = models.build("resnet50")
     with pytest.raises(
         DoesNotFitError, match=r"resnet50: a batch of 64 needs .* of memory, the budget is 420 MB"
-    ) as told:
+    ) as error:
         CpuBackend().compile(graph, State(graph, 0), 64, Options(memory_bytes=420_000_000))
-    fitting = re.fullmatch(r"use --batch (\d+), which fits, or a larger --memory", told.value.remedy)
+    fitting = re.fullmatch(r"use --batch (\d+), which fits, or a larger --memory", error.value.remedy)
     assert fitting
     assert estimate_memory(graph, int(fitting[1]), Options(memory_bytes=420_000_000)).total <= 420_000_000
     with pytest.raises(DoesNotFitError, match="one image needs"):
         largest_batch(graph, 200_000_000)
 
 
-def test_need_and_budget_can_be_told_apart() -> None:
+def test_need_and_budget_are_printed_distinctly() -> None:
     graph = models.build("lenet")
     need = estimate_memory(graph, 8, Options()).total
-    told = does_not_fit(graph, 8, need, need - 1, Options())
-    much, budget = re.findall(r"[\d.]+ [MG]B", str(told))
-    assert much != budget
+    error = does_not_fit(graph, 8, need, need - 1, Options())
+    needed, budget = re.findall(r"[\d.]+ [MG]B", str(error))
+    assert needed != budget
 
 
-def test_batches_beyond_counting_are_refused() -> None:
+def test_batches_with_too_many_values_are_rejected() -> None:
     graph = models.build("lenet")
     with pytest.raises(GraphError, match=r"a batch of 1000000 needs \d+ values in conv1"):
         estimate_memory(graph, 1_000_000)
     assert largest_batch(graph, 10**12) < 1_000_000
 
 
-def test_windows_with_more_places_than_a_byte_counts_are_refused() -> None:
+def test_max_pool_windows_of_more_than_255_taps_are_rejected() -> None:
     net = GraphBuilder((20, 20, 1))
     net.add("conv", Conv(2, kernel=1))
     net.add("pool", MaxPool(16, 16))
@@ -275,7 +275,7 @@ def test_windows_with_more_places_than_a_byte_counts_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("name", "plain", "again"), [("resnet50", 40, 80), ("mobilenet_v1", 80, 160)])
-def test_largest_batches_in_the_memory_of_a_phone(name: str, plain: int, again: int) -> None:
+def test_largest_batches_that_fit_a_phone(name: str, plain: int, again: int) -> None:
     graph = models.build(name)
     assert largest_batch(graph, 2_800_000_000, Options(threads=2)) >= plain
     assert estimate_memory(graph, again, Options(threads=2, memory_bytes=2_800_000_000)).total <= 2_800_000_000

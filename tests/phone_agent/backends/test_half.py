@@ -1,4 +1,4 @@
-"""Activations stored in fp16: half the memory, the same training but for rounding."""
+"""Activations in fp16: half the memory, the same training up to rounding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from phone_agent.nn.plan.memory_plan import estimate_memory, largest_batch
 from phone_agent.nn.plan.ops import Direction
 from phone_agent.nn.plan.options import Options
 
-NETWORKS = (  # together they have every kind of layer
+NETWORKS = (  # together they contain every layer type
     ("lenet", (28, 28, 1), 6),
     ("resnet20", (32, 32, 3), 4),
     ("mobilenet_reduced", (32, 32, 3), 4),
@@ -40,7 +40,7 @@ def _trained(graph: Graph, batch: int, options: Options) -> tuple[CpuExecutable,
 
 
 @pytest.mark.parametrize(("name", "shape", "batch"), NETWORKS)
-def test_gradients_are_those_of_fp32_but_for_rounding(name: str, shape: tuple[int, int, int], batch: int) -> None:
+def test_gradients_match_fp32_up_to_rounding(name: str, shape: tuple[int, int, int], batch: int) -> None:
     graph = models.build(name, 10, shape)
     _, whole, loss = _trained(graph, batch, Options(threads=2))
     _, half, same = _trained(graph, batch, Options(threads=2, half=True))
@@ -50,7 +50,7 @@ def test_gradients_are_those_of_fp32_but_for_rounding(name: str, shape: tuple[in
     assert error < 0.05, f"gradients differ by {error:.3f} of their length"
 
 
-def test_scores_in_use_are_those_of_fp32_but_for_rounding() -> None:
+def test_evaluation_scores_match_fp32_up_to_rounding() -> None:
     graph = models.build("resnet20", 10, (32, 32, 3))
     images = np.random.default_rng(5).normal(0, 1, (5, *graph.shape)).astype(np.float32)
     whole, half = (
@@ -61,7 +61,7 @@ def test_scores_in_use_are_those_of_fp32_but_for_rounding() -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet20", "mobilenet_reduced"])
-def test_what_is_computed_again_is_the_same(name: str) -> None:
+def test_recomputation_gives_the_same_gradients(name: str) -> None:
     graph = models.build(name, 10, (48, 48, 3))
     ample, gradients, loss = _trained(graph, 4, Options(threads=2, half=True, memory_bytes=10**12))
     budget = ample.memory.total - int(ample.memory.arena * 0.2)
@@ -71,11 +71,11 @@ def test_what_is_computed_again_is_the_same(name: str) -> None:
     np.testing.assert_allclose(again, gradients, atol=1e-6 * np.abs(gradients).max(), rtol=0)
 
 
-def test_activations_are_halves_and_nothing_else() -> None:
+def test_only_activations_are_fp16() -> None:
     graph = models.build("googlenet", 10, (32, 32, 3))
     whole, half = (plan.make_plan(graph, 2, Options(half=half)) for half in (False, True))
     assert half.training.scores.dtype == half.evaluation.scores.dtype == DType.FP32
-    first = next(step for step in half.training.ops if step.name == "conv1.conv")
+    first = next(op for op in half.training.ops if op.name == "conv1.conv")
     image = first.fields["x"]
     assert isinstance(image, dict)
     assert (image["dtype"], first.fields["dtype"]) == (DType.FP32, DType.FP16)
@@ -84,29 +84,29 @@ def test_activations_are_halves_and_nothing_else() -> None:
     kept = {buffer.name for buffer in half.offsets if buffer.bytes == sizes[buffer.name]}
     assert shrunk
     assert shrunk | kept == set(sizes)
-    assert not [name for name in shrunk if name.endswith(("gradient", "sums", "winners"))]
+    assert not [name for name in shrunk if name.endswith(("gradient", "sums", "argmaxes"))]
     scores = half.lowered.scores.storage.name
-    stored = {work.y.storage.name for work in half.lowered.ops}
+    stored = {op.y.storage.name for op in half.lowered.ops}
     assert stored - shrunk == {scores}
 
 
 @pytest.mark.parametrize(("name", "share"), [("resnet50", 0.55), ("mobilenet_v1", 0.52), ("squeezenet_v1_1", 0.57)])
-def test_half_the_memory_is_enough(name: str, share: float) -> None:
+def test_fp16_halves_the_arena(name: str, share: float) -> None:
     graph = models.build(name)
     whole, half = (estimate_memory(graph, 16, Options(threads=2, half=half)) for half in (False, True))
     assert half.arena < share * whole.arena
     assert half.total - half.arena == pytest.approx(whole.total - whole.arena, rel=0.02)
 
 
-def test_a_phone_holds_nearly_twice_the_batch() -> None:
+def test_fp16_nearly_doubles_the_batch() -> None:
     graph = models.build("mobilenet_v1")
     whole, half = (largest_batch(graph, GIGABYTES, Options(threads=2, half=half)) for half in (False, True))
     assert half > 1.75 * whole
     again = plan.make_plan(graph, half, Options(threads=2, half=True))
-    assert not [step.name for step in again.training.ops if step.direction == Direction.RECOMPUTE]
+    assert not [op.name for op in again.training.ops if op.direction == Direction.RECOMPUTE]
 
 
-def test_what_fp16_cannot_hold_shows() -> None:
+def test_fp16_overflow_is_visible_in_the_loss() -> None:
     net = GraphBuilder((4, 4, 1))
     net.add("conv", Conv(3, 1))
     net.add("relu", Relu())
@@ -119,7 +119,7 @@ def test_what_fp16_cannot_hold_shows() -> None:
     assert not np.isfinite(CpuBackend().compile(graph, state, 1, options).loss_and_gradients(images, labels, 1.0))
 
 
-def test_numpy_stores_what_it_computes() -> None:
+def test_the_reference_backend_rejects_fp16_activations() -> None:
     graph = models.build("lenet")
-    with pytest.raises(AgentError, match="the reference backend stores what it computes"):
+    with pytest.raises(AgentError, match="does not support fp16 activations"):
         get_backend("reference").compile(graph, State(graph, 0), 1, Options(half=True))

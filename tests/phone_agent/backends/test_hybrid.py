@@ -1,4 +1,4 @@
-"""A batch shared by two backends of one phone: weighted exactly, handed over in order, and as on two phones."""
+"""The hybrid backend: exact weighting, bucket order, and the same results as on two phones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
 
 BATCH, CLASSES = 7, 10
-PLAIN, NORMALISED = ("lenet", (28, 28, 1)), ("mobilenet_reduced", (32, 32, 3))
+PLAIN, NORMALIZED = ("lenet", (28, 28, 1)), ("mobilenet_reduced", (32, 32, 3))
 Array = NDArray[Any]
 
 
@@ -45,13 +45,13 @@ def close_to(found: Array, wanted: Array, tolerance: float = 2e-6) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.6, 1.0])
 @pytest.mark.parametrize("gpu", ["cpu", "opencl", "reference"])
-def test_both_parts_together_are_the_batch(share: float, gpu: str) -> None:
+def test_both_parts_add_up_to_the_batch(share: float, gpu: str) -> None:
     graph = network(*PLAIN)
     images, labels = samples(graph)
     alone, shared = State(graph, 1), State(graph, 1)
     loss = CpuBackend().compile(graph, alone, BATCH, Options()).loss_and_gradients(images, labels, 0.25)
     executable = hybrid(graph, shared, share, get_backend(gpu))
-    for _ in range(2):  # what the first left is not added to
+    for _ in range(2):  # the second call overwrites the gradients of the first
         assert executable.loss_and_gradients(images, labels, 0.25) == pytest.approx(loss, rel=1e-5)
         close_to(shared.gradients, alone.gradients)
     executable.loss_and_gradients(images, labels, 0.25, accumulate=True)
@@ -60,28 +60,28 @@ def test_both_parts_together_are_the_batch(share: float, gpu: str) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
-def test_parts_are_handed_over_front_to_back_and_complete(share: float) -> None:
+def test_buckets_are_ready_in_order_and_complete(share: float) -> None:
     graph = network(*PLAIN)
     images, labels = samples(graph)
     state = State(graph, 1)
     executable = hybrid(graph, state, share)
     executable.loss_and_gradients(images, labels, 1.0)
     wanted = state.gradients.copy()
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     needed: set[int] = set()
 
     def ready(start: int, end: int) -> None:
         np.testing.assert_array_equal(state.gradients[start:end], wanted[start:end])
-        told.append((start, end))
+        reported.append((start, end))
 
     executable.loss_and_gradients(images, labels, 1.0, ready=ready, need=lambda start, _end: needed.add(start))
     expected = [(part.start, part.stop) for part in bucket_slices(state.packing, 64 * 1024)]
-    assert told == expected
+    assert reported == expected
     assert needed == {start for start, _ in expected}
 
 
-def test_a_normalisation_sees_its_part_as_on_a_phone_of_its_own() -> None:
-    graph = network(*NORMALISED)
+def test_batch_normalization_is_per_part_as_on_two_phones() -> None:
+    graph = network(*NORMALIZED)
     images, labels = samples(graph)
     split = BatchSplit.of(BATCH, 0.4)
     phones = [State(graph, 1) for _ in range(2)]
@@ -99,8 +99,8 @@ def test_a_normalisation_sees_its_part_as_on_a_phone_of_its_own() -> None:
         np.testing.assert_allclose(shared.statistics, together, rtol=1e-5, atol=1e-6)
 
 
-def test_statistics_put_in_place_from_outside_are_taken() -> None:
-    graph = network(*NORMALISED)
+def test_replaced_statistics_are_used() -> None:
+    graph = network(*NORMALIZED)
     images, labels = samples(graph)
     state, fresh = State(graph, 1), State(graph, 1)
     executable = hybrid(graph, state, 0.4)
@@ -112,8 +112,8 @@ def test_statistics_put_in_place_from_outside_are_taken() -> None:
     np.testing.assert_array_equal(state.statistics, after_one)
 
 
-def test_combined_statistics_are_those_of_all_images() -> None:
-    graph = network(*NORMALISED)
+def test_merged_statistics_are_those_of_all_images() -> None:
+    graph = network(*NORMALIZED)
     state = State(graph, 1)
     a, b = np.full_like(state.statistics, 1.0), np.full_like(state.statistics, 3.0)
     views = state.statistics_packing.views(merge_statistics(state, (a, b), (0.25, 0.75)))
@@ -123,12 +123,12 @@ def test_combined_statistics_are_those_of_all_images() -> None:
     }
 
 
-def test_the_share_is_measured_and_splits_every_size() -> None:
+def test_gpu_share_is_measured_and_applied_to_every_size() -> None:
     graph = network(*PLAIN)
     state = State(graph, 1)
     values = state.values.copy()
     executable = hybrid(graph, state, None)
-    assert 0 < executable.share < 1
+    assert 0 < executable.gpu_share < 1
     np.testing.assert_array_equal(state.values, values)
     executable.prepare({1, 3})
     images, labels = samples(graph, 3)
@@ -136,7 +136,7 @@ def test_the_share_is_measured_and_splits_every_size() -> None:
 
 
 class Broken:
-    """A driver that gives up in the middle of backward."""
+    """A GPU that fails in the middle of backward."""
 
     def array(self, count: int, dtype: Any = np.float32) -> Array:
         return np.zeros(count, dtype)
@@ -150,11 +150,11 @@ class Broken:
         raise AgentError("the driver hangs")
 
 
-def test_a_gpu_that_fails_is_told_and_nothing_incomplete_is_handed_over() -> None:
+def test_gpu_failure_is_raised_and_no_incomplete_bucket_is_reported() -> None:
     graph = network(*PLAIN)
     images, labels = samples(graph)
     executable = hybrid(graph, State(graph, 1), 0.4, Broken())  # type: ignore[arg-type]
-    told: list[int] = []
+    reported: list[int] = []
     with pytest.raises(AgentError, match="hangs"):
-        executable.loss_and_gradients(images, labels, 1.0, ready=lambda start, _: told.append(start))
-    assert len(told) <= 1
+        executable.loss_and_gradients(images, labels, 1.0, ready=lambda start, _: reported.append(start))
+    assert len(reported) <= 1

@@ -1,12 +1,12 @@
-"""The oracle against the definition of a derivative, in double precision."""
+"""The reference backend against numerical derivatives, in double precision."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from phone_agent.backends import get_backend, reference
-from phone_agent.backends.reference import Array
+from phone_agent.backends import get_backend, reference_layers
+from phone_agent.backends.reference_layers import Array
 from phone_agent.contract import rng
 from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import (
@@ -32,7 +32,7 @@ CLASSES, BATCH, STEP = 3, 4, 1e-6
 
 
 def chain(shape: tuple[int, int, int], *layers: Layer) -> Graph:
-    """The layers, one after the other, and a dense one that gives the scores."""
+    """The layers one after the other, and a dense layer that outputs the scores."""
     net = GraphBuilder(shape)
     for number, layer in enumerate(layers):
         net.add(type(layer).__name__.lower() + str(number), layer)
@@ -40,13 +40,13 @@ def chain(shape: tuple[int, int, int], *layers: Layer) -> Graph:
     return net.build()
 
 
-def seen(layer: Layer, shape: tuple[int, int, int] = (7, 6, 4)) -> Graph:
-    """Behind a convolution, whose gradients are right only if the layer's gradient by its input is."""
+def after_conv(layer: Layer, shape: tuple[int, int, int] = (7, 6, 4)) -> Graph:
+    """After a convolution, whose gradients are correct only if the input gradient of the layer is."""
     return chain(shape, Conv(filters=4, kernel=2), layer)
 
 
 def residual_net() -> Graph:
-    """A layer that feeds two others gets both gradients."""
+    """A layer with two consumers gets both gradients."""
     net = GraphBuilder((4, 4, 2))
     trunk = net.add("conv1", Conv(filters=2, kernel=3, padding=1))
     branch = net.add("conv2", Conv(filters=2, kernel=3, padding=1))
@@ -56,7 +56,7 @@ def residual_net() -> Graph:
 
 
 def inception_net() -> Graph:
-    """One branch is read twice, and branches are unequally wide."""
+    """One branch has two consumers, and branches differ in width."""
     net = GraphBuilder((4, 5, 2))
     wide = net.add("wide", Conv(filters=3, kernel=1))
     narrow = net.add("narrow", Conv(filters=2, kernel=3, padding=1), -1)
@@ -71,29 +71,29 @@ def inception_net() -> Graph:
 
 NETS = {
     "conv": chain((5, 6, 2), Conv(filters=3, kernel=3, stride=2, padding=1)),
-    "conv after conv": seen(Conv(filters=2, kernel=3, padding=1)),
-    "conv of a rectangle": seen(Conv(filters=3, kernel=(1, 3), padding=(0, 1))),
-    "conv of the other": seen(Conv(filters=3, kernel=(3, 2), padding=(2, 1), stride=3)),
-    "conv dilated": seen(Conv(filters=3, kernel=2, dilation=3, padding=1)),
-    "conv without bias": seen(Conv(filters=3, kernel=1, stride=2, bias=False)),
-    "conv in groups": seen(Conv(filters=6, kernel=3, groups=2, padding=1, stride=2)),
-    "conv depthwise": seen(Conv(filters=4, kernel=3, groups=4, padding=1)),
-    "conv with a multiplier": seen(Conv(filters=8, kernel=2, groups=4, bias=False)),
-    "max pool": seen(MaxPool(2, 2)),
-    "max pool overlapping": seen(MaxPool(3, 2, padding=1)),
-    "max pool that leaves a border": seen(MaxPool(4, 3)),
-    "max pool that hangs over": seen(MaxPool(3, 2, ceil=True), (7, 8, 4)),
-    "average pool": seen(AvgPool(3, 2, padding=1)),
-    "average pool inside": seen(AvgPool(3, 2, padding=1, count_padding=False)),
-    "average pool that hangs over": seen(AvgPool((2, 3), 2, ceil=True, count_padding=False), (8, 7, 4)),
-    "global average": seen(GlobalAvgPool()),
-    "norm": seen(BatchNorm()),
-    "norm of features": chain((3, 2, 2), Dense(6), BatchNorm(epsilon=0.1)),
+    "conv after conv": after_conv(Conv(filters=2, kernel=3, padding=1)),
+    "conv 1x3": after_conv(Conv(filters=3, kernel=(1, 3), padding=(0, 1))),
+    "conv 3x2 stride 3": after_conv(Conv(filters=3, kernel=(3, 2), padding=(2, 1), stride=3)),
+    "conv dilated": after_conv(Conv(filters=3, kernel=2, dilation=3, padding=1)),
+    "conv without bias": after_conv(Conv(filters=3, kernel=1, stride=2, bias=False)),
+    "conv in groups": after_conv(Conv(filters=6, kernel=3, groups=2, padding=1, stride=2)),
+    "conv depthwise": after_conv(Conv(filters=4, kernel=3, groups=4, padding=1)),
+    "conv depthwise with multiplier": after_conv(Conv(filters=8, kernel=2, groups=4, bias=False)),
+    "max pool": after_conv(MaxPool(2, 2)),
+    "max pool overlapping": after_conv(MaxPool(3, 2, padding=1)),
+    "max pool with uncovered border": after_conv(MaxPool(4, 3)),
+    "max pool ceil": after_conv(MaxPool(3, 2, ceil=True), (7, 8, 4)),
+    "average pool": after_conv(AvgPool(3, 2, padding=1)),
+    "average pool without padding count": after_conv(AvgPool(3, 2, padding=1, count_padding=False)),
+    "average pool ceil": after_conv(AvgPool((2, 3), 2, ceil=True, count_padding=False), (8, 7, 4)),
+    "global average": after_conv(GlobalAvgPool()),
+    "norm": after_conv(BatchNorm()),
+    "norm after dense": chain((3, 2, 2), Dense(6), BatchNorm(epsilon=0.1)),
     "relu": chain((3, 2, 2), Dense(6), Relu()),
     "relu6": chain((3, 2, 2), Dense(40, gain=1000.0), Relu(six=True), Dense(5, gain=0.1)),
-    "response norm": seen(LocalResponseNorm(size=3, alpha=2.0, beta=0.75, k=0.5)),
-    "response norm of an even size": seen(LocalResponseNorm(size=2, alpha=2.0, beta=0.5)),
-    "dropout": seen(Dropout(0.3)),
+    "local response norm": after_conv(LocalResponseNorm(size=3, alpha=2.0, beta=0.75, k=0.5)),
+    "response norm of even size": after_conv(LocalResponseNorm(size=2, alpha=2.0, beta=0.5)),
+    "dropout": after_conv(Dropout(0.3)),
     "residual": residual_net(),
     "inception": inception_net(),
 }
@@ -106,12 +106,12 @@ def samples(graph: Graph) -> tuple[Array, Array]:
 
 def compiled(graph: Graph) -> tuple[Executable, State]:
     state = State(graph, seed=3, dtype=np.float64)
-    state.values += 0.1 * rng.uniform((4,), len(state.values))  # biases start at zero, where a bug may hide
+    state.values += 0.1 * rng.uniform((4,), len(state.values))  # biases start at 0, which may hide bugs
     return get_backend("reference").compile(graph, state, BATCH, Options()), state
 
 
 @pytest.mark.parametrize("graph", NETS.values(), ids=NETS)
-def test_every_gradient_is_the_slope_of_the_loss(graph: Graph) -> None:
+def test_gradients_match_numerical_derivatives(graph: Graph) -> None:
     executable, state = compiled(graph)
     images, labels = samples(graph)
     executable.loss_and_gradients(images, labels, 1.0)
@@ -127,7 +127,7 @@ def test_every_gradient_is_the_slope_of_the_loss(graph: Graph) -> None:
     np.testing.assert_allclose(gradients, slopes, rtol=1e-5, atol=1e-8)
 
 
-def test_convolution_agrees_with_its_definition() -> None:
+def test_convolution_matches_its_definition() -> None:
     layer = Conv(filters=3, kernel=3, stride=2, padding=1)
     x = rng.uniform((1,), BATCH * 60).reshape(BATCH, 5, 6, 2)
     weight, bias = rng.uniform((2,), 54).reshape(3, 3, 2, 3), rng.uniform((3,), 3)
@@ -136,48 +136,53 @@ def test_convolution_agrees_with_its_definition() -> None:
     for n, row, column, filter_ in np.ndindex(*direct.shape):
         window = padded[n, 2 * row : 2 * row + 3, 2 * column : 2 * column + 3]
         direct[n, row, column, filter_] = (window * weight[..., filter_]).sum() + bias[filter_]
-    np.testing.assert_allclose(reference.conv_forward(layer, x, weight, bias), direct, rtol=1e-12)
+    np.testing.assert_allclose(reference_layers.conv_forward(layer, x, weight, bias), direct, rtol=1e-12)
 
 
-def test_a_grouped_convolution_is_one_a_group_side_by_side() -> None:
+def test_grouped_convolution_is_one_convolution_per_group() -> None:
     x, weight = rng.uniform((1,), 7 * 7 * 6).reshape(1, 7, 7, 6), rng.uniform((2,), 9 * 2 * 9).reshape(3, 3, 2, 9)
-    whole = reference.conv_forward(Conv(filters=9, kernel=3, groups=3), x, weight)
+    whole = reference_layers.conv_forward(Conv(filters=9, kernel=3, groups=3), x, weight)
     parts = [
-        reference.conv_forward(Conv(filters=3, kernel=3), x[..., 2 * i : 2 * i + 2], weight[..., 3 * i : 3 * i + 3])
+        reference_layers.conv_forward(
+            Conv(filters=3, kernel=3), x[..., 2 * i : 2 * i + 2], weight[..., 3 * i : 3 * i + 3]
+        )
         for i in range(3)
     ]
     np.testing.assert_allclose(whole, np.concatenate(parts, axis=-1), rtol=1e-12)
 
 
-def test_a_dilated_convolution_is_one_with_holes_in_its_kernel() -> None:
+def test_dilated_convolution_is_a_kernel_with_holes() -> None:
     x, weight = rng.uniform((1,), 81 * 2).reshape(1, 9, 9, 2), rng.uniform((2,), 36).reshape(3, 3, 2, 2)
     holes = np.zeros((5, 5, 2, 2))
     holes[::2, ::2] = weight
-    dilated = reference.conv_forward(Conv(filters=2, kernel=3, dilation=2, padding=1), x, weight)
+    dilated = reference_layers.conv_forward(Conv(filters=2, kernel=3, dilation=2, padding=1), x, weight)
     np.testing.assert_allclose(
-        dilated, reference.conv_forward(Conv(filters=2, kernel=5, padding=1), x, holes), rtol=1e-12
+        dilated, reference_layers.conv_forward(Conv(filters=2, kernel=5, padding=1), x, holes), rtol=1e-12
     )
 
 
 def test_pooling_at_the_edges() -> None:
     x = -np.arange(1.0, 17.0).reshape(1, 4, 4, 1)
-    largest, _ = reference.maxpool_forward(MaxPool(3, 2, padding=1), x)
+    largest, _ = reference_layers.maxpool_forward(MaxPool(3, 2, padding=1), x)
     assert largest[0, :, :, 0].tolist() == [[-1, -2], [-5, -6]]
-    assert reference.maxpool_forward(MaxPool(3, 2, ceil=True), x)[0][0, :, :, 0].tolist() == [[-1, -3], [-9, -11]]
-    whole = reference.avgpool_forward(AvgPool(3, 2, padding=1), x)
-    inside = reference.avgpool_forward(AvgPool(3, 2, padding=1, count_padding=False), x)
+    assert reference_layers.maxpool_forward(MaxPool(3, 2, ceil=True), x)[0][0, :, :, 0].tolist() == [
+        [-1, -3],
+        [-9, -11],
+    ]
+    whole = reference_layers.avgpool_forward(AvgPool(3, 2, padding=1), x)
+    inside = reference_layers.avgpool_forward(AvgPool(3, 2, padding=1, count_padding=False), x)
     assert inside[0, 0, 0, 0] == -(1 + 2 + 5 + 6) / 4
     assert whole[0, 0, 0, 0] == -(1 + 2 + 5 + 6) / 9
 
 
-def test_of_equal_pixels_the_first_gets_the_gradient() -> None:
+def test_max_pool_ties_go_to_the_first_pixel() -> None:
     layer, x = MaxPool(2, 2), np.zeros((1, 2, 2, 1))
-    _, winner = reference.maxpool_forward(layer, x)
-    dx = reference.maxpool_backward(layer, np.ones((1, 1, 1, 1)), winner, x)
+    _, argmax = reference_layers.maxpool_forward(layer, x)
+    dx = reference_layers.maxpool_backward(layer, np.ones((1, 1, 1, 1)), argmax, x)
     assert dx.ravel().tolist() == [1, 0, 0, 0]
 
 
-def test_running_statistics_follow_the_batches_and_serve_evaluation() -> None:
+def test_running_statistics_are_updated_and_used_in_evaluation() -> None:
     graph = chain((4, 4, 3), BatchNorm(momentum=0.25))
     executable, state = compiled(graph)
     images, labels = samples(graph)
@@ -190,12 +195,12 @@ def test_running_statistics_follow_the_batches_and_serve_evaluation() -> None:
         executable.loss_and_gradients(images, labels, 1.0)
     values = state.packing.views(state.values)
     normal = (rows - rows.mean(axis=0)) / np.sqrt(rows.var(axis=0, ddof=1) + 1e-5)
-    seen_by_dense = (normal * values["batchnorm0.weight"] + values["batchnorm0.bias"]).reshape(BATCH, -1)
-    scores = seen_by_dense @ values["scores.weight"] + values["scores.bias"]
+    normalized = (normal * values["batchnorm0.weight"] + values["batchnorm0.bias"]).reshape(BATCH, -1)
+    scores = normalized @ values["scores.weight"] + values["scores.bias"]
     np.testing.assert_allclose(executable.forward(images), scores, rtol=1e-9)
 
 
-def test_evaluation_changes_nothing_and_drops_nothing() -> None:
+def test_evaluation_has_no_dropout_and_no_side_effects() -> None:
     graph = chain((4, 4, 3), BatchNorm(), Dropout(0.9))
     executable, state = compiled(graph)
     before = state.statistics.copy()
@@ -205,7 +210,7 @@ def test_evaluation_changes_nothing_and_drops_nothing() -> None:
     np.testing.assert_array_equal(state.statistics, before)
 
 
-def test_the_draw_decides_what_is_dropped() -> None:
+def test_draw_determines_the_dropout_mask() -> None:
     graph = chain((4, 4, 3), Dropout(0.5))
     executable, _ = compiled(graph)
     images, labels = samples(graph)
@@ -214,19 +219,19 @@ def test_the_draw_decides_what_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("bucket_bytes", [1, 200, 1 << 20])
-def test_gradients_are_told_from_the_front_to_the_end(bucket_bytes: int) -> None:
+def test_ready_is_called_from_front_to_back(bucket_bytes: int) -> None:
     graph = residual_net()
     state = State(graph, seed=3)
     executable = get_backend("reference").compile(graph, state, BATCH, Options(bucket_bytes=bucket_bytes))
-    told: list[tuple[int, int]] = []
-    executable.loss_and_gradients(*samples(graph), 1.0, ready=lambda start, end: told.append((start, end)))
-    starts, ends = zip(*told, strict=True)
+    reported: list[tuple[int, int]] = []
+    executable.loss_and_gradients(*samples(graph), 1.0, ready=lambda start, end: reported.append((start, end)))
+    starts, ends = zip(*reported, strict=True)
     assert starts == (0, *ends[:-1])
     assert ends[-1] == len(state.gradients)
-    assert all((end - start) * 4 >= bucket_bytes for start, end in told[:-1])
+    assert all((end - start) * 4 >= bucket_bytes for start, end in reported[:-1])
 
 
-def test_the_loss_of_even_scores_is_the_logarithm_of_the_classes() -> None:
+def test_loss_of_equal_scores_is_log_classes() -> None:
     graph = NETS["relu"]
     executable, state = compiled(graph)
     state.values[...] = 0
@@ -242,7 +247,7 @@ def test_huge_scores_do_not_overflow() -> None:
     assert np.isfinite(executable.loss_and_gradients(images, labels, 1.0))
 
 
-def test_weighted_gradients_of_parts_sum_to_the_gradient_of_the_whole() -> None:
+def test_weighted_gradients_of_parts_add_up_to_the_whole_batch() -> None:
     graph = residual_net()
     executable, state = compiled(graph)
     images, labels = samples(graph)

@@ -7,7 +7,7 @@ import pytest
 
 from phone_agent import models
 from phone_agent.backends import get_backend
-from phone_agent.backends.reference import cross_entropy_backward, cross_entropy_forward
+from phone_agent.backends.reference_layers import cross_entropy_backward, cross_entropy_forward
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
 

@@ -220,5 +220,5 @@ def test_a_network_is_prepared_for_other_sizes_within_what_it_was_compiled_for()
         np.testing.assert_array_equal(state.gradients, own.gradients)
     assert len(executable._plans) <= MAX_PLANS
     assert executable.forward(images).shape == (16, 10)
-    with pytest.raises(InputError, match="a batch of 17: the network was compiled for 16 at most"):
+    with pytest.raises(InputError, match="batch of 17: the network was compiled for at most 16"):
         executable.prepare({17})

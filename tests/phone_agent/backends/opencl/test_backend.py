@@ -141,11 +141,11 @@ def test_profile_names_every_step() -> None:
 def test_refuses_what_the_core_refuses() -> None:
     _, _, executable = in_shared_memory()
     images, labels = images_of()
-    with pytest.raises(InputError, match=r"images of shape \(28, 28, 3\)"):
+    with pytest.raises(InputError, match=r"images have shape \(28, 28, 3\)"):
         executable.forward(np.zeros((2, 28, 28, 3), np.float32))
     with pytest.raises(InputError, match="label 10: the network has classes 0 to 9"):
         executable.loss_and_gradients(images, labels * 0 + 10, 1.0)
-    with pytest.raises(InputError, match="a batch of 9"):
+    with pytest.raises(InputError, match="batch of 9"):
         executable.prepare([9])
 
 
