@@ -57,7 +57,7 @@ def executed(program: Path, kernel: Kernel, isa: str) -> Executed:
             assert process.stderr is not None
             counted = read_log(process.stderr)
     if process.returncode or not counted.total:
-        raise qemu.EndedError(0, f"{kernel.name}: the emulated program ended with {process.returncode}")
+        raise qemu.QemuExitError(0, f"{kernel.name}: the emulated program ended with {process.returncode}")
     return counted
 
 

@@ -1,4 +1,4 @@
-"""Views of images in other colours, and what must come out."""
+"""Cases for augmentation: crops, resizing and color transforms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.phone_agent.core.memory import Case, block, struct, written_rows
 
 Size = tuple[int, int]
 
-# Batch, from, to, channels, and whether windows have other sizes than the result.
+# Batch, input size, output size, channels, and whether crops are resized.
 AUGMENTS: list[tuple[int, Size, Size, int, bool]] = [
     (1, (1, 1), (1, 1), 1, False),
     (2, (5, 7), (5, 7), 3, False),
@@ -34,11 +34,11 @@ MORE_AUGMENTS: list[tuple[int, Size, Size, int, bool]] = [
     (1, (2, 3), (9, 9), 4, True),
 ]
 PLAIN = 2e-6
-RESIZED = 2e-5  # where a pixel comes from is computed in float32
+RESIZED = 2e-5  # source positions are computed in float32
 
 
 def _floats(draw: np.random.Generator, *shape: int) -> NDArray[Any]:
-    """Rounded to float32, so that oracle and core start from the same numbers."""
+    """Rounded to float32, so that oracle and core start from the same values."""
     return draw.standard_normal(shape).astype(np.float32).astype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Convolutions, plain, depthwise and in Winograd's way."""
+"""Cases for convolutions: direct, depthwise and Winograd."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, Algorithm, Geometry, Kind
-from tests.phone_agent.core import grid, oracle
+from tests.phone_agent.core import oracle, shapes
 from tests.phone_agent.core.memory import Case, Memory, Wanted, block, read_rows, struct, written_rows
-from tests.phone_agent.core.pieces import (
+from tests.phone_agent.core.operands import (
     FLOATS,
     HALVES,
     SINKS,
@@ -22,14 +22,14 @@ from tests.phone_agent.core.pieces import (
     WINOGRAD4,
     Cases,
     DTypes,
+    FusedGradientCase,
+    FusedInputCase,
     Norm,
-    Seen,
-    Sunk,
-    drawing,
+    dtype_label,
     image,
     part_of,
+    random_data_for,
     result,
-    told,
     weight,
 )
 
@@ -39,10 +39,10 @@ FINISHES = ["plain", "bias", "norm", "relu", "bias relu6", "bias relu", "norm", 
 def conv_forward(
     kind: Kind, g: Geometry, algorithm: Algorithm, act: Act | None, finish: str, extra: int, dtypes: DTypes = FLOATS
 ) -> Case:
-    name = f"{grid.name(g)} {algorithm.name.lower()} source={act} {finish} +{extra}{told(dtypes)}"
-    draw = drawing(name, dtypes)
+    name = f"{shapes.name(g)} {algorithm.name.lower()} source={act} {finish} +{extra}{dtype_label(dtypes)}"
+    draw = random_data_for(name, dtypes)
     tolerance = _tolerance(algorithm)
-    x = Seen(draw, "x", image(g), extra, act, dtypes[0])
+    x = FusedInputCase(draw, "x", image(g), extra, act, dtypes[0])
     weights = draw.normal(*weight(g)) / np.sqrt(np.prod(weight(g)[:3]))
     weights = weights.astype(np.float32).astype(np.float64)
     y = oracle.conv_forward(g, x.values, weights)
@@ -51,7 +51,7 @@ def conv_forward(
     scratch: tuple[Memory, ...] = ()
     if finish == "norm":
         norm = Norm(draw, g.out_c, known=False)
-        if g.batch * g.out_h * g.out_w > 1:  # of one pixel there is no variance
+        if g.batch * g.out_h * g.out_w > 1:  # a single pixel has no variance
             wanted += norm.wants_statistics(y)
         else:
             scratch = tuple(norm.memory.reachable())[1:]
@@ -77,11 +77,13 @@ def conv_backward_data(
     extra: int,
     dtypes: DTypes = FLOATS,
 ) -> Case:
-    name = f"{grid.name(g)} {algorithm.name.lower()} sink={sink} +{extra}{told(dtypes)}"
-    draw = drawing(name, dtypes)
+    name = f"{shapes.name(g)} {algorithm.name.lower()} sink={sink} +{extra}{dtype_label(dtypes)}"
+    draw = random_data_for(name, dtypes)
     dy = draw.normal(*result(g))
     weights = draw.normal(*weight(g))
-    sunk = Sunk(draw, oracle.conv_backward_data(g, dy, weights), sink, extra, _tolerance(algorithm), dtypes[0])
+    sunk = FusedGradientCase(
+        draw, oracle.conv_backward_data(g, dy, weights), sink, extra, _tolerance(algorithm), dtypes[0]
+    )
     op = struct(
         ops.ConvBackwardData, g=part_of(g), dy=read_rows("dy", dy, g.out_c + extra), weights=block("weights", weights),
         dx=sunk.memory, ld_dy=g.out_c + extra, algorithm=algorithm,
@@ -99,10 +101,10 @@ def conv_backward_weights(
     dtypes: DTypes = FLOATS,
 ) -> Case:
     accumulate, bias = variety
-    name = f"{grid.name(g)} {algorithm.name.lower()} source={act} accumulate={accumulate} bias={bias} +{extra}"
-    name += told(dtypes)
-    draw = drawing(name, dtypes)
-    x = Seen(draw, "x", image(g), extra, act, dtypes[0])
+    name = f"{shapes.name(g)} {algorithm.name.lower()} source={act} accumulate={accumulate} bias={bias} +{extra}"
+    name += dtype_label(dtypes)
+    draw = random_data_for(name, dtypes)
+    x = FusedInputCase(draw, "x", image(g), extra, act, dtypes[0])
     dy = draw.normal(*result(g))
     dweights = oracle.conv_backward_weights(g, x.values, dy)
     dbias = dy.reshape(-1, g.out_c).sum(axis=0)
@@ -126,7 +128,7 @@ def _tolerance(algorithm: Algorithm) -> float:
 
 def every(
     kind: Kind,
-    shapes: list[Geometry],
+    geometries: list[Geometry],
     algorithm: Algorithm = Algorithm.DIRECT,
     *,
     stored: Sequence[DTypes] = (FLOATS,),
@@ -134,7 +136,7 @@ def every(
     sources, finishes, extras, sinks = cycle(SOURCES), cycle(FINISHES), cycle([0, 3, 16]), cycle(SINKS)
     dtypes = cycle(stored)
     weights = cycle([(False, True), (True, False), (False, False), (True, True), (False, True)])
-    for g in shapes:
+    for g in geometries:
         extra, dtype = next(extras), next(dtypes)
         match kind:
             case Kind.CONV_FORWARD | Kind.DEPTHWISE_FORWARD:
@@ -146,21 +148,21 @@ def every(
 
 
 def _stored(kind: Kind) -> list[DTypes]:
-    """In fp16: all that a forward step has, or part of it; for others it is what they read."""
+    """Storage types: a forward step has an input and an output type, other steps an input type only."""
     return HALVES if kind in {Kind.CONV_FORWARD, Kind.DEPTHWISE_FORWARD} else HALVES[:1]
 
 
 def _convolution(kind: Kind) -> Cases:
     def cases(*, full: bool) -> Iterator[Case]:
-        yield from every(kind, grid.convolutions(full=full) * (2 if full else 1))
-        # Every way in with every way out, on one shape with tails everywhere.
-        odd = [grid.geometry(2, (5, 7), 19, 21, 3, pad=1)] * 56
+        yield from every(kind, shapes.convolutions(full=full) * (2 if full else 1))
+        # Every input variant with every epilogue, on one shape with tails in all dimensions.
+        odd = [shapes.geometry(2, (5, 7), 19, 21, 3, pad=1)] * 56
         yield from every(kind, odd if full else odd[:8])
         for algorithm in (Algorithm.WINOGRAD2, Algorithm.WINOGRAD4):
-            yield from every(kind, grid.winograd(full=full), algorithm)
-            halves = grid.winograd(full=full)[:: 1 if full else 3]
+            yield from every(kind, shapes.winograd(full=full), algorithm)
+            halves = shapes.winograd(full=full)[:: 1 if full else 3]
             yield from every(kind, halves, algorithm, stored=_stored(kind))
-        halves = grid.convolutions(full=full)[:: 1 if full else 3]
+        halves = shapes.convolutions(full=full)[:: 1 if full else 3]
         yield from every(kind, halves + (odd if full else odd[:8]), stored=_stored(kind))
 
     return cases
@@ -168,10 +170,10 @@ def _convolution(kind: Kind) -> Cases:
 
 def _depthwise(kind: Kind) -> Cases:
     def cases(*, full: bool) -> Iterator[Case]:
-        yield from every(kind, grid.depthwise(full=full))
-        odd = [grid.geometry(2, (5, 7), 19, 19, 3, pad=1, groups=19)] * 56
+        yield from every(kind, shapes.depthwise(full=full))
+        odd = [shapes.geometry(2, (5, 7), 19, 19, 3, pad=1, groups=19)] * 56
         yield from every(kind, odd if full else odd[:8])
-        halves = grid.depthwise(full=full)[:: 1 if full else 3]
+        halves = shapes.depthwise(full=full)[:: 1 if full else 3]
         yield from every(kind, halves + (odd if full else odd[:8]), stored=_stored(kind))
 
     return cases

@@ -1,4 +1,4 @@
-"""Products of matrices in double precision: sizes around the register tiles and blocks of every ISA, odd ones first."""
+"""Cases for dgemm: sizes around the register tiles and blocks of every ISA, odd sizes first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phone_agent.core.ops import Kind
 from tests.phone_agent.core.memory import GAP, Case, Memory, Wanted, struct, with_gaps
 
 Array = NDArray[Any]
-SUMS = 1e-14  # of thousands of products, in double precision
+SUMS = 1e-14  # for sums of thousands of products
 
 SMALL = [
     (1, 1, 1), (1, 33, 3), (5, 1, 2), (6, 32, 4), (7, 9, 0), (13, 31, 17), (4, 8, 161), (37, 65, 20), (25, 130, 5),
@@ -48,5 +48,5 @@ def _product(rows: int, columns: int, depth: int, extra: int, alpha: float, accu
 
 
 def _read(name: str, values: Array, ld: int) -> Memory:
-    """What lies between the rows would poison whatever it gets into."""
+    """The gaps between rows are NaN, which would poison any result that reads them."""
     return Memory(name, with_gaps(values, ld, np.nan, np.float64) if values.size else np.zeros(0))

@@ -1,4 +1,4 @@
-"""Dropout: the same values dropped forward and backward."""
+"""Cases for dropout: forward and backward drop the same elements."""
 
 from __future__ import annotations
 
@@ -9,9 +9,20 @@ import numpy as np
 
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
-from tests.phone_agent.core import grid
+from tests.phone_agent.core import shapes
 from tests.phone_agent.core.memory import Array, Case, block, read_rows, struct, written_rows
-from tests.phone_agent.core.pieces import ELEMENTWISE, FLOATS, HALVES, SINKS, SOURCES, Cases, Seen, Sunk, drawing, told
+from tests.phone_agent.core.operands import (
+    ELEMENTWISE,
+    FLOATS,
+    HALVES,
+    SINKS,
+    SOURCES,
+    Cases,
+    FusedGradientCase,
+    FusedInputCase,
+    dtype_label,
+    random_data_for,
+)
 
 
 def _kept(draw: int, salt: int, rate: float, shape: tuple[int, int]) -> Array:
@@ -22,10 +33,10 @@ def _kept(draw: int, salt: int, rate: float, shape: tuple[int, int]) -> Array:
 
 def _dropout_forwards(*, full: bool) -> Iterator[Case]:
     rates, sources, extras = cycle([0.5, 0.1, 0.9, 0.0]), cycle(SOURCES), cycle([0, 3])
-    for (rows, channels), dtypes in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
+    for (rows, channels), dtypes in product(shapes.matrices(full=full), (FLOATS, HALVES[0])):
         rate, act, extra = next(rates), next(sources), next(extras)
-        name = f"{rows}x{channels} rate={rate} source={act} +{extra}{told(dtypes)}"
-        x = Seen(drawing(name, dtypes), "x", (rows, channels), extra, act, dtypes[0])
+        name = f"{rows}x{channels} rate={rate} source={act} +{extra}{dtype_label(dtypes)}"
+        x = FusedInputCase(random_data_for(name, dtypes), "x", (rows, channels), extra, act, dtypes[0])
         drawn, salt = 2**40 + 7 * rows, 1000 + channels
         y = np.where(_kept(drawn, salt, rate, (rows, channels)), x.values / (1 - rate), 0)
         into = written_rows("y", None, y, channels + extra, ELEMENTWISE, dtypes[1])
@@ -38,14 +49,14 @@ def _dropout_forwards(*, full: bool) -> Iterator[Case]:
 
 def _dropout_backwards(*, full: bool) -> Iterator[Case]:
     rates, sinks, extras = cycle([0.5, 0.1, 0.9, 0.0]), cycle(SINKS), cycle([0, 3])
-    for (rows, channels), dtypes in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
+    for (rows, channels), dtypes in product(shapes.matrices(full=full), (FLOATS, HALVES[0])):
         rate, sink, extra = next(rates), next(sinks), next(extras)
-        name = f"{rows}x{channels} rate={rate} sink={sink} +{extra}{told(dtypes)}"
-        draw = drawing(name, dtypes)
+        name = f"{rows}x{channels} rate={rate} sink={sink} +{extra}{dtype_label(dtypes)}"
+        draw = random_data_for(name, dtypes)
         dy = draw.normal(rows, channels)
         drawn, salt = 2**40 + 7 * rows, 1000 + channels
         dx = np.where(_kept(drawn, salt, rate, (rows, channels)), dy / (1 - rate), 0)
-        sunk = Sunk(draw, dx, sink, extra, ELEMENTWISE, dtypes[0])
+        sunk = FusedGradientCase(draw, dx, sink, extra, ELEMENTWISE, dtypes[0])
         op = struct(
             ops.DropoutBackward, dy=read_rows("dy", dy, channels + extra), dx=sunk.memory,
             seed=block("seed", np.array([drawn]), np.uint64), rows=rows, channels=channels, ld_dy=channels + extra,

@@ -1,4 +1,4 @@
-"""As much of an ELF file as its tests ask for."""
+"""A minimal ELF reader, for the tests of the built library."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 LOAD, DYNAMIC, INTERPRETER, STACK = 1, 2, 3, 0x6474E551
 SYMTAB, RELA, DYNSYM = 2, 4, 11
-# Entries of the dynamic table.
+# Tags of the dynamic section.
 NEEDED, HASH, RELATIVE_PATH, INIT, TEXTREL, INIT_ARRAY, RUN_PATH, RELR = 1, 4, 15, 12, 22, 25, 29, 36
 GNU_HASH, VERSIONS_NEEDED = 0x6FFFFEF5, 0x6FFFFFFE
-RELATIVE = 1027  # R_AARCH64_RELATIVE: the address the library was loaded at, and nothing to look up
+RELATIVE = 1027  # R_AARCH64_RELATIVE: adds the load address; needs no symbol lookup
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Symbol:
 
 
 class Elf:
-    """64 bits, little-endian."""
+    """A 64-bit, little-endian ELF file."""
 
     def __init__(self, path: Path) -> None:
         self._raw = path.read_bytes()
@@ -60,12 +60,12 @@ class Elf:
         return [self._text(names + entry[0]) for entry in self._sections[1:]]
 
     def relocations(self) -> set[int]:
-        """Their kinds."""
+        """The types of its relocations."""
         tables = [(entry[4], entry[5]) for entry in self._sections if entry[1] == RELA]
         return {self._unpack("<Q", at + i + 8)[0] & 0xFFFFFFFF for at, size in tables for i in range(0, size, 24)}
 
     def symbols(self) -> list[Symbol]:
-        """Those other libraries see; the first entry of the table is none."""
+        """The dynamic symbols; the first entry of the table is empty."""
         _, _, _, _, offset, size, link, _, _, _ = next(entry for entry in self._sections if entry[1] == DYNSYM)
         names = self._sections[link][4]
         entries = [self._unpack("<IBBH", offset + i) for i in range(24, size, 24)]

@@ -1,4 +1,4 @@
-"""Columns of LINPACK panels: around the vectors and the rows taken at a time."""
+"""Cases for elimination: panel heights around vector lengths and chunk sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def columns(*, full: bool) -> Iterator[Case]:
 def _column(rows: int, beside: int, extra: int) -> Case:
     name = f"{rows} rows, {beside} beside +{extra}"
     draw = np.random.default_rng(zlib.crc32(name.encode()))
-    before = draw.integers(-64, 65, (beside + 1, rows)) / 8  # few bits: every way to compute it gives the same
+    before = (
+        draw.integers(-64, 65, (beside + 1, rows)) / 8
+    )  # few bits, so that every order of operations gives the same result
     pivot, factors = -4.0, draw.integers(-8, 9, beside) / 4
     want = before.copy()
     want[0] /= pivot

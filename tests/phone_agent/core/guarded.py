@@ -1,4 +1,4 @@
-"""Memory with a page behind it (or before it) that nobody may touch: one step too far ends the process."""
+"""Memory next to an inaccessible guard page: an out-of-bounds access ends the process."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Guard(Enum):
-    """Which side of the block is exact; the other has up to a page of room."""
+    """The side of the block that touches the guard page; on the other side there may be up to a page of slack."""
 
     BEHIND = "behind"
     BEFORE = "before"
 
 
 class GuardedBytes:
-    """`size` bytes between two pages that cannot be read or written. `alignment` of the start, where it costs the guard
-    behind a few bytes of exactness."""
+    """`size` bytes between two guard pages. An `alignment` of the start may leave a few bytes of slack before the guard
+    page behind."""
 
     def __init__(self, size: int, guard: Guard = Guard.BEHIND, alignment: int = 1) -> None:
         room = max(-(-size // PAGE), 1) * PAGE

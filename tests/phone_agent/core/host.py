@@ -1,4 +1,4 @@
-"""Runs cases on this machine, each block of memory between pages that nobody may touch."""
+"""Run cases on this machine, with every block of memory between guard pages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from phone_agent.core.library import isa_index, library
 from tests.phone_agent.core.guarded import Guard, GuardedBytes
 from tests.phone_agent.core.memory import Array, Case, Memory
 
-GARBAGE = 0xFF  # as float or double: not a number
-MOST_ALIGNED = 64  # the workspace; all else has its own size's alignment
+GARBAGE = 0xFF  # NaN as float and as double
+MOST_ALIGNED = 64  # alignment of the workspace; other blocks are aligned to their element size
 
 
 def run(case: Case, isa: str, threads: int, guard: Guard) -> dict[int, Array]:
-    """What each block holds afterwards, by the block's id."""
+    """The contents of each block after the run, by the block's id."""
     core = library()
     with ExitStack() as stack:
         placed = {id(memory): stack.enter_context(_placed(memory, threads, guard)) for memory in case.op.reachable()}
@@ -50,7 +50,7 @@ def _point(memory: Memory, placed: dict[int, GuardedBytes]) -> None:
 
 @contextmanager
 def _pool(core: ctypes.CDLL, isa: int, threads: int, workspace: int) -> Iterator[int]:
-    """A pool by hand: phone_agent.core.thread_pool.ThreadPool brings a workspace of its own, without guards."""
+    """A thread pool whose workspace has guard pages, unlike that of phone_agent.core.thread_pool.ThreadPool."""
     with GuardedBytes(ops.THREAD_POOL_BYTES, alignment=64) as memory:
         core.core_pool_init(memory.address, isa, threads, workspace)
         workers = [

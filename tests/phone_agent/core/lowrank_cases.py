@@ -1,4 +1,4 @@
-"""Thin factors of matrices: every shape a layer may have, odd ones first."""
+"""Cases for low-rank compression: shapes of layers, odd ones first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Cases(Protocol):
 
 
 class Factors:
-    """Numbers that follow from the name, in double what float32 holds."""
+    """Random factors that depend only on the name: float32 values in double precision."""
 
     def __init__(self, name: str, rows: int, columns: int, rank: int) -> None:
         draw = np.random.default_rng(zlib.crc32(name.encode()))
@@ -54,8 +54,8 @@ def _sketch(f: Factors) -> tuple[dict[str, Any], list[Wanted]]:
     ]
 
 
-def _orthonormalise(f: Factors) -> tuple[dict[str, Any], list[Wanted]]:
-    """numpy's way, whose columns may point the other way; the last is explained by the first where there is room."""
+def _orthonormalize(f: Factors) -> tuple[dict[str, Any], list[Wanted]]:
+    """By numpy's QR, whose columns may differ in sign. If the rank allows, the last column depends on the first."""
     if f.sizes["rank"] > 2:
         f.left[:, -1] = f.left[:, 0] * 2
     independent = min(f.left.shape[0], f.left.shape[1] - (f.sizes["rank"] > 2))
@@ -70,7 +70,7 @@ def _project(f: Factors) -> tuple[dict[str, Any], list[Wanted]]:
     return fields, [_before("right", np.full_like(f.right, np.nan), f.left.T @ f.matrix, SUMS)]
 
 
-def _restore(f: Factors) -> tuple[dict[str, Any], list[Wanted]]:
+def _reconstruct(f: Factors) -> tuple[dict[str, Any], list[Wanted]]:
     fields = {
         "left": block("left", f.left),
         "right": block("right", f.right),
@@ -84,9 +84,9 @@ def _restore(f: Factors) -> tuple[dict[str, Any], list[Wanted]]:
 
 _MAKERS = {
     Kind.LOWRANK_SKETCH: _sketch,
-    Kind.LOWRANK_ORTHONORMALIZE: _orthonormalise,
+    Kind.LOWRANK_ORTHONORMALIZE: _orthonormalize,
     Kind.LOWRANK_PROJECT: _project,
-    Kind.LOWRANK_RECONSTRUCT: _restore,
+    Kind.LOWRANK_RECONSTRUCT: _reconstruct,
 }
 
 

@@ -1,4 +1,4 @@
-"""Local response normalisations."""
+"""Cases for local response normalization."""
 
 from __future__ import annotations
 
@@ -7,19 +7,32 @@ from itertools import cycle, product
 
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
-from tests.phone_agent.core import grid, oracle
+from tests.phone_agent.core import oracle, shapes
 from tests.phone_agent.core.memory import Case, read_rows, struct, written_rows
-from tests.phone_agent.core.pieces import FLOATS, HALVES, POWERS, SINKS, SOURCES, Cases, Seen, Sunk, drawing, told
+from tests.phone_agent.core.operands import (
+    FLOATS,
+    HALVES,
+    POWERS,
+    SINKS,
+    SOURCES,
+    Cases,
+    FusedGradientCase,
+    FusedInputCase,
+    dtype_label,
+    random_data_for,
+)
 
 LRN = [(5, 1e-4, 0.75, 1.0), (5, 0.5, 0.75, 2.0), (3, 1.0, 0.5, 1.0), (4, 0.3, 1.0, 1.0), (1, 0.1, 0.6, 1.5)]
 
 
 def _lrn_forwards(*, full: bool) -> Iterator[Case]:
     rules, sources, extras = cycle(LRN), cycle(SOURCES), cycle([0, 3])
-    for (rows, channels), dtypes in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
+    for (rows, channels), dtypes in product(shapes.matrices(full=full), (FLOATS, HALVES[0])):
         (size, alpha, beta, k), act, extra = next(rules), next(sources), next(extras)
-        name = f"{rows}x{channels} size={size} alpha={alpha} beta={beta} k={k} source={act} +{extra}{told(dtypes)}"
-        x = Seen(drawing(name, dtypes), "x", (rows, channels), extra, act, dtypes[0])
+        name = (
+            f"{rows}x{channels} size={size} alpha={alpha} beta={beta} k={k} source={act} +{extra}{dtype_label(dtypes)}"
+        )
+        x = FusedInputCase(random_data_for(name, dtypes), "x", (rows, channels), extra, act, dtypes[0])
         y = oracle.lrn_forward(x.values, size, alpha, beta, k)
         into = written_rows("y", None, y, channels + extra, POWERS, dtypes[1])
         op = struct(
@@ -31,14 +44,16 @@ def _lrn_forwards(*, full: bool) -> Iterator[Case]:
 
 def _lrn_backwards(*, full: bool) -> Iterator[Case]:
     rules, sources, sinks, extras = cycle(LRN), cycle(SOURCES), cycle(SINKS), cycle([0, 3])
-    for (rows, channels), dtypes in product(grid.matrices(full=full), (FLOATS, HALVES[0])):
+    for (rows, channels), dtypes in product(shapes.matrices(full=full), (FLOATS, HALVES[0])):
         (size, alpha, beta, k), act, sink, extra = next(rules), next(sources), next(sinks), next(extras)
         name = f"{rows}x{channels} size={size} alpha={alpha} beta={beta} k={k} source={act} sink={sink} +{extra}"
-        name += told(dtypes)
-        draw = drawing(name, dtypes)
-        x = Seen(draw, "x", (rows, channels), extra, act, dtypes[0])
+        name += dtype_label(dtypes)
+        draw = random_data_for(name, dtypes)
+        x = FusedInputCase(draw, "x", (rows, channels), extra, act, dtypes[0])
         dy = draw.normal(rows, channels)
-        sunk = Sunk(draw, oracle.lrn_backward(x.values, dy, size, alpha, beta, k), sink, extra, POWERS, dtypes[0])
+        sunk = FusedGradientCase(
+            draw, oracle.lrn_backward(x.values, dy, size, alpha, beta, k), sink, extra, POWERS, dtypes[0]
+        )
         op = struct(
             ops.LrnBackward, x=x.memory, dy=read_rows("dy", dy, channels + extra), dx=sunk.memory, rows=rows,
             channels=channels, ld_dy=channels + extra, size=size, alpha=alpha, beta=beta, k=k,

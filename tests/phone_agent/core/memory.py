@@ -1,4 +1,4 @@
-"""What an op is handed, apart from any address: blocks of memory that point to each other.
+"""The operands of an op without addresses: blocks of memory that point to each other.
 
 So the same case runs here, on pages with guards around them, and in another process on another processor.
 """
@@ -17,10 +17,10 @@ from phone_agent.core.ops import DType, Kind
 
 Array = NDArray[Any]
 
-GAP = np.float32(12345.5)  # between the rows of an output: nobody may write there
-GAPS = (float(GAP), float(np.float16(GAP)))  # as it is stored
+GAP = np.float32(12345.5)  # fills the gaps between output rows, which must not be written
+GAPS = (float(GAP), float(np.float16(GAP)))  # in fp32 and in fp16
 TYPES = {DType.FP32: np.float32, DType.FP16: np.float16}
-HALF = 2.0**-11  # what rounding to fp16 costs, against the number itself
+HALF = 2.0**-11  # relative rounding error of fp16
 
 
 @dataclass(eq=False)
@@ -39,7 +39,7 @@ class Memory:
         return np.tile(self.data / threads, threads) if self.per_thread else self.data
 
     def reachable(self) -> Iterator[Memory]:
-        """This one first, then all it leads to, each once."""
+        """This block, then all that it points to, each once."""
         seen: dict[int, Memory] = {}
         waiting = [self]
         while waiting:
@@ -52,7 +52,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a block must hold afterwards. `tolerance` is relative to its largest number; 0: the very same bits."""
+    """The expected contents of a block. `tolerance` is relative to the largest value; 0 means identical bits."""
 
     memory: Memory
     values: Array
@@ -65,11 +65,11 @@ class Case:
     kind: Kind
     op: Memory
     wanted: tuple[Wanted, ...]
-    scratch: tuple[Memory, ...] = ()  # may hold anything afterwards; all else must be as it was
+    scratch: tuple[Memory, ...] = ()  # may have any contents afterwards; all other blocks must be unchanged
 
 
 def struct(layout: type[ctypes.Structure], name: str | None = None, /, **fields: Any) -> Memory:
-    """An op, or a part of one. A block becomes a pointer where the field is one, and is copied in where it is not."""
+    """An op or a nested struct. A block becomes a pointer if the field is one; otherwise its bytes are copied in."""
     made, pointers, embedded = layout(), [], []
     for key, value in fields.items():
         place = getattr(layout, key).offset
@@ -91,7 +91,7 @@ def block(name: str, values: Array, dtype: Any = np.float32) -> Memory:
 
 
 def with_gaps(values: Array, ld: int, gap: float, dtype: Any = np.float32) -> Array:
-    """Rows of channels, `ld` apart; the last one ends the memory, as a slice of a wider tensor's last channels does."""
+    """Rows of channels, `ld` apart. Memory ends with the last row, as for the last channels of a wider tensor."""
     rows = values.reshape(-1, values.shape[-1])
     wide = np.full((len(rows), ld), gap, dtype)
     wide[:, : rows.shape[1]] = rows
@@ -99,14 +99,14 @@ def with_gaps(values: Array, ld: int, gap: float, dtype: Any = np.float32) -> Ar
 
 
 def read_rows(name: str, values: Array, ld: int, dtype: DType = DType.FP32) -> Memory:
-    """For reading: what lies between the rows would poison whatever it gets into."""
+    """An input: the gaps between rows are NaN, which would poison any result that reads them."""
     return Memory(name, with_gaps(values, ld, np.nan, TYPES[dtype]))
 
 
 def written_rows(
     name: str, before: Array | None, want: Array, ld: int, tolerance: float, dtype: DType = DType.FP32
 ) -> Wanted:
-    """For writing: `before` is what it adds to, or None where all must be overwritten."""
+    """An output: `before` is what it adds to, or None if every element must be overwritten."""
     empty = np.full(want.shape, np.nan) if before is None else before
     gap = GAPS[dtype]
     memory = Memory(name, with_gaps(empty, ld, gap, TYPES[dtype]))

@@ -1,4 +1,4 @@
-"""What every op of core.h computes: plain numpy in double precision, forward and backward side by side.
+"""The reference for every op of core.h: numpy in double precision, forward and backward side by side.
 
 Images are (n, h, w, c); `g` is the op's geometry. Nothing here is taken from the engine.
 """
@@ -23,19 +23,19 @@ def activate(x: Array, act: Act) -> Array:
 
 
 def passed(gradient: Array, y: Array, act: Act) -> Array:
-    """The gradient where the activation that gave y lets it through."""
+    """The gradient behind the activation with output y."""
     if act == Act.NONE:
         return gradient
     return np.where((y > 0) & ((y < 6) | (act != Act.RELU6)), gradient, 0.0)
 
 
 def seen(x: Array, scale: Array | None, shift: Array | None, act: Act) -> Array:
-    """Through a source."""
+    """With the fused operation applied."""
     return x if scale is None or shift is None else activate(scale * x + shift, act)
 
 
 def _room(g: Geometry) -> tuple[int, int]:
-    """Height and width of the padded image: all that any window touches."""
+    """Height and width of the padded image, which covers all windows."""
     down = (g.out_h - 1) * g.stride + (g.kernel_h - 1) * g.dilation + 1
     across = (g.out_w - 1) * g.stride + (g.kernel_w - 1) * g.dilation + 1
     return max(down, g.pad_h + g.in_h), max(across, g.pad_w + g.in_w)
@@ -49,7 +49,7 @@ def pad(x: Array, g: Geometry, value: float = 0.0) -> Array:
 
 
 def tap(padded: Array, g: Geometry, i: int, j: int) -> Array:
-    """The pixels that tap (i, j) of every window looks at, as a view."""
+    """The pixels that tap (i, j) of every window reads, as a view."""
     top, left = i * g.dilation, j * g.dilation
     down = slice(top, top + (g.out_h - 1) * g.stride + 1, g.stride)
     across = slice(left, left + (g.out_w - 1) * g.stride + 1, g.stride)
@@ -100,7 +100,7 @@ def conv_backward_weights(g: Geometry, x: Array, dy: Array) -> Array:
 
 
 def max_pool_forward(g: Geometry, x: Array) -> tuple[Array, Array]:
-    """And which tap won: the first of the largest."""
+    """The maximum, and its tap: the first of the largest values."""
     padded = pad(x, g, -np.inf)
     taps = np.stack([tap(padded, g, i, j) for i, j in _taps(g)])
     return taps.max(axis=0), taps.argmax(axis=0)
@@ -136,7 +136,7 @@ def average_pool_backward(g: Geometry, dy: Array, *, count_padding: bool) -> Arr
 
 
 def statistics(z: Array, epsilon: float) -> tuple[Array, Array, Array]:
-    """Mean, 1 / standard deviation and unbiased variance, by channel."""
+    """Mean, 1 / standard deviation and unbiased variance per channel."""
     rows = z.reshape(-1, z.shape[-1])
     mean, variance = rows.mean(axis=0), rows.var(axis=0)
     unbiased = variance * len(rows) / max(len(rows) - 1, 1)
@@ -144,7 +144,7 @@ def statistics(z: Array, epsilon: float) -> tuple[Array, Array, Array]:
 
 
 def gradient_sums(gradient: Array, z: Array, mean: Array) -> Array:
-    """Of g and of g (z - mean), by channel: (2, channels)."""
+    """Sums of g and of g (z - mean) per channel: (2, channels)."""
     g, rows = gradient.reshape(-1, z.shape[-1]), z.reshape(-1, z.shape[-1])
     return np.stack([g.sum(axis=0), (g * (rows - mean)).sum(axis=0)])
 
@@ -160,7 +160,7 @@ def norm_backward(gradient: Array, z: Array, gamma: Array, mean: Array, inv_std:
 
 
 def _neighbours(x: Array, size: int) -> Array:
-    """The sum over the `size` channels around each, as PyTorch counts: size / 2 before."""
+    """The sum over the `size` channels around each; as in PyTorch, size / 2 of them come before it."""
     before, channels = size // 2, x.shape[-1]
     wide = np.pad(x, ((0, 0), (before, size - 1 - before)))
     return np.asarray(sum(wide[:, i : i + channels] for i in range(size)))
@@ -173,7 +173,7 @@ def lrn_forward(x: Array, size: int, alpha: float, beta: float, k: float) -> Arr
 def lrn_backward(x: Array, dy: Array, size: int, alpha: float, beta: float, k: float) -> Array:
     base = k + alpha / size * _neighbours(x * x, size)
     inner = dy * x * base ** (-beta - 1)
-    # A channel is within reach of those whose windows hold it: the mirror image of a window.
+    # The channels whose windows contain this one: the mirrored window.
     around = _neighbours(inner[:, ::-1], size)[:, ::-1]
     return np.asarray(dy * base**-beta - 2 * alpha * beta / size * x * around)
 
@@ -242,7 +242,7 @@ def _viewed(image: Array, view: Array, size: tuple[int, int]) -> Array:
 
 
 def _resized(rows: Array, count: int) -> Array:
-    """Bilinear along the first axis, pixels having their centres at halves."""
+    """Bilinear interpolation along the first axis, with pixel centers at half-integers."""
     places = np.clip((np.arange(count) + 0.5) * len(rows) / count - 0.5, 0, len(rows) - 1)
     before = places.astype(int)
     after, beyond = np.minimum(before + 1, len(rows) - 1), (places - before)[:, None, None]

@@ -1,4 +1,4 @@
-"""Runs cases on an emulated phone processor: the core's own objects, in a small program around them."""
+"""Run cases on an emulated phone processor: the core's objects, linked into a small program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.phone_agent.core.memory import Array, Case
 EMULATOR = "qemu-aarch64-static"
 TARGET = build.AARCH64_LINUX
 ISAS = tuple(isa.name for isa in TARGET.isas)
-# The oldest processor that each must run on, not `max`: an instruction that this one lacks must fault.
+# The oldest processor that each ISA must run on. Not `max`: an unsupported instruction must fault.
 CPUS = {"neon-fp16": "cortex-a76", "neon": "cortex-a53"}
 
 
@@ -27,13 +27,13 @@ def is_there() -> bool:
 
 @cache
 def runner(directory: Path) -> Path:
-    """Built once a directory."""
+    """Built once per directory."""
     source = Path(__file__).with_name("runner.c")
     return build.build_program(TARGET, source, directory / "runner")
 
 
-class EndedError(Exception):
-    """Ended before its time; says after how many cases."""
+class QemuExitError(Exception):
+    """The emulated program ended early; `done` is the number of finished cases."""
 
     def __init__(self, done: int, how: str) -> None:
         super().__init__(how)
@@ -41,12 +41,12 @@ class EndedError(Exception):
 
 
 def runs_here(program: Path, cpu: str) -> dict[str, bool]:
-    """Which of the core's ISAs it finds on that processor."""
+    """Which ISAs of the core are supported on that processor."""
     return dict(zip(ISAS, _answer(program, cpu, _words(0, 1, 0, 0)).isas, strict=True))
 
 
 def run(program: Path, cases: Sequence[Case], isa: str, threads: int, guard: Guard) -> list[dict[int, Array]]:
-    """What each case's blocks hold afterwards, by the block's id."""
+    """The contents of each case's blocks after the run, by the block's id."""
     answer = _answer(program, CPUS[isa], written(cases, isa, threads, guard))
     place, results = 0, []
     for done, case in enumerate(cases):
@@ -55,7 +55,7 @@ def run(program: Path, cases: Sequence[Case], isa: str, threads: int, guard: Gua
             content = memory.content(threads)
             part = answer.blocks[place : place + content.nbytes]
             if len(part) < content.nbytes:
-                raise EndedError(done, f"{case.name}: {answer.end}")
+                raise QemuExitError(done, f"{case.name}: {answer.end}")
             result[id(memory)] = np.frombuffer(part, content.dtype)
             place += content.nbytes
         results.append(result)
@@ -63,7 +63,7 @@ def run(program: Path, cases: Sequence[Case], isa: str, threads: int, guard: Gua
 
 
 def written(cases: Sequence[Case], isa: str, threads: int, guard: Guard = Guard.BEHIND) -> bytes:
-    """What the runner reads: see runner.c."""
+    """The input of the runner; runner.c documents the format."""
     start = _words(ISAS.index(isa), threads, guard is Guard.BEFORE, len(cases))
     return b"".join([start, *(_written(case, threads) for case in cases)])
 
@@ -80,7 +80,7 @@ def _answer(program: Path, cpu: str, text: bytes) -> _Answer:
     done = subprocess.run([EMULATOR, "-cpu", cpu, str(program)], input=text, capture_output=True, check=False)
     end = f"ended with {done.returncode} (-11: touched memory outside its tensors) {done.stderr.decode()[-500:]}"
     if len(done.stdout) < 8:
-        raise EndedError(0, end)
+        raise QemuExitError(0, end)
     return _Answer(done.stdout, end)
 
 

@@ -1,4 +1,4 @@
-"""src/core.h and ops.py say the same: every field's place and size, every number with a name."""
+"""src/core.h and ops.py agree on the offset and size of every field and on all constants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _structs() -> dict[str, str]:
 
 
 def _fields(body: str) -> list[tuple[str, str, bool]]:
-    """(name, type, is it a pointer) of each."""
+    """(name, type, is it a pointer) of each field."""
     found = []
     for line in filter(None, (part.strip() for part in body.split(";"))):
         kind, names = re.sub(r"^const ", "", line).split(" ", 1)
@@ -38,7 +38,7 @@ def _measure(name: str) -> tuple[int, int]:
 
 
 def _layout(struct: str) -> tuple[list[tuple[str, int, int]], int, int]:
-    """(field, offset, size) of each, the struct's size and its alignment."""
+    """(field, offset, size) of each field, the struct's size and its alignment."""
     places, end, widest = [], 0, 1
     for field, kind, is_pointer in _fields(_structs()[struct]):
         size, alignment = (8, 8) if is_pointer else _measure(kind)
@@ -53,7 +53,7 @@ def _python_name(struct: str) -> str:
 
 
 @pytest.mark.parametrize("struct", _structs())
-def test_struct_is_laid_out_alike(struct: str) -> None:
+def test_struct_layouts_agree(struct: str) -> None:
     mirror = getattr(ops, _python_name(struct))
     places, size, _ = _layout(struct)
     mirrored = [(name, getattr(mirror, name).offset, getattr(mirror, name).size) for name, *_ in mirror._fields_]
@@ -62,7 +62,7 @@ def test_struct_is_laid_out_alike(struct: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ops.Kind)
-def test_compiler_agrees_on_the_size(kind: ops.Kind) -> None:
+def test_struct_sizes_agree_with_the_library(kind: ops.Kind) -> None:
     assert library().core_sizeof(kind) == ctypes.sizeof(ops.STRUCTS[kind])
 
 
@@ -84,7 +84,7 @@ def test_unknown_kinds_have_no_size() -> None:
         ("optimizer_kind", ops.OptimizerKind, "OPTIMIZER_"),
     ],
 )
-def test_names_have_the_same_numbers(enum: str, mirror: type[IntEnum], prefix: str) -> None:
+def test_enums_agree(enum: str, mirror: type[IntEnum], prefix: str) -> None:
     body = re.search(rf"enum {enum} \{{(.*?)\}}", HEADER, re.DOTALL)
     assert body is not None
     names = [name.strip().removeprefix(prefix) for name in body[1].split(",") if name.strip() not in {"", "KIND_COUNT"}]

@@ -1,4 +1,4 @@
-"""The library as the compiler makes it: for phones, it must load wherever there is a kernel, and nothing else."""
+"""The built library: the one for phones must load on any Android, without any other library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.phone_agent.core import elf
 
 AARCH64 = 183
 EXECUTABLE, WRITABLE = 1, 2
-PAGE = 16 * 1024  # of Android 15 on; smaller ones divide it
+PAGE = 16 * 1024  # since Android 15; smaller pages divide it
 
 
 @pytest.fixture(scope="module")
@@ -23,29 +23,29 @@ def for_phones() -> elf.Elf:
     return elf.Elf(build.cached(build.AARCH64_ANDROID))
 
 
-def test_phone_library_needs_no_other(for_phones: elf.Elf) -> None:
+def test_phone_library_needs_no_other_library(for_phones: elf.Elf) -> None:
     assert for_phones.machine == AARCH64
     unwanted = {elf.NEEDED, elf.RELATIVE_PATH, elf.RUN_PATH, elf.VERSIONS_NEEDED}
     assert not unwanted & set(for_phones.dynamic_tags())
     assert b"GLIBC" not in build.cached(build.AARCH64_ANDROID).read_bytes()
 
 
-def test_phone_library_leaves_no_symbol_open_and_shows_only_its_own(for_phones: elf.Elf) -> None:
+def test_phone_library_has_no_undefined_symbol_and_exports_only_its_own(for_phones: elf.Elf) -> None:
     symbols = for_phones.symbols()
     assert [symbol.name for symbol in symbols if not symbol.is_defined] == []
     assert {symbol.name for symbol in symbols if not symbol.name.startswith("core_")} == set()
     assert "core_pool_run" in {symbol.name for symbol in symbols}
 
 
-def test_phone_library_asks_nothing_unusual_of_androids_linker(for_phones: elf.Elf) -> None:
+def test_phone_library_uses_only_basic_linker_features(for_phones: elf.Elf) -> None:
     tags = set(for_phones.dynamic_tags())
     assert {elf.HASH, elf.GNU_HASH} <= tags
-    assert not {elf.TEXTREL, elf.RELR, elf.INIT, elf.INIT_ARRAY} & tags  # RELR: not before Android 9
+    assert not {elf.TEXTREL, elf.RELR, elf.INIT, elf.INIT_ARRAY} & tags  # RELR needs Android 9
     assert for_phones.relocations() == {elf.RELATIVE}
     assert elf.INTERPRETER not in {segment.kind for segment in for_phones.segments}
 
 
-def test_phone_library_loads_with_large_pages_and_a_plain_stack(for_phones: elf.Elf) -> None:
+def test_phone_library_loads_with_large_pages_and_a_non_executable_stack(for_phones: elf.Elf) -> None:
     loads = [segment for segment in for_phones.segments if segment.kind == elf.LOAD]
     assert loads
     assert all(segment.alignment == PAGE for segment in loads)
@@ -55,7 +55,7 @@ def test_phone_library_loads_with_large_pages_and_a_plain_stack(for_phones: elf.
 
 
 def test_phone_library_shares_no_page_between_code_and_data(for_phones: elf.Elf) -> None:
-    """Pages of 16 KiB would otherwise have two sets of rights."""
+    """Otherwise a 16 KiB page would need two sets of permissions."""
     loads = [segment for segment in for_phones.segments if segment.kind == elf.LOAD]
     pages = [set(range(each.address // PAGE, -(-(each.address + each.size) // PAGE))) for each in loads]
     assert sum(map(len, pages)) == len(set.union(*pages))
@@ -92,7 +92,7 @@ def test_unknown_processors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("environment", [{}, {"XDG_CACHE_HOME": "/x"}, {"CLUSTERCTL_CACHE": "~/y"}])
-def test_cache_is_where_the_host_keeps_its_own(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_directory_is_the_hosts(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("XDG_CACHE_HOME", "CLUSTERCTL_CACHE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -100,13 +100,13 @@ def test_cache_is_where_the_host_keeps_its_own(environment: dict[str, str], monk
     assert build.cache_dir() == paths.cache_dir()
 
 
-def test_tries_its_kernels_and_says_which_there_are() -> None:
+def test_smoke_test_prints_the_supported_isas() -> None:
     done = subprocess.run([sys.executable, "-m", "phone_agent.core"], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith(("sse2", "neon"))
 
 
 def test_agent_never_imports_the_compiler() -> None:
-    """It is run as a program of its own, where there is one: phones have none."""
+    """It runs as a separate program, and phones have none."""
     for source in build.SOURCES.parent.rglob("*.py"):
         for node in ast.walk(ast.parse(source.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -1,4 +1,4 @@
-"""Every kernel as phones run it: each set of NEON kernels on the oldest processor it is for, emulated."""
+"""Every kernel as phones run it: each NEON variant on the oldest processor that it supports, emulated."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from phone_agent.core.library import isas, library
 from phone_agent.core.ops import Kind
 from tests.phone_agent.core import host, qemu
 from tests.phone_agent.core.cases import CASES
-from tests.phone_agent.core.check import on_qemu
 from tests.phone_agent.core.guarded import Guard
+from tests.phone_agent.core.kernel_check import on_qemu
 from tests.phone_agent.core.memory import Case, Wanted, block, struct
 from tests.phone_agent.core.test_kernels import KINDS
 
 pytestmark = pytest.mark.skipif(not qemu.is_there(), reason=f"needs {qemu.EMULATOR}: apt install qemu-user-static")
 BATCH = 200
-CHAINS, LANES = 12, 4  # of peak.c, and of NEON
+CHAINS, LANES = 12, 4  # of fma_peak.c, and of NEON
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_kernel_agrees_with_the_oracle_on_the_full_grid(program: Path, kind: Kin
 
 @pytest.mark.parametrize("isa", qemu.ISAS)
 @pytest.mark.parametrize(("in_double", "lanes"), [(0, LANES), (1, LANES // 2)])
-def test_peak_counts_its_multiply_adds(program: Path, isa: str, in_double: int, lanes: int) -> None:
+def test_fma_peak_counts_its_operations(program: Path, isa: str, in_double: int, lanes: int) -> None:
     flops = Wanted(block("flops", np.array([np.nan]), np.float64), np.array([1000 * CHAINS * lanes * 2.0]), 0.0)
     op = struct(ops.FmaPeak, flops=flops.memory, count=1000, in_double=in_double)
     case = Case("1000 rounds", Kind.FMA_PEAK, op, (flops,))
@@ -57,18 +57,21 @@ def test_peak_counts_its_multiply_adds(program: Path, isa: str, in_double: int, 
 
 
 def test_every_kernel_runs_here() -> None:
-    """But for the peak's, which has its own test above, by the cases the first one goes through."""
+    """Except fma_peak, which has its own test above."""
     there, tried = set(Kind), {*CASES, Kind.FMA_PEAK}
     assert tried == there, f"{len(tried & there)} of {len(there)}; without a case: {there - tried}"
     assert not [kind.name for kind in CASES if not any(CASES[kind](full=False))]
 
 
-AGREED = (Kind.LOWRANK_ORTHONORMALIZE, Kind.LOWRANK_RECONSTRUCT)  # what every rank computes for itself
+AGREED = (
+    Kind.LOWRANK_ORTHONORMALIZE,
+    Kind.LOWRANK_RECONSTRUCT,
+)  # every rank computes these, and the results must be identical
 
 
 @pytest.mark.parametrize("kind", AGREED)
-def test_ranks_agree_to_the_bit_whatever_their_processors(program: Path, kind: Kind) -> None:
-    fused = [isa for isa in isas(library()) if isa != "sse2"]  # as phones: multiplies and adds in one step
+def test_ranks_agree_to_the_bit_on_different_processors(program: Path, kind: Kind) -> None:
+    fused = [isa for isa in isas(library()) if isa != "sse2"]  # with fused multiply-add, like phones
     if not fused:
         pytest.skip("this processor rounds between multiplying and adding")
     cases = list(CASES[kind](full=False))
@@ -80,6 +83,6 @@ def test_ranks_agree_to_the_bit_whatever_their_processors(program: Path, kind: K
                 assert here[matrix].tobytes() == there[matrix].tobytes(), f"{case.name}: {name} and {isa} differ"
 
 
-def test_half_precision_kernels_are_for_processors_that_have_it(program: Path) -> None:
+def test_fp16_kernels_need_processors_with_fp16(program: Path) -> None:
     assert qemu.runs_here(program, "cortex-a76") == {"neon-fp16": True, "neon": True}
     assert qemu.runs_here(program, "cortex-a53") == {"neon-fp16": False, "neon": True}

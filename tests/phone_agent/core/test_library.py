@@ -1,4 +1,4 @@
-"""Finding and loading the core, and what is said when that cannot be."""
+"""Finding and loading the core, and the errors when that fails."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from phone_agent.core import build, library
 from phone_agent.core.library import CoreError, isa_index
 
 
-def test_library_for_another_processor_is_refused_by_name() -> None:
+def test_library_for_another_processor_is_refused() -> None:
     foreign = build.AARCH64_ANDROID if build.host_target() is build.X86_64 else build.X86_64
     with pytest.raises(CoreError, match=r"is for \w+ processors, this is \w+: provision"):
         library.load(build.cached(foreign))
 
 
-def test_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
+def test_non_library_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / build.LIBRARY
     path.write_text("not a library")
     with pytest.raises(CoreError, match="no known processors"):
@@ -32,8 +32,8 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0001, 0.3, 0.9, 1.0])
-def test_library_that_is_cut_off_is_refused(tmp_path: Path, share: float) -> None:
-    """Not opened at all: the loader maps what the headers promise, and dies where the file ends."""
+def test_truncated_library_is_refused(tmp_path: Path, share: float) -> None:
+    """It is never opened: the loader maps what the headers declare, and crashes where the file ends."""
     whole = build.cached(build.host_target()).read_bytes()
     path = tmp_path / build.LIBRARY
     left = int(len(whole) * share) - 1
@@ -42,9 +42,9 @@ def test_library_that_is_cut_off_is_refused(tmp_path: Path, share: float) -> Non
         library.load(path)
 
 
-def test_library_that_is_damaged_is_refused(tmp_path: Path) -> None:
+def test_damaged_library_is_refused(tmp_path: Path) -> None:
     whole = bytearray(build.cached(build.host_target()).read_bytes())
-    whole[32:40] = (1 << 40).to_bytes(8, "little")  # where the headers of its segments lie
+    whole[32:40] = (1 << 40).to_bytes(8, "little")  # offset of the program headers
     path = tmp_path / build.LIBRARY
     path.write_bytes(whole)
     with pytest.raises(CoreError, match=r"cannot be loaded: .*: provision"):
@@ -58,7 +58,7 @@ def test_other_libraries_are_refused() -> None:
         library.load(Path(libc))
 
 
-def test_core_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_core_with_another_abi_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "other.c"
     source.write_text('__attribute__((visibility("default"))) int core_abi(void) { return 999; }\n')
     other = tmp_path / "libother.so"
@@ -67,7 +67,7 @@ def test_core_of_another_version_is_refused(tmp_path: Path) -> None:
         library.load(other)
 
 
-def test_phone_without_its_library_is_told_to_provision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_library_on_a_phone_suggests_provisioning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(build, "SOURCES", tmp_path / "no sources on a phone")
     monkeypatch.setattr(library, "SHIPPED", tmp_path / "lib" / build.LIBRARY)
     library.library.cache_clear()
@@ -87,7 +87,7 @@ def test_unknown_isa_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class _OldProcessor(SimpleNamespace):
-    """A core on a processor without its best kernels, which this machine need not be."""
+    """A stand-in for a core on a processor that lacks its best instruction set."""
 
     def core_isa_count(self) -> int:
         return 2
@@ -99,14 +99,14 @@ class _OldProcessor(SimpleNamespace):
         return index == 1
 
 
-def test_isa_that_the_processor_lacks_is_refused() -> None:
+def test_unsupported_isa_is_refused() -> None:
     core = cast("ctypes.CDLL", _OldProcessor())
     with pytest.raises(CoreError, match="cannot run the core's best kernels; it can run: sse2"):
         isa_index(core, "best")
     assert isa_index(core, None) == 1
 
 
-def test_environment_chooses_the_isa(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_selects_the_isa(monkeypatch: pytest.MonkeyPatch) -> None:
     last = library.isas(library.library())[-1]
     monkeypatch.setenv("CLUSTERCTL_ISA", last)
     assert isa_index(library.library(), None) == library.library().core_isa_count() - 1

@@ -1,4 +1,4 @@
-"""A batch's statistics, by everything that gathers them, where the mean is large against the spread.
+"""Batch statistics from every kernel that computes them, with a mean that is large compared with the spread.
 
 They are held against those of what the kernel itself has written: how exact its products are is another matter.
 """
@@ -14,37 +14,37 @@ from numpy.typing import NDArray
 from phone_agent.core import ops
 from phone_agent.core.library import isas, library
 from phone_agent.core.ops import Algorithm, Kind
-from tests.phone_agent.core import grid, host, oracle
-from tests.phone_agent.core.draw import Draw
+from tests.phone_agent.core import host, oracle, shapes
 from tests.phone_agent.core.guarded import Guard
 from tests.phone_agent.core.memory import Case, Memory, block, read_rows, struct
-from tests.phone_agent.core.pieces import ELEMENTWISE, Norm
+from tests.phone_agent.core.operands import ELEMENTWISE, Norm
+from tests.phone_agent.core.random_data import RandomData
 
 Array = NDArray[Any]
 OFFSET, SPREAD = 100.0, 0.1
-CHANNELS = 37  # whole vectors and a tail, with every instruction set
+CHANNELS = 37  # whole vectors and a tail on every instruction set
 
 CONVOLUTIONS = {
-    "1x1": (Kind.CONV_FORWARD, Algorithm.DIRECT, grid.geometry(2, 28, 8, CHANNELS, 1)),
-    "1x1, wide": (Kind.CONV_FORWARD, Algorithm.DIRECT, grid.geometry(2, 28, 8, 8 * CHANNELS, 1)),
-    "direct": (Kind.CONV_FORWARD, Algorithm.DIRECT, grid.geometry(2, 28, 8, CHANNELS, 3)),
-    "winograd 2": (Kind.CONV_FORWARD, Algorithm.WINOGRAD2, grid.geometry(2, 28, 8, CHANNELS, 3)),
-    "winograd 4": (Kind.CONV_FORWARD, Algorithm.WINOGRAD4, grid.geometry(2, 28, 8, CHANNELS, 3)),
+    "1x1": (Kind.CONV_FORWARD, Algorithm.DIRECT, shapes.geometry(2, 28, 8, CHANNELS, 1)),
+    "1x1, wide": (Kind.CONV_FORWARD, Algorithm.DIRECT, shapes.geometry(2, 28, 8, 8 * CHANNELS, 1)),
+    "direct": (Kind.CONV_FORWARD, Algorithm.DIRECT, shapes.geometry(2, 28, 8, CHANNELS, 3)),
+    "winograd 2": (Kind.CONV_FORWARD, Algorithm.WINOGRAD2, shapes.geometry(2, 28, 8, CHANNELS, 3)),
+    "winograd 4": (Kind.CONV_FORWARD, Algorithm.WINOGRAD4, shapes.geometry(2, 28, 8, CHANNELS, 3)),
     "depthwise": (
         Kind.DEPTHWISE_FORWARD,
         Algorithm.DIRECT,
-        grid.geometry(2, 28, CHANNELS, CHANNELS, 3, groups=CHANNELS),
+        shapes.geometry(2, 28, CHANNELS, CHANNELS, 3, groups=CHANNELS),
     ),
 }
 
 
-def _far_from_zero(draw: Draw, *shape: int) -> Array:
+def _far_from_zero(draw: RandomData, *shape: int) -> Array:
     return OFFSET + SPREAD * draw.normal(*shape)
 
 
 def _convolution(name: str) -> tuple[Case, Norm, Memory]:
     kind, algorithm, g = CONVOLUTIONS[name]
-    draw = Draw(name)
+    draw = RandomData(name)
     norm = Norm(draw, g.out_c, known=False)
     x = read_rows("x", _far_from_zero(draw, g.batch, g.in_h, g.in_w, g.in_c), g.in_c)
     weights = draw.positive(g.kernel_h, g.kernel_w, g.in_c // g.groups, g.out_c)
@@ -58,7 +58,7 @@ def _convolution(name: str) -> tuple[Case, Norm, Memory]:
 
 
 def _pass() -> tuple[Case, Norm, Memory]:
-    draw, rows = Draw("pass"), 1000
+    draw, rows = RandomData("pass"), 1000
     norm = Norm(draw, CHANNELS, known=False)
     z = read_rows("z", _far_from_zero(draw, rows, CHANNELS), CHANNELS)
     op = struct(ops.BatchNormForward, norm=norm.memory, z=z, rows=rows, ld_z=CHANNELS)

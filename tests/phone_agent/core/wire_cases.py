@@ -1,4 +1,4 @@
-"""DTypes on the wire, with numpy: what core/src/wire.c must give to the bit, and the cases it is tried on."""
+"""Wire formats in numpy, which core/src/wire.c must match to the bit, and cases for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from phone_agent.core import ops
 from phone_agent.core.ops import DType, Kind
-from tests.phone_agent.core import grid
+from tests.phone_agent.core import shapes
 from tests.phone_agent.core.memory import Case, Memory, Wanted, struct
 
 Floats = NDArray[np.float32]
@@ -87,12 +87,12 @@ def _decoded_block(held: Bytes, dtype: DType) -> Floats:
 
 
 def _flushed(values: Floats) -> Floats:
-    """Below 2^-126 arithmetic in the core has nothing but the sign."""
+    """The core flushes values below 2^-126 to zero and keeps the sign."""
     return np.where(np.abs(values) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), values), values)
 
 
 def _numbers(name: str, count: int) -> Floats:
-    """As far apart as a gradient's, with blocks and pieces of other sizes, some of nothing, ties; none below 2^-126."""
+    """Values with the range of gradients, with all-zero blocks and ties; none below 2^-126."""
     draw = np.random.default_rng(zlib.crc32(name.encode()))
     values = draw.standard_normal(count) * 2.0 ** draw.integers(-12, 4, count)
     values *= np.repeat(2.0 ** draw.choice([-100, -70, -20, 0, 30], -(-count // BLOCK)), BLOCK)[:count]
@@ -103,7 +103,7 @@ def _numbers(name: str, count: int) -> Floats:
 
 
 def encodes(*, full: bool) -> Iterator[Case]:
-    for count in grid.lengths(full=full):
+    for count in shapes.lengths(full=full):
         for dtype in DType:
             for index, how in enumerate(("", "received", "residual", "received residual", *IN_PLACE)):
                 yield _encode(count, dtype, how, write_back=(count + index) % 2 == 1)
@@ -132,7 +132,7 @@ def _encode(count: int, dtype: DType, how: str, *, write_back: bool) -> Case:
 
 
 def decodes(*, full: bool) -> Iterator[Case]:
-    for count in grid.lengths(full=full):
+    for count in shapes.lengths(full=full):
         for dtype in DType:
             for accumulate in (False, True):
                 name = f"{count} {dtype.name}{' accumulate' if accumulate else ''}"

@@ -21,7 +21,7 @@ from phone_agent.backends.opencl.tiles import Tiles, default_tiles
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind
 from phone_agent.nn.plan.ops import Buffer, Direction, Field, OpSpec, Pointer, SharedStruct
-from tests.phone_agent.core.check import differences
+from tests.phone_agent.core.kernel_check import differences
 from tests.phone_agent.core.memory import Array, Case, Memory
 
 GUARD = 256  # bytes on either side

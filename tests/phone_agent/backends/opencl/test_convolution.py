@@ -12,7 +12,7 @@ from phone_agent.backends.opencl.launches.products import Axis, backward_axis, f
 from phone_agent.backends.opencl.tiles import CPU, GPU, Tiles, default_tiles, fit_tiles
 from phone_agent.core.ops import Kind
 from tests.phone_agent.backends.opencl.on_device import planned, run, wrong_in
-from tests.phone_agent.core import grid
+from tests.phone_agent.core import shapes
 from tests.phone_agent.core.cases import CASES, _every
 
 KINDS = [Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS]
@@ -24,13 +24,13 @@ GROUPED = Tiles(
 
 # Tails everywhere; one set of definitions for all of them, as compiling takes longer than running.
 SHAPES = [
-    grid.geometry(3, (5, 7), 13, 11, 3, pad=1),
-    grid.geometry(2, (9, 6), 5, 17, 3, stride=2, pad=1),
-    grid.geometry(1, (11, 10), 7, 9, 3, pad=2, dilation=2),
-    grid.geometry(2, (7, 7), 15, 18, 3, stride=3, pad=1, groups=3),
-    grid.geometry(1, (8, 9), 5, 31, 5, stride=2, pad=2),
-    grid.geometry(2, (6, 5), 37, 41, 1, stride=2),
-    grid.geometry(19, (1, 1), 53, 67, 1),
+    shapes.geometry(3, (5, 7), 13, 11, 3, pad=1),
+    shapes.geometry(2, (9, 6), 5, 17, 3, stride=2, pad=1),
+    shapes.geometry(1, (11, 10), 7, 9, 3, pad=2, dilation=2),
+    shapes.geometry(2, (7, 7), 15, 18, 3, stride=3, pad=1, groups=3),
+    shapes.geometry(1, (8, 9), 5, 31, 5, stride=2, pad=2),
+    shapes.geometry(2, (6, 5), 37, 41, 1, stride=2),
+    shapes.geometry(19, (1, 1), 53, 67, 1),
 ]
 
 
@@ -49,7 +49,7 @@ def test_full_grid_agrees_with_the_oracle(kind: Kind, tiles: Tiles) -> None:
 
 
 def test_gradients_of_many_parts_are_the_same_bits_each_time() -> None:
-    case = next(iter(_every(Kind.CONV_BACKWARD_WEIGHTS, [grid.geometry(4, (9, 9), 6, 10, 3, pad=1)])))
+    case = next(iter(_every(Kind.CONV_BACKWARD_WEIGHTS, [shapes.geometry(4, (9, 9), 6, 10, 3, pad=1)])))
     first, second = (run(case, GROUPED)[0] for _ in range(2))
     for wanted in case.wanted:
         assert np.array_equal(first[id(wanted.memory)], second[id(wanted.memory)], equal_nan=True)

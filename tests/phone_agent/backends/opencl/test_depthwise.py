@@ -7,7 +7,7 @@ import pytest
 from phone_agent.backends.opencl.tiles import GPU, Tiles
 from phone_agent.core.ops import Geometry, Kind
 from tests.phone_agent.backends.opencl.on_device import planned, wrong_in
-from tests.phone_agent.core import grid
+from tests.phone_agent.core import shapes
 from tests.phone_agent.core.cases import CASES, _every
 
 KINDS = [Kind.DEPTHWISE_FORWARD, Kind.DEPTHWISE_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_WEIGHTS]
@@ -15,7 +15,7 @@ NARROW = Tiles(width=4, depthwise_pixels=3, depthwise_lines=3)
 
 
 def _shape(size: tuple[int, int], channels: int, kernel: int, stride: int = 1, pad: int = 1) -> Geometry:
-    return grid.geometry(2, size, channels, channels, kernel, stride, pad, groups=channels)
+    return shapes.geometry(2, size, channels, channels, kernel, stride, pad, groups=channels)
 
 
 SHAPES = [
@@ -23,7 +23,7 @@ SHAPES = [
     _shape((7, 7), 12, 3, stride=2),
     _shape((6, 9), 13, 3),
     _shape((9, 8), 5, 5, stride=2, pad=2),
-    grid.geometry(2, (9, 9), 4, 4, 3, pad=2, dilation=2, groups=4),
+    shapes.geometry(2, (9, 9), 4, 4, 3, pad=2, dilation=2, groups=4),
     _shape((7, 5), 3, 3, stride=3),
 ]
 

@@ -1,4 +1,4 @@
-"""What cases are made of: how exact results are, how activations are stored, what readers see, where gradients go."""
+"""Building blocks of cases: tolerances, storage types, fused inputs and fused gradients."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, DType, Geometry
 from tests.phone_agent.core import oracle
-from tests.phone_agent.core.draw import Draw
 from tests.phone_agent.core.memory import Array, Case, Memory, Wanted, block, read_rows, struct, written_rows
+from tests.phone_agent.core.random_data import RandomData
 
 
 class Cases(Protocol):
     def __call__(self, *, full: bool) -> Iterator[Case]: ...
 
 
-# Largest error against the largest dtype of the result, in float32. Sums of thousands of products end up here.
+# Tolerances: the largest error relative to the largest value of the result, for float32 sums of thousands of products.
 SUMS = 1e-5
 WINOGRAD2 = 3e-5
 WINOGRAD4 = 3e-4
@@ -28,26 +28,26 @@ POWERS = 5e-6
 SOFTMAX = 5e-6
 EXACT = 0.0
 
-# How activations are stored: those that are read, and the result. FP16 adds its rounding to a result's tolerance.
+# Storage types of the inputs and of the result. FP16 adds its rounding error to the tolerance of the result.
 DTypes = tuple[DType, DType]
 FLOATS: DTypes = (DType.FP32, DType.FP32)
 HALVES: list[DTypes] = [(DType.FP16, DType.FP16), (DType.FP32, DType.FP16), (DType.FP16, DType.FP32)]
 
 
-def drawing(name: str, dtypes: DTypes) -> Draw:
-    return Draw(name, half=dtypes != FLOATS)
+def random_data_for(name: str, dtypes: DTypes) -> RandomData:
+    return RandomData(name, half=dtypes != FLOATS)
 
 
-def told(dtypes: DTypes) -> str:
+def dtype_label(dtypes: DTypes) -> str:
     return "" if dtypes == FLOATS else f" {dtypes[0].name.lower()}-{dtypes[1].name.lower()}"
 
 
-class Seen:
-    """A source: what is stored, and what its readers see."""
+class FusedInputCase:
+    """A fused input: the stored tensor, and the values with the fused operation applied."""
 
     def __init__(
         self,
-        draw: Draw,
+        draw: RandomData,
         name: str,
         shape: tuple[int, ...],
         extra: int,
@@ -73,11 +73,11 @@ SOURCES: list[Act | None] = [None, Act.RELU, Act.NONE, Act.RELU6]
 
 
 class Norm:
-    """A batch normalisation: before its statistics are known, or (with `z`) after."""
+    """A batch normalization, before its statistics are known, or after (with `z`)."""
 
     EPSILON, MOMENTUM = 1e-5, 0.1
 
-    def __init__(self, draw: Draw, channels: int, *, known: bool, accumulate: bool = False) -> None:
+    def __init__(self, draw: RandomData, channels: int, *, known: bool, accumulate: bool = False) -> None:
         self.channels = channels
         self.gamma, self.beta = draw.normal(channels), draw.normal(channels)
         self.running_mean, self.running_var = draw.normal(channels), draw.positive(channels)
@@ -115,7 +115,7 @@ class Norm:
     def wants_statistics(self, z: Array) -> Iterator[Wanted]:
         mean, inv_std, unbiased = oracle.statistics(z, self.EPSILON)
         old = 1 - self.MOMENTUM
-        # What rounding of z costs where the mean is large against the spread.
+        # The effect of rounding z if the mean is large compared with the spread.
         cost = np.abs(mean) * inv_std**2 / inv_std.max()
         yield from self.wants(
             STATISTICS * max(1.0, float(cost.max())),
@@ -127,8 +127,8 @@ class Norm:
             running_var=old * self.running_var + self.MOMENTUM * unbiased,
         )
 
-    def off_the_edges(self, draw: Draw, shape: tuple[int, ...], act: Act) -> Array:
-        """A z where rounding cannot change which gradients pass: away from scale z + shift = 0 or 6."""
+    def off_the_edges(self, draw: RandomData, shape: tuple[int, ...], act: Act) -> Array:
+        """Values of z for which rounding cannot change which gradients pass: away from scale z + shift = 0 or 6."""
         z = draw.normal(*shape)
         if act == Act.NONE:
             return z
@@ -137,12 +137,12 @@ class Norm:
         return draw.rounded(np.where(near, z + 0.01 / np.where(np.abs(self.scale) < 1e-3, 1e-3, self.scale), z))
 
 
-class Sunk:
-    """A sink of one variety, and what must be in it after `gradient` went there."""
+class FusedGradientCase:
+    """A fused gradient of one variant, and its expected contents after `gradient` was stored."""
 
     def __init__(
         self,
-        draw: Draw,
+        draw: RandomData,
         gradient: Array,
         variety: tuple[bool, str, Act],
         extra: int,

@@ -1,4 +1,4 @@
-"""The shapes every kernel is tried on: by hand where bugs would hide, at random for where nobody thought of one.
+"""The shapes that kernels are tested on: hand-written where bugs are likely, and random ones.
 
 A grid is either small (seconds; always run) or full (minutes; by `make test-slow`).
 """
@@ -41,7 +41,7 @@ def geometry(
 def _windows(length: int, reach: int, stride: int, pad: int, *, ceil: bool) -> int:
     room = length + 2 * pad - reach
     count = room // stride + 1
-    if ceil and room % stride and count * stride < length + pad:  # the last one starts inside the image
+    if ceil and room % stride and count * stride < length + pad:  # the last window must start inside the image
         count += 1
     return count
 
@@ -74,7 +74,7 @@ def convolutions(*, full: bool) -> list[Geometry]:
         geometry(1, (9, 11), 17, 19, (1, 7), pad=(0, 3)),
         geometry(1, (11, 9), 16, 31, (7, 1), pad=(3, 0)),
         geometry(1, (10, 12), 8, 8, (2, 3), pad=(1, 2)),
-        geometry(1, 6, 5, 7, 1, pad=3),  # padding beyond the kernel: windows that see nothing
+        geometry(1, 6, 5, 7, 1, pad=3),  # padding larger than the kernel: some windows are entirely outside
         geometry(1, 5, 4, 6, 3, stride=3, pad=4),
         geometry(1, 13, 16, 16, 3, pad=2, dilation=2),
         geometry(1, (12, 17), 6, 10, 3, stride=2, pad=3, dilation=3),
@@ -83,13 +83,13 @@ def convolutions(*, full: bool) -> list[Geometry]:
         geometry(2, 9, 12, 18, 3, pad=1, groups=2),
         geometry(1, 7, 15, 25, 3, stride=2, pad=1, groups=5),
         geometry(1, 6, 34, 66, 1, groups=2),
-        geometry(1, 5, 6, 12, 3, pad=1, groups=6),  # two filters a channel
+        geometry(1, 5, 6, 12, 3, pad=1, groups=6),  # two filters per channel
     ]
     return small + ([*_networks(), *_random_convolutions(60)] if full else [])
 
 
 def _networks() -> list[Geometry]:
-    """Layers of the networks this is for."""
+    """Layers of the supported networks."""
     return [
         geometry(2, 56, 64, 64, 3, pad=1),
         geometry(1, 28, 128, 128, 3, pad=1),
@@ -168,7 +168,7 @@ def depthwise(*, full: bool) -> list[Geometry]:
         of(1, (9, 12), 20, (1, 7), 1, (0, 3)),
         of(1, 12, 16, 3, 1, 2, 2),
         of(1, 4, 31, 3, 3, 3),
-        of(1, 2, 48, 7, 1, 3),  # most taps outside
+        of(1, 2, 48, 7, 1, 3),  # most taps are outside the image
     ]
     more = [
         of(2, 112, 32, 3, 1, 1),
@@ -214,7 +214,7 @@ def pools(*, full: bool) -> list[Geometry]:
 
 
 def matrices(*, full: bool) -> list[tuple[int, int]]:
-    """Rows and channels, for what has no geometry."""
+    """Rows and channels, for ops without a geometry."""
     small = [(1, 1), (1, 5), (3, 16), (7, 17), (50, 33), (49, 64), (13, 100), (130, 3), (257, 24), (2, 1000)]
     return small + ([(6272, 64), (12544, 32), (98, 2048), (4099, 19), (1, 4096)] if full else [])
 

@@ -1,4 +1,4 @@
-"""Batch normalisations: their statistics, their use, their gradients."""
+"""Cases for batch normalization: statistics, folding and gradients."""
 
 from __future__ import annotations
 
@@ -10,19 +10,30 @@ import numpy as np
 
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, Kind
-from tests.phone_agent.core import grid, oracle
-from tests.phone_agent.core.draw import Draw
+from tests.phone_agent.core import oracle, shapes
 from tests.phone_agent.core.memory import Case, read_rows, struct, written_rows
-from tests.phone_agent.core.pieces import ELEMENTWISE, EXACT, FLOATS, HALVES, SUMS, Cases, DTypes, Norm, drawing, told
+from tests.phone_agent.core.operands import (
+    ELEMENTWISE,
+    EXACT,
+    FLOATS,
+    HALVES,
+    SUMS,
+    Cases,
+    DTypes,
+    Norm,
+    dtype_label,
+    random_data_for,
+)
+from tests.phone_agent.core.random_data import RandomData
 
 
 def _norm_forwards(*, full: bool) -> Iterator[Case]:
-    shapes = [(shape, dtypes) for shape in grid.matrices(full=full) for dtypes in (FLOATS, HALVES[0])]
-    for ((rows, channels), dtypes), extra in zip(shapes, cycle([0, 0, 5, 5]), strict=False):
+    sizes = [(shape, dtypes) for shape in shapes.matrices(full=full) for dtypes in (FLOATS, HALVES[0])]
+    for ((rows, channels), dtypes), extra in zip(sizes, cycle([0, 0, 5, 5]), strict=False):
         if rows == 1:
             continue
-        name = f"{rows}x{channels} +{extra}{told(dtypes)}"
-        draw = drawing(name, dtypes)
+        name = f"{rows}x{channels} +{extra}{dtype_label(dtypes)}"
+        draw = random_data_for(name, dtypes)
         norm = Norm(draw, channels, known=False)
         z = draw.rounded(draw.normal(rows, channels) + 2 * draw.normal(channels))
         memory = read_rows("z", z, channels + extra, dtypes[0])
@@ -31,8 +42,8 @@ def _norm_forwards(*, full: bool) -> Iterator[Case]:
 
 
 def _norm_folds(*, full: bool) -> Iterator[Case]:
-    for _, channels in grid.matrices(full=full):
-        norm = Norm(Draw(f"fold {channels}"), channels, known=False)
+    for _, channels in shapes.matrices(full=full):
+        norm = Norm(RandomData(f"fold {channels}"), channels, known=False)
         scale = norm.gamma / np.sqrt(norm.running_var + norm.EPSILON)
         wanted = norm.wants(ELEMENTWISE, scale=scale, shift=norm.beta - norm.running_mean * scale)
         op = struct(ops.BatchNormFold, norm=norm.memory)
@@ -54,8 +65,8 @@ def norm_backward(
     in_place: bool,
     dtypes: DTypes = FLOATS,
 ) -> Case:
-    name = f"{rows}x{channels} {how or 'alone'} acts={acts} +{extra} in_place={in_place}{told(dtypes)}"
-    draw = drawing(name, dtypes)
+    name = f"{rows}x{channels} {how or 'alone'} acts={acts} +{extra} in_place={in_place}{dtype_label(dtypes)}"
+    draw = random_data_for(name, dtypes)
     act, residual_act = acts
     norm = Norm(draw, channels, known=True, accumulate=extra > 0)
     z = norm.off_the_edges(draw, (rows, channels), act)
@@ -72,7 +83,7 @@ def norm_backward(
     if norm.accumulate:
         dgamma, dbeta = dgamma + norm.dgamma, dbeta + norm.dbeta
     before = dy
-    if "reduced" in how:  # a sink was here: dy is masked, its sums are known
+    if "reduced" in how:  # a fused gradient has masked dy and computed the sums
         before = masked
         norm.sums.data[:] = oracle.gradient_sums(masked, z, norm.mean).reshape(-1)
     writes_dy = "residual_sum" in how and "keep" not in how and "reduced" not in how
@@ -92,14 +103,14 @@ def norm_backward(
 def _norm_backwards(*, full: bool) -> Iterator[Case]:
     extras = cycle([0, 3])
     acts = cycle([(Act.RELU, Act.NONE), (Act.NONE, Act.RELU), (Act.RELU6, Act.NONE), (Act.NONE, Act.RELU6)])
-    shapes = grid.matrices(full=full)
-    wanted = [(shape, FLOATS) for shape in shapes] + [(shape, HALVES[0]) for shape in shapes[:: 1 if full else 2]]
+    sizes = shapes.matrices(full=full)
+    wanted = [(shape, FLOATS) for shape in sizes] + [(shape, HALVES[0]) for shape in sizes[:: 1 if full else 2]]
     for (rows, channels), dtypes in wanted:
         for how in RESIDUALS:
             pair = next(acts)
             if "residual_sum" in how:
                 pair = (Act.NONE, pair[0] or pair[1])
-            # In place, dy would be dz and the masked gradient of the other branch at once.
+            # In place, dy would be both dz and the gradient of the other branch.
             in_place = how in {"", "reduced"} and rows % 2 == 1
             yield norm_backward(rows, channels, how, pair, next(extras), in_place=in_place, dtypes=dtypes)
 

@@ -1,4 +1,4 @@
-"""Sums, activations, and the way to fp16 and back."""
+"""Cases for residual sums, activations, and conversions to and from fp16."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, DType, Kind
-from tests.phone_agent.core import grid, oracle
+from tests.phone_agent.core import oracle, shapes
 from tests.phone_agent.core.memory import TYPES, Case, read_rows, struct, written_rows
-from tests.phone_agent.core.pieces import (
+from tests.phone_agent.core.operands import (
     ELEMENTWISE,
     EXACT,
     FLOATS,
@@ -20,26 +20,26 @@ from tests.phone_agent.core.pieces import (
     SOURCES,
     Cases,
     DTypes,
-    Seen,
-    drawing,
-    told,
+    FusedInputCase,
+    dtype_label,
+    random_data_for,
 )
 
 
 def _join_forwards(*, full: bool) -> Iterator[Case]:
     acts, sources, extras = cycle([Act.NONE, Act.RELU, Act.RELU6]), cycle(SOURCES), cycle([0, 3, 7])
     stored = cycle([FLOATS, HALVES[0], FLOATS, FLOATS, HALVES[1], FLOATS, HALVES[2]])
-    for rows, channels in grid.matrices(full=full):
+    for rows, channels in shapes.matrices(full=full):
         for both in (True, False, True, False):
             act, left, right, extra = next(acts), next(sources), next(sources), next(extras)
             dtypes = next(stored)
-            name = f"{rows}x{channels} a={left} b={right if both else 'null'} act={act} +{extra}{told(dtypes)}"
-            draw = drawing(name, dtypes)
-            a = Seen(draw, "a", (rows, channels), extra, left, dtypes[0])
+            name = f"{rows}x{channels} a={left} b={right if both else 'null'} act={act} +{extra}{dtype_label(dtypes)}"
+            draw = random_data_for(name, dtypes)
+            a = FusedInputCase(draw, "a", (rows, channels), extra, left, dtypes[0])
             y = a.values
             fields = {"a": a.memory}
             if both:
-                b = Seen(draw, "b", (rows, channels), 2 * extra, right, dtypes[1])
+                b = FusedInputCase(draw, "b", (rows, channels), 2 * extra, right, dtypes[1])
                 y = y + b.values
                 fields["b"] = b.memory
             into = written_rows("y", None, oracle.activate(y, act), channels + extra, ELEMENTWISE, dtypes[1])
@@ -52,14 +52,14 @@ def _join_forwards(*, full: bool) -> Iterator[Case]:
 
 
 def _stored_as(dtypes: DTypes) -> Case:
-    """To fp16 and back, to the bit: ties, what is too large, too small, or no number."""
+    """Conversions to and from fp16, exact to the bit: ties, overflow, denormals and NaN."""
     halves = np.arange(0x10000, dtype=np.uint16).view(np.float16)
     values = halves.astype(np.float32)
     if dtypes[0] == DType.FP32:
         with np.errstate(invalid="ignore"):
             between = (values[:-1].astype(np.float64) + values[1:]) / 2
         beyond = np.array([65519.99, 65520, 1e30, -65520, 2.0**-25, -(2.0**-26), np.inf, -np.inf, np.nan])
-        with np.errstate(invalid="ignore"):  # a signalling NaN among the halves
+        with np.errstate(invalid="ignore"):  # the values include signalling NaNs
             values = np.concatenate([values, between, beyond]).astype(np.float32)
     row = values.reshape(1, -1)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -68,17 +68,19 @@ def _stored_as(dtypes: DTypes) -> Case:
     into = written_rows("y", None, want, ld, EXACT, dtypes[1])
     a = struct(ops.FusedInput, data=read_rows("a", row, ld, dtypes[0]), ld=ld, dtype=dtypes[0])
     op = struct(ops.AddForward, a=a, y=into.memory, rows=1, channels=ld, ld_y=ld, dtype=dtypes[1])
-    return Case(f"every half{told(dtypes)}", Kind.ADD_FORWARD, op, (into,))
+    return Case(f"every half{dtype_label(dtypes)}", Kind.ADD_FORWARD, op, (into,))
 
 
 def _join_backwards(*, full: bool) -> Iterator[Case]:
     acts, extras = cycle([Act.NONE, Act.RELU, Act.RELU6]), cycle([0, 3, 7, 16])
     stored = cycle([FLOATS, HALVES[0], FLOATS, HALVES[0], FLOATS, FLOATS, FLOATS])
-    for rows, channels in grid.matrices(full=full):
+    for rows, channels in shapes.matrices(full=full):
         for accumulate, in_place in ((False, False), (True, False), (False, True), (False, False), (True, False)):
             act, extra, dtypes = next(acts), next(extras), next(stored)
-            name = f"{rows}x{channels} act={act} accumulate={accumulate} +{extra} in_place={in_place}{told(dtypes)}"
-            draw = drawing(name, dtypes)
+            name = (
+                f"{rows}x{channels} act={act} accumulate={accumulate} +{extra} in_place={in_place}{dtype_label(dtypes)}"
+            )
+            draw = random_data_for(name, dtypes)
             before = draw.normal(rows, channels) if accumulate else None
             dy = original = draw.normal(rows, channels)
             fields: dict[str, Any] = {"dy": read_rows("dy", dy, channels + extra), "ld_dy": channels + extra}

@@ -1,4 +1,4 @@
-"""A run that diverged must show: no kernel turns what is not a number into one that looks like a result."""
+"""A diverged run must be noticed: no kernel turns NaN into a number."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _block(case: Case, name: str) -> Memory:
 
 
 def _sees_all(case: Case) -> bool:
-    """No padding, no mask: every result depends on what is poisoned."""
+    """Without padding or masks, every result depends on the poisoned operand."""
     return "p" not in case.name.split(" ")[0] and ("sink" not in case.name or "(False, ''" in case.name)
 
 
 @pytest.mark.parametrize("isa", isas(library()))
 @pytest.mark.parametrize(("kind", "poisoned"), [*FORWARD.items(), *BACKWARD.items()])
-def test_poison_goes_through(kind: Kind, poisoned: str, isa: str) -> None:
+def test_nan_propagates(kind: Kind, poisoned: str, isa: str) -> None:
     cases = [case for case in CASES[kind](full=False) if _sees_all(case)][:12]
     assert cases
     for case in cases:
@@ -55,7 +55,7 @@ def test_poison_goes_through(kind: Kind, poisoned: str, isa: str) -> None:
 @pytest.mark.parametrize("kind", [Kind.CONV_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_DATA])
 @pytest.mark.parametrize("beyond", [np.inf, np.nan])
 def test_without_an_activation_every_gradient_passes(kind: Kind, beyond: float, isa: str) -> None:
-    """Whatever was normalised: a sink that gathers sums may not take it for masked."""
+    """Also for NaN: a fused gradient with sums must not mask it."""
     cases = [case for case in CASES[kind](full=False) if "'norm', <Act.NONE" in case.name]
     assert cases
     for case in cases:

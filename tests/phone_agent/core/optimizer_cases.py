@@ -1,4 +1,4 @@
-"""The optimizers' steps, over segments of every awkward length."""
+"""Cases for the optimizer update: segments of awkward lengths."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from phone_agent.core import ops
 from phone_agent.core.ops import Kind, OptimizerKind
 from tests.phone_agent.core import oracle
-from tests.phone_agent.core.draw import Draw
 from tests.phone_agent.core.memory import GAP, Case, Memory, Wanted, block, struct
+from tests.phone_agent.core.random_data import RandomData
 
 ELEMENTWISE = 2e-6
 SEGMENTS = [[1], [2, 7, 8, 15, 31, 33, 63, 65], [5, 0, 16], [3, 4, 5, 17, 1000], [8191, 8192, 8193], [20000, 1, 40000]]
-FROZEN = 7  # values between segments: nobody's
+FROZEN = 7  # values between segments, which belong to none
 
 
 def updates(*, full: bool) -> Iterator[Case]:
-    """Every other segment is adapted, every third decays."""
+    """Every second segment is adaptive, every third has weight decay."""
     for method, counts, step in product(OptimizerKind, SEGMENTS, (1, 100) if full else (3,)):
         name = f"{method.name} {'+'.join(map(str, counts))} step={step}"
-        draw = Draw(name)
+        draw = RandomData(name)
         starts = np.cumsum([FROZEN, *(count + FROZEN for count in counts)])
         size = int(starts[-1])
         values, momenta, gradients = draw.normal(size), draw.normal(size), draw.normal(size)

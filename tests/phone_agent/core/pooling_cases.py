@@ -1,4 +1,4 @@
-"""Pools: the largest of a window, or its mean."""
+"""Cases for max and average pooling."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, Geometry, Kind, Pooling
-from tests.phone_agent.core import grid, oracle
+from tests.phone_agent.core import oracle, shapes
 from tests.phone_agent.core.memory import Case, Memory, Wanted, block, read_rows, struct, written_rows
-from tests.phone_agent.core.pieces import (
+from tests.phone_agent.core.operands import (
     ELEMENTWISE,
     EXACT,
     FLOATS,
@@ -21,13 +21,13 @@ from tests.phone_agent.core.pieces import (
     SOURCES,
     Cases,
     DTypes,
-    Seen,
-    Sunk,
-    drawing,
+    FusedGradientCase,
+    FusedInputCase,
+    dtype_label,
     image,
     part_of,
+    random_data_for,
     result,
-    told,
 )
 
 VARIETIES_OF_POOLS = [(Pooling.MAX, False), (Pooling.AVERAGE, False), (Pooling.AVERAGE, True)]
@@ -43,9 +43,9 @@ def pool_forward(
     keep_winner: bool = True,
     dtypes: DTypes = FLOATS,
 ) -> Case:
-    name = f"{grid.name(g)} {pooling.name.lower()} count_padding={count_padding} source={act} +{extra}{told(dtypes)}"
-    draw = drawing(name, dtypes)
-    x = Seen(draw, "x", image(g), extra, act, dtypes[0], exact=True)
+    name = f"{shapes.name(g)} {pooling.name.lower()} padding={count_padding} input={act} +{extra}{dtype_label(dtypes)}"
+    draw = random_data_for(name, dtypes)
+    x = FusedInputCase(draw, "x", image(g), extra, act, dtypes[0], exact=True)
     ld = g.out_c + extra
     fields: dict[str, Any] = {}
     wanted = []
@@ -73,8 +73,8 @@ def pool_backward(
     extra: int,
     dtypes: DTypes = FLOATS,
 ) -> Case:
-    name = f"{grid.name(g)} {pooling.name.lower()} count_padding={count_padding} sink={sink} +{extra}{told(dtypes)}"
-    draw = drawing(name, dtypes)
+    name = f"{shapes.name(g)} {pooling.name.lower()} padding={count_padding} grad={sink} +{extra}{dtype_label(dtypes)}"
+    draw = random_data_for(name, dtypes)
     dy = draw.normal(*result(g))
     fields: dict[str, Any] = {}
     if pooling == Pooling.MAX:
@@ -83,7 +83,7 @@ def pool_backward(
         dx = oracle.max_pool_backward(g, dy, argmax)
     else:
         dx = oracle.average_pool_backward(g, dy, count_padding=count_padding)
-    sunk = Sunk(draw, dx, sink, extra, ELEMENTWISE, dtypes[0])
+    sunk = FusedGradientCase(draw, dx, sink, extra, ELEMENTWISE, dtypes[0])
     op = struct(
         ops.PoolingBackward, g=part_of(g), dy=read_rows("dy", dy, g.out_c + extra), dx=sunk.memory,
         ld_dy=g.out_c + extra, pooling=pooling, count_padding=int(count_padding), **fields,
@@ -93,19 +93,19 @@ def pool_backward(
 
 def _pool_forwards(*, full: bool) -> Iterator[Case]:
     acts, extras, halves = cycle(SOURCES), cycle([0, 3, 16]), cycle(HALVES)
-    for g in grid.pools(full=full):
+    for g in shapes.pools(full=full):
         for pooling, count_padding in VARIETIES_OF_POOLS:
             if pooling == Pooling.AVERAGE or (2 * g.pad_h <= g.kernel_h and 2 * g.pad_w <= g.kernel_w):
                 yield pool_forward(g, pooling, count_padding=count_padding, act=next(acts), extra=next(extras))
                 act, extra, dtypes = next(acts), next(extras), next(halves)
                 yield pool_forward(g, pooling, count_padding=count_padding, act=act, extra=extra, dtypes=dtypes)
-        if 2 * g.pad_h <= g.kernel_h:  # evaluation has no use for the winners
+        if 2 * g.pad_h <= g.kernel_h:  # evaluation needs no argmax
             yield pool_forward(g, Pooling.MAX, count_padding=False, act=None, extra=1, keep_winner=False)
 
 
 def _pool_backwards(*, full: bool) -> Iterator[Case]:
     sinks, extras, stored = cycle(SINKS), cycle([0, 3, 16]), cycle([FLOATS, FLOATS, FLOATS, HALVES[0]])
-    for g in grid.pools(full=full):
+    for g in shapes.pools(full=full):
         for pooling, count_padding in VARIETIES_OF_POOLS:
             sink, extra, dtypes = next(sinks), next(extras), next(stored)
             yield pool_backward(g, pooling, count_padding=count_padding, sink=sink, extra=extra, dtypes=dtypes)

@@ -1,4 +1,4 @@
-"""Numbers for cases."""
+"""Random data for cases."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-class Draw:
-    """Random numbers that follow from a case's name alone. `half`: such as fp16 can hold."""
+class RandomData:
+    """Random data that depend only on the case's name. `half`: values that fp16 can represent."""
 
     def __init__(self, name: str, *, half: bool = False) -> None:
         self._rng = np.random.default_rng(zlib.crc32(name.encode()))
         self._type = np.float16 if half else np.float32
 
     def rounded(self, values: Array) -> Array:
-        """As they can be stored, so that oracle and core start from the same numbers."""
+        """Rounded to the storage type, so that oracle and core start from the same values."""
         return values.astype(self._type).astype(np.float64)
 
     def normal(self, *shape: int) -> Array:
@@ -29,7 +29,7 @@ class Draw:
         return np.abs(self.normal(*shape)) + 0.5
 
     def eighths(self, *shape: int) -> Array:
-        """Few enough bits that float32 computes with them exactly."""
+        """Values with so few bits that float32 arithmetic on them is exact."""
         return self._rng.integers(-64, 65, shape) / 8
 
     def choice(self, values: list[float], *shape: int) -> Array:

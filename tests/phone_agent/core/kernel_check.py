@@ -1,6 +1,6 @@
-"""One kernel over the grid, in a process of its own, since a stray access ends it:
+"""Check one kernel on all shapes, in a subprocess, because an out-of-bounds access ends the process:
 
-    python -m tests.phone_agent.core.check CONV_FORWARD --isa avx2 --threads 1 2 3 --full --only winograd
+    python -m tests.phone_agent.core.kernel_check CONV_FORWARD --isa avx2 --threads 1 2 3 --full --only winograd
 
 Prints what went wrong, by case; nothing when all is right.
 """
@@ -28,7 +28,7 @@ THREADS = (1, 2, 3)
 
 
 def differences(case: Case, after: dict[int, Array], threads: int) -> list[str]:
-    """What is not as it must be, in words."""
+    """Descriptions of what differs from the expected result."""
     wanted = {id(item.memory): item for item in case.wanted}
     scratch = {id(memory) for memory in case.scratch}
     found = []
@@ -81,38 +81,40 @@ def _run(kind: Kind, names: Iterable[str], threads: Sequence[int], only: str, *,
         for isa in names:
             for count in threads:
                 for guard in Guard:
-                    _say(f"> {case.name}; {isa}, {count} threads, guard {guard.value}")
-                    _judge(case, isa, count, guard)
-    _say("> done")
+                    _print(f"> {case.name}; {isa}, {count} threads, guard {guard.value}")
+                    _check_case(case, isa, count, guard)
+    _print("> done")
 
 
-def _judge(case: Case, isa: str, threads: int, guard: Guard) -> None:
+def _check_case(case: Case, isa: str, threads: int, guard: Guard) -> None:
     after = host.run(case, isa, threads, guard)
     found = differences(case, after, threads)
     if threads == THREADS[-1] and guard is Guard.BEHIND:
         again = host.run(case, isa, threads, guard)
         found += [
-            f"{item.memory.name}: other bits the second time" for item in case.wanted if not _alike(item, after, again)
+            f"{item.memory.name}: other bits the second time"
+            for item in case.wanted
+            if not _is_reproducible(item, after, again)
         ]
     for line in found:
-        _say(f"! {line}")
+        _print(f"! {line}")
 
 
-def _alike(item: Wanted, after: dict[int, Array], again: dict[int, Array]) -> bool:
-    """Threads take tiles as they come, but what they add up must not depend on who took which."""
+def _is_reproducible(item: Wanted, after: dict[int, Array], again: dict[int, Array]) -> bool:
+    """Tiles are scheduled dynamically, but sums must not depend on which thread computed which tile."""
     return item.memory.per_thread or _same(after[id(item.memory)], again[id(item.memory)])
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def in_own_process(
+def check_in_subprocess(
     kind: Kind, names: Sequence[str], threads: Iterable[int] = THREADS, *, full: bool = False, only: str = ""
 ) -> list[str]:
-    """Lines that say what is wrong."""
-    command = [sys.executable, "-m", "tests.phone_agent.core.check", kind.name, "--child", f"--only={only}"]
+    """Lines that describe what is wrong."""
+    command = [sys.executable, "-m", "tests.phone_agent.core.kernel_check", kind.name, "--child", f"--only={only}"]
     command += [word for name in names for word in ("--isa", name)]
     command += ["--threads", *map(str, threads)] + (["--full"] if full else [])
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -128,10 +130,10 @@ def in_own_process(
     return wrong
 
 
-def emulated(
+def check_on_qemu(
     kind: Kind, names: Sequence[str], threads: Iterable[int], *, full: bool = False, only: str = ""
 ) -> list[str]:
-    """The same on qemu's processor."""
+    """The same on a processor that qemu emulates."""
     cases = [case for case in CASES[kind](full=full) if only in case.name]
     with tempfile.TemporaryDirectory() as scratch:
         program = qemu.runner(Path(scratch))
@@ -143,7 +145,7 @@ def on_qemu(program: Path, cases: Sequence[Case], isa: str, threads: int, guard:
     how = f"{threads} threads, guard {guard.value}"
     try:
         results = qemu.run(program, cases, isa, threads, guard)
-    except qemu.EndedError as ended:
+    except qemu.QemuExitError as ended:
         yield f"{ended}; {how}"
         return
     for case, after in zip(cases, results, strict=True):
@@ -168,12 +170,12 @@ def main() -> None:
     for kind in kinds:
         for isa in arguments.isa or here:
             started = time.monotonic()
-            run = in_own_process if isa in here else emulated
+            run = check_in_subprocess if isa in here else check_on_qemu
             wrong = run(kind, [isa], arguments.threads, full=arguments.full, only=arguments.only)
             failed |= bool(wrong)
-            _say(f"{kind.name} {isa}: {len(wrong)} wrong, {time.monotonic() - started:.1f} s")
+            _print(f"{kind.name} {isa}: {len(wrong)} wrong, {time.monotonic() - started:.1f} s")
             for line in wrong[:20]:
-                _say(f"    {line}")
+                _print(f"    {line}")
     sys.exit(failed)
 
 
