@@ -1,17 +1,17 @@
-"""How good the kernels are on a phone's big core, without a phone.
+"""Efficiency of the kernels on a phone's big core, without a phone.
 
     python -m benchmarks.neon
     python -m benchmarks.neon --only winograd --isa neon
-    python -m benchmarks.neon --check          against benchmarks/arm/baseline.json; --update writes it
+    python -m benchmarks.neon --check          compare with benchmarks/arm/baseline.json; --update rewrites it
 
-Every kernel runs on an emulated processor that counts each instruction (benchmarks/arm/counting.py): the counts are
-the same every time. Its innermost loops are then scheduled by llvm-mca for the Cortex-A76's sister
-(benchmarks/arm/loops.py), as a share of what the arithmetic, or the loads and stores, would take alone. From both
-follows a model of whole training steps on the phone (benchmarks/arm/step.py). Nothing here knows caches, and nothing
-here is measured on a phone.
+Every kernel runs on an emulated processor that counts each instruction (benchmarks/arm/counting.py), so the counts are
+reproducible. llvm-mca then schedules its innermost loops for the Neoverse N1, the server version of the Cortex-A76
+(benchmarks/arm/loops.py), and the result is compared with the limit of the arithmetic or of the loads and stores alone.
+Both give a model of whole training steps on a phone (benchmarks/arm/step.py). Caches are not modelled, and nothing here
+was measured on a phone.
 
-Exit code 1 if a loop of the matrix products reaches less than 95 % of two multiply-adds a cycle, or keeps sums on the
-stack; with --check also if a kernel takes more instructions or cycles than it did.
+Exit code 1 if a GEMM loop reaches less than 95 % of two multiply-adds per cycle or spills accumulators to the stack;
+with --check also if a kernel takes more instructions or cycles than in the baseline.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ from phone_agent.core import build
 from tests.phone_agent.core import qemu
 
 BASELINE = Path(__file__).parent / "arm/baseline.json"
-MORE_INSTRUCTIONS, MORE_CYCLES = 1.01, 1.02  # than the baseline: a regression
-PRODUCTS = re.compile(r"^f(32|64)_gemm_")
-WANTED = 0.95
-HOT = 0.05  # of a kernel's instructions, for a loop to be shown
+MAX_INSTRUCTION_RATIO, MAX_CYCLE_RATIO = 1.01, 1.02  # to the baseline; more is a regression
+GEMM_KERNEL = re.compile(r"^f(32|64)_gemm_")
+MIN_GEMM_SHARE = 0.95
+HOT = 0.05  # smallest share of a kernel's instructions for a loop to be listed
 BEST = build.AARCH64_ANDROID.isas[0].name
 
 
 @dataclass(frozen=True)
 class Scheduled:
     loop: Loop
-    cycles: float  # a round
+    cycles: float  # per iteration
 
     @property
     def share(self) -> float:
-        """Of the limit."""
+        """Fraction of the limit that it reaches."""
         return self.loop.limit / self.cycles
 
     @property
-    def is_product(self) -> bool:
-        return PRODUCTS.match(self.loop.function) is not None
+    def is_gemm(self) -> bool:
+        return GEMM_KERNEL.match(self.loop.function) is not None
 
     @property
-    def falls_short(self) -> bool:
-        return self.is_product and (self.share < WANTED or self.loop.stack > 0)
+    def is_slow(self) -> bool:
+        return self.is_gemm and (self.share < MIN_GEMM_SHARE or self.loop.stack > 0)
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Evaluation:
 
     @property
     def multiply_add_share(self) -> float:
-        """Of two a cycle, by the direct method's count: Winograd's way exceeds 1."""
-        a_cycle = step.FLOPS_A_CYCLE / 2 if self.kernel.in_double else step.FLOPS_A_CYCLE
-        return self.kernel.flops / a_cycle / self.cycles
+        """Fraction of two multiply-adds per cycle, by the flops of the direct method: Winograd exceeds 1."""
+        per_cycle = step.FLOPS_PER_CYCLE / 2 if self.kernel.in_double else step.FLOPS_PER_CYCLE
+        return self.kernel.flops / per_cycle / self.cycles
 
     @property
     def cost(self) -> Cost:
@@ -94,42 +94,42 @@ def cost_of(kernel: Kernel, cycles: float) -> Cost:
 
 def main() -> None:
     options = _options()
-    _need_tools()
-    judged = list(judge_all(options.isa or [isa.name for isa in build.AARCH64_ANDROID.isas], options.only))
-    if not judged:
+    _check_tools()
+    measured = list(measure_all(options.isa or [isa.name for isa in build.AARCH64_ANDROID.isas], options.only))
+    if not measured:
         sys.exit(f"no kernel has '{options.only}' in its name; there are: {', '.join(each.name for each in kernels())}")
-    steps = [] if options.only else model(judged)
+    steps = [] if options.only else model(measured)
     if options.json:
-        print(json.dumps(_document(judged, steps), indent=2))
+        print(json.dumps(_document(measured, steps), indent=2))
     else:
-        report(judged, steps)
+        report(measured, steps)
     if options.update:
-        BASELINE.write_text(json.dumps(baseline_of(judged), indent=1) + "\n")
+        BASELINE.write_text(json.dumps(baseline_of(measured), indent=1) + "\n")
         GALAXY_S10_PLUS.write_text(shipped(json.loads(BASELINE.read_text())))
-    wrong = [f"{each.kernel.name} ({each.isa}): {told}" for each in judged for told in _short_loops(each)]
+    wrong = [f"{each.kernel.name} ({each.isa}): {text}" for each in measured for text in _slow_loops(each)]
     if options.check:
-        wrong += regressions(judged, json.loads(BASELINE.read_text()))
+        wrong += regressions(measured, json.loads(BASELINE.read_text()))
     for line in wrong:
         print(line, file=sys.stderr)
     sys.exit(bool(wrong))
 
 
-def _need_tools() -> None:
+def _check_tools() -> None:
     for tool, package in ((qemu.EMULATOR, "qemu-user-static"), (MCA, "llvm-19")):
         if shutil.which(tool) is None:
             sys.exit(f"{tool} is missing: apt-get install {package}")
 
 
-def judge_all(isas: Sequence[str], only: str) -> Iterator[Evaluation]:
+def measure_all(isas: Sequence[str], only: str) -> Iterator[Evaluation]:
     with tempfile.TemporaryDirectory() as scratch:
         program = qemu.runner(Path(scratch))
         for isa in isas:
             for kernel in kernels():
                 if only in kernel.name:
-                    yield judge(program, kernel, isa)
+                    yield measure(program, kernel, isa)
 
 
-def judge(program: Path, kernel: Kernel, isa: str) -> Evaluation:
+def measure(program: Path, kernel: Kernel, isa: str) -> Evaluation:
     counted = executed(program, kernel, isa)
     loops = innermost_loops(counted)
     cycles = scheduled([loop.body for loop in loops])
@@ -137,70 +137,70 @@ def judge(program: Path, kernel: Kernel, isa: str) -> Evaluation:
     return Evaluation(kernel, isa, counted.total, modelled_cycles(counted, loops, cycles), hot)
 
 
-def model(judged: Sequence[Evaluation]) -> list[step.Modelled]:
-    isa = judged[0].isa
-    phone = step.galaxy_s10_plus({each.kernel.name: each.cost for each in judged if each.isa == isa})
+def model(measured: Sequence[Evaluation]) -> list[step.Modelled]:
+    isa = measured[0].isa
+    phone = step.galaxy_s10_plus({each.kernel.name: each.cost for each in measured if each.isa == isa})
     return [step.modelled(name, phone) for name in TABLE_I]
 
 
 def shipped(baseline: Mapping[str, Any]) -> str:
-    """The phone as `clusterctl forecast` knows it."""
+    """The phone model that `clusterctl forecast` uses."""
     counted = baseline["kernels"][BEST]
     phone = step.galaxy_s10_plus({each.name: cost_of(each, counted[each.name]["cycles"]) for each in kernels()})
     costs = {name: [float(f"{part:.5g}") for part in astuple(cost)] for name, cost in phone.costs.items()}
     return json.dumps({**vars(phone), "costs": costs}, indent=1) + "\n"
 
 
-def baseline_of(judged: Sequence[Evaluation]) -> dict[str, Any]:
+def baseline_of(measured: Sequence[Evaluation]) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
-    for each in judged:
+    for each in measured:
         counted = {"instructions": each.instructions, "cycles": round(each.cycles)}
         numbers.setdefault(each.isa, {})[each.kernel.name] = counted
     return {"compiler": f"ziglang {metadata.version('ziglang')}", "kernels": numbers}
 
 
-def regressions(judged: Sequence[Evaluation], baseline: Mapping[str, Any]) -> list[str]:
-    """What takes more than it did, in words."""
-    told = []
-    for each in judged:
+def regressions(measured: Sequence[Evaluation], baseline: Mapping[str, Any]) -> list[str]:
+    """Kernels that take more instructions or cycles than in the baseline, as messages."""
+    found = []
+    for each in measured:
         before = baseline["kernels"].get(each.isa, {}).get(each.kernel.name)
         title = f"{each.kernel.name} ({each.isa})"
         if before is None:
-            told.append(f"{title} is not in the baseline: --update")
+            found.append(f"{title} is not in the baseline: --update")
             continue
-        told += _more(title, "instructions", each.instructions, before["instructions"], MORE_INSTRUCTIONS)
-        told += _more(title, "cycles", each.cycles, before["cycles"], MORE_CYCLES)
-    return told
+        found += _more(title, "instructions", each.instructions, before["instructions"], MAX_INSTRUCTION_RATIO)
+        found += _more(title, "cycles", each.cycles, before["cycles"], MAX_CYCLE_RATIO)
+    return found
 
 
 def _more(title: str, unit: str, now: float, before: float, allowed: float) -> list[str]:
     return [f"{title}: {now:.0f} {unit}, {before} before: {now / before - 1:+.1%}"] if now > before * allowed else []
 
 
-def _short_loops(judged: Evaluation) -> Iterator[str]:
-    for each in judged.hot:
-        if each.falls_short:
+def _slow_loops(measured: Evaluation) -> Iterator[str]:
+    for each in measured.hot:
+        if each.is_slow:
             yield f"{each.loop.function} at {each.share:.1%} of its limit, {each.loop.stack} accesses to the stack"
 
 
-def report(judged: Sequence[Evaluation], steps: Sequence[step.Modelled]) -> None:
+def report(measured: Sequence[Evaluation], steps: Sequence[step.Modelled]) -> None:
     console = Console(width=150)
-    for isa in dict.fromkeys(each.isa for each in judged):
-        console.print(_table([each for each in judged if each.isa == isa], isa))
-    gain = variant_gain(judged)
+    for isa in dict.fromkeys(each.isa for each in measured):
+        console.print(_table([each for each in measured if each.isa == isa], isa))
+    gain = variant_gain(measured)
     if gain:
         console.print(
             f"{BEST} against neon, geometric mean: {gain[0]:.3f} of the instructions, {gain[1]:.3f} of the cycles"
         )
     if steps:
-        console.print(_steps_table(steps, judged[0].isa))
+        console.print(_steps_table(steps, measured[0].isa))
         console.print(f"Modelled, not measured: {step.assumptions(step.galaxy_s10_plus({}))}.", soft_wrap=True)
 
 
-def _table(judged: Sequence[Evaluation], isa: str) -> Table:
-    columns = ("instructions", "cycles", "of 2 fma", "its hot loops", "of it", "fma", "cycles", "limit", "of limit", "")
+def _table(measured: Sequence[Evaluation], isa: str) -> Table:
+    columns = ("instructions", "cycles", "of 2 FMA", "hot loops", "of it", "fma", "cycles", "limit", "of limit", "")
     table = Table("kernel", *columns, title=f"{isa}: one core, caches not modelled")
-    for each in judged:
+    for each in measured:
         share = f"{each.multiply_add_share:.0%}" if each.kernel.flops else ""
         start = (each.kernel.name, f"{each.instructions:,}", f"{each.cycles:,.0f}", share)
         for index, loop in enumerate(each.hot or [None]):
@@ -210,18 +210,18 @@ def _table(judged: Sequence[Evaluation], isa: str) -> Table:
 
 def _cells(each: Scheduled) -> list[str]:
     loop, mark = each.loop, ""
-    if each.is_product:
-        mark = f"BELOW {WANTED:.0%}" if each.falls_short else "ok"
+    if each.is_gemm:
+        mark = f"BELOW {MIN_GEMM_SHARE:.0%}" if each.is_slow else "ok"
     return [
         loop.function, f"{loop.share:.0%}", str(loop.multiply_adds), f"{each.cycles:.1f}",
         f"{loop.limit:.1f} {loop.bound}" if loop.limit else "neither", f"{each.share:.0%}" if loop.limit else "", mark,
     ]  # fmt: skip
 
 
-def variant_gain(judged: Sequence[Evaluation]) -> tuple[float, float] | None:
+def variant_gain(measured: Sequence[Evaluation]) -> tuple[float, float] | None:
     """Geometric means of the best ISA's instructions and cycles over the fallback's."""
     by_name: dict[str, dict[str, Evaluation]] = {}
-    for each in judged:
+    for each in measured:
         by_name.setdefault(each.kernel.name, {})[each.isa] = each
     pairs = [(both[BEST], both["neon"]) for both in by_name.values() if len(both) == len(qemu.ISAS)]
     if not pairs:
@@ -238,7 +238,7 @@ def _mean(ratios: Sequence[float]) -> float:
 def _steps_table(steps: Sequence[step.Modelled], isa: str) -> Table:
     title = f"A training step on a Galaxy S10+, MODELLED ({isa}), batches of the paper's Table I"
     table = Table(
-        "network", "batch", "ms", "images/s", "hot, images/s", "of peak", "waits for memory", "the paper's", title=title
+        "network", "batch", "ms", "images/s", "hot, images/s", "of peak", "waits for memory", "paper", title=title
     )
     for each in steps:
         graph = network(each.network)
@@ -252,14 +252,14 @@ def _steps_table(steps: Sequence[step.Modelled], isa: str) -> Table:
             f"{low:.1f} - {high:.1f}",
             f"{each.peak_share:.0%}",
             f"{each.memory_share:.0%}",
-            f"at most {bound:.1f}" if bound else "not told",
+            f"at most {bound:.1f}" if bound else "unknown",
         )
     return table
 
 
-def _document(judged: Sequence[Evaluation], steps: Sequence[step.Modelled]) -> dict[str, Any]:
+def _document(measured: Sequence[Evaluation], steps: Sequence[step.Modelled]) -> dict[str, Any]:
     return {
-        "kernels": [_numbers(each) for each in judged],
+        "kernels": [_numbers(each) for each in measured],
         "modelled_steps": [{**asdict(each), "images_per_s": each.images_per_s} for each in steps],
         "assumptions": step.assumptions(step.galaxy_s10_plus({})),
     }

@@ -1,7 +1,7 @@
-"""What a kernel executes on a phone's processor, instruction by instruction: counted by an emulator, always the same.
+"""Count the instructions that a kernel executes on a phone's processor, in an emulator; the counts are reproducible.
 
-qemu translates a program block by block. Told so, it logs every block's instructions when it translates it, and every
-block it enters: together that is how often each instruction ran. No plugin: a static qemu takes none.
+qemu translates a program block by block. With -d it logs the instructions of every translated block and every block
+that it enters; together that gives how often each instruction ran. A static qemu supports no plugins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from phone_agent.core.ops import Kind
 from tests.phone_agent.core import qemu
 from tests.phone_agent.core.memory import Case
 
-# What is counted lies between these two: the rest is the program around the core.
+# Only what runs between these two functions is counted; the rest is the program around the core.
 FIRST, LAST = "core_pool_run", "core_pool_shutdown"
 
 
@@ -31,7 +31,7 @@ class Instruction:
 
 @dataclass
 class Executed:
-    """Instructions by address, and how often each ran."""
+    """Instructions by address, and how often each was executed."""
 
     code: dict[int, Instruction] = field(default_factory=dict)
     times: Counter[int] = field(default_factory=Counter)
@@ -47,7 +47,7 @@ class Executed:
 
 
 def executed(program: Path, kernel: Kernel, isa: str) -> Executed:
-    """On one thread."""
+    """Run the kernel on one thread and count."""
     command = [qemu.EMULATOR, "-cpu", qemu.CPUS[isa], "-d", "in_asm,exec,nochain", str(program)]
     with tempfile.TemporaryFile() as text:
         text.write(qemu.written([Case(kernel.name, kernel.kind, kernel.op, ())], isa, threads=1))
@@ -74,7 +74,9 @@ def read_log(lines: Iterable[str]) -> Executed:
         elif line.startswith("IN:"):
             block = list(_block(line[3:].strip(), rows))
             if block:
-                counted.add(blocks.get(block[0].address, ()), entered.pop(block[0].address, 0))  # as it was so far
+                counted.add(
+                    blocks.get(block[0].address, ()), entered.pop(block[0].address, 0)
+                )  # retranslated: count the old version
                 blocks[block[0].address] = block
     for place, times in entered.items():
         counted.add(blocks[place], times)
@@ -97,5 +99,5 @@ def _block(function: str, lines: Iterator[str]) -> Iterator[Instruction]:
 
 
 def uncounted(kernels: Iterable[Kernel]) -> set[Kind]:
-    """Kinds of steps that no kernel is made for. How fast multiply-adds can go is not to be counted."""
+    """Op kinds without a kernel here, except fma_peak, which measures a rate."""
     return set(Kind) - {kernel.kind for kernel in kernels} - {Kind.FMA_PEAK}

@@ -1,4 +1,4 @@
-"""Every kernel of the core once or more, on shapes of the networks, small enough to be emulated in a second.
+"""Every kernel of the core, on shapes from the networks that are small enough to emulate in a second.
 
 `flops` are those of the direct method; `bytes` count each operand once, read or written.
 """
@@ -19,7 +19,7 @@ from tests.phone_agent.core.memory import Memory, block, struct
 
 CONVOLUTIONS = (Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS)
 BY_CHANNEL = (Kind.DEPTHWISE_FORWARD, Kind.DEPTHWISE_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_WEIGHTS)
-COLOURS = 3  # channels of an image
+IMAGE_CHANNELS = 3  # channels of an image
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Kernel:
     op: Memory
     flops: float = 0.0
     bytes: float = 0.0
-    in_double: bool = False  # half as many in a vector
+    in_double: bool = False  # half as many lanes per vector
 
 
 def geometry(
@@ -75,7 +75,7 @@ def _convolutions() -> Iterator[Kernel]:
     }
     for name, g in direct.items():
         for kind in CONVOLUTIONS:
-            if g.in_c > COLOURS or kind != Kind.CONV_BACKWARD_DATA:
+            if g.in_c > IMAGE_CHANNELS or kind != Kind.CONV_BACKWARD_DATA:
                 yield _convolution(f"{kind.name.lower()} {name}", kind, g)
     for algorithm in (Algorithm.WINOGRAD2, Algorithm.WINOGRAD4):
         for kind in CONVOLUTIONS:
@@ -89,12 +89,12 @@ def _depthwise() -> Iterator[Kernel]:
 
 
 def _convolution(name: str, kind: Kind, g: Geometry, algorithm: Algorithm = Algorithm.DIRECT) -> Kernel:
-    """As in a network: forward reads a normalised input and leaves the statistics of its output, backward masks. But an
-    image comes as it is."""
+    """As in a network: forward reads a normalized input and computes the statistics of its output, and backward applies
+    the mask. An image, however, is read as it is."""
     taps = g.kernel_h * g.kernel_w * (g.in_c // g.groups)
     x, y = _floats("x", g.batch * g.in_h * g.in_w * g.in_c), _floats("y", g.batch * g.out_h * g.out_w * g.out_c)
     weights = _floats("weights", taps * g.out_c)
-    source = _plain(x, g.in_c) if g.in_c == COLOURS else _source(x, g.in_c)
+    source = _plain(x, g.in_c) if g.in_c == IMAGE_CHANNELS else _source(x, g.in_c)
     common: dict[str, Any] = {"g": _part(g), "algorithm": algorithm}
     if kind in {Kind.CONV_FORWARD, Kind.DEPTHWISE_FORWARD}:
         more = {"x": source, "weights": weights, "y": y, "ld_y": g.out_c, "norm": _norm(g.out_c)}
@@ -195,7 +195,7 @@ def _losses(batch: int = 16, classes: int = 1000) -> Iterator[Kernel]:
     yield Kernel("softmax_loss", Kind.SOFTMAX_LOSS, op, bytes=_bytes_of(logits, dlogits))
 
 
-# How often all values are read or written, once each buffer: a norm takes a pass of its own.
+# How many buffers of all weights are read or written; norms take an extra pass.
 TOUCHED = {OptimizerKind.SGD: UPDATED, OptimizerKind.NESTEROV: UPDATED, OptimizerKind.LARS: 7, OptimizerKind.LAMB: 10}
 
 
@@ -215,7 +215,7 @@ def _updates(count: int = 100_000) -> Iterator[Kernel]:
 
 
 def _wires(count: int = 64 * 1024) -> Iterator[Kernel]:
-    """What a phone in a ring does: adds what received to its own, sends the sum on, and takes in the final one."""
+    """The work of a rank in a ring: reduce a received chunk, encode the sum, and decode the final sum."""
     sent = {DType.FP32: 4.0, DType.FP16: 2.0, DType.BF16: 2.0, DType.INT8: 1.0}
     for dtype, size in sent.items():
         values, room = _floats("values", count), Memory("target", np.zeros(5 * count, np.uint8))
@@ -244,7 +244,10 @@ def _factors(rows: int = 576, columns: int = 128, rank: int = 4) -> Iterator[Ker
 
 
 def _augments(size: int = 72, crop: int = 56) -> Iterator[Kernel]:
-    images, out = Memory("images", np.full(COLOURS * size * size, 99, np.uint8)), _floats("out", COLOURS * crop * crop)
+    images, out = (
+        Memory("images", np.full(IMAGE_CHANNELS * size * size, 99, np.uint8)),
+        _floats("out", IMAGE_CHANNELS * crop * crop),
+    )
     for name, side in (("cropped", crop), ("resized", 64)):
         op = struct(
             ops.Augment, images=images, crops=block("views", np.array([5, 7, side, side, 1, 0]), np.int32),

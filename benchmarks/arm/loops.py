@@ -1,7 +1,7 @@
-"""The innermost loops of what was executed, and how a big core would schedule them.
+"""The innermost loops of an execution, and their schedule on a big core.
 
-llvm-mca knows the Cortex-A76 only as a Cortex-A57 up to LLVM 22, which halves it; `neoverse-n1` is the same core's
-server version, with the same two pipes of 128 bits for arithmetic and two for memory. It ignores caches.
+Up to LLVM 22, llvm-mca models the Cortex-A76 as a Cortex-A57, with half its throughput. `neoverse-n1` is the server
+version of the same core, with the same two 128-bit arithmetic pipes and two memory pipes. Caches are ignored.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from benchmarks.arm.counting import Executed, Instruction
 MCA = "llvm-mca-19"
 MODEL = "neoverse-n1"
 ITERATIONS = 400
-OUTSIDE_RATE = 2.0  # instructions a cycle outside of the loops: assumed, as nobody schedules them
-SMALL = 0.005  # of all instructions: a loop with fewer counts as outside
-USUAL = 0.5  # of a loop's rounds: what runs in fewer is left out of its body
+OUTSIDE_RATE = 2.0  # instructions per cycle outside the loops: an assumption, because they are not scheduled
+SMALL = 0.005  # of all instructions; smaller loops count as outside
+USUAL = 0.5  # of the iterations; instructions that run less often are left out of the body
 
 _BRANCH = re.compile(r"^(b|bl|b\.\w+|cbn?z|tbn?z)\s(?:.*[ ,])?#(0x[0-9a-f]+)$")
 _JUMP = re.compile(r"^(b|bl|blr|br|ret|b\.\w+|cbn?z|tbn?z)\b")
 _FMA = re.compile(r"^fml[as] v\d+\.")
 _ARITHMETIC = re.compile(r"^f(?!mov|cvt)\w+ v\d+\.")
-# What only one of the two pipes does, and for how many cycles: divisions, and between numbers of different sizes.
+# Instructions that only one of the two pipes executes, and their cycles: divisions and conversions.
 _ALONE = (
     (re.compile(r"^f(div|sqrt) v\d+\.(4s|2d)"), 7.0),
     (re.compile(r"^fcvt(n|l)2? v\d+\.(4h|8h|4s), v\d+\.(4s|4h|8h)"), 2.0),
@@ -40,7 +40,7 @@ _STACK = re.compile(r"\[sp[\],]")
 
 @dataclass(frozen=True)
 class Loop:
-    """One round of it."""
+    """One innermost loop."""
 
     function: str
     body: tuple[str, ...]
@@ -88,7 +88,8 @@ def _memory(text: str) -> float:
 
 
 def innermost_loops(counted: Executed, at_least: float = SMALL) -> list[Loop]:
-    """With so much of all instructions, largest first: from where a branch leads back to, up to the branch."""
+    """Innermost loops with at least this share of all instructions, largest first. A loop extends from the target of a
+    backward branch to the branch."""
     found = []
     for start, end in _innermost(list(_branches_back(counted))):
         rounds = counted.times[end]
@@ -113,7 +114,7 @@ def _same_function(counted: Executed, branch: Instruction, target: str) -> bool:
 
 
 def _innermost(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Of several branches back to one place, the last closes the loop."""
+    """Of several branches to the same target, the last one closes the loop."""
     ends: dict[int, int] = {}
     for start, end in spans:
         ends[start] = max(end, ends.get(start, end))
@@ -123,7 +124,7 @@ def _innermost(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def scheduled(bodies: Sequence[Sequence[str]]) -> list[float]:
-    """Cycles a round of each."""
+    """Cycles per iteration of each loop."""
     if not bodies:
         return []
     code = "\n".join(
@@ -138,13 +139,13 @@ def scheduled(bodies: Sequence[Sequence[str]]) -> list[float]:
 
 
 def _assembly(body: Sequence[str]) -> str:
-    """Straight code: a loop's branches are predicted, and its calls none of its own."""
+    """Straight-line code: branches of a loop are predicted, and calls are left out."""
     return "\n".join(_plain(text) for text in body if not _JUMP.match(text)) or "nop"
 
 
 def _plain(text: str) -> str:
-    """An address that a load or store moves on is moved on by itself, as the processor does it: llvm-mca would have the
-    next round wait for the number that is stored. Those of constants are near enough."""
+    """Split post- and pre-indexed accesses into the access and an addition, as the processor does: llvm-mca would make
+    the next iteration wait for the stored value. Addresses of constants are replaced by 0."""
     after, before = _MOVED_AFTER.match(text), _MOVED_BEFORE.match(text)
     if after:
         return f"{after[1]}[{after[2]}]\nadd {after[2]}, {after[2]}, {after[3]}"
@@ -154,6 +155,6 @@ def _plain(text: str) -> str:
 
 
 def modelled_cycles(counted: Executed, loops: Sequence[Loop], cycles: Sequence[float]) -> float:
-    """Of the whole kernel."""
+    """Modelled cycles of the whole kernel."""
     outside = counted.total * (1 - sum(loop.share for loop in loops))
     return sum(loop.rounds * each for loop, each in zip(loops, cycles, strict=True)) + outside / OUTSIDE_RATE

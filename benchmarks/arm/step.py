@@ -12,19 +12,19 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import make_plan
 from phone_agent.nn.summary import training_flops
 
-FLOPS_A_CYCLE = 16  # two multiply-adds of four floats
+FLOPS_PER_CYCLE = 16  # two multiply-adds of four floats
 LINE_RATE = 125e6
 
 
 def galaxy_s10_plus(costs: Mapping[str, Cost]) -> Phone:
     return Phone(
         name="Galaxy S10+",
-        clocks=(2.84e9, 2.42e9, 2.42e9, 2.42e9),  # Snapdragon 855, Hz: the big cores, as Qualcomm states them
-        scaling=0.78,  # ncnn's published times on an 855+ for one and four of them: 2.7 of 3.45
-        bandwidth=20e9,  # of 34.1e9 that LPDDR4X has by its specification: an estimate
+        clocks=(2.84e9, 2.42e9, 2.42e9, 2.42e9),  # Snapdragon 855, Hz: the big cores, as published by Qualcomm
+        scaling=0.78,  # from ncnn's published times on an 855+ with one and four cores: 2.7 of 3.45
+        bandwidth=20e9,  # an estimate; the specification of LPDDR4X says 34.1e9
         little_bandwidth=4e9,  # of one Cortex-A55: an estimate
-        sustained=(0.65, 0.85),  # what published tests of phones with this chip kept when hot
-        memory_bytes=2_800_000_000,  # what Na et al. had to spare
+        sustained=(0.65, 0.85),  # of peak when hot, from published tests of phones with this chip
+        memory_bytes=2_800_000_000,  # free memory in Na et al.
         costs=costs,
     )
 
@@ -33,8 +33,9 @@ def assumptions(phone: Phone) -> str:
     clocks = " + ".join(f"{clock / 1e9:.2f}" for clock in phone.clocks)
     low, high = phone.sustained
     return (
-        f"four big cores of {clocks} GHz, {FLOPS_A_CYCLE} flops a cycle each; together {phone.scaling:.0%} of their "
-        f"sum; {phone.bandwidth / 1e9:.0f} GB/s of memory; cold (hot: {low:.0%} to {high:.0%} of it); no communication"
+        f"four big cores of {clocks} GHz, {FLOPS_PER_CYCLE} flops per cycle each; together {phone.scaling:.0%} of "
+        f"their sum; {phone.bandwidth / 1e9:.0f} GB/s of memory; cold (hot: {low:.0%} to {high:.0%} of it); "
+        f"no communication"
     )
 
 
@@ -43,9 +44,9 @@ class Modelled:
     network: str
     batch: int
     seconds: float
-    memory_share: float  # of the time, in steps that wait for memory
+    memory_share: float  # of the time, in memory-bound steps
     flops: float
-    peak: float  # flops a second
+    peak: float  # flops per second
 
     @property
     def images_per_s(self) -> float:
@@ -62,13 +63,13 @@ def modelled(name: str, phone: Phone) -> Modelled:
     times = [*map(phone.step, plan.training.ops), phone.update(graph.parameter_count)]
     seconds = sum(each.longer for each in times)
     waiting = sum(each.memory for each in times if each.memory > each.arithmetic)
-    flops, peak = float(training_flops(graph) * batch), FLOPS_A_CYCLE * sum(phone.clocks)
+    flops, peak = float(training_flops(graph) * batch), FLOPS_PER_CYCLE * sum(phone.clocks)
     return Modelled(name, batch, seconds, waiting / seconds, flops, peak)
 
 
 def paper_at_most(name: str, megabytes: float) -> float | None:
-    """Images a second a phone of the paper's can have computed. It states none; but the gradients' sum took at least
-    what they take on gigabit Ethernet, so computing took at least so long as its share of a step says."""
+    """Upper bound on the images per second of one phone in the paper, which does not state it. The allreduce took at
+    least its time on gigabit Ethernet, and the paper's efficiency then bounds the computing time."""
     if name not in published.EFFICIENCY:
         return None
     efficiency = published.EFFICIENCY[name]

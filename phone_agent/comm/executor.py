@@ -1,4 +1,4 @@
-"""Schedule executor: translates ring schedules into the core's structs and runs them (core/src/rings.c).
+"""Schedule executor: translates ring schedules into the core's structs and runs them (core/src/ring_allreduce.c).
 
 The structs are built once per buffer length: training sums the same few lengths in every step.
 """

@@ -1,4 +1,4 @@
-"""Ring schedules: which rank sends which piece when. Pure; core/src/rings.c executes them.
+"""Ring schedules: which rank sends which piece when. Pure; core/src/ring_allreduce.c executes them.
 
 The buffer is split into one chunk per rank, and each chunk into pieces. A rank sends its own chunk to the right, piece
 by piece, and then handles what arrives from the left in order. In the first K - 1 chunks it adds the piece to its own

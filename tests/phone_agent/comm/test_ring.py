@@ -42,7 +42,7 @@ def test_no_piece_is_longer_than_piece_length(world: int, length: int) -> None:
 
 @given(world=st.integers(2, 40), length=st.integers(0, 3000))
 def test_the_kth_stored_piece_is_the_kth_sent(world: int, length: int) -> None:
-    """core/src/rings.c relies on this to know when a piece may be overwritten."""
+    """core/src/ring_allreduce.c relies on this to know when a piece may be overwritten."""
     own = ring(world // 2, world, length, 17)
     taken = [hop.piece for hop in own.hops if hop.op is RingOp.COPY]
     assert list(own.sent[: len(taken)]) == taken

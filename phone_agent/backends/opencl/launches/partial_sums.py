@@ -1,4 +1,4 @@
-"""Sums by channel, in parts: what a normalisation gathers, forward and backward. See kernels/norm.cl.
+"""Sums by channel, in parts: what a normalisation gathers, forward and backward. See kernels/batch_norm.cl.
 
 Whoever computes a tensor may make the parts as it goes; else a pass over it does.
 """
