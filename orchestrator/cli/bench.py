@@ -207,7 +207,7 @@ def compute(
     """Time training steps of a model on this computer, and show which operations take the time."""
     from orchestrator.view.bench_compute import compute_document, print_compute
     from orchestrator.view.console import print_json
-    from orchestrator.view.progress import computing
+    from orchestrator.view.progress import computing, working
     from phone_agent.api.bench import ComputeRequest, FailedError, measure_compute, usable_threads
 
     request = ComputeRequest(
@@ -221,7 +221,8 @@ def compute(
         winograd,
         activations == "fp16",
     )
-    with agent_errors(FailedError), computing(f"timing {steps} training steps of {model}"):
+    show = working if backend == "reference" else computing
+    with agent_errors(FailedError), show(f"timing {steps} training steps of {model}"):
         outcome = measure_compute(request)
     if as_json:
         print_json(compute_document(outcome))

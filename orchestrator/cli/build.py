@@ -25,9 +25,9 @@ def build(target: TargetOption = "host", out: OutOption = Path("dist/agent"), as
     It holds Python files, the compute core and a manifest. Builds are reproducible.
     """
     from orchestrator.provision.bundle import Target, build_bundle
-    from orchestrator.view.progress import computing
+    from orchestrator.view.progress import compiling
 
-    with computing("building the agent bundle"):
+    with compiling("building the agent bundle"):
         bundle = build_bundle(Target(target), out)
     _show(bundle, target, as_json)
 

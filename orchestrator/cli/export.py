@@ -40,13 +40,14 @@ def export(
     from orchestrator.cli.model_argument import find_trained
     from orchestrator.errors import UsageError
     from orchestrator.view.inference import print_exported
+    from orchestrator.view.progress import working
 
     found = find_trained(trained, model, inventory)
     default = Path(f"{Path(found.about.model.partition(':')[0]).stem}.{format}")
     path = out or default
     if path.is_dir():
         raise UsageError(f"{path} is a directory, not a file to write", remedy=f"-o {path / default}")
-    with agent_errors():
+    with agent_errors(), working(f"writing {path}"):
         _write(found, format, path)
     path.chmod(0o666 & ~_umask())  # it was written with access for the owner only
     print_exported(found, path, format, as_json=as_json)

@@ -77,12 +77,13 @@ def show(
     """Show the layers and the size of a model, and the memory that a training step needs."""
     from orchestrator.view.console import print_json
     from orchestrator.view.models import print_sheet, sheet_document
+    from orchestrator.view.progress import working
     from phone_agent.api import models
     from phone_agent.api.memory import Options, options_on
     from phone_agent.api.models import make_report
     from phone_agent.contract.sizes import parse_bytes
 
-    with agent_errors():
+    with agent_errors(), working(f"planning the memory of {name}"):
         shape = models.image_shape(name, image)
         graph = models.build(name, classes, shape, width)
         options = options_on(backend, graph, Options(threads=threads, half=activations == "fp16"))

@@ -50,17 +50,31 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def computing(what: str) -> Iterator[None]:
-    """`working` for what runs the compute core on this computer, which is compiled at its first use."""
+def compiling(what: str) -> Iterator[None]:
+    """`working` for what may compile the compute core: shows how many files are done."""
     from phone_agent.api.bundle import compile_progress
 
     with working(what) as change:
 
         def compiled(done: int, total: int) -> None:
-            change(what if done == total else f"compiling the compute core (only once): {done} of {total} files")
+            change(what if done == total else format_compiling(done, total))
 
         with compile_progress(compiled):
             yield
+
+
+@contextmanager
+def computing(what: str) -> Iterator[None]:
+    """`working` for what runs the compute core on this computer. The core is compiled first, if necessary."""
+    from phone_agent.api.bundle import compile_core
+
+    with compiling(what):
+        compile_core()
+        yield
+
+
+def format_compiling(done: int, total: int) -> str:
+    return f"compiling the compute core (only once): {done} of {total} files"
 
 
 @contextmanager

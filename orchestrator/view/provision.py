@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.live import Live
 from rich.text import Text
 
+from orchestrator.format import format_clock
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.provision.events import Event, Note, OnEvent, PhoneFinished, StageStarted, StepFinished, StepStarted
@@ -15,18 +16,24 @@ from orchestrator.provision.report import PhoneReport, Report, StepStatus
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note, out, warn
 from orchestrator.view.phones import group_by_message
+from orchestrator.view.progress import delayed_line, format_compiling
 from orchestrator.view.table import Column, FitTable, print_table
+from phone_agent.api.bundle import compile_progress
 
 _MAX_CHANGE = 160
 
 
-class _Progress:
-    """One line for the current stage: `packages: 12 left: sw1:3,sw2:7-17`."""
+class ProvisionProgress:
+    """One line for the current stage: `packages: 12 left: sw1:3,sw2:7-17`.
 
-    def __init__(self, show: Live | None) -> None:
-        self._show = show
+    Between stages this computer downloads packages and compiles the agent: then the line says so.
+    """
+
+    def __init__(self) -> None:
         self._title = ""
         self._left: dict[Phone, str] = {}
+        self._compiling = ""
+        self._idle_since = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -36,29 +43,30 @@ class _Progress:
                 self._title, self._left = title, dict.fromkeys(phones, "")
             case StepStarted(phone=phone, step=step):
                 self._left[phone] = step
-            case StepFinished(phone=phone, result=result) if self._show and result.status is StepStatus.FAILED:
+            case StepFinished(phone=phone, result=result) if err.is_terminal and result.status is StepStatus.FAILED:
                 err.print(Text(f"{phone} failed at {result.step}: {one_line(result.error or '', 200)}", "red"))
             case PhoneFinished(phone=phone):
                 self._left.pop(phone, None)
-        if self._show:
-            self._show.update(self._line())
+                self._idle_since = time.monotonic()
 
-    def _line(self) -> Text:
+    def compiled(self, done: int, total: int) -> None:
+        self._compiling = "" if done == total else format_compiling(done, total)
+
+    def line(self) -> str:
         if not self._left:
-            return Text()
+            idle_s = format_clock(time.monotonic() - self._idle_since)
+            return f"{self._compiling or 'preparing packages and the agent'} … {idle_s}"
         steps = {step for step in self._left.values() if step}
         what = f"{self._title} ({', '.join(sorted(steps))})" if steps - {self._title} else self._title
-        return Text(f"{what}: {len(self._left)} left: {one_line(fold(self._left), 60)}", "dim")
+        return f"{what}: {len(self._left)} left: {one_line(fold(self._left), 60)}"
 
 
 @contextmanager
 def provision_progress() -> Iterator[OnEvent]:
     """On a terminal only; elsewhere the final report lists everything."""
-    if not err.is_terminal:
-        yield _Progress(None)
-        return
-    with Live(console=err, transient=True, refresh_per_second=4) as live:
-        yield _Progress(live)
+    progress = ProvisionProgress()
+    with compile_progress(progress.compiled), delayed_line(progress.line):
+        yield progress
 
 
 def print_report(report: Report, retry: str) -> None:

@@ -9,7 +9,7 @@ from phone_agent import bind_shim
 from phone_agent.core import build, library
 from phone_agent.core.build import BuildError, compile_progress
 
-__all__ = ["BuildError", "compile_progress", "native_libraries", "source_files"]
+__all__ = ["BuildError", "compile_core", "compile_progress", "native_libraries", "source_files"]
 
 PACKAGE = Path(phone_agent.__file__).parent
 CORE, BIND_SHIM = (path.relative_to(PACKAGE.parent) for path in (library.SHIPPED, bind_shim.SHIPPED))
@@ -29,3 +29,9 @@ def native_libraries(*, android: bool) -> dict[Path, Path]:
     """
     target = build.AARCH64_ANDROID if android else build.host_target()
     return {CORE: build.cached(target), BIND_SHIM: bind_shim.cached(target)}
+
+
+def compile_core() -> None:
+    """Compiles the compute core for this computer, unless that was done before. Raises BuildError."""
+    if not library.SHIPPED.is_file():
+        library.built_here()

@@ -194,6 +194,11 @@ def compile_progress(callback: Callable[[int, int], None]) -> Iterator[None]:
         _listeners.remove(callback)
 
 
+def _report(done: int, total: int) -> None:
+    for listener in _listeners:
+        listener(done, total)
+
+
 def _objects(target: Target, scratch: Path) -> list[str]:
     with ThreadPoolExecutor() as pool:
         kernels = [
@@ -208,9 +213,9 @@ def _objects(target: Target, scratch: Path) -> list[str]:
             for name in ("thread_pool", "ring_allreduce", "isa_dispatch", "memory")
         ]
         jobs = [*kernels, *others]
+        _report(0, len(jobs))
         for done, _ in enumerate(as_completed(jobs), start=1):
-            for listener in _listeners:
-                listener(done, len(jobs))
+            _report(done, len(jobs))
         return [job.result() for job in jobs]
 
 
