@@ -61,7 +61,18 @@ class Variant:
 
 
 SGD = ("--optimizer", "nesterov", "--lr", "0.2", "--weight-decay", "0.0005")
-LARS = ("--optimizer", "lars", "--lr", "1.0", "--trust", "0.02", "--weight-decay", "0.0005", "--micro-batch", "32")
+LARS = (
+    "--optimizer",
+    "lars",
+    "--lr",
+    "1.0",
+    "--lars-coefficient",
+    "0.02",
+    "--weight-decay",
+    "0.0005",
+    "--micro-batch",
+    "32",
+)
 VARIANTS = (
     Variant("fp32", WIRES, 128, 3, (*SGD, "--wire", "fp32"), by_torch=True),
     Variant("fp16", WIRES, 128, 3, (*SGD, "--wire", "fp16"), baseline="fp32"),
@@ -86,8 +97,8 @@ class Training:
         """Of `clusterctl launch`, without the seed."""
         variant, an_epoch = self.variant, SAMPLES // self.variant.batch
         what = ("--model", self.model, "--data", "cifar10", "--global-batch", str(variant.batch))
-        steps = ("--steps", str(self.epochs * an_epoch), "--evaluate-every", str(an_epoch))
-        schedule = ("--schedule", "cosine", "--warmup", str(int(variant.warmup * an_epoch)))
+        steps = ("--steps", str(self.epochs * an_epoch), "--eval-every", str(an_epoch))
+        schedule = ("--schedule", "cosine", "--warmup-steps", str(int(variant.warmup * an_epoch)))
         return (*what, *steps, *schedule, *variant.flags)
 
     @cached_property

@@ -76,7 +76,7 @@ def clusterctl(*arguments: str) -> str:
 
 def launch(*arguments: str) -> Run:
     """With the same shares at every step: runs are compared with each other, and with one process."""
-    summary = json.loads(clusterctl("launch", "--balance", "off", *arguments, "--json"))
+    summary = json.loads(clusterctl("launch", "--load-balancing", "off", *arguments, "--json"))
     directory = ClusterState(CLUSTER).runs / summary["run_id"]
     events = (directory / "events.jsonl").read_text().splitlines()
     return Run(RunSpec.from_json((directory / "run.json").read_text()), tuple(map(json.loads, events)))

@@ -64,7 +64,7 @@ def main() -> None:
 def race(model: str, batch: int, options: argparse.Namespace) -> Result:
     steps = ("--steps", str(options.steps + WARM_UP))
     flags = ("--model", model, "--batch", str(batch), *steps, "--data", "synthetic", "--threads", "1")
-    way = ("--algorithm", "ring", "--wire", "fp32", "--bucket", options.bucket)
+    way = ("--algorithm", "ring", "--wire", "fp32", "--bucket-size", options.bucket)
     overlapped, plain = [], []
     for _ in range(options.rounds):
         overlapped.append(launch(*flags, *way))

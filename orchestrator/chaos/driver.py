@@ -27,7 +27,7 @@ _TRAINING = (
     # A low learning rate and smoothed labels: there is something to learn until the last step.
     *("--lr", "0.002", "--label-smoothing", "0.1"),
     # Fixed instead of autotuned, so that results can be compared bit by bit.
-    *("--algorithm", "ring", "--wire", "fp32", "--bucket", "1MB", "--balance", "off"),
+    *("--algorithm", "ring", "--wire", "fp32", "--bucket-size", "1MB", "--load-balancing", "off"),
 )
 _RECOVERY = ("--min-phones", "2", "--max-restarts", "100")
 # How long a fault lasts that the run can live with

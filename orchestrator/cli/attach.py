@@ -70,7 +70,7 @@ def run_fleet(session: Session, record: RunRecord) -> Fleet:
 
 
 def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) -> str:
-    from orchestrator.launch.launcher import Launcher
+    from orchestrator.launch.context import LaunchContext
     from orchestrator.records.checkpoints import remove_from_phones
     from orchestrator.records.record import RunStore
     from orchestrator.supervisor.supervisor import Supervisor, supervisor_lock
@@ -83,8 +83,8 @@ def _follow(session: Session, record: RunRecord, fleet: Fleet, as_json: bool) ->
         supervisor_lock(store, record.run_id) as locked,
         open_run_view(store.spec(record.run_id, record.attempt)) as view,
     ):
-        launcher = Launcher(session.cluster, session.state, fleet, view.phase)
-        supervisor = Supervisor(launcher, record, view.update, view.disconnected, supervising=locked)
+        context = LaunchContext(session.cluster, session.state, fleet, view.phase)
+        supervisor = Supervisor(context, record, view.update, view.disconnected, supervising=locked)
         supervisor.run()
     progress, diagnosis, spec = supervisor.progress, supervisor.diagnosis, supervisor.spec
     head = session.cluster.phone(supervisor.record.head)

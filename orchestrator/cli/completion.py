@@ -38,12 +38,6 @@ def complete_model(incomplete: str) -> list[tuple[str, str]]:
     return [(name, model.description) for name, model in MODELS.items() if name.startswith(incomplete)]
 
 
-def complete_backend(incomplete: str) -> list[str]:
-    from phone_agent.contract.choices import BACKENDS
-
-    return [name for name in (*BACKENDS, "auto") if name.startswith(incomplete)]
-
-
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
     from orchestrator.launch.recipes import RECIPES
 

@@ -2,305 +2,244 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli.help import examples
 from orchestrator.cli.launch_flags import with_request
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.launch.request import LaunchRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from orchestrator.cli.session import Session
     from orchestrator.fleet import Fleet
     from orchestrator.health.preflight import Preflight
-    from orchestrator.inventory.model import Phone
-    from orchestrator.launch.dataset import Dataset
-    from orchestrator.launch.initial_weights import Given, Start
-    from orchestrator.launch.launcher import Launcher
+    from orchestrator.launch.context import LaunchContext
+    from orchestrator.launch.resolve import ResolvedRequest
+    from orchestrator.launch.run_spec import PhoneFacts
     from orchestrator.records.record import RunRecord
-    from orchestrator.tune.compute_choice import Advice
-    from phone_agent.contract.schema import RecoverySpec, RunSpec
-
-LOSS = "When phones are lost"
-DEFAULT_RESTARTS = 20
+    from phone_agent.contract.schema import ComputeSpec, RunSpec
 
 
+@examples(
+    "clusterctl launch --model lenet --epochs 5",
+    "clusterctl launch --recipe cifar10 --data cifar10 --checkpoint-every 500",
+    "clusterctl launch --model resnet50 --data imagenet --batch auto --wire fp16",
+    "clusterctl launch --model resnet50 --data pets --weights resnet50.npz",
+    "clusterctl launch --resume 20260131-1200 --steps 5000",
+)
 @with_request
 def launch(
     request: LaunchRequest,
-    data: Annotated[
-        str,
-        typer.Option(help="auto, synthetic, a name of clusterctl data list, or a folder.", rich_help_panel="How much"),
-    ] = "auto",
-    whole: Annotated[
-        bool | None,
-        typer.Option(
-            "--replicate-data/--shard-data",
-            help="All samples on every phone, or a share each. Default: as they lie there, else all where it fits.",
-            rich_help_panel="How much",
-        ),
-    ] = None,
     skip_unfit: Annotated[
-        bool, typer.Option("--skip-unfit", help="Go on without phones that cannot take part.")
+        bool, typer.Option("--skip-unfit", help="Leave out phones that cannot take part, instead of failing.")
     ] = False,
     resume: Annotated[
         str | None,
         typer.Option(
             metavar="RUN",
-            help="Go on from that run's newest checkpoint, as a new run.",
+            help="Continue from the newest checkpoint of a run, as a new run.",
             show_default=False,
-            rich_help_panel=LOSS,
+            rich_help_panel="Recovery",
         ),
     ] = None,
-    spare: Annotated[
-        str | None,
-        typer.Option(
-            help="Phones that step in for lost ones: as in --limit.", show_default=False, rich_help_panel=LOSS
-        ),
-    ] = None,
-    min_phones: Annotated[
-        int | None,
-        typer.Option(help="End when fewer are left. Default: more than half.", min=1, rich_help_panel=LOSS),
-    ] = None,
-    max_restarts: Annotated[
-        int, typer.Option(help="How often to start again after a loss.", min=0, rich_help_panel=LOSS)
-    ] = DEFAULT_RESTARTS,
-    detach: Annotated[bool, typer.Option("--detach", help="Start it and come back at once.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and plan; start nothing.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once the run is started.", rich_help_panel="Output")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and print the plan; start nothing.", rich_help_panel="Output")
+    ] = False,
     inventory: InventoryOption = None,
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model on the phones."""
-    from orchestrator.cli.session import open_session
-    from orchestrator.launch.recipes import settled
-    from orchestrator.launch.run_spec import check_request
+    from orchestrator.launch.context import launch_lock
+    from orchestrator.launch.dataset import import_dataset
+    from orchestrator.launch.resolve import resolve
+    from orchestrator.launch.stage import push_data
+    from orchestrator.launch.start import launch_run
 
+    session, spares = _open_session(request, inventory, limit)
     if resume is not None:
-        _refuse_with_resume(data, whole, dry_run)
-        session = open_session(inventory, limit)
-        record = _resume(session, request, resume, (spare, min_phones, max_restarts), skip_unfit)
-        _watch(session, record, detach, as_json)
+        record = _resume(session, request, resume, spares, skip_unfit, dry_run)
+        _follow(session, record, detach, as_json)
         return
-    check_request(request)
-    request = settled(request)
-    session, survival = _survival(open_session(inventory, limit), spare, min_phones, max_restarts)
-    given = _given(request)
-    dataset = _open_dataset(data, request, adds=False)
-    start = _starting_point(request, given, dataset)
-    if not dry_run:
-        dataset = _open_dataset(data, request, adds=True)  # last: it may take an hour
-    _tell(start, dataset)
+    resolved = resolve(request, spares=spares)
+    _report(resolved)
+    _check_reachable(session, inventory)
     if dry_run:
-        _show_plan(session, request, dataset, skip_unfit, as_json)
+        _print_plan(session, resolved, skip_unfit, as_json)
         return
-    record = _start(session, request, dataset, start, skip_unfit, survival, whole)
-    _watch(session, record, detach, as_json)
+    resolved = replace(resolved, dataset=import_dataset(resolved.dataset))  # may take an hour: all else is checked
+    with launch_lock(session.state), _launch_context(session) as context:
+        spec = _plan(context, resolved, skip_unfit)
+        spec = push_data(context, spec, resolved.dataset.stored, replicate=resolved.replicate_data)
+        record = launch_run(context, spec, resolved.initial_state)
+    _follow(session, record, detach, as_json)
 
 
-def _open_dataset(wanted: str, request: LaunchRequest, *, adds: bool) -> Dataset:
-    from orchestrator.launch.dataset import open_dataset
-    from orchestrator.launch.run_spec import DEFAULT_MODEL
+def _open_session(request: LaunchRequest, inventory: Path | None, limit: str | None) -> tuple[Session, tuple[str, ...]]:
+    """The session without the spares, and the names of the spares: these take part only once a phone is lost."""
+    from orchestrator.cli.session import open_session
+    from orchestrator.errors import UsageError
+    from orchestrator.inventory import select
 
-    return open_dataset(
-        wanted,
-        request.model or DEFAULT_MODEL,
-        augment=request.augment or "none",
-        on_corrupt=request.on_corrupt or "fail",
-        adds=adds,
+    session, options = open_session(inventory, limit), request.recovery
+    selected = select(session.cluster, options.spares, session.state) if options.spares else ()
+    spares = tuple(phone.name for phone in selected)
+    phones = tuple(phone for phone in session.phones if phone.name not in spares)
+    if not phones:
+        raise UsageError(f"--spare {options.spares} leaves no phone to start with")
+    if options.min_phones is not None and options.min_phones > len(phones):
+        raise UsageError(f"--min-phones {options.min_phones}, but only {len(phones)} phones take part")
+    return replace(session, phones=phones), spares
+
+
+def _report(resolved: ResolvedRequest) -> None:
+    from orchestrator.view.console import note, warn
+
+    dataset, replaced = resolved.dataset, resolved.initial_state.reinitialized
+    if dataset.note:
+        note(dataset.note)
+    if dataset.warning:
+        warn(dataset.warning)
+    if replaced:
+        classes = dataset.spec.classes
+        note(f"initialized at random for {classes} classes: {', '.join(replaced)}; all other weights from the file")
+
+
+def _check_reachable(session: Session, inventory: Path | None) -> None:
+    """The inventory of a fresh clone lists phones that this computer cannot reach: suggest a lab."""
+    from orchestrator.errors import UsageError
+    from orchestrator.launch.reachability import any_reachable
+
+    if inventory is not None or session.cluster.lab is not None or any_reachable(session.phones):
+        return
+    count = "the phone" if len(session.phones) == 1 else f"any of the {len(session.phones)} phones"
+    raise UsageError(
+        f"cannot reach {count} of ./inventory.yaml. Without phones, use a lab of virtual ones",
+        remedy="clusterctl lab up --phones 4",
     )
 
 
-def _watch(session: Session, record: RunRecord, detach: bool, as_json: bool) -> None:
+@contextmanager
+def _launch_context(session: Session) -> Iterator[LaunchContext]:
+    from orchestrator.launch.context import LaunchContext
+    from orchestrator.view.run_view import open_run_view
+
+    with session.fleet() as fleet, open_run_view() as view:
+        yield LaunchContext(session.cluster, session.state, fleet, view.phase)
+
+
+def _plan(context: LaunchContext, resolved: ResolvedRequest, skip_unfit: bool) -> RunSpec:
+    from orchestrator.launch.run_spec import build_run_spec, cautions
+    from orchestrator.view.console import warn
+
+    phones = _fit_phones(context, skip_unfit)
+    spec = build_run_spec(resolved, phones.fit, _phone_facts(context.fleet, resolved.compute, phones))
+    for line in cautions(spec):
+        warn(line)
+    return spec
+
+
+def _fit_phones(context: LaunchContext, skip_unfit: bool) -> Preflight:
+    from orchestrator.health.health import ask_all
+    from orchestrator.health.preflight import UnfitPhonesError, inspect
+    from orchestrator.view.console import warn
+
+    health = ask_all(context.fleet, context.counter("checking", len(context.fleet.phones)))
+    preflight = inspect(health, context.cluster)
+    for line in preflight.cautions():
+        warn(line)
+    if preflight.unfit and not (skip_unfit and preflight.fit):
+        raise UnfitPhonesError(preflight, "launch")
+    for line in preflight.explain():
+        warn(f"left out: {line}")
+    return preflight
+
+
+def _phone_facts(fleet: Fleet, compute: ComputeSpec, phones: Preflight) -> PhoneFacts:
+    """Free memory of the phones, and how each should compute according to `clusterctl tune`."""
+    from orchestrator.launch.run_spec import PhoneFacts
+    from orchestrator.tune.compute_choice import advise, is_needed
+    from orchestrator.tune.device_kinds import ask_kinds
+    from orchestrator.tune.store import TuneStore
+    from orchestrator.view.console import note, warn
+
+    known = TuneStore().read()
+    if not is_needed(compute, known):
+        return PhoneFacts(phones.memory)
+    advice = advise(compute, ask_kinds(fleet, phones.fit), known)
+    for line in advice.warnings:
+        warn(line)
+    for line in advice.notes:
+        note(line)
+    return PhoneFacts(phones.memory, advice.devices, advice.gpus)
+
+
+def _resume(
+    session: Session,
+    request: LaunchRequest,
+    run: str,
+    spares: tuple[str, ...],
+    skip_unfit: bool,
+    dry_run: bool,
+) -> RunRecord:
+    from orchestrator.errors import UsageError
+    from orchestrator.launch.context import launch_lock
+    from orchestrator.launch.resume import build_resumed_spec, check_resume, find_checkpoint, resumed_state, stored_data
+    from orchestrator.launch.stage import push_data
+    from orchestrator.launch.start import launch_run
+    from orchestrator.view.console import note
+
+    if dry_run:
+        raise UsageError("--dry-run cannot be combined with --resume", remedy="clusterctl runs")
+    check_resume(request)
+    with launch_lock(session.state), _launch_context(session) as context:
+        record = context.store.find(run)
+        found = find_checkpoint(context.fleet, context.store, record, note)
+        phones = _fit_phones(context, skip_unfit).fit
+        parent = context.store.spec(record.run_id, record.attempt)
+        spec = build_resumed_spec(parent, phones, found.step, request, spares)
+        note(f"resuming from {found.path.name} of {record.run_id}")
+        state = resumed_state(parent, context.store.directory(record.run_id), found.path)
+        stored = stored_data(spec.data).stored
+        # As the parent had it: with another partitioning, samples would be taken twice or not at all.
+        spec = push_data(context, spec, stored, replicate=spec.data.replicated)
+        return launch_run(context, spec, state)
+
+
+def _print_plan(session: Session, resolved: ResolvedRequest, skip_unfit: bool, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from orchestrator.launch.mpirun import launch_spec
+    from orchestrator.launch.run_spec import common_ssh_port
+    from orchestrator.view.console import out, print_json
+    from orchestrator.view.launch_plan import print_plan
+
+    with _launch_context(session) as context:
+        spec = _plan(context, resolved, skip_unfit)
+        argv = launch_spec(spec, session.cluster.subnet, common_ssh_port(context.phones_of(spec))).argv
+    if as_json:
+        print_json({"run": asdict(spec), "recipe": resolved.recipe, "mpirun": list(argv)})
+    else:
+        print_plan(out, spec, argv, resolved.recipe)
+
+
+def _follow(session: Session, record: RunRecord, detach: bool, as_json: bool) -> None:
     if detach:
         _report_detached(record, as_json)
     else:
         from orchestrator.cli.attach import follow_to_end
 
         follow_to_end(session, record, as_json)
-
-
-def _refuse_with_resume(data: str, whole: bool | None, dry_run: bool) -> None:
-    from orchestrator.errors import UsageError
-
-    if dry_run:
-        raise UsageError("--dry-run plans new runs only: with --resume it would start one", remedy="clusterctl runs")
-    if data != "auto":
-        raise UsageError(
-            f"--data {data}: a run that is resumed goes on with its own samples", remedy="leave out --data"
-        )
-    if whole is not None:
-        flag = "--replicate-data" if whole else "--shard-data"
-        raise UsageError(
-            f"{flag}: a run that is resumed goes on with its samples as they were dealt", remedy=f"leave out {flag}"
-        )
-
-
-def _resume(
-    session: Session,
-    request: LaunchRequest,
-    wanted: str,
-    survival: tuple[str | None, int | None, int],
-    skip_unfit: bool,
-) -> RunRecord:
-    from orchestrator.launch.launcher import Launcher, one_launch_at_a_time
-    from orchestrator.launch.resume import check_resume, resumed_run
-    from orchestrator.launch.resume_source import find_checkpoint, start_of, stored_data
-    from orchestrator.view.console import note
-    from orchestrator.view.run_view import open_run_view
-
-    check_resume(request)
-    session, limits = _survival(session, *survival)
-    with one_launch_at_a_time(session.state), session.fleet() as fleet, open_run_view() as view:
-        launcher = Launcher(session.cluster, session.state, fleet, view.phase)
-        parent = launcher.store.find(wanted)
-        found = find_checkpoint(fleet, launcher.store, parent, note)
-        phones = _fit_phones(launcher, skip_unfit).fit
-        before = launcher.store.spec(parent.run_id, parent.attempt)
-        spec = resumed_run(before, phones, found.step, request.steps)
-        note(f"going on from {found.path.name} of {parent.run_id}")
-        start = start_of(before, launcher.store.directory(parent.run_id), found.path)
-        spec = _recovering(spec, limits)
-        return launcher.run(spec, stored_data(spec.data), start)
-
-
-def _given(request: LaunchRequest) -> Given | None:
-    from orchestrator.launch.initial_weights import read_given
-
-    return read_given(request.weights) if request.weights else None
-
-
-def _starting_point(request: LaunchRequest, given: Given | None, dataset: Dataset) -> Start:
-    from orchestrator.launch.initial_weights import starting_point
-    from orchestrator.launch.run_spec import DEFAULT_MODEL, build_graph
-
-    model = request.model or DEFAULT_MODEL
-    graph = build_graph(model, dataset.spec, request.freeze)
-    names = dataset.class_names
-    return starting_point(model, graph, given, request.seed, class_names=names, new_head=request.new_head)
-
-
-def _tell(start: Start, dataset: Dataset) -> None:
-    from orchestrator.view.console import note
-
-    if dataset.note:
-        note(dataset.note)
-    if start.replaced:
-        note(f"starting anew, for {dataset.spec.classes} classes: {', '.join(start.replaced)}; all else as given")
-
-
-def _survival(
-    session: Session, spare: str | None, min_phones: int | None, max_restarts: int
-) -> tuple[Session, RecoverySpec]:
-    """Spares take no part from the start."""
-    from dataclasses import replace
-
-    from orchestrator.errors import UsageError
-    from orchestrator.inventory import select
-    from phone_agent.contract.schema import RecoverySpec
-
-    spares = tuple(phone.name for phone in select(session.cluster, spare, session.state)) if spare else ()
-    phones = tuple(phone for phone in session.phones if phone.name not in spares)
-    if not phones:
-        raise UsageError(f"--spare {spare} leaves no phone to start with")
-    if min_phones is not None and min_phones > len(phones):
-        raise UsageError(f"--min-phones {min_phones}, but only {len(phones)} take part")
-    return replace(session, phones=phones), RecoverySpec(
-        spares=spares, min_phones=min_phones or 0, max_restarts=max_restarts
-    )
-
-
-def _start(
-    session: Session,
-    request: LaunchRequest,
-    dataset: Dataset,
-    start: Start,
-    skip_unfit: bool,
-    survival: RecoverySpec,
-    whole: bool | None,
-) -> RunRecord:
-    from orchestrator.launch.launcher import Launcher, one_launch_at_a_time
-    from orchestrator.launch.run_spec import plan_run
-    from orchestrator.view.run_view import open_run_view
-
-    with one_launch_at_a_time(session.state), session.fleet() as fleet, open_run_view() as view:
-        launcher = Launcher(session.cluster, session.state, fleet, view.phase)
-        found = _fit_phones(launcher, skip_unfit)
-        advice = _advice(fleet, request, found.fit)
-        spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=advice.ways, gpus=advice.gpus)
-        _caution(spec)
-        return launcher.run(_recovering(spec, survival), dataset, start, whole=whole)
-
-
-def _recovering(spec: RunSpec, limits: RecoverySpec) -> RunSpec:
-    from dataclasses import replace
-
-    return replace(spec, recovery=replace(limits, checkpoint_every=spec.recovery.checkpoint_every))
-
-
-def _advice(fleet: Fleet, request: LaunchRequest, phones: Sequence[Phone]) -> Advice:
-    """How each phone computes, where that is not as the run says; what decides is told."""
-    from orchestrator.tune.compute_choice import Advice, advise, is_needed
-    from orchestrator.tune.device_kinds import ask_kinds
-    from orchestrator.tune.store import TuneStore
-    from orchestrator.view.console import note, warn
-
-    known = TuneStore().read()
-    if not is_needed(request, known):
-        return Advice()
-    advice = advise(request, ask_kinds(fleet, phones), known)
-    for line in advice.warnings:
-        warn(line)
-    for line in advice.notes:
-        note(line)
-    return advice
-
-
-def _caution(spec: RunSpec) -> None:
-    from orchestrator.launch.run_spec import cautions
-    from orchestrator.view.console import warn
-
-    for line in cautions(spec):
-        warn(line)
-
-
-def _fit_phones(launcher: Launcher, skip_unfit: bool) -> Preflight:
-    from orchestrator.health.preflight import UnfitPhonesError, inspect
-    from orchestrator.view.console import warn
-
-    preflight = inspect(launcher.check(), launcher.cluster)
-    for line in preflight.cautions():
-        warn(line)
-    if preflight.unfit and not (skip_unfit and preflight.fit):
-        raise UnfitPhonesError(preflight, "launch")
-    for line in preflight.explain():
-        warn(f"going on without {line}")
-    return preflight
-
-
-def _show_plan(session: Session, request: LaunchRequest, dataset: Dataset, skip_unfit: bool, as_json: bool) -> None:
-    from dataclasses import asdict
-
-    from orchestrator.launch.launcher import Launcher
-    from orchestrator.launch.mpirun import launch_spec
-    from orchestrator.launch.run_spec import common_ssh_port, plan_run
-    from orchestrator.view.console import out, print_json
-    from orchestrator.view.launch_plan import print_plan
-    from orchestrator.view.run_view import open_run_view
-
-    with session.fleet() as fleet, open_run_view() as view:
-        found = _fit_phones(Launcher(session.cluster, session.state, fleet, view.phase), skip_unfit)
-        advice = _advice(fleet, request, found.fit)
-    spec = plan_run(request, found.fit, dataset.spec, memory=found.memory, ways=advice.ways, gpus=advice.gpus)
-    _caution(spec)
-    argv = launch_spec(spec, session.cluster.subnet, common_ssh_port(found.fit)).argv
-    if as_json:
-        print_json({"run": asdict(spec), "recipe": request.recipe, "mpirun": list(argv)})
-    else:
-        print_plan(out, spec, argv, request.recipe)
 
 
 def _report_detached(record: RunRecord, as_json: bool) -> None:

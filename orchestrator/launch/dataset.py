@@ -1,4 +1,4 @@
-"""What a run is to learn from: made up, or a dataset of this computer's store."""
+"""The training data of a run: random images, or a dataset in the store of this computer."""
 
 from __future__ import annotations
 
@@ -9,102 +9,110 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import ClusterctlError, UsageError
-from orchestrator.launch.run_spec import DEFAULT_MODEL
-from phone_agent.contract.schema import DataSpec
+from phone_agent.contract.choices import AUTO
+from phone_agent.contract.schema import SYNTHETIC, DataSpec
 
 if TYPE_CHECKING:
     from orchestrator.data.store import StoredDataset
 
-FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # Debian's dataset-fashion-mnist
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")  # the Debian package dataset-fashion-mnist
 FASHION = "fashion-mnist"
-SYNTHETIC = "synthetic"
-SYNTHETIC_SAMPLES = 60000
-AUTO = "auto"
 FASHION_MNIST_SHAPE = (28, 28, 1)
+SYNTHETIC_SAMPLES = 60000
 _INSTALL = "apt-get install dataset-fashion-mnist"
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """`stored` is None when phones make samples up themselves, and as long as they are not added."""
+    """`stored` is None for random images, and until a folder has been imported."""
 
     spec: DataSpec
     stored: StoredDataset | None = None
     class_names: tuple[str, ...] = ()
-    note: str | None = None  # what a person should know about this choice
+    folder: Path | None = None  # to be imported before the run can start
+    note: str | None = None  # what the user should know about the choice
+    warning: str | None = None
 
 
-def open_dataset(
-    wanted: str,
-    model: str = DEFAULT_MODEL,
-    *,
-    augment: str = "none",
-    on_corrupt: str = "fail",
-    adds: bool = True,
-) -> Dataset:
-    """`auto` is Fashion-MNIST, where Debian's package is installed and the network is made for it; else made up.
+def find_dataset(source: str, model: str, *, augment: str = "none", on_corrupt: str = "fail") -> Dataset:
+    """`source`: auto, synthetic, the name of a stored dataset, or a path with a slash.
 
-    A name is one of the store's. A path is added to the store first, under the name of the folder; that may take an
-    hour, so without `adds` it is only looked at, and told what would be there.
+    `auto` is Fashion-MNIST if the Debian package is installed and the network takes its images, else random images.
+    A folder that is not in the store yet is only inspected here: `import_dataset` imports it, which may take an hour.
     """
-    augment = _known(augment)
-    found = _choose(wanted, model, on_corrupt, adds=adds)
+    found = _find(source, model, on_corrupt)
     spec = replace(found.spec, augment=augment, on_corrupt=on_corrupt)
-    return replace(found, spec=replace(spec, crop=_read_size(spec, model)))
+    return replace(found, spec=replace(spec, crop=_crop(spec, model)))
 
 
-def _choose(wanted: str, model: str, on_corrupt: str, *, adds: bool) -> Dataset:
+def import_dataset(dataset: Dataset) -> Dataset:
+    """Imports the folder of a dataset that is not in the store yet."""
+    from orchestrator.data.add import add
+
+    if dataset.folder is None:
+        return dataset
+    expected = dataset.spec
+    stored = add(expected.name, dataset.folder, on_corrupt=expected.on_corrupt).stored
+    spec = replace(_stored_spec(stored), crop=expected.crop, augment=expected.augment, on_corrupt=expected.on_corrupt)
+    return replace(dataset, spec=spec, stored=stored, class_names=stored.manifest.class_names, folder=None)
+
+
+def _find(source: str, model: str, on_corrupt: str) -> Dataset:
     from phone_agent.api import models
 
     made_for = models.model(model)
     height, width, channels = made_for.shape
     spec = DataSpec(SYNTHETIC, SYNTHETIC_SAMPLES, (height, width, channels), made_for.classes, replicated=True)
-    made_up = Dataset(spec, class_names=tuple(map(str, range(made_for.classes))))
-    if wanted == SYNTHETIC:
-        return made_up
-    if wanted == AUTO and made_for.shape != FASHION_MNIST_SHAPE:
-        size = "x".join(map(str, made_for.shape))
-        return replace(made_up, note=f"training on made-up images of {size}: what {model} is made for")
-    if wanted == AUTO and not FASHION_MNIST.is_dir():
-        return replace(made_up, note=f"training on made-up images: no Fashion-MNIST here ({_INSTALL})")
-    return _stored(FASHION if wanted == AUTO else wanted, on_corrupt, adds=adds)
+    random_images = Dataset(spec, class_names=tuple(map(str, range(made_for.classes))))
+    if source == SYNTHETIC:
+        return random_images
+    if source != AUTO:
+        return _find_stored(source, on_corrupt)
+    fits_fashion = made_for.shape == FASHION_MNIST_SHAPE
+    if fits_fashion and FASHION_MNIST.is_dir():
+        return _find_stored(FASHION, on_corrupt)
+    advice = _INSTALL if fits_fashion else "clusterctl data add NAME FOLDER, then launch --data NAME"
+    warning = (
+        f"no --data given: random images ({height}x{width}). Results are meaningless; use this to measure speed only. "
+        f"To train on real data: {advice}"
+    )
+    return replace(random_images, warning=warning)
 
 
-def _stored(wanted: str, on_corrupt: str, *, adds: bool) -> Dataset:
-    from orchestrator.data.add import add
+def _find_stored(source: str, on_corrupt: str) -> Dataset:
     from orchestrator.data.store import Store
 
-    if "/" not in wanted:
-        if stored := Store().find(wanted):
-            return _of(stored)
-        if wanted != FASHION:
-            Store().get(wanted)
+    if "/" not in source:
+        if stored := Store().find(source):
+            return _dataset(stored)
+        if source != FASHION:
+            Store().get(source)  # raises
         if not FASHION_MNIST.is_dir():
-            raise UsageError(f"no data at {FASHION_MNIST}", remedy=_INSTALL)
-    path = FASHION_MNIST if wanted == FASHION else Path(wanted).expanduser()
-    name, known = _slug(path), Store().made_from(path)
-    known.sort(key=lambda each: each.name != name)
-    if not known and not adds:
-        return _expected(name, path, on_corrupt)
-    stored = known[0] if known else add(name, path, on_corrupt=on_corrupt).stored
-    return replace(_of(stored), note=f"{path} is the dataset '{stored.name}' (clusterctl data list)")
+            raise UsageError(f"Fashion-MNIST is not installed at {FASHION_MNIST}", remedy=_INSTALL)
+    folder = FASHION_MNIST if source == FASHION else Path(source).expanduser()
+    name, imported = _slug(folder), Store().made_from(folder)
+    if not imported:
+        return _inspect(name, folder, on_corrupt)
+    stored = min(imported, key=lambda each: each.name != name)
+    return replace(_dataset(stored), note=f"{folder} is the dataset '{stored.name}' (clusterctl data list)")
 
 
-def _of(stored: StoredDataset) -> Dataset:
-    return Dataset(spec_of(stored), stored, stored.manifest.class_names)
+def _dataset(stored: StoredDataset) -> Dataset:
+    return Dataset(_stored_spec(stored), stored, stored.manifest.class_names)
 
 
-def _expected(name: str, path: Path, on_corrupt: str) -> Dataset:
+def _inspect(name: str, folder: Path, on_corrupt: str) -> Dataset:
+    """Counts the samples of a folder without reading them. Fails where the import would fail."""
     from orchestrator.data.add import preview
 
-    source = preview(name, path, on_corrupt=on_corrupt)
-    samples, held_out = source.counts()
-    spec = DataSpec(name, samples, source.shape, len(source.class_names), test_samples=held_out)
-    note = f"{path} will be the dataset '{name}'; its samples are counted, and not read yet"
-    return Dataset(spec, class_names=source.class_names, note=note)
+    source = preview(name, folder, on_corrupt=on_corrupt)
+    samples, test_samples = source.counts()
+    spec = DataSpec(name, samples, source.shape, len(source.class_names), test_samples=test_samples)
+    note = f"{folder} will be imported as the dataset '{name}'"
+    return Dataset(spec, class_names=source.class_names, folder=folder, note=note)
 
 
-def spec_of(stored: StoredDataset) -> DataSpec:
+def _stored_spec(stored: StoredDataset) -> DataSpec:
     manifest = stored.manifest
     return DataSpec(
         manifest.name,
@@ -116,9 +124,11 @@ def spec_of(stored: StoredDataset) -> DataSpec:
     )
 
 
-def stored_as(spec: DataSpec) -> StoredDataset | None:
-    """The very samples a run was planned with, if this computer still has them; none where phones make them up. What
-    cannot be read is not there: phones that have theirs need nothing of it."""
+def find_stored(spec: DataSpec) -> StoredDataset | None:
+    """The exact dataset of a run, if this computer still has it. None for random images.
+
+    An unreadable dataset counts as missing: phones that have their samples do not need this copy.
+    """
     from orchestrator.data.store import Store
 
     stored = None
@@ -128,25 +138,15 @@ def stored_as(spec: DataSpec) -> StoredDataset | None:
     return stored if stored and stored.manifest.digest == spec.digest else None
 
 
-def _known(augment: str) -> str:
-    from phone_agent.api.training import UnknownAugmentationError, recipe
-
-    try:
-        recipe(augment)
-    except UnknownAugmentationError as error:
-        raise UsageError(str(error)) from None
-    return augment
-
-
-def _read_size(spec: DataSpec, model: str) -> tuple[int, int, int] | None:
-    """What is larger than the network was made for is cut to that; all else is taken as it is."""
+def _crop(spec: DataSpec, model: str) -> tuple[int, int, int] | None:
+    """Images larger than the network was designed for are cropped to its size; others are used as they are."""
     from phone_agent.api import models
 
     height, width, channels = spec.shape
-    wanted_height, wanted_width, _ = models.model(model).shape
-    if (height, width) == (wanted_height, wanted_width) or height < wanted_height or width < wanted_width:
+    target_height, target_width, _ = models.model(model).shape
+    if (height, width) == (target_height, target_width) or height < target_height or width < target_width:
         return None
-    return wanted_height, wanted_width, channels
+    return target_height, target_width, channels
 
 
 def _slug(directory: Path) -> str:

@@ -1,160 +1,132 @@
-"""Training recipes as published, by name. What a flag says goes before what a recipe says."""
+"""Published training recipes, by name. Explicit flags override the recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from orchestrator.errors import UsageError
-from orchestrator.launch.request import LaunchRequest, Span
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """`values` are fields of a LaunchRequest. Its learning rate is for its global batch, and scaled for others."""
+    """`options`: of a LaunchRequest, by path. The learning rate is for the recipe's global batch; others scale it."""
 
     about: str
-    values: Mapping[str, Any]
+    options: Mapping[str, Any]
 
 
-def _epochs(count: float) -> Span:
-    return Span(count, epochs=True)
-
-
-_RESIDUAL: dict[str, Any] = {
+_IMAGENET: dict[str, Any] = {
     "epochs": 90.0,
-    "momentum": 0.9,
-    "weight_decay": 1e-4,
-    "augment": "imagenet",
-    "warmup": _epochs(5),
+    "data.augment": "imagenet",
+    "optimizer.momentum": 0.9,
+    "optimizer.weight_decay": 1e-4,
+    "schedule.warmup_epochs": 5.0,
 }
 _CIFAR: dict[str, Any] = {
-    "global_batch": 128,
-    "optimizer": "nesterov",
-    "learning_rate": 0.1,
-    "momentum": 0.9,
-    "weight_decay": 5e-4,
-    "augment": "cifar",
-    "schedule": "cosine",
-    "warmup": _epochs(1),
     "epochs": 30.0,
+    "global_batch": 128,
+    "data.augment": "cifar",
+    "optimizer.name": "nesterov",
+    "optimizer.learning_rate": 0.1,
+    "optimizer.momentum": 0.9,
+    "optimizer.weight_decay": 5e-4,
+    "schedule.policy": "cosine",
+    "schedule.warmup_epochs": 1.0,
 }
 
 RECIPES: dict[str, Recipe] = {
     "googlenet-imagenet": Recipe(
-        "Na et al., 2021, on phones: 59.6 % top-1. How often the rate falls they do not say: as Caffe's GoogLeNet.",
+        "Na et al., 2021, on phones: 59.6 % top-1. The decay interval is not published: as in Caffe's GoogLeNet.",
         {
             "model": "googlenet",
             "global_batch": 736,
             "steps": 96000,
-            "optimizer": "sgd",
-            "learning_rate": 0.01,
-            "momentum": 0.9,
-            "weight_decay": 2e-4,
-            "augment": "imagenet",
-            "schedule": "step",
-            "step_every": _epochs(8),
-            "gamma": 0.96,
+            "data.augment": "imagenet",
+            "optimizer.name": "sgd",
+            "optimizer.learning_rate": 0.01,
+            "optimizer.momentum": 0.9,
+            "optimizer.weight_decay": 2e-4,
+            "schedule.policy": "step",
+            "schedule.decay_epochs": 8.0,
+            "schedule.gamma": 0.96,
         },
     ),
     "resnet50-imagenet": Recipe(
-        "Goyal et al., 2017: 0.1 for every 256 images after a rise of 5 epochs, a tenth each 30.",
+        "Goyal et al., 2017: learning rate 0.1 per 256 images, 5 epochs of warm-up, divided by 10 every 30 epochs.",
         {
-            **_RESIDUAL,
+            **_IMAGENET,
             "model": "resnet50",
             "global_batch": 256,
-            "optimizer": "nesterov",
-            "learning_rate": 0.1,
-            "schedule": "step",
-            "step_every": _epochs(30),
-            "gamma": 0.1,
+            "optimizer.name": "nesterov",
+            "optimizer.learning_rate": 0.1,
+            "schedule.policy": "step",
+            "schedule.decay_epochs": 30.0,
+            "schedule.gamma": 0.1,
         },
     ),
     "resnet50-imagenet-lars": Recipe(
-        "For batches of thousands: LARS (You et al., 2017), falling with the square, labels smoothed.",
+        "For batches of thousands: LARS (You et al., 2017), quadratic decay, label smoothing.",
         {
-            **_RESIDUAL,
+            **_IMAGENET,
             "model": "resnet50",
             "global_batch": 8192,
-            "optimizer": "lars",
-            "learning_rate": 8.0,
-            "trust": 0.001,
-            "weight_decay": 5e-5,
-            "schedule": "polynomial",
-            "power": 2.0,
-            "label_smoothing": 0.1,
+            "optimizer.name": "lars",
+            "optimizer.learning_rate": 8.0,
+            "optimizer.lars_coefficient": 0.001,
+            "optimizer.weight_decay": 5e-5,
+            "optimizer.label_smoothing": 0.1,
+            "schedule.policy": "polynomial",
+            "schedule.power": 2.0,
         },
     ),
     "mobilenet-imagenet": Recipe(
-        "MobileNet-v1 with momentum: little decay, a cosine, labels smoothed.",
+        "MobileNet-v1 with momentum: small weight decay, cosine schedule, label smoothing.",
         {
-            **_RESIDUAL,
+            **_IMAGENET,
             "model": "mobilenet_v1",
             "global_batch": 256,
-            "optimizer": "nesterov",
-            "learning_rate": 0.1,
-            "weight_decay": 4e-5,
-            "schedule": "cosine",
-            "label_smoothing": 0.1,
+            "optimizer.name": "nesterov",
+            "optimizer.learning_rate": 0.1,
+            "optimizer.weight_decay": 4e-5,
+            "optimizer.label_smoothing": 0.1,
+            "schedule.policy": "cosine",
         },
     ),
     "cifar10": Recipe("ResNet-20 on CIFAR-10 in 30 epochs.", {**_CIFAR, "model": "resnet20"}),
     "cifar10-lars": Recipe(
-        "The same in large batches, by LARS.",
+        "ResNet-20 on CIFAR-10 in large batches with LARS.",
         {
             **_CIFAR,
             "model": "resnet20",
             "global_batch": 1024,
-            "optimizer": "lars",
-            "learning_rate": 1.6,
-            "trust": 0.02,
-            "warmup": _epochs(5),
+            "optimizer.name": "lars",
+            "optimizer.learning_rate": 1.6,
+            "optimizer.lars_coefficient": 0.02,
+            "schedule.warmup_epochs": 5.0,
         },
     ),
     "mentee-cifar10": Recipe(
-        "The network of Chen et al. (2019), which has no normalisation: batches of 128, small steps.",
-        {**_CIFAR, "model": "mentee", "learning_rate": 0.01},
+        "The network of Chen et al. (2019), which has no normalization: batch 128, small learning rate.",
+        {**_CIFAR, "model": "mentee", "optimizer.learning_rate": 0.01},
     ),
     "mobilenet-cifar10": Recipe(
-        "Chen et al.'s reduced MobileNet, in batches of 128.", {**_CIFAR, "model": "mobilenet_reduced"}
+        "The reduced MobileNet of Chen et al. (2019), batch 128.", {**_CIFAR, "model": "mobilenet_reduced"}
     ),
-    "resnet-cifar10": Recipe("Chen et al.'s reduced ResNet, in batches of 128.", {**_CIFAR, "model": "resnet_reduced"}),
+    "resnet-cifar10": Recipe(
+        "The reduced ResNet of Chen et al. (2019), batch 128.", {**_CIFAR, "model": "resnet_reduced"}
+    ),
 }
 
-_EITHER = ({"steps", "epochs"}, {"batch", "global_batch"})  # saying one of them unsays the other
-_DEFAULTS: dict[str, Any] = {"model": "lenet", "momentum": 0.9}
-DEFAULT_RATE = 0.02
 
-
-def recipe(name: str) -> Recipe:
+def get_recipe(name: str) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]
     listed = "".join(f"\n  {each}: {known.about}" for each, known in RECIPES.items())
     close = get_close_matches(name, RECIPES, 1)
     raise UsageError(
-        f"no recipe '{name}'; there is:{listed}", remedy=f"--recipe {close[0] if close else next(iter(RECIPES))}"
+        f"unknown recipe '{name}'; available recipes:{listed}",
+        remedy=f"--recipe {close[0] if close else next(iter(RECIPES))}",
     )
-
-
-def settled(request: LaunchRequest) -> LaunchRequest:
-    """With what the recipe adds to the flags, and the defaults to both; but for a rate that hangs on the batch."""
-    explicit = {each.name for each in fields(request) if getattr(request, each.name) is not None}
-    for either in _EITHER:
-        explicit |= either if explicit & either else set()
-    offered = {**_DEFAULTS, **(recipe(request.recipe).values if request.recipe else {})}
-    offered.pop("learning_rate", None)
-    return replace(request, **{name: value for name, value in offered.items() if name not in explicit})
-
-
-def learning_rate(request: LaunchRequest, global_batch: int) -> float:
-    """What was asked for; or the recipe's, by the linear scaling rule."""
-    from phone_agent.api.training import scaled
-
-    if request.learning_rate is not None:
-        return request.learning_rate
-    if request.recipe is None:
-        return DEFAULT_RATE
-    values = recipe(request.recipe).values
-    return scaled(values["learning_rate"], values["global_batch"], global_batch)

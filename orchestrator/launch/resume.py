@@ -1,42 +1,93 @@
-"""A new run that goes on from another one's checkpoint: the same work, on the phones there are now."""
+"""`launch --resume`: a new run that continues from the checkpoint of another one, on the phones there are now."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Phone
+from orchestrator.launch.dataset import Dataset, find_stored
+from orchestrator.launch.initial_state import InitialState
 from orchestrator.launch.next_attempt import next_attempt
-from orchestrator.launch.request import LaunchRequest, flag_of
+from orchestrator.launch.request import LaunchRequest, flag_of, given_options
 from orchestrator.launch.run_spec import new_run_id
+from orchestrator.records import checkpoints
+from orchestrator.records.checkpoints import FoundCheckpoint
+from orchestrator.records.record import RunRecord, RunStore
 from phone_agent.contract import layout
-from phone_agent.contract.schema import RunSpec
+from phone_agent.contract.schema import SYNTHETIC, DataSpec, RecoverySpec, RunSpec
 
-OWN = frozenset({"steps"})  # what a resumed run may decide itself
+if TYPE_CHECKING:
+    from orchestrator.fleet import Fleet
+
+CHANGEABLE = frozenset({"steps", "recovery.spares", "recovery.min_phones", "recovery.max_restarts"})
 
 
 def check_resume(request: LaunchRequest) -> None:
-    """All else is as it was: other rules would make the checkpoint another run's."""
-    given = {each.name: value for each in fields(request) if (value := getattr(request, each.name)) != each.default}
-    if foreign := [flag_of(name, value) for name, value in given.items() if name not in OWN]:
-        told = f"--resume goes on as the run was: {', '.join(foreign)} cannot change"
-        raise UsageError(told, remedy="--weights starts a new run")
+    """Other options cannot change: with another optimizer, say, the checkpoint would not fit."""
+    fixed = [flag_of(path, value) for path, value in given_options(request).items() if path not in CHANGEABLE]
+    if fixed:
+        raise UsageError(
+            f"--resume continues with the options of the run: {', '.join(fixed)} cannot change",
+            remedy="leave them out, or start a new run with --weights",
+        )
 
 
-def resumed_run(spec: RunSpec, phones: Sequence[Phone], done: int, steps: int | None = None) -> RunSpec:
-    """`done`: the steps that the checkpoint has behind it."""
-    wanted, created = steps or spec.steps, time.time()
-    if done >= wanted:
-        raise UsageError(f"{spec.run_id} has done {done} steps already", remedy=f"--steps, more than {done}")
+def find_checkpoint(fleet: Fleet, store: RunStore, parent: RunRecord, note: Callable[[str], None]) -> FoundCheckpoint:
+    if parent.state in {"starting", "running", "recovering"}:
+        raise UsageError(f"{parent.run_id} is {parent.state}", remedy=f"clusterctl attach {parent.run_id}")
+    found = checkpoints.find_newest(fleet, parent.run_id, store.directory(parent.run_id))
+    if found is None:
+        raise UsageError(
+            f"{parent.run_id} has no checkpoint, neither here nor on a phone",
+            remedy="launch with --checkpoint-every to write some during a run",
+        )
+    for damaged in found.damaged:
+        note(f"skipped the damaged checkpoint {damaged}")
+    return found
+
+
+def build_resumed_spec(
+    parent: RunSpec, phones: Sequence[Phone], done: int, request: LaunchRequest, spares: tuple[str, ...] = ()
+) -> RunSpec:
+    """`done`: the step of the checkpoint. `spares`: the phones that `request.recovery.spares` selects."""
+    steps, created = request.steps or parent.steps, time.time()
+    if done >= steps:
+        raise UsageError(f"{parent.run_id} has completed {done} steps", remedy=f"--steps with more than {done}")
     return replace(
-        next_attempt(spec, phones, 0),
-        run_id=new_run_id(Path(spec.model_file).stem or spec.model, created),
+        next_attempt(parent, phones, 0),
+        run_id=new_run_id(Path(parent.model_file).stem or parent.model, created),
         created=created,
-        steps=wanted,
+        steps=steps,
+        recovery=_recovery(parent, request, spares),
         weights="",
         resume=layout.RESUME_FILE,
-        parent=spec.run_id,
+        parent=parent.run_id,
     )
+
+
+def _recovery(parent: RunSpec, request: LaunchRequest, spares: tuple[str, ...]) -> RecoverySpec:
+    """Phones change between runs, so the limits are those of this launch."""
+    given = {"min_phones": request.recovery.min_phones, "max_restarts": request.recovery.max_restarts}
+    limits = {name: value for name, value in given.items() if value is not None}
+    return RecoverySpec(parent.recovery.checkpoint_every, spares, **limits)
+
+
+def stored_data(spec: DataSpec) -> Dataset:
+    """The dataset of the parent run. Other content under the same name would be another training."""
+    stored = find_stored(spec)
+    if stored is None and spec.name != SYNTHETIC:
+        raise UsageError(
+            f"the dataset '{spec.name}' was removed or changed since the run was launched",
+            remedy=f"clusterctl data add {spec.name} FOLDER, with the same content as then",
+        )
+    return Dataset(spec, stored)
+
+
+def resumed_state(parent: RunSpec, directory: Path, checkpoint: Path) -> InitialState:
+    source = (directory / parent.model_file).read_bytes() if parent.model_file else None
+    return InitialState(source, resume=checkpoint)

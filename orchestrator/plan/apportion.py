@@ -1,4 +1,4 @@
-"""A number of images among phones."""
+"""Splits a number of images among phones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from fractions import Fraction
 
 
 def apportion(total: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """In proportion, by largest remainder. Whole weights that add up to it stay as they are."""
+    """In proportion to the weights, by the largest remainder method. Integer weights that add up to `total` stay."""
     parts = [Fraction(weight) for weight in weights]
     exact = [total * part / sum(parts) for part in parts]
-    whole = [int(share) for share in exact]
-    by_rest = sorted(range(len(exact)), key=lambda rank: (whole[rank] - exact[rank], rank))
-    for rank in by_rest[: total - sum(whole)]:
-        whole[rank] += 1
-    return tuple(whole)
+    counts = [int(share) for share in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda rank: (counts[rank] - exact[rank], rank))
+    for rank in by_remainder[: total - sum(counts)]:
+        counts[rank] += 1
+    return tuple(counts)
 
 
-def deal(total: int, weights: Sequence[float]) -> tuple[int, ...]:
-    """In proportion, one each at least."""
-    whole = list(apportion(total, weights))
-    while 0 in whole:
-        whole[whole.index(max(whole))] -= 1
-        whole[whole.index(0)] += 1
-    return tuple(whole)
+def apportion_at_least_one(total: int, weights: Sequence[float]) -> tuple[int, ...]:
+    """In proportion to the weights, but at least 1 for each."""
+    counts = list(apportion(total, weights))
+    while 0 in counts:
+        counts[counts.index(max(counts))] -= 1
+        counts[counts.index(0)] += 1
+    return tuple(counts)

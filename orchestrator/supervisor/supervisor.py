@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 from orchestrator.data.push import CorruptShardError
 from orchestrator.errors import ClusterctlError, PhoneError, UsageError
 from orchestrator.fleet import agent
-from orchestrator.launch.dataset import stored_as
-from orchestrator.launch.initial_weights import Start
-from orchestrator.launch.launcher import StagingError
+from orchestrator.launch.dataset import find_stored
+from orchestrator.launch.initial_state import InitialState
 from orchestrator.launch.next_attempt import next_attempt
+from orchestrator.launch.stage import StagingError, push_data, stage_run
+from orchestrator.launch.start import start_run
 from orchestrator.records.causes import Cause
 from orchestrator.records.checkpoints import fetch_announced
 from orchestrator.records.events import FOLLOWER_EVENTS, Event, Progress
@@ -46,7 +47,7 @@ from phone_agent.contract.schema import RunSpec
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
     from orchestrator.inventory.model import Phone
-    from orchestrator.launch.launcher import Launcher
+    from orchestrator.launch.context import LaunchContext
     from orchestrator.records.record import RunRecord, RunStore
 
 SAVE_EVERY_S = 5.0
@@ -77,14 +78,14 @@ class Supervisor:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launch: LaunchContext,
         record: RunRecord,
         on_event: OnEvent,
         on_disconnect: Callable[[str], None],
         *,
         supervising: bool = True,
     ) -> None:
-        self._launcher, self._store, self._fleet = launcher, launcher.store, launcher.fleet
+        self._launch, self._store, self._fleet = launch, launch.store, launch.fleet
         self._on_disconnect = on_disconnect
         spec = self._store.spec(record.run_id, record.attempt)
         context = RunContext(record, spec, supervising=supervising, was_over=record.over)
@@ -244,7 +245,7 @@ class Supervisor:
             raise _AttemptAbandoned
 
     def _probe(self) -> states.PhonesProbed:
-        phones = [self._launcher.cluster.phone(name) for name in self.record.phones]
+        phones = [self._launch.cluster.phone(name) for name in self.record.phones]
         probes = probe_phones(self._fleet, self.record.run_id, phones)
         timeout = self._step_timeout
         return states.PhonesProbed(
@@ -261,7 +262,7 @@ class Supervisor:
         found = diagnose_failure(self.spec, self.progress.error, self._mpirun_log())
         if found.cause is not Cause.RANK_KILLED or found.rank is None:
             return found
-        victim = self._launcher.cluster.phone(found.rank.phone)
+        victim = self._launch.cluster.phone(found.rank.phone)
         (probe,) = probe_phones(self._fleet, self.record.run_id, [victim], find_killer=True)
         return replace(found, detail=f"{found.message}, by {probe.killed_by}") if probe.killed_by else found
 
@@ -287,16 +288,16 @@ class Supervisor:
         try:
             upcoming, start = self._prepare_attempt(spec, action)
             record, spec = self._store.begin_attempt(record, upcoming), upcoming
-            self._launcher.stage(spec, start)
+            stage_run(self._launch, spec, start)
             self._timing.end_phase(recovery_timing.STAGING)
-            self._launcher.start(spec)
+            start_run(self._launch, spec)
             self._timing.end_phase(recovery_timing.START)
         except ClusterctlError as error:
             rejected_by = error.phones if isinstance(error, StagingError | CorruptShardError) else ()
             return states.StartFailed(record, spec, _diagnose_start(error), tuple(rejected_by))
         return states.AttemptStarted(record, spec)
 
-    def _prepare_attempt(self, before: RunSpec, action: states.StartAttempt) -> tuple[RunSpec, Start]:
+    def _prepare_attempt(self, before: RunSpec, action: states.StartAttempt) -> tuple[RunSpec, InitialState]:
         phones, tuned = action.phones, self.progress.choice
         spec = next_attempt(
             before,
@@ -307,13 +308,13 @@ class Supervisor:
         )
         joining = not {phone.name for phone in phones} <= {rank.phone for rank in before.ranks}
         if joining or not spec.data.replicated or action.verify_data:
-            spec = self._launcher.bring_data(spec, phones, stored_as(spec.data), whole=spec.data.replicated)
+            spec = push_data(self._launch, spec, find_stored(spec.data), replicate=spec.data.replicated)
         directory = self._store.directory(self.record.run_id)
         checkpoint = find_resume_checkpoint(
             self._fleet, self.record.run_id, directory, action.memory_step, self._add_incident
         )
         spec = replace(spec, resume=layout.RESUME_FILE if checkpoint else "")
-        return spec, Start.kept(spec, directory, checkpoint)
+        return spec, InitialState.load(spec, directory, checkpoint)
 
     def _wait_for_supervisor(self) -> states.RecordChanged | states.SupervisorSilent:
         deadline = time.monotonic() + OTHER_SUPERVISOR_S
@@ -344,7 +345,7 @@ class Supervisor:
         self._recorder.add_incident(kind, message, self.record.attempt, **fields)
 
     def _head(self) -> PhoneConnection:
-        return self._fleet.connection(self._launcher.cluster.phone(self.record.head))
+        return self._fleet.connection(self._launch.cluster.phone(self.record.head))
 
     def _save(self) -> None:
         self._saved_at = time.monotonic()

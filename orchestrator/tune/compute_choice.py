@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import ClusterctlError
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
-from orchestrator.launch.request import LaunchRequest
 from orchestrator.tune.device_kinds import Kind, by_kind, without_gpu
 from orchestrator.tune.store import Tuned
 from phone_agent.contract.choices import AUTO, GPU_BACKENDS
-from phone_agent.contract.schema import DeviceConfig
+from phone_agent.contract.schema import ComputeSpec, DeviceConfig
 
 if TYPE_CHECKING:
     from phone_agent.api.memory import Limits
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Advice:
-    ways: Mapping[str, DeviceConfig] = field(default_factory=dict)  # by phone
+    devices: Mapping[str, DeviceConfig] = field(default_factory=dict)  # by phone
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     gpus: Mapping[str, Limits] = field(default_factory=dict)  # by phone, where it has one
@@ -31,15 +30,15 @@ class NoGpuError(ClusterctlError):
     """A GPU was asked for by name, and some phones have none. Nothing was started."""
 
 
-def is_needed(request: LaunchRequest, known: Mapping[str, Tuned]) -> bool:
+def is_needed(compute: ComputeSpec, known: Mapping[str, Tuned]) -> bool:
     """Whether it takes to know what kinds the phones are."""
-    return request.backend in GPU_BACKENDS or (request.backend == AUTO and bool(known))
+    return compute.backend in GPU_BACKENDS or (compute.backend == AUTO and bool(known))
 
 
-def advise(request: LaunchRequest, kinds: Mapping[Phone, Kind], known: Mapping[str, Tuned]) -> Advice:
-    if request.backend in GPU_BACKENDS:
-        _require_gpus(request.backend, kinds)
-    ways: dict[str, DeviceConfig] = {}
+def advise(compute: ComputeSpec, kinds: Mapping[Phone, Kind], known: Mapping[str, Tuned]) -> Advice:
+    if compute.backend in GPU_BACKENDS:
+        _require_gpus(compute.backend, kinds)
+    devices: dict[str, DeviceConfig] = {}
     notes: list[str] = []
     warnings: list[str] = []
     for kind, phones in by_kind(kinds).items():
@@ -49,11 +48,11 @@ def advise(request: LaunchRequest, kinds: Mapping[Phone, Kind], known: Mapping[s
         if why := tuned.stale(kind):
             warnings.append(f"{fold(phones)}: what clusterctl tune found on {tuned.day} is not used, since {why}")
             continue
-        way = _with_flags(tuned.device_config, request)
-        ways |= {phone.name: way for phone in phones}
+        way = _with_flags(tuned.device_config, compute)
+        devices |= {phone.name: way for phone in phones}
         notes.append(f"{fold(phones)} as tuned on {tuned.day} with {tuned.model}: {in_words(way)}")
     gpus = {phone.name: kind.limits for phone, kind in kinds.items() if kind.limits}
-    return Advice(ways, tuple(notes), tuple(warnings), gpus)
+    return Advice(devices, tuple(notes), tuple(warnings), gpus)
 
 
 def in_words(way: DeviceConfig) -> str:
@@ -65,11 +64,11 @@ def in_words(way: DeviceConfig) -> str:
     return ", ".join(words)
 
 
-def _with_flags(way: DeviceConfig, request: LaunchRequest) -> DeviceConfig:
+def _with_flags(way: DeviceConfig, compute: ComputeSpec) -> DeviceConfig:
     """Flags go before what was measured; of another backend only the tiles still hold."""
-    if request.backend not in {AUTO, way.backend}:
-        way = DeviceConfig(request.backend, tiles=way.tiles)
-    return replace(way, threads=request.threads, little_cores=False) if request.threads else way
+    if compute.backend not in {AUTO, way.backend}:
+        way = DeviceConfig(compute.backend, tiles=way.tiles)
+    return replace(way, threads=compute.threads, little_cores=False) if compute.threads else way
 
 
 def _require_gpus(backend: str, kinds: Mapping[Phone, Kind]) -> None:

@@ -9,13 +9,13 @@ from itertools import groupby
 from rich.console import Console
 from rich.text import Text
 
-from orchestrator.launch.request import FP32_ONLY
 from orchestrator.view.table import Column, FitTable, print_table
-from phone_agent.contract.schema import RunSpec
+from phone_agent.contract.choices import FP32_ALGORITHMS
+from phone_agent.contract.schema import CommunicationSpec, ComputeSpec, OptimizerSpec, RunSpec, ScheduleSpec
 
 
 def print_plan(console: Console, spec: RunSpec, argv: Sequence[str], recipe: str | None = None) -> None:
-    for line in _rules(spec, recipe):
+    for line in describe_options(spec, recipe):
         console.print(line, soft_wrap=True)
     print_table(console, render_ranks(spec))
     console.print(Text(shlex.join(argv), "dim"), soft_wrap=True)
@@ -40,37 +40,46 @@ def render_ranks(spec: RunSpec) -> FitTable:
     return table
 
 
-def _rules(spec: RunSpec, recipe: str | None) -> list[str]:
-    """How it learns and talks, in words."""
-    rules, schedule = spec.optimizer, spec.schedule
-    learning = [f"{rules.name}, learning rate {rules.learning_rate:g}, momentum {rules.momentum:g}"]
-    learning += [f"weight decay {rules.weight_decay:g}"] if rules.weight_decay else []
-    learning += [f"labels smoothed by {rules.label_smoothing:g}"] if rules.label_smoothing else []
-    rate = [f"{schedule.policy} rate"]
-    rate += [f"rising for {schedule.warmup_steps} steps"] if schedule.warmup_steps else []
-    rate += [f"times {schedule.gamma:g} each {schedule.decay_steps} steps"] if schedule.policy == "step" else []
-    way = (
-        "what suits the line (it is measured)"
-        if spec.communication.algorithm == "auto"
-        else spec.communication.algorithm
-    )
-    talking = [f"gradients by {way} as {_wire(spec)}"]
-    talking += (
-        [f"averaged after each {spec.communication.local_steps} steps alone"]
-        if spec.communication.local_steps > 1
-        else []
-    )
-    name = [f"recipe {recipe}"] if recipe else []
-    tuned = ["computed as clusterctl tune found"] if spec.compute.devices else []
-    computing = tuned or ([] if spec.compute.backend in {"auto", "cpu"} else [f"computed by {spec.compute.backend}"])
-    computing += ["activations stored in fp16"] if spec.compute.activations == "fp16" else []
-    return [*name, *(", ".join(words) for words in (learning, rate, [*talking, *computing]))]
+def describe_options(spec: RunSpec, recipe: str | None) -> list[str]:
+    """One line each for recipe, optimizer, schedule, communication and compute."""
+    lines = [f"recipe: {recipe}"] if recipe else []
+    return [
+        *lines,
+        f"optimizer: {_optimizer(spec.optimizer)}",
+        f"schedule: {_schedule(spec.schedule)}",
+        f"allreduce: {_communication(spec.communication)}",
+        f"compute: {_compute(spec.compute)}",
+    ]
 
 
-def _wire(spec: RunSpec) -> str:
-    if spec.communication.wire != "auto":
-        return spec.communication.wire
-    return "fp32" if spec.communication.algorithm in FP32_ONLY else "fp32 or fp16"
+def _optimizer(optimizer: OptimizerSpec) -> str:
+    words = [f"{optimizer.name}, learning rate {optimizer.learning_rate:g}, momentum {optimizer.momentum:g}"]
+    words += [f"weight decay {optimizer.weight_decay:g}"] if optimizer.weight_decay else []
+    words += [f"label smoothing {optimizer.label_smoothing:g}"] if optimizer.label_smoothing else []
+    return ", ".join(words)
+
+
+def _schedule(schedule: ScheduleSpec) -> str:
+    words = [schedule.policy]
+    words += [f"warm-up over {schedule.warmup_steps} steps"] if schedule.warmup_steps else []
+    words += [f"times {schedule.gamma:g} every {schedule.decay_steps} steps"] if schedule.policy == "step" else []
+    return ", ".join(words)
+
+
+def _communication(communication: CommunicationSpec) -> str:
+    algorithm, wire = communication.algorithm, communication.wire
+    if wire == "auto":
+        wire = "fp32" if algorithm in FP32_ALGORITHMS else "fp32 or fp16"
+    words = ["algorithm chosen by a link probe" if algorithm == "auto" else algorithm, wire]
+    words += [f"only every {communication.local_steps} steps (local SGD)"] if communication.local_steps > 1 else []
+    return ", ".join(words)
+
+
+def _compute(compute: ComputeSpec) -> str:
+    words = ["as measured by clusterctl tune" if compute.devices else compute.backend]
+    words += [f"{compute.threads} threads"] if compute.threads else []
+    words += ["activations in fp16"] if compute.activations == "fp16" else []
+    return ", ".join(words)
 
 
 def _ends(first: str, last: str, count: int) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from phone_agent.contract.choices import WIRES
+
 RACK = """\
 cluster: c
 network: {subnet: 10.77.0.0/16}
@@ -74,4 +76,10 @@ def test_silent_without_a_right_inventory(tmp_path: Path, content: str | None) -
 
 def test_models_and_backends(tmp_path: Path) -> None:
     assert completed("clusterctl launch --model resnet1", tmp_path) == ["resnet101", "resnet152"]
-    assert completed("clusterctl launch --backend ", tmp_path) == ["cpu", "opencl", "hybrid", "reference", "auto"]
+    assert completed("clusterctl launch --backend ", tmp_path) == ["auto", "cpu", "opencl", "hybrid", "reference"]
+
+
+def test_choices_of_launch(tmp_path: Path) -> None:
+    assert completed("clusterctl launch --wire ", tmp_path) == list(WIRES)
+    assert completed("clusterctl launch --optimizer l", tmp_path) == ["lars", "lamb"]
+    assert completed("clusterctl launch --recipe cifar10", tmp_path) == ["cifar10", "cifar10-lars"]

@@ -18,9 +18,7 @@ from typer.testing import CliRunner
 from orchestrator.cli.app import app
 from orchestrator.errors import UsageError
 from orchestrator.inference.model import IMAGENET_MEAN, Preprocessing, open_trained
-from orchestrator.launch.initial_weights import read_given, starting_point
-from orchestrator.launch.request import LaunchRequest
-from orchestrator.launch.run_spec import plan_run
+from orchestrator.launch.initial_state import make_initial_state, read_weights_file
 from phone_agent import models
 from phone_agent.contract import safetensors
 from phone_agent.contract.schema import DataSpec, RunSpec
@@ -30,7 +28,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.weights import to_state_dict
 from phone_agent.train import checkpoint
 from phone_agent.train.initial_state import freeze
-from tests.orchestrator.launch.samples import phones
+from tests.orchestrator.launch.samples import phones, plan
 from tests.phone_agent.phones import run_spec
 
 CIFAR = DataSpec("cifar10", 400, (32, 32, 3), 10)
@@ -204,12 +202,12 @@ def test_export_writes_both_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_run_starts_from_weights_for_other_classes(tmp_path: Path) -> None:
     graph, _ = network()
     library.save_file(to_state_dict(*network(classes=7)), tmp_path / "seven.safetensors")
-    start = starting_point("resnet20", graph, read_given(tmp_path / "seven.safetensors"), seed=3)
-    assert start.replaced == ("fc.weight", "fc.bias")
+    start = make_initial_state("resnet20", graph, read_weights_file(tmp_path / "seven.safetensors"), seed=3)
+    assert start.reinitialized == ("fc.weight", "fc.bias")
     assert start.weights is not None
     assert start.weights.keys() == to_state_dict(*network()).keys()
     with pytest.raises(UsageError, match=r"--weights .*seven.safetensors: the weights do not match"):
-        starting_point("lenet", network("lenet")[0], read_given(tmp_path / "seven.safetensors"), seed=3)
+        make_initial_state("lenet", network("lenet")[0], read_weights_file(tmp_path / "seven.safetensors"), seed=3)
 
 
 ANIMALS, THINGS = (tuple(f"{kind} {number}" for number in range(10)) for kind in ("animal", "thing"))
@@ -235,8 +233,8 @@ def test_as_many_classes_may_be_others(
     about = checkpoint.About("resnet20", 10, graph.shape, graph.shape, (0.5,) * 3, (0.5,) * 3, known)
     path = tmp_path / "w.safetensors"
     safetensors.write(path, to_state_dict(graph, state), {"format": "pt", **about.metadata()} if known else {})
-    start = starting_point("resnet20", graph, read_given(path), seed=3, class_names=names, new_head=asked)
-    assert start.replaced == (("fc.weight", "fc.bias") if anew else ())
+    start = make_initial_state("resnet20", graph, read_weights_file(path), seed=3, class_names=names, new_head=asked)
+    assert start.reinitialized == (("fc.weight", "fc.bias") if anew else ())
     assert start.weights is not None
     first = to_state_dict(graph, State(graph, 3) if anew else state)["fc.weight"]
     np.testing.assert_array_equal(start.weights["fc.weight"], first)
@@ -244,24 +242,28 @@ def test_as_many_classes_may_be_others(
 
 def test_a_head_of_another_size_cannot_be_kept(tmp_path: Path) -> None:
     library.save_file(to_state_dict(*network(classes=7)), tmp_path / "seven.safetensors")
-    with pytest.raises(UsageError, match=r"--keep-head: fc\.weight, fc\.bias of .*seven.* not for 10 classes"):
-        starting_point("resnet20", network()[0], read_given(tmp_path / "seven.safetensors"), seed=3, new_head=False)
+    with pytest.raises(UsageError, match=r"--keep-head: fc\.weight, fc\.bias of .*seven.* do not fit 10 classes"):
+        make_initial_state(
+            "resnet20", network()[0], read_weights_file(tmp_path / "seven.safetensors"), seed=3, new_head=False
+        )
 
 
 def test_a_head_that_starts_anew_is_not_frozen(tmp_path: Path) -> None:
     library.save_file(to_state_dict(*network(classes=7)), tmp_path / "seven.safetensors")
-    given, (graph, _) = read_given(tmp_path / "seven.safetensors"), network()
-    assert starting_point("resnet20", freeze(graph, ("layer1", "*.bias")), given, seed=3).replaced
-    with pytest.raises(UsageError, match=r"--freeze: fc\.weight, fc\.bias start anew, and would never learn"):
-        starting_point("resnet20", freeze(graph, ("layer1", "fc")), given, seed=3)
+    given, (graph, _) = read_weights_file(tmp_path / "seven.safetensors"), network()
+    assert make_initial_state("resnet20", freeze(graph, ("layer1", "*.bias")), given, seed=3).reinitialized
+    with pytest.raises(UsageError, match=r"--freeze: fc\.weight, fc\.bias are initialized at random and would never"):
+        make_initial_state("resnet20", freeze(graph, ("layer1", "fc")), given, seed=3)
 
 
-def test_a_plan_says_what_the_phones_start_from(tmp_path: Path) -> None:
+def test_run_spec_names_network_and_initial_weights(tmp_path: Path) -> None:
     (tmp_path / "My Net.py").write_text(OWN)
     (tmp_path / "MyNet.py").write_text(OWN)
-    data = DataSpec("synthetic", 400, (6, 6, 3), 4)
-    request = LaunchRequest(f"{tmp_path}/MyNet.py:head", weights=tmp_path / "w.safetensors", freeze=("fc.bias",))
-    spec = plan_run(replace(request, evaluate_every=3, checkpoint_every=4), phones(2), data)
+    data, model = DataSpec("synthetic", 400, (6, 6, 3), 4), f"{tmp_path}/MyNet.py:head"
+    graph = models.build(model, data.classes, data.input_shape)
+    library.save_file(to_state_dict(graph, State(graph, 1)), tmp_path / "w.safetensors")
+    options = {"model": model, "weights": tmp_path / "w.safetensors", "freeze": ("fc.bias",)}
+    spec = plan({**options, "eval_every": 3, "recovery.checkpoint_every": 4}, phones(2), data)
     assert (spec.model, spec.model_file, spec.weights, spec.freeze) == (
         "head",
         "MyNet.py",
@@ -271,6 +273,6 @@ def test_a_plan_says_what_the_phones_start_from(tmp_path: Path) -> None:
     assert (spec.eval_every, spec.recovery.checkpoint_every) == (3, 4)
     assert "-mynet-" in spec.run_id
     with pytest.raises(UsageError, match=r"--freeze: no layer of .* fits 'layer9'"):
-        plan_run(replace(request, freeze=("layer9",)), phones(2), data)
-    with pytest.raises(UsageError, match="cannot be a file's name"):
-        plan_run(LaunchRequest(f"{tmp_path}/My Net.py:head"), phones(2), data)
+        plan({**options, "freeze": ("layer9",)}, phones(2), data)
+    with pytest.raises(UsageError, match="not a portable file name"):
+        plan({"model": f"{tmp_path}/My Net.py:head"}, phones(2), data)

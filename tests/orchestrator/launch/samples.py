@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from ipaddress import IPv4Address
 from typing import Any
 
 from orchestrator.inventory.model import Phone
+from orchestrator.launch.dataset import Dataset
+from orchestrator.launch.request import make_request
+from orchestrator.launch.resolve import check_options, merge_options, resolve
+from orchestrator.launch.run_spec import PhoneFacts, build_run_spec
 from phone_agent.contract.schema import CommunicationSpec, ComputeSpec, DataSpec, RankSpec, RunSpec
 
 
@@ -54,3 +59,13 @@ def telemetry(**changes: Any) -> str:
 
 def event(kind: str, time: float, **fields: Any) -> bytes:
     return json.dumps({"event": kind, "time": time, "rank": 0, "phone": "p1-01", **fields}).encode() + b"\n"
+
+
+def plan(options: dict[str, Any], phones: Sequence[Phone], data: DataSpec, **facts: Any) -> RunSpec:
+    """The run spec for these options, by path. `facts`: of PhoneFacts."""
+    resolved = resolve(make_request(options), dataset=Dataset(data))
+    return build_run_spec(resolved, phones, PhoneFacts(**facts))
+
+
+def check(options: dict[str, Any]) -> None:
+    check_options(options, merge_options(options))

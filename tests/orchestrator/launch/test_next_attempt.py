@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import UsageError
 from orchestrator.launch.next_attempt import next_attempt
-from orchestrator.launch.request import LaunchRequest
-from orchestrator.launch.resume import check_resume, resumed_run
-from orchestrator.plan.apportion import deal
+from orchestrator.launch.request import LaunchRequest, make_request
+from orchestrator.launch.resume import build_resumed_spec, check_resume
+from orchestrator.plan.apportion import apportion_at_least_one
 from phone_agent.contract.schema import CommunicationSpec
 from tests.orchestrator.supervisor.samples import FOUR, SPEC
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=20))
 def test_batches_that_add_up_stay_as_they_are(batches: list[int]) -> None:
-    assert deal(sum(batches), batches) == tuple(batches)
+    assert apportion_at_least_one(sum(batches), batches) == tuple(batches)
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.integers(0, 1000))
 def test_every_image_is_assigned_and_every_phone_gets_one(weights: list[float], more: int) -> None:
-    dealt = deal(len(weights) + more, weights)
-    assert sum(dealt) == len(weights) + more
-    assert min(dealt) >= 1
+    batches = apportion_at_least_one(len(weights) + more, weights)
+    assert sum(batches) == len(weights) + more
+    assert min(batches) >= 1
 
 
 def test_the_batch_of_a_lost_phone_goes_to_the_others() -> None:
@@ -56,11 +56,11 @@ def test_autotuned_settings_are_kept_unless_implausible() -> None:
 
 
 def test_a_resumed_run_is_a_new_run_with_the_same_settings() -> None:
-    resumed = resumed_run(replace(SPEC, attempt=3, weights="weights.safetensors"), FOUR[:2], done=12)
+    resumed = build_resumed_spec(replace(SPEC, attempt=3, weights="w.safetensors"), FOUR[:2], 12, LaunchRequest())
     assert (resumed.attempt, resumed.parent, resumed.resume) == (0, SPEC.run_id, "resume.safetensors")
     assert (resumed.global_batch, resumed.steps, resumed.weights) == (SPEC.global_batch, SPEC.steps, "")
-    with pytest.raises(UsageError, match="has done 20 steps already"):
-        resumed_run(SPEC, FOUR, done=20)
-    check_resume(LaunchRequest(steps=40))
+    with pytest.raises(UsageError, match="has completed 20 steps"):
+        build_resumed_spec(SPEC, FOUR, 20, LaunchRequest())
+    check_resume(make_request({"steps": 40, "recovery.max_restarts": 3}))
     with pytest.raises(UsageError, match="--lr cannot change"):
-        check_resume(LaunchRequest(learning_rate=0.1))
+        check_resume(make_request({"optimizer.learning_rate": 0.1}))

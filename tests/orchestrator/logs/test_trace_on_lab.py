@@ -11,7 +11,18 @@ from tests.labs import TestLab
 
 pytestmark = pytest.mark.lab
 
-FLAGS = ("--model", "mobilenet_reduced", "--data", "synthetic", "--batch", "4", "--steps", "6", "--bucket", "200KB")
+FLAGS = (
+    "--model",
+    "mobilenet_reduced",
+    "--data",
+    "synthetic",
+    "--batch",
+    "4",
+    "--steps",
+    "6",
+    "--bucket-size",
+    "200KB",
+)
 
 
 def test_every_phone_reports_its_spans(provisioned_lab4: TestLab, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.phone_agent.datasets import damage
 
 pytestmark = pytest.mark.lab
 
-WORK = ("launch", "--batch", "4", "--data", "synthetic", "--bucket", "1MB", "--balance", "off")
+WORK = ("launch", "--batch", "4", "--data", "synthetic", "--bucket-size", "1MB", "--load-balancing", "off")
 
 
 def runs_of(lab: TestLab) -> set[Path]:

@@ -19,7 +19,7 @@ from tests.orchestrator.launch.samples import event
 from tests.orchestrator.supervisor.samples import FOUR, SPEC
 
 if TYPE_CHECKING:
-    from orchestrator.launch.launcher import Launcher
+    from orchestrator.launch.context import LaunchContext
 
 NO_ROUTE = "ssh: connect to host 10.77.2.2 port 8022: No route to host\n"
 
@@ -29,9 +29,9 @@ def supervise(store: RunStore, record: RunRecord, log: str = "", **options: Any)
     head = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(stdout=log))
     fleet = SimpleNamespace(phones=FOUR, connection=lambda _phone: head)
     cluster = SimpleNamespace(phone=lambda name: next(phone for phone in FOUR if phone.name == name))
-    launcher = cast("Launcher", SimpleNamespace(store=store, fleet=fleet, cluster=cluster))
+    context = cast("LaunchContext", SimpleNamespace(store=store, fleet=fleet, cluster=cluster))
     shown: list[str] = []
-    made = Supervisor(launcher, record, lambda _, event: shown.append(event.kind), lambda _: None, **options)
+    made = Supervisor(context, record, lambda _, event: shown.append(event.kind), lambda _: None, **options)
     made.run()
     return made, shown
 

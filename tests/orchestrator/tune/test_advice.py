@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import ClusterctlError, PhoneError
-from orchestrator.launch.request import LaunchRequest
 from orchestrator.tune.compute_choice import NoGpuError, advise, in_words, is_needed
 from orchestrator.tune.device_kinds import NO_GPU, Kind, parse_kind
 from orchestrator.tune.store import Tuned, TuneStore
@@ -33,8 +32,8 @@ TOLD: dict[str, Any] = {
 
 
 def test_all_phones_of_a_kind_compute_as_one_of_them_was_measured() -> None:
-    advice = advise(LaunchRequest(), {ONE: S10, TWO: S10}, {S10.name: TUNED})
-    assert advice.ways == {ONE.name: WAY, TWO.name: WAY}
+    advice = advise(ComputeSpec(), {ONE: S10, TWO: S10}, {S10.name: TUNED})
+    assert advice.devices == {ONE.name: WAY, TWO.name: WAY}
     assert advice.notes == (
         "sw1:1-2 as tuned on 1970-01-01 with mobilenet_reduced: hybrid, 75 % of the images on the GPU, tiles width 8",
     )
@@ -47,27 +46,27 @@ def test_all_phones_of_a_kind_compute_as_one_of_them_was_measured() -> None:
     [(replace(S10, driver="Adreno 640, 513.1, OpenCL 2.0"), "driver"), (replace(S10, core="f00d"), "core")],
 )
 def test_a_changed_driver_or_core_is_told_and_the_measurement_not_used(now: Kind, word: str) -> None:
-    advice = advise(LaunchRequest(), {ONE: now}, {S10.name: TUNED})
-    assert not advice.ways
+    advice = advise(ComputeSpec(), {ONE: now}, {S10.name: TUNED})
+    assert not advice.devices
     assert word in advice.warnings[0]
     assert "is not used" in advice.warnings[0]
 
 
 def test_flags_go_before_measurements() -> None:
     known = {S10.name: TUNED}
-    assert advise(LaunchRequest(backend="opencl"), {ONE: S10}, known).ways[ONE.name] == DeviceConfig(
+    assert advise(ComputeSpec(backend="opencl"), {ONE: S10}, known).devices[ONE.name] == DeviceConfig(
         "opencl", tiles={"width": 8}
     )
-    assert advise(LaunchRequest(threads=3), {ONE: S10}, known).ways[ONE.name].threads == 3
-    assert not is_needed(LaunchRequest(backend="cpu"), known)
-    assert not is_needed(LaunchRequest(), {})
+    assert advise(ComputeSpec(threads=3), {ONE: S10}, known).devices[ONE.name].threads == 3
+    assert not is_needed(ComputeSpec(backend="cpu"), known)
+    assert not is_needed(ComputeSpec(), {})
 
 
 def test_a_gpu_asked_for_by_name_must_be_there() -> None:
     with pytest.raises(NoGpuError, match=r"(?s)1 of 2 phones.*p1-02 \(sw1:2\): pyopencl") as caught:
-        advise(LaunchRequest(backend="opencl"), {ONE: S10, TWO: BARE}, {})
+        advise(ComputeSpec(backend="opencl"), {ONE: S10, TWO: BARE}, {})
     assert caught.value.remedy == "--backend auto or cpu, or --limit sw1:1"
-    assert not advise(LaunchRequest(), {ONE: S10, TWO: BARE}, {}).ways
+    assert not advise(ComputeSpec(), {ONE: S10, TWO: BARE}, {}).devices
 
 
 def test_what_is_kept_is_read_again(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 PAIR = ("--limit", "p1-01,p1-02")
-RUN = ("launch", *PAIR, "--data", "synthetic", "--steps", "4", "--batch", "3", "--balance", "off")
+RUN = ("launch", *PAIR, "--data", "synthetic", "--steps", "4", "--batch", "3", "--load-balancing", "off")
 
 
 def answer(lab: TestLab, *arguments: str) -> Any:
