@@ -94,7 +94,7 @@ def _convolution(name: str, kind: Kind, g: Geometry, algorithm: Algorithm = Algo
     taps = g.kernel_h * g.kernel_w * (g.in_c // g.groups)
     x, y = _floats("x", g.batch * g.in_h * g.in_w * g.in_c), _floats("y", g.batch * g.out_h * g.out_w * g.out_c)
     weights = _floats("weights", taps * g.out_c)
-    source = _plain(x, g.in_c) if g.in_c == IMAGE_CHANNELS else _source(x, g.in_c)
+    source = _plain(x, g.in_c) if g.in_c == IMAGE_CHANNELS else _fused_input(x, g.in_c)
     common: dict[str, Any] = {"g": _part(g), "algorithm": algorithm}
     if kind in {Kind.CONV_FORWARD, Kind.DEPTHWISE_FORWARD}:
         more = {"x": source, "weights": weights, "y": y, "ld_y": g.out_c, "norm": _norm(g.out_c)}
@@ -117,7 +117,7 @@ def _convolution(name: str, kind: Kind, g: Geometry, algorithm: Algorithm = Algo
     return Kernel(name, kind, op, flops, _bytes_of(x, y, weights))
 
 
-def _source(x: Memory, channels: int) -> Memory:
+def _fused_input(x: Memory, channels: int) -> Memory:
     scale, shift = _floats("scale", channels), _floats("shift", channels)
     return struct(ops.FusedInput, data=x, scale=scale, shift=shift, ld=channels, act=Act.RELU)
 
@@ -126,7 +126,7 @@ def _plain(x: Memory, channels: int) -> Memory:
     return struct(ops.FusedInput, data=x, ld=channels)
 
 
-def _sink(dx: Memory, channels: int) -> Memory:
+def _fused_gradient(dx: Memory, channels: int) -> Memory:
     return struct(ops.FusedGradient, data=dx, ld=channels)
 
 
@@ -146,8 +146,8 @@ def _pools() -> Iterator[Kernel]:
         common: dict[str, Any] = {"g": _part(g), "pooling": pooling, "count_padding": 1}
         if pooling == Pooling.MAX:
             common["argmax"] = argmax
-        forward = struct(ops.PoolingForward, x=_source(x, g.in_c), y=y, ld_y=g.out_c, **common)
-        backward = struct(ops.PoolingBackward, dy=y, dx=_sink(x, g.in_c), ld_dy=g.out_c, **common)
+        forward = struct(ops.PoolingForward, x=_fused_input(x, g.in_c), y=y, ld_y=g.out_c, **common)
+        backward = struct(ops.PoolingBackward, dy=y, dx=_fused_gradient(x, g.in_c), ld_dy=g.out_c, **common)
         for kind, op in ((Kind.POOLING_FORWARD, forward), (Kind.POOLING_BACKWARD, backward)):
             yield Kernel(f"{kind.name} {pooling.name}".lower(), kind, op, bytes=_bytes_of(x, y))
 
@@ -167,7 +167,7 @@ def _rows(rows: int = 784, channels: int = 128) -> Iterator[Kernel]:
         )
         yield Kernel(name, Kind.BATCH_NORM_BACKWARD, op, bytes=once * (3 if reduced else 5))
     op = struct(
-        ops.AddForward, a=_source(x, channels), b=_plain(z, channels), y=y, ld_y=channels, act=Act.RELU, **sizes
+        ops.AddForward, a=_fused_input(x, channels), b=_plain(z, channels), y=y, ld_y=channels, act=Act.RELU, **sizes
     )
     yield Kernel("add_forward", Kind.ADD_FORWARD, op, bytes=3 * once)
     widths = {"ld_dy": channels, "ld_y": channels, "ld_target": channels}
@@ -176,12 +176,12 @@ def _rows(rows: int = 784, channels: int = 128) -> Iterator[Kernel]:
     lrn = {"size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0, **sizes}
     op = struct(ops.LrnForward, x=_plain(x, channels), y=y, ld_y=channels, **lrn)
     yield Kernel("lrn_forward", Kind.LRN_FORWARD, op, bytes=2 * once)
-    op = struct(ops.LrnBackward, x=_plain(x, channels), dy=y, dx=_sink(z, channels), ld_dy=channels, **lrn)
+    op = struct(ops.LrnBackward, x=_plain(x, channels), dy=y, dx=_fused_gradient(z, channels), ld_dy=channels, **lrn)
     yield Kernel("lrn_backward", Kind.LRN_BACKWARD, op, bytes=3 * once)
     drop = {"seed": block("seed", np.array([7]), np.uint64), "rate": 0.5, "salt": 1, **sizes}
     op = struct(ops.DropoutForward, x=_plain(x, channels), y=y, ld_y=channels, **drop)
     yield Kernel("dropout_forward", Kind.DROPOUT_FORWARD, op, bytes=2 * once)
-    op = struct(ops.DropoutBackward, dy=y, dx=_sink(z, channels), ld_dy=channels, **drop)
+    op = struct(ops.DropoutBackward, dy=y, dx=_fused_gradient(z, channels), ld_dy=channels, **drop)
     yield Kernel("dropout_backward", Kind.DROPOUT_BACKWARD, op, bytes=2 * once)
 
 

@@ -98,15 +98,15 @@ def convolution(kind: Kind, g: ops.Geometry, algorithm: ops.Algorithm, threads: 
     weights = made.floats(taps, g.out_c)
     if kind in {Kind.CONV_FORWARD, Kind.DEPTHWISE_FORWARD}:
         op: Structure = ops.ConvForward(
-            g=g, x=_source(x, g.in_c), weights=_at(weights), y=_at(y), ld_y=g.out_c, algorithm=algorithm
+            g=g, x=_fused_input(x, g.in_c), weights=_at(weights), y=_at(y), ld_y=g.out_c, algorithm=algorithm
         )
     elif kind in {Kind.CONV_BACKWARD_DATA, Kind.DEPTHWISE_BACKWARD_DATA}:
         op = ops.ConvBackwardData(
-            g=g, dy=_at(y), weights=_at(weights), dx=_sink(x, g.in_c), ld_dy=g.out_c, algorithm=algorithm
+            g=g, dy=_at(y), weights=_at(weights), dx=_fused_gradient(x, g.in_c), ld_dy=g.out_c, algorithm=algorithm
         )
     else:
         op = ops.ConvBackwardWeights(
-            g=g, x=_source(x, g.in_c), dy=_at(y), dweights=_at(weights), ld_dy=g.out_c, algorithm=algorithm
+            g=g, x=_fused_input(x, g.in_c), dy=_at(y), dweights=_at(weights), ld_dy=g.out_c, algorithm=algorithm
         )
     flops = 2.0 * g.batch * g.out_h * g.out_w * g.out_c * taps
     return Case(name or kind.name.lower(), shape_of(g), kind, op, flops, _bytes(x, y, weights), made.kept)
@@ -182,8 +182,8 @@ def _pools(threads: int) -> Iterator[Case]:
         x, y = made.floats(g.batch, g.in_h, g.in_w, g.in_c), made.floats(g.batch, g.out_h, g.out_w, g.out_c)
         argmax = made.zeros(y.size, np.uint8)
         common = {"g": g, "argmax": _at(argmax), "pooling": pooling, "count_padding": 1}
-        forward = ops.PoolingForward(x=_source(x, g.in_c), y=_at(y), ld_y=g.out_c, **common)
-        backward = ops.PoolingBackward(dy=_at(y), dx=_sink(x, g.in_c), ld_dy=g.out_c, **common)
+        forward = ops.PoolingForward(x=_fused_input(x, g.in_c), y=_at(y), ld_y=g.out_c, **common)
+        backward = ops.PoolingBackward(dy=_at(y), dx=_fused_gradient(x, g.in_c), ld_dy=g.out_c, **common)
         moved = _bytes(x, y, argmax) if pooling == ops.Pooling.MAX else _bytes(x, y)
         for kind, op in ((Kind.POOLING_FORWARD, forward), (Kind.POOLING_BACKWARD, backward)):
             yield Case(f"{kind.name} {pooling.name}".lower(), shape_of(g), kind, op, 0.0, moved, made.kept)
@@ -209,7 +209,7 @@ def _joins(threads: int) -> Iterator[Case]:
     made = Tensors(threads)
     a, b, y = (made.floats(_ROWS, _CHANNELS) for _ in range(3))
     sizes = {"rows": _ROWS, "channels": _CHANNELS, "ld_y": _CHANNELS, "act": ops.Act.RELU}
-    forward = ops.AddForward(a=_source(a, _CHANNELS), b=_source(b, _CHANNELS), y=_at(y), **sizes)
+    forward = ops.AddForward(a=_fused_input(a, _CHANNELS), b=_fused_input(b, _CHANNELS), y=_at(y), **sizes)
     backward = ops.AddBackward(dy=_at(a), y=_at(y), target=_at(b), ld_dy=_CHANNELS, ld_target=_CHANNELS, **sizes)
     yield _rows(Kind.ADD_FORWARD, forward, _bytes(a, b, y), made)
     yield _rows(Kind.ADD_BACKWARD, backward, _bytes(a, b, y), made)
@@ -222,7 +222,7 @@ def _others(threads: int) -> Iterator[Case]:
     sizes = {"rows": _ROWS, "channels": _CHANNELS}
     lrn = {"size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0, **sizes}
     drop = {"seed": _at(draw), "rate": 0.5, "salt": 1, **sizes}
-    source, sink = _source(x, _CHANNELS), _sink(dx, _CHANNELS)
+    source, sink = _fused_input(x, _CHANNELS), _fused_gradient(dx, _CHANNELS)
     yield _rows(Kind.LRN_FORWARD, ops.LrnForward(x=source, y=_at(y), ld_y=_CHANNELS, **lrn), _bytes(x, y), made)
     lrn_backward = ops.LrnBackward(x=source, dy=_at(y), dx=sink, ld_dy=_CHANNELS, **lrn)
     yield _rows(Kind.LRN_BACKWARD, lrn_backward, _bytes(x, y, dx), made)
@@ -363,11 +363,11 @@ _TOGETHER: tuple[tuple[tuple[str, ...], Callable[[int], Iterator[Case]]], ...] =
 )
 
 
-def _source(x: NDArray[Any], ld: int) -> ops.FusedInput:
+def _fused_input(x: NDArray[Any], ld: int) -> ops.FusedInput:
     return ops.FusedInput(data=_at(x), ld=ld)
 
 
-def _sink(dx: NDArray[Any], ld: int) -> ops.FusedGradient:
+def _fused_gradient(dx: NDArray[Any], ld: int) -> ops.FusedGradient:
     return ops.FusedGradient(data=_at(dx), ld=ld)
 
 
