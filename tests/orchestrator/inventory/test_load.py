@@ -54,7 +54,7 @@ def test_shipped_inventory_is_the_papers_cluster() -> None:
 
 def test_examples_in_the_shipped_comments_load(inventory: Path) -> None:
     """A person removes the '#' of the examples at the end: that must give a right inventory."""
-    _, marker, examples = SHIPPED.read_text(encoding="utf-8").partition("# A phone out of line")
+    _, marker, examples = SHIPPED.read_text(encoding="utf-8").partition("# A phone that does not fit")
     entries = [line.removeprefix("#") for line in (marker + examples).splitlines() if line.startswith("#     ")]
     cluster = load_text(SMALL + "\n".join(entries).replace("port: 47", "port: 24").replace("1-46", "1-23"), inventory)
     assert len(cluster) == 24
