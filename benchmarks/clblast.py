@@ -26,14 +26,14 @@ from phone_agent.backends.opencl.launches import LAUNCH_BUILDERS
 from phone_agent.backends.opencl.launches.convolution import bias_gradient
 from phone_agent.backends.opencl.launches.operands import (
     Fields,
+    gradient_arguments,
+    input_arguments,
     int_field,
     pointer_field,
-    sink,
-    source,
     struct_field,
     tensor_field,
 )
-from phone_agent.backends.opencl.launches.partial_sums import sink_sums, statistics
+from phone_agent.backends.opencl.launches.partial_sums import fused_gradient_sums, statistics
 from phone_agent.backends.opencl.launches.products import struct
 from phone_agent.backends.opencl.program import COMMON, OPTIONS, SOURCES
 from phone_agent.core.ops import Kind
@@ -116,7 +116,7 @@ class Operand:
             return Matrix(memory.scratch, self.argument.offset // FLOAT + self.offset, self.ld, self.transposed)
         if self.argument.buffer.space == MemorySpace.IMAGES:
             return Matrix(images, self.argument.offset // FLOAT + self.offset, self.ld, self.transposed)
-        buffer, start = memory.of(self.argument)
+        buffer, start = memory.resolve(self.argument)
         return Matrix(buffer, start // FLOAT + self.offset, self.ld, self.transposed)
 
 
@@ -179,7 +179,7 @@ class Lowered:
         x = struct_field(self.step.fields["x"])
         if room is None:
             return [], Operand(_known(pointer_field(x, "data")), int_field(x, "ld"))
-        arguments = (self._geometry(), *source(x), room, group)
+        arguments = (self._geometry(), *input_arguments(x), room, group)
         made = self._launch("im2col", arguments, (self.taps, self.rows), x=tensor_field(x, "data").type)
         return [made], Operand(room, self.depth)
 
@@ -189,7 +189,7 @@ class Lowered:
         return None if self.pointwise and not x.get("scale") else self.make.scratch(self.rows * self.depth)
 
     def scatter(self, room: Scratch, dx: Fields, group: int) -> Launch:
-        arguments = (self._geometry(), room, *sink(dx), group)
+        arguments = (self._geometry(), room, *gradient_arguments(dx), group)
         items = (-(-self.channels // WIDTH), self.pixels)
         return self._launch("col2im", arguments, items, y=tensor_field(dx, "y").type)
 
@@ -244,7 +244,7 @@ def _backward_data(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
         yield Multiply(step.name, (low.rows, low.depth, low.filters), operands, adding=adding)
         if room:
             yield low.scatter(room, dx, group)
-    yield from sink_sums(make, dx, low.pixels)
+    yield from fused_gradient_sums(make, dx, low.pixels)
 
 
 def _backward_weights(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
@@ -255,7 +255,7 @@ def _backward_weights(step: OpSpec, make: LaunchBuilder) -> Iterator[Work]:
         yield from launches
         turned = Operand(columns.argument, columns.ld, columns.offset, transposed=True)
         operands = (turned, Operand(dy, ld, group * low.filters), low.weights("dweights", group))
-        yield Multiply(step.name, (low.depth, low.filters, low.rows), operands, adding=make.adding)
+        yield Multiply(step.name, (low.depth, low.filters, low.rows), operands, adding=make.accumulate)
     if step.fields.get("dbias") is not None:
         yield from bias_gradient(step, make, low.rows, int_field(low.g, "out_c"))
 

@@ -95,7 +95,7 @@ class Bench:
         self._buffers: dict[Buffer, Any] = {}
         self.scratch: Any = None
 
-    def of(self, place: Pointer) -> tuple[Any, int]:
+    def resolve(self, place: Pointer) -> tuple[Any, int]:
         return self._buffers[place.buffer], place.offset
 
     def tensor(self, name: str, count: int) -> Pointer:
@@ -135,8 +135,8 @@ def product(shape: Shape, batch: int, turns: Turns) -> Duel:
         "g": plain.geometry(rows), "x": seen, "weights": weights, "y": y, "ld_y": shape.filters,
     }  # fmt: skip
     ours = bench.prepared(Kind.CONV_FORWARD, fields)
-    a, b = Matrix(bench.of(x)[0], 0, depth), Matrix(bench.of(weights)[0], 0, shape.filters)
-    c = Matrix(bench.of(check)[0], 0, shape.filters)
+    a, b = Matrix(bench.resolve(x)[0], 0, depth), Matrix(bench.resolve(weights)[0], 0, shape.filters)
+    c = Matrix(bench.resolve(check)[0], 0, shape.filters)
 
     def theirs() -> None:
         sgemm(bench.queue, (rows, shape.filters, depth), a, b, c)
@@ -151,7 +151,7 @@ def _agree(bench: Bench, one: Pointer, other: Pointer, count: int) -> None:
     """Neither is fast by computing something else."""
     ours, theirs = np.empty((2, count), np.float32)
     for place, into in ((one, ours), (other, theirs)):
-        load_pyopencl().enqueue_copy(bench.queue, into, bench.of(place)[0])
+        load_pyopencl().enqueue_copy(bench.queue, into, bench.resolve(place)[0])
     if np.abs(ours - theirs).max() > 1e-3 * np.abs(theirs).max():
         raise SystemExit("the products differ")
 

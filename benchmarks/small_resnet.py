@@ -6,7 +6,7 @@ clusterctl launch --model benchmarks/small_resnet.py:build
 from __future__ import annotations
 
 from phone_agent.nn.graph import (
-    NEAR_ZERO,
+    UNDECIDED,
     Add,
     BatchNorm,
     Conv,
@@ -26,7 +26,7 @@ def build(classes: int = 10, shape: Shape = (32, 32, 3)) -> Graph:
     for number, filters in enumerate((32, 64, 128), start=1):
         _block(net, f"block{number}", filters)
     net.add("pool", GlobalAvgPool())
-    net.add("classifier", Dense(classes, gain=NEAR_ZERO))
+    net.add("classifier", Dense(classes, gain=UNDECIDED))
     return net.build()
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    NEAR_ZERO,
     TORCH_DEFAULT,
+    UNDECIDED,
     Conv,
     Dense,
     Dropout,
@@ -40,5 +40,5 @@ def build(classes: int, shape: Shape, width: float) -> Graph:
         net.add(f"classifier.{number}", Dense(scale_channels(4096, width), gain=TORCH_DEFAULT))
         net.add(f"classifier.{number + 1}", Relu())
         net.add(dropout, Dropout(0.5))
-    net.add("classifier.6", Dense(classes, gain=NEAR_ZERO))
+    net.add("classifier.6", Dense(classes, gain=UNDECIDED))
     return net.build()

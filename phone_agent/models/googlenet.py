@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    NEAR_ZERO,
+    UNDECIDED,
     Concat,
     Conv,
     Dense,
@@ -53,7 +53,7 @@ def build(classes: int, shape: Shape, width: float) -> Graph:
             last = net.add(POOL_AFTER[name], MaxPool(kernel=3, stride=2, ceil=True))
     net.add("avgpool", GlobalAvgPool())
     net.add("dropout", Dropout(0.4))
-    net.add("fc", Dense(classes, gain=NEAR_ZERO))
+    net.add("fc", Dense(classes, gain=UNDECIDED))
     return net.build()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    NEAR_ZERO,
+    UNDECIDED,
     AvgPool,
     BatchNorm,
     Concat,
@@ -43,7 +43,7 @@ def build(classes: int, shape: Shape, width: float) -> Graph:
         last = net.module_8(name, last)
     net.add("avgpool", GlobalAvgPool())
     net.add("dropout", Dropout(0.5))
-    net.add("fc", Dense(classes, gain=NEAR_ZERO))
+    net.add("fc", Dense(classes, gain=UNDECIDED))
     return net.build()
 
 

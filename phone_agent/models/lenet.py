@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from phone_agent.models.width import scale_channels
-from phone_agent.nn.graph import GLOROT, NEAR_ZERO, Conv, Dense, Graph, GraphBuilder, MaxPool, Relu, Shape
+from phone_agent.nn.graph import GLOROT, UNDECIDED, Conv, Dense, Graph, GraphBuilder, MaxPool, Relu, Shape
 
 
 def build(classes: int, shape: Shape, width: float) -> Graph:
@@ -14,5 +14,5 @@ def build(classes: int, shape: Shape, width: float) -> Graph:
         net.add(f"pool{number}", MaxPool(kernel=2, stride=2))
     net.add("fc1", Dense(scale_channels(500, width)))
     net.add("relu3", Relu())
-    net.add("fc2", Dense(classes, gain=NEAR_ZERO))
+    net.add("fc2", Dense(classes, gain=UNDECIDED))
     return net.build()

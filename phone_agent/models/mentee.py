@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    NEAR_ZERO,
     TORCH_DEFAULT,
+    UNDECIDED,
     AvgPool,
     Conv,
     Dense,
@@ -35,5 +35,5 @@ def build(classes: int, shape: Shape, width: float) -> Graph:
     for number in (1, 2):
         net.add(f"fc{number}", Dense(scale_channels(4096, width), gain=TORCH_DEFAULT))
         net.add(f"fc{number}_relu", Relu())
-    net.add("fc3", Dense(classes, gain=NEAR_ZERO))
+    net.add("fc3", Dense(classes, gain=UNDECIDED))
     return net.build()

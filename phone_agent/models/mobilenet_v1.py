@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from phone_agent.models.width import scale_channels
-from phone_agent.nn.graph import NEAR_ZERO, BatchNorm, Conv, Dense, GlobalAvgPool, Graph, GraphBuilder, Relu, Shape
+from phone_agent.nn.graph import UNDECIDED, BatchNorm, Conv, Dense, GlobalAvgPool, Graph, GraphBuilder, Relu, Shape
 
 Blocks = tuple[tuple[int, int], ...]  # (filters, stride) of each block
 
@@ -34,7 +34,7 @@ def _build(shape: Shape, width: float, classes: int, *, stem_stride: int, blocks
         channels = scale_channels(filters, width)
         _conv_bn_relu(net, name, 3, Conv(channels, 1, bias=False, fan_out=True))
     net.add("avgpool", GlobalAvgPool())
-    net.add("classifier", Dense(classes, gain=NEAR_ZERO))
+    net.add("classifier", Dense(classes, gain=UNDECIDED))
     return net.build()
 
 

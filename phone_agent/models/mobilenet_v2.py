@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    NEAR_ZERO,
+    UNDECIDED,
     Add,
     BatchNorm,
     Conv,
@@ -44,7 +44,7 @@ def build(classes: int, shape: Shape, width: float) -> Graph:
     net.conv_bn_relu6(f"features.{number + 1}", last)
     net.add("avgpool", GlobalAvgPool())
     net.add("classifier.0", Dropout(0.2))
-    net.add("classifier.1", Dense(classes, gain=NEAR_ZERO))
+    net.add("classifier.1", Dense(classes, gain=UNDECIDED))
     return net.build()
 
 

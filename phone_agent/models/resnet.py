@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from phone_agent.models.width import scale_channels
 from phone_agent.nn.graph import (
-    NEAR_ZERO,
+    UNDECIDED,
     Add,
     BatchNorm,
     Conv,
@@ -94,7 +94,7 @@ class _Builder(GraphBuilder):
 
     def classifier(self, classes: int) -> Graph:
         self.add("avgpool", GlobalAvgPool())
-        self.add("fc", Dense(classes, gain=NEAR_ZERO))
+        self.add("fc", Dense(classes, gain=UNDECIDED))
         return self.build()
 
     def conv_bn(self, name: str, norm: str, conv: Conv, *feed: int) -> int:

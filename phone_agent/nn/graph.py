@@ -63,7 +63,7 @@ class _SameShape(_NoParameters):
 HE = 6.0  # variance 2 / fan: for layers followed by ReLU
 GLOROT = 3.0  # variance 1 / fan: for networks without batch normalization
 TORCH_DEFAULT = 1.0  # variance 1 / (3 fan): for wide dense layers without batch normalization
-NEAR_ZERO = 0.03  # for the classifier: all classes start about equally likely
+UNDECIDED = 0.03  # for the classifier: all classes start about equally likely
 
 IntPair = int | tuple[int, int]  # one number for both directions, or (vertical, horizontal)
 

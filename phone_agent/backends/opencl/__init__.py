@@ -1,1 +1,1 @@
-"""The phone's GPU through OpenCL: the plan that the core runs, as kernels."""
+"""OpenCL backend: runs the same plans as the core, as GPU kernels."""

@@ -1,7 +1,8 @@
-"""An OpenCL device as a backend: the plan as launches of kernels, in memory that the host sees as well.
+"""OpenCL backend: runs a plan as kernel launches, in memory shared with the host.
 
-Values, gradients, statistics and images stay where they are: what the device is to read or write is given to it, and
-taken back when it has finished, part by part, so that the host sends one part while the device computes the next.
+Values, gradients, statistics and images stay in place: ranges that the device reads or writes are unmapped from the
+host, and mapped again bucket by bucket when it has finished, so the host sends one bucket while the device computes the
+next.
 """
 
 from __future__ import annotations
@@ -44,37 +45,37 @@ from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import Plan
 
 Array = NDArray[Any]
-Started = list[tuple[str, Any]]  # the name of a step, and the event of its last launch
+Started = list[tuple[str, Any]]  # the name of an op, and the event of its last launch
 
 
 @dataclass(frozen=True)
-class _Engine:
-    """What all that computes in this process has in common: contexts do not mix."""
+class _Runtime:
+    """Shared by all executables of this process, since OpenCL contexts cannot be mixed."""
 
     shared: SharedMemory
     programs: ProgramCache
     watchdog: Watchdog
 
 
-_STARTING = Lock()
+_RUNTIME_LOCK = Lock()
 
 
-def _engine() -> _Engine:
-    with _STARTING:  # or two threads would start two
-        return _started()
+def _runtime() -> _Runtime:
+    with _RUNTIME_LOCK:  # so that two threads do not create two
+        return _create_runtime()
 
 
 @cache
-def _started() -> _Engine:
+def _create_runtime() -> _Runtime:
     device = find_device()
-    return _Engine(SharedMemory(device), ProgramCache(device), Watchdog(device.identity.device))
+    return _Runtime(SharedMemory(device), ProgramCache(device), Watchdog(device.identity.device))
 
 
 class OpenClBackend:
-    """Raises NoDeviceError where there is nothing to compute on."""
+    """Raises NoDeviceError if there is no OpenCL device."""
 
     def __init__(self) -> None:
-        self.shared = _engine().shared
+        self.shared = _runtime().shared
 
     @property
     def device(self) -> Device:
@@ -89,159 +90,159 @@ class OpenClBackend:
         return OpenClExecutable(graph, state, batch, options, also)
 
 
-class _Emitted:
-    """A plan for one size of batch as launches, one list a step."""
+class _Launches:
+    """A plan for one batch size as launches, one list per op."""
 
-    def __init__(self, plan: Plan, cut: Sequence[Bucket], maker: LaunchBuilder) -> None:
-        self.plan, self._maker = plan, maker
+    def __init__(self, plan: Plan, buckets: Sequence[Bucket], builder: LaunchBuilder) -> None:
+        self.plan, self._builder = plan, builder
         self.batch = plan.addresses.batch
-        self.buckets = cut
-        self.gates = sorted(cut, key=lambda bucket: bucket.first_read)
-        self.training = _launches(plan.training.ops, maker)
-        self.evaluation = _launches(plan.evaluation.ops, maker)
+        self.buckets = buckets
+        self.buckets_by_read = sorted(buckets, key=lambda bucket: bucket.first_read)
+        self.training = _launches(plan.training.ops, builder)
+        self.evaluation = _launches(plan.evaluation.ops, builder)
 
     @cached_property
-    def adding(self) -> list[list[Launch]]:
-        """Training that adds its gradients to those that are there."""
+    def accumulating(self) -> list[list[Launch]]:
+        """Training that adds to the existing gradients."""
         middle = self.plan.training.backward_start
-        self._maker.adding = True
-        return [*self.training[:middle], *_launches(self.plan.training.ops[middle:], self._maker)]
+        self._builder.accumulate = True
+        return [*self.training[:middle], *_launches(self.plan.training.ops[middle:], self._builder)]
 
     @property
     def scratch_bytes(self) -> int:
-        return self._maker.scratch_bytes
+        return self._builder.scratch_bytes
 
-    def bind(self, places: BufferBindings) -> None:
+    def bind(self, bindings: BufferBindings) -> None:
         for launch in self._all():
-            launch.bind(places)
+            launch.bind(bindings)
 
-    def point_at_images(self, buffer: Any, start: int) -> None:
+    def set_images(self, buffer: Any, start: int) -> None:
         for launch in self._all():
-            launch.point_at_images(buffer, start)
+            launch.set_images(buffer, start)
 
     def _all(self) -> Iterator[Launch]:
         backward = self.plan.training.backward_start
-        adding = self.adding[backward:] if "adding" in self.__dict__ else []
-        for each in (*self.training, *self.evaluation, *adding):
+        accumulating = self.accumulating[backward:] if "accumulating" in self.__dict__ else []
+        for each in (*self.training, *self.evaluation, *accumulating):
             yield from each
 
 
-def _launches(steps: Sequence[OpSpec], maker: LaunchBuilder) -> list[list[Launch]]:
-    return [build_launches(step, maker) for step in steps]
+def _launches(ops: Sequence[OpSpec], builder: LaunchBuilder) -> list[list[Launch]]:
+    return [build_launches(op, builder) for op in ops]
 
 
-class OpenClExecutable(PlannedExecutable[_Emitted]):
+class OpenClExecutable(PlannedExecutable[_Launches]):
     def __init__(self, graph: Graph, state: State, batch: int, options: Options, also: Sequence[int] = ()) -> None:
-        engine = _engine()
-        self._shared, self._compiled, self._watchdog = engine.shared, engine.programs, engine.watchdog
+        runtime = _runtime()
+        self._shared, self._compiled, self._watchdog = runtime.shared, runtime.programs, runtime.watchdog
         device = self._shared.device
-        self._piece = arena_segment_bytes(device.limits)
+        self._segment_bytes = arena_segment_bytes(device.limits)
         super().__init__(graph, state, batch, options_for_device(options, device.limits), also)
         self._tiles = replace(tiles.default_tiles(device.limits), **dict(options.tiles))
-        self._cut = [(part.start, part.stop) for part in bucket_slices(state.packing, options.bucket_bytes)]
-        self._values = make_device_array(self._shared, state.values, self._cut)
-        self._gradients = make_device_array(self._shared, state.gradients, self._cut)
+        self._ranges = [(part.start, part.stop) for part in bucket_slices(state.packing, options.bucket_bytes)]
+        self._values = make_device_array(self._shared, state.values, self._ranges)
+        self._gradients = make_device_array(self._shared, state.gradients, self._ranges)
         self._statistics = make_device_array(self._shared, state.statistics, [(0, state.statistics.size)])
-        self._vectors = _vectors(self._shared, self._plan)
-        self._cells = SharedBlock(self._shared, LABELS + batch * FLOAT)
-        self._copy: SharedBlock | None = None  # of images that cannot be read where they are
-        self._arena, self._scratch = Arena(self._shared, 0, self._piece), self._shared.device_buffer(FLOAT)
+        self._vectors = _initial_vectors(self._shared, self._plan)
+        self._step_io = SharedBlock(self._shared, LABELS + batch * FLOAT)
+        self._copy: SharedBlock | None = None  # of images that the device cannot read in place
+        self._arena, self._scratch = Arena(self._shared, 0, self._segment_bytes), self._shared.device_buffer(FLOAT)
         self._add(self._plans)
 
     @property
     def copied(self) -> int:
-        """Bytes that travelled between host and device so far, in all of this process."""
+        """Bytes copied between host and device so far, in this process."""
         return self._shared.copied
 
     def compute_gradients(self, request: GradientRequest) -> float:
         images, ready = request.images, request.ready
         check_batch(self._graph, self._programs, images, request.labels)
-        self._tell(request.labels, request.weight, request.draw)
+        self._set_inputs(request.labels, request.weight, request.draw)
         programs = self._programs[len(images)]
-        program = self._adding(programs) if request.accumulate else programs.training
+        program = self._accumulating(programs) if request.accumulate else programs.training
         started: Started = []
-        with self._lent(images, programs, started):
-            self._start(program, self._gates(program, programs, request.need, started), len(program), started)
+        with self._on_device(images, programs, started):
+            self._start(program, self._upload_values(program, programs, request.need, started), len(program), started)
             if ready is not None:
                 for bucket in programs.buckets:
                     self._watchdog.wait(started[: bucket.complete_at])
-                    self._take(bucket.start, bucket.end)
+                    self._map(bucket.start, bucket.end)
                     ready(bucket.start, bucket.end)
-        return float(self._cells.array()[LOSS : LOSS + 4].view(np.float32)[0])
+        return float(self._step_io.array()[LOSS : LOSS + 4].view(np.float32)[0])
 
     def profile(self, images: Array, labels: Array, runs: int = 1) -> list[OpTime]:
-        """Where a step's time goes, by step: the best of some runs. Fills the gradients, like any step."""
+        """Time per op of a training step: the best of several runs. Overwrites the gradients, like any step."""
         check_batch(self._graph, [self._batch], images, labels)
-        self._tell(labels, 1.0, 0)
+        self._set_inputs(labels, 1.0, 0)
         programs = self._programs[self._batch]
         best = np.full(len(programs.training), np.iinfo(np.int64).max)
         for _ in range(runs):
             started: Started = []
-            with self._lent(images, programs, started):
-                self._gates(programs.training, programs, None, started)
+            with self._on_device(images, programs, started):
+                self._upload_values(programs.training, programs, None, started)
                 self._shared.queue.finish()
-                best = np.minimum(best, self._timed(programs.training, started))
+                best = np.minimum(best, self._profile(programs.training, started))
         return self._op_times(best.tolist())
 
     def close(self) -> None:
         self._shared.queue.finish()
 
-    # Which memory programs run in
+    # Device memory of the programs
 
     def _add(self, plans: dict[int, Plan]) -> None:
-        made = [self._emitted(plan) for plan in plans.values()]
-        self._programs |= {each.batch: each for each in made}
-        self._make_room(made)
+        new = [self._build(plan) for plan in plans.values()]
+        self._programs |= {each.batch: each for each in new}
+        self._allocate(new)
 
-    def _emitted(self, plan: Plan) -> _Emitted:
-        cut = schedule_buckets(plan.training, self._state.packing, self._options.bucket_bytes)
-        return _Emitted(plan, cut, LaunchBuilder(self._compiled, self._tiles))
+    def _build(self, plan: Plan) -> _Launches:
+        buckets = schedule_buckets(plan.training, self._state.packing, self._options.bucket_bytes)
+        return _Launches(plan, buckets, LaunchBuilder(self._compiled, self._tiles))
 
-    def _adding(self, programs: _Emitted) -> list[list[Launch]]:
-        if "adding" not in programs.__dict__:
-            _ = programs.adding
-            self._make_room([programs])
-        return programs.adding
+    def _accumulating(self, programs: _Launches) -> list[list[Launch]]:
+        if "accumulating" not in programs.__dict__:
+            _ = programs.accumulating
+            self._allocate([programs])
+        return programs.accumulating
 
-    def _make_room(self, new: Sequence[_Emitted]) -> None:
-        """For these as well, and binds them to it; all of them where it had to grow."""
+    def _allocate(self, new: Sequence[_Launches]) -> None:
+        """Allocate memory for these programs and bind them; rebind all programs if the memory had to grow."""
         arena = max((each.plan.arena for each in new), default=0)
         scratch = max((each.scratch_bytes for each in new), default=0)
         if arena > self._arena.bytes or scratch > self._scratch.size:
-            self._arena = Arena(self._shared, max(arena, self._arena.bytes), self._piece)
+            self._arena = Arena(self._shared, max(arena, self._arena.bytes), self._segment_bytes)
             self._scratch = self._shared.device_buffer(max(scratch, self._scratch.size))
             new = [*self._programs.values()]
         for each in new:
-            each.bind(self._places(each.plan))
+            each.bind(self._bindings(each.plan))
         self.memory = replace(self.memory, workspace=self._scratch.size)
 
-    def _places(self, plan: Plan) -> BufferBindings:
+    def _bindings(self, plan: Plan) -> BufferBindings:
         buffers = {
             MemorySpace.VALUES: self._values.buffer,
             MemorySpace.GRADIENTS: self._gradients.buffer,
             MemorySpace.STATISTICS: self._statistics.buffer,
             MemorySpace.VECTORS: self._vectors,
-            MemorySpace.STEP_IO: self._cells.buffer,
+            MemorySpace.STEP_IO: self._step_io.buffer,
         }
         return BufferBindings(buffers, self._arena, plan.offsets, self._scratch)
 
-    # What a step hands over, and when
+    # Inputs and outputs of a step
 
-    def _tell(self, labels: Array, weight: float, draw: int) -> None:
-        cells = self._cells.array()
-        cells[LABELS:].view(np.int32)[: len(labels)] = labels
-        cells[WEIGHT : WEIGHT + 4].view(np.float32)[0] = weight
-        cells[DRAW : DRAW + 8].view(np.uint64)[0] = draw
+    def _set_inputs(self, labels: Array, weight: float, draw: int) -> None:
+        step_io = self._step_io.array()
+        step_io[LABELS:].view(np.int32)[: len(labels)] = labels
+        step_io[WEIGHT : WEIGHT + 4].view(np.float32)[0] = weight
+        step_io[DRAW : DRAW + 8].view(np.uint64)[0] = draw
 
     @contextmanager
-    def _lent(self, images: Array, programs: _Emitted, started: Started) -> Iterator[None]:
-        """Whatever happens, all is the host's again afterwards; what was started is over by then."""
-        shown = self._shown(images, programs)
-        programs.point_at_images(shown.buffer, 0)
+    def _on_device(self, images: Array, programs: _Launches, started: Started) -> Iterator[None]:
+        """Give memory to the device. On exit, even on errors, the device has finished and the host owns all memory."""
+        image_block = self._image_block(images, programs)
+        programs.set_images(image_block.buffer, 0)
         whole = self._state.statistics.size
-        for block in (shown, self._cells):
-            block.give_all()
-        self._statistics.give(0, whole)
+        for block in (image_block, self._step_io):
+            block.unmap_all()
+        self._statistics.unmap(0, whole)
         cl = load_pyopencl()
         try:
             yield
@@ -249,14 +250,14 @@ class OpenClExecutable(PlannedExecutable[_Emitted]):
             raise DeviceError(f"OpenCL device {self._shared.device.identity.device} failed: {error}") from error
         finally:
             self._watchdog.wait(started)
-            for block in (shown, self._cells):
-                block.take_all()
-            self._statistics.take(0, whole)
-            for start, end in self._cut:
-                self._take(start, end)
+            for block in (image_block, self._step_io):
+                block.map_all()
+            self._statistics.map(0, whole)
+            for start, end in self._ranges:
+                self._map(start, end)
 
-    def _shown(self, images: Array, programs: _Emitted) -> SharedBlock:
-        """The memory of these images; of a copy, where they are not what the device can read."""
+    def _image_block(self, images: Array, programs: _Launches) -> SharedBlock:
+        """The shared block of these images, or of a copy if the device cannot read them in place."""
         block = block_of(images) if is_readable_in_place(images, programs.batch) else None
         if block is not None and block.address == images.ctypes.data:
             return block
@@ -267,30 +268,33 @@ class OpenClExecutable(PlannedExecutable[_Emitted]):
         self._shared.copied += copy.nbytes
         return self._copy
 
-    def _gates(
-        self, program: list[list[Launch]], programs: _Emitted, need: ValuesNeeded | None, started: Started
+    def _upload_values(
+        self, program: list[list[Launch]], programs: _Launches, need: ValuesNeeded | None, started: Started
     ) -> int:
-        """Gives the values, each part when it is complete; meanwhile starts what can do without. How many steps."""
+        """Give the values to the device, each bucket when it is available, and start ops that can run.
+
+        Returns the number of ops started.
+        """
         if need is None:
-            for start, end in self._cut:
-                self._give(start, end)
+            for start, end in self._ranges:
+                self._unmap(start, end)
             return 0
         done = 0
-        for bucket in programs.gates:
+        for bucket in programs.buckets_by_read:
             done = self._start(program, done, bucket.first_read, started)
             need(bucket.start, bucket.end)
-            self._give(bucket.start, bucket.end)
+            self._unmap(bucket.start, bucket.end)
         return done
 
-    def _give(self, start: int, end: int) -> None:
-        self._values.give(start, end)
-        self._gradients.give(start, end)
+    def _unmap(self, start: int, end: int) -> None:
+        self._values.unmap(start, end)
+        self._gradients.unmap(start, end)
 
-    def _take(self, start: int, end: int) -> None:
-        self._values.take(start, end)
-        self._gradients.take(start, end)
+    def _map(self, start: int, end: int) -> None:
+        self._values.map(start, end)
+        self._gradients.map(start, end)
 
-    # What the device does
+    # Kernel launches
 
     def _start(self, program: list[list[Launch]], first: int, last: int, started: Started) -> int:
         queue = self._shared.queue
@@ -301,28 +305,28 @@ class OpenClExecutable(PlannedExecutable[_Emitted]):
         queue.flush()
         return max(first, last)
 
-    def _timed(self, program: list[list[Launch]], started: Started) -> Array:
-        """Nanoseconds of each step."""
+    def _profile(self, program: list[list[Launch]], started: Started) -> Array:
+        """Nanoseconds per op."""
         cl = load_pyopencl()
         queue = cl.CommandQueue(self._shared.device.context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         events = [
-            [cl.enqueue_nd_range_kernel(queue, each.kernel, each.size, each.group) for each in step] for step in program
+            [cl.enqueue_nd_range_kernel(queue, each.kernel, each.size, each.group) for each in op] for op in program
         ]
-        started += [(step[0].name, each[-1]) for step, each in zip(program, events, strict=True)]
+        started += [(op[0].name, each[-1]) for op, each in zip(program, events, strict=True)]
         self._watchdog.wait(started)
         return np.array([sum(event.profile.end - event.profile.start for event in each) for each in events])
 
     def _evaluate(self, images: Array) -> Array:
         programs = self._programs[self._batch]
         started: Started = []
-        with self._lent(images, programs, started):
-            self._gates(programs.evaluation, programs, None, started)
+        with self._on_device(images, programs, started):
+            self._upload_values(programs.evaluation, programs, None, started)
             self._start(programs.evaluation, 0, len(programs.evaluation), started)
-        return self._stored(self._plan.evaluation.scores)
+        return self._read_rows(self._plan.evaluation.scores)
 
-    def _stored(self, view: TensorView) -> Array:
-        """One row an image of what the program left in the arena."""
-        buffer, start = self._arena.of(self._plan.offsets[view.buffer])
+    def _read_rows(self, view: TensorView) -> Array:
+        """A tensor in the arena, one row per image."""
+        buffer, start = self._arena.resolve(self._plan.offsets[view.buffer])
         found = np.empty(view.buffer.bytes // FLOAT, np.float32)
         load_pyopencl().enqueue_copy(self._shared.queue, found, buffer, src_offset=start)
         self._shared.copied += found.nbytes
@@ -330,12 +334,12 @@ class OpenClExecutable(PlannedExecutable[_Emitted]):
         return rows[:, view.start : view.start + view.channels].reshape(self._batch, -1)
 
 
-def _vectors(shared: SharedMemory, plan: Plan) -> Any:
-    """The device's own. Scales are 1 and shifts 0 until a normalisation says otherwise."""
-    network = plan.lowered
-    block = SharedBlock(shared, max(network.vector_floats, 1) * FLOAT)
+def _initial_vectors(shared: SharedMemory, plan: Plan) -> Any:
+    """Per-channel vectors in device memory. Scales are 1 and shifts 0 until a batch normalization writes them."""
+    lowered = plan.lowered
+    block = SharedBlock(shared, max(lowered.vector_floats, 1) * FLOAT)
     vectors = block.array(np.float32)
-    for scales in network.affines:
-        vectors[scales.offset : scales.offset + scales.channels] = 1
-    block.give_all()
+    for affine in lowered.affines:
+        vectors[affine.offset : affine.offset + affine.channels] = 1
+    block.unmap_all()
     return block.buffer

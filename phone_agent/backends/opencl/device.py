@@ -1,4 +1,4 @@
-"""Finds the device that computes, and says what it is and can do."""
+"""Finds the OpenCL device and describes its identity and limits."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import Any
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core.build import cache_dir
 
-# Adreno's driver registers with no loader: whoever wants it loads it by name, before pyopencl looks for one of its own.
+# The Adreno driver is not registered with any loader: load it by path before pyopencl searches for one.
 VENDOR_DRIVER = Path("/vendor/lib64/libOpenCL.so")
 
 
 class NoDeviceError(AgentError):
-    """There is nothing to compute on; says what was looked for, and what to do."""
+    """No usable OpenCL device. The message says what was searched for, and what to do."""
 
     code = ErrorCode.NO_OPENCL_DEVICE
 
 
 class DeviceError(AgentError):
-    """The device failed while it computed; carries the driver's words."""
+    """The device failed during computation. The message contains the output of the driver."""
 
     code = ErrorCode.OPENCL_FAILED
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a measurement on this device holds for."""
+    """Identifies the device and driver that a measurement is valid for."""
 
     platform: str
     device: str
@@ -48,7 +48,7 @@ class Limits:
     local_bytes: int
     allocation_bytes: int
     memory_bytes: int
-    unified: bool  # the host's memory is the device's
+    unified: bool  # host and device share memory
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Device:
 
 @cache
 def find_device() -> Device:
-    """The best there is: a GPU before all else. The same one every time in a process."""
+    """The best device, preferably a GPU. Always the same one within a process."""
     cl = load_pyopencl()
     found = [(platform, device) for platform in _platforms(cl) for device in _devices(cl, platform)]
     if not found:
-        raise NoDeviceError(f"OpenCL has no device here; {_advice()}")
+        raise NoDeviceError(f"no OpenCL device found; {_advice()}")
     platform, device = min(found, key=lambda pair: _rank(cl, pair[1]))
     try:
         context = cl.Context([device])
@@ -76,20 +76,20 @@ def find_device() -> Device:
 
 @cache
 def load_pyopencl() -> Any:
-    """pyopencl, with the phone's own driver behind it where there is one. Its caches are ours, or off."""
-    load_vendor_driver()  # if it does not load, pyopencl's own search decides
+    """pyopencl, with the vendor driver of the phone if there is one. Its caches are in our directory, or off."""
+    load_vendor_driver()  # if that fails, pyopencl searches for a driver itself
     os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
     os.environ.setdefault("POCL_CACHE_DIR", str(cache_dir() / "pocl"))
     try:
         import pyopencl as cl
     except ImportError as error:
-        raise NoDeviceError(f"pyopencl cannot be loaded ({error}); {_how_to_get_it()}") from None
+        raise NoDeviceError(f"pyopencl cannot be loaded ({error}); {_install_hint()}") from None
     return cl
 
 
 @cache
 def load_vendor_driver() -> str:
-    """The phone's own driver, where there is one. What the linker says against it; empty: nothing."""
+    """Load the vendor driver of the phone, if there is one. Returns the error of the linker, or an empty string."""
     if not VENDOR_DRIVER.exists():
         return ""
     try:
@@ -102,12 +102,12 @@ def load_vendor_driver() -> str:
 def _platforms(cl: Any) -> list[Any]:
     try:
         return list(cl.get_platforms())
-    except cl.Error as error:  # a loader that finds no driver says so by an error
-        raise NoDeviceError(f"OpenCL has no platform here ({error}); {_advice()}") from None
+    except cl.Error as error:  # a loader without drivers raises an error
+        raise NoDeviceError(f"no OpenCL platform found ({error}); {_advice()}") from None
 
 
 def _devices(cl: Any, platform: Any) -> Iterator[Any]:
-    with suppress(cl.Error):  # a platform without devices may say so by an error
+    with suppress(cl.Error):  # a platform without devices may raise an error
         yield from (device for device in platform.get_devices() if device.available and device.compiler_available)
 
 
@@ -138,15 +138,15 @@ def _limits(cl: Any, device: Any) -> Limits:
     )
 
 
-def _how_to_get_it() -> str:
+def _install_hint() -> str:
     if VENDOR_DRIVER.exists():
-        return "clusterctl provision builds it for phones"
+        return "clusterctl provision builds it on phones"
     return f"phones need {VENDOR_DRIVER} for it, which is missing here; on a computer: pip install pyopencl"
 
 
 def _advice() -> str:
     if not VENDOR_DRIVER.exists():
-        return f"there is no {VENDOR_DRIVER}, and no driver that the OpenCL loader knows (on Debian: pocl-opencl-icd)"
-    if refused := load_vendor_driver():
-        return f"{VENDOR_DRIVER} does not load: {refused}"
-    return f"{VENDOR_DRIVER} was loaded, by its path"
+        return f"{VENDOR_DRIVER} is missing, and the OpenCL loader found no driver (on Debian, install pocl-opencl-icd)"
+    if error := load_vendor_driver():
+        return f"{VENDOR_DRIVER} does not load: {error}"
+    return f"{VENDOR_DRIVER} was loaded"

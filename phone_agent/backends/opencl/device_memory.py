@@ -1,7 +1,7 @@
-"""Memory that host and device both see, and the device's own.
+"""Memory shared between host and device, and memory of the device alone.
 
-A block of shared memory belongs to one of both at a time, part by part: `give` hands a part to the device, `take`
-brings it back. Where the device computes in the host's memory neither moves a byte; `copied` counts those that move.
+Each range of a shared block belongs to the host or to the device: `map` gives it to the host, `unmap` to the device. If
+the device computes in host memory, neither copies anything; `copied` counts the bytes that are copied.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ ByteRange = tuple[int, int]  # bytes
 
 
 class MemoryLimitError(AgentError):
-    """More than the device has, or gives in one piece."""
+    """The allocation is larger than the memory of the device, or than it allocates at once."""
 
     code = ErrorCode.OUT_OF_MEMORY
 
 
 class MappingMovedError(AgentError):
-    """The driver shows its memory at another place each time, so no array can stay over it."""
+    """The driver maps memory to another address each time, so no array can refer to it permanently."""
 
     code = ErrorCode.OPENCL_FAILED
 
 
 class SharedBlock:
-    """One piece of shared memory, zeroed and the host's at first."""
+    """A block of shared memory, zeroed and mapped to the host at first."""
 
     def __init__(self, shared: SharedMemory, count: int) -> None:
         self._shared, self.bytes = shared, count
         self.buffer = shared.device_buffer(count, in_host_memory=True)
-        self._parts: list[ByteRange] = [(0, count)]
-        self._held: dict[ByteRange, Any] = {}
+        self._ranges: list[ByteRange] = [(0, count)]
+        self._mappings: dict[ByteRange, Any] = {}
         self.address = 0
-        self.take_all()
+        self.map_all()
         ctypes.memset(self.address, 0, count)
 
     def array(self, dtype: DTypeLike = np.uint8) -> Array:
-        """Over all of it; keeps it alive."""
-        visible: Any = (ctypes.c_uint8 * self.bytes).from_address(self.address)
-        visible.block = self
-        return np.frombuffer(visible, dtype, self.bytes // np.dtype(dtype).itemsize)
+        """An array over the whole block, which keeps the block alive."""
+        memory: Any = (ctypes.c_uint8 * self.bytes).from_address(self.address)
+        memory.block = self
+        return np.frombuffer(memory, dtype, self.bytes // np.dtype(dtype).itemsize)
 
-    def split(self, parts: Sequence[ByteRange]) -> None:
-        """From now on these go to and fro, each on its own. All of it is the host's now."""
-        if set(parts) != set(self._parts):
-            self.give_all()
-            self._parts = list(parts)
-            self.take_all()
+    def split(self, ranges: Sequence[ByteRange]) -> None:
+        """From now on, map and unmap these ranges separately. All of them are mapped afterwards."""
+        if set(ranges) != set(self._ranges):
+            self.unmap_all()
+            self._ranges = list(ranges)
+            self.map_all()
 
-    def give(self, part: ByteRange) -> None:
-        if part in self._held:
-            self._held.pop(part).release(self._shared.queue)
-            self._shared.moved(part)
+    def unmap(self, byte_range: ByteRange) -> None:
+        if byte_range in self._mappings:
+            self._mappings.pop(byte_range).release(self._shared.queue)
+            self._shared.count_copied(byte_range)
 
-    def take(self, part: ByteRange) -> None:
-        """The device has finished with it: whoever calls has waited for that."""
-        start, end = part
-        if part in self._held or start == end:
+    def map(self, byte_range: ByteRange) -> None:
+        """The caller must have waited for the device to finish with it."""
+        start, end = byte_range
+        if byte_range in self._mappings or start == end:
             return
         cl = load_pyopencl()
         flags = cl.map_flags.READ | cl.map_flags.WRITE
@@ -75,25 +75,27 @@ class SharedBlock:
         shown, _ = cl.enqueue_map_buffer(queue, self.buffer, flags, start, (end - start,), np.uint8)
         self.address = self.address or shown.ctypes.data
         if shown.ctypes.data != self.address + start:
-            raise MappingMovedError(f"{self._shared.device.identity.device} does not keep mapped memory in its place")
-        self._held[part] = shown.base
-        self._shared.moved(part)
+            raise MappingMovedError(
+                f"{self._shared.device.identity.device} does not keep mapped memory at a fixed address"
+            )
+        self._mappings[byte_range] = shown.base
+        self._shared.count_copied(byte_range)
 
-    def holds(self, part: ByteRange) -> bool:
-        """Whether it is the host's."""
-        return part in self._held
+    def is_mapped(self, byte_range: ByteRange) -> bool:
+        """Whether the range is mapped to the host."""
+        return byte_range in self._mappings
 
-    def give_all(self) -> None:
-        for part in self._parts:
-            self.give(part)
+    def unmap_all(self) -> None:
+        for byte_range in self._ranges:
+            self.unmap(byte_range)
 
-    def take_all(self) -> None:
-        for part in self._parts:
-            self.take(part)
+    def map_all(self) -> None:
+        for byte_range in self._ranges:
+            self.map(byte_range)
 
 
 class SharedMemory:
-    """Of one device. `queue` computes, in order; `transfers` brings back what is finished while that goes on."""
+    """Shared memory of one device. `queue` runs kernels in order; `transfers` maps finished ranges meanwhile."""
 
     def __init__(self, device: Device) -> None:
         cl = load_pyopencl()
@@ -102,29 +104,31 @@ class SharedMemory:
         self.copied = 0
 
     def array(self, count: int, dtype: DTypeLike = np.float32) -> Array:
-        """Zeroed, and read and written by the device where it is."""
+        """A zeroed array that the device reads and writes in pointer."""
         size = count * np.dtype(dtype).itemsize
         return SharedBlock(self, max(size, 1)).array(dtype)[:count]
 
-    def moved(self, part: ByteRange) -> None:
+    def count_copied(self, byte_range: ByteRange) -> None:
         if not self.device.limits.unified:
-            self.copied += part[1] - part[0]
+            self.copied += byte_range[1] - byte_range[0]
 
     def device_buffer(self, count: int, *, in_host_memory: bool = False) -> Any:
         cl, limits = load_pyopencl(), self.device.limits
         if count > limits.allocation_bytes:
             most, name = limits.allocation_bytes, self.device.identity.device
-            raise MemoryLimitError(f"{count} bytes in one piece; {name} gives {most} at most: take a smaller batch")
+            raise MemoryLimitError(
+                f"cannot allocate {count} bytes; {name} allocates at most {most} at once: reduce the batch"
+            )
         flags = cl.mem_flags.READ_WRITE | (cl.mem_flags.ALLOC_HOST_PTR if in_host_memory else 0)
         try:
             return cl.Buffer(self.device.context, flags, count)
         except cl.Error as error:
             name = self.device.identity.device
-            raise MemoryLimitError(f"{count} bytes more than {name} has room for: {error}") from None
+            raise MemoryLimitError(f"cannot allocate {count} bytes on {name}: {error}") from None
 
 
 def block_of(array: Array) -> SharedBlock | None:
-    """The block this array lies in, if it lies in one."""
+    """The shared block that holds this array, if any."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -132,103 +136,102 @@ def block_of(array: Array) -> SharedBlock | None:
 
 
 class DeviceArray(Protocol):
-    """An array of the host's that the device works on, in parts counted in its items. A part that is where it is to go
-    stays there."""
+    """A host array that the device works on, in ranges of elements. Mapping a mapped range does nothing."""
 
     @property
     def buffer(self) -> Any: ...
 
-    def give(self, start: int, end: int) -> None: ...
+    def unmap(self, start: int, end: int) -> None: ...
 
-    def take(self, start: int, end: int) -> None: ...
+    def map(self, start: int, end: int) -> None: ...
 
 
 @dataclass
 class MappedArray:
-    """An array in shared memory, which is cut into these parts."""
+    """An array in shared memory: no copies."""
 
     block: SharedBlock
-    item: int
+    item_bytes: int
 
     @property
     def buffer(self) -> Any:
         return self.block.buffer
 
-    def give(self, start: int, end: int) -> None:
-        self.block.give((start * self.item, end * self.item))
+    def unmap(self, start: int, end: int) -> None:
+        self.block.unmap((start * self.item_bytes, end * self.item_bytes))
 
-    def take(self, start: int, end: int) -> None:
-        self.block.take((start * self.item, end * self.item))
+    def map(self, start: int, end: int) -> None:
+        self.block.map((start * self.item_bytes, end * self.item_bytes))
 
-    def holds(self, start: int, end: int) -> bool:
-        return self.block.holds((start * self.item, end * self.item))
+    def is_mapped(self, start: int, end: int) -> bool:
+        return self.block.is_mapped((start * self.item_bytes, end * self.item_bytes))
 
 
 @dataclass
 class CopiedArray:
-    """An array elsewhere, and the block that stands for it: both ways are copies."""
+    """An array in other memory, and a shared block that mirrors it: copies in both directions."""
 
     shared: SharedMemory
     array: Array
-    inside: MappedArray
+    mirror: MappedArray
 
     @property
     def buffer(self) -> Any:
-        return self.inside.buffer
+        return self.mirror.buffer
 
-    def give(self, start: int, end: int) -> None:
-        if self.inside.holds(start, end):
-            self._seen()[start:end] = self.array[start:end]
+    def unmap(self, start: int, end: int) -> None:
+        if self.mirror.is_mapped(start, end):
+            self._mirror_array()[start:end] = self.array[start:end]
             self._count(start, end)
-            self.inside.give(start, end)
+            self.mirror.unmap(start, end)
 
-    def take(self, start: int, end: int) -> None:
-        if not self.inside.holds(start, end):
-            self.inside.take(start, end)
-            self.array[start:end] = self._seen()[start:end]
+    def map(self, start: int, end: int) -> None:
+        if not self.mirror.is_mapped(start, end):
+            self.mirror.map(start, end)
+            self.array[start:end] = self._mirror_array()[start:end]
             self._count(start, end)
 
-    def _seen(self) -> Array:
-        return self.inside.block.array(self.array.dtype)
+    def _mirror_array(self) -> Array:
+        return self.mirror.block.array(self.array.dtype)
 
     def _count(self, start: int, end: int) -> None:
         self.shared.copied += (end - start) * self.array.itemsize
 
 
-def make_device_array(shared: SharedMemory, array: Array, parts: Sequence[tuple[int, int]]) -> DeviceArray:
-    """An array for the device to work on: where it is if it can be, else in a copy."""
-    block, item = block_of(array), array.itemsize
-    here = block is not None and block.address == array.ctypes.data and array.nbytes <= block.bytes
-    own = block if block is not None and here else SharedBlock(shared, max(array.nbytes, 1))
-    own.split([(start * item, end * item) for start, end in parts])
-    inside = MappedArray(own, item)
-    return inside if here else CopiedArray(shared, array, inside)
+def make_device_array(shared: SharedMemory, array: Array, ranges: Sequence[tuple[int, int]]) -> DeviceArray:
+    """Make an array usable by the device: in place if it is in shared memory, otherwise through a copy."""
+    block, item_bytes = block_of(array), array.itemsize
+    in_place = block is not None and block.address == array.ctypes.data and array.nbytes <= block.bytes
+    own = block if block is not None and in_place else SharedBlock(shared, max(array.nbytes, 1))
+    own.split([(start * item_bytes, end * item_bytes) for start, end in ranges])
+    mapped = MappedArray(own, item_bytes)
+    return mapped if in_place else CopiedArray(shared, array, mapped)
 
 
 class Arena:
-    """The device's own memory for what a plan places, in pieces of `piece` bytes but for the last."""
+    """Device memory for the arena of a plan, in segments of `segment_bytes`; the last one may be shorter."""
 
-    def __init__(self, shared: SharedMemory, total: int, piece: int) -> None:
-        self.bytes, self._piece = total, piece
-        starts = range(0, max(total, 1), piece)
-        self._buffers = [shared.device_buffer(min(piece, max(total, 1) - start)) for start in starts]
+    def __init__(self, shared: SharedMemory, total: int, segment_bytes: int) -> None:
+        self.bytes, self._segment_bytes = total, segment_bytes
+        starts = range(0, max(total, 1), segment_bytes)
+        self._buffers = [shared.device_buffer(min(segment_bytes, max(total, 1) - start)) for start in starts]
 
-    def of(self, offset: int) -> tuple[Any, int]:
-        number, inside = divmod(offset, self._piece)
+    def resolve(self, offset: int) -> tuple[Any, int]:
+        number, inside = divmod(offset, self._segment_bytes)
         return self._buffers[number], inside
 
 
 @dataclass(frozen=True)
 class BufferBindings:
-    """Where a plan's buffers lie."""
+    """The device memory of the buffers of a plan."""
 
-    homes: Mapping[MemorySpace, Any]
+    bases: Mapping[MemorySpace, Any]
     arena: Arena
     offsets: Mapping[Buffer, int]
     scratch: Any
 
-    def of(self, place: Pointer) -> tuple[Any, int]:
-        if place.buffer.space != MemorySpace.ARENA:
-            return self.homes[place.buffer.space], place.offset
-        buffer, start = self.arena.of(self.offsets[place.buffer])
-        return buffer, start + place.offset
+    def resolve(self, pointer: Pointer) -> tuple[Any, int]:
+        if pointer.buffer.space != MemorySpace.ARENA:
+            return self.bases[pointer.buffer.space], pointer.offset
+        buffer, start = self.arena.resolve(self.offsets[pointer.buffer])
+        return buffer, start + pointer.offset

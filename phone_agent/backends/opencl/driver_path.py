@@ -1,6 +1,7 @@
-"""How this process gets at the phone's GPU: as it is, or started anew with the vendor's libraries before Termux's.
+"""Driver search path: some GPU drivers load only if the vendor libraries come before those of Termux.
 
-Which of the two a driver wants differs from phone to phone, and drivers hang and crash: another process tries first.
+Which order works differs between phones, and drivers hang and crash, so a subprocess tries first. If the vendor
+libraries must come first, this process restarts itself with that search path.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LIBRARY_PATH = "LD_LIBRARY_PATH"
 @dataclass(frozen=True)
 class DeviceProbe:
     device: dict[str, Any] | None
-    why: str = ""  # there is none
+    why: str = ""  # if there is none
 
     @property
     def found(self) -> bool:
@@ -30,49 +31,53 @@ class DeviceProbe:
 
 
 def prepare_driver() -> str:
-    """Why there is no device; empty: there is one, from here on. Where it takes other libraries, does not return: this
-    process begins again with those."""
-    answer, environment = _try_both()
+    """Prepare this process for its device. Returns why there is none, or an empty string.
+
+    If the device needs another library search path, restarts this process with it and does not return.
+    """
+    answer, environment = _try_explain_both()
     if environment is not None:
         sys.stdout.flush()
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - itself
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - restarts itself
     if answer.found:
-        load_vendor_driver()  # before MPI is: hwloc asks any OpenCL it finds for devices, and a loader looks only once
+        load_vendor_driver()  # before MPI is loaded: hwloc enumerates OpenCL devices, and a loader searches only once
     return answer.why
 
 
 def probe_device() -> DeviceProbe:
-    """What can be had in either way."""
-    return _try_both()[0]
+    """The device with either library search path."""
+    return _try_explain_both()[0]
 
 
-def _try_both() -> tuple[DeviceProbe, dict[str, str] | None]:
-    """And the environment that it takes, where that is another than this one."""
-    plainly = probe_in_subprocess(os.environ)
+def _try_explain_both() -> tuple[DeviceProbe, dict[str, str] | None]:
+    """Also returns the environment that the device needs, if it differs from the current one."""
+    current = probe_in_subprocess(os.environ)
     first = vendor_first_environment(os.environ)
-    if plainly.found or first is None:
-        return plainly, None
+    if current.found or first is None:
+        return current, None
     answer = probe_in_subprocess(first)
-    return (answer, first) if answer.found else (DeviceProbe(None, _both(plainly.why, answer.why, first)), None)
+    return (answer, first) if answer.found else (DeviceProbe(None, _explain_both(current.why, answer.why, first)), None)
 
 
-def _both(plainly: str, vendor_first: str, environment: Mapping[str, str]) -> str:
+def _explain_both(current: str, vendor_first: str, environment: Mapping[str, str]) -> str:
     libraries = f"{LIBRARY_PATH}={environment[LIBRARY_PATH]}"
-    then = "that was tried too" if vendor_first == plainly else f"with that: {vendor_first}"
-    return f"{plainly}; {libraries}: {then}. Where `clinfo -l` with that lists no device either, use --backend cpu"
+    then = "same result" if vendor_first == current else vendor_first
+    return f"{current}; with {libraries}: {then}. If `clinfo -l` lists no device with that either, use --backend cpu"
 
 
 def vendor_first_environment(environment: Mapping[str, str]) -> dict[str, str] | None:
-    """For a worker alone: vendor's libraries would take the place of Termux's in every other program. None: it is so
-    already, or there is no driver."""
-    wanted = f"{VENDOR_DRIVER.parent}:{environment.get('PREFIX', '/usr')}/lib"
-    if not VENDOR_DRIVER.exists() or environment.get(LIBRARY_PATH) == wanted:
+    """The environment with vendor libraries first. Only for one process: they would break other Termux programs.
+
+    None if that is already the case, or if there is no vendor driver.
+    """
+    path = f"{VENDOR_DRIVER.parent}:{environment.get('PREFIX', '/usr')}/lib"
+    if not VENDOR_DRIVER.exists() or environment.get(LIBRARY_PATH) == path:
         return None
-    return {**environment, LIBRARY_PATH: wanted}
+    return {**environment, LIBRARY_PATH: path}
 
 
-def probe_in_subprocess(environment: Mapping[str, str], patience_s: float = PROBE_TIMEOUT_S) -> DeviceProbe:
-    """A process with this environment, for its device."""
+def probe_in_subprocess(environment: Mapping[str, str], timeout_s: float = PROBE_TIMEOUT_S) -> DeviceProbe:
+    """Find the device in a subprocess with this environment."""
     argv = [sys.executable, "-m", "phone_agent", "opencl", "--in-process"]
     try:
         done = subprocess.run(
@@ -81,15 +86,15 @@ def probe_in_subprocess(environment: Mapping[str, str], patience_s: float = PROB
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=patience_s,
+            timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return DeviceProbe(None, f"its OpenCL driver did not answer in {patience_s:g} s")
+        return DeviceProbe(None, f"the OpenCL driver did not answer within {timeout_s:g} s")
     if done.returncode < 0:
-        return DeviceProbe(None, f"its OpenCL driver ended the process that asked it, with signal {-done.returncode}")
+        return DeviceProbe(None, f"the OpenCL driver crashed the probing process with signal {-done.returncode}")
     try:
         return DeviceProbe(**json.loads(done.stdout.splitlines()[-1]))
     except (ValueError, IndexError, TypeError):
-        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return DeviceProbe(None, f"OpenCL could not be asked: {said[:200]}")
+        output = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        return DeviceProbe(None, f"the OpenCL probe failed: {output[:200]}")

@@ -1,7 +1,7 @@
-"""From steps to launches: what a kernel is started with, before and after memory is there.
+"""Kernel launches: a kernel with its arguments, before and after they are bound to memory.
 
-A launch names places; each is two arguments of its kernel, `global T *buffer, long offset`, the offset in numbers of
-the type they are stored as. So a plan can be emitted once, and bound to memory when all of it is known.
+A launch refers to pointers. Each becomes two kernel arguments, `global T *buffer, long offset`, with the offset in
+elements. So a plan is emitted once, and bound to memory when all of it is allocated.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from phone_agent.backends.opencl.tiles import Tiles
 from phone_agent.nn.plan.ops import FLOAT, Field, MemorySpace, Pointer
 
 ALIGNMENT = 256
-CHANNEL_GROUPS = (16, 32, 64)  # channels of a group: a compiler may take its time for every other shape of groups
-WORK_GROUP_ITEMS = {"gpu": 128, "accelerator": 128, "cpu": 1024}  # work-items of a group that has nothing to share
+CHANNEL_GROUPS = (16, 32, 64)  # work-group widths; few, since drivers may recompile a kernel for every new group shape
+WORK_GROUP_ITEMS = {"gpu": 128, "accelerator": 128, "cpu": 1024}  # work-items per group of kernels without local memory
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory for the length of one step. `offset` in bytes; always of floats."""
+    """Scratch memory for the duration of one op. `offset` in bytes; always floats."""
 
     offset: int
 
 
 @dataclass(frozen=True)
 class TypedPointer:
-    """A place, and the bytes of a number in it where that is not four."""
+    """A pointer, and the bytes per element if not four."""
 
-    place: Pointer | None
-    item: int = FLOAT
+    pointer: Pointer | None
+    item_bytes: int = FLOAT
 
     @property
     def type(self) -> str:
-        """As kernels are told."""
-        return "half" if self.item == FLOAT // 2 else "float"
+        """The OpenCL type."""
+        return "half" if self.item_bytes == FLOAT // 2 else "float"
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ class LocalMemory:
     bytes: int
 
 
-# None: a place that is not there. Whole numbers travel as int, others as float.
+# None: a null pointer. Integers are passed as int, other numbers as float.
 Argument: TypeAlias = "Pointer | TypedPointer | Scratch | LocalMemory | int | float | np.generic | None"
 
 
 class MemoryBinding(Protocol):
-    def of(self, place: Pointer) -> tuple[Any, int]:
-        """The buffer it lies in, and how many bytes into that."""
+    def resolve(self, pointer: Pointer) -> tuple[Any, int]:
+        """The buffer, and the byte offset in it."""
         ...
 
     @property
@@ -65,14 +65,16 @@ class MemoryBinding(Protocol):
 
 @dataclass(eq=False)
 class Launch:
-    """`size` work-items in groups of `group`, which divides it; as the kernel was compiled."""
+    """`size` work-items in groups of `group`, which divides it."""
 
     kernel: Any
     arguments: tuple[Argument, ...]
     size: tuple[int, ...]
     group: tuple[int, ...]
-    name: str  # of the step
-    _images: list[tuple[int, int]] = field(default_factory=list)  # arguments that point at the batch, and where in it
+    name: str  # of the op
+    _images: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # arguments that point to the images, and their offsets
 
     def bind(self, memory: MemoryBinding) -> None:
         self._images.clear()
@@ -80,17 +82,17 @@ class Launch:
         for argument in self.arguments:
             at = self._set(at, argument, memory)
 
-    def point_at_images(self, buffer: Any, start: int) -> None:
-        """The batch lies in `buffer`, `start` bytes into it."""
+    def set_images(self, buffer: Any, start: int) -> None:
+        """The images are in `buffer`, at byte `start`."""
         for at, offset in self._images:
             self._put(at, buffer, np.int64((start + offset) // FLOAT))
 
     def _set(self, at: int, argument: Argument, memory: MemoryBinding) -> int:
         match argument:
             case Pointer():
-                return self._point(at, argument, FLOAT, memory)
-            case TypedPointer(place, item) if place is not None:
-                return self._point(at, place, item, memory)
+                return self._set_pointer(at, argument, FLOAT, memory)
+            case TypedPointer(pointer, item_bytes) if pointer is not None:
+                return self._set_pointer(at, pointer, item_bytes, memory)
             case None | TypedPointer():
                 values: tuple[Any, ...] = None, np.int64(0)
             case Scratch(offset):
@@ -99,12 +101,12 @@ class Launch:
                 values = (_scalar(argument),)
         return self._put(at, *values)
 
-    def _point(self, at: int, place: Pointer, item: int, memory: MemoryBinding) -> int:
-        if place.buffer.space == MemorySpace.IMAGES:
-            self._images.append((at, place.offset))
+    def _set_pointer(self, at: int, pointer: Pointer, item_bytes: int, memory: MemoryBinding) -> int:
+        if pointer.buffer.space == MemorySpace.IMAGES:
+            self._images.append((at, pointer.offset))
             return at + 2
-        buffer, offset = memory.of(place)
-        return self._put(at, buffer, np.int64(offset // item))
+        buffer, offset = memory.resolve(pointer)
+        return self._put(at, buffer, np.int64(offset // item_bytes))
 
     def _put(self, at: int, *values: Any) -> int:
         for value in values:
@@ -113,27 +115,27 @@ class Launch:
         return at
 
 
-class Kernels(Protocol):
-    """Where kernels come from: the programs of a device."""
+class KernelSource(Protocol):
+    """Provides compiled kernels of a device."""
 
     @property
     def limits(self) -> Limits: ...
 
     def kernel(self, file: str, name: str, defines: dict[str, Define]) -> Any: ...
 
-    def most_items(self, kernel: Any) -> int: ...
+    def max_work_group(self, kernel: Any) -> int: ...
 
 
 @dataclass
 class LaunchBuilder:
-    """What makers of launches ask for. `adding`: gradients of parameters are added to those that are there."""
+    """Builds launches. `accumulate`: parameter gradients are added to the existing ones."""
 
-    kernels: Kernels
+    kernels: KernelSource
     tiles: Tiles
-    adding: bool = False
-    scratch_bytes: int = 0  # what the hungriest step takes
-    _step: str = ""
-    _step_scratch: int = 0
+    accumulate: bool = False
+    scratch_bytes: int = 0  # of the op that needs most
+    _op: str = ""
+    _op_scratch: int = 0
 
     @property
     def limits(self) -> Limits:
@@ -143,30 +145,30 @@ class LaunchBuilder:
         return self.kernels.kernel(file, name, defines)
 
     def scratch(self, count: int) -> Scratch:
-        """Room for `count` floats until the step's last launch; different each time within a step."""
-        found = Scratch(self._step_scratch)
-        self._step_scratch += -(-count * FLOAT // ALIGNMENT) * ALIGNMENT
-        self.scratch_bytes = max(self.scratch_bytes, self._step_scratch)
+        """Scratch for `count` floats until the last launch of the op. Each call within an op returns other memory."""
+        found = Scratch(self._op_scratch)
+        self._op_scratch += -(-count * FLOAT // ALIGNMENT) * ALIGNMENT
+        self.scratch_bytes = max(self.scratch_bytes, self._op_scratch)
         return found
 
-    def begin_step(self, name: str) -> None:
-        self._step, self._step_scratch = name, 0
+    def begin_op(self, name: str) -> None:
+        self._op, self._op_scratch = name, 0
 
     def launch(self, kernel: Any, arguments: Sequence[Argument], items: Sequence[int], group: Sequence[int]) -> Launch:
-        """At least `items` work-items: rounded up to whole groups, so the kernel checks its bounds."""
-        most = self.kernels.most_items(kernel)
+        """At least `items` work-items, rounded up to whole groups, so the kernel must check its bounds."""
+        most = self.kernels.max_work_group(kernel)
         if prod(group) > most:
-            raise ProgramError(f"{kernel.function_name}: groups of {tuple(group)}; the device runs {most} at most")
+            raise ProgramError(f"{kernel.function_name}: work-group {tuple(group)} exceeds the device limit of {most}")
         size = tuple(-(-max(1, count) // each) * each for count, each in zip(items, group, strict=True))
-        return Launch(kernel, tuple(arguments), size, tuple(group), self._step)
+        return Launch(kernel, tuple(arguments), size, tuple(group), self._op)
 
-    def over(self, kernel: Any, arguments: Sequence[Argument], count: int, group: int = 64) -> Launch:
-        """One work-item for each of `count` things, in groups as the kernel takes them."""
-        return self.launch(kernel, arguments, (count,), (min(group, self.kernels.most_items(kernel)),))
+    def launch_1d(self, kernel: Any, arguments: Sequence[Argument], count: int, group: int = 64) -> Launch:
+        """One work-item for each of `count` elements."""
+        return self.launch(kernel, arguments, (count,), (min(group, self.kernels.max_work_group(kernel)),))
 
-    def by_channel(self, kernel: Any, arguments: Sequence[Argument], channels: int, rows: int) -> Launch:
-        """One work-item for each channel of each row; neighbours take neighbouring channels."""
-        most = min(WORK_GROUP_ITEMS[self.limits.kind], self.kernels.most_items(kernel))
+    def launch_per_channel(self, kernel: Any, arguments: Sequence[Argument], channels: int, rows: int) -> Launch:
+        """One work-item per channel and row. Neighboring work-items have neighboring channels."""
+        most = min(WORK_GROUP_ITEMS[self.limits.kind], self.kernels.max_work_group(kernel))
         across = min(most, next((few for few in CHANNEL_GROUPS if channels <= few), CHANNEL_GROUPS[-1]))
         return self.launch(kernel, arguments, (channels, rows), (across, most // across))
 
@@ -182,6 +184,6 @@ def _scalar(argument: LocalMemory | float | np.generic) -> Any:
     return argument
 
 
-def typed_pointer(place: Pointer | None, fields: Mapping[str, Field]) -> TypedPointer:
-    """A tensor, as its source, its sink or its step says that it is stored."""
-    return TypedPointer(place, FLOAT // 2 if fields.get("dtype") else FLOAT)
+def typed_pointer(pointer: Pointer | None, fields: Mapping[str, Field]) -> TypedPointer:
+    """A pointer with the dtype given in the fields of its struct."""
+    return TypedPointer(pointer, FLOAT // 2 if fields.get("dtype") else FLOAT)

@@ -1,4 +1,4 @@
-"""Kernels from their sources: each file is compiled once for every set of definitions it is asked for with."""
+"""OpenCL programs: each source file is compiled once per set of preprocessor definitions."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ Defines = tuple[tuple[str, Define], ...]
 
 
 class ProgramError(AgentError):
-    """A kernel that the driver does not compile or run; carries its words."""
+    """The driver cannot compile or run a kernel. The message contains its output."""
 
     code = ErrorCode.OPENCL_FAILED
 
 
 @dataclass
 class ProgramCache:
-    """Of one device. `kernel` hands out a new kernel each time: arguments belong to it."""
+    """Compiled programs of one device. `kernel` returns a new kernel each time, since arguments belong to it."""
 
     device: Device
     _built: dict[tuple[str, Defines], Any] = field(default_factory=dict)
-    _building: Lock = field(default_factory=Lock)  # pyopencl writes code for each kernel, and threads would mix it up
+    _building: Lock = field(
+        default_factory=Lock
+    )  # pyopencl generates code for each kernel and is not thread-safe there
 
     @property
     def limits(self) -> Limits:
         return self.device.limits
 
-    def most_items(self, kernel: Any) -> int:
-        """Of a work-group of this kernel."""
+    def max_work_group(self, kernel: Any) -> int:
+        """Largest work-group of this kernel."""
         most: int = kernel.get_work_group_info(
             load_pyopencl().kernel_work_group_info.WORK_GROUP_SIZE, self.device.handle
         )
@@ -63,11 +65,11 @@ class ProgramCache:
         options = [*OPTIONS, *(f"-D{name}={_literal(value)}" for name, value in defines)]
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # remarks of the compiler about what it did compile
+                warnings.simplefilter("ignore")  # compiler output of successful builds
                 return cl.Program(self.device.context, source).build(options)
         except cl.Error as error:
-            told = " ".join(options[len(OPTIONS) :])
-            raise ProgramError(f"{file}.cl ({told}) on {self.device.identity.device}: {error}") from None
+            flags = " ".join(options[len(OPTIONS) :])
+            raise ProgramError(f"{file}.cl ({flags}) on {self.device.identity.device}: {error}") from None
 
 
 def _literal(value: Define) -> str:

@@ -1,4 +1,4 @@
-"""The numbers that kernels can be tuned by."""
+"""Tile sizes: the tuning parameters of the kernels."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from phone_agent.nn.plan.ops import FLOAT
 
 @dataclass(frozen=True)
 class Tiles:
-    """How work is cut. A work-item of a product computes `rows` times `columns` vectors of `width` in registers.
+    """A work-item of a matrix product computes a tile of `rows` x `columns` vectors of `width` in registers.
 
-    It goes on with up to `tiles` such tiles downwards and `sweep` across, which share what was gathered: `depth`
-    numbers a row, in local memory. A work-group is `group_rows` times `group_columns` items.
+    It computes up to `tiles` such tiles vertically and `sweep` horizontally, which share the inputs in local memory:
+    `depth` numbers per row. A work-group has `group_rows` x `group_columns` work-items.
     """
 
     width: int = 4
@@ -24,15 +24,17 @@ class Tiles:
     sweep: int = 1
     group_rows: int = 8
     group_columns: int = 8
-    gradient_rows: int = 8  # of a tile of weights' gradients
-    gradient_depth: int = 16  # pixels gathered at a time
-    gradient_pixels: int = 4096  # summed up by one item at most: the others' sums are added in a second pass
-    items_a_unit: int = 4  # items that keep a compute unit busy: work is cut smaller until there are as many
-    depthwise_pixels: int = 4  # of a line, at a time by one item of a depthwise convolution
-    depthwise_lines: int = 4  # by one item at most: its neighbours, with other channels, look at the same memory
+    gradient_rows: int = 8  # rows of a weight gradient tile
+    gradient_depth: int = 16  # pixels loaded at a time
+    gradient_pixels: int = 4096  # most pixels summed by one work-item; partial sums are added in a second pass
+    items_per_unit: int = 4  # work-items to keep a compute unit busy: work is split until there are as many
+    depthwise_pixels: int = 4  # depthwise: pixels of a row per work-item at a time
+    depthwise_lines: int = (
+        4  # depthwise: most rows per work-item; its neighbors, with other channels, read the same memory
+    )
 
     def local_bytes(self, columns: int) -> int:
-        """Local memory of the hungriest product, with tiles of so many columns."""
+        """Local memory of the product that needs most, with tiles of `columns` columns."""
         product = self.group_rows * self.tiles * self.rows * (self.depth + GAP)
         gradient = self.gradient_depth * (
             self.group_rows * self.tiles * self.gradient_rows + self.group_columns * columns * self.width
@@ -40,7 +42,7 @@ class Tiles:
         return max(product, gradient) * FLOAT
 
 
-GAP = 4  # floats between gathered rows
+GAP = 4  # floats between rows in local memory
 
 CPU = Tiles(
     width=16,
@@ -54,18 +56,18 @@ CPU = Tiles(
     gradient_depth=128,
     depthwise_pixels=8,
 )
-GPU = Tiles(items_a_unit=256)
+GPU = Tiles(items_per_unit=256)
 
 
 def default_tiles(limits: Limits) -> Tiles:
-    """For a device nobody has measured yet."""
+    """Tiles for a device that has not been tuned."""
     if limits.kind == "cpu":
         return CPU
     return fit_tiles(GPU, limits)
 
 
 def fit_tiles(tiles: Tiles, limits: Limits) -> Tiles:
-    """The same with groups that the device can run."""
+    """Shrink the work-groups until the device can run them."""
     while (
         tiles.group_rows * tiles.group_columns > limits.work_group
         or tiles.local_bytes(tiles.columns) > limits.local_bytes

@@ -1,4 +1,4 @@
-"""Waits for the device, but not for ever: a driver that hangs would hang the whole run with it."""
+"""Watchdog: waits for the device with a timeout, since a driver that hangs would hang the whole run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-HANG_SECONDS = 120.0  # without one more kernel done: no kernel of ours takes that long
+HANG_SECONDS = 120.0  # without a finished kernel: no kernel of ours takes that long
 EXIT_CODE = 75
 
 
 def end_process(message: str) -> None:
-    """At once: nothing that asks the driver for anything would come back."""
+    """Exit at once: any further call of the driver would block."""
     sys.stderr.write(f"{message}\n")
     sys.stderr.flush()
     os._exit(EXIT_CODE)
@@ -23,22 +23,22 @@ def end_process(message: str) -> None:
 
 @dataclass(eq=False)
 class _Wait:
-    """Somebody waits for these events, of which `over` have come since `since`."""
+    """A pending wait for these events. `finished` of them are complete, the last one since `since`."""
 
     started: Sequence[tuple[str, Any]]
-    over: int = 0
+    finished: int = 0
     since: float = field(default_factory=time.monotonic)
 
-    def look(self) -> None:
-        while self.over < len(self.started) and _over(self.started[self.over][1]):
-            self.over, self.since = self.over + 1, time.monotonic()
+    def update(self) -> None:
+        while self.finished < len(self.started) and _is_finished(self.started[self.finished][1]):
+            self.finished, self.since = self.finished + 1, time.monotonic()
 
     def hangs(self, limit: float) -> bool:
-        return self.over < len(self.started) and time.monotonic() - self.since >= limit
+        return self.finished < len(self.started) and time.monotonic() - self.since >= limit
 
 
 class Watchdog:
-    """One a device, with a thread that looks now and then. Kernels end in the order they were started in."""
+    """One per device, with a polling thread. Kernels finish in the order in which they were started."""
 
     def __init__(self, device: str, limit: float = HANG_SECONDS, on_hang: Callable[[str], None] = end_process) -> None:
         self._device, self._limit, self._on_hang = device, limit, on_hang
@@ -48,7 +48,7 @@ class Watchdog:
         self._thread.start()
 
     def wait(self, started: Sequence[tuple[str, Any]]) -> None:
-        """Until the last of these events is over; each with the name of its step."""
+        """Wait for the last of these events. Each comes with the name of its op."""
         if not started:
             return
         wait = _Wait(started)
@@ -67,13 +67,15 @@ class Watchdog:
                 self._changed.wait_for(lambda: self._waits)
                 waits = list(self._waits)
             for wait in waits:
-                wait.look()
+                wait.update()
                 if wait.hangs(self._limit):
-                    name, seconds = wait.started[wait.over][0], f"{self._limit:.0f} s"
-                    self._on_hang(f"OpenCL device {self._device} hangs: no end of '{name}' for {seconds}; giving up")
+                    name, seconds = wait.started[wait.finished][0], f"{self._limit:.0f} s"
+                    self._on_hang(
+                        f"OpenCL device {self._device} hangs: '{name}' did not finish within {seconds}; giving up"
+                    )
             time.sleep(self._limit / 8)
 
 
-def _over(event: Any) -> bool:
+def _is_finished(event: Any) -> bool:
     status: int = event.command_execution_status
-    return status <= 0  # complete, or failed: `wait` says which
+    return status <= 0  # complete or failed; `wait` raises if it failed

@@ -86,8 +86,8 @@ def test_what_cannot_be_asked_for_is_refused() -> None:
 
 FOUND, NONE = DeviceProbe({"device": "Adreno"}), DeviceProbe(None, "no device here")
 NEITHER = (
-    "no device here; LD_LIBRARY_PATH=/vendor/lib64:/p/lib: {}."
-    " Where `clinfo -l` with that lists no device either, use --backend cpu"
+    "no device here; with LD_LIBRARY_PATH=/vendor/lib64:/p/lib: {}."
+    " If `clinfo -l` lists no device with that either, use --backend cpu"
 )
 
 
@@ -105,7 +105,7 @@ def told(
             return exists
 
     monkeypatch.setattr(driver_path, "VENDOR_DRIVER", Vendor)
-    monkeypatch.setattr(driver_path, "load_driver", lambda: "")
+    monkeypatch.setattr(driver_path, "load_vendor_driver", lambda: "")
     monkeypatch.setenv("PREFIX", "/p")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     monkeypatch.setattr(
@@ -122,10 +122,10 @@ def test_the_vendors_libraries_come_first_only_where_that_helps(monkeypatch: pyt
     driver_path.prepare_driver()
     assert started == ["/vendor/lib64:/p/lib"]
     started = told(monkeypatch, NONE, NONE)
-    assert (driver_path.prepare_driver(), started) == (NEITHER.format("that was tried too"), [])
-    assert driver_path.probe_device().why == NEITHER.format("that was tried too")
+    assert (driver_path.prepare_driver(), started) == (NEITHER.format("same result"), [])
+    assert driver_path.probe_device().why == NEITHER.format("same result")
     told(monkeypatch, NONE, DeviceProbe(None, "signal 11"))
-    assert driver_path.prepare_driver() == NEITHER.format("with that: signal 11")
+    assert driver_path.prepare_driver() == NEITHER.format("signal 11")
     started = told(monkeypatch, NONE, FOUND, exists=False)
     assert (driver_path.prepare_driver(), started) == ("no device here", [])
 
@@ -135,11 +135,11 @@ def test_a_driver_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyP
 
     def asking(script: str) -> DeviceProbe:
         monkeypatch.setattr(subprocess, "run", lambda _, **k: run([sys.executable, "-c", script], **k))
-        return driver_path.probe_in_subprocess({}, patience_s=2.0)
+        return driver_path.probe_in_subprocess({}, timeout_s=2.0)
 
     assert "did not answer" in asking("import time; time.sleep(60)").why
     assert "signal 11" in asking("import os; os.kill(os.getpid(), 11)").why
-    assert "could not be asked: oh" in asking("import sys; sys.exit('oh')").why
+    assert "probe failed: oh" in asking("import sys; sys.exit('oh')").why
     assert asking("""print('{"device": {"device": "x"}}')""").found
 
 

@@ -1,4 +1,4 @@
-"""Which launches compute a step: one maker for each kind."""
+"""Kernel launches of each kind of op."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ LAUNCH_BUILDERS: dict[Kind, BuildLaunches] = {
 }
 
 
-def build_launches(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
-    make.begin_step(f"{step.name} {step.kind.name.lower()}")
-    return list(LAUNCH_BUILDERS[step.kind](step, make))
+def build_launches(op: OpSpec, builder: LaunchBuilder) -> list[Launch]:
+    builder.begin_op(f"{op.name} {op.kind.name.lower()}")
+    return list(LAUNCH_BUILDERS[op.kind](op, builder))

@@ -1,4 +1,4 @@
-"""Convolutions channel by channel, all three directions. See kernels/depthwise.cl."""
+"""Depthwise convolutions, in all three directions. See kernels/depthwise.cl."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from phone_agent.backends.opencl.emit import Argument, Launch, LaunchBuilder, Scratch
-from phone_agent.backends.opencl.launches.convolution import add_parts, bias_gradient
+from phone_agent.backends.opencl.launches.convolution import bias_gradient, reduce_partials
 from phone_agent.backends.opencl.launches.operands import (
+    gradient_arguments,
+    input_arguments,
     int_field,
     pointer_field,
-    sink,
-    source,
     struct_field,
     tensor_field,
 )
@@ -22,103 +22,117 @@ from phone_agent.backends.opencl.launches.products import Product, backward_prod
 from phone_agent.backends.opencl.program import Define
 from phone_agent.nn.plan.ops import OpSpec, SharedStruct
 
-TAPS = 3  # on a side, of what kernels are compiled for: all networks have that
-MOST_STRIDE = 2
-LEAST_WIDTH = 4
+TAPS = 3  # kernel size with compile-time taps: all known networks use it
+MAX_STRIDE = 2
+MIN_WIDTH = 4
 
 
-def depthwise_forward(step: OpSpec, make: LaunchBuilder) -> Iterator[Launch]:
+def depthwise_forward(op: OpSpec, builder: LaunchBuilder) -> Iterator[Launch]:
     g, x, y, norm = (
-        struct_field(step.fields["g"]),
-        struct_field(step.fields["x"]),
-        tensor_field(step.fields, "y"),
-        step.fields.get("norm"),
+        struct_field(op.fields["g"]),
+        struct_field(op.fields["x"]),
+        tensor_field(op.fields, "y"),
+        op.fields.get("norm"),
     )
     product = forward_product(g, x)
-    lines, count = _lines(make, product)
-    counted = None
+    lines, count = _lines(builder, product)
+    partials = None
     if isinstance(norm, SharedStruct):
-        counted = PartialSums(make.scratch(count * 2 * product.groups), count, lines * product.w.grid)
-    kernel = _kernel(make, "depthwise_forward", product, X=tensor_field(x, "data").type, Y=y.type)
-    bias, act = pointer_field(step.fields, "bias"), int_field(step.fields, "act")
-    tensors = (pointer_field(step.fields, "weights"), bias, y, None if counted is None else counted.scratch)
-    finish = (int_field(step.fields, "ld_y"), act, int(bias is not None), int(counted is not None))
-    arguments = (_struct(product, lines, int_field(g, "kernel_w")), *source(x), *tensors, *finish)
-    yield make.launch(kernel, arguments, (_vectors(make, product), count), (1, 1))
-    if counted is not None and isinstance(norm, SharedStruct):
-        yield merge_statistics(make, norm, counted, product.rows)
+        partials = PartialSums(builder.scratch(count * 2 * product.groups), count, lines * product.w.grid)
+    kernel = _kernel(builder, "depthwise_forward", product, X=tensor_field(x, "data").type, Y=y.type)
+    bias, act = pointer_field(op.fields, "bias"), int_field(op.fields, "act")
+    tensors = (pointer_field(op.fields, "weights"), bias, y, None if partials is None else partials.scratch)
+    epilogue = (int_field(op.fields, "ld_y"), act, int(bias is not None), int(partials is not None))
+    arguments = (_struct(product, lines, int_field(g, "kernel_w")), *input_arguments(x), *tensors, *epilogue)
+    yield builder.launch(kernel, arguments, (_vectors(builder, product), count), (1, 1))
+    if partials is not None and isinstance(norm, SharedStruct):
+        yield merge_statistics(builder, norm, partials, product.rows)
 
 
-def depthwise_backward_data(step: OpSpec, make: LaunchBuilder) -> Iterator[Launch]:
-    g, dx = struct_field(step.fields["g"]), struct_field(step.fields["dx"])
-    norm, dy = dx.get("norm"), {"data": step.fields["dy"], "ld": step.fields["ld_dy"]}
-    products = [(product, *_lines(make, product)) for product in backward_products(g)]
+def depthwise_backward_data(op: OpSpec, builder: LaunchBuilder) -> Iterator[Launch]:
+    g, dx = struct_field(op.fields["g"]), struct_field(op.fields["dx"])
+    norm, dy = dx.get("norm"), {"data": op.fields["dy"], "ld": op.fields["ld_dy"]}
+    products = [(product, *_lines(builder, product)) for product in backward_products(g)]
     channels, total = int_field(g, "in_c"), sum(count for _, _, count in products)
-    parts = make.scratch(total * 2 * channels) if isinstance(norm, SharedStruct) else None
+    parts = builder.scratch(total * 2 * channels) if isinstance(norm, SharedStruct) else None
     mean = pointer_field(norm.fields, "mean") if isinstance(norm, SharedStruct) else None
     first = 0
     for product, lines, count in products:
         here = None if parts is None else Scratch(parts.offset + first * 8 * channels)
         first += count
-        kernel = _kernel(make, "depthwise_backward_data", product, X="float", Y=tensor_field(dx, "y").type)
-        described = _struct(product, lines, int_field(g, "kernel_w"))
-        arguments = (described, *source(dy), pointer_field(step.fields, "weights"), *sink(dx), mean, here)
-        yield make.launch(kernel, arguments, (_vectors(make, product), count), (1, 1))
+        kernel = _kernel(builder, "depthwise_backward_data", product, X="float", Y=tensor_field(dx, "y").type)
+        descriptor = _struct(product, lines, int_field(g, "kernel_w"))
+        arguments = (
+            descriptor,
+            *input_arguments(dy),
+            pointer_field(op.fields, "weights"),
+            *gradient_arguments(dx),
+            mean,
+            here,
+        )
+        yield builder.launch(kernel, arguments, (_vectors(builder, product), count), (1, 1))
     if parts is not None and isinstance(norm, SharedStruct):
-        yield merge_gradients(make, norm, PartialSums(parts, total, 0))
+        yield merge_gradients(builder, norm, PartialSums(parts, total, 0))
 
 
-def depthwise_backward_weights(step: OpSpec, make: LaunchBuilder) -> Iterator[Launch]:
-    g, x = struct_field(step.fields["g"]), struct_field(step.fields["x"])
+def depthwise_backward_weights(op: OpSpec, builder: LaunchBuilder) -> Iterator[Launch]:
+    g, x = struct_field(op.fields["g"]), struct_field(op.fields["x"])
     product = forward_product(g, x)
-    lines, count = _lines(make, product)
+    lines, count = _lines(builder, product)
     numbers = product.taps * product.groups
-    weights = pointer_field(step.fields, "dweights")
-    to: Argument = weights if count == 1 else make.scratch(count * numbers)
-    kernel = _kernel(make, "depthwise_backward_weights", product, X=tensor_field(x, "data").type, Y="float")
-    described = _struct(product, lines, int_field(g, "kernel_w"))
-    adding = int(make.adding and count == 1)
-    arguments = (described, *source(x), pointer_field(step.fields, "dy"), to, int_field(step.fields, "ld_dy"), adding)
-    taps = 1 if _fixed(product) else product.taps
-    yield make.launch(kernel, arguments, (_vectors(make, product), count, taps), (1, 1, 1))
+    weights = pointer_field(op.fields, "dweights")
+    to: Argument = weights if count == 1 else builder.scratch(count * numbers)
+    kernel = _kernel(builder, "depthwise_backward_weights", product, X=tensor_field(x, "data").type, Y="float")
+    descriptor = _struct(product, lines, int_field(g, "kernel_w"))
+    accumulate = int(builder.accumulate and count == 1)
+    arguments = (
+        descriptor,
+        *input_arguments(x),
+        pointer_field(op.fields, "dy"),
+        to,
+        int_field(op.fields, "ld_dy"),
+        accumulate,
+    )
+    taps = 1 if _has_static_taps(product) else product.taps
+    yield builder.launch(kernel, arguments, (_vectors(builder, product), count, taps), (1, 1, 1))
     if count > 1:
-        yield add_parts(make, to, weights, numbers, count)
-    if step.fields.get("dbias") is not None:
-        yield from bias_gradient(step, make, product.rows, int_field(g, "out_c"))
+        yield reduce_partials(builder, to, weights, numbers, count)
+    if op.fields.get("dbias") is not None:
+        yield from bias_gradient(op, builder, product.rows, int_field(g, "out_c"))
 
 
-def _fixed(product: Product) -> bool:
-    """Whether the kernel is compiled for these taps: those that networks have."""
+def _has_static_taps(product: Product) -> bool:
+    """Whether the kernel is compiled for these taps."""
     h, w = product.h, product.w
-    usual = h.taps == w.taps == TAPS and h.spacing == w.spacing == 1 and h.stride <= MOST_STRIDE
-    return usual and product.groups % LEAST_WIDTH == 0
+    supported = h.taps == w.taps == TAPS and h.spacing == w.spacing == 1 and h.stride <= MAX_STRIDE
+    return supported and product.groups % MIN_WIDTH == 0
 
 
-def _width(make: LaunchBuilder, product: Product) -> int:
-    """The widest vector that has no tail; if there is none, the widest."""
-    width = make.tiles.width
-    while product.groups % width and width > LEAST_WIDTH:
+def _width(builder: LaunchBuilder, product: Product) -> int:
+    """The widest vector without a tail; the widest at all if there is none."""
+    width = builder.tiles.width
+    while product.groups % width and width > MIN_WIDTH:
         width //= 2
-    return make.tiles.width if product.groups % width else width
+    return builder.tiles.width if product.groups % width else width
 
 
-def _kernel(make: LaunchBuilder, name: str, product: Product, **defines: Define) -> Any:
-    if _fixed(product):
+def _kernel(builder: LaunchBuilder, name: str, product: Product, **defines: Define) -> Any:
+    if _has_static_taps(product):
         defines |= {"STATIC_TAPS": 1, "TAPS_H": TAPS, "TAPS_W": TAPS, "STRIDE": product.h.stride}
-    width = _width(make, product)
-    defines |= {"WIDTH": width, "TAIL": int(product.groups % width != 0), "PIXELS": make.tiles.depthwise_pixels}
-    return make.kernel("depthwise", name, **defines)
+    width = _width(builder, product)
+    defines |= {"WIDTH": width, "TAIL": int(product.groups % width != 0), "PIXELS": builder.tiles.depthwise_pixels}
+    return builder.kernel("depthwise", name, **defines)
 
 
-def _vectors(make: LaunchBuilder, product: Product) -> int:
-    return -(-product.groups // _width(make, product))
+def _vectors(builder: LaunchBuilder, product: Product) -> int:
+    return -(-product.groups // _width(builder, product))
 
 
-def _lines(make: LaunchBuilder, product: Product) -> tuple[int, int]:
-    """Lines that one item has, and how many items that makes."""
+def _lines(builder: LaunchBuilder, product: Product) -> tuple[int, int]:
+    """Image rows per work-item, and the number of work-items."""
     lines = product.batch * product.h.grid
-    wanted = -(-make.tiles.items_a_unit * make.limits.compute_units // _vectors(make, product))
-    each = max(1, min(lines // wanted, make.tiles.depthwise_lines))
+    wanted = -(-builder.tiles.items_per_unit * builder.limits.compute_units // _vectors(builder, product))
+    each = max(1, min(lines // wanted, builder.tiles.depthwise_lines))
     return each, -(-lines // each)
 
 

@@ -1,4 +1,4 @@
-"""Softmax and cross-entropy."""
+"""Softmax cross-entropy loss."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from phone_agent.nn.plan.ops import FLOAT, OpSpec
 GROUP = 64
 
 
-def softmax_loss(step: OpSpec, make: LaunchBuilder) -> list[Launch]:
-    of = step.fields
-    batch, losses = int_field(of, "batch"), make.scratch(int_field(of, "batch"))
-    places = [pointer_field(of, name) for name in ("logits", "labels", "weight", "dlogits")]
+def softmax_loss(op: OpSpec, builder: LaunchBuilder) -> list[Launch]:
+    of = op.fields
+    batch, losses = int_field(of, "batch"), builder.scratch(int_field(of, "batch"))
+    pointers = [pointer_field(of, name) for name in ("logits", "labels", "weight", "dlogits")]
     numbers = [int_field(of, name) for name in ("batch", "classes", "ld_logits", "ld_dlogits")]
-    kernel = make.kernel("softmax_loss", "softmax_cross_entropy")
-    arguments = (*places, losses, *numbers, float_field(of, "smoothing"), LocalMemory(GROUP * FLOAT))
+    kernel = builder.kernel("softmax_loss", "softmax_cross_entropy")
+    arguments = (*pointers, losses, *numbers, float_field(of, "smoothing"), LocalMemory(GROUP * FLOAT))
     return [
-        make.launch(kernel, arguments, (batch * GROUP,), (GROUP,)),
-        make.over(make.kernel("softmax_loss", "mean_loss"), (losses, pointer_field(of, "loss"), batch), 1, 1),
+        builder.launch(kernel, arguments, (batch * GROUP,), (GROUP,)),
+        builder.launch_1d(
+            builder.kernel("softmax_loss", "mean_loss"), (losses, pointer_field(of, "loss"), batch), 1, 1
+        ),
     ]

@@ -1,4 +1,4 @@
-"""Sources and sinks as arguments of kernels: SOURCE and SINK of kernels/common.cl, in their order."""
+"""Kernel arguments of fused inputs and gradients: INPUT and GRADIENT of kernels/common.cl, in their order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Fields = Mapping[str, Field]
 
 
 def struct_field(value: Field) -> Fields:
-    """A struct within a step's."""
+    """A nested struct."""
     return cast("Fields", value)
 
 
@@ -30,16 +30,16 @@ def pointer_field(fields: Fields, name: str) -> Pointer | None:
 
 
 def tensor_field(fields: Fields, name: str) -> TypedPointer:
-    """A tensor of the step's, in numbers of the type that `fields` say."""
+    """A pointer with the dtype given in `fields`."""
     return emit.typed_pointer(pointer_field(fields, name), fields)
 
 
 def norm_field(fields: Fields) -> SharedStruct:
-    """Of a step that has one."""
+    """The norm of an op that has one."""
     return cast("SharedStruct", fields["norm"])
 
 
-def source(fields: Fields) -> list[Argument]:
+def input_arguments(fields: Fields) -> list[Argument]:
     scale = pointer_field(fields, "scale")
     data = tensor_field(fields, "data")
     return [
@@ -52,14 +52,14 @@ def source(fields: Fields) -> list[Argument]:
     ]
 
 
-def sink(fields: Fields) -> list[Argument]:
+def gradient_arguments(fields: Fields) -> list[Argument]:
     norm = fields.get("norm")
-    known = norm.fields if isinstance(norm, SharedStruct) else {}
+    affine = norm.fields if isinstance(norm, SharedStruct) else {}
     return [
         pointer_field(fields, "data"),
         tensor_field(fields, "y"),
-        pointer_field(known, "scale"),
-        pointer_field(known, "shift"),
+        pointer_field(affine, "scale"),
+        pointer_field(affine, "shift"),
         *(int_field(fields, name) for name in ("ld", "ld_y", "act", "accumulate")),
         int(norm is not None),
     ]

@@ -1,6 +1,6 @@
-"""Sums by channel, in parts: what a normalisation gathers, forward and backward. See kernels/batch_norm.cl.
+"""Partial sums per channel, for batch normalization forward and backward. See kernels/batch_norm.cl.
 
-Whoever computes a tensor may make the parts as it goes; else a pass over it does.
+The kernel that computes a tensor can write them on the way; otherwise a separate pass does.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from phone_agent.backends.opencl.launches.operands import Fields, float_field, i
 from phone_agent.core.ops import Act
 from phone_agent.nn.plan.ops import Pointer, SharedStruct
 
-ITEMS_A_UNIT = 1024  # work-items that keep a compute unit busy
-LEAST_ROWS = 32  # of a part: fewer would only make more to add up
+ITEMS_PER_UNIT = 1024  # work-items to keep a compute unit busy
+MIN_ROWS = 32  # per partial sum: fewer rows would only mean more sums to merge
 
 
 @dataclass(frozen=True)
 class PartialSums:
-    """[count][2][channels] floats, each part over `each` rows; the last one over those that are left.
+    """[count][2][channels] floats, each over `each` rows; the last one over the remaining rows.
 
-    Forward: the mean of the part, and the sum of squares about it. Backward: the sums of g and of g (z - mean).
+    Forward: the mean, and the sum of squared deviations from it. Backward: the sums of g and of g (z - mean).
     """
 
     scratch: Scratch
@@ -28,46 +28,48 @@ class PartialSums:
     each: int
 
 
-def make_partial_sums(make: LaunchBuilder, rows: int, each: int, channels: int) -> PartialSums:
+def make_partial_sums(builder: LaunchBuilder, rows: int, each: int, channels: int) -> PartialSums:
     count = -(-rows // each)
-    return PartialSums(make.scratch(count * 2 * channels), count, each)
+    return PartialSums(builder.scratch(count * 2 * channels), count, each)
 
 
-def statistics(make: LaunchBuilder, norm: SharedStruct, z: TypedPointer, rows: int, ld: int) -> list[Launch]:
-    """The batch's statistics of z, by a pass over it."""
-    made = _parts_of_a_pass(make, norm, rows)
+def statistics(builder: LaunchBuilder, norm: SharedStruct, z: TypedPointer, rows: int, ld: int) -> list[Launch]:
+    """Batch statistics of z, in a separate pass."""
+    partials = _separate_pass(builder, norm, rows)
     channels = int_field(norm.fields, "channels")
-    kernel = make.kernel("batch_norm", "batch_norm_statistics", Z=z.type)
-    arguments = (z, made.scratch, rows, channels, ld, made.each, made.count)
-    counted = make.by_channel(kernel, arguments, channels, made.count)
-    return [counted, merge_statistics(make, norm, made, rows)]
+    kernel = builder.kernel("batch_norm", "batch_norm_statistics", Z=z.type)
+    arguments = (z, partials.scratch, rows, channels, ld, partials.each, partials.count)
+    launch = builder.launch_per_channel(kernel, arguments, channels, partials.count)
+    return [launch, merge_statistics(builder, norm, partials, rows)]
 
 
-def merge_statistics(make: LaunchBuilder, norm: SharedStruct, made: PartialSums, rows: int) -> Launch:
-    """Ends a forward step with a norm: mean, inv_std, scale, shift and running statistics."""
+def merge_statistics(builder: LaunchBuilder, norm: SharedStruct, partials: PartialSums, rows: int) -> Launch:
+    """Last launch of a forward op with a norm: mean, inv_std, scale, shift and running statistics."""
     names = ("gamma", "beta", "running_mean", "running_var", "mean", "inv_std", "scale", "shift")
     fields = norm.fields
     channels = int_field(fields, "channels")
-    places = [pointer_field(fields, name) for name in names]
+    pointers = [pointer_field(fields, name) for name in names]
     constants = (float_field(fields, "epsilon"), float_field(fields, "momentum"), channels)
-    kernel = make.kernel("batch_norm", "batch_norm_merge_statistics", Z="float")
-    return make.over(kernel, (made.scratch, made.count, made.each, rows, *places, *constants), channels)
+    kernel = builder.kernel("batch_norm", "batch_norm_merge_statistics", Z="float")
+    return builder.launch_1d(
+        kernel, (partials.scratch, partials.count, partials.each, rows, *pointers, *constants), channels
+    )
 
 
-def sink_sums(make: LaunchBuilder, sink: Fields, rows: int) -> list[Launch]:
-    """What a sink's norm wants to know of it once it is filled, by a pass over it; nothing where there is no norm."""
-    norm = sink.get("norm")
+def fused_gradient_sums(builder: LaunchBuilder, fused: Fields, rows: int) -> list[Launch]:
+    """The sums that the norm of a fused gradient needs, in a separate pass; nothing if there is no norm."""
+    norm = fused.get("norm")
     if not isinstance(norm, SharedStruct):
         return []
     gradient = Gradient(
-        pointer_field(sink, "data"), int_field(sink, "ld"), tensor_field(sink, "y"), int_field(sink, "ld_y")
+        pointer_field(fused, "data"), int_field(fused, "ld"), tensor_field(fused, "y"), int_field(fused, "ld_y")
     )
-    return gradient_sums(make, norm, gradient, rows)
+    return gradient_sums(builder, norm, gradient, rows)
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """g, and the z that its normalisation saw; `act` where g has yet to pass it."""
+    """Gradient g, and the input z of its batch normalization. `act`: activation yet to be differentiated."""
 
     g: Pointer | None
     ld_g: int
@@ -76,25 +78,27 @@ class Gradient:
     act: int = Act.NONE
 
 
-def gradient_sums(make: LaunchBuilder, norm: SharedStruct, of: Gradient, rows: int) -> list[Launch]:
-    made = _parts_of_a_pass(make, norm, rows)
+def gradient_sums(builder: LaunchBuilder, norm: SharedStruct, of: Gradient, rows: int) -> list[Launch]:
+    partials = _separate_pass(builder, norm, rows)
     channels = int_field(norm.fields, "channels")
-    kernel = make.kernel("batch_norm", "batch_norm_gradient_sums", Z=of.z.type)
+    kernel = builder.kernel("batch_norm", "batch_norm_gradient_sums", Z=of.z.type)
     known = [pointer_field(norm.fields, name) for name in ("mean", "scale", "shift")]
-    numbers = (rows, channels, of.ld_g, of.ld_z, of.act, made.each, made.count)
-    arguments = (of.g, of.z, *known, made.scratch, *numbers)
-    counted = make.by_channel(kernel, arguments, channels, made.count)
-    return [counted, merge_gradients(make, norm, made)]
+    numbers = (rows, channels, of.ld_g, of.ld_z, of.act, partials.each, partials.count)
+    arguments = (of.g, of.z, *known, partials.scratch, *numbers)
+    launch = builder.launch_per_channel(kernel, arguments, channels, partials.count)
+    return [launch, merge_gradients(builder, norm, partials)]
 
 
-def merge_gradients(make: LaunchBuilder, norm: SharedStruct, made: PartialSums) -> Launch:
-    """Ends a step whose sink has a norm: its sums, for the norm's own step."""
+def merge_gradients(builder: LaunchBuilder, norm: SharedStruct, partials: PartialSums) -> Launch:
+    """Last launch of an op whose fused gradient has a norm: the sums for the backward of the norm."""
     channels = int_field(norm.fields, "channels")
-    kernel = make.kernel("batch_norm", "batch_norm_merge_sums", Z="float")
-    return make.over(kernel, (made.scratch, made.count, pointer_field(norm.fields, "sums"), channels), 2 * channels)
+    kernel = builder.kernel("batch_norm", "batch_norm_merge_sums", Z="float")
+    return builder.launch_1d(
+        kernel, (partials.scratch, partials.count, pointer_field(norm.fields, "sums"), channels), 2 * channels
+    )
 
 
-def _parts_of_a_pass(make: LaunchBuilder, norm: SharedStruct, rows: int) -> PartialSums:
+def _separate_pass(builder: LaunchBuilder, norm: SharedStruct, rows: int) -> PartialSums:
     channels = int_field(norm.fields, "channels")
-    wanted = -(-ITEMS_A_UNIT * make.limits.compute_units // channels)
-    return make_partial_sums(make, rows, max(LEAST_ROWS, -(-rows // wanted)), channels)
+    wanted = -(-ITEMS_PER_UNIT * builder.limits.compute_units // channels)
+    return make_partial_sums(builder, rows, max(MIN_ROWS, -(-rows // wanted)), channels)

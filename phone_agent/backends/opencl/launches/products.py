@@ -1,4 +1,4 @@
-"""Convolutions as products of matrices: what is multiplied, and how that is cut. See kernels/convolution.cl."""
+"""Convolutions as matrix products (implicit GEMM): their shapes and tilings. See kernels/convolution.cl."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from phone_agent.backends.opencl.tiles import Tiles
 
 @dataclass(frozen=True)
 class Axis:
-    """One direction of the image, as a product sees it.
+    """One dimension of the image in the product.
 
     Tap t of grid point j reads pixel j * stride + offset + t * spacing of `size`, with weight first + t * step; its
     result is pixel to_first + j * to_step of the target.
@@ -39,9 +39,9 @@ def forward_axis(g: Fields, direction: str) -> Axis:
 
 
 def backward_axis(g: Fields, direction: str, phase: int) -> Axis:
-    """Of input pixels phase + j * stride: tap k reaches them from pixel (phase + pad - k * dilation) / stride + j.
+    """Input pixels phase + j * stride. Tap k reaches them from output pixel (phase + pad - k * dilation) / stride + j.
 
-    Where that is whole. Such taps are evenly spaced; they are counted from the last, so that pixels ascend.
+    Only taps where that is an integer count. They are evenly spaced, and listed from the last, so that pixels ascend.
     """
     size, out, kernel, pad = (int_field(g, f"{name}_{direction}") for name in ("in", "out", "kernel", "pad"))
     stride, dilation = int_field(g, "stride"), int_field(g, "dilation")
@@ -55,7 +55,7 @@ def backward_axis(g: Fields, direction: str, phase: int) -> Axis:
 
 @dataclass(frozen=True)
 class Product:
-    """Rows (grid points of all images) times weights; `channels` and `columns` are those of one group."""
+    """Rows (grid points of all images) times weights. `channels` and `columns` are those of one group."""
 
     h: Axis
     w: Axis
@@ -63,7 +63,7 @@ class Product:
     channels: int
     columns: int
     groups: int
-    merged: bool = False  # taps of a kernel's line lie side by side in memory, and are gathered as one run
+    merged: bool = False  # taps of a kernel row are contiguous in memory and read as one run
 
     @property
     def rows(self) -> int:
@@ -88,16 +88,14 @@ class Product:
 
 def forward_product(g: Fields, x: Fields) -> Product:
     groups = int_field(g, "groups")
-    alone = groups == 1 and int_field(x, "ld") == int_field(g, "in_c") and not x.get("scale")
-    together = alone and int_field(g, "dilation") == 1
+    contiguous = groups == 1 and int_field(x, "ld") == int_field(g, "in_c") and not x.get("scale")
+    merged = contiguous and int_field(g, "dilation") == 1
     channels, columns = int_field(g, "in_c") // groups, int_field(g, "out_c") // groups
-    return Product(
-        forward_axis(g, "h"), forward_axis(g, "w"), int_field(g, "batch"), channels, columns, groups, together
-    )
+    return Product(forward_axis(g, "h"), forward_axis(g, "w"), int_field(g, "batch"), channels, columns, groups, merged)
 
 
 def backward_products(g: Fields) -> list[Product]:
-    """One for each phase of the stride that has pixels."""
+    """One product per phase of the stride that has pixels."""
     groups, stride = int_field(g, "groups"), int_field(g, "stride")
     channels, columns = int_field(g, "out_c") // groups, int_field(g, "in_c") // groups
     phases = ((h, w) for h in range(stride) for w in range(stride))
@@ -110,7 +108,7 @@ def backward_products(g: Fields) -> list[Product]:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a product is shared out: vectors a tile has across, panels in all; tiles an item has, down and across."""
+    """How a product is split: vectors per tile, panels in total, and tiles per work-item (down and across)."""
 
     vectors: int
     panels: int
@@ -123,20 +121,20 @@ class Tiling:
 
 
 def choose_tiling(product: Product, row_tiles: int, tiles: Tiles, limits: Limits, *, others: int) -> Tiling:
-    """So large that what is gathered is used often, so small that all of the device has work.
+    """Large enough to reuse what is loaded, small enough to keep the whole device busy.
 
-    `row_tiles`: tiles one below the other that an item may take several of; `others`: times so many that it may not.
+    `row_tiles`: tiles in a column, of which a work-item may compute several. `others`: independent columns.
     """
     vectors = 1 if product.columns <= tiles.width else tiles.columns
     panels = -(-product.columns // (vectors * tiles.width))
     down, across = min(tiles.tiles, row_tiles), min(tiles.sweep, panels)
-    wanted = tiles.items_a_unit * limits.compute_units
+    wanted = tiles.items_per_unit * limits.compute_units
     while -(-row_tiles // down) * -(-panels // across) * others < wanted and (down > 1 or across > 1):
         if down >= across:
             down -= 1
         else:
             across -= 1
-    # The same number of items, with even shares.
+    # The same number of work-items, with an even load.
     down, across = -(-row_tiles // -(-row_tiles // down)), -(-panels // -(-panels // across))
     return Tiling(vectors, panels, down, across)
 
@@ -149,20 +147,21 @@ _NAMES = (
 )  # fmt: skip
 
 
-def product_struct(product: Product, cut: Tiling, *, ld_weights: int | None = None) -> np.generic:
-    """The kernels' `product`. `ld_weights`: of weights that are read where they are, unpacked."""
+def product_struct(product: Product, tiling: Tiling, *, ld_weights: int | None = None) -> np.generic:
+    """The `product` struct of the kernels. `ld_weights`: leading dimension of weights that are read unpacked."""
     h, w = product.h, product.w
     numbers = (
         product.rows, h.grid, w.grid, h.size, w.size, product.channels, product.groups,
         h.taps, w.taps // product.run_taps if product.taps else 1, product.run_taps,
         h.stride, h.offset, w.offset, h.spacing, w.spacing,
         h.to_size, w.to_size, h.to_first, w.to_first, h.to_step,
-        product.columns, cut.panels, product.depth, cut.tiles, cut.sweep, int(ld_weights is None), ld_weights or 0,
+        product.columns, tiling.panels, product.depth, tiling.tiles, tiling.sweep,
+        int(ld_weights is None), ld_weights or 0,
     )  # fmt: skip
     return struct(dict(zip(_NAMES, numbers, strict=True)))
 
 
 def struct(fields: dict[str, int]) -> np.generic:
-    """Whole numbers, one after the other."""
-    made: np.generic = np.array([tuple(fields.values())], [(name, np.int32) for name in fields])[0]
-    return made
+    """A struct of int32 fields."""
+    scalar: np.generic = np.array([tuple(fields.values())], [(name, np.int32) for name in fields])[0]
+    return scalar

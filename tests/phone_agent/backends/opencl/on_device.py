@@ -1,6 +1,6 @@
-"""The cases of the core (tests/phone_agent/core/cases.py) on an OpenCL device: an op's pointers become places.
+"""Runs the kernel cases of the core (tests/phone_agent/core/cases.py) on an OpenCL device.
 
-Every block lies within a larger buffer: what is around it is NaN, and must stay as it was.
+Every block is surrounded by guard bytes, which are NaN and must not change.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ PATTERN = 0xFF  # bytes of which floats are NaN
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Device memory of a case's blocks."""
+    """Device memory of the blocks of a case."""
 
     buffers: dict[int, Any]
     scratch: Any
 
-    def of(self, place: Pointer) -> tuple[Any, int]:
-        return self.buffers[id(place.buffer)], GUARD + place.offset
+    def resolve(self, pointer: Pointer) -> tuple[Any, int]:
+        return self.buffers[id(pointer.buffer)], GUARD + pointer.offset
 
 
 class _Reader:
-    """A case's op as a step."""
+    """Converts the op of a case to an op spec."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.adding = False
+        self.accumulate = False
         self.buffers: dict[int, Buffer] = {}  # by block
         self._shared: dict[int, SharedStruct] = {}
 
@@ -65,7 +65,7 @@ class _Reader:
             else:
                 found[name] = getattr(values, name)
         if layout in (ops.BatchNorm, ops.ConvBackwardWeights):
-            self.adding |= bool(found["accumulate"])
+            self.accumulate |= bool(found["accumulate"])
         return found if found.get("data", True) else {}
 
     def _pointer(self, name: str, block: Memory | None) -> Field:
@@ -82,11 +82,11 @@ def programs() -> ProgramCache:
 
 
 def run(case: Case, tiles: Tiles | None = None) -> tuple[dict[int, Array], list[str]]:
-    """What is in each block afterwards; and who wrote outside of them."""
+    """The contents of each block afterwards, and which blocks were overrun."""
     cl, device = load_pyopencl(), find_device()
     reader = _Reader(case)
     step = reader.step()
-    make = LaunchBuilder(programs(), tiles or default_tiles(device.limits), adding=reader.adding)
+    make = LaunchBuilder(programs(), tiles or default_tiles(device.limits), accumulate=reader.accumulate)
     made = build_launches(step, make)
     queue = cl.CommandQueue(device.context)
     blocks = {id(block): block for block in case.op.reachable()}
@@ -114,7 +114,7 @@ def wrong_in(case: Case, tiles: Tiles | None = None) -> Iterator[str]:
 
 
 def _upload(cl: Any, context: Any, content: Array) -> Any:
-    """Doubles travel as floats: devices have no others."""
+    """Doubles are converted to floats, since devices may not support doubles."""
     content = content.astype(np.float32) if content.dtype == np.float64 else content
     guard = np.full(GUARD, PATTERN, np.uint8)
     whole = np.concatenate([guard, content.view(np.uint8), guard])
@@ -126,5 +126,5 @@ def _read(content: Array, dtype: Any) -> Array:
 
 
 def planned(case: Case) -> bool:
-    """Plans for OpenCL hold no Winograd, and no gradient through a sum and its normalisation in one step."""
+    """OpenCL plans contain no Winograd, and no backward of an addition and a batch normalization in one op."""
     return "winograd" not in case.name and not (case.kind == Kind.BATCH_NORM_BACKWARD and "residual_sum" in case.name)

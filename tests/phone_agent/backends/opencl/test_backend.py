@@ -1,4 +1,4 @@
-"""The backend around the kernels: memory without copies, parts that come and go, a device that hangs or is missing."""
+"""The OpenCL backend: zero-copy memory, buckets, and devices that hang or are missing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def in_shared_memory() -> tuple[OpenClBackend, State, OpenClExecutable]:
 
 
 def test_training_copies_nothing() -> None:
-    """Neither values nor gradients nor images: the arrays that the host reads are the memory the device computes in."""
+    """Values, gradients and images: the arrays of the host are the memory that the device computes in."""
     backend, state, executable = in_shared_memory()
     images, labels = images_of(backend)
     seen: list[tuple[int, int]] = []
@@ -72,17 +72,19 @@ def test_training_copies_nothing() -> None:
         assert block.address == array.ctypes.data
 
 
-def test_what_is_copied_is_counted() -> None:
+def test_copied_bytes_are_counted() -> None:
     backend = OpenClBackend()
     state = State(LENET, 1)
     executable = backend.compile(LENET, state, BATCH, OPTIONS)
     images, labels = images_of()
     before = executable.copied
     executable.loss_and_gradients(images, labels, 1.0)
-    assert executable.copied - before == images.nbytes + 4 * state.values.nbytes  # values and gradients, there and back
+    assert (
+        executable.copied - before == images.nbytes + 4 * state.values.nbytes
+    )  # values and gradients, in both directions
 
 
-def test_shared_memory_or_not_the_numbers_are_the_same() -> None:
+def test_results_do_not_depend_on_shared_memory() -> None:
     backend, shared, executable = in_shared_memory()
     images, labels = images_of(backend)
     plain = State(LENET, 1)
@@ -92,8 +94,8 @@ def test_shared_memory_or_not_the_numbers_are_the_same() -> None:
     np.testing.assert_array_equal(executable.forward(images), other.forward(images))
 
 
-def test_values_may_change_as_soon_as_their_gradients_are_ready() -> None:
-    """And need not be there before they are needed."""
+def test_values_may_change_once_their_gradients_are_ready() -> None:
+    """And are not read before `need` is called."""
     backend, state, executable = in_shared_memory()
     images, labels = images_of(backend)
     executable.loss_and_gradients(images, labels, 1.0)
@@ -111,7 +113,7 @@ def test_values_may_change_as_soon_as_their_gradients_are_ready() -> None:
     np.testing.assert_array_equal(state.gradients, wanted)
 
 
-def test_an_error_on_the_way_leaves_all_memory_with_the_host() -> None:
+def test_after_an_error_all_memory_is_mapped_to_the_host() -> None:
     backend, state, executable = in_shared_memory()
     images, labels = images_of(backend)
     loss = executable.loss_and_gradients(images, labels, 1.0)
@@ -131,14 +133,14 @@ def test_scores_of_any_number_of_images() -> None:
     np.testing.assert_array_equal(executable.forward(images)[:2], executable.forward(images[:2]))
 
 
-def test_profile_names_every_step() -> None:
+def test_profile_covers_every_op() -> None:
     backend, _, executable = in_shared_memory()
     times = executable.profile(*images_of(backend), runs=2)
     assert [time.kind for time in times][:2] == ["conv_forward", "pooling_forward"]
     assert all(time.seconds >= 0 for time in times)
 
 
-def test_refuses_what_the_core_refuses() -> None:
+def test_invalid_inputs_are_rejected() -> None:
     _, _, executable = in_shared_memory()
     images, labels = images_of()
     with pytest.raises(InputError, match=r"images have shape \(28, 28, 3\)"):
@@ -149,7 +151,7 @@ def test_refuses_what_the_core_refuses() -> None:
         executable.prepare([9])
 
 
-def test_an_arena_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_arena_in_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = models.build("resnet20", 10, (32, 32, 3))
     state = State(graph, 1)
     rng = np.random.default_rng(3)
@@ -159,18 +161,18 @@ def test_an_arena_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = OpenClBackend().shared
     small = replace(shared.device, limits=replace(shared.device.limits, allocation_bytes=1_200_000))
     monkeypatch.setattr(shared, "device", small)
-    pieces = OpenClBackend().compile(graph, state, 8, Options())
-    assert len(pieces._arena._buffers) > 4
-    assert pieces.loss_and_gradients(images, labels, 1.0) == loss
+    segmented = OpenClBackend().compile(graph, state, 8, Options())
+    assert len(segmented._arena._buffers) > 4
+    assert segmented.loss_and_gradients(images, labels, 1.0) == loss
     np.testing.assert_array_equal(state.gradients, wanted)
     with pytest.raises(BufferTooLargeError, match="the device allocates at most 1200000 at once"):
         OpenClBackend().compile(graph, state, 64, Options())
-    with pytest.raises(MemoryLimitError, match="2000000 bytes in one piece"):
+    with pytest.raises(MemoryLimitError, match="cannot allocate 2000000 bytes"):
         OpenClBackend().array(500_000)
 
 
 @pytest.mark.parametrize("name", ["lenet", "mobilenet_reduced"])
-def test_what_a_network_takes_is_known_before_it_is_compiled(name: str) -> None:
+def test_memory_estimate_matches_the_compiled_network(name: str) -> None:
     graph = models.build(name)
     options = options_for_backend("opencl", Options(threads=4), graph.shape)
     executable = OpenClBackend().compile(graph, State(graph, 1), 3, Options(threads=4))
@@ -178,8 +180,8 @@ def test_what_a_network_takes_is_known_before_it_is_compiled(name: str) -> None:
     assert executable.memory == estimate_memory(graph, 3, options)
 
 
-def test_both_together_take_what_their_parts_take() -> None:
-    """Halves of a batch, each with a network of its own: no more than was planned, and little less."""
+def test_hybrid_memory_estimate_matches_both_parts() -> None:
+    """Half of the batch on each device: at most the estimate, and not much less."""
     graph = models.build("mobilenet_reduced", 10, (32, 32, 3))
     options = Options(gpu_share=0.5)
     planned = estimate_memory(graph, 8, options_for_backend("hybrid", options, graph.shape))
@@ -191,7 +193,7 @@ def test_both_together_take_what_their_parts_take() -> None:
     assert 0.9 * planned.total < taken <= 1.01 * planned.total
 
 
-def test_no_buffer_lies_in_two_pieces() -> None:
+def test_no_buffer_spans_two_segments() -> None:
     rng = np.random.default_rng(5)
     for _ in range(50):
         lives = [
@@ -221,10 +223,10 @@ def test_a_kernel_that_does_not_compile_is_named(tmp_path: Path, monkeypatch: py
 
 
 def test_a_hanging_kernel_ends_the_process() -> None:
-    """A real kernel that never ends, in a process of its own."""
+    """A real kernel that never ends, in a subprocess."""
     done = subprocess.run([sys.executable, "-c", HANG], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == EXIT_CODE, done.stderr
-    assert "hangs: no end of 'conv7 conv_forward' for 1 s; giving up" in done.stderr
+    assert "hangs: 'conv7 conv_forward' did not finish within 1 s; giving up" in done.stderr
 
 
 HANG = """
@@ -245,31 +247,31 @@ Watchdog("the device", limit=1.0).wait([("conv7 conv_forward", event)])
 
 
 class Slow:
-    """An event that is over when told."""
+    """An event that completes when `finish` is called."""
 
     def __init__(self) -> None:
-        self._over = threading.Event()
+        self._finished = threading.Event()
 
     @property
     def command_execution_status(self) -> int:
-        return 0 if self._over.is_set() else 1
+        return 0 if self._finished.is_set() else 1
 
     def finish(self) -> None:
-        self._over.set()
+        self._finished.set()
 
     def wait(self) -> None:
-        self._over.wait()
+        self._finished.wait()
 
 
-def test_a_slow_device_that_gets_on_does_not_hang() -> None:
-    told: list[str] = []
+def test_a_slow_device_that_makes_progress_is_not_a_hang() -> None:
+    reported: list[str] = []
     events = [Slow() for _ in range(6)]
-    watchdog = Watchdog("it", limit=2.0, on_hang=told.append)
+    watchdog = Watchdog("it", limit=2.0, on_hang=reported.append)
     timers = [threading.Timer(0.6 * (number + 1), event.finish) for number, event in enumerate(events)]
     for timer in timers:
         timer.start()
     watchdog.wait([(str(number), event) for number, event in enumerate(events)])
-    assert not told
+    assert not reported
 
 
 def test_without_pyopencl_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,11 +279,11 @@ def test_without_pyopencl_there_is_no_device(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(NoDeviceError, match=r"pyopencl cannot be loaded .*; .* on a computer: pip install pyopencl"):
         load_pyopencl.__wrapped__()
     monkeypatch.setattr(device, "VENDOR_DRIVER", Path("/dev/null"))
-    with pytest.raises(NoDeviceError, match=r"pyopencl cannot be loaded .*; clusterctl provision builds it for phones"):
+    with pytest.raises(NoDeviceError, match=r"pyopencl cannot be loaded .*; clusterctl provision builds it on phones"):
         load_pyopencl.__wrapped__()
 
 
-def test_a_driver_that_is_there_and_of_no_use_is_told_as_the_linker_tells_it(tmp_path: Path) -> None:
+def test_a_broken_driver_is_reported_with_the_linker_error(tmp_path: Path) -> None:
     (tmp_path / "libOpenCL.so").write_text("not a library")
     script = f"""
 from pathlib import Path
@@ -289,20 +291,20 @@ from phone_agent.backends.opencl import device
 device.VENDOR_DRIVER = Path({str(tmp_path / "libOpenCL.so")!r})
 device.find_device()
 """
-    told = without_drivers(script, tmp_path)
-    assert "NoDeviceError: OpenCL has no platform here" in told
-    assert "libOpenCL.so does not load: " in told
-    assert "file too short" in told or "invalid ELF header" in told
+    reported = without_drivers(script, tmp_path)
+    assert "NoDeviceError: no OpenCL platform found" in reported
+    assert "libOpenCL.so does not load: " in reported
+    assert "file too short" in reported or "invalid ELF header" in reported
 
 
 def test_without_a_driver_there_is_no_device(tmp_path: Path) -> None:
-    told = without_drivers("from phone_agent.backends.opencl.device import find_device; find_device()", tmp_path)
-    assert "NoDeviceError: OpenCL has no platform here" in told
-    assert "pocl-opencl-icd" in told
+    reported = without_drivers("from phone_agent.backends.opencl.device import find_device; find_device()", tmp_path)
+    assert "NoDeviceError: no OpenCL platform found" in reported
+    assert "pocl-opencl-icd" in reported
 
 
 def without_drivers(script: str, home: Path) -> str:
-    """What it ends with."""
+    """The stderr of the script."""
     environment = {"OCL_ICD_VENDORS": str(home), "PATH": "/usr/bin:/bin", "HOME": str(home)}
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False, timeout=120
@@ -311,7 +313,7 @@ def without_drivers(script: str, home: Path) -> str:
 
 
 def test_nothing_is_written_outside_the_cache(tmp_path: Path) -> None:
-    """Compiling and running leaves files where ours are, and nowhere else in the home directory."""
+    """Compiling and running leaves files in our cache directory only."""
     script = """
 from phone_agent.core.ops import Kind
 from tests.phone_agent.core.cases import CASES

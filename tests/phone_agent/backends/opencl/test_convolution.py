@@ -1,4 +1,4 @@
-"""Products of matrices with other tiles than this device's own, and what they rest on."""
+"""Matrix products with other tiles than the defaults of this device, and the geometry behind them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.phone_agent.core import shapes
 from tests.phone_agent.core.cases import CASES, _every
 
 KINDS = [Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS]
-# Groups of several items, each with several tiles in both directions, and less depth than most products have.
+# Work-groups of several items, each with several tiles in both directions, and less depth than most products.
 GROUPED = Tiles(
     width=4, rows=3, columns=2, depth=8, tiles=2, sweep=2, group_rows=2, group_columns=3,
     gradient_rows=3, gradient_depth=8, gradient_pixels=40,
 )  # fmt: skip
 
-# Tails everywhere; one set of definitions for all of them, as compiling takes longer than running.
+# Every shape has tails. All use the same definitions, since compiling takes longer than running.
 SHAPES = [
     shapes.geometry(3, (5, 7), 13, 11, 3, pad=1),
     shapes.geometry(2, (9, 6), 5, 17, 3, stride=2, pad=1),
@@ -35,7 +35,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
-def test_groups_of_items_agree_with_the_oracle(kind: Kind) -> None:
+def test_grouped_tiles_match_the_oracle(kind: Kind) -> None:
     wrong = [line for case in _every(kind, SHAPES) for line in wrong_in(case, GROUPED)]
     assert not wrong, "\n".join(wrong[:20])
 
@@ -43,12 +43,12 @@ def test_groups_of_items_agree_with_the_oracle(kind: Kind) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("tiles", [pytest.param(GPU, id="gpu"), pytest.param(GROUPED, id="grouped")])
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
-def test_full_grid_agrees_with_the_oracle(kind: Kind, tiles: Tiles) -> None:
+def test_full_grid_matches_the_oracle(kind: Kind, tiles: Tiles) -> None:
     wrong = [line for case in CASES[kind](full=True) if planned(case) for line in wrong_in(case, tiles)]
     assert not wrong, "\n".join(wrong[:20])
 
 
-def test_gradients_of_many_parts_are_the_same_bits_each_time() -> None:
+def test_weight_gradients_are_deterministic() -> None:
     case = next(iter(_every(Kind.CONV_BACKWARD_WEIGHTS, [shapes.geometry(4, (9, 9), 6, 10, 3, pad=1)])))
     first, second = (run(case, GROUPED)[0] for _ in range(2))
     for wanted in case.wanted:
@@ -56,7 +56,7 @@ def test_gradients_of_many_parts_are_the_same_bits_each_time() -> None:
 
 
 def _pairs(axis: Axis) -> set[tuple[int, int, int]]:
-    """(pixel of the target, tap of the kernel, pixel that is read): all inside their images."""
+    """(target pixel, kernel tap, source pixel), all inside their images."""
     found = [
         (axis.to_first + j * axis.to_step, axis.first + t * axis.step, j * axis.stride + axis.offset + t * axis.spacing)
         for j in range(axis.grid)
@@ -69,8 +69,8 @@ def _pairs(axis: Axis) -> set[tuple[int, int, int]]:
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("dilation", [1, 2])
 @pytest.mark.parametrize("kernel", [1, 2, 3, 5])
-def test_phases_reach_what_forward_reads(kernel: int, dilation: int, stride: int) -> None:
-    """Every product of a pixel with a tap is in exactly one phase of backward."""
+def test_backward_phases_cover_forward(kernel: int, dilation: int, stride: int) -> None:
+    """Every pair of pixel and tap is in exactly one phase of backward."""
     reach = (kernel - 1) * dilation
     for size in range(reach + 1, reach + 9):
         g = {"stride": stride, "dilation": dilation, "in_h": size, "kernel_h": kernel, "pad_h": reach // 2}

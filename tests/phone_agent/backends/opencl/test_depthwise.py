@@ -1,4 +1,4 @@
-"""Depthwise convolutions with other vectors than this device's own."""
+"""Depthwise convolutions with other vector widths than the default of this device."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
-def test_narrow_vectors_agree_with_the_oracle(kind: Kind) -> None:
+def test_narrow_vectors_match_the_oracle(kind: Kind) -> None:
     wrong = [line for case in _every(kind, SHAPES) for line in wrong_in(case, NARROW)]
     assert not wrong, "\n".join(wrong[:20])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.name) for kind in KINDS])
-def test_full_grid_agrees_with_the_oracle(kind: Kind) -> None:
+def test_full_grid_matches_the_oracle(kind: Kind) -> None:
     wrong = [line for case in CASES[kind](full=True) if planned(case) for line in wrong_in(case, GPU)]
     assert not wrong, "\n".join(wrong[:20])

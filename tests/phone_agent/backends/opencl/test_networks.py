@@ -1,4 +1,4 @@
-"""Whole networks on an OpenCL device: every loss and gradient as the core and the oracle have them."""
+"""Whole networks on an OpenCL device: losses and gradients match the core and the reference backend."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ THIRTEEN = {
     "mobilenet_reduced": 32,
     "resnet_reduced": 32,
 }
-TOLERANCE = 3e-4  # of the largest gradient of a parameter, as for the core
-DRAWS = 5  # a value that is zero but for rounding passes a ReLU here and not there: the best of some draws counts
-# Of so many values some are always there, unless they are moved; and so they are in every network at its full size.
+TOLERANCE = 3e-4  # relative to the largest gradient of a parameter, as for the core
+DRAWS = 5  # a value that is zero up to rounding may pass a ReLU in one backend only: the best batch counts
+# With this many values, some are always near zero, unless they are shifted; likewise in every full-size network.
 DEEP = {"inception_v3", "resnet101", "resnet152"}
-HALF = 3e-2  # activations keep eleven bits
-NEAR = 3  # times as far from double precision as the core may the device be
-ROUNDING = 1e-6  # nearer than this is luck
+HALF = 3e-2  # activations have eleven bits
+NEAR = 3  # the device may be this many times less accurate than the core
+ROUNDING = 1e-6  # smaller errors are chance
 
 
 def starts(graph: Graph, *kinds: type, large: bool = False) -> list[State]:
@@ -48,7 +48,7 @@ def starts(graph: Graph, *kinds: type, large: bool = False) -> list[State]:
 
 
 def agrees(graph: Graph, batch: int, options: Options, tolerance: float = TOLERANCE, *, large: bool = False) -> None:
-    """Loss, every gradient, running statistics and scores as the core has them."""
+    """Loss, every gradient, running statistics and scores match the core."""
     ours, theirs = starts(graph, np.float32, np.float32, large=large)
     device = OpenClBackend().compile(graph, ours, batch, options)
     wanted = get_backend("cpu").compile(graph, theirs, batch, replace(options, winograd=False))
@@ -68,13 +68,13 @@ def agrees(graph: Graph, batch: int, options: Options, tolerance: float = TOLERA
     pytest.fail(f"largest errors: {errors}")
 
 
-# Compiling kernels is what takes the time: these three have most of what there is.
+# Compiling kernels takes most of the time: these three networks cover most kernels.
 QUICK = {"mobilenet_reduced", "resnet_reduced", "squeezenet_v1_1"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in THIRTEEN])
 def test_loss_and_every_gradient(name: str) -> None:
-    """Of narrow networks. Sixteen images, since all that is left of an image in the end is one pixel to normalize."""
+    """Narrow networks. Sixteen images, since the last batch normalization sees only one pixel per image."""
     side = THIRTEEN[name]
     agrees(models.build(name, 10, (side, side, 3), 0.25), 16, Options())
 
@@ -82,8 +82,8 @@ def test_loss_and_every_gradient(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n == "mobilenet_reduced" else pytest.mark.slow) for n in THIRTEEN]
 )
-def test_as_near_to_double_precision_as_the_core(name: str) -> None:
-    """Both are off by what rounding grows to. What is wrong on the device would be the device's alone."""
+def test_as_accurate_as_the_core(name: str) -> None:
+    """Both accumulate rounding errors. A bug on the device would affect only the device."""
     side = THIRTEEN[name]
     graph = models.build(name, 10, (side, side, 3), 0.5)
     kinds = {"reference": np.float64, "cpu": np.float32, "opencl": np.float32}
@@ -107,7 +107,7 @@ def test_loss_and_every_gradient_as_published(name: str) -> None:
     agrees(models.build(name), 4, Options(threads=2), large=True)
 
 
-def test_layers_that_are_computed_again() -> None:
+def test_recomputed_layers() -> None:
     graph = models.build("resnet20", 10, (32, 32, 3))
     options = Options(memory_bytes=estimate_memory(graph, 16).total - 1_000_000)
     assert estimate_memory(graph, 16, options).recomputed
@@ -118,8 +118,8 @@ def test_label_smoothing() -> None:
     agrees(models.build("lenet", 10, (28, 28, 1)), 5, Options(label_smoothing=0.1))
 
 
-def test_activations_in_half_the_memory() -> None:
-    """Rounded here and there alike, but for the last bit of some; losses as in float to a few digits."""
+def test_fp16_activations() -> None:
+    """Core and device round alike, except for the last bit of some values; losses match fp32 to a few digits."""
     graph = models.build("resnet_reduced", 10, (32, 32, 3))
     agrees(graph, 8, Options(half=True), HALF)
     images, labels = batch_of(graph, 8)
