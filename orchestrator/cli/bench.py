@@ -10,7 +10,6 @@ from orchestrator.cli.agent_errors import agent_errors
 from orchestrator.cli.bench_device import EXAMPLES as DEVICE_EXAMPLES
 from orchestrator.cli.bench_device import device
 from orchestrator.cli.choices import (
-    Activations,
     AllreduceAlgorithm,
     ComputeBackend,
     InstructionSet,
@@ -21,6 +20,7 @@ from orchestrator.cli.completion import complete_model
 from orchestrator.cli.help import EXPERT, format_examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED
+from phone_agent.contract.choices import Activations
 
 app = typer.Typer(help="Measure the speed of the rack, a phone or this computer.", no_args_is_help=True)
 
@@ -67,7 +67,7 @@ def allreduce(
     ] = "ring",
     wire: Annotated[Wire, typer.Option(help="Number format on the network.")] = "fp32",
     repeats: Annotated[int, typer.Option(help="Number of repeats; the fastest counts.", min=1)] = 5,
-    group: Annotated[
+    group_size: Annotated[
         int,
         typer.Option(
             help="Largest group of the hierarchical algorithm. 0: all phones of a switch.",
@@ -97,7 +97,7 @@ def allreduce(
     from orchestrator.view.progress import phone_progress, working
 
     size = USUAL_MB if mb is None and model is None else mb
-    request = AllreduceRequest(size, algorithm, wire, order, repeats, model, group)
+    request = AllreduceRequest(size, algorithm, wire, order, repeats, model, group_size)
     request.check()
     session = open_session(inventory, limit)
     with session.fleet() as fleet:

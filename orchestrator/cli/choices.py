@@ -1,6 +1,7 @@
 """The values that flags accept, so that help and completion show them.
 
-They are spelled out because importing the code that uses them would slow down every command; a test compares the two.
+Those of `launch` are in phone_agent.contract.choices. These are spelled out because importing the code that uses them
+would slow down every command; a test compares the two.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-Activations = Literal["fp32", "fp16"]
 AllreduceAlgorithm = Literal["ring", "hierarchical", "mpi", "chunkwise"]
 Arch = Literal["native", "aarch64"]
 BuildTarget = Literal["host", "aarch64-android"]
@@ -17,7 +17,6 @@ ExportFormat = Literal["onnx", "safetensors"]
 ForecastAlgorithm = Literal["auto", "ring", "hierarchical"]
 ForecastWire = Literal["auto", "fp32", "fp16", "bf16", "int8"]
 InstructionSet = Literal["avx512", "avx2", "sse2", "neon-fp16", "neon"]
-OnCorrupt = Literal["fail", "skip"]
 PlannedBackend = Literal["cpu", "opencl", "hybrid"]
 PowerState = Literal["on", "off"]
 RankOrder = Literal["ring", "interleaved"]

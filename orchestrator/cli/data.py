@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.choices import OnCorrupt
 from orchestrator.cli.help import format_examples
 from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED, UsageError
+from phone_agent.contract.choices import OnCorrupt
 
 if TYPE_CHECKING:
     from orchestrator.fleet.result import Outcomes

@@ -76,7 +76,7 @@ def forecast(
     uplink: Annotated[
         str, typer.Option(help="With --phones: link speed between switches.", rich_help_panel=IMAGINED)
     ] = "1gbit",
-    group: Annotated[
+    group_size: Annotated[
         int,
         typer.Option(
             help="Largest group of the hierarchical algorithm. 0: all phones of a switch; with auto, the best size.",
@@ -125,7 +125,7 @@ def forecast(
     )
     with agent_errors(), working(f"modelling {count_of(names, 'model')}"):
         rules = Rules(
-            memory_bytes=budget, algorithm=algorithm, group=group, wire=wire, overlap=overlap, pace=images_per_s
+            memory_bytes=budget, algorithm=algorithm, group=group_size, wire=wire, overlap=overlap, pace=images_per_s
         )
         found = [
             forecast_of(graph, rack, phone(), replace(rules, batch=images))

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.agent_errors import agent_errors
-from orchestrator.cli.choices import Activations, PlannedBackend
+from orchestrator.cli.choices import PlannedBackend
 from orchestrator.cli.completion import complete_model
 from orchestrator.cli.help import EXPERT, format_examples
 from orchestrator.cli.options import JsonOption
-from phone_agent.contract.choices import MAX_THREADS
+from phone_agent.contract.choices import MAX_THREADS, Activations
 
 app = typer.Typer(help="List models, and show what training them takes.", no_args_is_help=True)
 

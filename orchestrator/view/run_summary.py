@@ -16,7 +16,7 @@ from orchestrator.view.console import next_step, out
 from orchestrator.view.run_format import STATE_STYLE, format_accuracy
 from phone_agent.contract.schema import RunSpec
 
-_CHOSEN = ("algorithm", "group", "wire", "bucket_bytes", "predicted_s", "limit_s")
+_PLAN_FIELDS = ("algorithm", "group", "wire", "bucket_bytes", "predicted_s", "limit_s")
 
 
 def print_summary(
@@ -29,14 +29,15 @@ def print_summary(
         out.print(Text(f"  {diagnosis.headline}", "bold red"), soft_wrap=True)
         for line in diagnosis.log_tail:
             out.print(Text(f"  | {line}", "dim"), soft_wrap=True)
-    if travelled := _travel(progress):
-        out.print(f"  {travelled}", markup=False, soft_wrap=True)
+    if communication := _communication(progress):
+        out.print(f"  {communication}", markup=False, soft_wrap=True)
     if checkpoint is not None:
-        out.print(f"  {checkpoint}", markup=False, soft_wrap=True)
-        next_step(f"clusterctl export {spec.run_id}", "use it")
+        out.print(f"  checkpoint: {checkpoint}", markup=False, soft_wrap=True)
+        next_step(f"clusterctl eval {spec.run_id}", "evaluate it")
+        next_step(f"clusterctl export {spec.run_id}", "export it")
     if diagnosis is not None and not diagnosis.permanent:
-        next_step("clusterctl doctor" + (f" --limit {diagnosis.phone}" if diagnosis.phone else ""), "examine")
-    next_step(f"clusterctl collect-logs {spec.run_id}")
+        next_step("clusterctl doctor" + (f" --limit {diagnosis.phone}" if diagnosis.phone else ""), "find the cause")
+    next_step(f"clusterctl collect-logs {spec.run_id}", "logs")
 
 
 def summary_json(
@@ -60,7 +61,7 @@ def summary_json(
         "checkpoint": checkpoint and str(checkpoint),
         "images_per_s": progress.images_per_s,
         "seconds": progress.seconds,
-        "choice": progress.choice and {name: progress.choice.fields.get(name) for name in _CHOSEN},
+        "choice": progress.choice and {name: progress.choice.fields.get(name) for name in _PLAN_FIELDS},
         "exposed_comm_fraction": progress.exposed_comm_fraction,
         "line_rate_fraction": progress.line_rate_fraction,
         "warnings": progress.warnings,
@@ -88,19 +89,16 @@ def _outcome(progress: Progress) -> str:
     return "   ".join(part for part in parts if part)
 
 
-def _travel(progress: Progress) -> str:
-    """How gradients went between the phones; nothing where there was nobody to send them to."""
-    chosen, reached, exposed = progress.choice, progress.line_rate_fraction, progress.exposed_comm_fraction
-    if chosen is None or chosen.fields.get("limit_s") is None or exposed is None:
+def _communication(progress: Progress) -> str:
+    """Algorithm, wire format and efficiency of the allreduce; empty for a run on one phone."""
+    plan, line_rate, exposed = progress.choice, progress.line_rate_fraction, progress.exposed_comm_fraction
+    if plan is None or plan.fields.get("limit_s") is None or exposed is None:
         return ""
-    group = chosen.fields.get("group")
-    way = f"gradients: {chosen.text('algorithm')}{f' in groups of {group}' if group else ''}, {chosen.text('wire')}"
-    return f"{way}{_of_the_line(reached)}; {exposed:.1%} of a step waits for them"
-
-
-def _of_the_line(reached: float | None) -> str:
-    """Nothing where phones step alone, and share only now and then."""
-    if reached is None:
-        return ""
-    rate = f"at {reached:.0%} of" if reached < 1 else "faster than"  # the probe is short, and may find the line busy
-    return f", {rate} what a probe found the links to allow"
+    group = plan.fields.get("group")
+    groups = f" in groups of {group}" if group else ""
+    # A run of local steps has no line rate. The link probe is short: the allreduce may turn out to be faster.
+    speed = "" if line_rate is None else f", {line_rate:.0%} of measured link speed"
+    return (
+        f"allreduce: {plan.text('algorithm')}{groups}, {plan.text('wire')}{speed}; "
+        f"{exposed:.1%} of step time spent waiting"
+    )

@@ -13,7 +13,7 @@ from tests.labs import TestLab
 
 FLAGS = [
     ("--mb", "2", "--algorithm", "hierarchical", "--wire", "int8"),
-    ("--mb", "2", "--algorithm", "hierarchical", "--group", "1"),
+    ("--mb", "2", "--algorithm", "hierarchical", "--group-size", "1"),
     ("--mb", "2", "--algorithm", "ring", "--wire", "fp16"),
     ("--mb", "2", "--algorithm", "chunkwise"),
     ("--model", "squeezenet_v1_1", "--algorithm", "chunkwise"),

@@ -1,4 +1,4 @@
-"""Completion through the protocol the shells speak: the command line in the environment, words on stdout."""
+"""Shell completion through its protocol: the command line in the environment, words on stdout."""
 
 from __future__ import annotations
 
@@ -42,39 +42,39 @@ def completed(line: str, directory: Path, protocol: str = "bash") -> list[str]:
     return ended.stdout.split()
 
 
-def test_switches_phones_and_words(rack: Path) -> None:
+def test_limit_completes_switches_phones_and_keywords(rack: Path) -> None:
     names = ["left", "right", "a1", "a2", "b1", "b2", "@all", "@failed"]
     assert completed("clusterctl inventory show --limit ", rack.parent) == names
 
 
-def test_beginning_of_a_name(rack: Path) -> None:
+def test_limit_completes_the_start_of_a_name(rack: Path) -> None:
     assert completed("clusterctl inventory hostfile -l b", rack.parent) == ["b1", "b2"]
 
 
-def test_last_term_of_a_selector(rack: Path) -> None:
+def test_limit_completes_the_last_term(rack: Path) -> None:
     assert completed("clusterctl inventory show --limit left,!a", rack.parent) == ["left,!a1", "left,!a2"]
 
 
-def test_inventory_named_on_the_command_line(rack: Path, tmp_path: Path) -> None:
+def test_limit_uses_the_inventory_on_the_command_line(rack: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     assert completed(f"clusterctl inventory show -i {rack} --limit r", elsewhere) == ["right"]
 
 
-def test_zsh_tells_where_a_phone_is(rack: Path) -> None:
+def test_zsh_shows_the_address_of_a_phone(rack: Path) -> None:
     answer = " ".join(completed("clusterctl inventory show --limit a2", rack.parent, protocol="zsh"))
     assert "a2" in answer
     assert "10.77.1.2" in answer
 
 
 @pytest.mark.parametrize("content", [None, "cluster: ["])
-def test_silent_without_a_right_inventory(tmp_path: Path, content: str | None) -> None:
+def test_no_completion_without_a_valid_inventory(tmp_path: Path, content: str | None) -> None:
     if content:
         (tmp_path / "inventory.yaml").write_text(content, encoding="utf-8")
     assert completed("clusterctl inventory show --limit s", tmp_path) == []
 
 
-def test_models_and_backends(tmp_path: Path) -> None:
+def test_models_and_backends_are_completed(tmp_path: Path) -> None:
     assert completed("clusterctl launch --model resnet1", tmp_path) == ["resnet101", "resnet152"]
     assert completed("clusterctl launch --backend ", tmp_path) == ["auto", "cpu", "opencl", "hybrid", "reference"]
 

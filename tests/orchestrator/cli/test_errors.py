@@ -6,7 +6,7 @@ from orchestrator.errors import ClusterctlError
 from orchestrator.view.console import print_error
 
 
-def test_an_error_that_quotes_a_phone_is_harmless_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_escape_sequences_in_an_error_are_made_visible(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(ClusterctlError("first line\n\x1b]0;retitled\x07 [bold]second", remedy="clusterctl status"))
     shown = capsys.readouterr().err
     assert "\x1b]0" not in shown

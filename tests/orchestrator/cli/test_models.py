@@ -33,7 +33,7 @@ def document(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_list_has_every_network() -> None:
+def test_list_has_every_model() -> None:
     listed = {each["name"]: each for each in document("list")}
     assert tuple(listed) == models.NAMES
     resnet = listed["resnet50"]
@@ -43,7 +43,7 @@ def test_list_has_every_network() -> None:
         assert name in clusterctl("list").stdout
 
 
-def test_show_tells_layers_size_work_and_memory() -> None:
+def test_show_prints_layers_size_compute_and_memory() -> None:
     shown = clusterctl("show", "resnet20", "--batch", "8", "--memory", "200MB")
     assert shown.returncode == 0, shown.stderr
     for words in ("layer1.0", "272,474 in 65 tensors", "batch 8", "in 200.0 MB", "largest batch: "):
@@ -63,7 +63,7 @@ def test_show_as_json() -> None:
     assert sum(layer["flops"] for layer in shown["layers"]) == shown["forward_flops"]
 
 
-def test_show_says_whether_the_batch_fits_and_at_what_price() -> None:
+def test_show_prints_whether_the_batch_fits_and_what_is_recomputed() -> None:
     shown = document("show", "resnet20", "--batch", "64", "--memory", "120MB")
     assert shown["fits"]
     assert shown["memory"]["total"] > shown["memory_in_budget"]["total"]
@@ -76,12 +76,12 @@ def test_show_says_whether_the_batch_fits_and_at_what_price() -> None:
     assert "batch 4096 does not fit" in clusterctl("show", "resnet20", "--batch", "4096", "--memory", "120MB").stdout
 
 
-def test_a_larger_batch_takes_more_memory() -> None:
+def test_a_larger_batch_needs_more_memory() -> None:
     small, large = (document("show", "lenet", "--batch", batch)["memory"]["total"] for batch in ("1", "512"))
     assert small < large
 
 
-def test_memory_is_that_of_whoever_computes() -> None:
+def test_memory_depends_on_the_backend() -> None:
     shown = document("show", "lenet", "--batch", "8", "--threads", "4", "--backend", "hybrid")
     graph, options = models.build("lenet"), Options(threads=4)
     cpu, gpu = (
@@ -96,7 +96,7 @@ def test_memory_is_that_of_whoever_computes() -> None:
     assert (refused.returncode, "'abacus' is not one of" in " ".join(refused.stderr.split())) == (2, True)
 
 
-def test_memory_that_holds_not_even_one_image_is_told() -> None:
+def test_memory_too_small_for_one_image_is_reported() -> None:
     shown = clusterctl("show", "resnet20", "--memory", "1MB")
     assert shown.returncode == 0
     assert "not even one image" in shown.stdout
@@ -120,7 +120,7 @@ def test_memory_that_holds_not_even_one_image_is_told() -> None:
         (("show",), "Missing argument"),
     ],
 )
-def test_what_cannot_be_shown_is_a_usage_error(arguments: tuple[str, ...], told: str) -> None:
+def test_bad_input_is_a_usage_error(arguments: tuple[str, ...], told: str) -> None:
     done = clusterctl(*arguments)
     assert done.returncode == 2
     assert told in " ".join(done.stderr.split())
@@ -130,12 +130,12 @@ def test_what_cannot_be_shown_is_a_usage_error(arguments: tuple[str, ...], told:
 @pytest.mark.parametrize(
     ("given_image", "shape"), [(None, None), ("64", (64, 64, 3)), ("64x48", (64, 48, 3)), ("64x48x1", (64, 48, 1))]
 )
-def test_images_as_people_write_them(given_image: str | None, shape: tuple[int, ...] | None) -> None:
+def test_image_sizes_are_parsed(given_image: str | None, shape: tuple[int, ...] | None) -> None:
     assert models.image_shape("resnet50", given_image) == shape
 
 
 @given(st.text(max_size=12))
-def test_no_image_text_does_worse_than_an_error(text: str) -> None:
+def test_any_image_text_is_parsed_or_rejected(text: str) -> None:
     try:
         shape = models.image_shape("resnet50", text)
     except GraphError as error:
@@ -147,7 +147,7 @@ def test_no_image_text_does_worse_than_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", models.NAMES)
-def test_blocks_account_for_the_whole_network(name: str) -> None:
+def test_blocks_cover_the_whole_model(name: str) -> None:
     graph = models.build(name)
     found = blocks(graph)
     assert sum(block.parameters * block.times for block in found) == graph.parameter_count
@@ -165,5 +165,5 @@ def test_blocks_account_for_the_whole_network(name: str) -> None:
         ("fc", "fc"),
     ],
 )
-def test_blocks_are_named_by_what_layers_names_share(name: str, block: str) -> None:
+def test_blocks_are_named_by_the_common_prefix_of_their_layers(name: str, block: str) -> None:
     assert block_name(name) == block

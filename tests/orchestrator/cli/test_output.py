@@ -24,7 +24,7 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     "command", [("hosts", "key", "-i", "inventory.yaml"), ("build", "--target", "host", "--out", "FILE/x")]
 )
-def test_a_place_that_cannot_be_written_is_an_error_of_one_line(command: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_unwritable_path_is_a_usage_error_without_traceback(command: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     blocked = str(tmp_path / "file")
     done = clusterctl(*(word.replace("FILE", blocked) for word in command), CLUSTERCTL_STATE=f"{blocked}/state")
@@ -33,6 +33,6 @@ def test_a_place_that_cannot_be_written_is_an_error_of_one_line(command: tuple[s
     assert "Traceback" not in done.stderr
 
 
-def test_a_cluster_that_never_ran_anything_has_no_runs(tmp_path: Path) -> None:
+def test_a_new_cluster_has_no_runs(tmp_path: Path) -> None:
     done = clusterctl("runs", "--json", "-i", "inventory.yaml", CLUSTERCTL_STATE=str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "[]\n")

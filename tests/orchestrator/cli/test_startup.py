@@ -1,4 +1,4 @@
-"""Commands load what they need when they run: help and domain commands stay fast because they import little."""
+"""Start-up time: help and simple commands import nothing heavy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "show", "hostfile"])
-def test_reading_an_inventory_needs_neither_transport_nor_arithmetic(command: str) -> None:
+def test_inventory_commands_import_neither_ssh_nor_numpy(command: str) -> None:
     modules = imported_by("inventory", command, "-i", "inventory.yaml")
     assert "yaml" in modules
     assert not modules & (TRANSPORT | COMPUTE)
