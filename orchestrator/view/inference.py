@@ -34,13 +34,15 @@ def print_exported(trained: TrainedModel, path: Path, format_name: str, *, as_js
         out.print(f"{path}: {what}", markup=False, soft_wrap=True)
 
 
-def print_evaluation(trained: TrainedModel, judged: Evaluation, *, as_json: bool) -> None:
+def print_evaluation(trained: TrainedModel, evaluation: Evaluation, *, as_json: bool) -> None:
     if as_json:
         whose = trained.about.run.run_id if trained.about.run else None
-        print_json({"model": trained.about.model, "from": trained.source, "run_id": whose, **asdict(judged)})
+        print_json({"model": trained.about.model, "from": trained.source, "run_id": whose, **asdict(evaluation)})
     else:
-        figures = f"top-1 {judged.top1:.2%}   top-5 {judged.top5:.2%}   loss {judged.loss:.4f}"
-        out.print(f"{figures}   ({count_of(judged.samples, 'image')} of {judged.data})", markup=False, soft_wrap=True)
+        figures = f"top-1 {evaluation.top1:.2%}   top-5 {evaluation.top5:.2%}   loss {evaluation.loss:.4f}"
+        out.print(
+            f"{figures}   ({count_of(evaluation.samples, 'image')} of {evaluation.data})", markup=False, soft_wrap=True
+        )
 
 
 def print_predictions(images: Sequence[Path], predictions: Sequence[Sequence[Prediction]], *, as_json: bool) -> None:

@@ -132,7 +132,7 @@ def _fits(sheet: ModelReport) -> str:
     if sheet.within is None:
         return "does not fit"
     twice = sheet.within.recomputed
-    how = f"recomputing {count_of(twice, 'layer')}" if twice else "without recomputation"
+    how = f"by recomputing {count_of(twice, 'layer')}" if twice else "without recomputation"
     return f"fits {how}: {format_size(sheet.within.total)}"
 
 

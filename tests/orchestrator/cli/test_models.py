@@ -69,8 +69,8 @@ def test_show_prints_whether_the_batch_fits_and_what_is_recomputed() -> None:
     assert shown["memory"]["total"] > shown["memory_in_budget"]["total"]
     assert shown["memory_in_budget"]["total"] <= 120_000_000
     twice = len(shown["memory_in_budget"]["recomputed"])
-    told = " ".join(clusterctl("show", "resnet20", "--batch", "64", "--memory", "120MB").stdout.split())
-    assert f"batch 64 fits recomputing {twice} layers" in told
+    message = " ".join(clusterctl("show", "resnet20", "--batch", "64", "--memory", "120MB").stdout.split())
+    assert f"batch 64 fits by recomputing {twice} layers" in message
     shown = document("show", "resnet20", "--batch", "4096", "--memory", "120MB")
     assert (shown["fits"], shown["memory_in_budget"]) == (False, None)
     assert "batch 4096 does not fit" in clusterctl("show", "resnet20", "--batch", "4096", "--memory", "120MB").stdout
@@ -103,7 +103,7 @@ def test_memory_too_small_for_one_image_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("show", "resnet05"), "unknown model 'resnet05'; did you mean resnet50?"),
         (("show", "alexnet", "--image", "20"), "alexnet does not support 20x20x3 images: layer features."),
@@ -120,10 +120,10 @@ def test_memory_too_small_for_one_image_is_reported() -> None:
         (("show",), "Missing argument"),
     ],
 )
-def test_bad_input_is_a_usage_error(arguments: tuple[str, ...], told: str) -> None:
+def test_bad_input_is_a_usage_error(arguments: tuple[str, ...], message: str) -> None:
     done = clusterctl(*arguments)
     assert done.returncode == 2
-    assert told in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 

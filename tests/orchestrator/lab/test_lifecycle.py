@@ -24,7 +24,7 @@ def no_lab(tmp_path: Path) -> TestLab:
 def test_the_same_again_changes_nothing(any_lab: TestLab) -> None:
     anchor = holder(any_lab.directory / "anchor.lock")
     done = any_lab.clusterctl("lab", "up", "--phones", "3", "--switches", "2")
-    assert "already up" in done.stderr
+    assert "already running" in done.stderr
     assert holder(any_lab.directory / "anchor.lock") == anchor
 
 
