@@ -1,4 +1,4 @@
-"""How far two backends are apart, on images at random."""
+"""Differences between two backends on random images."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def batch_of(graph: Graph, batch: int, seed: int = 3) -> tuple[Array, Array]:
 
 
 def leave_corners(graph: Graph, state: State, *, down: bool = True) -> State:
-    """Moves normalised values to 3 and -3 by turns, where few are near a ReLU's corner, but some on its other side.
+    """Shift normalized values alternately to 3 and -3, so that few are near the corner of a ReLU.
 
-    A value within rounding of a corner may fall on its other side, and then all that hangs on it differs: the gradient
-    itself jumps there. In a deep network some value always is. Not `down`: all to 3, for stacks of depthwise layers. A
-    channel that is nearly all zero stays alone there, and each normalisation makes more of what rounding left of it.
+    A value within rounding of the corner may fall on either side, and everything that depends on it changes. In a deep
+    network there always is one. Without `down`, all are shifted to 3: in stacks of depthwise layers a channel that is
+    nearly zero stays so, and each batch normalization amplifies its rounding errors.
     """
     for node in graph.nodes:
         if isinstance(node.layer, BatchNorm):
@@ -35,7 +35,7 @@ def leave_corners(graph: Graph, state: State, *, down: bool = True) -> State:
 
 
 def worst_of(ours: State, theirs: State) -> tuple[float, str]:
-    """The largest error of a gradient, of the largest of its tensor; tensors of next to nothing count less."""
+    """The largest gradient error relative to the largest gradient of its tensor. Tiny tensors count less."""
     got, wanted = ours.packing.views(ours.gradients), theirs.packing.views(theirs.gradients)
     floor = 0.1 * np.abs(theirs.gradients).max()
     errors = {name: np.abs(got[name] - wanted[name]).max() / (np.abs(wanted[name]).max() + floor) for name in wanted}

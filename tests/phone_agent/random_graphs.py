@@ -1,4 +1,4 @@
-"""Graphs nobody would draw: every layer after every other, branches read twice, joined and put side by side."""
+"""Random graphs: every layer after every other, branches with several consumers, additions and concatenations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLASSES = 3
 
 
 class _Drawing:
-    """Maps of one size; any layer may read any of them. What nobody has read is put side by side in the end."""
+    """Feature maps of one size, which any layer may read. Unused outputs are concatenated in the end."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw

@@ -1,4 +1,4 @@
-"""Run under mpirun by test_mpi.py: every rank checks its sums; rank 0 prints how many it checked."""
+"""Run under mpirun by test_mpi.py: every rank checks its sums, and rank 0 prints the number of checks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from phone_agent.comm.wire import wire_format
 from phone_agent.comm.world import open_world
 
 LENGTHS = (0, 1, 2, 3, 5, 17, 1000, 600_003)
-LONG = 2 * MANY_PIECES * MAX_PIECE_BYTES // 4 + 3  # of two ranks, as many numbers as go in pieces that MPI announces
-# Whole numbers as small as these survive rounding.
+LONG = (
+    2 * MANY_PIECES * MAX_PIECE_BYTES // 4 + 3
+)  # for two ranks: long enough for pieces that MPI announces (rendezvous)
+# Integers this small survive rounding.
 CASES = [(algorithm, "fp32") for algorithm in ALGORITHMS] + [("ring", "fp16"), ("hierarchical", "fp16")]
 
 

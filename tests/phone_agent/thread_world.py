@@ -1,4 +1,4 @@
-"""Ranks as threads, over a transport that punishes touching data too early."""
+"""A world of threads, with a transport that exposes access to buffers that are still in transfer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from phone_agent.comm.executor import MpiFunctions
 
 T = TypeVar("T")
-PATIENCE_S = 300
-PARTING_S = 2  # for the others to end once one rank has failed
+TIMEOUT_S = 300
+SHUTDOWN_S = 2  # for the other ranks to end once one has failed
 
 
-class LeftAloneError(Exception):
+class PeerFailedError(Exception):
     """The rank that this one waits for has failed."""
 
 
@@ -31,16 +31,16 @@ class Transfer:
     def __init__(self, data: NDArray[Any], failed: threading.Event) -> None:
         self.data = data
         self._done, self._failed = threading.Event(), failed
-        self.meet = self._done.set
+        self.complete = self._done.set
 
     def done(self) -> bool:
         if not self._done.is_set() and self._failed.is_set():
-            raise LeftAloneError
+            raise PeerFailedError
         return self._done.is_set()
 
 
 class Edge:
-    """From one rank to another. A send lends its array, which is copied when a receive meets it, as MPI may do."""
+    """A link from one rank to another. Data is copied when a send and a receive are matched, as MPI may do."""
 
     def __init__(self, failed: threading.Event) -> None:
         self._lock, self._failed = threading.Lock(), failed
@@ -51,7 +51,7 @@ class Edge:
         return self._add(self._sends, data)
 
     def receive(self, into: NDArray[Any]) -> Transfer:
-        into[...] = 99  # what a receive is given belongs to it from now on
+        into[...] = 99  # the buffer belongs to the transfer until it is done
         return self._add(self._receives, into)
 
     def _add(self, waiting: deque[Transfer], data: NDArray[Any]) -> Transfer:
@@ -60,10 +60,10 @@ class Edge:
             waiting.append(transfer)
             while self._sends and self._receives:
                 sent, received = self._sends.popleft(), self._receives.popleft()
-                assert len(sent.data) == len(received.data), "a message of another length was expected"
+                assert len(sent.data) == len(received.data), "send and receive differ in length"
                 received.data[...] = sent.data
-                sent.meet()
-                received.meet()
+                sent.complete()
+                received.complete()
         return transfer
 
 
@@ -78,15 +78,15 @@ _Transfer = ctypes.CFUNCTYPE(
     ctypes.POINTER(ctypes.c_void_p),
 )  # fmt: skip
 _Test = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int), ctypes.c_void_p)
-DATATYPE, COMM = 11, 12  # that calls are to be made with
+DATATYPE, COMM = 11, 12  # expected arguments of the calls
 
 
 class Mpi:
-    """Its calls, for the core. An exception cannot pass through it: it is kept, and the call fails."""
+    """Substitutes for the MPI functions that the core calls. Exceptions cannot pass through C, so they are stored."""
 
     def __init__(self, rank: int, edges: defaultdict[tuple[int, int, int], Edge]) -> None:
         self._rank, self._edges = rank, edges
-        self._under_way: dict[int, Transfer] = {}
+        self._in_flight: dict[int, Transfer] = {}
         self._numbers = count(1)
         self._errors: list[Exception] = []
         self._kept = (_Transfer(self._send), _Transfer(self._receive), _Test(self._test))
@@ -108,9 +108,9 @@ class Mpi:
         try:
             assert (datatype, comm) == (DATATYPE, COMM)
             number = next(self._numbers)
-            self._under_way[number] = begin()
+            self._in_flight[number] = begin()
             request[0] = number
-        except Exception as error:  # noqa: BLE001 - raised once the core has returned
+        except Exception as error:  # noqa: BLE001 - raised after the core has returned
             self._errors.append(error)
             return 1
         return 0
@@ -118,11 +118,11 @@ class Mpi:
     def _test(self, request: Any, flag: Any, status: int) -> int:
         del status
         try:
-            flag[0] = self._under_way[request[0]].done()
+            flag[0] = self._in_flight[request[0]].done()
             if flag[0]:
-                del self._under_way[request[0]]
-                request[0] = None  # as MPI does: testing it again would be an error here
-        except Exception as error:  # noqa: BLE001 - raised once the core has returned
+                del self._in_flight[request[0]]
+                request[0] = None  # as MPI does: testing it again would be an error
+        except Exception as error:  # noqa: BLE001 - raised after the core has returned
             self._errors.append(error)
             return 1
         return 0
@@ -132,14 +132,14 @@ def _bytes(at: int, size: int) -> NDArray[np.uint8]:
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(at))
 
 
-class Sums:
-    """Stands in for MPI_Allreduce."""
+class AllgatherBarrier:
+    """Substitute for MPI_Allgather and MPI_Allreduce."""
 
     def __init__(self, size: int) -> None:
         self._lock = threading.Lock()
         self._barrier = threading.Barrier(size)
         self._rows: dict[int, NDArray[Any]] = {}
-        self.leave = self._barrier.abort
+        self.abort = self._barrier.abort
 
     def gather(self, rank: int, row: NDArray[Any]) -> NDArray[Any]:
         with self._lock:
@@ -151,7 +151,9 @@ class Sums:
 
 
 class ThreadWorld:
-    def __init__(self, rank: int, size: int, edges: defaultdict[tuple[int, int, int], Edge], sums: Sums) -> None:
+    def __init__(
+        self, rank: int, size: int, edges: defaultdict[tuple[int, int, int], Edge], sums: AllgatherBarrier
+    ) -> None:
         self.rank, self.size = rank, size
         self._edges, self._sums = edges, sums
         self._mpi = Mpi(rank, edges)
@@ -175,7 +177,7 @@ class ThreadWorld:
 
 
 class _Edges(defaultdict[tuple[int, int, int], Edge]):
-    """Made by whichever end comes first."""
+    """Created by whichever end comes first."""
 
     def __init__(self, failed: threading.Event) -> None:
         super().__init__(lambda: Edge(failed))
@@ -187,56 +189,56 @@ class _Edges(defaultdict[tuple[int, int, int], Edge]):
 
 
 class _Ranks(Generic[T]):
-    """Threads that nobody has to wait for: one that never ends ends with the process."""
+    """Daemon threads: one that never ends is ended with the process."""
 
     def __init__(self, size: int, work: Callable[[ThreadWorld], T]) -> None:
         self._size, self._work = size, work
-        self._failed, self._sums = threading.Event(), Sums(size)
+        self._failed, self._sums = threading.Event(), AllgatherBarrier(size)
         self._edges = _Edges(self._failed)
         self._ended: SimpleQueue[tuple[int, T | None, BaseException | None]] = SimpleQueue()
         self._threads = [threading.Thread(target=self._run, args=(rank,), daemon=True) for rank in range(size)]
 
-    def results(self, patience_s: float) -> list[T]:
-        """By rank. What ends one of them ends them all, and is raised here."""
+    def results(self, timeout_s: float) -> list[T]:
+        """Results by rank. An error of one rank ends all ranks and is raised here."""
         for thread in self._threads:
             thread.start()
-        until = time.monotonic() + patience_s
+        until = time.monotonic() + timeout_s
         found: dict[int, T] = {}
         while len(found) < self._size:
             rank, found[rank], error = self._next(until)
             if error is not None:
-                self._part()
+                self._wake_all()
                 raise error
         return [found[rank] for rank in range(self._size)]
 
     def _run(self, rank: int) -> None:
         try:
             self._ended.put((rank, self._work(ThreadWorld(rank, self._size, self._edges, self._sums)), None))
-        except BaseException as error:  # noqa: BLE001 - raised by whoever asks for results
+        except BaseException as error:  # noqa: BLE001 - raised by `results`
             self._ended.put((rank, None, error))
 
     def _next(self, until: float) -> tuple[int, Any, BaseException | None]:
         try:
             return self._ended.get(timeout=max(0.0, until - time.monotonic()))
         except Empty:
-            where = self._whereabouts()
-            self._part()
+            where = self._stack_traces()
+            self._wake_all()
             raise TimeoutError(f"ranks that did not end:\n{where}") from None
 
-    def _part(self) -> None:
-        """Wakes those that wait for others."""
+    def _wake_all(self) -> None:
+        """Wake the ranks that wait for others."""
         self._failed.set()
-        self._sums.leave()
-        until = time.monotonic() + PARTING_S
+        self._sums.abort()
+        until = time.monotonic() + SHUTDOWN_S
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _whereabouts(self) -> str:
+    def _stack_traces(self) -> str:
         frames = sys._current_frames()
         shown = ((rank, frames.get(thread.ident or 0)) for rank, thread in enumerate(self._threads))
         return "\n".join(f"rank {rank}\n{''.join(traceback.format_stack(at))}" for rank, at in shown if at is not None)
 
 
-def on_ranks(size: int, work: Callable[[ThreadWorld], T], patience_s: float = PATIENCE_S) -> list[T]:
-    """What each rank's work returns."""
-    return _Ranks(size, work).results(patience_s)
+def on_ranks(size: int, work: Callable[[ThreadWorld], T], timeout_s: float = TIMEOUT_S) -> list[T]:
+    """Run `work` on each rank. Returns the results by rank."""
+    return _Ranks(size, work).results(timeout_s)

@@ -72,13 +72,13 @@ class SharedBlock:
         cl = load_pyopencl()
         flags = cl.map_flags.READ | cl.map_flags.WRITE
         queue = self._shared.transfers
-        shown, _ = cl.enqueue_map_buffer(queue, self.buffer, flags, start, (end - start,), np.uint8)
-        self.address = self.address or shown.ctypes.data
-        if shown.ctypes.data != self.address + start:
+        mapped, _ = cl.enqueue_map_buffer(queue, self.buffer, flags, start, (end - start,), np.uint8)
+        self.address = self.address or mapped.ctypes.data
+        if mapped.ctypes.data != self.address + start:
             raise MappingMovedError(
                 f"{self._shared.device.identity.device} does not keep mapped memory at a fixed address"
             )
-        self._mappings[byte_range] = shown.base
+        self._mappings[byte_range] = mapped.base
         self._shared.count_copied(byte_range)
 
     def is_mapped(self, byte_range: ByteRange) -> bool:
@@ -104,7 +104,7 @@ class SharedMemory:
         self.copied = 0
 
     def array(self, count: int, dtype: DTypeLike = np.float32) -> Array:
-        """A zeroed array that the device reads and writes in pointer."""
+        """A zeroed array that the device reads and writes in place."""
         size = count * np.dtype(dtype).itemsize
         return SharedBlock(self, max(size, 1)).array(dtype)[:count]
 
@@ -217,8 +217,8 @@ class Arena:
         self._buffers = [shared.device_buffer(min(segment_bytes, max(total, 1) - start)) for start in starts]
 
     def resolve(self, offset: int) -> tuple[Any, int]:
-        number, inside = divmod(offset, self._segment_bytes)
-        return self._buffers[number], inside
+        segment, inside = divmod(offset, self._segment_bytes)
+        return self._buffers[segment], inside
 
 
 @dataclass(frozen=True)

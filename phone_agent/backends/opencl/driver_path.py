@@ -35,28 +35,28 @@ def prepare_driver() -> str:
 
     If the device needs another library search path, restarts this process with it and does not return.
     """
-    answer, environment = _try_explain_both()
+    probe, environment = _probe_both()
     if environment is not None:
         sys.stdout.flush()
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - restarts itself
-    if answer.found:
+    if probe.found:
         load_vendor_driver()  # before MPI is loaded: hwloc enumerates OpenCL devices, and a loader searches only once
-    return answer.why
+    return probe.why
 
 
 def probe_device() -> DeviceProbe:
     """The device with either library search path."""
-    return _try_explain_both()[0]
+    return _probe_both()[0]
 
 
-def _try_explain_both() -> tuple[DeviceProbe, dict[str, str] | None]:
+def _probe_both() -> tuple[DeviceProbe, dict[str, str] | None]:
     """Also returns the environment that the device needs, if it differs from the current one."""
     current = probe_in_subprocess(os.environ)
     first = vendor_first_environment(os.environ)
     if current.found or first is None:
         return current, None
-    answer = probe_in_subprocess(first)
-    return (answer, first) if answer.found else (DeviceProbe(None, _explain_both(current.why, answer.why, first)), None)
+    probe = probe_in_subprocess(first)
+    return (probe, first) if probe.found else (DeviceProbe(None, _explain_both(current.why, probe.why, first)), None)
 
 
 def _explain_both(current: str, vendor_first: str, environment: Mapping[str, str]) -> str:

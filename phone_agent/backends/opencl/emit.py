@@ -72,9 +72,8 @@ class Launch:
     size: tuple[int, ...]
     group: tuple[int, ...]
     name: str  # of the op
-    _images: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # arguments that point to the images, and their offsets
+    # Arguments that point to the images, and their offsets
+    _images: list[tuple[int, int]] = field(default_factory=list)
 
     def bind(self, memory: MemoryBinding) -> None:
         self._images.clear()

@@ -15,7 +15,7 @@ from phone_agent.nn.graph import BatchNorm, Conv, LocalResponseNorm
 
 @dataclass(eq=False)
 class Storage:
-    """Rows of `channels` elements, `pixels` rows per image. Several values may lie side by side in it."""
+    """Rows of `channels` elements, `pixels` rows per image. May hold several values side by side."""
 
     name: str
     pixels: int

@@ -71,5 +71,5 @@ def test_a_rank_that_never_ends_is_named() -> None:
             never.wait()
 
     with pytest.raises(TimeoutError, match=r"(?s)ranks that did not end:\n.*rank 1\n.*never.wait"):
-        on_ranks(2, work, patience_s=0.2)
+        on_ranks(2, work, timeout_s=0.2)
     never.set()

@@ -194,7 +194,7 @@ def run_attempt(runs: Sequence[Path], attempt: int, mapped: Sequence[str], confi
         rank.train(STEPS)
         return rank
 
-    return on_ranks(len(runs), work, patience_s=60)
+    return on_ranks(len(runs), work, timeout_s=60)
 
 
 def is_possible(moments: Sequence[Moment]) -> bool:
