@@ -25,7 +25,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.labs import INTERFACE, Seat, clusterctl, lab, seats
+from benchmarks.labs import INTERFACE, PhoneNamespace, clusterctl, lab, phone_namespaces
 from benchmarks.peers import KEEP_MEMORY, Peer, torch_python
 
 SIZES = (4.7, 25.0, 97.7, 230.0)  # MB: from SqueezeNet's gradients to ResNet-152's
@@ -92,24 +92,33 @@ def main() -> None:
 
 
 def race(found: Found, contestants: dict[str, Contestant], rounds: int, repeats: int) -> Found:
-    taken = seats()
+    namespaces = phone_namespaces()
     for turn in range(rounds):
-        found.rates.append(stream(taken[0], taken[1]))
-        found.together.append(min(around(taken)))
+        found.rates.append(stream(namespaces[0], namespaces[1]))
+        found.together.append(min(around(namespaces)))
         for name in list(contestants) if turn % 2 == 0 else reversed(contestants):
             found.seconds.setdefault(name, []).extend(contestants[name](found.megabytes, found.samples(repeats)))
             print(f"{found.phones} phones, {found.megabytes:g} MB, {name}: {found.best(name):.3f} s", file=sys.stderr)
     return found
 
 
-def stream(sender: Seat, receiver: Seat) -> float:
+def stream(sender: PhoneNamespace, receiver: PhoneNamespace) -> float:
     """Bytes a second that arrive, by iperf3."""
     port = ("--port", str(STREAM_PORT))
-    server = [*receiver.inside, "iperf3", "--server", "--one-off", *port]
+    server = [*receiver.command_prefix, "iperf3", "--server", "--one-off", *port]
     with subprocess.Popen(server, stdout=subprocess.DEVNULL) as listening:
         try:
             time.sleep(0.5)
-            client = [*sender.inside, "iperf3", "--client", receiver.address, "--time", str(STREAM_S), "--json", *port]
+            client = [
+                *sender.command_prefix,
+                "iperf3",
+                "--client",
+                receiver.address,
+                "--time",
+                str(STREAM_S),
+                "--json",
+                *port,
+            ]
             done = subprocess.run(client, stdout=subprocess.PIPE, text=True, check=True)
             listening.wait(10)
         finally:
@@ -117,10 +126,10 @@ def stream(sender: Seat, receiver: Seat) -> float:
     return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 8
 
 
-def around(taken: list[Seat]) -> list[float]:
+def around(namespaces: list[PhoneNamespace]) -> list[float]:
     """Of each phone's stream to the next, all at once."""
-    with ThreadPoolExecutor(len(taken)) as pool:
-        return list(pool.map(stream, taken, [*taken[1:], taken[0]]))
+    with ThreadPoolExecutor(len(namespaces)) as pool:
+        return list(pool.map(stream, namespaces, [*namespaces[1:], namespaces[0]]))
 
 
 def ours(algorithm: str, wire: str = "fp32") -> Contestant:
@@ -136,11 +145,13 @@ def ours(algorithm: str, wire: str = "fp32") -> Contestant:
 def gloo(python: str) -> Iterator[Contestant]:
     """A rank in every phone's network, on its cores; they live through the whole race and wait in between."""
     environment = {**KEEP_MEMORY, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": INTERFACE}
-    taken = seats()
-    with ExitStack() as stack, ThreadPoolExecutor(len(taken)) as pool:
+    namespaces = phone_namespaces()
+    with ExitStack() as stack, ThreadPoolExecutor(len(namespaces)) as pool:
         ranks = [
-            stack.enter_context(Peer(f"rank {rank}", "benchmarks.gloo_peer", python, environment, seat.inside))
-            for rank, seat in enumerate(taken)
+            stack.enter_context(
+                Peer(f"rank {rank}", "benchmarks.gloo_peer", python, environment, namespace.command_prefix)
+            )
+            for rank, namespace in enumerate(namespaces)
         ]
 
         def ask(verb: str, each: Callable[[int], dict[str, Any]]) -> list[dict[str, Any]]:
@@ -151,7 +162,7 @@ def gloo(python: str) -> Iterator[Contestant]:
             answers = ask("sums", lambda _: {"megabytes": megabytes, "count": repeats})
             return [max(slowest) for slowest in zip(*(answer["seconds"] for answer in answers), strict=True)]
 
-        store = f"{taken[0].address}:{STORE_PORT}"
+        store = f"{namespaces[0].address}:{STORE_PORT}"
         ask("open", lambda rank: {"store": store, "ranks": len(ranks), "rank": rank})
         yield run
 

@@ -25,7 +25,7 @@ from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.labs import INTERFACE, clusterctl, lab, launch, seats
+from benchmarks.labs import INTERFACE, clusterctl, lab, launch, phone_namespaces
 from benchmarks.networks import TABLE_I
 from benchmarks.peers import KEEP_MEMORY, Peer, torch_python
 from benchmarks.verdict import Promise, conclude
@@ -94,18 +94,20 @@ def _ours(batch: int) -> Steps:
 def ddp(python: str, batch: int) -> Iterator[Steps]:
     """A rank in every phone's network, on its cores; they live through the whole race and wait in between."""
     environment = {**KEEP_MEMORY, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": INTERFACE}
-    taken = seats()
-    with ExitStack() as stack, ThreadPoolExecutor(len(taken)) as pool:
+    namespaces = phone_namespaces()
+    with ExitStack() as stack, ThreadPoolExecutor(len(namespaces)) as pool:
         ranks = [
-            stack.enter_context(Peer(f"rank {rank}", "benchmarks.ddp_peer", python, environment, seat.inside))
-            for rank, seat in enumerate(taken)
+            stack.enter_context(
+                Peer(f"rank {rank}", "benchmarks.ddp_peer", python, environment, namespace.command_prefix)
+            )
+            for rank, namespace in enumerate(namespaces)
         ]
 
         def ask(verb: str, **arguments: Any) -> list[dict[str, Any]]:
             asked = [pool.submit(peer.ask, verb, **arguments, **_rank(verb, rank)) for rank, peer in enumerate(ranks)]
             return [each.result() for each in asked]
 
-        ask("open", model=MODEL, batch=batch, ranks=len(ranks), store=f"{taken[0].address}:{PORT}")
+        ask("open", model=MODEL, batch=batch, ranks=len(ranks), store=f"{namespaces[0].address}:{PORT}")
         yield lambda steps: ask("steps", count=steps)[0]["ended"]
 
 

@@ -1,4 +1,4 @@
-"""A lab that a benchmark brings up for itself, and drives as a person would."""
+"""Labs for benchmarks: each starts its own lab and uses it through the command line."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from phone_agent.contract.schema import RunSpec
 
 CLUSTER = "lab"
 INTERFACE = "eth0"  # of a virtual phone
-DISK = "2g"  # has room for a whole CIFAR-10
+DISK = "2g"  # enough for CIFAR-10
 
 
 @dataclass(frozen=True)
 class Run:
-    """What the host knows of a run that is done."""
+    """Spec and events of a finished run."""
 
     spec: RunSpec
     events: tuple[dict[str, Any], ...]
@@ -35,15 +35,15 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Seat:
-    """Where another program can sit beside a phone's: in its network, on its cores."""
+class PhoneNamespace:
+    """The network namespace and cores of a phone, in which other programs can run for comparison."""
 
     address: str
     namespace: str
     cores: tuple[int, ...]
 
     @property
-    def inside(self) -> tuple[str, ...]:
+    def command_prefix(self) -> tuple[str, ...]:
         return ("nsenter", f"--net={self.namespace}", "taskset", "--cpu-list", ",".join(map(str, self.cores)))
 
 
@@ -51,14 +51,14 @@ class Seat:
 def lab(
     phones: int, switches: int = 1, rate: str = "1gbit", uplink: str | None = None, disk: str = DISK
 ) -> Iterator[None]:
-    """Provisioned; in a state directory of its own, so that a lab that is up stays as it is."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is below is taken down
+    """A provisioned lab in its own state directory, independent of any lab that is already running."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the finally block runs
     state = tempfile.mkdtemp(prefix="cctl-bench-")
     os.environ["CLUSTERCTL_STATE"] = state
-    os.environ.pop("CLUSTERCTL_INVENTORY", None)  # of a real rack, which no benchmark may touch
-    cables = ("--switches", str(switches), "--rate", rate, "--uplink", uplink or rate)
+    os.environ.pop("CLUSTERCTL_INVENTORY", None)  # benchmarks must not touch a real rack
+    network = ("--switches", str(switches), "--rate", rate, "--uplink", uplink or rate)
     try:
-        clusterctl("lab", "up", "--phones", str(phones), *cables, "--disk", disk)
+        clusterctl("lab", "up", "--phones", str(phones), *network, "--disk", disk)
         clusterctl("provision")
         yield
     finally:
@@ -70,32 +70,32 @@ def clusterctl(*arguments: str) -> str:
     command = [sys.executable, "-m", "orchestrator.cli.app", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"clusterctl {' '.join(arguments)} ended with {done.returncode}")
+        sys.exit(f"clusterctl {' '.join(arguments)} failed with exit code {done.returncode}")
     return done.stdout
 
 
 def launch(*arguments: str) -> Run:
-    """With the same shares at every step: runs are compared with each other, and with one process."""
+    """Run without load balancing, so that batches per phone stay fixed and runs are comparable."""
     summary = json.loads(clusterctl("launch", "--load-balancing", "off", *arguments, "--json"))
     directory = ClusterState(CLUSTER).runs / summary["run_id"]
     events = (directory / "events.jsonl").read_text().splitlines()
     return Run(RunSpec.from_json((directory / "run.json").read_text()), tuple(map(json.loads, events)))
 
 
-def seats() -> list[Seat]:
-    """One a phone, in ring order."""
+def phone_namespaces() -> list[PhoneNamespace]:
+    """One per phone, in ring order."""
     if os.geteuid() != 0:
         sys.exit("only root can enter a phone's network: run this as root")
     known = json.loads(clusterctl("lab", "status", "--json"))
-    return [_seat(phone) for phone in known["phones"]]
+    return [_phone_namespace(phone) for phone in known["phones"]]
 
 
-def _seat(phone: dict[str, Any]) -> Seat:
+def _phone_namespace(phone: dict[str, Any]) -> PhoneNamespace:
     inside = clusterctl("lab", "exec", phone["name"], "--", "readlink", "/proc/self/ns/net").strip()
     pid = next((pid for pid in _processes() if _network(pid) == inside), None)
     if pid is None:
-        sys.exit(f"{phone['name']} has no network of its own: this lab cannot make namespaces")
-    return Seat(phone["address"], f"/proc/{pid}/ns/net", tuple(sorted(os.sched_getaffinity(pid))))
+        sys.exit(f"{phone['name']} has no network namespace: the lab runs in loopback mode")
+    return PhoneNamespace(phone["address"], f"/proc/{pid}/ns/net", tuple(sorted(os.sched_getaffinity(pid))))
 
 
 def _processes() -> Sequence[int]:
@@ -105,5 +105,5 @@ def _processes() -> Sequence[int]:
 def _network(pid: int) -> str | None:
     try:
         return str(Path(f"/proc/{pid}/ns/net").readlink())
-    except OSError:  # it ended meanwhile
+    except OSError:  # the process has exited
         return None

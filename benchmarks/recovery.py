@@ -26,7 +26,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.labs import INTERFACE, Seat, clusterctl, lab, seats
+from benchmarks.labs import INTERFACE, PhoneNamespace, clusterctl, lab, phone_namespaces
 from benchmarks.peers import ROOT, torch_python
 from orchestrator.chaos.catalog import BY_NAME
 from orchestrator.chaos.driver import Driver
@@ -120,8 +120,8 @@ def _ours(fault: str) -> float | None:
 
 def _open_mpi(fault: str, bound: float) -> float | None:
     """mpirun on the first phone, as clusterctl calls it, but with its own time-outs."""
-    places = seats()
-    hosts = "".join(f"{seat.address} slots=1\n" for seat in places)
+    namespaces = phone_namespaces()
+    hosts = "".join(f"{namespace.address} slots=1\n" for namespace in namespaces)
     clusterctl("lab", "exec", _name(0), "--", "bash", "-c", 'printf %s "$1" >recovery.hosts', "bash", hosts)
     ours = mpirun_argv(PHONES, "recovery.hosts", Mode.ROOT.network, SSH_PORT, ("python3", "-c", _PINGER))
     settings = (f"{name}={value}" for name, value in environment().items())
@@ -131,7 +131,7 @@ def _open_mpi(fault: str, bound: float) -> float | None:
         "--",
         "env",
         *settings,
-        *on_the_wire(places[0].address),
+        *on_the_wire(namespaces[0].address),
         *_with_its_own_keepalive(ours),
     )
     with _started(command) as (process, log):
@@ -168,10 +168,10 @@ def _started(command: tuple[str, ...]) -> Iterator[tuple[subprocess.Popen[bytes]
 
 def _torchrun(python: str, fault: str, options: argparse.Namespace) -> float | None:
     """Rank 0 tells every step."""
-    places = seats()
+    namespaces = phone_namespaces()
     with tempfile.NamedTemporaryFile("w+", suffix=".log") as steps:
         path = Path(steps.name)
-        agents = [_agent(python, seat, places[0].address, path, options.patience) for seat in places]
+        agents = [_agent(python, namespace, namespaces[0].address, path, options.patience) for namespace in namespaces]
         try:
             _await_steps(lambda: len(path.read_text().splitlines()))
             before = _worlds(path)
@@ -183,13 +183,15 @@ def _torchrun(python: str, fault: str, options: argparse.Namespace) -> float | N
                 agent.wait()
 
 
-def _agent(python: str, seat: Seat, head: str, steps: Path, patience_s: float) -> subprocess.Popen[bytes]:
+def _agent(
+    python: str, namespace: PhoneNamespace, head: str, steps: Path, patience_s: float
+) -> subprocess.Popen[bytes]:
     where = (f"--rdzv-endpoint={head}:{PORT}", "--rdzv-backend=c10d", "--rdzv-id=recovery")
-    often = (f"--local-addr={seat.address}", f"--nnodes={PHONES - 1}:{PHONES}", "--nproc-per-node=1")
-    hosts = str(seat.address == head).lower()  # an agent that only shares the head's network does not know itself
+    often = (f"--local-addr={namespace.address}", f"--nnodes={PHONES - 1}:{PHONES}", "--nproc-per-node=1")
+    hosts = str(namespace.address == head).lower()  # an agent that only shares the head's network does not know itself
     rendezvous = f"--rdzv-conf=is_host={hosts},{_RENDEZVOUS}"
     worker = ("--max-restarts=3", "--monitor-interval=0.1", str(WORKER), str(steps), str(patience_s))
-    command = [*seat.inside, python, "-m", "torch.distributed.run", *where, *often, rendezvous, *worker]
+    command = [*namespace.command_prefix, python, "-m", "torch.distributed.run", *where, *often, rendezvous, *worker]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": INTERFACE}
     null = subprocess.DEVNULL
     return subprocess.Popen(command, env=environment, stdout=null, stderr=null, start_new_session=True)

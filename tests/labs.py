@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.lab.modes import FORCE_VARIABLE, why_not
-from orchestrator.lab.remote import run
+from orchestrator.lab.modes import MODE_VARIABLE, unavailable_reason
+from orchestrator.lab.remote import exec_on_phone
 from orchestrator.lab.spec import Mode
-from orchestrator.lab.status import look
+from orchestrator.lab.status import lab_status
 
 CLUSTERCTL = (sys.executable, "-m", "orchestrator.cli.app")
 
@@ -25,16 +25,16 @@ CLUSTERCTL = (sys.executable, "-m", "orchestrator.cli.app")
 class TestLab:
     """A state directory with a running lab in it."""
 
-    __test__ = False  # not a test class, whatever its name says
+    __test__ = False  # not a test class, despite its name
 
     state: Path
-    mode: Mode | None = None  # None: the best this computer allows
+    mode: Mode | None = None  # None: the best available
 
     @property
     def environment(self) -> dict[str, str]:
-        forced = {FORCE_VARIABLE: str(self.mode)} if self.mode else {}
-        rackless = {name: value for name, value in os.environ.items() if name != "CLUSTERCTL_INVENTORY"}
-        return {**rackless, "CLUSTERCTL_STATE": str(self.state), **forced}
+        forced = {MODE_VARIABLE: str(self.mode)} if self.mode else {}
+        inherited = {name: value for name, value in os.environ.items() if name != "CLUSTERCTL_INVENTORY"}
+        return {**inherited, "CLUSTERCTL_STATE": str(self.state), **forced}
 
     @property
     def directory(self) -> Path:
@@ -45,7 +45,7 @@ class TestLab:
         return self.directory / "inventory.yaml"
 
     def run(self, command: Sequence[str], stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Runs any command with this lab's environment."""
+        """Run a command on the host with this lab's environment."""
         return subprocess.run(command, env=self.environment, input=stdin, capture_output=True, text=True, check=False)
 
     def clusterctl(self, *arguments: str, check: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -56,11 +56,11 @@ class TestLab:
 
     @contextmanager
     def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """`clusterctl` in the background, killed at the end if it has not ended by then."""
+        """Run `clusterctl` in the background. It is killed at the end if it is still running."""
         command = [*CLUSTERCTL, *arguments]
-        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        pipe, devnull = subprocess.PIPE, subprocess.DEVNULL
         with subprocess.Popen(
-            command, env=self.environment, stdin=nothing, stdout=pipe, stderr=pipe, text=True
+            command, env=self.environment, stdin=devnull, stdout=pipe, stderr=pipe, text=True
         ) as process:
             try:
                 yield process
@@ -69,9 +69,9 @@ class TestLab:
                 process.communicate()
 
     def on(self, phone: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Runs a command on a phone, without ssh and without a new clusterctl."""
+        """Run a command on a phone, without ssh and without starting clusterctl."""
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err, Path(os.devnull).open() as none:
-            code = run(self.directory, phone, command, [none.fileno(), out.fileno(), err.fileno()])
+            code = exec_on_phone(self.directory, phone, command, [none.fileno(), out.fileno(), err.fileno()])
             out.seek(0)
             err.seek(0)
             done = subprocess.CompletedProcess(command, code, out.read(), err.read())
@@ -80,15 +80,15 @@ class TestLab:
         return done
 
     def phone(self, name: str) -> dict[str, object]:
-        """What `lab status` says of one phone."""
-        report = look(self.directory)
+        """The entry of one phone in `lab status`."""
+        report = lab_status(self.directory)
         found: dict[str, object] = next(phone for phone in report["phones"] if phone["name"] == name)
         return found
 
 
 @contextmanager
 def running_lab(phones: int, switches: int = 1, *, mode: Mode | None = None, **options: str) -> Iterator[TestLab]:
-    """A lab of its own, gone afterwards. `options` are further flags of `lab up`, such as rate="100mbit"."""
+    """A temporary lab. `options` are further flags of `lab up`, such as rate="100mbit"."""
     state = Path(tempfile.mkdtemp(prefix="cctl-"))
     lab = TestLab(state, mode)
     flags = [word for name, value in options.items() for word in (f"--{name}", value)]
@@ -101,14 +101,14 @@ def running_lab(phones: int, switches: int = 1, *, mode: Mode | None = None, **o
 
 
 def namespaces_missing() -> str | None:
-    """Why this computer cannot make labs with networks of their own; None if it can."""
-    reasons = [why_not(mode) for mode in (Mode.ROOT, Mode.USER)]
+    """Why this host cannot create network namespaces, or None if it can."""
+    reasons = [unavailable_reason(mode) for mode in (Mode.ROOT, Mode.USER)]
     return None if None in reasons else "; ".join(str(reason) for reason in reasons)
 
 
-def eventually(condition: Callable[[], bool], patience: float = 120.0) -> None:
-    """For what takes effect soon, on a computer of any speed."""
-    deadline = time.monotonic() + patience
+def eventually(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "still not so"
+        assert time.monotonic() < deadline, f"condition not met within {timeout_s} s"
         time.sleep(0.02)

@@ -17,7 +17,7 @@ from orchestrator.chaos.plan import Injection, PlannedFault, RunPlan
 from orchestrator.chaos.run_log import RunLog
 from orchestrator.chaos.testbed import Testbed
 from orchestrator.errors import ClusterctlError
-from orchestrator.lab.status import await_sshd
+from orchestrator.lab.status import wait_for_sshd
 from orchestrator.records import checkpoints
 
 STEPS = 240
@@ -226,7 +226,7 @@ class _Run:
             if hasattr(self, "_log"):
                 with suppress(ClusterctlError):
                     self._testbed.clusterctl("stop", self._log.run_id)
-        await_sshd(self._testbed.lab_dir, self._names)
+        wait_for_sshd(self._testbed.lab_dir, self._names)
 
     def _outcome(self) -> RunOutcome:
         self._log.update()

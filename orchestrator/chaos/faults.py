@@ -81,7 +81,7 @@ def revert_all(testbed: Testbed) -> None:
                 testbed.set(phone.name, assignment)
         with suppress(ClusterctlError):
             target = TargetPhone(testbed, phone.name, "", 0)
-            _reshape(target, links.shaped(_cable(target), testbed.spec.shape.rate))
+            _reshape(target, links.shaping_command(_cable(target), testbed.spec.config.rate))
 
 
 def _kill(target: TargetPhone) -> Revert:
@@ -109,13 +109,13 @@ def _flap(target: TargetPhone) -> Revert:
 
 
 def _slow_link(target: TargetPhone) -> Revert:
-    _reshape(target, links.shaped(_cable(target), SLOW_LINK))
-    return lambda: _reshape(target, links.shaped(_cable(target), target.testbed.spec.shape.rate))
+    _reshape(target, links.shaping_command(_cable(target), SLOW_LINK))
+    return lambda: _reshape(target, links.shaping_command(_cable(target), target.testbed.spec.config.rate))
 
 
 def _corrupt(target: TargetPhone) -> Revert:
     _reshape(target, f"qdisc add dev {_cable(target)} root {' '.join(_NETEM)}")
-    return lambda: _reshape(target, links.shaped(_cable(target), target.testbed.spec.shape.rate))
+    return lambda: _reshape(target, links.shaping_command(_cable(target), target.testbed.spec.config.rate))
 
 
 def _limit_memory(target: TargetPhone) -> Revert:
@@ -167,7 +167,7 @@ _INJECTORS: dict[str, Callable[[TargetPhone], Revert]] = {
 
 def _cable(target: TargetPhone) -> str:
     """The end of its cable at the switch, where traffic to the phone is shaped."""
-    return target.testbed.spec.phone(target.phone).cable
+    return target.testbed.spec.phone(target.phone).switch_interface
 
 
 def _reshape(target: TargetPhone, line: str) -> None:

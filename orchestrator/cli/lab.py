@@ -56,14 +56,14 @@ def up(
     ] = "native",
 ) -> None:
     """Start a lab: virtual phones with a real SSH server and links of the given speed."""
+    from orchestrator.lab.config import LabConfig, parse_arch
     from orchestrator.lab.lifecycle import up as bring_up
-    from orchestrator.lab.shape import Shape, arch_named
     from orchestrator.view.console import next_step
     from orchestrator.view.lab import print_started
     from orchestrator.view.progress import working
 
     with working("starting the lab") as show:
-        outcome = bring_up(Shape(phones, switches, rate, uplink, disk, arch_named(arch)), show)
+        outcome = bring_up(LabConfig(phones, switches, rate, uplink, disk, parse_arch(arch)), show)
     print_started(outcome)
     next_step("clusterctl provision")
 
@@ -83,12 +83,12 @@ def down() -> None:
 @app.command()
 def status(as_json: JsonOption = False) -> None:
     """Show which virtual phones are on and reachable over SSH."""
-    from orchestrator.lab.status import look
+    from orchestrator.lab.status import lab_status
     from orchestrator.paths import lab_dir
     from orchestrator.view.console import print_json
     from orchestrator.view.lab import print_status
 
-    report = look(lab_dir())
+    report = lab_status(lab_dir())
     if as_json:
         print_json(report)
     else:
@@ -98,10 +98,10 @@ def status(as_json: JsonOption = False) -> None:
 @app.command("exec", context_settings=_PASS_THROUGH)
 def execute(phone: PhoneArgument, command: CommandArgument) -> None:
     """Run a command on a phone as its user, without SSH. Returns the command's exit code."""
-    from orchestrator.lab.remote import run
+    from orchestrator.lab.remote import exec_on_phone
     from orchestrator.paths import lab_dir
 
-    raise typer.Exit(run(lab_dir(), phone, command))
+    raise typer.Exit(exec_on_phone(lab_dir(), phone, command))
 
 
 @app.command(context_settings=_PASS_THROUGH)
@@ -116,7 +116,7 @@ def enter(command: CommandArgument) -> None:
 @app.command()
 def power(phone: PhoneArgument, state: Annotated[PowerState, typer.Argument(help="New state.")]) -> None:
     """Cut a phone's power, or restore it. Its data is kept."""
-    from orchestrator.lab.faults import set_power
+    from orchestrator.lab.settings import set_power
     from orchestrator.paths import lab_dir
 
     set_power(lab_dir(), phone, state)
@@ -140,7 +140,7 @@ def change(
 
     Readings: battery.*, thermal.*. Faults: link=down, disk=full, throttle=0.3, phantom=on and others.
     """
-    from orchestrator.lab.faults import change as apply
+    from orchestrator.lab.settings import apply_settings
     from orchestrator.paths import lab_dir
 
-    apply(lab_dir(), phone, settings)
+    apply_settings(lab_dir(), phone, settings)

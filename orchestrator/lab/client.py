@@ -1,4 +1,4 @@
-"""Asking a running lab's anchor for something."""
+"""Requests to the daemon of a running lab."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import ClusterctlError, UsageError
-from orchestrator.lab import cables
+from orchestrator.lab import ipc
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.lock import holder
 from orchestrator.lab.spec import LabSpec
 
 
 def read_spec(lab_dir: Path) -> LabSpec:
-    """The plan of the running lab."""
+    """The spec of the running lab. Raise UsageError if no lab is running."""
     lab = LabLayout(lab_dir)
-    if holder(lab.anchor_lock) is None:
-        left = " (it ended, and left files behind)" if lab_dir.exists() else ""
-        raise UsageError(f"no lab is up{left}", remedy="clusterctl lab up --phones 4")
+    if holder(lab.daemon_lock) is None:
+        crashed = " (an earlier lab ended without cleaning up)" if lab_dir.exists() else ""
+        raise UsageError(f"no lab is running{crashed}", remedy="clusterctl lab up --phones 4")
     return LabSpec.from_json(lab.spec.read_text())
 
 
 def request(lab_dir: Path, message: dict[str, Any], files: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
-    """One question, one answer. Raises ClusterctlError with the anchor's own words if it could not."""
+    """Send one request and return the reply. An error reported by the daemon is raised as ClusterctlError."""
     try:
-        with cables.dial(lab_dir) as channel:
-            cables.send(channel, message, files)
-            reply, received = cables.receive(channel)
+        with ipc.connect(lab_dir) as channel:
+            ipc.send(channel, message, files)
+            reply, received = ipc.receive(channel)
     except (OSError, EOFError) as error:
-        raise ClusterctlError(
-            f"the lab did not answer ({error or 'it ended'})", remedy="clusterctl lab status"
-        ) from error
-    if refusal := reply.get("error"):
-        remedy = reply.get("remedy") or f"the lab's log: {LabLayout(lab_dir).log}"
-        raise ClusterctlError(str(refusal), remedy=remedy)
+        reason = str(error) or "connection closed"
+        raise ClusterctlError(f"the lab daemon did not answer ({reason})", remedy="clusterctl lab status") from error
+    if failure := reply.get("error"):
+        remedy = reply.get("remedy") or f"see the log of the lab daemon: {LabLayout(lab_dir).log}"
+        raise ClusterctlError(str(failure), remedy=remedy)
     return reply, received

@@ -1,4 +1,4 @@
-"""Where things are on a virtual phone, and the environment the Termux app gives its processes."""
+"""Paths on a virtual phone, and the environment that the Termux app sets for its processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PRELOAD = "lib/libtermux-exec-ld-preload.so"
 
 @dataclass(frozen=True)
 class PhonePaths:
-    """Paths as the phone sees them. `root` is / except where there are no namespaces."""
+    """Paths as seen by the phone. `root` is / except in loopback mode."""
 
     root: Path
 
@@ -33,7 +33,7 @@ class PhonePaths:
 
 
 def termux_environment(paths: PhonePaths) -> dict[str, str]:
-    """As TermuxShellEnvironment.java and `login` leave it: no LD_LIBRARY_PATH, no /system/bin on PATH."""
+    """As set by TermuxShellEnvironment.java and `login`: no LD_LIBRARY_PATH, no /system/bin in PATH."""
     prefix = paths.prefix
     environment = {
         **android_environment(paths),
@@ -49,7 +49,7 @@ def termux_environment(paths: PhonePaths) -> dict[str, str]:
 
 
 def android_environment(paths: PhonePaths) -> dict[str, str]:
-    """What Android itself gives a process."""
+    """The environment that Android itself sets for a process."""
     return {
         "ANDROID_DATA": str(paths.root / "data"),
         "ANDROID_ROOT": str(paths.root / "system"),

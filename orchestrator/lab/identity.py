@@ -1,35 +1,37 @@
-"""How a process on a virtual phone becomes the phone's only user, u0_aNNN, with no way back."""
+"""Drop privileges to the phone's only user, u0_aNNN, irrevocably."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 
-from orchestrator.lab import cables, syscalls
+from orchestrator.lab import ipc, syscalls
 from orchestrator.lab.namespaces import map_user
-from orchestrator.lab.seccomp import Refusals, restrict_to_android
+from orchestrator.lab.seccomp import SeccompPolicy, install_filter
 from orchestrator.lab.spec import Mode, VirtualPhone
 
 ANDROID_GROUPS = (3003, 9997)  # inet, everybody
 
 
 def has_own_uid(mode: Mode) -> bool:
-    """Whether each phone has a uid of its own outside as well, as only root can arrange."""
+    """Whether each phone has its own uid on the host as well. Only root can set that up."""
     return mode is not Mode.USER and os.geteuid() == 0
 
 
-def user_switch(mode: Mode, phone: VirtualPhone, refusals: Callable[[], Refusals] = Refusals) -> Callable[[], None]:
-    """What each new process of the phone calls just before its program starts."""
+def make_user_switch(
+    mode: Mode, phone: VirtualPhone, seccomp_policy: Callable[[], SeccompPolicy] = SeccompPolicy
+) -> Callable[[], None]:
+    """Return a function that each new process of the phone calls just before exec."""
     namespace = _user_namespace(phone.uid) if mode is Mode.USER else None
 
     def switch() -> None:
-        refused = refusals()
+        policy = seccomp_policy()
         if namespace is not None:
             syscalls.setns(namespace, syscalls.CLONE_NEWUSER)
         elif os.geteuid() == 0:
             _drop_to(phone.uid)
-        syscalls.set_no_new_privs()  # and capabilities in a user namespace end with exec: the uid is not 0
-        restrict_to_android(os.geteuid(), os.getegid(), refused)
+        syscalls.set_no_new_privs()  # exec also drops the capabilities in the user namespace, because the uid is not 0
+        install_filter(os.geteuid(), os.getegid(), policy)
 
     return switch
 
@@ -41,20 +43,20 @@ def _drop_to(uid: int) -> None:
 
 
 def _user_namespace(uid: int) -> int:
-    """A file that stands for a new user namespace in which this process's user is `uid`.
+    """Create a user namespace in which the current user appears as `uid`, and return a file descriptor for it.
 
-    Without root there is only one real uid; in there it looks like the phone's.
+    Without root there is only one real uid; inside this namespace it looks like the uid of the phone.
     """
-    here, there = cables.pair()
+    here, there = ipc.pair()
     if (child := os.fork()) == 0:
         try:
             syscalls.unshare(syscalls.CLONE_NEWUSER)
             map_user(uid, uid, outside_uid=0, outside_gid=0)
-            cables.send(there, {"file": "user namespace"}, [os.open("/proc/self/ns/user", os.O_RDONLY)])
+            ipc.send(there, {"file": "user namespace"}, [os.open("/proc/self/ns/user", os.O_RDONLY)])
         finally:
             os._exit(0)
     there.close()
     with here:
-        _, files = cables.receive(here)
+        _, files = ipc.receive(here)
     os.waitpid(child, 0)
     return files[0]

@@ -1,7 +1,7 @@
-"""Process 1 of a virtual phone: starts what Android would start, reaps, and keeps nothing alive.
+"""Process 1 of a virtual phone: starts what Android would start, and reaps processes.
 
-On a phone nobody restarts sshd unless provisioning arranged for it, so neither does this. The anchor sends it
-work over a socket; for `exec` it hands over the asking client's own connection, which gets the exit code.
+It never restarts sshd: on a real phone that happens only if provisioning has set it up. The daemon sends requests over
+a socket. For `exec` it also passes the connection of the client, to which init sends the exit code.
 """
 
 from __future__ import annotations
@@ -18,64 +18,64 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
-from orchestrator.lab import cables
+from orchestrator.lab import ipc
 from orchestrator.lab.environment import TERMUX_FILES, PhonePaths
 from orchestrator.lab.processes import Process, command_line, descendants, exit_code, kill, spawn, wake_on_child_exit
-from orchestrator.lab.quirks import Habits, app_environment, sshd_environment
+from orchestrator.lab.quirks import Quirks, app_environment, sshd_environment
 
-_SSHD = ("sshd", "-D")  # in the foreground, as the app would start it
+_SSHD = ("sshd", "-D")  # in the foreground, as the Termux app starts it
 _SHEBANG_BYTES = 256
-_RESTARTS_SSHD = frozenset({"environment", "preload", "tmpdir"})  # sessions inherit what sshd was started with
-_RESTARTS_TERMUX = frozenset({"sysv", "links"})  # processes keep the system calls they were started with
+_RESTARTS_SSHD = frozenset({"environment", "preload", "tmpdir"})  # sessions inherit sshd's environment
+_RESTARTS_TERMUX = frozenset({"sysvipc", "hardlinks"})  # a process keeps the seccomp filter it was started with
 _POLL_S = 0.005
-_NOT_HERE = ("/bin/", "/usr/bin/", f"/{TERMUX_FILES}/usr/bin/")  # or not here in a phone without namespaces
+_MISSING_BIN_DIRS = ("/bin/", "/usr/bin/", f"/{TERMUX_FILES}/usr/bin/")  # the last: missing in loopback mode
 
 
 def boot_command(script: Path, prefix: Path) -> list[str]:
-    """How Termux runs a script: an interpreter in /bin or /usr/bin is looked for in $PREFIX/bin."""
+    """The command that runs a script as Termux does: interpreters in /bin and /usr/bin map to $PREFIX/bin."""
     with script.open("rb") as stream:
         first = stream.readline(_SHEBANG_BYTES)
     if first.startswith(b"\x7fELF"):
         return [str(script)]
     words = (first.startswith(b"#!") and first[2:].decode(errors="replace").split()) or ["sh"]
-    if words[0].startswith(_NOT_HERE) or "/" not in words[0]:
+    if words[0].startswith(_MISSING_BIN_DIRS) or "/" not in words[0]:
         words[0] = str(prefix / "bin" / Path(words[0]).name)
     return [*words, str(script)]
 
 
 def boot_scripts(home: Path) -> list[Path]:
-    """What Termux:Boot runs: the files of ~/.termux/boot in order, up to the first thing that is none."""
+    """The scripts that Termux:Boot runs: the files of ~/.termux/boot in order, up to the first non-file."""
     directory = home / ".termux" / "boot"
     return list(takewhile(Path.is_file, sorted(directory.iterdir()))) if directory.is_dir() else []
 
 
 def is_session(sshd: Process) -> bool:
-    """Whether this sshd serves somebody who is logged in; its listener may be gone. They write it in their titles."""
+    """Whether this sshd process serves a login session, according to its process title."""
     title = command_line(sshd.pid)
     return title.startswith("sshd: ") and "[listener]" not in title
 
 
 @dataclass
 class PhoneInit:
-    control: socket.socket  # to the anchor
+    control: socket.socket  # to the daemon
     paths: PhonePaths
     become_user: Callable[[], None]
-    console: int  # where the output of what nobody watches goes
-    habits: Habits
+    console: int  # log file for the output of background processes
+    quirks: Quirks
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
-    _clients: dict[int, socket.socket] = field(default_factory=dict)  # by the process they wait for
+    _clients: dict[int, socket.socket] = field(default_factory=dict)  # by the PID of the process they wait for
 
     def serve(self) -> NoReturn:
         wake = wake_on_child_exit()
-        self._selector.register(wake, selectors.EVENT_READ, self._reap)
-        self._selector.register(self.control, selectors.EVENT_READ, self._obey)
+        self._selector.register(wake, selectors.EVENT_READ, self._on_child_exit)
+        self._selector.register(self.control, selectors.EVENT_READ, self._handle_message)
         while True:
-            for key, _ in self._selector.select(self.habits.tick(time.monotonic())):
+            for key, _ in self._selector.select(self.quirks.tick(time.monotonic())):
                 key.data(key.fileobj)
 
-    def _obey(self, control: socket.socket) -> None:
+    def _handle_message(self, control: socket.socket) -> None:
         try:
-            message, files = cables.receive(control)
+            message, files = ipc.receive(control)
         except (EOFError, ConnectionError):
             self._power_off()
         match message["op"]:
@@ -84,9 +84,9 @@ class PhoneInit:
             case "exec":
                 self._exec(message, files)
             case "terminal":
-                self._exec_at_terminal(message, socket.socket(fileno=files[0]))
-            case "habit":
-                self._change(message["key"], socket.socket(fileno=files[0]))
+                self._exec_in_terminal(message, socket.socket(fileno=files[0]))
+            case "quirk":
+                self._apply_quirk(message["key"], socket.socket(fileno=files[0]))
             case "sshd-up":
                 self._start_sshd()
             case "sshd-down":
@@ -95,63 +95,63 @@ class PhoneInit:
                 self._signal_sshd(signal.SIGHUP)
 
     def _boot(self) -> None:
-        self.habits.start()
-        if not self.habits.is_unhealthy("boot"):
+        self.quirks.start()
+        if not self.quirks.is_active("boot"):
             self._start_termux()
 
     def _start_termux(self) -> None:
         scripts = boot_scripts(self.paths.home)
-        if not scripts or self._is_any_habit_of(_RESTARTS_SSHD):
+        if not scripts or self._any_active(_RESTARTS_SSHD):
             self._start_sshd()
         for script in scripts:
             self._start(boot_command(script, self.paths.prefix), app_environment(self.paths))
 
-    def _is_any_habit_of(self, keys: frozenset[str]) -> bool:
-        return any(self.habits.is_unhealthy(key) for key in keys)
+    def _any_active(self, keys: frozenset[str]) -> bool:
+        return any(self.quirks.is_active(key) for key in keys)
 
     def _start_sshd(self) -> None:
         self._start(_SSHD, sshd_environment(self.paths))
 
     def _start(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
-        program = str(self.paths.prefix / "bin" / argv[0])  # wherever its PATH will lead
+        program = str(self.paths.prefix / "bin" / argv[0])  # regardless of the PATH in `environment`
         nothing = os.open(os.devnull, os.O_RDONLY)
         self._spawn([program, *argv[1:]], environment, [nothing, self.console, self.console])
         os.close(nothing)
 
-    def _change(self, key: str, client: socket.socket) -> None:
+    def _apply_quirk(self, key: str, client: socket.socket) -> None:
         try:
-            self.habits.apply(key)
-            restarted = self._restart_what_inherits(key)
+            self.quirks.apply(key)
+            restarted = self._restart_inheritors(key)
         except OSError as error:
-            _answer(client, {"error": f"{key}: {error}"})
+            _reply(client, {"error": f"{key}: {error}"})
         else:
-            _answer(client, {"sshd": "restarted"} if restarted else {})
+            _reply(client, {"sshd": "restarted"} if restarted else {})
 
-    def _restart_what_inherits(self, key: str) -> bool:
-        """What a process was started with does not change any more. Returns whether an sshd will be up again."""
+    def _restart_inheritors(self, key: str) -> bool:
+        """Restart processes that inherit the setting only at startup. Return whether sshd was restarted."""
         if key in _RESTARTS_TERMUX:
-            while alive := self._alive():  # some were born in the meantime
-                self._end(alive)
+            while alive := self._alive():  # new processes may have started meanwhile
+                self._kill_and_wait(alive)
             self._start_termux()
             return True
         return key in _RESTARTS_SSHD and self._restart_sshd()
 
     def _restart_sshd(self) -> bool:
-        """If there is one. Where a script keeps it alive, ours is first, and the script's finds the port taken."""
+        """Restart sshd if it is running. If a script also restarts it, that one finds the port in use and exits."""
         listening = self._listeners()
-        self._end(listening)
+        self._kill_and_wait(listening)
         if listening:
             self._start_sshd()
         return bool(listening)
 
-    def _end(self, processes: Sequence[Process]) -> None:
-        """Kills, and waits until the last is gone."""
+    def _kill_and_wait(self, processes: Sequence[Process]) -> None:
+        """Kill processes and wait until all have exited."""
         for process in processes:
             kill(process.pid, signal.SIGKILL)
-        doomed = {process.pid for process in processes}
-        while doomed & {process.pid for process in self._alive()}:
+        pids = {process.pid for process in processes}
+        while pids & {process.pid for process in self._alive()}:
             time.sleep(_POLL_S)
-            self._collect()
+            self._reap_children()
 
     def _alive(self) -> list[Process]:
         return [process for process in descendants(os.getpid()) if not process.is_zombie]
@@ -162,17 +162,17 @@ class PhoneInit:
         for file in files[1:]:
             os.close(file)
         self._clients[pid] = client
-        self._selector.register(client, selectors.EVENT_READ, lambda _: self._abandon(pid))
+        self._selector.register(client, selectors.EVENT_READ, lambda _: self._hang_up(pid))
 
-    def _exec_at_terminal(self, message: dict[str, Any], client: socket.socket) -> None:
-        """A program nobody sits in front of. The client is told when the terminal shows what it waits for."""
-        ours, theirs = os.openpty()
-        self._spawn(message["argv"], app_environment(self.paths), [theirs, theirs, theirs])
-        os.close(theirs)
-        terminal = Terminal(ours, message["until"], client)
-        self._selector.register(ours, selectors.EVENT_READ, lambda _: self._watch(terminal))
+    def _exec_in_terminal(self, message: dict[str, Any], client: socket.socket) -> None:
+        """Run a program in an unattended terminal. Reply to the client when the terminal shows the expected text."""
+        parent, child = os.openpty()
+        self._spawn(message["argv"], app_environment(self.paths), [child, child, child])
+        os.close(child)
+        terminal = Terminal(parent, message["until"], client)
+        self._selector.register(parent, selectors.EVENT_READ, lambda _: self._read_terminal(terminal))
 
-    def _watch(self, terminal: Terminal) -> None:
+    def _read_terminal(self, terminal: Terminal) -> None:
         if not terminal.read():
             self._selector.unregister(terminal.file)
             os.close(terminal.file)
@@ -180,24 +180,24 @@ class PhoneInit:
     def _spawn(self, argv: Sequence[str], environment: Mapping[str, str], stdio: Sequence[int]) -> int:
         return spawn(argv, environment, stdio, self.become_user, self.paths.home)
 
-    def _abandon(self, pid: int) -> None:
-        """The client went away: hang up, as a terminal would."""
-        self._forget(pid)
+    def _hang_up(self, pid: int) -> None:
+        """The client disconnected: send SIGHUP, as a closed terminal does."""
+        self._unregister_client(pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGHUP)
 
-    def _forget(self, pid: int) -> socket.socket | None:
+    def _unregister_client(self, pid: int) -> socket.socket | None:
         client = self._clients.pop(pid, None)
         if client is not None:
             self._selector.unregister(client)
         return client
 
-    def _reap(self, wake: socket.socket) -> None:
+    def _on_child_exit(self, wake: socket.socket) -> None:
         wake.recv(4096)
-        self._collect()
+        self._reap_children()
 
-    def _collect(self) -> None:
-        """The exit codes of children that ended."""
+    def _reap_children(self) -> None:
+        """Reap exited children and send their exit codes to the waiting clients."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -205,11 +205,11 @@ class PhoneInit:
                 return
             if pid == 0:
                 return
-            if client := self._forget(pid):
-                _answer(client, {"exit": exit_code(status)})
+            if client := self._unregister_client(pid):
+                _reply(client, {"exit": exit_code(status)})
 
     def _signal_sshd(self, number: signal.Signals) -> None:
-        """The listener only: sessions go on, as they do when Android kills it."""
+        """Signal the listening sshd only. Sessions survive, as they do when Android kills the listener."""
         for process in self._listeners():
             kill(process.pid, number)
 
@@ -228,30 +228,30 @@ class PhoneInit:
 
 @dataclass
 class Terminal:
-    """One that nobody sits in front of."""
+    """An unattended pseudo-terminal, watched for an expected text."""
 
     file: int
     until: str
     client: socket.socket | None
-    _shown: str = ""
+    _output: str = ""
 
     def read(self) -> bool:
-        """Whether the program still has it open. Tells the client, once, when it shows what was waited for."""
+        """Read output and notify the client once the expected text appears. Return False when the program exits."""
         try:
-            self._shown += os.read(self.file, 4096).decode(errors="replace")
+            self._output += os.read(self.file, 4096).decode(errors="replace")
         except OSError:  # EIO: the other end is closed
-            self._tell({"error": f"it ended instead of waiting: {self._shown.strip()[-500:]}"})
+            self._notify({"error": f"the program exited before the expected prompt: {self._output.strip()[-500:]}"})
             return False
-        if self.until in self._shown:
-            self._tell({})
+        if self.until in self._output:
+            self._notify({})
         return True
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _notify(self, message: dict[str, Any]) -> None:
         if self.client is not None:
-            _answer(self.client, message)
+            _reply(self.client, message)
             self.client = None
 
 
-def _answer(client: socket.socket, message: dict[str, Any]) -> None:
-    with client, contextlib.suppress(OSError):  # it may not wait for the answer any more
-        cables.send(client, message)
+def _reply(client: socket.socket, message: dict[str, Any]) -> None:
+    with client, contextlib.suppress(OSError):  # the client may have disconnected
+        ipc.send(client, message)

@@ -1,4 +1,4 @@
-"""What is where in a lab directory."""
+"""Paths in a lab directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.lab.environment import TERMUX_FILES
 
 @dataclass(frozen=True)
 class LabLayout:
-    """Everything here goes with the lab. `data` directories are mount points: they look empty from outside."""
+    """All of it is deleted with the lab. `data` directories are mount points and look empty from outside the lab."""
 
     root: Path
 
@@ -20,26 +20,26 @@ class LabLayout:
 
     @property
     def log(self) -> Path:
-        return self.root / "anchor.log"
+        return self.root / "daemon.log"
 
     @property
-    def anchor_lock(self) -> Path:
-        """Held by the anchor: the lab runs."""
-        return self.root / "anchor.lock"
+    def daemon_lock(self) -> Path:
+        """Held by the daemon while the lab is running."""
+        return self.root / "daemon.lock"
 
     @property
     def phones_lock(self) -> Path:
-        """Shared by phones that have no PID namespace, and so may outlive the anchor by a moment."""
+        """Shared by phones without a PID namespace, which may outlive the daemon for a moment."""
         return self.root / "phones.lock"
 
     @property
     def userland(self) -> Path:
-        """A link to the root of the tree that phones borrow programs from: this computer's, or another one."""
+        """A symlink to the root directory that provides the phones' programs: `/`, or an arm64 userland."""
         return self.root / "userland"
 
     @property
     def upstream(self) -> Path:
-        """The stand-in for Termux's package repository."""
+        """The lab's replacement for the Termux package repository."""
         return self.root / "upstream"
 
     @property
@@ -57,12 +57,12 @@ class LabLayout:
 
     @property
     def staging(self) -> Path:
-        """Where each phone, in a mount namespace of its own, puts its root together."""
+        """Mount point where each phone, in its own mount namespace, assembles its root file system."""
         return self.root / "root"
 
     @property
     def phones(self) -> Path:
-        """May be a link to a place that the phones' users can reach."""
+        """May be a symlink to a directory that the phones' users can access."""
         return self.root / "phones"
 
     def phone(self, name: str) -> PhoneLayout:
@@ -79,7 +79,7 @@ class PhoneLayout:
 
     @property
     def termux(self) -> Path:
-        """Termux's `files` and `cache`."""
+        """The parent directory of Termux's `files` and `cache`."""
         return (self.root / TERMUX_FILES).parent
 
     @property
@@ -96,5 +96,5 @@ class PhoneLayout:
 
     @property
     def log(self) -> Path:
-        """What the phone's own processes print when nobody reads it: sshd, boot scripts."""
+        """Output of background processes on the phone: sshd and boot scripts."""
         return self.root / "console.log"

@@ -1,7 +1,7 @@
-"""Who runs the lab: processes hold locks, and the kernel knows whose they are.
+"""Locks that show which process runs the lab.
 
-A process id in a file can be stale, and its number taken by a stranger. A POSIX record lock cannot: it goes with
-its process, and F_GETLK says whose it is, in this process's own numbering.
+A PID file can be stale, and its PID may have been reused. A POSIX record lock is released when its process exits, and
+F_GETLK returns the PID of the holder as seen from the caller's PID namespace.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 _FLOCK = "hhqqi4x"  # struct flock: type, whence, start, length, pid
 
 
-def hold(path: Path, *, shared: bool = False) -> None:
-    """Takes the lock for as long as this process lives (the file stays open on purpose)."""
+def acquire(path: Path, *, shared: bool = False) -> None:
+    """Take the lock for the lifetime of this process. The file stays open on purpose."""
     fd = os.open(path, os.O_RDWR)
     fcntl.fcntl(fd, fcntl.F_SETLK, _request(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
 
 
 def holder(path: Path) -> int | None:
-    """The process id of the holder, or of one of them; None if the lock is free."""
+    """The PID of a process that holds the lock, or None if the lock is free."""
     try:
         fd = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -36,9 +36,9 @@ def holder(path: Path) -> int | None:
     return None if kind == fcntl.F_UNLCK else int(pid)
 
 
-def await_release(path: Path, patience: float) -> bool:
-    """Waits until nobody holds the lock. False if somebody still does."""
-    deadline = time.monotonic() + patience
+def wait_for_release(path: Path, timeout_s: float) -> bool:
+    """Wait until the lock is free. Return False on timeout."""
+    deadline = time.monotonic() + timeout_s
     while holder(path) is not None:
         if time.monotonic() > deadline:
             return False
@@ -46,8 +46,8 @@ def await_release(path: Path, patience: float) -> bool:
     return True
 
 
-def kill_holder(path: Path, patience: float = 20.0) -> None:
-    """Ends the holder, if there is one, and waits until it is gone."""
+def kill_holder(path: Path, timeout_s: float = 20.0) -> None:
+    """Kill the holder of the lock, if there is one, and wait until it has exited."""
     if (pid := holder(path)) is None:
         return
     try:
@@ -55,9 +55,9 @@ def kill_holder(path: Path, patience: float = 20.0) -> None:
     except ProcessLookupError:
         return
     try:
-        if holder(path) == pid:  # else it went away, and the number may be a stranger's by now
+        if holder(path) == pid:  # otherwise the holder exited, and its PID may belong to another process by now
             signal.pidfd_send_signal(handle, signal.SIGKILL)
-            select.select([handle], [], [], patience)
+            select.select([handle], [], [], timeout_s)
     finally:
         os.close(handle)
 

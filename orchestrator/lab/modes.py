@@ -1,4 +1,4 @@
-"""What this computer allows: namespaces as root, namespaces as a user, or neither."""
+"""Selection of the lab mode: namespaces as root, namespaces in a user namespace, or the loopback interface."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ import subprocess
 import sys
 
 from orchestrator.errors import UsageError
-from orchestrator.lab.probe import POSSIBLE
-from orchestrator.lab.shape import Arch
+from orchestrator.lab.config import Arch
+from orchestrator.lab.probe import AVAILABLE
 from orchestrator.lab.spec import FIRST_OCTET, SSH_PORT, Mode
 
-FORCE_VARIABLE = "CLUSTERCTL_LAB_MODE"
-_REMEDY = {
-    Arch.NATIVE: "run it as a user that is not root",
+MODE_VARIABLE = "CLUSTERCTL_LAB_MODE"
+_REMEDIES = {
+    Arch.NATIVE: "run it as a user other than root",
     Arch.AARCH64: "run it where namespaces are allowed (docs/guide/lab.md), or with --arch native",
 }
 
 
-def choose(arch: Arch = Arch.NATIVE) -> tuple[Mode, list[str]]:
-    """The best mode that works here, and why each better one does not."""
-    if forced := os.environ.get(FORCE_VARIABLE):
-        return _forced(forced, arch)
-    objections: list[str] = []
+def select_mode(arch: Arch = Arch.NATIVE) -> tuple[Mode, list[str]]:
+    """The best mode available on this host, and the reason why each better mode is unavailable."""
+    if forced := os.environ.get(MODE_VARIABLE):
+        return _forced_mode(forced, arch)
+    reasons: list[str] = []
     for mode in Mode:
-        if (objection := why_not(mode, arch)) is None:
-            return mode, objections
-        objections.append(objection)
-    raise UsageError(f"no lab can run here: {'; '.join(objections)}", remedy=_REMEDY[arch])
+        if (reason := unavailable_reason(mode, arch)) is None:
+            return mode, reasons
+        reasons.append(reason)
+    raise UsageError(f"no lab can run here: {'; '.join(reasons)}", remedy=_REMEDIES[arch])
 
 
-def _forced(name: str, arch: Arch) -> tuple[Mode, list[str]]:
+def _forced_mode(name: str, arch: Arch) -> tuple[Mode, list[str]]:
     try:
         mode = Mode(name)
     except ValueError:
-        raise UsageError(f"{FORCE_VARIABLE}={name}: no such mode", remedy=f"one of {', '.join(Mode)}") from None
-    if objection := why_not(mode, arch):
-        raise UsageError(f"{FORCE_VARIABLE}={name}: {objection}", remedy=f"unset {FORCE_VARIABLE}")
-    return mode, [f"{FORCE_VARIABLE}={name} is set"]
+        raise UsageError(f"{MODE_VARIABLE}={name}: no such mode", remedy=f"one of {', '.join(Mode)}") from None
+    if reason := unavailable_reason(mode, arch):
+        raise UsageError(f"{MODE_VARIABLE}={name}: {reason}", remedy=f"unset {MODE_VARIABLE}")
+    return mode, [f"{MODE_VARIABLE}={name} is set"]
 
 
-def free_octet(mode: Mode) -> int:
-    """Labs on the loopback interface share it: each takes 127.N with the first N that is free."""
+def find_free_octet(mode: Mode) -> int:
+    """The second octet of the lab's addresses. Loopback labs share one interface, so each needs its own 127.N."""
     return next(octet for octet in range(FIRST_OCTET, 256) if mode is not Mode.LOOPBACK or _is_free(f"127.{octet}.1.1"))
 
 
@@ -56,12 +56,12 @@ def _is_free(address: str) -> bool:
     return True
 
 
-def why_not(mode: Mode, arch: Arch = Arch.NATIVE) -> str | None:
-    """None if labs can be made this way; otherwise the reason, found by trying."""
+def unavailable_reason(mode: Mode, arch: Arch = Arch.NATIVE) -> str | None:
+    """Why a mode cannot be used on this host, or None if it can. The mode is tried out in a subprocess."""
     if mode is Mode.ROOT and os.geteuid() != 0:
-        return "as root: this user is not root"
+        return "root mode: not running as root"
     if mode is Mode.LOOPBACK and arch.is_emulated:
-        return f"as {mode}: without namespaces phones see this computer's programs, not {arch} ones"
+        return f"{mode} mode: without namespaces phones use the host's programs, which are not {arch}"
     command = [sys.executable, "-m", "orchestrator.lab.probe", mode, arch]
     answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return None if answer == POSSIBLE else f"as {mode}: {answer or 'the attempt crashed'}"
+    return None if answer == AVAILABLE else f"{mode} mode: {answer or 'the probe crashed'}"

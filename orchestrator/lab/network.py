@@ -1,7 +1,7 @@
-"""The lab's wired network for this process: sockets made inside it by the anchor.
+"""Access to the lab's network: sockets that the lab daemon creates inside it.
 
-A socket belongs to the network it was made in, whoever uses it. So clusterctl keeps its own network, and needs
-no privileges to talk to the virtual phones.
+A socket stays in the network namespace it was created in, even if it is passed to another process. So clusterctl
+remains in the host's network and needs no privileges to connect to virtual phones.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from orchestrator.errors import ClusterctlError
 from orchestrator.lab.client import read_spec, request
 
-_EMULATED = 10.0
+_EMULATION_TIME_SCALE = 10.0
 
 
 class LabNetwork:
     def __init__(self, lab_dir: Path) -> None:
         self._lab_dir = lab_dir
-        self.time_scale = _EMULATED if read_spec(lab_dir).shape.arch.is_emulated else 1.0
+        self.time_scale = _EMULATION_TIME_SCALE if read_spec(lab_dir).config.arch.is_emulated else 1.0
 
     def connect(self, address: str, port: int, timeout: float) -> socket.socket:
         channel = self._socket(socket.SOCK_STREAM)
@@ -43,7 +43,7 @@ class LabNetwork:
 
     def source_address(self, towards: str) -> str:
         with self._socket(socket.SOCK_DGRAM) as probe:
-            probe.connect((towards, 9))  # UDP connect sends nothing: it only asks the routing table
+            probe.connect((towards, 9))  # UDP connect sends nothing; it only consults the routing table
             return str(probe.getsockname()[0])
 
     def _socket(self, kind: socket.SocketKind) -> socket.socket:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-# A program expects them at their defaults: Python ignores the first two, whoever started the lab perhaps the others.
-_EXPECTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+# Programs expect the default handlers. Python ignores the first two; the caller of `lab up` may ignore the others.
+_RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 _STATE, _PARENT, _STARTED = 0, 1, 19  # in /proc/PID/stat, after the name
 
@@ -23,7 +23,7 @@ class Process:
     parent: int
     name: str
     state: str = "S"
-    started: int = 0  # clock ticks after this computer's start
+    started: int = 0  # clock ticks since the host booted
 
     @property
     def is_zombie(self) -> bool:
@@ -37,13 +37,13 @@ def spawn(
     become_user: Callable[[], None],
     home: Path,
 ) -> int:
-    """Starts a program in a session of its own, as the phone's user. Returns its process id."""
+    """Start a program in its own session, as the phone's user. Return its process id."""
     if pid := os.fork():
         return pid
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (*_EXPECTED, signal.SIGCHLD, signal.SIGTERM):
+        for number in (*_RESET_SIGNALS, signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         for target, source in enumerate(stdio):
             os.dup2(source, target)
@@ -67,23 +67,23 @@ def _execute(argv: Sequence[str], environment: Mapping[str, str], home: Path) ->
 
 
 def exit_code(status: int) -> int:
-    """A wait status as a shell reports it."""
+    """Convert a wait status to an exit code as a shell does."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
 def descendants(ancestor: int) -> list[Process]:
-    """Parents before their children."""
+    """All descendants of a process, parents before their children."""
     children: dict[int, list[Process]] = {}
     for process in _all_processes():
         children.setdefault(process.parent, []).append(process)
-    found: list[Process] = []
-    waiting = [ancestor]
-    while waiting:
-        born = children.pop(waiting.pop(), [])
-        found += born
-        waiting += [process.pid for process in born]
-    return found
+    result: list[Process] = []
+    pending = [ancestor]
+    while pending:
+        direct = children.pop(pending.pop(), [])
+        result += direct
+        pending += [process.pid for process in direct]
+    return result
 
 
 def _all_processes() -> list[Process]:
@@ -96,13 +96,13 @@ def _read(pid: int) -> Process | None:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    name = stat[stat.index("(") + 1 : stat.rindex(")")]  # may itself contain spaces and brackets
+    name = stat[stat.index("(") + 1 : stat.rindex(")")]  # the name may contain spaces and parentheses
     fields = stat[stat.rindex(")") + 1 :].split()
     return Process(pid, int(fields[_PARENT]), name, fields[_STATE], int(fields[_STARTED]))
 
 
 def command_line(pid: int) -> str:
-    """A process's arguments, or the title it gave itself; empty if it is gone."""
+    """The arguments of a process, or the title it has set; empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
     except OSError:
@@ -114,16 +114,16 @@ def kill(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-def forget_parent(kept: int) -> None:
-    """After a fork without exec: the parent's open files, but for `kept`, and its signals are not ours."""
+def close_inherited(keep: int) -> None:
+    """After a fork without exec: close all inherited files except `keep`, and reset signal handling."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.closerange(3, kept)
-    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
 
 
 def wake_on_child_exit() -> socket.socket:
-    """A socket that becomes readable when a child has ended."""
+    """A socket that becomes readable when a child process exits."""
     wake, trigger = socket.socketpair()
     trigger.settimeout(0)
     signal.signal(signal.SIGCHLD, lambda *_: None)

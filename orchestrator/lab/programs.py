@@ -1,4 +1,4 @@
-"""The programs of this computer that the lab itself uses."""
+"""Host programs that the lab itself needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 
 from orchestrator.errors import UsageError
 from orchestrator.lab.arch.emulator import EMULATOR
-from orchestrator.lab.shape import Arch
+from orchestrator.lab.config import Arch
 
 _PACKAGES = {
     "ip": "iproute2",
@@ -16,17 +16,17 @@ _PACKAGES = {
     "ssh-keygen": "openssh-client",
     "nsenter": "util-linux",
 }
-_TO_EMULATE = {EMULATOR: "qemu-user-static", "apt-get": "apt", "dpkg-deb": "dpkg"}
+_EMULATION_PACKAGES = {EMULATOR: "qemu-user-static", "apt-get": "apt", "dpkg-deb": "dpkg"}
 
 
 def check_programs(arch: Arch) -> None:
-    needed = {**_PACKAGES, **_TO_EMULATE} if arch.is_emulated else _PACKAGES
+    needed = {**_PACKAGES, **_EMULATION_PACKAGES} if arch.is_emulated else _PACKAGES
     missing = sorted({package for program, package in needed.items() if find_program(program) is None})
     if missing:
         remedy = f"make setup (or: apt-get install {' '.join(missing)})"
-        raise UsageError(f"the lab needs programs of these packages: {', '.join(missing)}", remedy=remedy)
+        raise UsageError(f"the lab needs these packages: {', '.join(missing)}", remedy=remedy)
 
 
 def find_program(name: str) -> str | None:
-    """The sbin directories are searched too: a plain user seldom has them on PATH."""
+    """Find a program in PATH or in the sbin directories, which PATH often lacks for ordinary users."""
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))

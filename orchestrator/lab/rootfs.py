@@ -1,7 +1,7 @@
-"""A phone's file system: Android's and Termux's places, and nothing of this computer's that a phone has not.
+"""A phone's root file system: the paths of Android and Termux, and nothing of the host that a phone would not have.
 
-The programs are borrowed: /usr is this computer's (or that of a userland for another processor), read-only, its bin
-directories masked as Android has none; they are found again under /apex/host, where only Termux's own links point.
+The programs come from the host, or from an arm64 userland. /usr is mounted read-only, with its bin directories masked
+because Android has none. They are mounted again under /apex/host, to which only Termux's links point.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MASKED_DIRECTORIES = ("usr/bin", "usr/sbin", "usr/local", "usr/games")
 MASKED_PROC = ("stat", "uptime", "loadavg", "vmstat")  # SELinux denies these to apps on Android 9 to 12
 _SHARED_ETC = ("alternatives", "ld.so.cache", "openmpi", "mime.types")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
-_STATVFS_TO_MOUNT = (  # a bind mount must keep the restrictions of what it shows
+_STATVFS_TO_MOUNT = (  # a bind mount must keep the restrictions of its source
     (os.ST_NOSUID, MS_NOSUID),
     (os.ST_NODEV, MS_NODEV),
     (os.ST_NOEXEC, MS_NOEXEC),
@@ -30,34 +30,34 @@ _STATVFS_TO_MOUNT = (  # a bind mount must keep the restrictions of what it show
 
 
 def build(root: Path, phone: VirtualPhone, lab: LabLayout) -> None:
-    """Mounts the phone's file system on `root`. The caller is in the phone's mount and PID namespaces."""
+    """Mount the phone's file system on `root`. Must be called in the phone's mount and PID namespaces."""
     syscalls.mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
     userland = lab.userland.resolve()
-    _borrow_programs(root, userland)
+    _mount_programs(root, userland)
     _write_etc(root / "etc", phone, userland / "etc")
     _make_devices(root / "dev")
     _mount_proc(root / "proc")
     _bind_read_only(Path("/sys/devices/system/cpu"), root / "sys/devices/system/cpu")
-    own = lab.phone(phone.name)
-    _bind_read_only(own.sys_class, root / "sys/class")
+    files = lab.phone(phone.name)
+    _bind_read_only(files.sys_class, root / "sys/class")
     _bind_read_only(lab.system, root / "system")
-    _bind(own.scenario, PhonePaths(root).scenario)
-    _bind(own.data, root / "data")
+    _bind(files.scenario, PhonePaths(root).scenario)
+    _bind(files.data, root / "data")
 
 
 def enter(root: Path) -> None:
-    """Makes `root` this process's /, for good, and read-only."""
+    """Make `root` the root directory of this process, read-only."""
     os.chdir(root)
     syscalls.pivot_root(Path(), Path())
-    syscalls.unmount(Path(), syscalls.MNT_DETACH)  # stacked on the new root: this is the old one
+    syscalls.unmount(Path(), syscalls.MNT_DETACH)  # the old root, which is stacked on the new one
     os.chdir("/")
     syscalls.mount(None, Path("/"), None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
-def _borrow_programs(root: Path, userland: Path) -> None:
+def _mount_programs(root: Path, userland: Path) -> None:
     _bind_read_only(userland / "usr/bin", root / HOST_BIN[1:])
     _bind_read_only(userland / "usr/sbin", root / HOST_SBIN[1:])
-    (root / "apex/host/share").symlink_to("/usr/share")  # cmake looks for its parts next to itself
+    (root / "apex/host/share").symlink_to("/usr/share")  # cmake expects its data relative to its own path
     _bind_read_only(userland / "usr", root / "usr")
     empty = root / "apex/empty"
     empty.mkdir()
@@ -71,7 +71,7 @@ def _borrow_programs(root: Path, userland: Path) -> None:
             _bind_read_only(library, root / library.name)
 
 
-def _write_etc(etc: Path, phone: VirtualPhone, borrowed: Path) -> None:
+def _write_etc(etc: Path, phone: VirtualPhone, source_etc: Path) -> None:
     etc.mkdir()
     paths = PhonePaths(Path("/"))
     identity = f"{phone.user}:x:{phone.uid}:{phone.uid}"
@@ -82,7 +82,7 @@ def _write_etc(etc: Path, phone: VirtualPhone, borrowed: Path) -> None:
     (etc / "hosts").write_text("127.0.0.1 localhost\n::1 ip6-localhost\n")
     (etc / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
     for shared in _SHARED_ETC:
-        if (source := borrowed / shared).exists():
+        if (source := source_etc / shared).exists():
             _bind_read_only(source, etc / shared)
 
 
@@ -118,5 +118,5 @@ def _bind(source: Path, target: Path) -> None:
 def _bind_read_only(source: Path, target: Path) -> None:
     _bind(source, target)
     present = os.statvfs(target).f_flag
-    kept = sum(mount_flag for statvfs_flag, mount_flag in _STATVFS_TO_MOUNT if present & statvfs_flag)
-    syscalls.mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | kept)
+    flags = sum(mount_flag for statvfs_flag, mount_flag in _STATVFS_TO_MOUNT if present & statvfs_flag)
+    syscalls.mount(None, target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags)

@@ -1,8 +1,8 @@
-"""System calls that answer on a virtual phone as they do on Android.
+"""Seccomp filter that makes system calls behave as on Android.
 
-- A file cannot be given away: EPERM. In a user namespace this kernel would say EINVAL, which dpkg does not expect.
-- The kernel has no System V IPC: ENOSYS, or death by SIGSYS where the app's filter gets to it first.
-- Files have one name only, if the phone is told so: EACCES.
+- chown to another user fails with EPERM. In a user namespace Linux returns EINVAL, which dpkg does not expect.
+- System V IPC fails with ENOSYS or, on phones whose app filter blocks it, kills the process with SIGSYS.
+- Hard links fail with EACCES if the phone is configured so.
 """
 
 from __future__ import annotations
@@ -24,58 +24,58 @@ _JUMP_IF_EQUAL = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
 _RETURN = 0x06  # BPF_RET | BPF_K
 
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
-_UNCHANGED = 0xFFFFFFFF  # chown(-1): leave the owner as it is
+_UNCHANGED = 0xFFFFFFFF  # chown(-1) keeps the owner
 
 
 @dataclass(frozen=True)
-class _Table:
+class _SyscallTable:
     audit: int  # AUDIT_ARCH_*
-    chown: Mapping[int, int]  # number -> which argument is the uid; the gid follows
-    system_v: tuple[int, ...]
+    chown: Mapping[int, int]  # syscall number -> index of the uid argument; the gid follows
+    sysv_ipc: tuple[int, ...]
     link: tuple[int, ...]
 
 
-_TABLES = {
-    "x86_64": _Table(0xC000003E, {92: 1, 93: 1, 94: 1, 260: 2}, (*range(29, 32), *range(64, 72)), (86, 265)),
-    "aarch64": _Table(0xC00000B7, {55: 1, 54: 2}, (*range(186, 198),), (37,)),
+_SYSCALL_TABLES = {
+    "x86_64": _SyscallTable(0xC000003E, {92: 1, 93: 1, 94: 1, 260: 2}, (*range(29, 32), *range(64, 72)), (86, 265)),
+    "aarch64": _SyscallTable(0xC00000B7, {55: 1, 54: 2}, (*range(186, 198),), (37,)),
 }
 
 
 @dataclass(frozen=True)
-class Refusals:
-    """What differs from phone to phone."""
+class SeccompPolicy:
+    """The part of the filter that is configurable per phone."""
 
-    system_v_kills: bool = False
-    hard_links: bool = False
-
-
-def restrict_to_android(uid: int, gid: int, refused: Refusals) -> None:
-    """For this process and all it starts. Needs no_new_privs. On other machines than these two nothing changes."""
-    if table := _TABLES.get(platform.machine()):
-        syscalls.set_seccomp_filter(b"".join(_program(table, uid, gid, refused)))
+    sysv_ipc_kills: bool = False
+    deny_hard_links: bool = False
 
 
-def _program(table: _Table, uid: int, gid: int, refused: Refusals) -> Iterator[bytes]:
+def install_filter(uid: int, gid: int, policy: SeccompPolicy) -> None:
+    """Install the filter for this process and its children. Requires no_new_privs. No-op on other architectures."""
+    if table := _SYSCALL_TABLES.get(platform.machine()):
+        syscalls.set_seccomp_filter(b"".join(_program(table, uid, gid, policy)))
+
+
+def _program(table: _SyscallTable, uid: int, gid: int, policy: SeccompPolicy) -> Iterator[bytes]:
     yield _instruction(_LOAD_WORD, _ARCHITECTURE)
     yield _instruction(_JUMP_IF_EQUAL, table.audit, 1, 0)
     yield _instruction(_RETURN, _ALLOW)
     yield _instruction(_LOAD_WORD, _NUMBER)
-    for number in table.system_v:
+    for number in table.sysv_ipc:
         yield _instruction(_JUMP_IF_EQUAL, number, 0, 1)
-        yield _instruction(_RETURN, _KILL_PROCESS if refused.system_v_kills else _ERRNO | errno.ENOSYS)
-    for number in table.link if refused.hard_links else ():
+        yield _instruction(_RETURN, _KILL_PROCESS if policy.sysv_ipc_kills else _ERRNO | errno.ENOSYS)
+    for number in table.link if policy.deny_hard_links else ():
         yield _instruction(_JUMP_IF_EQUAL, number, 0, 1)
         yield _instruction(_RETURN, _ERRNO | errno.EACCES)
     for number, argument in table.chown.items():
-        yield _instruction(_JUMP_IF_EQUAL, number, 0, 9)  # past the nine that follow
-        yield from _only(argument, uid)
-        yield from _only(argument + 1, gid)
+        yield _instruction(_JUMP_IF_EQUAL, number, 0, 9)  # skip the nine instructions below
+        yield from _deny_unless(argument, uid)
+        yield from _deny_unless(argument + 1, gid)
         yield _instruction(_RETURN, _ALLOW)
     yield _instruction(_RETURN, _ALLOW)
 
 
-def _only(argument: int, value: int) -> Iterator[bytes]:
-    """Goes on if the argument is `value` or says that nothing changes."""
+def _deny_unless(argument: int, value: int) -> Iterator[bytes]:
+    """Continue if the argument is `value` or -1 (unchanged); otherwise fail with EPERM."""
     yield _instruction(_LOAD_WORD, _ARGUMENTS + 8 * argument)
     yield _instruction(_JUMP_IF_EQUAL, value, 2, 0)
     yield _instruction(_JUMP_IF_EQUAL, _UNCHANGED, 1, 0)

@@ -1,6 +1,6 @@
-"""The plan of a lab: which virtual phones exist, where, and what they are to the rest of clusterctl.
+"""The specification of a lab: its virtual phones with their ports, addresses and uids.
 
-Written once to lab.json by `lab up`; the anchor and every later command read it.
+`lab up` writes it to lab.json; the daemon and all later commands read it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from pathlib import Path
 
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Cluster, Phone, Switch, Uplink
-from orchestrator.lab.shape import Arch, Shape
+from orchestrator.lab.config import Arch, LabConfig
 
 CLUSTER_NAME = "lab"
 SSH_PORT = 8022
 FIRST_OCTET = 77
-_FIRST_APP_ID = 100  # Android gives an app u0_aNNN, uid 10000 + NNN, and another NNN on every phone
-_USUAL_PORTS = 48
+_FIRST_APP_ID = 100  # Android runs an app as user u0_aNNN with uid 10000 + NNN, where NNN differs between phones
+_DEFAULT_PORTS = 48
 
 
 class Mode(StrEnum):
-    ROOT = "root"  # namespaces made by root
-    USER = "user"  # the same inside a user namespace
+    ROOT = "root"  # namespaces created by root
+    USER = "user"  # namespaces created inside a user namespace
     LOOPBACK = "loopback"  # no namespaces: plain processes on addresses of the loopback interface
 
     @property
     def network(self) -> IPv4Network:
-        """What Open MPI is told to use: of the loopback interface it knows but the one address, 127.0.0.1/8."""
+        """The subnet passed to Open MPI. Of the loopback interface, Open MPI sees only the address 127.0.0.1/8."""
         return IPv4Network("127.0.0.0/8" if self is Mode.LOOPBACK else "10.77.0.0/16")
 
     @property
@@ -55,16 +55,16 @@ class VirtualPhone:
         return f"02:77:00:00:{self.switch:02x}:{self.port:02x}"
 
     @property
-    def cable(self) -> str:
-        """The switch's end of the phone's cable."""
+    def switch_interface(self) -> str:
+        """The switch's end of the phone's veth pair."""
         return f"port{self.switch}-{self.port}"
 
 
 @dataclass(frozen=True)
 class LabSpec:
     mode: Mode
-    shape: Shape
-    octet: int = FIRST_OCTET  # another one only where several labs share the loopback interface
+    config: LabConfig
+    octet: int = FIRST_OCTET  # differs only if several labs share the loopback interface
 
     @property
     def _first_address(self) -> IPv4Address:
@@ -76,12 +76,12 @@ class LabSpec:
 
     @cached_property
     def phones(self) -> tuple[VirtualPhone, ...]:
-        places = [
+        ports = [
             (switch, port)
-            for switch, count in enumerate(self.shape.phones_per_switch(), start=1)
+            for switch, count in enumerate(self.config.phones_per_switch(), start=1)
             for port in range(1, count + 1)
         ]
-        return tuple(self._phone(index, switch, port) for index, (switch, port) in enumerate(places))
+        return tuple(self._phone(index, switch, port) for index, (switch, port) in enumerate(ports))
 
     def _phone(self, index: int, switch: int, port: int) -> VirtualPhone:
         address = self._first_address + (switch << 8) + port
@@ -94,23 +94,23 @@ class LabSpec:
         raise UsageError(f"the lab has no phone {name!r}", remedy="clusterctl lab status")
 
     def cluster(self, lab_dir: Path, source: Path) -> Cluster:
-        """The lab as an inventory describes it."""
+        """The lab as an inventory."""
         return Cluster(
             name=CLUSTER_NAME,
             subnet=self.mode.network,
             host=IPv4Address(self.host_address),
             interface=self.mode.interface,
-            rate=self.shape.rate,
-            switches=tuple(self._switch(number) for number in range(1, self.shape.switches + 1)),
+            rate=self.config.rate,
+            switches=tuple(self._switch(number) for number in range(1, self.config.switches + 1)),
             source=source,
             lab=lab_dir,
         )
 
     def _switch(self, number: int) -> Switch:
         phones = tuple(_inventory_phone(phone) for phone in self.phones if phone.switch == number)
-        ports = max(_USUAL_PORTS, len(phones) + 2)  # two ports for the cables to its neighbours
-        last = number == self.shape.switches
-        uplink = None if last else Uplink(ports, f"sw{number + 1}", self.shape.uplink)
+        ports = max(_DEFAULT_PORTS, len(phones) + 2)  # two more for the links to neighboring switches
+        last = number == self.config.switches
+        uplink = None if last else Uplink(ports, f"sw{number + 1}", self.config.uplink)
         return Switch(f"sw{number}", ports, phones, uplink)
 
     def to_json(self) -> str:
@@ -120,10 +120,12 @@ class LabSpec:
     def from_json(cls, text: str) -> LabSpec:
         try:
             raw = json.loads(text)
-            shape = raw.pop("shape")
-            return cls(Mode(raw.pop("mode")), Shape(**{**shape, "arch": Arch(shape["arch"])}), **raw)
+            config = raw.pop("config")
+            return cls(Mode(raw.pop("mode")), LabConfig(**{**config, "arch": Arch(config["arch"])}), **raw)
         except (ValueError, KeyError, TypeError):
-            raise UsageError("another version of clusterctl made this lab", remedy="clusterctl lab down") from None
+            raise UsageError(
+                "this lab was created by another version of clusterctl", remedy="clusterctl lab down"
+            ) from None
 
 
 def _inventory_phone(phone: VirtualPhone) -> Phone:

@@ -1,4 +1,4 @@
-"""What a running lab looks like."""
+"""Status of a running lab."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from orchestrator.lab.client import read_spec, request
 from orchestrator.lab.layout import LabLayout
 from orchestrator.lab.lock import holder
 
-_BOOT_PATIENCE_S = 60.0  # an emulated sshd takes ten times as long
+_BOOT_TIMEOUT_S = 60.0  # an emulated sshd starts ten times slower
 
 
-def await_sshd(lab_dir: Path, names: Iterable[str]) -> list[str]:
-    """Waits until the sshd of these phones listen; returns the phones whose does not."""
-    deadline = time.monotonic() + _BOOT_PATIENCE_S
+def wait_for_sshd(lab_dir: Path, names: Iterable[str]) -> list[str]:
+    """Wait until sshd listens on these phones. Return the phones where it still does not."""
+    deadline = time.monotonic() + _BOOT_TIMEOUT_S
     waiting = list(names)
     while True:
         listening = {row["name"] for row in request(lab_dir, {"op": "status"})[0]["phones"] if row["sshd"]}
@@ -26,19 +26,19 @@ def await_sshd(lab_dir: Path, names: Iterable[str]) -> list[str]:
         time.sleep(0.05)
 
 
-def look(lab_dir: Path) -> dict[str, Any]:
-    """One JSON-able document: the lab, and each phone with what it does now."""
+def lab_status(lab_dir: Path) -> dict[str, Any]:
+    """The lab and the state of each phone, as one JSON-serializable document."""
     spec = read_spec(lab_dir)
     now = {row["name"]: row for row in request(lab_dir, {"op": "status"})[0]["phones"]}
     return {
         "mode": spec.mode,
-        "arch": spec.shape.arch,
-        "switches": spec.shape.switches,
-        "rate": spec.shape.rate,
-        "uplink": spec.shape.uplink,
-        "disk": spec.shape.disk,
+        "arch": spec.config.arch,
+        "switches": spec.config.switches,
+        "rate": spec.config.rate,
+        "uplink": spec.config.uplink,
+        "disk": spec.config.disk,
         "host": spec.host_address,
-        "anchor": holder(LabLayout(lab_dir).anchor_lock),
+        "daemon_pid": holder(LabLayout(lab_dir).daemon_lock),
         "inventory": str(lab_dir / "inventory.yaml"),
         "phones": [
             {

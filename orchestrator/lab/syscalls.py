@@ -1,4 +1,4 @@
-"""The few system calls that Python 3.11 does not wrap."""
+"""System calls that Python 3.11 does not provide."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def set_no_new_privs() -> None:
 
 
 def set_child_subreaper() -> None:
-    """Orphans of this process's descendants become its children instead of init's."""
+    """Make this process, instead of init, the parent of its orphaned descendants."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -78,7 +78,7 @@ class _FilterProgram(ctypes.Structure):
 
 
 def set_seccomp_filter(instructions: bytes) -> None:
-    """A BPF program that decides about each system call from now on."""
+    """Install a BPF program that filters all system calls from now on."""
     program = _FilterProgram(len(instructions) // 8, instructions)
     _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0), "seccomp")
 

@@ -1,4 +1,4 @@
-"""The lab from the inside: switches, cables, and phones that can be switched on and off."""
+"""The inside of the lab: switches, links, and phones that can be powered on and off."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.errors import ClusterctlError
-from orchestrator.lab import cables, links, phone, syscalls
+from orchestrator.lab import ipc, links, phone, syscalls
+from orchestrator.lab.config import parse_size
 from orchestrator.lab.layout import LabLayout
-from orchestrator.lab.listening import is_listening
 from orchestrator.lab.processes import descendants, kill
 from orchestrator.lab.quirks import network
-from orchestrator.lab.shape import disk_bytes
 from orchestrator.lab.spec import LabSpec, Mode, VirtualPhone
+from orchestrator.lab.tcp_table import is_listening
 
-_DATA_FLAGS = syscalls.MS_NOSUID | syscalls.MS_NODEV
+_DATA_MOUNT_FLAGS = syscalls.MS_NOSUID | syscalls.MS_NODEV
 
 
 @dataclass
 class RunningPhone:
-    pid: int  # of its process 1
+    pid: int  # of the phone's process 1
     control: socket.socket
 
 
 @dataclass
-class Rack:
+class VirtualRack:
     lab: LabLayout
     spec: LabSpec
     running: dict[str, RunningPhone] = field(default_factory=dict)
@@ -38,44 +38,44 @@ class Rack:
         return self.spec.mode is not Mode.LOOPBACK
 
     def build(self) -> None:
-        """Switches, and a disk for every phone. Disks are the rack's: they outlive a phone's being switched off."""
+        """Create the switches and one disk per phone. The rack owns the disks, so they survive a power-off."""
         if not self._has_namespaces:
             return
-        links.configure(*links.switches(self.spec))
-        size = disk_bytes(self.spec.shape.disk)
+        links.configure(*links.switch_commands(self.spec))
+        size = parse_size(self.spec.config.disk)
         for each in self.spec.phones:
             data = self.lab.phone(each.name).data
-            syscalls.mount("tmpfs", data, "tmpfs", _DATA_FLAGS, f"mode=751,size={size}")
+            syscalls.mount("tmpfs", data, "tmpfs", _DATA_MOUNT_FLAGS, f"mode=751,size={size}")
 
     def power_on(self, phones: Sequence[VirtualPhone], on_progress: Callable[[int], None] = lambda _: None) -> None:
-        """Phones put themselves together in parallel; the cables to them are laid in one go."""
-        controls = {each: phone.start(self.lab, self.spec, each) for each in phones}
-        pids = {each: int(_hear(control)["pid"]) for each, control in controls.items()}
+        """Start phones in parallel. Their links are created in one batch, which is much faster than one by one."""
+        controls = {each: phone.fork_phone(self.lab, self.spec, each) for each in phones}
+        pids = {each: int(_receive_from_phone(control)["pid"]) for each, control in controls.items()}
         if self._has_namespaces:
-            links.configure(*links.phones(pids.items(), self.spec.shape.rate))
+            links.configure(*links.port_commands(pids.items(), self.spec.config.rate))
         for control in controls.values():
-            cables.send(control, {"op": "cable"})
+            ipc.send(control, {"op": "link-ready"})
         for count, (each, control) in enumerate(controls.items(), start=1):
-            _hear(control)
+            _receive_from_phone(control)
             self.running[each.name] = RunningPhone(pids[each], control)
-            cables.send(control, {"op": "boot"})
+            ipc.send(control, {"op": "boot"})
             on_progress(count)
         if self._has_namespaces:
-            links.reachable_again(phones)
+            links.flush_neighbors(phones)
 
     def power_off(self, name: str) -> None:
-        os.waitpid(self._forget(name), 0)
+        os.waitpid(self._disconnect(name), 0)
 
-    def _forget(self, name: str) -> int:
-        """Ends a phone's process 1, if it is alive, and returns its process id."""
-        gone = self.running.pop(name)
-        gone.control.close()
+    def _disconnect(self, name: str) -> int:
+        """Close the control socket, which makes the phone's process 1 exit, and delete the link. Return its pid."""
+        phone_process = self.running.pop(name)
+        phone_process.control.close()
         if self._has_namespaces:
-            links.remove(self.spec.phone(name).cable)
-        return gone.pid
+            links.delete_interface(self.spec.phone(name).switch_interface)
+        return phone_process.pid
 
     def reap(self) -> None:
-        """Orphans of the whole lab end here. A phone whose process 1 was killed is off."""
+        """Reap the orphans of the whole lab. A phone whose process 1 was killed is powered off."""
         while True:
             try:
                 pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -84,55 +84,54 @@ class Rack:
             if pid == 0:
                 return
             for name in [name for name, each in self.running.items() if each.pid == pid]:
-                self._forget(name)
-                self._end_strays()
+                self._disconnect(name)
+                self._kill_orphans()
 
-    def _end_strays(self) -> None:
-        """Without a PID namespace the kernel does not end a phone's processes with its process 1."""
+    def _kill_orphans(self) -> None:
+        """Without a PID namespace, the kernel does not kill a phone's processes together with its process 1."""
         inits = {each.pid for each in self.running.values()}
         for process in descendants(os.getpid()):
             if process.parent == os.getpid() and process.pid not in inits:
                 for orphan in (process, *descendants(process.pid)):
                     kill(orphan.pid, signal.SIGKILL)
 
-    def tell(self, name: str, message: dict[str, Any], files: Sequence[int] = ()) -> None:
-        """A message to a phone's process 1."""
-        self._need_power(name)
-        cables.send(self.running[name].control, message, files)
+    def send_to_phone(self, name: str, message: dict[str, Any], files: Sequence[int] = ()) -> None:
+        self._require_power(name)
+        ipc.send(self.running[name].control, message, files)
 
     def set_link(self, name: str, state: str) -> None:
-        """Pulls the phone's cable, or plugs it in again."""
-        self._need_namespaces("cables")
-        self._need_power(name)
-        links.configure([f"link set {self.spec.phone(name).cable} {state}"])
+        """Unplug the phone's network cable, or plug it in again."""
+        self._require_namespaces("network links")
+        self._require_power(name)
+        links.configure([f"link set {self.spec.phone(name).switch_interface} {state}"])
 
-    def leaves_to_phone(self, name: str, habit: str) -> bool:
-        """Its network is arranged from outside; a phone that is off looks at its scenario when it starts."""
-        return habit not in network.KEYS and name in self.running
+    def is_handled_by_phone(self, name: str, quirk: str) -> bool:
+        """Network quirks are applied from outside. A phone that is off applies its quirks when it starts."""
+        return quirk not in network.KEYS and name in self.running
 
-    def rewire(self, name: str) -> None:
-        """Makes a phone's network as its scenario says. One that is off finds out when it starts."""
+    def apply_network_quirks(self, name: str) -> None:
+        """Apply the network settings of a running phone. A phone that is off applies them when it starts."""
         if name in self.running:
-            wiring = network.Wiring(self.spec, self.spec.phone(name), self.lab.phone(name).scenario)
-            wiring.apply(within=self.running[name].pid)
+            quirks = network.NetworkQuirks(self.spec, self.spec.phone(name), self.lab.phone(name).scenario)
+            quirks.apply(netns_pid=self.running[name].pid)
 
     def set_disk(self, name: str, *, full: bool) -> None:
-        """A full disk is one that was remounted to the size of what is on it."""
-        self._need_namespaces("disks of their own")
+        """Simulate a full disk by remounting it with a size limit equal to the space in use."""
+        self._require_namespaces("separate disks")
         data = self.lab.phone(name).data
-        present = os.statvfs(data)
-        used = (present.f_blocks - present.f_bfree) * present.f_frsize
-        size = used if full else disk_bytes(self.spec.shape.disk)
-        syscalls.mount(None, data, None, syscalls.MS_REMOUNT | _DATA_FLAGS, f"size={size}")
+        usage = os.statvfs(data)
+        used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+        size = used if full else parse_size(self.spec.config.disk)
+        syscalls.mount(None, data, None, syscalls.MS_REMOUNT | _DATA_MOUNT_FLAGS, f"size={size}")
 
-    def _need_power(self, name: str) -> None:
+    def _require_power(self, name: str) -> None:
         if name not in self.running:
             raise ClusterctlError(f"{name} is switched off", remedy=f"clusterctl lab power {name} on")
 
-    def _need_namespaces(self, what: str) -> None:
+    def _require_namespaces(self, what: str) -> None:
         if not self._has_namespaces:
             remedy = "run the lab where namespaces are allowed: docs/guide/lab.md"
-            raise ClusterctlError(f"phones on the loopback interface have no {what}", remedy=remedy)
+            raise ClusterctlError(f"phones in loopback mode have no {what}", remedy=remedy)
 
     def status(self) -> list[dict[str, Any]]:
         return [self._status(each) for each in self.spec.phones]
@@ -142,11 +141,11 @@ class Rack:
         return {"name": each.name, "up": pid is not None, "sshd": pid is not None and is_listening(pid, each.address)}
 
 
-def _hear(control: socket.socket) -> dict[str, Any]:
+def _receive_from_phone(control: socket.socket) -> dict[str, Any]:
     try:
-        message, _ = cables.receive(control)
+        message, _ = ipc.receive(control)
     except EOFError:
-        raise OSError("a phone ended while it was starting") from None
+        raise OSError("a phone exited during startup") from None
     if error := message.get("error"):
         raise OSError(error)
     return message

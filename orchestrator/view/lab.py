@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from orchestrator.lab.lifecycle import LabUp
-from orchestrator.lab.shape import Arch
+from orchestrator.lab.config import Arch
+from orchestrator.lab.lifecycle import LabUpResult
 from orchestrator.lab.spec import Mode
 from orchestrator.text import count_of
 from orchestrator.view.console import note, out, warn
@@ -25,11 +25,11 @@ _LOST_ON_LOOPBACK = (
 )
 
 
-def print_started(outcome: LabUp) -> None:
-    state = "lab already running" if outcome.was_up else "lab started"
-    note(f"{state}: {outcome.spec.shape}, {_MEANING[outcome.spec.mode]}")
-    if outcome.spec.mode is Mode.LOOPBACK and not outcome.was_up:
-        warn(f"no network namespaces on this computer ({'; '.join(outcome.objections)}). {_LOST_ON_LOOPBACK}")
+def print_started(outcome: LabUpResult) -> None:
+    state = "lab already running" if outcome.already_running else "lab started"
+    note(f"{state}: {outcome.spec.config}, {_MEANING[outcome.spec.mode]}")
+    if outcome.spec.mode is Mode.LOOPBACK and not outcome.already_running:
+        warn(f"no network namespaces on this computer ({'; '.join(outcome.fallback_reasons)}). {_LOST_ON_LOOPBACK}")
 
 
 def print_status(report: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""Phones with a processor of another kind: where their programs come from, and what runs them here."""
+"""Emulation of another CPU architecture: the source of the phones' programs, and the emulator that runs them."""

@@ -1,7 +1,7 @@
-"""Debian packages of another architecture, fetched by this computer's apt without telling its dpkg.
+"""Download Debian packages of another architecture with the host's apt, without touching the host's dpkg database.
 
-apt gets directories of its own: lists, cache and a status file that says nothing is installed. Where packages come
-from, through which proxy and whose signatures count is as on this computer; apt checks every file it fetches.
+apt uses private directories: lists, cache and an empty status file. Sources, proxy and trusted keys are those of the
+host, and apt verifies every file.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ Acquire::Retries "3";
 
 
 def download(packages: Sequence[str], architecture: str, root: Path) -> list[Path]:
-    """The packages and all that they need, as .deb files below `root`, which belongs to apt from now on."""
+    """Download packages and their dependencies. `root` becomes apt's private directory. Return the .deb files."""
     for directory in ("lists/partial", "archives/partial"):
         (root / directory).mkdir(parents=True)
     (root / "status").touch()
     configuration = root / "apt.conf"
-    acquire = "\n".join(_how_this_computer_fetches())
+    acquire = "\n".join(_host_acquire_options())
     configuration.write_text(_CONFIGURATION.format(root=root, architecture=architecture, acquire=acquire))
     _apt(configuration, "update", "-qq")
     _apt(configuration, "install", "-qq", "--yes", "--download-only", *packages)
     return sorted((root / "archives").glob("*.deb"))
 
 
-def _how_this_computer_fetches() -> list[str]:
-    """Proxies and the like; the rest of its configuration may name programs to run after an update."""
+def _host_acquire_options() -> list[str]:
+    """Proxies and similar options. The rest of the host's configuration may name programs to run after an update."""
     dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True).stdout
     return [line for line in dump.splitlines() if line.startswith("Acquire::")]
 
@@ -54,11 +54,11 @@ def _apt(configuration: Path, *arguments: str) -> None:
     done = subprocess.run(["apt-get", *arguments], env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ClusterctlError(
-            f"apt-get cannot fetch packages for another architecture: {_first_error(done.stderr)}",
-            remedy="needed once: is the network there, and do this computer's apt sources offer arm64, as Debian's do?",
+            f"apt-get cannot download packages for another architecture: {_first_error(done.stderr)}",
+            remedy="check the network connection, and that the apt sources of this computer offer arm64 packages",
         )
 
 
 def _first_error(text: str) -> str:
     lines = [line for line in text.splitlines() if line.startswith("E:")] or text.splitlines()
-    return lines[0][:300] if lines else "no word from it"
+    return lines[0][:300] if lines else "no output"

@@ -1,6 +1,6 @@
-"""What a phone's programs are made from when they cannot be borrowed from this computer: Debian packages for arm64.
+"""The Debian arm64 packages that provide the programs of emulated phones.
 
-The same packages that `scripts/setup.sh` and a plain Debian give this computer, since the same programs are borrowed.
+They are the packages that `scripts/setup.sh` and a minimal Debian install on the host, which native phones use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PACKAGES: Final = (
     *("python3-dev", "python3-pip", "python3-setuptools", "gcc", "libc6-dev", "make"),
 )
 
-# Links that maintainer scripts would make; none of those is run.
+# Symlinks that maintainer scripts would create; these are not run.
 _LIBRARIES: Final = f"usr/lib/{TRIPLET}"
 LINKS: Final = {
     "usr/bin/awk": "mawk",
@@ -42,14 +42,14 @@ LINKS: Final = {
 }
 
 
-def key() -> str:
-    """Names a userland: another one is made when the recipe changes, or when these packages change on this computer.
+def cache_key() -> str:
+    """Cache key of a userland: it changes with this list, and with the host's versions of the packages.
 
-    Native phones borrow the latter, and phones of both kinds should differ by their processor only.
+    Native phones use the host's versions, and emulated phones should differ from them in the architecture only.
     """
-    return hashlib.sha256(repr((PACKAGES, LINKS, _versions_here())).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((PACKAGES, LINKS, _installed_versions())).encode()).hexdigest()[:16]
 
 
-def _versions_here() -> str:
+def _installed_versions() -> str:
     command = ["dpkg-query", "-W", "-f", "${binary:Package} ${Version} ${db:Status-Status}\n", *PACKAGES]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout

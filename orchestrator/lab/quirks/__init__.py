@@ -1,12 +1,11 @@
-"""Android's habits that process 1 of a virtual phone has to arrange, each switched by a key of the scenario.
+"""Quirks of Android phones that process 1 of a virtual phone simulates, each controlled by a setting.
 
-A habit is brought about by looking at what the scenario says now, so applying it twice is applying it once, and a
-phone that is switched on again finds itself as it was.
+A quirk is applied by reading the stored setting, so applying it is idempotent, and quirks survive a power cycle.
 """
 
 from __future__ import annotations
 
-from orchestrator.lab.quirks.quirks import Habits
+from orchestrator.lab.quirks.quirks import Quirks
 from orchestrator.lab.quirks.sessions import app_environment, sshd_environment
 
-__all__ = ["Habits", "app_environment", "sshd_environment"]
+__all__ = ["Quirks", "app_environment", "sshd_environment"]

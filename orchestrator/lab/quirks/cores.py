@@ -1,8 +1,8 @@
-"""The cores a phone shows in /sys/devices/system/cpu, and those its processes may use.
+"""The cores that a phone shows in /sys/devices/system/cpu, and those that its processes may use.
 
-This computer's cores are all alike, and it may have fewer than a phone's eight. So a phone's own cores, those dealt
-out to it, are shown as big ones, and the rest as little ones nobody may use. In the background it is the other way
-round: the app keeps half of its cores, and they are shown as little.
+The host's cores are all alike, and there may be fewer than a phone's eight. The cores assigned to the phone are shown
+as big cores, and the rest as little cores that cannot be used. With cpuset=background it is the other way round: the
+app keeps half of its cores, and they are shown as little ones.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ from orchestrator.lab import syscalls
 from orchestrator.lab.processes import descendants
 
 CPUS = Path("/sys/devices/system/cpu")
-LITTLE_SPEED = 0.35  # of a big core's
+LITTLE_CORE_SPEED = 0.35  # relative to a big core
 _PHONE_CORES = 8
 
 
 @dataclass(frozen=True)
-class Kind:
+class CoreType:
     capacity: int
-    highest_khz: int
-    lowest_khz: int
+    max_khz: int
+    min_khz: int
 
 
-_BIG = Kind(1024, 2419200, 710400)  # a Snapdragon 855's Cortex-A76 and A55
-_LITTLE = Kind(379, 1785600, 300000)
+_BIG = CoreType(1024, 2419200, 710400)  # Cortex-A76 and A55 of a Snapdragon 855
+_LITTLE = CoreType(379, 1785600, 300000)
 
 
 @dataclass(frozen=True)
-class Cores:
-    own: frozenset[int]  # dealt out to this phone
+class PhoneCores:
+    own: frozenset[int]  # assigned to this phone
 
     def usable(self, *, background: bool) -> frozenset[int]:
-        kept = max(1, len(self.own) // 2) if background else len(self.own)
-        return frozenset(sorted(self.own)[:kept])
+        count = max(1, len(self.own) // 2) if background else len(self.own)
+        return frozenset(sorted(self.own)[:count])
 
-    def show(self, directory: Path, *, background: bool, share: float) -> None:
-        """Writes the phone's cores, running at `share` of their highest frequency."""
+    def write_sysfs(self, directory: Path, *, background: bool, speed: float) -> None:
+        """Write the sysfs files of the phone's cores. `speed` is relative to the maximum frequency."""
         usable = self.usable(background=background)
-        mine, others = (_LITTLE, _BIG) if background else (_BIG, _LITTLE)
+        own_type, other_type = (_LITTLE, _BIG) if background else (_BIG, _LITTLE)
         count = max(_PHONE_CORES, max(self.own) + 1)
-        kinds = [mine if core in usable else others for core in range(count)]
+        types = [own_type if core in usable else other_type for core in range(count)]
         for name in ("online", "possible", "present"):
-            _write(directory / name, f"0-{len(kinds) - 1}")
-        for kind in set(kinds):
-            _show_policy(directory / "cpufreq" / f"policy{kinds.index(kind)}", kind, share)
-        for core, kind in enumerate(kinds):
-            _show_core(directory / f"cpu{core}", core, kind, kinds.index(kind))
-            _show_siblings(directory / f"cpu{core}" / "topology", core, count)
+            _write(directory / name, f"0-{len(types) - 1}")
+        for core_type in set(types):
+            _write_policy(directory / "cpufreq" / f"policy{types.index(core_type)}", core_type, speed)
+        for core, core_type in enumerate(types):
+            _write_core(directory / f"cpu{core}", core, core_type, types.index(core_type))
+            _write_siblings(directory / f"cpu{core}" / "topology", core, count)
 
 
-def _show_policy(policy: Path, kind: Kind, share: float) -> None:
-    now = max(kind.lowest_khz, round(kind.highest_khz * share))
+def _write_policy(policy: Path, core_type: CoreType, speed: float) -> None:
+    now = max(core_type.min_khz, round(core_type.max_khz * speed))
     for name, khz in (
-        ("cpuinfo_max_freq", kind.highest_khz),
-        ("cpuinfo_min_freq", kind.lowest_khz),
+        ("cpuinfo_max_freq", core_type.max_khz),
+        ("cpuinfo_min_freq", core_type.min_khz),
         ("scaling_cur_freq", now),
     ):
         _write(policy / name, str(khz))
 
 
-def _show_core(folder: Path, core: int, kind: Kind, policy: int) -> None:
-    _write(folder / "cpu_capacity", str(kind.capacity))
+def _write_core(folder: Path, core: int, core_type: CoreType, policy: int) -> None:
+    _write(folder / "cpu_capacity", str(core_type.capacity))
     _write(folder / "topology" / "core_id", str(core))
     _write(folder / "topology" / "physical_package_id", "0")
     link = folder / "cpufreq"
@@ -74,34 +74,34 @@ def _show_core(folder: Path, core: int, kind: Kind, policy: int) -> None:
     link.symlink_to(f"../cpufreq/policy{policy}")
 
 
-def _show_siblings(topology: Path, core: int, count: int) -> None:
-    """Without these Open MPI on a phone's processor finds no core, and starts nothing that no hostfile places."""
+def _write_siblings(topology: Path, core: int, count: int) -> None:
+    """Without these files Open MPI finds no cores on arm64, and starts nothing unless a hostfile sets the slots."""
     _write(topology / "thread_siblings", _mask(1 << core))
     _write(topology / "core_siblings", _mask((1 << count) - 1))
 
 
 def _mask(cores: int) -> str:
-    """As the kernel writes sets of cores: words of 32 bits."""
-    words = [f"{cores >> place & 0xFFFFFFFF:08x}" for place in range(0, cores.bit_length(), 32)]
+    """Format a CPU mask as the kernel does, in 32-bit words."""
+    words = [f"{cores >> shift & 0xFFFFFFFF:08x}" for shift in range(0, cores.bit_length(), 32)]
     return ",".join(reversed(words))
 
 
 def _write(file: Path, text: str) -> None:
-    """At once: the phone reads while we write."""
+    """Write atomically, because the phone may read at any time."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_name(f".{file.name}")
-    fresh.write_text(f"{text}\n")
-    fresh.replace(file)
+    temporary = file.with_name(f".{file.name}")
+    temporary.write_text(f"{text}\n")
+    temporary.replace(file)
 
 
-def cover() -> None:
-    """Puts an empty directory over this computer's cores, to be filled with a phone's."""
+def mount_empty_sysfs() -> None:
+    """Mount an empty directory over the host's cores, to be filled with those of a phone."""
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
     syscalls.mount("tmpfs", CPUS, "tmpfs", flags, "mode=755,size=1m")
 
 
-def confine(cores: Iterable[int]) -> None:
-    """This process and all its descendants, with all their threads, run on these cores only."""
+def set_affinity(cores: Iterable[int]) -> None:
+    """Restrict this process and all its descendants, with all their threads, to these cores."""
     for pid in (os.getpid(), *(process.pid for process in descendants(os.getpid()))):
         for thread in _threads(pid):
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Android 12's phantom process killer: of more than 32 processes the oldest die."""
+"""The phantom process killer of Android 12: if an app has more than 32 processes, the oldest are killed."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pathlib import Path
 from orchestrator.lab.processes import Process, descendants, kill
 
 LIMIT = 32
-_EVERY_S = 0.5  # Android looks when the battery, the charger or a wake lock gives it an occasion
+_INTERVAL_S = 0.5  # Android checks on events such as battery and wake lock changes
 
 
 @dataclass
 class PhantomKiller:
-    log: Path  # what logcat shows
+    log: Path  # shown by logcat
     user: str
-    on: bool = False
-    _next: float = 0.0
+    enabled: bool = False
+    _next_check: float = 0.0
 
     def tick(self, now: float) -> float | None:
-        """Looks from time to time. Returns the seconds after which to come again, if at all."""
-        if not self.on:
+        """Check periodically. Return the seconds until the next check, or None if disabled."""
+        if not self.enabled:
             return None
-        if now >= self._next:
+        if now >= self._next_check:
             self._trim()
-            self._next = now + _EVERY_S
-        return self._next - now
+            self._next_check = now + _INTERVAL_S
+        return self._next_check - now
 
     def _trim(self) -> None:
         alive = [process for process in descendants(os.getpid()) if not process.is_zombie]

@@ -1,4 +1,4 @@
-"""All habits of one phone."""
+"""All quirks of one phone."""
 
 from __future__ import annotations
 
@@ -9,86 +9,86 @@ from functools import partial
 from orchestrator.lab.environment import PhonePaths
 from orchestrator.lab.quirks import cores, masks, sessions
 from orchestrator.lab.quirks.phantom import PhantomKiller
-from orchestrator.lab.quirks.slowdown import Pacer
-from orchestrator.lab.seccomp import Refusals
-from orchestrator.lab.termux import HABITS, told
+from orchestrator.lab.quirks.throttle import ProcessThrottle
+from orchestrator.lab.seccomp import SeccompPolicy
+from orchestrator.lab.termux import QUIRKS, read_setting
 
 
 @dataclass
-class Habits:
+class Quirks:
     paths: PhonePaths
-    cores: cores.Cores
+    cores: cores.PhoneCores
     phantom: PhantomKiller
     has_namespaces: bool
-    _pacer: Pacer = field(default_factory=Pacer)
+    _throttler: ProcessThrottle = field(default_factory=ProcessThrottle)
 
     def start(self) -> None:
-        """For a phone that starts: its cores, and whatever is not as on a healthy one."""
+        """On boot: set up the cores, and apply every quirk whose setting is not the default."""
         if self.has_namespaces:
-            cores.cover()
-            self._show_cores()
-        for key in self._acts:
-            if self.is_unhealthy(key):
+            cores.mount_empty_sysfs()
+            self._write_cores()
+        for key in self._handlers:
+            if self.is_active(key):
                 self.apply(key)
 
     def apply(self, key: str) -> None:
-        """Makes the phone as the scenario says."""
-        if act := self._acts.get(key):
-            act()
+        """Apply the stored setting of a quirk."""
+        if handler := self._handlers.get(key):
+            handler()
 
-    def is_unhealthy(self, key: str) -> bool:
-        return self._told(key) != HABITS[key].default
+    def is_active(self, key: str) -> bool:
+        return self._value(key) != QUIRKS[key].default
 
     def tick(self, now: float) -> float | None:
-        """What has to be done again and again. Returns the seconds after which to come again, if at all."""
-        return min(filter(None, (self._pacer.tick(now), self.phantom.tick(now))), default=None)
+        """Do periodic work. Return the seconds until the next call is due, or None if no periodic work is active."""
+        return min(filter(None, (self._throttler.tick(now), self.phantom.tick(now))), default=None)
 
-    def refusals(self) -> Refusals:
-        """Which system calls a process that starts now cannot use."""
-        return Refusals(self._told("sysv") == "kill", self._told("links") == "denied")
+    def seccomp_policy(self) -> SeccompPolicy:
+        """The seccomp policy for processes that start now."""
+        return SeccompPolicy(self._value("sysvipc") == "sigsys", self._value("hardlinks") == "denied")
 
     @property
-    def _acts(self) -> Mapping[str, Callable[[], None]]:
+    def _handlers(self) -> Mapping[str, Callable[[], None]]:
         scenario = self.paths.scenario
         return {
-            "clock": partial(masks.preload, self.paths),
-            "cpuset": self._be_scheduled,
+            "clock": partial(masks.write_preload, self.paths),
+            "cpuset": self._apply_cpuset,
+            "doze": self._set_speed,
             "linker": partial(masks.break_linker, scenario),
             "opencl": partial(masks.hide_opencl, scenario),
-            "phantom": self._kill_phantoms,
-            "preload": partial(sessions.install_preload, self.paths),
-            "proc": self._hide_proc,
-            "sleeps": self._set_pace,
-            "throttle": self._throttle,
-            "tmpdir": partial(sessions.allow_temporary_files, self.paths),
+            "phantom": self._apply_phantom,
+            "preload": partial(sessions.apply_preload, self.paths),
+            "proc": self._apply_proc,
+            "throttle": self._apply_throttle,
+            "tmpdir": partial(sessions.apply_tmpdir, self.paths),
         }
 
-    def _hide_proc(self) -> None:
+    def _apply_proc(self) -> None:
         masks.hide_proc(self.paths.scenario)
-        masks.preload(self.paths)
+        masks.write_preload(self.paths)
 
-    def _told(self, key: str) -> str:
-        return told(self.paths.scenario, key)
+    def _value(self, key: str) -> str:
+        return read_setting(self.paths.scenario, key)
 
     @property
     def _is_background(self) -> bool:
-        return self._told("cpuset") == "background"
+        return self._value("cpuset") == "background"
 
-    def _be_scheduled(self) -> None:
-        cores.confine(self.cores.usable(background=self._is_background))
-        self._throttle()
+    def _apply_cpuset(self) -> None:
+        cores.set_affinity(self.cores.usable(background=self._is_background))
+        self._apply_throttle()
 
-    def _throttle(self) -> None:
+    def _apply_throttle(self) -> None:
         if self.has_namespaces:
-            self._show_cores()
-        self._set_pace()
+            self._write_cores()
+        self._set_speed()
 
-    def _show_cores(self) -> None:
-        self.cores.show(cores.CPUS, background=self._is_background, share=float(self._told("throttle")))
+    def _write_cores(self) -> None:
+        self.cores.write_sysfs(cores.CPUS, background=self._is_background, speed=float(self._value("throttle")))
 
-    def _set_pace(self) -> None:
-        speed = cores.LITTLE_SPEED if self._is_background else 1.0
-        self._pacer.set(share=speed * float(self._told("throttle")), naps=self._told("sleeps") == "stretched")
+    def _set_speed(self) -> None:
+        speed = cores.LITTLE_CORE_SPEED if self._is_background else 1.0
+        self._throttler.set(speed=speed * float(self._value("throttle")), doze=self._value("doze") == "on")
 
-    def _kill_phantoms(self) -> None:
-        self.phantom.on = self._told("phantom") == "on"
+    def _apply_phantom(self) -> None:
+        self.phantom.enabled = self._value("phantom") == "on"

@@ -1,12 +1,12 @@
-"""A bare Termux whose package manager is real and whose programs are this computer's.
+"""A bare Termux with a real package manager, whose programs come from the host.
 
-    write_bootstrap   $PREFIX and $HOME as the Termux app's bootstrap leaves them, plus openssh
-    write_system      Android's own side: /system/bin, /sys/class/thermal
-    build_mirror      an apt repository laid out as Termux's main one
-    apply_scenario    change what a phone reports about itself, while it runs
-    told              what it was told
+    write_bootstrap   $PREFIX and $HOME as the bootstrap of the Termux app leaves them, plus openssh
+    write_system      the Android system files: /system/bin, /sys/class/thermal
+    build_mirror      an apt repository with the layout of Termux's main repository
+    read_setting      read a setting of a phone
+    write_setting     change a setting of a phone while it runs
 
-docs/design/virtual-phones.md says what is real and what is not.
+docs/design/virtual-phones.md lists what is real and what is simulated.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from __future__ import annotations
 from orchestrator.lab.termux.bootstrap import write_bootstrap
 from orchestrator.lab.termux.host import HostPrograms
 from orchestrator.lab.termux.mirror import build_mirror
-from orchestrator.lab.termux.scenario import HABITS, KEYS, apply_scenario, told
+from orchestrator.lab.termux.scenario import QUIRKS, SETTINGS, read_setting, write_setting
 from orchestrator.lab.termux.system import write_system
 
 __all__ = [
-    "HABITS",
-    "KEYS",
+    "QUIRKS",
+    "SETTINGS",
     "HostPrograms",
-    "apply_scenario",
     "build_mirror",
-    "told",
+    "read_setting",
     "write_bootstrap",
+    "write_setting",
     "write_system",
 ]

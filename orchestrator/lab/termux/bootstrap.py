@@ -1,4 +1,4 @@
-"""$PREFIX and $HOME of a phone right after the Termux app unpacked its bootstrap and `pkg install openssh` ran."""
+"""Write $PREFIX and $HOME of a phone as they are after the Termux bootstrap and `pkg install openssh`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import subprocess
 from hashlib import md5
 from pathlib import Path
 
-from orchestrator.lab.termux.catalogue import Package, catalogue, paragraph
-from orchestrator.lab.termux.contents import Entry, contents, installed_kib, maintainer_scripts
+from orchestrator.lab.termux.catalog import Package, load_catalog, paragraph
+from orchestrator.lab.termux.contents import Entry, installed_kib, maintainer_scripts, package_entries
 from orchestrator.lab.termux.deb import conffiles, directories, md5sums
 from orchestrator.lab.termux.host import HostPrograms
-from orchestrator.lab.termux.layout import TERMUX_PREFIX, Layout
+from orchestrator.lab.termux.layout import TERMUX_PREFIX, TermuxLayout
 
 _DIRECTORIES = (
     "etc/apt/apt.conf.d",
@@ -32,7 +32,7 @@ _DIRECTORIES = (
     "var/run",
 )
 
-# Installed by dpkg on the phone, not unpacked from the bootstrap archive: dpkg remembers their conffiles.
+# Installed by dpkg, not unpacked from the bootstrap archive, so dpkg has checksums of their conffiles.
 _INSTALLED_BY_DPKG = frozenset({"openssh", "openssh-sftp-server"})
 
 _APT_CONF = """\
@@ -58,16 +58,16 @@ Include {prefix}/etc/ssh/ssh_config
 
 
 def write_bootstrap(files: Path, host: HostPrograms, *, prefix: str) -> None:
-    """`files` becomes Termux's data directory: files/usr is $PREFIX, files/home is $HOME.
+    """Write Termux's data directory to `files`: files/usr is $PREFIX, files/home is $HOME.
 
-    `prefix` is the path the phone will see files/usr at. Next to `files` appears `cache`, Termux's cache directory;
-    the phone must see it next to its own `files` as well. The caller gives all of it to the phone's uid.
+    `prefix` is the path of files/usr as seen by the phone. Termux's cache directory is created next to `files`, and
+    must be next to it on the phone as well. The caller changes the owner to the phone's uid.
     """
-    layout = Layout(host, prefix)
+    layout = TermuxLayout(host, prefix)
     usr = files / "usr"
     for directory in _DIRECTORIES:
         (usr / directory).mkdir(parents=True, exist_ok=True)
-    installed = [package.at_bootstrap() for package in catalogue() if package.bootstrap]
+    installed = [package.at_bootstrap() for package in load_catalog() if package.bootstrap]
     status = [_unpack(package, usr, layout) for package in installed]
     (usr / "var/lib/dpkg/status").write_text("\n".join(status))
     _write_lab_files(usr, layout)
@@ -76,9 +76,9 @@ def write_bootstrap(files: Path, host: HostPrograms, *, prefix: str) -> None:
     (files.parent / "cache" / "apt" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
 
 
-def _unpack(package: Package, usr: Path, layout: Layout) -> str:
-    """Put the package's files in place and its records into dpkg's database; return its paragraph of the status."""
-    entries = contents(package, layout)
+def _unpack(package: Package, usr: Path, layout: TermuxLayout) -> str:
+    """Write the package's files and its records in the dpkg database. Return its paragraph of the status file."""
+    entries = package_entries(package, layout)
     for entry in entries:
         _write(usr / entry.path, entry)
     _record(package, entries, usr / "var/lib/dpkg/info", layout)
@@ -97,7 +97,7 @@ def _write(path: Path, entry: Entry) -> None:
     path.chmod(entry.mode)
 
 
-def _record(package: Package, entries: list[Entry], info: Path, layout: Layout) -> None:
+def _record(package: Package, entries: list[Entry], info: Path, layout: TermuxLayout) -> None:
     paths = [*directories(entries), *(TERMUX_PREFIX / entry.path for entry in entries)]
     records = {
         "list": "".join(f"{'/.' if str(path) == '/' else path}\n" for path in paths),
@@ -120,13 +120,13 @@ def _conffile_sums(package: Package, entries: list[Entry]) -> str:
     return "".join(lines)
 
 
-def _write_lab_files(usr: Path, layout: Layout) -> None:
-    """What ties this computer's apt, dpkg and ssh to this phone's paths; Termux compiles that in."""
+def _write_lab_files(usr: Path, layout: TermuxLayout) -> None:
+    """Configure the host's apt, dpkg and ssh for the phone's paths, which Termux's builds have compiled in."""
     lab, prefix = usr / "libexec/lab", Path(layout.prefix)
     cache = prefix.parent.parent / "cache" / "apt"
     (lab / "apt.conf").write_text(_APT_CONF.format(architecture=layout.host.machine, prefix=prefix, cache=cache))
     (lab / "ssh_config").write_text(_SSH_CONFIG.format(prefix=prefix))
-    if layout.relocated:  # dpkg installs Termux's paths under a root that leads back to this $PREFIX
+    if layout.relocated:  # dpkg installs under a root directory in which Termux's path is a symlink to $PREFIX
         root = lab / "root" / TERMUX_PREFIX.relative_to("/").parent
         root.parent.mkdir(parents=True)
         root.symlink_to(prefix.parent)
@@ -141,7 +141,7 @@ def _write_home(home: Path) -> None:
 
 
 def _make_host_keys(etc_ssh: Path) -> None:
-    """As openssh's postinst does; every phone has its own."""
+    """Generate host keys, as the postinst script of openssh does."""
     for kind in ("ecdsa", "ed25519"):
         key = etc_ssh / f"ssh_host_{kind}_key"
         subprocess.run(["ssh-keygen", "-q", "-N", "", "-C", "", "-t", kind, "-f", str(key)], check=True)

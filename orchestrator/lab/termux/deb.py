@@ -1,4 +1,4 @@
-"""Debian packages, byte for byte the same for the same content."""
+"""Reproducible Debian packages: the same content gives the same bytes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hashlib import md5
 from pathlib import PurePosixPath
 from typing import Self
 
-from orchestrator.lab.termux.catalogue import Package, paragraph
+from orchestrator.lab.termux.catalog import Package, paragraph
 from orchestrator.lab.termux.contents import Entry, installed_kib, maintainer_scripts
-from orchestrator.lab.termux.layout import TERMUX_PREFIX, Layout
+from orchestrator.lab.termux.layout import TERMUX_PREFIX, TermuxLayout
 
 _XZ = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 1 << 20}]
 
 
-def build_deb(package: Package, entries: list[Entry], layout: Layout) -> bytes:
-    """The package as a .deb: an `ar` of two tars, everything owned by root and dated 1970."""
+def build_deb(package: Package, entries: list[Entry], layout: TermuxLayout) -> bytes:
+    """Build a .deb: an `ar` archive of two tars, with all files owned by root and dated 1970."""
     return _ar(
         {
             "debian-binary": b"2.0\n",
@@ -38,7 +38,7 @@ def md5sums(entries: Iterable[Entry]) -> str:
 
 
 def directories(entries: Iterable[Entry]) -> list[PurePosixPath]:
-    """Every directory on the way to the entries, from the root, parents first."""
+    """All parent directories of the entries, parents first."""
     found = {parent for entry in entries for parent in (TERMUX_PREFIX / entry.path).parents}
     return sorted(found)
 
@@ -47,7 +47,7 @@ def _md5(data: bytes) -> str:
     return md5(data, usedforsecurity=False).hexdigest()
 
 
-def _control(package: Package, entries: list[Entry], layout: Layout) -> bytes:
+def _control(package: Package, entries: list[Entry], layout: TermuxLayout) -> bytes:
     members: dict[str, bytes] = {
         "control": paragraph(package.control(installed_kib(entries))).encode(),
         "md5sums": md5sums(entries).encode(),

@@ -1,7 +1,7 @@
-"""Where a virtual phone sees the programs it borrows: this computer's, or those of a tree for another processor.
+"""Location of the programs that a virtual phone uses: those of the host, or of an arm64 userland.
 
-A phone with namespaces of its own has /usr/bin and /usr/sbin masked, as Android has none, and finds them again under
-another directory. /usr/lib, /usr/share and /usr/include stay where they are.
+On a phone with namespaces /usr/bin and /usr/sbin are masked, because Android has neither. They are mounted elsewhere.
+/usr/lib, /usr/share and /usr/include stay where they are.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ _SBIN = "usr/sbin"
 class HostPrograms:
     bin: str
     sbin: str
-    machine: str = platform.machine()  # what `uname -m` says on the phone, and so Termux's name for the architecture
-    root: Path = Path("/")  # of the tree they are in
+    machine: str = platform.machine()  # `uname -m` on the phone, which is also Termux's architecture name
+    root: Path = Path("/")  # of the userland
 
     @property
-    def are_of_this_computer(self) -> bool:
+    def is_native(self) -> bool:
         return self.root == Path("/")
 
     def find(self, name: str) -> str | None:
-        """The path a phone uses for the program `name`, or None if there is none."""
+        """The path of a program as seen by the phone, or None if there is no such program."""
         here = self.locate(name)
-        return None if here is None else self._seen(here)
+        return None if here is None else self._path_on_phone(here)
 
     def program(self, name: str) -> str:
-        if found := self.find(name):
-            return found
-        raise ClusterctlError(f"there is no {name} in {self.root}{_BIN} or {self.root}{_SBIN}", remedy="make setup")
+        if path := self.find(name):
+            return path
+        raise ClusterctlError(f"no program {name} in {self.root}{_BIN} or {self.root}{_SBIN}", remedy="make setup")
 
     def locate(self, name: str) -> Path | None:
-        """Where the program is on this computer."""
+        """The path of a program as seen by the host."""
         candidates = (self.root / directory / name for directory in (_BIN, _SBIN))
         return next((program for path in candidates if (program := self._resolved(path)).exists()), None)
 
-    def _seen(self, path: Path) -> str:
+    def _path_on_phone(self, path: Path) -> str:
         for here, there in ((self.root / _BIN, self.bin), (self.root / _SBIN, self.sbin)):
             if path.is_relative_to(here):
                 return f"{there}/{path.relative_to(here)}"
         return f"/{path.relative_to(self.root)}"
 
     def _resolved(self, path: Path) -> Path:
-        """The file behind links, which stay within the tree: /etc/alternatives points at places masked on a phone."""
+        """Resolve symlinks within the userland, because those in /etc/alternatives point to paths masked on a phone."""
         while path.is_symlink():
             target = path.readlink()
             start = self.root if target.is_absolute() else path.parent

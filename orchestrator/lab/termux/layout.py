@@ -1,4 +1,4 @@
-"""Where Termux lives on a phone, and how a phone's tree deviates from it in the lab."""
+"""The path of Termux on a phone, and how files adapt to the different paths of loopback mode."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TERMUX_PREFIX = PurePosixPath("/data/data/com.termux/files/usr")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How files must be written so that they work on the phone.
+class TermuxLayout:
+    """Adapts files so that they work on the phone.
 
-    Packages always carry Termux's paths. Where a phone cannot have them (no mount namespace of its own), scripts
-    learn $PREFIX from the environment and are started by the host's own shell.
+    Packages always contain Termux's paths. Where a phone cannot have these paths (loopback mode), scripts read $PREFIX
+    from the environment and run with the host's shell.
     """
 
     host: HostPrograms
@@ -31,13 +31,13 @@ class Layout:
     def site_packages(self) -> str:
         return f"lib/{self._python}/site-packages"
 
-    def fill(self, text: str, version: str = "") -> str:
-        """`text` with its @NAMES@ replaced."""
+    def render(self, text: str, version: str = "") -> str:
+        """Replace the @NAME@ placeholders in a text."""
         values = {**self._values, "VERSION": version}
         return re.sub(r"@([A-Z_]+)@", lambda match: values[match[1]], text)
 
     def interpreter(self, name: str) -> str:
-        """What a script's first line names."""
+        """The interpreter path for a shebang line."""
         return self.host.program(name) if self.relocated else f"{self.prefix}/bin/{name}"
 
     @cached_property
@@ -54,5 +54,5 @@ class Layout:
 
     @property
     def _python(self) -> str:
-        """The versioned name: python3.11."""
+        """The versioned name, such as python3.11."""
         return Path(self.host.program("python3")).name

@@ -1,4 +1,4 @@
-"""An apt repository laid out as Termux's main one."""
+"""Build an apt repository with the layout of Termux's main repository."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import lzma
 from hashlib import md5, sha256
 from pathlib import Path
 
-from orchestrator.lab.termux.catalogue import Package, catalogue, paragraph
-from orchestrator.lab.termux.contents import contents, installed_kib
+from orchestrator.lab.termux.catalog import Package, load_catalog, paragraph
+from orchestrator.lab.termux.contents import installed_kib, package_entries
 from orchestrator.lab.termux.deb import build_deb
 from orchestrator.lab.termux.host import HostPrograms
-from orchestrator.lab.termux.layout import Layout
+from orchestrator.lab.termux.layout import TermuxLayout
 
-_DATE = "Thu, 01 Jan 2026 00:00:00 UTC"  # fixed, and in the past: apt refuses a Release from the future
+_DATE = "Thu, 01 Jan 2026 00:00:00 UTC"  # fixed, for reproducibility; apt rejects a Release file from the future
 
 
 def build_mirror(out: Path, host: HostPrograms, *, prefix: str) -> Path:
@@ -21,8 +21,8 @@ def build_mirror(out: Path, host: HostPrograms, *, prefix: str) -> Path:
 
     Termux's own index is signed; this one is not, and needs `[trusted=yes]`.
     """
-    layout = Layout(host, prefix)
-    packages = "\n".join(_publish(package, out, layout) for package in catalogue()).encode()
+    layout = TermuxLayout(host, prefix)
+    packages = "\n".join(_publish(package, out, layout) for package in load_catalog()).encode()
     suite = out / "dists" / "stable"
     indexes = _indexes(packages, f"main/binary-{host.machine}")
     for name, data in indexes.items():
@@ -31,9 +31,9 @@ def build_mirror(out: Path, host: HostPrograms, *, prefix: str) -> Path:
     return out
 
 
-def _publish(package: Package, out: Path, layout: Layout) -> str:
-    """Put the package into the pool; return its paragraph of the index."""
-    entries = contents(package, layout)
+def _publish(package: Package, out: Path, layout: TermuxLayout) -> str:
+    """Add a package to the pool. Return its paragraph of the index."""
+    entries = package_entries(package, layout)
     deb = build_deb(package, entries, layout)
     filename = f"pool/main/{_pool_letter(package.name)}/{package.name}/{package.name}_{package.version}_all.deb"
     _write(out / filename, deb)
@@ -67,7 +67,7 @@ def _release(indexes: dict[str, bytes], architecture: str) -> str:
             "Date": _DATE,
             "Architectures": architecture,
             "Components": "main",
-            "Description": "clusterctl lab: stand-ins for Termux packages",
+            "Description": "clusterctl lab: replacements for Termux packages",
         }
     )
     sums = "".join(f" {sha256(data).hexdigest()} {len(data):>9} {name}\n" for name, data in sorted(indexes.items()))

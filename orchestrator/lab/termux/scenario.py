@@ -1,7 +1,7 @@
-"""What a virtual phone reports about itself (battery, heat, Android, whether its mirrors answer) and what ails it.
+"""The settings of a virtual phone: what it reports (battery, temperatures, properties), and its quirks.
 
-One small file a key, in a directory the phone can read, so that plain shell scripts find their answers there and
-a change takes effect while the phone runs.
+The scenario directory has one small file per setting. The phone can read it, so shell scripts answer from these files
+and a change takes effect while the phone runs.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from orchestrator.errors import UsageError
 
-NULL = "null"  # a battery field that the phone leaves out of its answer
+NULL = "null"  # omits a battery field from the output
 WRITTEN_BY_PHONE = frozenset({"wakelock"})
-ZONES = ("cpu", "gpu", "skin", "battery")  # in the order of thermal_zone0, 1, ...
+ZONES = ("cpu", "gpu", "skin", "battery")  # thermal_zone0, thermal_zone1, ...
 ZONE_TYPES = {"cpu": "cpu-1-0-usr", "gpu": "gpuss-0-usr", "skin": "skin-therm", "battery": "battery"}
 
 
@@ -25,33 +25,33 @@ _YEAR_S = 365 * 86400
 
 
 @dataclass(frozen=True)
-class Key:
+class Setting:
     default: str
     expects: str
     accepts: Callable[[str], bool]
 
 
-def _choice(*values: str) -> Key:
-    return Key(values[0], " or ".join(values), values.__contains__)
+def _choice(*values: str) -> Setting:
+    return Setting(values[0], " or ".join(values), values.__contains__)
 
 
-def _number(default: float | str, lowest: float = -1e9, highest: float = 1e9, *, null: bool = False) -> Key:
-    expects = f"a number from {lowest:g} to {highest:g}" + (f", or {NULL}" if null else "")
-    return Key(str(default), expects, lambda value: (null and value == NULL) or _is_number(value, lowest, highest))
+def _number(default: float | str, low: float = -1e9, high: float = 1e9, *, null: bool = False) -> Setting:
+    expects = f"a number from {low:g} to {high:g}" + (f", or {NULL}" if null else "")
+    return Setting(str(default), expects, lambda value: (null and value == NULL) or _is_number(value, low, high))
 
 
-def _text(default: str) -> Key:
-    return Key(default, "one line of text", lambda value: "\n" not in value)
+def _text(default: str) -> Setting:
+    return Setting(default, "one line of text", lambda value: "\n" not in value)
 
 
-def _is_number(value: str, lowest: float, highest: float) -> bool:
+def _is_number(value: str, low: float, high: float) -> bool:
     try:
-        return lowest <= float(value) <= highest
+        return low <= float(value) <= high
     except ValueError:
         return False
 
 
-_BATTERY: dict[str, Key] = {
+_BATTERY: dict[str, Setting] = {
     "battery": _choice("ok", "hang"),
     "battery.present": _choice("true", "false", NULL),
     "battery.technology": _text("Li-ion"),
@@ -72,7 +72,7 @@ _BATTERY: dict[str, Key] = {
     "battery.cycle": _number(NULL, 0, null=True),
 }
 
-_HEAT: dict[str, Key] = {
+_THERMAL: dict[str, Setting] = {
     "thermal": _choice("readable", "denied"),
     "thermal.cpu": _number(38.2, *_CELSIUS),
     "thermal.gpu": _number(36.5, *_CELSIUS),
@@ -80,8 +80,8 @@ _HEAT: dict[str, Key] = {
     "thermal.battery": _number(29.4, *_CELSIUS),
 }
 
-_ANDROID: dict[str, Key] = {
-    "dump": _choice("denied", "granted"),
+_ANDROID: dict[str, Setting] = {
+    "dumpsys": _choice("denied", "granted"),
     "mirror": _choice("up", "down"),
     "wakelock": _choice("released", "acquired"),
     "prop.ro.board.platform": _text("msmnile"),
@@ -96,53 +96,53 @@ _ANDROID: dict[str, Key] = {
     "prop.ro.soc.model": _text("SM8150"),
 }
 
-# What goes wrong with a phone, the healthy value first. Only what differs from it is written down.
-HABITS: Mapping[str, Key] = {
+# Quirks and faults, default value first. Only values that were changed are stored.
+QUIRKS: Mapping[str, Setting] = {
     "environment": _choice("termux", "bare"),
     "tmpdir": _choice("ok", "missing"),
-    "interface": _choice("single", "extra"),
-    "routing": _choice("both", "inbound"),
+    "cellular": _choice("off", "on"),
+    "outbound": _choice("ok", "blocked"),
     "cpuset": _choice("foreground", "background"),
     "throttle": _number(1, 0.05, 1),
     "phantom": _choice("off", "on"),
-    "sysv": _choice("denied", "kill"),
-    "links": _choice("ok", "denied"),
+    "sysvipc": _choice("enosys", "sigsys"),
+    "hardlinks": _choice("ok", "denied"),
     "clock": _number(0, -10 * _YEAR_S, 10 * _YEAR_S),
-    "sleeps": _choice("normal", "stretched"),
+    "doze": _choice("off", "on"),
     "penalties": _choice("off", "on"),
     "preload": _choice("ok", "missing"),
     "linker": _choice("ok", "broken"),
-    "eth": _choice("eth0", "usb0"),
-    "address": _choice("ok", "other"),
+    "interface": _choice("eth0", "usb0"),
+    "address": _choice("ok", "changed"),
     "boot": _choice("ok", "broken"),
-    "opencl": _choice("ok", "none", "missing"),
+    "opencl": _choice("ok", "no-platform", "no-library"),
     "proc": _choice("masked", "open", "strict"),
     "platform": _choice("linux", "android"),
 }
 
-_REPORTS: Mapping[str, Key] = {**_BATTERY, **_HEAT, **_ANDROID}
-KEYS: Mapping[str, Key] = {**_REPORTS, **HABITS}
+_REPORTED: Mapping[str, Setting] = {**_BATTERY, **_THERMAL, **_ANDROID}
+SETTINGS: Mapping[str, Setting] = {**_REPORTED, **QUIRKS}
 
 
-def told(scenario: Path, key: str) -> str:
-    """The value a phone's scenario has for a key."""
+def read_setting(scenario: Path, key: str) -> str:
+    """The current value of a setting."""
     try:
         return (scenario / key).read_text().rstrip("\n")
     except FileNotFoundError:
-        return KEYS[key].default
+        return SETTINGS[key].default
 
 
 def write_defaults(scenario: Path, sys_class: Path) -> None:
-    """A healthy phone: plugged in, cool, its mirrors up."""
-    for key, spec in _REPORTS.items():
-        apply_scenario(scenario, sys_class, key, spec.default)
+    """Write the settings of a healthy phone."""
+    for key, spec in _REPORTED.items():
+        write_setting(scenario, sys_class, key, spec.default)
 
 
-def apply_scenario(scenario: Path, sys_class: Path, key: str, value: str) -> None:
-    """Change what a phone reports, at once. Raises UsageError for a key or value that means nothing."""
+def write_setting(scenario: Path, sys_class: Path, key: str, value: str) -> None:
+    """Change a setting. Raise UsageError if the key or the value is invalid."""
     _check(key, value)
     scenario.mkdir(parents=True, exist_ok=True)
-    _replace(scenario / key, value)
+    _write_atomically(scenario / key, value)
     if key == "thermal":
         _thermal(sys_class).chmod(0o755 if value == "readable" else 0o000)
     elif key.startswith("thermal."):
@@ -150,12 +150,12 @@ def apply_scenario(scenario: Path, sys_class: Path, key: str, value: str) -> Non
 
 
 def _check(key: str, value: str) -> None:
-    if key not in KEYS:
-        close = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.5)
-        hint = f"did you mean {close[0]}?" if close else f"keys are {', '.join(KEYS)}"
-        raise UsageError(f"a phone has no setting {key!r}", remedy=hint)
-    if not KEYS[key].accepts(value):
-        raise UsageError(f"{key} cannot be {value!r}", remedy=f"give {KEYS[key].expects}")
+    if key not in SETTINGS:
+        close = difflib.get_close_matches(key, SETTINGS, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]}?" if close else f"keys are {', '.join(SETTINGS)}"
+        raise UsageError(f"unknown setting {key!r}", remedy=hint)
+    if not SETTINGS[key].accepts(value):
+        raise UsageError(f"{key} cannot be {value!r}", remedy=f"give {SETTINGS[key].expects}")
 
 
 def _thermal(sys_class: Path) -> Path:
@@ -170,14 +170,14 @@ def _write_zone(sys_class: Path, name: str, celsius: float) -> None:
     _thermal(sys_class).chmod(0o755)
     zone = thermal / f"thermal_zone{ZONES.index(name)}"
     zone.mkdir(exist_ok=True)
-    _replace(zone / "type", ZONE_TYPES[name])
-    _replace(zone / "temp", str(round(celsius * 1000)))
+    _write_atomically(zone / "type", ZONE_TYPES[name])
+    _write_atomically(zone / "temp", str(round(celsius * 1000)))
     thermal.chmod(mode)
 
 
-def _replace(path: Path, line: str) -> None:
-    """At once: the phone reads while we write."""
-    written = path.with_name(f".{path.name}.new")
-    written.write_text(f"{line}\n")
-    written.chmod(0o666 if path.name in WRITTEN_BY_PHONE else 0o644)
-    written.replace(path)
+def _write_atomically(path: Path, line: str) -> None:
+    """Write atomically, because the phone may read at any time."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(f"{line}\n")
+    temporary.chmod(0o666 if path.name in WRITTEN_BY_PHONE else 0o644)
+    temporary.replace(path)

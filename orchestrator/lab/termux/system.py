@@ -1,4 +1,4 @@
-"""Android's side of a phone: /system, /vendor, /sys/class/thermal, and the app behind Termux:API."""
+"""The Android files of a phone: /system, /vendor, /sys/class/thermal, and the Termux:API app."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import ctypes
 import os
 from pathlib import Path
 
-from orchestrator.lab.termux.catalogue import HERE
+from orchestrator.lab.termux.catalog import HERE
 from orchestrator.lab.termux.host import HostPrograms
 from orchestrator.lab.termux.scenario import write_defaults
-from orchestrator.lab.termux.shims import compiled
+from orchestrator.lab.termux.shims import compile_shim
 
-# What toybox and toolbox give a bare Android, as far as this computer has it.
+# The programs of toybox and toolbox on Android, as far as the host has them.
 _TOOLS = ("cat", "date", "df", "echo", "grep", "id", "ip", "kill", "ls", "mount", "ping", "ps", "sleep", "uname")
 
 _LOADER = "libOpenCL.so.1"
@@ -19,9 +19,9 @@ _DRIVERS = Path("/etc/OpenCL/vendors")
 
 
 def write_system(system: Path, sys_class: Path, scenario: Path, host: HostPrograms) -> None:
-    """Write the stand-ins for Android and a healthy phone's scenario.
+    """Write the replacements for Android programs, and the settings of a healthy phone.
 
-    The phone must see `scenario` at the same place relative to `system` as here; inside `system` is simplest.
+    On the phone, `scenario` must have the same path relative to `system` as here.
     """
     binaries = system / "bin"
     binaries.mkdir(parents=True)
@@ -36,12 +36,12 @@ def write_system(system: Path, sys_class: Path, scenario: Path, host: HostProgra
 
 
 def _write_vendor(vendor: Path, host: HostPrograms) -> None:
-    """The driver for OpenCL: this computer's (PoCL), or one without devices where the phone cannot use that."""
-    drivers = sorted(_DRIVERS.glob("*.icd")) if host.are_of_this_computer and _has_loader() else []
+    """The OpenCL driver: that of the host (PoCL), or one without devices if the phone cannot use it."""
+    drivers = sorted(_DRIVERS.glob("*.icd")) if host.is_native and _has_loader() else []
     flags = ("-DFORWARDED", "-Wl,--no-as-needed", f"-l:{_LOADER}") if drivers else ()
     library = vendor / "lib64" / "libOpenCL.so"
     library.parent.mkdir(parents=True)
-    library.write_bytes(compiled("opencl.c", host, ("-Wl,-soname,libOpenCL.so", *flags)))
+    library.write_bytes(compile_shim("opencl.c", host, ("-Wl,-soname,libOpenCL.so", *flags)))
     listed = vendor / "etc" / "OpenCL" / "vendors"
     listed.mkdir(parents=True)
     for driver in drivers:

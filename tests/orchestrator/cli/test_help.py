@@ -15,7 +15,7 @@ from orchestrator.chaos.plan import KINDS
 from orchestrator.cli import choices
 from orchestrator.cli.app import PANELS, app
 from orchestrator.cli.help import EXPERT
-from orchestrator.lab.shape import Arch
+from orchestrator.lab.config import Arch
 from orchestrator.provision.bundle import Target
 from phone_agent.api.forecast import SCHEDULED_ALGORITHMS, WIRES
 from phone_agent.contract import device_study

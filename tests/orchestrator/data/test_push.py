@@ -18,7 +18,7 @@ from orchestrator.data.store import Store
 from orchestrator.fleet import Fleet
 from orchestrator.fleet.result import CommandResult, Outcome, Outcomes, Status
 from orchestrator.inventory.model import Phone
-from orchestrator.lab.shape import Shape
+from orchestrator.lab.config import LabConfig
 from orchestrator.lab.spec import LabSpec, Mode
 from phone_agent.contract.dataset_delivery import Hop
 from phone_agent.contract.dataset_manifest import DatasetManifest
@@ -76,7 +76,7 @@ def wear_out(path: Path) -> None:
 def test_a_shard_that_rotted_on_this_computer_is_not_blamed_on_phones(
     tmp_path: Path, spoil: Callable[[Path], None]
 ) -> None:
-    phones = LabSpec(Mode.ROOT, Shape(2, 2)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
+    phones = LabSpec(Mode.ROOT, LabConfig(2, 2)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
     stored = add("cifar", cifar10_binary(tmp_path / "cifar"), store=Store(tmp_path / "store")).stored
     fleet = cast("Fleet", OneAfterTheOther(tmp_path))
     rotten = stored.directory / stored.manifest.train[0].name
@@ -93,7 +93,7 @@ def test_a_shard_that_rotted_on_this_computer_is_not_blamed_on_phones(
 
 
 def test_what_was_damaged_on_the_way_is_not_blamed_on_this_computer(tmp_path: Path) -> None:
-    phones = LabSpec(Mode.ROOT, Shape(1)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
+    phones = LabSpec(Mode.ROOT, LabConfig(1)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
     stored = add("cifar", cifar10_binary(tmp_path / "cifar"), store=Store(tmp_path / "store")).stored
     push = Push(cast("Fleet", None), stored, phones, even_spans(stored.manifest.samples, 1))
     name = stored.manifest.train[0].name
@@ -120,7 +120,7 @@ FULL = {"error": "no space left", "code": ErrorCode.DISK_FULL, "file": None}
 def test_only_the_first_that_failed_is_blamed(
     tmp_path: Path, answers: list[dict[str, Any] | None], blamed: list[int], travelled: list[int]
 ) -> None:
-    phones = LabSpec(Mode.ROOT, Shape(3)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
+    phones = LabSpec(Mode.ROOT, LabConfig(3)).cluster(tmp_path, tmp_path / "inventory.yaml").phones
     stored = add("cifar", cifar10_binary(tmp_path / "cifar"), store=Store(tmp_path / "store")).stored
     push = Push(cast("Fleet", None), stored, phones, even_spans(stored.manifest.samples, 3))
     route = [Hop(phone.name, str(phone.address), phone.ssh_port, frozenset()) for phone in phones]

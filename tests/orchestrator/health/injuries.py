@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.lab.faults import change, set_power
 from orchestrator.lab.network import LabNetwork
+from orchestrator.lab.settings import apply_settings, set_power
 from tests.labs import TestLab, eventually
 
 DROP_IN = "$PREFIX/etc/ssh/sshd_config.d/50-clusterctl.conf"
@@ -33,13 +33,13 @@ class Injury:
 
     def inflict(self, lab: TestLab) -> None:
         if self.settings:
-            change(lab.directory, self.phone, [*self.settings])
+            apply_settings(lab.directory, self.phone, [*self.settings])
         self.after(lab, self.phone)
 
     def cure(self, lab: TestLab) -> None:
         self.undo(lab, self.phone)
         if self.heal:
-            change(lab.directory, self.phone, [*self.heal])
+            apply_settings(lab.directory, self.phone, [*self.heal])
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _matching(report: dict[str, Any], injury: Injury) -> Iterator[Verdict]:
 def trip_penalties(lab: TestLab, phone: str) -> None:
     """What doctor never does: connections that do not log in."""
     lab.on(phone, "bash", "-c", f"mv {DROP_IN} {DROP_IN}.aside")  # which exempts this computer
-    change(lab.directory, phone, ["sshd=down", "sshd=up"])
+    apply_settings(lab.directory, phone, ["sshd=down", "sshd=up"])
     network, address = LabNetwork(lab.directory), _address(lab, phone)
     eventually(lambda: _turned_away(network, address))
 
@@ -94,7 +94,7 @@ def _turned_away(network: LabNetwork, address: str) -> bool:
 
 def exempt_again(lab: TestLab, phone: str) -> None:
     lab.on(phone, "bash", "-c", f"mv {DROP_IN}.aside {DROP_IN}")
-    change(lab.directory, phone, ["sshd=down", "sshd=up"])
+    apply_settings(lab.directory, phone, ["sshd=down", "sshd=up"])
 
 
 def restart(lab: TestLab, phone: str) -> None:
@@ -105,7 +105,7 @@ def restart(lab: TestLab, phone: str) -> None:
 def many_processes(lab: TestLab, phone: str) -> None:
     """More than the 32 that Android 12 allows; then the phone as it is found afterwards."""
     lab.on(phone, "bash", "-c", "for n in {1..40}; do setsid sleep 60 >/dev/null 2>&1 & done; sleep 2", check=False)
-    change(lab.directory, phone, ["phantom=off", "sshd=up"])
+    apply_settings(lab.directory, phone, ["phantom=off", "sshd=up"])
 
 
 def forget_openmpi_settings(lab: TestLab, phone: str) -> None:
@@ -145,9 +145,9 @@ def _address(lab: TestLab, phone: str) -> str:
 FIRST: tuple[Injury, ...] = (
     Injury("environment", 4, "p1-01", ("environment=bare",), "PATH is /system/bin", ("environment=termux",)),
     Injury("host-key", 15, "p1-02", ("hostkey=shared:p1-01",), "p1-01 shows the same key", ("hostkey=new",)),
-    Injury("interfaces", 11, "p1-03", ("interface=extra",), "rmnet_data0 10.200.", ("interface=single",)),
+    Injury("interfaces", 11, "p1-03", ("cellular=on",), "rmnet_data0 10.200.", ("cellular=off",)),
     Injury("battery-silent", 20, "p1-03", ("battery=hang",), "did not answer in 8 s", ("battery=ok",)),
-    Injury("outbound", 12, "p1-04", ("routing=inbound",), "cannot open a connection to", ("routing=both",)),
+    Injury("outbound", 12, "p1-04", ("outbound=blocked",), "cannot open a connection to", ("outbound=ok",)),
     Injury("no-temperature", 21, "p1-04", ("thermal=denied",), "/sys/class/thermal", ("thermal=readable",)),
     Injury("little-cores", 17, "p1-05", ("cpuset=background",), "may use cores", ("cpuset=foreground",)),
     Injury("throttled", 18, "p1-06", ("throttle=0.33",), "MHz under load", ("throttle=1",)),
@@ -155,13 +155,13 @@ FIRST: tuple[Injury, ...] = (
         "shared-memory",
         9,
         "p2-01",
-        ("sysv=kill",),
+        ("sysvipc=sigsys",),
         "MPI_Init was killed",
-        ("sysv=denied",),
+        ("sysvipc=enosys",),
         after=forget_openmpi_settings,
         undo=bring_openmpi_settings_back,
     ),
-    Injury("hard-links", None, "p2-02", ("links=denied",), "hard links are refused", ("links=ok",)),
+    Injury("hard-links", None, "p2-02", ("hardlinks=denied",), "hard links are refused", ("hardlinks=ok",)),
     Injury(
         "power",
         22,
@@ -174,7 +174,7 @@ FIRST: tuple[Injury, ...] = (
     Injury("temporary-files", 10, "p2-04", ("tmpdir=missing",), "TMPDIR", ("tmpdir=ok",)),
     Injury("clock", 25, "p2-04", ("clock=+90",), "s ahead", ("clock=0",)),
     Injury("disk", None, "p2-05", ("disk=full",), "MB of storage are free", ("disk=free",)),
-    Injury("ethernet", 13, "p2-06", ("eth=usb0",), "no other address nearby", ("eth=eth0",)),
+    Injury("ethernet", 13, "p2-06", ("interface=usb0",), "no other address nearby", ("interface=eth0",)),
 )
 SECOND: tuple[Injury, ...] = (
     Injury(
@@ -192,10 +192,10 @@ SECOND: tuple[Injury, ...] = (
     Injury("linker", 6, "p1-04", ("linker=broken",), "CANNOT LINK EXECUTABLE", ("linker=ok",)),
     Injury("package-manager", 7, "p1-05", ("apt=prompt",), "waits at /dev/pts/", ("apt=ok",), after=wait_a_moment),
     Injury("versions", 8, "p1-06", ("packages=old",), "openmpi", ("packages=ok",)),
-    Injury("sleepy", 19, "p2-01", ("sleeps=stretched",), "a second of sleep took", ("sleeps=normal",)),
-    Injury("address", 14, "p2-02", ("address=other",), "its host key answers at", ("address=ok",)),
+    Injury("sleepy", 19, "p2-01", ("doze=on",), "a second of sleep took", ("doze=off",)),
+    Injury("address", 14, "p2-02", ("address=changed",), "its host key answers at", ("address=ok",)),
     Injury("phantom-killer", 16, "p2-03", ("phantom=on",), "Trimming phantom", (), after=many_processes),
-    Injury("opencl", 24, "p2-04", ("opencl=none",), "no platform", ("opencl=ok",)),
+    Injury("opencl", 24, "p2-04", ("opencl=no-platform",), "no platform", ("opencl=ok",)),
     Injury(
         "agent",
         23,

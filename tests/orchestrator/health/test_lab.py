@@ -61,7 +61,7 @@ def test_phones_are_examined_mended_and_examined_again(provisioned_lab4: TestLab
     lab = provisioned_lab4
     bare = Injury("environment", 4, "p1-02", ("environment=bare",), "command not found", ("environment=termux",))
     homeless = Injury("temporary-files", 10, "p2-01", ("tmpdir=missing",), "TMPDIR is unset", ("tmpdir=ok",))
-    no_way_out = Injury("outbound", 12, "p2-02", ("routing=inbound",), "unreachable", ("routing=both",))
+    no_way_out = Injury("outbound", 12, "p2-02", ("outbound=blocked",), "unreachable", ("outbound=ok",))
     with injured(lab, (bare, homeless, no_way_out)):
         try:
             found = list(verdicts(report := examine(lab, "--fix"), (no_way_out,)))

@@ -1,4 +1,4 @@
-"""Run COMMAND as root of a plain container, which may create neither namespaces nor user namespaces. Needs root.
+"""Run COMMAND as root in a container that may not create namespaces of any kind. Needs root.
 
 Usage: python -m tests.orchestrator.lab.plain_container COMMAND…
 """

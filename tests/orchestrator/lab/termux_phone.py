@@ -1,4 +1,4 @@
-"""A stand-in phone without namespaces, for tests: its own $PREFIX, an unprivileged uid, a mirror over HTTP."""
+"""A simulated Termux without namespaces, for tests: its own $PREFIX, an unprivileged uid, a mirror over HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from orchestrator.lab.termux import HostPrograms, apply_scenario, build_mirror, write_bootstrap, write_system
+from orchestrator.lab.termux import HostPrograms, build_mirror, write_bootstrap, write_setting, write_system
 
 HOST = HostPrograms("/usr/bin", "/usr/sbin")
 PHONE_UID = 10123
@@ -50,7 +50,7 @@ class Phone:
         }
 
     def run(self, script: str, **changes: str) -> subprocess.CompletedProcess[str]:
-        """Run a command as a session of the phone does: `login -c SCRIPT`."""
+        """Run a command like an SSH session of the phone: `login -c SCRIPT`."""
         return subprocess.run(
             [str(self.prefix / "bin/login"), "-c", script],
             env={**self.environment(), **changes},
@@ -74,7 +74,7 @@ class Phone:
         return {"user": PHONE_UID, "group": PHONE_UID, "extra_groups": []}
 
     def set(self, key: str, value: str) -> None:
-        apply_scenario(self.root / "system/scenario", self.root / "class", key, value)
+        write_setting(self.root / "system/scenario", self.root / "class", key, value)
 
     def use_mirror(self, url: str) -> None:
         (self.prefix / "etc/apt/sources.list").write_text(f"deb [trusted=yes] {url} stable main\n")
@@ -92,7 +92,7 @@ def bare_phone(root: Path) -> Phone:
 
 @contextmanager
 def open_directory() -> Iterator[Path]:
-    """A directory that the phone's uid can reach, which pytest's own are not."""
+    """A directory that the phone's uid can access, unlike those of pytest."""
     directory = Path(tempfile.mkdtemp(prefix="clusterctl-termux-"))
     directory.chmod(0o755)
     try:
@@ -103,7 +103,7 @@ def open_directory() -> Iterator[Path]:
 
 @contextmanager
 def served_mirror(directory: Path) -> Iterator[str]:
-    """Build the mirror and serve it; its URL."""
+    """Build and serve the mirror. Yields its URL."""
     mirror = build_mirror(directory, HOST, prefix=str(directory / "files/usr"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(mirror)))
     thread = Thread(target=server.serve_forever)

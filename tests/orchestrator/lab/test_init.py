@@ -20,13 +20,13 @@ PREFIX = Path("/data/data/com.termux/files/usr")
         ("#!", [f"{PREFIX}/bin/sh"]),
     ],
 )
-def test_a_boot_script_runs_as_termux_runs_it(tmp_path: Path, first_line: str, interpreter: list[str]) -> None:
+def test_a_boot_script_runs_with_termux_s_interpreter(tmp_path: Path, first_line: str, interpreter: list[str]) -> None:
     script = tmp_path / "00-start"
     script.write_text(f"{first_line}\ntrue\n")
     assert boot_command(script, PREFIX) == [*interpreter, str(script)]
 
 
-def test_a_program_is_started_as_it_is(tmp_path: Path) -> None:
+def test_a_program_is_started_directly(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF and so on\n")
     assert boot_command(program, PREFIX) == [str(program)]
@@ -39,4 +39,4 @@ def test_boot_scripts_end_at_the_first_directory(tmp_path: Path) -> None:
         (boot / name).touch()
     (boot / "20-c").mkdir()
     assert [script.name for script in boot_scripts(tmp_path)] == ["00-a", "10-b"]
-    assert boot_scripts(tmp_path / "nobody") == []
+    assert boot_scripts(tmp_path / "missing") == []

@@ -1,4 +1,4 @@
-"""The paper's rack: 138 phones on three switches."""
+"""The rack of the paper: 138 phones on three switches."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tests.labs import namespaces_missing, running_lab
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
-def _neighbour_table_overflows() -> int:
+def _neighbor_table_overflows() -> int:
     header, *cpus = (line.split() for line in Path("/proc/net/stat/arp_cache").read_text().splitlines())
     return sum(int(cpu[header.index("table_fulls")], 16) for cpu in cpus)
 
 
 def test_every_phone_of_138_can_talk_to_every_other() -> None:
-    """The kernel's table of neighbours is one for all namespaces, and too small for this many pairs."""
+    """All namespaces share the kernel's neighbor table, which is too small for this many pairs."""
     if reason := namespaces_missing():
         pytest.skip(reason)
     with running_lab(138, 3) as lab:
         phones = read_spec(lab.directory).phones
         send = "for address; do echo hello >/dev/udp/$address/9 || exit 1; done"
-        everyone = [phone.address for phone in phones]
-        before = _neighbour_table_overflows()
+        addresses = [phone.address for phone in phones]
+        before = _neighbor_table_overflows()
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda phone: lab.on(phone.name, "bash", "-c", send, "-", *everyone), phones))
-        assert _neighbour_table_overflows() == before
+            list(pool.map(lambda phone: lab.on(phone.name, "bash", "-c", send, "-", *addresses), phones))
+        assert _neighbor_table_overflows() == before

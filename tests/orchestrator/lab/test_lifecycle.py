@@ -1,4 +1,4 @@
-"""`lab up` and `lab down`: again, differently, wrongly."""
+"""`lab up` and `lab down`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.lab import programs
+from orchestrator.lab.config import Arch
 from orchestrator.lab.lock import holder
-from orchestrator.lab.shape import Arch
 from orchestrator.paths import ClusterState
 from tests.labs import TestLab, running_lab
 
@@ -21,17 +21,17 @@ def no_lab(tmp_path: Path) -> TestLab:
     return TestLab(tmp_path / "state")
 
 
-def test_the_same_again_changes_nothing(any_lab: TestLab) -> None:
-    anchor = holder(any_lab.directory / "anchor.lock")
+def test_up_with_the_same_config_changes_nothing(any_lab: TestLab) -> None:
+    daemon = holder(any_lab.directory / "daemon.lock")
     done = any_lab.clusterctl("lab", "up", "--phones", "3", "--switches", "2")
     assert "already running" in done.stderr
-    assert holder(any_lab.directory / "anchor.lock") == anchor
+    assert holder(any_lab.directory / "daemon.lock") == daemon
 
 
 @pytest.mark.parametrize("flag", [("--phones", "4"), ("--rate", "100mbit"), ("--disk", "2g")])
-def test_another_shape_is_refused(loopback_lab: TestLab, flag: tuple[str, str]) -> None:
-    shape = {"--phones": "3", "--switches": "2"} | dict([flag])
-    done = loopback_lab.clusterctl("lab", "up", *(word for pair in shape.items() for word in pair), check=False)
+def test_up_with_another_config_is_rejected(loopback_lab: TestLab, flag: tuple[str, str]) -> None:
+    config = {"--phones": "3", "--switches": "2"} | dict([flag])
+    done = loopback_lab.clusterctl("lab", "up", *(word for pair in config.items() for word in pair), check=False)
     assert done.returncode == 2
     assert "clusterctl lab down" in done.stderr
 
@@ -48,34 +48,34 @@ def test_another_shape_is_refused(loopback_lab: TestLab, flag: tuple[str, str]) 
         ("--disk", "3k"),
     ],
 )
-def test_nonsense_is_refused_before_anything_is_touched(no_lab: TestLab, arguments: tuple[str, ...]) -> None:
+def test_invalid_flags_are_rejected_before_anything_is_created(no_lab: TestLab, arguments: tuple[str, ...]) -> None:
     done = no_lab.clusterctl("lab", "up", *arguments, check=False)
     assert done.returncode == 2
     assert "error:" in done.stderr
     assert not no_lab.state.exists()
 
 
-def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_reported_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "find_program", lambda name: None if name in {"tc", "sshd"} else f"/usr/bin/{name}")
     with pytest.raises(UsageError, match="iproute2, openssh-server") as caught:
         programs.check_programs(Arch.NATIVE)
     assert "make setup" in str(caught.value.remedy)
 
 
-def test_commands_without_a_lab_say_how_to_get_one(no_lab: TestLab) -> None:
+def test_commands_without_a_lab_suggest_lab_up(no_lab: TestLab) -> None:
     for command in (("status",), ("exec", "p1-01", "--", "true"), ("enter", "--", "true"), ("set", "p1-01", "link=up")):
         done = no_lab.clusterctl("lab", *command, check=False)
         assert done.returncode == 2
         assert "clusterctl lab up" in done.stderr
 
 
-def test_down_without_a_lab_is_done(no_lab: TestLab) -> None:
+def test_down_without_a_lab_succeeds(no_lab: TestLab) -> None:
     assert no_lab.clusterctl("lab", "down").returncode == 0
     assert not no_lab.state.exists()
 
 
-def test_keys_stay_and_pins_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cluster's key is the host's; the pinned keys are those of phones that no longer exist."""
+def test_up_keeps_the_cluster_key_and_forgets_host_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster key belongs to the host; pinned host keys belong to phones that no longer exist."""
     with running_lab(1) as lab:
         monkeypatch.setenv("CLUSTERCTL_STATE", str(lab.state))
         state = ClusterState("lab")
@@ -89,6 +89,6 @@ def test_keys_stay_and_pins_go(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not state.known_hosts.exists()
 
 
-def test_nobody_else_may_ask_the_anchor(any_lab: TestLab) -> None:
-    assert (any_lab.directory / "anchor.sock").stat().st_mode & 0o077 == 0
+def test_other_users_cannot_connect_to_the_daemon(any_lab: TestLab) -> None:
+    assert (any_lab.directory / "daemon.sock").stat().st_mode & 0o077 == 0
     assert any_lab.directory.stat().st_mode & 0o077 == 0

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.lab.lock import await_release, holder, kill_holder
+from orchestrator.lab.lock import holder, kill_holder, wait_for_release
 
-_HOLDING = """
+_HOLD_LOCK = """
 import sys, time
 from pathlib import Path
-from orchestrator.lab.lock import hold
-hold(Path(sys.argv[1]), shared=len(sys.argv) > 2)
+from orchestrator.lab.lock import acquire
+acquire(Path(sys.argv[1]), shared=len(sys.argv) > 2)
 print("held", flush=True)
 time.sleep(60)
 """
@@ -28,47 +28,47 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def keeper(path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with _keep(path) as process:
+def lock_holder(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with _hold_lock(path) as process:
         yield process
         process.kill()
 
 
-def _keep(path: Path, *more: str) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen([sys.executable, "-c", _HOLDING, str(path), *more], stdout=subprocess.PIPE)
+def _hold_lock(path: Path, *more: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-c", _HOLD_LOCK, str(path), *more], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     return process
 
 
-def test_nobody_holds_a_free_lock(path: Path, tmp_path: Path) -> None:
+def test_a_free_lock_has_no_holder(path: Path, tmp_path: Path) -> None:
     assert holder(path) is None
     assert holder(tmp_path / "missing") is None
 
 
-def test_the_kernel_knows_the_holder(path: Path, keeper: subprocess.Popen[bytes]) -> None:
-    assert holder(path) == keeper.pid
+def test_the_kernel_reports_the_holder(path: Path, lock_holder: subprocess.Popen[bytes]) -> None:
+    assert holder(path) == lock_holder.pid
 
 
-def test_looking_does_not_release_it(path: Path, keeper: subprocess.Popen[bytes]) -> None:
+def test_checking_the_holder_does_not_release_the_lock(path: Path, lock_holder: subprocess.Popen[bytes]) -> None:
     holder(path)
-    assert not await_release(path, 0.1)
-    assert holder(path) == keeper.pid
+    assert not wait_for_release(path, 0.1)
+    assert holder(path) == lock_holder.pid
 
 
-def test_a_killed_holder_holds_nothing(path: Path, keeper: subprocess.Popen[bytes]) -> None:
-    os.kill(keeper.pid, signal.SIGKILL)
-    assert await_release(path, 10)
+def test_killing_the_holder_releases_the_lock(path: Path, lock_holder: subprocess.Popen[bytes]) -> None:
+    os.kill(lock_holder.pid, signal.SIGKILL)
+    assert wait_for_release(path, 10)
 
 
-def test_kill_holder_ends_it_and_nothing_else(path: Path, keeper: subprocess.Popen[bytes]) -> None:
+def test_kill_holder_kills_only_the_holder(path: Path, lock_holder: subprocess.Popen[bytes]) -> None:
     kill_holder(path)
-    assert keeper.wait(10) == -signal.SIGKILL
+    assert lock_holder.wait(10) == -signal.SIGKILL
     kill_holder(path)
 
 
-def test_a_shared_lock_is_held_until_the_last_lets_go(path: Path) -> None:
-    with _keep(path, "shared") as one, _keep(path, "shared") as other:
+def test_a_shared_lock_is_held_until_the_last_holder_exits(path: Path) -> None:
+    with _hold_lock(path, "shared") as one, _hold_lock(path, "shared") as other:
         one.kill()
         one.wait()
         assert holder(path) == other.pid

@@ -6,37 +6,37 @@ import sys
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.lab.modes import FORCE_VARIABLE, choose, why_not
+from orchestrator.lab.modes import MODE_VARIABLE, select_mode, unavailable_reason
 from orchestrator.lab.spec import Mode
 from tests.labs import CLUSTERCTL, TestLab, running_lab
 
 pytestmark = pytest.mark.lab
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a place where root may do less")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to create a restricted container")
 
 
-def test_a_mode_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FORCE_VARIABLE, "magic")
+def test_an_unknown_mode_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODE_VARIABLE, "magic")
     with pytest.raises(UsageError, match="magic") as caught:
-        choose()
+        select_mode()
     assert "loopback" in str(caught.value.remedy)
 
 
-def test_the_best_mode_is_chosen_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(FORCE_VARIABLE, raising=False)
-    chosen, objections = choose()
-    better = [mode for mode in Mode if list(Mode).index(mode) < list(Mode).index(chosen)]
-    assert why_not(chosen) is None
-    assert len(objections) == len(better)
-    assert all(why_not(mode) for mode in better)
+def test_the_best_available_mode_is_selected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(MODE_VARIABLE, raising=False)
+    selected, reasons = select_mode()
+    better = [mode for mode in Mode if list(Mode).index(mode) < list(Mode).index(selected)]
+    assert unavailable_reason(selected) is None
+    assert len(reasons) == len(better)
+    assert all(unavailable_reason(mode) for mode in better)
 
 
-def test_loopback_is_always_possible() -> None:
-    assert why_not(Mode.LOOPBACK) is None
+def test_loopback_is_always_available() -> None:
+    assert unavailable_reason(Mode.LOOPBACK) is None
 
 
 @needs_root
-def test_in_a_plain_container_it_falls_back_and_says_what_is_lost(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_plain_container_falls_back_to_loopback_with_a_warning(tmp_path_factory: pytest.TempPathFactory) -> None:
     lab = TestLab(tmp_path_factory.mktemp("s"))
     try:
         done = lab.run(
@@ -52,14 +52,14 @@ def test_in_a_plain_container_it_falls_back_and_says_what_is_lost(tmp_path_facto
 
 
 @needs_root
-def test_the_phones_of_a_plain_container_cannot_read_each_others_data(loopback_lab: TestLab) -> None:
+def test_loopback_phones_cannot_read_each_other_s_data(loopback_lab: TestLab) -> None:
     home = loopback_lab.on("p1-01", "printenv", "HOME").stdout.strip()
     loopback_lab.on("p1-01", "bash", "-c", "echo secret > ~/mine")
     assert loopback_lab.on("p1-02", "cat", f"{home}/mine", check=False).returncode != 0
     loopback_lab.on("p1-01", "rm", "mine")
 
 
-def test_labs_on_the_loopback_interface_keep_out_of_each_others_way(loopback_lab: TestLab) -> None:
+def test_two_loopback_labs_do_not_interfere(loopback_lab: TestLab) -> None:
     with running_lab(1, mode=Mode.LOOPBACK) as other:
         assert other.phone("p1-01")["address"] != loopback_lab.phone("p1-01")["address"]
         other.on("p1-01", "touch", "here")

@@ -1,4 +1,4 @@
-"""A virtual phone is what the orchestrator expects of a real one."""
+"""A virtual phone behaves as the orchestrator expects of a real one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.lab
 PREFIX = "/data/data/com.termux/files/usr"
 
 
-def test_all_phones_let_us_in_with_the_clusters_key(any_lab: TestLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_phone_accepts_the_cluster_key(any_lab: TestLab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLUSTERCTL_STATE", str(any_lab.state))
     cluster = load(any_lab.inventory)
     with Fleet(cluster.phones, ClusterState("lab"), LabNetwork(any_lab.directory), trust_new=True) as fleet:
@@ -30,10 +30,10 @@ def test_all_phones_let_us_in_with_the_clusters_key(any_lab: TestLab, monkeypatc
     homes = [home for _, home in outcomes.values()]
     assert all(home.endswith("/data/data/com.termux/files/home") for home in homes)
     keys = ClusterState("lab").known_hosts.read_text().split("\n")
-    assert len({line.split()[2] for line in keys if line}) == len(cluster)  # every phone has a host key of its own
+    assert len({line.split()[2] for line in keys if line}) == len(cluster)  # every phone has its own host key
 
 
-def test_the_environment_is_the_termux_apps(any_lab: TestLab) -> None:
+def test_commands_have_the_environment_of_the_termux_app(any_lab: TestLab) -> None:
     lines = any_lab.on("p1-01", "env").stdout.splitlines()
     environment = dict(line.split("=", 1) for line in lines)
     prefix = environment["PREFIX"]
@@ -41,10 +41,10 @@ def test_the_environment_is_the_termux_apps(any_lab: TestLab) -> None:
     assert environment["PATH"] == f"{prefix}/bin"
     assert environment["TMPDIR"] == f"{prefix}/tmp"  # noqa: S108
     assert "LD_LIBRARY_PATH" not in environment
-    assert not {"USER", "CLUSTERCTL_STATE", "SSH_AUTH_SOCK"} & set(environment)  # nothing of the host's leaks in
+    assert not {"USER", "CLUSTERCTL_STATE", "SSH_AUTH_SOCK"} & set(environment)  # nothing leaks from the host
 
 
-def test_exit_codes_output_and_input_are_passed_through(any_lab: TestLab) -> None:
+def test_exec_passes_stdin_output_and_exit_code(any_lab: TestLab) -> None:
     script = "read line; echo got $line; echo bad >&2; exit 7"
     command = ["lab", "exec", "p2-01", "--", "bash", "-c", script]
     done = any_lab.clusterctl(*command, check=False, stdin="some input\n")
@@ -53,21 +53,21 @@ def test_exit_codes_output_and_input_are_passed_through(any_lab: TestLab) -> Non
     assert any_lab.on("p2-01", "bash", "-c", "kill -9 $$", check=False).returncode == 137
 
 
-def test_a_command_ends_when_its_caller_does(any_lab: TestLab) -> None:
+def test_a_command_ends_when_its_caller_exits(any_lab: TestLab) -> None:
     with any_lab.started("lab", "exec", "p1-02", "--", "bash", "-c", "echo started; sleep 4242") as caller:
         assert caller.stdout is not None
         assert caller.stdout.readline() == "started\n"
     eventually(lambda: any_lab.on("p1-02", "pgrep", "-f", "^sleep 4242", check=False).returncode == 1)
 
 
-def test_sshd_goes_down_and_up_on_demand(any_lab: TestLab) -> None:
+def test_sshd_can_be_stopped_and_started(any_lab: TestLab) -> None:
     any_lab.clusterctl("lab", "set", "p1-02", "sshd=down")
     eventually(lambda: not any_lab.phone("p1-02")["sshd"])
     any_lab.clusterctl("lab", "set", "p1-02", "sshd=up")
     eventually(lambda: bool(any_lab.phone("p1-02")["sshd"]))
 
 
-def test_status_tells_where_everything_is(any_lab: TestLab) -> None:
+def test_status_reports_mode_addresses_and_state(any_lab: TestLab) -> None:
     report = json.loads(any_lab.clusterctl("lab", "status", "--json").stdout)
     assert report["mode"] == any_lab.mode
     assert [phone["name"] for phone in report["phones"]] == ["p1-01", "p1-02", "p2-01"]
@@ -76,7 +76,7 @@ def test_status_tells_where_everything_is(any_lab: TestLab) -> None:
     assert all(phone["address"] in shown for phone in report["phones"])
 
 
-def test_sockets_of_the_labs_network(any_lab: TestLab) -> None:
+def test_sockets_are_created_in_the_lab_network(any_lab: TestLab) -> None:
     network = LabNetwork(any_lab.directory)
     address = str(load(any_lab.inventory).phones[0].address)
     here = network.source_address(address)
@@ -97,19 +97,19 @@ def test_a_refused_connection_is_an_os_error(any_lab: TestLab) -> None:
         network.connect(str(load(any_lab.inventory).phones[0].address), 9, 5)
 
 
-def test_enter_is_on_the_hosts_side_of_the_network(namespaced_lab: TestLab) -> None:
+def test_enter_runs_on_the_host_side_of_the_lab_network(namespaced_lab: TestLab) -> None:
     shown = namespaced_lab.clusterctl("lab", "enter", "--", "ip", "-o", "addr").stdout
     assert "10.77.0.1/16" in shown
     assert namespaced_lab.clusterctl("lab", "enter", "--", "sh", "-c", "exit 5", check=False).returncode == 5
 
 
-def test_this_computer_itself_does_not_see_the_labs_network(namespaced_lab: TestLab) -> None:
+def test_the_lab_network_is_invisible_outside_the_lab(namespaced_lab: TestLab) -> None:
     links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
     assert "sw1" not in links
     assert "port1-1" not in links
 
 
-def test_a_phone_has_what_android_has_and_no_more(namespaced_lab: TestLab) -> None:
+def test_a_phone_has_only_the_files_of_android(namespaced_lab: TestLab) -> None:
     checks = """
         uname -n
         for path in /bin /sbin /tmp /usr/bin/env /home /root /etc/shadow; do [ -e $path ] && echo "has $path"; done
@@ -146,7 +146,7 @@ def test_links_are_shaped_in_both_directions(namespaced_lab: TestLab) -> None:
     assert "rate 1Gbit" in inside
 
 
-def test_phones_send_as_phones_do_whatever_this_computer_does(namespaced_lab: TestLab) -> None:
+def test_phones_use_the_congestion_control_of_real_phones(namespaced_lab: TestLab) -> None:
     shown = json.loads(namespaced_lab.on("p2-01", "/apex/host/bin/ip", "-json", "-details", "route").stdout)
     (wired,) = (route for route in shown if route["dst"] == "10.77.0.0/16")
     assert wired["prefsrc"] == "10.77.2.1"
@@ -159,7 +159,7 @@ def test_the_wired_interface_is_the_only_one(namespaced_lab: TestLab) -> None:
     assert addresses == {"lo": ["127.0.0.1"], "eth0": ["10.77.2.1"]}
 
 
-def test_loopback_phones_have_addresses_of_their_own(loopback_lab: TestLab) -> None:
+def test_loopback_phones_have_separate_addresses(loopback_lab: TestLab) -> None:
     cluster = load(loopback_lab.inventory)
     assert [str(phone.address).split(".", 2)[2] for phone in cluster] == ["1.1", "1.2", "2.1"]
     assert all(phone.address.is_loopback for phone in cluster)
@@ -168,7 +168,7 @@ def test_loopback_phones_have_addresses_of_their_own(loopback_lab: TestLab) -> N
             assert channel.recv(4) == b"SSH-"
 
 
-def test_system_calls_answer_as_androids(any_lab: TestLab) -> None:
+def test_system_calls_fail_as_on_android(any_lab: TestLab) -> None:
     code = """
         import ctypes, errno, os
         open("mine", "w").close()

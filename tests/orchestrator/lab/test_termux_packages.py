@@ -32,7 +32,7 @@ def mirror(directory: Path) -> Iterator[str]:
 
 @pytest.fixture
 def phone(directory: Path, mirror: str) -> Phone:
-    """Bare, but told where the mirror is."""
+    """A bare phone that uses the mirror."""
     found = bare_phone(directory / f"phone{next(numbers)}")
     found.use_mirror(mirror)
     return found
@@ -57,7 +57,7 @@ def test_a_bare_phone_has_sshd_and_a_package_manager_but_no_python(directory: Pa
     assert phone.ok("dpkg-query -W -f '${Version} ${Status}' openssh") == "10.3p1-1 install ok installed"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be refused")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 def test_apt_and_pkg_refuse_root(phone: Phone) -> None:
     for program in ("apt", "apt-get", "pkg"):
         argv = [str(phone.prefix / "bin" / program), "update"]
@@ -72,7 +72,7 @@ def test_every_dependency_is_in_the_mirror(phone: Phone) -> None:
     phone.ok("apt-get check")
 
 
-def test_a_full_upgrade_keeps_what_the_phone_had(phone: Phone) -> None:
+def test_a_full_upgrade_keeps_host_keys_and_conffiles(phone: Phone) -> None:
     host_key = phone.ok("cat $PREFIX/etc/ssh/ssh_host_ed25519_key.pub")
     before = phone.ok("cat $PREFIX/etc/tls/openssl.cnf")
     phone.ok(f"apt-get update && apt-get -y {KEEP_CONFFILES} dist-upgrade")
@@ -84,7 +84,7 @@ def test_a_full_upgrade_keeps_what_the_phone_had(phone: Phone) -> None:
     assert phone.ok("dpkg --audit") == ""
 
 
-def test_a_careless_upgrade_stops_at_the_conffile_question(phone: Phone) -> None:
+def test_an_upgrade_without_conffile_options_stops_at_the_prompt(phone: Phone) -> None:
     phone.ok("apt-get update")
     upgrade = phone.run("apt-get -y dist-upgrade")
     assert upgrade.returncode != 0
@@ -92,7 +92,7 @@ def test_a_careless_upgrade_stops_at_the_conffile_question(phone: Phone) -> None
     assert "end of file on stdin at conffile prompt" in upgrade.stdout + upgrade.stderr
 
 
-def test_python_is_rooted_at_the_prefix(provisioned: Phone) -> None:
+def test_python_uses_the_termux_prefix(provisioned: Phone) -> None:
     script = "import sys, sysconfig, numpy; print(sys.prefix, sysconfig.get_path('purelib'), numpy.__file__)"
     answers = provisioned.ok(f'python3 -c "{script}"').split()
     assert answers[0] == str(provisioned.prefix)
@@ -100,20 +100,20 @@ def test_python_is_rooted_at_the_prefix(provisioned: Phone) -> None:
     assert "numpy" in provisioned.ok("python3 -m pip list")
 
 
-def test_a_second_install_has_nothing_to_do(provisioned: Phone) -> None:
+def test_a_second_install_changes_nothing(provisioned: Phone) -> None:
     again = provisioned.ok("apt-get -y install python python-numpy")
     assert "python is already the newest version (3.14.6-1)." in again
     assert "0 upgraded, 0 newly installed, 0 to remove" in again
 
 
-def test_pkg_leaves_the_mirror_alone_when_told_so(provisioned: Phone, mirror: str) -> None:
+def test_pkg_keeps_the_mirror_if_mirror_selection_is_disabled(provisioned: Phone, mirror: str) -> None:
     provisioned.ok("pkg update", TERMUX_PKG_NO_MIRROR_SELECT="1")
     assert mirror in provisioned.ok("cat $PREFIX/etc/apt/sources.list")
     assert "python-numpy" in provisioned.ok("pkg list-installed", TERMUX_PKG_NO_MIRROR_SELECT="1")
     assert provisioned.run("pkg conjure").returncode == 1
 
 
-def test_a_mirror_that_is_down_fails_this_phone_only_while_it_is_down(phone: Phone) -> None:
+def test_apt_fails_only_while_the_mirror_is_down(phone: Phone) -> None:
     phone.set("mirror", "down")
     failed = phone.run("apt-get -o APT::Update::Error-Mode=any update")
     assert failed.returncode != 0
@@ -128,7 +128,7 @@ def test_removing_a_package_removes_its_programs(phone: Phone) -> None:
     assert phone.run("command -v make").returncode == 1
 
 
-def test_the_mirror_is_the_same_each_time_and_its_sums_hold(directory: Path, mirror: str) -> None:
+def test_the_mirror_is_reproducible_and_its_checksums_match(directory: Path, mirror: str) -> None:
     built = directory / "mirror"
     again = build_mirror(directory / "again", HOST, prefix=str(directory / "mirror/files/usr"))
     assert _tree(again) == _tree(built)
@@ -142,7 +142,7 @@ def test_the_mirror_is_the_same_each_time_and_its_sums_hold(directory: Path, mir
         assert (str(len(deb)), sha256(deb).hexdigest()) == (fields["Size"], fields["SHA256"])
 
 
-def test_packages_hold_termux_paths_and_links_to_where_the_phone_sees_programs(tmp_path: Path) -> None:
+def test_packages_contain_termux_paths_and_links_to_host_programs(tmp_path: Path) -> None:
     masked = HostPrograms("/apex/host/bin", "/apex/host/sbin")
     mirror = build_mirror(tmp_path, masked, prefix=str(TERMUX_PREFIX))
     openmpi = next(mirror.glob("pool/main/o/openmpi/*.deb"))

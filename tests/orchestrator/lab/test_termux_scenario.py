@@ -1,4 +1,4 @@
-"""What a phone reports about itself, and how a test or a person changes it."""
+"""What a phone reports about itself, and how the settings change it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.lab.termux import KEYS
+from orchestrator.lab.termux import SETTINGS
 from tests.orchestrator.lab.termux_phone import Phone, bare_phone, open_directory, served_mirror
 
 DOCUMENTED_ORDER = (
@@ -32,7 +32,7 @@ def with_api() -> Iterator[Phone]:
 def phone(with_api: Phone) -> Iterator[Phone]:
     """The same phone, healthy again after each test."""
     yield with_api
-    for key, spec in KEYS.items():
+    for key, spec in SETTINGS.items():
         with_api.set(key, spec.default)
 
 
@@ -47,7 +47,7 @@ def test_battery_fields_come_in_the_documented_order_without_nulls(phone: Phone)
     assert (status["cycle"], "current" in status) == (311, False)
 
 
-def test_a_battery_reports_what_it_is_told(phone: Phone) -> None:
+def test_the_battery_status_follows_the_settings(phone: Phone) -> None:
     for key, value in (
         ("percentage", "7"),
         ("plugged", "UNPLUGGED"),
@@ -65,7 +65,7 @@ def test_the_battery_call_can_hang(phone: Phone) -> None:
     assert phone.run("timeout 2 termux-battery-status </dev/null").returncode == 124
 
 
-def test_thermal_zones_follow_the_scenario(phone: Phone) -> None:
+def test_thermal_zones_follow_the_settings(phone: Phone) -> None:
     phone.set("thermal.cpu", "71.5")
     zone = phone.root / "class/thermal/thermal_zone0"
     assert (zone / "type").read_text() == "cpu-1-0-usr\n"
@@ -82,16 +82,16 @@ def test_thermal_zones_can_be_denied(phone: Phone) -> None:
     assert phone.ok(f"cat {zone}") == "50000\n"
 
 
-def test_dumpsys_answers_only_what_an_app_may_see(phone: Phone) -> None:
+def test_dumpsys_needs_the_dump_permission(phone: Phone) -> None:
     dumpsys = "$ANDROID_ROOT/bin/dumpsys"
     assert "Can't find service: battery" in phone.ok(f"{dumpsys} battery")
     assert "Permission Denial" in phone.ok(f"{dumpsys} thermalservice")
-    phone.set("dump", "granted")
+    phone.set("dumpsys", "granted")
     phone.set("thermal.skin", "41.0")
     assert "Temperature{mValue=41.0, mType=3, mName=SKIN" in phone.ok(f"{dumpsys} thermalservice")
 
 
-def test_properties_are_a_galaxy_s10_plus(phone: Phone) -> None:
+def test_getprop_reports_a_galaxy_s10_plus(phone: Phone) -> None:
     assert phone.ok("getprop ro.product.model") == "SM-G975U\n"
     assert phone.ok("getprop no.such.property fallback") == "fallback\n"
     assert "[ro.build.version.sdk]: [31]" in phone.ok("getprop")
@@ -99,7 +99,7 @@ def test_properties_are_a_galaxy_s10_plus(phone: Phone) -> None:
     assert phone.ok("getprop ro.build.version.release") == "9\n"
 
 
-def test_the_wake_lock_is_remembered(phone: Phone) -> None:
+def test_the_wake_lock_state_is_stored(phone: Phone) -> None:
     phone.ok("termux-wake-lock")
     assert phone.ok("$ANDROID_ROOT/bin/scenario wakelock") == "acquired\n"
     phone.ok("termux-wake-unlock")
@@ -117,7 +117,7 @@ def test_the_wake_lock_is_remembered(phone: Phone) -> None:
         ("battery.technology", "two\nlines", "give one line of text"),
     ],
 )
-def test_a_setting_that_means_nothing_is_refused_with_a_hint(phone: Phone, key: str, value: str, hint: str) -> None:
-    with pytest.raises(UsageError) as refused:
+def test_an_invalid_setting_is_rejected_with_a_hint(phone: Phone, key: str, value: str, hint: str) -> None:
+    with pytest.raises(UsageError) as rejected:
         phone.set(key, value)
-    assert refused.value.remedy == hint
+    assert rejected.value.remedy == hint

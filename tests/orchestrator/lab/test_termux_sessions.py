@@ -1,4 +1,4 @@
-"""The stand-in's sshd, shells and services: what a session on a phone sees."""
+"""sshd, shells and services of the simulated Termux, as seen by a session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def phone() -> Iterator[Phone]:
 
 
 class Session:
-    """This computer's ssh client, talking to a phone."""
+    """The host's ssh client, connected to a phone."""
 
     def __init__(self, port: int, key: Path) -> None:
         self.port = port
@@ -57,7 +57,7 @@ def session(phone: Phone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @contextmanager
 def _sshd(phone: Phone, key: Path, **changes: str) -> Iterator[Session]:
-    """A running sshd of the phone that lets `key` in."""
+    """Run the phone's sshd, which accepts `key`."""
     if not key.exists():
         subprocess.run(["ssh-keygen", "-q", "-N", "", "-t", "ed25519", "-f", str(key)], check=True)
     with (phone.home / ".ssh/authorized_keys").open("a") as authorized:
@@ -67,23 +67,23 @@ def _sshd(phone: Phone, key: Path, **changes: str) -> Iterator[Session]:
     environment = {**phone.environment(), **changes}
     sshd = subprocess.Popen(argv, env=environment, cwd="/", stderr=subprocess.DEVNULL, **phone.identity())
     try:
-        _await(lambda: _listens(port))
+        _await(lambda: _is_listening(port))
         yield Session(port, key)
     finally:
         sshd.terminate()
         sshd.wait()
 
 
-def test_any_login_name_is_the_phones_user(session: Session, phone: Phone) -> None:
+def test_any_login_name_maps_to_the_phone_user(session: Session, phone: Phone) -> None:
     for user in ("termux", "u0_a1", "nobody-knows-me"):
         assert session.ssh(user, "id -u; pwd").split() == [str(phone.uid), str(phone.home)]
 
 
-def test_a_session_has_sshds_own_environment(phone: Phone, tmp_path: Path) -> None:
-    poor = str(phone.prefix / "bin") + ":/system/bin"
-    with _sshd(phone, tmp_path / "key", PATH=poor, TERMUX_VERSION="0.119.0", SECRET="no") as session:  # noqa: S106
+def test_a_session_inherits_the_environment_of_sshd(phone: Phone, tmp_path: Path) -> None:
+    path = str(phone.prefix / "bin") + ":/system/bin"
+    with _sshd(phone, tmp_path / "key", PATH=path, TERMUX_VERSION="0.119.0", SECRET="no") as session:  # noqa: S106
         seen = dict(line.split("=", 1) for line in session.ssh("x", "env").splitlines())
-    assert seen["PATH"] == poor
+    assert seen["PATH"] == path
     assert seen["PREFIX"] == str(phone.prefix)
     assert seen["TMPDIR"] == str(phone.prefix / "tmp")
     assert seen["TERMUX_VERSION"] == "0.119.0"
@@ -98,17 +98,17 @@ def test_a_command_reads_no_profile(session: Session, phone: Phone) -> None:
     assert "FROM_" not in session.ssh("x", "env")
 
 
-def test_a_terminal_is_given(session: Session) -> None:
+def test_a_session_can_have_a_terminal(session: Session) -> None:
     assert session.ssh("x", "tty", "-tt").startswith("/dev/pts/")
 
 
-def test_files_travel_by_sftp(session: Session, phone: Phone, tmp_path: Path) -> None:
+def test_sftp_transfers_files(session: Session, phone: Phone, tmp_path: Path) -> None:
     (tmp_path / "sent").write_text("over the wire")
     session.sftp(f"put {tmp_path}/sent received\n")
     assert (phone.home / "received").read_text() == "over the wire"
 
 
-def test_options_of_termuxs_newer_sshd_are_accepted(phone: Phone) -> None:
+def test_penalty_options_are_accepted_by_an_older_sshd(phone: Phone) -> None:
     drop_in = phone.prefix / "etc/ssh/sshd_config.d/cluster.conf"
     drop_in.write_text("PerSourcePenaltyExemptList 10.77.0.0/16\nPasswordAuthentication no\n")
     assert "passwordauthentication no" in phone.ok("sshd -T")
@@ -117,7 +117,7 @@ def test_options_of_termuxs_newer_sshd_are_accepted(phone: Phone) -> None:
     drop_in.unlink()
 
 
-def test_the_phones_own_ssh_reads_its_home_and_reaches_a_phone(session: Session, phone: Phone) -> None:
+def test_ssh_on_the_phone_reads_its_config_and_connects(session: Session, phone: Phone) -> None:
     phone.ok(
         "ssh-keygen -q -N '' -t ed25519 -f ~/.ssh/id_ed25519 && cat ~/.ssh/id_ed25519.pub >>~/.ssh/authorized_keys"
     )
@@ -127,8 +127,8 @@ def test_the_phones_own_ssh_reads_its_home_and_reaches_a_phone(session: Session,
     phone.ok("echo copied >there && scp -q there other:back && grep -qx copied back")
 
 
-def test_scripts_find_their_interpreter_in_the_prefix(phone: Phone) -> None:
-    """As termux-exec does; this computer has a /bin/sh, so a name that only the phone has must do."""
+def test_interpreters_are_found_in_the_prefix(phone: Phone) -> None:
+    """As with termux-exec. The host has /bin/sh, so the test uses an interpreter that exists only on the phone."""
     phone.ok("ln -s bash $PREFIX/bin/only-on-phones")
     phone.ok("printf '#!/usr/bin/only-on-phones -u\\necho \"ran with $1\"\\n' >script && chmod +x script")
     assert phone.ok("./script argument") == "ran with argument\n"
@@ -137,13 +137,13 @@ def test_scripts_find_their_interpreter_in_the_prefix(phone: Phone) -> None:
     assert lost.returncode in {126, 127}
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give the phone a uid that nobody has")
-def test_the_phones_user_has_a_name_that_no_passwd_file_knows(phone: Phone) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give the phone an unused uid")
+def test_the_phone_user_has_a_name_without_a_passwd_entry(phone: Phone) -> None:
     assert phone.ok("whoami") == "u0_a123\n"
     assert phone.ok("env -u LD_PRELOAD id -un || echo nameless") == "10123\nnameless\n"
 
 
-def test_services_start_stop_and_survive_a_crash(phone: Phone) -> None:
+def test_services_start_stop_and_restart_after_a_crash(phone: Phone) -> None:
     phone.ok("apt-get update && apt-get -y install termux-services")
     phone.ok("mkdir -p $PREFIX/var/service/beat && touch $PREFIX/var/service/beat/down")
     phone.ok("cd $PREFIX/var/service/beat && printf '#!%s/bin/sh\\nexec sleep 1000\\n' $PREFIX >run && chmod +x run")
@@ -164,11 +164,11 @@ def test_services_start_stop_and_survive_a_crash(phone: Phone) -> None:
 def _await(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
-        assert time.monotonic() < deadline, "waited 30 s in vain"
+        assert time.monotonic() < deadline, "timed out after 30 s"
         time.sleep(0.1)
 
 
-def _listens(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

@@ -44,7 +44,7 @@ def test_two_phones_train_on_opencl_as_on_their_processors(model: str, provision
 
 
 def test_a_gpu_that_is_not_there_is_told_before_anything_starts(provisioned_lab4: TestLab) -> None:
-    with setting(provisioned_lab4, "p1-02", "opencl=none", "opencl=ok"):
+    with setting(provisioned_lab4, "p1-02", "opencl=no-platform", "opencl=ok"):
         done = provisioned_lab4.clusterctl(*RUN, "--backend", "opencl", check=False)
     assert done.returncode == 1
     assert "p1-02 (sw1:2)" in done.stderr
@@ -64,7 +64,7 @@ def test_what_was_measured_is_obeyed_until_the_driver_changes(
         assert parts == {"cpu", "opencl", "hybrid", "dense"}
         told = provisioned_lab4.clusterctl(*RUN)
         assert "as tuned on" in told.stderr
-        with setting(provisioned_lab4, "p1-02", "opencl=none", "opencl=ok"):
+        with setting(provisioned_lab4, "p1-02", "opencl=no-platform", "opencl=ok"):
             told = provisioned_lab4.clusterctl(*RUN)
         assert "the driver changed" in " ".join(told.stderr.split())
     finally:

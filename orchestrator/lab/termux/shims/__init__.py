@@ -1,4 +1,4 @@
-"""Small libraries that give this computer's programs the behaviour Termux patches into its own."""
+"""Preloaded libraries that give the host's programs the behavior that Termux patches into its own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from orchestrator.errors import ClusterctlError
 from orchestrator.lab.termux.host import HostPrograms
 from orchestrator.paths import cache_dir
 
-_OLDEST_GLIBC = "2.36"  # a library made for it runs with all newer ones
+_MIN_GLIBC = "2.36"  # libraries built for this version also work with newer ones
 
 
 @cache
-def compiled(sources: str, host: HostPrograms, flags: tuple[str, ...] = ()) -> bytes:
-    """The shared library made from C files of this directory; compiled once a process."""
+def compile_shim(sources: str, host: HostPrograms, flags: tuple[str, ...] = ()) -> bytes:
+    """Compile C files of this directory to a shared library. Cached per process."""
     with tempfile.TemporaryDirectory() as scratch:
         library = Path(scratch, "shim.so")
         argv = [*_compiler(host), "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", *_defines(host)]
@@ -36,13 +36,13 @@ def compiled(sources: str, host: HostPrograms, flags: tuple[str, ...] = ()) -> b
 
 
 def _compiler(host: HostPrograms) -> list[str]:
-    if host.are_of_this_computer:
+    if host.is_native:
         return ["gcc"]
-    return [sys.executable, "-m", "ziglang", "cc", "-target", f"{host.machine}-linux-gnu.{_OLDEST_GLIBC}"]
+    return [sys.executable, "-m", "ziglang", "cc", "-target", f"{host.machine}-linux-gnu.{_MIN_GLIBC}"]
 
 
 def _defines(host: HostPrograms) -> list[str]:
-    """Termux's sshd knows penalties (OpenSSH 9.8 and newer); an older one would refuse the whole configuration."""
+    """OpenSSH older than 9.8 rejects the penalty options that Termux's sshd accepts, so the shim implements them."""
     sshd = host.locate("sshd")
-    knows = sshd is not None and b"persourcepenalties" in sshd.read_bytes().lower()
-    return [] if knows else ["-DSSHD_WITHOUT_PENALTIES"]
+    supported = sshd is not None and b"persourcepenalties" in sshd.read_bytes().lower()
+    return [] if supported else ["-DSSHD_WITHOUT_PENALTIES"]

@@ -20,11 +20,11 @@ typedef struct platform {
 } platform;
 
 static int is_disabled(void) {
-    char text[8] = "";
+    char text[16] = "";
     int file = open(SCENARIO_FILE, O_RDONLY | O_CLOEXEC);
     ssize_t length = file < 0 ? 0 : read(file, text, sizeof text - 1);
     if (file >= 0) close(file);
-    return length > 0 && strncmp(text, "none", 4) == 0;
+    return length > 0 && strncmp(text, "no-platform", 11) == 0;
 }
 
 #ifdef FORWARDED

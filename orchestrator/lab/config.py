@@ -1,4 +1,4 @@
-"""What a person asks for with `clusterctl lab up`: how many phones, on how many switches, at which rates."""
+"""Configuration of a lab, as given to `clusterctl lab up`: number of phones and switches, link rates, disk size."""
 
 from __future__ import annotations
 
@@ -12,38 +12,40 @@ from orchestrator.errors import UsageError
 MAX_SWITCHES = 16
 MAX_PHONES_PER_SWITCH = 200
 
-_UNITS = {"kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
-_SLOWEST, _FASTEST = 1_000_000, 100_000_000_000
-_SIZES = {"m": 1 << 20, "g": 1 << 30}
-_SMALLEST_DISK = 64 << 20
+_RATE_UNITS = {"kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
+_MIN_RATE, _MAX_RATE = 1_000_000, 100_000_000_000
+_SIZE_UNITS = {"m": 1 << 20, "g": 1 << 30}
+_MIN_DISK = 64 << 20
 
 
-def bits_per_second(rate: str, flag: str = "--rate") -> int:
+def parse_rate(rate: str, flag: str = "--rate") -> int:
+    """Bits per second."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]bit)", rate.strip().lower())
     if match is None:
         raise UsageError(f"{flag} {rate!r} is not a rate", remedy=f"{flag} 1gbit (or 100mbit, 2.5gbit)")
-    bits = round(float(match[1]) * _UNITS[match[2]])
-    if not _SLOWEST <= bits <= _FASTEST:
-        raise UsageError(f"{flag} {rate} is outside 1mbit to 100gbit", remedy=f"{flag} 1gbit")
+    bits = round(float(match[1]) * _RATE_UNITS[match[2]])
+    if not _MIN_RATE <= bits <= _MAX_RATE:
+        raise UsageError(f"{flag} {rate} is not between 1mbit and 100gbit", remedy=f"{flag} 1gbit")
     return bits
 
 
-def disk_bytes(size: str) -> int:
+def parse_size(size: str) -> int:
+    """Bytes."""
     match = re.fullmatch(r"(\d+)([mg])", size.strip().lower())
     if match is None:
         raise UsageError(f"--disk {size!r} is not a size", remedy="--disk 1g (or 512m)")
-    if (count := int(match[1]) * _SIZES[match[2]]) < _SMALLEST_DISK:
+    if (count := int(match[1]) * _SIZE_UNITS[match[2]]) < _MIN_DISK:
         raise UsageError(f"--disk {size} is too small for a bare Termux", remedy="--disk 64m or more")
     return count
 
 
 class Arch(StrEnum):
-    NATIVE = "native"  # phones run this computer's programs
-    AARCH64 = "aarch64"  # phones run programs made for a phone's processor, which is emulated
+    NATIVE = "native"  # phones run the host's programs
+    AARCH64 = "aarch64"  # phones run arm64 programs under emulation
 
     @property
     def machine(self) -> str:
-        """What `uname -m` says on a phone."""
+        """The output of `uname -m` on a phone."""
         return platform.machine() if self is Arch.NATIVE else self.value
 
     @property
@@ -51,15 +53,15 @@ class Arch(StrEnum):
         return self.machine != platform.machine()
 
 
-def arch_named(name: str) -> Arch:
+def parse_arch(name: str) -> Arch:
     try:
         return Arch(name)
     except ValueError:
-        raise UsageError(f"--arch {name!r} is not known", remedy=f"--arch {' or --arch '.join(Arch)}") from None
+        raise UsageError(f"--arch {name!r} is not supported", remedy=f"--arch {' or --arch '.join(Arch)}") from None
 
 
 @dataclass(frozen=True)
-class Shape:
+class LabConfig:
     phones: int
     switches: int = 1
     rate: str = "1gbit"
@@ -67,23 +69,23 @@ class Shape:
     disk: str = "1g"
     arch: Arch = Arch.NATIVE
 
-    def check(self) -> None:
-        """Raises UsageError for a shape that cannot be built."""
+    def validate(self) -> None:
+        """Raise UsageError if the lab cannot be built."""
         if not 1 <= self.switches <= MAX_SWITCHES:
-            raise UsageError(f"--switches {self.switches}: between 1 and {MAX_SWITCHES} switches can be made")
+            raise UsageError(f"--switches {self.switches} is not between 1 and {MAX_SWITCHES}")
         most = MAX_PHONES_PER_SWITCH * self.switches
         if not 1 <= self.phones <= most:
-            raise UsageError(f"--phones {self.phones}: between 1 and {most} fit on {self._switches}")
+            raise UsageError(f"--phones {self.phones} is not between 1 and {most}, the limit for {self._switches}")
         if self.phones < self.switches:
-            raise UsageError(f"--phones {self.phones} leaves some of {self._switches} empty")
-        bits_per_second(self.rate)
-        bits_per_second(self.uplink, "--uplink")
-        disk_bytes(self.disk)
+            raise UsageError(f"--phones {self.phones} is not enough for {self._switches}: each needs a phone")
+        parse_rate(self.rate)
+        parse_rate(self.uplink, "--uplink")
+        parse_size(self.disk)
 
     def phones_per_switch(self) -> list[int]:
-        """Evenly, the first switches taking what is left over."""
-        each, left = divmod(self.phones, self.switches)
-        return [each + (switch < left) for switch in range(self.switches)]
+        """Phones spread evenly. If the division leaves a remainder, the first switches get one phone more."""
+        each, remainder = divmod(self.phones, self.switches)
+        return [each + (switch < remainder) for switch in range(self.switches)]
 
     @property
     def _switches(self) -> str:

@@ -1,4 +1,4 @@
-"""How lab processes talk: one JSON object a packet on Unix sockets, open files passed along."""
+"""IPC between lab processes: one JSON object per packet over Unix sockets, with passed file descriptors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-SOCKET_NAME = "anchor.sock"
-_LARGEST_PACKET = 1 << 20
-_MOST_FILES = 4
+SOCKET_NAME = "daemon.sock"
+_MAX_PACKET_BYTES = 1 << 20
+_MAX_FILES = 4
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -24,31 +24,33 @@ def send(channel: socket.socket, message: dict[str, Any], files: Sequence[int] =
 
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """The next message and the files that came with it. EOFError when the other side is gone."""
-    data, files, _, _ = socket.recv_fds(channel, _LARGEST_PACKET, _MOST_FILES)
+    """Return the next message and the file descriptors passed with it. Raise EOFError if the peer is gone."""
+    data, files, _, _ = socket.recv_fds(channel, _MAX_PACKET_BYTES, _MAX_FILES)
     for file in files:  # recv_fds ignores MSG_CMSG_CLOEXEC: github.com/python/cpython/issues/107898
         os.set_inheritable(file, False)  # noqa: FBT003 (takes no keyword)
     if not data:
         raise EOFError
     message = json.loads(data)
     if not isinstance(message, dict):
-        raise TypeError("a lab message is a JSON object")
+        raise TypeError("a lab message must be a JSON object")
     return message, files
 
 
 def serve(lab_dir: Path) -> socket.socket:
+    """Create the daemon's listening socket. Only the user who owns the lab can connect to it."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with _short(lab_dir) as directory:
+    with _short_path(lab_dir) as directory:
         server.bind(f"{directory}/{SOCKET_NAME}")
     (lab_dir / SOCKET_NAME).chmod(0o600)
     server.listen(128)
     return server
 
 
-def dial(lab_dir: Path) -> socket.socket:
+def connect(lab_dir: Path) -> socket.socket:
+    """Connect to the daemon of the lab in `lab_dir`."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        with _short(lab_dir) as directory:
+        with _short_path(lab_dir) as directory:
             channel.connect(f"{directory}/{SOCKET_NAME}")
     except BaseException:
         channel.close()
@@ -57,8 +59,8 @@ def dial(lab_dir: Path) -> socket.socket:
 
 
 @contextmanager
-def _short(directory: Path) -> Iterator[str]:
-    """A short name for a directory: a Unix socket's path has to fit into 108 bytes."""
+def _short_path(directory: Path) -> Iterator[str]:
+    """A short alias for a directory, because the path of a Unix socket is limited to 108 bytes."""
     fd = os.open(directory, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{fd}"

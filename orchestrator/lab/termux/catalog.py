@@ -1,4 +1,4 @@
-"""Termux's packages as packages.yaml tells them."""
+"""The Termux packages listed in packages.yaml."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Package:
     conflicts: str = ""
     conffiles: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
-    borrowed: dict[str, str] = field(default_factory=dict)
+    renamed_programs: dict[str, str] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     shims: dict[str, str] = field(default_factory=dict)
     optional: bool = False
 
     def at_bootstrap(self) -> Package:
-        """The package as a bare phone has it."""
+        """The package in the version that a bare phone has."""
         return self if self.bootstrap in {None, "same"} else replace(self, version=self.bootstrap)
 
     def control(self, installed_kib: int) -> dict[str, str]:
-        """The control fields. They must be the same everywhere: apt takes a difference for another build."""
+        """The control fields. They must be identical everywhere, because apt treats a difference as another build."""
         fields = {
             "Package": self.name,
             "Essential": "yes" if self.essential else "",
@@ -48,24 +48,24 @@ class Package:
             "Depends": self.depends.replace("@VERSION@", self.version),
             "Recommends": self.recommends,
             "Conflicts": self.conflicts,
-            "Description": f"stand-in for Termux's {self.name}",
+            "Description": f"lab replacement for the Termux package {self.name}",
         }
         return {name: value for name, value in fields.items() if value}
 
 
 @cache
-def catalogue() -> tuple[Package, ...]:
+def load_catalog() -> tuple[Package, ...]:
     entries: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "packages.yaml").read_text())
     return tuple(_package(name, entry) for name, entry in sorted(entries.items()))
 
 
 def _package(name: str, entry: dict[str, Any]) -> Package:
     fields = {**entry, "conffiles": tuple(entry.get("conffiles", ()))}
-    for words in ("programs", "modules"):
-        fields[words] = tuple(entry.get(words, "").split())
+    for names in ("programs", "modules"):
+        fields[names] = tuple(entry.get(names, "").split())
     return Package(name=name, **fields)
 
 
 def paragraph(fields: dict[str, str]) -> str:
-    """Fields as one paragraph of a control file, a status file or a package index."""
+    """Format fields as one paragraph of a control file, a status file or a package index."""
     return "".join(f"{name}: {value}\n" for name, value in fields.items())
