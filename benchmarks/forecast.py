@@ -26,8 +26,8 @@ from rich.table import Table
 from benchmarks.labs import Run, lab, launch
 from benchmarks.networks import network
 from benchmarks.verdict import Promise, conclude
-from orchestrator.plan.forecast.device_model import phone
-from orchestrator.plan.forecast.forecast import Forecast, Rack, Rules, forecast
+from orchestrator.plan.forecast.device_model import load_phone_model
+from orchestrator.plan.forecast.forecast import Forecast, RackModel, TrainingSetup, forecast
 from phone_agent.comm.link_probe import LinkProfile
 from phone_agent.contract.sizes import FLOAT
 
@@ -87,9 +87,9 @@ def foretold(run: Run, model: str, batch: int, compute_s: float) -> Forecast:
     (choice,) = run.of("comm_plan")
     graph, ranks = network(model), len(run.spec.ranks)
     chosen = {name: choice[name] for name in ("algorithm", "wire", "bucket_bytes")}
-    rules = Rules(batch, **chosen, overlap=run.spec.communication.overlap, pace=batch / compute_s)
-    on = Rack(("sw1",) * ranks, line(choice, ranks, graph.parameter_count))
-    return forecast(graph, on, replace(phone(), little_bandwidth=THIS_COMPUTERS), rules)
+    rules = TrainingSetup(batch, **chosen, overlap=run.spec.communication.overlap, images_per_s=batch / compute_s)
+    on = RackModel(("sw1",) * ranks, line(choice, ranks, graph.parameter_count))
+    return forecast(graph, on, replace(load_phone_model(), little_bandwidth=THIS_COMPUTERS), rules)
 
 
 def line(choice: dict[str, Any], ranks: int, values: int) -> LinkProfile:

@@ -37,7 +37,7 @@ from benchmarks.arm.counting import executed
 from benchmarks.arm.kernels import Kernel, kernels
 from benchmarks.arm.loops import MCA, Loop, innermost_loops, modelled_cycles, scheduled
 from benchmarks.networks import TABLE_I, network
-from orchestrator.plan.forecast.device_model import GALAXY_S10_PLUS, Cost
+from orchestrator.plan.forecast.device_model import GALAXY_S10_PLUS, KernelCost
 from phone_agent.core import build
 from tests.phone_agent.core import qemu
 
@@ -83,13 +83,13 @@ class Evaluation:
         return self.kernel.flops / per_cycle / self.cycles
 
     @property
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         return cost_of(self.kernel, self.cycles)
 
 
-def cost_of(kernel: Kernel, cycles: float) -> Cost:
+def cost_of(kernel: Kernel, cycles: float) -> KernelCost:
     flops, moved = kernel.flops, kernel.bytes
-    return Cost(cycles / flops if flops else 0.0, cycles / moved if moved else 0.0)
+    return KernelCost(cycles / flops if flops else 0.0, cycles / moved if moved else 0.0)
 
 
 def main() -> None:

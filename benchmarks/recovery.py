@@ -33,7 +33,7 @@ from orchestrator.chaos.driver import Driver
 from orchestrator.chaos.plan import Injection, PlannedFault, RunPlan
 from orchestrator.chaos.testbed import Testbed
 from orchestrator.lab.spec import SSH_PORT, Mode
-from orchestrator.launch.mpirun import KEEPALIVE, environment, mpirun_argv, on_the_wire
+from orchestrator.launch.mpirun import KEEPALIVE, bind_to, environment, mpirun_argv
 from orchestrator.paths import state_dir
 
 PHONES, VICTIM, PORT = 4, 2, 29500
@@ -131,7 +131,7 @@ def _open_mpi(fault: str, bound: float) -> float | None:
         "--",
         "env",
         *settings,
-        *on_the_wire(namespaces[0].address),
+        *bind_to(namespaces[0].address),
         *_with_its_own_keepalive(ours),
     )
     with _started(command) as (process, log):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.plan.forecast.device_model import UPDATED
+from orchestrator.plan.forecast.device_model import UPDATE_ACCESSES
 from phone_agent.core import ops
 from phone_agent.core.ops import Act, Algorithm, DType, Geometry, Kind, OptimizerKind, Pooling
 from tests.phone_agent.core.memory import Memory, block, struct
@@ -196,7 +196,12 @@ def _losses(batch: int = 16, classes: int = 1000) -> Iterator[Kernel]:
 
 
 # How many buffers of all weights are read or written; norms take an extra pass.
-TOUCHED = {OptimizerKind.SGD: UPDATED, OptimizerKind.NESTEROV: UPDATED, OptimizerKind.LARS: 7, OptimizerKind.LAMB: 10}
+TOUCHED = {
+    OptimizerKind.SGD: UPDATE_ACCESSES,
+    OptimizerKind.NESTEROV: UPDATE_ACCESSES,
+    OptimizerKind.LARS: 7,
+    OptimizerKind.LAMB: 10,
+}
 
 
 def _updates(count: int = 100_000) -> Iterator[Kernel]:

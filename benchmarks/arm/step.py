@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.networks import TABLE_I, network
 from orchestrator.plan.forecast import published
-from orchestrator.plan.forecast.device_model import Cost, Phone
+from orchestrator.plan.forecast.device_model import KernelCost, PhoneModel
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import make_plan
 from phone_agent.nn.summary import training_flops
@@ -16,8 +16,8 @@ FLOPS_PER_CYCLE = 16  # two multiply-adds of four floats
 LINE_RATE = 125e6
 
 
-def galaxy_s10_plus(costs: Mapping[str, Cost]) -> Phone:
-    return Phone(
+def galaxy_s10_plus(costs: Mapping[str, KernelCost]) -> PhoneModel:
+    return PhoneModel(
         name="Galaxy S10+",
         clocks=(2.84e9, 2.42e9, 2.42e9, 2.42e9),  # Snapdragon 855, Hz: the big cores, as published by Qualcomm
         scaling=0.78,  # from ncnn's published times on an 855+ with one and four cores: 2.7 of 3.45
@@ -29,7 +29,7 @@ def galaxy_s10_plus(costs: Mapping[str, Cost]) -> Phone:
     )
 
 
-def assumptions(phone: Phone) -> str:
+def assumptions(phone: PhoneModel) -> str:
     clocks = " + ".join(f"{clock / 1e9:.2f}" for clock in phone.clocks)
     low, high = phone.sustained
     return (
@@ -57,12 +57,12 @@ class Modelled:
         return self.flops / self.seconds / self.peak
 
 
-def modelled(name: str, phone: Phone) -> Modelled:
+def modelled(name: str, phone: PhoneModel) -> Modelled:
     graph, batch = network(name), TABLE_I[name]
     plan = make_plan(graph, batch, Options(threads=len(phone.clocks)))
-    times = [*map(phone.step, plan.training.ops), phone.update(graph.parameter_count)]
-    seconds = sum(each.longer for each in times)
-    waiting = sum(each.memory for each in times if each.memory > each.arithmetic)
+    times = [*map(phone.op_time, plan.training.ops), phone.update_time(graph.parameter_count)]
+    seconds = sum(each.seconds for each in times)
+    waiting = sum(each.memory_s for each in times if each.memory_s > each.compute_s)
     flops, peak = float(training_flops(graph) * batch), FLOPS_PER_CYCLE * sum(phone.clocks)
     return Modelled(name, batch, seconds, waiting / seconds, flops, peak)
 

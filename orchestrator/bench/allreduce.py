@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.inventory.ring import interleaved
-from orchestrator.launch.mpi_job import work_together
+from orchestrator.launch.mpi_job import run_mpi_job
 from orchestrator.launch.mpirun import agent_argv
 from orchestrator.plan.link_rate import allreduce_limit_s, bytes_per_second
 
@@ -88,7 +88,7 @@ def bench_allreduce(
     ranks = in_order(phones, request.order)
     most_s = allreduce_limit_s(len(phones), round((request.megabytes or _LARGEST_MODEL_MB) * 1e6), cluster.rate)
     timeout = _START_S + request.repeats * (most_s * _SLOWEST_RATE + 1)
-    report = work_together(cluster, ranks, head, "allreduce", _verb(request, ranks), timeout)
+    report = run_mpi_job(cluster, ranks, head, "allreduce", _verb(request, ranks), timeout)
     return _read(request, len(phones), bytes_per_second(cluster.rate), report)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.launch.mpi_job import work_together
+from orchestrator.launch.mpi_job import run_mpi_job
 from orchestrator.launch.mpirun import agent_argv
 from phone_agent.api.linpack import (
     USUAL_BLOCK,
@@ -134,7 +134,7 @@ def _equations(request: LinpackRequest, grid: Grid, memory: Mapping[str, int], s
 
 
 def bench_linpack(cluster: Cluster, phones: Sequence[Phone], head: PhoneConnection, plan: LinpackPlan) -> LinpackResult:
-    report = work_together(cluster, phones, head, "linpack", plan.verb(), plan.longest_s)
+    report = run_mpi_job(cluster, phones, head, "linpack", plan.verb(), plan.longest_s)
     try:
         return _read(plan, phones, report)
     except (KeyError, TypeError, ValueError) as error:

@@ -16,7 +16,7 @@ from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.plan.forecast.forecast import Rack
+    from orchestrator.plan.forecast.forecast import RackModel
 
 MAX_PHONES = 100_000
 IMAGINED = "A rack without an inventory"
@@ -102,8 +102,8 @@ def forecast(
     Use it to choose model, batch size and network before you buy or build anything.
     """
     from orchestrator.plan.forecast import published
-    from orchestrator.plan.forecast.device_model import phone
-    from orchestrator.plan.forecast.forecast import Rules, imagined
+    from orchestrator.plan.forecast.device_model import load_phone_model
+    from orchestrator.plan.forecast.forecast import TrainingSetup, uniform_rack
     from orchestrator.plan.forecast.forecast import forecast as forecast_of
     from orchestrator.text import count_of
     from orchestrator.view.console import print_json
@@ -121,20 +121,27 @@ def forecast(
     batches = [_batch(batch, name) for name in names]
     latency_s = latency_ms / 1e3
     rack = (
-        imagined(phones, switches, rate, uplink, latency_s) if phones else _inventory_rack(inventory, limit, latency_s)
+        uniform_rack(phones, switches, rate, uplink, latency_s)
+        if phones
+        else _inventory_rack(inventory, limit, latency_s)
     )
     with agent_errors(), working(f"modelling {count_of(names, 'model')}"):
-        rules = Rules(
-            memory_bytes=budget, algorithm=algorithm, group=group_size, wire=wire, overlap=overlap, pace=images_per_s
+        setup = TrainingSetup(
+            memory_bytes=budget,
+            algorithm=algorithm,
+            group_size=group_size,
+            wire=wire,
+            overlap=overlap,
+            images_per_s=images_per_s,
         )
         found = [
-            forecast_of(graph, rack, phone(), replace(rules, batch=images))
+            forecast_of(graph, rack, load_phone_model(), replace(setup, batch=images))
             for graph, images in zip(graphs, batches, strict=True)
         ]
     if as_json:
         print_json(as_document(rack, found))
     else:
-        print_forecasts(rack, phone(), found, measured=images_per_s is not None)
+        print_forecasts(rack, load_phone_model(), found, measured=images_per_s is not None)
 
 
 def _batch(given: str, name: str) -> int | None:
@@ -151,9 +158,9 @@ def _batch(given: str, name: str) -> int | None:
     return int(given)
 
 
-def _inventory_rack(inventory: Path | None, limit: str | None, latency_s: float) -> Rack:
+def _inventory_rack(inventory: Path | None, limit: str | None, latency_s: float) -> RackModel:
     from orchestrator.cli.session import open_session
-    from orchestrator.plan.forecast.forecast import rack_of
+    from orchestrator.plan.forecast.forecast import rack_from_inventory
 
     session = open_session(inventory, limit)
-    return rack_of(session.cluster, session.phones, latency_s)
+    return rack_from_inventory(session.cluster, session.phones, latency_s)

@@ -1,9 +1,9 @@
-"""The command line that carries a run from the head phone to all the others.
+"""The mpirun command that starts one rank per phone from the head phone.
 
-Open MPI as Termux ships it wants: a bare `mpirun` (an absolute path exports LD_LIBRARY_PATH on every phone), hosts by
-address (every phone is called `localhost`), no binding (CPU 0 is a little core), daemons that let go of their ssh
-(Android kills an app with more than 32 children), and the wired network named by its prefix (an unreachable mobile
-interface otherwise hangs the first collective).
+Open MPI on Termux needs: a bare `mpirun` (an absolute path exports LD_LIBRARY_PATH on every phone), hosts by address
+(every phone is called `localhost`), no binding (CPU 0 is a little core), daemons that detach from their ssh (Android
+kills an app with more than 32 children), and the wired network given as a subnet (an unreachable mobile interface
+otherwise hangs the first collective).
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ipaddress import IPv4Network
 from phone_agent.contract import layout
 from phone_agent.contract.schema import LaunchSpec, RunSpec
 
-# A rank starts in mpirun's directory on the head phone. Its own $HOME is where its own sshd says it is. It stays with
-# the release it started from: what is imported late must not come from one that `provision` put in its place.
-_ON_THE_PHONE = f'cd "$HOME" && PYTHONPATH=$(readlink -f {layout.CURRENT}) exec python3 -m phone_agent "$@"'
+# mpirun starts ranks in its own working directory, so the script changes to the $HOME of the phone. The release is
+# resolved once: modules that are imported late must not come from a release that `provision` installed meanwhile.
+_RANK_SCRIPT = f'cd "$HOME" && PYTHONPATH=$(readlink -f {layout.CURRENT}) exec python3 -m phone_agent "$@"'
 
 _ENVIRONMENT = {
-    "OMPI_MCA_shmem": "mmap",  # the kernel has no System V shared memory, and asking for it kills the process
+    "OMPI_MCA_shmem": "mmap",  # Android kernels have no System V shared memory, and the system call kills the process
     "OMPI_MCA_btl": "self,tcp",
     "PMIX_MCA_gds": "hash",
 }
-# A phone that is gone is noticed in five seconds: quiet for two, then asked three times. Daemons get them from mpirun.
+# A lost phone is noticed within five seconds: after 2 s of silence, 3 probes. mpirun passes them on to its daemons.
 KEEPALIVE = {"oob_tcp_keepalive_time": "2", "oob_tcp_keepalive_intvl": "1", "oob_tcp_keepalive_probes": "3"}
 
 
@@ -39,20 +39,20 @@ def environment() -> dict[str, str]:
     return dict(_ENVIRONMENT)
 
 
-def on_the_wire(address: str) -> tuple[str, ...]:
-    """What comes before a command whose listeners are to be on that address of the phone it runs on."""
+def bind_to(address: str) -> tuple[str, ...]:
+    """Command prefix: all listeners of the command bind to this address of the phone only."""
     return ("bash", str(layout.WIRED), address)
 
 
 def agent_argv(*verb: str) -> tuple[str, ...]:
-    """The agent as a rank: a fixed script, with everything that varies passed as arguments."""
-    return ("bash", "-c", _ON_THE_PHONE, "bash", *verb)
+    """The command of a rank: a fixed script; everything variable is an argument, so nothing needs quoting."""
+    return ("bash", "-c", _RANK_SCRIPT, "bash", *verb)
 
 
-def mpirun_argv(  # noqa: PLR0917 - what a hostfile cannot say
+def mpirun_argv(  # noqa: PLR0917
     ranks: int, hostfile: str, subnet: IPv4Network, ssh_port: int, program: Sequence[str], name: str | None = None
 ) -> tuple[str, ...]:
-    """`name`: of a run. Nobody reads that parameter, but daemons get it on their command line: by it they are found."""
+    """`name`: of the run. Open MPI ignores the parameter, but it identifies the daemons in a process list."""
     parameters = {
         **({"clusterctl_run": name} if name else {}),
         "plm_rsh_agent": f"ssh -p {ssh_port} -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=8",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import UsageError
 from orchestrator.inventory.model import Phone
 from orchestrator.launch.resolve import ResolvedRequest
-from orchestrator.plan.batch import largest_batches, split_batches
+from orchestrator.plan.batch import largest_batches, split_global_batch
 from phone_agent.contract import layout
 from phone_agent.contract.choices import AUTO
 from phone_agent.contract.errors import AgentError
@@ -157,7 +157,10 @@ def _batches(resolved: ResolvedRequest, phones: Sequence[Phone], facts: PhoneFac
         )
     if resolved.batch == AUTO:
         return tuple(min(batch, samples_per_phone) for batch in _largest_batches(resolved, phones, facts))
-    batches = split_batches(len(phones), resolved.batch, resolved.global_batch)
+    if resolved.global_batch is not None:
+        batches = split_global_batch(resolved.global_batch, len(phones))
+    else:
+        batches = (int(resolved.batch or 0),) * len(phones)
     if max(batches) * len(phones) > data.samples:
         raise UsageError(
             f"batch size {max(batches)} per phone, but {data.name} has only {samples_per_phone} samples per phone",

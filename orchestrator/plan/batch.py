@@ -1,4 +1,4 @@
-"""How many images each phone takes per step."""
+"""Batch size per phone."""
 
 from __future__ import annotations
 
@@ -11,34 +11,29 @@ if TYPE_CHECKING:
     from phone_agent.api.memory import Options
     from phone_agent.api.models import Graph
 
-DEFAULT_BATCH = 32
-ROUNDED = 64 * 1024 * 1024  # bytes: phones with about the same memory free take the same batch
+ROUNDING_BYTES = 64 * 1024 * 1024  # phones with about the same free memory get the same batch
 
 
-def split_batches(phones: int, per_phone: int | None, total: int | None) -> tuple[int, ...]:
-    """One batch a phone in ring order: the same on each, or a global batch cut as evenly as it goes."""
-    if per_phone is not None and total is not None:
-        raise UsageError("--batch and --global-batch exclude each other", remedy="give only one of them")
-    if total is None:
-        return (DEFAULT_BATCH if per_phone is None else per_phone,) * phones
+def split_global_batch(total: int, phones: int) -> tuple[int, ...]:
+    """One batch per phone, as even as possible."""
     if total < phones:
         raise UsageError(
-            f"a global batch of {total} leaves some of {phones} phones without an image",
+            f"--global-batch {total} is less than one image per phone ({phones} phones)",
             remedy=f"--global-batch {phones} or more, or fewer phones with --limit",
         )
-    share, extra = divmod(total, phones)
-    return tuple(share + (rank < extra) for rank in range(phones))
+    each, extra = divmod(total, phones)
+    return tuple(each + (rank < extra) for rank in range(phones))
 
 
 def largest_batches(graph: Graph, budgets: Sequence[int], options: Sequence[Options]) -> tuple[int, ...]:
-    """As much as each phone's memory holds without arithmetic done twice. `options`: of each phone's plan."""
+    """The largest batch that each phone can hold without recomputation. `options`: of the plan of each phone."""
     from phone_agent.api.memory import largest_batch
     from phone_agent.contract.errors import AgentError
 
-    rounded = [max(budget // ROUNDED * ROUNDED, min(budget, ROUNDED)) for budget in budgets]
+    rounded = [max(budget // ROUNDING_BYTES * ROUNDING_BYTES, min(budget, ROUNDING_BYTES)) for budget in budgets]
+    phones = list(zip(rounded, options, strict=True))
     try:
-        asked = list(zip(rounded, options, strict=True))
-        found = {each: largest_batch(graph, *each) for each in set(asked)}
+        batches = {each: largest_batch(graph, *each) for each in set(phones)}
     except AgentError as error:
-        raise UsageError(str(error), remedy=getattr(error, "remedy", None) or "--batch, as a number") from None
-    return tuple(found[each] for each in asked)
+        raise UsageError(str(error), remedy=getattr(error, "remedy", None) or "--batch with a number") from None
+    return tuple(batches[each] for each in phones)

@@ -14,30 +14,30 @@ from orchestrator.view.console import next_step, out
 from orchestrator.view.table import Column, FitTable, print_table
 
 if TYPE_CHECKING:
-    from orchestrator.plan.forecast.device_model import Phone
-    from orchestrator.plan.forecast.forecast import Forecast, Rack
+    from orchestrator.plan.forecast.device_model import PhoneModel
+    from orchestrator.plan.forecast.forecast import Forecast, RackModel
 
 GOOD_EFFICIENCY = 0.95
 
 
-def print_forecasts(rack: Rack, phone: Phone, forecasts: Sequence[Forecast], *, measured: bool) -> None:
+def print_forecasts(rack: RackModel, phone: PhoneModel, forecasts: Sequence[Forecast], *, measured: bool) -> None:
     print_table(out, render_forecasts(rack, forecasts))
     out.print(_assumptions(rack, phone, forecasts, measured=measured), markup=False)
     best = max(forecasts, key=lambda each: each.efficiency)
-    next_step(f"clusterctl launch --model {best.network} --batch {best.enough or best.batch} --dry-run")
+    next_step(f"clusterctl launch --model {best.network} --batch {best.efficient_batch or best.batch} --dry-run")
 
 
-def as_document(rack: Rack, forecasts: Sequence[Forecast]) -> dict[str, Any]:
+def as_document(rack: RackModel, forecasts: Sequence[Forecast]) -> dict[str, Any]:
     return {
         "modelled": True,
         "phones": rack.phones,
         "switches": len(set(rack.switches)),
-        "line": asdict(rack.line),
+        "links": asdict(rack.links),
         "networks": [{**asdict(each), "efficiency": each.efficiency} for each in forecasts],
     }
 
 
-def render_forecasts(rack: Rack, forecasts: Sequence[Forecast]) -> FitTable:
+def render_forecasts(rack: RackModel, forecasts: Sequence[Forecast]) -> FitTable:
     switches = count_of(len(set(rack.switches)), "switch")
     columns = [
         Column("model"),
@@ -71,8 +71,8 @@ def _cells(each: Forecast) -> list[str | Text]:
         f"{each.step_s:.2f} s",
         f"{each.images_per_s:,.0f}",
         Text(f"{each.efficiency:.1%}", "green" if each.efficiency >= GOOD_EFFICIENCY else "yellow"),
-        "none" if each.enough is None else str(each.enough),
-        str(each.fits),
+        "none" if each.efficient_batch is None else str(each.efficient_batch),
+        str(each.max_batch),
     ]
 
 
@@ -81,7 +81,7 @@ def _published(each: Forecast) -> str:
     return f"{share:.1%}" if share else ""
 
 
-def _assumptions(rack: Rack, phone: Phone, forecasts: Sequence[Forecast], *, measured: bool) -> str:
+def _assumptions(rack: RackModel, phone: PhoneModel, forecasts: Sequence[Forecast], *, measured: bool) -> str:
     methods = ", ".join(dict.fromkeys(map(_allreduce, forecasts)))
     low, high = phone.sustained
     speed = (
@@ -90,13 +90,13 @@ def _assumptions(rack: Rack, phone: Phone, forecasts: Sequence[Forecast], *, mea
         else f"{phone.name}, cold, modelled from instruction counts (a hot phone runs at {low:.0%} to {high:.0%})"
     )
     return (
-        f"Assumptions: identical phones: {speed}; allreduce: {methods}; {rack.line.intra_switch * 8 / 1e6:.0f} Mbit/s "
-        f"payload, {rack.line.latency_s * 1e3:g} ms latency.\n"
+        f"Assumptions: identical phones: {speed}; allreduce: {methods}; {rack.links.intra_switch * 8 / 1e6:.0f} Mbit/s "
+        f"payload, {rack.links.latency_s * 1e3:g} ms latency.\n"
         "batch: images per phone and step; efficiency: compute time / step time; "
         "95 % at: smallest batch that reaches 95 % efficiency; max batch: largest that fits in memory."
     )
 
 
 def _allreduce(each: Forecast) -> str:
-    groups = f" in groups of {each.choice.group}" if each.choice.group else ""
-    return f"{each.choice.algorithm}{groups}, {each.choice.wire}"
+    groups = f" in groups of {each.collective.group}" if each.collective.group else ""
+    return f"{each.collective.algorithm}{groups}, {each.collective.wire}"

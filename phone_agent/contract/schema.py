@@ -225,7 +225,7 @@ class LaunchSpec:
         except KeyError as missing:
             raise SchemaError(f"launch.json lacks {missing}") from None
         except (TypeError, ValueError) as error:
-            raise SchemaError(f"launch.json is garbled: {error}") from None
+            raise SchemaError(f"launch.json: {error}") from None
 
 
 def _data(raw: dict[str, Any]) -> DataSpec:

@@ -13,7 +13,7 @@ from benchmarks.arm.counting import executed, read_log, uncounted
 from benchmarks.arm.kernels import kernels
 from benchmarks.arm.loops import innermost_loops
 from benchmarks.networks import TABLE_I, network
-from orchestrator.plan.forecast.device_model import GALAXY_S10_PLUS, Cost, kernel_of
+from orchestrator.plan.forecast.device_model import GALAXY_S10_PLUS, KernelCost, kernel_name
 from phone_agent.core.ops import Kind
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.plan.plan import make_plan
@@ -149,14 +149,14 @@ def test_regressions_are_told_with_their_size() -> None:
 def test_every_step_of_every_network_has_a_kernel_that_stands_for_it(name: str) -> None:
     known = {each.name for each in kernels()}
     plan = make_plan(network(name), 2, Options(threads=4))
-    assert {kernel_of(each) for each in plan.training.ops} <= known
+    assert {kernel_name(each) for each in plan.training.ops} <= known
 
 
 def test_a_step_takes_the_longer_of_its_two_times() -> None:
-    free = dict.fromkeys((each.name for each in kernels()), Cost(0.0, 0.0))
+    free = dict.fromkeys((each.name for each in kernels()), KernelCost(0.0, 0.0))
     for_memory = step.modelled("squeezenet_v1_1", step.galaxy_s10_plus(free))
     assert for_memory.memory_share == pytest.approx(1.0)
-    slow = dict.fromkeys(free, Cost(1e3, 1e6))
+    slow = dict.fromkeys(free, KernelCost(1e3, 1e6))
     computing = step.modelled("squeezenet_v1_1", step.galaxy_s10_plus(slow))
     assert computing.memory_share == 0.0
     assert computing.seconds > for_memory.seconds

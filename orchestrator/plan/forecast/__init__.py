@@ -1,1 +1,1 @@
-"""What training takes on a rack before anything runs there: modelled, step by step of the core and hop by hop."""
+"""Forecast of training speed on a rack: a roofline model of each operation and a cost model of each message."""

@@ -1,8 +1,8 @@
-"""How long the core's steps take on a phone: modelled, since nobody here has one.
+"""Roofline model of a phone: how long each operation of a training step takes. Nothing here was measured on a phone.
 
-A step takes the longer of two times: its cycles, as counted and scheduled for a kernel of its kind, on all big cores;
-and its bytes, at what the memory gives. What is assumed of a phone is data beside this file, which
-`python -m benchmarks.neon --update` writes from what it counted; caches are taken to hold what the blocks are made for.
+An operation takes the longer of two times: its cycles on all big cores, as counted for its kernel, and its bytes at
+memory bandwidth. The parameters are in a JSON file beside this module, which `python -m benchmarks.neon --update`
+writes. Data that the kernels block for a cache is assumed to be in that cache.
 """
 
 from __future__ import annotations
@@ -18,76 +18,74 @@ from phone_agent.api.forecast import Algorithm, Kind, OpSpec, Pooling
 from phone_agent.contract.sizes import FLOAT
 
 GALAXY_S10_PLUS = Path(__file__).parent / "galaxy_s10_plus.json"
-UPDATE = "optimizer_update sgd"
-UPDATED = 5  # times an optimizer's step touches every value: reads three buffers, writes two
+UPDATE_KERNEL = "optimizer_update sgd"
+UPDATE_ACCESSES = 5  # of every weight by an SGD update: reads three buffers, writes two
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Of a kernel, on one core: cycles for one flop of the direct method, or for one byte."""
+class KernelCost:
+    """Cycles of a kernel on one core, per flop of the direct method or per byte."""
 
-    by_flop: float
-    by_byte: float
+    cycles_per_flop: float
+    cycles_per_byte: float
 
 
 @dataclass(frozen=True)
-class Seconds:
-    """That a step's arithmetic would take alone, and its way through memory."""
+class OpTime:
+    """The two bounds of an operation, in seconds."""
 
-    arithmetic: float
-    memory: float
+    compute_s: float
+    memory_s: float
 
     @property
-    def longer(self) -> float:
-        return max(self.arithmetic, self.memory)
+    def seconds(self) -> float:
+        return max(self.compute_s, self.memory_s)
 
 
 @dataclass(frozen=True)
-class Phone:
-    """`scaling`: of the big cores' sum that they reach together; `bandwidth`, `little_bandwidth`: bytes a second for
-    all big cores, and for the little one that communicates; `sustained`: of the speed when cold, once it is hot."""
-
+class PhoneModel:
     name: str
-    clocks: tuple[float, ...]
-    scaling: float
-    bandwidth: float
-    little_bandwidth: float
-    sustained: tuple[float, float]
+    clocks: tuple[float, ...]  # of the big cores, Hz
+    scaling: float  # speed of all big cores together, as a fraction of the sum of each alone
+    bandwidth: float  # of memory, bytes per second for all big cores
+    little_bandwidth: float  # the same for the little core that communicates
+    sustained: tuple[float, float]  # speed of a hot phone, as a fraction of the cold one: from, to
     memory_bytes: int
-    costs: Mapping[str, Cost]
+    costs: Mapping[str, KernelCost]  # by kernel name
 
-    def step(self, step: OpSpec) -> Seconds:
-        cost = self.costs[kernel_of(step)]
-        cycles = cost.by_flop * step.flops if step.flops else cost.by_byte * step.traffic
-        return Seconds(self._on_all_cores(cycles), (step.traffic + _weight_bytes(step)) / self.bandwidth)
+    def op_time(self, op: OpSpec) -> OpTime:
+        cost = self.costs[kernel_name(op)]
+        cycles = cost.cycles_per_flop * op.flops if op.flops else cost.cycles_per_byte * op.traffic
+        return OpTime(self._on_all_cores(cycles), (op.traffic + _weight_bytes(op)) / self.bandwidth)
 
-    def update(self, values: int) -> Seconds:
-        """An optimizer's step after all gradients, on all big cores."""
-        touched = UPDATED * FLOAT * values
-        return Seconds(self._on_all_cores(self.costs[UPDATE].by_byte * touched), touched / self.bandwidth)
+    def update_time(self, weights: int) -> OpTime:
+        """An optimizer update of all weights on all big cores, after the last gradient."""
+        accessed = UPDATE_ACCESSES * FLOAT * weights
+        cycles = self.costs[UPDATE_KERNEL].cycles_per_byte * accessed
+        return OpTime(self._on_all_cores(cycles), accessed / self.bandwidth)
 
-    def update_beside(self, values: int) -> float:
-        """The same on the core that communicates."""
-        return UPDATED * FLOAT * values / self.little_bandwidth
+    def background_update_s(self, weights: int) -> float:
+        """The same on the little core that communicates, while the others compute."""
+        return UPDATE_ACCESSES * FLOAT * weights / self.little_bandwidth
 
     def _on_all_cores(self, cycles: float) -> float:
         return cycles / (self.scaling * sum(self.clocks))
 
 
 @cache
-def phone(path: Path = GALAXY_S10_PLUS) -> Phone:
-    told: dict[str, Any] = json.loads(path.read_text())
-    told["costs"] = {name: Cost(*cost) for name, cost in told["costs"].items()}
-    told["clocks"], told["sustained"] = tuple(told["clocks"]), tuple(told["sustained"])
-    return Phone(**told)
+def load_phone_model(path: Path = GALAXY_S10_PLUS) -> PhoneModel:
+    raw: dict[str, Any] = json.loads(path.read_text())
+    raw["costs"] = {name: KernelCost(*cost) for name, cost in raw["costs"].items()}
+    raw["clocks"], raw["sustained"] = tuple(raw["clocks"]), tuple(raw["sustained"])
+    return PhoneModel(**raw)
 
 
-def kernel_of(step: OpSpec) -> str:
-    """The counted kernel that stands for it."""
-    name, fields = step.kind.name.lower(), step.fields
-    match step.kind:
+def kernel_name(op: OpSpec) -> str:
+    """The kernel whose counted cycles represent this operation."""
+    name, fields = op.kind.name.lower(), op.fields
+    match op.kind:
         case Kind.CONV_FORWARD | Kind.CONV_BACKWARD_DATA | Kind.CONV_BACKWARD_WEIGHTS:
-            return f"{name} {_way(step)}"
+            return f"{name} {_conv_variant(op)}"
         case Kind.DEPTHWISE_FORWARD | Kind.DEPTHWISE_BACKWARD_DATA | Kind.DEPTHWISE_BACKWARD_WEIGHTS:
             g: Any = fields["g"]
             return f"{name} s{min(g['stride'], 2)}"
@@ -100,27 +98,27 @@ def kernel_of(step: OpSpec) -> str:
             return name
 
 
-def _way(step: OpSpec) -> str:
-    g: Any = step.fields["g"]
-    if _algorithm(step) != Algorithm.DIRECT:
-        return _algorithm(step).name.lower()
-    if g["in_c"] <= 4 and step.kind != Kind.CONV_BACKWARD_DATA:
+def _conv_variant(op: OpSpec) -> str:
+    g: Any = op.fields["g"]
+    if _algorithm(op) != Algorithm.DIRECT:
+        return _algorithm(op).name.lower()
+    if g["in_c"] <= 4 and op.kind != Kind.CONV_BACKWARD_DATA:
         return "7x7 s2 image"
     if g["in_h"] == g["in_w"] == 1:
         return "fully connected"
     return "1x1" if g["kernel_h"] == g["kernel_w"] == 1 else "3x3"
 
 
-def _weight_bytes(step: OpSpec) -> float:
-    """Read or written once; transformed ones are written and read again."""
-    g: Any = step.fields.get("g")
-    if not step.flops or g is None:
+def _weight_bytes(op: OpSpec) -> float:
+    """Weights are read or written once; Winograd transforms are written and read again."""
+    g: Any = op.fields.get("g")
+    if not op.flops or g is None:
         return 0.0
     weights: float = FLOAT * g["kernel_h"] * g["kernel_w"] * (g["in_c"] // g["groups"]) * g["out_c"]
-    points = {Algorithm.WINOGRAD2: 16, Algorithm.WINOGRAD4: 36}.get(_algorithm(step), 0)
+    points = {Algorithm.WINOGRAD2: 16, Algorithm.WINOGRAD4: 36}.get(_algorithm(op), 0)
     return weights * (1 + 2 * points / 9)
 
 
-def _algorithm(step: OpSpec) -> Algorithm:
-    given: Any = step.fields.get("algorithm", Algorithm.DIRECT)
+def _algorithm(op: OpSpec) -> Algorithm:
+    given: Any = op.fields.get("algorithm", Algorithm.DIRECT)
     return Algorithm(given)

@@ -1,4 +1,4 @@
-"""What a step of synchronous training takes on a rack, and the share of it that is computing."""
+"""Predicts the time of a synchronous training step on a rack, and its efficiency: compute time / step time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError
-from orchestrator.plan.forecast.device_model import Phone
-from orchestrator.plan.forecast.overlap import Work, beside, one_after_the_other
+from orchestrator.plan.forecast.device_model import PhoneModel
+from orchestrator.plan.forecast.overlap import StepTiming, overlapped_step_s, sequential_step_s
 from orchestrator.plan.link_rate import bytes_per_second
 from phone_agent.api.forecast import (
     CollectiveConfig,
@@ -29,21 +29,18 @@ from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.contract.sizes import FLOAT
 
 if TYPE_CHECKING:
-    from orchestrator.inventory.model import Cluster
-    from orchestrator.inventory.model import Phone as Placed
+    from orchestrator.inventory.model import Cluster, Phone
 
-PAYLOAD = 1448 / 1538  # of what Ethernet carries, that TCP is given: headers, preamble and the gap between frames
-LATENCY_S = 0.0005  # from rank to rank: an estimate; USB's, the adapter's, and a rank's nap
-WANTED = 0.95  # of a step is to be computing
-MOST_BATCH = 4096
+PAYLOAD_FRACTION = 1448 / 1538  # TCP payload of an Ethernet frame: without headers, preamble and inter-frame gap
+LATENCY_S = 0.0005  # from rank to rank, an estimate: USB, adapter, and the sleep of a waiting rank
+TARGET_EFFICIENCY = 0.95
+MAX_BATCH = 4096
 
 
 @dataclass(frozen=True)
-class Rack:
-    """`switches`: each rank's, in ring order."""
-
-    switches: tuple[str, ...]
-    line: LinkProfile
+class RackModel:
+    switches: tuple[str, ...]  # of each rank, in ring order
+    links: LinkProfile
 
     @property
     def phones(self) -> int:
@@ -51,24 +48,20 @@ class Rack:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How to train: `batch` images a phone and step; None, as many as fit. `pace`: images a second one phone computes,
-    measured; None, as modelled."""
-
-    batch: int | None = None
+class TrainingSetup:
+    batch: int | None = None  # per phone; None: as large as memory allows
     memory_bytes: int = 0
     algorithm: str = "auto"
     wire: str = "fp32"
     bucket_bytes: int = 0
-    group: int = 0
+    group_size: int = 0
     overlap: bool = True
-    pace: float | None = None
+    images_per_s: float | None = None  # measured speed of one phone; None: by the phone model
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of one network on one rack. `enough`: the fewest images a phone with which 95 % of a step are computing; None: no
-    batch that fits is enough. `fits`: the most that fit."""
+    """Of one network on one rack."""
 
     network: str
     gradient_bytes: int
@@ -77,136 +70,142 @@ class Forecast:
     communication_s: float
     step_s: float
     images_per_s: float
-    choice: CollectiveConfig
-    enough: int | None
-    fits: int
+    collective: CollectiveConfig
+    efficient_batch: int | None  # the smallest that reaches TARGET_EFFICIENCY; None: no batch that fits does
+    max_batch: int  # the largest that fits in memory
 
     @property
     def efficiency(self) -> float:
         return self.compute_s / self.step_s
 
 
-def rack_of(cluster: Cluster, placed: Sequence[Placed], latency_s: float = LATENCY_S) -> Rack:
-    groups = tuple(phone.switch for phone in placed)
-    uplinks = [switch.uplink.rate for switch in cluster.switches if switch.uplink and len(set(groups)) > 1]
-    across = min(map(_payload, uplinks), default=_payload(cluster.rate))
-    return Rack(groups, LinkProfile(latency_s, _payload(cluster.rate), across))
+def rack_from_inventory(cluster: Cluster, phones: Sequence[Phone], latency_s: float = LATENCY_S) -> RackModel:
+    switches = tuple(phone.switch for phone in phones)
+    uplinks = [switch.uplink.rate for switch in cluster.switches if switch.uplink and len(set(switches)) > 1]
+    inter_switch = min(map(_payload_rate, uplinks), default=_payload_rate(cluster.rate))
+    return RackModel(switches, LinkProfile(latency_s, _payload_rate(cluster.rate), inter_switch))
 
 
-def imagined(phones: int, switches: int, rate: str, uplink: str, latency_s: float = LATENCY_S) -> Rack:
-    """As evenly on their switches as it goes."""
-    groups = tuple(f"sw{1 + rank * switches // phones}" for rank in range(phones))
-    return Rack(groups, LinkProfile(latency_s, _payload(rate), _payload(uplink if switches > 1 else rate)))
+def uniform_rack(phones: int, switches: int, rate: str, uplink: str, latency_s: float = LATENCY_S) -> RackModel:
+    """Phones spread evenly over the switches."""
+    ranks = tuple(f"sw{1 + rank * switches // phones}" for rank in range(phones))
+    inter_switch = _payload_rate(uplink if switches > 1 else rate)
+    return RackModel(ranks, LinkProfile(latency_s, _payload_rate(rate), inter_switch))
 
 
-def _payload(rate: str) -> float:
-    """Bytes a second that TCP is given on such a cable."""
-    return bytes_per_second(rate) * PAYLOAD
+def _payload_rate(rate: str) -> float:
+    """TCP payload in bytes per second on a link of this rate."""
+    return bytes_per_second(rate) * PAYLOAD_FRACTION
 
 
-def forecast(graph: Graph, on: Rack, phone: Phone, rules: Rules) -> Forecast:
-    options = _options(graph, phone, rules)
-    memory = rules.memory_bytes or phone.memory_bytes
-    fits = min(largest_batch(graph, memory, options), MOST_BATCH)
-    step = partial(_step, graph, on, phone, rules, options)
-    found = step(rules.batch or fits)
+def forecast(graph: Graph, rack: RackModel, phone: PhoneModel, setup: TrainingSetup) -> Forecast:
+    options = _memory_options(graph, phone, setup)
+    max_batch = min(largest_batch(graph, setup.memory_bytes or phone.memory_bytes, options), MAX_BATCH)
+    predict = partial(_predict_step, graph, rack, phone, setup, options)
+    batch = setup.batch or max_batch
+    step = predict(batch)
     return Forecast(
         network=graph.name,
         gradient_bytes=gradient_count(graph) * FLOAT,
-        batch=rules.batch or fits,
-        compute_s=found.compute_s,
-        communication_s=found.communication_s,
-        step_s=found.step_s,
-        images_per_s=(rules.batch or fits) * on.phones / found.step_s,
-        choice=found.choice,
-        enough=_fewest(step, max(fits, rules.batch or 0)),
-        fits=fits,
+        batch=batch,
+        compute_s=step.compute_s,
+        communication_s=step.communication_s,
+        step_s=step.step_s,
+        images_per_s=batch * rack.phones / step.step_s,
+        collective=step.collective,
+        efficient_batch=_smallest_efficient_batch(predict, max(max_batch, batch)),
+        max_batch=max_batch,
     )
 
 
-def _options(graph: Graph, phone: Phone, rules: Rules) -> Options:
-    """As `launch` plans for all phones but the two that write checkpoints: with what outlives a rank that dies."""
-    return training_options(graph, OptimizerSpec(), threads=len(phone.clocks), wire=rules.wire)
+def _memory_options(graph: Graph, phone: PhoneModel, setup: TrainingSetup) -> Options:
+    """As `launch` plans for phones that do not write checkpoints, in-memory checkpoints included."""
+    return training_options(graph, OptimizerSpec(), threads=len(phone.clocks), wire=setup.wire)
 
 
-def _choice(graph: Graph, on: Rack, rules: Rules, batch: int) -> CollectiveConfig:
-    """As a run chooses, which does not know yet how fast its phones compute."""
-    if rules.wire == "powersgd":
-        raise UsageError("how long phones compute powersgd's factors is not modelled", remedy="--wire fp16")
-    line = on.line if on.phones > 1 else None
-    chosen = choose_communication(
+def _choose_collective(graph: Graph, rack: RackModel, setup: TrainingSetup, batch: int) -> CollectiveConfig:
+    """As a run chooses it: before it knows how fast its phones compute."""
+    if setup.wire == "powersgd":
+        raise UsageError("the compute time of powersgd is not modelled", remedy="--wire fp16")
+    links = rack.links if rack.phones > 1 else None
+    collective = choose_communication(
         graph,
         batch,
-        line,
-        on.switches,
-        algorithm=rules.algorithm,
-        wire=rules.wire,
-        bucket_bytes=rules.bucket_bytes,
-        group=rules.group,
-        overlap=rules.overlap,
+        links,
+        rack.switches,
+        algorithm=setup.algorithm,
+        wire=setup.wire,
+        bucket_bytes=setup.bucket_bytes,
+        group=setup.group_size,
+        overlap=setup.overlap,
     )
-    if line is not None and chosen.predicted_s is None:
-        raise UsageError(f"how {chosen.algorithm} sums is not modelled", remedy="--algorithm ring or hierarchical")
-    return chosen
+    if links is not None and collective.predicted_s is None:
+        raise UsageError(
+            f"--algorithm {collective.algorithm} is not modelled", remedy="--algorithm ring or hierarchical"
+        )
+    return collective
 
 
 @dataclass(frozen=True)
-class _Step:
-    """Seconds of computing, of communication, and of both together."""
-
+class _StepPrediction:
     compute_s: float
     communication_s: float
     step_s: float
-    choice: CollectiveConfig
+    collective: CollectiveConfig
 
 
-def _step(  # noqa: PLR0917 - the network, where, how; then how many
-    graph: Graph, on: Rack, phone: Phone, rules: Rules, options: Options, batch: int
-) -> _Step:
-    choice = _choice(graph, on, rules, batch)
-    plan = plan_step(graph, batch, replace(options, bucket_bytes=choice.bucket_bytes))
-    sums = [_sum_s(on, choice, piece.where.stop - piece.where.start) for piece in plan.pieces]
-    computing = _computing(plan, phone)
-    if rules.pace is not None:
-        computing = computing.stretched(batch / rules.pace / computing.compute_s)
-    updates = [phone.update_beside(part.stop - part.start) for part in plan.parts]
-    work = Work(computing.compute_s, computing.ready, computing.needed, updates, sums)
-    order = arrange(plan.pieces, Times(work.ready, work.needed, work.sums))
-    step_s = beside(work, order) if rules.overlap else one_after_the_other(work)
-    return _Step(work.compute_s, work.communication_s, step_s, choice)
+def _predict_step(  # noqa: PLR0917 - bound by `partial`, but for the batch
+    graph: Graph, rack: RackModel, phone: PhoneModel, setup: TrainingSetup, options: Options, batch: int
+) -> _StepPrediction:
+    collective = _choose_collective(graph, rack, setup, batch)
+    plan = plan_step(graph, batch, replace(options, bucket_bytes=collective.bucket_bytes))
+    compute = _simulate_compute(plan, phone)
+    if setup.images_per_s is not None:
+        compute = compute.scaled(batch / setup.images_per_s / compute.compute_s)
+    timing = StepTiming(
+        compute.compute_s,
+        compute.ready,
+        compute.needed,
+        update_s=[phone.background_update_s(part.stop - part.start) for part in plan.parts],
+        allreduce_s=[_allreduce_s(rack, collective, piece.where.stop - piece.where.start) for piece in plan.pieces],
+    )
+    order = arrange(plan.pieces, Times(timing.ready, timing.needed, timing.allreduce_s))
+    step_s = overlapped_step_s(timing, order) if setup.overlap else sequential_step_s(timing)
+    return _StepPrediction(timing.compute_s, timing.communication_s, step_s, collective)
 
 
-def _sum_s(on: Rack, choice: CollectiveConfig, values: int) -> float:
-    return allreduce_s(on.line, on.switches, choice, values) if on.phones > 1 else 0.0
+def _allreduce_s(rack: RackModel, collective: CollectiveConfig, count: int) -> float:
+    return allreduce_s(rack.links, rack.switches, collective, count) if rack.phones > 1 else 0.0
 
 
 @dataclass(frozen=True)
-class _Computing:
+class _ComputeTiming:
     compute_s: float
     ready: list[float]
     needed: list[float]
 
-    def stretched(self, by: float) -> _Computing:
-        return _Computing(self.compute_s * by, [by * each for each in self.ready], [by * each for each in self.needed])
+    def scaled(self, factor: float) -> _ComputeTiming:
+        ready, needed = ([factor * each for each in times] for times in (self.ready, self.needed))
+        return _ComputeTiming(self.compute_s * factor, ready, needed)
 
 
-def _computing(plan: StepPlan, phone: Phone) -> _Computing:
-    """When forward reads each part of the values, and backward has completed each part of the gradients."""
-    until = [0.0, *accumulate(phone.step(operation).longer for operation in plan.operations)]
-    return _Computing(until[-1], [until[index] for index in plan.ready], [until[index] for index in plan.needed])
+def _simulate_compute(plan: StepPlan, phone: PhoneModel) -> _ComputeTiming:
+    """When forward first reads each part of the weights, and when backward has completed each part of the gradients."""
+    begins = [0.0, *accumulate(phone.op_time(op).seconds for op in plan.operations)]
+    return _ComputeTiming(begins[-1], [begins[index] for index in plan.ready], [begins[index] for index in plan.needed])
 
 
-def _fewest(step: Callable[[int], _Step], most: int) -> int | None:
-    """By halving: what a step waits for shrinks with the batch."""
+def _smallest_efficient_batch(predict: Callable[[int], _StepPrediction], max_batch: int) -> int | None:
+    """Binary search: efficiency grows with the batch."""
 
-    def is_enough(batch: int) -> bool:
-        found = step(batch)
-        return found.compute_s >= WANTED * found.step_s
+    def is_efficient(batch: int) -> bool:
+        step = predict(batch)
+        return step.compute_s >= TARGET_EFFICIENCY * step.step_s
 
-    if not is_enough(most):
+    if not is_efficient(max_batch):
         return None
-    low, high = 0, most
+    low, high = 0, max_batch
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if is_enough(middle) else (middle, high)
+        low, high = (low, middle) if is_efficient(middle) else (middle, high)
     return high

@@ -1,4 +1,4 @@
-"""A training step with communication beside it, as train.overlap does it, played through. Pure."""
+"""Simulates training steps with overlapped communication, as phone_agent.train.overlap runs them. Pure."""
 
 from __future__ import annotations
 
@@ -7,56 +7,61 @@ from dataclasses import dataclass
 
 from phone_agent.api.forecast import Piece
 
-STEPS = 8  # after which nothing changes from step to step any more
-MEASURED = 4  # of them, the last ones
+SIMULATED_STEPS = 8  # after which the time per step no longer changes
+AVERAGED_STEPS = 4  # the last of them
 
 
 @dataclass(frozen=True)
-class Work:
-    """Of one rank in a step, all ranks being alike. By part of the gradients: seconds of computing until backward has
-    completed it and until forward first reads it, and what its update takes; by piece, what its sum takes."""
+class StepTiming:
+    """One step of one rank; all ranks are identical. Times are seconds of compute since the step began.
+
+    By part of the gradients: when backward has completed it (`ready`), when forward first reads its weights (`needed`),
+    how long its optimizer update takes. By piece: how long its allreduce takes.
+    """
 
     compute_s: float
     ready: Sequence[float]
     needed: Sequence[float]
-    updates: Sequence[float]
-    sums: Sequence[float]
+    update_s: Sequence[float]
+    allreduce_s: Sequence[float]
 
     @property
     def communication_s(self) -> float:
-        return sum(self.sums) + sum(self.updates)
+        return sum(self.allreduce_s) + sum(self.update_s)
 
 
-def beside(work: Work, order: Sequence[Piece]) -> float:
-    """Seconds a step takes where pieces travel in this order while others are computed."""
-    fresh = [0.0] * len(work.ready)  # when each part had its new values
-    now = line_free = 0.0
-    began: list[float] = []
-    for _ in range(STEPS):
-        began.append(now)
-        ready, now = _computed(work, fresh, now)
-        line_free, fresh = _carried(work, order, ready, line_free)
-    return (began[-1] - began[-1 - MEASURED]) / MEASURED
+def overlapped_step_s(timing: StepTiming, order: Sequence[Piece]) -> float:
+    """Seconds per step if pieces are sent in this order while others are still being computed."""
+    updated = [0.0] * len(timing.ready)  # when each part has its new weights
+    now = link_free = 0.0
+    begins: list[float] = []
+    for _ in range(SIMULATED_STEPS):
+        begins.append(now)
+        ready, now = _compute(timing, updated, now)
+        link_free, updated = _communicate(timing, order, ready, link_free)
+    return (begins[-1] - begins[-1 - AVERAGED_STEPS]) / AVERAGED_STEPS
 
 
-def one_after_the_other(work: Work) -> float:
-    return work.compute_s + work.communication_s
+def sequential_step_s(timing: StepTiming) -> float:
+    return timing.compute_s + timing.communication_s
 
 
-def _computed(work: Work, fresh: Sequence[float], began: float) -> tuple[list[float], float]:
-    """When each part was ready, and the step's computing at its end. Forward waits for values that are not there."""
+def _compute(timing: StepTiming, updated: Sequence[float], begin: float) -> tuple[list[float], float]:
+    """When each part is ready, and when the step ends. Forward waits for weights that are not updated yet."""
     waited = 0.0
-    for needed, there in sorted(zip(work.needed, fresh, strict=True)):
-        waited = max(waited, there - began - needed)
-    return [began + waited + after for after in work.ready], began + waited + work.compute_s
+    for needed, available in sorted(zip(timing.needed, updated, strict=True)):
+        waited = max(waited, available - begin - needed)
+    return [begin + waited + after for after in timing.ready], begin + waited + timing.compute_s
 
 
-def _carried(work: Work, order: Sequence[Piece], ready: Sequence[float], line_free: float) -> tuple[float, list[float]]:
-    """When the line is free again, and when each part has its new values."""
-    fresh = [0.0] * len(work.ready)
+def _communicate(
+    timing: StepTiming, order: Sequence[Piece], ready: Sequence[float], link_free: float
+) -> tuple[float, list[float]]:
+    """When the link is free again, and when each part has its new weights."""
+    updated = [0.0] * len(timing.ready)
     for piece in order:
-        line_free = max(line_free, ready[piece.part]) + work.sums[piece.number]
+        link_free = max(link_free, ready[piece.part]) + timing.allreduce_s[piece.number]
         if piece.last:
-            line_free += work.updates[piece.part]
-            fresh[piece.part] = line_free
-    return line_free, fresh
+            link_free += timing.update_s[piece.part]
+            updated[piece.part] = link_free
+    return link_free, updated

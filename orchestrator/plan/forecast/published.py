@@ -1,8 +1,8 @@
-"""What Na et al. (2021) print of their 138 phones, to stand beside ours."""
+"""Results of Na et al. (2021) on 138 phones, for comparison."""
 
 from __future__ import annotations
 
-# Table I: images a phone and step, as many as fitted its memory.
+# Table I: batch size per phone, the largest that fitted in memory.
 BATCHES = {
     "alexnet": 32,
     "googlenet": 16,
@@ -16,6 +16,6 @@ BATCHES = {
     "squeezenet_v1_1": 32,
 }
 
-# The share of a step that is computing. Of all networks they give the best and the worst in words.
+# Compute time / step time. The text gives only the best and the worst network.
 EFFICIENCY = {"squeezenet_v1_1": 0.858, "resnet152": 0.122}
 PHONES = 138

@@ -125,6 +125,6 @@ def test_only_a_small_residual_passes(change: dict[str, object]) -> None:
 
 
 def test_a_report_that_makes_no_sense_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linpack, "work_together", lambda *_: {"seconds": 1.0, "phones": [{}]})
+    monkeypatch.setattr(linpack, "run_mpi_job", lambda *_: {"seconds": 1.0, "phones": [{}]})
     with pytest.raises(ClusterctlError, match="makes no sense"):
         linpack.bench_linpack(None, PHONES, None, planned(n=100))  # type: ignore[arg-type]

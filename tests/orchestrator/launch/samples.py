@@ -1,4 +1,4 @@
-"""Phones, specs and answers that several tests need."""
+"""Phones, run specs and phone output for several tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs from end to end: real ssh, real mpirun, four virtual phones on two switches."""
+"""Runs end to end: real ssh, real mpirun, four virtual phones on two switches."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.phone_agent.one_process import losses_alone
 pytestmark = pytest.mark.lab
 
 PHONES = ["p1-01", "p1-02", "p2-01", "p2-02"]
-# Float32 rounding: the phones' gradients are added in another order than one process adds its samples'.
+# Rounding: phones add their gradients in another order than a single process adds those of its samples.
 TOLERANCE = 2e-4
 
 
 def answer(lab: TestLab, *arguments: str, rc: int = 0) -> Any:
-    """What a command says with --json, which is all it may say on stdout."""
+    """The JSON document of a command, which must be all it prints on stdout."""
     done = lab.clusterctl(*arguments, "--json", check=False)
     assert done.returncode == rc, f"{done.returncode}\n{done.stdout}{done.stderr}"
     return json.loads(done.stdout)
@@ -50,7 +50,7 @@ def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 @contextmanager
 def long_run(lab: TestLab, *flags: str) -> Iterator[str]:
-    """A run that goes on until it is stopped."""
+    """A run that continues until it is stopped."""
     endless = ("--steps", "100000", "--batch", "2", "--data", "synthetic", "--detach")
     run_id = answer(lab, "launch", *endless, *flags)["run_id"]
     try:
@@ -75,17 +75,17 @@ def losses_in_one_process(spec: RunSpec) -> list[float]:
     return losses_alone(executable, state, Union([sampler(spec, rank.rank) for rank in spec.ranks]), spec)
 
 
-def test_four_phones_train_as_one_process_would(provisioned_lab4: TestLab) -> None:
+def test_four_phones_compute_the_losses_of_one_process(provisioned_lab4: TestLab) -> None:
     lab = provisioned_lab4
     summary = answer(lab, "launch", "--steps", "20", "--global-batch", "30", "--data", "synthetic", "--seed", "3")
     assert (summary["state"], summary["step"], summary["phones"]) == ("done", 20, PHONES)
     spec = spec_of(lab, summary["run_id"])
     assert [rank.batch for rank in spec.ranks] == [8, 8, 7, 7]
     np.testing.assert_allclose(summary["losses"], losses_in_one_process(spec), rtol=TOLERANCE)
-    assert summary["losses"][-1] < 0.9 * summary["losses"][0], "it should also learn"
+    assert summary["losses"][-1] < 0.9 * summary["losses"][0], "the loss decreases"
 
 
-def test_a_dataset_is_staged_once_and_ends_with_an_accuracy(provisioned_lab4: TestLab, tmp_path: Path) -> None:
+def test_dataset_is_staged_once_and_evaluated_at_the_end(provisioned_lab4: TestLab, tmp_path: Path) -> None:
     lab = provisioned_lab4
     write_idx(tmp_path / "dots", train=400, test=40)
     for _ in range(2):
@@ -97,7 +97,7 @@ def test_a_dataset_is_staged_once_and_ends_with_an_accuracy(provisioned_lab4: Te
     assert listing == ["dataset.json", "test-00000.shard", "train-00000.shard"]
 
 
-def test_a_run_outlives_whoever_started_it_and_is_found_again(provisioned_lab4: TestLab) -> None:
+def test_run_continues_after_detaching_and_can_be_attached_and_stopped(provisioned_lab4: TestLab) -> None:
     lab = provisioned_lab4
     with long_run(lab) as run_id:
         watching = watch(lab, run_id)
@@ -115,7 +115,7 @@ def test_a_run_outlives_whoever_started_it_and_is_found_again(provisioned_lab4: 
 
 
 def watch(lab: TestLab, run_id: str) -> subprocess.CompletedProcess[str]:
-    """Attaches, and presses Ctrl-C when something was seen."""
+    """Attaches, and presses Ctrl-C after the first line."""
     command = [sys.executable, "-u", "-m", "orchestrator.cli.app", "attach", run_id]
     with subprocess.Popen(
         command, env=lab.environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -128,7 +128,7 @@ def watch(lab: TestLab, run_id: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, attached.returncode, out, first + err)
 
 
-def test_a_killed_rank_is_blamed_by_phone_and_port(provisioned_lab4: TestLab) -> None:
+def test_killed_rank_is_reported_with_phone_and_port(provisioned_lab4: TestLab) -> None:
     lab = provisioned_lab4
     with long_run(lab, "--max-restarts", "0") as run_id:
         start = until(lambda: lab.on("p2-01", "cat", f".clusterctl/runs/{run_id}/rank.jsonl", check=False).stdout)
@@ -139,7 +139,7 @@ def test_a_killed_rank_is_blamed_by_phone_and_port(provisioned_lab4: TestLab) ->
     assert error["message"] == "rank was killed (signal 9 (Killed))"
 
 
-def test_status_tells_off_from_bare_and_launch_leaves_both_out(provisioned_lab4: TestLab) -> None:
+def test_status_distinguishes_off_from_unprovisioned_and_launch_skips_both(provisioned_lab4: TestLab) -> None:
     lab = provisioned_lab4
     lab.on("p1-02", "mv", ".clusterctl/agent/current", ".clusterctl/agent/away")
     lab.clusterctl("lab", "power", "p2-02", "off")
@@ -161,7 +161,7 @@ def test_status_tells_off_from_bare_and_launch_leaves_both_out(provisioned_lab4:
         until(lambda: states(lab) == ["ready"] * 4)
 
 
-def test_logs_come_from_every_phone_that_can_send_and_nothing_else(provisioned_lab4: TestLab, tmp_path: Path) -> None:
+def test_logs_are_collected_from_all_phones_safely(provisioned_lab4: TestLab, tmp_path: Path) -> None:
     lab = provisioned_lab4
     run_id = answer(lab, "launch", "--steps", "3", "--batch", "2", "--data", "synthetic")["run_id"]
     whole = answer(lab, "collect-logs", run_id, "--out", str(tmp_path), "--archive")
@@ -182,18 +182,20 @@ def test_logs_come_from_every_phone_that_can_send_and_nothing_else(provisioned_l
     assert "\x1b" not in (tmp_path / run_id / "merged.log").read_text()
     assert by_name["p2-01"]["kept_from_earlier"]
     assert (tmp_path / run_id / "p2-01" / "rank.jsonl").is_file()
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "no scraps are left"
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "no temporary files are left"
 
 
 @pytest.mark.parametrize("flags", [("--algorithm", "ring", "--order", "interleaved"), ("--algorithm", "mpi")])
-def test_the_allreduce_is_right_and_compared_with_the_links(provisioned_lab4: TestLab, flags: tuple[str, ...]) -> None:
+def test_allreduce_is_correct_and_compared_with_the_link_rate(
+    provisioned_lab4: TestLab, flags: tuple[str, ...]
+) -> None:
     found = answer(provisioned_lab4, "bench", "allreduce", "--mb", "2", "--repeats", "2", *flags)
     assert found["correct"] is True
     assert found["seconds"] > 0
     assert found["line_rate_fraction"] == pytest.approx(0.024 / found["seconds"])
 
 
-def test_a_model_that_is_not_there_yet_is_bad_usage(provisioned_lab4: TestLab) -> None:
+def test_unknown_model_is_a_usage_error(provisioned_lab4: TestLab) -> None:
     done = provisioned_lab4.clusterctl("launch", "--model", "resnet999", check=False)
     assert done.returncode == 2
     assert "unknown model 'resnet999'; did you mean" in done.stderr

@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import UsageError
-from orchestrator.plan.batch import split_batches
+from orchestrator.plan.batch import split_global_batch
 
 
 @given(st.integers(1, 200), st.integers(0, 5000))
 def test_global_batch_is_split_completely_and_evenly(count: int, extra: int) -> None:
-    batches = split_batches(count, None, count + extra)
+    batches = split_global_batch(count + extra, count)
     assert sum(batches) == count + extra
     assert max(batches) - min(batches) <= 1
 
 
 def test_global_batch_smaller_than_the_number_of_phones_fails() -> None:
     with pytest.raises(UsageError, match="8 phones"):
-        split_batches(8, None, 7)
+        split_global_batch(7, 8)

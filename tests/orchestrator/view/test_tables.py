@@ -29,7 +29,7 @@ from orchestrator.inference.evaluate import Prediction
 from orchestrator.inventory import load
 from orchestrator.logs.trace import StepBreakdown
 from orchestrator.plan.forecast import published
-from orchestrator.plan.forecast.forecast import Forecast, imagined
+from orchestrator.plan.forecast.forecast import Forecast, uniform_rack
 from orchestrator.provision.report import PhoneReport as ProvisionedPhone
 from orchestrator.provision.report import StepResult, StepStatus
 from orchestrator.records.events import Progress
@@ -143,7 +143,7 @@ def problems() -> Case:
 def forecasts() -> Case:
     choice = CollectiveConfig("hierarchical", "fp16", 4_000_000, group=4)
     found = [Forecast(name, 223_000_000, 128, 12.34, 3.21, 15.55, 113_600.0, choice, 64, 256) for name in MODELS]
-    rack = imagined(published.PHONES, 3, "1gbit", "1gbit")
+    rack = uniform_rack(published.PHONES, 3, "1gbit", "1gbit")
     return Case(forecast.render_forecasts(rack, found), tuple(MODELS))
 
 

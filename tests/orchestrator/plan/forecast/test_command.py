@@ -49,7 +49,7 @@ def test_the_papers_batches_are_known_by_name() -> None:
         (["--batch", "0"], "--batch 0"),
         (["--model", "lenet", "--batch", "paper"], "no batch size for lenet"),
         (["--phones", "2", "--switches", "3"], "--switches 3 is more than --phones 2"),
-        (["--phones", "2", "--rate", "fast"], "cannot read the rate"),
+        (["--phones", "2", "--rate", "fast"], "invalid rate"),
         (["--memory", "much"], "much"),
         (["--memory", "1MB"], "needs"),
         (["--model", "resnet51"], "resnet51"),
