@@ -78,7 +78,7 @@ class _Drawing:
         return self._draw(st.sampled_from(others))
 
     def _some(self) -> int:
-        """Mostly what nobody has read yet: graphs stay deep."""
+        """Mostly an unused output, so that graphs are deep."""
         fresh = bool(self._unread) and self._draw(st.integers(0, 3)) > 0
         return self._draw(st.sampled_from(self._unread if fresh else range(-1, len(self._channels) - 1)))
 
@@ -96,7 +96,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 @st.composite
 def frozen_graphs(draw: st.DrawFn) -> Graph:
-    """Some of it learns; mostly all."""
+    """Graphs with some frozen parameters; mostly none."""
     graph = draw(graphs())
     names = [name for name, _ in backward_order(graph)]
     learn = draw(st.one_of(st.just(set(names)), st.sets(st.sampled_from(names), min_size=1)))
