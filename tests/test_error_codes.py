@@ -23,11 +23,11 @@ from orchestrator.errors import PhoneError
 from orchestrator.fleet import PhoneConnection, agent
 from orchestrator.fleet.result import NO_EXIT_CODE, CommandResult, command_error
 from orchestrator.fleet.stream import MAX_LINE, Stream
-from orchestrator.provision.failures import explain
+from orchestrator.provision.failures import explain_failure
 from orchestrator.provision.preflight import require_packages
-from orchestrator.provision.steps.sshd import Sshd
+from orchestrator.provision.steps.sshd import SshdStep
 from phone_agent.contract.errors import ErrorCode, code_of, error_line, parse_code, read_error_line
-from tests.orchestrator.provision.phones import facts, want
+from tests.orchestrator.provision.samples import desired_state, facts
 from tests.phone_agent.phones import Phone, run_spec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -352,11 +352,11 @@ def too_much_output(_: Path) -> None:
 
 
 def unsupported_phone(_: Path) -> None:
-    require_packages(facts(arch="i686"), want())
+    require_packages(facts(arch="i686"), desired_state())
 
 
 def needs_a_person(_: Path) -> None:
-    Sshd().apply(cast("Any", None), facts(sshd_pid=None), want())
+    SshdStep().apply(cast("Any", None), facts(sshd_pid=None), desired_state())
 
 
 def adb_failed(home: Path) -> None:
@@ -376,7 +376,7 @@ def index_mismatch(_: Path) -> None:
 
 
 def _raise_explained(log: str) -> None:
-    cause = explain(log)
+    cause = explain_failure(log)
     raise PhoneError(cause.message, code=cause.code)
 
 

@@ -32,7 +32,7 @@ PATTERNS = frozenset({"search", "match", "fullmatch", "findall", "finditer", "sp
 BOUNDARIES: dict[str, set[str]] = {
     "orchestrator/fleet/connect.py": {"_was_disconnected", "_auth_timed_out"},  # paramiko has no classes for these
     "orchestrator/fleet/result.py": {"exit_error_code"},  # strerror(ENOSPC), printed by any program
-    "orchestrator/health/facts.py": {"symptoms"},  # linker, ssh, Open MPI
+    "orchestrator/health/doctor_facts.py": {"symptoms"},  # linker, ssh, Open MPI
     "orchestrator/selftest/phone_pairs.py": {"log_in_to"},  # orted --help
 }
 

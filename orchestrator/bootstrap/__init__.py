@@ -1,1 +1,1 @@
-"""From phones on a USB hub to Termux with sshd and this computer's key, through adb."""
+"""From phones on USB to Termux with sshd and this computer's key, through adb."""

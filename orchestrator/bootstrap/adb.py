@@ -1,7 +1,7 @@
-"""The real `adb` client, one call at a time: bounded in time and output, and what it says told in our words.
+"""Calls of the `adb` client, limited in time and output.
 
-`adb shell` joins its arguments with blanks and gives the line to the phone's shell: `Device.shell` quotes every word.
-What comes back is the phone's: whoever shows it makes it harmless first, whoever uses it checks it against a grammar.
+`adb shell` joins its arguments with blanks and passes the line to the phone's shell: `Device.shell` quotes every word.
+Output of a phone is not trusted: sanitize it before showing it, validate it before using it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.errors import PhoneError, UsageError
 from orchestrator.fleet.sanitize import last_lines
 from phone_agent.contract.errors import ErrorCode
 
-_LARGEST_OUTPUT: Final = 4 * 2**20
+_MAX_OUTPUT: Final = 4 * 2**20
 _SECONDS: Final = 30.0
 _START_SECONDS: Final = 20.0
 _ONLINE: Final = "device"
@@ -29,18 +29,18 @@ class AdbError(PhoneError):
         super().__init__(message, code=code, phase="adb", remedy=remedy)
 
 
-class GoneError(AdbError):
-    """The phone is not, or no longer, at the end of the cable."""
+class DisconnectedError(AdbError):
+    """The phone is not on USB, or no longer."""
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
         super().__init__(message, code=ErrorCode.USB_DISCONNECTED, remedy=remedy)
 
 
 @dataclass(frozen=True)
-class Attached:
+class DeviceState:
     """A line of `adb devices`."""
 
-    name: str  # the serial number; HOST:PORT where adb was told to connect there
+    name: str  # the serial number; HOST:PORT of a phone reached over a network
     state: str
 
     @property
@@ -49,7 +49,7 @@ class Attached:
 
 
 @dataclass(frozen=True)
-class Done:
+class AdbResult:
     rc: int
     stdout: str
     stderr: str
@@ -59,8 +59,12 @@ class Done:
         return self.rc == 0
 
     @property
-    def said(self) -> str:
-        """Its last words, wherever it said them."""
+    def output(self) -> str:
+        return self.stdout + self.stderr
+
+    @property
+    def summary(self) -> str:
+        """The last lines of its error output, else of its output."""
         return last_lines(self.stderr, 2) or last_lines(self.stdout, 2) or f"exit code {self.rc}"
 
 
@@ -70,12 +74,12 @@ class Adb:
 
     @classmethod
     def find(cls) -> Adb:
-        """Raises UsageError when there is none, or its server does not start."""
+        """Raises UsageError if adb is not installed or its server does not start."""
         program = shutil.which("adb")
         if program is None:
-            raise UsageError("there is no adb on this computer", remedy="apt-get install adb")
+            raise UsageError("adb is not installed on this computer", remedy="apt-get install adb")
         adb = cls(program)
-        # Without pipes: the server it starts would hold them open for ever.
+        # Without pipes: the server would inherit them and never close them.
         quiet = subprocess.DEVNULL
         try:
             subprocess.run(
@@ -83,20 +87,20 @@ class Adb:
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise UsageError(
-                f"adb's server does not start: {error}", remedy="adb kill-server; adb start-server"
+                f"the adb server does not start: {error}", remedy="adb kill-server; adb start-server"
             ) from error
         return adb
 
-    def attached(self) -> tuple[Attached, ...]:
+    def devices(self) -> tuple[DeviceState, ...]:
         return parse_devices(self.run("devices").stdout)
 
     def connect(self, name: str) -> None:
-        """Asks the server to call a phone that is reached over a network; `attached` shows what became of it."""
+        """Ask the server to connect to a phone over a network; `devices` shows the outcome."""
         with contextlib.suppress(AdbError):
             self.run("connect", name, timeout=_START_SECONDS)
 
-    def run(self, *arguments: str, stdin: bytes = b"", timeout: float = _SECONDS) -> Done:
-        return _bounded([self._program, *arguments], stdin, timeout)
+    def run(self, *arguments: str, stdin: bytes = b"", timeout: float = _SECONDS) -> AdbResult:
+        return _run_bounded([self._program, *arguments], stdin, timeout)
 
     def device(self, name: str) -> Device:
         return Device(self, name)
@@ -107,50 +111,50 @@ class Device:
     adb: Adb
     name: str
 
-    def run(self, *arguments: str, stdin: bytes = b"", timeout: float = _SECONDS) -> Done:
-        """Raises GoneError when it failed because the phone went away."""
-        done = self.adb.run("-s", self.name, *arguments, stdin=stdin, timeout=timeout)
-        if not done.ok and not self.online:
-            raise GoneError(
-                f"the phone is gone from the USB bus: {done.said}",
-                remedy="check cable and hub, then run clusterctl bootstrap again: it goes on where it was",
+    def run(self, *arguments: str, stdin: bytes = b"", timeout: float = _SECONDS) -> AdbResult:
+        """Raises DisconnectedError if the command failed because the phone disconnected."""
+        result = self.adb.run("-s", self.name, *arguments, stdin=stdin, timeout=timeout)
+        if not result.ok and not self.online:
+            raise DisconnectedError(
+                f"the phone disconnected from USB: {result.summary}",
+                remedy="check cable and hub, then run clusterctl bootstrap again: it continues where it stopped",
             )
-        return done
+        return result
 
-    def shell(self, *words: str, stdin: bytes = b"", timeout: float = _SECONDS) -> Done:
+    def shell(self, *words: str, stdin: bytes = b"", timeout: float = _SECONDS) -> AdbResult:
         return self.run(*shell_arguments(*words), stdin=stdin, timeout=timeout)
 
     @property
     def online(self) -> bool:
-        return any(each.online for each in self.adb.attached() if each.name == self.name)
+        return any(each.online for each in self.adb.devices() if each.name == self.name)
 
 
 def shell_arguments(*words: str) -> tuple[str, str, str]:
-    """-T: no terminal, so that bytes pass as they are and the exit code comes back."""
+    """-T: without a terminal, output is not altered and the exit code is returned."""
     line = shlex.join(words)
     if "\0" in line:
         raise ValueError("a command cannot contain NUL")
     return "shell", "-T", line
 
 
-def parse_devices(text: str) -> tuple[Attached, ...]:
-    """`SERIAL<tab>STATE`; lines about the server itself and the heading are passed over."""
+def parse_devices(text: str) -> tuple[DeviceState, ...]:
+    """Lines of the form `SERIAL<tab>STATE`; the heading and messages of the server are ignored."""
     pairs = (line.split("\t", 1) for line in text.splitlines() if "\t" in line and not line.startswith("*"))
-    return tuple(Attached(name.strip(), state.strip()) for name, state in pairs)
+    return tuple(DeviceState(name.strip(), state.strip()) for name, state in pairs)
 
 
-def _bounded(argv: list[str], stdin: bytes, timeout: float) -> Done:
-    """What a program said; ended when it takes too long or says too much."""
+def _run_bounded(argv: list[str], stdin: bytes, timeout: float) -> AdbResult:
+    """Run a program; kill it if it exceeds the time or output limit."""
     pipe = subprocess.PIPE
     source = pipe if stdin else subprocess.DEVNULL
     try:
         process = subprocess.Popen(argv, stdin=source, stdout=pipe, stderr=pipe)
     except OSError as error:
         raise AdbError(f"adb does not start: {error}", remedy="apt-get install --reinstall adb") from error
-    late = threading.Event()
+    timed_out = threading.Event()
 
     def end() -> None:
-        late.set()
+        timed_out.set()
         process.kill()
 
     timer = threading.Timer(timeout, end)
@@ -166,17 +170,17 @@ def _bounded(argv: list[str], stdin: bytes, timeout: float) -> Done:
     finally:
         timer.cancel()
         process.kill()
-    if late.is_set():
+    if timed_out.is_set():
         raise AdbError(
-            f"{_short(argv)}: no end after {timeout:g} s",
+            f"{_short(argv)}: not finished after {timeout:g} s",
             code=ErrorCode.TIMED_OUT,
-            remedy="plug the phone out and in again; if it stays so, restart the phone",
+            remedy="unplug the phone and plug it in again; if that does not help, restart the phone",
         )
-    if out.too_much or err.too_much:
+    if out.exceeded or err.exceeded:
         raise AdbError(
-            f"{_short(argv)}: more than {_LARGEST_OUTPUT // 2**20} MiB of output", code=ErrorCode.TOO_MUCH_OUTPUT
+            f"{_short(argv)}: more than {_MAX_OUTPUT // 2**20} MiB of output", code=ErrorCode.TOO_MUCH_OUTPUT
         )
-    return Done(process.returncode, out.text, err.text)
+    return AdbResult(process.returncode, out.text, err.text)
 
 
 class _Reader(threading.Thread):
@@ -189,13 +193,13 @@ class _Reader(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        self._data = self._stream.read(_LARGEST_OUTPUT + 1)
-        if self.too_much:
+        self._data = self._stream.read(_MAX_OUTPUT + 1)
+        if self.exceeded:
             self._process.kill()
 
     @property
-    def too_much(self) -> bool:
-        return len(self._data) > _LARGEST_OUTPUT
+    def exceeded(self) -> bool:
+        return len(self._data) > _MAX_OUTPUT
 
     @property
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""What happens during a bootstrap, for whoever watches."""
+"""Events of a bootstrap, for the progress display."""
 
 from __future__ import annotations
 
@@ -6,45 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.report import StepResult
-
-
-@dataclass(frozen=True)
-class Started:
-    """All who take part."""
-
-    phones: tuple[Phone, ...]
-
-
-@dataclass(frozen=True)
-class Doing:
-    phone: Phone
-    what: str
+from orchestrator.provision import events
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Nothing goes on before this has happened; often somebody has to do it."""
+    """The phone cannot continue before this has happened; often a person has to do it."""
 
     phone: Phone
-    what: str
+    reason: str
 
 
-@dataclass(frozen=True)
-class StepDone:
-    phone: Phone
-    result: StepResult
-
-
-@dataclass(frozen=True)
-class PhoneDone:
-    phone: Phone
-
-
-@dataclass(frozen=True)
-class Note:
-    message: str
-
-
-Event = Started | Doing | Waiting | StepDone | PhoneDone | Note
+Event = events.Event | Waiting
 OnEvent = Callable[[Event], None]

@@ -1,6 +1,6 @@
-"""What was done to a phone, by serial number, kept by this computer: who of a rack is still to come.
+"""Records on this computer of what was done to each phone, by serial number. Used to list the remaining phones.
 
-The phone itself says what it lacks; the journal is never believed against it.
+What a phone needs is always decided from its own facts, never from the journal.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from phone_agent.contract.errors import ErrorCode
 
 
 @dataclass
-class Entry:
+class JournalEntry:
     serial: str
     phone: str  # its name in the inventory
-    told: str = ""  # model and Android version
+    device: str = ""  # model and Android version
     apks: dict[str, str] = field(default_factory=dict)  # package -> sha256
     steps: dict[str, str] = field(default_factory=dict)  # step -> when it was last applied
     host_key: str | None = None
@@ -39,36 +39,36 @@ class Journal:
         return self._root / f"{serial.replace(':', '_')}.json"
 
     @contextmanager
-    def entry(self, serial: str, phone: Phone) -> Iterator[Entry]:
-        """The phone's entry, for this process alone; `save` keeps it."""
+    def entry(self, serial: str, phone: Phone) -> Iterator[JournalEntry]:
+        """The phone's entry, locked against other processes. `save` writes it."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self.path(serial).with_suffix(".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise AdbError(
-                    "another clusterctl is at work on it", code=ErrorCode.DATA_BUSY, remedy="wait for that one to end"
+                    "another clusterctl is working on it", code=ErrorCode.DATA_BUSY, remedy="wait until that one ends"
                 ) from error
-            yield self._read(serial) or Entry(serial, phone.name)
+            yield self._read(serial) or JournalEntry(serial, phone.name)
 
-    def save(self, entry: Entry) -> None:
+    def save(self, entry: JournalEntry) -> None:
         part = self.path(entry.serial).with_suffix(f".{os.getpid()}.part")
         part.write_text(json.dumps(asdict(entry), indent=2) + "\n", encoding="utf-8")
         part.replace(self.path(entry.serial))
 
-    def to_come(self, cluster: Cluster) -> tuple[Phone, ...]:
-        """Phones of the inventory that were never seen through to the end."""
+    def remaining(self, cluster: Cluster) -> tuple[Phone, ...]:
+        """Phones of the inventory that have never finished a bootstrap."""
         entries = [self._read(path.stem) for path in self._root.glob("*.json")] if self._root.is_dir() else []
         done = {entry.phone for entry in entries if entry and entry.finished}
         return tuple(phone for phone in cluster if phone.name not in done)
 
-    def _read(self, serial: str) -> Entry | None:
-        """None: there is none, or none that could be read; it is only a memory."""
+    def _read(self, serial: str) -> JournalEntry | None:
+        """None if there is no readable entry."""
         try:
-            return Entry(**json.loads(self.path(serial).read_bytes()))
+            return JournalEntry(**json.loads(self.path(serial).read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 
 
-def now() -> str:
+def timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")

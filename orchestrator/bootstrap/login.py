@@ -1,4 +1,4 @@
-"""A real login through the cable: proves that sshd runs, lets this computer in, and is the phone's own."""
+"""An SSH login through the USB cable: proves that sshd runs, accepts our key, and has the phone's host key."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from orchestrator.paths import ClusterState
 
 
 @dataclass(frozen=True)
-class _Forwarded:
-    """Whatever address is called, the phone at the end of the cable answers."""
+class _ForwardedNetwork:
+    """Connects every address to the forwarded port of the phone on the cable."""
 
     port: int
     time_scale: float = 1.0
@@ -26,14 +26,14 @@ class _Forwarded:
         return socket.create_connection(("127.0.0.1", self.port), timeout)
 
 
-def answers(device: Device, phone: Phone, cluster: Cluster, state: ClusterState, host_key: str) -> bool:
-    known = replace(phone, host_key=host_key)
+def accepts_login(device: Device, phone: Phone, cluster: Cluster, state: ClusterState, host_key: str) -> bool:
+    pinned = replace(phone, host_key=host_key)
     try:
         with (
-            _forwarded(device, phone.ssh_port) as port,
-            Fleet((known,), state, _Forwarded(port), key=cluster.ssh_key) as fleet,
+            _forwarded_port(device, phone.ssh_port) as port,
+            Fleet((pinned,), state, _ForwardedNetwork(port), key=cluster.ssh_key) as fleet,
         ):
-            return fleet.connection(known).run(["true"]).ok
+            return fleet.connection(pinned).run(["true"]).ok
     except AdbError:
         raise
     except PhoneError:
@@ -41,12 +41,12 @@ def answers(device: Device, phone: Phone, cluster: Cluster, state: ClusterState,
 
 
 @contextmanager
-def _forwarded(device: Device, port: int) -> Iterator[int]:
-    done = device.run("forward", "tcp:0", f"tcp:{port}")
-    if not done.ok or not done.stdout.strip().isdecimal():
-        raise AdbError(f"adb forward is refused: {done.said}")
-    ours = done.stdout.strip()
+def _forwarded_port(device: Device, port: int) -> Iterator[int]:
+    result = device.run("forward", "tcp:0", f"tcp:{port}")
+    if not result.ok or not result.stdout.strip().isdecimal():
+        raise AdbError(f"adb forward failed: {result.summary}")
+    local = result.stdout.strip()
     try:
-        yield int(ours)
+        yield int(local)
     finally:
-        device.adb.run("-s", device.name, "forward", "--remove", f"tcp:{ours}")
+        device.adb.run("-s", device.name, "forward", "--remove", f"tcp:{local}")

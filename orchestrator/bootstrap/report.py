@@ -1,53 +1,38 @@
-"""What a bootstrap did, as values."""
+"""Results of a bootstrap: per phone, and for all phones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from orchestrator.bootstrap.steps.step import Action
 from orchestrator.fleet.host_keys import HostKey
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.report import StepResult, StepStatus
+from orchestrator.provision.engine import StepResult, StepStatus, StepSummary
 
 LAST_STEP: Final = "record"
 
 
 @dataclass(frozen=True)
-class PhoneReport:
+class PhoneBootstrapReport(StepSummary):
+    last_step: ClassVar[str] = LAST_STEP
+
     phone: Phone
-    name: str  # as adb calls it
+    adb_name: str
     serial: str
-    told: str = ""  # model, Android version
+    device: str = ""  # model and Android version
     steps: tuple[StepResult, ...] = ()
-    actions: tuple[Action, ...] = ()  # a dry run's; without adb: on this computer
+    actions: tuple[Action, ...] = ()  # of a dry run; those without adb arguments happen on this computer
     warnings: tuple[str, ...] = ()
     mac: str | None = None
     host_key: str | None = None
-
-    @property
-    def failure(self) -> StepResult | None:
-        return next((step for step in self.steps if step.status is StepStatus.FAILED), None)
-
-    @property
-    def status(self) -> StepStatus:
-        found = {step.status for step in self.steps}
-        if StepStatus.FAILED in found:
-            return StepStatus.FAILED
-        if LAST_STEP not in {step.step for step in self.steps}:
-            return StepStatus.UNFINISHED
-        return next((one for one in (StepStatus.PLANNED, StepStatus.CHANGED) if one in found), StepStatus.OK)
-
-    @property
-    def changes(self) -> tuple[str, ...]:
-        return tuple(change for step in self.steps for change in step.changes)
 
     def as_json(self) -> dict[str, Any]:
         return {
             "phone": self.phone.name,
             "port": self.phone.where,
             "serial": self.serial,
-            "device": self.told,
+            "device": self.device,
             "status": self.status.value,
             "mac": self.mac,
             "host_key": self.host_key,
@@ -55,7 +40,7 @@ class PhoneReport:
             "warnings": list(self.warnings),
             "steps": [step.as_json() for step in self.steps],
             **(
-                {"adb": [["adb", "-s", self.name, *each.adb] for each in self.actions if each.adb]}
+                {"adb": [["adb", "-s", self.adb_name, *each.adb] for each in self.actions if each.adb]}
                 if self.actions
                 else {}
             ),
@@ -63,21 +48,21 @@ class PhoneReport:
 
 
 @dataclass(frozen=True)
-class Report:
-    phones: tuple[PhoneReport, ...]
-    to_come: tuple[Phone, ...]  # phones of the inventory that were never bootstrapped
+class BootstrapReport:
+    phones: tuple[PhoneBootstrapReport, ...]
+    remaining: tuple[Phone, ...]  # phones of the inventory that were never bootstrapped
     notes: tuple[str, ...] = ()
     dry_run: bool = False
 
     @property
-    def failed(self) -> tuple[PhoneReport, ...]:
+    def failed(self) -> tuple[PhoneBootstrapReport, ...]:
         return tuple(each for each in self.phones if each.failure)
 
     @property
     def ok(self) -> bool:
         return all(each.status not in {StepStatus.FAILED, StepStatus.UNFINISHED} for each in self.phones)
 
-    def of(self, status: StepStatus) -> tuple[PhoneReport, ...]:
+    def of(self, status: StepStatus) -> tuple[PhoneBootstrapReport, ...]:
         return tuple(each for each in self.phones if each.status is status)
 
     def as_json(self) -> dict[str, Any]:
@@ -86,5 +71,5 @@ class Report:
             "dry_run": self.dry_run,
             "notes": list(self.notes),
             "phones": [each.as_json() for each in self.phones],
-            "to_come": [phone.name for phone in self.to_come],
+            "remaining": [phone.name for phone in self.remaining],
         }

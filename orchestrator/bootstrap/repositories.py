@@ -1,4 +1,4 @@
-"""The cluster's package snapshot, made when the first phone needs it, and the same for all."""
+"""Package repositories for the phones on USB: one snapshot per architecture, made when the first phone needs it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Final
 
 from orchestrator.paths import cache_dir
 from orchestrator.provision.desired_state import Repository
-from orchestrator.provision.facts import Facts
-from orchestrator.provision.gather_desired import PackageSource
+from orchestrator.provision.package_source import PackageSource
 from orchestrator.provision.termux.mirror import serve
+from orchestrator.provision.termux_facts import TermuxFacts
 
 _LOOPBACK: Final = IPv4Network("127.0.0.0/8")
 
@@ -24,19 +24,19 @@ class Repositories:
         self._url = url
         self.port = port
         self._lock = threading.Lock()
-        self._made: dict[str, Repository] = {}
+        self._by_arch: dict[str, Repository] = {}
 
-    def of(self, facts: Facts) -> Repository:
+    def for_phone(self, facts: TermuxFacts) -> Repository:
         with self._lock:
-            if facts.arch not in self._made:
+            if facts.arch not in self._by_arch:
                 snapshots = self._source.snapshots([facts], keep=True)
-                self._made |= self._source.repositories(snapshots, self._url)
-            return self._made[facts.arch]
+                self._by_arch |= self._source.repositories(snapshots, self._url)
+            return self._by_arch[facts.arch]
 
 
 @contextmanager
-def served(source: PackageSource) -> Iterator[Repositories]:
-    """On this computer's loopback address only: adb brings phones there."""
+def serve_repositories(source: PackageSource) -> Iterator[Repositories]:
+    """On this computer's loopback address, which `adb reverse` makes available to phones."""
     listener = socket.create_server(("127.0.0.1", 0))
     with serve(cache_dir() / "termux", listener, _LOOPBACK) as url:
         yield Repositories(source, url, listener.getsockname()[1])

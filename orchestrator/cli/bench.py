@@ -90,7 +90,7 @@ def allreduce(
     """Time one allreduce between the phones, and compare it with the speed of their links."""
     from orchestrator.bench.allreduce import USUAL_MB, AllreduceRequest, bench_allreduce
     from orchestrator.cli.session import open_session
-    from orchestrator.health.health import ask_all
+    from orchestrator.health.phone_health import ask_all
     from orchestrator.health.preflight import UnfitPhonesError, inspect
     from orchestrator.view.allreduce import as_document, print_allreduce
     from orchestrator.view.console import print_json
@@ -150,7 +150,7 @@ def linpack(
     """Run High Performance LINPACK on the phones: solve a dense system in fp64, and check the residual."""
     from orchestrator.bench.linpack import LinpackRequest, bench_linpack, plan_linpack
     from orchestrator.cli.session import open_session
-    from orchestrator.health.health import ask_all
+    from orchestrator.health.phone_health import ask_all
     from orchestrator.health.preflight import UnfitPhonesError, inspect
     from orchestrator.view.console import print_json
     from orchestrator.view.linpack import as_document, print_linpack

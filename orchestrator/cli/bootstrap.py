@@ -15,7 +15,7 @@ from orchestrator.errors import EXIT_FAILED, EXIT_INTERRUPTED
 if TYPE_CHECKING:
     from ipaddress import IPv4Address
 
-    from orchestrator.bootstrap.report import Report
+    from orchestrator.bootstrap.report import BootstrapReport
 
 ApksOption = Annotated[
     Path,
@@ -74,12 +74,12 @@ def bootstrap(
     Also applies the Android settings that training needs and installs this computer's key. Run it again to continue
     after an interruption: completed steps are skipped.
     """
-    from orchestrator.bootstrap.run import BootstrapInterrupted, Options, bootstrap
+    from orchestrator.bootstrap.bootstrapper import BootstrapInterrupted, BootstrapOptions, bootstrap
     from orchestrator.cli.session import open_session
     from orchestrator.view.bootstrap import bootstrap_progress
 
     session = open_session(inventory, limit)
-    options = Options(
+    options = BootstrapOptions(
         apks=apks,
         serials=tuple(serial or ()),
         pairs=tuple(assign or ()),
@@ -111,7 +111,7 @@ def _address(text: str | None) -> IPv4Address | None:
         raise UsageError(f"--ntp: {error}") from error
 
 
-def _show(report: Report, as_json: bool) -> None:
+def _show(report: BootstrapReport, as_json: bool) -> None:
     from orchestrator.view.bootstrap import print_report
     from orchestrator.view.console import print_json
 

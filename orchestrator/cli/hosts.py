@@ -41,8 +41,8 @@ def forget(phones: PhonesArgument, inventory: InventoryOption = None, json: Json
 def key(inventory: InventoryOption = None, json: JsonOption = False) -> None:
     """Print the public key that this computer logs in with, for ~/.ssh/authorized_keys on the phones."""
     from orchestrator.cli.session import open_session
-    from orchestrator.provision.gather_desired import host_key
+    from orchestrator.provision.ssh_keys import login_public_key
     from orchestrator.view import hosts as view
 
     session = open_session(inventory)
-    view.print_key(host_key(session.cluster, session.state), json=json)
+    view.print_key(login_public_key(session.cluster, session.state), json=json)

@@ -150,7 +150,7 @@ def _plan(context: LaunchContext, resolved: ResolvedRequest, skip_unfit: bool) -
 
 
 def _fit_phones(context: LaunchContext, skip_unfit: bool) -> Preflight:
-    from orchestrator.health.health import ask_all
+    from orchestrator.health.phone_health import ask_all
     from orchestrator.health.preflight import UnfitPhonesError, inspect
     from orchestrator.view.console import warn
 

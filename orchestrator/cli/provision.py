@@ -11,7 +11,7 @@ from orchestrator.cli.options import InventoryOption, JsonOption, LimitOption
 from orchestrator.errors import EXIT_FAILED, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from orchestrator.provision.report import Report
+    from orchestrator.provision.report import ProvisionReport
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")]
 UpstreamOption = Annotated[
@@ -51,13 +51,13 @@ def provision(
     Installs packages, keys, sshd, Open MPI, mpi4py and the agent. Repeating it changes nothing.
     """
     from orchestrator.cli.session import open_session
-    from orchestrator.provision import Options, ProvisionInterrupted, provision
+    from orchestrator.provision import ProvisionInterrupted, ProvisionOptions, provision
     from orchestrator.view.provision import provision_progress
 
     session = open_session(inventory, limit)
     try:
         with provision_progress() as on_event:
-            report = provision(session, Options(upstream, offline, dry_run), on_event)
+            report = provision(session, ProvisionOptions(upstream, offline, dry_run), on_event)
     except ProvisionInterrupted as interrupted:
         _show(interrupted.report, as_json)
         raise typer.Exit(EXIT_INTERRUPTED) from None
@@ -66,7 +66,7 @@ def provision(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _show(report: Report, as_json: bool) -> None:
+def _show(report: ProvisionReport, as_json: bool) -> None:
     from orchestrator.view.console import print_json
     from orchestrator.view.provision import print_report
 

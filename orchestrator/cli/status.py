@@ -13,7 +13,7 @@ from orchestrator.errors import EXIT_FAILED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.health.health import PhoneHealth
+    from orchestrator.health.phone_health import PhoneHealth
 
 WatchOption = Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")]
 
@@ -32,7 +32,7 @@ def status(
     """
     from orchestrator.cli.session import open_session
     from orchestrator.errors import UsageError
-    from orchestrator.health.health import ask_all
+    from orchestrator.health.phone_health import ask_all
     from orchestrator.view.console import out, print_json
     from orchestrator.view.progress import phone_progress
     from orchestrator.view.status import as_document, print_status, watch_status
@@ -54,7 +54,7 @@ def status(
 
 
 def _exit_by(health: Sequence[PhoneHealth]) -> None:
-    from orchestrator.health.health import State
+    from orchestrator.health.phone_health import State
 
     if any(each.state in {State.OFF, State.FAILED} for each in health):
         raise typer.Exit(EXIT_FAILED)

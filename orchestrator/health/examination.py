@@ -17,7 +17,7 @@ from orchestrator.health import history
 from orchestrator.health.address_scan import SWEEP_LIMIT_S, find_missing
 from orchestrator.health.checks import ALL
 from orchestrator.health.checks.device import is_late
-from orchestrator.health.facts import Facts
+from orchestrator.health.doctor_facts import Facts
 from orchestrator.health.finding import Check
 from orchestrator.health.observation import Common, Contact, Seen
 from orchestrator.health.report import Found, Report

@@ -16,9 +16,9 @@ from orchestrator.health.finding import Fix
 from orchestrator.health.report import Deed, Report
 from orchestrator.health.scripts import PROCESSES, TERMUX_BASH, script_anyhow, text_of
 from orchestrator.inventory.model import Phone
-from orchestrator.provision import Options, provision
+from orchestrator.provision import ProvisionOptions, provision
 from orchestrator.provision.events import OnEvent
-from orchestrator.provision.resources import script
+from orchestrator.provision.resources import read_script
 from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _doers(ward: Ward) -> Mapping[Fix, Doer]:
 
 def _provision(ward: Ward, phones: tuple[Phone, ...], on_event: OnEvent) -> list[Deed]:
     try:
-        report = provision(replace(ward, phones=phones), Options(), on_event)
+        report = provision(replace(ward, phones=phones), ProvisionOptions(), on_event)
     except ClusterctlError as error:
         return [Deed(phone, Fix.PROVISION, ok=False, said=f"provision: {error.message}") for phone in phones]
     told = {each.phone: f"provision: {each.failure.error}" for each in report if each.failure}
@@ -97,7 +97,7 @@ def clean(connection: PhoneConnection) -> None:
 
 
 def wake_lock(connection: PhoneConnection) -> None:
-    text = PROCESSES + 'find_sshd\nset -- "$sshd"\n' + script("wake-lock")
+    text = PROCESSES + 'find_sshd\nset -- "$sshd"\n' + read_script("wake-lock")
     _must(connection.script(text, timeout=40.0), "termux-wake-lock")
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from orchestrator.health.facts import Facts
+from orchestrator.health.doctor_facts import Facts
 from orchestrator.health.observation import Earlier
 from orchestrator.inventory.model import Phone
 

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 
 from orchestrator.fleet.host_keys import HostKey
 from orchestrator.fleet.result import Phase
-from orchestrator.health.facts import Facts, Session
+from orchestrator.health.doctor_facts import Facts, Session
 from orchestrator.inventory.model import Phone
 from phone_agent.contract.errors import ErrorCode
 

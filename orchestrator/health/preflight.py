@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from orchestrator.errors import ClusterctlError
 from orchestrator.health.checks import BEFORE_RUNS
 from orchestrator.health.finding import Finding, Severity
-from orchestrator.health.health import PhoneHealth
 from orchestrator.health.observation import Common, Contact, Seen
+from orchestrator.health.phone_health import PhoneHealth
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Cluster, Phone
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.health import adb
+from orchestrator.health import adb_commands as adb
 from orchestrator.health.checks import ALL
 from orchestrator.health.finding import Check, Finding, Fix, Kind, Severity
 from orchestrator.inventory import fold

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.fleet.sanitize import last_lines
-from orchestrator.health.facts import MAX_LINES, Facts, parse_facts
+from orchestrator.health.doctor_facts import MAX_LINES, Facts, parse_facts
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.health.facts import Session, parse_session, without_facts
+from orchestrator.health.doctor_facts import Session, parse_session, without_facts
 from orchestrator.health.scripts import SESSION, script_anyhow
 from orchestrator.text import one_line
 from phone_agent.contract.errors import error_message

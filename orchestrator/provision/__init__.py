@@ -1,7 +1,7 @@
-"""From bare Termux to worker: `provision` looks at every phone, decides what is missing, and does only that."""
+"""From bare Termux to worker: collect the facts of every phone, compute what is missing, and do only that."""
 
 from __future__ import annotations
 
-from orchestrator.provision.run import Options, ProvisionInterrupted, provision
+from orchestrator.provision.provisioner import ProvisionInterrupted, ProvisionOptions, provision
 
-__all__ = ["Options", "ProvisionInterrupted", "provision"]
+__all__ = ["ProvisionInterrupted", "ProvisionOptions", "provision"]

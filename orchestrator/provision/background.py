@@ -1,7 +1,7 @@
-"""Long work on a phone that outlives its connection: started detached, asked about until it is done.
+"""Long-running work on a phone that survives its SSH connection: started detached, then polled.
 
-An upgrade may replace the very sshd that carries it; a laptop may be closed. The work goes on, and the next
-provision finds it.
+An upgrade may replace the sshd that carries it, and a laptop may be closed. The work continues, and the next provision
+finds it.
 """
 
 from __future__ import annotations
@@ -12,51 +12,53 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.errors import PhoneError
-from orchestrator.provision.resources import script
+from orchestrator.provision.resources import read_script
 from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
-_ASK_SECONDS: Final = 20  # one question waits this long on the phone before it says "still running"
-_ALREADY_RUNNING: Final = "already_running"  # the answer of job.sh
-_PATIENCE: Final = 90.0  # a phone may be out of reach this long while its sshd is replaced
+_POLL_SECONDS: Final = 20  # one poll waits this long on the phone before it reports "running"
+_ALREADY_RUNNING: Final = "already_running"  # printed by job.sh
+_RECONNECT_SECONDS: Final = 90.0  # a phone may be unreachable this long while its sshd is replaced
 
 Connect = Callable[[], "PhoneConnection"]
 
 
 @dataclass(frozen=True)
-class Job:
+class JobResult:
     rc: int
     log: str  # its last lines
 
 
-def run_in_background(connect: Connect, name: str, body: str, *args: str, limit: float) -> Job:
-    """Runs a script from `provisioning/scripts` detached. Over `limit` seconds it is ended and PhoneError raised."""
+def run_in_background(connect: Connect, name: str, body: str, *args: str, limit: float) -> JobResult:
+    """Run a script of `provisioning/scripts` detached. After `limit` seconds it is killed and PhoneError is raised."""
     deadline = time.monotonic() + limit
     while True:
-        started = connect().script(script("job"), "start", name, script(body), *args, check=True)
-        job = _wait(connect, name, deadline, limit)
-        if started.stdout.strip() != _ALREADY_RUNNING:  # else it was an earlier run's, started for other circumstances
-            return job
+        started = connect().script(read_script("job"), "start", name, read_script(body), *args, check=True)
+        result = _wait(connect, name, deadline, limit)
+        if started.stdout.strip() != _ALREADY_RUNNING:  # a job of an earlier run may have had other arguments
+            return result
 
 
-def _wait(connect: Connect, name: str, deadline: float, limit: float) -> Job:
+def _wait(connect: Connect, name: str, deadline: float, limit: float) -> JobResult:
     while time.monotonic() < deadline:
-        if job := _ask(connect, name, deadline):
-            return job
-    connect().script(script("job"), "stop", name)
+        if result := _poll(connect, name, deadline):
+            return result
+    connect().script(read_script("job"), "stop", name)
     raise PhoneError(
-        f"{name}: not done after {limit / 60:.0f} minutes, ended", code=ErrorCode.TIMED_OUT, remedy="run it again"
+        f"{name}: not finished after {limit / 60:.0f} minutes, killed", code=ErrorCode.TIMED_OUT, remedy="run it again"
     )
 
 
-def _ask(connect: Connect, name: str, deadline: float) -> Job | None:
-    """The job's end, or None while it runs."""
-    give_up = min(deadline, time.monotonic() + _PATIENCE)
+def _poll(connect: Connect, name: str, deadline: float) -> JobResult | None:
+    """None while the job runs."""
+    give_up = min(deadline, time.monotonic() + _RECONNECT_SECONDS)
     while True:
         try:
-            answer = connect().script(script("job"), "wait", name, str(_ASK_SECONDS), timeout=_ASK_SECONDS + 30.0)
+            answer = connect().script(
+                read_script("job"), "wait", name, str(_POLL_SECONDS), timeout=_POLL_SECONDS + 30.0
+            )
             return _parse(answer.stdout, name)
         except PhoneError:
             if time.monotonic() > give_up:
@@ -64,15 +66,15 @@ def _ask(connect: Connect, name: str, deadline: float) -> Job | None:
             time.sleep(2.0)
 
 
-def _parse(answer: str, name: str) -> Job | None:
-    state, _, log = answer.partition("\n")
-    word, _, rc = state.partition(" ")
-    if word == "running":
+def _parse(answer: str, name: str) -> JobResult | None:
+    line, _, log = answer.partition("\n")
+    state, _, rc = line.partition(" ")
+    if state == "running":
         return None
-    if word == "ended" and rc.isdigit():
-        return Job(int(rc), log)
+    if state == "ended" and rc.isdigit():
+        return JobResult(int(rc), log)
     raise PhoneError(
-        f"{name}: the phone ended it before it was done",
+        f"{name}: killed on the phone before it finished",
         code=ErrorCode.KILLED,
-        remedy="did the phone restart, or Android kill Termux? Exempt Termux from battery optimisation, run it again",
+        remedy="the phone restarted or Android killed Termux: exempt Termux from battery optimization, run it again",
     )

@@ -1,6 +1,6 @@
-"""The agent as phones get it: its Python files and OpenCL kernels, its compute core, and a manifest of their sha256.
+"""The agent bundle: Python files, OpenCL kernels, the compute core, and a manifest with their sha256.
 
-The same input gives the same bytes, with the same modes.
+Bundles are reproducible: the same input gives the same bytes and file modes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from phone_agent.contract.layout import MANIFEST
 
 
 class Target(StrEnum):
-    HOST = "host"  # this computer, and the lab's phones
+    HOST = "host"  # this computer and virtual phones
     AARCH64_ANDROID = "aarch64-android"
 
 
@@ -30,12 +30,12 @@ class Target(StrEnum):
 class Bundle:
     id: str  # hash of the manifest
     path: Path
-    tree_sha256: str  # what the phone's facts tell of the same files
+    tree_sha256: str  # the same hash that facts.sh computes on the phone
     files: int
 
 
 def build_bundle(target: Target, out: Path) -> Bundle:
-    """Writes the bundle to `out`, which must be new or an earlier bundle."""
+    """Write the bundle to `out`, which must be empty, absent or an earlier bundle."""
     _refuse_foreign(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=out.parent, prefix=".bundle-"))
@@ -50,7 +50,7 @@ def build_bundle(target: Target, out: Path) -> Bundle:
 
 
 def build_bundles(architectures: Iterable[str], directory: Path) -> dict[str, Bundle]:
-    """One for each architecture of phones that the core has kernels for."""
+    """One bundle per architecture that the core has kernels for."""
     targets = {architecture: _target(architecture) for architecture in architectures}
     return {
         architecture: build_bundle(target, directory / architecture)
@@ -67,14 +67,14 @@ def _target(architecture: str) -> Target | None:
 
 def _refuse_foreign(out: Path) -> None:
     if out.exists() and any(out.iterdir()) and not (out / MANIFEST).is_file():
-        raise UsageError(f"{out} is not empty and holds no agent bundle", remedy="choose another directory with --out")
+        raise UsageError(f"{out} is not empty and not an agent bundle", remedy="choose another directory with --out")
 
 
 def _copy_files(target: Target, destination: Path) -> int:
     try:
         files = source_files() | native_libraries(android=target is Target.AARCH64_ANDROID)
     except BuildError as error:
-        raise ClusterctlError(f"the compute core cannot be built: {error}") from None
+        raise ClusterctlError(f"cannot build the compute core: {error}") from None
     for name, file in files.items():
         _copy(file, destination / name)
     return len(files)
@@ -86,7 +86,7 @@ def _copy(source: Path, copy: Path) -> None:
 
 
 def _set_modes(root: Path) -> None:
-    """Whatever this user's umask is."""
+    """Independent of the umask."""
     root.chmod(0o755)
     for path in root.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -99,7 +99,7 @@ def _replace(new: Path, out: Path) -> None:
 
 
 def _tree_sha256(root: Path) -> str:
-    """As `find . -type f | sort | xargs sha256sum | sha256sum` in the bundle's directory."""
+    """The hash that `find . -type f | sort | xargs sha256sum | sha256sum` prints in the bundle directory."""
     names = sorted(f"./{path.relative_to(root)}" for path in root.rglob("*") if path.is_file())
     listing = "".join(f"{_sha256(root / name)}  {name}\n" for name in names)
     return hashlib.sha256(listing.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What happens during a provision, for whoever watches."""
+"""Events of a provision, for the progress display. `bootstrap` emits them too."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.report import StepResult
+from orchestrator.provision.engine import StepResult
 
 
 @dataclass(frozen=True)
 class StageStarted:
-    """A part of the work that several phones go through at once."""
+    """A part of the work that all these phones do in parallel."""
 
     title: str
     phones: tuple[Phone, ...]
@@ -31,7 +31,7 @@ class StepFinished:
 
 @dataclass(frozen=True)
 class PhoneFinished:
-    """Done with the stage, well or not."""
+    """The phone has finished the stage, successfully or not."""
 
     phone: Phone
 

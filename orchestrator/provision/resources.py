@@ -1,4 +1,4 @@
-"""The data files of `provisioning/`: what is put on phones, and the scripts that run there."""
+"""The data files of `provisioning/`: files installed on phones, and scripts that run there."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def read_text(name: str) -> str:
     return _ROOT.joinpath(name).read_text(encoding="utf-8")
 
 
-def script(name: str) -> str:
-    """A fixed text for bash on a phone; data reaches it as arguments or standard input."""
+def read_script(name: str) -> str:
+    """A bash script for phones. Its text is fixed: data reaches it as arguments or on standard input."""
     return read_text(f"scripts/{name}.sh")
 
 
-def filled(name: str, **values: str) -> str:
-    """A template with every @NAME@ replaced; values are one line each."""
+def render_template(name: str, **values: str) -> str:
+    """A file with every @NAME@ replaced. Each value must be one line."""
     text = read_text(name)
     for key, value in values.items():
         if "\n" in value:

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.bootstrap.events import Doing, Event, Note, OnEvent, PhoneDone, Started, StepDone, Waiting
-from orchestrator.bootstrap.report import PhoneReport, Report
+from orchestrator.bootstrap.events import Event, OnEvent, Waiting
+from orchestrator.bootstrap.report import BootstrapReport, PhoneBootstrapReport
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
-from orchestrator.provision.report import StepStatus
+from orchestrator.provision.engine import StepStatus
+from orchestrator.provision.events import Note, PhoneFinished, StageStarted, StepFinished, StepStarted
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note, out, warn
 from orchestrator.view.phones import group_by_message
@@ -33,15 +34,15 @@ class BootstrapProgress:
         match event:
             case Note(message=message):
                 note(message)
-            case Started(phones=phones):
+            case StageStarted(phones=phones):
                 self._left = dict.fromkeys(phones, "")
-            case Doing(phone=phone, what=what):
-                self._left[phone] = what
-            case Waiting(phone=phone, what=what):
-                self._wait(phone, what)
-            case StepDone(phone=phone, result=result) if self._show and result.status is StepStatus.FAILED:
+            case StepStarted(phone=phone, step=step):
+                self._left[phone] = step
+            case Waiting(phone=phone, reason=reason):
+                self._wait(phone, reason)
+            case StepFinished(phone=phone, result=result) if self._show and result.status is StepStatus.FAILED:
                 err.print(Text(f"{phone.name} failed at {result.step}: {one_line(result.error or '', 200)}", "red"))
-            case PhoneDone(phone=phone):
+            case PhoneFinished(phone=phone):
                 self._left.pop(phone, None)
         if self._show:
             self._show.update(self.render())
@@ -69,7 +70,7 @@ def bootstrap_progress() -> Iterator[OnEvent]:
         yield BootstrapProgress(live)
 
 
-def print_report(report: Report) -> None:
+def print_report(report: BootstrapReport) -> None:
     warnings = ((each.phone, warning) for each in report.phones for warning in each.warnings)
     for message, phones in group_by_message(warnings).items():
         warn(f"{fold(phones)} {message}")
@@ -87,42 +88,42 @@ def print_report(report: Report) -> None:
     _print_next_step(report)
 
 
-def _print_plan(report: Report) -> None:
+def _print_plan(report: BootstrapReport) -> None:
     for each in report.phones:
         if each.failure:
             continue
-        out.print(Text(f"{each.phone.name} ({each.phone.where}) is {each.serial}, {one_line(each.told)}"))
+        out.print(Text(f"{each.phone.name} ({each.phone.where}) is {each.serial}, {one_line(each.device)}"))
         for action in each.actions:
-            out.print(Text(f"  would {one_line(action.what, 200)}"), soft_wrap=True)
+            out.print(Text(f"  would {one_line(action.description, 200)}"), soft_wrap=True)
             if action.adb:
-                line = shlex.join(["adb", "-s", each.name, *action.adb])
+                line = shlex.join(["adb", "-s", each.adb_name, *action.adb])
                 out.print(Text(f"    $ {one_line(line, 4000)}", "dim"), soft_wrap=True)
         if not each.actions:
             out.print("  nothing to change")
 
 
-def _print_done(report: Report) -> None:
+def _print_done(report: BootstrapReport) -> None:
     ready = (*report.of(StepStatus.CHANGED), *report.of(StepStatus.OK))
     for each in ready:
         suffix = "" if each.changes else ", nothing to change"
         out.print(
             Text(
-                f"{each.phone.name} ({each.phone.where}) is {each.serial}, {one_line(each.told)}: ready{suffix}",
+                f"{each.phone.name} ({each.phone.where}) is {each.serial}, {one_line(each.device)}: ready{suffix}",
                 "green",
             )
         )
 
 
-def _print_next_step(report: Report) -> None:
+def _print_next_step(report: BootstrapReport) -> None:
     if report.dry_run or not report.ok:
         return
-    if report.to_come:
-        note(f"{count_of(report.to_come, 'phone')} in the inventory not set up yet: {fold(report.to_come)}")
+    if report.remaining:
+        note(f"{count_of(report.remaining, 'phone')} in the inventory not set up yet: {fold(report.remaining)}")
     else:
         next_step("clusterctl provision", "when the phones are connected to Ethernet")
 
 
-def render_failures(failed: Iterable[PhoneReport]) -> FitTable:
+def render_failures(failed: Iterable[PhoneBootstrapReport]) -> FitTable:
     table = FitTable(
         "phone",
         Column("port", priority=2),
@@ -138,5 +139,5 @@ def render_failures(failed: Iterable[PhoneReport]) -> FitTable:
     return table
 
 
-def _ports(reports: Iterable[PhoneReport]) -> str:
+def _ports(reports: Iterable[PhoneBootstrapReport]) -> str:
     return fold(each.phone for each in reports)

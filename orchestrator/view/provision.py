@@ -11,8 +11,9 @@ from rich.text import Text
 from orchestrator.format import format_clock
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
+from orchestrator.provision.engine import StepStatus
 from orchestrator.provision.events import Event, Note, OnEvent, PhoneFinished, StageStarted, StepFinished, StepStarted
-from orchestrator.provision.report import PhoneReport, Report, StepStatus
+from orchestrator.provision.report import PhoneProvisionReport, ProvisionReport
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import err, next_step, note, out, warn
 from orchestrator.view.phones import group_by_message
@@ -69,7 +70,7 @@ def provision_progress() -> Iterator[OnEvent]:
         yield progress
 
 
-def print_report(report: Report, retry: str) -> None:
+def print_report(report: ProvisionReport, retry: str) -> None:
     warnings = ((each.phone, warning) for each in report for warning in each.warnings)
     for message, phones in group_by_message(warnings).items():
         warn(f"{fold(phones)} {message}")
@@ -87,7 +88,7 @@ def print_report(report: Report, retry: str) -> None:
         next_step(retry, "when the causes are fixed")
 
 
-def _print_plan(report: Report) -> None:
+def _print_plan(report: ProvisionReport) -> None:
     changes = ((each.phone, change) for each in report for change in each.changes)
     for change, phones in group_by_message(changes).items():
         out.print(Text(f"{fold(phones)} would {one_line(change, _MAX_CHANGE)}"), soft_wrap=True)
@@ -95,7 +96,7 @@ def _print_plan(report: Report) -> None:
         out.print(f"{count_of(ready, 'phone')} ready, nothing to change")
 
 
-def _print_done(report: Report) -> None:
+def _print_done(report: ProvisionReport) -> None:
     changed, ready = report.of(StepStatus.CHANGED), report.of(StepStatus.OK)
     changes = ((each.phone, change) for each in changed for change in each.changes)
     for change, phones in group_by_message(changes).items():
@@ -108,7 +109,7 @@ def _print_done(report: Report) -> None:
         out.print(Text(f"{count_of(ready, 'phone')} ready, nothing to change", "green"))
 
 
-def render_failures(failed: Iterable[PhoneReport]) -> FitTable:
+def render_failures(failed: Iterable[PhoneProvisionReport]) -> FitTable:
     table = FitTable(
         "phone",
         Column("port", priority=2),
@@ -123,5 +124,5 @@ def render_failures(failed: Iterable[PhoneReport]) -> FitTable:
     return table
 
 
-def _ports(reports: Iterable[PhoneReport]) -> str:
+def _ports(reports: Iterable[PhoneProvisionReport]) -> str:
     return fold(report.phone for report in reports)

@@ -17,7 +17,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.health.health import ACTIVE_RUN, PhoneHealth, State
+from orchestrator.health.phone_health import ACTIVE_RUN, PhoneHealth, State
 from orchestrator.health.vitals import Vitals
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone

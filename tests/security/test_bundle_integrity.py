@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.provision.bundle import _tree_sha256
-from orchestrator.provision.resources import script
+from orchestrator.provision.resources import read_script
 from phone_agent.contract import manifest
 from tests.security.fuzz import fuzzed, tried
 
@@ -38,7 +38,7 @@ def arrive(home: Path) -> Path:
 
 def activate(home: Path, name: str, tree: str) -> int:
     environment = {**os.environ, "HOME": str(home), "PREFIX": str(home.parent / "usr")}
-    command = ["bash", "-c", script("activate-agent"), "clusterctl", name, tree]
+    command = ["bash", "-c", read_script("activate-agent"), "clusterctl", name, tree]
     return subprocess.run(command, env=environment, cwd=home, capture_output=True, check=False).returncode
 
 
@@ -85,6 +85,6 @@ def test_a_wheel_with_another_sum_is_not_installed(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(home), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     right = hashlib.sha256(b"a wheel").hexdigest()
     for content, installed in ((b"another wheel", False), (b"a wheel", True)):
-        command = ["bash", "-c", script("install-wheel"), "clusterctl", "x.whl", right]
+        command = ["bash", "-c", read_script("install-wheel"), "clusterctl", "x.whl", right]
         subprocess.run(command, env=environment, cwd=home, input=content, capture_output=True, check=False)
         assert (tmp_path / "installed").exists() is installed

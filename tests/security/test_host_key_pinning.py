@@ -14,7 +14,7 @@ from orchestrator.inventory.model import Phone
 from orchestrator.paths import ClusterState
 from orchestrator.provision.steps import keys
 from tests.orchestrator.fleet.servers import Server, loopback_phone, start_server
-from tests.orchestrator.provision.phones import want
+from tests.orchestrator.provision.samples import desired_state
 
 
 def attempt(phone: Phone, state: ClusterState, *, trust_new: bool = False) -> Outcome[CommandResult]:
@@ -64,8 +64,8 @@ def test_a_stolen_host_key_does_not_serve_for_two_phones(
 def phones_ssh_config(tmp_path: Path) -> list[str]:
     """What ssh makes of the settings that phones get for each other."""
     config = tmp_path / "config"
-    config.write_text("\n".join(keys.config_lines(want())) + "\n")
-    address = str(next(iter(want().cluster)).address)
+    config.write_text("\n".join(keys.config_lines(desired_state())) + "\n")
+    address = str(next(iter(desired_state().cluster)).address)
     done = subprocess.run(["ssh", "-G", "-F", str(config), address], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 

@@ -16,13 +16,13 @@ from orchestrator.errors import PhoneError
 from orchestrator.fleet import Fleet, PhoneConnection
 from orchestrator.fleet.network import DirectNetwork
 from orchestrator.fleet.sanitize import last_lines, printable
-from orchestrator.health.facts import parse_facts as parse_doctor
+from orchestrator.health.doctor_facts import parse_facts as parse_doctor
 from orchestrator.health.vitals import parse_vitals
 from orchestrator.logs.merged_log import read_line
 from orchestrator.logs.unpack import Limits, unpack
 from orchestrator.paths import ClusterState
-from orchestrator.provision.facts import parse_facts
-from orchestrator.provision.steps.selftest import complaints
+from orchestrator.provision.steps.selftest import failed_checks
+from orchestrator.provision.termux_facts import parse_termux_facts
 from orchestrator.records.checkpoints import MAX_BYTES, CheckpointInfo
 from orchestrator.records.events import Progress, parse_event
 from orchestrator.selftest.query import parse as parse_answer
@@ -77,7 +77,7 @@ def _answer(raw: bytes) -> None:
 
 def _facts(raw: bytes) -> None:
     with contextlib.suppress(PhoneError):
-        parse_facts(_text(raw))
+        parse_termux_facts(_text(raw))
 
 
 READERS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
@@ -87,7 +87,7 @@ READERS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "facts": (_facts, READY),
     "doctor's facts": (lambda raw: parse_doctor(_text(raw), (0.0, 1.0)), READY),
     "selftest": (_answer, ANSWER),
-    "agent's complaints": (lambda raw: complaints(_text(raw), ""), b'{"ok": false, "checks": []}'),
+    "agent's complaints": (lambda raw: failed_checks(_text(raw), ""), b'{"ok": false, "checks": []}'),
     "log lines": (read_line, STEP),
 }
 

@@ -23,9 +23,9 @@ from orchestrator.fleet.shell import command_line
 from orchestrator.inventory import Cluster, hostfile, load, select
 from orchestrator.launch.mpirun import agent_argv, mpirun_argv
 from orchestrator.paths import ClusterState
-from orchestrator.provision.gather_desired import host_key
+from orchestrator.provision.ssh_keys import login_public_key
 from orchestrator.provision.steps import keys
-from tests.orchestrator.provision.phones import want
+from tests.orchestrator.provision.samples import desired_state
 from tests.security.fuzz import fuzzed, tried
 
 NASTY = [
@@ -151,15 +151,15 @@ def _harmless(cluster: Cluster, directory: Path) -> None:
             assert shlex.quote(text) == text, f"{text!r} would need quotes"
             assert not text.startswith("-")
             assert "/" not in text
-    for line in keys.config_lines(_want(cluster)):
+    for line in keys.config_lines(_desired(cluster)):
         assert "\n" not in line
         assert line.isprintable()
 
 
-def _want(cluster: Cluster) -> Any:
+def _desired(cluster: Cluster) -> Any:
     from dataclasses import replace
 
-    return replace(want(), cluster=cluster)
+    return replace(desired_state(), cluster=cluster)
 
 
 @example("/")
@@ -178,7 +178,7 @@ def test_a_remedy_can_be_pasted_whatever_the_key_is_called(tmp_path_factory: pyt
         return
     assert key is not None
     with pytest.raises(UsageError) as told:
-        host_key(load(path), ClusterState("rack"))
+        login_public_key(load(path), ClusterState("rack"))
     assert shlex.split(str(told.value.remedy)) == ["ssh-keygen", "-y", "-f", str(key), ">", f"{key}.pub"]
 
 
@@ -273,7 +273,7 @@ def _is_fixed(text: ast.expr, function: ast.FunctionDef) -> bool:
     if isinstance(text, ast.BinOp):
         return _is_fixed(text.left, function) and _is_fixed(text.right, function)
     if isinstance(text, ast.Call):
-        ours = isinstance(text.func, ast.Name) and text.func.id in {"script", "text_of"}
+        ours = isinstance(text.func, ast.Name) and text.func.id in {"read_script", "text_of"}
         return ours and all(isinstance(argument, ast.Constant) for argument in text.args)
     if isinstance(text, ast.Attribute):
         return text.attr.isupper()

@@ -16,12 +16,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.fleet import ensure_keypair
-from orchestrator.provision.resources import filled
+from orchestrator.provision.resources import render_template
 from orchestrator.provision.steps import keys
 from phone_agent.contract.dataset_delivery import RECEIVE_COMMAND
 from tests.labs import TestLab
 from tests.orchestrator.fleet.servers import Server, free_port, loopback_phone, start_server
-from tests.orchestrator.provision.phones import want
+from tests.orchestrator.provision.samples import desired_state
 from tests.security.fuzz import fuzzed, tried
 
 # As Open MPI 4.1 asks a neighbour to start its daemon.
@@ -47,7 +47,7 @@ class Gate:
             (programs / name).write_text(f'#!/bin/bash\nprintf "%s\\0" {name} "$@"\n')
             (programs / name).chmod(0o755)
         (programs / "bash").symlink_to("/bin/bash")
-        self._script = filled("ssh-gate.sh", RECEIVE=RECEIVE_COMMAND)
+        self._script = render_template("ssh-gate.sh", RECEIVE=RECEIVE_COMMAND)
         self._environment = {"PATH": str(programs), "HOME": str(self.home), "LANG": os.environ.get("LANG", "C.UTF-8")}
 
     def ask(self, command: bytes) -> subprocess.CompletedProcess[bytes]:
@@ -151,7 +151,7 @@ def test_it_works_from_the_wired_network_only(tmp_path: Path, subnet: str, may: 
     """A real sshd reads the line that provision writes."""
     key = tmp_path / "phones"
     public = ensure_keypair(key, "phones").read_text().strip()
-    wanted = want()
+    wanted = desired_state()
     wanted = replace(wanted, keys=replace(wanted.keys, phone_public=public))
     wanted = replace(wanted, cluster=replace(wanted.cluster, subnet=IPv4Network(subnet)))
     authorized = tmp_path / "authorized_keys"

@@ -1,4 +1,4 @@
-"""The APK files a person brings: read, verified and understood before any phone is touched."""
+"""The APK files given with --apks: verified and parsed before any phone is changed."""
 
 from orchestrator.bootstrap.apk.folder import Apk, Apks, read_apks
 

@@ -1,7 +1,7 @@
-"""AndroidManifest.xml as APKs hold it: Android's binary XML. Elements and attributes, nothing else.
+"""Parser of Android's binary XML, the format of AndroidManifest.xml in APKs: elements and attributes only.
 
-A file is chunks of (type, header size, size): a pool of strings, the resource numbers of the attribute names that come
-first in that pool, and then elements that refer to both by position.
+A file consists of chunks (type, header size, size): a string pool, the resource ids of the attribute names at the start
+of that pool, and elements that refer to both by index.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UTF8: Final = 0x100
 _NONE: Final = 0xFFFFFFFF
 _TYPE_STRING: Final = 0x03
 
-# Names may be stripped from the pool; these numbers are fixed for ever (android.R.attr).
+# Names may be stripped from the pool; these resource ids are stable (android.R.attr).
 _ATTRIBUTES: Final = {
     0x01010003: "name",
     0x0101000B: "sharedUserId",
@@ -47,7 +47,7 @@ class Element:
 
 
 def parse(data: bytes) -> Element:
-    """The root element. Raises ValueError on anything that is not binary XML."""
+    """The root element. Raises ValueError if the data is not binary XML."""
     try:
         return _parse(data)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -71,7 +71,7 @@ def _parse(data: bytes) -> Element:
         elif kind == _END_ELEMENT:
             open_elements.pop()
     if len(top.children) != 1 or len(open_elements) != 1:
-        raise ValueError("not one XML document")
+        raise ValueError("not a single XML document")
     return top.children[0]
 
 
@@ -82,7 +82,7 @@ def _chunks(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     while at < size:
         kind, header, length = struct.unpack_from("<HHI", data, at)
         if length < 8 or at + length > size:
-            raise ValueError("a chunk reaches beyond the end")
+            raise ValueError("a chunk exceeds the file")
         yield kind, header, data[at : at + length]
         at += length
 
@@ -90,14 +90,14 @@ def _chunks(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 def _strings(chunk: bytes) -> list[str]:
     count, _, flags, start = struct.unpack_from("<IIII", chunk, 8)
     if count > len(chunk) // 4:
-        raise ValueError("more strings than there is room for")
+        raise ValueError("more strings than the chunk can hold")
     offsets = struct.unpack_from(f"<{count}I", chunk, 28)
     read = _utf8 if flags & _UTF8 else _utf16
     return [read(chunk, start + offset) for offset in offsets]
 
 
 def _utf8(chunk: bytes, at: int) -> str:
-    """Its length in characters, its length in bytes, its bytes."""
+    """Length in characters, length in bytes, bytes."""
     at += 2 if chunk[at] & 0x80 else 1
     length = chunk[at]
     at += 1

@@ -1,4 +1,4 @@
-"""`--apks DIR`: Termux, Termux:API and Termux:Boot, with their SHA256SUMS. All that can be wrong is told at once."""
+"""`--apks DIR`: Termux, Termux:API and Termux:Boot, with SHA256SUMS. All problems are reported together."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ NAMES: Final = {TERMUX: "Termux", API: "Termux:API", BOOT: "Termux:Boot"}
 
 SUMS: Final = "SHA256SUMS"
 _LINE: Final = re.compile(r"(?P<sum>[0-9a-fA-F]{64}) [ *](?:\./)?(?P<name>[^/]+)")
-_LARGEST_APK: Final = 512 * 2**20
-_LARGEST_MANIFEST: Final = 4 * 2**20
+_MAX_APK_BYTES: Final = 512 * 2**20
+_MAX_MANIFEST_BYTES: Final = 4 * 2**20
 _LIBRARY: Final = re.compile(r"lib/([^/]+)/[^/]+\.so")
 _ACTIVITY: Final = re.compile(r"[A-Za-z0-9_.$]+")
-_WHERE_FROM: Final = (
-    "the APKs of one GitHub release each of termux-app, termux-api and termux-boot, named …github-debug…"
-)
+_SOURCE: Final = "the …github-debug… APKs of the GitHub releases of termux-app, termux-api and termux-boot"
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,8 @@ class Apk:
     certificate: str  # sha256
     debuggable: bool
     shared_user: str
-    abis: frozenset[str]  # empty: it has no native code, and runs on all
-    activity: str | None  # the one a person opens
+    abis: frozenset[str]  # empty: no native code, runs on all
+    activity: str | None  # its launcher activity
 
     @property
     def name(self) -> str:
@@ -52,7 +50,7 @@ class Apk:
 
 @dataclass(frozen=True)
 class Apks:
-    """One of each, from one signer."""
+    """One APK of each app, all with the same signer."""
 
     termux: Apk
     api: Apk
@@ -67,7 +65,7 @@ class Apks:
 
 
 def read_apks(directory: Path) -> Apks:
-    """Raises UsageError with everything that is wrong."""
+    """Raises UsageError with all problems."""
     sums = _read_sums(directory)
     problems: list[str] = []
     found: dict[str, list[Apk]] = {}
@@ -78,46 +76,46 @@ def read_apks(directory: Path) -> Apks:
             problems.append(f"{path.name}: {error}")
         else:
             found.setdefault(apk.package, []).append(apk)
-    problems += [f"{name}: listed in {SUMS}, but not there" for name in sums if not (directory / name).exists()]
+    problems += [f"{name}: listed in {SUMS}, but missing" for name in sums if not (directory / name).exists()]
     problems += _incomplete(found) if not problems else []
     problems += _unusable([apk for group in found.values() for apk in group]) if not problems else []
     if problems:
-        raise UsageError(
-            "\n".join(f"--apks {directory}: {problem}" for problem in problems), remedy=f"take {_WHERE_FROM}"
-        )
+        raise UsageError("\n".join(f"--apks {directory}: {problem}" for problem in problems), remedy=f"use {_SOURCE}")
     return Apks(*(found[package][0] for package in (TERMUX, API, BOOT)))
 
 
 def _read_sums(directory: Path) -> dict[str, str]:
     if not directory.is_dir():
-        raise UsageError(f"--apks {directory}: there is no such directory", remedy=f"put into it {_WHERE_FROM}")
+        raise UsageError(f"--apks {directory}: no such directory", remedy=f"create it with {_SOURCE}")
     file = directory / SUMS
     try:
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--apks {directory}: {SUMS} cannot be read: {error}",
-            remedy=f"write the sha256 that the release page tells into {file}, one line a file as sha256sum prints it",
+            remedy=f"write the sha256 sums of the release page into {file}, one line per file as sha256sum prints them",
         ) from error
     matches = [(number, _LINE.fullmatch(line)) for number, line in enumerate(lines, start=1)]
     if bad := [number for number, match in matches if match is None]:
-        raise UsageError(f"{file}:{bad[0]}: not a line of sha256sum: 64 hex digits, two blanks, a file name")
+        raise UsageError(
+            f"{file}:{bad[0]}: expected 64 hex digits, two blanks and a file name, as sha256sum prints them"
+        )
     return {match["name"]: match["sum"].lower() for _, match in matches if match}
 
 
 def _read(path: Path, sums: dict[str, str]) -> Apk:
-    if path.stat().st_size > _LARGEST_APK:
-        raise ValueError("too large for an APK of Termux")
+    if path.stat().st_size > _MAX_APK_BYTES:
+        raise ValueError("too large for a Termux APK")
     data = path.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     if path.name not in sums:
-        raise ValueError(f"not listed in {SUMS}; it has sha256 {digest}")
+        raise ValueError(f"not listed in {SUMS}; its sha256 is {digest}")
     if sums[path.name] != digest:
-        raise ValueError(f"has sha256 {digest}, not {sums[path.name]} as {SUMS} says: load it again")
+        raise ValueError(f"its sha256 is {digest}, but {SUMS} lists {sums[path.name]}: download it again")
     manifest, libraries = _contents(path)
     package = manifest.text("package")
     if package not in NAMES:
-        raise ValueError(f"is {package or 'nameless'!r}, none of {', '.join(NAMES.values())}: put it elsewhere")
+        raise ValueError(f"is {package or 'nameless'!r}, not one of {', '.join(NAMES.values())}: remove it")
     (application,) = list(manifest.find("application")) or [axml.Element("application", {})]
     return Apk(
         path=path.absolute(),
@@ -136,7 +134,7 @@ def _contents(path: Path) -> tuple[axml.Element, set[str]]:
     try:
         with zipfile.ZipFile(path) as archive:
             info = archive.getinfo("AndroidManifest.xml")
-            if info.file_size > _LARGEST_MANIFEST:
+            if info.file_size > _MAX_MANIFEST_BYTES:
                 raise ValueError("its AndroidManifest.xml is too large")
             manifest = axml.parse(archive.read(info))
             libraries = {match[1] for name in archive.namelist() if (match := _LIBRARY.fullmatch(name))}
@@ -157,7 +155,7 @@ def _main_activity(application: axml.Element, package: str) -> str | None:
 def _incomplete(found: dict[str, list[Apk]]) -> list[str]:
     missing = [f"no APK of {name} ({package})" for package, name in NAMES.items() if package not in found]
     several = [
-        f"several APKs of {NAMES[package]}: {', '.join(apk.path.name for apk in group)}; leave one"
+        f"several APKs of {NAMES[package]}: {', '.join(apk.path.name for apk in group)}; keep one"
         for package, group in found.items()
         if len(group) > 1
     ]
@@ -167,17 +165,15 @@ def _incomplete(found: dict[str, list[Apk]]) -> list[str]:
 def _unusable(apks: list[Apk]) -> list[str]:
     problems = []
     if len({apk.certificate for apk in apks}) > 1:
-        who = "; ".join(f"{apk.name} is signed by {signing.source(apk.certificate)}" for apk in apks)
-        problems.append(f"mixed sources, which Android does not let share their data: {who}")
+        signers = "; ".join(f"{apk.name} is signed by {signing.source(apk.certificate)}" for apk in apks)
+        problems.append(f"Android does not let apps of different signers share data: {signers}")
     for apk in apks:
         if apk.shared_user != TERMUX:
-            problems.append(f"{apk.path.name}: does not share Termux's user; the Play Store's builds are like that")
+            problems.append(f"{apk.path.name}: does not share the user id of Termux, like builds of the Play Store")
         if apk.activity is None:
-            problems.append(f"{apk.path.name}: has no activity that could be opened")
+            problems.append(f"{apk.path.name}: has no launcher activity")
     termux = next(apk for apk in apks if apk.package == TERMUX)
     if not termux.debuggable:
-        whose = signing.source(termux.certificate)
-        problems.append(
-            f"{termux.path.name}: not debuggable (signed by {whose}): adb's run-as cannot put a key into it"
-        )
+        signer = signing.source(termux.certificate)
+        problems.append(f"{termux.path.name}: not debuggable (signed by {signer}), so run-as cannot install a key")
     return problems

@@ -1,6 +1,6 @@
-"""Who signed an APK: the certificate in its signing block (APK Signature Scheme v2 and v3).
+"""The signer of an APK: the certificate in its signing block (APK Signature Scheme v2 and v3).
 
-Only read, not verified: the file is known by its sha256, and Android verifies it again when it installs it.
+Not verified here: the sha256 of the file is, and Android verifies the signature when it installs the APK.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _SOURCES: Final = {
 
 
 def source(certificate: str) -> str:
-    """Whose certificate it is, for a person."""
+    """The name of the signer."""
     return _SOURCES.get(certificate, f"an unknown signer ({certificate[:16]}…)")
 
 
 def certificate(data: bytes) -> str:
-    """The sha256 of the first signer's certificate. Raises ValueError when there is none to be found."""
+    """The sha256 of the first signer's certificate. Raises ValueError if there is none."""
     try:
         blocks = dict(_pairs(_signing_block(data)))
         signers = next(blocks[scheme] for scheme in _SCHEMES if scheme in blocks)
@@ -39,19 +39,19 @@ def certificate(data: bytes) -> str:
         certificates = _prefixed(signed[4 + len(digests) :])
         return hashlib.sha256(_prefixed(certificates)).hexdigest()
     except StopIteration:
-        raise ValueError("it is not signed (no APK Signature Scheme v2 or v3)") from None
+        raise ValueError("not signed (no APK Signature Scheme v2 or v3)") from None
     except (struct.error, IndexError) as error:
         raise ValueError(f"its signing block is damaged: {error}") from error
 
 
 def _signing_block(data: bytes) -> bytes:
-    """It lies right before the zip's central directory."""
+    """It precedes the central directory of the zip file."""
     end = data.rfind(_END_OF_DIRECTORY, max(0, len(data) - 22 - _LONGEST_COMMENT))
     if end < 0:
-        raise ValueError("it is not a zip file")
+        raise ValueError("not a zip file")
     (directory,) = struct.unpack_from("<I", data, end + 16)
     if data[directory - 16 : directory] != _MAGIC:
-        raise ValueError("it is not signed (no APK signing block)")
+        raise ValueError("not signed (no APK signing block)")
     (size,) = struct.unpack_from("<Q", data, directory - 24)
     return data[directory - size : directory - 24]
 

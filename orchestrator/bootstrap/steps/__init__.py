@@ -1,23 +1,23 @@
-"""What is done to a phone, in this order. Each step is planned from what the phone says, and verified by it."""
+"""The steps of a bootstrap, in order. See `orchestrator.provision.engine`."""
 
 from typing import Final
 
-from orchestrator.bootstrap.steps.apps import Apps
-from orchestrator.bootstrap.steps.files import Files
-from orchestrator.bootstrap.steps.open_apps import Opened
-from orchestrator.bootstrap.steps.packages import Packages
-from orchestrator.bootstrap.steps.restart import Restart
-from orchestrator.bootstrap.steps.settings import Power, Settings
-from orchestrator.bootstrap.steps.step import Step
-from orchestrator.bootstrap.steps.unpack import Unpack
+from orchestrator.bootstrap.steps.apps import AppsStep
+from orchestrator.bootstrap.steps.files import FilesStep
+from orchestrator.bootstrap.steps.open_apps import OpenAppsStep
+from orchestrator.bootstrap.steps.packages import PackagesStep
+from orchestrator.bootstrap.steps.restart import RestartStep
+from orchestrator.bootstrap.steps.settings import PowerStep, SettingsStep
+from orchestrator.bootstrap.steps.step import BootstrapStep
+from orchestrator.bootstrap.steps.unpack import UnpackStep
 
-STEPS: Final[tuple[Step, ...]] = (
-    Apps(),
-    Settings(),
-    Power(),
-    Unpack(),
-    Packages(),
-    Files(),
-    Opened(),
-    Restart(),
+STEPS: Final[tuple[BootstrapStep, ...]] = (
+    AppsStep(),
+    SettingsStep(),
+    PowerStep(),
+    UnpackStep(),
+    PackagesStep(),
+    FilesStep(),
+    OpenAppsStep(),
+    RestartStep(),
 )

@@ -1,75 +1,73 @@
-"""Termux, Termux:API and Termux:Boot, as the user brought them."""
+"""Install Termux, Termux:API and Termux:Boot from the given APKs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
-from orchestrator.bootstrap.adb import AdbError
+from orchestrator.bootstrap.adb import AdbError, AdbResult
 from orchestrator.bootstrap.apk import Apk
 from orchestrator.bootstrap.apk.folder import NAMES
-from orchestrator.bootstrap.steps.step import Action, Known, Site, Want
+from orchestrator.bootstrap.steps.step import Action, AdbTarget, BootstrapConfig, PhoneFacts
 from orchestrator.fleet.sanitize import printable
 from phone_agent.contract.errors import ErrorCode
 
 _INSTALL_SECONDS: Final = 300.0
 _FAILURE: Final = re.compile(r"INSTALL_[A-Z_]+")
-_OTHER_SOURCE: Final = "an app of Termux from another source (the Play Store, F-Droid) is installed already"
-_UNINSTALL: Final = "what is in Termux on this phone is lost by it: " + "; ".join(
+_OTHER_SOURCE: Final = "a Termux app from another source (the Play Store, F-Droid) is already installed"
+_UNINSTALL: Final = "uninstall it, which deletes all Termux data on the phone: " + "; ".join(
     f"adb -s {{serial}} uninstall {package}" for package in reversed(NAMES)
 )
 
-# Android's word for it -> what it means, what to do
-_REFUSALS: Final = {
+# Error of Android -> meaning, remedy
+_INSTALL_ERRORS: Final = {
     "INSTALL_FAILED_UPDATE_INCOMPATIBLE": (_OTHER_SOURCE, _UNINSTALL),
     "INSTALL_FAILED_SHARED_USER_INCOMPATIBLE": (_OTHER_SOURCE, _UNINSTALL),
-    "INSTALL_FAILED_VERSION_DOWNGRADE": ("a newer version is installed already", "bring newer APKs, or " + _UNINSTALL),
+    "INSTALL_FAILED_VERSION_DOWNGRADE": ("a newer version is already installed", "use newer APKs, or " + _UNINSTALL),
     "INSTALL_FAILED_INSUFFICIENT_STORAGE": ("the phone's storage is full", "free space on the phone"),
-    "INSTALL_FAILED_NO_MATCHING_ABIS": ("the APK is for another processor", "bring the arm64-v8a or the universal APK"),
-    "INSTALL_FAILED_OLDER_SDK": ("the APK needs a newer Android", "bring the APK for this Android"),
+    "INSTALL_FAILED_NO_MATCHING_ABIS": ("the APK is for another processor", "use the arm64-v8a or the universal APK"),
+    "INSTALL_FAILED_OLDER_SDK": ("the APK needs a newer Android", "use the APK for this Android version"),
     "INSTALL_FAILED_USER_RESTRICTED": (
-        "the phone does not allow apps over USB",
-        "in its developer options: allow 'Install via USB', then accept on its screen",
+        "the phone does not allow installation over USB",
+        "turn on 'Install via USB' in its developer options, then accept on its screen",
     ),
     "INSTALL_FAILED_VERIFICATION_FAILURE": (
-        "Play Protect refused it",
+        "Play Protect blocked it",
         "adb -s {serial} shell settings put global verifier_verify_adb_installs 0",
     ),
-    "INSTALL_FAILED_ABORTED": ("somebody refused it on the phone's screen", "run it again, and allow it"),
+    "INSTALL_FAILED_ABORTED": ("it was declined on the phone's screen", "run it again and accept it"),
 }
 
 
-class Apps:
+class AppsStep:
     name = "apps"
 
-    def plan(self, known: Known, want: Want) -> tuple[Action, ...]:
+    def plan(self, facts: PhoneFacts, config: BootstrapConfig) -> tuple[Action, ...]:
         return tuple(
             Action(f"install {apk.name} {printable(apk.version)}", ("install", "-r", "-g", str(apk.path)))
-            for apk in want.apks
-            if not _is_there(apk, known)
+            for apk in config.apks
+            if not _is_installed(apk, facts)
         )
 
-    def apply(self, site: Site, known: Known, actions: Sequence[Action]) -> None:
-        del known
-        for action in actions:
-            done = site.device.run(*action.adb, timeout=_INSTALL_SECONDS)
-            if not done.ok:
-                raise _refusal(action, done.stdout + done.stderr, done.said, site.device.name)
+    def apply(self, target: AdbTarget, facts: PhoneFacts, config: BootstrapConfig) -> None:
+        for action in self.plan(facts, config):
+            result = target.device.run(*action.adb, timeout=_INSTALL_SECONDS)
+            if not result.ok:
+                raise _install_error(action, result, target.device.name)
 
 
-def _is_there(apk: Apk, known: Known) -> bool:
-    app = known.seen.apps.get(apk.package)
+def _is_installed(apk: Apk, facts: PhoneFacts) -> bool:
+    app = facts.android.apps.get(apk.package)
     return app is not None and app.sha256 == apk.sha256
 
 
-def _refusal(action: Action, output: str, said: str, serial: str) -> AdbError:
-    word = next((found for found in _FAILURE.findall(output) if found in _REFUSALS), None)
-    if word is None:
-        return AdbError(f"could not {action.what}: {said}", code=ErrorCode.PACKAGE_FAILED)
-    meaning, remedy = _REFUSALS[word]
+def _install_error(action: Action, result: AdbResult, serial: str) -> AdbError:
+    error = next((found for found in _FAILURE.findall(result.output) if found in _INSTALL_ERRORS), None)
+    if error is None:
+        return AdbError(f"could not {action}: {result.summary}", code=ErrorCode.PACKAGE_FAILED)
+    meaning, remedy = _INSTALL_ERRORS[error]
     return AdbError(
-        f"could not {action.what}: {meaning} ({word})",
+        f"could not {action}: {meaning} ({error})",
         code=ErrorCode.PACKAGE_FAILED,
         remedy=remedy.format(serial=serial),
     )

@@ -1,56 +1,55 @@
-"""openssh, from the cluster's own package snapshot: served by this computer, through the cable."""
+"""Install openssh from the cluster's package snapshot, which this computer serves through the cable."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from orchestrator.bootstrap import termux
 from orchestrator.bootstrap.adb import AdbError, Device
-from orchestrator.bootstrap.steps.step import Action, Known, Site, Want
-from orchestrator.provision.failures import explain
+from orchestrator.bootstrap.steps.step import Action, AdbTarget, BootstrapConfig, PhoneFacts
+from orchestrator.provision.failures import explain_failure
 from phone_agent.contract.errors import ErrorCode
 
 _PACKAGE: Final = "openssh"
 _SECONDS: Final = 1800.0
 
 
-class Packages:
+class PackagesStep:
     name = "packages"
 
-    def plan(self, known: Known, want: Want) -> tuple[Action, ...]:
-        del want
-        if known.facts and known.facts.version(_PACKAGE):
+    def plan(self, facts: PhoneFacts, config: BootstrapConfig) -> tuple[Action, ...]:
+        del config
+        if facts.termux and facts.termux.version(_PACKAGE):
             return ()
-        install = termux.shown("packages", "clusterctl", "http://127.0.0.1:PORT/…", "SHA256", "", _PACKAGE)
+        install = termux.script_preview("packages", "clusterctl", "http://127.0.0.1:PORT/…", "SHA256", "", _PACKAGE)
         return (
-            Action("lend it this computer's package mirror", ("reverse", "tcp:PORT", "tcp:PORT")),
-            Action(f"bring Termux up to date and install {_PACKAGE}", install),
+            Action("forward this computer's package mirror to the phone", ("reverse", "tcp:PORT", "tcp:PORT")),
+            Action(f"update Termux and install {_PACKAGE}", install),
         )
 
-    def apply(self, site: Site, known: Known, actions: Sequence[Action]) -> None:
-        del actions
-        facts = known.facts or termux.facts(site.device)
-        site.waiting("packages")
-        repository = site.repository(facts)
+    def apply(self, target: AdbTarget, facts: PhoneFacts, config: BootstrapConfig) -> None:
+        del config
+        target.on_wait("installing packages")
+        repository = target.repository(facts.termux or termux.collect_termux_facts(target.device))
         if repository.url is None:
             raise AdbError("no package mirror is running", code=ErrorCode.INTERNAL_ERROR)
-        with _reversed(site.device, site.mirror_port):
-            done = termux.run(
-                site.device, "packages", repository.url, repository.sha256, "", _PACKAGE, timeout=_SECONDS
+        with _reverse_port(target.device, target.mirror_port):
+            result = termux.run_script(
+                target.device, "packages", repository.url, repository.sha256, "", _PACKAGE, timeout=_SECONDS
             )
-        if not done.ok:
-            cause = explain(done.stdout + done.stderr)
+        if not result.ok:
+            cause = explain_failure(result.output)
             raise AdbError(cause.message, code=cause.code, remedy=cause.remedy)
 
 
 @contextmanager
-def _reversed(device: Device, port: int) -> Iterator[None]:
-    """The phone's own loopback port leads to ours."""
-    done = device.run("reverse", f"tcp:{port}", f"tcp:{port}")
-    if not done.ok:
-        raise AdbError(f"adb reverse is refused: {done.said}", remedy="plug the phone out and in again")
+def _reverse_port(device: Device, port: int) -> Iterator[None]:
+    """Forward a loopback port of the phone to the same port of this computer."""
+    result = device.run("reverse", f"tcp:{port}", f"tcp:{port}")
+    if not result.ok:
+        raise AdbError(f"adb reverse failed: {result.summary}", remedy="unplug the phone and plug it in again")
     try:
         yield
     finally:

@@ -1,61 +1,65 @@
-"""sshd, started the way it will start from now on: by Termux:Boot, after a restart.
+"""Restart the phone, so that Termux:Boot starts sshd.
 
-Started through run-as it would run in another domain than the app's, and be the first that Android ends. And a phone
-whose sshd does not come up by itself is better found now than after the next power cut.
+An sshd started through run-as would run in another SELinux domain than the app, and Android would kill it first. The
+restart also proves that sshd comes back after a power cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from orchestrator.bootstrap.adb import AdbError
-from orchestrator.bootstrap.steps.step import Action, Known, Site, Want, run_all
+from orchestrator.bootstrap.steps.step import Action, AdbTarget, BootstrapConfig, PhoneFacts
 from orchestrator.errors import PhoneError
 from phone_agent.contract.errors import ErrorCode
 
 _BOOT_SECONDS: Final = 300.0
 _SSHD_SECONDS: Final = 300.0
-_AWAY: Final = "Android starts again"
+_AWAY: Final = "Android is restarting"
+_REBOOT: Final = Action("restart the phone, so that Termux:Boot starts sshd", ("reboot",))
 
 
-class Restart:
+class RestartStep:
     name = "restart"
 
-    def plan(self, known: Known, want: Want) -> tuple[Action, ...]:
-        del want
-        return () if known.answers() else (Action("restart the phone, so that Termux:Boot starts sshd", ("reboot",)),)
+    def plan(self, facts: PhoneFacts, config: BootstrapConfig) -> tuple[Action, ...]:
+        del config
+        return () if facts.accepts_login() else (_REBOOT,)
 
-    def apply(self, site: Site, known: Known, actions: Sequence[Action]) -> None:
-        run_all(site, actions)
-        if not site.until(lambda: _is_up(site, known.seen.boot), _BOOT_SECONDS, _AWAY):
+    def apply(self, target: AdbTarget, facts: PhoneFacts, config: BootstrapConfig) -> None:
+        del config
+        target.run((_REBOOT,))
+        if not target.wait_until(lambda: _is_up(target, facts.android.boot_id), _BOOT_SECONDS, _AWAY):
             raise AdbError(
-                f"Android is not up {_BOOT_SECONDS:g} s after the restart",
+                f"Android did not start within {_BOOT_SECONDS:g} s",
                 code=ErrorCode.TIMED_OUT,
-                remedy="look at the phone's screen; unlock it if it asks, and take its screen lock away",
+                remedy="check the phone's screen; unlock it if it asks, and remove the screen lock",
             )
-        if not site.until(lambda: _answers(site), _SSHD_SECONDS, "Termux:Boot starts sshd"):
+        if not target.wait_until(lambda: _accepts_login(target), _SSHD_SECONDS, "Termux:Boot is starting sshd"):
             raise AdbError(
-                f"its sshd does not let us in {_SSHD_SECONDS:g} s after the restart",
+                f"its sshd does not accept a login {_SSHD_SECONDS:g} s after the restart",
                 code=ErrorCode.TIMED_OUT,
-                remedy="open Termux:Boot on the phone, and look into ~/.clusterctl/logs/boot.log in Termux",
+                remedy="open Termux:Boot on the phone, and check ~/.clusterctl/logs/boot.log in Termux",
             )
 
 
-def _is_up(site: Site, boot_before: str) -> bool:
-    known = _look(site)
-    return known is not None and known.seen.boot != boot_before and known.seen.booted and known.seen.unlocked
+def _is_up(target: AdbTarget, boot_id_before: str) -> bool:
+    facts = _try_collect_facts(target)
+    if facts is None:
+        return False
+    android = facts.android
+    return android.boot_id != boot_id_before and android.booted and android.unlocked
 
 
-def _answers(site: Site) -> bool:
-    known = _look(site)
-    return known is not None and known.answers()
+def _accepts_login(target: AdbTarget) -> bool:
+    facts = _try_collect_facts(target)
+    return facts is not None and facts.accepts_login()
 
 
-def _look(site: Site) -> Known | None:
-    """A phone that is just starting comes and goes, and tells half of what it will tell later."""
+def _try_collect_facts(target: AdbTarget) -> PhoneFacts | None:
+    """None if the phone, while it starts, disconnects or gives incomplete facts."""
     try:
-        site.wait_online(_BOOT_SECONDS, _AWAY)
-        return site.look()
+        target.wait_online(_BOOT_SECONDS, _AWAY)
+        return target.collect_facts()
     except PhoneError:
         return None

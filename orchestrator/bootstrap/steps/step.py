@@ -1,98 +1,84 @@
+"""Steps of a bootstrap: adb commands on one phone, planned from its facts."""
+
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
-from typing import Protocol
 
 from orchestrator.bootstrap.adb import AdbError, Device, shell_arguments
+from orchestrator.bootstrap.android_facts import AndroidFacts
 from orchestrator.bootstrap.apk import Apks
-from orchestrator.bootstrap.facts import Seen
-from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.provision.desired_state import Repository, peers
-from orchestrator.provision.facts import Facts
+from orchestrator.inventory.model import Cluster
+from orchestrator.provision.desired_state import Repository, peer_network
+from orchestrator.provision.engine import Step
+from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract.errors import ErrorCode
 
 _ACTION_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Want:
-    """The same for all phones, decided before any of them is touched."""
+class BootstrapConfig:
+    """The desired state: the same for all phones, decided before any of them is changed."""
 
     cluster: Cluster
     apks: Apks
-    host_public: str
-    ntp: IPv4Address | None  # None: left as it is
+    login_public: str  # public key of this computer
+    ntp: IPv4Address | None  # None: not changed
 
     @property
     def peers(self) -> IPv4Network:
-        return peers(self.cluster.subnet)
+        return peer_network(self.cluster.subnet)
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of a phone when a step is planned."""
-
-    seen: Seen
-    facts: Facts | None = None  # of Termux; None until its programs are unpacked
-    answers: Callable[[], bool] = lambda: False  # does its sshd let us in, with the host key read over the cable?
+class PhoneFacts:
+    android: AndroidFacts
+    termux: TermuxFacts | None = None  # None until Termux has unpacked its programs
+    accepts_login: Callable[[], bool] = lambda: False  # over SSH, with the host key that was read over the cable
 
 
 @dataclass(frozen=True)
 class Action:
-    what: str  # in words: `forbid Android to end Termux's processes`
-    adb: tuple[str, ...]  # the arguments of adb, after -s SERIAL
+    description: str  # in the imperative: `turn Wi-Fi off`
+    adb: tuple[str, ...]  # arguments of adb after -s SERIAL
 
     @classmethod
-    def shell(cls, what: str, *words: str) -> Action:
-        return cls(what, shell_arguments(*words))
+    def shell(cls, description: str, *words: str) -> Action:
+        return cls(description, shell_arguments(*words))
+
+    def __str__(self) -> str:
+        return self.description
 
 
 @dataclass(frozen=True)
-class Site:
-    """A phone being worked on."""
+class AdbTarget:
+    """A phone that is being bootstrapped over adb."""
 
     device: Device
-    phone: Phone
-    want: Want
-    look: Callable[[], Known]
-    waiting: Callable[[str], None]  # tells what the phone waits for
-    wait_online: Callable[[float, str], None]  # seconds; what to tell while the phone is away
-    repository: Callable[[Facts], Repository]  # what this computer serves
+    collect_facts: Callable[[], PhoneFacts]
+    on_wait: Callable[[str], None]  # reports what the phone waits for
+    wait_online: Callable[[float, str], None]  # seconds, and the reason to report while the phone is away
+    repository: Callable[[TermuxFacts], Repository]
     mirror_port: int
 
-    def until(self, condition: Callable[[], bool], seconds: float, what: str, pause: float = 0.5) -> bool:
-        """Polls; the phone's state is told meanwhile."""
+    def wait_until(self, condition: Callable[[], bool], seconds: float, reason: str, pause: float = 0.5) -> bool:
+        """Poll until the condition holds. False: timed out."""
         deadline = time.monotonic() + seconds
-        self.waiting(what)
+        self.on_wait(reason)
         while not condition():
             if time.monotonic() > deadline:
                 return False
             time.sleep(pause)
         return True
 
-
-class Step(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def plan(self, known: Known, want: Want) -> tuple[Action, ...]: ...
-
-    def apply(self, site: Site, known: Known, actions: Sequence[Action]) -> None: ...
+    def run(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            result = self.device.run(*action.adb, timeout=_ACTION_SECONDS)
+            if not result.ok:
+                raise AdbError(f"could not {action}: {result.summary}", code=ErrorCode.COMMAND_FAILED)
 
 
-class Plain:
-    """A step whose actions are all there is to it."""
-
-    def apply(self, site: Site, known: Known, actions: Sequence[Action]) -> None:
-        del known
-        run_all(site, actions)
-
-
-def run_all(site: Site, actions: Sequence[Action]) -> None:
-    for action in actions:
-        done = site.device.run(*action.adb, timeout=_ACTION_SECONDS)
-        if not done.ok:
-            raise AdbError(f"could not {action.what}: {done.said}", code=ErrorCode.COMMAND_FAILED)
+BootstrapStep = Step[AdbTarget, PhoneFacts, BootstrapConfig, Action]

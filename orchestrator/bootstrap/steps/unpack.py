@@ -1,55 +1,53 @@
-"""Termux's own programs: its activity unpacks them the first time it is on the screen, and only it does."""
+"""Open Termux, which unpacks its programs when its activity is first on the screen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from orchestrator.bootstrap.adb import AdbError
-from orchestrator.bootstrap.steps.step import Action, Known, Site, Want, run_all
+from orchestrator.bootstrap.steps.step import Action, AdbTarget, BootstrapConfig, PhoneFacts
 from phone_agent.contract.errors import ErrorCode
 
 _UNPACK_SECONDS: Final = 240.0
 
 
-class Unpack:
+class UnpackStep:
     name = "unpack"
 
-    def plan(self, known: Known, want: Want) -> tuple[Action, ...]:
-        return (
-            () if known.seen.unpacked else start("open Termux, which unpacks its programs", want.apks.termux.component)
-        )
+    def plan(self, facts: PhoneFacts, config: BootstrapConfig) -> tuple[Action, ...]:
+        if facts.android.unpacked:
+            return ()
+        return open_app("open Termux, which unpacks its programs", config.apks.termux.component)
 
-    def apply(self, site: Site, known: Known, actions: Sequence[Action]) -> None:
-        del known
-        run_all(site, actions)
-        last: list[Known] = []
+    def apply(self, target: AdbTarget, facts: PhoneFacts, config: BootstrapConfig) -> None:
+        target.run(self.plan(facts, config))
+        last: list[PhoneFacts] = []
 
         def unpacked() -> bool:
-            last[:] = [site.look()]
-            return last[0].seen.unpacked
+            last[:] = [target.collect_facts()]
+            return last[0].android.unpacked
 
-        if not site.until(unpacked, _UNPACK_SECONDS, "Termux unpacks its programs"):
-            said = last[0].seen.run_as
-            if not said.isdecimal():
+        if not target.wait_until(unpacked, _UNPACK_SECONDS, "Termux is unpacking its programs"):
+            run_as = last[0].android.run_as
+            if not run_as.isdecimal():
                 raise AdbError(
-                    f"run-as does not let adb into Termux: {said[:200]}",
+                    f"run-as has no access to Termux: {run_as[:200]}",
                     code=ErrorCode.COMMAND_FAILED,
                     remedy=_DEBUG_BUILD,
                 )
             raise AdbError(
-                f"Termux has not unpacked its programs in {_UNPACK_SECONDS:g} s",
+                f"Termux did not unpack its programs within {_UNPACK_SECONDS:g} s",
                 code=ErrorCode.TIMED_OUT,
-                remedy="look at the phone's screen: Termux says there what it lacks",
+                remedy="check the phone's screen: Termux shows the reason there",
             )
 
 
-_DEBUG_BUILD: Final = "uninstall Termux there; its GitHub debug build, which --apks must hold, lets adb in"
+_DEBUG_BUILD: Final = "uninstall Termux on the phone, and use its GitHub debug build in --apks: only that allows run-as"
 
 
-def start(what: str, component: str) -> tuple[Action, ...]:
+def open_app(description: str, component: str) -> tuple[Action, ...]:
     return (
         Action.shell("wake the screen", "input", "keyevent", "WAKEUP"),
-        Action.shell("put the lock screen aside", "wm", "dismiss-keyguard"),
-        Action.shell(what, "am", "start", "-n", component),
+        Action.shell("dismiss the lock screen", "wm", "dismiss-keyguard"),
+        Action.shell(description, "am", "start", "-n", component),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.health import adb
-from orchestrator.health.facts import Facts
+from orchestrator.health import adb_commands as adb
+from orchestrator.health.doctor_facts import Facts
 from orchestrator.health.finding import Check, Finding, Fix, note, slows, stops
-from orchestrator.health.health import CLOCK_OFF_S, LITTLE_DISK_MB, LITTLE_MEMORY_MB, LOW_BATTERY_PERCENT
 from orchestrator.health.observation import Seen
+from orchestrator.health.phone_health import CLOCK_OFF_S, LITTLE_DISK_MB, LITTLE_MEMORY_MB, LOW_BATTERY_PERCENT
 from phone_agent.contract.errors import ErrorCode
 
 _ANDROID_12: Final = 31

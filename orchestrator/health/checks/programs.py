@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.health.checks.session import environment, temporary_files
-from orchestrator.health.facts import Symptom
+from orchestrator.health.doctor_facts import Symptom
 from orchestrator.health.finding import Check, Finding, Fix, note, stops
 from orchestrator.health.observation import Seen
 

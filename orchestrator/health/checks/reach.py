@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from orchestrator.fleet.result import Phase
-from orchestrator.health import adb
+from orchestrator.health import adb_commands as adb
 from orchestrator.health.checks.session import SSH_FAILED
-from orchestrator.health.facts import Symptom
+from orchestrator.health.doctor_facts import Symptom
 from orchestrator.health.finding import Check, Finding, Fix, slows, stops
 from orchestrator.health.observation import Seen
 from phone_agent.contract.errors import ErrorCode

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
-from orchestrator.health import adb
-from orchestrator.health.facts import Symptom
+from orchestrator.health import adb_commands as adb
+from orchestrator.health.doctor_facts import Symptom
 from orchestrator.health.finding import Check, Finding, Fix, note, slows, stops
 from orchestrator.health.observation import Seen
 

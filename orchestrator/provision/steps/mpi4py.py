@@ -1,30 +1,30 @@
-"""mpi4py: the wheel that one phone built, on all phones like it."""
+"""mpi4py: install the wheel that one phone of the same ABI built."""
 
 from __future__ import annotations
 
 from orchestrator.errors import PhoneError
-from orchestrator.provision.desired_state import Want
-from orchestrator.provision.facts import Facts
-from orchestrator.provision.steps.step import Changes, Site
+from orchestrator.provision.desired_state import DesiredState
 from orchestrator.provision.steps.wheel import install_wheel, is_installed
+from orchestrator.provision.target import Changes, SshTarget
+from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract.errors import ErrorCode
 
 
-class Mpi4py:
+class Mpi4pyStep:
     name = "mpi4py"
 
-    def check(self, facts: Facts, want: Want) -> Changes:
-        wheel = want.wheels.get(facts.abi or "")
-        if is_installed(facts.mpi4py, want.mpi4py_version, wheel):
+    def plan(self, facts: TermuxFacts, desired: DesiredState) -> Changes:
+        wheel = desired.wheels.get(facts.abi or "")
+        if is_installed(facts.mpi4py, desired.mpi4py_version, wheel):
             return ()
-        return (f"install mpi4py {want.mpi4py_version}",)
+        return (f"install mpi4py {desired.mpi4py_version}",)
 
-    def apply(self, site: Site, facts: Facts, want: Want) -> None:
-        wheel = want.wheels.get(facts.abi or "")
+    def apply(self, target: SshTarget, facts: TermuxFacts, desired: DesiredState) -> None:
+        wheel = desired.wheels.get(facts.abi or "")
         if wheel is None:
             raise PhoneError(
-                f"there is no mpi4py for {facts.abi or 'a phone without Python'}",
+                f"no mpi4py wheel for {facts.abi or 'a phone without Python'}",
                 code=ErrorCode.PACKAGE_FAILED,
                 phase="mpi4py",
             )
-        install_wheel(site, wheel, self.name)
+        install_wheel(target, wheel, self.name)

@@ -1,12 +1,12 @@
-"""Open MPI's settings for phones: the wired network only, no shared memory, no tree of ssh; and how it is started."""
+"""Open MPI parameters: wired network only, no shared memory, no tree of ssh; and the wrapper that starts it."""
 
 from __future__ import annotations
 
-from orchestrator.provision.desired_state import Want
-from orchestrator.provision.facts import Facts
+from orchestrator.provision.desired_state import DesiredState
 from orchestrator.provision.files import ManagedFile, changed_files, install_files
-from orchestrator.provision.resources import filled, read_text
-from orchestrator.provision.steps.step import Changes, Site
+from orchestrator.provision.resources import read_text, render_template
+from orchestrator.provision.target import Changes, SshTarget
+from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract import layout
 
 PARAMETERS = "~/.openmpi/mca-params.conf"
@@ -15,18 +15,18 @@ WIRED = f"~/{layout.WIRED}"
 FILES = (PARAMETERS, PMIX_PARAMETERS, WIRED)
 
 
-class OpenMpi:
+class OpenMpiStep:
     name = "openmpi"
 
-    def check(self, facts: Facts, want: Want) -> Changes:
-        return ("write Open MPI's parameters",) if changed_files(required_files(want), facts) else ()
+    def plan(self, facts: TermuxFacts, desired: DesiredState) -> Changes:
+        return ("write Open MPI parameters",) if changed_files(required_files(desired), facts) else ()
 
-    def apply(self, site: Site, facts: Facts, want: Want) -> None:
-        install_files(site.connect(), changed_files(required_files(want), facts))
+    def apply(self, target: SshTarget, facts: TermuxFacts, desired: DesiredState) -> None:
+        install_files(target.connect(), changed_files(required_files(desired), facts))
 
 
-def required_files(want: Want) -> tuple[ManagedFile, ...]:
-    text = filled("mca-params.conf", SUBNET=str(want.peers))
+def required_files(desired: DesiredState) -> tuple[ManagedFile, ...]:
+    text = render_template("mca-params.conf", SUBNET=str(desired.peers))
     return (
         ManagedFile(PARAMETERS, text.encode()),
         ManagedFile(PMIX_PARAMETERS, read_text("pmix-mca-params.conf").encode()),

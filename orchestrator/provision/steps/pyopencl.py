@@ -1,33 +1,33 @@
-"""pyopencl, on phones whose driver has a device: the wheel that one phone built, on all phones like it.
+"""pyopencl, on phones with an OpenCL device: install the wheel that one phone of the same ABI built.
 
-A phone that does not get it computes on its processor.
+Optional: a phone without it computes on the CPU.
 """
 
 from __future__ import annotations
 
 from orchestrator.errors import PhoneError
-from orchestrator.provision.desired_state import Want
-from orchestrator.provision.facts import Facts
-from orchestrator.provision.steps.step import Changes, Site
+from orchestrator.provision.desired_state import DesiredState
 from orchestrator.provision.steps.wheel import install_wheel, is_installed
+from orchestrator.provision.target import Changes, SshTarget
+from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract.errors import ErrorCode
 
 
-class PyOpenCl:
+class PyOpenClStep:
     name = "pyopencl"
 
-    def check(self, facts: Facts, want: Want) -> Changes:
+    def plan(self, facts: TermuxFacts, desired: DesiredState) -> Changes:
         if not (facts.pyopencl or facts.opencl_devices):
             return ()
-        wheel = want.gpu_wheels.get(facts.abi or "")
-        if is_installed(facts.pyopencl, want.pyopencl_version, wheel):
+        wheel = desired.gpu_wheels.get(facts.abi or "")
+        if is_installed(facts.pyopencl, desired.pyopencl_version, wheel):
             return ()
-        return (f"install pyopencl {want.pyopencl_version}",)
+        return (f"install pyopencl {desired.pyopencl_version}",)
 
-    def apply(self, site: Site, facts: Facts, want: Want) -> None:
-        wheel = want.gpu_wheels.get(facts.abi or "")
+    def apply(self, target: SshTarget, facts: TermuxFacts, desired: DesiredState) -> None:
+        wheel = desired.gpu_wheels.get(facts.abi or "")
         if wheel is None:
             raise PhoneError(
-                "no phone of its kind could build pyopencl", code=ErrorCode.PACKAGE_FAILED, phase=self.name
+                "no phone of the same ABI could build pyopencl", code=ErrorCode.PACKAGE_FAILED, phase=self.name
             )
-        install_wheel(site, wheel, self.name)
+        install_wheel(target, wheel, self.name)

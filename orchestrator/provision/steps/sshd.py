@@ -1,4 +1,4 @@
-"""sshd: keys only, patient with many connections at once, no forwarding."""
+"""sshd settings: keys only, many connections at once, no forwarding."""
 
 from __future__ import annotations
 
@@ -7,90 +7,90 @@ from ipaddress import IPv4Network
 from typing import Final
 
 from orchestrator.errors import PhoneError
-from orchestrator.provision.desired_state import Want
-from orchestrator.provision.facts import Facts
+from orchestrator.provision.desired_state import DesiredState
 from orchestrator.provision.files import ManagedFile
-from orchestrator.provision.resources import filled, read_text, script
-from orchestrator.provision.steps.keys import key_body
-from orchestrator.provision.steps.step import Changes, Site
+from orchestrator.provision.resources import read_script, read_text, render_template
+from orchestrator.provision.ssh_keys import key_body
+from orchestrator.provision.target import Changes, SshTarget
+from orchestrator.provision.termux_facts import TermuxFacts
 from phone_agent.contract.errors import ErrorCode
 
 DROP_IN: Final = "$PREFIX/etc/ssh/sshd_config.d/50-clusterctl.conf"
 _PENALTIES_SINCE: Final = (9, 8)
 _ATTEMPTS: Final = 5
 
-_REFUSALS: Final = {
-    3: ("sshd does not accept the settings", "on the phone, in Termux: sshd -t"),
+_ERRORS: Final = {
+    3: ("sshd rejects the settings", "on the phone, in Termux: sshd -t"),
     4: (
-        "sshd takes the settings without effect",
+        "the settings have no effect",
         "on the phone: $PREFIX/etc/ssh/sshd_config must include sshd_config.d/*.conf before it sets anything itself",
     ),
     5: (
-        "this computer's key is not in authorized_keys: with passwords off nobody could log in any more",
-        "put the key into ~/.ssh/authorized_keys on the phone",
+        "this computer's key is not in authorized_keys, so turning passwords off would lock it out",
+        "add the key to ~/.ssh/authorized_keys on the phone",
     ),
 }
 
 
-class Sshd:
+class SshdStep:
     name = "sshd"
 
-    def check(self, facts: Facts, want: Want) -> Changes:
-        file = drop_in(facts, want)
+    def plan(self, facts: TermuxFacts, desired: DesiredState) -> Changes:
+        file = drop_in(facts, desired)
         if file.differs(facts):
-            return ("set sshd up: keys only, no forwarding",)
-        overruled = overruled_settings(file, facts)
-        return (f"set sshd up: {', '.join(overruled)} has another value",) if overruled else ()
+            return ("configure sshd: keys only, no forwarding",)
+        overridden = overridden_settings(file, facts)
+        return (f"configure sshd: {', '.join(overridden)} overridden elsewhere",) if overridden else ()
 
-    def apply(self, site: Site, facts: Facts, want: Want) -> None:
+    def apply(self, target: SshTarget, facts: TermuxFacts, desired: DesiredState) -> None:
         if facts.sshd_pid is None:
             raise PhoneError(
-                "cannot tell which process is sshd",
+                "cannot find the process id of sshd",
                 code=ErrorCode.NEEDS_A_PERSON,
                 phase="sshd",
                 remedy="restart Termux on the phone",
             )
         pid = str(facts.sshd_pid)
-        command = ["bash", "-c", script("sshd-activate"), "clusterctl", pid, key_body(want.keys.host_public)]
-        done = site.connect().run(command, stdin=drop_in(facts, want).content)
+        command = ["bash", "-c", read_script("sshd-activate"), "clusterctl", pid, key_body(desired.keys.login_public)]
+        done = target.connect().run(command, stdin=drop_in(facts, desired).content)
         if not done.ok:
-            meaning, remedy = _REFUSALS.get(done.rc, ("sshd could not be set up", None))
+            meaning, remedy = _ERRORS.get(done.rc, ("sshd could not be configured", None))
             raise PhoneError(
                 f"{meaning}: {done.stderr.strip()[-300:]}", code=ErrorCode.COMMAND_FAILED, phase="sshd", remedy=remedy
             )
-        _prove_login(site, pid)
+        _verify_login(target, pid)
 
 
-def drop_in(facts: Facts, want: Want) -> ManagedFile:
-    return settings(facts, want.peers)
+def drop_in(facts: TermuxFacts, desired: DesiredState) -> ManagedFile:
+    return settings(facts, desired.peers)
 
 
-def settings(facts: Facts, peers: IPv4Network) -> ManagedFile:
+def settings(facts: TermuxFacts, peers: IPv4Network) -> ManagedFile:
     text = read_text("sshd_config")
     if facts.ssh_version is not None and facts.ssh_version >= _PENALTIES_SINCE:
-        text += filled("sshd_config-9.8", PEERS=str(peers))
+        text += render_template("sshd_config-9.8", PEERS=str(peers))
     return ManagedFile(DROP_IN, text.encode())
 
 
-def overruled_settings(file: ManagedFile, facts: Facts) -> list[str]:
-    """Settings whose effective value is not ours; what sshd did not tell is not held against it."""
+def overridden_settings(file: ManagedFile, facts: TermuxFacts) -> list[str]:
+    """Settings whose effective value is not ours. Settings that sshd does not report count as ours."""
     words = [line.split() for line in file.content.decode().splitlines() if line and not line.startswith("#")]
     return [key for key, value in words if facts.sshd.get(key.lower(), value).lower() != value.lower()]
 
 
-def _prove_login(site: Site, pid: str) -> None:
-    """A new connection with the new settings; if there is none, the old ones come back over the open connection."""
+def _verify_login(target: SshTarget, pid: str) -> None:
+    """Log in over a new connection. If that fails, restore the old settings over the open connection."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return site.log_in_afresh()
+            return target.verify_new_login()
         except PhoneError as error:
             if attempt == _ATTEMPTS:
-                site.connect().script(script("sshd-restore"), pid)
+                target.connect().script(read_script("sshd-restore"), pid)
                 raise PhoneError(
-                    f"no new login with the new sshd settings, the old ones are back: {error.message}",
+                    f"cannot log in with the new sshd settings, restored the old ones: {error.message}",
                     code=error.code,
                     phase="sshd",
                     remedy=error.remedy,
                 ) from error
-            time.sleep(attempt * 0.5)  # sshd opens its port again a moment after it read its settings
+            time.sleep(attempt * 0.5)  # sshd takes a moment to listen again after a reload
     return None

@@ -1,9 +1,9 @@
-"""Termux packages on the host: read an upstream repository, take what the phones need, serve it to them.
+"""Termux packages on this computer: read an upstream repository, copy what phones need, serve it to them.
 
-version     Debian's order of versions
-index       what a repository offers: package stanzas and their relations
-closure     everything some packages need
-upstream    a repository somewhere else, read through its chain of sha256 sums
+version     Debian version comparison
+index       package index of a repository: stanzas and their relations
+closure     packages with all their dependencies
+upstream    a remote repository, verified through its chain of sha256 sums
 snapshot    our own repository: one closure, downloaded and verified
-mirror      a web server for the time of a provision
+mirror      HTTP server that runs during a provision
 """

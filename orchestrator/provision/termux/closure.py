@@ -1,4 +1,4 @@
-"""Everything some packages need, and nothing else."""
+"""Dependency closure of packages."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from orchestrator.provision.termux.index import Alternatives, Index, Package
 
 
 class MissingPackageError(ClusterctlError):
-    def __init__(self, wanted: str, by: str) -> None:
+    def __init__(self, missing: str, needed_by: str) -> None:
         super().__init__(
-            f"the package repository has no {wanted}, which {by} needs",
-            remedy="check the name in provisioning/packages.yaml, or choose another repository with --upstream",
+            f"the package repository has no {missing}, which {needed_by} needs",
+            remedy="check the name in provisioning/packages.yaml, or use another repository (--upstream)",
         )
 
 
 def closure(index: Index, roots: Iterable[str]) -> Index:
-    """The roots with all they depend on. Recommended packages stay out: phones are small and links are shared."""
-    chosen: dict[str, Package] = {}
+    """The roots with all their dependencies, without recommended packages: phone storage is small."""
+    selected: dict[str, Package] = {}
     preferred = set(roots)
     waiting = [_root(index, name) for name in sorted(preferred)]
     while waiting:
         package = waiting.pop()
-        if package.name in chosen:
+        if package.name in selected:
             continue
-        chosen[package.name] = package
+        selected[package.name] = package
         preferred.add(package.name)
         waiting += [_choose(index, group, preferred, package) for group in package.needs]
-    return Index(chosen[name] for name in sorted(chosen))
+    return Index(selected[name] for name in sorted(selected))
 
 
 def _root(index: Index, name: str) -> Package:

@@ -1,4 +1,4 @@
-"""What a repository offers: the stanzas of a `Packages` file."""
+"""The package index of a repository: the stanzas of a `Packages` file."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _RELATION: Final = re.compile(
 
 
 class MalformedIndexError(ClusterctlError):
-    """A repository index that does not hold together."""
+    """A repository index that cannot be parsed."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """`libssl (>= 3)`: one package, perhaps with a version it must have."""
+    """`libssl (>= 3)`: a package name, optionally with a version constraint."""
 
     name: str
     operator: str | None = None
@@ -38,7 +38,7 @@ class Relation:
         return self.operator is None or self.version is None or Version(version).satisfies(self.operator, self.version)
 
 
-Alternatives = tuple[Relation, ...]  # `a | b`: any one of them will do
+Alternatives = tuple[Relation, ...]  # `a | b`: any one of them is enough
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Package:
 
     @property
     def installed_bytes(self) -> int:
-        """dpkg counts it in KiB; a package that does not say is taken at four times its archive."""
+        """`Installed-Size` is in KiB. Without it: an estimate of four times the archive."""
         return int(self.fields["Installed-Size"]) * 1024 if "Installed-Size" in self.fields else 4 * self.size
 
     @cached_property
@@ -112,7 +112,7 @@ class Index:
         return self._by_name.get(name)
 
     def candidates(self, relation: Relation) -> Iterator[Package]:
-        """Who can stand for a relation: the package of that name first, then those that provide it."""
+        """Packages that satisfy a relation: the one of that name first, then those that provide it."""
         own = self._by_name.get(relation.name)
         if own and relation.admits(own.version):
             yield own

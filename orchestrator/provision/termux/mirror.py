@@ -1,4 +1,4 @@
-"""A read-only web server for the snapshot: on the wired address only, for wired peers only, while a provision lasts."""
+"""Read-only HTTP server for snapshots, on the wired network only, while a provision runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IDLE_SECONDS: Final = 30.0
 
 @contextmanager
 def serve(root: Path, listener: socket.socket, peers: IPv4Network) -> Iterator[str]:
-    """Serves the files below `root`; yields the address, such as http://10.77.0.1:40123."""
+    """Serve the files below `root`; yields the URL, such as http://10.77.0.1:40123."""
     server = _Server(root.resolve(), listener, peers)
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name="mirror", daemon=True)
     thread.start()
@@ -34,7 +34,7 @@ def serve(root: Path, listener: socket.socket, peers: IPv4Network) -> Iterator[s
 
 class _Server(ThreadingMixIn, TCPServer):
     daemon_threads = True
-    block_on_close = False  # a phone that was cut off must not hold up the end of the run
+    block_on_close = False  # a lost connection must not delay the end of the run
 
     def __init__(self, root: Path, listener: socket.socket, peers: IPv4Network) -> None:
         super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
@@ -48,7 +48,7 @@ class _Server(ThreadingMixIn, TCPServer):
         return ip_address(client_address[0]) in self._peers
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that breaks is the phone's to report: its apt says so."""
+        """Ignored: apt on the phone reports a broken connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -59,15 +59,15 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        if file := self._answer():
+        if file := self._send_headers():
             with file.open("rb") as source:
                 self.connection.sendfile(source)
 
     def do_HEAD(self) -> None:
-        self._answer()
+        self._send_headers()
 
-    def _answer(self) -> Path | None:
-        """Sends the head of the answer; the file to send after it, or None if there is none."""
+    def _send_headers(self) -> Path | None:
+        """Returns the file to send as the body, or None after a 404."""
         file = resolve(self.server.root, self.path)
         if file is None:
             self.send_error(HTTPStatus.NOT_FOUND)
@@ -78,12 +78,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         return file
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name of the method it replaces
-        """Work layers do not print."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  name of the overridden method
+        """Silent: only the view layer prints."""
 
 
 def resolve(root: Path, target: str) -> Path | None:
-    """The file a request may read: a regular file whose real path is below the root."""
+    """The requested file, if it is a regular file whose real path is below the root."""
     path = unquote(urlsplit(target).path)
     if "\0" in path:
         return None

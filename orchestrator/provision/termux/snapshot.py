@@ -1,9 +1,9 @@
-"""Our own repository: one closure of packages, downloaded, verified, and the same for every phone.
+"""Package snapshots: our own repository with one closure of packages, verified, and the same for every phone.
 
-termux/<arch>/indexes/<sha256>   upstream indexes as they came, by their sum
+termux/<arch>/indexes/<sha256>   upstream indexes, by their sha256
 termux/<arch>/pool/              packages, shared by all snapshots
 termux/<arch>/<id>/              a repository; its id is the hash of its index
-termux/<arch>/latest.json        the snapshot made last, by upstream: what to use when that is out of reach
+termux/<arch>/latest.json        the latest snapshot of each upstream, used when upstream is unreachable
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from urllib.parse import unquote, urlsplit
 
 from orchestrator.provision.termux.closure import closure
 from orchestrator.provision.termux.index import Index, Package, parse_packages
-from orchestrator.provision.termux.upstream import Listing, Upstream, UpstreamError
+from orchestrator.provision.termux.upstream import IndexEntry, Upstream, UpstreamError
 
-_DOWNLOADS_AT_ONCE: Final = 8
+_PARALLEL_DOWNLOADS: Final = 8
 _ATTEMPTS: Final = 2
-_KEPT: Final = 6
-_IN_USE_SECONDS: Final = 6 * 3600.0  # younger ones may belong to a provision that is under way
+_KEEP_SNAPSHOTS: Final = 6
+_IN_USE_SECONDS: Final = 6 * 3600.0  # younger snapshots may belong to a running provision
 
-Progress = Callable[[str], None]
+OnMessage = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Snapshot:
     sha256: str  # of its index, uncompressed
     arch: str
-    root: Path  # what the mirror serves; the repository is the directory <id> below it
+    root: Path  # served by the mirror; the repository is the directory <id> in it
     index: Index
-    fresh: bool = True  # False: upstream was not asked, or did not answer
+    fresh: bool = True  # False: an earlier snapshot, not compared with upstream
 
     @property
     def id(self) -> str:
@@ -56,23 +56,23 @@ class SnapshotStore:
         self._arch = arch
         self._upstream = upstream
 
-    def take(self, wanted: Iterable[str], installed: Iterable[str], progress: Progress) -> Snapshot:
-        """A snapshot with the wanted packages and newer ones of what is installed; no download twice."""
-        planned = self.plan(wanted, installed, progress)
-        self._download([package for package in planned.index if not self._pool_file(package).exists()], progress)
+    def create(self, required: Iterable[str], optional: Iterable[str], on_message: OnMessage) -> Snapshot:
+        """Make a snapshot with the required packages, and the optional ones that upstream has."""
+        planned = self.plan(required, optional, on_message)
+        self._download([package for package in planned.index if not self._pool_file(package).exists()], on_message)
         self._write_repository(planned.id, self._packages_text(planned.index))
-        self._remember(planned.id)
+        self._set_latest(planned.id)
         self._prune()
         return planned
 
-    def plan(self, wanted: Iterable[str], installed: Iterable[str], progress: Progress) -> Snapshot:
-        """What `take` would take; nothing but the index is downloaded."""
-        index = self._upstream_index(progress)
-        chosen = closure(index, {*wanted, *(name for name in installed if name in index)})
-        return Snapshot(hashlib.sha256(self._packages_text(chosen)).hexdigest(), self._arch, self._root, chosen)
+    def plan(self, required: Iterable[str], optional: Iterable[str], on_message: OnMessage) -> Snapshot:
+        """The snapshot that `create` would make; downloads only the index."""
+        index = self._upstream_index(on_message)
+        selected = closure(index, {*required, *(name for name in optional if name in index)})
+        return Snapshot(hashlib.sha256(self._packages_text(selected)).hexdigest(), self._arch, self._root, selected)
 
     def latest(self) -> Snapshot | None:
-        """The snapshot made last from this upstream, if it is still whole."""
+        """The latest snapshot of this upstream, if it is complete."""
         try:
             name = json.loads((self._root / "latest.json").read_text())[self._upstream.url]
             data = (self._index_dir(name) / "Packages").read_bytes()
@@ -84,33 +84,33 @@ class SnapshotStore:
             return None
         return Snapshot(sha256, self._arch, self._root, index, fresh=False)
 
-    def _upstream_index(self, progress: Progress) -> Index:
+    def _upstream_index(self, on_message: OnMessage) -> Index:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return parse_packages(self._read_index(self._upstream.listing(self._arch), progress))
+                return parse_packages(self._read_index(self._upstream.index_entry(self._arch), on_message))
             except UpstreamError:
                 if attempt == _ATTEMPTS:
                     raise
         raise AssertionError("unreachable")
 
-    def _read_index(self, listing: Listing, progress: Progress) -> str:
-        kept = self._root / "indexes" / listing.sha256
-        if not kept.exists():
-            progress(f"reading the package index of {self._upstream.url}")
-            _write_atomically(kept, self._upstream.index(listing).encode())
-        return kept.read_text()
+    def _read_index(self, entry: IndexEntry, on_message: OnMessage) -> str:
+        cached = self._root / "indexes" / entry.sha256
+        if not cached.exists():
+            on_message(f"reading the package index of {self._upstream.url}")
+            _write_atomically(cached, self._upstream.index(entry).encode())
+        return cached.read_text()
 
     def _packages_text(self, packages: Index) -> bytes:
         stanzas = (package.stanza(Filename=f"pool/{self._pool_file(package).name}") for package in packages)
         return "\n".join(stanzas).encode()
 
-    def _download(self, packages: list[Package], progress: Progress) -> None:
+    def _download(self, packages: list[Package], on_message: OnMessage) -> None:
         if not packages:
             return
         (self._root / "pool").mkdir(parents=True, exist_ok=True)
         megabytes = sum(package.size for package in packages) / 1e6
-        progress(f"downloading {len(packages)} packages, {megabytes:.1f} MB")
-        with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as pool:
+        on_message(f"downloading {len(packages)} packages, {megabytes:.1f} MB")
+        with ThreadPoolExecutor(_PARALLEL_DOWNLOADS) as pool:
             list(pool.map(lambda package: self._upstream.download(package, self._pool_file(package)), packages))
 
     def _pool_file(self, package: Package) -> Path:
@@ -122,7 +122,7 @@ class SnapshotStore:
     def _write_repository(self, name: str, packages: bytes) -> None:
         repository = self._root / name
         if (repository / "dists/stable/Release").exists():
-            os.utime(repository / "dists")  # used again: as good as new
+            os.utime(repository / "dists")  # in use again: counts as new when pruning
             return
         index = {"Packages": packages, "Packages.gz": gzip.compress(packages, mtime=0)}
         for file, data in index.items():
@@ -131,24 +131,24 @@ class SnapshotStore:
             pool.symlink_to("../pool")
         _write_atomically(repository / "dists/stable/Release", _release(self._arch, index).encode())
 
-    def _remember(self, name: str) -> None:
+    def _set_latest(self, name: str) -> None:
         file = self._root / "latest.json"
         known = json.loads(file.read_text()) if file.exists() else {}
-        kept = {url: snapshot for url, snapshot in known.items() if not _is_gone(url)}
-        _write_atomically(file, json.dumps({**kept, self._upstream.url: name}, indent=2).encode())
+        existing = {url: snapshot for url, snapshot in known.items() if not _is_gone(url)}
+        _write_atomically(file, json.dumps({**existing, self._upstream.url: name}, indent=2).encode())
 
     def _prune(self) -> None:
-        """Keeps the newest snapshots and the packages they hold; the cache does not grow for ever."""
+        """Delete old snapshots, and packages that no snapshot contains."""
         repositories = sorted(self._root.glob("*/dists"), key=_age)
-        for dists in repositories[_KEPT:]:
+        for dists in repositories[_KEEP_SNAPSHOTS:]:
             if _age(dists) > _IN_USE_SECONDS:
                 shutil.rmtree(dists.parent)
-        needed = {file for dists in repositories if dists.exists() for file in self._held(dists.parent.name)}
+        needed = {file for dists in repositories if dists.exists() for file in self._pool_files(dists.parent.name)}
         for file in (self._root / "pool").glob("*.deb"):
             if file not in needed and _age(file) > _IN_USE_SECONDS:
                 file.unlink(missing_ok=True)
 
-    def _held(self, name: str) -> Iterator[Path]:
+    def _pool_files(self, name: str) -> Iterator[Path]:
         yield from map(self._pool_file, parse_packages((self._index_dir(name) / "Packages").read_text()))
 
 
@@ -157,7 +157,7 @@ def _id(sha256: str) -> str:
 
 
 def _is_gone(url: str) -> bool:
-    """A lab's repository, after the lab."""
+    """The repository of a lab that no longer exists."""
     parts = urlsplit(url)
     return parts.scheme == "file" and not Path(unquote(parts.path)).exists()
 
@@ -170,7 +170,7 @@ def _release(arch: str, index: dict[str, bytes]) -> str:
     sums = "".join(
         f" {hashlib.sha256(data).hexdigest()} {len(data)} main/binary-{arch}/{name}\n" for name, data in index.items()
     )
-    # A phone's clock may be years off, and apt refuses a repository from the future: this date has always passed.
+    # apt refuses a repository dated in the future, and the clock of a phone may be years behind.
     return (
         "Origin: clusterctl\nSuite: stable\nCodename: stable\nDate: Thu, 01 Jan 1970 00:00:00 UTC\n"
         f"Architectures: {arch}\nComponents: main\nSHA256:\n{sums}"

@@ -1,6 +1,6 @@
-"""A repository somewhere else, read through its chain of sha256 sums: Release -> Packages -> packages.
+"""A remote package repository, verified through its chain of sha256 sums: Release -> Packages -> packages.
 
-The chain starts at `Release`, which is only as genuine as the way it came: https or a local path, nothing else.
+`Release` itself is trusted because of its transport: only https and local paths are allowed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from orchestrator.provision.termux.index import Package, parse_fields
 
 _TRUSTED_SCHEMES: Final = frozenset({"https", "file"})
 _TIMEOUT: Final = 30.0
-_PIECE: Final = 1 << 20
-_LARGEST_INDEX: Final = 256 << 20
-_FORMS: Final[dict[str, Callable[[bytes], bytes]]] = {".xz": lzma.decompress, ".gz": gzip.decompress, "": bytes}
+_CHUNK: Final = 1 << 20
+_MAX_INDEX_BYTES: Final = 256 << 20
+_DECOMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {".xz": lzma.decompress, ".gz": gzip.decompress, "": bytes}
 
 
 class UpstreamError(ClusterctlError):
-    """The repository cannot be reached, or what it sent does not match what it announced."""
+    """The repository cannot be reached, or its files do not match their sha256."""
 
 
 @dataclass(frozen=True)
-class Listing:
-    """One line of `Release`: a file of the index and what it must be."""
+class IndexEntry:
+    """One line of `Release`: an index file with its size and sha256."""
 
     path: str
     size: int
@@ -47,32 +47,33 @@ class Upstream:
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in _TRUSTED_SCHEMES:
             raise UsageError(
-                f"{self.url} is neither https:// nor file://: nothing would vouch for its Release file",
+                f"{self.url} is neither https:// nor file://, so its Release file cannot be trusted",
                 remedy="clusterctl provision --upstream https://packages-cf.termux.dev/apt/termux-main",
             )
 
-    def listing(self, arch: str) -> Listing:
-        """Where the packages of an architecture are listed, by the repository's own Release."""
+    def index_entry(self, arch: str) -> IndexEntry:
+        """The entry of the package index of an architecture in `Release`."""
         listed = release_sums(self._read("dists/stable/Release", limit=1 << 20).decode(errors="replace"))
-        for suffix in _FORMS:
+        for suffix in _DECOMPRESS:
             if found := listed.get(f"main/binary-{arch}/Packages{suffix}"):
                 return found
         raise UpstreamError(
-            f"{self.url} has no packages for {arch}", remedy="choose a repository that has, with --upstream URL"
+            f"{self.url} has no packages for {arch}",
+            remedy="use another repository: clusterctl provision --upstream URL",
         )
 
-    def index(self, listing: Listing) -> str:
-        raw = self._read(f"dists/stable/{listing.path}", limit=_LARGEST_INDEX)
-        if hashlib.sha256(raw).hexdigest() != listing.sha256:
+    def index(self, entry: IndexEntry) -> str:
+        raw = self._read(f"dists/stable/{entry.path}", limit=_MAX_INDEX_BYTES)
+        if hashlib.sha256(raw).hexdigest() != entry.sha256:
             raise UpstreamError(
-                f"{self.url}: {listing.path} is not what Release announces",
-                remedy="run it again: the repository may have changed while it was read",
+                f"{self.url}: {entry.path} does not match its sha256 in Release",
+                remedy="run it again: the repository may have been updated meanwhile",
             )
-        suffix = Path(listing.path).suffix
-        return _FORMS[suffix](raw).decode()
+        suffix = Path(entry.path).suffix
+        return _DECOMPRESS[suffix](raw).decode()
 
     def download(self, package: Package, target: Path) -> None:
-        """Resumes what an earlier attempt left in `target`.part; `target` appears only whole and verified."""
+        """Download atomically, resuming an earlier partial download (`target`.part)."""
         part = target.with_name(target.name + ".part")
         self._fetch_into(part, package)
         if (found := _sha256(part)) != package.sha256:
@@ -80,7 +81,7 @@ class Upstream:
             raise UpstreamError(
                 f"{package.name} {package.version} from {self.url} has sha256 {found[:12]}…, "
                 f"the index says {package.sha256[:12]}…",
-                remedy="run it again; if it stays so, the repository is damaged: choose another with --upstream",
+                remedy="run it again; if that does not help, the repository is damaged: use another one (--upstream)",
             )
         part.replace(target)
 
@@ -97,7 +98,7 @@ class Upstream:
         with self._open(path) as source:
             raw: bytes = source.read(limit + 1)
         if len(raw) > limit:
-            raise UpstreamError(f"{self.url}: {path} is over {limit >> 20} MiB")
+            raise UpstreamError(f"{self.url}: {path} is larger than {limit >> 20} MiB")
         return raw
 
     def _open(self, path: str, start: int = 0) -> IO[bytes]:
@@ -109,23 +110,25 @@ class Upstream:
         except (urllib.error.URLError, OSError) as error:
             raise UpstreamError(
                 f"cannot read {path} from {self.url}: {getattr(error, 'reason', error)}",
-                remedy="check this computer's connection; with an earlier snapshot: clusterctl provision --offline",
+                remedy="check this computer's connection, or use an earlier snapshot: clusterctl provision --offline",
             ) from error
         if urlsplit(source.geturl()).scheme not in _TRUSTED_SCHEMES:  # type: ignore[attr-defined]
             raise UpstreamError(f"{self.url} redirects to an address that is not https")
         return source
 
 
-def release_sums(release: str) -> dict[str, Listing]:
+def release_sums(release: str) -> dict[str, IndexEntry]:
     """The SHA256 section of a Release file."""
     lines = parse_fields(release).get("SHA256", "").splitlines()
     parts = [line.split() for line in lines if line.strip()]
-    return {path: Listing(path, int(size), sha256) for sha256, size, path in (part for part in parts if len(part) == 3)}
+    return {
+        path: IndexEntry(path, int(size), sha256) for sha256, size, path in (part for part in parts if len(part) == 3)
+    }
 
 
 def _copy(source: IO[bytes], sink: IO[bytes], limit: int) -> None:
-    while sink.tell() <= limit and (piece := source.read(_PIECE)):
-        sink.write(piece)
+    while sink.tell() <= limit and (chunk := source.read(_CHUNK)):
+        sink.write(chunk)
     sink.flush()
     os.fsync(sink.fileno())
 

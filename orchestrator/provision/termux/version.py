@@ -1,4 +1,4 @@
-"""Debian's order of versions (deb-version(7)): what dpkg and apt on the phones go by."""
+"""Debian version comparison (deb-version(7)), as dpkg and apt do it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from functools import total_ordering
 from typing import Final
 
-_Piece = tuple[tuple[int, ...], int]
-_PIECES: Final = re.compile(r"([^0-9]*)([0-9]*)")
-_END: Final[_Piece] = ((0,), 0)
+_Run = tuple[tuple[int, ...], int]
+_RUNS: Final = re.compile(r"([^0-9]*)([0-9]*)")
+_END: Final[_Run] = ((0,), 0)
 
 
 @total_ordering
@@ -47,15 +47,15 @@ class Version:
         raise ValueError(f"not a version relation: {operator!r}")
 
 
-def _key(part: str) -> tuple[_Piece, ...]:
-    """Runs of other characters and of digits in turn, each comparable with its counterpart.
+def _key(part: str) -> tuple[_Run, ...]:
+    """A sort key: alternating runs of non-digits and digits.
 
-    The 0 that ends a run, and the empty pieces that end the whole, put '~' before the end and all else after it.
+    The 0 after each run and the empty runs at the end sort '~' before the end of the string, and all else after it.
     """
-    pieces = [((*map(_weight, other), 0), int(digits or 0)) for other, digits in _PIECES.findall(part)]
-    while pieces and pieces[-1] == _END:
-        pieces.pop()
-    return (*pieces, _END, _END)
+    runs = [((*map(_weight, other), 0), int(digits or 0)) for other, digits in _RUNS.findall(part)]
+    while runs and runs[-1] == _END:
+        runs.pop()
+    return (*runs, _END, _END)
 
 
 def _weight(character: str) -> int:

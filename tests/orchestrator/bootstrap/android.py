@@ -23,7 +23,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.orchestrator.bootstrap import services
-from tests.orchestrator.bootstrap.wire import Listener, Stream
+from tests.orchestrator.bootstrap.fake_adbd import Listener, Stream
 from tests.orchestrator.fleet.servers import free_port, sshd
 
 TERMUX_DATA = "/data/data/com.termux"

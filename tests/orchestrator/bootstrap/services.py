@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.orchestrator.bootstrap.wire import Stream, Transport, pump
+from tests.orchestrator.bootstrap.fake_adbd import Stream, Transport, pump
 
 STDIN, STDOUT, STDERR, EXIT, CLOSE_STDIN = 0, 1, 2, 3, 4
 

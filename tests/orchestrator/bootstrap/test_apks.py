@@ -33,12 +33,12 @@ def test_three_right_ones(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"boot": None}, r"no APK of Termux:Boot \(com.termux.boot\)"),
-        ({"boot": apk("com.termux.boot", certificate=FDROID)}, "mixed sources"),
+        ({"boot": apk("com.termux.boot", certificate=FDROID)}, "different signers"),
         ({"termux": apk("com.termux", debuggable=False)}, "termux.apk: not debuggable"),
-        ({"api": apk("com.termux.api", shared_user="other")}, "does not share Termux's user"),
-        ({"api": apk("com.termux.api", certificate=None)}, "api.apk: it is not signed"),
-        ({"extra": apk("com.termux.styling")}, "extra.apk: is 'com.termux.styling', none of Termux"),
-        ({"extra": apk("com.termux", abi="x86_64")}, "several APKs of Termux: extra.apk, termux.apk; leave one"),
+        ({"api": apk("com.termux.api", shared_user="other")}, "does not share the user id of Termux"),
+        ({"api": apk("com.termux.api", certificate=None)}, "api.apk: not signed"),
+        ({"extra": apk("com.termux.styling")}, "extra.apk: is 'com.termux.styling', not one of Termux"),
+        ({"extra": apk("com.termux", abi="x86_64")}, "several APKs of Termux: extra.apk, termux.apk; keep one"),
         ({"boot": b"PK nonsense"}, "boot.apk: not an APK"),
         ({"boot": RIGHT["boot"][:-700]}, "boot.apk: not an APK"),
     ],
@@ -55,21 +55,21 @@ def test_a_byte_that_changed_is_seen(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[1000] ^= 1
     path.write_bytes(data)
-    assert "termux.apk: has sha256" in refusal(tmp_path)
-    assert "load it again" in refusal(tmp_path)
+    assert "termux.apk: its sha256 is" in refusal(tmp_path)
+    assert "download it again" in refusal(tmp_path)
 
 
 def test_sums(tmp_path: Path) -> None:
-    assert "there is no such directory" in refusal(tmp_path / "none")
+    assert "no such directory" in refusal(tmp_path / "none")
     directory = write_folder(tmp_path, **RIGHT)
     sums = directory / "SHA256SUMS"
     lines = sums.read_text().splitlines()
     sums.write_text("\n".join(lines[1:]))
-    assert "termux.apk: not listed in SHA256SUMS; it has sha256" in refusal(directory)
+    assert "termux.apk: not listed in SHA256SUMS; its sha256 is" in refusal(directory)
     sums.write_text("\n".join([*lines, f"{'0' * 64}  more.apk"]))
-    assert "more.apk: listed in SHA256SUMS, but not there" in refusal(directory)
+    assert "more.apk: listed in SHA256SUMS, but missing" in refusal(directory)
     sums.write_text("md5 of it\n")
-    assert "SHA256SUMS:1: not a line of sha256sum" in refusal(directory)
+    assert "SHA256SUMS:1: expected 64 hex digits" in refusal(directory)
     sums.unlink()
     assert "SHA256SUMS cannot be read" in refusal(directory)
 

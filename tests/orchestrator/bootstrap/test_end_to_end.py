@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from orchestrator.bootstrap.bootstrapper import BootstrapOptions, bootstrap
 from orchestrator.bootstrap.events import Event, Waiting
-from orchestrator.bootstrap.report import Report
-from orchestrator.bootstrap.run import Options, bootstrap
+from orchestrator.bootstrap.report import BootstrapReport
 from orchestrator.fleet import HostKeys
 from orchestrator.inventory import load
 from orchestrator.inventory.model import Cluster
 from orchestrator.paths import ClusterState
-from orchestrator.provision.report import StepStatus
+from orchestrator.provision.engine import StepStatus
 from orchestrator.provision.resources import read_text
-from orchestrator.provision.steps.keys import key_body
+from orchestrator.provision.ssh_keys import key_body
 from tests.labs import CLUSTERCTL
 from tests.orchestrator.bootstrap.android import Android
 from tests.orchestrator.bootstrap.conftest import Bench, NewPhone
@@ -51,7 +51,7 @@ class Desk:
 
     def __init__(self, bench: Bench, inventory: Path) -> None:
         self.inventory = inventory
-        self.options = Options(bench.apks, upstream=bench.upstream, wait=120.0)
+        self.options = BootstrapOptions(bench.apks, upstream=bench.upstream, wait=120.0)
         self.events: list[Event] = []
         self._tasks: dict[str, Callable[[], object]] = {}
 
@@ -63,7 +63,7 @@ class Desk:
     def state(self) -> ClusterState:
         return ClusterState("desk")
 
-    def bootstrap(self, *phones: Android, **changes: Any) -> Report:
+    def bootstrap(self, *phones: Android, **changes: Any) -> BootstrapReport:
         """`phones` become p1, p2, … unless --assign or the inventory says otherwise."""
         pairs = tuple(f"{phone.adbd.name}=p{number}" for number, phone in enumerate(phones, start=1))
         options = replace(self.options, **{"pairs": pairs, **changes})
@@ -77,12 +77,12 @@ class Desk:
     def _watch(self, event: Event) -> None:
         self.events.append(event)
         for words in list(self._tasks):
-            if isinstance(event, Waiting) and words in event.what:
+            if isinstance(event, Waiting) and words in event.reason:
                 self._tasks.pop(words)()
 
     @property
     def waits(self) -> set[str]:
-        return {event.what for event in self.events if isinstance(event, Waiting)}
+        return {event.reason for event in self.events if isinstance(event, Waiting)}
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def desk(on_bench: Bench, inventory: Path) -> Desk:
     return Desk(on_bench, inventory)
 
 
-def failure(report: Report) -> tuple[str, str, str]:
+def failure(report: BootstrapReport) -> tuple[str, str, str]:
     (phone,) = report.failed
     assert phone.failure
     return phone.failure.step, phone.failure.error or "", phone.failure.remedy or ""
@@ -105,14 +105,14 @@ def test_the_whole_way_and_a_second_time_nothing(desk: Desk, new_phone: NewPhone
 
     assert report.ok, report.as_json()
     assert any("accept the dialog on the phone's screen" in what for what in desk.waits)
-    assert {"Termux unpacks its programs", "Android starts again", "Termux:Boot starts sshd"} <= desk.waits
+    assert {"Termux is unpacking its programs", "Android is restarting", "Termux:Boot is starting sshd"} <= desk.waits
     assert not any("plug the phone" in what for what in desk.waits)
     _check_files(phone, desk)
     _check_settings(phone)
     _check_memory(phone, desk)
     assert phone.reboots == 1
     assert phone.reversed_ports == []
-    assert [one.name for one in report.to_come] == ["p2", "p3", "p4"]
+    assert [one.name for one in report.remaining] == ["p2", "p3", "p4"]
 
     text, calls = desk.inventory.read_text(), len(phone.calls)
     again = desk.bootstrap()  # by the serial number in the inventory
@@ -178,10 +178,10 @@ def _check_memory(phone: Android, desk: Desk) -> None:
 
 def test_unplugged_in_the_middle_and_gone_on_with(desk: Desk, new_phone: NewPhone) -> None:
     phone = new_phone(patience=3)
-    desk.on_wait("Termux unpacks its programs", phone.adbd.unplug)
+    desk.on_wait("Termux is unpacking its programs", phone.adbd.unplug)
     step, error, remedy = failure(desk.bootstrap(phone))
-    assert (step, "gone from the USB bus" in error) == ("unpack", True)
-    assert "it goes on where it was" in remedy
+    assert (step, "disconnected from USB" in error) == ("unpack", True)
+    assert "it continues where it stopped" in remedy
     assert desk.cluster.phone("p1").serial is None  # nothing is written down of a phone that is half done
 
     installed = phone.get("apps/com.termux/grants")
@@ -204,12 +204,12 @@ def test_one_fails_and_the_other_is_done(desk: Desk, new_phone: NewPhone) -> Non
     report = desk.bootstrap(bad, good)
     step, error, remedy = failure(report)
     assert step == "apps"
-    assert "from another source (the Play Store, F-Droid) is installed already" in error
+    assert "from another source (the Play Store, F-Droid) is already installed" in error
     assert f"adb -s {bad.adbd.name} uninstall com.termux" in remedy
     assert [phone.serial for phone in desk.cluster][:2] == [None, good.serial]
     assert not [call for call in good.calls if call.startswith("device_config put")]  # Android 11 needs no such thing
     assert desk.state.failed.read_text() == '["p1"]\n'
-    assert [one.name for one in report.to_come] == ["p1", "p3", "p4"]
+    assert [one.name for one in report.remaining] == ["p1", "p3", "p4"]
 
 
 @pytest.mark.slow
@@ -218,9 +218,9 @@ def test_a_phone_that_does_not_start_sshd_is_found_at_once(
 ) -> None:
     monkeypatch.setattr("orchestrator.bootstrap.steps.restart._SSHD_SECONDS", 1.0)
     phone = new_phone()
-    desk.on_wait("Android starts again", lambda: (phone.files / "home/.ssh/authorized_keys").write_text("# wiped\n"))
+    desk.on_wait("Android is restarting", lambda: (phone.files / "home/.ssh/authorized_keys").write_text("# wiped\n"))
     step, error, remedy = failure(desk.bootstrap(phone))
-    assert (step, "does not let us in" in error) == ("restart", True)
+    assert (step, "does not accept a login" in error) == ("restart", True)
     assert "boot.log" in remedy
     assert desk.cluster.phone("p1").host_key is None
 
@@ -228,7 +228,7 @@ def test_a_phone_that_does_not_start_sshd_is_found_at_once(
 @pytest.mark.parametrize(
     ("name", "value", "task"),
     [
-        ("lock_secure", "true", "take the screen lock away"),
+        ("lock_secure", "true", "remove the screen lock"),
         ("user_state", "RUNNING_LOCKED", "unlock the phone once"),
         ("props/sys.boot_completed", "", "Android is still starting"),
     ],
@@ -247,7 +247,7 @@ def test_what_hands_must_do_is_waited_for_and_told(
 def test_too_little_room_and_too_old(desk: Desk, new_phone: NewPhone) -> None:
     phone = new_phone()
     phone.put("free_kb", "900000")
-    assert "only 900 MB of storage are free" in failure(desk.bootstrap(phone))[1]
+    assert "900 MB of storage free" in failure(desk.bootstrap(phone))[1]
     phone.put("props/ro.build.version.sdk", "26")
     assert "older than 9" in failure(desk.bootstrap(phone))[1]
     phone.put("props/ro.build.version.sdk", "30")
@@ -266,7 +266,7 @@ def test_the_command(desk: Desk, new_phone: NewPhone, on_bench: Bench) -> None:
 
     refused = clusterctl()
     assert refused.returncode == 2
-    assert f"the inventory does not say which phones these are: {phone.serial}" in refused.stderr
+    assert f"the inventory has no phone with these serial numbers: {phone.serial}" in refused.stderr
     before = desk.inventory.read_text()
     planned = clusterctl("--dry-run", "--assign-free", "--limit", "p3", "--serial", phone.serial)
     assert planned.returncode == 0, planned.stderr

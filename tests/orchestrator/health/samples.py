@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.fleet.result import Phase
 from orchestrator.health.checks import ALL
-from orchestrator.health.facts import Facts, Ran, Session
+from orchestrator.health.doctor_facts import Facts, Ran, Session
 from orchestrator.health.finding import Check, Finding
 from orchestrator.health.observation import Common, Contact, Seen
 from orchestrator.inventory.model import Phone

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.fleet.host_keys import HostKey
 from orchestrator.fleet.result import Phase
 from orchestrator.health.checks import ALL, BEFORE_RUNS
-from orchestrator.health.facts import Manager, Ran
+from orchestrator.health.doctor_facts import Manager, Ran
 from orchestrator.health.finding import Fix, Kind, Severity
 from orchestrator.health.observation import Earlier, Seen
 from phone_agent.contract.errors import ErrorCode

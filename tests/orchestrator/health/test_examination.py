@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator.health import adb, history
+from orchestrator.health import adb_commands as adb
+from orchestrator.health import history
 from orchestrator.health.address_scan import candidates
 from orchestrator.health.checks import ALL
+from orchestrator.health.doctor_facts import Facts, Ran, parse_cores, parse_facts, parse_session, without_facts
 from orchestrator.health.examination import judge, neighbours, usual_versions
-from orchestrator.health.facts import Facts, Ran, parse_cores, parse_facts, parse_session, without_facts
 from orchestrator.health.observation import Seen
 from orchestrator.health.report import Report
 from orchestrator.health.scripts import EXAMINE

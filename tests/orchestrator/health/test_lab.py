@@ -13,7 +13,7 @@ import pytest
 from orchestrator.health.checks import ALL
 from orchestrator.health.examination import LIMIT_S
 from tests.labs import CLUSTERCTL, TestLab, namespaces_missing, running_lab
-from tests.orchestrator.health.injuries import FIRST, SECOND, Injury, Verdict, restart, verdicts
+from tests.orchestrator.health.faults import FIRST, SECOND, Injury, Verdict, restart, verdicts
 
 pytestmark = [
     pytest.mark.lab,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.fleet.result import Outcome, Outcomes, Status
-from orchestrator.health.facts import Session
-from orchestrator.health.health import judge
+from orchestrator.health.doctor_facts import Session
+from orchestrator.health.phone_health import judge
 from orchestrator.health.preflight import Preflight, UnfitPhonesError, inspect
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inventory.model import Cluster

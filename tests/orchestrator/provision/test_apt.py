@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.lab.termux import build_mirror
-from orchestrator.provision.failures import explain
-from orchestrator.provision.resources import script
+from orchestrator.provision.failures import explain_failure
+from orchestrator.provision.resources import read_script
 from orchestrator.provision.termux.mirror import serve
 from orchestrator.provision.termux.snapshot import Snapshot, SnapshotStore, _release
 from orchestrator.provision.termux.upstream import Upstream
@@ -29,7 +29,7 @@ numbers = count(1)
 
 
 @dataclass(frozen=True)
-class Site:
+class SshTarget:
     directory: Path
     snapshot: Snapshot
     url: str  # of the mirror
@@ -40,20 +40,20 @@ class Site:
     def packages(self, phone: Phone, *names: str, repository: str = "") -> subprocess.CompletedProcess[str]:
         url = f"{self.url}/{self.snapshot.arch}/{repository or self.snapshot.id}"
         return phone.run(
-            shlex.join(["bash", "-c", script("packages"), "clusterctl", url, self.snapshot.sha256, "", *names])
+            shlex.join(["bash", "-c", read_script("packages"), "clusterctl", url, self.snapshot.sha256, "", *names])
         )
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+def target() -> Iterator[SshTarget]:
     with open_directory() as directory:
         upstream = build_mirror(directory / "upstream", HOST, prefix=str(directory / "upstream/files/usr"))
         bare = versions(bare_phone(directory / "bare"))
         store = SnapshotStore(directory / "cache", HOST.machine, Upstream(upstream.as_uri()))
-        snapshot = store.take(["openssh", "make"], bare, lambda _: None)
+        snapshot = store.create(["openssh", "make"], bare, lambda _: None)
         listener = socket.create_server(("127.0.0.1", 0))
         with serve(directory / "cache/termux", listener, IPv4Network("127.0.0.0/8")) as url:
-            yield Site(directory, snapshot, url)
+            yield SshTarget(directory, snapshot, url)
 
 
 def versions(phone: Phone) -> dict[str, str]:
@@ -65,40 +65,40 @@ def offered(snapshot: Snapshot) -> dict[str, str]:
     return {package.name: package.version for package in snapshot.index}
 
 
-def test_a_phone_comes_to_the_snapshot(site: Site) -> None:
-    phone = site.phone()
-    done = site.packages(phone, "make")
+def test_a_phone_comes_to_the_snapshot(target: SshTarget) -> None:
+    phone = target.phone()
+    done = target.packages(phone, "make")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert versions(phone) == {name: offered(site.snapshot)[name] for name in versions(phone)}
+    assert versions(phone) == {name: offered(target.snapshot)[name] for name in versions(phone)}
     assert "make" in versions(phone)
     assert not (phone.home / ".clusterctl/apt").exists()
 
 
-def test_another_index_than_the_hosts_stops_before_anything_is_installed(site: Site) -> None:
+def test_another_index_than_the_hosts_stops_before_anything_is_installed(target: SshTarget) -> None:
     """A forged repository that holds together: only the sum that came over ssh tells."""
-    forged = site.snapshot.path.with_name("forged")
-    shutil.copytree(site.snapshot.path, forged, symlinks=True)
+    forged = target.snapshot.path.with_name("forged")
+    shutil.copytree(target.snapshot.path, forged, symlinks=True)
     (file,) = forged.rglob("Packages")
     data = file.read_bytes().replace(b"Version: 10.5p1", b"Version: 99.5p1")
     index = {"Packages": data, "Packages.gz": gzip.compress(data)}
     for name, content in index.items():
         file.with_name(name).write_bytes(content)
-    (forged / "dists/stable/Release").write_text(_release(site.snapshot.arch, index))
+    (forged / "dists/stable/Release").write_text(_release(target.snapshot.arch, index))
 
-    phone = site.phone()
+    phone = target.phone()
     before = versions(phone)
-    refused = site.packages(phone, "make", repository="forged")
+    refused = target.packages(phone, "make", repository="forged")
     assert refused.returncode == 4
     assert versions(phone) == before
-    cause = explain(refused.stdout + refused.stderr)
+    cause = explain_failure(refused.stdout + refused.stderr)
     assert cause.code is ErrorCode.INDEX_MISMATCH
-    assert "is not the one this computer serves" in cause.message
-    assert site.snapshot.sha256 in cause.message
+    assert "another package index than this computer serves" in cause.message
+    assert target.snapshot.sha256 in cause.message
     assert "this computer's wired address" in (cause.remedy or "")
 
 
-def test_a_phone_newer_than_the_snapshot_goes_back_to_it(site: Site) -> None:
-    phone = site.phone()
+def test_a_phone_newer_than_the_snapshot_goes_back_to_it(target: SshTarget) -> None:
+    phone = target.phone()
     status = phone.prefix / "var/lib/dpkg/status"
     stanzas = status.read_text().split("\n\n")
     ahead = {"libedit": "99990101-3.1", "openssl": "1:99.1"}
@@ -109,7 +109,7 @@ def test_a_phone_newer_than_the_snapshot_goes_back_to_it(site: Site) -> None:
     assert versions(phone).items() >= ahead.items()
     (phone.prefix / "etc/apt/preferences").write_text("Package: libedit\nPin: version 9999*\nPin-Priority: 2000\n")
 
-    done = site.packages(phone, "make")
+    done = target.packages(phone, "make")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 downgraded" in done.stdout
-    assert versions(phone) == {name: offered(site.snapshot)[name] for name in versions(phone)}
+    assert versions(phone) == {name: offered(target.snapshot)[name] for name in versions(phone)}

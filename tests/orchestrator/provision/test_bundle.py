@@ -110,7 +110,7 @@ def test_an_earlier_bundle_is_replaced_and_other_directories_are_left_alone(tmp_
     assert not (tmp_path / "out/stray").exists()
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/file").touch()
-    with pytest.raises(UsageError, match="holds no agent bundle"):
+    with pytest.raises(UsageError, match="not an agent bundle"):
         build_bundle(Target.HOST, tmp_path / "precious")
     assert (tmp_path / "precious/file").exists()
 

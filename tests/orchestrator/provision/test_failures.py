@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.provision.failures import Explanation, explain
+from orchestrator.provision.failures import FailureExplanation, explain_failure
 from phone_agent.contract.errors import ErrorCode
-from tests.orchestrator.provision.phones import DATA
+from tests.orchestrator.provision.samples import DATA
 
 
 @pytest.mark.parametrize(
@@ -17,22 +17,22 @@ from tests.orchestrator.provision.phones import DATA
         ("interrupted", "was interrupted", "dpkg --configure -a"),
         ("linker", "partial upgrade", "full-upgrade"),
         ("locked", "another package manager", "pgrep"),
-        ("unmet", "do not fit together", "--fix-broken"),
+        ("unmet", "conflicting dependencies", "--fix-broken"),
     ],
 )
 def test_a_log_has_a_cause_and_a_remedy(log: str, cause: str, remedy: str) -> None:
-    found = explain((DATA / f"apt-{log}.txt").read_text())
+    found = explain_failure((DATA / f"apt-{log}.txt").read_text())
     assert cause in found.message
     assert remedy in (found.remedy or "")
 
 
 def test_a_full_disk_is_the_cause_even_when_fetching_failed_of_it() -> None:
     log = "E: Failed to fetch http://10.77.0.1/x.deb  Error writing to file - write (28: No space left on device)\n"
-    assert explain(log).code is ErrorCode.DISK_FULL
+    assert explain_failure(log).code is ErrorCode.DISK_FULL
 
 
 def test_an_unknown_failure_is_told_in_its_own_words() -> None:
-    assert explain("Reading package lists...\nE: Something new\n") == Explanation(
+    assert explain_failure("Reading package lists...\nE: Something new\n") == FailureExplanation(
         ErrorCode.PACKAGE_FAILED, "E: Something new"
     )
-    assert explain("") == Explanation(ErrorCode.PACKAGE_FAILED, "it printed nothing")
+    assert explain_failure("") == FailureExplanation(ErrorCode.PACKAGE_FAILED, "no output")

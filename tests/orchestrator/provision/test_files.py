@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from orchestrator.provision.facts import FileFact
 from orchestrator.provision.files import ManagedFile, changed_files, outside_block, with_block
-from tests.orchestrator.provision.phones import facts
+from orchestrator.provision.termux_facts import FileFact
+from tests.orchestrator.provision.samples import facts
 
 OWN = "ssh-ed25519 AAAAfriend friend\n# a remark\n"
 

@@ -99,7 +99,7 @@ def test_it_is_gone_afterwards(root: Path) -> None:
 def test_apt_takes_packages_from_it(tmp_path: Path) -> None:
     """The real apt-get, pointed at a root of its own, resolves and downloads from a served snapshot."""
     url = write_repository(tmp_path / "upstream", [Deb("tool", depends="part"), Deb("part")])
-    snapshot = SnapshotStore(tmp_path / "cache", ARCH, Upstream(url)).take(["tool"], [], lambda _: None)
+    snapshot = SnapshotStore(tmp_path / "cache", ARCH, Upstream(url)).create(["tool"], [], lambda _: None)
     home = tmp_path / "apt"
     for directory in ("lists/partial", "archives/partial", "etc/preferences.d", "dpkg"):
         (home / directory).mkdir(parents=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.provision.bundle import Target, build_bundle
-from orchestrator.provision.files import ManagedFile, archive
-from orchestrator.provision.resources import script
+from orchestrator.provision.files import ManagedFile, tar_archive
+from orchestrator.provision.resources import read_script
 
 
 @pytest.fixture
@@ -26,13 +26,13 @@ def home(tmp_path: Path) -> Path:
 
 def bash(home: Path, name: str, *args: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "HOME": str(home), "PREFIX": str(home.parent / "usr")}
-    command = ["bash", "-c", script(name), "clusterctl", *args]
+    command = ["bash", "-c", read_script(name), "clusterctl", *args]
     return subprocess.run(command, env=environment, cwd=home, input=stdin, capture_output=True, check=False, timeout=60)
 
 
 def test_files_are_installed_with_their_modes(home: Path) -> None:
     files = (ManagedFile("~/.ssh/key", b"one", 0o600), ManagedFile("$PREFIX/etc/deep/conf", b"two", 0o644))
-    done = bash(home, "install-files", "600", files[0].path, "644", files[1].path, stdin=archive(files))
+    done = bash(home, "install-files", "600", files[0].path, "644", files[1].path, stdin=tar_archive(files))
     assert done.returncode == 0, done.stderr
     key, conf = home / ".ssh/key", home.parent / "usr/etc/deep/conf"
     assert (key.read_bytes(), key.stat().st_mode & 0o777) == (b"one", 0o600)
@@ -42,7 +42,7 @@ def test_files_are_installed_with_their_modes(home: Path) -> None:
 
 
 def test_files_go_nowhere_else(home: Path) -> None:
-    refused = bash(home, "install-files", "600", "/etc/passwd", stdin=archive((ManagedFile("x", b"x"),)))
+    refused = bash(home, "install-files", "600", "/etc/passwd", stdin=tar_archive((ManagedFile("x", b"x"),)))
     assert refused.returncode == 2
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.provision.gather_desired import PackageSource
+from orchestrator.provision.package_source import PackageSource
 from orchestrator.provision.resources import PackageList
 from orchestrator.provision.termux.closure import MissingPackageError
 from orchestrator.provision.termux.snapshot import Snapshot, SnapshotStore
 from orchestrator.provision.termux.upstream import Upstream, UpstreamError
-from tests.orchestrator.provision.phones import facts
 from tests.orchestrator.provision.repository import ARCH, Deb, write_repository
+from tests.orchestrator.provision.samples import facts
 
 DEBS = [
     Deb("python", "3.14.6-1", depends="libffi (>= 3)"),
@@ -37,7 +37,7 @@ def store(tmp_path: Path, repository: Path) -> SnapshotStore:
 
 def take(store: SnapshotStore) -> tuple[Snapshot, list[str]]:
     said: list[str] = []
-    return store.take(["python"], ["bash", "not-in-the-repository"], said.append), said
+    return store.create(["python"], ["bash", "not-in-the-repository"], said.append), said
 
 
 def test_it_holds_what_is_wanted_and_what_is_installed(store: SnapshotStore) -> None:
@@ -73,7 +73,7 @@ def test_a_package_that_does_not_match_its_sum_is_refused(store: SnapshotStore, 
 
 def test_an_index_that_does_not_match_release_is_refused(store: SnapshotStore, repository: Path) -> None:
     (repository / f"dists/stable/main/binary-{ARCH}/Packages.gz").write_bytes(b"something else")
-    with pytest.raises(UpstreamError, match="is not what Release announces"):
+    with pytest.raises(UpstreamError, match="does not match its sha256 in Release"):
         take(store)
 
 
@@ -127,7 +127,7 @@ def test_an_architecture_without_packages_is_told(tmp_path: Path, repository: Pa
 
 
 def test_plain_http_is_refused_before_anything_is_read() -> None:
-    with pytest.raises(UsageError, match="nothing would vouch"):
+    with pytest.raises(UsageError, match="cannot be trusted"):
         Upstream("http://example.org/termux")
 
 

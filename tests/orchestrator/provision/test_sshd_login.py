@@ -8,11 +8,11 @@ import pytest
 
 from orchestrator.errors import PhoneError
 from orchestrator.fleet.result import CommandResult
-from orchestrator.provision.resources import script
-from orchestrator.provision.steps.sshd import Sshd
-from orchestrator.provision.steps.step import Site
+from orchestrator.provision.resources import read_script
+from orchestrator.provision.steps.sshd import SshdStep
+from orchestrator.provision.target import SshTarget
 from phone_agent.contract.errors import ErrorCode
-from tests.orchestrator.provision.phones import facts, phone, want
+from tests.orchestrator.provision.samples import desired_state, facts, phone
 
 
 class Connection:
@@ -24,7 +24,7 @@ class Connection:
         return CommandResult(tuple(argv), self.rc, "", "line 3: Bad configuration option", 0.1)
 
     def script(self, text: str, *args: str) -> None:
-        assert text == script("sshd-restore")
+        assert text == read_script("sshd-restore")
         self.restored += args
 
 
@@ -33,8 +33,8 @@ def set_up(connection: Connection, logins: list[PhoneError | None]) -> None:
         if error := logins.pop(0):
             raise error
 
-    site = Site(phone(), lambda: connection, log_in)  # type: ignore[arg-type,return-value]
-    Sshd().apply(site, facts(sshd_pid=77), want())
+    target = SshTarget(phone(), lambda: connection, log_in)  # type: ignore[arg-type,return-value]
+    SshdStep().apply(target, facts(sshd_pid=77), desired_state())
 
 
 @pytest.fixture(autouse=True)
@@ -50,16 +50,16 @@ def test_a_login_that_works_after_a_moment_is_enough() -> None:
 
 def test_without_a_login_the_old_settings_come_back() -> None:
     connection = Connection()
-    with pytest.raises(PhoneError, match="the old ones are back: refused"):
+    with pytest.raises(PhoneError, match="restored the old ones: refused"):
         set_up(connection, [PhoneError("refused", code=ErrorCode.CONNECTION_REFUSED)] * 5)
     assert connection.restored == ["77"]
 
 
 def test_settings_that_sshd_refuses_are_told() -> None:
-    with pytest.raises(PhoneError, match="does not accept the settings: line 3"):
+    with pytest.raises(PhoneError, match="rejects the settings: line 3"):
         set_up(Connection(rc=3), [])
 
 
 def test_without_a_process_to_tell_nothing_is_touched() -> None:
-    with pytest.raises(PhoneError, match="which process is sshd"):
-        Sshd().apply(Site(phone(), lambda: pytest.fail("touched"), lambda: None), facts(), want())
+    with pytest.raises(PhoneError, match="process id of sshd"):
+        SshdStep().apply(SshTarget(phone(), lambda: pytest.fail("touched"), lambda: None), facts(), desired_state())

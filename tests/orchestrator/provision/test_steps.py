@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.provision.desired_state import Repository, peers
-from orchestrator.provision.facts import FileFact, Installed
+from orchestrator.provision.desired_state import Repository, peer_network
 from orchestrator.provision.steps import boot, keys, openmpi, sshd
-from orchestrator.provision.steps.agent import Agent
-from orchestrator.provision.steps.mpi4py import Mpi4py
-from orchestrator.provision.steps.packages import Packages, space_needed
-from orchestrator.provision.steps.selftest import SelfTest, complaints, fingerprint
+from orchestrator.provision.steps.agent import AgentStep
+from orchestrator.provision.steps.mpi4py import Mpi4pyStep
+from orchestrator.provision.steps.packages import PackagesStep, space_needed
+from orchestrator.provision.steps.selftest import SelfTestStep, failed_checks, fingerprint
+from orchestrator.provision.termux_facts import FileFact, PackageState
 from orchestrator.provision.wheels import Wheel
-from tests.orchestrator.provision.phones import ARCH, HOST_KEY, PHONE_KEY, cluster, facts, installed, want
+from tests.orchestrator.provision.samples import ARCH, HOST_KEY, PHONE_KEY, cluster, desired_state, facts, installed
 
 READY = installed(python="3.14.6-1", openmpi="4.1.5-1", libffi="3.5", bash="5.3.15")
 
@@ -23,77 +23,79 @@ READY = installed(python="3.14.6-1", openmpi="4.1.5-1", libffi="3.5", bash="5.3.
 class TestPackages:
     def test_a_bare_phone(self) -> None:
         bare = facts(packages=installed(bash="5.3.9"))
-        assert Packages().check(bare, want()) == (
-            "install python, openmpi and 1 that they need",
+        assert PackagesStep().plan(bare, desired_state()) == (
+            "install python, openmpi and 1 dependency",
             "upgrade bash",
         )
 
     def test_a_ready_phone(self) -> None:
-        assert Packages().check(facts(packages=READY), want()) == ()
+        assert PackagesStep().plan(facts(packages=READY), desired_state()) == ()
 
     def test_a_phone_ahead_of_the_snapshot_goes_back_to_it(self) -> None:
         ahead = {**READY, **installed(bash="5.4", libffi="3.4")}
-        assert Packages().check(facts(packages=ahead), want()) == ("upgrade libffi", "downgrade bash")
-        assert space_needed(facts(packages=ahead), want().repositories[ARCH]) == 2 * (1000 + 4000)
+        assert PackagesStep().plan(facts(packages=ahead), desired_state()) == ("upgrade libffi", "downgrade bash")
+        assert space_needed(facts(packages=ahead), desired_state().repositories[ARCH]) == 2 * (1000 + 4000)
 
     def test_a_version_written_otherwise_is_the_same(self) -> None:
         same = {**READY, **installed(bash="5.3.15-0")}
-        assert Packages().check(facts(packages=same), want()) == ()
+        assert PackagesStep().plan(facts(packages=same), desired_state()) == ()
 
     def test_what_the_snapshot_does_not_have_is_left_alone(self) -> None:
         more = {**READY, **installed(vim="9.2")}
-        assert Packages().check(facts(packages=more), want()) == ()
+        assert PackagesStep().plan(facts(packages=more), desired_state()) == ()
 
     def test_a_package_removed_but_for_its_settings_is_missing(self) -> None:
-        removed = {**READY, "openmpi": Installed("4.1.5-1", "config-files")}
-        assert Packages().check(facts(packages=removed), want()) == ("install openmpi",)
+        removed = {**READY, "openmpi": PackageState("4.1.5-1", "config-files")}
+        assert PackagesStep().plan(facts(packages=removed), desired_state()) == ("install openmpi",)
 
     def test_an_interrupted_installation_is_finished(self) -> None:
-        half = {**READY, "bash": Installed("5.3.15", "half-configured")}
-        assert Packages().check(facts(packages=half), want()) == ("finish the interrupted installation of bash",)
+        half = {**READY, "bash": PackageState("5.3.15", "half-configured")}
+        assert PackagesStep().plan(facts(packages=half), desired_state()) == (
+            "finish the interrupted installation of bash",
+        )
 
     def test_space_is_for_the_archives_and_what_comes_out_of_them(self) -> None:
-        repository: Repository = want().repositories[ARCH]
+        repository: Repository = desired_state().repositories[ARCH]
         assert space_needed(facts(packages=READY), repository) == 0
         assert space_needed(facts(packages=installed(libffi="3.5", openmpi="4.1.5-1")), repository) == 1000 + 4000
 
 
 class TestKeys:
     def test_the_phones_key_works_from_the_wired_network_only(self) -> None:
-        lines = keys.authorized_lines(f"{HOST_KEY}\n", want())
+        lines = keys.authorized_lines(f"{HOST_KEY}\n", desired_state())
         assert lines == [f'from="10.77.0.0/16",restrict,command="bash ~/.ssh/clusterctl_gate" {PHONE_KEY}']
 
     def test_this_computers_key_is_added_where_it_is_missing(self) -> None:
-        assert keys.authorized_lines("ssh-ed25519 AAAAother x\n", want())[1:] == [HOST_KEY]
+        assert keys.authorized_lines("ssh-ed25519 AAAAother x\n", desired_state())[1:] == [HOST_KEY]
 
     def test_on_the_loopback_interface_everyone_is_127(self) -> None:
-        assert str(peers(cluster("127.77.0.0/16").subnet)) == "127.0.0.0/8"
+        assert str(peer_network(cluster("127.77.0.0/16").subnet)) == "127.0.0.0/8"
 
     def test_ssh_knows_the_other_phones(self) -> None:
-        lines = keys.config_lines(want())
+        lines = keys.config_lines(desired_state())
         assert "Host 10.77.1.1 10.77.1.2" in lines
         assert "  Port 8022" in lines
         assert "  StrictHostKeyChecking yes" in lines
 
     def test_nothing_to_write_when_all_is_there(self) -> None:
-        files = keys.required_files(facts(texts={"authorized_keys": f"{HOST_KEY}\n"}), want())
+        files = keys.required_files(facts(texts={"authorized_keys": f"{HOST_KEY}\n"}), desired_state())
         there = facts(
             texts={"authorized_keys": files[3].content.decode(), "ssh_config": files[4].content.decode()},
             files={file.path: FileFact("600", file.sha256) for file in files},
         )
-        assert keys.Keys().check(there, want()) == ()
+        assert keys.KeysStep().plan(there, desired_state()) == ()
 
     def test_a_new_phone_of_the_cluster_changes_known_hosts_only(self) -> None:
-        files = keys.required_files(facts(), want())
+        files = keys.required_files(facts(), desired_state())
         outdated = {file.path: FileFact("600", file.sha256) for file in files} | {
             keys.KNOWN_HOSTS: FileFact("600", hashlib.sha256(b"fewer").hexdigest())
         }
         texts = {"authorized_keys": files[3].content.decode(), "ssh_config": files[4].content.decode()}
-        assert keys.Keys().check(facts(texts=texts, files=outdated), want()) == ("write the phones' host keys",)
+        assert keys.KeysStep().plan(facts(texts=texts, files=outdated), desired_state()) == ("install known_hosts",)
 
     def test_bytes_that_are_no_text_survive(self) -> None:
         odd = b"# caf\xe9\n".decode("utf-8", "surrogateescape")
-        assert b"caf\xe9" in keys.required_files(facts(texts={"authorized_keys": odd}), want())[3].content
+        assert b"caf\xe9" in keys.required_files(facts(texts={"authorized_keys": odd}), desired_state())[3].content
 
 
 class TestSshd:
@@ -103,22 +105,24 @@ class TestSshd:
         version: tuple[int, int] | None,
         exempt: bool,  # noqa: FBT001  a test's table
     ) -> None:
-        content = sshd.drop_in(facts(ssh_version=version), want()).content
+        content = sshd.drop_in(facts(ssh_version=version), desired_state()).content
         assert (b"PerSourcePenaltyExemptList 10.77.0.0/16" in content) is exempt
 
     def test_a_bare_phone(self) -> None:
-        assert sshd.Sshd().check(facts(), want()) == ("set sshd up: keys only, no forwarding",)
+        assert sshd.SshdStep().plan(facts(), desired_state()) == ("configure sshd: keys only, no forwarding",)
 
     def test_settings_that_something_overrules(self) -> None:
-        there = {sshd.DROP_IN: FileFact("600", sshd.drop_in(facts(), want()).sha256)}
-        assert sshd.Sshd().check(facts(files=there, sshd={"passwordauthentication": "no"}), want()) == ()
+        there = {sshd.DROP_IN: FileFact("600", sshd.drop_in(facts(), desired_state()).sha256)}
+        assert sshd.SshdStep().plan(facts(files=there, sshd={"passwordauthentication": "no"}), desired_state()) == ()
         overruled = facts(files=there, sshd={"passwordauthentication": "yes"})
-        assert sshd.Sshd().check(overruled, want()) == ("set sshd up: PasswordAuthentication has another value",)
+        assert sshd.SshdStep().plan(overruled, desired_state()) == (
+            "configure sshd: PasswordAuthentication overridden elsewhere",
+        )
 
 
 class TestOpenMpi:
     def test_the_wired_network_is_written_as_a_range(self) -> None:
-        parameters = openmpi.required_files(want())[0].content.decode()
+        parameters = openmpi.required_files(desired_state())[0].content.decode()
         assert "btl_tcp_if_include = 10.77.0.0/16\n" in parameters
         assert "oob_tcp_if_include = 10.77.0.0/16\n" in parameters
         assert "@" not in parameters
@@ -130,16 +134,16 @@ class TestMpi4py:
     wheels = {"cpython-314-android-24-arm64_v8a-openmpi-4.1.5-1": wheel}  # noqa: RUF012  never changed
 
     def test_without_python_it_is_still_to_come(self) -> None:
-        assert Mpi4py().check(facts(), want()) == ("install mpi4py 4.1.2",)
+        assert Mpi4pyStep().plan(facts(), desired_state()) == ("install mpi4py 4.1.2",)
 
     def test_the_wheel_of_this_kind_of_phone(self) -> None:
         ready = facts(packages=READY, python=self.python, mpi4py=("4.1.2", "a" * 64))
-        assert Mpi4py().check(ready, want(wheels=self.wheels)) == ()
+        assert Mpi4pyStep().plan(ready, desired_state(wheels=self.wheels)) == ()
 
     @pytest.mark.parametrize("there", [("4.1.2", "b" * 64), ("4.1.2", ""), ("4.0.0", "a" * 64), None])
     def test_another_wheel_is_replaced(self, there: tuple[str, str] | None) -> None:
         other = facts(packages=READY, python=self.python, mpi4py=there)
-        assert Mpi4py().check(other, want(wheels=self.wheels)) == ("install mpi4py 4.1.2",)
+        assert Mpi4pyStep().plan(other, desired_state(wheels=self.wheels)) == ("install mpi4py 4.1.2",)
 
     def test_a_new_open_mpi_is_another_kind(self) -> None:
         newer = facts(packages={**READY, **installed(openmpi="4.1.6")}, python=self.python)
@@ -148,33 +152,36 @@ class TestMpi4py:
 
 class TestAgent:
     def test_no_agent_another_agent_a_changed_agent_and_the_right_one(self) -> None:
-        assert Agent().check(facts(), want()) == ("install agent release-one",)
-        assert Agent().check(facts(agent=("older", "x")), want()) == ("install agent release-one",)
-        repair = Agent().check(facts(agent=("release-one", "x")), want())
-        assert repair == ("repair agent release-one: its files were changed",)
-        assert Agent().check(facts(agent=("release-one", "tree-one")), want()) == ()
+        assert AgentStep().plan(facts(), desired_state()) == ("install agent release-one",)
+        assert AgentStep().plan(facts(agent=("older", "x")), desired_state()) == ("install agent release-one",)
+        repair = AgentStep().plan(facts(agent=("release-one", "x")), desired_state())
+        assert repair == ("repair agent release-one: its files were modified",)
+        assert AgentStep().plan(facts(agent=("release-one", "tree-one")), desired_state()) == ()
 
 
 class TestBoot:
     def test_the_wake_lock_is_taken_once_a_boot(self) -> None:
         script = {boot.BOOT_SCRIPT: FileFact("700", boot.boot_script().sha256)}
-        assert boot.Boot().check(facts(wake_lock="free"), want()) == ("start sshd at boot", "take the wake lock")
-        assert boot.Boot().check(facts(wake_lock="held", files=script), want()) == ()
-        assert boot.Boot().check(facts(wake_lock=None, files=script), want()) == ()
+        assert boot.BootStep().plan(facts(wake_lock="free"), desired_state()) == (
+            "start sshd at boot",
+            "acquire the wake lock",
+        )
+        assert boot.BootStep().plan(facts(wake_lock="held", files=script), desired_state()) == ()
+        assert boot.BootStep().plan(facts(wake_lock=None, files=script), desired_state()) == ()
 
 
 class TestSelfTest:
     def test_it_is_repeated_when_what_it_rests_on_changed(self) -> None:
         before = facts(packages=READY)
-        tested = facts(packages=READY, texts={"selftest": fingerprint(before, want())})
-        assert SelfTest().check(before, want()) == ("test the agent",)
-        assert SelfTest().check(tested, want()) == ()
+        tested = facts(packages=READY, texts={"selftest": fingerprint(before, desired_state())})
+        assert SelfTestStep().plan(before, desired_state()) == ("run the agent self-test",)
+        assert SelfTestStep().plan(tested, desired_state()) == ()
         newer = facts(packages={**READY, **installed(openmpi="4.1.6")}, texts=tested.texts)
-        assert SelfTest().check(newer, want()) == ("test the agent",)
+        assert SelfTestStep().plan(newer, desired_state()) == ("run the agent self-test",)
 
     def test_the_agents_complaints(self) -> None:
         answer = (
             '{"ok": false, "checks": [{"name": "mpi4py", "ok": false, "detail": "gone"}, {"name": "x", "ok": true}]}'
         )
-        assert complaints(answer, "") == "mpi4py: gone"
-        assert complaints("", "No module named phone_agent\n") == "No module named phone_agent"
+        assert failed_checks(answer, "") == "mpi4py: gone"
+        assert failed_checks("", "No module named phone_agent\n") == "No module named phone_agent"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import ClusterctlError
-from orchestrator.provision.wheels import MPI4PY, PYOPENCL, WheelStore, only_for_phones
+from orchestrator.provision.wheels import MPI4PY, PYOPENCL, WheelStore, require_portable
 
 ABI = "cpython-314-android-24-arm64_v8a-openmpi-4.1.5-1"
 
@@ -13,16 +13,16 @@ ABI = "cpython-314-android-24-arm64_v8a-openmpi-4.1.5-1"
 def test_only_source_and_pure_python_go_to_phones(tmp_path: Path) -> None:
     for name in ("mpi4py-4.1.2.tar.gz", "setuptools-84.2.1-py3-none-any.whl"):
         (tmp_path / name).touch()
-    assert len(only_for_phones(tmp_path)) == 2
+    assert len(require_portable(tmp_path)) == 2
     (tmp_path / "cython-3.3.1-cp311-cp311-manylinux_2_28_x86_64.whl").touch()
     with pytest.raises(ClusterctlError, match="manylinux"):
-        only_for_phones(tmp_path)
+        require_portable(tmp_path)
 
 
 def test_a_wheel_is_found_again_until_it_is_damaged(tmp_path: Path) -> None:
     store = WheelStore(tmp_path, MPI4PY)
     assert store.find(ABI) is None
-    kept = store._keep(ABI, "mpi4py-4.1.2-x.whl", b"wheel")
+    kept = store.add(ABI, "mpi4py-4.1.2-x.whl", b"wheel")
     assert WheelStore(tmp_path, MPI4PY).find(ABI) == kept
     assert store.find("another") is None
     kept.path.write_bytes(b"damaged")

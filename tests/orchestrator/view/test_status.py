@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
-from orchestrator.health.health import PhoneHealth, judge
+from orchestrator.health.phone_health import PhoneHealth, judge
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inventory.model import Phone
 from orchestrator.view.status import render_status

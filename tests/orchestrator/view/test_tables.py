@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console, Group, RenderableType
 
 from orchestrator.bench.linpack import PhoneShare
-from orchestrator.bootstrap.events import Started, Waiting
-from orchestrator.bootstrap.report import PhoneReport as BootstrappedPhone
+from orchestrator.bootstrap.events import Waiting
+from orchestrator.bootstrap.report import PhoneBootstrapReport
 from orchestrator.chaos.evaluate import CheckResult
 from orchestrator.chaos.report import CampaignReport
 from orchestrator.data.store import StoredDataset
@@ -22,7 +22,7 @@ from orchestrator.fleet.host_keys import HostKey, HostKeys
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
 from orchestrator.health.checks import ALL
 from orchestrator.health.examination import judge as examine
-from orchestrator.health.health import judge
+from orchestrator.health.phone_health import judge
 from orchestrator.health.report import Report as HealthReport
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inference.evaluate import Prediction
@@ -30,8 +30,9 @@ from orchestrator.inventory import load
 from orchestrator.logs.trace import StepBreakdown
 from orchestrator.plan.forecast import published
 from orchestrator.plan.forecast.forecast import Forecast, uniform_rack
-from orchestrator.provision.report import PhoneReport as ProvisionedPhone
-from orchestrator.provision.report import StepResult, StepStatus
+from orchestrator.provision.engine import StepResult, StepStatus
+from orchestrator.provision.events import StageStarted
+from orchestrator.provision.report import PhoneProvisionReport
 from orchestrator.records.events import Progress
 from orchestrator.records.record import RunRecord
 from orchestrator.selftest.assumptions import all_beliefs
@@ -95,18 +96,18 @@ class Case(NamedTuple):
 
 def bootstrapping() -> Case:
     progress = bootstrap.BootstrapProgress(None)
-    progress(Started(FEW))
+    progress(StageStarted("bootstrap", FEW))
     progress(Waiting(FEW[0], CAUSE))
     return Case(progress.render(), tuple(phone.name for phone in FEW))
 
 
 def bootstrap_failures() -> Case:
-    failed = [BootstrappedPhone(phone, "R58M123ABCD", "R58M123ABCD", steps=(FAILED,)) for phone in FEW]
+    failed = [PhoneBootstrapReport(phone, "R58M123ABCD", "R58M123ABCD", steps=(FAILED,)) for phone in FEW]
     return Case(bootstrap.render_failures(failed), tuple(phone.name for phone in FEW))
 
 
 def provision_failures() -> Case:
-    failed = [ProvisionedPhone(phone, (FAILED,)) for phone in FEW]
+    failed = [PhoneProvisionReport(phone, (FAILED,)) for phone in FEW]
     return Case(provision.render_failures(failed), tuple(phone.name for phone in FEW))
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.errors import PhoneError
-from orchestrator.provision.facts import Battery, parse_facts
-from tests.orchestrator.provision.phones import DATA
+from orchestrator.provision.fact_parsing import Battery
+from orchestrator.provision.termux_facts import parse_termux_facts
+from tests.orchestrator.provision.samples import DATA
 
 BARE = (DATA / "facts-bare.txt").read_text()
 READY = (DATA / "facts-ready.txt").read_text()
 
 
 def test_a_bare_phone() -> None:
-    facts = parse_facts(BARE)
+    facts = parse_termux_facts(BARE)
     assert facts.prefix == "/data/data/com.termux/files/usr"
     assert facts.arch == "x86_64"
     assert facts.version("openssh") == "10.3p1-1"
@@ -26,14 +27,14 @@ def test_a_bare_phone() -> None:
 
 
 def test_a_ready_phone() -> None:
-    facts = parse_facts(READY)
+    facts = parse_termux_facts(READY)
     assert facts.version("openssh") == "10.5p1"
     assert facts.ssh_version == (9, 2)
     assert facts.abi == "cpython-311-linux-x86_64-openmpi-4.1.5-1"
     assert facts.mpi4py is not None
     assert (facts.mpi4py[0], len(facts.mpi4py[1])) == ("4.1.2", 64)
     assert facts.agent is not None
-    assert facts.battery == Battery(96.0, plugged=True)
+    assert facts.battery == Battery(96, "CHARGING", "PLUGGED_AC", 29.4)
     assert facts.files["~/.ssh/authorized_keys"].mode == "600"
     assert "clusterctl lab phones" in facts.texts["authorized_keys"]
     assert facts.disk_free_kb is not None
@@ -41,36 +42,36 @@ def test_a_ready_phone() -> None:
 
 def test_greetings_and_warnings_between_the_facts_are_passed_over() -> None:
     noisy = "Welcome to Termux!\n\nWARNING: linker: unused\tentry\n" + READY.replace("end\t1", "bash: odd\nend\t1")
-    assert parse_facts(noisy) == parse_facts(READY)
+    assert parse_termux_facts(noisy) == parse_termux_facts(READY)
 
 
 def test_facts_that_broke_off_are_refused_with_the_last_words() -> None:
     with pytest.raises(PhoneError, match="CANNOT LINK EXECUTABLE"):
-        parse_facts(BARE.partition("package")[0] + 'CANNOT LINK EXECUTABLE "dpkg-query"')
+        parse_termux_facts(BARE.partition("package")[0] + 'CANNOT LINK EXECUTABLE "dpkg-query"')
     with pytest.raises(PhoneError, match="nothing was printed"):
-        parse_facts("")
+        parse_termux_facts("")
 
 
 def test_an_android_python() -> None:
     android = READY.replace("cpython-311\tlinux-x86_64", "cpython-314\tandroid-24-arm64_v8a")
-    assert parse_facts(android).abi == "cpython-314-android-24-arm64_v8a-openmpi-4.1.5-1"
+    assert parse_termux_facts(android).abi == "cpython-314-android-24-arm64_v8a-openmpi-4.1.5-1"
 
 
 @pytest.mark.parametrize("origin", ["", "{}", "null", "[1]", '{"url": "https://pypi.org/mpi4py.whl"}'])
 def test_an_mpi4py_of_other_origin_is_not_ours(origin: str) -> None:
     lines = [f"mpi4py\t4.1.2\t{origin}" if line.startswith("mpi4py\t") else line for line in READY.splitlines()]
-    assert parse_facts("\n".join(lines)).mpi4py == ("4.1.2", "")
+    assert parse_termux_facts("\n".join(lines)).mpi4py == ("4.1.2", "")
 
 
 @pytest.mark.parametrize("battery", ["", "!!!", "e30=", "bm8="])
 def test_a_battery_that_says_nothing_is_unknown(battery: str) -> None:
     lines = [f"text\tbattery\t{battery}" if line.startswith("text\tbattery") else line for line in READY.splitlines()]
-    assert parse_facts("\n".join(lines)).battery is None
+    assert parse_termux_facts("\n".join(lines)).battery is None
 
 
 def test_a_phone_whose_dpkg_is_silent_is_refused() -> None:
-    with pytest.raises(PhoneError, match="package manager does not answer"):
-        parse_facts(READY.replace("arch\tx86_64", "arch\t"))
+    with pytest.raises(PhoneError, match="dpkg does not work"):
+        parse_termux_facts(READY.replace("arch\tx86_64", "arch\t"))
 
 
 @pytest.mark.parametrize(
@@ -90,22 +91,22 @@ def test_a_phone_whose_dpkg_is_silent_is_refused() -> None:
 def test_what_dpkg_would_not_say_is_refused(true: str, told: str) -> None:
     assert true in READY
     with pytest.raises(PhoneError) as refused:
-        parse_facts(READY.replace(true, told))
+        parse_termux_facts(READY.replace(true, told))
     assert refused.value.phase == "facts"
-    assert "set Termux up again" in (refused.value.remedy or "")
+    assert "reinstall Termux" in (refused.value.remedy or "")
 
 
 def test_a_phone_that_only_complains_is_quoted() -> None:
     with pytest.raises(PhoneError, match="bash: command not found"):
-        parse_facts("", "bash: line 1: bash: command not found\n")
+        parse_termux_facts("", "bash: line 1: bash: command not found\n")
 
 
 def test_a_package_that_never_was_wholly_there_has_no_version() -> None:
-    facts = parse_facts(READY.replace("bash\t5.3.15\tinstalled", "bash\t\thalf-installed"))
+    facts = parse_termux_facts(READY.replace("bash\t5.3.15\tinstalled", "bash\t\thalf-installed"))
     assert facts.packages["bash"].version == ""
 
 
 @pytest.mark.parametrize("number", ["\N{SUPERSCRIPT TWO}", "9" * 5000, "-1", "much"])
 def test_numbers_that_are_none_are_unknown(number: str) -> None:
     lines = [f"disk_kb\t{number}" if line.startswith("disk_kb\t") else line for line in READY.splitlines()]
-    assert parse_facts("\n".join(lines)).disk_free_kb is None
+    assert parse_termux_facts("\n".join(lines)).disk_free_kb is None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
-from orchestrator.health.health import State, judge
+from orchestrator.health.phone_health import State, judge
 from orchestrator.health.preflight import Preflight, UnfitPhonesError, inspect
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inventory.model import Phone

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bootstrap import adb as adb_module
-from orchestrator.bootstrap.adb import Adb, AdbError, Attached, parse_devices, shell_arguments
-from orchestrator.bootstrap.assign import Handset, assign, chosen, parse_pairs
-from orchestrator.bootstrap.attachment import what_to_do
-from orchestrator.bootstrap.facts import Seen, parse_seen
-from orchestrator.bootstrap.steps.settings import Power, Settings
-from orchestrator.bootstrap.steps.step import Known, Want
+from orchestrator.bootstrap.adb import Adb, AdbError, DeviceState, parse_devices, shell_arguments
+from orchestrator.bootstrap.android_facts import AndroidFacts, parse_android_facts
+from orchestrator.bootstrap.assignment import UsbPhone, assign, parse_assignments, select_usb_phones
+from orchestrator.bootstrap.device_monitor import remedy_for_state
+from orchestrator.bootstrap.steps.settings import PowerStep, SettingsStep
+from orchestrator.bootstrap.steps.step import BootstrapConfig, PhoneFacts
 from orchestrator.errors import PhoneError, UsageError
 from orchestrator.inventory.model import Cluster, Phone, Switch
 
@@ -29,61 +29,61 @@ CLUSTER = Cluster(
 )
 
 
-def handset(serial: str, name: str | None = None) -> Handset:
-    return Handset(name or serial, serial)
+def usb_phone(serial: str, name: str | None = None) -> UsbPhone:
+    return UsbPhone(name or serial, serial)
 
 
-def places(
-    handsets: list[Handset], *pairs: str, among: tuple[Phone, ...] = PHONES, fill: bool = False
+def assigned(
+    usb_phones: list[UsbPhone], *pairs: str, selected: tuple[Phone, ...] = PHONES, fill: bool = False
 ) -> dict[str, str]:
-    found = assign(handsets, CLUSTER, among, parse_pairs(pairs, CLUSTER), fill_free=fill)
-    return {each.handset.serial: each.phone.name for each in found}
+    found = assign(usb_phones, CLUSTER, selected, parse_assignments(pairs, CLUSTER), fill_free=fill)
+    return {each.usb_phone.serial: each.phone.name for each in found}
 
 
 class TestAssigning:
     def test_by_the_inventory_by_hand_and_by_free_ports(self) -> None:
-        both = [handset("R58M2"), handset("NEW", "10.0.0.1:5555")]
-        assert places(both, "NEW=sw1:3") == {"R58M2": "p2", "NEW": "p3"}
-        assert places(both, "10.0.0.1:5555=p4") == {"R58M2": "p2", "NEW": "p4"}
-        assert places([handset("B"), handset("A"), handset("R58M2")], fill=True) == {
+        both = [usb_phone("R58M2"), usb_phone("NEW", "10.0.0.1:5555")]
+        assert assigned(both, "NEW=sw1:3") == {"R58M2": "p2", "NEW": "p3"}
+        assert assigned(both, "10.0.0.1:5555=p4") == {"R58M2": "p2", "NEW": "p4"}
+        assert assigned([usb_phone("B"), usb_phone("A"), usb_phone("R58M2")], fill=True) == {
             "R58M2": "p2",
             "A": "p1",
             "B": "p3",
         }
-        assert places([*both, handset("X")], "NEW=p1", fill=True, among=PHONES[:2] + PHONES[3:]) == {
+        assert assigned([*both, usb_phone("X")], "NEW=p1", fill=True, selected=PHONES[:2] + PHONES[3:]) == {
             "R58M2": "p2",
             "NEW": "p1",
             "X": "p4",
         }
-        assert places(both, "NEW=p3", among=PHONES[:2]) == {"R58M2": "p2"}
+        assert assigned(both, "NEW=p3", selected=PHONES[:2]) == {"R58M2": "p2"}
 
     @pytest.mark.parametrize(
-        ("handsets", "pairs", "message"),
+        ("usb_phones", "pairs", "message"),
         [
-            ([handset("NEW")], [], "does not say which phones these are: NEW"),
-            ([handset("A"), handset("B")], ["A=p1", "B=p1"], r"p1 \(sw1:1\) cannot be both A and B"),
-            ([handset("A")], ["A=p2"], "says that p2 .* is R58M2, not A"),
-            ([handset("A")], ["A=p9"], "has no phone 'p9'"),
-            ([handset("A")], ["A"], "write SERIAL=PHONE"),
-            ([handset("A")], ["A=p1", "A=p3"], "A is given twice"),
+            ([usb_phone("NEW")], [], "no phone with these serial numbers: NEW"),
+            ([usb_phone("A"), usb_phone("B")], ["A=p1", "B=p1"], r"p1 \(sw1:1\) is assigned to both A and B"),
+            ([usb_phone("A")], ["A=p2"], "p2 .* has the serial number R58M2, not A"),
+            ([usb_phone("A")], ["A=p9"], "has no phone 'p9'"),
+            ([usb_phone("A")], ["A"], "write SERIAL=PHONE"),
+            ([usb_phone("A")], ["A=p1", "A=p3"], "A is given twice"),
         ],
     )
-    def test_refusals(self, handsets: list[Handset], pairs: list[str], message: str) -> None:
+    def test_refusals(self, usb_phones: list[UsbPhone], pairs: list[str], message: str) -> None:
         with pytest.raises(UsageError, match=message):
-            places(handsets, *pairs)
+            assigned(usb_phones, *pairs)
 
     def test_no_port_is_left(self) -> None:
-        with pytest.raises(UsageError, match="no free port is left for B"):
-            places([handset("A"), handset("B")], fill=True, among=PHONES[:2])
+        with pytest.raises(UsageError, match="no free port left for B"):
+            assigned([usb_phone("A"), usb_phone("B")], fill=True, selected=PHONES[:2])
 
     def test_serials(self) -> None:
-        both = [handset("A"), handset("B", "10.0.0.1:5555")]
-        assert chosen(both, []) == tuple(both)
-        assert chosen(both, ["10.0.0.1:5555"]) == (both[1],)
+        both = [usb_phone("A"), usb_phone("B", "10.0.0.1:5555")]
+        assert select_usb_phones(both, []) == tuple(both)
+        assert select_usb_phones(both, ["10.0.0.1:5555"]) == (both[1],)
         with pytest.raises(UsageError, match="--serial C: adb lists no such phone; attached: A, B"):
-            chosen(both, ["C"])
+            select_usb_phones(both, ["C"])
         with pytest.raises(UsageError, match="adb lists no phone"):
-            chosen([], [])
+            select_usb_phones([], [])
 
 
 class TestAdb:
@@ -103,29 +103,29 @@ class TestAdb:
         ("state", "words"),
         [
             ("unauthorized", "accept the dialog on the phone's screen"),
-            ("offline", "plug the phone out and in again"),
+            ("offline", "unplug it and plug it in again"),
             ("recovery", "Reboot system now"),
             ("sideload", "Reboot system now"),
             ("no permissions (user in plugdev group)", "apt-get install android-sdk-platform-tools-common"),
-            ("host", "adb says it is 'host'"),
+            ("host", "adb reports the state 'host'"),
             (None, "plug the phone in"),
         ],
     )
     def test_every_state_has_its_way_out(self, state: str | None, words: str) -> None:
-        assert words in what_to_do(state)
+        assert words in remedy_for_state(state)
 
     def test_a_missing_adb_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
-        with pytest.raises(UsageError, match="no adb") as caught:
+        with pytest.raises(UsageError, match="adb is not installed") as caught:
             Adb.find()
         assert caught.value.remedy == "apt-get install adb"
 
     def test_it_is_ended_when_it_takes_too_long(self, tmp_path: Path) -> None:
-        with pytest.raises(AdbError, match=r"no end after 0\.2 s"):
+        with pytest.raises(AdbError, match=r"not finished after 0\.2 s"):
             Adb(program(tmp_path, "exec sleep 600")).run("devices", timeout=0.2)
 
     def test_it_is_ended_when_it_says_too_much(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(adb_module, "_LARGEST_OUTPUT", 10_000)
+        monkeypatch.setattr(adb_module, "_MAX_OUTPUT", 10_000)
         with pytest.raises(AdbError, match="of output"):
             Adb(program(tmp_path, "exec yes")).run("devices")
 
@@ -142,8 +142,8 @@ class TestAdb:
             shell_arguments("a\0b")
 
     def test_states(self) -> None:
-        assert Attached("a", "device").online
-        assert not Attached("a", "recovery").online
+        assert DeviceState("a", "device").online
+        assert not DeviceState("a", "recovery").online
 
 
 def program(directory: Path, text: str) -> str:
@@ -172,19 +172,19 @@ LINES = [
 
 class TestSeen:
     def test_what_a_phone_says(self) -> None:
-        seen = parse_seen("a greeting\n" + "\n".join(LINES))
-        assert (seen.serial, seen.sdk, seen.locked, seen.mac) == ("R58M1", 31, False, "02:1a:9f:00:3c:07")
+        seen = parse_android_facts("a greeting\n" + "\n".join(LINES))
+        assert (seen.serial, seen.sdk, seen.screen_lock, seen.mac) == ("R58M1", 31, False, "02:1a:9f:00:3c:07")
         assert seen.sync_disabled
         assert seen.whitelist == {"com.termux.boot"}
         assert (seen.apps["com.termux"].opened, seen.apps["com.termux"].grants) == (True, frozenset({"DUMP"}))
 
     def test_what_broke_off_is_told(self) -> None:
-        with pytest.raises(AdbError, match="its description broke off"):
-            parse_seen("\n".join(LINES[:-1]))
+        with pytest.raises(AdbError, match="facts script did not finish"):
+            parse_android_facts("\n".join(LINES[:-1]))
 
     def test_a_serial_number_cannot_be_a_path(self) -> None:
-        with pytest.raises(AdbError, match="no serial number"):
-            parse_seen("\n".join(LINES).replace("R58M1", "../../etc"))
+        with pytest.raises(AdbError, match="invalid serial number"):
+            parse_android_facts("\n".join(LINES).replace("R58M1", "../../etc"))
 
     @settings(max_examples=40)
     @given(noise=st.lists(st.text(max_size=60), max_size=8), data=st.data())
@@ -192,41 +192,41 @@ class TestSeen:
         keys = ["prop", "user", "disk_kb", "sync", "whitelist", "package", "about", "link", "run_as"]
         lines = [f"{data.draw(st.sampled_from(keys))}\t{text}" for text in noise]
         try:
-            seen = parse_seen("\n".join([*LINES[:2], *lines, *LINES[2:]]))
+            seen = parse_android_facts("\n".join([*LINES[:2], *lines, *LINES[2:]]))
         except PhoneError:
             return
-        assert "\n" not in seen.told
-        assert "\x1b" not in seen.told
+        assert "\n" not in seen.device
+        assert "\x1b" not in seen.device
 
 
 class TestPlans:
     @pytest.mark.parametrize(("sdk", "lines"), [(28, 0), (30, 0), (31, 2), (32, 3)])
     def test_phantom_processes_by_android(self, sdk: int, lines: int) -> None:
-        actions = Power().plan(Known(seen(sdk=sdk)), want())
+        actions = PowerStep().plan(PhoneFacts(android_facts(sdk=sdk)), config())
         told = [one for one in actions if "device_config" in one.adb[-1] or "phantom" in one.adb[-1]]
         assert len(told) == lines
 
     def test_what_is_right_is_left_alone(self) -> None:
         right = {"stay_on_while_plugged_in": "7", "captive_portal_mode": "0", "auto_time": "1", "wifi_on": "0"}
-        assert not Settings().plan(Known(seen(settings={**right, "mobile_data": "0"})), want())
-        lines = Settings().plan(Known(seen(settings={**right, "mobile_data": "1"})), want())
+        assert not SettingsStep().plan(PhoneFacts(android_facts(settings={**right, "mobile_data": "0"})), config())
+        lines = SettingsStep().plan(PhoneFacts(android_facts(settings={**right, "mobile_data": "1"})), config())
         assert [line.adb[-1] for line in lines] == ["svc data disable", "settings put global mobile_data 0"]
 
 
-def seen(**changes: Any) -> Seen:
+def android_facts(**changes: Any) -> AndroidFacts:
     traits: dict[str, Any] = {
         "serial": "R58M1",
         "sdk": 29,
         "release": "10",
         "model": "SM-G975U",
         "abis": frozenset({"arm64-v8a"}),
-        "boot": "1",
+        "boot_id": "1",
         "booted": True,
         "unlocked": True,
-        "locked": False,
+        "screen_lock": False,
     }
-    return Seen(**{**traits, **changes})
+    return AndroidFacts(**{**traits, **changes})
 
 
-def want() -> Want:
-    return Want(CLUSTER, None, "ssh-ed25519 AAAA", None)  # type: ignore[arg-type]  # these steps install nothing
+def config() -> BootstrapConfig:
+    return BootstrapConfig(CLUSTER, None, "ssh-ed25519 AAAA", None)  # type: ignore[arg-type]  # these steps install nothing
