@@ -8,11 +8,12 @@ from contextlib import suppress
 
 from orchestrator.inventory.model import Phone
 
-TIMEOUT_S = 2.0
+TIMEOUT_S = 3.0
+_BANNER = b"SSH-"
 
 
 def any_reachable(phones: Sequence[Phone], timeout_s: float = TIMEOUT_S) -> bool:
-    """Whether some phone accepts a TCP connection on its SSH port. Tries all of them at the same time."""
+    """Whether some phone answers on its SSH port. Tries all of them at the same time."""
     return asyncio.run(_any_reachable(phones, timeout_s))
 
 
@@ -32,11 +33,16 @@ async def _any_reachable(phones: Sequence[Phone], timeout_s: float) -> bool:
 
 
 async def _connect(phone: Phone) -> bool:
+    """Waits for the SSH banner: some networks have a proxy that accepts connections to any address."""
     try:
-        _, writer = await asyncio.open_connection(str(phone.address), phone.ssh_port)
+        reader, writer = await asyncio.open_connection(str(phone.address), phone.ssh_port)
     except OSError:
         return False
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return True
+    try:
+        return await reader.readexactly(len(_BANNER)) == _BANNER
+    except (OSError, asyncio.IncompleteReadError):
+        return False
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
