@@ -42,13 +42,15 @@ def parse() -> argparse.Namespace:
 
     add("facts", facts, "what this phone is")
     add("telemetry", telemetry, "how it is doing now")
-    add("selftest", selftest, "can it be a worker?").add_argument("--address", help="the wired address it should have")
-    examined = add("check-assumptions", check_assumptions, "is it what we believe phones are?")
-    examined.add_argument("--address", required=True, help="the wired address it should have")
-    examined.add_argument("--interface", required=True, help="the interface that should have it")
-    examined.add_argument("--host", required=True, help="who listens for its call")
-    examined.add_argument("--port", type=int, required=True)
-    examined.add_argument("--only", action="append", default=[], help="a check's name; all of them unless given")
+    add("selftest", selftest, "check that this phone can train").add_argument(
+        "--address", help="the wired address it should have"
+    )
+    checker = add("check-assumptions", check_assumptions, "check our assumptions about phones on this one")
+    checker.add_argument("--address", required=True, help="the wired address it should have")
+    checker.add_argument("--interface", required=True, help="the interface that should have this address")
+    checker.add_argument("--host", required=True, help="address of the callback server")
+    checker.add_argument("--port", type=int, required=True)
+    checker.add_argument("--only", action="append", default=[], help="name of a check (default: all; repeatable)")
     _add_run_verbs(add)
     add("data-receive", data_receive, "take a dataset from standard input, and pass it on")
     holder = add("data-list", data_list, "which files of a dataset lie here")
@@ -138,11 +140,11 @@ def selftest(arguments: argparse.Namespace) -> int:
 
 def check_assumptions(arguments: argparse.Namespace) -> int:
     from phone_agent.contract.assumptions import WiredNetwork
-    from phone_agent.selftest import assumptions as examination
+    from phone_agent.selftest import assumptions
 
-    where = WiredNetwork(arguments.address, arguments.interface, arguments.host, arguments.port)
-    for line in examination.examine(where, arguments.only):
-        answer(line)
+    wired = WiredNetwork(arguments.address, arguments.interface, arguments.host, arguments.port)
+    for row in assumptions.check_assumptions(wired, arguments.only):
+        answer(row)
     return 0
 
 

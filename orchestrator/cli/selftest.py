@@ -56,7 +56,7 @@ def selftest(
     out.mkdir(parents=True, exist_ok=True)  # fails before any phone is contacted
     with session.fleet() as fleet, checklist(session.phones) as view:
         site = Site(session.cluster, fleet, session.network)
-        reports = examine(site, view.show, view.ask if interactive else None)
+        reports = examine(site, view.show, view.prompt if interactive else None)
     made = time.time()
     files = [write(report, out, made, show_ids=show_ids) for report in reports]
     if as_json:

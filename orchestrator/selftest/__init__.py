@@ -1,1 +1,1 @@
-"""The first hour with a phone: everything we believe of phones, asked of real ones, written into a file to send."""
+"""`clusterctl selftest`: check our assumptions about phones on real ones, and write a report that can be shared."""

@@ -1,34 +1,40 @@
-"""What we believe of phones and can only ask from outside, or of several at once."""
+"""All assumptions about phones: those checked on the phone, and those that the host or several phones must check."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from phone_agent.api.selftest import checks
-from phone_agent.contract.assumptions import SCENARIO, Belief, WiredNetwork
+from phone_agent.contract.assumptions import LAB_SETTING, Assumption, WiredNetwork
 
-IMITATED: Final = "its sshd is this computer's, made to behave like Termux's"
-
-SESSION: Final = Belief(
-    "session", "A command over ssh has Termux's PATH, PREFIX, TMPDIR and LD_LIBRARY_PATH (none)", needed=True
+SESSION: Final = Assumption(
+    "session",
+    "A command over ssh has Termux's PATH, PREFIX and TMPDIR, and LD_LIBRARY_PATH is not set",
+    required=True,
 )
-PRELOAD: Final = Belief(
-    "preload", "Over ssh, a script that begins with #!/usr/bin/env starts (LD_PRELOAD)", lab=IMITATED
+PRELOAD: Final = Assumption(
+    "preload",
+    "Over ssh, a script that begins with #!/usr/bin/env starts (LD_PRELOAD)",
+    lab_caveat="uses the sshd of this computer, configured to behave like Termux's",
 )
-CLOCK: Final = Belief("clock", "The phone's clock is right to two seconds")
-SCREEN_OFF: Final = Belief(
-    "screen-off", "With the screen off, what sshd starts keeps the big cores and precise naps", lab=SCENARIO
+CLOCK: Final = Assumption("clock", "The clock of the phone is accurate to two seconds")
+SCREEN_OFF: Final = Assumption(
+    "screen-off",
+    "With the screen off, processes started by sshd keep the big cores, and sleeps stay precise",
+    lab_caveat=LAB_SETTING,
 )
-NEIGHBOUR: Final = Belief(
-    "neighbour", "A phone logs in to the next one over the wire, and Open MPI's daemon starts there", needed=True
+NEIGHBOR_LOGIN: Final = Assumption(
+    "neighbor-login",
+    "A phone logs in to the next phone over the wired network and starts the Open MPI daemon there",
+    required=True,
 )
-TOGETHER: Final = Belief("mpirun-together", "mpirun carries a sum between Termux phones", needed=True)
+ALLREDUCE: Final = Assumption("allreduce", "mpirun completes an allreduce between Termux phones", required=True)
 
-SEVERAL: Final = (NEIGHBOUR, TOGETHER)  # where there are two phones or more
-_ANYWHERE: Final = WiredNetwork("", "", "", 0)
+MULTI_PHONE: Final = (NEIGHBOR_LOGIN, ALLREDUCE)  # checked with two or more phones
+_ANY_NETWORK: Final = WiredNetwork("", "", "", 0)
 
 
-def all_beliefs(phones: int) -> tuple[Belief, ...]:
-    """In the order in which they are answered."""
-    inside = tuple(check.belief for check in checks(_ANYWHERE))
-    return (SESSION, PRELOAD, CLOCK, *inside, *(SEVERAL if phones > 1 else ()), SCREEN_OFF)
+def all_assumptions(phones: int) -> tuple[Assumption, ...]:
+    """In the order in which they are checked."""
+    on_phone = tuple(check.assumption for check in checks(_ANY_NETWORK))
+    return (SESSION, PRELOAD, CLOCK, *on_phone, *(MULTI_PHONE if phones > 1 else ()), SCREEN_OFF)

@@ -1,4 +1,4 @@
-"""Somebody for phones to call: this computer, on its wired address, saying who it sees calling."""
+"""A TCP server on the wired address of the host. Phones connect to it and receive the address they were seen with."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-_PATIENCE_S = 8.0
-_LONGEST_GREETING = 64
+_TIMEOUT_S = 8.0
+_MAX_GREETING_BYTES = 64
 
 
 @contextmanager
-def doorbell(listener: socket.socket) -> Iterator[tuple[str, int]]:
-    """Answers until the end of the block; yields the address to call."""
-    answering = threading.Thread(target=_answer_all, args=(listener,), daemon=True, name="doorbell")
-    answering.start()
+def callback_server(listener: socket.socket) -> Iterator[tuple[str, int]]:
+    """Serves until the end of the block; yields the address to connect to."""
+    thread = threading.Thread(target=_serve, args=(listener,), daemon=True, name="callback-server")
+    thread.start()
     host, port = listener.getsockname()[:2]
     try:
         yield str(host), int(port)
     finally:
         with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)  # wakes the thread up
-        answering.join()
+        thread.join()
         listener.close()
 
 
-def _answer_all(listener: socket.socket) -> None:
+def _serve(listener: socket.socket) -> None:
     with suppress(OSError):  # the listener was shut down
         while True:
-            call, caller = listener.accept()
-            with call, suppress(OSError):  # whoever calls may hang up
-                call.settimeout(_PATIENCE_S)
-                call.recv(_LONGEST_GREETING)
-                call.sendall(f"{caller[0]}\n".encode())
+            connection, client = listener.accept()
+            with connection, suppress(OSError):  # the client may disconnect
+                connection.settimeout(_TIMEOUT_S)
+                connection.recv(_MAX_GREETING_BYTES)
+                connection.sendall(f"{client[0]}\n".encode())

@@ -1,4 +1,4 @@
-"""The file that can be sent: readable at its top, complete below, without what identifies the phone."""
+"""The report file of a phone: a readable summary, then all data, without anything that identifies the phone."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from orchestrator.selftest.redact import masked
-from orchestrator.selftest.report import Answer, PhoneReport
+from orchestrator.selftest.redact import redact
+from orchestrator.selftest.report import AssumptionResult, PhoneReport
 from phone_agent.contract.assumptions import Status
 
 WIDTH: Final = 110
 MARKS: Final = {Status.OK: "ok     ", Status.FAILED: "FAILED ", Status.UNKNOWN: "unknown"}
 VIRTUAL: Final = (
-    "A virtual phone answered. What is ok here is ok with this computer's processor, kernel, Python and Open MPI; "
-    "of real phones it settles nothing."
+    "These results are from a virtual phone. An 'ok' applies to the processor, kernel, Python and Open MPI of this "
+    "computer; it proves nothing about real phones."
 )
 
 
 def document(report: PhoneReport, made: float, *, show_ids: bool = False) -> dict[str, Any]:
     phone = report.phone
-    whole = {
-        "read_me": _readable(report, made),
+    full = {
+        "read_me": _summary(report, made),
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(made)),
         "clusterctl": version("clusterctl"),
         "phone": {
@@ -38,10 +38,10 @@ def document(report: PhoneReport, made: float, *, show_ids: bool = False) -> dic
         "ok": report.ok,
         "summary": report.count(),
         "error": report.error,
-        "checks": [answer.as_json() for answer in report.answers],
+        "checks": [result.as_json() for result in report.results],
     }
-    hidden: dict[str, Any] = whole if show_ids else masked(whole, (phone.mac or "", phone.serial or ""))
-    return hidden
+    redacted: dict[str, Any] = full if show_ids else redact(full, (phone.mac or "", phone.serial or ""))
+    return redacted
 
 
 def write(report: PhoneReport, directory: Path, made: float, *, show_ids: bool = False) -> Path:
@@ -51,16 +51,16 @@ def write(report: PhoneReport, directory: Path, made: float, *, show_ids: bool =
     return path
 
 
-def _readable(report: PhoneReport, made: float) -> list[str]:
+def _summary(report: PhoneReport, made: float) -> list[str]:
     counts = ", ".join(f"{count} {status}" for status, count in report.count().items())
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(made))
     lines = [f"clusterctl selftest of {report.phone.name} ({report.phone.where}), {when}: {counts}"]
     lines += textwrap.wrap(VIRTUAL, WIDTH) if report.virtual else []
-    lines += [f"The phone could not be asked to the end: {report.error}"] if report.error else []
-    return [*lines, *(line for answer in report.answers for line in _paragraph(answer))]
+    lines += [f"The selftest did not finish: {report.error}"] if report.error else []
+    return [*lines, *(line for result in report.results for line in _paragraph(result))]
 
 
-def _paragraph(answer: Answer) -> list[str]:
-    mark = f"{MARKS[answer.status]} {answer.belief.name}{' (needed)' if answer.belief.needed else ''}: "
-    said = textwrap.wrap(f"{mark}{answer.belief.settles}.", WIDTH)
-    return [*said, *textwrap.wrap(answer.told, WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 10)]
+def _paragraph(result: AssumptionResult) -> list[str]:
+    mark = f"{MARKS[result.status]} {result.assumption.name}{' (required)' if result.assumption.required else ''}: "
+    heading = textwrap.wrap(f"{mark}{result.assumption.statement}.", WIDTH)
+    return [*heading, *textwrap.wrap(result.detail, WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 10)]

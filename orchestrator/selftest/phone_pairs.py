@@ -1,4 +1,4 @@
-"""What takes two phones: a login from one to the next, and a sum over all of them."""
+"""Checks between phones: ssh login from one to the next, and an allreduce over all of them."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from orchestrator.bench.allreduce import AllreduceRequest, bench_allreduce
 from orchestrator.errors import ClusterctlError
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.text import one_line
-from phone_agent.contract.assumptions import Found, failed, judged, ok
+from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
 REQUEST: Final = AllreduceRequest(megabytes=4.0, repeats=3)
 _SSH: Final = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=8")
-_PATIENCE_S: Final = 40.0
-_USAGE: Final = "Open RTE Daemon"  # what it calls itself
+_TIMEOUT_S: Final = 40.0
+_USAGE: Final = "Open RTE Daemon"  # as printed by orted --help
 
 
-def log_in_to(connection: PhoneConnection, neighbour: Phone) -> Found:
-    """With a whole handshake, as mpirun would: what only opens the port is counted against the caller."""
-    ssh = ("ssh", *_SSH, "-p", str(neighbour.ssh_port), "--", str(neighbour.address))
-    done = connection.run((*ssh, "orted", "--help"), timeout=_PATIENCE_S)
-    way = f"{connection.phone.name} to {neighbour.name}"
-    if _USAGE in done.stdout + done.stderr:  # its exit code for that is 1
-        return ok(f"{way}: orted starts")
-    said = one_line(" ".join((done.stderr or done.stdout).split())[-300:])
-    return failed(f"{way}: exit code {done.rc}: {said}")
+def check_login(connection: PhoneConnection, neighbor: Phone) -> CheckResult:
+    """Completes the ssh handshake, as mpirun does: sshd penalizes clients that only open the port."""
+    ssh = ("ssh", *_SSH, "-p", str(neighbor.ssh_port), "--", str(neighbor.address))
+    done = connection.run((*ssh, "orted", "--help"), timeout=_TIMEOUT_S)
+    route = f"{connection.phone.name} to {neighbor.name}"
+    if _USAGE in done.stdout + done.stderr:  # the exit code is 1 even on success
+        return ok(f"{route}: orted starts")
+    output = one_line(" ".join((done.stderr or done.stdout).split())[-300:])
+    return failed(f"{route}: exit code {done.rc}: {output}")
 
 
-def sum_over(cluster: Cluster, phones: Sequence[Phone], head: PhoneConnection) -> Found:
+def check_allreduce(cluster: Cluster, phones: Sequence[Phone], head: PhoneConnection) -> CheckResult:
     try:
         result = bench_allreduce(cluster, phones, head, REQUEST)
     except ClusterctlError as error:
         return failed(one_line(error.message, 1000))
-    share = f"{result.line_rate_fraction:.0%} of the line's rate"
+    line_rate = f"{result.line_rate_fraction:.0%} of line rate"
     evidence = {"seconds": result.all_seconds, "bytes": result.bytes, "cpu_seconds": result.cpu_seconds}
-    told = f"{REQUEST.megabytes:g} MB over {len(phones)} phones in {result.seconds:.3f} s, {share}"
-    return judged(result.correct, told if result.correct else f"a wrong sum: {told}", **evidence)
+    detail = f"{REQUEST.megabytes:g} MB over {len(phones)} phones in {result.seconds:.3f} s, {line_rate}"
+    return ok_if(result.correct, detail if result.correct else f"wrong sum: {detail}", **evidence)

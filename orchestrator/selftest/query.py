@@ -1,4 +1,4 @@
-"""One phone's answers, as they come. What a phone sends is bounded and made plain: nobody has vouched for it yet."""
+"""Run the checks on one phone and stream the results. Phone output is untrusted: it is bounded and sanitized."""
 
 from __future__ import annotations
 
@@ -10,87 +10,87 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.errors import PhoneError
 from orchestrator.fleet import agent
-from orchestrator.selftest.report import Answer, answered
+from orchestrator.selftest.report import AssumptionResult, assess
 from orchestrator.text import one_line
 from phone_agent.api.selftest import checks
 from phone_agent.contract import layout
-from phone_agent.contract.assumptions import Belief, Found, Status, WiredNetwork
+from phone_agent.contract.assumptions import Assumption, CheckResult, Status, WiredNetwork
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
-AGENT: Final = layout.ROOT / "selftest-agent"  # brought along: a phone that could not be provisioned answers as well
+AGENT: Final = layout.ROOT / "selftest-agent"  # uploaded for the test, so it need not be provisioned
 _MARGIN_S: Final = 60.0
-_LONGEST_TOLD: Final = 600
-_LARGEST_EVIDENCE: Final = 20_000
+_MAX_DETAIL: Final = 600
+_MAX_EVIDENCE: Final = 20_000
 
 
-def bring_agent(connection: PhoneConnection, bundle: Path) -> None:
+def install_agent(connection: PhoneConnection, bundle: Path) -> None:
     connection.put_tree(bundle, AGENT)
 
 
-def take_agent_away(connection: PhoneConnection) -> None:
+def remove_agent(connection: PhoneConnection) -> None:
     connection.run(["rm", "-rf", "--", str(AGENT)])
 
 
-def examine(
-    connection: PhoneConnection, where: WiredNetwork, *, virtual: bool, only: Collection[str] = ()
-) -> Iterator[Belief | Answer]:
-    """A belief when it is looked into, then the answer to it; those that never come are not there."""
-    known = {check.belief.name: check for check in checks(where)}
-    silence = max(check.limit_s for check in known.values()) + _MARGIN_S
-    begun, started = "", time.monotonic()
-    with connection.open_stream(_argv(where, only), env={"PYTHONPATH": str(AGENT)}, silence=silence) as stream:
+def check_assumptions(
+    connection: PhoneConnection, wired: WiredNetwork, *, virtual: bool, only: Collection[str] = ()
+) -> Iterator[Assumption | AssumptionResult]:
+    """Yield each assumption when its check starts, then its result. Results that the phone never sends are missing."""
+    by_name = {check.assumption.name: check for check in checks(wired)}
+    silence = max(check.limit_s for check in by_name.values()) + _MARGIN_S
+    running, started = "", time.monotonic()
+    with connection.open_stream(_argv(wired, only), env={"PYTHONPATH": str(AGENT)}, silence=silence) as stream:
         for line in stream:
-            said = _object(line)
-            check = known.get(str(said.get("check")))
+            row = _parse_object(line)
+            check = by_name.get(str(row.get("check")))
             if check is None:
                 continue
-            if "status" not in said:
-                begun, started = check.belief.name, time.monotonic()
-                yield check.belief
-            elif begun == check.belief.name:  # once
-                begun = ""
-                yield answered(check.belief, parse(said), time.monotonic() - started, virtual=virtual)
+            if "status" not in row:
+                running, started = check.assumption.name, time.monotonic()
+                yield check.assumption
+            elif running == check.assumption.name:  # ignore repeated results
+                running = ""
+                yield assess(check.assumption, parse_result(row), time.monotonic() - started, virtual=virtual)
     if stream.rc:
         code, complaint = agent.reported(stream.stderr, stream.rc)
-        raise PhoneError(f"the agent ended with {stream.rc}: {one_line(complaint[-300:])}", code=code)
+        raise PhoneError(f"the agent failed with exit code {stream.rc}: {one_line(complaint[-300:])}", code=code)
 
 
-def parse(said: Mapping[str, Any]) -> Found:
-    """A finding from what a phone wrote, whatever that is."""
+def parse_result(row: Mapping[str, Any]) -> CheckResult:
+    """Accepts any JSON object."""
     try:
-        status = Status(str(said.get("status")))
+        status = Status(str(row.get("status")))
     except ValueError:
-        return Found(Status.UNKNOWN, "the answer makes no sense")
-    return Found(status, one_line(str(said.get("told")), _LONGEST_TOLD), _plain(said.get("evidence")))
+        return CheckResult(Status.UNKNOWN, "invalid result from the phone")
+    return CheckResult(status, one_line(str(row.get("detail")), _MAX_DETAIL), _bounded_evidence(row.get("evidence")))
 
 
-def _plain(evidence: Any) -> dict[str, Any]:
+def _bounded_evidence(evidence: Any) -> dict[str, Any]:
     if not isinstance(evidence, dict):
         return {}
-    if len(json.dumps(evidence)) > _LARGEST_EVIDENCE:
-        return {"cut": "more evidence than a check has"}
+    if len(json.dumps(evidence)) > _MAX_EVIDENCE:
+        return {"omitted": "the evidence is too large"}
     return evidence
 
 
-def _argv(where: WiredNetwork, only: Collection[str]) -> list[str]:
-    place = (
+def _argv(wired: WiredNetwork, only: Collection[str]) -> list[str]:
+    network = (
         "--address",
-        where.address,
+        wired.address,
         "--interface",
-        where.interface,
+        wired.interface,
         "--host",
-        where.host,
+        wired.host,
         "--port",
-        str(where.port),
+        str(wired.port),
     )
-    return agent.argv("check-assumptions", *place, *(f"--only={name}" for name in only))
+    return agent.argv("check-assumptions", *network, *(f"--only={name}" for name in only))
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _parse_object(line: bytes) -> dict[str, Any]:
     try:
-        said = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return value if isinstance(value, dict) else {}

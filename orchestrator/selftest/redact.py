@@ -1,4 +1,4 @@
-"""What identifies a phone or opens a door is not for sending around."""
+"""Removes identifiers and keys from a document that will be shared."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PUBLIC_KEY: Final = re.compile(r"\bAAAA[0-9A-Za-z+/]{32,}={0,2}")
 _PATTERNS: Final = (_PRIVATE_KEY, _PUBLIC_KEY, _MAC, _IMEI)
 
 
-def masked(document: Any, secrets: Iterable[str] = ()) -> Any:
-    """The document with keys, MAC addresses, IMEIs and the given texts taken out of every string, names included."""
-    known = tuple(filter(None, secrets))
+def redact(document: Any, secrets: Iterable[str] = ()) -> Any:
+    """Replaces keys, MAC addresses, IMEIs and the given secrets in every string and every key of the document."""
+    present = tuple(filter(None, secrets))
     if isinstance(document, str):
-        return _mask(document, known)
+        return _mask(document, present)
     if isinstance(document, dict):
-        return {_mask(str(name), known): masked(value, known) for name, value in document.items()}
+        return {_mask(str(name), present): redact(value, present) for name, value in document.items()}
     if isinstance(document, list | tuple):
-        return [masked(value, known) for value in document]
+        return [redact(value, present) for value in document]
     return document
 
 

@@ -1,4 +1,4 @@
-"""What phones answered, as values."""
+"""The results of a selftest."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.inventory.model import Phone
-from phone_agent.contract.assumptions import Belief, Found, Status
+from phone_agent.contract.assumptions import Assumption, CheckResult, Status
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What one phone shows of one belief."""
+class AssumptionResult:
+    """The result of checking one assumption on one phone."""
 
-    belief: Belief
+    assumption: Assumption
     status: Status
-    told: str
+    detail: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property
-    def stops(self) -> bool:
-        return self.belief.needed and self.status is not Status.OK
+    def blocks_training(self) -> bool:
+        return self.assumption.required and self.status is not Status.OK
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "check": self.belief.name,
-            "settles": self.belief.settles,
-            "needed": self.belief.needed,
+            "check": self.assumption.name,
+            "statement": self.assumption.statement,
+            "required": self.assumption.required,
             "status": self.status.value,
-            "told": self.told,
+            "detail": self.detail,
             "seconds": round(self.seconds, 2),
             "evidence": dict(self.evidence),
         }
@@ -41,23 +41,23 @@ class Answer:
 class PhoneReport:
     phone: Phone
     virtual: bool
-    answers: tuple[Answer, ...]
-    error: str | None = None  # why the phone could not be asked (any more)
+    results: tuple[AssumptionResult, ...]
+    error: str | None = None  # why the selftest did not finish
     remedy: str | None = None
 
     @property
     def ok(self) -> bool:
-        """Nothing that training needs is missing."""
-        return self.error is None and not any(answer.stops for answer in self.answers)
+        """Every requirement of training is met."""
+        return self.error is None and not any(result.blocks_training for result in self.results)
 
     def count(self) -> dict[str, int]:
-        counts = Counter(answer.status for answer in self.answers)
+        counts = Counter(result.status for result in self.results)
         return {status.value: counts[status] for status in Status}
 
 
-def answered(belief: Belief, found: Found, seconds: float, *, virtual: bool) -> Answer:
-    """On a virtual phone, what it makes up settles nothing: it is told, and counts as unknown."""
-    if virtual and belief.lab:
-        told = f"a virtual phone cannot tell: {belief.lab} (it shows: {found.told})"
-        return Answer(belief, Status.UNKNOWN, told, found.evidence, seconds)
-    return Answer(belief, found.status, found.told, found.evidence, seconds)
+def assess(assumption: Assumption, result: CheckResult, seconds: float, *, virtual: bool) -> AssumptionResult:
+    """A result that a virtual phone merely simulates counts as unknown."""
+    if virtual and assumption.lab_caveat:
+        detail = f"not testable on a virtual phone ({assumption.lab_caveat}); result: {result.detail}"
+        return AssumptionResult(assumption, Status.UNKNOWN, detail, result.evidence, seconds)
+    return AssumptionResult(assumption, result.status, result.detail, result.evidence, seconds)

@@ -1,4 +1,4 @@
-"""All phones answer at once; then those that are several are asked together; then, if wanted, with the screen off."""
+"""Runs the selftest: on all phones in parallel, then between phones, then (interactively) with the screen off."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from orchestrator.fleet.network import Network
 from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.provision.bundle import Bundle, build_bundles
 from orchestrator.selftest import assumptions, phone_pairs, session
-from orchestrator.selftest.callback_server import doorbell
-from orchestrator.selftest.query import bring_agent, examine, take_agent_away
-from orchestrator.selftest.report import Answer, PhoneReport, answered
+from orchestrator.selftest.callback_server import callback_server
+from orchestrator.selftest.query import check_assumptions, install_agent, remove_agent
+from orchestrator.selftest.report import AssumptionResult, PhoneReport, assess
 from orchestrator.text import one_line
-from phone_agent.contract.assumptions import Belief, Found, Status, WiredNetwork, unknown
+from phone_agent.contract.assumptions import Assumption, CheckResult, Status, WiredNetwork, unknown
 from phone_agent.contract.errors import ErrorCode
 
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
 
-ASLEEP: Final = ("cpuset", "sleeping")  # what is looked at again with the screen off
-NOT_ASKED: Final = "somebody must switch the screen off: --interactive"
+SCREEN_OFF_CHECKS: Final = ("cpuset", "sleep-precision")  # repeated with the screen off
+NOT_INTERACTIVE: Final = "needs someone to turn the screen off: use --interactive"
 
-OnEvent = Callable[[Phone, "Belief | Answer"], None]  # begun, then answered; from any thread
-Ask = Callable[[str], None]  # returns when the person has done it
+OnEvent = Callable[[Phone, "Assumption | AssumptionResult"], None]  # check started, then its result; from any thread
+Prompt = Callable[[str], None]  # returns when the user has done it
 
 
 @dataclass(frozen=True)
@@ -39,43 +39,44 @@ class Site:
     network: Network
 
 
-def selftest(site: Site, on_event: OnEvent, ask: Ask | None = None) -> tuple[PhoneReport, ...]:
-    """One report a phone, in ring order; what could not be asked is in it."""
+def selftest(site: Site, on_event: OnEvent, prompt: Prompt | None = None) -> tuple[PhoneReport, ...]:
+    """One report per phone, in ring order, including phones that could not be tested."""
     with tempfile.TemporaryDirectory(prefix="clusterctl-") as scratch:
-        return _Selftest(site, Path(scratch), on_event, ask).run()
+        return _Selftest(site, Path(scratch), on_event, prompt).run()
 
 
 class _Selftest:
-    def __init__(self, site: Site, scratch: Path, on_event: OnEvent, ask: Ask | None) -> None:
+    def __init__(self, site: Site, scratch: Path, on_event: OnEvent, prompt: Prompt | None) -> None:
         self._site = site
         self._scratch = scratch
         self._bundles: dict[str, Bundle] = {}  # by architecture
         self._on_event = on_event
-        self._ask = ask
+        self._prompt = prompt
         self._virtual = site.cluster.lab is not None
         self._phones: Sequence[Phone] = site.fleet.phones
         self._architectures: dict[Phone, str] = {}
-        self._answers: dict[Phone, dict[str, Answer]] = {phone: {} for phone in self._phones}
+        self._results: dict[Phone, dict[str, AssumptionResult]] = {phone: {} for phone in self._phones}
 
     def run(self) -> tuple[PhoneReport, ...]:
         address = str(self._site.cluster.host or self._site.network.source_address(str(self._phones[0].address)))
-        with doorbell(self._listen(address)) as bell:
-            lost = self._on_each(self._phones, self._first_look)
+        with callback_server(self._listen(address)) as server:
+            lost = self._on_each(self._phones, self._check_session)
             self._bundles = build_bundles(set(self._architectures.values()), self._scratch)
             lost |= self._on_each(
-                [phone for phone in self._phones if phone not in lost], lambda phone: self._inside(phone, bell)
+                [phone for phone in self._phones if phone not in lost],
+                lambda phone: self._check_on_phone(phone, server),
             )
-            there = [phone for phone in self._phones if phone not in lost]
-            if len(there) > 1:
-                self._several(there)
-            self._screen_off(there, bell)
-        self._site.fleet.map(take_agent_away, there)
+            reachable = [phone for phone in self._phones if phone not in lost]
+            if len(reachable) > 1:
+                self._check_between(reachable)
+            self._check_screen_off(reachable, server)
+        self._site.fleet.map(remove_agent, reachable)
         return tuple(self._report(phone, *lost.get(phone, (None, None))) for phone in self._phones)
 
     def _on_each(
         self, phones: Sequence[Phone], task: Callable[[PhoneConnection], None]
     ) -> dict[Phone, tuple[str | None, str | None]]:
-        """Error and remedy of those that it failed on."""
+        """Error and remedy of each phone on which the task failed."""
         return {each.phone: (each.error, each.remedy) for each in self._site.fleet.map(task, phones).failures}
 
     def _listen(self, address: str) -> socket.socket:
@@ -88,88 +89,91 @@ class _Selftest:
             ) from error
 
     def _report(self, phone: Phone, error: str | None, remedy: str | None) -> PhoneReport:
-        wanted = assumptions.all_beliefs(len(self._phones))
-        why = unknown("the phone could not be asked" if error else "it gave no answer")
-        found = self._answers[phone]
-        answers = (found.get(belief.name) or answered(belief, why, 0.0, virtual=self._virtual) for belief in wanted)
-        return PhoneReport(phone, self._virtual, tuple(answers), error, remedy)
+        expected = assumptions.all_assumptions(len(self._phones))
+        missing = unknown("not tested" if error else "no result from the phone")
+        received = self._results[phone]
+        results = (
+            received.get(assumption.name) or assess(assumption, missing, 0.0, virtual=self._virtual)
+            for assumption in expected
+        )
+        return PhoneReport(phone, self._virtual, tuple(results), error, remedy)
 
-    def _first_look(self, connection: PhoneConnection) -> None:
-        phone, told = connection.phone, session.ask_session(connection)
-        self._note(phone, assumptions.SESSION, session.judge_session(told))
-        self._note(phone, assumptions.PRELOAD, session.judge_preload(told))
-        self._note(phone, assumptions.CLOCK, session.judge_clock(told))
-        if not told.told.get("python3"):
+    def _check_session(self, connection: PhoneConnection) -> None:
+        phone, probed = connection.phone, session.probe_session(connection)
+        self._record(phone, assumptions.SESSION, session.check_session(probed))
+        self._record(phone, assumptions.PRELOAD, session.check_preload(probed))
+        self._record(phone, assumptions.CLOCK, session.check_clock(probed))
+        if not probed.values.get("python3"):
             remedy = f"clusterctl provision --limit {phone.name}"
             raise PhoneError(
-                "there is no python3 in its PATH", code=ErrorCode.BROKEN_ENVIRONMENT, phase="exec", remedy=remedy
+                "python3 is not in the PATH", code=ErrorCode.BROKEN_ENVIRONMENT, phase="exec", remedy=remedy
             )
-        self._architectures[phone] = told.told.get("arch", "")
+        self._architectures[phone] = probed.values.get("arch", "")
 
-    def _inside(self, connection: PhoneConnection, bell: tuple[str, int]) -> None:
+    def _check_on_phone(self, connection: PhoneConnection, server: tuple[str, int]) -> None:
         architecture = self._architectures[connection.phone]
         if architecture not in self._bundles:
             raise PhoneError(
-                f"the core has no kernels for its processor ({one_line(architecture, 40)})",
+                f"the core has no kernels for this processor ({one_line(architecture, 40)})",
                 code=ErrorCode.UNSUPPORTED_PHONE,
             )
-        bring_agent(connection, self._bundles[architecture].path)
-        for said in examine(connection, self._where(connection.phone, bell), virtual=self._virtual):
-            self._tell(connection.phone, said)
+        install_agent(connection, self._bundles[architecture].path)
+        for event in check_assumptions(connection, self._wired(connection.phone, server), virtual=self._virtual):
+            self._emit(connection.phone, event)
 
-    def _where(self, phone: Phone, bell: tuple[str, int]) -> WiredNetwork:
-        return WiredNetwork(str(phone.address), self._site.cluster.interface, *bell)
+    def _wired(self, phone: Phone, server: tuple[str, int]) -> WiredNetwork:
+        return WiredNetwork(str(phone.address), self._site.cluster.interface, *server)
 
-    def _several(self, phones: Sequence[Phone]) -> None:
-        following = dict(zip(phones, [*phones[1:], phones[0]], strict=True))
+    def _check_between(self, phones: Sequence[Phone]) -> None:
+        next_phone = dict(zip(phones, [*phones[1:], phones[0]], strict=True))
 
-        def next_one(connection: PhoneConnection) -> None:
-            self._look(
+        def login(connection: PhoneConnection) -> None:
+            self._run_check(
                 connection.phone,
-                assumptions.NEIGHBOUR,
-                lambda: phone_pairs.log_in_to(connection, following[connection.phone]),
+                assumptions.NEIGHBOR_LOGIN,
+                lambda: phone_pairs.check_login(connection, next_phone[connection.phone]),
             )
 
-        self._site.fleet.map(next_one, phones)
+        self._site.fleet.map(login, phones)
         head = self._site.fleet.connection(phones[0])
         started = time.monotonic()
         for phone in phones:
-            self._on_event(phone, assumptions.TOGETHER)
-        found = phone_pairs.sum_over(self._site.cluster, phones, head)
+            self._on_event(phone, assumptions.ALLREDUCE)
+        result = phone_pairs.check_allreduce(self._site.cluster, phones, head)
         for phone in phones:
-            self._note(phone, assumptions.TOGETHER, found, time.monotonic() - started)
+            self._record(phone, assumptions.ALLREDUCE, result, time.monotonic() - started)
 
-    def _screen_off(self, phones: Sequence[Phone], bell: tuple[str, int]) -> None:
+    def _check_screen_off(self, phones: Sequence[Phone], server: tuple[str, int]) -> None:
         for phone in phones:
-            if self._ask is None:
-                self._note(phone, assumptions.SCREEN_OFF, unknown(NOT_ASKED))
+            if self._prompt is None:
+                self._record(phone, assumptions.SCREEN_OFF, unknown(NOT_INTERACTIVE))
                 continue
-            self._ask(f"Switch the screen of {phone} off, wait a minute, then press Enter here.")
-            self._look(phone, assumptions.SCREEN_OFF, lambda phone=phone: self._asleep(phone, bell))  # type: ignore[misc]
+            self._prompt(f"Turn the screen of {phone} off, wait a minute, then press Enter here.")
+            self._run_check(phone, assumptions.SCREEN_OFF, lambda phone=phone: self._repeat_checks(phone, server))  # type: ignore[misc]
 
-    def _asleep(self, phone: Phone, bell: tuple[str, int]) -> Found:
+    def _repeat_checks(self, phone: Phone, server: tuple[str, int]) -> CheckResult:
         connection = self._site.fleet.connection(phone)
-        said = examine(connection, self._where(phone, bell), virtual=False, only=ASLEEP)
-        answers = {answer.belief.name: answer for answer in said if isinstance(answer, Answer)}
-        if set(answers) != set(ASLEEP):
-            return unknown("it did not answer with the screen off")
-        worst = next((each.status for each in answers.values() if each.status is not Status.OK), Status.OK)
-        told = "; ".join(answer.told for answer in answers.values())
-        return Found(worst, told, {name: dict(answer.evidence) for name, answer in answers.items()})
+        events = check_assumptions(connection, self._wired(phone, server), virtual=False, only=SCREEN_OFF_CHECKS)
+        results = {event.assumption.name: event for event in events if isinstance(event, AssumptionResult)}
+        if set(results) != set(SCREEN_OFF_CHECKS):
+            return unknown("no results with the screen off")
+        worst = next((each.status for each in results.values() if each.status is not Status.OK), Status.OK)
+        detail = "; ".join(result.detail for result in results.values())
+        return CheckResult(worst, detail, {name: dict(result.evidence) for name, result in results.items()})
 
-    def _look(self, phone: Phone, belief: Belief, look: Callable[[], Found]) -> None:
-        self._on_event(phone, belief)
+    def _run_check(self, phone: Phone, assumption: Assumption, check: Callable[[], CheckResult]) -> None:
+        self._on_event(phone, assumption)
         started = time.monotonic()
         try:
-            found = look()
+            result = check()
         except PhoneError as error:
-            found = unknown(error.message)
-        self._note(phone, belief, found, time.monotonic() - started)
+            result = unknown(error.message)
+        self._record(phone, assumption, result, time.monotonic() - started)
 
-    def _note(self, phone: Phone, belief: Belief, found: Found, seconds: float = 0.0) -> None:
-        self._tell(phone, answered(belief, found, seconds, virtual=self._virtual))
+    def _record(self, phone: Phone, assumption: Assumption, result: CheckResult, seconds: float = 0.0) -> None:
+        self._emit(phone, assess(assumption, result, seconds, virtual=self._virtual))
 
-    def _tell(self, phone: Phone, said: Belief | Answer) -> None:
-        if isinstance(said, Answer):
-            self._answers[phone][said.belief.name] = said
-        self._on_event(phone, said)
+    def _emit(self, phone: Phone, event: Assumption | AssumptionResult) -> None:
+        if isinstance(event, AssumptionResult):
+            self._results[phone][event.assumption.name] = event
+        self._on_event(phone, event)

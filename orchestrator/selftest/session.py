@@ -1,4 +1,4 @@
-"""What a command over ssh finds: asked with nothing but bash, so that a phone without Python answers too."""
+"""Checks of the environment of an ssh command. Probed with bash alone, so that it works without Python."""
 
 from __future__ import annotations
 
@@ -8,58 +8,60 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.health.vitals import clock_offset
-from phone_agent.contract.assumptions import Found, failed, judged, unknown
+from phone_agent.contract.assumptions import CheckResult, failed, ok_if, unknown
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
 SCRIPT: Final = files("orchestrator.selftest").joinpath("session.sh").read_text(encoding="utf-8")
-MOST_OFF_S: Final = 2.0
+MAX_OFFSET_S: Final = 2.0
 _LINES: Final = 100
-_SENTINEL: Final = "fine"  # what the script that is tried prints
+_SENTINEL: Final = "fine"  # printed by the test script
 
 
 @dataclass(frozen=True)
-class Session:
-    told: dict[str, str]
-    window: tuple[float, float]  # when it was asked and answered, by this computer's clock
+class SessionProbe:
+    values: dict[str, str]
+    window: tuple[float, float]  # when the probe started and ended, by the clock of the host
 
 
-def ask_session(connection: PhoneConnection) -> Session:
-    asked = time.time()
-    answer = connection.script(SCRIPT, timeout=30)
-    lines = (line.partition("\t") for line in answer.stdout.splitlines()[:_LINES])
-    return Session({name: value[:2000] for name, tab, value in lines if tab}, (asked, time.time()))
+def probe_session(connection: PhoneConnection) -> SessionProbe:
+    started = time.time()
+    result = connection.script(SCRIPT, timeout=30)
+    lines = (line.partition("\t") for line in result.stdout.splitlines()[:_LINES])
+    return SessionProbe({name: value[:2000] for name, tab, value in lines if tab}, (started, time.time()))
 
 
-def judge_session(session: Session) -> Found:
-    told = {name: session.told.get(name, "") for name in ("PATH", "PREFIX", "TMPDIR", "HOME", "LANG", "SHELL")}
-    library_path, writable = session.told.get("LD_LIBRARY_PATH", ""), session.told.get("tmpdir_writable")
-    evidence = {**told, "LD_LIBRARY_PATH": library_path, "python3": session.told.get("python3", "")}
+def check_session(session: SessionProbe) -> CheckResult:
+    values = {name: session.values.get(name, "") for name in ("PATH", "PREFIX", "TMPDIR", "HOME", "LANG", "SHELL")}
+    library_path, writable = session.values.get("LD_LIBRARY_PATH", ""), session.values.get("tmpdir_writable")
+    evidence = {**values, "LD_LIBRARY_PATH": library_path, "python3": session.values.get("python3", "")}
     wrong = [
-        *([] if told["PREFIX"] else ["PREFIX is not set"]),
-        *([] if f"{told['PREFIX']}/bin" in told["PATH"].split(":") else ["PATH has no $PREFIX/bin"]),
-        *([] if writable == "yes" else ["TMPDIR is not set, or cannot be written"]),
+        *([] if values["PREFIX"] else ["PREFIX is not set"]),
+        *([] if f"{values['PREFIX']}/bin" in values["PATH"].split(":") else ["PATH has no $PREFIX/bin"]),
+        *([] if writable == "yes" else ["TMPDIR is not set or not writable"]),
         *(["LD_LIBRARY_PATH is set"] if library_path else []),
     ]
-    return judged(not wrong, "; ".join(wrong) or f"PATH {told['PATH']}, TMPDIR {told['TMPDIR']}", **evidence)
+    return ok_if(not wrong, "; ".join(wrong) or f"PATH {values['PATH']}, TMPDIR {values['TMPDIR']}", **evidence)
 
 
-def judge_preload(session: Session) -> Found:
-    printed, preload = session.told.get("env_script", ""), session.told.get("LD_PRELOAD", "")
+def check_preload(session: SessionProbe) -> CheckResult:
+    printed, preload = session.values.get("env_script", ""), session.values.get("LD_PRELOAD", "")
     if not printed:
-        return unknown("the script could not be tried")
+        return unknown("the test script could not be run")
     starts = printed == _SENTINEL
-    told = "starts" if starts else f"does not start: {printed}"
-    return judged(starts, f"a script with #!/usr/bin/env {told}", LD_PRELOAD=preload)
+    detail = "starts" if starts else f"does not start: {printed}"
+    return ok_if(starts, f"a script with #!/usr/bin/env {detail}", LD_PRELOAD=preload)
 
 
-def judge_clock(session: Session) -> Found:
+def check_clock(session: SessionProbe) -> CheckResult:
     try:
-        epoch = float(session.told.get("epoch", ""))
+        epoch = float(session.values.get("epoch", ""))
     except ValueError:
-        return unknown("it does not tell the time")
+        return unknown("the time is not readable")
     offset = clock_offset(epoch, session.window)
     if offset is None:
-        return failed("it tells no time")
-    return judged(abs(offset) <= MOST_OFF_S, f"{abs(offset):.1f} s off this computer's", offset_s=round(offset, 2))
+        return failed("the time is not plausible")
+    return ok_if(
+        abs(offset) <= MAX_OFFSET_S, f"{abs(offset):.1f} s off the clock of this computer", offset_s=round(offset, 2)
+    )

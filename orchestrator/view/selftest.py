@@ -11,13 +11,13 @@ from rich.live import Live
 from rich.text import Text
 
 from orchestrator.inventory.model import Phone
-from orchestrator.selftest.assumptions import all_beliefs
+from orchestrator.selftest.assumptions import all_assumptions
 from orchestrator.selftest.document import VIRTUAL
-from orchestrator.selftest.report import Answer, PhoneReport
+from orchestrator.selftest.report import AssumptionResult, PhoneReport
 from orchestrator.text import one_line
 from orchestrator.view.console import err, next_step, note, out
 from orchestrator.view.table import Column, FitTable, print_table
-from phone_agent.contract.assumptions import Belief, Status
+from phone_agent.contract.assumptions import Assumption, Status
 
 _MARKS = {Status.OK: ("✓", "green"), Status.FAILED: ("✗", "bold red"), Status.UNKNOWN: ("?", "yellow")}
 _MAX_PHONES = 12  # shown side by side
@@ -30,16 +30,16 @@ class Checklist:
         self._phones = phones
         self._live = live
         self._lock = threading.Lock()
-        self._answers: dict[tuple[str, str], Belief | Answer] = {}
+        self._results: dict[tuple[str, str], Assumption | AssumptionResult] = {}
 
-    def show(self, phone: Phone, answer: Belief | Answer) -> None:
-        belief = answer.belief if isinstance(answer, Answer) else answer
+    def show(self, phone: Phone, event: Assumption | AssumptionResult) -> None:
+        assumption = event.assumption if isinstance(event, AssumptionResult) else event
         with self._lock:
-            self._answers[phone.name, belief.name] = answer
+            self._results[phone.name, assumption.name] = event
             if self._live:
                 self._live.update(self.render())
 
-    def ask(self, what: str) -> None:
+    def prompt(self, what: str) -> None:
         """The display pauses while the person acts."""
         if self._live:
             self._live.stop()
@@ -53,26 +53,26 @@ class Checklist:
         shown = self._phones[:_MAX_PHONES]
         phones = (Column(phone.name, priority=priority) for priority, phone in enumerate(shown))
         table = FitTable("check", *phones, Column("decides", priority=len(shown), style="dim"))
-        for belief in self._visible_checks(shown):
-            marks = [self._mark(phone, belief) for phone in shown]
-            table.add_row(belief.name, *marks, belief.settles)
+        for assumption in self._visible_checks(shown):
+            marks = [self._mark(phone, assumption) for phone in shown]
+            table.add_row(assumption.name, *marks, assumption.statement)
         return table
 
-    def _visible_checks(self, phones: Sequence[Phone]) -> Sequence[Belief]:
-        wanted = all_beliefs(len(self._phones))
+    def _visible_checks(self, phones: Sequence[Phone]) -> Sequence[Assumption]:
+        assumptions = all_assumptions(len(self._phones))
         room = max(5, err.height - 3)
-        open_ones = (place for place, belief in enumerate(wanted) if not self._done(belief, phones))
-        start = min(next(open_ones, len(wanted)) - room // 2, len(wanted) - room)
-        return wanted[max(0, start) :][:room]
+        open_checks = (index for index, assumption in enumerate(assumptions) if not self._done(assumption, phones))
+        start = min(next(open_checks, len(assumptions)) - room // 2, len(assumptions) - room)
+        return assumptions[max(0, start) :][:room]
 
-    def _done(self, belief: Belief, phones: Sequence[Phone]) -> bool:
-        return all(isinstance(self._answers.get((phone.name, belief.name)), Answer) for phone in phones)
+    def _done(self, assumption: Assumption, phones: Sequence[Phone]) -> bool:
+        return all(isinstance(self._results.get((phone.name, assumption.name)), AssumptionResult) for phone in phones)
 
-    def _mark(self, phone: Phone, belief: Belief) -> Text:
-        answer = self._answers.get((phone.name, belief.name))
-        if isinstance(answer, Answer):
-            return Text(*_MARKS[answer.status])
-        return Text("…" if answer else "", "cyan")
+    def _mark(self, phone: Phone, assumption: Assumption) -> Text:
+        event = self._results.get((phone.name, assumption.name))
+        if isinstance(event, AssumptionResult):
+            return Text(*_MARKS[event.status])
+        return Text("…" if event else "", "cyan")
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def print_reports(reports: Sequence[PhoneReport], files: Sequence[Path]) -> None
         out.print(_headline(report), soft_wrap=True)
         if report.virtual:
             note(VIRTUAL)
-        print_table(out, render_answers(report))
+        print_table(out, render_results(report))
         if report.error:
             out.print(Text(f"selftest did not finish: {one_line(report.error)}", "red"), soft_wrap=True)
         if report.remedy:
@@ -108,9 +108,9 @@ def _headline(report: PhoneReport) -> Text:
     return line
 
 
-def render_answers(report: PhoneReport) -> FitTable:
+def render_results(report: PhoneReport) -> FitTable:
     table = FitTable("", "check", Column("expected", wrap=True, style="dim", priority=1), Column("found", wrap=True))
-    for answer in report.answers:
-        name = Text(answer.belief.name, "bold red" if answer.stops else "")
-        table.add_row(Text(*_MARKS[answer.status]), name, answer.belief.settles, one_line(answer.told, 600))
+    for result in report.results:
+        name = Text(result.assumption.name, "bold red" if result.blocks_training else "")
+        table.add_row(Text(*_MARKS[result.status]), name, result.assumption.statement, one_line(result.detail, 600))
     return table

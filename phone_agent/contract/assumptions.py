@@ -1,4 +1,4 @@
-"""A belief of ours about phones, and how one phone answers it."""
+"""Assumptions about phones, and the result of checking one on a phone. Shared by both sides of `selftest`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-SCENARIO = "it says what `clusterctl lab set` tells it to"  # Belief.lab
+LAB_SETTING = "shows what `clusterctl lab set` configured"  # Assumption.lab_caveat
 
 
 @dataclass(frozen=True)
@@ -21,49 +21,49 @@ class WiredNetwork:
 
 
 class Status(StrEnum):
-    OK = "ok"  # as we say
-    FAILED = "failed"  # otherwise than we say, or it does not work
-    UNKNOWN = "unknown"  # this phone does not tell
+    OK = "ok"  # the assumption holds
+    FAILED = "failed"  # it does not hold, or the check itself failed
+    UNKNOWN = "unknown"  # this phone gives no answer
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckResult:
     status: Status
-    told: str  # one line for a person
+    detail: str  # one line to print
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
-Look = Callable[[], Found]
+CheckFunction = Callable[[], CheckResult]
 
 
 @dataclass(frozen=True)
-class Belief:
-    """Something we say of phones. `lab` is why a virtual phone cannot settle it, where what it shows is made up."""
+class Assumption:
+    """A statement about phones. `lab_caveat`: why the result of a virtual phone proves nothing; empty if it does."""
 
     name: str
-    settles: str
-    needed: bool = False  # training does not work without it
-    lab: str = ""
+    statement: str
+    required: bool = False  # training does not work without it
+    lab_caveat: str = ""
 
 
 @dataclass(frozen=True)
 class Check:
-    belief: Belief
-    look: Look
+    assumption: Assumption
+    run: CheckFunction
     limit_s: float = 15.0
 
 
-def ok(told: str, **evidence: Any) -> Found:
-    return Found(Status.OK, told, evidence)
+def ok(detail: str, **evidence: Any) -> CheckResult:
+    return CheckResult(Status.OK, detail, evidence)
 
 
-def failed(told: str, **evidence: Any) -> Found:
-    return Found(Status.FAILED, told, evidence)
+def failed(detail: str, **evidence: Any) -> CheckResult:
+    return CheckResult(Status.FAILED, detail, evidence)
 
 
-def unknown(told: str, **evidence: Any) -> Found:
-    return Found(Status.UNKNOWN, told, evidence)
+def unknown(detail: str, **evidence: Any) -> CheckResult:
+    return CheckResult(Status.UNKNOWN, detail, evidence)
 
 
-def judged(as_we_say: bool, told: str, **evidence: Any) -> Found:  # noqa: FBT001 - the verdict itself
-    return Found(Status.OK if as_we_say else Status.FAILED, told, evidence)
+def ok_if(holds: bool, detail: str, **evidence: Any) -> CheckResult:  # noqa: FBT001 - the verdict itself
+    return CheckResult(Status.OK if holds else Status.FAILED, detail, evidence)

@@ -1,1 +1,1 @@
-"""Two questions to a phone: can it be a worker (`worker`), and is it what we believe phones are (`examine`)?"""
+"""Two self-tests of a phone: can it train (`worker`), and does it behave as we assume (`assumptions`)?"""

@@ -1,4 +1,4 @@
-"""Is this phone what we believe phones are? One belief after the other, each answered within its own time."""
+"""Checks our assumptions about phones on this phone, one after the other, each within its own time limit."""
 
 from __future__ import annotations
 
@@ -6,114 +6,132 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any
 
-from phone_agent.contract.assumptions import SCENARIO, Belief, Check, Look, WiredNetwork
+from phone_agent.contract.assumptions import LAB_SETTING, Assumption, Check, CheckFunction, WiredNetwork
 from phone_agent.selftest import compute, gpu, network, processor, storage, system, thermal_power
 from phone_agent.selftest.bounded import bounded
 
-ITS_KERNEL = "its kernel is this computer's"
-ITS_CORES = "its cores are this computer's"
+HOST_KERNEL = "uses the kernel of this computer"
+HOST_CORES = "uses the cores of this computer"
+HOST_PYTHON = "uses the Python of this computer"
+HOST_NETWORK = "uses the network stack of this computer"
 
 
-def checks(where: WiredNetwork) -> tuple[Check, ...]:
-    return (*_system(), *_storage(), *_processor(), *_compute(), *_climate(), *_network(where))
+def checks(wired: WiredNetwork) -> tuple[Check, ...]:
+    return (*_system(), *_storage(), *_processor(), *_compute(), *_thermal_power(), *_network(wired))
 
 
-def examine(where: WiredNetwork, only: Collection[str] = ()) -> Iterator[dict[str, Any]]:
-    """For each check that it has begun, then what was found. Lines for the host, as they come."""
-    for check in checks(where):
-        name = check.belief.name
+def check_assumptions(wired: WiredNetwork, only: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+    """Two rows per check for the host: one when it starts, one with its result."""
+    for check in checks(wired):
+        name = check.assumption.name
         if only and name not in only:
             continue
         yield {"check": name}
-        found = bounded(check.look, check.limit_s)
-        yield {"check": name, "status": found.status.value, "told": found.told, "evidence": found.evidence}
+        result = bounded(check.run, check.limit_s)
+        yield {"check": name, "status": result.status.value, "detail": result.detail, "evidence": result.evidence}
 
 
-def _check(name: str, settles: str, look: Look, limit_s: float = 15.0, lab: str = "", *, needed: bool = False) -> Check:
-    return Check(Belief(name, settles, needed, lab), look, limit_s)
+def _check(
+    name: str,
+    statement: str,
+    run: CheckFunction,
+    limit_s: float = 15.0,
+    lab_caveat: str = "",
+    *,
+    required: bool = False,
+) -> Check:
+    return Check(Assumption(name, statement, required, lab_caveat), run, limit_s)
 
 
-_needed = partial(_check, needed=True)
+_required = partial(_check, required=True)
 
 
 def _system() -> Iterator[Check]:
-    yield _check("android", "The phones have Android 9 to 12", system.android, lab=SCENARIO)
-    yield _check("python", "Termux's Python 3.13 and later says sys.platform is android", system.python,
-                 lab="its Python is this computer's")  # fmt: skip
-    yield _check("kernel", "A Galaxy S10+ runs Linux 4.14", system.kernel, lab=ITS_KERNEL)
-    yield _check("page-size", "Memory pages have 4 KiB; the core is built for 16 KiB as well", system.page_size,
-                 lab=ITS_KERNEL)  # fmt: skip
-    yield _check("selinux", "Termux runs in the SELinux domain untrusted_app_27, which may run its own files",
-                 system.selinux, lab="it has no SELinux")  # fmt: skip
-    yield _check("hidden-files", "Android hides /proc/stat, loadavg, uptime, vmstat, net and the battery's sysfs; "
-                 "meminfo and cpuinfo can be read", system.hidden_files, lab="the lab hides them itself")  # fmt: skip
-    yield _check("memory-file", "memfd_create works: state can outlive a process without wearing the flash",
-                 system.memory_file, lab=ITS_KERNEL)  # fmt: skip
-    yield _check("shared-memory", "Python's shared_memory works, on files in $PREFIX/tmp", system.shared_memory,
-                 lab="its Python is this computer's")  # fmt: skip
-    yield _check("system-v", "System V shared memory is refused, or kills who asks: Open MPI must not",
-                 system.system_v, lab="the lab refuses it itself")  # fmt: skip
+    yield _check("android", "The phone runs Android 9 to 12", system.android, lab_caveat=LAB_SETTING)
+    yield _check("python", "In Termux, Python 3.13 and later reports sys.platform as android", system.python,
+                 lab_caveat=HOST_PYTHON)  # fmt: skip
+    yield _check("kernel", "A Galaxy S10+ runs Linux 4.14", system.kernel, lab_caveat=HOST_KERNEL)
+    yield _check("page-size", "Memory pages are 4 KiB (the core also supports 16 KiB)", system.page_size,
+                 lab_caveat=HOST_KERNEL)  # fmt: skip
+    yield _check("selinux", "Termux runs in the SELinux domain untrusted_app_27, which may execute its own files",
+                 system.selinux, lab_caveat="has no SELinux")  # fmt: skip
+    yield _check("hidden-files", "Android hides /proc/stat, loadavg, uptime, vmstat, net and the sysfs files of the "
+                 "battery; meminfo and cpuinfo are readable", system.hidden_files,
+                 lab_caveat="the lab hides these files itself")  # fmt: skip
+    yield _check("memfd", "memfd_create works: state can outlive a process without flash wear",
+                 system.memfd, lab_caveat=HOST_KERNEL)  # fmt: skip
+    yield _check("shared-memory", "Python's shared_memory works, backed by files in $PREFIX/tmp", system.shared_memory,
+                 lab_caveat=HOST_PYTHON)  # fmt: skip
+    yield _check("sysv-shm", "System V shared memory is refused, or the caller is killed: Open MPI must not use it",
+                 system.sysv_shm, lab_caveat="the lab refuses it itself")  # fmt: skip
 
 
 def _storage() -> Iterator[Check]:
-    yield _check("hard-links", "There are no hard links: Python has no os.link, or it is refused", storage.hard_links,
-                 lab="its file system is this computer's")  # fmt: skip
-    yield _needed("replacing", "A checkpoint is there whole or not at all: renaming replaces a file at once",
-                  storage.replacing, 30)  # fmt: skip
-    yield _check("disk-speed", "Storage takes a checkpoint at 20 MB/s or more", storage.speed, 30,
-                 lab="its storage is this computer's memory")  # fmt: skip
+    yield _check("hard-links", "Hard links are unavailable: Python has no os.link, or it is refused",
+                 storage.hard_links, lab_caveat="uses the file system of this computer")  # fmt: skip
+    yield _required("atomic-rename", "Renaming replaces a file atomically: a reader never sees a partial checkpoint",
+                    storage.atomic_rename, 30)  # fmt: skip
+    yield _check("disk-speed", "Storage writes at 20 MB/s or more", storage.speed, 30,
+                 lab_caveat="uses the memory of this computer as storage")  # fmt: skip
 
 
 def _processor() -> Iterator[Check]:
-    yield _check("cores", "Eight cores; sysfs tells that 4 to 7 are the big ones", processor.cores, lab=ITS_CORES)
-    yield _check("packages", "physical_package_id may name a cluster of cores, so Open MPI must not bind by it",
-                 processor.packages, lab=ITS_CORES)  # fmt: skip
-    yield _check("cpuset", "What sshd starts may use the big cores", processor.cpuset, lab="the lab deals out cores")
-    yield _check("affinity", "A process can be pinned to each core it may use", processor.affinity)
-    yield _check("frequency", "Frequencies of the cores can be read: where no thermometer is, they show heat",
-                 processor.frequency, lab=ITS_CORES)  # fmt: skip
-    yield _needed("threads", "Threads of the core wait on a futex and take work in microseconds", processor.threads)
-    yield _check("speed", "Measured, not assumed: multiply-adds and memory of the big cores", processor.speed, 30,
-                 lab=ITS_CORES)  # fmt: skip
+    yield _check("cores", "The phone has eight cores; sysfs shows that 4 to 7 are the big ones", processor.cores,
+                 lab_caveat=HOST_CORES)  # fmt: skip
+    yield _check("packages", "physical_package_id may identify a cluster of cores, so Open MPI must not bind by it",
+                 processor.packages, lab_caveat=HOST_CORES)  # fmt: skip
+    yield _check("cpuset", "Processes started by sshd may use the big cores", processor.cpuset,
+                 lab_caveat="the lab assigns the cores")  # fmt: skip
+    yield _check("affinity", "A process can be pinned to each core that it may use", processor.affinity)
+    yield _check("frequency", "Core frequencies are readable: they reveal throttling if no thermometer is readable",
+                 processor.frequency, lab_caveat=HOST_CORES)  # fmt: skip
+    yield _required("threads", "Threads of the core wait on a futex and start work within microseconds",
+                    processor.threads)  # fmt: skip
+    yield _check("speed", "Measured, not assumed: GFLOPS and memory bandwidth of the big cores", processor.speed, 30,
+                 lab_caveat=HOST_CORES)  # fmt: skip
 
 
 def _compute() -> Iterator[Check]:
-    yield _needed("tmpdir", "TMPDIR can be written: Open MPI's sockets are there, Android has no /tmp", compute.tmpdir)
-    yield _needed("numpy", "Termux's numpy imports and multiplies right", compute.numpy, 60)
-    yield _needed("core", "The core built on another computer loads here, with kernels for this processor",
-                  compute.core, 60)  # fmt: skip
-    yield _needed("kernels", "Every kernel gives numpy's numbers on this processor", compute.kernels, 400)
-    yield _needed("training", "Training by the core goes as numpy's does", compute.training, 120)
-    yield _needed("mpi4py", "mpi4py builds against Termux's Open MPI and imports", compute.mpi4py, 100)
-    yield _needed("mpirun", "mpirun starts a rank on a phone", compute.mpirun, 100)
+    yield _required("tmpdir", "TMPDIR is writable: Open MPI puts its sockets there, and Android has no /tmp",
+                    compute.tmpdir)  # fmt: skip
+    yield _required("numpy", "The numpy of Termux imports and multiplies correctly", compute.numpy, 60)
+    yield _required("core", "The cross-compiled core loads and has kernels for this processor",
+                    compute.core, 60)  # fmt: skip
+    yield _required("kernels", "Every kernel agrees with numpy on this processor", compute.kernels, 400)
+    yield _required("training", "Training with the core gives the same losses as training with numpy",
+                    compute.training, 120)  # fmt: skip
+    yield _required("mpi4py", "mpi4py builds against the Open MPI of Termux and imports", compute.mpi4py, 100)
+    yield _required("mpirun", "mpirun starts a rank on a phone", compute.mpirun, 100)
 
 
-def _climate() -> Iterator[Check]:
-    yield _check("thermal-zones", "An application may be able to read /sys/class/thermal", thermal_power.thermal_zones,
-                 lab=SCENARIO)  # fmt: skip
-    yield _check("thermal-service", "With the DUMP permission, dumpsys thermalservice tells temperatures",
-                 thermal_power.thermal_service, lab=SCENARIO)  # fmt: skip
-    yield _check("temperature", "Some thermometer can be read", thermal_power.temperature, 30, lab=SCENARIO)
-    yield _check("battery", "termux-battery-status answers within 6 s where Termux:API is installed",
-                 thermal_power.battery_answers, lab=SCENARIO)  # fmt: skip
-    yield _check("charging", "The phone is fed through its Ethernet adapter (PD pass-through)", thermal_power.charging,
-                 lab=SCENARIO)  # fmt: skip
-    yield _check("wake-lock", "termux-wake-lock can be called over ssh", thermal_power.wake_lock, 25, lab=SCENARIO)
-    yield _check("sleeping", "With the wake lock held, naps last as long as asked for", thermal_power.sleeping)
-    yield _check("opencl", "The vendor's OpenCL is found with its libraries before Termux's, not the other way round",
-                 gpu.opencl, 60, lab="it has no graphics processor")  # fmt: skip
+def _thermal_power() -> Iterator[Check]:
+    yield _check("thermal-zones", "An app can read /sys/class/thermal (on some phones)", thermal_power.thermal_zones,
+                 lab_caveat=LAB_SETTING)  # fmt: skip
+    yield _check("thermal-service", "With the DUMP permission, dumpsys thermalservice reports temperatures",
+                 thermal_power.thermal_service, lab_caveat=LAB_SETTING)  # fmt: skip
+    yield _check("temperature", "At least one thermometer is readable", thermal_power.temperature, 30,
+                 lab_caveat=LAB_SETTING)  # fmt: skip
+    yield _check("battery", "termux-battery-status responds within 6 s if Termux:API is installed",
+                 thermal_power.battery_status, lab_caveat=LAB_SETTING)  # fmt: skip
+    yield _check("charging", "The phone charges through its Ethernet adapter (PD pass-through)", thermal_power.charging,
+                 lab_caveat=LAB_SETTING)  # fmt: skip
+    yield _check("wake-lock", "termux-wake-lock works over ssh", thermal_power.wake_lock, 25, lab_caveat=LAB_SETTING)
+    yield _check("sleep-precision", "With the wake lock held, a sleep lasts as long as requested",
+                 thermal_power.sleep_precision)  # fmt: skip
+    yield _check("opencl", "The OpenCL driver of the vendor is found only if the vendor libraries precede Termux's",
+                 gpu.opencl, 60, lab_caveat="has no GPU")  # fmt: skip
 
 
-def _network(where: WiredNetwork) -> Iterator[Check]:
-    yield _needed("wire", "The phone has its address on the wired interface",
-                  network.has_wire(where.address, where.interface))  # fmt: skip
-    yield _check("other-ways", "With Wi-Fi and mobile data off, no other interface has an address",
-                 network.other_ways(where.interface))  # fmt: skip
-    yield _check("listeners", "A library of ours can be preloaded, and keeps Open MPI's listeners on the wired address",
-                 network.listens_on(where.address))  # fmt: skip
-    yield _check("frame-size", "Ethernet frames have 1500 bytes", network.frame_size(where.interface),
-                 lab="its network is this computer's")  # fmt: skip
-    yield _check("congestion", "TCP finds its rate by losses (bic on a Galaxy S10+), not by BBR, with which rings of "
-                 "virtual phones were slower", network.congestion, lab="its network is this computer's")  # fmt: skip
-    yield _needed("calls-out", "The wired network stays the default without internet: what a phone calls, it reaches",
-                  network.calls_out(where.host, where.port), 25)  # fmt: skip
+def _network(wired: WiredNetwork) -> Iterator[Check]:
+    yield _required("wired-address", "The wired interface has the address in the inventory",
+                    network.wired_address(wired.address, wired.interface))  # fmt: skip
+    yield _check("other-interfaces", "With Wi-Fi and mobile data off, no other interface has an address",
+                 network.other_interfaces(wired.interface))  # fmt: skip
+    yield _check("listen-address", "Our preloaded library binds the listening sockets of Open MPI to the wired address",
+                 network.listen_address(wired.address))  # fmt: skip
+    yield _check("mtu", "The MTU of the wired interface is 1500 bytes", network.mtu(wired.interface),
+                 lab_caveat=HOST_NETWORK)  # fmt: skip
+    yield _check("congestion-control", "TCP congestion control is loss-based (bic on a Galaxy S10+), not BBR, which "
+                 "slowed rings of virtual phones", network.congestion_control, lab_caveat=HOST_NETWORK)  # fmt: skip
+    yield _required("outbound", "Without internet access, the wired network stays the default: the phone can connect "
+                    "to this computer", network.outbound(wired.host, wired.port), 25)  # fmt: skip

@@ -11,14 +11,14 @@ import traceback
 from contextlib import suppress
 from typing import NoReturn
 
-from phone_agent.contract.assumptions import Found, Look, Status, failed, unknown
+from phone_agent.contract.assumptions import CheckFunction, CheckResult, Status, failed, unknown
 from phone_agent.contract.errors import AgentError
 from phone_agent.device.process import session_members
 
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 
 
-def bounded(look: Look, limit_s: float) -> Found:
+def bounded(look: CheckFunction, limit_s: float) -> CheckResult:
     """Never raises, and never takes much longer than `limit_s`. To be called while this process has one thread."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -37,7 +37,7 @@ def bounded(look: Look, limit_s: float) -> Found:
     return _parse(answer) or _died(how)
 
 
-def _answer(look: Look, writer: int) -> NoReturn:
+def _answer(look: CheckFunction, writer: int) -> NoReturn:
     """Ends the process whatever happens: it must not go on with what its parent is doing."""
     try:
         os.setsid()
@@ -46,7 +46,7 @@ def _answer(look: Look, writer: int) -> NoReturn:
             os.dup2(nothing, stream)
         _die_of_signals()
         found = _looked(look)
-        document = {"status": found.status, "told": found.told, "evidence": found.evidence}
+        document = {"status": found.status, "detail": found.detail, "evidence": found.evidence}
         with os.fdopen(writer, "wb") as pipe:
             pipe.write(json.dumps(document, default=str).encode())
     finally:
@@ -61,7 +61,7 @@ def _die_of_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _looked(look: Look) -> Found:
+def _looked(look: CheckFunction) -> CheckResult:
     try:
         return look()
     except AgentError as error:
@@ -73,7 +73,7 @@ def _looked(look: Look) -> Found:
 def _read(reader: int, deadline: float) -> bytes | None:
     """Everything until the other side has closed; None when that takes too long."""
     arrived = b""
-    while len(arrived) <= MOST_BYTES:
+    while len(arrived) <= MAX_BYTES:
         ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             return None
@@ -91,15 +91,15 @@ def _end(child: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _parse(answer: bytes) -> Found | None:
+def _parse(answer: bytes) -> CheckResult | None:
     try:
         document = json.loads(answer)
-        return Found(Status(document["status"]), document["told"], document["evidence"])
+        return CheckResult(Status(document["status"]), document["detail"], document["evidence"])
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def _died(how: int) -> Found:
+def _died(how: int) -> CheckResult:
     if os.WIFSIGNALED(how):
         number = os.WTERMSIG(how)
         return failed(f"killed by signal {number} ({signal.Signals(number).name})", signal=number)

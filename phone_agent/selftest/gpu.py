@@ -1,4 +1,4 @@
-"""OpenCL: who finds the vendor's driver, and how. Which way a worker goes is found by `opencl.reach` each time."""
+"""OpenCL: which library paths find the driver of the vendor. Workers search for themselves, in `opencl.reach`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from phone_agent.contract.assumptions import Found, judged, unknown
+from phone_agent.contract.assumptions import CheckResult, ok_if, unknown
 
 VENDOR = Path("/vendor/lib64")
 DRIVER = VENDOR / "libOpenCL.so"
-PATIENCE_S = 10.0
-# Asks a library how many platforms it has; in a process of its own, since drivers crash.
-ASK = """\
+TIMEOUT_S = 10.0
+# Counts the platforms of a library, in a separate process because drivers crash.
+COUNT_PLATFORMS = """\
 import ctypes, sys
 count = ctypes.c_uint(0)
 code = ctypes.CDLL(sys.argv[1]).clGetPlatformIDs(0, None, ctypes.byref(count))
@@ -24,26 +24,26 @@ print(count.value if code == 0 else f"error {code}")
 
 
 class Platforms(NamedTuple):
-    """What one way of asking found."""
+    """The platforms that one search found."""
 
     found: int
-    text: str  # for a person
+    text: str  # to print
 
 
-def opencl() -> Found:
-    ours = Path(os.environ.get("PREFIX", "/usr")) / "lib"
-    found = {
-        "clinfo, vendor's libraries first": _clinfo(f"{VENDOR}:{ours}"),
-        "clinfo, Termux's libraries first": _clinfo(f"{ours}:{VENDOR}"),
-        f"loading {DRIVER}": _ask(str(DRIVER)),
-        "loading libOpenCL.so": _ask("libOpenCL.so"),
+def opencl() -> CheckResult:
+    termux = Path(os.environ.get("PREFIX", "/usr")) / "lib"
+    searches = {
+        "clinfo, vendor libraries first": _clinfo(f"{VENDOR}:{termux}"),
+        "clinfo, Termux libraries first": _clinfo(f"{termux}:{VENDOR}"),
+        f"loading {DRIVER}": _load(str(DRIVER)),
+        "loading libOpenCL.so": _load("libOpenCL.so"),
     }
-    told = {how: each.text for how, each in found.items()}
-    if not DRIVER.exists() and not any(each.found for each in found.values()):
-        return unknown(f"there is no {DRIVER}", **told)
-    first, second, by_path, _ = (each.found for each in found.values())
-    as_we_say = bool(first or by_path) and not second
-    return judged(as_we_say, "; ".join(f"{how}: {text}" for how, text in told.items()), **told)
+    texts = {how: each.text for how, each in searches.items()}
+    if not DRIVER.exists() and not any(each.found for each in searches.values()):
+        return unknown(f"{DRIVER} does not exist", **texts)
+    vendor_first, termux_first, by_path, _ = (each.found for each in searches.values())
+    as_assumed = bool(vendor_first or by_path) and not termux_first
+    return ok_if(as_assumed, "; ".join(f"{how}: {text}" for how, text in texts.items()), **texts)
 
 
 def _clinfo(libraries: str) -> Platforms:
@@ -51,28 +51,28 @@ def _clinfo(libraries: str) -> Platforms:
     if isinstance(done, Platforms):
         return done
     if done.returncode != 0:
-        return Platforms(0, f"ended with {done.returncode}")
+        return Platforms(0, f"exit code {done.returncode}")
     names = re.findall(r"^Platform #\d+: *(.*)$", done.stdout, re.MULTILINE)
     return Platforms(len(names), f"{len(names)} platforms {', '.join(names)}".strip())
 
 
-def _ask(library: str) -> Platforms:
-    done = _run([sys.executable, "-c", ASK, library], dict(os.environ))
+def _load(library: str) -> Platforms:
+    done = _run([sys.executable, "-c", COUNT_PLATFORMS, library], dict(os.environ))
     if isinstance(done, Platforms):
         return done
     lines = (done.stdout or done.stderr).strip().splitlines()
-    last = lines[-1][:200] if lines else "nothing"
+    last = lines[-1][:200] if lines else "no output"
     return Platforms(int(last) if last.isdecimal() else 0, last)
 
 
 def _run(argv: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str] | Platforms:
-    """What it printed; or none found, and why."""
+    """The completed process, or zero platforms and the reason."""
     try:
         return subprocess.run(
             argv, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=PATIENCE_S, check=False,
+            timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return Platforms(0, f"no answer within {PATIENCE_S:g} s")
+        return Platforms(0, f"no answer within {TIMEOUT_S:g} s")
     except OSError as error:
-        return Platforms(0, f"not to be had: {error.strerror}")
+        return Platforms(0, f"cannot run: {error.strerror}")

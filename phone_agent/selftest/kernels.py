@@ -1,4 +1,4 @@
-"""Every kernel of the core beside numpy, on this processor: a few shapes of no vector's size."""
+"""Compares every kernel of the core with numpy on this processor, on shapes that are no multiple of a vector."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ Floats = NDArray[np.float32]
 
 THREADS = 2
 BATCH = 4
-DRAWS = 3
-# Largest errors, of the largest number: some ten times what float32 costs on the processors we have.
-LAYERS, WINOGRAD, UPDATES, FACTORS, PICTURES = 1e-5, 3e-5, 3e-6, 1e-5, 3e-6
-DOUBLES = 1e-14
+MAX_ATTEMPTS = 3
+# Maximum errors relative to the largest value: about ten times the float32 rounding error on known processors.
+LAYERS, WINOGRAD, OPTIMIZERS, POWERSGD, AUGMENTATION = 1e-5, 3e-5, 3e-6, 1e-5, 3e-6
+FLOAT64 = 1e-14
 ROUNDING = {"fp32": 0.0, "fp16": 2.0**-11, "bf16": 2.0**-8, "int8": 0.5 / 127}
 
 
-def errors(isa: str) -> dict[str, tuple[float, float]]:
-    """Largest error of each group of kernels, and the largest there may be."""
-    found = {
-        "layers": (_network_error(_every_layer(), isa, LAYERS, winograd=False), LAYERS),
+def kernel_errors(isa: str) -> dict[str, tuple[float, float]]:
+    """The largest error of each group of kernels, and the error allowed."""
+    errors = {
+        "layers": (_network_error(_all_layers(), isa, LAYERS, winograd=False), LAYERS),
         "winograd": (_network_error(_wide_layers(), isa, WINOGRAD, winograd=True), WINOGRAD),
-        "factors": (_factor_error(), FACTORS),
-        "pictures": (_picture_error(isa), PICTURES),
-        "doubles": (max(_double_error(isa), _column_error(isa)), DOUBLES),
+        "powersgd": (_powersgd_error(), POWERSGD),
+        "augmentation": (_augmentation_error(isa), AUGMENTATION),
+        "float64": (max(_dgemm_error(isa), _eliminate_error(isa)), FLOAT64),
     }
     for name, bound in ROUNDING.items():
-        found[f"wire {name}"] = (_wire_error(name), bound)
+        errors[f"wire {name}"] = (_wire_error(name), bound)
     for method in METHODS:
-        found[f"update {method}"] = (_update_error(method, isa), UPDATES)
-    return found
+        errors[f"optimizer {method}"] = (_optimizer_error(method, isa), OPTIMIZERS)
+    return errors
 
 
-def _every_layer() -> Graph:
-    """Every way a layer can follow another that the planner treats apart."""
+def _all_layers() -> Graph:
+    """Every sequence of layers that the planner handles differently."""
     net = GraphBuilder((13, 11, 3))
     net.add("conv", Conv(20, 3, padding=1, bias=False))
     net.add("bn", BatchNorm())
@@ -78,7 +78,7 @@ def _every_layer() -> Graph:
     net.add("lrn", LocalResponseNorm(alpha=0.1))
     left = net.add("max", MaxPool(3, 2, padding=1))
     right = net.add("average", AvgPool(3, 2, padding=1, count_padding=False), join)
-    net.add("beside", Concat(), left, right)
+    net.add("concat", Concat(), left, right)
     net.add("bn3", BatchNorm())
     net.add("dilated", Conv(19, 3, padding=2, dilation=2))
     net.add("dropout", Dropout(0.3))
@@ -88,7 +88,7 @@ def _every_layer() -> Graph:
 
 
 def _wide_layers() -> Graph:
-    """Wide enough that Winograd's way pays."""
+    """Wide enough for the planner to choose Winograd."""
     net = GraphBuilder((16, 16, 48))
     net.add("conv", Conv(48, 3, padding=1))
     net.add("relu", Relu())
@@ -99,11 +99,11 @@ def _wide_layers() -> Graph:
 
 
 def _network_error(graph: Graph, isa: str, bound: float, *, winograd: bool) -> float:
-    """Another draw where one is not good: a value that is zero but for rounding may pass a ReLU here and not there."""
+    """Retries with another seed: a value that is zero except for rounding may pass a ReLU in one backend only."""
     options = Options(threads=THREADS, isa=isa, winograd=winograd)
     errors = []
-    for draw in range(DRAWS):
-        errors.append(_one_network_error(graph, options, draw))
+    for seed in range(MAX_ATTEMPTS):
+        errors.append(_one_network_error(graph, options, seed))
         if errors[-1] <= bound:
             break
     return min(errors)
@@ -111,55 +111,54 @@ def _network_error(graph: Graph, isa: str, bound: float, *, winograd: bool) -> f
 
 def _one_network_error(graph: Graph, options: Options, seed: int) -> float:
     ours, exact = State(graph, 1), State(graph, 1, np.float64)
-    numbers = np.random.default_rng(seed)
-    images = numbers.standard_normal((BATCH, *graph.shape)).astype(np.float32)
-    labels = numbers.integers(0, graph.classes, BATCH)
+    rng = np.random.default_rng(seed)
+    images = rng.standard_normal((BATCH, *graph.shape)).astype(np.float32)
+    labels = rng.integers(0, graph.classes, BATCH)
     executable = get_backend("cpu").compile(graph, ours, BATCH, options)
     reference = get_backend("reference").compile(graph, exact, BATCH, options)
     ours.gradients[:] = np.nan
     loss = executable.loss_and_gradients(images, labels, 0.5, draw=9)
-    wanted = reference.loss_and_gradients(images.astype(np.float64), labels, 0.5, draw=9)
+    expected = reference.loss_and_gradients(images.astype(np.float64), labels, 0.5, draw=9)
     pairs = [
-        (np.array([loss]), np.array([wanted])),
+        (np.array([loss]), np.array([expected])),
         (ours.gradients, exact.gradients),
         (ours.statistics, exact.statistics),
         (executable.forward(images), reference.forward(images.astype(np.float64))),
     ]
-    return max(_relative(got, right) for got, right in pairs if right.size)
+    return max(_relative(got, expected) for got, expected in pairs if expected.size)
 
 
-def _relative(got: NDArray[np.generic], right: NDArray[np.generic]) -> float:
-    """NaN, which is what was not written, counts as infinitely wrong."""
-    difference = np.abs(np.asarray(got, np.float64) - np.asarray(right, np.float64)).max()
-    return float(np.nan_to_num(difference, nan=np.inf) / max(np.abs(np.asarray(right, np.float64)).max(), 1e-30))
+def _relative(got: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
+    """NaN marks values that were never written: an infinite error."""
+    difference = np.abs(np.asarray(got, np.float64) - np.asarray(expected, np.float64)).max()
+    return float(np.nan_to_num(difference, nan=np.inf) / max(np.abs(np.asarray(expected, np.float64)).max(), 1e-30))
 
 
 def _wire_error(name: str) -> float:
-    """Of numbers sent, arrived, added and sent on, over the largest each may be rounded against."""
-    numbers = np.random.default_rng(1)
+    """Error of encode, decode and add, relative to the value or block maximum that sets the rounding step."""
+    rng = np.random.default_rng(1)
     wire = WIRES[name]
-    coder = WireCodec(wire)
-    first, second = (numbers.standard_normal(5 * BLOCK + 17).astype(np.float32) for _ in range(2))
-    letter, there, own = np.empty(wire.size(first.size), np.uint8), np.empty_like(first), second.copy()
-    coder.encode(first.copy(), letter)
-    coder.decode(letter, there)
-    coder.encode(own, letter, letter, write_back=True)
-    scale = np.abs if name in {"fp16", "bf16"} else _block_largest
-    wrong = (_over(there - first, scale(first)), _over(own - (there + second), scale(there + second)))
-    return max(wrong)
+    codec = WireCodec(wire)
+    first, second = (rng.standard_normal(5 * BLOCK + 17).astype(np.float32) for _ in range(2))
+    message, decoded, own = np.empty(wire.size(first.size), np.uint8), np.empty_like(first), second.copy()
+    codec.encode(first.copy(), message)
+    codec.decode(message, decoded)
+    codec.encode(own, message, message, write_back=True)
+    scale = np.abs if name in {"fp16", "bf16"} else _block_max
+    return max(_max_ratio(decoded - first, scale(first)), _max_ratio(own - (decoded + second), scale(decoded + second)))
 
 
-def _block_largest(values: Floats) -> Floats:
-    largest = [np.abs(values[start : start + BLOCK]).max() for start in range(0, values.size, BLOCK)]
-    return np.repeat(np.array(largest, np.float32), BLOCK)[: values.size]
+def _block_max(values: Floats) -> Floats:
+    block_maxima = [np.abs(values[start : start + BLOCK]).max() for start in range(0, values.size, BLOCK)]
+    return np.repeat(np.array(block_maxima, np.float32), BLOCK)[: values.size]
 
 
-def _over(difference: Floats, scale: Floats) -> float:
-    tiny = _block_largest(scale) * 1e-6  # below that a format has no bits left to be right with
+def _max_ratio(difference: Floats, scale: Floats) -> float:
+    tiny = _block_max(scale) * 1e-6  # below this, the format has no bits left
     return float((np.maximum(np.abs(difference) - tiny, 0) / (scale + 1e-30)).max())
 
 
-def _update_error(method: str, isa: str) -> float:
+def _optimizer_error(method: str, isa: str) -> float:
     graph = _wide_layers()
     spec = OptimizerSpec(name=method, weight_decay=1e-3)
     ours, exact = State(graph, 1), State(graph, 1, np.float64)
@@ -175,8 +174,8 @@ def _update_error(method: str, isa: str) -> float:
     return _relative(ours.values, exact.values)
 
 
-class _Alone:
-    """A cluster of one: all sums are there already."""
+class _SingleRank:
+    """The communicator of a single rank: every sum is already complete."""
 
     on_span: SpanCallback | None = None
 
@@ -187,22 +186,22 @@ class _Alone:
         self.traffic.add(buffer.nbytes, 0.0)
 
 
-def _factor_error() -> float:
-    """A matrix of rank four is what four directions say: it must come back. Large enough to go as factors."""
-    numbers = np.random.default_rng(2)
-    matrix = numbers.standard_normal((131, 4)) @ numbers.standard_normal((4, 77))
+def _powersgd_error() -> float:
+    """PowerSGD of rank four must reproduce a matrix of rank four, one large enough to be compressed."""
+    rng = np.random.default_rng(2)
+    matrix = rng.standard_normal((131, 4)) @ rng.standard_normal((4, 77))
     gradients = aligned(matrix.size)
     gradients[:] = matrix.ravel()
     packing = Packing([("w", Parameter("w", matrix.shape, 1, 1.0))])
-    PowerSgd(_Alone(), packing).reduce(gradients, slice(None), step=1)
+    PowerSgd(_SingleRank(), packing).reduce(gradients, slice(None), step=1)
     return _relative(gradients, matrix.ravel())
 
 
-def _double_error(isa: str) -> float:
-    """A product of matrices in double precision, taken off another."""
-    numbers = np.random.default_rng(4)
-    a, b, c = (numbers.standard_normal(shape) for shape in ((19, 23), (19, 37), (23, 37)))
-    want = c - a.T @ b
+def _dgemm_error(isa: str) -> float:
+    """C - A^T B in double precision."""
+    rng = np.random.default_rng(4)
+    a, b, c = (rng.standard_normal(shape) for shape in ((19, 23), (19, 37), (23, 37)))
+    expected = c - a.T @ b
     op = ops.Dgemm(
         a=a.ctypes.data, b=b.ctypes.data, c=c.ctypes.data, alpha=-1.0, rows=23, columns=37, depth=19,
         lda=23, ldb=37, ldc=37, accumulate=1,
@@ -210,41 +209,41 @@ def _double_error(isa: str) -> float:
     pool = ThreadPool(THREADS, isa, workspace_bytes(THREADS, [(Kind.DGEMM, op)], isa))
     pool.run(Program.of([(Kind.DGEMM, op)]))
     pool.close()
-    return _relative(c, want)
+    return _relative(c, expected)
 
 
-def _column_error(isa: str) -> float:
-    """A column divided, and taken off two others; then the place of the second one's largest number."""
+def _eliminate_error(isa: str) -> float:
+    """Divides a column by its pivot, eliminates it from two others, and finds the next pivot."""
     columns, factors = np.random.default_rng(5).standard_normal((3, 1100)), np.array([0.7, -1.3])
-    want = columns.copy()
-    want[0] /= 1.7
-    want[1:] -= factors[:, None] * want[0]
-    largest = np.zeros(1, np.int64)
+    expected = columns.copy()
+    expected[0] /= 1.7
+    expected[1:] -= factors[:, None] * expected[0]
+    next_pivot = np.zeros(1, np.int64)
     op = ops.Eliminate(
-        column=columns.ctypes.data, factors=factors.ctypes.data, next_pivot=largest.ctypes.data,
+        column=columns.ctypes.data, factors=factors.ctypes.data, next_pivot=next_pivot.ctypes.data,
         pivot=1.7, rows=1100, ld=1100, trailing_columns=2,
     )  # fmt: skip
     pool = ThreadPool(THREADS, isa, workspace_bytes(THREADS, [(Kind.ELIMINATE, op)], isa))
     pool.run(Program.of([(Kind.ELIMINATE, op)]))
     pool.close()
-    found = int(largest[0]) == int(np.abs(want[1]).argmax())
-    return _relative(columns, want) if found else float("inf")
+    pivot_found = int(next_pivot[0]) == int(np.abs(expected[1]).argmax())
+    return _relative(columns, expected) if pivot_found else float("inf")
 
 
-def _picture_error(isa: str) -> float:
-    """Cut out, mirrored, scaled to mean and deviation."""
-    numbers = np.random.default_rng(3)
-    images = numbers.integers(0, 256, (3, 9, 10, 3)).astype(np.uint8)
-    views = np.array([[1, 2, 7, 7, flip, 0] for flip in (0, 1, 0)], np.int32)
+def _augmentation_error(isa: str) -> float:
+    """Crop, flip and normalize."""
+    rng = np.random.default_rng(3)
+    images = rng.integers(0, 256, (3, 9, 10, 3)).astype(np.uint8)
+    crops = np.array([[1, 2, 7, 7, flip, 0] for flip in (0, 1, 0)], np.int32)
     mean, inv_std = np.array([0.4, 0.5, 0.6], np.float32), np.array([4.0, 3.0, 5.0], np.float32)
     out = np.full((3, 7, 7, 3), np.nan, np.float32)
     op = ops.Augment(
-        images=images.ctypes.data, crops=views.ctypes.data, mean=mean.ctypes.data, inv_std=inv_std.ctypes.data,
+        images=images.ctypes.data, crops=crops.ctypes.data, mean=mean.ctypes.data, inv_std=inv_std.ctypes.data,
         out=out.ctypes.data, batch=3, in_h=9, in_w=10, out_h=7, out_w=7, channels=3,
     )  # fmt: skip
     pool = ThreadPool(1, isa, workspace_bytes(1, [(Kind.AUGMENT, op)], isa))
     pool.run(Program.of([(Kind.AUGMENT, op)]))
     pool.close()
-    cut = images[:, 1:8, 2:9] / 255.0
-    cut[1] = cut[1, :, ::-1]
-    return _relative(out, (cut - mean) * inv_std)
+    cropped = images[:, 1:8, 2:9] / 255.0
+    cropped[1] = cropped[1, :, ::-1]
+    return _relative(out, (cropped - mean) * inv_std)

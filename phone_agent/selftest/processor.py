@@ -1,4 +1,4 @@
-"""The cores: which there are, which of them we get, whether threads stay where they are put."""
+"""Checks of the cores: topology, cpuset, affinity, frequency and speed."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ import time
 from statistics import median
 from typing import Any
 
-from phone_agent.contract.assumptions import Found, failed, judged, ok, unknown
+from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unknown
 from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import cpu
 from phone_agent.device.roots import REAL, Roots
 
-HANDOVERS = 2000
-RUNNING_ON = 36  # field of /proc/PID/stat after the name: the core it ran on last
+DISPATCHES = 2000
+LAST_CPU = 36  # field of /proc/PID/stat after the name: the core that the process last ran on
 
 
-def cores(roots: Roots = REAL) -> Found:
+def cores(roots: Roots = REAL) -> CheckResult:
     present, big = cpu.present(roots), cpu.big_cores(roots)
-    told = {core: _of(core, roots, "cpu_capacity", "cpufreq/cpuinfo_max_freq") for core in present}
+    values = {core: _sysfs_values(core, roots, "cpu_capacity", "cpufreq/cpuinfo_max_freq") for core in present}
     expected = len(present) == 8 and big == (4, 5, 6, 7)
-    return judged(expected, f"{len(present)} cores, big ones: {_listed(big)}", cores=told)
+    return ok_if(expected, f"{len(present)} cores, big: {_listed(big)}", cores=values)
 
 
-def packages(roots: Roots = REAL) -> Found:
-    """Either answer is one: what matters is that nobody lets Open MPI bind by it."""
+def packages(roots: Roots = REAL) -> CheckResult:
+    """Both layouts are fine as long as Open MPI does not bind by package."""
     ids = {core: read_int(roots.cpus / f"cpu{core}/topology/physical_package_id") for core in cpu.present(roots)}
     if None in ids.values():
-        return unknown("physical_package_id cannot be read for every core", ids=ids)
+        return unknown("physical_package_id is not readable for every core", ids=ids)
     clusters = len(set(ids.values()))
-    what = "is one for all cores" if clusters == 1 else f"has {clusters} values: it names clusters"
+    what = "is the same for all cores" if clusters == 1 else f"has {clusters} values: it identifies clusters"
     return ok(f"physical_package_id {what}", ids=ids)
 
 
-def cpuset(roots: Roots = REAL) -> Found:
+def cpuset(roots: Roots = REAL) -> CheckResult:
     groups = (read_text(roots.proc / "self" / "cgroup") or "").splitlines()
     mine = [line for line in groups if "cpuset" in line]
     allowed, big = cpu.allowed(roots), cpu.big_cores(roots)
     if allowed is None:
-        return unknown("Cpus_allowed_list cannot be read", cgroup=mine)
-    told = f"may use cores {_listed(allowed)}; big ones are {_listed(big)}"
-    return judged(set(big) <= set(allowed), told, cgroup=mine, allowed=allowed)
+        return unknown("Cpus_allowed_list is not readable", cgroup=mine)
+    detail = f"allowed cores: {_listed(allowed)}; big cores: {_listed(big)}"
+    return ok_if(set(big) <= set(allowed), detail, cgroup=mine, allowed=allowed)
 
 
-def affinity(roots: Roots = REAL) -> Found:
-    """Asked for, confirmed by the kernel, and seen where this process really ran."""
+def affinity(roots: Roots = REAL) -> CheckResult:
+    """Pins this process to each core, and checks the mask and the core that it really ran on."""
     usable = cpu.usable_cores(roots)
     for core in usable:
         try:
@@ -53,42 +53,44 @@ def affinity(roots: Roots = REAL) -> Found:
         except OSError as error:
             return failed(f"core {core}: {error.strerror}")
         if os.sched_getaffinity(0) != {core}:
-            return failed(f"core {core} was asked for, {sorted(os.sched_getaffinity(0))} were given")
-        _work(0.02)
-        if (ran := _ran_on(roots)) not in {core, None}:
-            return failed(f"pinned to core {core}, ran on core {ran}")
-    return ok(f"runs on each of the cores {_listed(usable)} when told to")
+            return failed(f"pinned to core {core}, but the affinity mask is {sorted(os.sched_getaffinity(0))}")
+        _spin(0.02)
+        if (ran := _last_cpu(roots)) not in {core, None}:
+            return failed(f"pinned to core {core}, but ran on core {ran}")
+    return ok(f"can be pinned to each of the cores {_listed(usable)}")
 
 
-def frequency(roots: Roots = REAL) -> Found:
+def frequency(roots: Roots = REAL) -> CheckResult:
     names = ("cpufreq/scaling_cur_freq", "cpufreq/cpuinfo_max_freq", "cpufreq/scaling_max_freq")
-    told = {core: _of(core, roots, *names) for core in cpu.present(roots)}
-    readable = {name: all(each[name] for each in told.values()) for name in names}
+    values = {core: _sysfs_values(core, roots, *names) for core in cpu.present(roots)}
+    readable = {name: all(each[name] for each in values.values()) for name in names}
     now, most = cpu.frequency_mhz(roots)
-    return judged(
-        readable[names[0]] and readable[names[1]], f"big cores at {now} of {most} MHz", readable=readable, khz=told
+    return ok_if(
+        readable[names[0]] and readable[names[1]], f"big cores at {now} of {most} MHz", readable=readable, khz=values
     )
 
 
-def threads(roots: Roots = REAL) -> Found:
-    """As many as there are cores to compute on, parked on a futex and woken."""
+def threads(roots: Roots = REAL) -> CheckResult:
+    """Dispatch latency of a thread pool with one thread per usable core, parked on a futex."""
     from phone_agent.core.thread_pool import Program, ThreadPool
 
     pool = ThreadPool(len(cpu.usable_cores(roots)))
     try:
-        empty, taken = Program.of([]), []
-        for _ in range(HANDOVERS):
+        empty, seconds = Program.of([]), []
+        for _ in range(DISPATCHES):
             started = time.perf_counter()
             pool.run(empty)
-            taken.append(time.perf_counter() - started)
+            seconds.append(time.perf_counter() - started)
     finally:
         pool.close()
-    told = f"threads: {pool.threads}; they take work in {median(taken) * 1e6:.0f} microseconds"
-    return ok(told, threads=pool.threads, median_us=round(median(taken) * 1e6, 1), worst_us=round(max(taken) * 1e6))
+    detail = f"{pool.threads} threads start work in {median(seconds) * 1e6:.0f} microseconds"
+    return ok(
+        detail, threads=pool.threads, median_us=round(median(seconds) * 1e6, 1), worst_us=round(max(seconds) * 1e6)
+    )
 
 
-def speed(roots: Roots = REAL) -> Found:
-    """Figures for the planner; whatever they are, they are the answer."""
+def speed(roots: Roots = REAL) -> CheckResult:
+    """Measurements for the planner; every value is fine."""
     from phone_agent.bench.kernels import copy_gbs, peak_gflops
     from phone_agent.core.thread_pool import ThreadPool
 
@@ -102,23 +104,23 @@ def speed(roots: Roots = REAL) -> Found:
         finally:
             pool.close()
     copied = round(copy_gbs(floats=8 << 20), 1)
-    each = ", ".join(f"{peak:g} GFLOPS on {count}" for count, peak in peaks.items())
-    return ok(f"cores computing: {each}; copies {copied:g} GB/s", gflops=peaks, copy_gbs=copied)
+    each = ", ".join(f"{peak:g} GFLOPS on {count} cores" for count, peak in peaks.items())
+    return ok(f"{each}; memory copy {copied:g} GB/s", gflops=peaks, copy_gbs=copied)
 
 
-def _of(core: int, roots: Roots, *names: str) -> dict[str, int | None]:
+def _sysfs_values(core: int, roots: Roots, *names: str) -> dict[str, int | None]:
     return {name: read_int(roots.cpus / f"cpu{core}" / name) for name in names}
 
 
-def _work(seconds: float) -> None:
+def _spin(seconds: float) -> None:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         sum(range(1000))
 
 
-def _ran_on(roots: Roots) -> int | None:
+def _last_cpu(roots: Roots) -> int | None:
     fields = re.split(r"\) ", read_text(roots.proc / "self" / "stat") or "")[-1].split()
-    return int(fields[RUNNING_ON]) if len(fields) > RUNNING_ON else None
+    return int(fields[LAST_CPU]) if len(fields) > LAST_CPU else None
 
 
 def _listed(numbers: Any) -> str:

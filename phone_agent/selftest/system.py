@@ -1,4 +1,4 @@
-"""What the phone runs: Android, its kernel, what it hides from an application."""
+"""Checks of Android, its kernel, and what they hide from an app."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
-from phone_agent.contract.assumptions import Found, failed, judged, ok, unknown
+from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unknown
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.files import read_text
 from phone_agent.device.facts import getprop
 from phone_agent.device.roots import REAL, Roots
 from phone_agent.selftest.bounded import bounded
 
-KNOWN_ANDROIDS = range(9, 13)
+ANDROID_VERSIONS = range(9, 13)
 KERNEL = "4.14."
 DOMAIN = "untrusted_app_27"
 HIDDEN = ("stat", "uptime", "loadavg", "vmstat", "net/dev", "net/tcp")
@@ -29,58 +29,58 @@ SYSTEM_CALLS = {
     "aarch64": {"memfd_create": 279, "shmget": 194, "shmctl": 195},
 }
 SIGSYS = 31
-NOT_THERE = {errno.ENOSYS, errno.EACCES, errno.EPERM}
+REFUSED = {errno.ENOSYS, errno.EACCES, errno.EPERM}
 
 
-def android(roots: Roots = REAL) -> Found:
+def android(roots: Roots = REAL) -> CheckResult:
     names = ("ro.build.version.release", "ro.build.version.sdk", "ro.product.model", "ro.board.platform")
-    told = {name: getprop(name, roots) for name in names}
-    release = told["ro.build.version.release"]
+    properties = {name: getprop(name, roots) for name in names}
+    release = properties["ro.build.version.release"]
     if release is None:
-        return unknown("getprop tells no Android version", **told)
+        return unknown("getprop reports no Android version", **properties)
     major = release.partition(".")[0]
-    expected = major.isdigit() and int(major) in KNOWN_ANDROIDS
-    return judged(expected, f"Android {release} on {told['ro.product.model']}", **told)
+    expected = major.isdigit() and int(major) in ANDROID_VERSIONS
+    return ok_if(expected, f"Android {release} on {properties['ro.product.model']}", **properties)
 
 
-def python() -> Found:
-    """Wheels, and much code of others, go by these names."""
-    told = {
+def python() -> CheckResult:
+    """Wheels and third-party code depend on these names."""
+    names = {
         "version": platform.python_version(),
         "platform": sys.platform,
         "tag": sysconfig.get_platform(),
         "implementation": sys.implementation.cache_tag,
     }
     expected = sys.platform == ("android" if sys.version_info >= (3, 13) else "linux")
-    return judged(expected, f"Python {told['version']} says it is on {sys.platform} ({told['tag']})", **told)
+    return ok_if(expected, f"Python {names['version']} reports {sys.platform} ({names['tag']})", **names)
 
 
-def kernel() -> Found:
-    told = os.uname()
-    return judged(
-        told.release.startswith(KERNEL), f"{told.sysname} {told.release} on {told.machine}", version=told.version
+def kernel() -> CheckResult:
+    uname = os.uname()
+    return ok_if(
+        uname.release.startswith(KERNEL), f"{uname.sysname} {uname.release} on {uname.machine}", version=uname.version
     )
 
 
-def page_size() -> Found:
+def page_size() -> CheckResult:
     size = os.sysconf("SC_PAGE_SIZE")
-    return judged(size == 4096, f"{size} bytes")
+    return ok_if(size == 4096, f"{size} bytes")
 
 
-def selinux(roots: Roots = REAL) -> Found:
+def selinux(roots: Roots = REAL) -> CheckResult:
     context = (read_text(roots.proc / "self" / "attr" / "current") or "").strip("\0 \n")
     if context.count(":") < 2:
         return unknown(f"no SELinux context: {context!r}")
-    return judged(context.split(":")[2] == DOMAIN, context)
+    return ok_if(context.split(":")[2] == DOMAIN, context)
 
 
-def hidden_files(roots: Roots = REAL) -> Found:
+def hidden_files(roots: Roots = REAL) -> CheckResult:
     readable = {name: _readable(roots.proc / name) for name in (*HIDDEN, *SHOWN)}
     readable["/sys/class/power_supply"] = _readable(roots.sys / "class" / "power_supply")
     seen = [name for name in (*HIDDEN, "/sys/class/power_supply") if readable[name]]
     missing = [name for name in SHOWN if not readable[name]]
-    told = f"readable though we say hidden: {_listed(seen)}; hidden though we need it: {_listed(missing)}"
-    return judged(not seen and not missing, told, readable=readable)
+    detail = f"unexpectedly readable: {_listed(seen)}; unexpectedly hidden: {_listed(missing)}"
+    return ok_if(not seen and not missing, detail, readable=readable)
 
 
 def _readable(path: Path) -> bool:
@@ -94,58 +94,58 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def memory_file() -> Found:
-    """By number: a Python built for an older Android has no os.memfd_create."""
+def memfd() -> CheckResult:
+    """Uses the system call number: a Python built for an older Android has no os.memfd_create."""
     number = _call_number("memfd_create")
     if number is None:
-        return unknown(f"no system call numbers for {os.uname().machine} here")
+        return unknown(f"no system call numbers known for {os.uname().machine}")
     handle = _call(number, ctypes.c_char_p(b"clusterctl"), 0)
     if handle < 0:
         return failed(f"memfd_create: {os.strerror(ctypes.get_errno())}")
     with os.fdopen(handle, "r+b") as file:
-        file.write(b"kept in memory")
+        file.write(b"in memory")
         file.seek(0)
-        return judged(file.read() == b"kept in memory", "memfd_create gives a file in memory")
+        return ok_if(file.read() == b"in memory", "memfd_create creates an in-memory file")
 
 
-def shared_memory() -> Found:
+def shared_memory() -> CheckResult:
     block = SharedMemory(create=True, size=4096)
     try:
-        _shown(block)[:5] = b"hello"
-        again = SharedMemory(name=block.name)
-        told = bytes(_shown(again)[:5])
-        again.close()
+        _buffer(block)[:5] = b"hello"
+        second = SharedMemory(name=block.name)
+        value = bytes(_buffer(second)[:5])
+        second.close()
     finally:
         block.close()
         block.unlink()
-    return judged(told == b"hello", "two mappings of one block show the same bytes", tmpdir=os.environ.get("TMPDIR"))
+    return ok_if(value == b"hello", "two mappings of one block share the same bytes", tmpdir=os.environ.get("TMPDIR"))
 
 
-def _shown(block: SharedMemory) -> memoryview:
+def _buffer(block: SharedMemory) -> memoryview:
     if block.buf is None:
-        raise AgentError("the shared memory is closed already", code=ErrorCode.INTERNAL_ERROR)
+        raise AgentError("the shared memory is already closed", code=ErrorCode.INTERNAL_ERROR)
     return block.buf
 
 
-def system_v() -> Found:
-    """In a process of its own within this one's: the kernel may kill who asks."""
+def sysv_shm() -> CheckResult:
+    """Tries it in a separate process: the kernel may kill the caller."""
     get, control = _call_number("shmget"), _call_number("shmctl")
     if get is None or control is None:
-        return unknown(f"no system call numbers for {os.uname().machine} here")
-    found = bounded(lambda: _get_segment(get, control), 5)
-    if found.evidence.get("signal") == SIGSYS:
-        return ok("asking for System V shared memory kills (SIGSYS)", how="killed")
-    return found
+        return unknown(f"no system call numbers known for {os.uname().machine}")
+    result = bounded(lambda: _get_segment(get, control), 5)
+    if result.evidence.get("signal") == SIGSYS:
+        return ok("using System V shared memory kills the process (SIGSYS)", how="killed")
+    return result
 
 
-def _get_segment(get: int, control: int) -> Found:
+def _get_segment(get: int, control: int) -> CheckResult:
     private, created, remove = 0, 0o1600, 0
     segment = _call(get, private, 4096, created)
     if segment >= 0:
         _call(control, segment, remove, None)
         return failed("System V shared memory works", how="works")
     code = ctypes.get_errno()
-    return judged(code in NOT_THERE, f"System V shared memory is refused: {os.strerror(code)}", how="refused")
+    return ok_if(code in REFUSED, f"System V shared memory is refused: {os.strerror(code)}", how="refused")
 
 
 def _call_number(name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Heat, power and time."""
+"""Checks of temperature, battery, wake lock and timers."""
 
 from __future__ import annotations
 
@@ -7,85 +7,95 @@ import time
 from pathlib import Path
 from statistics import median
 
-from phone_agent.contract.assumptions import Found, failed, judged, ok, unknown
+from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unknown
 from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import battery, commands, thermal, timers
 from phone_agent.device.roots import REAL, Roots
 
-NAPS, NAP_S = 20, 0.05
-LATE = 1.3
-FEEDING = {"CHARGING", "FULL", "NOT_CHARGING"}  # the last: plugged in, and full enough or too warm to charge
+SLEEPS, SLEEP_S = 20, 0.05
+MAX_STRETCH = 1.3
+POWERED = {"CHARGING", "FULL", "NOT_CHARGING"}  # NOT_CHARGING: plugged in, but full enough or too warm to charge
 WAKE_LOCK_S = 15.0
 
 
-def thermal_zones(roots: Roots = REAL) -> Found:
+def thermal_zones(roots: Roots = REAL) -> CheckResult:
     folders = sorted((roots.sys / "class" / "thermal").glob("thermal_zone*"))
     zones = {read_text(folder / "type") or folder.name: read_int(folder / "temp") for folder in folders}
     readable = [name for name, raw in zones.items() if raw is not None]
     chosen = thermal.from_zones(roots)
     if chosen is None:
-        return failed(f"{len(readable)} of {len(zones)} thermal zones can be read, none of the processor", zones=zones)
-    told = f"{len(readable)} of {len(zones)} thermal zones can be read; the processor has {chosen.celsius:g} °C"
-    return ok(f"{told} ({chosen.source})", zones=zones)
+        return failed(
+            f"{len(readable)} of {len(zones)} thermal zones are readable, but none of the processor", zones=zones
+        )
+    detail = f"{len(readable)} of {len(zones)} thermal zones are readable; the processor is at {chosen.celsius:g} °C"
+    return ok(f"{detail} ({chosen.source})", zones=zones)
 
 
-def thermal_service(roots: Roots = REAL) -> Found:
-    said = commands.output([str(roots.android / "dumpsys"), "thermalservice"], timeout=5)
+def thermal_service(roots: Roots = REAL) -> CheckResult:
+    output = commands.output([str(roots.android / "dumpsys"), "thermalservice"], timeout=5)
     reading = thermal.from_service(roots)
     if reading is None:
-        return failed("dumpsys thermalservice tells no temperature", said=(said or "nothing").splitlines()[:5])
-    return ok(f"{reading.source} has {reading.celsius:g} °C")
+        return failed("dumpsys thermalservice reports no temperature", output=(output or "").splitlines()[:5])
+    return ok(f"{reading.source} is at {reading.celsius:g} °C")
 
 
-def temperature(roots: Roots = REAL) -> Found:
-    found = thermal.read_temperature(battery.read_battery, roots)
-    if found is None:
-        return failed("no thermometer can be read: heat shows in frequency and step time only")
-    return ok(f"{found.celsius:g} °C by {found.source}")
+def temperature(roots: Roots = REAL) -> CheckResult:
+    reading = thermal.read_temperature(battery.read_battery, roots)
+    if reading is None:
+        return failed("no thermometer is readable: only frequency and step time can show throttling")
+    return ok(f"{reading.celsius:g} °C ({reading.source})")
 
 
-def battery_answers() -> Found:
+def battery_status() -> CheckResult:
     started = time.monotonic()
-    answer = _ask_battery()
+    status = _read_battery()
     seconds = time.monotonic() - started
-    if answer is None:
-        return failed(f"termux-battery-status gave no answer in {seconds:.1f} s: is Termux:API installed and opened?")
-    return ok(f"termux-battery-status answers in {seconds:.1f} s", keys=sorted(answer), seconds=round(seconds, 2))
+    if status is None:
+        return failed(
+            f"no response from termux-battery-status in {seconds:.1f} s: was Termux:API installed and opened?"
+        )
+    return ok(f"termux-battery-status responds in {seconds:.1f} s", keys=sorted(status), seconds=round(seconds, 2))
 
 
-def _ask_battery() -> battery.Battery | None:
-    """Afresh: elsewhere an answer counts for a while."""
+def _read_battery() -> battery.Battery | None:
+    """Bypasses the cache."""
     with tempfile.TemporaryDirectory() as folder:
         return battery.read_battery(Path(folder) / "none")
 
 
-def charging() -> Found:
-    answer = _ask_battery()
-    if answer is None:
-        return unknown("termux-battery-status gave no answer")
-    told = {name: answer.get(name) for name in ("plugged", "status", "current", "percentage", "temperature")}
-    fed = told["plugged"] not in {None, "UNPLUGGED"} and told["status"] in FEEDING
-    return judged(fed, f"{told['plugged']}, {told['status']}, {told['percentage']} %, {told['current']} µA", **told)
+def charging() -> CheckResult:
+    status = _read_battery()
+    if status is None:
+        return unknown("termux-battery-status did not respond")
+    values = {name: status.get(name) for name in ("plugged", "status", "current", "percentage", "temperature")}
+    powered = values["plugged"] not in {None, "UNPLUGGED"} and values["status"] in POWERED
+    return ok_if(
+        powered, f"{values['plugged']}, {values['status']}, {values['percentage']} %, {values['current']} µA", **values
+    )
 
 
-def wake_lock() -> Found:
+def wake_lock() -> CheckResult:
     started = time.monotonic()
     done = commands.output(["termux-wake-lock"], timeout=WAKE_LOCK_S) is not None
     seconds = time.monotonic() - started
     if not done:
         return failed(f"termux-wake-lock is missing, failed or hung ({seconds:.1f} s)")
-    return ok(f"termux-wake-lock is done in {seconds:.1f} s; the lock is held now")
+    return ok(f"termux-wake-lock returned in {seconds:.1f} s; the lock is now held")
 
 
-def sleeping() -> Found:
-    """Android stretches the naps of what it holds back, and everything of ours that waits naps."""
+def sleep_precision() -> CheckResult:
+    """Android stretches the sleeps of background apps, and our communication sleeps while it waits."""
     slack = timers.be_precise()
-    taken = []
-    for _ in range(NAPS):
+    seconds = []
+    for _ in range(SLEEPS):
         started = time.monotonic()
-        time.sleep(NAP_S)
-        taken.append(time.monotonic() - started)
-    usual = median(taken) / NAP_S
-    told = f"a nap of {NAP_S * 1e3:.0f} ms takes {usual:.2f} times as long, at worst {max(taken) / NAP_S:.2f} times"
-    return judged(usual <= LATE, told, median_ms=round(median(taken) * 1e3, 2), worst_ms=round(max(taken) * 1e3, 2),
-                  timer_slack_ns=slack)  # fmt: skip
+        time.sleep(SLEEP_S)
+        seconds.append(time.monotonic() - started)
+    stretch, worst = median(seconds) / SLEEP_S, max(seconds) / SLEEP_S
+    return ok_if(
+        stretch <= MAX_STRETCH,
+        f"a sleep of {SLEEP_S * 1e3:.0f} ms takes {stretch:.2f} times as long, at worst {worst:.2f} times",
+        median_ms=round(median(seconds) * 1e3, 2),
+        worst_ms=round(max(seconds) * 1e3, 2),
+        timer_slack_ns=slack,
+    )

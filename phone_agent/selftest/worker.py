@@ -1,4 +1,4 @@
-"""Can this phone be a worker? Each check says what it found, or what is wrong."""
+"""Can this phone train? Each check returns a description, or raises an AgentError that names the problem."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from phone_agent.contract.errors import AgentError, ErrorCode, code_of, read_err
 from phone_agent.device import interfaces, memory
 from phone_agent.device.facts import RELEASE
 
-LEAST_MB = 200
-PATIENCE_S = 90.0  # mpirun takes a second on a phone, but virtual phones share their cores
+MIN_FREE_MB = 200
+TIMEOUT_S = 90.0  # mpirun needs a second on a phone, but virtual phones share their cores
 LIBRARY_VERSION = (
     "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 )
 RING_OF_ONE = ("allreduce-bench", "--mb", "0.1", "--algorithm", "ring", "--repeats", "1")
 
-Check = Callable[[], str]  # returns what it found; raises AgentError
+Check = Callable[[], str]  # returns a description; raises AgentError
 
 
 def run(address: str | None = None, release: Path = RELEASE) -> dict[str, Any]:
     checks: dict[str, Check] = {
-        "tmpdir": check_tmpdir,  # before MPI, which may make what is missing
+        "tmpdir": check_tmpdir,  # before MPI, which may create a missing directory
         "numpy": check_numpy,
         "mpi4py": check_mpi4py,
         "core": check_core,
@@ -50,29 +50,29 @@ def check_numpy() -> str:
         raise AgentError(f"numpy cannot be imported: {error}", code=ErrorCode.BROKEN_ENVIRONMENT) from None
     square = np.arange(9, dtype=np.float32).reshape(3, 3)
     if (square @ square).trace() != 180:
-        raise AgentError(f"numpy {np.__version__} multiplies wrong", code=ErrorCode.BROKEN_ENVIRONMENT)
+        raise AgentError(f"numpy {np.__version__} multiplies incorrectly", code=ErrorCode.BROKEN_ENVIRONMENT)
     return f"numpy {np.__version__}"
 
 
 def check_mpi4py() -> str:
-    """In a process of its own: a library that does not fit this phone may kill it."""
+    """Runs in a separate process: an incompatible library may crash it."""
     return _output([sys.executable, "-c", LIBRARY_VERSION]).split(",")[0].strip()
 
 
 def check_core() -> str:
-    """In a process of its own, likewise. Says which instruction sets there are kernels for, best first."""
+    """Runs in a separate process as well. Returns the instruction sets that have kernels, best first."""
     return _output([sys.executable, "-m", "phone_agent.core"]).strip()
 
 
 def check_ring() -> str:
     answer = _output(["mpirun", "-np", "1", "--bind-to", "none", sys.executable, "-m", "phone_agent", *RING_OF_ONE])
     if not json.loads(answer.splitlines()[-1])["correct"]:
-        raise AgentError("the allreduce of one rank gives a wrong sum", code=ErrorCode.MPI_FAILED)
-    return "mpirun starts a rank, and its allreduce is right"
+        raise AgentError("an allreduce over one rank gives a wrong sum", code=ErrorCode.MPI_FAILED)
+    return "mpirun starts a rank, and its allreduce is correct"
 
 
 def check_tmpdir() -> str:
-    """Open MPI keeps its sockets there; Android has no /tmp to fall back to."""
+    """Open MPI puts its sockets there, and Android has no /tmp to fall back to."""
     directory = os.environ.get("TMPDIR")
     if not directory:
         raise AgentError("TMPDIR is not set: start sshd from Termux", code=ErrorCode.BROKEN_ENVIRONMENT)
@@ -80,15 +80,15 @@ def check_tmpdir() -> str:
         with tempfile.TemporaryFile(dir=directory) as file:
             file.write(b"x")
     except OSError as error:
-        raise AgentError(f"TMPDIR {directory} cannot be written: {error.strerror}", code=code_of(error)) from None
+        raise AgentError(f"TMPDIR {directory} is not writable: {error.strerror}", code=code_of(error)) from None
     return directory
 
 
 def check_room(name: str, free_mb: int | None, lacking: ErrorCode) -> str:
     if free_mb is None:
-        return "cannot be read"
-    if free_mb < LEAST_MB:
-        raise AgentError(f"{free_mb} MB of {name} free, {LEAST_MB} MB are needed", code=lacking)
+        return "not readable"
+    if free_mb < MIN_FREE_MB:
+        raise AgentError(f"{free_mb} MB of {name} free, but {MIN_FREE_MB} MB are required", code=lacking)
     return f"{free_mb} MB free"
 
 
@@ -103,7 +103,7 @@ def check_release(release: Path) -> str:
 def check_address(address: str) -> str:
     if interfaces.has_address(address) is False:
         raise AgentError(
-            f"no interface has {address}; there are: {interfaces.addresses()}", code=ErrorCode.BROKEN_ENVIRONMENT
+            f"no interface has {address}; addresses found: {interfaces.addresses()}", code=ErrorCode.BROKEN_ENVIRONMENT
         )
     return address
 
@@ -111,13 +111,15 @@ def check_address(address: str) -> str:
 def _output(argv: list[str]) -> str:
     try:
         done = subprocess.run(
-            argv, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=PATIENCE_S, check=True
+            argv, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=TIMEOUT_S, check=True
         )
     except subprocess.CalledProcessError as error:
         if reported := read_error_line(error.stderr):
             raise AgentError(reported[1], code=reported[0]) from None
         last = " ".join(error.stderr.strip().splitlines()[-3:])
-        raise AgentError(f"{argv[0]} ended with {error.returncode}: {last}", code=ErrorCode.COMMAND_FAILED) from None
+        raise AgentError(
+            f"{argv[0]} failed with exit code {error.returncode}: {last}", code=ErrorCode.COMMAND_FAILED
+        ) from None
     except subprocess.TimeoutExpired as error:
         raise AgentError(str(error), code=ErrorCode.TIMED_OUT) from None
     except OSError as error:

@@ -25,7 +25,7 @@ from orchestrator.provision.steps.selftest import failed_checks
 from orchestrator.provision.termux_facts import parse_termux_facts
 from orchestrator.records.checkpoints import MAX_BYTES, CheckpointInfo
 from orchestrator.records.events import Progress, parse_event
-from orchestrator.selftest.query import parse as parse_answer
+from orchestrator.selftest.query import parse_result
 from orchestrator.text import one_line
 from tests.orchestrator.fleet.servers import Server
 from tests.orchestrator.launch.samples import event
@@ -72,7 +72,7 @@ def _answer(raw: bytes) -> None:
     with contextlib.suppress(ValueError):
         said = json.loads(raw)
         if isinstance(said, dict):
-            parse_answer(said)
+            parse_result(said)
 
 
 def _facts(raw: bytes) -> None:

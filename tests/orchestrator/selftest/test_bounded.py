@@ -1,4 +1,4 @@
-"""Looks that hang, crash or are killed are answers like any other, and leave nothing running."""
+"""Checks that hang, crash or are killed produce a result and leave no process behind."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pathlib import Path
 
 import pytest
 
-from phone_agent.contract.assumptions import Found, Status, ok
+from phone_agent.contract.assumptions import CheckResult, Status, ok
 from phone_agent.contract.errors import AgentError
 from phone_agent.selftest import bounded as module
 from phone_agent.selftest.bounded import bounded
 from tests.labs import eventually
 
 
-def test_what_was_found_comes_back() -> None:
-    assert bounded(lambda: ok("fine", figure=3), 30) == Found(Status.OK, "fine", {"figure": 3})
+def test_the_result_is_returned() -> None:
+    assert bounded(lambda: ok("fine", figure=3), 30) == CheckResult(Status.OK, "fine", {"figure": 3})
 
 
-def test_a_look_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
-    def hang() -> Found:
+def test_a_hanging_check_is_killed_with_its_children(tmp_path: Path) -> None:
+    def hang() -> CheckResult:
         child = subprocess.Popen(["sleep", "1000"])
         (tmp_path / "pid").write_text(str(child.pid))
         time.sleep(1000)
         return ok("never")
 
     found = bounded(hang, 1.0)
-    assert (found.status, found.told) == (Status.FAILED, "no answer within 1 s")
+    assert (found.status, found.detail) == (Status.FAILED, "no answer within 1 s")
     pid = int((tmp_path / "pid").read_text())
     eventually(lambda: not _runs(pid))
 
@@ -44,19 +44,19 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_a_crash_names_its_signal() -> None:
-    def crash() -> Found:
+def test_a_crash_reports_its_signal() -> None:
+    def crash() -> CheckResult:
         faulthandler.disable()
         ctypes.string_at(0)
         return ok("never")
 
     found = bounded(crash, 30)
     assert found.status is Status.FAILED
-    assert found.told == "killed by signal 11 (SIGSEGV)"
+    assert found.detail == "killed by signal 11 (SIGSEGV)"
 
 
-def test_handlers_of_libraries_do_not_keep_it_alive() -> None:
-    def refused() -> Found:
+def test_signal_handlers_of_libraries_are_reset() -> None:
+    def refused() -> CheckResult:
         os.kill(os.getpid(), signal.SIGSYS)
         return ok("alive")
 
@@ -71,24 +71,24 @@ def test_handlers_of_libraries_do_not_keep_it_alive() -> None:
     assert (found.status, found.evidence) == (Status.FAILED, {"signal": signal.SIGSYS})
 
 
-def test_an_early_end_is_told() -> None:
-    assert bounded(lambda: os._exit(3), 30).told == "ended with 3 and no answer"
+def test_an_early_exit_is_reported() -> None:
+    assert bounded(lambda: os._exit(3), 30).detail == "ended with 3 and no answer"
 
 
-def test_complaints_are_failures_and_surprises_are_unknown() -> None:
-    def complain() -> Found:
+def test_agent_errors_are_failures_and_other_exceptions_are_unknown() -> None:
+    def complain() -> CheckResult:
         raise AgentError("TMPDIR is not set")
 
-    def surprise() -> Found:
+    def surprise() -> CheckResult:
         raise ZeroDivisionError("of nothing")
 
-    assert bounded(complain, 30) == Found(Status.FAILED, "TMPDIR is not set")
+    assert bounded(complain, 30) == CheckResult(Status.FAILED, "TMPDIR is not set")
     found = bounded(surprise, 30)
-    assert (found.status, found.told) == (Status.UNKNOWN, "ZeroDivisionError: of nothing")
+    assert (found.status, found.detail) == (Status.UNKNOWN, "ZeroDivisionError: of nothing")
     assert "surprise" in str(found.evidence["traceback"])
 
 
-def test_what_a_look_prints_is_in_nobodys_way() -> None:
+def test_output_of_a_check_is_discarded() -> None:
     program = """
 from phone_agent.selftest.bounded import bounded
 from phone_agent.contract.assumptions import ok
@@ -96,17 +96,17 @@ import os
 def loud():
     os.write(1, b"noise")
     return ok("quiet")
-print(bounded(loud, 30).told)
+print(bounded(loud, 30).detail)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "quiet\n"
 
 
-def test_endless_evidence_is_cut_off() -> None:
+def test_oversized_evidence_is_rejected() -> None:
     assert bounded(lambda: ok("much", text="x" * 10_000_000), 30).status is Status.FAILED
 
 
-def test_nobody_goes_on_for_a_parent_that_listens_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_child_exits_when_its_pipe_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def late(child: int) -> None:
         time.sleep(0.5)  # in which the child finds the pipe broken
         end(child)

@@ -1,4 +1,4 @@
-"""Single checks, on trees and programs that show what a phone might."""
+"""Single checks, on simulated sysfs trees and programs."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ def script(path: Path, body: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_a_phone_in_the_background_has_no_big_cores(roots: Roots) -> None:
+def test_cpuset_fails_in_the_background(roots: Roots) -> None:
     snapdragon(roots, "0-2")
     assert processor.cores(roots).status is Status.OK
     found = processor.cpuset(roots)
     assert (found.status, found.evidence["cgroup"]) == (Status.FAILED, ["3:cpuset:/background"])
-    assert "may use cores 0, 1, 2; big ones are 4, 5, 6, 7" in found.told
+    assert "allowed cores: 0, 1, 2; big cores: 4, 5, 6, 7" in found.detail
 
 
-def test_a_phone_in_the_foreground_has_them(roots: Roots) -> None:
+def test_cpuset_is_ok_in_the_foreground(roots: Roots) -> None:
     snapdragon(roots, "0-2,4-7")
     assert processor.cpuset(roots).status is Status.OK
 
 
-@pytest.mark.parametrize(("package", "told"), [(lambda _: 0, "one for all"), (lambda core: core // 4, "2 values")])
-def test_either_layout_of_packages_is_an_answer(roots: Roots, package: Callable[[int], int], told: str) -> None:
+@pytest.mark.parametrize(("package", "detail"), [(lambda _: 0, "same for all"), (lambda core: core // 4, "2 values")])
+def test_both_package_layouts_are_ok(roots: Roots, package: Callable[[int], int], detail: str) -> None:
     snapdragon(roots, "0-7", package)
     found = processor.packages(roots)
     assert found.status is Status.OK
-    assert told in found.told
+    assert detail in found.detail
 
 
 def test_unreadable_packages_are_unknown(roots: Roots) -> None:
@@ -84,7 +84,7 @@ def test_selinux_domains(roots: Roots, context: str, status: Status) -> None:
     assert system.selinux(roots).status is status
 
 
-def test_what_android_should_hide_and_does_not(roots: Roots) -> None:
+def test_readable_files_that_android_should_hide_are_a_failure(roots: Roots) -> None:
     for name in system.SHOWN:
         (roots.proc / name).write_text("1")
     assert system.hidden_files(roots).status is Status.OK
@@ -93,11 +93,11 @@ def test_what_android_should_hide_and_does_not(roots: Roots) -> None:
     assert (found.status, found.evidence["readable"]["stat"]) == (Status.FAILED, True)
 
 
-def test_a_kernel_that_has_system_v_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert system.system_v().status in {Status.OK, Status.FAILED}  # this computer's own
+def test_sysv_shm_that_kills_the_caller_is_ok(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert system.sysv_shm().status in {Status.OK, Status.FAILED}  # depends on the kernel of this computer
     monkeypatch.setattr(system, "_get_segment", lambda *_: os.kill(os.getpid(), system.SIGSYS))
-    found = system.system_v()
-    assert (found.status, found.evidence) == (Status.OK, {"how": "killed"}), found.told
+    found = system.sysv_shm()
+    assert (found.status, found.evidence) == (Status.OK, {"how": "killed"}), found.detail
 
 
 @pytest.mark.parametrize(("version", "status"), [("12", Status.OK), ("8.1.0", Status.FAILED), ("", Status.UNKNOWN)])
@@ -107,7 +107,7 @@ def test_android_versions(roots: Roots, version: str, status: Status, monkeypatc
     assert system.android(roots).status is status
 
 
-def test_thermometers_that_cannot_be_read(roots: Roots) -> None:
+def test_unreadable_thermometers(roots: Roots) -> None:
     zone = roots.sys / "class/thermal/thermal_zone0"
     zone.mkdir(parents=True)
     (zone / "type").write_text("cpu-1-0-usr")
@@ -117,7 +117,7 @@ def test_thermometers_that_cannot_be_read(roots: Roots) -> None:
     assert (found.status, found.evidence["zones"]) == (Status.OK, {"cpu-1-0-usr": 38200})
     script(roots.android / "dumpsys", "echo Permission Denial")
     found = thermal_power.thermal_service(roots)
-    assert (found.status, found.evidence["said"]) == (Status.FAILED, ["Permission Denial"])
+    assert (found.status, found.evidence["output"]) == (Status.FAILED, ["Permission Denial"])
 
 
 BATTERY = '{"plugged": "%s", "status": "%s", "current": -300000, "percentage": 60}'
@@ -132,7 +132,7 @@ BATTERY = '{"plugged": "%s", "status": "%s", "current": -300000, "percentage": 6
         ("", Status.UNKNOWN),
     ],
 )
-def test_power_through_the_adapter(
+def test_charging_through_the_adapter(
     answer: str, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(tmp_path / "termux-battery-status", f"echo '{answer}'")
@@ -140,71 +140,71 @@ def test_power_through_the_adapter(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert thermal_power.charging().status is status
-    assert thermal_power.battery_answers().status is (Status.OK if answer else Status.FAILED)
+    assert thermal_power.battery_status().status is (Status.OK if answer else Status.FAILED)
 
 
-def test_stretched_naps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stretched_sleeps_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10_000))
     monkeypatch.setattr(time, "sleep", lambda _: None)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
-    found = thermal_power.sleeping()
+    found = thermal_power.sleep_precision()
     assert (found.status, found.evidence["median_ms"]) == (Status.FAILED, 1000.0)
 
 
 @pytest.mark.parametrize(
-    ("vendor_first", "ours_first", "status"), [(1, 0, Status.OK), (1, 1, Status.FAILED), (0, 1, Status.FAILED)]
+    ("vendor_first", "termux_first", "status"), [(1, 0, Status.OK), (1, 1, Status.FAILED), (0, 1, Status.FAILED)]
 )
-def test_the_order_of_opencls_libraries(
-    vendor_first: int, ours_first: int, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_opencl_library_order(
+    vendor_first: int, termux_first: int, status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = f"case $LD_LIBRARY_PATH in /vendor/*) n={vendor_first} ;; *) n={ours_first} ;; esac"
+    case = f"case $LD_LIBRARY_PATH in /vendor/*) n={vendor_first} ;; *) n={termux_first} ;; esac"
     script(tmp_path / "clinfo", f'{case}; [ $n = 0 ] || echo "Platform #0: QUALCOMM Snapdragon(TM)"')
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert gpu.opencl().status is status
 
 
-def test_opencl_that_hangs_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_clinfo_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script(tmp_path / "clinfo", "exec sleep 1000")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(gpu, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(gpu, "TIMEOUT_S", 0.5)
     assert gpu._clinfo("/nowhere") == (0, "no answer within 0.5 s")
 
 
-def test_calls_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outbound_fails_if_the_connection_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    found = network.calls_out("127.0.0.1", port)()
+    found = network.outbound("127.0.0.1", port)()
     assert found.status is Status.FAILED
-    assert "Connection refused" in found.told
+    assert "Connection refused" in found.detail
 
 
-def test_how_tcp_finds_its_rate_is_told_by_a_socket() -> None:
-    way = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="ascii").strip()
-    found = network.congestion()
-    assert found.told == f"TCP finds its rate by {way}"
-    assert (found.status is Status.OK) == (way in {"bic", "cubic", "reno"})
+def test_congestion_control_is_read_from_a_socket() -> None:
+    name = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="ascii").strip()
+    found = network.congestion_control()
+    assert found.detail == f"TCP congestion control: {name}"
+    assert (found.status is Status.OK) == (name in {"bic", "cubic", "reno"})
 
 
-def test_the_wired_address_and_other_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"lo": "127.0.0.1", "eth0": "10.77.1.1", "wlan0": "192.168.1.5"}
-    monkeypatch.setattr(interfaces, "addresses", lambda: told)
-    assert network.has_wire("10.77.1.1", "eth0")().status is Status.OK
-    assert network.has_wire("10.77.1.2", "eth0")().status is Status.FAILED
-    assert network.has_wire("10.77.1.1", "usb0")().told == "usb0 has no address"
-    assert network.other_ways("eth0")().told == "besides eth0 there are wlan0"
-    assert network.other_ways("eth0")().status is Status.FAILED
+def test_wired_address_and_other_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = {"lo": "127.0.0.1", "eth0": "10.77.1.1", "wlan0": "192.168.1.5"}
+    monkeypatch.setattr(interfaces, "addresses", lambda: addresses)
+    assert network.wired_address("10.77.1.1", "eth0")().status is Status.OK
+    assert network.wired_address("10.77.1.2", "eth0")().status is Status.FAILED
+    assert network.wired_address("10.77.1.1", "usb0")().detail == "usb0 has no address"
+    assert network.other_interfaces("eth0")().detail == "other interfaces: wlan0"
+    assert network.other_interfaces("eth0")().status is Status.FAILED
 
 
-def test_files_on_this_computer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_atomic_rename_and_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert storage.replacing().status is Status.OK
+    assert storage.atomic_rename().status is Status.OK
     assert storage.hard_links().evidence["how"] == "works"
     monkeypatch.delattr(os, "link")
     assert storage.hard_links().evidence["how"] == "absent"
     assert list((tmp_path / ".clusterctl").iterdir()) == []
 
 
-def test_files_that_are_not_renamed_at_once_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rename_that_is_not_atomic_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy as np
 
     from phone_agent.contract import safetensors
@@ -215,16 +215,16 @@ def test_files_that_are_not_renamed_at_once_are_noticed(tmp_path: Path, monkeypa
     monkeypatch.setattr(
         safetensors, "read", lambda path: safetensors.Content({"weights": halves}) if path.exists() else whole(path)
     )
-    assert storage.replacing().status is Status.FAILED
+    assert storage.atomic_rename().status is Status.FAILED
 
 
-def test_too_full_a_disk_is_not_filled_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_speed_is_not_measured_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(storage, "SPARE_MB", 10**9)
     assert storage.speed().status is Status.UNKNOWN
 
 
-def test_a_missing_mpi4py_shows_what_its_build_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_mpi4py_shows_its_build_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / compute.BUILD_LOG
     log.parent.mkdir(parents=True)
     log.write_text("clang: error: no such file\n")
@@ -234,8 +234,8 @@ def test_a_missing_mpi4py_shows_what_its_build_said(tmp_path: Path, monkeypatch:
     assert (found.status, found.evidence["build"]) == (Status.FAILED, ["clang: error: no such file"])
 
 
-def test_every_check_says_what_it_settles_and_is_bounded() -> None:
+def test_every_check_has_a_statement_and_a_time_limit() -> None:
     made = checks(WiredNetwork("10.77.1.1", "eth0", "10.77.0.1", 4000))
-    names = [check.belief.name for check in made]
+    names = [check.assumption.name for check in made]
     assert len(set(names)) == len(names)
-    assert all(check.belief.settles and 0 < check.limit_s <= 400 for check in made)
+    assert all(check.assumption.statement and 0 < check.limit_s <= 400 for check in made)

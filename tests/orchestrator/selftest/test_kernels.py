@@ -1,4 +1,4 @@
-"""The check of the kernels runs every one of them, and would notice a wrong one."""
+"""The kernel check runs every kernel and detects wrong results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from phone_agent.contract.assumptions import Found, Status
+from phone_agent.contract.assumptions import CheckResult, Status
 from phone_agent.core.library import isas, library
 from phone_agent.core.ops import Algorithm, Kind
 from phone_agent.core.thread_pool import Program, ThreadPool
@@ -18,45 +18,45 @@ from phone_agent.train.optimizers import NumpyOptimizer
 CONVOLUTIONS = {Kind.CONV_FORWARD, Kind.CONV_BACKWARD_DATA, Kind.CONV_BACKWARD_WEIGHTS}
 
 
-def test_every_kernel_is_tried_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: set[Any] = set()
+def test_every_kernel_runs_and_is_correct(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_kinds: set[Any] = set()
     make = Program.of
 
-    def noted(made: Iterable[tuple[Kind, Structure]]) -> Program:
+    def record(made: Iterable[tuple[Kind, Structure]]) -> Program:
         pairs = list(made)
-        tried.update(kind for kind, _ in pairs)
-        tried.update((kind, Algorithm(op.algorithm)) for kind, op in pairs if kind in CONVOLUTIONS)
+        run_kinds.update(kind for kind, _ in pairs)
+        run_kinds.update((kind, Algorithm(op.algorithm)) for kind, op in pairs if kind in CONVOLUTIONS)
         return make(pairs)
 
-    monkeypatch.setattr(Program, "of", noted)
-    found = kernels.errors(isas(library())[0])
-    assert {name: error for name, (error, bound) in found.items() if not error <= bound} == {}
-    assert set(Kind) - tried == {Kind.FMA_PEAK}  # which computes nothing
-    assert {(kind, Algorithm.WINOGRAD4) for kind in CONVOLUTIONS} <= tried
+    monkeypatch.setattr(Program, "of", record)
+    errors = kernels.kernel_errors(isas(library())[0])
+    assert {name: error for name, (error, bound) in errors.items() if not error <= bound} == {}
+    assert set(Kind) - run_kinds == {Kind.FMA_PEAK}  # measures speed only
+    assert {(kind, Algorithm.WINOGRAD4) for kind in CONVOLUTIONS} <= run_kinds
 
 
-def test_a_wrong_number_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = NumpyOptimizer.update
+def test_a_wrong_result_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    correct = NumpyOptimizer.update
 
-    def slightly_other(self: NumpyOptimizer, part: slice, rate: float, step: int) -> None:
-        right(self, part, rate * 1.001, step)
+    def slightly_wrong(self: NumpyOptimizer, part: slice, rate: float, step: int) -> None:
+        correct(self, part, rate * 1.001, step)
 
-    monkeypatch.setattr(NumpyOptimizer, "update", slightly_other)
-    assert kernels._update_error("sgd", isas(library())[0]) > kernels.UPDATES
+    monkeypatch.setattr(NumpyOptimizer, "update", slightly_wrong)
+    assert kernels._optimizer_error("sgd", isas(library())[0]) > kernels.OPTIMIZERS
 
 
-def test_a_kernel_that_writes_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_writes_nothing_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ThreadPool, "run", lambda *_: None)
-    assert kernels._picture_error(isas(library())[0]) == float("inf")
+    assert kernels._augmentation_error(isas(library())[0]) == float("inf")
 
 
-def test_one_broken_set_of_kernels_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_set(isa: str) -> Found:
+def test_one_broken_instruction_set_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_isa(isa: str) -> CheckResult:
         if isa == "worse":
-            return Found(Status.FAILED, "layers is wrong by 1.0e+00")
-        return Found(Status.OK, "")
+            return CheckResult(Status.FAILED, "layers: error 1.0e+00")
+        return CheckResult(Status.OK, "")
 
     monkeypatch.setattr(worker, "check_core", lambda: "better, worse")
-    monkeypatch.setattr(compute, "_one_set", one_set)
+    monkeypatch.setattr(compute, "_check_isa", check_isa)
     found = compute.kernels()
-    assert (found.status, found.told) == (Status.FAILED, "worse: layers is wrong by 1.0e+00")
+    assert (found.status, found.detail) == (Status.FAILED, "worse: layers: error 1.0e+00")

@@ -1,4 +1,4 @@
-"""The checklist while phones answer, and a run with somebody at the keyboard."""
+"""The live checklist, the printed reports and the prompt of `selftest --interactive`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from orchestrator.inventory.model import Phone
-from orchestrator.selftest.assumptions import CLOCK, SESSION, all_beliefs
-from orchestrator.selftest.callback_server import doorbell
-from orchestrator.selftest.report import Answer, PhoneReport
+from orchestrator.selftest.assumptions import CLOCK, SESSION, all_assumptions
+from orchestrator.selftest.callback_server import callback_server
+from orchestrator.selftest.report import AssumptionResult, PhoneReport
 from orchestrator.view import selftest as view
 from phone_agent.contract.assumptions import Status
 from phone_agent.selftest import network
@@ -29,37 +29,35 @@ def drawn(checklist: view.Checklist) -> str:
     return console.export_text()
 
 
-def test_the_list_shows_what_is_open_and_what_came_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checklist_shows_running_and_finished_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "err", Console(width=100, height=100))
     checklist = view.Checklist(PHONES, None)
-    checklist.show(PHONES[0], Answer(SESSION, Status.OK, "PATH /bin"))
-    checklist.show(PHONES[1], Answer(SESSION, Status.FAILED, "no PATH"))
+    checklist.show(PHONES[0], AssumptionResult(SESSION, Status.OK, "PATH /bin"))
+    checklist.show(PHONES[1], AssumptionResult(SESSION, Status.FAILED, "no PATH"))
     checklist.show(PHONES[0], CLOCK)
     rows = {line.split()[0]: line for line in drawn(checklist).splitlines() if line.strip()}
     assert rows["session"].split()[1:3] == ["✓", "✗"]
     assert rows["clock"].split()[1] == "…"
-    assert "mpirun-together" in rows
+    assert "allreduce" in rows
 
 
-def test_a_small_screen_shows_the_part_that_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_screen_shows_the_unfinished_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "err", Console(width=100, height=12))
     checklist = view.Checklist(PHONES, None)
     assert "session" in drawn(checklist)
     for phone in PHONES:
-        for belief in all_beliefs(2)[:-3]:
-            checklist.show(phone, Answer(belief, Status.OK, ""))
+        for assumption in all_assumptions(2)[:-3]:
+            checklist.show(phone, AssumptionResult(assumption, Status.OK, ""))
     shown = drawn(checklist)
     assert "screen-off" in shown
     assert "session" not in shown
 
 
-def test_reports_are_harmless_on_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reports_are_sanitized(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "out", Console(width=100))
-    hostile = Answer(CLOCK, Status.FAILED, "\x1b]0;owned\x07[red]")
+    hostile = AssumptionResult(CLOCK, Status.FAILED, "\x1b]0;owned\x07[red]")
     view.print_reports(
-        [PhoneReport(PHONES[0], virtual=False, answers=(hostile,), error="lost\x1b[2J")], [Path("f.json")]
+        [PhoneReport(PHONES[0], virtual=False, results=(hostile,), error="lost\x1b[2J")], [Path("f.json")]
     )
     shown = capsys.readouterr().out
     assert "\x1b]0" not in shown
@@ -68,20 +66,20 @@ def test_reports_are_harmless_on_a_terminal(
 
 
 @contextmanager
-def listening() -> Iterator[tuple[str, int]]:
-    with doorbell(socket.create_server(("127.0.0.1", 0))) as bell:
-        yield bell
+def serving() -> Iterator[tuple[str, int]]:
+    with callback_server(socket.create_server(("127.0.0.1", 0))) as address:
+        yield address
 
 
-def test_a_phone_that_calls_is_told_who_it_is() -> None:
-    with listening() as bell:
-        hung_up = socket.create_connection(bell)
-        hung_up.close()  # somebody else's call must not end it
-        found = network.calls_out(*bell)()
+def test_the_callback_server_reports_the_address_of_the_phone() -> None:
+    with serving() as address:
+        disconnected = socket.create_connection(address)
+        disconnected.close()  # another client must not stop the server
+        found = network.outbound(*address)()
     assert (found.status, found.evidence) == (Status.OK, {"own": "127.0.0.1", "seen": "127.0.0.1"})
 
 
-def test_a_person_is_asked_and_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prompt_waits_for_enter(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     waited: list[bool] = []
 
     def read() -> str:
@@ -89,6 +87,6 @@ def test_a_person_is_asked_and_waited_for(monkeypatch: pytest.MonkeyPatch, capsy
         return ""
 
     monkeypatch.setattr("builtins.input", read)
-    view.Checklist(PHONES, None).ask("Switch the screen off")
+    view.Checklist(PHONES, None).prompt("Switch the screen off")
     assert waited == [True]
     assert "Switch the screen off" in capsys.readouterr().err

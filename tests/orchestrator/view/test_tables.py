@@ -35,8 +35,8 @@ from orchestrator.provision.events import StageStarted
 from orchestrator.provision.report import PhoneProvisionReport
 from orchestrator.records.events import Progress
 from orchestrator.records.record import RunRecord
-from orchestrator.selftest.assumptions import all_beliefs
-from orchestrator.selftest.report import Answer
+from orchestrator.selftest.assumptions import all_assumptions
+from orchestrator.selftest.report import AssumptionResult
 from orchestrator.selftest.report import PhoneReport as SelftestedPhone
 from orchestrator.tune.device_kinds import Kind
 from orchestrator.tune.measure import KindTuned
@@ -203,15 +203,15 @@ def run_list() -> Case:
 
 def checklist() -> Case:
     made = selftest.Checklist(RACK[:12], None)
-    for belief in all_beliefs(12):
-        made.show(RACK[0], Answer(belief, CheckStatus.OK, ""))
+    for assumption in all_assumptions(12):
+        made.show(RACK[0], AssumptionResult(assumption, CheckStatus.OK, ""))
     return Case(made.render(), ("p1-01", "session"))
 
 
-def answers() -> Case:
-    found = tuple(Answer(belief, CheckStatus.FAILED, CAUSE) for belief in all_beliefs(2))
-    report = SelftestedPhone(FEW[0], virtual=False, answers=found)
-    return Case(selftest.render_answers(report), tuple(answer.belief.name for answer in found))
+def results() -> Case:
+    found = tuple(AssumptionResult(assumption, CheckStatus.FAILED, CAUSE) for assumption in all_assumptions(2))
+    report = SelftestedPhone(FEW[0], virtual=False, results=found)
+    return Case(selftest.render_results(report), tuple(result.assumption.name for result in found))
 
 
 def health(count: int, *, off: bool = False) -> Any:
@@ -278,7 +278,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "run_live": lambda: Case(render_run(replace(spec(4), run_id=RUN_ID), Progress(1_000_000)), (RUN_ID,)),
     "runs.render_runs": run_list,
     "selftest.render": checklist,
-    "selftest.render_answers": answers,
+    "selftest.render_results": results,
     "status._noteworthy": lambda: Case(status.render_status("rack", health(40, off=True), (80, 45)), ("sw1:1",)),
     "status.render_phones": lambda: Case(status.render_phones(health(8)), tuple(phone.name for phone in RACK[:8])),
     "timeline.render_breakdowns": shares,
