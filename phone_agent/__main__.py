@@ -184,10 +184,10 @@ def train(arguments: argparse.Namespace) -> int:
     phone = run_directory.own_phone(spec, os.environ)
     spec = device_config.settled(spec, phone)
     own = device_config.config_for(spec, phone)
-    threads = affinity.use_big_cores(own.threads)
+    threads = affinity.pin_to_big_cores(own.threads)
     if own.little_cores:
-        affinity.compute_on(affinity.core_sets()[-1])
-    timers.be_precise()
+        affinity.pin_to_core_set(affinity.core_sets()[-1])
+    timers.reduce_timer_slack()
     from phone_agent.train import rank  # imports numpy: after the cores are chosen
 
     return rank.run(directory, spec, threads)
@@ -296,7 +296,7 @@ def device_study(arguments: argparse.Namespace) -> int:
         from phone_agent.backends.opencl import driver_path
 
         driver_path.prepare_driver()
-    threads = affinity.use_big_cores(request.threads)
+    threads = affinity.pin_to_big_cores(request.threads)
     from phone_agent.device_study import run  # imports numpy: after the cores are chosen
 
     for row in run.study(request, threads):
@@ -309,7 +309,7 @@ def allreduce_bench(arguments: argparse.Namespace) -> int:
     from phone_agent.comm.world import abort_all_on_error, open_world
     from phone_agent.device import timers
 
-    timers.be_precise()
+    timers.reduce_timer_slack()
     world = open_world()
     case = bench.AllreduceCase(
         algorithm=arguments.algorithm,
@@ -327,8 +327,8 @@ def allreduce_bench(arguments: argparse.Namespace) -> int:
 def linpack(arguments: argparse.Namespace) -> int:
     from phone_agent.device import affinity, timers
 
-    threads = affinity.use_big_cores(arguments.threads)
-    timers.be_precise()
+    threads = affinity.pin_to_big_cores(arguments.threads)
+    timers.reduce_timer_slack()
     from phone_agent.comm.world import abort_all_on_error, open_world  # imports numpy: after the cores are chosen
     from phone_agent.linpack import bench
     from phone_agent.linpack.layout import Grid

@@ -1,4 +1,4 @@
-"""Which cores compute, and with how many threads. To be called before numpy is imported: its BLAS asks once."""
+"""Which cores compute, and with how many threads. Call this before importing numpy: BLAS reads its setting once."""
 
 from __future__ import annotations
 
@@ -9,87 +9,87 @@ from dataclasses import dataclass
 
 from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.device import cpu
-from phone_agent.device.roots import REAL, Roots
+from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
 
-COMPUTING_NICENESS = 10
+COMPUTE_NICENESS = 10
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-_beside: set[int] = set()  # the cores for what does not compute
-_permitted: dict[tuple[int, ...], tuple[int, ...]] = {}  # cores there were to choose from, by what may be chosen
+_little_cores: set[int] = set()  # for threads that do not compute
+_permitted: dict[tuple[int, ...], tuple[int, ...]] = {}  # our own affinity mask -> what Android permits
 
 
 @dataclass(frozen=True)
 class CoreSet:
-    """Cores that compute together, a thread on each."""
+    """Cores that compute together, with one thread per core."""
 
     cores: tuple[int, ...]
 
     @property
     def threads(self) -> int:
-        return min(len(self.cores), MAX_THREADS)  # a server may have more than the core runs
+        return min(len(self.cores), MAX_THREADS)  # a server may have more cores than the core supports
 
 
-def core_sets(roots: Roots = REAL) -> list[CoreSet]:
-    """Those that are worth trying, the likeliest first: the big cores; all that are permitted, where that is more."""
-    permitted = _all_permitted(roots)
-    big = cpu.big_among(permitted, roots)
+def core_sets(paths: SystemPaths = DEFAULT_PATHS) -> list[CoreSet]:
+    """Core sets worth measuring, the most likely first: the big cores, then all permitted cores if there are more."""
+    permitted = _all_permitted(paths)
+    big = cpu.big_among(permitted, paths)
     return [CoreSet(big), *([CoreSet(permitted)] if len(permitted) > len(big) else [])]
 
 
-def _all_permitted(roots: Roots) -> tuple[int, ...]:
-    """By Android. Once this process has chosen among them, the kernel tells of the choice alone; what it tells besides
-    is Android's doing again."""
-    told = cpu.allowed(roots) or cpu.present(roots)
-    return _permitted.get(told, told)
+def _all_permitted(paths: SystemPaths) -> tuple[int, ...]:
+    """The cores that Android permits. Once this process has pinned itself, the kernel reports only our own mask, so it
+    is mapped back; any other mask was set by Android."""
+    mask = cpu.allowed(paths) or cpu.present(paths)
+    return _permitted.get(mask, mask)
 
 
-def compute_on(core_set: CoreSet) -> None:
-    """The calling thread, and those it starts from now on."""
+def pin_to_core_set(core_set: CoreSet) -> None:
+    """Pins the calling thread and the threads that it starts from now on."""
     _pin(core_set.cores)
 
 
-def use_big_cores(threads: int = 0, roots: Roots = REAL) -> int:
-    """Pins this process to the big cores; `threads` 0 means one for each. Returns the number of threads.
+def pin_to_big_cores(threads: int = 0, paths: SystemPaths = DEFAULT_PATHS) -> int:
+    """Pins this process to the big cores. `threads`: 0 means one per big core. Returns the number of threads.
 
-    More threads than there are big cores have all that are permitted: on the big ones alone they would take turns.
+    With more threads than big cores, all permitted cores are used: the threads would compete for the big ones.
     """
-    big, *others = core_sets(roots)
+    big, *others = core_sets(paths)
     every = others[-1] if others else big
     count = threads or big.threads
     for name in BLAS_THREADS:
         os.environ[name] = str(count)
     _permitted.clear()
     _permitted.update(dict.fromkeys((big.cores, every.cores), every.cores))
-    _beside.clear()
-    _beside.update(set(every.cores) - set(big.cores) or every.cores)
-    compute_on(big if count <= len(big.cores) else every)
+    _little_cores.clear()
+    _little_cores.update(set(every.cores) - set(big.cores) or every.cores)
+    pin_to_core_set(big if count <= len(big.cores) else every)
     return count
 
 
-def use_little_cores() -> None:
-    """For the calling thread: one that mostly waits need not share a big core with those that compute.
+def pin_to_little_cores() -> None:
+    """Pins the calling thread, which mostly waits, so that it does not take a big core from computing threads.
 
-    Where all cores are of one kind, or only one kind is permitted, it may use all of them.
+    If all permitted cores are of one kind, it may use all of them.
     """
-    _pin(_beside)
+    _pin(_little_cores)
 
 
 def _pin(cores: Collection[int]) -> None:
-    with suppress(OSError, AttributeError):  # denied, or not in this Python: slower, not wrong
-        os.sched_setaffinity(0, cores)  # of the calling thread, on Linux
+    with suppress(OSError, AttributeError):  # denied, or not in this Python: slower but correct
+        os.sched_setaffinity(0, cores)  # on Linux: the calling thread
 
 
-def give_way() -> None:
-    """From here on this thread, and those it starts, let others go first.
+def lower_priority() -> None:
+    """Lowers the priority of this thread and of the threads that it starts from now on.
 
-    The thread that carries gradients waits for each piece. With every core busy it would then wait for its turn too:
-    beside eight busy processes on two cores, short naps ended 2.2 ms late on average, and 0.35 ms late once those
-    gave way.
+    The communication thread waits for every message. With every core busy, it would also wait to be scheduled:
+    next to eight busy processes on two cores, short sleeps ended 2.2 ms late on average, and 0.35 ms late once the
+    busy processes had a lower priority.
     """
     with suppress(OSError):
-        os.nice(COMPUTING_NICENESS)  # of the calling thread only, on Linux
+        os.nice(COMPUTE_NICENESS)  # on Linux: the calling thread only
 
 
-def is_demoted(roots: Roots = REAL) -> bool:
-    """Android keeps this process off the big cores: several times slower, and the slowest phone sets the pace."""
-    permitted = cpu.allowed(roots)
-    return permitted is not None and not set(permitted) & set(cpu.big_cores(roots))
+def is_demoted(paths: SystemPaths = DEFAULT_PATHS) -> bool:
+    """Whether Android keeps this process off the big cores: it is several times slower and delays all other phones."""
+    permitted = cpu.allowed(paths)
+    return permitted is not None and not set(permitted) & set(cpu.big_cores(paths))

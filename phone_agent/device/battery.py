@@ -1,4 +1,4 @@
-"""The battery, by Termux:API. The call hangs for ever when its app is missing or frozen: it is bounded and cached."""
+"""Battery status from Termux:API. The call hangs if its app is missing or frozen, so it has a timeout and a cache."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from phone_agent.contract.files import read_json, write_json
 from phone_agent.device import commands
 
 COMMAND = "termux-battery-status"
-TIMEOUT_S = 6.0  # telemetry as a whole answers within 8 s
+TIMEOUT_S = 6.0  # all of telemetry must respond within 8 s
 FRESH_S = 20.0
-UNKNOWN_S = 300.0  # a call that hung is not tried again at once
+UNKNOWN_S = 300.0  # how long a call that hung is not retried
 
 Battery = dict[str, Any]
 
 
 def read_battery(cache: Path | None = None) -> Battery | None:
     cache = cache or layout.local(layout.ROOT / "battery.json")
-    known = _cached(cache)
-    if known is not None:
-        battery: Battery | None = known["battery"]
+    cached = _cached(cache)
+    if cached is not None:
+        battery: Battery | None = cached["battery"]
         return battery
-    battery = _ask()
-    _remember(cache, battery)
+    battery = _query()
+    _store(cache, battery)
     return battery
 
 
-def _ask() -> Battery | None:
+def _query() -> Battery | None:
     try:
-        answer = json.loads(commands.output([COMMAND], timeout=TIMEOUT_S) or "")
+        status = json.loads(commands.output([COMMAND], timeout=TIMEOUT_S) or "")
     except ValueError:
         return None
-    return answer if isinstance(answer, dict) else None
+    return status if isinstance(status, dict) else None
 
 
 def _cached(cache: Path) -> dict[str, Any] | None:
@@ -46,7 +46,7 @@ def _cached(cache: Path) -> dict[str, Any] | None:
     return entry if 0 <= age < (FRESH_S if entry["battery"] else UNKNOWN_S) else None
 
 
-def _remember(cache: Path, battery: Battery | None) -> None:
+def _store(cache: Path, battery: Battery | None) -> None:
     try:
         write_json(cache, {"epoch": time.time(), "battery": battery})
     except OSError:

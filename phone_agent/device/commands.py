@@ -1,4 +1,4 @@
-"""Running a small program that may hang: always bounded, never raising."""
+"""Runs a small program that may hang: with a timeout, and without raising."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def output(argv: Sequence[str], *, timeout: float) -> str | None:
-    """What the program printed; None when it is missing, failed or took too long."""
+    """The standard output of the program; None if it is missing, fails or times out."""
     try:
         process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
@@ -29,12 +29,12 @@ def output(argv: Sequence[str], *, timeout: float) -> str | None:
 
 
 def find(name: str, directory: Path) -> str:
-    """The program by PATH, or in a directory that Termux's PATH leaves out."""
+    """The program in PATH, or in a directory that is not in the PATH of Termux."""
     return shutil.which(name) or str(directory / name)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The whole group: Termux's API scripts leave a helper behind that would keep the pipe open."""
+    """Kills the process group: the Termux:API scripts leave a helper behind that would keep the pipe open."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.stdout:

@@ -1,4 +1,4 @@
-"""What a phone tells the others of itself with every step: numbers only, so that it travels with what it measured."""
+"""The condition that a phone reports with every step. Numbers only, because it is sent along with the step times."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from enum import IntEnum
 from typing import Any
 
 UNKNOWN = math.nan
-SLOW_CLOCK = 0.7  # of the highest: below it, a phone that computes is being throttled
+THROTTLED_CLOCK = 0.7  # of the maximum frequency: below it, a computing phone is throttled
 
 
 class Level(IntEnum):
-    """What its condition asks for, by urgency."""
+    """What the condition requires, by urgency."""
 
     GOOD = 0
     WARN = 1
@@ -30,40 +30,45 @@ class Cause(IntEnum):
 
 @dataclass(frozen=True)
 class Condition:
-    """Not a number: unknown. `ease`: how much of its work the phone should be given, 1 to 0."""
+    """NaN means unknown. `work_fraction`: the fraction of its usual work that the phone should get, 0 to 1."""
 
-    temperature_c: float = UNKNOWN  # of the processor, or what comes nearest to it
+    temperature_c: float = UNKNOWN  # of the processor, else of the battery
     battery_c: float = UNKNOWN
     battery_percent: float = UNKNOWN
     plugged: float = UNKNOWN  # 1 or 0
-    drains: float = 0.0  # 1: it is plugged in, and loses charge all the same
+    drains: float = 0.0  # 1: plugged in, but discharging
     frequency_mhz: float = UNKNOWN
     frequency_max_mhz: float = UNKNOWN
     level: float = Level.GOOD
     cause: float = Cause.NONE
-    ease: float = 1.0
+    work_fraction: float = 1.0
 
     @property
-    def clock(self) -> float | None:
-        """Of the highest frequency, 0 to 1."""
-        share = self.frequency_mhz / self.frequency_max_mhz if self.frequency_max_mhz else UNKNOWN
-        return share if math.isfinite(share) else None
+    def clock_ratio(self) -> float | None:
+        """Current over maximum frequency, 0 to 1."""
+        ratio = self.frequency_mhz / self.frequency_max_mhz if self.frequency_max_mhz else UNKNOWN
+        return ratio if math.isfinite(ratio) else None
 
     @property
     def throttled(self) -> bool:
-        return self.clock is not None and self.clock < SLOW_CLOCK
+        return self.clock_ratio is not None and self.clock_ratio < THROTTLED_CLOCK
 
-    def clock_words(self) -> str:
-        return "clock unknown" if self.clock is None else f"clock at {100 * self.clock:.0f} % of its highest"
+    def describe_clock(self) -> str:
+        return "clock unknown" if self.clock_ratio is None else f"clock at {100 * self.clock_ratio:.0f} % of maximum"
 
-    def figures(self) -> dict[str, Any]:
-        """As an event tells it: what is unknown is null."""
-        whole: dict[str, Callable[[float], Any]] = {"plugged": bool, "drains": bool, "level": _word, "cause": _cause}
-        numbers = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: None if math.isnan(value) else whole.get(name, float)(value) for name, value in numbers.items()}
+    def as_json(self) -> dict[str, Any]:
+        """For an event; unknown values are null."""
+        convert: dict[str, Callable[[float], Any]] = {
+            "plugged": bool,
+            "drains": bool,
+            "level": _level_name,
+            "cause": _cause_name,
+        }
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: None if math.isnan(value) else convert.get(name, float)(value) for name, value in values.items()}
 
     def reason(self) -> str:
-        """Why its level is what it is."""
+        """The reason for the level."""
         match Cause(round(self.cause)):
             case Cause.PROCESSOR:
                 return f"processor at {self.temperature_c:.0f} °C"
@@ -75,9 +80,9 @@ class Condition:
                 return "nothing"
 
 
-def _word(level: float) -> str:
+def _level_name(level: float) -> str:
     return Level(round(level)).name.lower()
 
 
-def _cause(cause: float) -> str:
+def _cause_name(cause: float) -> str:
     return Cause(round(cause)).name.lower()

@@ -1,4 +1,4 @@
-"""Cores: which exist, which are fast, which this process may use, how fast they run now."""
+"""CPU cores: topology, affinity and frequency."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from statistics import mean
 
 from phone_agent.contract.files import read_int, read_text
-from phone_agent.device.roots import REAL, Roots
+from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
 
 
 def parse_list(text: str) -> tuple[int, ...]:
-    """The kernel's list form: '0-2,4' -> (0, 1, 2, 4)."""
+    """Parses the list format of the kernel: '0-2,4' -> (0, 1, 2, 4)."""
     cores: list[int] = []
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -19,40 +19,40 @@ def parse_list(text: str) -> tuple[int, ...]:
     return tuple(cores)
 
 
-def present(roots: Roots = REAL) -> tuple[int, ...]:
-    names = (path.name for path in roots.cpus.glob("cpu[0-9]*"))
+def present(paths: SystemPaths = DEFAULT_PATHS) -> tuple[int, ...]:
+    names = (path.name for path in paths.cpus.glob("cpu[0-9]*"))
     found = sorted(int(name[3:]) for name in names if name[3:].isdigit())
     return tuple(found) or tuple(range(os.cpu_count() or 1))
 
 
-def allowed(roots: Roots = REAL) -> tuple[int, ...] | None:
-    """The cores Android lets this process run on: a demoted app gets the little ones only."""
-    status = read_text(roots.proc / "self" / "status") or ""
+def allowed(paths: SystemPaths = DEFAULT_PATHS) -> tuple[int, ...] | None:
+    """The cores that Android permits; an app in the background gets only the little ones."""
+    status = read_text(paths.proc / "self" / "status") or ""
     match = re.search(r"^Cpus_allowed_list:\s*([0-9,-]+)$", status, re.MULTILINE)
     return parse_list(match[1]) if match else None
 
 
-def big_cores(roots: Roots = REAL) -> tuple[int, ...]:
-    """All cores faster than the slowest kind; every core when there is one kind only."""
-    cores = present(roots)
-    speed = {core: _speed(core, roots) for core in cores}
+def big_cores(paths: SystemPaths = DEFAULT_PATHS) -> tuple[int, ...]:
+    """The cores that are faster than the slowest; all cores if they are equally fast."""
+    cores = present(paths)
+    speed = {core: _speed(core, paths) for core in cores}
     slowest = min(speed.values())
     return tuple(core for core in cores if speed[core] > slowest) or cores
 
 
-def usable_cores(roots: Roots = REAL) -> tuple[int, ...]:
-    """Where to compute: big cores this process may use, else whatever it may use."""
-    return big_among(allowed(roots) or present(roots), roots)
+def usable_cores(paths: SystemPaths = DEFAULT_PATHS) -> tuple[int, ...]:
+    """The cores to compute on: the permitted big cores, else all permitted cores."""
+    return big_among(allowed(paths) or present(paths), paths)
 
 
-def big_among(permitted: tuple[int, ...], roots: Roots = REAL) -> tuple[int, ...]:
-    big = big_cores(roots)
+def big_among(permitted: tuple[int, ...], paths: SystemPaths = DEFAULT_PATHS) -> tuple[int, ...]:
+    big = big_cores(paths)
     return tuple(core for core in permitted if core in big) or permitted
 
 
-def frequency_mhz(roots: Roots = REAL) -> tuple[int | None, int | None]:
-    """Now and at most, averaged over the big cores: their ratio shows throttling where no thermometer is readable."""
-    folders = [roots.cpus / f"cpu{core}" / "cpufreq" for core in big_cores(roots)]
+def frequency_mhz(paths: SystemPaths = DEFAULT_PATHS) -> tuple[int | None, int | None]:
+    """Current and maximum, averaged over the big cores. Their ratio shows throttling if no thermometer is readable."""
+    folders = [paths.cpus / f"cpu{core}" / "cpufreq" for core in big_cores(paths)]
     now = [read_int(folder / "scaling_cur_freq") for folder in folders]
     most = [read_int(folder / "cpuinfo_max_freq") for folder in folders]
     return _mean_mhz(now), _mean_mhz(most)
@@ -63,6 +63,6 @@ def _mean_mhz(kilohertz: list[int | None]) -> int | None:
     return round(mean(known) / 1000) if known else None
 
 
-def _speed(core: int, roots: Roots) -> int:
-    folder = roots.cpus / f"cpu{core}"
+def _speed(core: int, paths: SystemPaths) -> int:
+    folder = paths.cpus / f"cpu{core}"
     return read_int(folder / "cpu_capacity") or read_int(folder / "cpufreq" / "cpuinfo_max_freq") or 0

@@ -1,4 +1,4 @@
-"""What a phone is: what changes when it is provisioned, not from minute to minute."""
+"""Facts about a phone that change only when it is provisioned."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from phone_agent.contract.errors import AgentError
 from phone_agent.contract.files import read_json
 from phone_agent.contract.layout import MANIFEST
 from phone_agent.device import commands, cpu, interfaces, memory
-from phone_agent.device.roots import REAL, Roots
+from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
 
-RELEASE = Path(__file__).resolve().parents[2]  # the directory phone_agent was unpacked in
+RELEASE = Path(__file__).resolve().parents[2]  # where phone_agent was unpacked
 
 
-def collect(roots: Roots = REAL) -> dict[str, Any]:
+def collect(paths: SystemPaths = DEFAULT_PATHS) -> dict[str, Any]:
     return {
         "agent": agent(),
         "python": platform.python_version(),
@@ -27,13 +27,13 @@ def collect(roots: Roots = REAL) -> dict[str, Any]:
         "openmpi": openmpi_version(),
         "arch": platform.machine(),
         "core": core(),
-        "android": getprop("ro.build.version.release", roots),
-        "model": getprop("ro.product.model", roots),
-        "cpus": len(cpu.present(roots)),
-        "cpus_allowed": cpu.allowed(roots),
-        "big_cores": cpu.big_cores(roots),
-        "memory_mb": memory.total_mb(roots),
-        "free_memory_mb": memory.available_mb(roots),
+        "android": getprop("ro.build.version.release", paths),
+        "model": getprop("ro.product.model", paths),
+        "cpus": len(cpu.present(paths)),
+        "cpus_allowed": cpu.allowed(paths),
+        "big_cores": cpu.big_cores(paths),
+        "memory_mb": memory.total_mb(paths),
+        "free_memory_mb": memory.available_mb(paths),
         "free_disk_mb": memory.free_disk_mb(Path.home()),
         "epoch": time.time(),
         "interfaces": interfaces.addresses(),
@@ -41,14 +41,14 @@ def collect(roots: Roots = REAL) -> dict[str, Any]:
 
 
 def agent(release: Path = RELEASE) -> dict[str, Any]:
-    """The version the host wrote in the manifest; None when run from a source tree."""
+    """The version that the host wrote to the manifest; None in a source tree."""
     manifest = read_json(release / MANIFEST)
     version = manifest.get("version") if isinstance(manifest, dict) else None
     return {"version": version, "release": release.name}
 
 
 def core() -> str | None:
-    """The instruction set the compute core uses here. None: it is missing, or not for this processor."""
+    """The instruction set that the core uses. None: the core is missing, or does not support this processor."""
     from phone_agent.core import library
 
     try:
@@ -57,8 +57,8 @@ def core() -> str | None:
         return None
 
 
-def getprop(name: str, roots: Roots = REAL) -> str | None:
-    text = commands.output([commands.find("getprop", roots.android), name], timeout=2)
+def getprop(name: str, paths: SystemPaths = DEFAULT_PATHS) -> str | None:
+    text = commands.output([commands.find("getprop", paths.android), name], timeout=2)
     return (text or "").strip() or None
 
 

@@ -1,4 +1,4 @@
-"""Network interfaces and their IPv4 addresses, by the one ioctl that Android has always allowed to applications.
+"""Network interfaces and their IPv4 addresses, from the one ioctl that every Android version allows to apps.
 
 /proc/net is denied from Android 10 and netlink from Android 13; Open MPI in Termux uses the same ioctl.
 """
@@ -13,12 +13,12 @@ import struct
 
 SIOCGIFCONF = 0x8912
 ENTRY = struct.Struct("16s4x4s16x")  # struct ifreq on 64-bit Linux: name, sockaddr_in
-MOST = 64
+MAX_INTERFACES = 64
 
 
 def addresses() -> dict[str, str]:
-    """Name -> IPv4 address of every interface that is up; empty when it cannot be told."""
-    entries = array.array("B", bytes(ENTRY.size * MOST))
+    """Name -> IPv4 address of every interface that is up; empty if unknown."""
+    entries = array.array("B", bytes(ENTRY.size * MAX_INTERFACES))
     request = struct.pack("iL", len(entries), entries.buffer_info()[0])
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -30,7 +30,7 @@ def addresses() -> dict[str, str]:
 
 
 def has_address(address: str) -> bool | None:
-    """Whether this phone owns the address; None when it cannot be told."""
+    """Whether an interface of this phone has the address; None if unknown."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((address, 0))

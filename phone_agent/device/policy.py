@@ -1,7 +1,7 @@
-"""What heat and charge mean for a phone's work: warn, give it less, let it rest, and back again. Pure.
+"""Thermal and battery policy: warn, reduce the work of a phone, pause it, and restore it. Pure.
 
-A level is reached at once and left only well below it; its work is eased by one notch at a time, and handed back the
-same way: heat follows work by minutes.
+Hysteresis: a level starts at its limit and ends well below it. Work is reduced and restored one step at a time, because
+temperature lags work by minutes.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from typing import Any
 
 from phone_agent.device.condition import UNKNOWN, Cause, Condition, Level
 
-NOTCHES = (1.0, 0.7, 0.5, 0.35, 0.25)  # of its work
-AFTER_REST = 2  # the notch at which a phone comes back from a pause
-NOTCH_S = 60.0
-DRAINED_PERCENT = 3  # below the most it had while plugged in
+WORK_FRACTIONS = (1.0, 0.7, 0.5, 0.35, 0.25)
+INDEX_AFTER_PAUSE = 2  # in WORK_FRACTIONS
+STEP_INTERVAL_S = 60.0
+DRAINED_PERCENT = 3  # below the maximum while plugged in
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Where each level begins, and how far below that it ends."""
+    """The limit at which each level starts, and how far below its limit a level ends."""
 
     warn: float
     reduce: float
     pause: float
-    back: float
+    hysteresis: float
 
-    def level(self, value: float, before: Level) -> Level:
-        """Unknown values mean nothing."""
+    def level(self, value: float, previous: Level) -> Level:
+        """Uncondition values count as good."""
         if math.isnan(value):
             return Level.GOOD
-        reached, kept = self._reached(value), self._reached(value + self.back)
-        return reached if reached > before else min(before, kept)
+        reached, retained = self._reached(value), self._reached(value + self.hysteresis)
+        return reached if reached > previous else min(previous, retained)
 
     def _reached(self, value: float) -> Level:
         return Level(sum(value >= limit for limit in (self.warn, self.reduce, self.pause)))
 
 
 LIMITS: Mapping[Cause, Limits] = {
-    Cause.PROCESSOR: Limits(80, 88, 95, back=5),
-    Cause.BATTERY: Limits(40, 43, 45, back=2),  # lithium cells age fast above 45, and Android stops charging
-    Cause.CHARGE: Limits(70, 85, 95, back=2),  # of what is missing in a battery that discharges
+    Cause.PROCESSOR: Limits(80, 88, 95, hysteresis=5),
+    Cause.BATTERY: Limits(40, 43, 45, hysteresis=2),  # lithium cells age fast above 45 °C, and Android stops charging
+    Cause.CHARGE: Limits(70, 85, 95, hysteresis=2),  # missing percent of a discharging battery
 }
 
 
 @dataclass(frozen=True)
 class Readings:
-    """As they come from the phone. `processor_c` only where it is not the battery's."""
+    """Raw sensor values. `processor_c` is None if only the battery has a thermometer."""
 
     processor_c: float | None = None
     battery: Mapping[str, Any] | None = None
@@ -57,53 +57,53 @@ class Readings:
 
 
 class Policy:
-    """Remembers what went before, by the clock it is told."""
+    """Stateful, with the time passed in."""
 
     def __init__(self) -> None:
         self._levels = dict.fromkeys(LIMITS, Level.GOOD)
-        self._notch = 0
-        self._turned = -math.inf  # when the notch last changed
-        self._most_percent = -math.inf  # while plugged in
+        self._index = 0
+        self._changed = -math.inf  # when the index last changed
+        self._max_percent = -math.inf  # while plugged in
         self._drains = False
 
-    def judge(self, readings: Readings, now: float) -> Condition:
-        known = _condition(readings)
+    def evaluate(self, readings: Readings, now: float) -> Condition:
+        condition = _condition(readings)
         status = (readings.battery or {}).get("status")
-        discharging = status == "DISCHARGING" or known.plugged == 0
+        discharging = status == "DISCHARGING" or condition.plugged == 0
         values = {
             Cause.PROCESSOR: _number(readings.processor_c),
-            Cause.BATTERY: known.battery_c,
-            Cause.CHARGE: 100 - known.battery_percent if discharging else UNKNOWN,
+            Cause.BATTERY: condition.battery_c,
+            Cause.CHARGE: 100 - condition.battery_percent if discharging else UNKNOWN,
         }
         self._levels = {cause: LIMITS[cause].level(values[cause], self._levels[cause]) for cause in LIMITS}
         cause = max(self._levels, key=lambda each: self._levels[each])
         level = self._levels[cause]
         return replace(
-            known,
-            drains=float(self._drained(known)),
+            condition,
+            drains=float(self._is_draining(condition)),
             level=level,
             cause=cause if level else Cause.NONE,
-            ease=self._ease(level, now),
+            work_fraction=self._work_fraction(level, now),
         )
 
-    def _ease(self, level: Level, now: float) -> float:
+    def _work_fraction(self, level: Level, now: float) -> float:
         if level == Level.PAUSE:
-            self._notch, self._turned = AFTER_REST, now
+            self._index, self._changed = INDEX_AFTER_PAUSE, now
             return 0.0
-        if now - self._turned >= NOTCH_S:
-            turned = self._notch + (1 if level == Level.REDUCE else -1)
-            turned = min(max(turned, 0), len(NOTCHES) - 1)
-            if turned != self._notch:
-                self._notch, self._turned = turned, now
-        return NOTCHES[self._notch]
+        if now - self._changed >= STEP_INTERVAL_S:
+            index = self._index + (1 if level == Level.REDUCE else -1)
+            index = min(max(index, 0), len(WORK_FRACTIONS) - 1)
+            if index != self._index:
+                self._index, self._changed = index, now
+        return WORK_FRACTIONS[self._index]
 
-    def _drained(self, known: Condition) -> bool:
-        """A phone may say that it is charging while the hub gives less than it takes."""
-        if known.plugged != 1:
-            self._most_percent, self._drains = -math.inf, False
-        elif not math.isnan(known.battery_percent):
-            self._most_percent = max(self._most_percent, known.battery_percent)
-            lost = self._most_percent - known.battery_percent
+    def _is_draining(self, condition: Condition) -> bool:
+        """A phone may report that it is charging while the hub supplies less than it draws."""
+        if condition.plugged != 1:
+            self._max_percent, self._drains = -math.inf, False
+        elif not math.isnan(condition.battery_percent):
+            self._max_percent = max(self._max_percent, condition.battery_percent)
+            lost = self._max_percent - condition.battery_percent
             self._drains = lost >= DRAINED_PERCENT or (self._drains and lost > 0)
         return self._drains
 

@@ -1,7 +1,7 @@
-"""What the battery gives: current times voltage, now. By Termux:API on phones; by the kernel where it may be read.
+"""Battery power: current times voltage, from Termux:API on phones and from sysfs where that is readable.
 
-Android denies applications /sys/class/power_supply; other Linux devices have no Termux:API. The sign of the current
-differs between phones, so power is its size: while the phone is plugged in, that is what flows into the battery too.
+Android hides /sys/class/power_supply from apps; other Linux devices have no Termux:API. The sign of the current
+differs between phones, so power is the absolute value: while the phone is plugged in, it may be charging power.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import commands
 from phone_agent.device.battery import COMMAND, TIMEOUT_S
-from phone_agent.device.roots import REAL, Roots
+from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
 
 MICRO, MILLI = 1e-6, 1e-3
-SMALLEST_MICROAMPERES = 10_000  # some phones tell milliamperes: no phone that is on takes less than 10 mA
+SMALLEST_MICROAMPERES = 10_000  # some phones report mA: no running phone draws less than 10 mA
 
 
 @dataclass(frozen=True)
 class Power:
-    """`plugged`: what the phone says of its supply; None where that is not told."""
+    """`plugged`: the power source that the phone reports; None if unknown."""
 
     current_a: float
     voltage_v: float
@@ -34,13 +34,13 @@ class Power:
         return abs(self.current_a) * self.voltage_v
 
 
-def read_power(roots: Roots = REAL) -> Power | None:
-    """Afresh: takes a second on a phone, and at most six. None where there is no battery, or it will not tell."""
-    return next(_from_kernel(roots), None) or _from_service()
+def read_power(paths: SystemPaths = DEFAULT_PATHS) -> Power | None:
+    """Not cached: takes about one second on a phone, at most six. None if there is no battery or it is not readable."""
+    return next(_from_sysfs(paths), None) or _from_termux_api()
 
 
-def _from_kernel(roots: Roots) -> Iterator[Power]:
-    for folder in sorted((roots.sys / "class" / "power_supply").glob("*")):
+def _from_sysfs(paths: SystemPaths) -> Iterator[Power]:
+    for folder in sorted((paths.sys / "class" / "power_supply").glob("*")):
         if read_text(folder / "type") != "Battery":
             continue
         current, voltage = read_int(folder / "current_now"), read_int(folder / "voltage_now")
@@ -48,21 +48,21 @@ def _from_kernel(roots: Roots) -> Iterator[Power]:
             yield Power(current * MICRO, voltage * MICRO, read_text(folder / "status"), f"kernel, {folder.name}")
 
 
-def _from_service() -> Power | None:
+def _from_termux_api() -> Power | None:
     try:
-        told = json.loads(commands.output([COMMAND], timeout=TIMEOUT_S) or "")
+        status = json.loads(commands.output([COMMAND], timeout=TIMEOUT_S) or "")
     except ValueError:
         return None
-    return from_answer(told)
+    return parse_battery_status(status)
 
 
-def from_answer(told: Any) -> Power | None:
-    """Of termux-battery-status. Older versions tell no voltage."""
-    if not isinstance(told, dict):
+def parse_battery_status(status: Any) -> Power | None:
+    """Parses termux-battery-status. Older versions report no voltage."""
+    if not isinstance(status, dict):
         return None
-    current, voltage = told.get("current"), told.get("voltage")
+    current, voltage = status.get("current"), status.get("voltage")
     if not isinstance(current, int | float) or not isinstance(voltage, int | float) or voltage <= 0:
         return None
     unit = MICRO if abs(current) >= SMALLEST_MICROAMPERES else MILLI
-    plugged = told.get("plugged")
+    plugged = status.get("plugged")
     return Power(current * unit, voltage * MILLI, plugged if isinstance(plugged, str) else None, COMMAND)

@@ -1,4 +1,4 @@
-"""How a phone is doing right now. Never fails, answers within 8 s; what cannot be read is null."""
+"""The current state of a phone. Never fails and responds within 8 s; unreadable values are null."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 from phone_agent.device import cpu, facts, memory, thermal
 from phone_agent.device.battery import read_battery
-from phone_agent.device.roots import REAL, Roots
+from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
 
 
-def collect(roots: Roots = REAL, battery_cache: Path | None = None) -> dict[str, Any]:
-    with ThreadPoolExecutor(max_workers=1) as aside:
-        battery = aside.submit(read_battery, battery_cache)  # slow, so it runs while the rest is read
-        now, most = cpu.frequency_mhz(roots)
-        temperature = thermal.read_temperature(battery.result, roots)
+def collect(paths: SystemPaths = DEFAULT_PATHS, battery_cache: Path | None = None) -> dict[str, Any]:
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        battery = executor.submit(read_battery, battery_cache)  # slow, so it runs in parallel
+        current, maximum = cpu.frequency_mhz(paths)
+        temperature = thermal.read_temperature(battery.result, paths)
         return {
             "epoch": time.time(),
             "temperature_c": temperature.celsius if temperature else None,
             "temperature_source": temperature.source if temperature else None,
             "battery": battery.result(),
-            "frequency_mhz": now,
-            "frequency_max_mhz": most,
-            "memory_free_mb": memory.available_mb(roots),
+            "frequency_mhz": current,
+            "frequency_max_mhz": maximum,
+            "memory_free_mb": memory.available_mb(paths),
             "disk_free_mb": memory.free_disk_mb(Path.home()),
-            "cpus_allowed": cpu.allowed(roots),
+            "cpus_allowed": cpu.allowed(paths),
             "agent": facts.agent(),
         }

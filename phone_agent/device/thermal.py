@@ -1,4 +1,4 @@
-"""How hot the processor is: a ladder, because phones differ in what they let an application read.
+"""Processor temperature, from the first readable source, because phones differ in what an app may read:
 
 1. thermal zones of the CPU, then of the chip, in /sys/class/thermal
 2. Android's thermal service (needs the DUMP permission)
@@ -14,7 +14,7 @@ from typing import Any
 
 from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import commands
-from phone_agent.device.roots import REAL, Roots
+from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
 
 CPU_ZONE = re.compile(r"^(cpu|mtktscpu|big|little|apc)", re.IGNORECASE)
 CHIP_ZONE = re.compile(r"^(tsens|soc|ap\b|ap_|exynos|x86_pkg)", re.IGNORECASE)
@@ -27,13 +27,15 @@ class Temperature:
     source: str
 
 
-def read_temperature(battery: Callable[[], dict[str, Any] | None], roots: Roots = REAL) -> Temperature | None:
-    return from_zones(roots) or from_service(roots) or from_battery(battery())
+def read_temperature(
+    battery: Callable[[], dict[str, Any] | None], paths: SystemPaths = DEFAULT_PATHS
+) -> Temperature | None:
+    return from_zones(paths) or from_service(paths) or from_battery(battery())
 
 
-def from_zones(roots: Roots = REAL) -> Temperature | None:
-    """The hottest CPU zone; the hottest zone of the chip where no CPU zone is readable."""
-    zones = _zones(roots)
+def from_zones(paths: SystemPaths = DEFAULT_PATHS) -> Temperature | None:
+    """The hottest CPU zone, else the hottest chip zone."""
+    zones = _zones(paths)
     for kind in (CPU_ZONE, CHIP_ZONE):
         matching = [zone for zone in zones if kind.match(zone.source)]
         if matching:
@@ -41,8 +43,8 @@ def from_zones(roots: Roots = REAL) -> Temperature | None:
     return None
 
 
-def from_service(roots: Roots = REAL) -> Temperature | None:
-    report = commands.output([str(roots.android / "dumpsys"), "thermalservice"], timeout=2) or ""
+def from_service(paths: SystemPaths = DEFAULT_PATHS) -> Temperature | None:
+    report = commands.output([str(paths.android / "dumpsys"), "thermalservice"], timeout=2) or ""
     readings = [Temperature(float(value), name) for value, name in SERVICE_CPU.findall(report)]
     return max(readings, key=lambda reading: reading.celsius, default=None)
 
@@ -52,9 +54,9 @@ def from_battery(battery: dict[str, Any] | None) -> Temperature | None:
     return Temperature(float(celsius), "battery") if isinstance(celsius, int | float) else None
 
 
-def _zones(roots: Roots) -> list[Temperature]:
+def _zones(paths: SystemPaths) -> list[Temperature]:
     found = []
-    for folder in sorted((roots.sys / "class" / "thermal").glob("thermal_zone*")):
+    for folder in sorted((paths.sys / "class" / "thermal").glob("thermal_zone*")):
         kind, raw = read_text(folder / "type"), read_int(folder / "temp")
         celsius = _celsius(raw) if raw is not None else None
         if kind and celsius is not None:
@@ -63,6 +65,6 @@ def _zones(roots: Roots) -> list[Temperature]:
 
 
 def _celsius(raw: int) -> float | None:
-    """Kernels report thousandths, some drivers tenths or whole degrees; a sensor that is off reports nonsense."""
+    """Kernels report thousandths of a degree, some drivers tenths or degrees; a disabled sensor reports nonsense."""
     scale = 1000 if abs(raw) >= 1000 else 10 if abs(raw) >= 200 else 1
     return raw / scale if 0 < raw / scale < 150 else None

@@ -1,4 +1,4 @@
-"""How precisely this process is woken up."""
+"""Timer slack: how precisely the kernel wakes this process."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import suppress
 
 PR_SET_TIMERSLACK = 29
 PR_GET_TIMERSLACK = 30
-PRECISE_NS = 50_000  # Linux's default; Android gives background apps 40 ms, and a ring naps in every one of its hops
+PRECISE_NS = 50_000  # the Linux default; Android sets 40 ms for background apps, and a ring sleeps in every hop
 
 
-def be_precise() -> int | None:
-    """For this thread and those it starts; returns the slack in force, None where the system does not tell."""
+def reduce_timer_slack() -> int | None:
+    """For this thread and the threads it starts. Returns the resulting slack in ns; None if unknown."""
     with suppress(OSError, AttributeError):
         prctl = ctypes.CDLL(None).prctl
         prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(PRECISE_NS), 0, 0, 0)

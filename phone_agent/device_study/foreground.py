@@ -71,7 +71,7 @@ def _together(works: list[Work], limit_s: float) -> list[steps.Repeats]:
 def _training(place: steps.Place, batch: int, seconds: float, *, gives_way: bool) -> Work:
     def prepare() -> steps.Step:
         if gives_way:
-            os.nice(affinity.COMPUTING_NICENESS)
+            os.nice(affinity.COMPUTE_NICENESS)
         return steps.training(place, batch)
 
     return steps.repeating(prepare, seconds)

@@ -11,7 +11,7 @@ from typing import Any
 
 from phone_agent.contract import layout
 from phone_agent.device import memory
-from phone_agent.device.process import of_run
+from phone_agent.device.process import run_processes
 from phone_agent.job import lease, run_directory
 from phone_agent.job import state as run_state
 from phone_agent.memckpt import client
@@ -42,10 +42,10 @@ def cleanup(run_id: str, *, discard_state: bool = False, holder: str | None = No
 
 def _end(run_id: str) -> int:
     """Asks first: mpirun then tidies up. How many there were."""
-    there = of_run(run_id)
+    there = run_processes(run_id)
     _signal(there, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S
-    while (left := of_run(run_id)) and time.monotonic() < deadline + PATIENCE_S:
+    while (left := run_processes(run_id)) and time.monotonic() < deadline + PATIENCE_S:
         if time.monotonic() > deadline:
             _signal(left, signal.SIGKILL)
         time.sleep(0.02)

@@ -38,13 +38,13 @@ def probe(run_id: str, *, logcat: bool = False) -> dict[str, Any]:
 
 def _ranks(run_id: str) -> list[dict[str, Any]]:
     """Watched for a moment: one that is stopped, or waits for a disk, gets nowhere."""
-    pids = process.ranks_of(run_id)
-    before = {pid: process.doing(pid) for pid in pids}
+    pids = process.rank_processes(run_id)
+    before = {pid: process.process_activity(pid) for pid in pids}
     time.sleep(WATCHED_S if pids else 0.0)
     return [
         {"pid": pid, "state": now.state, "cpu_s": now.cpu_s, "progressing": now.cpu_s > then.cpu_s}
         for pid, then in before.items()
-        if then and (now := process.doing(pid))
+        if then and (now := process.process_activity(pid))
     ]
 
 

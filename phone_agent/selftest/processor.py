@@ -11,22 +11,22 @@ from typing import Any
 from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unknown
 from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import cpu
-from phone_agent.device.roots import REAL, Roots
+from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
 
 DISPATCHES = 2000
 LAST_CPU = 36  # field of /proc/PID/stat after the name: the core that the process last ran on
 
 
-def cores(roots: Roots = REAL) -> CheckResult:
-    present, big = cpu.present(roots), cpu.big_cores(roots)
-    values = {core: _sysfs_values(core, roots, "cpu_capacity", "cpufreq/cpuinfo_max_freq") for core in present}
+def cores(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
+    present, big = cpu.present(paths), cpu.big_cores(paths)
+    values = {core: _sysfs_values(core, paths, "cpu_capacity", "cpufreq/cpuinfo_max_freq") for core in present}
     expected = len(present) == 8 and big == (4, 5, 6, 7)
     return ok_if(expected, f"{len(present)} cores, big: {_listed(big)}", cores=values)
 
 
-def packages(roots: Roots = REAL) -> CheckResult:
+def packages(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
     """Both layouts are fine as long as Open MPI does not bind by package."""
-    ids = {core: read_int(roots.cpus / f"cpu{core}/topology/physical_package_id") for core in cpu.present(roots)}
+    ids = {core: read_int(paths.cpus / f"cpu{core}/topology/physical_package_id") for core in cpu.present(paths)}
     if None in ids.values():
         return unknown("physical_package_id is not readable for every core", ids=ids)
     clusters = len(set(ids.values()))
@@ -34,19 +34,19 @@ def packages(roots: Roots = REAL) -> CheckResult:
     return ok(f"physical_package_id {what}", ids=ids)
 
 
-def cpuset(roots: Roots = REAL) -> CheckResult:
-    groups = (read_text(roots.proc / "self" / "cgroup") or "").splitlines()
+def cpuset(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
+    groups = (read_text(paths.proc / "self" / "cgroup") or "").splitlines()
     mine = [line for line in groups if "cpuset" in line]
-    allowed, big = cpu.allowed(roots), cpu.big_cores(roots)
+    allowed, big = cpu.allowed(paths), cpu.big_cores(paths)
     if allowed is None:
         return unknown("Cpus_allowed_list is not readable", cgroup=mine)
     detail = f"allowed cores: {_listed(allowed)}; big cores: {_listed(big)}"
     return ok_if(set(big) <= set(allowed), detail, cgroup=mine, allowed=allowed)
 
 
-def affinity(roots: Roots = REAL) -> CheckResult:
+def affinity(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
     """Pins this process to each core, and checks the mask and the core that it really ran on."""
-    usable = cpu.usable_cores(roots)
+    usable = cpu.usable_cores(paths)
     for core in usable:
         try:
             os.sched_setaffinity(0, {core})
@@ -55,26 +55,26 @@ def affinity(roots: Roots = REAL) -> CheckResult:
         if os.sched_getaffinity(0) != {core}:
             return failed(f"pinned to core {core}, but the affinity mask is {sorted(os.sched_getaffinity(0))}")
         _spin(0.02)
-        if (ran := _last_cpu(roots)) not in {core, None}:
+        if (ran := _last_cpu(paths)) not in {core, None}:
             return failed(f"pinned to core {core}, but ran on core {ran}")
     return ok(f"can be pinned to each of the cores {_listed(usable)}")
 
 
-def frequency(roots: Roots = REAL) -> CheckResult:
+def frequency(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
     names = ("cpufreq/scaling_cur_freq", "cpufreq/cpuinfo_max_freq", "cpufreq/scaling_max_freq")
-    values = {core: _sysfs_values(core, roots, *names) for core in cpu.present(roots)}
+    values = {core: _sysfs_values(core, paths, *names) for core in cpu.present(paths)}
     readable = {name: all(each[name] for each in values.values()) for name in names}
-    now, most = cpu.frequency_mhz(roots)
+    now, most = cpu.frequency_mhz(paths)
     return ok_if(
         readable[names[0]] and readable[names[1]], f"big cores at {now} of {most} MHz", readable=readable, khz=values
     )
 
 
-def threads(roots: Roots = REAL) -> CheckResult:
+def threads(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
     """Dispatch latency of a thread pool with one thread per usable core, parked on a futex."""
     from phone_agent.core.thread_pool import Program, ThreadPool
 
-    pool = ThreadPool(len(cpu.usable_cores(roots)))
+    pool = ThreadPool(len(cpu.usable_cores(paths)))
     try:
         empty, seconds = Program.of([]), []
         for _ in range(DISPATCHES):
@@ -89,12 +89,12 @@ def threads(roots: Roots = REAL) -> CheckResult:
     )
 
 
-def speed(roots: Roots = REAL) -> CheckResult:
+def speed(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
     """Measurements for the planner; every value is fine."""
     from phone_agent.bench.kernels import copy_gbs, peak_gflops
     from phone_agent.core.thread_pool import ThreadPool
 
-    usable = cpu.usable_cores(roots)
+    usable = cpu.usable_cores(paths)
     os.sched_setaffinity(0, usable)
     peaks = {}
     for count in sorted({1, len(usable)}):
@@ -108,8 +108,8 @@ def speed(roots: Roots = REAL) -> CheckResult:
     return ok(f"{each}; memory copy {copied:g} GB/s", gflops=peaks, copy_gbs=copied)
 
 
-def _sysfs_values(core: int, roots: Roots, *names: str) -> dict[str, int | None]:
-    return {name: read_int(roots.cpus / f"cpu{core}" / name) for name in names}
+def _sysfs_values(core: int, paths: SystemPaths, *names: str) -> dict[str, int | None]:
+    return {name: read_int(paths.cpus / f"cpu{core}" / name) for name in names}
 
 
 def _spin(seconds: float) -> None:
@@ -118,8 +118,8 @@ def _spin(seconds: float) -> None:
         sum(range(1000))
 
 
-def _last_cpu(roots: Roots) -> int | None:
-    fields = re.split(r"\) ", read_text(roots.proc / "self" / "stat") or "")[-1].split()
+def _last_cpu(paths: SystemPaths) -> int | None:
+    fields = re.split(r"\) ", read_text(paths.proc / "self" / "stat") or "")[-1].split()
     return int(fields[LAST_CPU]) if len(fields) > LAST_CPU else None
 
 

@@ -16,7 +16,7 @@ from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unk
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.files import read_text
 from phone_agent.device.facts import getprop
-from phone_agent.device.roots import REAL, Roots
+from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
 from phone_agent.selftest.bounded import bounded
 
 ANDROID_VERSIONS = range(9, 13)
@@ -32,9 +32,9 @@ SIGSYS = 31
 REFUSED = {errno.ENOSYS, errno.EACCES, errno.EPERM}
 
 
-def android(roots: Roots = REAL) -> CheckResult:
+def android(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
     names = ("ro.build.version.release", "ro.build.version.sdk", "ro.product.model", "ro.board.platform")
-    properties = {name: getprop(name, roots) for name in names}
+    properties = {name: getprop(name, paths) for name in names}
     release = properties["ro.build.version.release"]
     if release is None:
         return unknown("getprop reports no Android version", **properties)
@@ -67,16 +67,16 @@ def page_size() -> CheckResult:
     return ok_if(size == 4096, f"{size} bytes")
 
 
-def selinux(roots: Roots = REAL) -> CheckResult:
-    context = (read_text(roots.proc / "self" / "attr" / "current") or "").strip("\0 \n")
+def selinux(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
+    context = (read_text(paths.proc / "self" / "attr" / "current") or "").strip("\0 \n")
     if context.count(":") < 2:
         return unknown(f"no SELinux context: {context!r}")
     return ok_if(context.split(":")[2] == DOMAIN, context)
 
 
-def hidden_files(roots: Roots = REAL) -> CheckResult:
-    readable = {name: _readable(roots.proc / name) for name in (*HIDDEN, *SHOWN)}
-    readable["/sys/class/power_supply"] = _readable(roots.sys / "class" / "power_supply")
+def hidden_files(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
+    readable = {name: _readable(paths.proc / name) for name in (*HIDDEN, *SHOWN)}
+    readable["/sys/class/power_supply"] = _readable(paths.sys / "class" / "power_supply")
     seen = [name for name in (*HIDDEN, "/sys/class/power_supply") if readable[name]]
     missing = [name for name in SHOWN if not readable[name]]
     detail = f"unexpectedly readable: {_listed(seen)}; unexpectedly hidden: {_listed(missing)}"

@@ -10,7 +10,7 @@ from statistics import median
 from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unknown
 from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import battery, commands, thermal, timers
-from phone_agent.device.roots import REAL, Roots
+from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
 
 SLEEPS, SLEEP_S = 20, 0.05
 MAX_STRETCH = 1.3
@@ -18,11 +18,11 @@ POWERED = {"CHARGING", "FULL", "NOT_CHARGING"}  # NOT_CHARGING: plugged in, but 
 WAKE_LOCK_S = 15.0
 
 
-def thermal_zones(roots: Roots = REAL) -> CheckResult:
-    folders = sorted((roots.sys / "class" / "thermal").glob("thermal_zone*"))
+def thermal_zones(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
+    folders = sorted((paths.sys / "class" / "thermal").glob("thermal_zone*"))
     zones = {read_text(folder / "type") or folder.name: read_int(folder / "temp") for folder in folders}
     readable = [name for name, raw in zones.items() if raw is not None]
-    chosen = thermal.from_zones(roots)
+    chosen = thermal.from_zones(paths)
     if chosen is None:
         return failed(
             f"{len(readable)} of {len(zones)} thermal zones are readable, but none of the processor", zones=zones
@@ -31,16 +31,16 @@ def thermal_zones(roots: Roots = REAL) -> CheckResult:
     return ok(f"{detail} ({chosen.source})", zones=zones)
 
 
-def thermal_service(roots: Roots = REAL) -> CheckResult:
-    output = commands.output([str(roots.android / "dumpsys"), "thermalservice"], timeout=5)
-    reading = thermal.from_service(roots)
+def thermal_service(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
+    output = commands.output([str(paths.android / "dumpsys"), "thermalservice"], timeout=5)
+    reading = thermal.from_service(paths)
     if reading is None:
         return failed("dumpsys thermalservice reports no temperature", output=(output or "").splitlines()[:5])
     return ok(f"{reading.source} is at {reading.celsius:g} °C")
 
 
-def temperature(roots: Roots = REAL) -> CheckResult:
-    reading = thermal.read_temperature(battery.read_battery, roots)
+def temperature(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
+    reading = thermal.read_temperature(battery.read_battery, paths)
     if reading is None:
         return failed("no thermometer is readable: only frequency and step time can show throttling")
     return ok(f"{reading.celsius:g} °C ({reading.source})")
@@ -85,7 +85,7 @@ def wake_lock() -> CheckResult:
 
 def sleep_precision() -> CheckResult:
     """Android stretches the sleeps of background apps, and our communication sleeps while it waits."""
-    slack = timers.be_precise()
+    slack = timers.reduce_timer_slack()
     seconds = []
     for _ in range(SLEEPS):
         started = time.monotonic()

@@ -194,7 +194,7 @@ def _overlap(  # noqa: PLR0917 - a run's parts, as they are built
     buckets = trainable_bucket_slices(state.packing, choice.bucket_bytes)
     overlap = Overlap(buckets, _piece_bytes(choice), updates, timeline, first=resumed.step + 1)
     if world.size > 1 and choice.algorithm in NAPPING:
-        affinity.give_way()  # once the communication thread is there, before those that compute are
+        affinity.lower_priority()  # once the communication thread is there, before those that compute are
     return overlap
 
 

@@ -28,7 +28,7 @@ class Watch:
         for rank in self._own:
             self._one(rank, self._before[rank.rank], conditions[rank.rank])
             if figures:
-                self._events.write_of(rank, "device_status", **conditions[rank.rank].figures())
+                self._events.write_of(rank, "device_status", **conditions[rank.rank].as_json())
         self._before = list(conditions)
         if figures:
             self._told_figures = time.monotonic()

@@ -36,7 +36,7 @@ def choose(core_sets: Sequence[CoreSet], graph: Graph, state: State, batch: int,
     began = time.monotonic()
 
     def seconds(core_set: CoreSet, images: int, runs: int) -> float:
-        affinity.compute_on(core_set)
+        affinity.pin_to_core_set(core_set)
         try:
             return _seconds(graph, state, images, replace(options, threads=core_set.threads), runs)
         except DoesNotFitError:  # more threads take more memory
@@ -44,11 +44,13 @@ def choose(core_sets: Sequence[CoreSet], graph: Graph, state: State, batch: int,
 
     images = min(max(1, int(STEP_S / seconds(core_sets[0], 1, 1))), MOST_IMAGES, batch)
     chosen = fastest(
-        core_sets, lambda core_set: seconds(core_set, images, RUNS), lambda: time.monotonic() - began < BUDGET_S
+        core_sets,
+        lambda core_set: seconds(core_set, images, RUNS),
+        lambda: time.monotonic() - began < BUDGET_S,
     )
     state.statistics[...] = statistics
     state.gradients[...] = 0
-    affinity.compute_on(chosen)
+    affinity.pin_to_core_set(chosen)
     return chosen
 
 

@@ -71,11 +71,11 @@ class Sharing:
         return share
 
     def _taken(self, row: RankStep) -> Taken:
-        return Taken(row.images, row.compute_s, row.comm_s, row.condition.ease if self._movable else 1.0)
+        return Taken(row.images, row.compute_s, row.comm_s, row.condition.work_fraction if self._movable else 1.0)
 
     def must_rest(self, conditions: Sequence[Condition]) -> bool:
         """A phone at its limit rests alone where the others can take its images. Otherwise all do."""
-        at_limit = [condition.ease == 0 for condition in conditions]
+        at_limit = [condition.work_fraction == 0 for condition in conditions]
         return all(at_limit) or (any(at_limit) and not self._movable)
 
     def rests_before(self, step: int) -> bool:
@@ -91,7 +91,7 @@ def reason(change: Change, rows: Sequence[RankStep]) -> str:
     condition = rows[change.rank].condition
     if condition.level >= Level.REDUCE:
         return condition.reason()
-    if condition.ease < 1:
+    if condition.work_fraction < 1:
         return "it recovers, and gets its work back bit by bit"
     slower = f"an image takes it {change.times:.1f} times as long as the others"
-    return f"{slower}, {condition.clock_words()}" if condition.throttled else slower
+    return f"{slower}, {condition.describe_clock()}" if condition.throttled else slower

@@ -150,7 +150,7 @@ class Overlap:
     # ----------------------------------------------------------------------------------- the communication thread's
 
     def _run(self) -> None:
-        affinity.use_little_cores()
+        affinity.pin_to_little_cores()
         try:
             for step in count(self._first):
                 if not self._one(step):

@@ -34,11 +34,11 @@ def _processor(request: TuneRequest) -> Iterator[Row]:
     ended = _deadline(request)
     big, *others = affinity.core_sets()
     half = affinity.CoreSet(big.cores[: (len(big.cores) + 1) // 2])
-    affinity.use_big_cores()
+    affinity.pin_to_big_cores()
     for core_set in (big, *others, *([half] if half != big else [])):
         if ended():
             return
-        affinity.compute_on(core_set)
+        affinity.pin_to_core_set(core_set)
         config = DeviceConfig("cpu", core_set.threads, little_cores=len(core_set.cores) > len(big.cores))
         threads = f"{core_set.threads} thread{'' if core_set.threads == 1 else 's'}"
         what = f"{threads} on {'all' if config.little_cores else 'big'} cores"
@@ -51,7 +51,7 @@ def _gpu(request: TuneRequest) -> Iterator[Row]:
     if reason := _unreachable():
         yield {"part": "opencl", "what": "OpenCL", "error": reason}
         return
-    affinity.use_big_cores()
+    affinity.pin_to_big_cores()
     from phone_agent.backends.opencl import device, tiles
 
     usual = tiles.default_tiles(device.find_device().limits)
@@ -83,13 +83,13 @@ def _both(request: TuneRequest) -> Iterator[Row]:
     if reason := _unreachable():
         yield {"part": "hybrid", "what": "both", "error": reason}
         return
-    affinity.use_big_cores()
+    affinity.pin_to_big_cores()
     yield _row("hybrid", "both", DeviceConfig("hybrid", tiles=request.tiles), request)
 
 
 def _dense(request: TuneRequest) -> Iterator[Row]:
     """numpy's BLAS against our core, for the network's largest fully connected layer, forward and both gradients."""
-    threads = affinity.use_big_cores()
+    threads = affinity.pin_to_big_cores()
     from phone_agent.tune.dense import compare
 
     yield from compare(request, threads)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from phone_agent.device.power import from_answer, read_power
-from phone_agent.device.roots import Roots
+from phone_agent.device.power import parse_battery_status, read_power
+from phone_agent.device.system_paths import SystemPaths
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from phone_agent.device.roots import Roots
     ids=["microamperes", "charging", "milliamperes", "nothing"],
 )  # fmt: skip
 def test_current_is_told_in_either_unit(current: int, amperes: float) -> None:
-    power = from_answer({"current": current, "voltage": 4050, "plugged": "UNPLUGGED"})
+    power = parse_battery_status({"current": current, "voltage": 4050, "plugged": "UNPLUGGED"})
     assert power is not None
     assert power.current_a == pytest.approx(amperes)
     assert power.watts == pytest.approx(abs(amperes) * 4.05)
@@ -27,7 +27,7 @@ def test_current_is_told_in_either_unit(current: int, amperes: float) -> None:
     "told", [None, [], {}, {"current": 1}, {"current": "much", "voltage": 4000}, {"current": 1, "voltage": 0}]
 )
 def test_what_is_not_told_is_not_made_up(told: Any) -> None:
-    assert from_answer(told) is None
+    assert parse_battery_status(told) is None
 
 
 def test_a_laptop_tells_by_its_kernel(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_laptop_tells_by_its_kernel(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         for file, text in files.items():
             (folder / file).write_text(text)
-    power = read_power(Roots(sys=tmp_path))
+    power = read_power(SystemPaths(sys=tmp_path))
     assert power is not None
     assert power.watts == pytest.approx(18.0)
     assert (power.plugged, power.source) == ("Discharging", "kernel, BAT0")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import phone_agent
 from orchestrator.health.vitals import PROBE, Vitals, parse_vitals
 from phone_agent.device import memory
-from phone_agent.device.roots import Roots
+from phone_agent.device.system_paths import SystemPaths
 from tests.orchestrator.launch.samples import telemetry
 
 NOW = (999.0, 1001.0)
@@ -42,7 +42,7 @@ def test_a_bare_phone_answers(tmp_path: Path) -> None:
 def test_a_bare_phone_counts_as_the_agent_does(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 5687420 kB\nMemAvailable:    2734144 kB\n")
     vitals = probe(tmp_path, PROBE.replace("/proc/meminfo", str(tmp_path / "meminfo")))
-    assert vitals.memory_free_mb == memory.available_mb(Roots(proc=tmp_path)) == 2799
+    assert vitals.memory_free_mb == memory.available_mb(SystemPaths(proc=tmp_path)) == 2799
     assert vitals.disk_free_mb == pytest.approx(memory.free_disk_mb(tmp_path), rel=0.01)
 
 

@@ -39,8 +39,8 @@ def test_mpirun_is_not_mistaken_for_the_rank_on_the_head_phone(tmp_path: Path) -
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "cmdline").write_text("".join(f"{word}\0" for word in argv))
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (it) S " + "1 " * 40)
-    assert sorted(process.of_run(run_id, tmp_path)) == [7, 8]
-    assert process.ranks_of(run_id, tmp_path) == [8]
+    assert sorted(process.run_processes(run_id, tmp_path)) == [7, 8]
+    assert process.rank_processes(run_id, tmp_path) == [8]
 
 
 def test_hostile_run_id_is_only_ever_an_argument() -> None:

@@ -13,30 +13,30 @@ import pytest
 
 from phone_agent.contract.assumptions import Status, WiredNetwork
 from phone_agent.device import interfaces
-from phone_agent.device.roots import Roots
+from phone_agent.device.system_paths import SystemPaths
 from phone_agent.selftest import compute, gpu, network, processor, storage, system, thermal_power, worker
 from phone_agent.selftest.assumptions import checks
 
 
 @pytest.fixture
-def roots(tmp_path: Path) -> Roots:
-    made = Roots(tmp_path / "sys", tmp_path / "proc", tmp_path / "bin")
+def paths(tmp_path: Path) -> SystemPaths:
+    made = SystemPaths(tmp_path / "sys", tmp_path / "proc", tmp_path / "bin")
     for folder in (made.cpus, made.proc / "self" / "attr", made.android):
         folder.mkdir(parents=True)
     return made
 
 
-def snapdragon(roots: Roots, allowed: str, package: Callable[[int], int] = lambda _: 0) -> None:
+def snapdragon(paths: SystemPaths, allowed: str, package: Callable[[int], int] = lambda _: 0) -> None:
     for core in range(8):
-        folder = roots.cpus / f"cpu{core}"
+        folder = paths.cpus / f"cpu{core}"
         (folder / "topology").mkdir(parents=True)
         (folder / "cpufreq").mkdir()
         (folder / "cpu_capacity").write_text("1024" if core > 3 else "300")
         (folder / "topology" / "physical_package_id").write_text(str(package(core)))
         (folder / "cpufreq" / "cpuinfo_max_freq").write_text("2419200")
         (folder / "cpufreq" / "scaling_cur_freq").write_text("1000000")
-    (roots.proc / "self" / "status").write_text(f"Cpus_allowed_list:\t{allowed}\n")
-    (roots.proc / "self" / "cgroup").write_text("3:cpuset:/background\n2:cpu:/\n")
+    (paths.proc / "self" / "status").write_text(f"Cpus_allowed_list:\t{allowed}\n")
+    (paths.proc / "self" / "cgroup").write_text("3:cpuset:/background\n2:cpu:/\n")
 
 
 def script(path: Path, body: str) -> None:
@@ -44,31 +44,31 @@ def script(path: Path, body: str) -> None:
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_cpuset_fails_in_the_background(roots: Roots) -> None:
-    snapdragon(roots, "0-2")
-    assert processor.cores(roots).status is Status.OK
-    found = processor.cpuset(roots)
+def test_cpuset_fails_in_the_background(paths: SystemPaths) -> None:
+    snapdragon(paths, "0-2")
+    assert processor.cores(paths).status is Status.OK
+    found = processor.cpuset(paths)
     assert (found.status, found.evidence["cgroup"]) == (Status.FAILED, ["3:cpuset:/background"])
     assert "allowed cores: 0, 1, 2; big cores: 4, 5, 6, 7" in found.detail
 
 
-def test_cpuset_is_ok_in_the_foreground(roots: Roots) -> None:
-    snapdragon(roots, "0-2,4-7")
-    assert processor.cpuset(roots).status is Status.OK
+def test_cpuset_is_ok_in_the_foreground(paths: SystemPaths) -> None:
+    snapdragon(paths, "0-2,4-7")
+    assert processor.cpuset(paths).status is Status.OK
 
 
 @pytest.mark.parametrize(("package", "detail"), [(lambda _: 0, "same for all"), (lambda core: core // 4, "2 values")])
-def test_both_package_layouts_are_ok(roots: Roots, package: Callable[[int], int], detail: str) -> None:
-    snapdragon(roots, "0-7", package)
-    found = processor.packages(roots)
+def test_both_package_layouts_are_ok(paths: SystemPaths, package: Callable[[int], int], detail: str) -> None:
+    snapdragon(paths, "0-7", package)
+    found = processor.packages(paths)
     assert found.status is Status.OK
     assert detail in found.detail
 
 
-def test_unreadable_packages_are_unknown(roots: Roots) -> None:
-    snapdragon(roots, "0-7")
-    (roots.cpus / "cpu5/topology/physical_package_id").unlink()
-    assert processor.packages(roots).status is Status.UNKNOWN
+def test_unreadable_packages_are_unknown(paths: SystemPaths) -> None:
+    snapdragon(paths, "0-7")
+    (paths.cpus / "cpu5/topology/physical_package_id").unlink()
+    assert processor.packages(paths).status is Status.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -79,17 +79,17 @@ def test_unreadable_packages_are_unknown(roots: Roots) -> None:
         ("unconfined", Status.UNKNOWN),
     ],
 )
-def test_selinux_domains(roots: Roots, context: str, status: Status) -> None:
-    (roots.proc / "self/attr/current").write_text(context)
-    assert system.selinux(roots).status is status
+def test_selinux_domains(paths: SystemPaths, context: str, status: Status) -> None:
+    (paths.proc / "self/attr/current").write_text(context)
+    assert system.selinux(paths).status is status
 
 
-def test_readable_files_that_android_should_hide_are_a_failure(roots: Roots) -> None:
+def test_readable_files_that_android_should_hide_are_a_failure(paths: SystemPaths) -> None:
     for name in system.SHOWN:
-        (roots.proc / name).write_text("1")
-    assert system.hidden_files(roots).status is Status.OK
-    (roots.proc / "stat").write_text("cpu 1 2 3")
-    found = system.hidden_files(roots)
+        (paths.proc / name).write_text("1")
+    assert system.hidden_files(paths).status is Status.OK
+    (paths.proc / "stat").write_text("cpu 1 2 3")
+    found = system.hidden_files(paths)
     assert (found.status, found.evidence["readable"]["stat"]) == (Status.FAILED, True)
 
 
@@ -101,22 +101,22 @@ def test_sysv_shm_that_kills_the_caller_is_ok(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("version", "status"), [("12", Status.OK), ("8.1.0", Status.FAILED), ("", Status.UNKNOWN)])
-def test_android_versions(roots: Roots, version: str, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_android_versions(paths: SystemPaths, version: str, status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    script(roots.android / "getprop", f"echo {version}")
-    assert system.android(roots).status is status
+    script(paths.android / "getprop", f"echo {version}")
+    assert system.android(paths).status is status
 
 
-def test_unreadable_thermometers(roots: Roots) -> None:
-    zone = roots.sys / "class/thermal/thermal_zone0"
+def test_unreadable_thermometers(paths: SystemPaths) -> None:
+    zone = paths.sys / "class/thermal/thermal_zone0"
     zone.mkdir(parents=True)
     (zone / "type").write_text("cpu-1-0-usr")
-    assert thermal_power.thermal_zones(roots).status is Status.FAILED
+    assert thermal_power.thermal_zones(paths).status is Status.FAILED
     (zone / "temp").write_text("38200")
-    found = thermal_power.thermal_zones(roots)
+    found = thermal_power.thermal_zones(paths)
     assert (found.status, found.evidence["zones"]) == (Status.OK, {"cpu-1-0-usr": 38200})
-    script(roots.android / "dumpsys", "echo Permission Denial")
-    found = thermal_power.thermal_service(roots)
+    script(paths.android / "dumpsys", "echo Permission Denial")
+    found = thermal_power.thermal_service(paths)
     assert (found.status, found.evidence["output"]) == (Status.FAILED, ["Permission Denial"])
 
 

@@ -69,7 +69,7 @@ def test_a_phone_without_python_reports_what_it_can(lab4: TestLab, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [(("nobody",), "nobody"), (("p1-01", "--interactive"), "there is no terminal")]
+    ("arguments", "message"), [(("nobody",), "nobody"), (("p1-01", "--interactive"), "needs a terminal")]
 )
 def test_bad_usage_changes_nothing(lab4: TestLab, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     done = lab4.clusterctl("selftest", *arguments, "--out", str(tmp_path / "out"), check=False)

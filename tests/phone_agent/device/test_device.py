@@ -1,4 +1,4 @@
-"""Facts and telemetry on trees that look like a Galaxy S10+ (4 + 3 + 1 cores), whole and half-denied."""
+"""Facts and telemetry on trees that imitate a Galaxy S10+ (4 + 3 + 1 cores), fully or partly readable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from phone_agent.device import affinity, battery, cpu, facts, interfaces, memory, telemetry, thermal
-from phone_agent.device.roots import Roots
+from phone_agent.device.system_paths import SystemPaths
 from tests.phone_agent.phones import Phone
 
 LITTLE, MIDDLE, PRIME = 1_785_600, 2_419_200, 2_841_600
@@ -31,21 +31,21 @@ def script(path: Path, text: str) -> None:
 
 
 @pytest.fixture
-def s10(tmp_path: Path) -> Roots:
-    roots = Roots(tmp_path / "sys", tmp_path / "proc", tmp_path / "system" / "bin")
+def s10(tmp_path: Path) -> SystemPaths:
+    paths = SystemPaths(tmp_path / "sys", tmp_path / "proc", tmp_path / "system" / "bin")
     for core, most in enumerate([LITTLE] * 4 + [MIDDLE] * 3 + [PRIME]):
-        write(roots.cpus / f"cpu{core}" / "cpufreq" / "cpuinfo_max_freq", most)
-        write(roots.cpus / f"cpu{core}" / "cpufreq" / "scaling_cur_freq", most // 2)
-    write(roots.cpus / "cpufreq" / "policy0", "")
+        write(paths.cpus / f"cpu{core}" / "cpufreq" / "cpuinfo_max_freq", most)
+        write(paths.cpus / f"cpu{core}" / "cpufreq" / "scaling_cur_freq", most // 2)
+    write(paths.cpus / "cpufreq" / "policy0", "")
     for index, (kind, millidegrees) in enumerate(ZONES.items()):
-        write(roots.sys / "class" / "thermal" / f"thermal_zone{index}" / "type", kind)
-        write(roots.sys / "class" / "thermal" / f"thermal_zone{index}" / "temp", millidegrees)
-    write(roots.proc / "meminfo", "MemTotal:        5687420 kB\nMemFree: 1 kB\nMemAvailable:    2734144 kB")
-    write(roots.proc / "self" / "status", "Name:\tpython3\nCpus_allowed_list:\t0-2,4-7")
-    return roots
+        write(paths.sys / "class" / "thermal" / f"thermal_zone{index}" / "type", kind)
+        write(paths.sys / "class" / "thermal" / f"thermal_zone{index}" / "temp", millidegrees)
+    write(paths.proc / "meminfo", "MemTotal:        5687420 kB\nMemFree: 1 kB\nMemAvailable:    2734144 kB")
+    write(paths.proc / "self" / "status", "Name:\tpython3\nCpus_allowed_list:\t0-2,4-7")
+    return paths
 
 
-def test_cores_of_an_s10(s10: Roots) -> None:
+def test_s10_cores(s10: SystemPaths) -> None:
     assert cpu.present(s10) == tuple(range(8))
     assert cpu.big_cores(s10) == (4, 5, 6, 7)
     assert cpu.allowed(s10) == (0, 1, 2, 4, 5, 6, 7)
@@ -54,50 +54,50 @@ def test_cores_of_an_s10(s10: Roots) -> None:
     assert not affinity.is_demoted(s10)
 
 
-def test_a_phone_in_the_background_has_little_cores_only(s10: Roots) -> None:
+def test_background_app_has_only_little_cores(s10: SystemPaths) -> None:
     write(s10.proc / "self" / "status", "Cpus_allowed_list:\t0-2")
     assert cpu.usable_cores(s10) == (0, 1, 2)
     assert affinity.is_demoted(s10)
 
 
-def test_threads_are_as_many_as_the_core_runs(s10: Roots, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_count_is_capped(s10: SystemPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in affinity.BLAS_THREADS:
         monkeypatch.setenv(name, "1")
     monkeypatch.setattr(os, "sched_setaffinity", lambda _pid, _cores: None)
-    assert affinity.use_big_cores(roots=s10) == 4
+    assert affinity.pin_to_big_cores(paths=s10) == 4
     for core in range(8, 100):
         write(s10.cpus / f"cpu{core}" / "cpufreq" / "cpuinfo_max_freq", PRIME)
     write(s10.proc / "self" / "status", "Cpus_allowed_list:\t0-99")
-    assert affinity.use_big_cores(roots=s10) == 64
-    assert affinity.use_big_cores(3, s10) == 3
+    assert affinity.pin_to_big_cores(paths=s10) == 64
+    assert affinity.pin_to_big_cores(3, s10) == 3
 
 
-def test_capacity_tells_cores_apart_where_the_kernel_gives_it(s10: Roots) -> None:
+def test_cpu_capacity_identifies_big_cores(s10: SystemPaths) -> None:
     for core in range(8):
         write(s10.cpus / f"cpu{core}" / "cpu_capacity", 1024 if core == 7 else 400)
     assert cpu.big_cores(s10) == (7,)
 
 
-def test_the_hottest_cpu_zone_counts(s10: Roots) -> None:
+def test_the_hottest_cpu_zone_is_reported(s10: SystemPaths) -> None:
     assert thermal.from_zones(s10) == thermal.Temperature(47.2, "cpu-1-3-usr")
 
 
 @pytest.mark.parametrize(("raw", "celsius"), [(47_200, 47.2), (472, 47.2), (47, 47.0)])
-def test_zones_in_any_unit(s10: Roots, raw: int, celsius: float) -> None:
+def test_thermal_zone_units(s10: SystemPaths, raw: int, celsius: float) -> None:
     shutil.rmtree(s10.sys / "class")
     write(s10.sys / "class" / "thermal" / "thermal_zone0" / "type", "tsens_tz_sensor1")
     write(s10.sys / "class" / "thermal" / "thermal_zone0" / "temp", raw)
     assert thermal.from_zones(s10) == thermal.Temperature(celsius, "tsens_tz_sensor1")
 
 
-def test_the_thermal_service_is_asked_when_zones_are_denied(s10: Roots) -> None:
+def test_thermal_service_is_used_if_zones_are_denied(s10: SystemPaths) -> None:
     shutil.rmtree(s10.sys / "class")
     report = "Temperature{mValue=36.6, mType=0, mName=CPU0, mStatus=0} Temperature{mValue=39.9, mType=3, mName=SKIN}"
     script(s10.android / "dumpsys", f'[ "$1" = thermalservice ] && echo "{report}"')
     assert thermal.read_temperature(lambda: None, s10) == thermal.Temperature(36.6, "CPU0")
 
 
-def test_the_battery_is_the_last_rung(s10: Roots) -> None:
+def test_battery_temperature_is_the_last_resort(s10: SystemPaths) -> None:
     shutil.rmtree(s10.sys / "class")
     reading = thermal.read_temperature(lambda: {"temperature": 33.1, "status": "CHARGING"}, s10)
     assert reading == thermal.Temperature(33.1, "battery")
@@ -110,7 +110,7 @@ def termux_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "bin" / battery.COMMAND
 
 
-def test_battery_status_is_read_and_remembered(termux_api: Path, tmp_path: Path) -> None:
+def test_battery_status_is_cached(termux_api: Path, tmp_path: Path) -> None:
     cache = tmp_path / "battery.json"
     script(termux_api, 'echo \'{"percentage": 81, "temperature": 29.5}\'')
     assert battery.read_battery(cache) == {"percentage": 81, "temperature": 29.5}
@@ -120,7 +120,7 @@ def test_battery_status_is_read_and_remembered(termux_api: Path, tmp_path: Path)
     assert battery.read_battery(cache) is None
 
 
-def test_a_battery_call_that_hangs_is_cut_off_with_its_helpers(
+def test_hanging_battery_call_is_killed_with_its_helpers(
     termux_api: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(battery, "TIMEOUT_S", 2)
@@ -143,12 +143,12 @@ def running(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("answer", ["", "null", "[1]", "{", "API not found"])
-def test_a_battery_answer_that_is_none(termux_api: Path, tmp_path: Path, answer: str) -> None:
+def test_invalid_battery_status(termux_api: Path, tmp_path: Path, answer: str) -> None:
     script(termux_api, f"echo '{answer}'")
     assert battery.read_battery(tmp_path / "battery.json") is None
 
 
-def test_telemetry_of_an_s10(s10: Roots, termux_api: Path, tmp_path: Path) -> None:
+def test_s10_telemetry(s10: SystemPaths, termux_api: Path, tmp_path: Path) -> None:
     script(termux_api, 'echo \'{"percentage": 81, "plugged": "PLUGGED_AC"}\'')
     report = telemetry.collect(s10, tmp_path / "battery.json")
     assert report["temperature_c"] == 47.2
@@ -158,18 +158,18 @@ def test_telemetry_of_an_s10(s10: Roots, termux_api: Path, tmp_path: Path) -> No
     assert report["memory_free_mb"] == 2799
 
 
-def test_a_phone_that_shows_nothing_still_answers(tmp_path: Path) -> None:
-    roots = Roots(tmp_path / "sys", tmp_path / "proc", tmp_path / "bin")
-    report = telemetry.collect(roots, tmp_path / "no such folder" / "battery.json")
+def test_telemetry_without_readable_files(tmp_path: Path) -> None:
+    paths = SystemPaths(tmp_path / "sys", tmp_path / "proc", tmp_path / "bin")
+    report = telemetry.collect(paths, tmp_path / "no such folder" / "battery.json")
     unknown = ("temperature_c", "temperature_source", "battery", "frequency_mhz", "frequency_max_mhz", "memory_free_mb")
     assert {report[key] for key in unknown} == {None}
     assert report["epoch"] > 0
-    known = facts.collect(roots)
+    known = facts.collect(paths)
     assert (known["android"], known["model"], known["memory_mb"], known["cpus_allowed"]) == (None, None, None, None)
     assert known["cpus"] == os.cpu_count()
 
 
-def test_facts_ask_android_for_the_model(s10: Roots, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_include_the_android_model(s10: SystemPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     script(
         s10.android / "getprop", "case $1 in ro.product.model) echo SM-G975F;; ro.build.version.release) echo 12;; esac"
     )
@@ -178,18 +178,18 @@ def test_facts_ask_android_for_the_model(s10: Roots, monkeypatch: pytest.MonkeyP
     assert (known["model"], known["android"], known["big_cores"]) == ("SM-G975F", "12", (4, 5, 6, 7))
 
 
-def test_interfaces_are_found_without_proc_or_netlink() -> None:
+def test_interfaces_without_proc_or_netlink() -> None:
     assert interfaces.addresses()["lo"] == "127.0.0.1"
     assert interfaces.has_address("127.0.0.1") is True
     assert interfaces.has_address("192.0.2.123") is False
     assert interfaces.has_address("not an address") is None
 
 
-def test_disk_of_a_path_that_is_not_there(tmp_path: Path) -> None:
+def test_free_disk_of_a_missing_path(tmp_path: Path) -> None:
     assert memory.free_disk_mb(tmp_path / "nowhere") is None
 
 
-def test_the_verbs_answer_with_one_document(phone: Phone) -> None:
+def test_commands_print_one_json_document(phone: Phone) -> None:
     known = json.loads(phone.agent("facts").stdout)
     wanted = {"agent", "python", "numpy", "mpi4py", "openmpi", "arch", "android", "model", "cpus", "big_cores"}
     wanted |= {"memory_mb", "free_memory_mb", "free_disk_mb", "epoch", "interfaces"}
@@ -200,7 +200,7 @@ def test_the_verbs_answer_with_one_document(phone: Phone) -> None:
     assert report["agent"] == known["agent"]
 
 
-def test_peak_memory_is_this_programs_not_of_who_started_it() -> None:
+def test_peak_memory_excludes_the_parent_process() -> None:
     """The kernel's other figure, in getrusage, is of whatever ran in this process before."""
     large = bytearray(400_000_000)
     large[:: os.sysconf("SC_PAGE_SIZE")] = bytes([1]) * len(large[:: os.sysconf("SC_PAGE_SIZE")])
@@ -209,7 +209,7 @@ def test_peak_memory_is_this_programs_not_of_who_started_it() -> None:
     assert 1_000_000 < int(told.stdout) < len(large) < memory.peak_bytes()
 
 
-def test_peak_memory_where_proc_does_not_tell(s10: Roots) -> None:
+def test_peak_memory_without_proc(s10: SystemPaths) -> None:
     assert memory.peak_bytes(s10) > 1_000_000
     write(s10.proc / "self" / "status", "VmHWM:\t   2048 kB")
     assert memory.peak_bytes(s10) == 2048 * 1024

@@ -19,7 +19,7 @@ from phone_agent.contract import layout
 from phone_agent.contract.schema import DeviceConfig, RunSpec
 from phone_agent.device import affinity, memory
 from phone_agent.device.affinity import CoreSet
-from phone_agent.device.roots import Roots
+from phone_agent.device.system_paths import SystemPaths
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory_plan import MemoryPlan, estimate_memory
 from phone_agent.nn.plan.options import Options
@@ -30,14 +30,14 @@ from tests.phone_agent.phones import Phone, run_spec
 BIG, ALL = CoreSet((4, 5, 6, 7)), CoreSet((0, 1, 2, 4, 5, 6, 7))
 
 
-def roots_with(tmp_path: Path, capacities: dict[int, int], allowed: str) -> Roots:
-    roots = Roots(sys=tmp_path, proc=tmp_path)
+def roots_with(tmp_path: Path, capacities: dict[int, int], allowed: str) -> SystemPaths:
+    paths = SystemPaths(sys=tmp_path, proc=tmp_path)
     for core, capacity in capacities.items():
-        (roots.cpus / f"cpu{core}").mkdir(parents=True)
-        (roots.cpus / f"cpu{core}" / "cpu_capacity").write_text(str(capacity))
+        (paths.cpus / f"cpu{core}").mkdir(parents=True)
+        (paths.cpus / f"cpu{core}" / "cpu_capacity").write_text(str(capacity))
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "status").write_text(f"Cpus_allowed_list:\t{allowed}\n")
-    return roots
+    return paths
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def roots_with(tmp_path: Path, capacities: dict[int, int], allowed: str) -> Root
 def test_only_where_there_are_little_cores_there_is_a_choice(
     tmp_path: Path, little: int, allowed: str, core_sets: list[CoreSet]
 ) -> None:
-    roots = roots_with(tmp_path, {core: 379 if core < little else 1024 for core in range(8)}, allowed)
-    assert affinity.core_sets(roots) == core_sets
+    paths = roots_with(tmp_path, {core: 379 if core < little else 1024 for core in range(8)}, allowed)
+    assert affinity.core_sets(paths) == core_sets
 
 
 @pytest.mark.parametrize(("times", "wanted"), [((1.0, 0.8), ALL), ((1.0, 0.95), BIG), ((1.0, 2.0), BIG)])
@@ -121,10 +121,10 @@ os.sched_setaffinity(0, {little, big})
 cpu.big_cores = lambda *_: (big,)  # all that a computer's own cores are not: of two kinds
 """
 PINNED = """
-threads = affinity.use_big_cores(int(sys.argv[1]))
+threads = affinity.pin_to_big_cores(int(sys.argv[1]))
 cores, core_sets = os.sched_getaffinity(0), [core_set.cores for core_set in affinity.core_sets()]
-again = affinity.use_big_cores(), os.sched_getaffinity(0)
-affinity.use_little_cores()
+again = affinity.pin_to_big_cores(), os.sched_getaffinity(0)
+affinity.pin_to_little_cores()
 names = {little: "little", big: "big"}
 named = lambda cores: [names[core] for core in sorted(cores)]
 print(json.dumps([threads, named(cores), [*map(named, core_sets)], named(again[1]), named(os.sched_getaffinity(0))]))

@@ -122,8 +122,8 @@ def rows_of(
     return [RankStep(1.0, seconds, 0.0, condition, images=count) for condition, count, seconds in shown]
 
 
-HOT = Condition(temperature_c=90.0, level=Level.REDUCE, cause=Cause.PROCESSOR, ease=0.5)
-RESTING = Condition(battery_c=45.2, level=Level.PAUSE, cause=Cause.BATTERY, ease=0.0)
+HOT = Condition(temperature_c=90.0, level=Level.REDUCE, cause=Cause.PROCESSOR, work_fraction=0.5)
+RESTING = Condition(battery_c=45.2, level=Level.PAUSE, cause=Cause.BATTERY, work_fraction=0.0)
 THROTTLED = Condition(frequency_mhz=940, frequency_max_mhz=2841)
 
 
@@ -141,7 +141,7 @@ def test_a_change_says_which_phone_and_why() -> None:
     assert rest.why == "p1-02 (sw1:2) 5 -> 0 images a step: battery at 45 °C"
     assert sharing.parts(7) == []
     assert not sharing.rests_before(7), "the other phone takes its images"
-    back = sharing.observe(7, rows_of(Condition(), Condition(ease=0.5), images=(16, 0)))
+    back = sharing.observe(7, rows_of(Condition(), Condition(work_fraction=0.5), images=(16, 0)))
     assert back is not None
     assert back.why == "p1-02 (sw1:2) 0 -> 5 images a step: it recovers, and gets its work back bit by bit"
 

@@ -18,7 +18,7 @@ from phone_agent import models
 from phone_agent.backends import get_backend
 from phone_agent.contract.choices import BACKENDS
 from phone_agent.device import affinity
-from phone_agent.device.roots import Roots
+from phone_agent.device.system_paths import SystemPaths
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
@@ -173,16 +173,16 @@ def test_communication_has_the_little_cores_to_itself(tmp_path: Path, monkeypatc
     for name in affinity.BLAS_THREADS:
         monkeypatch.setenv(name, "1")
     little, big = sorted(os.sched_getaffinity(0))[:2]
-    roots = Roots(sys=tmp_path, proc=tmp_path)
+    paths = SystemPaths(sys=tmp_path, proc=tmp_path)
     for core, capacity in ((little, 100), (big, 1024)):
-        (roots.cpus / f"cpu{core}").mkdir(parents=True)
-        (roots.cpus / f"cpu{core}" / "cpu_capacity").write_text(str(capacity))
+        (paths.cpus / f"cpu{core}").mkdir(parents=True)
+        (paths.cpus / f"cpu{core}" / "cpu_capacity").write_text(str(capacity))
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "status").write_text(f"Cpus_allowed_list:\t{little},{big}\n")
     work = WhereAmI()
 
     def computing() -> set[int]:
-        affinity.use_big_cores(roots=roots)
+        affinity.pin_to_big_cores(paths=paths)
         overlap = Overlap([slice(0, 4)], 16, work, Timeline())
         overlap.begin(1)
         overlap.update()

@@ -43,7 +43,7 @@ class Feverish:
     def close(self) -> None: ...
 
 
-AT_LIMIT = Condition(temperature_c=96.0, level=Level.PAUSE, cause=Cause.PROCESSOR, ease=0.0)
+AT_LIMIT = Condition(temperature_c=96.0, level=Level.PAUSE, cause=Cause.PROCESSOR, work_fraction=0.0)
 
 
 def test_where_nobody_can_take_over_all_rest_and_go_on_at_the_same_step(

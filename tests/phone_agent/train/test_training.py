@@ -29,7 +29,7 @@ from phone_agent.data.sampling import Batch, Normaliser, Union, sampler
 from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.device import memory
-from phone_agent.device.affinity import COMPUTING_NICENESS
+from phone_agent.device.affinity import COMPUTE_NICENESS
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.memory_plan import estimate_memory
@@ -295,7 +295,7 @@ def test_those_that_compute_give_way_to_the_one_that_naps(tmp_path: Path, algori
         niceness.setdefault(thread.name, set()).add(os.getpriority(os.PRIO_PROCESS, thread.native_id) - usual)
     for training in trainings:
         training.close()
-    computing = {COMPUTING_NICENESS} if gives_way else {0}
+    computing = {COMPUTE_NICENESS} if gives_way else {0}
     assert niceness.pop("communication") == {0}
     assert niceness.pop("prefetch") == computing
     assert niceness.pop("core-1") == computing

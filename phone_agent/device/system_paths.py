@@ -1,4 +1,4 @@
-"""Where the kernel and Android show themselves. Tests point these at fixture trees."""
+"""System paths: sysfs, procfs and the Android binaries. Tests substitute fixture trees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Roots:
+class SystemPaths:
     sys: Path = Path("/sys")
     proc: Path = Path("/proc")
     android: Path = Path("/system/bin")
@@ -17,4 +17,4 @@ class Roots:
         return self.sys / "devices" / "system" / "cpu"
 
 
-REAL = Roots()
+DEFAULT_PATHS = SystemPaths()
