@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The whole story on one machine: four virtual phones on two switches, from bare Termux to collected logs.
-# Works in a state directory of its own, so it disturbs neither a lab of yours nor your cluster's keys.
+# Four virtual phones on two switches, from bare Termux to collected logs. Uses a temporary state directory, so a running
+# lab and the keys of your clusters are not affected.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,8 +15,10 @@ clean_up() {
 }
 trap clean_up EXIT
 
-say() { printf '\n\033[1m$ clusterctl %s\033[0m\n' "$*"; }
-step() { say "$@"; clusterctl "$@"; }
+step() {
+  printf '\n\033[1m$ clusterctl %s\033[0m\n' "$*"
+  clusterctl "$@"
+}
 
 step lab up --phones 4 --switches 2
 step inventory show
@@ -28,10 +30,11 @@ step lab down
 
 cat <<'NEXT'
 
-That was a training cluster. What to try next (`source .venv/bin/activate` puts clusterctl on your PATH):
-  clusterctl lab up --phones 12 --switches 3      # more phones; 138 on 3 switches is the paper's rack
-  clusterctl provision && clusterctl launch --detach && clusterctl attach
-  clusterctl lab set p1-01 thermal.cpu=85 && clusterctl status
-  clusterctl bench allreduce --mb 25 --order interleaved   # why the inventory lists switch ports
-  $EDITOR inventory.yaml                           # your own rack: docs/guide/first-rack.md
+Done. The demo lab has been removed. Try next (`source .venv/bin/activate` puts clusterctl on your PATH):
+  clusterctl lab up --phones 12 --switches 3                    # the rack of the paper: 138 phones on 3 switches
+  clusterctl provision
+  clusterctl launch --model lenet --detach && clusterctl attach
+  clusterctl lab set p1-01 thermal.cpu=85 && clusterctl status  # simulate a hot phone
+  clusterctl bench allreduce --mb 25 --order interleaved        # compare with --order ring: why switch ports matter
+  $EDITOR inventory.yaml                                        # your own rack: docs/guide/first-rack.md
 NEXT
