@@ -58,6 +58,24 @@ def _command_names(group: Any, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
+def _unknown_words(line: str, command: Any) -> list[str]:
+    """Subcommands and flags of a `clusterctl` line that do not exist."""
+    words = line.partition("#")[0].split()[1:]
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    if hasattr(command, "commands"):
+        return words[:1]
+    known = {"--help", "-h", *(flag for option in command.params for flag in (*option.opts, *option.secondary_opts))}
+    flags = [word.strip("[]").partition("=")[0] for word in words[: words.index("--") if "--" in words else None]]
+    return [flag for flag in flags if re.match(r"--?[a-z]", flag) and flag not in known]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_flags_in_examples_exist(page: Path) -> None:
+    lines = re.findall(r"^    (?:\$ )?(clusterctl [a-z].*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {line: unknown for line in lines if (unknown := _unknown_words(line, get_command(app)))} == {}
+
+
 def test_every_error_code_is_documented_once() -> None:
     codes = [cell.strip("`") for cell in _table_column("reference/error-codes.md", 0) if cell.startswith("`")]
     assert sorted(codes) == sorted(code.value for code in ErrorCode)
