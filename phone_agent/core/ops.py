@@ -1,4 +1,7 @@
-"""The structs of src/core.h, field by field. A test compares them with the header and with the library."""
+"""The structs of src/core.h, field by field. A test compares them with the header and with the library.
+
+`__slots__ = ()` makes a misspelled field an AttributeError; ctypes would accept it silently.
+"""
 
 from __future__ import annotations
 
@@ -128,10 +131,12 @@ _ROWS: Fields = _longs("rows")
 
 
 class FusedInput(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _pointers("data", "scale", "shift") + _ints("ld", "act", "dtype", "unused")
 
 
 class BatchNorm(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _pointers(
             "gamma",
@@ -152,10 +157,12 @@ class BatchNorm(Structure):
 
 
 class FusedGradient(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _pointers("data", "y", "norm") + _ints("ld", "ld_y", "act", "accumulate", "dtype", "unused")
 
 
 class Geometry(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _ints(
         "batch", "in_h", "in_w", "in_c", "out_h", "out_w", "out_c",
         "kernel_h", "kernel_w", "stride", "pad_h", "pad_w", "dilation", "groups",
@@ -168,40 +175,48 @@ _DX: Fields = [("dx", FusedGradient)]
 
 
 class ConvForward(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _GEOMETRY + _X + _pointers("weights", "bias", "y", "norm") + _ints("ld_y", "act", "algorithm", "dtype")
     )
 
 
 class ConvBackwardData(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _GEOMETRY + _pointers("dy", "weights") + _DX + _ints("ld_dy", "algorithm")
 
 
 class ConvBackwardWeights(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _GEOMETRY + _X + _pointers("dy", "dweights", "dbias") + _ints("ld_dy", "algorithm", "accumulate", "unused")
     )
 
 
 class PoolingForward(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _GEOMETRY + _X + _pointers("y", "argmax") + _ints("ld_y", "pooling", "count_padding", "dtype")
 
 
 class PoolingBackward(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _GEOMETRY + _pointers("dy", "argmax") + _DX + _ints("ld_dy", "pooling", "count_padding", "unused")
     )
 
 
 class BatchNormForward(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _pointers("norm", "z") + _ROWS + _ints("ld_z", "dtype")
 
 
 class BatchNormFold(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _pointers("norm")
 
 
 class BatchNormBackward(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _pointers("norm", "z", "residual_sum", "dy", "dz")
         + _ROWS
@@ -212,6 +227,7 @@ class BatchNormBackward(Structure):
 
 
 class AddForward(Structure):
+    __slots__ = ()
     _fields_: ClassVar = [
         ("a", FusedInput),
         ("b", FusedInput),
@@ -222,6 +238,7 @@ class AddForward(Structure):
 
 
 class AddBackward(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _pointers("dy", "y", "target")
         + _ROWS
@@ -233,12 +250,14 @@ _LRN: Fields = _floats("alpha", "beta", "k")
 
 
 class LrnForward(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _X + _pointers("y") + _ROWS + _ints("channels", "ld_y", "size", "dtype") + _LRN + _floats("unused")
     )
 
 
 class LrnBackward(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _X + _pointers("dy") + _DX + _ROWS + _ints("channels", "ld_dy", "size", "unused") + _LRN + _floats("unused2")
     )
@@ -248,16 +267,19 @@ _RATE: Fields = [("rate", c_float), ("salt", c_uint32)]
 
 
 class DropoutForward(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _X + _pointers("y", "seed") + _ROWS + _ints("channels", "ld_y") + _RATE + _ints("dtype", "unused")
     )
 
 
 class DropoutBackward(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _pointers("dy") + _DX + _pointers("seed") + _ROWS + _ints("channels", "ld_dy") + _RATE
 
 
 class SoftmaxLoss(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _pointers("logits", "labels", "weight", "dlogits", "loss")
         + _ints("batch", "classes", "ld_logits", "ld_dlogits")
@@ -266,6 +288,7 @@ class SoftmaxLoss(Structure):
 
 
 class OptimizerParams(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _floats(
         "lr", "trust_coefficient", "epsilon",
         "momentum", "one_minus_momentum", "bias_correction",
@@ -274,16 +297,19 @@ class OptimizerParams(Structure):
 
 
 class Segment(Structure):
+    __slots__ = ()
     _fields_: ClassVar = [*_longs("start", "count"), *_floats("weight_decay"), *_ints("adaptive")]
 
 
 class OptimizerUpdate(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _pointers("weights", "momenta", "second_moments", "gradients", "params", "segments") + _ints(
         "count", "optimizer"
     )
 
 
 class Encode(Structure):
+    __slots__ = ()
     _fields_: ClassVar = [
         *_pointers("values", "residual", "received", "encoded"),
         ("count", c_int64),
@@ -292,30 +318,36 @@ class Encode(Structure):
 
 
 class Decode(Structure):
+    __slots__ = ()
     _fields_: ClassVar = [*_pointers("encoded", "values"), ("count", c_int64), *_ints("dtype", "accumulate")]
 
 
 class LowRank(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _pointers("matrix", "residual", "left", "right", "local_right") + _ROWS + _ints("columns", "rank")
     )
 
 
 class CropWindow(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _ints("top", "left", "height", "width", "flip", "unused")
 
 
 class Augment(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _pointers("images", "crops", "color_matrices", "mean", "inv_std", "out") + _ints(
         "batch", "in_h", "in_w", "out_h", "out_w", "channels"
     )
 
 
 class FmaPeak(Structure):
+    __slots__ = ()
     _fields_: ClassVar = [*_pointers("flops"), ("count", c_int64), *_ints("in_double", "unused")]
 
 
 class Dgemm(Structure):
+    __slots__ = ()
     _fields_: ClassVar = [
         *_pointers("a", "b", "c"),
         ("alpha", c_double),
@@ -325,6 +357,7 @@ class Dgemm(Structure):
 
 
 class Eliminate(Structure):
+    __slots__ = ()
     _fields_: ClassVar = [
         *_pointers("column", "factors", "next_pivot"),
         ("pivot", c_double),
@@ -335,14 +368,17 @@ class Eliminate(Structure):
 
 
 class Hop(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _longs("start", "count", "bytes") + _ints("op", "forward", "cache_index", "unused")
 
 
 class Message(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _pointers("request", "data", "slot") + _longs("bytes") + _ints("cache_index", "unused")
 
 
 class Ring(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _pointers("initial", "hops", "receives", "sends")
         + _longs("initial_count", "hop_count")
@@ -353,14 +389,17 @@ class Ring(Structure):
 
 
 class Stage(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _ints("first_ring", "ring_count", "depends_on", "also_depends_on", "done", "unused")
 
 
 class Span(Structure):
+    __slots__ = ()
     _fields_: ClassVar = _longs("started", "ended") + _ints("kind", "unused")
 
 
 class Allreduce(Structure):
+    __slots__ = ()
     _fields_: ClassVar = (
         _pointers(
             "rings", "stages", "buffer", "residual", "thread_pool", "slots", "free_slots", "cached_slots", "spans"
@@ -373,6 +412,7 @@ class Allreduce(Structure):
 
 
 class Step(Structure):
+    __slots__ = ()
     _fields_: ClassVar = [*_ints("kind", "unused"), *_pointers("op")]
 
 

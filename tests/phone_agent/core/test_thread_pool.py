@@ -15,13 +15,15 @@ from phone_agent.core import ops
 from phone_agent.core.library import CoreError
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned, workspace_bytes
 
+_ALIVE: list[object] = []  # arrays that only a struct points to
+
 
 def _subtraction(count: int, amount: float = 1.0) -> tuple[Program, np.ndarray]:
     """values -= amount, and the values."""
     values, added = aligned(count), aligned(count)
     added[:] = -amount
     op = ops.Decode(added.ctypes.data, values.ctypes.data, count, ops.DType.FP32, accumulate=True)
-    op.arrays = (values, added)  # keep them alive
+    _ALIVE.append(added)
     return Program.of([(ops.Kind.DECODE, op)]), values
 
 
