@@ -30,7 +30,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory_plan import estimate_memory, largest_batch
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.optimizers import build_optimizer
-from phone_agent.train.schedules import rate
+from phone_agent.train.schedules import learning_rate
 
 NETWORKS = ("resnet50", "mobilenet_v1")
 STORED = {"fp32": False, "fp16": True}
@@ -102,7 +102,7 @@ def trained(stored: str, train: Data, test: Data, options: argparse.Namespace) -
     losses, started = [], time.monotonic()
     for step, (images, labels) in enumerate(batches(train, options.seed, steps, options.images), start=1):
         losses.append(executable.loss_and_gradients(images, labels, 1.0))
-        optimizer.update(slice(None), rate(RULES, SCHEDULE, step, steps), step)
+        optimizer.update(slice(None), learning_rate(RULES, SCHEDULE, step, steps), step)
     notes.print(f"{stored}: {steps} steps in {time.monotonic() - started:.0f} s", markup=False)
     return TrainedModel(stored, tuple(losses), accuracy(executable, test))
 

@@ -21,8 +21,8 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import trainable_bucket_slices
 from phone_agent.nn.plan.options import Options
 from phone_agent.train import schedules
-from phone_agent.train.bucket_order import pieces
-from phone_agent.train.loop import DROPS, micro_batches, sizes
+from phone_agent.train.bucket_order import split_buckets
+from phone_agent.train.loop import DROPOUT_STREAM, sizes, split_micro_batches
 from phone_agent.train.optimizers import build_optimizer
 from tests.phone_agent.together import added
 
@@ -40,7 +40,7 @@ class OneProcess:
         self._executable = get_backend("cpu").compile(graph, self._state, largest, Options(), others)
         self._samplers: list[Sampler] = [sampler(spec, rank.rank) for rank in spec.ranks]
         self._optimizer = build_optimizer(spec.optimizer, self._state)
-        self._pieces = pieces(trainable_bucket_slices(self._state.packing, bucket_bytes), bucket_bytes)
+        self._pieces = split_buckets(trainable_bucket_slices(self._state.packing, bucket_bytes), bucket_bytes)
 
     def losses(self) -> list[float]:
         return [self._step(step) for step in range(1, self._spec.steps + 1)]
@@ -50,7 +50,7 @@ class OneProcess:
         spec = self._spec
         losses, gradients = zip(*(self._phone(rank.rank, step) for rank in spec.ranks), strict=True)
         self._state.gradients[...] = added(gradients, self._pieces)
-        rate = schedules.rate(spec.optimizer, spec.schedule, step, spec.steps)
+        rate = schedules.learning_rate(spec.optimizer, spec.schedule, step, spec.steps)
         self._optimizer.update(slice(None), rate, step)
         return float(np.average(losses, weights=[rank.batch for rank in spec.ranks]))
 
@@ -61,7 +61,7 @@ class OneProcess:
 
     def _part(self, rank: int, step: int, number: int) -> float:
         spec, batch = self._spec, self._samplers[rank].batch(step - 1, self._parts[rank][number])
-        draw = int(rng.bits((spec.seed, DROPS, rank, number), 1, start=step)[0])
+        draw = int(rng.bits((spec.seed, DROPOUT_STREAM, rank, number), 1, start=step)[0])
         share = len(batch.labels) / spec.global_batch
         return self._executable.loss_and_gradients(batch.images, batch.labels, share, draw, accumulate=number > 0)
 
@@ -81,4 +81,4 @@ def at_once(spec: RunSpec) -> RunSpec:
 
 def _parts(spec: RunSpec, rank: RankSpec) -> list[slice]:
     before = sum(each.batch for each in spec.ranks[: rank.rank])
-    return micro_batches(rank.batch, spec.compute.micro_batch or rank.batch, before)
+    return split_micro_batches(rank.batch, spec.compute.micro_batch or rank.batch, before)

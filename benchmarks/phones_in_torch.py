@@ -50,7 +50,7 @@ class Phones:
         """Counted from 1. The loss over all phones' images."""
         spec = self._spec
         for group in self._optimizer.param_groups:
-            group["lr"] = schedules.rate(spec.optimizer, spec.schedule, step, spec.steps)
+            group["lr"] = schedules.learning_rate(spec.optimizer, spec.schedule, step, spec.steps)
         self._optimizer.zero_grad(set_to_none=True)
         total = 0.0
         for rank, order, net in zip(spec.ranks, self._orders, self._replicas, strict=True):

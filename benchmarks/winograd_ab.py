@@ -39,7 +39,7 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan import algorithms
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.optimizers import build_optimizer
-from phone_agent.train.schedules import rate
+from phone_agent.train.schedules import learning_rate
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 SIZE, SHIFT = 32, 2
@@ -110,7 +110,7 @@ def one_run(method: Algorithm, seed: int, train: Data, test: Data, options: argp
     started = time.monotonic()
     for step, (images, labels) in enumerate(batches(train, seed, steps, options.batch), start=1):
         losses.append(executable.loss_and_gradients(images, labels, 1.0))
-        optimizer.update(slice(None), rate(RULES, SCHEDULE, step, steps), step)
+        optimizer.update(slice(None), learning_rate(RULES, SCHEDULE, step, steps), step)
     notes.print(f"{steps} steps in {time.monotonic() - started:.0f} s")
     return Run(method.name.lower(), seed, tuple(losses), accuracy(executable, test))
 

@@ -45,7 +45,7 @@ from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.evaluate import combine_statistics
 from phone_agent.train.optimizers import build_optimizer
-from phone_agent.train.schedules import rate
+from phone_agent.train.schedules import learning_rate
 from tests.phone_agent.thread_world import ThreadWorld, on_ranks
 
 NAMES = (*WIRES, "powersgd")
@@ -124,7 +124,7 @@ class Rank:
             loss = self._executable.loss_and_gradients(images, labels, share, step)
             for part in self._parts:
                 self._reducer.reduce(self.state.gradients, part, step)
-                self._optimizer.update(part, rate(RULES, SCHEDULE, step, self._setting.steps), step)
+                self._optimizer.update(part, learning_rate(RULES, SCHEDULE, step, self._setting.steps), step)
             yield loss
 
     def accuracy(self, test: Samples) -> float:

@@ -182,7 +182,7 @@ def train(arguments: argparse.Namespace) -> int:
     directory = run_directory.find(arguments.run_id, arguments.attempt)
     spec = run_directory.read_spec(directory)
     phone = run_directory.own_phone(spec, os.environ)
-    spec = device_config.settled(spec, phone)
+    spec = device_config.fall_back_to_cpu(spec, phone)
     own = device_config.config_for(spec, phone)
     threads = affinity.pin_to_big_cores(own.threads)
     if own.little_cores:
@@ -209,9 +209,9 @@ def cleanup(arguments: argparse.Namespace) -> int:
 
 def checkpoints(arguments: argparse.Namespace) -> int:
     from phone_agent.job import run_directory
-    from phone_agent.train.checkpoint import newest_whole
+    from phone_agent.train.checkpoint import newest_intact
 
-    newest, damaged = newest_whole(run_directory.find(arguments.run_id))
+    newest, damaged = newest_intact(run_directory.find(arguments.run_id))
     return answer({"newest": newest, "damaged": damaged})
 
 

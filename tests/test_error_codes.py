@@ -134,7 +134,7 @@ def state_mismatch(_: Path) -> None:
 def diverged(_: Path) -> None:
     from phone_agent.train import evaluate
 
-    evaluate.means(np.array([np.nan, 0.0, 0.0, 1.0]))
+    evaluate.mean_metrics(np.array([np.nan, 0.0, 0.0, 1.0]))
 
 
 def mpi_failed(_: Path) -> None:

@@ -13,7 +13,14 @@ from orchestrator.errors import UsageError
 from phone_agent.api import models
 from phone_agent.api.inference import Executable, compile_graph
 from phone_agent.api.models import Graph, Shape
-from phone_agent.api.weights import About, Checkpoint, State, WeightsError, from_state_dict, read_checkpoint
+from phone_agent.api.weights import (
+    Checkpoint,
+    CheckpointMetadata,
+    State,
+    WeightsError,
+    from_state_dict,
+    read_checkpoint,
+)
 
 PICKLES = (".pth", ".pt", ".ckpt", ".bin", ".pkl")
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as torchvision weights expect
@@ -52,7 +59,7 @@ class TrainedModel:
     source: Path
     graph: Graph
     state: State
-    about: About
+    about: CheckpointMetadata
 
     def compile(self, batch: int, threads: int) -> Executable:
         return compile_graph(self.graph, self.state, batch, threads)
@@ -74,14 +81,14 @@ class TrainedModel:
 def open_trained(source: Path, model: str | None = None) -> TrainedModel:
     """`model` is required if the file does not name its model, and for custom models."""
     kept = read_weights(source)
-    name = model or _require_model(kept.about, source)
+    name = model or _require_model(kept.info, source)
     graph = models.build(name, *_made_for(kept, name))
     state = State(graph, seed=0)
     try:
         from_state_dict(graph, state, kept.weights)
     except WeightsError as error:
         raise UsageError(f"{source}, read as {name}: {error}", remedy=OF_WHICH) from None
-    return TrainedModel(source, graph, state, _completed(kept.about, name, graph))
+    return TrainedModel(source, graph, state, _completed(kept.info, name, graph))
 
 
 def read_weights(path: Path) -> Checkpoint:
@@ -105,7 +112,7 @@ def _npz(path: Path) -> dict[str, Array]:
         ) from None
 
 
-def _require_model(about: About, source: Path) -> str:
+def _require_model(about: CheckpointMetadata, source: Path) -> str:
     if not about.model:
         raise UsageError(f"{source} does not name its model", remedy=OF_WHICH)
     if models.is_custom(about.model):
@@ -117,8 +124,8 @@ def _require_model(about: About, source: Path) -> str:
 def _made_for(kept: Checkpoint, name: str) -> tuple[int, Shape]:
     """Number of classes and image shape: from the metadata, or from the weights of the last layer."""
     published = models.model(name)
-    if kept.about.classes is not None and kept.about.shape is not None:
-        return kept.about.classes, kept.about.shape
+    if kept.info.classes is not None and kept.info.shape is not None:
+        return kept.info.classes, kept.info.shape
     graph = models.build(name, published.classes, published.shape)
     head = next(node for node in reversed(graph.nodes) if node.parameters)
     weight = kept.weights.get(f"{head.name}.weight")
@@ -134,7 +141,7 @@ def _usually_stored(shape: Shape) -> Shape:
     return round(height * STORED / CROPPED), round(width * STORED / CROPPED), channels
 
 
-def _completed(about: About, name: str, graph: Graph) -> About:
+def _completed(about: CheckpointMetadata, name: str, graph: Graph) -> CheckpointMetadata:
     """Fill in missing metadata: torchvision normalization for RGB, otherwise -1 to 1."""
     channels = graph.shape[2]
     colours = channels == len(IMAGENET_MEAN)

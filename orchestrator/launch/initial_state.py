@@ -67,7 +67,7 @@ class WeightsFile:
 
     def has_other_classes(self, class_names: Sequence[str]) -> bool:
         """Whether the file was trained on other classes. Unknown class names count as the same."""
-        known = self.content.about.class_names
+        known = self.content.info.class_names
         return bool(known and class_names) and known != tuple(class_names)
 
 

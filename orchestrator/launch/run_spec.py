@@ -111,12 +111,12 @@ def common_ssh_port(phones: Sequence[Phone]) -> int:
 
 def scale_learning_rate(resolved: ResolvedRequest, global_batch: int) -> OptimizerSpec:
     """A recipe gives its learning rate for one global batch: others use the linear scaling rule."""
-    from phone_agent.api.training import scaled
+    from phone_agent.api.training import linear_scaling
 
     optimizer, reference = resolved.optimizer, resolved.learning_rate_batch
     if reference is None:
         return optimizer
-    return replace(optimizer, learning_rate=scaled(optimizer.learning_rate, reference, global_batch))
+    return replace(optimizer, learning_rate=linear_scaling(optimizer.learning_rate, reference, global_batch))
 
 
 def _schedule(resolved: ResolvedRequest, steps_per_epoch: float) -> ScheduleSpec:
@@ -174,13 +174,13 @@ def _batches(resolved: ResolvedRequest, phones: Sequence[Phone], facts: PhoneFac
 def _largest_batches(resolved: ResolvedRequest, phones: Sequence[Phone], facts: PhoneFacts) -> tuple[int, ...]:
     """As many images as the memory of each phone holds. Phones that write checkpoints need some of it for that."""
     from phone_agent.api.memory import checkpoint_bytes
-    from phone_agent.api.weights import savers
+    from phone_agent.api.weights import checkpoint_ranks
 
     communication = resolved.communication
     reserved = checkpoint_bytes(
         resolved.graph, resolved.optimizer, communication.local_steps, communication.outer_momentum
     )
-    writers = savers([phone.switch for phone in phones])
+    writers = checkpoint_ranks([phone.switch for phone in phones])
     budgets = [
         max(0, _memory_budget(resolved, phone, facts) - reserved * (rank in writers))
         for rank, phone in enumerate(phones)

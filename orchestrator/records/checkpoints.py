@@ -110,7 +110,7 @@ def _newest_intact_local(directory: Path, damaged: list[str]) -> FoundCheckpoint
 
     for path in sorted(directory.glob(layout.CHECKPOINTS), reverse=True):
         try:
-            return FoundCheckpoint(path, read_checkpoint(path).about.step)
+            return FoundCheckpoint(path, read_checkpoint(path).info.step)
         except AgentError:
             damaged.append(f"{path.name} on this computer")
     return None
@@ -213,10 +213,12 @@ def _is_intact(path: Path, info: CheckpointInfo) -> bool:
 def remove_from_phones(store: RunStore, record: RunRecord, fleet: Fleet) -> None:
     """Delete the checkpoints of a run, once this computer has the last one, from the phones that wrote them in any
     attempt. Phones that do not answer keep theirs."""
-    from phone_agent.api.weights import savers
+    from phone_agent.api.weights import checkpoint_ranks
 
     specs = [store.spec(record.run_id, attempt) for attempt in range(record.attempt + 1)]
-    writers = {spec.ranks[rank].phone for spec in specs for rank in savers([each.switch for each in spec.ranks])}
+    writers = {
+        spec.ranks[rank].phone for spec in specs for rank in checkpoint_ranks([each.switch for each in spec.ranks])
+    }
     phones = [phone for phone in fleet.phones if phone.name in writers]
     fleet.map(lambda connection: remove_from_phone(connection, record.run_id), phones)
 

@@ -16,25 +16,25 @@ from phone_agent.nn.plan.buckets import schedule_buckets
 from phone_agent.nn.plan.memory_plan import fit_plan
 from phone_agent.nn.plan.ops import OpSpec
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.bucket_order import Piece, Times, arrange, pieces
-from phone_agent.train.cost_estimate import computing_s
+from phone_agent.train.bucket_order import BucketTimes, Chunk, order_chunks, split_buckets
+from phone_agent.train.cost_estimate import estimate_compute_s
 
 __all__ = [
     "SCHEDULED_ALGORITHMS",
     "WIRES",
     "Algorithm",
+    "BucketTimes",
+    "Chunk",
     "CollectiveConfig",
     "Kind",
     "LinkProfile",
     "OpSpec",
-    "Piece",
     "Pooling",
     "StepPlan",
-    "Times",
     "allreduce_s",
-    "arrange",
     "choose_communication",
     "gradient_count",
+    "order_chunks",
     "plan_step",
 ]
 
@@ -44,14 +44,14 @@ class StepPlan:
     """A training step: its operations in order, and the parts in which its gradients are handed over.
 
     By part: `needed` is the first operation that reads its values; from operation `ready` on nothing touches it.
-    `pieces` is what is summed at once: parts, large ones cut.
+    `chunks`: what is reduced at once, parts or pieces of large ones.
     """
 
     operations: Sequence[OpSpec]
     parts: Sequence[slice]
     needed: Sequence[int]
     ready: Sequence[int]
-    pieces: Sequence[Piece]
+    chunks: Sequence[Chunk]
 
 
 def plan_step(graph: Graph, batch: int, options: Options) -> StepPlan:
@@ -66,7 +66,7 @@ def plan_step(graph: Graph, batch: int, options: Options) -> StepPlan:
         parts=parts,
         needed=[each.first_read for each in learned],
         ready=[each.complete_at for each in learned],
-        pieces=pieces(parts, options.bucket_bytes),
+        chunks=split_buckets(parts, options.bucket_bytes),
     )
 
 
@@ -89,7 +89,7 @@ def choose_communication(
 ) -> CollectiveConfig:
     """As a run chooses, which does not know yet how fast its phones compute. `link`: None where a phone is alone."""
     request = TuneRequest(algorithm, wire, bucket_bytes, group)
-    expected_s = computing_s(graph, batch) if overlap else None
+    expected_s = estimate_compute_s(graph, batch) if overlap else None
     return autotune(request, link, switches, DenseMessageSizes(gradient_count(graph)), expected_s)
 
 

@@ -27,5 +27,5 @@ def evaluate_test_set(
 ) -> dict[str, float]:
     """Mean loss, top1 and top5 over all held-out samples of the dataset in that directory."""
     test_set = Staged(directory, manifest, manifest.test)
-    row = evaluate.judge(executable, test_set, range(manifest.test_samples), preparation)
-    return evaluate.means(row)
+    row = evaluate.evaluate_samples(executable, test_set, range(manifest.test_samples), preparation)
+    return evaluate.mean_metrics(row)

@@ -8,13 +8,13 @@ from dataclasses import replace
 from phone_agent.backends.opencl.device import Limits
 from phone_agent.backends.opencl.memory_estimate import ADRENO_640, options_for_backend
 from phone_agent.contract.choices import GPU_BACKENDS
-from phone_agent.contract.schema import OptimizerSpec
+from phone_agent.contract.schema import CommunicationSpec, OptimizerSpec
 from phone_agent.contract.sizes import FLOAT
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.plan.memory_plan import DoesNotFitError, estimate_memory, largest_batch
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.device_config import living
-from phone_agent.train.memory_budget import PERCENT, held, moments, saved
+from phone_agent.train.device_config import mappable_buffers
+from phone_agent.train.memory_budget import PERCENT, checkpoint_floats, memckpt_floats, state_floats
 
 __all__ = [
     "PERCENT",
@@ -51,8 +51,10 @@ def training_options(
 
     They count all that is kept from step to step, in the process and outside of it as in-memory checkpoints.
     """
-    kept = optimizer, wire, local_steps, outer_momentum
-    options = Options(threads=threads, half=half, moments=moments(*kept) + held(*kept, living(backend)))
+    communication = CommunicationSpec(wire=wire, local_steps=local_steps, outer_momentum=outer_momentum)
+    floats = state_floats(optimizer, communication)
+    floats += memckpt_floats(optimizer, communication, mappable_buffers(backend))
+    options = Options(threads=threads, half=half, moments=floats)
     if backend in GPU_BACKENDS:
         options = replace(options, tiles=tuple(sorted((tiles or {}).items())))
     return options_on(backend, graph, options, gpu)
@@ -60,4 +62,5 @@ def training_options(
 
 def checkpoint_bytes(graph: Graph, optimizer: OptimizerSpec, local_steps: int, outer_momentum: float) -> int:
     """Memory that a phone needs beside training while it writes a checkpoint."""
-    return saved(optimizer, local_steps, outer_momentum) * graph.parameter_count * FLOAT
+    communication = CommunicationSpec(local_steps=local_steps, outer_momentum=outer_momentum)
+    return checkpoint_floats(optimizer, communication) * graph.parameter_count * FLOAT

@@ -6,7 +6,7 @@ from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
 from phone_agent.data.augment import UnknownAugmentationError, recipe
 from phone_agent.train import optimizers, schedules
 from phone_agent.train.initial_state import FreezeError, freeze
-from phone_agent.train.schedules import scaled
+from phone_agent.train.schedules import linear_scaling
 
 __all__ = [
     "FreezeError",
@@ -14,8 +14,8 @@ __all__ = [
     "check_optimizer",
     "check_schedule",
     "freeze",
+    "linear_scaling",
     "recipe",
-    "scaled",
 ]
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import WeightsError, from_state_dict, load_pretrained, to_state_dict
 from phone_agent.train import checkpoint
-from phone_agent.train.checkpoint import About, Checkpoint, savers
+from phone_agent.train.checkpoint import Checkpoint, CheckpointMetadata, checkpoint_ranks
 
 __all__ = [
-    "About",
     "Checkpoint",
+    "CheckpointMetadata",
     "State",
     "WeightsError",
+    "checkpoint_ranks",
     "from_state_dict",
     "load_pretrained",
     "read_checkpoint",
-    "savers",
     "to_state_dict",
 ]
 

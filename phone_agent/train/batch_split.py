@@ -1,8 +1,9 @@
-"""How many images of a step each phone takes, from how long it took for them. Pure, and the same on every rank.
+"""Split of the global batch over phones, from measured step times. Pure, and the same on every rank.
 
-The slowest phone sets the pace. Times are means over blocks of a second, or of a step where that is longer: a throttled
-processor may run and stand still in turns. Images move where that would have made most of the last blocks' steps a
-good part shorter, by the median of the newest: neither noise nor a single hiccup moves any.
+The slowest phone sets the pace. Times are means over blocks of one second, or of one step if that is longer, because a
+throttled processor may alternate between running and standing still. Images move only if that would have shortened the
+steps of most of the last blocks considerably. Speeds are medians of the newest blocks, so that neither noise nor a
+single outlier moves images.
 """
 
 from __future__ import annotations
@@ -15,140 +16,140 @@ from statistics import median
 
 BLOCK_S = 1.0
 BLOCKS = 5
-MOST = BLOCKS // 2 + 1
-WORTHWHILE = 1.15  # how many times shorter a step must become
-LEAST_S = 1e-9
+MAJORITY = BLOCKS // 2 + 1
+MIN_SPEED_UP = 1.15  # of a step, for images to move
+MIN_SECONDS = 1e-9
 
 
 @dataclass(frozen=True)
-class Taken:
-    """One rank's step. `waited_s` for communication; `ease` is how much of its work it should be given."""
+class StepTiming:
+    """One rank's step. `waited_s`: for communication. `work_fraction`: fraction of its normal work it should get."""
 
     images: int
     compute_s: float
     waited_s: float = 0.0
-    ease: float = 1.0
+    work_fraction: float = 1.0
 
 
 @dataclass(frozen=True)
-class Change:
-    """`rank` is the one whose share changes most; an image takes it `times` as long as the others, in the middle."""
+class SplitChange:
+    """`rank` is the one whose batch changes most; it takes `slowdown` times as long per image as the median of the
+    others."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
     rank: int
-    times: float
+    slowdown: float
 
 
 @dataclass(frozen=True)
-class Block:
-    """Seconds of a step in the mean: computing, by rank; and what even the one that waited least waited."""
+class TimingBlock:
+    """Mean seconds per step: computing, by rank; and the waiting time of the rank that waited least."""
 
     compute_s: tuple[float, ...]
     waited_s: float
 
     @classmethod
-    def of(cls, steps: Sequence[Sequence[Taken]]) -> Block:
-        """Steps by rank."""
+    def of(cls, steps: Sequence[Sequence[StepTiming]]) -> TimingBlock:
+        """Of the timings of all ranks, by step."""
         compute_s = (sum(one.compute_s for one in of_rank) / len(steps) for of_rank in zip(*steps, strict=True))
         return cls(tuple(compute_s), sum(min(one.waited_s for one in step) for step in steps) / len(steps))
 
 
-class Balancer:
-    """`batches` are those in force, or about to be."""
+class BatchSplitter:
+    """`batches` are the ones in effect, or about to take effect."""
 
     def __init__(self, batches: Sequence[int]) -> None:
         self.batches = tuple(batches)
-        self._eases = (1.0,) * len(self.batches)
-        self._an_image = [1 / images for images in self.batches]  # takes so long; at first, all do as well as planned
-        self._known: set[int] = set()  # ranks that were measured
-        self._blocks: deque[Block] = deque(maxlen=BLOCKS)
-        self._steps: list[Sequence[Taken]] = []  # not yet in a block
+        self._work_fractions = (1.0,) * len(self.batches)
+        self._image_s = [1 / images for images in self.batches]  # at first, every phone is as fast as planned
+        self._measured_ranks: set[int] = set()
+        self._blocks: deque[TimingBlock] = deque(maxlen=BLOCKS)
+        self._steps: list[Sequence[StepTiming]] = []  # not yet in a block
         self._steps_s = 0.0
 
-    def observe(self, steps: Sequence[Taken]) -> Change | None:
-        """By rank. What others should be taken from now on, if so."""
+    def observe(self, steps: Sequence[StepTiming]) -> SplitChange | None:
+        """Takes the timings of all ranks for one step; returns the change from now on, if any."""
         if tuple(step.images for step in steps) != self.batches:
             return None  # from before the last change
-        eases = tuple(step.ease for step in steps)
-        eased, measured = eases != self._eases, self._measured(steps)
-        if not any(eases) or not (measured or eased):
+        work_fractions = tuple(step.work_fraction for step in steps)
+        loads_changed, measured = work_fractions != self._work_fractions, self._measure(steps)
+        if not any(work_fractions) or not (measured or loads_changed):
             return None
-        better = shares(
-            sum(self.batches), [_eased(cost, ease) for cost, ease in zip(self._an_image, eases, strict=True)]
-        )
-        if better == self.batches or not (eased or self._worthwhile(better)):
+        costs = [_scaled(cost, factor) for cost, factor in zip(self._image_s, work_fractions, strict=True)]
+        better = split_batch(sum(self.batches), costs)
+        if better == self.batches or not (loads_changed or self._is_worthwhile(better)):
             return None
-        change = Change(self.batches, better, *self._most_changed(better))
-        self.batches, self._eases = better, eases
+        change = SplitChange(self.batches, better, *self._most_changed(better))
+        self.batches, self._work_fractions = better, work_fractions
         self._blocks.clear()
         self._start_block()
         return change
 
-    def _measured(self, steps: Sequence[Taken]) -> bool:
-        """Whether there is something new to judge by."""
+    def _measure(self, steps: Sequence[StepTiming]) -> bool:
+        """Whether there are new measurements to decide by."""
         self._steps.append(steps)
         self._steps_s += max(step.compute_s for step in steps)
         if self._steps_s < BLOCK_S:
             return False
-        self._blocks.append(Block.of(self._steps))
+        self._blocks.append(TimingBlock.of(self._steps))
         self._start_block()
         if len(self._blocks) < BLOCKS:
             return False
-        self._learn()
+        self._update_image_times()
         return True
 
     def _start_block(self) -> None:
         self._steps, self._steps_s = [], 0.0
 
-    def _learn(self) -> None:
-        """From the newest blocks. A phone that rests is as fast as when it last was measured; one that never was, as
-        planned beside the others."""
-        newest = [block.compute_s for block in self._blocks][-MOST:]
+    def _update_image_times(self) -> None:
+        """From the newest blocks. A paused phone is assumed to be as fast as when it was last measured; one never
+        measured, as fast as planned relative to the others."""
+        newest = [block.compute_s for block in self._blocks][-MAJORITY:]
         found = {
-            rank: max(median(of_rank) / images, LEAST_S)
+            rank: max(median(of_rank) / images, MIN_SECONDS)
             for rank, (images, *of_rank) in enumerate(zip(self.batches, *newest, strict=True))
             if images
         }
-        scale = median(an_image / self._an_image[rank] for rank, an_image in found.items())
-        self._known |= found.keys()
-        self._an_image = [
-            found.get(rank, before if rank in self._known else before * scale)
-            for rank, before in enumerate(self._an_image)
+        scale = median(image_s / self._image_s[rank] for rank, image_s in found.items())
+        self._measured_ranks |= found.keys()
+        self._image_s = [
+            found.get(rank, before if rank in self._measured_ranks else before * scale)
+            for rank, before in enumerate(self._image_s)
         ]
 
-    def _worthwhile(self, better: Sequence[int]) -> bool:
-        """What all wait for gradients does not become shorter."""
-        return sum(self._gain(block, better) >= WORTHWHILE for block in self._blocks) >= MOST
+    def _is_worthwhile(self, better: Sequence[int]) -> bool:
+        return sum(self._speed_up(block, better) >= MIN_SPEED_UP for block in self._blocks) >= MAJORITY
 
-    def _gain(self, block: Block, better: Sequence[int]) -> float:
-        """How many times shorter such steps become; for phones that are eased, as if they were slower by as much."""
+    def _speed_up(self, block: TimingBlock, better: Sequence[int]) -> float:
+        """Of such a step. The common waiting time for gradients does not change; phones with a reduced load count as
+        proportionally slower."""
         now, then = 0.0, 0.0
         for rank, (images, more) in enumerate(zip(self.batches, better, strict=True)):
             if images:
-                seconds = _eased(block.compute_s[rank], self._eases[rank])
+                seconds = _scaled(block.compute_s[rank], self._work_fractions[rank])
                 now, then = max(now, seconds), max(then, seconds * more / images)
-        return (now + block.waited_s) / max(then + block.waited_s, LEAST_S)
+        return (now + block.waited_s) / max(then + block.waited_s, MIN_SECONDS)
 
     def _most_changed(self, better: Sequence[int]) -> tuple[int, float]:
         ranks = range(len(better))
         rank = max(ranks, key=lambda each: abs(math.log((better[each] + 0.5) / (self.batches[each] + 0.5))))
-        others = [self._an_image[other] for other in ranks if other != rank]
-        return rank, self._an_image[rank] / median(others) if others else 1.0
+        others = [self._image_s[other] for other in ranks if other != rank]
+        return rank, self._image_s[rank] / median(others) if others else 1.0
 
 
-def _eased(seconds: float, ease: float) -> float:
-    return seconds / ease if ease else math.inf
+def _scaled(seconds: float, work_fraction: float) -> float:
+    return seconds / work_fraction if work_fraction else math.inf
 
 
-def shares(images: int, costs: Sequence[float]) -> tuple[int, ...]:
-    """So many images to each that the last is done as early as can be; `costs` are seconds an image.
+def split_batch(images: int, costs: Sequence[float]) -> tuple[int, ...]:
+    """The split for which the last rank finishes earliest; `costs` are seconds per image.
 
-    None at infinite cost, at least one at any other: who takes none is not measured.
+    None at infinite cost, at least one at any other: a rank without images is not measured.
     """
     speeds = [1 / cost for cost in costs]
-    whole = sum(speeds)
-    found = [max(1, int(images * speed / whole)) if speed else 0 for speed in speeds]
+    total = sum(speeds)
+    found = [max(1, int(images * speed / total)) if speed else 0 for speed in speeds]
     ranks = [rank for rank, speed in enumerate(speeds) if speed]
     while sum(found) < images:
         found[min(ranks, key=lambda rank: (found[rank] + 1) * costs[rank])] += 1

@@ -1,8 +1,9 @@
-"""In which order the pieces of the gradients travel. Pure.
+"""The order in which gradient chunks are reduced. Pure.
 
-Backward completes the last layers first, and the next forward needs the first layers first. In order of completion
-forward could only start when everything has arrived; so what is needed earlier overtakes what is still waiting. All
-ranks must take the pieces in the same order, whatever is ready on each: it is found once, from times all have measured.
+Backward completes the last layers first, but the next forward needs the first layers first. If chunks were reduced in
+order of completion, forward could not start before all of them had arrived. So a chunk that is needed earlier overtakes
+those still waiting. All ranks must reduce chunks in the same order, whatever is ready on each; the order is therefore
+computed once, from timings that all ranks have exchanged.
 """
 
 from __future__ import annotations
@@ -15,50 +16,50 @@ from phone_agent.contract.sizes import FLOAT
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Of part number `part`; the last one completes it."""
+class Chunk:
+    """A part of a bucket that is reduced at once. `last`: it completes its bucket."""
 
     number: int
-    part: int
-    where: slice
+    bucket: int
+    span: slice
     last: bool
 
 
-def pieces(parts: Sequence[slice], piece_bytes: int) -> list[Piece]:
-    """Parts in order, large ones cut evenly: what is needed early need not wait for a whole large one."""
-    found: list[Piece] = []
-    for part, where in enumerate(parts):
-        length = where.stop - where.start
-        count = max(1, round(length * FLOAT / piece_bytes))
-        borders = [where.start + length * index // count for index in range(count + 1)]
-        found += [
-            Piece(number, part, slice(low, high), last=high == where.stop)
-            for number, (low, high) in enumerate(pairwise(borders), start=len(found))
+def split_buckets(buckets: Sequence[slice], chunk_bytes: int) -> list[Chunk]:
+    """Buckets in order, large ones split evenly, so that an urgent chunk never waits for a whole large bucket."""
+    chunks: list[Chunk] = []
+    for bucket, span in enumerate(buckets):
+        length = span.stop - span.start
+        count = max(1, round(length * FLOAT / chunk_bytes))
+        borders = [span.start + length * index // count for index in range(count + 1)]
+        chunks += [
+            Chunk(number, bucket, slice(low, high), last=high == span.stop)
+            for number, (low, high) in enumerate(pairwise(borders), start=len(chunks))
         ]
-    return found
+    return chunks
 
 
 @dataclass(frozen=True)
-class Times:
-    """Seconds of computing since the step began; `ready` and `needed` by part. Seconds each piece takes."""
+class BucketTimes:
+    """`ready` and `needed`: seconds of computing since the step began, by bucket. `reduce_s`: seconds per chunk."""
 
     ready: Sequence[float]
     needed: Sequence[float]
-    takes: Sequence[float]
+    reduce_s: Sequence[float]
 
 
-def arrange(queue: Sequence[Piece], times: Times) -> list[Piece]:
-    """Whenever the line is free, of the pieces that are ready the one the next forward needs first."""
-    waiting = list(queue)
-    order: list[Piece] = []
+def order_chunks(chunks: Sequence[Chunk], times: BucketTimes) -> list[Chunk]:
+    """Whenever the network is free, reduce the ready chunk that the next forward needs first."""
+    waiting = list(chunks)
+    order: list[Chunk] = []
     now = 0.0
     while waiting:
-        there = [piece for piece in waiting if times.ready[piece.part] <= now]
-        if not there:
-            now = min(times.ready[piece.part] for piece in waiting)
+        ready = [chunk for chunk in waiting if times.ready[chunk.bucket] <= now]
+        if not ready:
+            now = min(times.ready[chunk.bucket] for chunk in waiting)
             continue
-        following = min(there, key=lambda piece: (times.needed[piece.part], piece.number))
-        waiting.remove(following)
-        order.append(following)
-        now += times.takes[following.number]
+        urgent = min(ready, key=lambda chunk: (times.needed[chunk.bucket], chunk.number))
+        waiting.remove(urgent)
+        order.append(urgent)
+        now += times.reduce_s[urgent.number]
     return order

@@ -1,8 +1,8 @@
-"""From a run's specification to a loop that is ready to train."""
+"""From a run spec to a trainer that is ready for its first step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from phone_agent.comm.powersgd import PowerSgdMessageSizes
 from phone_agent.comm.reducer import Reducer, StatefulReducer, make_reducer
 from phone_agent.comm.world import World
 from phone_agent.contract.choices import GPU_BACKENDS
-from phone_agent.contract.schema import DeviceConfig, RankSpec, RunSpec
+from phone_agent.contract.schema import DeviceConfig, RunSpec
 from phone_agent.data import Dataset, open_dataset
 from phone_agent.data.prefetch import open_source
 from phone_agent.data.sampling import Source
@@ -32,229 +32,256 @@ from phone_agent.nn.plan.buckets import trainable_bucket_slices
 from phone_agent.nn.plan.memory_plan import MemoryPlan
 from phone_agent.nn.plan.options import Options
 from phone_agent.train import core_selection, initial_state, schedules
-from phone_agent.train.checkpoint import savers
-from phone_agent.train.cost_estimate import computing_s
-from phone_agent.train.device_config import config_for, living
-from phone_agent.train.load_balance import Sharing
+from phone_agent.train.checkpoint import checkpoint_ranks
+from phone_agent.train.cost_estimate import estimate_compute_s
+from phone_agent.train.device_config import config_for, mappable_buffers
+from phone_agent.train.load_balance import LoadBalancer
 from phone_agent.train.local_sgd import LocalSgd
-from phone_agent.train.loop import Loop, Updates, sizes
-from phone_agent.train.memory_budget import affordable_bytes, held, moments, plan_memory, saved
+from phone_agent.train.loop import ReportStep, StepUpdates, TrainingLoop, sizes
+from phone_agent.train.memory_budget import (
+    affordable_bytes,
+    checkpoint_floats,
+    memckpt_floats,
+    plan_memory,
+    state_floats,
+)
 from phone_agent.train.optimizers import Optimizer, build_optimizer
 from phone_agent.train.overlap import Overlap
-from phone_agent.train.progress import RankStep
 from phone_agent.train.rank_checks import own_rank
-from phone_agent.train.resume import Resumed, open_kept, resume
+from phone_agent.train.resume import Recovery, open_checkpointer, resume
 from phone_agent.train.timeline import Timeline
 
-NEVER = 1 << 62
-NAPPING = frozenset({"ring", "hierarchical"})  # MPI's own spin while they wait: computing must not give way to that
-Tell = Callable[[int, RankStep], None]  # a step's number, and how it went here
-Planned = tuple[Options, MemoryPlan | None]  # how to compile, and the memory that takes; None: not planned
+WHOLE_BUCKETS = 1 << 62  # bytes per chunk
+SLEEPING_ALGORITHMS = frozenset({"ring", "hierarchical"})  # they sleep while they wait; MPI's own collectives spin
 
 
 @dataclass(frozen=True)
-class Training:
-    """A rank's part of a run. `exact` sums in full precision, whatever the gradients travel as; `at_once` is how many
-    images are computed together at most."""
+class Compute:
+    """What computes gradients and weights on this phone."""
 
-    dataset: Dataset
-    source: Source
+    device: DeviceConfig
+    threads: int
     graph: Graph
     state: State
-    executable: Executable
     optimizer: Optimizer
+    executable: Executable
+    dataset: Dataset
+    source: Source
+    micro_batch: int  # images computed at a time, at most
+    memory: MemoryPlan | None  # None: the backend does not plan its memory
+
+
+@dataclass(frozen=True)
+class Communication:
+    """What exchanges gradients with the other phones."""
+
+    config: CollectiveConfig
+    exact: Collective  # sums in full precision, whatever the wire format of gradients
     overlap: Overlap
-    loop: Loop
-    sharing: Sharing
-    monitor: Monitor
-    resumed: Resumed
-    at_once: int
-    exact: Collective
     timeline: Timeline
-    choice: CollectiveConfig
-    threads: int
-    memory: MemoryPlan | None  # None: not planned
-    device_config: DeviceConfig
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """One rank's part of a run."""
+
+    compute: Compute
+    communication: Communication
+    recovery: Recovery
+    loop: TrainingLoop
+    load_balancer: LoadBalancer
+    monitor: Monitor
 
     def close(self) -> None:
-        """Once no step is under way."""
+        """To be called while no step is in progress."""
         self.monitor.close()
-        self.overlap.close()
-        self.source.close()
+        self.communication.overlap.close()
+        self.compute.source.close()
 
 
-def build(
-    directory: Path,
-    spec: RunSpec,
-    threads: int,
-    world: World,
-    tell: Tell,
-    *,
-    warn: Callable[[str], None],
-    keep: bool = False,
-) -> Training:
-    """`directory` is the run's; `keep`: commit every step to what outlives this process."""
-    own = own_rank(spec, world)
-    dataset = open_dataset(spec.data, spec.seed, [rank.batch for rank in spec.ranks], own.rank, tell=warn)
-    exact = make_collective("ring", world)
-    graph = initial_state.build_graph(directory, spec)
-    choice = _choose(spec, world, graph)
-    config = config_for(spec, own.phone)
-    lives = _lives(config) if keep else None
-    affordable = affordable_bytes(client.allocated_bytes(directory) if keep else 0)
-    chosen = replace(spec, communication=replace(spec.communication, wire=choice.wire))
-    plan = partial(_planned, graph, own, chosen, lives, affordable)
-    plans = plan(_options(threads, choice, config))
-    computing = get_backend(config.backend)
-    state = initial_state.initial_state(directory, spec, graph, own.rank, exact.allreduce)
-    state.move(computing.array)
-    timeline = Timeline()
-    reduce = make_reducer(spec, world, state.packing, choice, timeline.note)
-    summing = reduce.persistent_buffers(state.gradients)
-    kept = None if lives is None else open_kept(directory, spec, state, summing, lives, world, warn)
-    options, memory = _with_the_best_core_set(plans, plan, graph, state, config)
-    at_once = memory.batch if memory else min(own.batch, spec.compute.micro_batch or own.batch)
-    sharing = Sharing(spec, own.rank, at_once)
-    parts = sharing.parts(1)
-    learning = _learning(spec, own, state, reduce, config)
-    resumed = resume(directory, spec, graph, state, learning.optimizer, summing, world, exact.allreduce, kept)
-    overlap = _overlap(spec, world, state, choice, learning, resumed, tell, timeline)
-    monitor = Monitor()
-    source = open_source(spec, own.rank, dataset, parts, computing.array)
-    executable = computing.compile(graph, state, at_once, options, sorted({*sizes(parts)} - {at_once}))
-    loop = Loop(
-        executable,
-        source,
-        overlap,
-        sharing,
-        learning.images,
-        state.gradients,
-        spec.communication.overlap,
-        spec.seed,
-        own.rank,
-        lambda: monitor.condition,
-        resumed.keep,
-    )
-    return Training(
-        dataset=dataset,
-        source=source,
-        graph=graph,
-        state=state,
-        executable=executable,
-        optimizer=learning.optimizer,
-        overlap=overlap,
-        loop=loop,
-        sharing=sharing,
-        monitor=monitor,
-        resumed=resumed,
-        at_once=at_once,
-        exact=exact,
-        timeline=timeline,
-        choice=choice,
-        threads=options.threads,
-        memory=memory,
-        device_config=config,
-    )
-
-
-def _lives(config: DeviceConfig) -> frozenset[str]:
-    """In the keeper's memory: where that is a file, every step would wear the flash."""
-    return living(config.backend) if is_anonymous() else frozenset()
+@dataclass(frozen=True)
+class _MemoryPlanned:
+    options: Options  # to compile with
+    memory: MemoryPlan | None
 
 
 @dataclass(frozen=True)
 class _Learning:
-    """How gradients become steps. `images`: of the batch whose gradient is stepped along."""
+    """How gradients become updates. `images`: size of the batch whose gradient is applied."""
 
     optimizer: Optimizer
     reducer: Reducer
     images: int
 
 
-def _learning(spec: RunSpec, own: RankSpec, state: State, reduce: StatefulReducer, config: DeviceConfig) -> _Learning:
-    optimizer = build_optimizer(spec.optimizer, state, config.backend)
-    if spec.communication.local_steps == 1:
-        return _Learning(optimizer, reduce, spec.global_batch)
-    alone = LocalSgd(optimizer, reduce, state, spec, own.batch / spec.global_batch)
-    return _Learning(alone, alone, own.batch)
+class TrainerBuilder:
+    """`run` is the run's directory. `checkpointing`: commit every step to the in-memory checkpoint server.
+
+    The order of construction matters: memory is planned before large buffers are allocated, buffers move to their
+    final addresses before anything is compiled for them, and the communication thread starts before the compute
+    threads lower their priority.
+    """
+
+    def __init__(  # noqa: PLR0917 - the run, this phone's part in it, and who is told
+        self,
+        run: Path,
+        spec: RunSpec,
+        threads: int,
+        world: World,
+        report: ReportStep,
+        warn: Callable[[str], None],
+        *,
+        checkpointing: bool = False,
+    ) -> None:
+        self._run, self._spec, self._threads, self._world = run, spec, threads, world
+        self._report, self._warn = report, warn
+        self._own = own_rank(spec, world)
+        batches = [rank.batch for rank in spec.ranks]
+        self._dataset = open_dataset(spec.data, spec.seed, batches, self._own.rank, tell=warn)
+        self._exact = make_collective("ring", world)
+        self._graph = initial_state.build_graph(run, spec)
+        self._collective_config = _autotune(spec, world, self._graph)
+        self._device = config_for(spec, self._own.phone)
+        self._mapped = _mapped_buffers(self._device.backend) if checkpointing else None
+        # Evaluated once: later, a part of it is in use.
+        self._affordable = affordable_bytes(client.allocated_bytes(run) if checkpointing else 0)
+
+    def build(self) -> Trainer:
+        own, spec, world, exact = self._own, self._spec, self._world, self._exact
+        planned = self._plan_memory(self._options)
+        computing = get_backend(self._device.backend)
+        state = initial_state.initial_state(self._run, spec, self._graph, own.rank, exact.allreduce)
+        state.move(computing.array)
+        timeline = Timeline()
+        reducer = make_reducer(spec, world, state.packing, self._collective_config, timeline.note)
+        reducer_buffers = reducer.persistent_buffers(state.gradients)
+        checkpointer = None
+        if self._mapped is not None:
+            checkpointer = open_checkpointer(self._run, spec, state, reducer_buffers, self._mapped, world, self._warn)
+        planned = self._select_cores(planned, state)
+        memory = planned.memory
+        micro_batch = memory.batch if memory else min(own.batch, spec.compute.micro_batch or own.batch)
+        balancer = LoadBalancer(spec, own.rank, micro_batch)
+        learning = self._learning(state, reducer)
+        optimizer = learning.optimizer
+        recovery = resume(
+            self._run, spec, self._graph, state, optimizer, reducer_buffers, world, exact.allreduce, checkpointer
+        )
+        overlap = self._start_overlap(state, learning, recovery, timeline)
+        monitor = Monitor()
+        first = balancer.micro_batches(1)
+        source = open_source(spec, own.rank, self._dataset, first, computing.array)
+        others = sorted({*sizes(first)} - {micro_batch})
+        executable = computing.compile(self._graph, state, micro_batch, planned.options, others)
+        loop = TrainingLoop(
+            executable=executable,
+            source=source,
+            overlap=overlap,
+            assignment=balancer,
+            global_batch=learning.images,
+            gradients=state.gradients,
+            overlapping=spec.communication.overlap,
+            seed=spec.seed,
+            rank=own.rank,
+            condition=lambda: monitor.condition,
+            checkpointer=recovery.checkpointer,
+        )
+        compute = Compute(
+            device=self._device,
+            threads=planned.options.threads,
+            graph=self._graph,
+            state=state,
+            optimizer=optimizer,
+            executable=executable,
+            dataset=self._dataset,
+            source=source,
+            micro_batch=micro_batch,
+            memory=memory,
+        )
+        communication = Communication(self._collective_config, exact, overlap, timeline)
+        return Trainer(compute, communication, recovery, loop, balancer, monitor)
+
+    @property
+    def _options(self) -> Options:
+        spec, device = self._spec, self._device
+        communication = replace(spec.communication, wire=self._collective_config.wire)
+        saves = self._own.rank in checkpoint_ranks([rank.switch for rank in spec.ranks])
+        return Options(
+            threads=self._threads,
+            bucket_bytes=self._collective_config.bucket_bytes,
+            gpu_share=device.gpu_fraction,
+            tiles=tuple(sorted(device.tiles.items())),
+            memory_bytes=spec.compute.memory_bytes or None,
+            moments=state_floats(spec.optimizer, communication)
+            + (checkpoint_floats(spec.optimizer, communication) if saves else 0)
+            + (0 if self._mapped is None else memckpt_floats(spec.optimizer, communication, self._mapped)),
+            label_smoothing=spec.optimizer.label_smoothing,
+            half=spec.compute.activations == "fp16",
+        )
+
+    def _plan_memory(self, options: Options) -> _MemoryPlanned:
+        """numpy (the reference backend) allocates as it runs and is not planned."""
+        name = self._device.backend
+        if name == "reference":
+            return _MemoryPlanned(options, None)
+        if name in GPU_BACKENDS:
+            from phone_agent.backends.opencl.memory_estimate import options_for_backend
+
+            options = options_for_backend(name, options, self._graph.shape)
+        planned = plan_memory(self._graph, self._own.batch, options, self._affordable, self._spec.compute.micro_batch)
+        return _MemoryPlanned(*planned)
+
+    def _select_cores(self, planned: _MemoryPlanned, state: State) -> _MemoryPlanned:
+        """Measures whether little cores help, unless the number of threads is given."""
+        if planned.memory is None or self._device.backend != "cpu" or self._device.threads:
+            return planned
+        core_sets = affinity.core_sets()
+        if len(core_sets) < 2:
+            return planned
+        batch, options = planned.memory.batch, planned.options
+        threads = core_selection.select_core_set(core_sets, self._graph, state, batch, options).threads
+        return self._plan_memory(replace(self._options, threads=threads))
+
+    def _learning(self, state: State, reducer: StatefulReducer) -> _Learning:
+        spec, own = self._spec, self._own
+        optimizer = build_optimizer(spec.optimizer, state, self._device.backend)
+        if spec.communication.local_steps == 1:
+            return _Learning(optimizer, reducer, spec.global_batch)
+        local = LocalSgd(optimizer, reducer, state, spec, own.batch / spec.global_batch)
+        return _Learning(local, local, own.batch)
+
+    def _start_overlap(self, state: State, learning: _Learning, recovery: Recovery, timeline: Timeline) -> Overlap:
+        spec, config = self._spec, self._collective_config
+        rate = partial(schedules.learning_rate, spec.optimizer, spec.schedule, steps=spec.steps)
+        updates = StepUpdates(
+            self._world, state, learning.reducer, learning.optimizer, rate, self._report, recovery.checkpointer
+        )
+        buckets = trainable_bucket_slices(state.packing, config.bucket_bytes)
+        overlap = Overlap(buckets, _chunk_bytes(config), updates, timeline, first=recovery.step + 1)
+        if self._world.size > 1 and config.algorithm in SLEEPING_ALGORITHMS:
+            affinity.lower_priority()  # after the communication thread started, before the compute threads do
+        return overlap
 
 
-def _overlap(  # noqa: PLR0917 - a run's parts, as they are built
-    spec: RunSpec,
-    world: World,
-    state: State,
-    choice: CollectiveConfig,
-    learning: _Learning,
-    resumed: Resumed,
-    tell: Tell,
-    timeline: Timeline,
-) -> Overlap:
-    rate = partial(schedules.rate, spec.optimizer, spec.schedule, steps=spec.steps)
-    updates = Updates(world, state, learning.reducer, learning.optimizer, rate, tell, resumed.keep)
-    buckets = trainable_bucket_slices(state.packing, choice.bucket_bytes)
-    overlap = Overlap(buckets, _piece_bytes(choice), updates, timeline, first=resumed.step + 1)
-    if world.size > 1 and choice.algorithm in NAPPING:
-        affinity.lower_priority()  # once the communication thread is there, before those that compute are
-    return overlap
-
-
-def _options(threads: int, choice: CollectiveConfig, config: DeviceConfig) -> Options:
-    tiles = tuple(sorted(config.tiles.items()))
-    return Options(threads=threads, bucket_bytes=choice.bucket_bytes, gpu_share=config.gpu_fraction, tiles=tiles)
-
-
-def _with_the_best_core_set(
-    plans: Planned, plan: Callable[[Options], Planned], graph: Graph, state: State, config: DeviceConfig
-) -> Planned:
-    """Where little cores might help, and nobody said how many threads."""
-    options, memory = plans
-    if memory and config.backend == "cpu" and not config.threads and len(core_sets := affinity.core_sets()) > 1:
-        threads = core_selection.choose(core_sets, graph, state, memory.batch, options).threads
-        return plan(replace(options, threads=threads))
-    return plans
-
-
-def _choose(spec: RunSpec, world: World, graph: Graph) -> CollectiveConfig:
-    """The same on all ranks: what is expected to be computed beside it is a phone's mean share of the batch."""
-    switches = [rank.switch for rank in spec.ranks]
-    asked = spec.communication
-    wanted = TuneRequest(asked.algorithm, asked.wire, asked.bucket_bytes, asked.group_size)
-    compute_s = computing_s(graph, -(-spec.global_batch // world.size)) if asked.overlap else None
+def _autotune(spec: RunSpec, world: World, graph: Graph) -> CollectiveConfig:
+    """The same on all ranks: the expected compute time is that of a phone's mean part of the batch."""
+    requested, switches = spec.communication, [rank.switch for rank in spec.ranks]
+    request = TuneRequest(requested.algorithm, requested.wire, requested.bucket_bytes, requested.group_size)
+    mean_batch = -(-spec.global_batch // world.size)
+    compute_s = estimate_compute_s(graph, mean_batch) if requested.overlap else None
     packing = packing_of(graph)
-    load = PowerSgdMessageSizes(packing) if asked.wire == "powersgd" else DenseMessageSizes(packing.trainable_size)
-    return autotune(wanted, probe_links(world, switches), switches, load, compute_s)
+    is_powersgd = requested.wire == "powersgd"
+    messages = PowerSgdMessageSizes(packing) if is_powersgd else DenseMessageSizes(packing.trainable_size)
+    return autotune(request, probe_links(world, switches), switches, messages, compute_s)
 
 
-def _piece_bytes(choice: CollectiveConfig) -> int:
-    """Factors and single layers are whole parameters; all else can be cut anywhere."""
-    return NEVER if choice.algorithm == "chunkwise" or choice.wire == "powersgd" else choice.bucket_bytes
+def _mapped_buffers(name: str) -> frozenset[str]:
+    """State buffers that live in the checkpoint server's memory. None if that memory is a file: every step would wear
+    the flash."""
+    return mappable_buffers(name) if is_anonymous() else frozenset()
 
 
-def _planned(  # noqa: PLR0917 - what for, and within what
-    graph: Graph,
-    own: RankSpec,
-    spec: RunSpec,
-    lives: Collection[str] | None,
-    affordable: int | None,
-    options: Options,
-) -> Planned:
-    """numpy takes what it takes. `lives`: in the keeper's memory; None: nothing is kept there."""
-    rules, alone = spec.optimizer, (spec.communication.local_steps, spec.communication.outer_momentum)
-    saves = own.rank in savers([rank.switch for rank in spec.ranks])
-    options = replace(
-        options,
-        memory_bytes=spec.compute.memory_bytes or None,
-        moments=moments(rules, spec.communication.wire, *alone)
-        + (saved(rules, *alone) if saves else 0)
-        + (0 if lives is None else held(rules, spec.communication.wire, *alone, lives)),
-        label_smoothing=spec.optimizer.label_smoothing,
-        half=spec.compute.activations == "fp16",
-    )
-    computing = config_for(spec, own.phone).backend
-    if computing == "reference":
-        return options, None
-    if computing in GPU_BACKENDS:
-        from phone_agent.backends.opencl.memory_estimate import options_for_backend
-
-        options = options_for_backend(computing, options, graph.shape)
-    return plan_memory(graph, own.batch, options, affordable, spec.compute.micro_batch)
+def _chunk_bytes(config: CollectiveConfig) -> int:
+    """Chunkwise reduction and PowerSGD need whole parameters; otherwise a bucket can be split anywhere."""
+    whole = config.algorithm == "chunkwise" or config.wire == "powersgd"
+    return WHOLE_BUCKETS if whole else config.bucket_bytes

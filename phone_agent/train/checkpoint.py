@@ -1,13 +1,13 @@
-"""A run's state as a file that anyone can open: weights under torchvision's names, what the optimizer remembers, the
-run's specification and the step, from which follows which samples come next.
+"""Checkpoint files in safetensors format: weights under torchvision's names, the optimizer state, the run spec and the
+step. The step determines which samples come next.
 
-Not in it, so that a run which goes on from here is not the same to the bit: what coarse wires have yet to send of what
-they rounded away, PowerSGD's directions, each phone's own running statistics (these are of all together), and where
-phones step alone the momenta of all but the first.
+A run resumed from a file is not bit-identical, because the file lacks the residuals of lossy wire formats, the
+directions of PowerSGD, each phone's own running statistics (it has the combined ones), and with local steps the momenta
+of all phones but the first.
 
-Written beside the training by rank 0 and by a phone of another switch: what is copied at a step's end, a thread
-writes. Beside each file lies what it should be: its size and sha256. One without that, or with another content, is
-none: a power cut may have come in between.
+Rank 0 and a phone on another switch write checkpoints: the state is copied after a step, and a thread writes the copy.
+A manifest with size and sha256 lies beside each file. A file without a manifest, or that does not match it, is ignored:
+power may have been cut in between.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from phone_agent.nn.weights import to_state_dict
 
 SCHEMA = 1
 FORMAT = "clusterctl"
-KEPT = 2  # the newest ones
+KEEP_NEWEST = 2
 MANIFEST = ".json"
 
 Array = NDArray[Any]
-Tell = Callable[..., object]  # as EventLog.write
+WriteEvent = Callable[..., object]  # EventLog.write
 
 
 class CheckpointError(AgentError):
-    """A checkpoint that cannot be used; names the file."""
+    """A checkpoint that cannot be used. The message names the file."""
 
     code = ErrorCode.BAD_CHECKPOINT
 
 
 @dataclass(frozen=True)
-class About:
-    """What a file of weights says of itself. One from elsewhere says nothing."""
+class CheckpointMetadata:
+    """Metadata of a weights file. Empty for files from other programs."""
 
     model: str = ""
     classes: int | None = None
-    shape: tuple[int, ...] | None = None  # of the images the network reads
-    stored: tuple[int, ...] | None = None  # of the samples these are the middle of
+    shape: tuple[int, ...] | None = None  # of the network input
+    stored: tuple[int, ...] | None = None  # of stored samples, from which the input is cropped
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     class_names: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class About:
     run: RunSpec | None = None
 
     def metadata(self) -> dict[str, str]:
-        """All but the run."""
+        """Everything but the run."""
         return {
             "model": self.model,
             "classes": str(self.classes),
@@ -78,39 +78,39 @@ class About:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`packing` names the parameters in the order in which the remembered numbers of each lie."""
+    """`packing`: parameter names in the order of the packed optimizer state."""
 
     weights: dict[str, Array]
-    remembered: dict[str, Array] = field(default_factory=dict)
-    about: About = field(default_factory=About)
+    optimizer_state: dict[str, Array] = field(default_factory=dict)
+    info: CheckpointMetadata = field(default_factory=CheckpointMetadata)
     packing: tuple[str, ...] = ()
 
 
-class Checkpoints:
-    """Of one run, in its directory."""
+class CheckpointWriter:
+    """Writes the checkpoints of one run to its directory."""
 
-    def __init__(self, directory: Path, graph: Graph, metadata: Mapping[str, str], tell: Tell) -> None:
-        self._directory, self._graph, self._metadata, self._tell = directory, graph, metadata, tell
+    def __init__(self, directory: Path, graph: Graph, metadata: Mapping[str, str], write_event: WriteEvent) -> None:
+        self._directory, self._graph, self._metadata, self._write_event = directory, graph, metadata, write_event
         self._writer: threading.Thread | None = None
-        self._bug: Exception | None = None
-        for left in directory.glob(f".{layout.CHECKPOINTS}.*"):  # by somebody who was killed while writing
-            left.unlink()
+        self._error: Exception | None = None
+        for partial in directory.glob(f".{layout.CHECKPOINTS}.*"):  # left by a writer that was killed
+            partial.unlink()
 
-    def save(self, step: int, state: State, remembered: Mapping[str, Array]) -> None:
-        """At a step's end. One that is still being written is waited for: memory is for one copy."""
+    def save(self, step: int, state: State, optimizer_state: Mapping[str, Array]) -> None:
+        """To be called between steps. Waits for a previous write: the memory plan has room for one copy only."""
         self.close()
-        buffers = {OPTIMIZER_PREFIX + name: buffer.copy() for name, buffer in remembered.items()}
+        buffers = {OPTIMIZER_PREFIX + name: buffer.copy() for name, buffer in optimizer_state.items()}
         tensors = to_state_dict(self._graph, state) | buffers
         self._writer = threading.Thread(target=self._write, args=(step, tensors), name="checkpoint")
         self._writer.start()
 
     def close(self) -> None:
-        """Waits until all is written."""
+        """Wait until everything is written."""
         if self._writer is not None:
             self._writer.join()
             self._writer = None
-        if self._bug is not None:
-            raise self._bug
+        if self._error is not None:
+            raise self._error
 
     def _write(self, step: int, tensors: dict[str, Array]) -> None:
         path = self._directory / layout.checkpoint_file(step)
@@ -121,35 +121,41 @@ class Checkpoints:
             write_json(path.with_suffix(MANIFEST), manifest)
             self._remove_old()
         except OSError as error:
-            message = f"checkpoint {path.name} was not written: {error.strerror}; the run goes on without it"
-            self._tell("warning", message=message)
-        except Exception as error:  # noqa: BLE001 - raised where somebody can hear it
-            self._bug = error
+            message = f"checkpoint {path.name} was not written: {error.strerror}; training continues"
+            self._write_event("warning", message=message)
+        except Exception as error:  # noqa: BLE001 - raised by close() on the calling thread
+            self._error = error
         else:
-            self._tell("checkpoint", step=step, file=path.name, bytes=size, sha256=digest)
+            self._write_event("checkpoint", step=step, file=path.name, bytes=size, sha256=digest)
 
     def _remove_old(self) -> None:
-        for path in sorted(self._directory.glob(layout.CHECKPOINTS))[:-KEPT]:
+        for path in sorted(self._directory.glob(layout.CHECKPOINTS))[:-KEEP_NEWEST]:
             path.unlink()
             path.with_suffix(MANIFEST).unlink(missing_ok=True)
 
 
-def savers(switches: Sequence[str]) -> frozenset[int]:
-    """Which ranks write checkpoints, by each rank's switch: the head phone and the first of another switch; where there
-    is only one switch, the last phone."""
+def checkpoint_ranks(switches: Sequence[str]) -> frozenset[int]:
+    """Ranks that write checkpoints, given the switch of each: the head phone and the first one on another switch; with
+    a single switch, the last phone."""
     elsewhere = next((rank for rank, switch in enumerate(switches) if switch != switches[0]), len(switches) - 1)
     return frozenset({0, elsewhere})
 
 
-def newest_whole(directory: Path) -> tuple[dict[str, Any] | None, list[str]]:
-    """What the newest undamaged checkpoint there should be and is; and the names of newer ones that are damaged."""
+def newest_intact(directory: Path) -> tuple[dict[str, Any] | None, list[str]]:
+    """The manifest of the newest intact checkpoint, and the names of newer ones that are damaged."""
     damaged: list[str] = []
     for path in sorted(directory.glob(layout.CHECKPOINTS), reverse=True):
-        told = read_json(path.with_suffix(MANIFEST))
-        if isinstance(told, dict) and told.get("file") == path.name and told.get("sha256") == _sha256(path):
-            return told, damaged
+        manifest = read_json(path.with_suffix(MANIFEST))
+        if _is_intact(path, manifest):
+            return manifest, damaged
         damaged.append(path.name)
     return None, damaged
+
+
+def _is_intact(path: Path, manifest: Any) -> bool:
+    if not isinstance(manifest, dict):
+        return False
+    return manifest.get("file") == path.name and manifest.get("sha256") == _sha256(path)
 
 
 def _sha256(path: Path) -> str | None:
@@ -160,13 +166,13 @@ def _sha256(path: Path) -> str | None:
         return None
 
 
-def due(spec: RunSpec, step: int) -> bool:
+def is_due(spec: RunSpec, step: int) -> bool:
     return step == spec.steps or bool(spec.recovery.checkpoint_every and step % spec.recovery.checkpoint_every == 0)
 
 
-def describe(spec: RunSpec, state: State, data: Dataset) -> dict[str, str]:
-    """A checkpoint's metadata, but for the step."""
-    about = About(
+def build_metadata(spec: RunSpec, state: State, data: Dataset) -> dict[str, str]:
+    """Metadata of all checkpoints of a run, without the step."""
+    info = CheckpointMetadata(
         model=spec.network,
         classes=spec.data.classes,
         shape=spec.data.input_shape,
@@ -178,7 +184,7 @@ def describe(spec: RunSpec, state: State, data: Dataset) -> dict[str, str]:
     return {
         "format": FORMAT,
         "schema": str(SCHEMA),
-        **about.metadata(),
+        **info.metadata(),
         "run_id": spec.run_id,
         "seed": str(spec.seed),
         "data": spec.data.name,
@@ -188,15 +194,15 @@ def describe(spec: RunSpec, state: State, data: Dataset) -> dict[str, str]:
 
 
 def read(path: Path) -> Checkpoint:
-    """A checkpoint, or weights from elsewhere."""
+    """A checkpoint, or a weights file of another program."""
     content = safetensors.read(path)
     weights = {name: value for name, value in content.tensors.items() if not name.startswith(OPTIMIZER_PREFIX)}
-    remembered = {
+    optimizer_state = {
         name.removeprefix(OPTIMIZER_PREFIX): value
         for name, value in content.tensors.items()
         if name.startswith(OPTIMIZER_PREFIX)
     }
-    return Checkpoint(weights, remembered, _about(content.metadata, path), _packing(content.metadata, path))
+    return Checkpoint(weights, optimizer_state, _info(content.metadata, path), _packing(content.metadata, path))
 
 
 def _packing(metadata: dict[str, str], path: Path) -> tuple[str, ...]:
@@ -208,16 +214,16 @@ def _packing(metadata: dict[str, str], path: Path) -> tuple[str, ...]:
         raise CheckpointError(f"{path} is damaged: its description lacks or garbles {error}") from None
 
 
-def _about(metadata: dict[str, str], path: Path) -> About:
-    """Exported weights say what checkpoints do, but for the run."""
+def _info(metadata: dict[str, str], path: Path) -> CheckpointMetadata:
+    """Exported weights have the same metadata, without the run."""
     ours = metadata.get("format") == FORMAT
     if not ours and "stored_shape" not in metadata:
-        return About()
+        return CheckpointMetadata()
     if ours and metadata.get("schema") != str(SCHEMA):
         raise CheckpointError(f"{path} has schema {metadata.get('schema')!r}; known is {SCHEMA}: use a newer release")
     try:
         return _checked(
-            About(
+            CheckpointMetadata(
                 model=metadata["model"],
                 classes=int(metadata["classes"]),
                 shape=_image(metadata["shape"]),
@@ -233,7 +239,7 @@ def _about(metadata: dict[str, str], path: Path) -> About:
         raise CheckpointError(f"{path} is damaged: its description lacks or garbles {error}") from None
 
 
-def _checked(about: About) -> About:
+def _checked(about: CheckpointMetadata) -> CheckpointMetadata:
     channels = (about.shape or (0,))[-1]
     if {len(about.mean), len(about.std), (about.stored or (0,))[-1]} != {channels}:
         raise ValueError(f"mean, std and stored_shape: they are not of {channels} channels")

@@ -1,4 +1,4 @@
-"""What of the phones' conditions is worth an event. The head rank tells of all, any other of itself."""
+"""Events about the condition of phones. Rank 0 reports on all phones, any other rank on its own."""
 
 from __future__ import annotations
 
@@ -8,41 +8,42 @@ from collections.abc import Sequence
 from phone_agent.contract.schema import RankSpec
 from phone_agent.device.condition import Condition, Level
 from phone_agent.train.events import EventLog
-from phone_agent.train.progress import where
+from phone_agent.train.progress import location
 
-FIGURES_EVERY_S = 30.0
+STATUS_EVERY_S = 30.0
 
 
-class Watch:
-    """`rank` is the own one."""
+class ConditionEvents:
+    """`rank` is this process's own."""
 
     def __init__(self, ranks: Sequence[RankSpec], rank: int, events: EventLog) -> None:
-        self._own = [each for each in ranks if rank in {0, each.rank}]
+        self._reported = [each for each in ranks if rank in {0, each.rank}]
         self._events = events
         self._before = [Condition() for _ in ranks]
-        self._told_figures = time.monotonic()
+        self._status_at = time.monotonic()
 
-    def look(self, conditions: Sequence[Condition]) -> None:
-        """By rank; at every step, and while all rest."""
-        figures = time.monotonic() - self._told_figures >= FIGURES_EVERY_S
-        for rank in self._own:
-            self._one(rank, self._before[rank.rank], conditions[rank.rank])
-            if figures:
+    def observe(self, conditions: Sequence[Condition]) -> None:
+        """The conditions of all ranks, at every step and during a pause."""
+        status_due = time.monotonic() - self._status_at >= STATUS_EVERY_S
+        for rank in self._reported:
+            self._report_change(rank, self._before[rank.rank], conditions[rank.rank])
+            if status_due:
                 self._events.write_of(rank, "device_status", **conditions[rank.rank].as_json())
         self._before = list(conditions)
-        if figures:
-            self._told_figures = time.monotonic()
+        if status_due:
+            self._status_at = time.monotonic()
 
-    def _one(self, rank: RankSpec, before: Condition, now: Condition) -> None:
+    def _report_change(self, rank: RankSpec, before: Condition, now: Condition) -> None:
         if now.level == Level.PAUSE != before.level:
-            self._events.write_of(rank, "pause", reason=f"{where(rank)} rests: {now.reason()}")
+            self._events.write_of(rank, "pause", reason=f"{location(rank)} pauses: {now.reason()}")
         elif before.level == Level.PAUSE != now.level:
-            self._events.write_of(rank, "resume", reason=f"{where(rank)} takes part again")
+            self._events.write_of(rank, "resume", reason=f"{location(rank)} resumes")
         elif now.level > before.level:
-            hint = ": it should get less to do" if now.level == Level.REDUCE else ""
+            hint = ": its load should be reduced" if now.level == Level.REDUCE else ""
             self._warn(rank, now.reason() + hint)
         if now.drains and not before.drains:
-            self._warn(rank, f"loses charge while plugged in ({now.battery_percent:.0f} % left): a stronger supply")
+            percent = f"{now.battery_percent:.0f} % left"
+            self._warn(rank, f"the battery drains although it is plugged in ({percent}): use a stronger power supply")
 
     def _warn(self, rank: RankSpec, message: str) -> None:
-        self._events.write_of(rank, "warning", message=f"{where(rank)}: {message}", names_phone=True)
+        self._events.write_of(rank, "warning", message=f"{location(rank)}: {message}")

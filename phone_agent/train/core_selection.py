@@ -1,6 +1,7 @@
-"""Which cores compute, where little ones might help: by measurement, on the network itself, before training starts.
+"""Core selection: measures, on the network itself and before training starts, whether little cores help.
 
-Work is dealt out evenly, so a little core may hold up the big ones: whether it pays depends on phone and network.
+Work is split evenly between threads, so a little core may slow down the big ones. Whether it pays depends on the phone
+and on the network.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from phone_agent.nn.plan.memory_plan import DoesNotFitError
 from phone_agent.nn.plan.options import Options
 
 log = logging.getLogger("phone_agent")
-STEP_S = 0.15  # about so long is a step that is timed
-MOST_IMAGES = 16
+STEP_S = 0.15  # target duration of a timed step
+MAX_IMAGES = 16
 BUDGET_S = 2.0
-FASTER = 1.1  # than the big cores alone: more cores make more heat
+MIN_SPEED_UP = 1.1  # over the big cores alone: more cores produce more heat
 RUNS = 3
 
 
-def choose(core_sets: Sequence[CoreSet], graph: Graph, state: State, batch: int, options: Options) -> CoreSet:
-    """The fastest; the first where none is by much, or where trying them would take too long. Leaves the state as it
-    was, but for the gradients; the calling thread, on the chosen cores."""
+def select_core_set(core_sets: Sequence[CoreSet], graph: Graph, state: State, batch: int, options: Options) -> CoreSet:
+    """The fastest; the first unless another is clearly faster, or if measuring takes too long. Pins the calling thread
+    to the selected cores. Of the state, only the gradients change."""
     statistics = state.statistics.copy()
     began = time.monotonic()
 
@@ -39,10 +40,10 @@ def choose(core_sets: Sequence[CoreSet], graph: Graph, state: State, batch: int,
         affinity.pin_to_core_set(core_set)
         try:
             return _seconds(graph, state, images, replace(options, threads=core_set.threads), runs)
-        except DoesNotFitError:  # more threads take more memory
+        except DoesNotFitError:  # more threads need more memory
             return math.inf
 
-    images = min(max(1, int(STEP_S / seconds(core_sets[0], 1, 1))), MOST_IMAGES, batch)
+    images = min(max(1, int(STEP_S / seconds(core_sets[0], 1, 1))), MAX_IMAGES, batch)
     chosen = fastest(
         core_sets,
         lambda core_set: seconds(core_set, images, RUNS),
@@ -64,7 +65,7 @@ def fastest(core_sets: Sequence[CoreSet], measure: Callable[[CoreSet], float], i
             "%d threads on cores %s: %.4f s", core_set.threads, ",".join(map(str, core_set.cores)), times[core_set]
         )
     best = min(times, key=lambda core_set: times[core_set])
-    return best if times[core_sets[0]] >= FASTER * times[best] else core_sets[0]
+    return best if times[core_sets[0]] >= MIN_SPEED_UP * times[best] else core_sets[0]
 
 
 def _seconds(graph: Graph, state: State, images: int, options: Options, runs: int) -> float:

@@ -1,4 +1,4 @@
-"""How good the network is on samples it never saw: each is judged once, by one phone; damaged ones are left out."""
+"""Evaluation on held-out samples. Each is evaluated once, by one phone; damaged ones are skipped."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from phone_agent.nn.executable import Executable
 from phone_agent.nn.packing import State
 
 TOP = 5
-TELL_EVERY_S = 20.0  # a run of which nothing is heard for minutes is taken for one that hangs
+PROGRESS_EVERY_S = 20.0  # a run that reports nothing for minutes is considered hung
 MEAN, VARIANCE = ".running_mean", ".running_var"
 FIELDS = ("loss", "top1", "top5", "samples")
 
 
 class Normalizer(Protocol):
-    """StoredDataset images as the network reads them, `batch` at once."""
+    """Turns stored images into network input, `batch` at a time."""
 
     @property
     def batch(self) -> int: ...
@@ -32,77 +32,79 @@ class Normalizer(Protocol):
     def normalize(self, images: NDArray[np.uint8]) -> NDArray[np.float32]: ...
 
 
-Row = NDArray[np.float64]  # sums over the samples judged, in the order of FIELDS
+MetricSums = NDArray[np.float64]  # sums over samples, in the order of FIELDS
 
 
-def due(spec: RunSpec, step: int) -> bool:
+def is_due(spec: RunSpec, step: int) -> bool:
     return step == spec.steps or bool(spec.eval_every and step % spec.eval_every == 0)
 
 
-def combine_statistics(state: State, share: float, allreduce: Callable[[NDArray[np.float32]], None]) -> None:
-    """Each phone's normalisations saw only its own batches; all are judged by what they saw together.
+def combine_statistics(state: State, fraction: float, allreduce: Callable[[NDArray[np.float32]], None]) -> None:
+    """Combine the running statistics of batch normalization, which on each phone cover only its own batches.
 
-    `share` is of the global batch. Means are averaged by it; so are variances, and to these is added how far the
-    phones' means are apart: the variance of all the images, not the mean of the phones'.
+    `fraction`: this phone's part of the global batch. Means are averaged by it. So are variances, plus the variance
+    between the phones' means: the result is the variance over all images, not the mean of the phones' variances.
     """
     if not state.statistics.size:
         return
-    own, apart = state.statistics.copy(), np.zeros_like(state.statistics)
-    state.statistics *= np.float32(share)
+    own, between = state.statistics.copy(), np.zeros_like(state.statistics)
+    state.statistics *= np.float32(fraction)
     allreduce(state.statistics)
-    views, own_views, apart_views = map(state.statistics_packing.views, (state.statistics, own, apart))
+    views, own_views, between_views = map(state.statistics_packing.views, (state.statistics, own, between))
     for name in views:
         if name.endswith(MEAN):
             variance = name.removesuffix(MEAN) + VARIANCE
-            apart_views[variance][...] = np.float32(share) * (own_views[name] - views[name]) ** 2
-    allreduce(apart)
-    state.statistics += apart
+            between_views[variance][...] = np.float32(fraction) * (own_views[name] - views[name]) ** 2
+    allreduce(between)
+    state.statistics += between
 
 
 @contextmanager
-def combined_statistics(state: State, share: float, allreduce: Callable[[NDArray[np.float32]], None]) -> Iterator[None]:
-    """For as long as it takes to judge or to save; training goes on with its own, as if nobody had looked."""
+def combined_statistics(
+    state: State, fraction: float, allreduce: Callable[[NDArray[np.float32]], None]
+) -> Iterator[None]:
+    """Combined statistics during evaluation or a checkpoint; afterwards training continues with its own."""
     own = state.statistics.copy()
-    combine_statistics(state, share, allreduce)
+    combine_statistics(state, fraction, allreduce)
     try:
         yield
     finally:
         state.statistics[...] = own
 
 
-def own_part(samples: int, rank: int, ranks: int) -> range:
-    """The samples this rank judges; none where there are more ranks than samples."""
+def own_samples(samples: int, rank: int, ranks: int) -> range:
+    """The samples that this rank evaluates; may be none if there are more ranks than samples."""
     return range(samples * rank // ranks, samples * (rank + 1) // ranks)
 
 
-def judge(
+def evaluate_samples(
     executable: Executable,
     test: Dataset,
-    part: range,
-    trained_with: Normalizer,
-    tell: Callable[[int], None] = lambda _done: None,
-) -> Row:
-    """Images are normalised as those trained on were, and as many at once: no more memory than training. Where it takes
-    long, `tell` hears now and then how many are judged.
+    samples: range,
+    normalizer: Normalizer,
+    report_progress: Callable[[int], None] = lambda _done: None,
+) -> MetricSums:
+    """Metric sums over these samples, normalized as in training and in batches of the same size, so that it takes no
+    more memory. `report_progress` is called now and then with the number of samples done.
 
-    The last batch is filled up with samples judged before: of a smaller one the executable would need a copy.
+    The last batch is padded with samples evaluated before, because a smaller batch would have to be compiled.
     """
-    row, told = np.zeros(len(FIELDS)), time.monotonic()
-    for start in range(0, len(part), trained_with.batch):
-        places = part.start + np.arange(start, start + trained_with.batch) % len(part)
+    sums, reported = np.zeros(len(FIELDS)), time.monotonic()
+    for start in range(0, len(samples), normalizer.batch):
+        places = samples.start + np.arange(start, start + normalizer.batch) % len(samples)
         images, labels = test.take(places)
-        scores = executable.forward(trained_with.normalize(images))
-        count = min(trained_with.batch, len(part) - start)
-        whole = ~np.isin(places[:count], list(test.damaged))
-        row += mark(scores[:count][whole], labels[:count][whole])
-        if time.monotonic() - told >= TELL_EVERY_S:
-            told = time.monotonic()
-            tell(start + count)
-    return row
+        scores = executable.forward(normalizer.normalize(images))
+        count = min(normalizer.batch, len(samples) - start)
+        intact = ~np.isin(places[:count], list(test.damaged))
+        sums += metric_sums(scores[:count][intact], labels[:count][intact])
+        if time.monotonic() - reported >= PROGRESS_EVERY_S:
+            reported = time.monotonic()
+            report_progress(start + count)
+    return sums
 
 
-def mark(scores: NDArray[Any], labels: NDArray[Any]) -> Row:
-    """Of equal scores the first class's comes first, as argmax has it."""
+def metric_sums(scores: NDArray[Any], labels: NDArray[Any]) -> MetricSums:
+    """Ties are ranked by class number, as argmax does."""
     scores = scores.astype(np.float64)
     own = scores[np.arange(len(scores)), labels][:, None]
     earlier = np.arange(scores.shape[1]) < labels[:, None]
@@ -112,14 +114,14 @@ def mark(scores: NDArray[Any], labels: NDArray[Any]) -> Row:
     return np.array([loss.sum(), (place < 1).sum(), (place < TOP).sum(), len(scores)], np.float64)
 
 
-def merge(rows: Row) -> dict[str, float] | None:
-    """What all phones' rows say together; nothing without samples."""
+def merge_metrics(rows: MetricSums) -> dict[str, float] | None:
+    """Metrics over all phones; None without samples."""
     total = rows.reshape(-1, len(FIELDS)).sum(axis=0)
-    return {**means(total), "samples": round(total[-1])} if total[-1] else None
+    return {**mean_metrics(total), "samples": round(total[-1])} if total[-1] else None
 
 
-def means(row: Row) -> dict[str, float]:
-    *sums, samples = row.tolist()
-    if not math.isfinite(sums[0]):
-        raise AgentError("the network's scores are not numbers: lower the learning rate", code=ErrorCode.DIVERGED)
-    return dict(zip(FIELDS, (each / samples for each in sums), strict=False))
+def mean_metrics(sums: MetricSums) -> dict[str, float]:
+    *totals, samples = sums.tolist()
+    if not math.isfinite(totals[0]):
+        raise AgentError("the network's scores are not finite: lower the learning rate", code=ErrorCode.DIVERGED)
+    return dict(zip(FIELDS, (each / samples for each in totals), strict=False))

@@ -1,4 +1,4 @@
-"""Events, one JSON object a line, flushed at once: what the host follows."""
+"""Event log: one JSON object per line, flushed at once. The host follows it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def event(name: str, rank: int, phone: str, **fields: Any) -> dict[str, Any]:
 
 
 class EventLog:
-    """Appends, from any thread; to several files at once when a rank reports for itself and for the run."""
+    """Appends from any thread, to several files if a rank reports both for itself and for the run."""
 
     def __init__(self, rank: int, phone: str, *paths: Path) -> None:
         self._rank, self._phone, self._lock = rank, phone, threading.Lock()
-        self._files = [_Lines(path) for path in paths]
+        self._files = [_LineFile(path) for path in paths]
 
     def write(self, name: str, **fields: Any) -> str:
         return self._append(event(name, self._rank, self._phone, **fields))
 
     def write_of(self, rank: RankSpec, name: str, **fields: Any) -> None:
-        """About that rank, which may be another one."""
+        """An event about that rank, which may be another one."""
         self._append(event(name, rank.rank, rank.phone, **fields))
 
     def _append(self, document: dict[str, Any]) -> str:
@@ -49,8 +49,8 @@ class EventLog:
             file.close()
 
 
-class _Lines:
-    """A file that takes whole lines at once. What a full disk refuses is lost: that costs a word, not the training."""
+class _LineFile:
+    """Appends whole lines. On a full disk lines are lost, but training continues."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
@@ -69,7 +69,7 @@ class _Lines:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise error
         if not self._warned:
-            sys.stderr.write(f"phone_agent: {error.strerror}: events are lost\n")
+            sys.stderr.write(f"phone_agent: {error.strerror}: events are being lost\n")
             self._warned = True
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a run starts from: its network, the values it starts with, and which of them stay as they are."""
+"""The initial state of a run: its network, the initial weights, and which of them are frozen."""
 
 from __future__ import annotations
 
@@ -19,26 +19,25 @@ from phone_agent.nn.packing import State, backward_order
 from phone_agent.nn.weights import load_pretrained
 from phone_agent.train import checkpoint
 
-Allreduce = Callable[[NDArray[np.float32]], None]  # sums over all ranks, in place and in full precision
+Allreduce = Callable[[NDArray[np.float32]], None]  # sums over all ranks, in place, in full precision
 
 
 class FreezeError(AgentError):
-    """A pattern that freezes nothing, or all there is."""
+    """A pattern that matches no layer, or all of them."""
 
     code = ErrorCode.BAD_REQUEST
 
 
 def build_graph(directory: Path, spec: RunSpec) -> Graph:
-    """`directory` holds the file that was staged with the run, where the network is the user's own. It knows what of it
-    is frozen."""
+    """The network, with its frozen layers. `directory` holds the model file if the network is user-defined."""
     name = f"{directory / spec.model_file}:{spec.model}" if spec.model_file else spec.model
     graph = models.build(name, spec.data.classes, spec.data.input_shape)
     return freeze(graph, spec.freeze)
 
 
 def initial_state(directory: Path, spec: RunSpec, graph: Graph, rank: int, allreduce: Allreduce) -> State:
-    """From the seed; or from given weights, which only rank 0 has as a file: the others get them from it, summed with
-    their nothing. So they travel once to the rack, and between the phones at its full speed."""
+    """From the seed, or from given weights. Only rank 0 has the weights file; the others receive them by an allreduce
+    to which they contribute zeros. So the host sends them once, and the phones share them at full link speed."""
     state = State(graph, spec.seed)
     if spec.weights:
         if rank == 0:
@@ -52,24 +51,24 @@ def initial_state(directory: Path, spec: RunSpec, graph: Graph, rank: int, allre
 
 
 def freeze(graph: Graph, patterns: Sequence[str]) -> Graph:
-    return replace(graph, frozen=frozenset(frozen(graph, patterns)))
+    return replace(graph, frozen=frozenset(frozen_parameters(graph, patterns)))
 
 
-def frozen(graph: Graph, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Names of the parameters in layers that a pattern fits: 'conv1', 'layer1.*', '*.bias'."""
+def frozen_parameters(graph: Graph, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Names of the parameters that match a pattern: 'conv1', 'layer1.*', '*.bias'."""
     names = [name for name, _ in backward_order(graph)]
     for pattern in patterns:
-        if not any(_fits(name, pattern) for name in names):
+        if not any(_matches(name, pattern) for name in names):
             near = get_close_matches(pattern, [node.name for node in graph.nodes if node.parameters], n=3, cutoff=0.3)
-            hint = f"; there is {', '.join(near)}" if near else ""
-            raise FreezeError(f"no layer of {graph.name} that learns fits '{pattern}'{hint}")
-    found = tuple(name for name in names if any(_fits(name, pattern) for pattern in patterns))
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise FreezeError(f"no trainable layer of {graph.name} matches '{pattern}'{hint}")
+    found = tuple(name for name in names if any(_matches(name, pattern) for pattern in patterns))
     if len(found) == len(names):
-        raise FreezeError(f"{', '.join(patterns)} freezes every layer of {graph.name}: nothing would learn")
+        raise FreezeError(f"{', '.join(patterns)} freezes every layer of {graph.name}: nothing is left to train")
     return found
 
 
-def _fits(name: str, pattern: str) -> bool:
-    """A parameter's own name, or that of any part it is in: 'layer1' is 'layer1.0.conv1.weight' as well."""
+def _matches(name: str, pattern: str) -> bool:
+    """Matches the parameter's name or that of any enclosing module: 'layer1' matches 'layer1.0.conv1.weight'."""
     parts = name.split(".")
     return any(fnmatchcase(".".join(parts[:count]), pattern) for count in range(1, len(parts) + 1))

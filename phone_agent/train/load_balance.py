@@ -1,6 +1,7 @@
-"""Who computes which images of a step, and when nobody computes at all. Every rank decides the same from the same rows.
+"""Load balancing: which rank computes which images of a step, and when all ranks pause.
 
-What all told of a step is known to all ranks before the second step after it: from then on a change is in force.
+Every rank makes the same decisions from the same exchanged results. All ranks know the results of a step before they
+start the second step after it (`SYNC_LAG`), and a change takes effect from then on.
 """
 
 from __future__ import annotations
@@ -11,87 +12,88 @@ from dataclasses import dataclass
 from phone_agent.contract.schema import RunSpec
 from phone_agent.contract.sharding import is_replicated
 from phone_agent.device.condition import Condition, Level
-from phone_agent.train.batch_split import Balancer, Change, Taken
-from phone_agent.train.loop import AGREED_AFTER, micro_batches
-from phone_agent.train.progress import RankStep, where
+from phone_agent.train.batch_split import BatchSplitter, SplitChange, StepTiming
+from phone_agent.train.loop import SYNC_LAG, split_micro_batches
+from phone_agent.train.progress import RankStep, location
 
 
 @dataclass(frozen=True)
-class Share:
-    """From `step` on, these batches, by rank. `stuck`: they would be better, but cannot be."""
+class Rebalance:
+    """Batches by rank, from `step` on. `blocked`: they would be faster, but samples cannot move between phones."""
 
     step: int
     batches: tuple[int, ...]
-    why: str
-    stuck: bool = False
+    reason: str
+    blocked: bool = False
 
 
-def balanced(spec: RunSpec) -> bool:
-    """Where phones step alone, each has a batch of its own."""
+def is_balanced(spec: RunSpec) -> bool:
+    """With local steps, each phone keeps a batch of its own."""
     return spec.compute.load_balancing == "auto" and spec.communication.local_steps == 1 and len(spec.ranks) > 1
 
 
-def movable(spec: RunSpec) -> bool:
-    """Another phone can take a phone's images. Where each has only its share of the samples, it cannot: and since a
-    phone must go through all of its share in an epoch, other batches would make no epoch shorter."""
-    return balanced(spec) and is_replicated(spec.data)
+def can_move_images(spec: RunSpec) -> bool:
+    """Whether another phone can compute a phone's images. If each phone has only its own partition, it cannot: every
+    phone must go through its whole partition in an epoch, so other batches would not shorten the epoch."""
+    return is_balanced(spec) and is_replicated(spec.data)
 
 
-class Sharing:
-    """`largest`: images computed at once. `observe` is the communication thread's, all else the computing thread's."""
+class LoadBalancer:
+    """`largest`: maximum micro-batch. The communication thread calls `observe`, the compute thread everything else."""
 
     def __init__(self, spec: RunSpec, rank: int, largest: int) -> None:
         self._spec, self._rank, self._largest = spec, rank, largest
-        self._balanced, self._movable = balanced(spec), movable(spec)
-        self._balancer = Balancer([each.batch for each in spec.ranks])
-        self._shares = [Share(0, self._balancer.batches, "")]
-        self._rest_from: int | None = None
+        self._balanced, self._can_move = is_balanced(spec), can_move_images(spec)
+        self._splitter = BatchSplitter([each.batch for each in spec.ranks])
+        self._history = [Rebalance(0, self._splitter.batches, "")]
+        self._pause_from: int | None = None
 
     def batches(self, step: int) -> tuple[int, ...]:
-        return next(share.batches for share in reversed(self._shares) if share.step <= step)
+        return next(each.batches for each in reversed(self._history) if each.step <= step)
 
-    def parts(self, step: int) -> list[slice]:
+    def micro_batches(self, step: int) -> list[slice]:
         batches = self.batches(step)
         first = sum(batches[: self._rank]) if is_replicated(self._spec.data) else 0
-        return micro_batches(batches[self._rank], self._largest, first)
+        return split_micro_batches(batches[self._rank], self._largest, first)
 
-    def observe(self, step: int, rows: Sequence[RankStep]) -> Share | None:
-        """What changes, if anything does."""
-        if self._rest_from is None and self.must_rest([row.condition for row in rows]):
-            self._rest_from = step + AGREED_AFTER
-        change = self._balancer.observe([self._taken(row) for row in rows]) if self._balanced else None
+    def observe(self, step: int, rows: Sequence[RankStep]) -> Rebalance | None:
+        """The change that follows from these results, if any."""
+        if self._pause_from is None and self.must_pause([row.condition for row in rows]):
+            self._pause_from = step + SYNC_LAG
+        change = self._splitter.observe([self._timing(row) for row in rows]) if self._balanced else None
         if change is None:
             return None
-        phone, cause = where(self._spec.ranks[change.rank]), reason(change, rows)
-        if not self._movable:
-            return Share(step, change.after, f"{phone}: {cause}", stuck=True)
-        moved = f"{change.before[change.rank]} -> {change.after[change.rank]} images a step"
-        share = Share(step + AGREED_AFTER, change.after, f"{phone} {moved}: {cause}")
-        self._shares = [self._shares[-1], share]
-        return share
+        phone, cause = location(self._spec.ranks[change.rank]), explain(change, rows)
+        if not self._can_move:
+            return Rebalance(step, change.after, f"{phone}: {cause}", blocked=True)
+        moved = f"{change.before[change.rank]} -> {change.after[change.rank]} images per step"
+        rebalance = Rebalance(step + SYNC_LAG, change.after, f"{phone} {moved}: {cause}")
+        self._history = [self._history[-1], rebalance]
+        return rebalance
 
-    def _taken(self, row: RankStep) -> Taken:
-        return Taken(row.images, row.compute_s, row.comm_s, row.condition.work_fraction if self._movable else 1.0)
+    def _timing(self, row: RankStep) -> StepTiming:
+        work_fraction = row.condition.work_fraction if self._can_move else 1.0
+        return StepTiming(row.images, row.compute_s, row.comm_s, work_fraction)
 
-    def must_rest(self, conditions: Sequence[Condition]) -> bool:
-        """A phone at its limit rests alone where the others can take its images. Otherwise all do."""
+    def must_pause(self, conditions: Sequence[Condition]) -> bool:
+        """A phone at its limit pauses alone if others can compute its images. Otherwise all phones pause."""
         at_limit = [condition.work_fraction == 0 for condition in conditions]
-        return all(at_limit) or (any(at_limit) and not self._movable)
+        return all(at_limit) or (any(at_limit) and not self._can_move)
 
-    def rests_before(self, step: int) -> bool:
-        return self._rest_from is not None and self._rest_from <= step
+    def pauses_before(self, step: int) -> bool:
+        return self._pause_from is not None and self._pause_from <= step
 
-    def rested(self) -> None:
-        """Once no step is under way."""
-        self._rest_from = None
+    def resume(self) -> None:
+        """To be called while no step is in progress."""
+        self._pause_from = None
 
 
-def reason(change: Change, rows: Sequence[RankStep]) -> str:
-    """What there is about the phone whose share changes most."""
+def explain(change: SplitChange, rows: Sequence[RankStep]) -> str:
+    """Why the batch of the most affected phone changes."""
     condition = rows[change.rank].condition
     if condition.level >= Level.REDUCE:
         return condition.reason()
     if condition.work_fraction < 1:
-        return "it recovers, and gets its work back bit by bit"
-    slower = f"an image takes it {change.times:.1f} times as long as the others"
+        return "it is recovering and gradually gets its work back"
+    slower = f"it takes {change.slowdown:.1f} times as long per image as the others"
     return f"{slower}, {condition.describe_clock()}" if condition.throttled else slower

@@ -1,8 +1,8 @@
-"""For slow links: phones step alone, and share what they learned only now and then.
+"""Local SGD, for slow links: phones take several steps on their own and synchronize only now and then.
 
-Since they last did, all know the same values (`anchor`); how far each has come from there is an outer gradient. Its
-mean, by images, is stepped along: as it is, which averages the values; or with momentum, as DiLoCo does (Douillard et
-al., 2023). It travels like gradients do, in their buffer, which is free by then.
+At a synchronization all phones have the same weights (`anchor`). How far each has moved from there is its outer
+gradient. The mean of these, weighted by images, is applied as it is, which averages the weights, or with momentum, as
+in DiLoCo (Douillard et al., 2023). It is reduced like gradients, in their buffer, which is free by then.
 """
 
 from __future__ import annotations
@@ -21,41 +21,43 @@ from phone_agent.train.optimizers import Optimizer
 Array = NDArray[Any]
 
 
-def is_meeting(spec: RunSpec, step: int) -> bool:
-    """Whether all have the same values after this step: they must when somebody looks."""
-    return step % spec.communication.local_steps == 0 or evaluate.due(spec, step) or checkpoint.due(spec, step)
+def is_sync_step(spec: RunSpec, step: int) -> bool:
+    """Whether all phones have the same weights after this step. Evaluation and checkpoints require it as well."""
+    return step % spec.communication.local_steps == 0 or evaluate.is_due(spec, step) or checkpoint.is_due(spec, step)
 
 
-def remembered(local_steps: int, outer_momentum: float) -> tuple[str, ...]:
-    """Names of what it keeps from step to step, a number a parameter each."""
+def state_names(local_steps: int, outer_momentum: float) -> tuple[str, ...]:
+    """Names of the buffers it keeps from step to step, each with one number per parameter."""
     return () if local_steps == 1 else ("anchor",) if outer_momentum == 0 else ("anchor", "outer_momenta")
 
 
 class LocalSgd:
-    """In the place of both: sums no gradients, and updates by the optimizer alone, but where all meet.
+    """Stands in for both the reducer and the optimizer: reduces no gradients, and updates by the inner optimizer only,
+    except at sync steps.
 
-    `share` is this phone's part of the images of a step; its gradients are those of its own batch.
+    `fraction` is this phone's part of the images of a step. Gradients are those of its own batch.
     """
 
-    def __init__(self, optimizer: Optimizer, reducer: Reducer, state: State, spec: RunSpec, share: float) -> None:
-        self._optimizer, self._reducer, self._state, self._spec, self._share = optimizer, reducer, state, spec, share
+    def __init__(self, optimizer: Optimizer, reducer: Reducer, state: State, spec: RunSpec, fraction: float) -> None:
+        self._optimizer, self._reducer, self._state, self._spec = optimizer, reducer, state, spec
+        self._fraction = fraction
         self.anchor = state.values.copy()
         self.buffers = dict(optimizer.buffers)
         if spec.communication.outer_momentum:
             self.buffers["outer_momenta"] = np.zeros_like(state.values)
 
     def reduce(self, gradients: NDArray[np.float32], part: slice, step: int) -> None:
-        """Nothing travels before all meet."""
+        """Nothing is sent before a sync step."""
 
     def update(self, part: slice, rate: float, step: int) -> None:
         self._optimizer.update(part, rate, step)
-        if is_meeting(self._spec, step):
-            self._meet(part, step)
+        if is_sync_step(self._spec, step):
+            self._synchronize(part, step)
 
-    def _meet(self, part: slice, step: int) -> None:
+    def _synchronize(self, part: slice, step: int) -> None:
         values, anchor, outer = self._state.values[part], self.anchor[part], self._state.gradients[part]
         np.subtract(anchor, values, out=outer)
-        outer *= np.float32(self._share)
+        outer *= np.float32(self._fraction)
         self._reducer.reduce(self._state.gradients, part, step)
         anchor -= np.float32(self._spec.communication.outer_learning_rate) * self._direction(outer, part)
         values[...] = anchor

@@ -1,4 +1,4 @@
-"""Synchronous data-parallel training: forward and backward here, the rest beside it, on the communication thread."""
+"""Synchronous data-parallel training: forward and backward here, communication and updates in a second thread."""
 
 from __future__ import annotations
 
@@ -23,138 +23,142 @@ from phone_agent.train.optimizers import Optimizer
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 
-DROPS = 4  # stream of random numbers; see data.sampling for the others
-AGREED_AFTER = 2  # steps: how one went is known to all before the computing of the second after it begins
+DROPOUT_STREAM = 4  # of random numbers; see data.sampling for the others
+SYNC_LAG = 2  # steps: all ranks know the results of step n before they start to compute step n + SYNC_LAG
+
+ReportStep = Callable[[int, RankStep], None]  # the step's number, and this rank's result
 
 
 @dataclass(frozen=True)
-class Updates:
-    """What the communication thread does to the state. `tell` is called with every step's number and own result."""
+class StepUpdates:
+    """What the communication thread does to the training state. `report` exchanges each step's results."""
 
     world: World
     state: State
     reducer: Reducer
     optimizer: Optimizer
-    rate: Callable[[int], float]
-    tell: Callable[[int, RankStep], None]
-    keep: Checkpointer = NULL_CHECKPOINTER
+    learning_rate: Callable[[int], float]
+    report: ReportStep
+    checkpointer: Checkpointer = NULL_CHECKPOINTER
 
-    def reduce(self, where: slice, step: int) -> None:
-        self.reducer.reduce(self.state.gradients, where, step)
+    def reduce(self, span: slice, step: int) -> None:
+        self.reducer.reduce(self.state.gradients, span, step)
 
-    def update(self, part: slice, step: int) -> None:
-        self.optimizer.update(part, self.rate(step), step)
+    def update(self, bucket: slice, step: int) -> None:
+        self.optimizer.update(bucket, self.learning_rate(step), step)
 
     def exchange(self, step: int, own: RankStep) -> None:
-        self.keep.commit(step)
-        self.tell(step, own)
-        self.keep.take_snapshot(step)
+        self.checkpointer.commit(step)
+        self.report(step, own)
+        self.checkpointer.take_snapshot(step)
 
-    def gather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
+    def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.world.allgather(row)
 
 
-def micro_batches(batch: int, largest: int, first: int = 0) -> list[slice]:
-    """Of the images from `first` on. As few as possible, as even as possible: normalisations see alike many images each
-    time."""
+def split_micro_batches(batch: int, largest: int, first: int = 0) -> list[slice]:
+    """Slices of the images from `first` on. As few and as even as possible, so that batch normalization always sees
+    about the same number of images."""
     count = -(-batch // largest)
     borders = [first + batch * index // max(count, 1) for index in range(count + 1)]
     return [slice(low, high) for low, high in pairwise(borders)]
 
 
-def sizes(parts: Sequence[slice]) -> list[int]:
-    return [part.stop - part.start for part in parts]
+def sizes(micro_batches: Sequence[slice]) -> list[int]:
+    return [part.stop - part.start for part in micro_batches]
 
 
-class Shares(Protocol):
-    def parts(self, step: int) -> Sequence[slice]:
-        """Which of the step's images are computed here, and in which parts, one after the other; none: nothing is."""
+class BatchAssignment(Protocol):
+    def micro_batches(self, step: int) -> Sequence[slice]:
+        """The slices of the step's global batch that this rank computes, one after the other. Empty: none."""
         ...
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedAssignment:
     own: Sequence[slice]
 
-    def parts(self, step: int) -> Sequence[slice]:
+    def micro_batches(self, step: int) -> Sequence[slice]:
         del step
         return self.own
 
 
 @dataclass(frozen=True)
-class Loop:
-    """Each part of a batch counts by its share of the global one: weighted so, the summed gradient is the global
-    batch's own, whoever computed which part."""
+class TrainingLoop:
+    """Each micro-batch is weighted by its fraction of the global batch. So the sum over all ranks is the gradient of
+    the global batch, whichever rank computed which part."""
 
     executable: Executable
     source: Source
     overlap: Overlap
-    shares: Shares
+    assignment: BatchAssignment
     global_batch: int
     gradients: NDArray[np.float32]
     overlapping: bool = True
     seed: int = 0
     rank: int = 0
     condition: Callable[[], Condition] = Condition
-    keep: Checkpointer = NULL_CHECKPOINTER
+    checkpointer: Checkpointer = NULL_CHECKPOINTER
 
     def run(self, first: int, last: int) -> Iterator[int]:
-        """Steps `first` to `last`, counted from 1. What a step changed is all there only once it has settled."""
+        """Steps `first` to `last`, counted from 1. A step's updates are complete only after `overlap.drain()`."""
         before: Sequence[slice] = ()
         for step in range(first, last + 1):
-            self.overlap.catch_up(step - AGREED_AFTER)
-            parts = self.shares.parts(step)
-            if parts and parts != before:
-                self._prepare(parts)
-                before = parts
-            started, waited = time.monotonic(), self.overlap.waited
+            self.overlap.wait_for_step(step - SYNC_LAG)
+            micro_batches = self.assignment.micro_batches(step)
+            if micro_batches and micro_batches != before:
+                self._prepare(micro_batches)
+                before = micro_batches
+            started, waited_s = time.monotonic(), self.overlap.waited_s
             self.overlap.begin(step)
-            loss = self._loss_and_gradients(step, parts) if parts else self._no_gradients()
+            loss = self._loss_and_gradients(step, micro_batches) if micro_batches else self._zero_gradients()
             if not self.overlapping:
-                self.overlap.update()
-            comm_s = self.overlap.waited - waited
+                self.overlap.update_all()
+            comm_s = self.overlap.waited_s - waited_s
             compute_s = time.monotonic() - started - comm_s
-            self.keep.capture_statistics(step)
-            self.overlap.finish(RankStep(loss, compute_s, comm_s, self.condition(), images=sum(sizes(parts))))
+            self.checkpointer.capture_statistics(step)
+            images = sum(sizes(micro_batches))
+            self.overlap.finish(RankStep(loss, compute_s, comm_s, self.condition(), images=images))
             yield step
 
-    def _prepare(self, parts: Sequence[slice]) -> None:
-        self.executable.prepare(set(sizes(parts)))
-        self.source.expect(parts)
+    def _prepare(self, micro_batches: Sequence[slice]) -> None:
+        self.executable.prepare(set(sizes(micro_batches)))
+        self.source.expect(micro_batches)
 
-    def _loss_and_gradients(self, step: int, parts: Sequence[slice]) -> float:
-        """The mean over this rank's batch."""
-        losses = [self._micro(step, number, parts) for number in range(len(parts))]
-        return float(np.average(losses, weights=sizes(parts)))
+    def _loss_and_gradients(self, step: int, micro_batches: Sequence[slice]) -> float:
+        """The mean loss of this rank's batch."""
+        losses = [self._run_micro_batch(step, number, micro_batches) for number in range(len(micro_batches))]
+        return float(np.average(losses, weights=sizes(micro_batches)))
 
-    def _no_gradients(self) -> float:
-        """A rank without images still carries the others' gradients; its own are zero."""
-        for part in self.overlap.parts:
-            self.overlap.need(part.start, part.stop)  # until then those of the step before are being summed there
-            self.gradients[part] = 0
+    def _zero_gradients(self) -> float:
+        """A rank without images still takes part in the allreduce; its own gradients are zero."""
+        for bucket in self.overlap.buckets:
+            self.overlap.wait_for_values(bucket.start, bucket.stop)  # until then the step before is reduced there
+            self.gradients[bucket] = 0
             if self.overlapping:
-                self.overlap.ready(part.start, part.stop)
+                self.overlap.gradients_ready(bucket.start, bucket.stop)
         return 0.0
 
-    def _micro(self, step: int, number: int, parts: Sequence[slice]) -> float:
-        """Lets go of the images: the next ones are made in their place, not beside them.
+    def _run_micro_batch(self, step: int, number: int, micro_batches: Sequence[slice]) -> float:
+        """Only the first micro-batch waits for updated weights; gradients are complete in the last.
 
-        Values are new in the first one only; gradients are complete in the last.
+        The images go out of scope here, so that the next ones reuse their memory.
         """
-        batch = self.source.batch(step - 1, parts[number])
+        batch = self.source.batch(step - 1, micro_batches[number])
         self.overlap.mark("data")
+        first, last = number == 0, number == len(micro_batches) - 1
         loss = self.executable.loss_and_gradients(
             batch.images,
             batch.labels,
             len(batch.labels) / self.global_batch,
-            self._draw(step, number),
-            need=self.overlap.need if self.overlapping and number == 0 else None,
-            ready=self.overlap.ready if self.overlapping and number == len(parts) - 1 else None,
-            accumulate=number > 0,
+            self._dropout_seed(step, number),
+            need=self.overlap.wait_for_values if self.overlapping and first else None,
+            ready=self.overlap.gradients_ready if self.overlapping and last else None,
+            accumulate=not first,
         )
         self.overlap.mark("backward")
         return loss
 
-    def _draw(self, step: int, number: int) -> int:
-        """Decides what dropout drops: something else on each rank and at each step, and the same when run again."""
-        return int(rng.bits((self.seed, DROPS, self.rank, number), 1, start=step)[0])
+    def _dropout_seed(self, step: int, number: int) -> int:
+        """Differs between ranks, steps and micro-batches; the same when the run is repeated."""
+        return int(rng.bits((self.seed, DROPOUT_STREAM, self.rank, number), 1, start=step)[0])

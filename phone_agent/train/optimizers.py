@@ -1,4 +1,4 @@
-"""From gradients to new values: one pass of the core over a part of the packed buffers, as soon as it is reduced."""
+"""Optimizers: one pass of the compute core over a part of the packed buffers, as soon as it is reduced."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ Array = NDArray[Any]
 _Held = ctypes.Array[ops.Segment]
 
 METHODS = tuple(method.name.lower() for method in ops.OptimizerKind)
-ADAPTIVE = frozenset({"lars", "lamb"})  # scale a parameter's steps by its norm
-ROUND = 128 * 1024  # values read twice in a row: few enough to be near still the second time
+ADAPTIVE = frozenset({"lars", "lamb"})  # layer-wise adaptive: updates are scaled by the norm of each parameter
+ROUND = 128 * 1024  # values that are read twice in a row: few enough to stay in cache
 
 
 class OptimizerError(AgentError):
-    """Rules or parts that cannot be."""
+    """Invalid hyperparameters, or a part that is not made of whole parameters."""
 
     code = ErrorCode.BAD_REQUEST
 
 
 class Optimizer(Protocol):
-    buffers: dict[str, Array]  # what it remembers from step to step, packed like the values
+    buffers: dict[str, Array]  # state from step to step, packed like the values
 
     def update(self, part: slice, rate: float, step: int) -> None:
-        """New values for a part of whole parameters, in step `step` counted from 1. Leaves the gradients alone."""
+        """Update a part, made of whole parameters, in step `step` counted from 1. Does not change the gradients."""
         ...
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Values in a row that are treated alike. Adapted ones are one parameter each."""
+    """A range of values with the same treatment. If `adapted`, it is exactly one parameter."""
 
     start: int
     end: int
@@ -57,10 +57,10 @@ def build_optimizer(
     threads: int = 1,
     isa: str | None = None,
 ) -> Optimizer:
-    """May be used from any one thread at a time. What the packing has as frozen stays as it is."""
+    """May be used from any thread, one at a time. Frozen parameters do not change."""
     check(spec)
     buffers = _buffers(spec, state)
-    parts = _Parts(state.packing, spec)
+    parts = _Segments(state.packing, spec)
     if backend == "reference":
         return NumpyOptimizer(spec, state, buffers, parts)
     return CoreOptimizer(spec, state, buffers, parts, threads=threads, isa=isa)
@@ -70,48 +70,48 @@ def check(spec: OptimizerSpec) -> None:
     if spec.name not in METHODS:
         raise OptimizerError(f"no optimizer '{spec.name}'; there is: {', '.join(METHODS)}")
     if spec.epsilon <= 0:
-        raise OptimizerError(f"an epsilon of {spec.epsilon:g}; it keeps divisors from 0, and must be above that")
+        raise OptimizerError(f"epsilon is {spec.epsilon:g}, but must be positive: it prevents division by zero")
 
 
-def remembered(spec: OptimizerSpec) -> tuple[str, ...]:
-    """Names of what it keeps from step to step, a number a parameter each."""
+def state_names(spec: OptimizerSpec) -> tuple[str, ...]:
+    """Names of the buffers it keeps from step to step, each with one number per parameter."""
     return ("momenta", "second_momenta") if spec.name == "lamb" else ("momenta",)
 
 
 def _buffers(spec: OptimizerSpec, state: State) -> dict[str, Array]:
-    _, *others = remembered(spec)
+    _, *others = state_names(spec)
     return {"momenta": state.momenta} | {name: aligned(state.values.size, state.values.dtype) for name in others}
 
 
 def segments(packing: Packing, spec: OptimizerSpec) -> list[Segment]:
-    """Of what learns, in the buffer's order. Vectors are biases or normalisations: neither decayed (unless decay_all)
-    nor adapted."""
+    """Segments of trainable parameters, in buffer order. Vectors are biases or normalization parameters: never adapted,
+    and decayed only with decay_all."""
     each = [
         Segment(slot.offset, slot.offset + prod(slot.shape), *_treatment(len(slot.shape) > 1, spec))
         for slot in packing.slots.values()
         if slot.offset < packing.trainable_size
     ]
-    return each if spec.name in ADAPTIVE else _joined(each)
+    return each if spec.name in ADAPTIVE else _merged(each)
 
 
 def _treatment(is_matrix: bool, spec: OptimizerSpec) -> tuple[float, bool]:  # noqa: FBT001 - a property of a shape
     return spec.weight_decay if is_matrix or spec.decay_all else 0.0, is_matrix and spec.name in ADAPTIVE
 
 
-def _joined(each: Sequence[Segment]) -> list[Segment]:
-    """Neighbours that are treated alike, as one."""
-    joined: list[Segment] = []
+def _merged(each: Sequence[Segment]) -> list[Segment]:
+    """Neighbors with the same treatment, merged."""
+    merged: list[Segment] = []
     for segment in each:
-        last = joined[-1] if joined else None
+        last = merged[-1] if merged else None
         if last is not None and last.end == segment.start and last.decay == segment.decay:
-            joined[-1] = Segment(last.start, segment.end, last.decay, adapted=False)
+            merged[-1] = Segment(last.start, segment.end, last.decay, adapted=False)
         else:
-            joined.append(segment)
-    return joined
+            merged.append(segment)
+    return merged
 
 
-class _Parts:
-    """Which segments lie in a part of the buffers."""
+class _Segments:
+    """Finds the segments within a part of the buffers."""
 
     def __init__(self, packing: Packing, spec: OptimizerSpec) -> None:
         self._size = packing.size
@@ -121,7 +121,7 @@ class _Parts:
     def bounds(self, part: slice) -> tuple[int, int]:
         start, end, step = part.indices(self._size)
         if step != 1 or not {start, end} <= self._borders:
-            raise OptimizerError(f"values {start} to {end} (by {step}) are not a number of whole parameters")
+            raise OptimizerError(f"values {start} to {end} (step {step}) are not a whole number of parameters")
         return start, end
 
     def within(self, start: int, end: int) -> list[Segment]:
@@ -133,9 +133,9 @@ class _Parts:
 
 
 class NumpyOptimizer:
-    """In the precision of the state. What the core is compared with."""
+    """The reference: in the precision of the state. Tests compare the core with it."""
 
-    def __init__(self, spec: OptimizerSpec, state: State, buffers: dict[str, Array], parts: _Parts) -> None:
+    def __init__(self, spec: OptimizerSpec, state: State, buffers: dict[str, Array], parts: _Segments) -> None:
         self._spec, self._state, self._parts, self.buffers = spec, state, parts, buffers
 
     def update(self, part: slice, rate: float, step: int) -> None:
@@ -148,14 +148,14 @@ class NumpyOptimizer:
 
 
 class CoreOptimizer:
-    """A program for every part that was ever asked for: training always asks for the same ones."""
+    """Caches a program for every part: training always updates the same ones."""
 
     def __init__(
         self,
         spec: OptimizerSpec,
         state: State,
         buffers: dict[str, Array],
-        parts: _Parts,
+        parts: _Segments,
         *,
         threads: int,
         isa: str | None,
@@ -191,7 +191,7 @@ class CoreOptimizer:
         return Program.of((ops.Kind.OPTIMIZER_UPDATE, op) for op, _ in made), [held for _, held in made]
 
     def _op(self, together: Sequence[Segment]) -> tuple[ops.OptimizerUpdate, _Held]:
-        """Points to the second of these, which must live as long."""
+        """The op points to the second result, which must live as long."""
         held: _Held = (ops.Segment * len(together))(*map(_in_core, together))
         state, second = self._state, self.buffers.get("second_momenta")
         op = ops.OptimizerUpdate(
@@ -209,7 +209,7 @@ class CoreOptimizer:
     def _check(self) -> None:
         for buffer in (self._state.values, self._state.gradients, *self.buffers.values()):
             if buffer.dtype != np.float32 or not buffer.flags.c_contiguous:
-                raise OptimizerError(f"the core computes in float32; a buffer is {buffer.dtype}")
+                raise OptimizerError(f"the core computes in float32, but a buffer is {buffer.dtype}")
 
 
 def _in_core(segment: Segment) -> ops.Segment:
@@ -217,7 +217,7 @@ def _in_core(segment: Segment) -> ops.Segment:
 
 
 def _rounds(each: Sequence[Segment]) -> list[list[Segment]]:
-    """What is measured and then stepped at once."""
+    """Groups of segments whose norms are computed and then applied together, while they are in cache."""
     rounds: list[list[Segment]] = []
     room = 0
     for segment in each:

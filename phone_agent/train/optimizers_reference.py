@@ -1,6 +1,6 @@
-"""The optimizers' rules in plain numpy, from their papers: what the core is compared with, and the reference uses.
+"""Optimizer update rules in plain numpy, as in their papers. Used by the reference backend and by tests of the core.
 
-Each changes `values` and what it remembers in place.
+Each updates `values` and its own state in place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Rule:
-    """How one segment goes on in one step."""
+    """Parameters of one update of one segment."""
 
     spec: OptimizerSpec
     decay: float
@@ -29,7 +29,7 @@ class Rule:
 
 
 def correction(momentum: float, step: int) -> float:
-    """A mean that started from 0 is too small by so much."""
+    """Bias correction of a moving average that started from 0."""
     return 1.0 / (1.0 - momentum**step) if momentum < 1 else 1.0
 
 

@@ -1,4 +1,4 @@
-"""What the ranks tell each other each step, in one small exchange; rank 0 makes the run's step event of it."""
+"""Step results: exchanged between all ranks after each step, and merged by rank 0 into the run's step event."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from phone_agent.train import schedules
 
 
 class DivergedError(AgentError):
-    """Every rank finds this at the same step."""
+    """Training diverged. All ranks raise this at the same step."""
 
     code = ErrorCode.DIVERGED
 
 
 @dataclass(frozen=True)
 class RankStep:
-    """One rank's step. `comm_s` is what its computing waited for communication, `reduce_s` what that took in all."""
+    """One rank's step. `comm_s`: how long computing waited for communication; `reduce_s`: its whole duration."""
 
     loss: float
     compute_s: float
@@ -33,46 +33,46 @@ class RankStep:
     condition: Condition = field(default_factory=Condition)
     reduce_s: float = 0.0
     images: int = 1
-    leave: bool = False  # somebody asked this attempt to end at a step's end
+    yield_requested: bool = False  # this attempt should end after a common step
 
-    def row(self) -> list[float]:
-        own = (self.loss, self.compute_s, self.comm_s, self.reduce_s, self.images, self.leave)
+    def to_row(self) -> list[float]:
+        own = (self.loss, self.compute_s, self.comm_s, self.reduce_s, self.images, self.yield_requested)
         return [*own, *astuple(self.condition)]
 
     @classmethod
-    def of(cls, row: Sequence[float]) -> RankStep:
-        loss, compute_s, comm_s, reduce_s, images, leave, *condition = row
-        return cls(loss, compute_s, comm_s, Condition(*condition), reduce_s, round(images), bool(leave))
+    def from_row(cls, row: Sequence[float]) -> RankStep:
+        loss, compute_s, comm_s, reduce_s, images, yield_requested, *condition = row
+        return cls(loss, compute_s, comm_s, Condition(*condition), reduce_s, round(images), bool(yield_requested))
 
 
 def exchange(own: RankStep, world: World, spec: RunSpec, step: int) -> list[RankStep]:
-    """Everybody's step, by rank. Raises on all ranks when one has diverged."""
-    rows = [RankStep.of(row) for row in world.allgather(np.array(own.row(), np.float64)).tolist()]
+    """The steps of all ranks. Raises on every rank if the loss of any is not finite."""
+    rows = [RankStep.from_row(row) for row in world.allgather(np.array(own.to_row(), np.float64)).tolist()]
     diverged = [rank for rank, row in zip(spec.ranks, rows, strict=True) if not math.isfinite(row.loss)]
     if diverged:
-        first, others = where(diverged[0]), f" and {len(diverged) - 1} more" if len(diverged) > 1 else ""
-        raise DivergedError(f"step {step}: the loss is not a number on {first}{others}: lower the learning rate")
+        first, others = location(diverged[0]), f" and {len(diverged) - 1} more" if len(diverged) > 1 else ""
+        raise DivergedError(f"step {step}: the loss is not finite on {first}{others}: lower the learning rate")
     return rows
 
 
-def check_values(state: State, world: World, spec: RunSpec, step: int) -> None:
-    """A step may spoil values whose loss was still a number. Raises on all ranks when one's are spoiled."""
-    ends = [
+def check_finite(state: State, world: World, spec: RunSpec, step: int) -> None:
+    """An update may produce non-finite weights although the loss was finite. Raises on every rank if any has some."""
+    extremes = [
         end for buffer in (state.values, state.statistics) for end in (buffer.min(initial=0), buffer.max(initial=0))
     ]
-    sound = world.allgather(np.array([np.isfinite(ends).all()], np.float64))[:, 0]
+    finite = world.allgather(np.array([np.isfinite(extremes).all()], np.float64))[:, 0]
     for rank in spec.ranks:
-        if not sound[rank.rank]:
-            raise DivergedError(f"step {step}: {where(rank)} has values that are not numbers: lower the learning rate")
+        if not finite[rank.rank]:
+            raise DivergedError(f"step {step}: weights on {location(rank)} are not finite: lower the learning rate")
 
 
-def merge(rows: list[RankStep], spec: RunSpec, step: int, step_s: float) -> dict[str, Any]:
-    """The slowest rank sets the pace, and the rank that waited least for the others shows what communication costs."""
+def merge_steps(rows: list[RankStep], spec: RunSpec, step: int, step_s: float) -> dict[str, Any]:
+    """Compute time is that of the slowest rank; communication time is that of the rank that waited least for others."""
     loss = sum(row.loss * row.images for row in rows) / sum(row.images for row in rows)
     slowest = max(range(len(rows)), key=lambda index: rows[index].compute_s)
     return {
         "loss": loss,
-        "learning_rate": schedules.rate(spec.optimizer, spec.schedule, step, spec.steps),
+        "learning_rate": schedules.learning_rate(spec.optimizer, spec.schedule, step, spec.steps),
         "images_per_s": spec.global_batch / step_s,
         "step_s": step_s,
         "compute_s": rows[slowest].compute_s,
@@ -83,7 +83,8 @@ def merge(rows: list[RankStep], spec: RunSpec, step: int, step_s: float) -> dict
     }
 
 
-def where(rank: RankSpec) -> str:
+def location(rank: RankSpec) -> str:
+    """The phone's name and switch port, for messages."""
     return f"{rank.phone} ({rank.switch}:{rank.port})"
 
 

@@ -1,4 +1,4 @@
-"""Is this process the rank the host meant it to be? Asked before anything is computed."""
+"""Checks before training that this process is the rank the host planned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from phone_agent.comm.world import World
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import RankSpec, RunSpec
 from phone_agent.device import interfaces
-from phone_agent.train.progress import where
+from phone_agent.train.progress import location
 
 
 def own_rank(spec: RunSpec, world: World) -> RankSpec:
@@ -31,7 +31,7 @@ def own_rank(spec: RunSpec, world: World) -> RankSpec:
 
 def check_spec(spec: RunSpec) -> None:
     if [rank.rank for rank in spec.ranks] != list(range(len(spec.ranks))):
-        raise AgentError("run.json does not list its ranks as 0, 1, 2, ...", code=ErrorCode.BADLY_STAGED)
+        raise AgentError("run.json must list its ranks as 0, 1, 2, ...", code=ErrorCode.BADLY_STAGED)
     for rank in spec.ranks:
         if rank.batch < 1:
             raise AgentError(
@@ -40,7 +40,7 @@ def check_spec(spec: RunSpec) -> None:
             )
     if spec.communication.wire not in (formats := (*WIRES, "powersgd", "auto")):
         raise AgentError(
-            f"there is no wire format called '{spec.communication.wire}'; there are: {', '.join(formats)}",
+            f"unknown wire format '{spec.communication.wire}'; choose one of: {', '.join(formats)}",
             code=ErrorCode.BADLY_STAGED,
         )
 
@@ -50,6 +50,6 @@ def check_same_start(ranks: Sequence[RankSpec], checksums: Sequence[float]) -> N
     for rank in ranks:
         if checksums[rank.rank] != checksums[0]:
             raise AgentError(
-                f"{where(rank)} starts from other values than rank 0: provision it again",
+                f"{location(rank)} starts from other weights than rank 0: provision it again",
                 code=ErrorCode.STATE_MISMATCH,
             )

@@ -1,4 +1,4 @@
-"""What an attempt goes on from: what phones hold in memory; else the checkpoint that was given; else the start."""
+"""What an attempt resumes from: state that phones hold in memory, else the given checkpoint, else the initial state."""
 
 from __future__ import annotations
 
@@ -26,85 +26,86 @@ Allreduce = Callable[[NDArray[np.float32]], None]
 
 
 @dataclass(frozen=True)
-class Resumed:
-    step: int = 0  # the last that is done
+class Recovery:
+    """Where training resumes, and how its steps are committed."""
+
+    step: int = 0  # the last completed step
     source: str = "start"  # or memory, checkpoint
-    keep: Checkpointer | MemoryCheckpointer = NULL_CHECKPOINTER
+    checkpointer: Checkpointer | MemoryCheckpointer = NULL_CHECKPOINTER
 
 
-def open_kept(  # noqa: PLR0917 - a run's parts, as they are built
+def open_checkpointer(  # noqa: PLR0917 - parts of a run, in the order they are built
     run: Path,
     spec: RunSpec,
     state: State,
-    summing: Mapping[str, Array],
-    living: Collection[str],
+    reducer_buffers: Mapping[str, Array],
+    mapped: Collection[str],
     world: World,
     warn: Callable[[str], None],
 ) -> MemoryCheckpointer:
-    """`run` is the run's directory, where the keeper listens; `summing`, what is remembered to sum gradients. From now
-    on what is `living` of the state lives in the keeper's memory, so this comes before anyone takes an address of it.
-    """
-    alone = local_sgd.remembered(spec.communication.local_steps, spec.communication.outer_momentum)
-    packed = ("values", *optimizers.remembered(spec.optimizer), *alone)
-    like = {**dict.fromkeys(packed, state.values), STATISTICS: state.statistics, **summing}
-    kept = MemoryCheckpointer(run, spec.attempt, like, living, world, warn)
-    for name, there in kept.live.items():
-        state.place(name, there, keep_contents=kept.has_state)
-    return kept
+    """Moves the `mapped` buffers of the state into the checkpoint server's memory, so call it before anything takes
+    their addresses. The server listens in `run`, the run's directory."""
+    local = local_sgd.state_names(spec.communication.local_steps, spec.communication.outer_momentum)
+    packed = ("values", *optimizers.state_names(spec.optimizer), *local)
+    like = {**dict.fromkeys(packed, state.values), STATISTICS: state.statistics, **reducer_buffers}
+    checkpointer = MemoryCheckpointer(run, spec.attempt, like, mapped, world, warn)
+    for name, live in checkpointer.live.items():
+        state.place(name, live, keep_contents=checkpointer.has_state)
+    return checkpointer
 
 
-def buffers(state: State, optimizer: Optimizer, summing: Mapping[str, Array]) -> dict[str, Array]:
-    """All that makes the next steps what they are, besides the run's specification."""
-    found = {"values": state.values, STATISTICS: state.statistics, **optimizer.buffers, **summing}
+def all_buffers(state: State, optimizer: Optimizer, reducer_buffers: Mapping[str, Array]) -> dict[str, Array]:
+    """The complete training state: together with the run spec, it determines all further steps."""
+    buffers = {"values": state.values, STATISTICS: state.statistics, **optimizer.buffers, **reducer_buffers}
     if isinstance(optimizer, LocalSgd):
-        found["anchor"] = optimizer.anchor
-    return found
+        buffers["anchor"] = optimizer.anchor
+    return buffers
 
 
-def resume(  # noqa: PLR0917 - a run's parts, as they are built
+def resume(  # noqa: PLR0917 - parts of a run, in the order they are built
     run: Path,
     spec: RunSpec,
     graph: Graph,
     state: State,
     optimizer: Optimizer,
-    summing: Mapping[str, Array],
+    reducer_buffers: Mapping[str, Array],
     world: World,
     allreduce: Allreduce,
-    kept: MemoryCheckpointer | None = None,
-) -> Resumed:
-    """`run` is the run's directory, where the checkpoint lies; `kept`, if the state is."""
-    everything = buffers(state, optimizer, summing)
-    if kept and (step := kept.restore(everything, allreduce)):
-        return Resumed(step, "memory", kept)
-    keep = kept or NULL_CHECKPOINTER
-    if spec.resume:
-        step = _from_checkpoint(run / spec.resume, graph, state, optimizer, world)
-        for buffer in (state.values, state.statistics, *optimizer.buffers.values()):
-            _from_head(buffer, world.rank, allreduce)
-        if "anchor" in everything:
-            everything["anchor"][...] = state.values
-        return Resumed(step, "checkpoint", keep)
-    return Resumed(keep=keep)
+    checkpointer: MemoryCheckpointer | None = None,
+) -> Recovery:
+    """Restores the training state. `run` is the run's directory, with the checkpoint file if one was given."""
+    buffers = all_buffers(state, optimizer, reducer_buffers)
+    if checkpointer and (step := checkpointer.restore(buffers, allreduce)):
+        return Recovery(step, "memory", checkpointer)
+    if not spec.resume:
+        return Recovery(checkpointer=checkpointer or NULL_CHECKPOINTER)
+    step = _load_checkpoint(run / spec.resume, graph, state, optimizer, world)
+    for buffer in (state.values, state.statistics, *optimizer.buffers.values()):
+        _broadcast_from_head(buffer, world.rank, allreduce)
+    if "anchor" in buffers:
+        buffers["anchor"][...] = state.values
+    return Recovery(step, "checkpoint", checkpointer or NULL_CHECKPOINTER)
 
 
-def _from_checkpoint(path: Path, graph: Graph, state: State, optimizer: Optimizer, world: World) -> int:
-    """Only the head phone has the file."""
+def _load_checkpoint(path: Path, graph: Graph, state: State, optimizer: Optimizer, world: World) -> int:
+    """Only the head phone has the file. Returns its step on all ranks."""
     step = 0
     if world.rank == 0:
         saved = checkpoint.read(path)
         from_state_dict(graph, state, saved.weights)
         for name, buffer in optimizer.buffers.items():
-            if name not in saved.remembered or saved.remembered[name].shape != buffer.shape:
+            if name not in saved.optimizer_state or saved.optimizer_state[name].shape != buffer.shape:
                 raise AgentError(
-                    f"{path.name} does not have the optimizer's {name}: start a new run with --weights",
+                    f"{path.name} lacks the optimizer state '{name}': start a new run with --weights",
                     code=ErrorCode.BAD_CHECKPOINT,
                 )
-            buffer[...] = state.packing.repack(saved.remembered[name], saved.packing)
-        step = saved.about.step
+            buffer[...] = state.packing.repack(saved.optimizer_state[name], saved.packing)
+        step = saved.info.step
     return int(world.allgather(np.array([step], np.float64))[0, 0])
 
 
-def _from_head(buffer: Array, rank: int, allreduce: Allreduce) -> None:
+def _broadcast_from_head(buffer: Array, rank: int, allreduce: Allreduce) -> None:
+    """As an allreduce to which all other ranks contribute zeros."""
     if rank != 0:
         buffer[...] = 0
     if buffer.size:

@@ -1,4 +1,4 @@
-"""The learning rate of every step: a function of the step's number alone, so a run goes on anywhere."""
+"""Learning rate schedules: functions of the step number alone, so that a run can resume anywhere."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
 
 
 class ScheduleError(AgentError):
-    """A policy that cannot be."""
+    """An invalid schedule."""
 
     code = ErrorCode.BAD_REQUEST
 
 
-def rate(optimizer: OptimizerSpec, schedule: ScheduleSpec, step: int, steps: int) -> float:
-    """Of step `step` of `steps`, counted from 1. The rise ends at the highest; what follows goes on from there."""
+def learning_rate(optimizer: OptimizerSpec, schedule: ScheduleSpec, step: int, steps: int) -> float:
+    """For step `step` of `steps`, counted from 1. Linear warm-up to the peak, then the policy."""
     if step < schedule.warmup_steps:
         return optimizer.learning_rate * step / schedule.warmup_steps
     return optimizer.learning_rate * POLICIES[schedule.policy](schedule, step, steps)
@@ -24,13 +24,13 @@ def rate(optimizer: OptimizerSpec, schedule: ScheduleSpec, step: int, steps: int
 
 def check(schedule: ScheduleSpec) -> None:
     if schedule.policy not in POLICIES:
-        raise ScheduleError(f"no schedule '{schedule.policy}'; there is: {', '.join(POLICIES)}")
+        raise ScheduleError(f"unknown schedule '{schedule.policy}'; choose one of: {', '.join(POLICIES)}")
     if schedule.policy == "step" and schedule.decay_steps < 1:
-        raise ScheduleError("the step schedule needs to know how many steps, or epochs, there are between two")
+        raise ScheduleError("the step schedule needs the number of steps or epochs between two decays")
 
 
-def scaled(base_rate: float, base_batch: int, batch: int) -> float:
-    """The linear scaling rule: so many times the batch, so many times the rate. (Goyal et al., 2017)"""
+def linear_scaling(base_rate: float, base_batch: int, batch: int) -> float:
+    """Linear scaling rule: the learning rate grows in proportion to the batch size (Goyal et al., 2017)."""
     return base_rate * batch / base_batch
 
 
@@ -39,26 +39,26 @@ def _constant(_: ScheduleSpec, __: int, ___: int) -> float:
 
 
 def _step(schedule: ScheduleSpec, step: int, _: int) -> float:
-    """Counted from the run's first step, as in Caffe: a rise shortens the first stretch."""
+    """Counted from the first step of the run, as in Caffe: warm-up shortens the first stage."""
     return float(schedule.gamma ** ((step - 1) // schedule.decay_steps))
 
 
 def _polynomial(schedule: ScheduleSpec, step: int, steps: int) -> float:
-    return _above_floor(schedule, (1 - _done(schedule, step, steps)) ** schedule.power)
+    return _above_minimum(schedule, (1 - _progress(schedule, step, steps)) ** schedule.power)
 
 
 def _cosine(schedule: ScheduleSpec, step: int, steps: int) -> float:
-    return _above_floor(schedule, (1 + math.cos(math.pi * _done(schedule, step, steps))) / 2)
+    return _above_minimum(schedule, (1 + math.cos(math.pi * _progress(schedule, step, steps))) / 2)
 
 
-def _above_floor(schedule: ScheduleSpec, part: float) -> float:
-    return float(schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * part)
+def _above_minimum(schedule: ScheduleSpec, fraction: float) -> float:
+    return float(schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * fraction)
 
 
-def _done(schedule: ScheduleSpec, step: int, steps: int) -> float:
-    """What part of the way down is behind: 0 at the highest, 1 one step after the last."""
-    highest = max(schedule.warmup_steps, 1)
-    return min(1.0, (step - highest) / max(1, steps + 1 - highest))
+def _progress(schedule: ScheduleSpec, step: int, steps: int) -> float:
+    """Fraction of the decay that is done: 0 at the peak, 1 one step after the last."""
+    peak = max(schedule.warmup_steps, 1)
+    return min(1.0, (step - peak) / max(1, steps + 1 - peak))
 
 
 POLICIES: dict[str, Callable[[ScheduleSpec, int, int], float]] = {

@@ -1,4 +1,4 @@
-"""What a rank did when: the last spans of both its threads, kept in memory and written once, at the end."""
+"""Timeline of a rank: the last spans of both its threads, kept in memory and written once at the end."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ import numpy as np
 
 from phone_agent.comm.world import World
 
-MOST = 1 << 15  # spans, in a few megabytes: hundreds of steps of a small network, some ten of a large one
+MAX_SPANS = 1 << 15  # a few megabytes: hundreds of steps of a small network, about ten of a large one
 ROUNDS = 16
 
 
 class Timeline:
-    """Times are this phone's monotonic clock. Safe from any thread.
+    """Times are of this phone's monotonic clock. Safe to call from any thread.
 
-    The computing thread's: data, forward, backward, wait. The communication thread's: reduce, update, exchange; inside
-    a reduce: send and receive (waiting for either), add (also encoding and decoding).
+    Spans of the compute thread: data, forward, backward, wait. Of the communication thread: reduce, update, exchange;
+    and inside a reduce: send and receive (waiting for either), add (with encoding and decoding).
     """
 
-    def __init__(self, most: int = MOST) -> None:
-        self.spans: deque[tuple[str, int, float, float]] = deque(maxlen=most)
-        self.reducing = 0  # the step whose gradients are under way
+    def __init__(self, max_spans: int = MAX_SPANS) -> None:
+        self.spans: deque[tuple[str, int, float, float]] = deque(maxlen=max_spans)
+        self.reducing = 0  # the step whose gradients are being reduced
 
     def add(self, kind: str, step: int, started: float, ended: float) -> None:
         self.spans.append((kind, step, started, ended))
 
     def note(self, what: str, started: float, ended: float) -> None:
-        """What a collective does inside a reduce."""
+        """A span inside a reduce, reported by a collective."""
         self.spans.append(("add" if what == "reduce" else what, self.reducing, started, ended))
 
     def write(self, path: Path, **header: Any) -> None:
-        """A line that says whose it is, then one line a span: kind, step, from, to."""
+        """A header line, then one line per span: kind, step, start, end."""
         with path.open("w", encoding="utf-8") as file:
             file.writelines(line + "\n" for line in self._lines(header))
 
@@ -47,9 +47,9 @@ class Timeline:
 
 
 def clock_offset(world: World, rounds: int = ROUNDS) -> tuple[float, float]:
-    """What to subtract from this rank's clock to have rank 0's; and how far off that may be at most.
+    """Offset of this rank's clock from that of rank 0, and its maximum error.
 
-    Nobody leaves an allgather before everybody has entered it: so each round bounds the difference from both sides.
+    No rank leaves an allgather before all have entered it, so each round bounds the offset from both sides.
     """
     entered, left = np.empty(rounds), np.empty(rounds)
     for number in range(rounds):

@@ -22,8 +22,8 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.bucket_order import Piece, pieces
-from phone_agent.train.loop import DROPS, Loop, Updates, micro_batches
+from phone_agent.train.bucket_order import Chunk, split_buckets
+from phone_agent.train.loop import DROPOUT_STREAM, StepUpdates, TrainingLoop, split_micro_batches
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline
@@ -75,7 +75,7 @@ class Setting:
 
     def micro(self, rank: int, step: int = 1) -> list[slice]:
         batches = self.at(step)
-        return micro_batches(batches[rank], self.largest, sum(batches[:rank]))
+        return split_micro_batches(batches[rank], self.largest, sum(batches[:rank]))
 
     def most(self, rank: int) -> int:
         """Images it computes at once."""
@@ -87,7 +87,7 @@ class Planned:
     setting: Setting
     rank: int
 
-    def parts(self, step: int) -> list[slice]:
+    def micro_batches(self, step: int) -> list[slice]:
         return self.setting.micro(self.rank, step)
 
 
@@ -163,11 +163,11 @@ def _rank(setting: Setting, world: World, *, overlapping: bool) -> Result:
         assert own.images == setting.at(step)[world.rank]
         result.losses.append(float(world.allgather(np.array([own.loss]))[:, 0] @ shares))
 
-    updates = Updates(world, state, ring, TextbookSgd(state), lambda _: RULES.learning_rate, tell)
+    updates = StepUpdates(world, state, ring, TextbookSgd(state), lambda _: RULES.learning_rate, tell)
     overlap = Overlap(
         bucket_slices(state.packing, setting.bucket_bytes), setting.bucket_bytes, updates, result.timeline
     )
-    loop = Loop(
+    loop = TrainingLoop(
         executable,
         setting.source(),
         overlap,
@@ -179,7 +179,7 @@ def _rank(setting: Setting, world: World, *, overlapping: bool) -> Result:
         world.rank,
     )
     assert list(loop.run(1, setting.steps)) == list(range(1, setting.steps + 1))
-    overlap.settle()
+    overlap.drain()
     overlap.close()
     return result
 
@@ -200,23 +200,23 @@ def alone(setting: Setting) -> Result:
                 share, size = len(labels) / setting.global_batch, len(labels)
                 if size not in executables:
                     executables[size] = get_backend(setting.backend).compile(setting.graph, state, size, Options())
-                draw = int(rng.bits((setting.seed, DROPS, rank, number), 1, start=step)[0])
+                draw = int(rng.bits((setting.seed, DROPOUT_STREAM, rank, number), 1, start=step)[0])
                 one = executables[size].loss_and_gradients(images, labels, share, draw, accumulate=number > 0)
                 own += one * len(labels) / batch
             gradients.append(state.gradients.copy())
             loss += own * batch / setting.global_batch
-        cut = pieces(bucket_slices(state.packing, setting.bucket_bytes), setting.bucket_bytes)
+        cut = split_buckets(bucket_slices(state.packing, setting.bucket_bytes), setting.bucket_bytes)
         state.gradients[...] = added(gradients, cut)
         TextbookSgd(state).update(slice(None), RULES.learning_rate, step)
         result.losses.append(loss)
     return result
 
 
-def added(gradients: Sequence[NDArray[np.float32]], cut: Sequence[Piece]) -> NDArray[np.float32]:
+def added(gradients: Sequence[NDArray[np.float32]], cut: Sequence[Chunk]) -> NDArray[np.float32]:
     """As many chunks of every piece as there are ranks; each begins at its own rank and goes round to the right."""
     total = np.empty_like(gradients[0])
-    for piece in cut:
-        for first, chunk in enumerate(split_evenly(piece.where, len(gradients))):
+    for bucket_chunk in cut:
+        for first, chunk in enumerate(split_evenly(bucket_chunk.span, len(gradients))):
             begins, *others = (*gradients[first:], *gradients[:first])
             total[chunk] = sum((each[chunk] for each in others), start=begins[chunk])
     return total

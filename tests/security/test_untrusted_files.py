@@ -64,7 +64,7 @@ def _checkpoint(path: Path) -> None:
     graph = _small()
     state = State(graph, 1)
     data = Synthetic(100, (28, 28, 1), 10, seed=0)
-    made = checkpoint.describe(run_spec((4,)), state, data)
+    made = checkpoint.build_metadata(run_spec((4,)), state, data)
     safetensors.write(path, {"conv.weight": np.zeros((3, 3), np.float32)}, {**made, "step": "7"})
 
 

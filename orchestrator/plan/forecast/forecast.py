@@ -13,14 +13,14 @@ from orchestrator.plan.forecast.device_model import PhoneModel
 from orchestrator.plan.forecast.overlap import StepTiming, overlapped_step_s, sequential_step_s
 from orchestrator.plan.link_rate import bytes_per_second
 from phone_agent.api.forecast import (
+    BucketTimes,
     CollectiveConfig,
     LinkProfile,
     StepPlan,
-    Times,
     allreduce_s,
-    arrange,
     choose_communication,
     gradient_count,
+    order_chunks,
     plan_step,
 )
 from phone_agent.api.memory import Options, largest_batch, training_options
@@ -167,9 +167,9 @@ def _predict_step(  # noqa: PLR0917 - bound by `partial`, but for the batch
         compute.ready,
         compute.needed,
         update_s=[phone.background_update_s(part.stop - part.start) for part in plan.parts],
-        allreduce_s=[_allreduce_s(rack, collective, piece.where.stop - piece.where.start) for piece in plan.pieces],
+        allreduce_s=[_allreduce_s(rack, collective, chunk.span.stop - chunk.span.start) for chunk in plan.chunks],
     )
-    order = arrange(plan.pieces, Times(timing.ready, timing.needed, timing.allreduce_s))
+    order = order_chunks(plan.chunks, BucketTimes(timing.ready, timing.needed, timing.allreduce_s))
     step_s = overlapped_step_s(timing, order) if setup.overlap else sequential_step_s(timing)
     return _StepPrediction(timing.compute_s, timing.communication_s, step_s, collective)
 

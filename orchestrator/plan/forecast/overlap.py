@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from phone_agent.api.forecast import Piece
+from phone_agent.api.forecast import Chunk
 
 SIMULATED_STEPS = 8  # after which the time per step no longer changes
 AVERAGED_STEPS = 4  # the last of them
@@ -13,10 +13,10 @@ AVERAGED_STEPS = 4  # the last of them
 
 @dataclass(frozen=True)
 class StepTiming:
-    """One step of one rank; all ranks are identical. Times are seconds of compute since the step began.
+    """One step of one rank; all ranks are identical. BucketTimes are seconds of compute since the step began.
 
     By part of the gradients: when backward has completed it (`ready`), when forward first reads its weights (`needed`),
-    how long its optimizer update takes. By piece: how long its allreduce takes.
+    how long its optimizer update takes. By chunk: how long its allreduce takes.
     """
 
     compute_s: float
@@ -30,7 +30,7 @@ class StepTiming:
         return sum(self.allreduce_s) + sum(self.update_s)
 
 
-def overlapped_step_s(timing: StepTiming, order: Sequence[Piece]) -> float:
+def overlapped_step_s(timing: StepTiming, order: Sequence[Chunk]) -> float:
     """Seconds per step if pieces are sent in this order while others are still being computed."""
     updated = [0.0] * len(timing.ready)  # when each part has its new weights
     now = link_free = 0.0
@@ -55,13 +55,13 @@ def _compute(timing: StepTiming, updated: Sequence[float], begin: float) -> tupl
 
 
 def _communicate(
-    timing: StepTiming, order: Sequence[Piece], ready: Sequence[float], link_free: float
+    timing: StepTiming, order: Sequence[Chunk], ready: Sequence[float], link_free: float
 ) -> tuple[float, list[float]]:
     """When the link is free again, and when each part has its new weights."""
     updated = [0.0] * len(timing.ready)
-    for piece in order:
-        link_free = max(link_free, ready[piece.part]) + timing.allreduce_s[piece.number]
-        if piece.last:
-            link_free += timing.update_s[piece.part]
-            updated[piece.part] = link_free
+    for chunk in order:
+        link_free = max(link_free, ready[chunk.bucket]) + timing.allreduce_s[chunk.number]
+        if chunk.last:
+            link_free += timing.update_s[chunk.bucket]
+            updated[chunk.bucket] = link_free
     return link_free, updated

@@ -28,7 +28,7 @@ from phone_agent.contract import safetensors
 from phone_agent.contract.choices import MAX_THREADS
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import to_state_dict
-from phone_agent.train.checkpoint import About
+from phone_agent.train.checkpoint import CheckpointMetadata
 from tests.orchestrator.cli.test_startup import imported_by
 from tests.orchestrator.launch.idx import write_idx
 
@@ -102,7 +102,7 @@ def test_invalid_values_are_usage_errors(flags: list[str], words: str) -> None:
     [
         (["--recipe", "nope"], "resnet50-imagenet-lars: "),
         (["--batch", "auto", "--global-batch", "4"], "exclude each other"),
-        (["--schedule", "step"], "how many steps"),
+        (["--schedule", "step"], "number of steps"),
         (["--wire", "int8", "--algorithm", "mpi"], "fp32 only"),
         (["--bucket-size", "65535"], "below 64KiB"),
         (["--bucket-size", "4MB", "--memory", "1GB", "--freeze", "a", "--freeze", "b", "--lr", "inf"], "--lr inf"),
@@ -181,7 +181,7 @@ def dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--weights", "absent.safetensors"], "--weights absent.safetensors: "),
         (["--weights", "absent.npz"], "absent.npz is not an .npz file"),
         (["--weights", "old.pth"], "old.pth is a pickle"),
-        (["--freeze", "layer9"], "--freeze: no layer of lenet that learns fits 'layer9'"),
+        (["--freeze", "layer9"], "--freeze: no trainable layer of lenet matches 'layer9'"),
         (["--model", "alexnet"], "alexnet does not support 28x28x1"),
         (["--new-head"], "--new-head has no effect without --weights"),
     ],
@@ -196,7 +196,7 @@ def test_invalid_requests_fail_before_a_folder_is_imported(dots: Path, flags: li
 def test_last_layer_for_other_classes_is_initialized_and_reported(dots: Path, tmp_path: Path) -> None:
     graph = models.build("lenet")
     names = tuple(f"kind {number}" for number in range(10))
-    about = About("lenet", 10, graph.shape, graph.shape, (0.5,), (0.5,), names).metadata()
+    about = CheckpointMetadata("lenet", 10, graph.shape, graph.shape, (0.5,), (0.5,), names).metadata()
     safetensors.write(tmp_path / "w.safetensors", to_state_dict(graph, State(graph, 1)), {"format": "pt", **about})
     flags = ["--data", str(dots), "--weights", str(tmp_path / "w.safetensors"), "--dry-run"]
     shown = launch(*flags)

@@ -26,8 +26,8 @@ from phone_agent.data.synthetic import Synthetic
 from phone_agent.nn.graph import Dense, Graph, GraphBuilder
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import to_state_dict
-from phone_agent.train.checkpoint import About
-from phone_agent.train.evaluate import mark
+from phone_agent.train.checkpoint import CheckpointMetadata
+from phone_agent.train.evaluate import metric_sums
 from tests.phone_agent.datasets import CLASSES, SHAPE, stage
 
 OWN = """\
@@ -39,7 +39,7 @@ def build(classes, shape):
     net.add("fc", Dense(classes))
     return net.build()
 """
-ABOUT = About("net.py:build", CLASSES, SHAPE, SHAPE, (0.4,), (0.3,), ("ant", "bee", "[red]cat", "dog"))
+ABOUT = CheckpointMetadata("net.py:build", CLASSES, SHAPE, SHAPE, (0.4,), (0.3,), ("ant", "bee", "[red]cat", "dog"))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_every_held_out_sample_counts_once(weights: Path) -> None:
     images, labels = Staged(directory, manifest, manifest.test).take(np.arange(41))
     kernel = State(graph(), seed=2).packing.views(State(graph(), seed=2).values)
     normal = (images.reshape(41, -1) / 255 - 0.4) / 0.3
-    loss, top1, top5, samples = mark(normal @ kernel["fc.weight"] + kernel["fc.bias"], labels)
+    loss, top1, top5, samples = metric_sums(normal @ kernel["fc.weight"] + kernel["fc.bias"], labels)
     assert (found.samples, found.top1, found.top5) == (samples, top1 / 41, top5 / 41)
     assert found.loss == pytest.approx(loss / 41, rel=1e-4)
 

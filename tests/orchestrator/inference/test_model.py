@@ -51,7 +51,9 @@ def network(name: str = "resnet20", classes: int = 10) -> tuple[Graph, State]:
 def kept(directory: Path, spec: RunSpec, graph: Graph, state: State) -> Path:
     """A checkpoint as rank 0 writes it."""
     data = Synthetic(10, spec.data.shape, spec.data.classes, seed=0)
-    saving = checkpoint.Checkpoints(directory, graph, checkpoint.describe(spec, state, data), lambda *_, **__: None)
+    saving = checkpoint.CheckpointWriter(
+        directory, graph, checkpoint.build_metadata(spec, state, data), lambda *_, **__: None
+    )
     saving.save(5, state, {"momenta": state.momenta})
     saving.close()
     return directory / "checkpoint-00000005.safetensors"
@@ -230,7 +232,7 @@ def test_as_many_classes_may_be_others(
     tmp_path: Path, known: tuple[str, ...], names: tuple[str, ...], *, asked: bool | None, anew: bool
 ) -> None:
     graph, state = network()
-    about = checkpoint.About("resnet20", 10, graph.shape, graph.shape, (0.5,) * 3, (0.5,) * 3, known)
+    about = checkpoint.CheckpointMetadata("resnet20", 10, graph.shape, graph.shape, (0.5,) * 3, (0.5,) * 3, known)
     path = tmp_path / "w.safetensors"
     safetensors.write(path, to_state_dict(graph, state), {"format": "pt", **about.metadata()} if known else {})
     start = make_initial_state("resnet20", graph, read_weights_file(path), seed=3, class_names=names, new_head=asked)
@@ -272,7 +274,7 @@ def test_run_spec_names_network_and_initial_weights(tmp_path: Path) -> None:
     )
     assert (spec.eval_every, spec.recovery.checkpoint_every) == (3, 4)
     assert "-mynet-" in spec.run_id
-    with pytest.raises(UsageError, match=r"--freeze: no layer of .* fits 'layer9'"):
+    with pytest.raises(UsageError, match=r"--freeze: no trainable layer of .* matches 'layer9'"):
         plan({**options, "freeze": ("layer9",)}, phones(2), data)
     with pytest.raises(UsageError, match="not a portable file name"):
         plan({"model": f"{tmp_path}/My Net.py:head"}, phones(2), data)

@@ -40,7 +40,7 @@ INFINITE, NAN = float("inf"), float("nan")
         ({"communication.outer_learning_rate": INFINITE}, "--outer-lr inf: must be finite"),
         ({"optimizer.momentum": NAN}, "--momentum nan: must be finite"),
         ({"schedule.policy": "triangle"}, "--schedule triangle: .*constant, step, polynomial, cosine"),
-        ({"schedule.policy": "step"}, "how many steps"),
+        ({"schedule.policy": "step"}, "number of steps"),
         ({"schedule.policy": "step", "schedule.decay_steps": 0}, "--decay-steps 0: "),
         ({"recipe": "resnet50-imagenet", "schedule.decay_epochs": 0.0}, "--decay-epochs 0: "),
         ({"schedule.decay_steps": 1, "schedule.decay_epochs": 1.0}, "--decay-steps and --decay-epochs exclude each"),

@@ -68,7 +68,7 @@ EXPECTED = [
 
 
 def test_every_metric_of_a_step_is_reported_by_ranks() -> None:
-    merged = progress.merge([progress.RankStep(2.5, 0.4, 0.1)], run_spec((4,)), 1, 0.5)
+    merged = progress.merge_steps([progress.RankStep(2.5, 0.4, 0.1)], run_spec((4,)), 1, 0.5)
     assert TAGS["step"].keys() <= merged.keys()
 
 

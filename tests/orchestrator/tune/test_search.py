@@ -146,7 +146,7 @@ def test_a_driver_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyP
 def test_without_a_device_the_processor_takes_its_place_and_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_path, "prepare_driver", lambda: "no device here")
     run: RunSpec = spec(2)
-    assert device_config.settled(run, "p1-01") == run
-    settled = device_config.settled(replace(run, compute=ComputeSpec("opencl")), "p1-01")
+    assert device_config.fall_back_to_cpu(run, "p1-01") == run
+    settled = device_config.fall_back_to_cpu(replace(run, compute=ComputeSpec("opencl")), "p1-01")
     assert device_config.config_for(settled, "p1-01") == DeviceConfig("cpu", fallback_reason="no device here")
     assert device_config.config_for(settled, "p1-02").backend == "opencl"

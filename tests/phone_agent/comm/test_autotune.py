@@ -24,7 +24,7 @@ from phone_agent.comm.message_sizes import DenseMessageSizes
 from phone_agent.comm.powersgd import PowerSgdMessageSizes
 from phone_agent.comm.world import SingleProcessWorld
 from phone_agent.nn.packing import packing_of
-from phone_agent.train.cost_estimate import computing_s
+from phone_agent.train.cost_estimate import estimate_compute_s
 from tests.phone_agent.thread_world import on_ranks
 
 GIGABIT = 117e6
@@ -162,7 +162,7 @@ def test_high_latency_favors_small_groups() -> None:
 def test_compute_time_is_estimated_for_any_batch() -> None:
     """Ten thousand images run as micro-batches: no plan could hold all of them."""
     graph = models.build("mobilenet_v2")
-    one, few, many = (computing_s(graph, batch) for batch in (1, 16, 10_000))
+    one, few, many = (estimate_compute_s(graph, batch) for batch in (1, 16, 10_000))
     assert one < few < many == pytest.approx(625 * few)
 
 

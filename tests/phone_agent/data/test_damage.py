@@ -14,7 +14,7 @@ from phone_agent.contract.dataset_manifest import MANIFEST_FILE, DatasetManifest
 from phone_agent.contract.schema import DataSpec, OptimizerSpec
 from phone_agent.contract.shards import HEADER_BYTES
 from phone_agent.data.sampling import order_of
-from phone_agent.train.checkpoint import newest_whole
+from phone_agent.train.checkpoint import newest_intact
 from tests.phone_agent.datasets import SHAPE, damage, spec_of, stage
 from tests.phone_agent.memckpt.test_server import events, train
 from tests.phone_agent.phones import SYNTHETIC, Phone, forget, make_phones, run_spec
@@ -98,12 +98,12 @@ def test_scores_that_are_not_numbers_do_not_cost_the_checkpoint(phones: list[Pho
     spec = run_spec((4, 4, 4), steps=1, data=held_out, optimizer=OptimizerSpec(learning_rate=1e30))
     done = train(phones, spec)
     assert done.returncode == 1
-    assert "the network's scores are not numbers: lower the learning rate" in done.stderr, "of whoever fails first"
+    assert "the network's scores are not finite: lower the learning rate" in done.stderr, "of whoever fails first"
     assert_last_step_is_saved(phones[0], phones[2], step=1)
 
 
 def assert_last_step_is_saved(*phones: Phone, step: int = STEPS) -> None:
     for phone in phones:
-        newest, damaged = newest_whole(phone.run_dir("run"))
+        newest, damaged = newest_intact(phone.run_dir("run"))
         assert newest is not None
         assert (newest["step"], damaged) == (step, [])

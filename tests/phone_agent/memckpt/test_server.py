@@ -30,11 +30,11 @@ from phone_agent.memckpt.header import CommittedStep
 from phone_agent.memckpt.server import serve
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory_plan import MemoryPlan
-from phone_agent.train.builder import build
-from phone_agent.train.device_config import living
-from phone_agent.train.loop import Updates
-from phone_agent.train.memory_budget import held
-from phone_agent.train.resume import open_kept
+from phone_agent.train.builder import TrainerBuilder
+from phone_agent.train.device_config import mappable_buffers
+from phone_agent.train.loop import StepUpdates
+from phone_agent.train.memory_budget import memckpt_floats
+from phone_agent.train.resume import open_checkpointer
 from tests.phone_agent.phones import AGENT, SYNTHETIC, Phone, attempt, forget, make_phones, run_spec
 
 A, B = CommittedStep(0, 49), CommittedStep(0, 50)
@@ -162,13 +162,13 @@ def test_live_buffers_outlive_the_server(served_run: Path) -> None:
 def test_memory_use_matches_the_plan(
     served_run: Path, backend: str, method: str, wire: str, local_steps: int, outer_momentum: float
 ) -> None:
-    rules, mapped = OptimizerSpec(method), living(backend)
+    rules, mapped = OptimizerSpec(method), mappable_buffers(backend)
     spec = run_spec((4,), optimizer=rules, local_steps=local_steps, outer_momentum=outer_momentum)
     state = State(models.build("lenet", 10, SYNTHETIC.shape), 0)
-    summing = {"residuals": state.gradients} if wire == "int8" else {}
-    stored = open_kept(served_run, spec, state, summing, mapped, SingleProcessWorld(), pytest.fail)
+    reducer_buffers = {"residuals": state.gradients} if wire == "int8" else {}
+    stored = open_checkpointer(served_run, spec, state, reducer_buffers, mapped, SingleProcessWorld(), pytest.fail)
     outside_live = client.query(served_run, "status")["bytes"] - sum(buffer.nbytes for buffer in stored.live.values())
-    planned = held(rules, wire, local_steps, outer_momentum, mapped) * state.values.nbytes
+    planned = memckpt_floats(rules, replace(spec.communication, wire=wire), mapped) * state.values.nbytes
     assert planned <= outside_live < 1.02 * planned + 65536
     stored.discard()
 
@@ -206,13 +206,15 @@ def test_later_attempt_plans_the_same_memory_although_the_server_uses_some(
     def planned(attempt: int, available_mb: int) -> MemoryPlan | None:
         monkeypatch.setattr(device_memory, "available_mb", lambda: available_mb)
         there = replace(spec, attempt=attempt)
-        training = build(served_run, there, 1, SingleProcessWorld(), lambda *_: None, warn=pytest.fail, keep=True)
-        for _ in training.loop.run(training.resumed.step + 1, 2):
-            training.overlap.settle()
-        training.close()
-        assert isinstance(training.resumed.keep, MemoryCheckpointer)
-        training.resumed.keep.close()  # as when the process exits
-        return training.memory
+        trainer = TrainerBuilder(
+            served_run, there, 1, SingleProcessWorld(), lambda *_: None, pytest.fail, checkpointing=True
+        ).build()
+        for _ in trainer.loop.run(trainer.recovery.step + 1, 2):
+            trainer.communication.overlap.drain()
+        trainer.close()
+        assert isinstance(trainer.recovery.checkpointer, MemoryCheckpointer)
+        trainer.recovery.checkpointer.close()  # as when the process exits
+        return trainer.compute.memory
 
     lean = planned(0, 1_000_000)
     assert lean is not None
@@ -225,7 +227,9 @@ def test_later_attempt_plans_the_same_memory_although_the_server_uses_some(
 def test_training_state_is_mapped_and_keeps_its_initial_values(served_run: Path) -> None:
     state = State(models.build("lenet", 10, SYNTHETIC.shape), 3)
     start = state.values.copy()
-    stored = open_kept(served_run, run_spec((4,)), state, {}, living("cpu"), SingleProcessWorld(), pytest.fail)
+    stored = open_checkpointer(
+        served_run, run_spec((4,)), state, {}, mappable_buffers("cpu"), SingleProcessWorld(), pytest.fail
+    )
     assert np.shares_memory(state.values, stored.live["values"])
     assert np.shares_memory(state.momenta, stored.live["momenta"])
     np.testing.assert_array_equal(state.values, start)
@@ -236,17 +240,23 @@ def test_no_buffer_is_mapped_into_a_file(monkeypatch: pytest.MonkeyPatch, served
     """It would wear the flash at every step."""
     monkeypatch.setattr(memfd, "_memfd", lambda _: -1)
     warnings: list[str] = []
-    training = build(
-        served_run, run_spec((4,), steps=2), 1, SingleProcessWorld(), lambda *_: None, warn=warnings.append, keep=True
-    )
-    assert isinstance(training.resumed.keep, MemoryCheckpointer)
-    assert training.resumed.keep.live == {}
+    trainer = TrainerBuilder(
+        served_run,
+        run_spec((4,), steps=2),
+        1,
+        SingleProcessWorld(),
+        lambda *_: None,
+        warnings.append,
+        checkpointing=True,
+    ).build()
+    assert isinstance(trainer.recovery.checkpointer, MemoryCheckpointer)
+    assert trainer.recovery.checkpointer.live == {}
     assert [message.split(":")[0] for message in warnings] == ["the kernel has no memfd"]
-    for _ in training.loop.run(1, 2):
-        training.overlap.settle()
+    for _ in trainer.loop.run(1, 2):
+        trainer.communication.overlap.drain()
     assert client.held_steps(served_run) == [CommittedStep(0, 2)]
-    training.close()
-    training.resumed.keep.discard()
+    trainer.close()
+    trainer.recovery.checkpointer.discard()
 
 
 def test_commit_precedes_the_exchange_and_the_snapshot_follows_it() -> None:
@@ -262,7 +272,7 @@ def test_commit_precedes_the_exchange_and_the_snapshot_follows_it() -> None:
 
     nothing: Any = None
     report = lambda step, _: calls.append(f"report {step}")  # noqa: E731 - one line instead of four
-    Updates(nothing, nothing, nothing, nothing, nothing, report, Recorder()).exchange(5, nothing)
+    StepUpdates(nothing, nothing, nothing, nothing, nothing, report, Recorder()).exchange(5, nothing)
     assert calls == ["commit 5", "report 5", "snapshot 5"]
 
 

@@ -9,28 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phone_agent.train.batch_split import BLOCKS, Balancer, Change, Taken, shares
+from phone_agent.train.batch_split import BLOCKS, BatchSplitter, SplitChange, StepTiming, split_batch
 
 FAST = 0.01  # seconds an image
 
 
 class Rack:
-    """Phones that take `an_image` seconds for one, and do at every step what the balancer said."""
+    """Phones that take `image_s` seconds for one, and do at every step what the balancer said."""
 
-    def __init__(self, batches: Sequence[int], an_image: Sequence[float] | None = None) -> None:
-        self.balancer = Balancer(batches)
-        self.an_image = list(an_image or [FAST] * len(batches))
-        self.eases = [1.0] * len(batches)
+    def __init__(self, batches: Sequence[int], image_s: Sequence[float] | None = None) -> None:
+        self.balancer = BatchSplitter(batches)
+        self.image_s = list(image_s or [FAST] * len(batches))
+        self.work_fractions = [1.0] * len(batches)
         self.waited_s = 0.0
-        self.changes: list[Change] = []
+        self.changes: list[SplitChange] = []
 
     def run(self, steps: int, noise: Sequence[float] = (1.0,)) -> None:
         for step in range(steps):
             factor = noise[step % len(noise)]
             rows = [
-                Taken(images, images * each * (factor if rank == 0 else 1), self.waited_s, ease)
-                for rank, (images, each, ease) in enumerate(
-                    zip(self.balancer.batches, self.an_image, self.eases, strict=True)
+                StepTiming(images, images * each * (factor if rank == 0 else 1), self.waited_s, work_fraction)
+                for rank, (images, each, work_fraction) in enumerate(
+                    zip(self.balancer.batches, self.image_s, self.work_fractions, strict=True)
                 )
             ]
             if change := self.balancer.observe(rows):
@@ -38,11 +38,11 @@ class Rack:
 
     @property
     def slowest_s(self) -> float:
-        return max(images * each for images, each in zip(self.balancer.batches, self.an_image, strict=True))
+        return max(images * each for images, each in zip(self.balancer.batches, self.image_s, strict=True))
 
     @property
     def ideal_s(self) -> float:
-        return sum(self.balancer.batches) / sum(1 / each for each in self.an_image)
+        return sum(self.balancer.batches) / sum(1 / each for each in self.image_s)
 
 
 def test_equal_phones_keep_their_shares() -> None:
@@ -54,12 +54,12 @@ def test_equal_phones_keep_their_shares() -> None:
 def test_a_phone_at_a_third_of_its_speed_gets_less_and_gets_it_back() -> None:
     rack = Rack((32, 32))
     rack.run(100)
-    rack.an_image[1] *= 3
+    rack.image_s[1] *= 3
     rack.run(100)
     assert [change.after for change in rack.changes] == [(48, 16)]
-    assert (rack.changes[0].rank, round(rack.changes[0].times, 3)) == (1, 3.0)
+    assert (rack.changes[0].rank, round(rack.changes[0].slowdown, 3)) == (1, 3.0)
     assert rack.slowest_s <= 1.02 * rack.ideal_s
-    rack.an_image[1] /= 3
+    rack.image_s[1] /= 3
     rack.run(100)
     assert [change.after for change in rack.changes[1:]] == [(32, 32)]
 
@@ -99,14 +99,14 @@ def test_what_would_gain_little_beside_the_waiting_is_left() -> None:
 
 def test_eased_phones_get_less_at_once_and_resting_ones_nothing() -> None:
     rack = Rack((20, 20, 20))
-    rack.eases[0] = 0.5
+    rack.work_fractions[0] = 0.5
     rack.run(1)
     assert rack.balancer.batches == (12, 24, 24)
-    rack.eases[0] = 0.0
+    rack.work_fractions[0] = 0.0
     rack.run(1)
     assert rack.balancer.batches == (0, 30, 30)
     rack.run(300)
-    rack.eases[0] = 1.0
+    rack.work_fractions[0] = 1.0
     rack.run(1)
     assert rack.balancer.batches == (20, 20, 20)
     assert len(rack.changes) == 3
@@ -114,14 +114,14 @@ def test_eased_phones_get_less_at_once_and_resting_ones_nothing() -> None:
 
 def test_where_all_rest_nothing_moves() -> None:
     rack = Rack((4, 4))
-    rack.eases = [0.0, 0.0]
+    rack.work_fractions = [0.0, 0.0]
     rack.run(3)
     assert rack.changes == []
 
 
 def test_steps_from_before_a_change_do_not_count() -> None:
-    balancer = Balancer((8, 8))
-    slow = [Taken(8, 8.0), Taken(8, 2.0)]
+    balancer = BatchSplitter((8, 8))
+    slow = [StepTiming(8, 8.0), StepTiming(8, 2.0)]
     changes = [balancer.observe(slow) for _ in range(3 * BLOCKS)]
     assert [change.after for change in changes if change] == [(3, 13)]
 
@@ -136,7 +136,7 @@ def test_shares_are_whole_and_the_last_is_done_as_early_as_can_be(
 ) -> None:
     if len(costs) > 1:
         costs[resting % len(costs)] = math.inf
-    found = shares(images, costs)
+    found = split_batch(images, costs)
     assert sum(found) == images
     assert all((share == 0) == math.isinf(cost) for share, cost in zip(found, costs, strict=True))
     last = max(share * cost for share, cost in zip(found, costs, strict=True) if share > 1) if images > 12 else 0

@@ -1,4 +1,4 @@
-"""Checkpoints: what is in them, that they come back, and what happens when the disk is full."""
+"""CheckpointWriter: what is in them, that they come back, and what happens when the disk is full."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import from_state_dict, to_state_dict
 from phone_agent.train import checkpoint
-from phone_agent.train.checkpoint import CheckpointError, Checkpoints
+from phone_agent.train.checkpoint import CheckpointError, CheckpointWriter
 from tests.phone_agent.phones import run_spec
 
 NAMES = tuple(map(str, range(10)))
@@ -44,9 +44,9 @@ def network() -> tuple[Graph, State]:
     return graph, state
 
 
-def saver(directory: Path, graph: Graph, state: State, told: Told) -> Checkpoints:
+def saver(directory: Path, graph: Graph, state: State, told: Told) -> CheckpointWriter:
     data = Synthetic(100, (28, 28, 1), 10, seed=0)
-    return Checkpoints(directory, graph, checkpoint.describe(run_spec((4,)), state, data), told)
+    return CheckpointWriter(directory, graph, checkpoint.build_metadata(run_spec((4,)), state, data), told)
 
 
 def test_all_it_takes_to_go_on_comes_back(tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_all_it_takes_to_go_on_comes_back(tmp_path: Path) -> None:
     from_state_dict(graph, other, found.weights)
     np.testing.assert_array_equal(other.values, state.values)
     np.testing.assert_array_equal(other.statistics, state.statistics)
-    np.testing.assert_array_equal(found.remembered["momenta"], state.momenta)
-    np.testing.assert_array_equal(found.remembered["second_momenta"], 2 * state.momenta)
-    about = found.about
+    np.testing.assert_array_equal(found.optimizer_state["momenta"], state.momenta)
+    np.testing.assert_array_equal(found.optimizer_state["second_momenta"], 2 * state.momenta)
+    about = found.info
     assert about.run == run_spec((4,))
     assert (about.step, about.classes, about.shape) == (7, 10, (28, 28, 1))
     assert (about.mean, about.std, about.class_names) == ((0.5,), (0.25,), NAMES)
@@ -94,7 +94,7 @@ def test_training_may_go_on_while_it_is_written(tmp_path: Path) -> None:
         entered.set()
         assert go_on.wait(60)
 
-    saving = Checkpoints(tmp_path, graph, {}, told)
+    saving = CheckpointWriter(tmp_path, graph, {}, told)
     saving.save(1, state, {"momenta": state.momenta})
     state.values[...] = state.momenta[...] = state.statistics[...] = 7
     assert entered.wait(60)
@@ -134,7 +134,7 @@ def test_saving_takes_one_copy(tmp_path: Path) -> None:
     """Of a network whose dense layer reads an image, and so lies otherwise in the file."""
     graph = models.build("alexnet", 10, (64, 64, 3), 0.5)
     state = State(graph, seed=1)
-    saving = Checkpoints(tmp_path, graph, {}, Told())
+    saving = CheckpointWriter(tmp_path, graph, {}, Told())
     tracemalloc.start()
     try:
         saving.save(1, state, {"momenta": state.momenta})
@@ -201,7 +201,7 @@ def test_a_mistake_of_ours_is_no_warning(tmp_path: Path) -> None:
 def test_a_damaged_description_is_told(tmp_path: Path, change: dict[str, str], told: str) -> None:
     _, state = network()
     data = Synthetic(100, (28, 28, 1), 10, seed=0)
-    metadata = {**checkpoint.describe(run_spec((4,)), state, data), "step": "3", **change}
+    metadata = {**checkpoint.build_metadata(run_spec((4,)), state, data), "step": "3", **change}
     path = tmp_path / "bad.safetensors"
     safetensors.write(path, {}, metadata)
     with pytest.raises(CheckpointError) as refused:
@@ -214,11 +214,11 @@ def test_weights_from_elsewhere_say_nothing_of_themselves(tmp_path: Path) -> Non
     path = tmp_path / "theirs.safetensors"
     library.save_file({"fc.weight": np.zeros((2, 3), np.float32)}, path, {"format": "pt"})
     found = checkpoint.read(path)
-    assert (list(found.weights), found.remembered, found.about.run) == (["fc.weight"], {}, None)
+    assert (list(found.weights), found.optimizer_state, found.info.run) == (["fc.weight"], {}, None)
 
 
 def test_when_one_is_due() -> None:
     every = run_spec((4,), steps=10, checkpoint_every=4)
-    assert [step for step in range(1, 11) if checkpoint.due(every, step)] == [4, 8, 10]
-    assert [step for step in range(1, 11) if checkpoint.due(run_spec((4,), steps=10), step)] == [10]
+    assert [step for step in range(1, 11) if checkpoint.is_due(every, step)] == [4, 8, 10]
+    assert [step for step in range(1, 11) if checkpoint.is_due(run_spec((4,), steps=10), step)] == [10]
     assert json.loads(every.to_json())["recovery"]["checkpoint_every"] == 4

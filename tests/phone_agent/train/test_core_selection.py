@@ -23,8 +23,8 @@ from phone_agent.device.system_paths import SystemPaths
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory_plan import MemoryPlan, estimate_memory
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.builder import build
-from phone_agent.train.core_selection import choose, fastest
+from phone_agent.train.builder import TrainerBuilder
+from phone_agent.train.core_selection import fastest, select_core_set
 from tests.phone_agent.phones import Phone, run_spec
 
 BIG, ALL = CoreSet((4, 5, 6, 7)), CoreSet((0, 1, 2, 4, 5, 6, 7))
@@ -69,7 +69,7 @@ def test_trying_leaves_the_state_as_it_was_and_the_thread_on_the_chosen_cores() 
     first, second = sorted(os.sched_getaffinity(0))[:2]
 
     def computing() -> tuple[CoreSet, set[int]]:
-        chosen = choose([CoreSet((first,)), CoreSet((first, second))], graph, state, 4, Options())
+        chosen = select_core_set([CoreSet((first,)), CoreSet((first, second))], graph, state, 4, Options())
         return chosen, os.sched_getaffinity(0)
 
     with ThreadPoolExecutor(1) as other:
@@ -86,7 +86,8 @@ def test_a_crew_that_takes_too_much_memory_is_not_chosen() -> None:
     budget = estimate_memory(graph, 1, Options()).total
     with ThreadPoolExecutor(1) as other:
         assert (
-            other.submit(choose, [one, many], graph, State(graph, 1), 1, Options(memory_bytes=budget)).result() == one
+            other.submit(select_core_set, [one, many], graph, State(graph, 1), 1, Options(memory_bytes=budget)).result()
+            == one
         )
 
 
@@ -99,11 +100,11 @@ def test_what_trying_takes_is_not_missing_from_the_plan(tmp_path: Path, monkeypa
     monkeypatch.setattr(memory, "available_mb", lambda: next(available))
 
     def planned() -> tuple[int, MemoryPlan | None]:
-        training = build(
-            tmp_path, run_spec((4,), threads=0), 1, SingleProcessWorld(), lambda *_: None, warn=pytest.fail
-        )
-        training.close()
-        return training.at_once, training.memory
+        trainer = TrainerBuilder(
+            tmp_path, run_spec((4,), threads=0), 1, SingleProcessWorld(), lambda *_: None, pytest.fail
+        ).build()
+        trainer.close()
+        return trainer.compute.micro_batch, trainer.compute.memory
 
     with ThreadPoolExecutor(1) as other:
         at_once, plan = other.submit(planned).result(60)

@@ -33,7 +33,7 @@ SCORES = arrays.arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 1
 @given(scores=SCORES, seed=st.integers(0, 99))
 def test_marks_are_those_of_sorting_and_of_the_definition(scores: NDArray[np.float32], seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, scores.shape[1], len(scores))
-    loss, top1, top5, samples = evaluate.mark(scores, labels)
+    loss, top1, top5, samples = evaluate.metric_sums(scores, labels)
     best = np.argsort(-scores, axis=1, kind="stable")
     assert top1 == (best[:, 0] == labels).sum() == (scores.argmax(axis=1) == labels).sum()
     assert top5 == sum(label in row[:5] for label, row in zip(labels, best, strict=True))
@@ -45,12 +45,12 @@ def test_marks_are_those_of_sorting_and_of_the_definition(scores: NDArray[np.flo
 
 def test_large_scores_do_not_overflow() -> None:
     scores = np.array([[1e30, 0.0], [0.0, 1e30]], np.float32)
-    assert evaluate.mark(scores, np.array([0, 1])).tolist() == [0.0, 2.0, 2.0, 2.0]
+    assert evaluate.metric_sums(scores, np.array([0, 1])).tolist() == [0.0, 2.0, 2.0, 2.0]
 
 
 @given(samples=st.integers(0, 50), ranks=st.integers(1, 60))
 def test_each_sample_is_judged_by_one_phone(samples: int, ranks: int) -> None:
-    parts = [evaluate.own_part(samples, rank, ranks) for rank in range(ranks)]
+    parts = [evaluate.own_samples(samples, rank, ranks) for rank in range(ranks)]
     assert [place for part in parts for place in part] == list(range(samples))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -61,12 +61,12 @@ def test_any_number_of_phones_finds_the_same(ranks: int) -> None:
     graph = models.build("lenet", 10, (28, 28, 1), 0.25)
     executable = get_backend("reference").compile(graph, State(graph, 1), 4, Options())
     rows = [
-        evaluate.judge(executable, held_out, evaluate.own_part(13, rank, ranks), Normaliser(held_out, 4))
+        evaluate.evaluate_samples(executable, held_out, evaluate.own_samples(13, rank, ranks), Normaliser(held_out, 4))
         for rank in range(ranks)
     ]
-    found = evaluate.merge(np.stack(rows))
+    found = evaluate.merge_metrics(np.stack(rows))
     images, labels = held_out.take(np.arange(13))
-    alone = evaluate.mark(executable.forward(Normaliser(held_out, 13).normalize(images)), labels) / 13
+    alone = evaluate.metric_sums(executable.forward(Normaliser(held_out, 13).normalize(images)), labels) / 13
     assert found is not None
     assert found["samples"] == 13
     assert [found["loss"], found["top1"], found["top5"]] == pytest.approx(alone[:3].tolist(), rel=1e-6)
@@ -84,11 +84,11 @@ def test_a_damaged_sample_is_left_out_and_no_other_counts_twice(tmp_path: Path, 
     net.add("fc", Dense(CLASSES))
     executable = get_backend("reference").compile(net.build(), State(net.build(), 1), 4, Options())
     rows = [
-        evaluate.judge(executable, held_out, evaluate.own_part(13, rank, ranks), Normaliser(held_out, 4))
+        evaluate.evaluate_samples(executable, held_out, evaluate.own_samples(13, rank, ranks), Normaliser(held_out, 4))
         for rank in range(ranks)
     ]
-    found = evaluate.merge(np.stack(rows))
-    alone = evaluate.mark(executable.forward(Normaliser(whole, 12).normalize(images)), labels) / 12
+    found = evaluate.merge_metrics(np.stack(rows))
+    alone = evaluate.metric_sums(executable.forward(Normaliser(whole, 12).normalize(images)), labels) / 12
     assert found is not None
     assert found["samples"] == 12
     assert [found["loss"], found["top1"], found["top5"]] == pytest.approx(alone[:3].tolist(), rel=1e-6)
@@ -100,15 +100,15 @@ def test_judging_that_takes_long_is_heard_of(monkeypatch: pytest.MonkeyPatch) ->
     executable = get_backend("reference").compile(graph, State(graph, 1), 4, Options())
     told: list[int] = []
     for every_s, expected in ((1e9, []), (0.0, [4, 8, 11])):
-        monkeypatch.setattr(evaluate, "TELL_EVERY_S", every_s)
-        evaluate.judge(executable, held_out, range(2, 13), Normaliser(held_out, 4), told.append)
+        monkeypatch.setattr(evaluate, "PROGRESS_EVERY_S", every_s)
+        evaluate.evaluate_samples(executable, held_out, range(2, 13), Normaliser(held_out, 4), told.append)
         assert told == expected
 
 
 def test_nothing_held_out_is_no_figure_and_no_number_is_an_error() -> None:
-    assert evaluate.merge(np.zeros((3, 4))) is None
+    assert evaluate.merge_metrics(np.zeros((3, 4))) is None
     with pytest.raises(AgentError, match="lower the learning rate"):
-        evaluate.merge(np.array([[np.nan, 0, 0, 4], [1, 1, 1, 4]]))
+        evaluate.merge_metrics(np.array([[np.nan, 0, 0, 4], [1, 1, 1, 4]]))
 
 
 def in_step(states: list[State], shares: list[float]) -> None:
@@ -158,5 +158,5 @@ def test_training_goes_on_with_its_own_statistics() -> None:
 
 
 def test_when_one_is_due() -> None:
-    assert [step for step in range(1, 8) if evaluate.due(run_spec((4,), steps=7, eval_every=3), step)] == [3, 6, 7]
-    assert [step for step in range(1, 8) if evaluate.due(run_spec((4,), steps=7), step)] == [7]
+    assert [step for step in range(1, 8) if evaluate.is_due(run_spec((4,), steps=7, eval_every=3), step)] == [3, 6, 7]
+    assert [step for step in range(1, 8) if evaluate.is_due(run_spec((4,), steps=7), step)] == [7]

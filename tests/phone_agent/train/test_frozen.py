@@ -31,7 +31,7 @@ from phone_agent.nn.plan.ops import Direction, OpSpec
 from phone_agent.nn.plan.options import Options
 from phone_agent.train import builder as building
 from phone_agent.train import checkpoint
-from phone_agent.train.builder import build
+from phone_agent.train.builder import TrainerBuilder
 from phone_agent.train.initial_state import build_graph, freeze
 from phone_agent.train.optimizers import build_optimizer
 from phone_agent.train.resume import resume
@@ -146,11 +146,11 @@ def run(spec: RunSpec, directory: Path, monkeypatch: pytest.MonkeyPatch) -> tupl
 
     def one(world: World) -> tuple[list[float], dict[str, Array]]:
         losses: list[float] = []
-        training = build(directory, spec, 1, world, lambda _, own: losses.append(own.loss), warn=pytest.fail)
-        list(training.loop.run(1, spec.steps))
-        training.overlap.settle()
-        training.close()
-        return losses, training.state.packing.views(training.state.values)
+        trainer = TrainerBuilder(directory, spec, 1, world, lambda _, own: losses.append(own.loss), pytest.fail).build()
+        list(trainer.loop.run(1, spec.steps))
+        trainer.communication.overlap.drain()
+        trainer.close()
+        return losses, trainer.compute.state.packing.views(trainer.compute.state.values)
 
     monkeypatch.setattr(building, "make_reducer", ring)
     (first, values), (second, _) = on_ranks(2, one)
@@ -179,8 +179,8 @@ def test_momenta_of_a_checkpoint_find_their_parameters(tmp_path: Path) -> None:
     spec = replace(run_spec((4,), optimizer=OptimizerSpec("lamb")), freeze=("conv*",), resume="checkpoint.safetensors")
     before, graph = State(models.build("lenet", 10, (28, 28, 1)), 1), build_graph(tmp_path, spec)
     before.momenta[...] = np.arange(before.momenta.size)
-    about = checkpoint.describe(spec, before, Synthetic(100, (28, 28, 1), 10, seed=0))
-    saving = checkpoint.Checkpoints(tmp_path, models.build("lenet", 10, (28, 28, 1)), about, lambda *_, **__: None)
+    about = checkpoint.build_metadata(spec, before, Synthetic(100, (28, 28, 1), 10, seed=0))
+    saving = checkpoint.CheckpointWriter(tmp_path, models.build("lenet", 10, (28, 28, 1)), about, lambda *_, **__: None)
     saving.save(7, before, {"momenta": before.momenta, "second_momenta": 2 * before.momenta})
     saving.close()
     (tmp_path / "checkpoint-00000007.safetensors").rename(tmp_path / spec.resume)

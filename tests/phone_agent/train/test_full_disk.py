@@ -21,7 +21,7 @@ def test_events_are_lost_and_told_once(capsys: pytest.CaptureFixture[str], tmp_p
         line = events.write("error", message="what went wrong")
     assert json.loads(line)["message"] == "what went wrong", "it goes to mpirun's log as well"
     assert len(own.read_text().splitlines()) == 2
-    assert capsys.readouterr().err == "phone_agent: No space left on device: events are lost\n"
+    assert capsys.readouterr().err == "phone_agent: No space left on device: events are being lost\n"
 
 
 class Narrow:

@@ -17,7 +17,7 @@ from phone_agent.contract.schema import DataSpec
 from phone_agent.nn.graph import Add, BatchNorm, Conv, Dense, GlobalAvgPool, Graph, GraphBuilder
 from phone_agent.nn.packing import State
 from phone_agent.nn.weights import WeightsError, load_pretrained, to_state_dict
-from phone_agent.train.initial_state import FreezeError, build_graph, frozen, initial_state
+from phone_agent.train.initial_state import FreezeError, build_graph, frozen_parameters, initial_state
 from tests.phone_agent.phones import run_spec
 
 CIFAR = DataSpec("synthetic", 400, (32, 32, 3), 10)
@@ -164,18 +164,18 @@ def test_without_weights_nothing_is_exchanged(tmp_path: Path) -> None:
 )
 def test_layers_are_frozen_by_name_or_pattern(patterns: tuple[str, ...], count: int) -> None:
     graph, state = resnet()
-    found = frozen(graph, patterns)
+    found = frozen_parameters(graph, patterns)
     assert len(found) == len(set(found)) == count
     assert set(found) <= set(state.packing.slots)
 
 
 def test_freezing_nothing_or_everything_is_a_mistake() -> None:
     graph, _ = resnet()
-    assert frozen(graph, ()) == ()
-    with pytest.raises(FreezeError, match=re.escape("fits 'layer9.*'; there is layer")):
-        frozen(graph, ("layer9.*",))
-    with pytest.raises(FreezeError, match="nothing would learn"):
-        frozen(graph, ("*",))
+    assert frozen_parameters(graph, ()) == ()
+    with pytest.raises(FreezeError, match=re.escape("matches 'layer9.*'; did you mean layer")):
+        frozen_parameters(graph, ("layer9.*",))
+    with pytest.raises(FreezeError, match="nothing is left to train"):
+        frozen_parameters(graph, ("*",))
 
 
 def test_a_network_of_the_users_own_is_built_from_the_runs_directory(tmp_path: Path) -> None:

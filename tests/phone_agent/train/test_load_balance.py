@@ -26,10 +26,10 @@ from phone_agent.data.sampling import whole_order
 from phone_agent.device.condition import Cause, Condition, Level
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.builder import build
-from phone_agent.train.condition_events import FIGURES_EVERY_S, Watch
+from phone_agent.train.builder import TrainerBuilder
+from phone_agent.train.condition_events import STATUS_EVERY_S, ConditionEvents
 from phone_agent.train.events import EventLog
-from phone_agent.train.load_balance import Sharing
+from phone_agent.train.load_balance import LoadBalancer
 from phone_agent.train.progress import RankStep
 from tests.phone_agent.phones import SYNTHETIC, run_spec
 from tests.phone_agent.thread_world import on_ranks
@@ -85,16 +85,16 @@ def train(directory: Path, spec: RunSpec, times: float) -> tuple[list[float], li
         changes: list[tuple[int, tuple[int, ...]]] = []
 
         def tell(step: int, own: RankStep) -> None:
-            rows = [RankStep.of(row) for row in world.allgather(np.array(own.row())).tolist()]
+            rows = [RankStep.from_row(row) for row in world.allgather(np.array(own.to_row())).tolist()]
             losses.append(sum(row.loss * row.images for row in rows) / spec.global_batch)
-            share = training.sharing.observe(step, slow_from(step, times, rows))
-            if share is not None:
-                changes.append((share.step, share.batches))
+            change = trainer.load_balancer.observe(step, slow_from(step, times, rows))
+            if change is not None:
+                changes.append((change.step, change.batches))
 
-        training = build(directory, spec, 1, world, tell, warn=pytest.fail)
-        assert list(training.loop.run(1, spec.steps)) == list(range(1, spec.steps + 1))
-        training.overlap.settle()
-        training.close()
+        trainer = TrainerBuilder(directory, spec, 1, world, tell, pytest.fail).build()
+        assert list(trainer.loop.run(1, spec.steps)) == list(range(1, spec.steps + 1))
+        trainer.communication.overlap.drain()
+        trainer.close()
         return losses, changes
 
     first, *others = on_ranks(len(spec.ranks), one)
@@ -123,82 +123,90 @@ def rows_of(
 
 
 HOT = Condition(temperature_c=90.0, level=Level.REDUCE, cause=Cause.PROCESSOR, work_fraction=0.5)
-RESTING = Condition(battery_c=45.2, level=Level.PAUSE, cause=Cause.BATTERY, work_fraction=0.0)
+PAUSED = Condition(battery_c=45.2, level=Level.PAUSE, cause=Cause.BATTERY, work_fraction=0.0)
 THROTTLED = Condition(frequency_mhz=940, frequency_max_mhz=2841)
 
 
-def test_a_change_says_which_phone_and_why() -> None:
-    sharing = Sharing(run_spec((8, 8)), 1, 8)
-    hot = sharing.observe(3, rows_of(Condition(), HOT))
+def test_rebalance_names_the_phone_and_the_reason() -> None:
+    balancer = LoadBalancer(run_spec((8, 8)), 1, 8)
+    hot = balancer.observe(3, rows_of(Condition(), HOT))
     assert hot is not None
     assert (hot.step, hot.batches) == (5, (11, 5))
-    assert hot.why == "p1-02 (sw1:2) 8 -> 5 images a step: processor at 90 °C"
-    assert (sharing.batches(4), sharing.batches(5)) == ((8, 8), (11, 5))
-    assert sharing.parts(4) == [slice(8, 16)]
-    assert sharing.parts(5) == [slice(11, 16)]
-    rest = sharing.observe(5, rows_of(Condition(), RESTING, images=(11, 5)))
+    assert hot.reason == "p1-02 (sw1:2) 8 -> 5 images per step: processor at 90 °C"
+    assert (balancer.batches(4), balancer.batches(5)) == ((8, 8), (11, 5))
+    assert balancer.micro_batches(4) == [slice(8, 16)]
+    assert balancer.micro_batches(5) == [slice(11, 16)]
+    rest = balancer.observe(5, rows_of(Condition(), PAUSED, images=(11, 5)))
     assert rest is not None
-    assert rest.why == "p1-02 (sw1:2) 5 -> 0 images a step: battery at 45 °C"
-    assert sharing.parts(7) == []
-    assert not sharing.rests_before(7), "the other phone takes its images"
-    back = sharing.observe(7, rows_of(Condition(), Condition(work_fraction=0.5), images=(16, 0)))
+    assert rest.reason == "p1-02 (sw1:2) 5 -> 0 images per step: battery at 45 °C"
+    assert balancer.micro_batches(7) == []
+    assert not balancer.pauses_before(7), "the other phone computes its images"
+    back = balancer.observe(7, rows_of(Condition(), Condition(work_fraction=0.5), images=(16, 0)))
     assert back is not None
-    assert back.why == "p1-02 (sw1:2) 0 -> 5 images a step: it recovers, and gets its work back bit by bit"
+    assert back.reason == "p1-02 (sw1:2) 0 -> 5 images per step: it is recovering and gradually gets its work back"
 
 
-def test_a_throttled_clock_is_named() -> None:
-    sharing = Sharing(run_spec((8, 8)), 0, 8)
-    told = [sharing.observe(step, rows_of(Condition(), THROTTLED, compute_s=(1, 3))) for step in range(1, 6)]
-    slower = "an image takes it 3.0 times as long as the others, clock at 33 % of its highest"
-    assert [share.why for share in told if share] == [f"p1-02 (sw1:2) 8 -> 4 images a step: {slower}"]
+def test_throttled_clock_is_named() -> None:
+    balancer = LoadBalancer(run_spec((8, 8)), 0, 8)
+    changes = [balancer.observe(step, rows_of(Condition(), THROTTLED, compute_s=(1, 3))) for step in range(1, 6)]
+    slower = "it takes 3.0 times as long per image as the others, clock at 33 % of maximum"
+    assert [change.reason for change in changes if change] == [f"p1-02 (sw1:2) 8 -> 4 images per step: {slower}"]
 
 
 @pytest.mark.parametrize("how", [{"load_balancing": "off"}, {"data": DataSpec("dots", 100, (28, 28, 1), 10)}])
-def test_where_nobody_can_take_its_images_all_rest_until_a_phone_is_cool(how: dict[str, Any]) -> None:
-    sharing = Sharing(run_spec((8, 8), **how), 0, 8)
-    assert sharing.observe(3, rows_of(Condition(), RESTING)) is None
-    sharing.observe(4, rows_of(Condition(), RESTING))
-    assert [sharing.rests_before(step) for step in (4, 5, 6)] == [False, True, True]
-    assert sharing.must_rest([Condition(), RESTING])
-    assert not sharing.must_rest([Condition(), HOT])
-    sharing.rested()
-    assert not sharing.rests_before(6)
+def test_all_pause_if_a_hot_phones_images_cannot_move(how: dict[str, Any]) -> None:
+    balancer = LoadBalancer(run_spec((8, 8), **how), 0, 8)
+    assert balancer.observe(3, rows_of(Condition(), PAUSED)) is None
+    balancer.observe(4, rows_of(Condition(), PAUSED))
+    assert [balancer.pauses_before(step) for step in (4, 5, 6)] == [False, True, True]
+    assert balancer.must_pause([Condition(), PAUSED])
+    assert not balancer.must_pause([Condition(), HOT])
+    balancer.resume()
+    assert not balancer.pauses_before(6)
 
 
-def test_a_slow_phone_with_samples_of_its_own_is_told_once() -> None:
+def test_blocked_rebalance_is_reported_once() -> None:
     spec = run_spec((8, 8), data=DataSpec("dots", 100, (28, 28, 1), 10))
-    sharing = Sharing(spec, 1, 8)
+    balancer = LoadBalancer(spec, 1, 8)
     slow = rows_of(Condition(), Condition(), compute_s=(1, 3))
-    told = [share for share in (sharing.observe(step, slow) for step in range(1, 30)) if share]
-    assert [(share.stuck, share.why) for share in told] == [
-        (True, "p1-02 (sw1:2): an image takes it 3.0 times as long as the others")
+    changes = [change for change in (balancer.observe(step, slow) for step in range(1, 30)) if change]
+    assert [(change.blocked, change.reason) for change in changes] == [
+        (True, "p1-02 (sw1:2): it takes 3.0 times as long per image as the others")
     ]
-    assert sharing.parts(30) == [slice(0, 8)]
+    assert balancer.micro_batches(30) == [slice(0, 8)]
 
 
-def test_what_is_worth_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_condition_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("phone_agent.train.condition_events.time.monotonic", lambda: now[0])
     spec, good, drained = run_spec((8, 8)), Condition(), Condition(battery_percent=70, drains=1)
     for rank in (0, 1):
         with EventLog(rank, f"p1-0{rank + 1}", tmp_path / str(rank)) as events:
-            watch = Watch(spec.ranks, rank, events)
-            for each in (good, HOT, HOT, RESTING, RESTING, HOT, good, drained, drained):
-                watch.look([each, good])
-            now[0] += FIGURES_EVERY_S
-            watch.look([good, HOT])
-    told = [[json.loads(line) for line in (tmp_path / str(rank)).read_text().splitlines()] for rank in (0, 1)]
-    assert [(event["event"], event["phone"], event.get("message") or event.get("reason")) for event in told[0]] == [
-        ("warning", "p1-01", "p1-01 (sw1:1): processor at 90 °C: it should get less to do"),
-        ("pause", "p1-01", "p1-01 (sw1:1) rests: battery at 45 °C"),
-        ("resume", "p1-01", "p1-01 (sw1:1) takes part again"),
-        ("warning", "p1-01", "p1-01 (sw1:1): loses charge while plugged in (70 % left): a stronger supply"),
+            watch = ConditionEvents(spec.ranks, rank, events)
+            for each in (good, HOT, HOT, PAUSED, PAUSED, HOT, good, drained, drained):
+                watch.observe([each, good])
+            now[0] += STATUS_EVERY_S
+            watch.observe([good, HOT])
+    written = [[json.loads(line) for line in (tmp_path / str(rank)).read_text().splitlines()] for rank in (0, 1)]
+    assert [(event["event"], event["phone"], event.get("message") or event.get("reason")) for event in written[0]] == [
+        ("warning", "p1-01", "p1-01 (sw1:1): processor at 90 °C: its load should be reduced"),
+        ("pause", "p1-01", "p1-01 (sw1:1) pauses: battery at 45 °C"),
+        ("resume", "p1-01", "p1-01 (sw1:1) resumes"),
+        (
+            "warning",
+            "p1-01",
+            "p1-01 (sw1:1): the battery drains although it is plugged in (70 % left): use a stronger power supply",
+        ),
         ("device_status", "p1-01", None),
-        ("warning", "p1-02", "p1-02 (sw1:2): processor at 90 °C: it should get less to do"),
+        ("warning", "p1-02", "p1-02 (sw1:2): processor at 90 °C: its load should be reduced"),
         ("device_status", "p1-02", None),
     ]
-    assert [(event["event"], event["rank"]) for event in told[1]] == [("warning", 1), ("device_status", 1)]
-    assert (told[1][1]["temperature_c"], told[1][1]["battery_percent"], told[1][1]["level"]) == (90.0, None, "reduce")
+    assert [(event["event"], event["rank"]) for event in written[1]] == [("warning", 1), ("device_status", 1)]
+    assert (written[1][1]["temperature_c"], written[1][1]["battery_percent"], written[1][1]["level"]) == (
+        90.0,
+        None,
+        "reduce",
+    )
 
 
 def test_a_network_is_prepared_for_other_sizes_within_what_it_was_compiled_for() -> None:

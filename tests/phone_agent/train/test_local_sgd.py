@@ -15,7 +15,7 @@ from phone_agent.comm.reducer import PackedReducer
 from phone_agent.comm.world import SingleProcessWorld, World
 from phone_agent.contract.schema import OptimizerSpec, RunSpec
 from phone_agent.nn.packing import State
-from phone_agent.train.local_sgd import LocalSgd, is_meeting
+from phone_agent.train.local_sgd import LocalSgd, is_sync_step
 from phone_agent.train.optimizers import build_optimizer
 from tests.phone_agent.phones import AGENT, make_phones, mpirun, run_spec
 from tests.phone_agent.thread_world import on_ranks
@@ -108,7 +108,7 @@ def test_the_outer_step_is_diloco_s() -> None:
 @pytest.mark.parametrize("changes", [{"eval_every": 5}, {"checkpoint_every": 5}])
 def test_all_meet_when_somebody_looks(changes: dict[str, Any]) -> None:
     spec = run_spec(BATCHES, steps=11, local_steps=4, **changes)
-    assert [step for step in range(1, 12) if is_meeting(spec, step)] == [4, 5, 8, 10, 11]
+    assert [step for step in range(1, 12) if is_sync_step(spec, step)] == [4, 5, 8, 10, 11]
 
 
 def test_phones_learn_alone_and_together(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from phone_agent import models
 from phone_agent.contract.choices import BACKENDS
-from phone_agent.contract.schema import OptimizerSpec
+from phone_agent.contract.schema import CommunicationSpec, OptimizerSpec
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.memory_budget import moments
-from phone_agent.train.optimizers import METHODS, OptimizerError, build_optimizer, remembered, segments
+from phone_agent.train.memory_budget import state_floats
+from phone_agent.train.optimizers import METHODS, OptimizerError, build_optimizer, segments, state_names
 
 Array = NDArray[Any]
 GRAPH: Graph = models.build("resnet20", 10, (32, 32, 3))  # 270 000 values: parameters of one tile, and of several
@@ -134,7 +134,7 @@ def test_neighbours_treated_alike_are_one_segment() -> None:
 
 @pytest.mark.parametrize("part", [slice(1, None), slice(0, BORDERS[1] - 1), slice(None, None, 2)])
 def test_a_part_of_a_parameter_is_refused(part: slice) -> None:
-    with pytest.raises(OptimizerError, match="whole parameters"):
+    with pytest.raises(OptimizerError, match="whole number of parameters"):
         build_optimizer(SPEC, State(GRAPH, 0)).update(part, 0.1, 1)
 
 
@@ -150,7 +150,7 @@ def test_memory_plan_counts_what_is_remembered(method: str) -> None:
     spec = replace(SPEC, name=method)
     state = State(GRAPH, 0)
     held = sum(buffer.nbytes for buffer in build_optimizer(spec, state).buffers.values())
-    assert held == estimate_memory(GRAPH, 4, Options(moments=len(remembered(spec)))).momenta
+    assert held == estimate_memory(GRAPH, 4, Options(moments=len(state_names(spec)))).momenta
 
 
 @methods
@@ -186,7 +186,15 @@ def test_agrees_with_pytorch(method: str, backend: str) -> None:
     np.testing.assert_allclose(ours.values, peer.detach().numpy(), rtol=0, atol=2e-6)
 
 
-def test_wires_that_keep_remainders_and_steps_alone_take_memory() -> None:
+def test_error_feedback_and_local_steps_take_memory() -> None:
     sgd, lamb = OptimizerSpec(), OptimizerSpec(name="lamb")
-    assert [moments(sgd, wire, 1, 0.0) for wire in ("fp32", "fp16", "int8", "powersgd")] == [1, 1, 2, 2]
-    assert [moments(lamb, "fp32", steps, outer) for steps, outer in ((1, 0.9), (4, 0.0), (4, 0.9))] == [2, 3, 4]
+    assert [state_floats(sgd, CommunicationSpec(wire=wire)) for wire in ("fp32", "fp16", "int8", "powersgd")] == [
+        1,
+        1,
+        2,
+        2,
+    ]
+    local = [
+        CommunicationSpec(local_steps=steps, outer_momentum=outer) for steps, outer in ((1, 0.9), (4, 0.0), (4, 0.9))
+    ]
+    assert [state_floats(lamb, each) for each in local] == [2, 3, 4]

@@ -22,8 +22,8 @@ from phone_agent.device.system_paths import SystemPaths
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.bucket_order import Times, arrange, pieces
-from phone_agent.train.loop import Fixed, Loop, micro_batches
+from phone_agent.train.bucket_order import BucketTimes, order_chunks, split_buckets
+from phone_agent.train.loop import FixedAssignment, TrainingLoop, split_micro_batches
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
 from phone_agent.train.timeline import Timeline, clock_offset
@@ -78,7 +78,7 @@ def test_all_ranks_reduce_everything_once_a_step_in_the_same_order() -> None:
 
 @given(batch=st.integers(0, 300), largest=st.integers(1, 300), first=st.integers(0, 300))
 def test_micro_batches_are_few_and_even(batch: int, largest: int, first: int) -> None:
-    parts = micro_batches(batch, largest, first)
+    parts = split_micro_batches(batch, largest, first)
     sizes = [part.stop - part.start for part in parts]
     assert [part.start for part in parts] == [first, *(part.stop for part in parts)][:-1]
     assert (sum(sizes), len(sizes)) == (batch, -(-batch // largest))
@@ -88,31 +88,31 @@ def test_micro_batches_are_few_and_even(batch: int, largest: int, first: int) ->
 times = st.lists(st.floats(0, 10), min_size=8, max_size=8)
 
 
-@given(lengths=st.lists(st.integers(1, 100), min_size=1, max_size=8), piece=st.integers(1, 200))
-def test_pieces_cover_their_parts(lengths: list[int], piece: int) -> None:
+@given(lengths=st.lists(st.integers(1, 100), min_size=1, max_size=8), chunk=st.integers(1, 200))
+def test_chunks_cover_their_buckets(lengths: list[int], chunk: int) -> None:
     borders = [0, *accumulate(lengths)]
-    queue = pieces([slice(*pair) for pair in pairwise(borders)], piece * 4)
-    assert [each.where.start for each in queue] == [0, *(each.where.stop for each in queue[:-1])]
-    assert [each.where.stop for each in queue if each.last] == borders[1:]
-    assert all(each.where.stop - each.where.start <= 1.5 * piece + 1 for each in queue)
+    queue = split_buckets([slice(*pair) for pair in pairwise(borders)], chunk * 4)
+    assert [each.span.start for each in queue] == [0, *(each.span.stop for each in queue[:-1])]
+    assert [each.span.stop for each in queue if each.last] == borders[1:]
+    assert all(each.span.stop - each.span.start <= 1.5 * chunk + 1 for each in queue)
 
 
-@given(ready=times, needed=times, takes=times)
-def test_every_piece_travels_once_and_the_last_of_a_part_last(
-    ready: list[float], needed: list[float], takes: list[float]
+@given(ready=times, needed=times, reduce_s=times)
+def test_every_chunk_is_reduced_once_and_the_last_of_a_bucket_last(
+    ready: list[float], needed: list[float], reduce_s: list[float]
 ) -> None:
-    queue = pieces([slice(2 * part, 2 * part + 2) for part in range(4)], 4)
-    order = arrange(queue, Times(ready, needed, takes))
-    assert sorted(order, key=lambda piece: piece.number) == queue
-    for part in range(4):
-        assert [piece.last for piece in order if piece.part == part] == [False, True]
+    queue = split_buckets([slice(2 * part, 2 * part + 2) for part in range(4)], 4)
+    order = order_chunks(queue, BucketTimes(ready, needed, reduce_s))
+    assert sorted(order, key=lambda chunk: chunk.number) == queue
+    for bucket in range(4):
+        assert [chunk.last for chunk in order if chunk.bucket == bucket] == [False, True]
 
 
-def test_what_is_needed_first_overtakes_what_waits() -> None:
-    """The first part (the last layers') is large, and ready first: it fills the line until the others are ready."""
-    queue = pieces([slice(0, 40), slice(40, 50), slice(50, 60)], 40)
-    order = arrange(queue, Times(ready=[0, 1.5, 2.5], needed=[9, 5, 1], takes=[1.0] * 6))
-    assert [piece.part for piece in order] == [0, 0, 1, 2, 0, 0]
+def test_urgent_chunks_overtake_waiting_ones() -> None:
+    """The first bucket (of the last layers) is large and ready first: it occupies the network until then."""
+    queue = split_buckets([slice(0, 40), slice(40, 50), slice(50, 60)], 40)
+    order = order_chunks(queue, BucketTimes(ready=[0, 1.5, 2.5], needed=[9, 5, 1], reduce_s=[1.0] * 6))
+    assert [chunk.bucket for chunk in order] == [0, 0, 1, 2, 0, 0]
 
 
 class BrokenError(Exception):
@@ -134,7 +134,7 @@ class Breaks:
     def exchange(self, step: int, own: RankStep) -> None:
         self._do("exchange", step, own)
 
-    def gather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
+    def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
         return row[None]
 
     def _do(self, what: str, *_: object) -> None:
@@ -150,7 +150,9 @@ def test_what_breaks_beside_the_computing_is_raised_there(what: str, overlapping
     options = Options(bucket_bytes=setting.bucket_bytes)
     executable = get_backend("cpu").compile(setting.graph, state, 2, options)
     overlap = Overlap(bucket_slices(state.packing, options.bucket_bytes), 20_000, Breaks(what), Timeline())
-    loop = Loop(executable, setting.source(), overlap, Fixed(setting.micro(0)), 2, state.gradients, overlapping)
+    loop = TrainingLoop(
+        executable, setting.source(), overlap, FixedAssignment(setting.micro(0)), 2, state.gradients, overlapping
+    )
     with pytest.raises(BrokenError, match=what):
         for _ in loop.run(1, 5):
             pass
@@ -185,7 +187,7 @@ def test_communication_has_the_little_cores_to_itself(tmp_path: Path, monkeypatc
         affinity.pin_to_big_cores(paths=paths)
         overlap = Overlap([slice(0, 4)], 16, work, Timeline())
         overlap.begin(1)
-        overlap.update()
+        overlap.update_all()
         overlap.close()
         return os.sched_getaffinity(0)
 
@@ -197,7 +199,7 @@ def test_communication_has_the_little_cores_to_itself(tmp_path: Path, monkeypatc
 def test_a_loop_may_end_at_any_time() -> None:
     overlap = Overlap([slice(0, 4), slice(4, 8)], 16, Breaks("nothing"), Timeline())
     overlap.begin(1)
-    overlap.ready(0, 4)
+    overlap.gradients_ready(0, 4)
     assert overlap._thread.is_alive()  # it waits for the other part
     overlap.close()
     assert not overlap._thread.is_alive()
@@ -222,7 +224,7 @@ def test_the_timeline_tells_what_was_done_when(tmp_path: Path) -> None:
 
 
 def test_a_timeline_keeps_the_last_spans_only() -> None:
-    timeline = Timeline(most=3)
+    timeline = Timeline(max_spans=3)
     for step in range(10):
         timeline.add("forward", step, step, step + 1)
     assert [span[1] for span in timeline.spans] == [7, 8, 9]

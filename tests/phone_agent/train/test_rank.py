@@ -51,15 +51,15 @@ def test_where_nobody_can_take_over_all_rest_and_go_on_at_the_same_step(
 ) -> None:
     """Told by the second step, so after the third: the others may be in it already."""
     monkeypatch.setattr("phone_agent.train.builder.Monitor", Feverish)
-    monkeypatch.setattr(rank, "REST_S", 0.0)
+    monkeypatch.setattr(rank, "PAUSE_POLL_S", 0.0)
     directory = phone.stage(run_spec((4,), steps=5))
     holder = threading.Thread(target=serve, args=(directory,))
     holder.start()
     with EventLog(0, "p1-01", directory / layout.EVENTS_FILE) as events:
         while not client.is_running(directory):
             time.sleep(0.01)
-        rank._Rank(directory, run_spec((4,), steps=5), 1, SingleProcessWorld(), events).train()
+        rank.RankRun(directory, run_spec((4,), steps=5), 1, SingleProcessWorld(), events).train()
     client.stop_server(directory)
     holder.join()
     told = [event.get("reason") or event.get("step") for event in phone.events("run")]
-    assert told[2:-2] == [1, 2, "p1-01 (sw1:1) rests: processor at 96 °C", 3, "p1-01 (sw1:1) takes part again", 4, 5]
+    assert told[2:-2] == [1, 2, "p1-01 (sw1:1) pauses: processor at 96 °C", 3, "p1-01 (sw1:1) resumes", 4, 5]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phone_agent.contract.schema import OptimizerSpec, ScheduleSpec
-from phone_agent.train.schedules import POLICIES, ScheduleError, check, rate, scaled
+from phone_agent.train.schedules import POLICIES, ScheduleError, check, learning_rate, linear_scaling
 
 HIGHEST = 0.4
 OPTIMIZER = OptimizerSpec(learning_rate=HIGHEST)
@@ -25,7 +25,7 @@ schedules = st.builds(
 
 
 def curve(schedule: ScheduleSpec, steps: int) -> list[float]:
-    return [rate(OPTIMIZER, schedule, step, steps) for step in range(1, steps + 1)]
+    return [learning_rate(OPTIMIZER, schedule, step, steps) for step in range(1, steps + 1)]
 
 
 @given(schedules, st.integers(1, 100))
@@ -48,7 +48,7 @@ def test_only_what_falls_to_the_end_has_a_floor(schedule: ScheduleSpec, steps: i
     if schedule.policy in {"constant", "step"}:
         assert curve(schedule, steps) == curve(replace(schedule, min_lr_ratio=0.0), steps)
     elif schedule.warmup_steps <= steps:
-        assert rate(OPTIMIZER, schedule, steps + 1, steps) == pytest.approx(schedule.min_lr_ratio * HIGHEST)
+        assert learning_rate(OPTIMIZER, schedule, steps + 1, steps) == pytest.approx(schedule.min_lr_ratio * HIGHEST)
 
 
 @given(schedules.filter(lambda schedule: schedule.policy != "step"), st.integers(40, 100))
@@ -64,12 +64,12 @@ def test_policies_as_published() -> None:
 
 
 def test_linear_scaling() -> None:
-    assert scaled(0.1, 256, 8192) == pytest.approx(3.2)
+    assert linear_scaling(0.1, 256, 8192) == pytest.approx(3.2)
 
 
 @pytest.mark.parametrize(
     ("schedule", "words"),
-    [(ScheduleSpec("triangle"), "constant, step, polynomial, cosine"), (ScheduleSpec("step"), "how many steps")],
+    [(ScheduleSpec("triangle"), "constant, step, polynomial, cosine"), (ScheduleSpec("step"), "number of steps")],
 )
 def test_schedules_that_cannot_be(schedule: ScheduleSpec, words: str) -> None:
     with pytest.raises(ScheduleError, match=words):

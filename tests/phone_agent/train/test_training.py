@@ -34,15 +34,15 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.buckets import bucket_slices
 from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.options import Options
-from phone_agent.train.builder import Training, build
-from phone_agent.train.evaluate import judge
+from phone_agent.train.builder import Trainer, TrainerBuilder
+from phone_agent.train.evaluate import evaluate_samples
 from phone_agent.train.events import EventLog
-from phone_agent.train.loop import Fixed, Loop, micro_batches
+from phone_agent.train.loop import FixedAssignment, TrainingLoop, split_micro_batches
 from phone_agent.train.memory_budget import affordable_bytes, plan_memory
 from phone_agent.train.overlap import Overlap
 from phone_agent.train.progress import RankStep
-from phone_agent.train.rank import Report
 from phone_agent.train.rank_checks import own_rank
+from phone_agent.train.run_metrics import RunMetrics
 from phone_agent.train.timeline import Timeline
 from tests.phone_agent.datasets import spec_of, stage
 from tests.phone_agent.one_process import losses_alone
@@ -170,7 +170,7 @@ def test_a_runs_speed_is_that_of_its_steps(phone: Phone) -> None:
 
 def test_where_no_step_was_left_there_is_no_speed(tmp_path: Path) -> None:
     with EventLog(0, "", tmp_path / "events") as events:
-        assert Report(run_spec((4,)), SingleProcessWorld(), events).images_per_s is None
+        assert RunMetrics(run_spec((4,)), SingleProcessWorld(), events).images_per_s is None
 
 
 def test_a_diverging_run_ends_everywhere_and_names_a_phone(tmp_path: Path) -> None:
@@ -183,8 +183,8 @@ def test_a_diverging_run_ends_everywhere_and_names_a_phone(tmp_path: Path) -> No
     for phone, name in ((phones[0], layout.EVENTS_FILE), (phones[1], layout.RANK_EVENTS_FILE)):
         error = phone.events("run", name)[-1]
         assert error["event"] == "error"
-        assert "the loss is not a number on p1-0" in error["message"]
-    assert "the loss is not a number" in done.stderr
+        assert "the loss is not finite on p1-0" in error["message"]
+    assert "the loss is not finite" in done.stderr
 
 
 def test_values_that_are_no_numbers_are_told_and_not_kept(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_values_that_are_no_numbers_are_told_and_not_kept(tmp_path: Path) -> Non
     assert done.returncode == 1
     *_, last, error = phones[0].events("run")
     assert (last["event"], error["event"]) == ("step", "error")
-    assert error["message"].startswith("step 1: p1-01 (sw1:1) has values that are not numbers: lower")
+    assert error["message"].startswith("step 1: weights on p1-01 (sw1:1) are not finite: lower")
     assert not list(phones[0].run_dir("run").glob(layout.CHECKPOINTS))
 
 
@@ -206,7 +206,7 @@ def test_a_batch_computed_in_parts_unasked_is_told(phone: Phone) -> None:
     budget = estimate_memory(graph, 16, Options(moments=5)).total  # momenta, what a checkpoint copies, and what is kept
     train([phone], run_spec((64,), steps=1, memory_bytes=budget))
     (told,) = [event["message"] for event in phone.events("run") if event["event"] == "warning"]
-    assert re.match(r"p1-01 \(sw1:1\) computes its 64 images in [234] parts for want of memory: a smaller", told)
+    assert re.match(r"p1-01 \(sw1:1\): not enough memory for batch 64: split into [234] micro-batches", told)
 
 
 def test_waiting_is_summed_by_phone(tmp_path: Path) -> None:
@@ -214,11 +214,11 @@ def test_waiting_is_summed_by_phone(tmp_path: Path) -> None:
 
     def one(world: World) -> list[float]:
         with EventLog(world.rank, "", tmp_path / str(world.rank)) as events:
-            report = Report(run_spec((4, 4)), world, events)
+            metrics = RunMetrics(run_spec((4, 4)), world, events)
             for step in (1, 2):
                 waited = float(step) if world.rank == step - 1 else 0.0
-                report.tell(step, RankStep(1.0, 1.0, waited))
-            return [*report.waited_s]
+                metrics.report(step, RankStep(1.0, 1.0, waited))
+            return [*metrics.waited_s]
 
     assert on_ranks(2, one) == [[1.0, 2.0]] * 2
 
@@ -276,7 +276,7 @@ def test_a_full_disk_costs_a_rank_its_words_and_not_the_run(tmp_path: Path) -> N
     ([phone.stage(spec) for phone in phones][1] / layout.RANK_EVENTS_FILE).symlink_to("/dev/full")
     done = mpirun(phones, *AGENT, "train", "run", timeout=60)
     assert done.returncode == 0, done.stderr
-    assert "events are lost" in done.stderr
+    assert "events are being lost" in done.stderr
 
 
 @pytest.mark.parametrize(("algorithm", "gives_way"), [("ring", True), ("mpi", False)])
@@ -285,16 +285,16 @@ def test_those_that_compute_give_way_to_the_one_that_naps(tmp_path: Path, algori
     spec, before = run_spec((4, 4), algorithm=algorithm), set(threading.enumerate())
     usual = os.getpriority(os.PRIO_PROCESS, 0)
 
-    def one(world: World) -> Training:
-        return build(tmp_path, spec, 2, world, lambda *_: None, warn=pytest.fail)
+    def one(world: World) -> Trainer:
+        return TrainerBuilder(tmp_path, spec, 2, world, lambda *_: None, pytest.fail).build()
 
-    trainings = on_ranks(2, one)
+    trainers = on_ranks(2, one)
     niceness: dict[str, set[int]] = {}
     for thread in set(threading.enumerate()) - before:
         assert thread.native_id is not None
         niceness.setdefault(thread.name, set()).add(os.getpriority(os.PRIO_PROCESS, thread.native_id) - usual)
-    for training in trainings:
-        training.close()
+    for trainer in trainers:
+        trainer.close()
     computing = {COMPUTE_NICENESS} if gives_way else {0}
     assert niceness.pop("communication") == {0}
     assert niceness.pop("prefetch") == computing
@@ -304,7 +304,7 @@ def test_those_that_compute_give_way_to_the_one_that_naps(tmp_path: Path, algori
 SPECS = {
     "3 ranks": (run_spec((4, 4, 4)), "mpirun started 1 ranks, run.json has 3"),
     "batch of none": (run_spec((0,)), "gives p1-01 a batch of 0"),
-    "wire format": (run_spec((4,), wire="fp8"), "no wire format called 'fp8'; there are: fp32"),
+    "wire format": (run_spec((4,), wire="fp8"), "unknown wire format 'fp8'; choose one of: fp32"),
     "order": (RunSpec.from_json(run_spec((4,)).to_json().replace('"rank": 0', '"rank": 1')), "as 0, 1, 2"),
 }
 
@@ -351,13 +351,13 @@ def test_a_batch_that_nothing_makes_fit_is_computed_in_parts(monkeypatch: pytest
         assert 16 <= planned.batch < 1000
         assert within.memory_bytes is not None
         assert planned.total <= within.memory_bytes
-    assert plan_memory(graph, 1000, options, affordable_bytes(), micro=3)[1].batch == 3
+    assert plan_memory(graph, 1000, options, affordable_bytes(), micro_batch=3)[1].batch == 3
 
 
 def test_what_no_recomputing_makes_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_mb", lambda: 1)
     graph = models.build("lenet", 10, SYNTHETIC.shape)
-    with pytest.raises(AgentError, match="the budget is 68 MB, this process and 60 % of what the phone has avail"):
+    with pytest.raises(AgentError, match="the budget is 68 MB, this process plus 60 % of the memory avail"):
         plan_memory(graph, 8, Options(), affordable_bytes())
     given = Options(memory_bytes=500_000_000)
     assert plan_memory(graph, 8, given, affordable_bytes())[0] == given
@@ -375,10 +375,10 @@ def test_phones_that_write_checkpoints_plan_for_what_these_copy(tmp_path: Path) 
     spec = run_spec((4, 4, 4), optimizer=OptimizerSpec("lamb"))
 
     def one(world: World) -> int:
-        training = build(tmp_path, spec, 1, world, lambda *_: None, warn=pytest.fail)
-        training.close()
-        assert training.memory is not None
-        return training.memory.total
+        trainer = TrainerBuilder(tmp_path, spec, 1, world, lambda *_: None, pytest.fail).build()
+        trainer.close()
+        assert trainer.compute.memory is not None
+        return trainer.compute.memory.total
 
     head, other, last = on_ranks(3, one)
     assert head - other == last - other == 3 * 4 * 431_080
@@ -410,7 +410,7 @@ class Nothing:
 
     def exchange(self, step: int, own: RankStep) -> None: ...
 
-    def gather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
+    def allgather(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
         return row[None]
 
 
@@ -419,7 +419,9 @@ def test_a_batch_is_let_go_before_the_next_is_made() -> None:
     state = State(graph, 0)
     executable = get_backend("cpu").compile(graph, state, 1, Options())
     overlap = Overlap(bucket_slices(state.packing, Options().bucket_bytes), 1 << 20, Nothing(), Timeline())
-    loop = Loop(executable, OneAtATime(), overlap, Fixed(micro_batches(2, 1)), 2, state.gradients)
+    loop = TrainingLoop(
+        executable, OneAtATime(), overlap, FixedAssignment(split_micro_batches(2, 1)), 2, state.gradients
+    )
     assert len(list(loop.run(1, 3))) == 3
     overlap.close()
 
@@ -432,7 +434,7 @@ def test_held_out_samples_are_judged_a_batch_at_a_time(samples: int) -> None:
     images, labels = held_out.take(np.arange(samples))
     scores = executable.forward(Normaliser(held_out, samples).normalize(images))
     right = int((scores.argmax(axis=1) == labels).sum())
-    assert judge(executable, held_out, range(samples), Normaliser(held_out, 7))[1] == right
+    assert evaluate_samples(executable, held_out, range(samples), Normaliser(held_out, 7))[1] == right
 
 
 @pytest.mark.parametrize("threads", [65, 1000])

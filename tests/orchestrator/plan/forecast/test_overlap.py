@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.plan.forecast.overlap import StepTiming, overlapped_step_s, sequential_step_s
-from phone_agent.train.bucket_order import Times, arrange, pieces
+from phone_agent.train.bucket_order import BucketTimes, order_chunks, split_buckets
 
 FLOATS = 1000
 
@@ -20,7 +20,9 @@ def timing(
 
 def step_s(each: StepTiming) -> float:
     parts = [slice(number * FLOATS, (number + 1) * FLOATS) for number in range(len(each.ready))]
-    return overlapped_step_s(each, arrange(pieces(parts, 1 << 30), Times(each.ready, each.needed, each.allreduce_s)))
+    return overlapped_step_s(
+        each, order_chunks(split_buckets(parts, 1 << 30), BucketTimes(each.ready, each.needed, each.allreduce_s))
+    )
 
 
 def test_communication_that_ends_in_time_costs_nothing() -> None:
