@@ -29,7 +29,7 @@ def print_started(outcome: LabUpResult) -> None:
     state = "lab already running" if outcome.already_running else "lab started"
     note(f"{state}: {outcome.spec.config}, {_MEANING[outcome.spec.mode]}")
     if outcome.spec.mode is Mode.LOOPBACK and not outcome.already_running:
-        warn(f"no network namespaces on this computer ({'; '.join(outcome.fallback_reasons)}). {_LOST_ON_LOOPBACK}")
+        warn(f"running without network namespaces ({'; '.join(outcome.fallback_reasons)}). {_LOST_ON_LOOPBACK}")
 
 
 def print_status(report: dict[str, Any]) -> None:

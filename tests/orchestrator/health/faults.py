@@ -182,7 +182,7 @@ SECOND: tuple[Injury, ...] = (
         1,
         "p1-01",
         ("penalties=on",),
-        "sshd is temporarily refuses this computer",
+        "sshd temporarily refuses this computer",
         ("penalties=off",),
         after=trip_penalties,
         undo=exempt_again,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.lab.termux import SETTINGS
+from orchestrator.lab.settings import FAULTS
+from orchestrator.lab.termux import QUIRKS, SETTINGS
 from tests.orchestrator.lab.termux_phone import Phone, bare_phone, open_directory, served_mirror
 
 DOCUMENTED_ORDER = (
@@ -121,3 +123,8 @@ def test_an_invalid_setting_is_rejected_with_a_hint(phone: Phone, key: str, valu
     with pytest.raises(UsageError) as rejected:
         phone.set(key, value)
     assert rejected.value.remedy == hint
+
+
+def test_every_fault_and_quirk_is_documented() -> None:
+    guide = (Path(__file__).parents[3] / "docs/guide/lab.md").read_text()
+    assert [key for key in (*FAULTS, *QUIRKS) if f"| `{key}=" not in guide] == []
