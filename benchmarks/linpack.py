@@ -95,21 +95,21 @@ def system(n: int, threads: int, rounds: int) -> Row:
     from phone_agent.linpack import bench
     from phone_agent.linpack.layout import Grid
     from phone_agent.linpack.matrix import System
-    from phone_agent.linpack.process_grid import Mesh
+    from phone_agent.linpack.process_grid import ProcessGrid
     from phone_agent.linpack.residual import residual
 
-    mesh, equations = Mesh(Grid(1, 1)), System(n, BLOCK, Grid(1, 1))
-    whole = equations.part(0, 0)
+    process_grid, equations = ProcessGrid(Grid(1, 1)), System(n, BLOCK, Grid(1, 1))
+    whole = equations.local_matrix(0, 0)
     matrix, right = whole[:, :-1].copy(), whole[:, -1].copy()
     answers: list[NDArray[np.float64]] = []
 
     def ours() -> float:
-        seconds, answer, _ = bench.solve(equations, mesh, threads)
+        seconds, answer, _ = bench.solve(equations, process_grid, threads)
         answers.append(answer)
         return seconds
 
     seconds = turns(rounds, ours, lambda: timed(lambda: np.linalg.solve(matrix, right)))
-    return Row(f"n {n}", equations.flops, *seconds, residual(equations, mesh, answers[-1]))
+    return Row(f"n {n}", equations.flops, *seconds, residual(equations, process_grid, answers[-1]))
 
 
 def main() -> None:
@@ -117,7 +117,7 @@ def main() -> None:
     os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)  # before numpy is imported
     from phone_agent.bench.kernels import peak_gflops
     from phone_agent.core.thread_pool import ThreadPool
-    from phone_agent.linpack.residual import MOST
+    from phone_agent.linpack.residual import MAX_RESIDUAL
 
     pool = ThreadPool(options.threads)
     peak = peak_gflops(pool, in_double=True)
@@ -132,7 +132,7 @@ def main() -> None:
         report(products, "OpenBLAS", peak, options.threads)
         report(systems, "LAPACK", peak, options.threads)
         print(f"products: geometric mean {mean:.2f}x")
-    sys.exit(mean < WANTED or any(not (row.residual or 0.0) < MOST for row in systems))
+    sys.exit(mean < WANTED or any(not (row.residual or 0.0) < MAX_RESIDUAL for row in systems))
 
 
 def report(rows: list[Row], rival: str, peak: float, threads: int) -> None:

@@ -65,19 +65,19 @@ def parse() -> argparse.Namespace:
     bench.add_argument("--group", type=int, default=0, help="most phones of a group of a hierarchy")
     bench.add_argument("--model", help="whose gradients are summed; without --mb as many as they are")
     bench.add_argument("--repeats", type=int, default=5)
-    solver = add("linpack", linpack, "solve a system of equations with the others (mpirun starts this)")
-    solver.add_argument("--n", type=int, required=True, help="equations")
-    solver.add_argument("--nb", type=int, required=True, help="rows and columns of a block")
-    solver.add_argument("--grid", required=True, help="processes in rows and columns: 2x3")
+    solver = add("linpack", linpack, "run LINPACK (started by mpirun)")
+    solver.add_argument("--n", type=int, required=True, help="number of equations")
+    solver.add_argument("--nb", type=int, required=True, help="block size")
+    solver.add_argument("--grid", required=True, help="process grid, for example 2x3")
     solver.add_argument("--threads", type=int, default=0, help="default: one for each big core")
     solver.add_argument("--seed", type=int, default=1)
-    add("opencl", opencl, "the device that OpenCL computes on").add_argument(
-        "--in-process", action="store_true", help="in this process, as it is"
+    add("opencl", opencl, "print the OpenCL device").add_argument(
+        "--in-process", action="store_true", help="probe in this process, without changing LD_LIBRARY_PATH"
     )
-    add("device-kind", device_kind, "what kind of phone this is, and what a measurement on it holds for")
-    tuner = add("tune", tune, "which way to compute is the fastest here, a row at a time")
+    add("device-kind", device_kind, "device kind, core and OpenCL driver of this phone")
+    tuner = add("tune", tune, "measure the fastest device config; prints JSON rows")
     tuner.add_argument("request", help="JSON")
-    tuner.add_argument("--part", help="one part of it, in this process")
+    tuner.add_argument("--part", help="measure one part, in this process")
     add("device-study", device_study, "what this device can do, a row at a time").add_argument("request", help="JSON")
     return parser.parse_args()
 
@@ -332,12 +332,12 @@ def linpack(arguments: argparse.Namespace) -> int:
     from phone_agent.comm.world import abort_all_on_error, open_world  # imports numpy: after the cores are chosen
     from phone_agent.linpack import bench
     from phone_agent.linpack.layout import Grid
-    from phone_agent.linpack.process_grid import Mesh
+    from phone_agent.linpack.process_grid import ProcessGrid
 
     world = open_world()
     with abort_all_on_error(world):
         grid = Grid.parse(arguments.grid, world.size)
-        report = bench.run(bench.Request(arguments.n, arguments.nb, threads, arguments.seed), Mesh(grid))
+        report = bench.run(bench.LinpackSize(arguments.n, arguments.nb, threads, arguments.seed), ProcessGrid(grid))
     return answer(report) if world.rank == 0 else 0
 
 

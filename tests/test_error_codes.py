@@ -274,11 +274,11 @@ def measurement_failed(_: Path) -> None:
 def singular_matrix(_: Path) -> None:
     from phone_agent.linpack import bench
     from phone_agent.linpack.matrix import System
-    from tests.phone_agent.linpack.test_linpack import LONE_MESH
+    from tests.phone_agent.linpack.test_linpack import SINGLE_PROCESS
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(System, "part", lambda self, *_: np.zeros((self.n, self.n + 1)))
-        bench.run(bench.Request(20, 8, threads=1), LONE_MESH)
+        patched.setattr(System, "local_matrix", lambda self, *_: np.zeros((self.n, self.n + 1)))
+        bench.run(bench.LinpackSize(20, 8, threads=1), SINGLE_PROCESS)
 
 
 def killed(_: Path) -> None:

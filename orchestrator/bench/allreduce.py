@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ALGORITHMS = ("ring", "hierarchical", "mpi", "chunkwise")
 ROUNDING_ALGORITHMS = ("ring", "hierarchical")
 WIRES = ("fp32", "fp16", "bf16", "int8")
-USUAL_MB = 97.7  # ResNet-50's gradients
+USUAL_MB = 97.7  # the gradients of ResNet-50
 ORDERS = ("ring", "interleaved")
 _SLOWEST_RATE = 50  # an allreduce this much slower than the links allow is stuck
 _START_S = 120.0
@@ -28,19 +28,19 @@ _LARGEST_MODEL_MB = 300.0
 
 @dataclass(frozen=True)
 class AllreduceRequest:
-    megabytes: float | None  # None: as many as the model's gradients are
+    megabytes: float | None  # None: the size of the gradients of the model
     algorithm: str = "ring"
     wire: str = "fp32"
     order: str = "ring"
     repeats: int = 5
-    model: str | None = None  # whose list of gradients chunkwise goes through
-    group: int = 0  # most phones of a hierarchy's groups; 0: a switch's
+    model: str | None = None  # its gradients are the chunks of `chunkwise`
+    group: int = 0  # maximum phones per group of `hierarchical`; 0: one group per switch
 
     def check(self) -> None:
-        """Everything that can be wrong with the flags alone."""
+        """Validates what does not depend on the phones."""
         for value, known in ((self.algorithm, ALGORITHMS), (self.wire, WIRES), (self.order, ORDERS)):
             if value not in known:
-                raise UsageError(f"there is no '{value}'; there is: {', '.join(known)}")
+                raise UsageError(f"unknown value '{value}'; choose from: {', '.join(known)}")
         if self.wire != "fp32" and self.algorithm not in ROUNDING_ALGORITHMS:
             raise UsageError(f"{self.algorithm} sends fp32 only", remedy=f"--algorithm {ROUNDING_ALGORITHMS[0]}")
         if self.group and self.algorithm != "hierarchical":
@@ -65,10 +65,10 @@ class AllreduceResult:
     seconds: float  # the best repeat
     all_seconds: tuple[float, ...]
     bytes: int
-    limit_s: float  # what the links allow for as many bytes as travelled
+    limit_s: float  # the minimum that the links allow for the bytes sent
     correct: bool
     sent_bytes: int  # by the head phone
-    cpu_seconds: float  # of the busiest phone's core
+    cpu_seconds: float  # of the busiest phone
 
     @property
     def line_rate_fraction(self) -> float:
@@ -86,13 +86,13 @@ def bench_allreduce(
     if len(phones) < 2:
         raise UsageError("an allreduce needs two phones or more")
     ranks = in_order(phones, request.order)
-    most_s = allreduce_limit_s(len(phones), round((request.megabytes or _LARGEST_MODEL_MB) * 1e6), cluster.rate)
-    timeout = _START_S + request.repeats * (most_s * _SLOWEST_RATE + 1)
-    report = run_mpi_job(cluster, ranks, head, "allreduce", _verb(request, ranks), timeout)
+    limit_s = allreduce_limit_s(len(phones), round((request.megabytes or _LARGEST_MODEL_MB) * 1e6), cluster.rate)
+    timeout = _START_S + request.repeats * (limit_s * _SLOWEST_RATE + 1)
+    report = run_mpi_job(cluster, ranks, head, "allreduce", _argv(request, ranks), timeout)
     return _read(request, len(phones), bytes_per_second(cluster.rate), report)
 
 
-def _verb(request: AllreduceRequest, ranks: Sequence[Phone]) -> tuple[str, ...]:
+def _argv(request: AllreduceRequest, ranks: Sequence[Phone]) -> tuple[str, ...]:
     flags = {
         "--mb": request.megabytes,
         "--algorithm": request.algorithm,
@@ -107,7 +107,7 @@ def _verb(request: AllreduceRequest, ranks: Sequence[Phone]) -> tuple[str, ...]:
 
 
 def _read(request: AllreduceRequest, phones: int, rate: float, report: dict[str, Any]) -> AllreduceResult:
-    """The least a phone can send is 2 (K - 1) / K of the buffer as the wire's format writes it."""
+    """Lower bound: a phone sends at least 2 (K - 1) / K of the encoded buffer."""
     try:
         return AllreduceResult(
             request,
@@ -121,4 +121,4 @@ def _read(request: AllreduceRequest, phones: int, rate: float, report: dict[str,
             cpu_seconds=float(report["cpu_seconds"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ClusterctlError(f"the head phone's report makes no sense: {error!r}") from None
+        raise ClusterctlError(f"invalid report from the head phone: {error!r}") from None

@@ -1,4 +1,4 @@
-"""LINPACK on the phones: what is asked for, what fits, and what came out."""
+"""LINPACK on the phones: request, plan and result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.inventory.model import Cluster, Phone
 from orchestrator.launch.mpi_job import run_mpi_job
 from orchestrator.launch.mpirun import agent_argv
 from phone_agent.api.linpack import (
-    USUAL_BLOCK,
+    DEFAULT_BLOCK,
     Grid,
     GridError,
     System,
@@ -25,32 +25,34 @@ from phone_agent.contract.choices import MAX_THREADS
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
-MOST_BLOCK = 1024
+MAX_BLOCK = 1024
 _START_S = 300.0
-_SLOWEST_COLUMN_S = 0.05  # to agree on a pivot
-_SLOWEST_FLOPS = 5e7  # of one phone, emulated
+_SLOWEST_COLUMN_S = 0.05  # to select a pivot
+_SLOWEST_FLOPS = 5e7  # per emulated phone
 
 
 @dataclass(frozen=True)
 class LinpackRequest:
     n: int | None = None
-    memory_share: float | None = None  # of what is free; sets n
-    block: int = USUAL_BLOCK
+    memory_fraction: float | None = None  # of the free memory; determines n
+    block: int = DEFAULT_BLOCK
     grid: str | None = None
-    threads: int = 0  # of each phone; 0: one for each big core
+    threads: int = 0  # per phone; 0: one per big core
 
     def check(self) -> None:
-        """Everything that can be wrong with the flags alone."""
-        if self.n is not None and self.memory_share is not None:
-            raise UsageError("--n and --memory both say how large the system is: give one of them")
+        """Validates what does not depend on the phones."""
+        if self.n is not None and self.memory_fraction is not None:
+            raise UsageError("--n and --memory both set the size of the system: use only one")
         if self.n is not None and self.n < 1:
-            raise UsageError(f"--n {self.n}: at least 1 equation")
-        if self.memory_share is not None and not 0 < self.memory_share <= 1:
-            raise UsageError(f"--memory {self.memory_share:g}: a share of the free memory, between 0 and 1")
-        if not 1 <= self.block <= MOST_BLOCK:
-            raise UsageError(f"--nb {self.block}: blocks of 1 to {MOST_BLOCK} rows and columns")
+            raise UsageError(f"--n {self.n}: must be at least 1")
+        if self.memory_fraction is not None and not 0 < self.memory_fraction <= 1:
+            raise UsageError(
+                f"--memory {self.memory_fraction:g}: must be a fraction of the free memory, between 0 and 1"
+            )
+        if not 1 <= self.block <= MAX_BLOCK:
+            raise UsageError(f"--nb {self.block}: must be 1 to {MAX_BLOCK}")
         if not 0 <= self.threads <= MAX_THREADS:
-            raise UsageError(f"--threads {self.threads}: 1 to {MAX_THREADS}")
+            raise UsageError(f"--threads {self.threads}: must be 1 to {MAX_THREADS}")
 
     def grid_of(self, phones: int) -> Grid:
         try:
@@ -65,29 +67,29 @@ class LinpackPlan:
     threads: int
 
     @property
-    def longest_s(self) -> float:
-        """A run that takes longer is stuck."""
+    def timeout_s(self) -> float:
+        """Timeout: a run that takes longer is stuck."""
         n, phones = self.system.n, self.system.grid.size
         return _START_S + n * _SLOWEST_COLUMN_S + self.system.flops / (phones * _SLOWEST_FLOPS)
 
-    def verb(self) -> tuple[str, ...]:
+    def argv(self) -> tuple[str, ...]:
         system = self.system
         sizes = ("--n", str(system.n), "--nb", str(system.block), "--grid", str(system.grid))
         return agent_argv("linpack", *sizes, "--threads", str(self.threads))
 
 
 @dataclass(frozen=True)
-class PhoneShare:
-    """Of the work, which is dealt out evenly."""
+class LinpackPhoneResult:
+    """The work is distributed evenly."""
 
     phone: Phone
     gflops: float
     peak_gflops: float
-    update_gflops: float  # while it multiplied, waiting for nobody
-    seconds: Mapping[str, float]  # by what they were spent on
+    update_gflops: float  # during updates, without waiting
+    seconds: Mapping[str, float]  # by phase
 
     @property
-    def peak_share(self) -> float:
+    def peak_fraction(self) -> float:
         return self.gflops / self.peak_gflops if self.peak_gflops else 0.0
 
 
@@ -99,7 +101,7 @@ class LinpackResult:
     residual: float
     limit: float
     passed: bool
-    phones: tuple[PhoneShare, ...]
+    phones: tuple[LinpackPhoneResult, ...]
     threads: int
     isa: str
 
@@ -107,55 +109,57 @@ class LinpackResult:
 def plan_linpack(
     request: LinpackRequest, phones: Sequence[Phone], memory: Mapping[str, int], *, shared: bool = False
 ) -> LinpackPlan:
-    """`memory`: free on each phone, in bytes, where known; `shared`: all of them have it of one computer."""
+    """`memory`: free bytes by phone, where known. `shared`: all phones use the memory of one computer."""
     grid = request.grid_of(len(phones))
     try:
-        n = _equations(request, grid, memory, len(phones) if shared else 1)
+        n = _choose_n(request, grid, memory, len(phones) if shared else 1)
     except TooLargeError as error:
         raise UsageError(str(error)) from None
     return LinpackPlan(System(n, request.block, grid), request.threads)
 
 
-def _equations(request: LinpackRequest, grid: Grid, memory: Mapping[str, int], sharing: int) -> int:
-    free = {name: amount // sharing for name, amount in memory.items()}
-    whose = min(free, key=lambda name: free[name], default=None)
-    least = None if whose is None else free[whose]
-    if request.memory_share is not None:
+def _choose_n(request: LinpackRequest, grid: Grid, memory: Mapping[str, int], divisor: int) -> int:
+    free = {name: amount // divisor for name, amount in memory.items()}
+    smallest = min(free, key=lambda name: free[name], default=None)
+    least = None if smallest is None else free[smallest]
+    if request.memory_fraction is not None:
         if least is None:
-            raise UsageError("no phone says how much memory is free; say how large the system is with --n")
-        n = largest_n(int(least * request.memory_share), request.block, grid)
+            raise UsageError("no phone reports its free memory; set the size with --n")
+        n = largest_n(int(least * request.memory_fraction), request.block, grid)
         if n < 1:
-            raise UsageError(f"--memory {request.memory_share:g} is too little: {whose} has {least // 10**6} MB free")
+            raise UsageError(
+                f"--memory {request.memory_fraction:g} is too small: {smallest} has {least // 10**6} MB free"
+            )
         return n
     n = request.n or default_n(request.block, grid, least)
-    if whose is not None and least is not None:
-        check_fits(max(n, 1), request.block, grid, least, whose)
+    if smallest is not None and least is not None:
+        check_fits(max(n, 1), request.block, grid, least, smallest)
     return n
 
 
 def bench_linpack(cluster: Cluster, phones: Sequence[Phone], head: PhoneConnection, plan: LinpackPlan) -> LinpackResult:
-    report = run_mpi_job(cluster, phones, head, "linpack", plan.verb(), plan.longest_s)
+    report = run_mpi_job(cluster, phones, head, "linpack", plan.argv(), plan.timeout_s)
     try:
         return _read(plan, phones, report)
     except (KeyError, TypeError, ValueError) as error:
-        raise ClusterctlError(f"the head phone's report makes no sense: {error!r}") from None
+        raise ClusterctlError(f"invalid report from the head phone: {error!r}") from None
 
 
 def _read(plan: LinpackPlan, phones: Sequence[Phone], report: Mapping[str, Any]) -> LinpackResult:
     seconds, residual, limit = (float(report[name]) for name in ("seconds", "residual", "limit"))
-    each = plan.system.flops / seconds / 1e9 / len(phones)
-    shares = [
-        PhoneShare(
+    gflops_per_phone = plan.system.flops / seconds / 1e9 / len(phones)
+    results = [
+        LinpackPhoneResult(
             phone,
-            each,
-            float(told["peak_gflops"]),
-            float(told["update_gflops"]),
-            {str(name): float(spent) for name, spent in told["seconds"].items()},
+            gflops_per_phone,
+            float(row["peak_gflops"]),
+            float(row["update_gflops"]),
+            {str(name): float(spent) for name, spent in row["seconds"].items()},
         )
-        for phone, told in zip(phones, report["phones"], strict=True)
+        for phone, row in zip(phones, report["phones"], strict=True)
     ]
     passed = report["passed"] is True and residual < limit
     return LinpackResult(
-        plan, seconds, each * len(phones), residual, limit, passed, tuple(shares), int(report["threads"]),
+        plan, seconds, gflops_per_phone * len(phones), residual, limit, passed, tuple(results), int(report["threads"]),
         str(report["isa"]),
     )  # fmt: skip

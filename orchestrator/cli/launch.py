@@ -168,20 +168,20 @@ def _fit_phones(context: LaunchContext, skip_unfit: bool) -> Preflight:
 def _phone_facts(fleet: Fleet, compute: ComputeSpec, phones: Preflight) -> PhoneFacts:
     """Free memory of the phones, and how each should compute according to `clusterctl tune`."""
     from orchestrator.launch.run_spec import PhoneFacts
-    from orchestrator.tune.compute_choice import advise, is_needed
-    from orchestrator.tune.device_kinds import ask_kinds
+    from orchestrator.tune.compute_choice import choose_devices, needs_device_kinds
+    from orchestrator.tune.device_kinds import query_device_kinds
     from orchestrator.tune.store import TuneStore
     from orchestrator.view.console import note, warn
 
     known = TuneStore().read()
-    if not is_needed(compute, known):
+    if not needs_device_kinds(compute, known):
         return PhoneFacts(phones.memory)
-    advice = advise(compute, ask_kinds(fleet, phones.fit), known)
-    for line in advice.warnings:
+    choices = choose_devices(compute, query_device_kinds(fleet, phones.fit), known)
+    for line in choices.warnings:
         warn(line)
-    for line in advice.notes:
+    for line in choices.notes:
         note(line)
-    return PhoneFacts(phones.memory, advice.devices, advice.gpus)
+    return PhoneFacts(phones.memory, choices.devices, choices.gpus)
 
 
 def _resume(

@@ -30,7 +30,7 @@ def tune(
     Times CPU, GPU and both on one phone of each kind. `launch` then uses the fastest settings.
     """
     from orchestrator.cli.session import open_session
-    from orchestrator.tune.device_kinds import ask_kinds
+    from orchestrator.tune.device_kinds import query_device_kinds
     from orchestrator.tune.measure import tune as search
     from orchestrator.view.console import print_json
     from orchestrator.view.tune import as_document, print_tuned, tune_progress
@@ -45,8 +45,8 @@ def tune(
     session = open_session(inventory, limit)
     request = TuneRequest(model, batch, minutes * 60)
     with session.fleet() as fleet, tune_progress() as on_row:
-        kinds = ask_kinds(fleet, fleet.phones)
-        found = search(fleet, kinds, request, on_row, one_by_one=session.cluster.lab is not None)
+        kinds = query_device_kinds(fleet, fleet.phones)
+        found = search(fleet, kinds, request, on_row, sequential=session.cluster.lab is not None)
     if as_json:
         print_json(as_document(found, request))
     else:

@@ -114,7 +114,7 @@ def throttled(vitals: Vitals) -> str | None:
     now, most = vitals.frequency_mhz, vitals.frequency_max_mhz
     if not (now and most and vitals.run and vitals.run.state in ACTIVE_RUN) or now >= SLOW_CLOCK * most:
         return None
-    return f"throttled: clock at {100 * now / most:.0f} % of its highest"
+    return f"throttled: clock at {100 * now / most:.0f} % of maximum"
 
 
 def battery_low(vitals: Vitals) -> str | None:

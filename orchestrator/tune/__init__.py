@@ -1,1 +1,1 @@
-"""What measurement found for each kind of phone, and which phones it holds for."""
+"""Autotuning: measured device configs, stored by device kind."""

@@ -1,4 +1,4 @@
-"""How each phone of a run computes: as flags say, else as was measured for its kind, else on its processor."""
+"""Chooses the device config of each phone: from flags, else from tuning results for its kind, else the CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import ClusterctlError
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
-from orchestrator.tune.device_kinds import Kind, by_kind, without_gpu
+from orchestrator.tune.device_kinds import DeviceKind, by_kind, without_gpu
 from orchestrator.tune.store import Tuned
 from phone_agent.contract.choices import AUTO, GPU_BACKENDS
 from phone_agent.contract.schema import ComputeSpec, DeviceConfig
@@ -19,23 +19,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Advice:
+class DeviceChoices:
     devices: Mapping[str, DeviceConfig] = field(default_factory=dict)  # by phone
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    gpus: Mapping[str, Limits] = field(default_factory=dict)  # by phone, where it has one
+    gpus: Mapping[str, Limits] = field(default_factory=dict)  # by phone; only phones with a GPU
 
 
 class NoGpuError(ClusterctlError):
-    """A GPU was asked for by name, and some phones have none. Nothing was started."""
+    """A GPU backend was requested, but some phones have no GPU. Nothing was started."""
 
 
-def is_needed(compute: ComputeSpec, known: Mapping[str, Tuned]) -> bool:
-    """Whether it takes to know what kinds the phones are."""
+def needs_device_kinds(compute: ComputeSpec, known: Mapping[str, Tuned]) -> bool:
+    """Whether the choice depends on the device kinds."""
     return compute.backend in GPU_BACKENDS or (compute.backend == AUTO and bool(known))
 
 
-def advise(compute: ComputeSpec, kinds: Mapping[Phone, Kind], known: Mapping[str, Tuned]) -> Advice:
+def choose_devices(
+    compute: ComputeSpec, kinds: Mapping[Phone, DeviceKind], known: Mapping[str, Tuned]
+) -> DeviceChoices:
     if compute.backend in GPU_BACKENDS:
         _require_gpus(compute.backend, kinds)
     devices: dict[str, DeviceConfig] = {}
@@ -45,40 +47,44 @@ def advise(compute: ComputeSpec, kinds: Mapping[Phone, Kind], known: Mapping[str
         tuned = known.get(kind.name)
         if tuned is None:
             continue
-        if why := tuned.stale(kind):
-            warnings.append(f"{fold(phones)}: what clusterctl tune found on {tuned.day} is not used, since {why}")
+        if why := tuned.stale_reason(kind):
+            warnings.append(f"{fold(phones)}: ignoring the tuning results of {tuned.day}: {why}")
             continue
-        way = _with_flags(tuned.device_config, compute)
-        devices |= {phone.name: way for phone in phones}
-        notes.append(f"{fold(phones)} as tuned on {tuned.day} with {tuned.model}: {in_words(way)}")
+        config = _with_flags(tuned.device_config, compute)
+        devices |= {phone.name: config for phone in phones}
+        notes.append(f"{fold(phones)}: tuned on {tuned.day} with {tuned.model}: {describe_config(config)}")
     gpus = {phone.name: kind.limits for phone, kind in kinds.items() if kind.limits}
-    return Advice(devices, tuple(notes), tuple(warnings), gpus)
+    return DeviceChoices(devices, tuple(notes), tuple(warnings), gpus)
 
 
-def in_words(way: DeviceConfig) -> str:
-    words = [way.backend or "the run's backend"]
-    words += [f"{way.threads} thread{'' if way.threads == 1 else 's'}"] if way.threads else []
-    words += ["little cores as well"] if way.little_cores else []
-    words += [f"{100 * way.gpu_fraction:.0f} % of the images on the GPU"] if way.gpu_fraction is not None else []
-    words += [f"tiles {', '.join(f'{name} {value}' for name, value in sorted(way.tiles.items()))}"] if way.tiles else []
-    return ", ".join(words)
+def describe_config(config: DeviceConfig) -> str:
+    parts = [config.backend or "the backend of the run"]
+    parts += [f"{config.threads} thread{'' if config.threads == 1 else 's'}"] if config.threads else []
+    parts += ["including little cores"] if config.little_cores else []
+    parts += [f"{100 * config.gpu_fraction:.0f} % of the images on the GPU"] if config.gpu_fraction is not None else []
+    parts += (
+        [f"tiles {', '.join(f'{name} {value}' for name, value in sorted(config.tiles.items()))}"]
+        if config.tiles
+        else []
+    )
+    return ", ".join(parts)
 
 
-def _with_flags(way: DeviceConfig, compute: ComputeSpec) -> DeviceConfig:
-    """Flags go before what was measured; of another backend only the tiles still hold."""
-    if compute.backend not in {AUTO, way.backend}:
-        way = DeviceConfig(compute.backend, tiles=way.tiles)
-    return replace(way, threads=compute.threads, little_cores=False) if compute.threads else way
+def _with_flags(config: DeviceConfig, compute: ComputeSpec) -> DeviceConfig:
+    """Flags override tuning results; if they set another backend, only the tiles still apply."""
+    if compute.backend not in {AUTO, config.backend}:
+        config = DeviceConfig(compute.backend, tiles=config.tiles)
+    return replace(config, threads=compute.threads, little_cores=False) if compute.threads else config
 
 
-def _require_gpus(backend: str, kinds: Mapping[Phone, Kind]) -> None:
-    lacking = without_gpu(kinds)
-    if not lacking:
+def _require_gpus(backend: str, kinds: Mapping[Phone, DeviceKind]) -> None:
+    missing = without_gpu(kinds)
+    if not missing:
         return
-    lines = [f"  {phone.name} ({phone.where}): {kinds[phone].why_no_gpu}" for phone in lacking]
-    others = [phone for phone in kinds if phone not in lacking]
+    lines = [f"  {phone.name} ({phone.where}): {kinds[phone].why_no_gpu}" for phone in missing]
+    others = [phone for phone in kinds if phone not in missing]
     remedy = "--backend auto or cpu" + (f", or --limit {fold(others)}" if others else "")
     raise NoGpuError(
-        "\n".join([f"--backend {backend}: {len(lacking)} of {len(kinds)} phones have no OpenCL device:", *lines]),
+        "\n".join([f"--backend {backend}: {len(missing)} of {len(kinds)} phones have no OpenCL device:", *lines]),
         remedy=remedy,
     )

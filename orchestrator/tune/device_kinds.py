@@ -1,4 +1,4 @@
-"""Kinds of phones: what is measured on one phone of a kind holds for all of it, as long as driver and core stay."""
+"""Device kinds: a measurement on one phone applies to all phones of its kind until the driver or the core changes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
     from phone_agent.api.memory import Limits
 
-_ASK_S = 150.0  # the phone gives a driver half a minute, twice, before it calls it hung
+_TIMEOUT_S = 150.0  # the phone waits for a hung driver twice, 30 s each
 NO_GPU = "no OpenCL device"
-KINDS = ("gpu", "accelerator", "cpu")
+OPENCL_DEVICE_TYPES = ("gpu", "accelerator", "cpu")
 
 
 @dataclass(frozen=True)
-class Kind:
-    name: str  # a model of phone with its processor
-    core: str  # of the compute core's bytes
-    driver: str  # the OpenCL device and its driver, in words
+class DeviceKind:
+    name: str  # phone model and processor
+    core: str  # hash of the compute core
+    driver: str  # the OpenCL device and its driver
     why_no_gpu: str = ""
-    limits: Limits | None = None  # of the device
+    limits: Limits | None = None  # of the OpenCL device
 
     @property
     def has_gpu(self) -> bool:
@@ -37,51 +37,51 @@ class Kind:
         return {"kind": self.name, "core": self.core, "driver": self.driver}
 
 
-def ask_kinds(fleet: Fleet, phones: Sequence[Phone]) -> dict[Phone, Kind]:
-    """Raises the first phone's error: without all answers there is no plan."""
-    outcomes = fleet.map(_ask, phones)
+def query_device_kinds(fleet: Fleet, phones: Sequence[Phone]) -> dict[Phone, DeviceKind]:
+    """Raises the error of the first phone that fails: a plan needs all kinds."""
+    outcomes = fleet.map(_query, phones)
     for failed in outcomes.failures:
         raise PhoneError(
-            f"{failed.phone} does not tell what kind it is: {failed.error}",
+            f"cannot read the device kind of {failed.phone}: {failed.error}",
             code=failed.code or ErrorCode.UNKNOWN,
             remedy=failed.remedy or f"clusterctl provision --limit {failed.phone.name}",
         )
     return {outcome.phone: outcome.value for outcome in outcomes if outcome.value is not None}
 
 
-def by_kind(kinds: Mapping[Phone, Kind]) -> dict[Kind, list[Phone]]:
-    found: dict[Kind, list[Phone]] = {}
+def by_kind(kinds: Mapping[Phone, DeviceKind]) -> dict[DeviceKind, list[Phone]]:
+    groups: dict[DeviceKind, list[Phone]] = {}
     for phone, kind in kinds.items():
-        found.setdefault(kind, []).append(phone)
-    return found
+        groups.setdefault(kind, []).append(phone)
+    return groups
 
 
-def without_gpu(kinds: Mapping[Phone, Kind]) -> list[Phone]:
+def without_gpu(kinds: Mapping[Phone, DeviceKind]) -> list[Phone]:
     return [phone for phone, kind in kinds.items() if not kind.has_gpu]
 
 
-def _ask(connection: PhoneConnection) -> Kind:
-    return parse_kind(agent.call(connection, "device-kind", timeout=_ASK_S))
+def _query(connection: PhoneConnection) -> DeviceKind:
+    return parse_kind(agent.call(connection, "device-kind", timeout=_TIMEOUT_S))
 
 
-def parse_kind(told: Any) -> Kind:
-    """From a phone's answer, which may be anything."""
+def parse_kind(answer: Any) -> DeviceKind:
+    """Validates the answer, which is untrusted."""
     try:
-        cores = f"{int(told['cores'])} cores, {int(told['big_cores'])} big"
-        name = ", ".join(_texts(told, ("model", "arch"))) + f", {cores}, {_text(told['isa'])}"
-        device, why = told["opencl"]["device"], one_line(str(told["opencl"]["why"]), 400)
+        cores = f"{int(answer['cores'])} cores, {int(answer['big_cores'])} big"
+        name = ", ".join(_texts(answer, ("model", "arch"))) + f", {cores}, {_text(answer['isa'])}"
+        device, why = answer["opencl"]["device"], one_line(str(answer["opencl"]["why"]), 400)
         driver = ", ".join(_texts(device, ("device", "driver", "version"))) if device else NO_GPU
-        return Kind(name, _text(told["core"]), driver, "" if device else why, _limits(device) if device else None)
+        return DeviceKind(
+            name, _text(answer["core"]), driver, "" if device else why, _limits(device) if device else None
+        )
     except (KeyError, TypeError, ValueError):
-        raise PhoneError(
-            "it describes its kind in words unknown here", code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision"
-        ) from None
+        raise PhoneError("invalid device kind", code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision") from None
 
 
 def _limits(device: Mapping[str, Any]) -> Limits:
     from phone_agent.api.memory import Limits
 
-    if device["kind"] not in KINDS:
+    if device["kind"] not in OPENCL_DEVICE_TYPES:
         raise ValueError
     return Limits(
         kind=device["kind"],
@@ -94,8 +94,8 @@ def _limits(device: Mapping[str, Any]) -> Limits:
     )
 
 
-def _texts(told: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    return [_text(told[name]) for name in names]
+def _texts(answer: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    return [_text(answer[name]) for name in names]
 
 
 def _text(value: Any) -> str:

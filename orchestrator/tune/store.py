@@ -1,4 +1,4 @@
-"""The measurements on this computer: one a kind of phone, whatever cluster its phones are in."""
+"""Tuning results on this computer: one per device kind, for all clusters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 from orchestrator.errors import ClusterctlError
 from orchestrator.paths import state_dir
-from orchestrator.tune.device_kinds import Kind
+from orchestrator.tune.device_kinds import DeviceKind
 from phone_agent.contract.schema import DeviceConfig
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was found for a kind of phone: the fastest way, and what it was measured with and against."""
+    """The fastest device config for a device kind, and the measurements behind it."""
 
     kind: str
     core: str
@@ -34,12 +34,12 @@ class Tuned:
     def day(self) -> str:
         return time.strftime("%Y-%m-%d", time.gmtime(self.measured))
 
-    def stale(self, kind: Kind) -> str:
-        """Why it does not hold for a phone of this kind any more; empty: it does."""
+    def stale_reason(self, kind: DeviceKind) -> str:
+        """Why the result no longer applies to this kind; empty if it does."""
         if self.driver != kind.driver:
-            return f"the driver changed: it was '{self.driver}', it is '{kind.driver}'"
+            return f"the driver changed from '{self.driver}' to '{kind.driver}'"
         if self.core != kind.core:
-            return f"the compute core changed: it was {self.core}, it is {kind.core}"
+            return f"the compute core changed from {self.core} to {kind.core}"
         return ""
 
 
@@ -48,7 +48,7 @@ class TuneStore:
         self._file = file or state_dir() / "tuned.json"
 
     def read(self) -> dict[str, Tuned]:
-        """By the name of the kind."""
+        """By name of the device kind."""
         try:
             raw = json.loads(self._file.read_text(encoding="utf-8"))
             return {name: _tuned(each) for name, each in raw.items()}
@@ -56,11 +56,11 @@ class TuneStore:
             return {}
         except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
             raise ClusterctlError(
-                f"{self._file} cannot be read: {error}", remedy="remove it, then run clusterctl tune again"
+                f"cannot read {self._file}: {error}", remedy="delete the file, then run clusterctl tune again"
             ) from None
 
-    def keep(self, tuned: Tuned) -> None:
-        """In one step: nobody reads half a file."""
+    def save(self, tuned: Tuned) -> None:
+        """Atomic: readers never see a partial file."""
         known = {**self.read(), tuned.kind: tuned}
         self._file.parent.mkdir(parents=True, exist_ok=True)
         new = self._file.with_name(f".{self._file.name}.{os.getpid()}")

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from orchestrator.bench.linpack import LinpackResult, PhoneShare
+from orchestrator.bench.linpack import LinpackPhoneResult, LinpackResult
 from orchestrator.text import count_of
 from orchestrator.view.console import out
 from orchestrator.view.table import Column, FitTable, print_table
@@ -32,7 +32,7 @@ def as_document(result: LinpackResult) -> dict[str, Any]:
                 "phone": each.phone.name,
                 "gflops": each.gflops,
                 "peak_gflops": each.peak_gflops,
-                "peak_share": each.peak_share,
+                "peak_fraction": each.peak_fraction,
                 "update_gflops": each.update_gflops,
                 "seconds": dict(each.seconds),
             }
@@ -50,7 +50,7 @@ def print_linpack(result: LinpackResult) -> None:
     out.print(Text.assemble(f"residual {result.residual:.4g}, must be below {result.limit:g}: ", verdict))
 
 
-def render_phones(phones: Sequence[PhoneShare]) -> FitTable:
+def render_phones(phones: Sequence[LinpackPhoneResult]) -> FitTable:
     phases = [Column(phase, right=True, priority=3) for phase in phones[0].seconds]
     table = FitTable(
         "phone",
@@ -64,7 +64,7 @@ def render_phones(phones: Sequence[PhoneShare]) -> FitTable:
         figures = (
             f"{each.gflops:.1f}",
             f"{each.peak_gflops:.1f}",
-            f"{each.peak_share:.0%}",
+            f"{each.peak_fraction:.0%}",
             f"{each.update_gflops:.1f}",
         )
         table.add_row(each.phone.name, *figures, *(f"{seconds:.2f} s" for seconds in each.seconds.values()))

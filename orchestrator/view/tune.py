@@ -12,8 +12,8 @@ from rich.text import Text
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 from orchestrator.text import one_line
-from orchestrator.tune.compute_choice import in_words
-from orchestrator.tune.measure import BEST, KindTuned, OnRow, Row
+from orchestrator.tune.compute_choice import describe_config
+from orchestrator.tune.measure import BEST, KindResult, OnRow, Row
 from orchestrator.view.console import err, next_step, out
 from orchestrator.view.table import Column, FitTable, print_table
 
@@ -32,20 +32,20 @@ def tune_progress() -> Iterator[OnRow]:
     yield show
 
 
-def print_tuned(found: Sequence[KindTuned]) -> None:
+def print_tuned(found: Sequence[KindResult]) -> None:
     for each in found:
         if each.tuned is None:
             err.print(Text(f"{each.kind.name} ({each.measured_on}): {each.error}", "bold red"), soft_wrap=True)
             continue
         tuned = each.tuned
         print_table(out, render_measurements(each, tuned.rows))
-        words = f"{in_words(tuned.device_config)}: {tuned.images_per_s:.1f} images/s with {tuned.model}"
+        words = f"{describe_config(tuned.device_config)}: {tuned.images_per_s:.1f} images/s with {tuned.model}"
         out.print(Text(f"launch will use {words}", "green"), soft_wrap=True)
     if any(each.tuned for each in found):
         next_step("clusterctl launch")
 
 
-def render_measurements(of: KindTuned, rows: Sequence[Row]) -> FitTable:
+def render_measurements(of: KindResult, rows: Sequence[Row]) -> FitTable:
     table = FitTable(
         "backend",
         Column("settings", wrap=True),
@@ -58,7 +58,7 @@ def render_measurements(of: KindTuned, rows: Sequence[Row]) -> FitTable:
     return table
 
 
-def as_document(found: Sequence[KindTuned], request: TuneRequest) -> dict[str, Any]:
+def as_document(found: Sequence[KindResult], request: TuneRequest) -> dict[str, Any]:
     return {
         "model": request.model,
         "batch": request.batch,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from phone_agent.linpack.layout import USUAL_BLOCK, Grid, GridError
+from phone_agent.linpack.layout import DEFAULT_BLOCK, Grid, GridError
 from phone_agent.linpack.matrix import System
 from phone_agent.linpack.memory import TooLargeError, check_fits, default_n, largest_n
 
 __all__ = [
-    "USUAL_BLOCK",
+    "DEFAULT_BLOCK",
     "Grid",
     "GridError",
     "System",

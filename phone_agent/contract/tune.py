@@ -1,4 +1,4 @@
-"""What the host asks of a phone that searches for its fastest compute settings, and how long that may take."""
+"""Autotuning request: which model and batch to tune for, and the time budget."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class TuneRequest:
     model: str
     batch: int
     seconds: float
-    tiles: dict[str, int] = field(default_factory=dict)  # the best, once they are known
+    tiles: dict[str, int] = field(default_factory=dict)  # the best OpenCL tiles, once measured
 
 
 def read_tune_request(text: str) -> TuneRequest:
     try:
         request = TuneRequest(**json.loads(text))
     except (ValueError, TypeError) as error:
-        raise AgentError(f"what to tune is garbled: {error}", code=ErrorCode.BAD_REQUEST) from None
+        raise AgentError(f"invalid tune request: {error}", code=ErrorCode.BAD_REQUEST) from None
     if request.batch < 1 or request.seconds <= 0:
         raise AgentError(
-            f"{request.batch} images in {request.seconds:g} s: at least one, in some time", code=ErrorCode.BAD_REQUEST
+            f"batch {request.batch}, {request.seconds:g} s: both must be positive", code=ErrorCode.BAD_REQUEST
         )
     return request

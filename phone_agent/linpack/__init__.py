@@ -1,8 +1,8 @@
-"""High Performance LINPACK: a dense system of equations in double precision, solved by all phones together.
+"""High-Performance LINPACK: all phones together solve a dense linear system in double precision.
 
-The matrix, with the right-hand side as one more column, is dealt out in square blocks over a grid of processes
-(layout). Column by column of blocks, a panel is factored with partial pivoting (panel) and handed to everybody, rows
-are swapped (swap) and what is left is updated (eliminate). The next panel is factored before the rest of the update,
-and travels during it. Then the triangle is solved (substitute), and the answer is checked against the matrix, made once
-more (residual).
+The matrix, with the right-hand side as an extra column, has a block-cyclic layout over a process grid (layout). For
+each block column, a panel is factored with partial pivoting (panel) and broadcast, rows are swapped (row_swaps) and the
+trailing matrix is updated (factorize). Lookahead: the next panel is factored before the rest of the update, and is
+broadcast during it. Then the triangular system is solved (back_substitution), and the solution is checked against the
+matrix, which is generated again (residual).
 """

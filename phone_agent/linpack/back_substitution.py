@@ -1,4 +1,4 @@
-"""The answer from the triangle, last block first."""
+"""Back substitution: solves the triangular system, last block first."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from numpy.typing import NDArray
 from phone_agent.linpack.matrix import System
 
 if TYPE_CHECKING:
-    from phone_agent.linpack.process_grid import Mesh  # starts MPI
+    from phone_agent.linpack.process_grid import ProcessGrid  # starts MPI
 
 Doubles = NDArray[np.float64]
 
 
-def substitute(system: System, mesh: Mesh, part: Doubles) -> Doubles:
-    """The same on every process. `known`: what is left of a row's right-hand side, split over the row's processes."""
-    answer, known = np.zeros(system.n), np.zeros(len(part))
-    if mesh.column == system.columns.owner(system.n):
-        known += part[:, -1]
+def back_substitute(system: System, process_grid: ProcessGrid, part: Doubles) -> Doubles:
+    """Returns the solution on every process. `rhs`: the remaining rhs-hand side, split over each row of processes."""
+    solution, rhs = np.zeros(system.n), np.zeros(len(part))
+    if process_grid.column == system.columns.owner(system.n):
+        rhs += part[:, -1]
     for start in reversed(range(0, system.n, system.block)):
-        found = _block(system, mesh, part, known, start)
-        if found is not None:
-            answer[start : start + len(found)] = found
-    mesh.across.add_up(answer)  # every block is known in one column of the grid
-    return answer
+        values = _solve_block(system, process_grid, part, rhs, start)
+        if values is not None:
+            solution[start : start + len(values)] = values
+    process_grid.row_comm.allreduce_sum(solution)  # one column of the grid has each block
+    return solution
 
 
-def _block(system: System, mesh: Mesh, part: Doubles, known: Doubles, start: int) -> Doubles | None:
-    """The answer's numbers of that block, in the column of the grid that has its columns."""
+def _solve_block(system: System, process_grid: ProcessGrid, part: Doubles, rhs: Doubles, start: int) -> Doubles | None:
+    """The solution of one block, on the grid column that owns it; None elsewhere."""
     width = min(system.block, system.n - start)
-    owner, here = system.rows.owner(start), system.columns.owner(start)
-    above, first = system.rows.count(mesh.row, before=start), system.columns.local(start)
-    found = np.empty(width)
-    if mesh.row == owner:
-        found[:] = known[above : above + width]
-        mesh.across.add_up(found)
-    if mesh.column != here:
+    owner_row, owner_column = system.rows.owner(start), system.columns.owner(start)
+    above, first = system.rows.count(process_grid.row, before=start), system.columns.local(start)
+    values = np.empty(width)
+    if process_grid.row == owner_row:
+        values[:] = rhs[above : above + width]
+        process_grid.row_comm.allreduce_sum(values)
+    if process_grid.column != owner_column:
         return None
-    if mesh.row == owner:
-        _solve_upper(part[above : above + width, first : first + width], found)
-    mesh.down.broadcast(found, owner).wait()
-    known[:above] -= part[:above, first : first + width] @ found
-    return found
+    if process_grid.row == owner_row:
+        _solve_upper(part[above : above + width, first : first + width], values)
+    process_grid.column_comm.broadcast(values, owner_row).wait()
+    rhs[:above] -= part[:above, first : first + width] @ values
+    return values
 
 
-def _solve_upper(triangle: Doubles, right: Doubles) -> None:
-    """right = triangle^-1 right; what lies below the diagonal is not looked at."""
-    for i in reversed(range(len(right))):
-        right[i] = (right[i] - triangle[i, i + 1 :] @ right[i + 1 :]) / triangle[i, i]
+def _solve_upper(triangle: Doubles, rhs: Doubles) -> None:
+    """rhs = triangle^-1 rhs; values below the diagonal are ignored."""
+    for i in reversed(range(len(rhs))):
+        rhs[i] = (rhs[i] - triangle[i, i + 1 :] @ rhs[i + 1 :]) / triangle[i, i]

@@ -1,4 +1,4 @@
-"""The core's kernels in double precision, for views of numpy arrays."""
+"""Double-precision kernels of the core, applied to numpy views."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Doubles = NDArray[np.float64]
 
 
 class Kernels:
-    """For products up to (depth, rows)^T (depth, columns), and panels of up to `rows` rows."""
+    """Supports products up to (depth, rows)^T (depth, columns) and panels of up to `rows` rows."""
 
     def __init__(self, threads: int, rows: int, columns: int, depth: int, isa: str | None = None) -> None:
         largest = (
@@ -38,17 +38,17 @@ class Kernels:
             return
         op = ops.Dgemm(
             a=a.ctypes.data, b=b.ctypes.data, c=c.ctypes.data, alpha=alpha,
-            rows=c.shape[0], columns=c.shape[1], depth=a.shape[0], lda=_apart(a), ldb=_apart(b), ldc=_apart(c),
+            rows=c.shape[0], columns=c.shape[1], depth=a.shape[0], lda=_ld(a), ldb=_ld(b), ldc=_ld(c),
             accumulate=int(accumulate),
         )  # fmt: skip
         self.pool.run(Program.of([(Kind.DGEMM, op)]))
 
     def eliminate(self, columns: Doubles, pivot: float, factors: Doubles) -> int:
-        """The first of some columns (each a row of the array) divided by the pivot, and taken off the others. Where the
-        second one's largest number is then."""
+        """Divides the first column by the pivot and eliminates it from the others; each column is a row of the array.
+        Returns the index of the next pivot: the largest value of the second column."""
         op = self._elimination
         op.column, op.factors, op.pivot = columns.ctypes.data, factors.ctypes.data, pivot
-        op.rows, op.ld, op.trailing_columns = columns.shape[1], _apart(columns), len(factors)
+        op.rows, op.ld, op.trailing_columns = columns.shape[1], _ld(columns), len(factors)
         self.pool.run(self._eliminate)
         return int(self._next_pivot[0])
 
@@ -56,6 +56,6 @@ class Kernels:
         self.pool.close()
 
 
-def _apart(matrix: Doubles) -> int:
-    """Doubles between two rows; the numbers of a row lie side by side."""
+def _ld(matrix: Doubles) -> int:
+    """The distance between rows, in doubles; each row is contiguous."""
     return matrix.strides[0] // matrix.itemsize

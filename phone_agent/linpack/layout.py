@@ -1,4 +1,4 @@
-"""Who holds what: a grid of processes, and blocks of rows and columns dealt out over it in turn."""
+"""The process grid, and the block-cyclic layout of rows and columns over it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from phone_agent.contract.errors import AgentError, ErrorCode
 
-USUAL_BLOCK = 128
+DEFAULT_BLOCK = 128
 
 
 class GridError(AgentError):
-    """Not a grid for so many phones."""
+    """The grid does not fit the number of phones."""
 
     code = ErrorCode.BAD_REQUEST
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Ranks lie row by row: neighbours in a row of the grid are neighbours in the hostfile."""
+    """Row-major: neighbors in a row of the grid are neighbors in the hostfile."""
 
     rows: int
     columns: int
@@ -34,12 +34,12 @@ class Grid:
     def size(self) -> int:
         return self.rows * self.columns
 
-    def place(self, rank: int) -> tuple[int, int]:
+    def coordinates(self, rank: int) -> tuple[int, int]:
         return divmod(rank, self.columns)
 
     @classmethod
     def nearly_square(cls, size: int) -> Grid:
-        """No more rows than columns: pivots are agreed upon among rows, one message a column of the matrix."""
+        """At most as many rows as columns: the pivot search needs one exchange between rows per matrix column."""
         rows = next(rows for rows in range(isqrt(size), 0, -1) if size % rows == 0)
         return cls(rows, size // rows)
 
@@ -47,17 +47,17 @@ class Grid:
     def parse(cls, text: str, size: int) -> Grid:
         match = re.fullmatch(r"([1-9]\d{0,5})[xX]([1-9]\d{0,5})", text)
         if match is None:
-            raise GridError(f"'{text}' is not a grid; write rows and columns like 2x3")
+            raise GridError(f"'{text}' is not a grid; use the form ROWSxCOLUMNS, for example 2x3")
         grid = cls(int(match[1]), int(match[2]))
         if grid.size != size:
             fit = ", ".join(f"{rows}x{size // rows}" for rows in range(1, size + 1) if size % rows == 0)
-            raise GridError(f"a grid of {grid} takes {grid.size} phones, there are {size}; these would do: {fit}")
+            raise GridError(f"a {grid} grid needs {grid.size} phones, but there are {size}; possible grids: {fit}")
         return grid
 
 
 @dataclass(frozen=True)
-class Dealt:
-    """`size` rows (or columns) in blocks of `block`, dealt out to `parts`."""
+class BlockCyclic:
+    """`size` rows (or columns) in blocks of `block`, distributed over `parts` processes in turn."""
 
     size: int
     block: int
@@ -67,16 +67,16 @@ class Dealt:
         return index // self.block % self.parts
 
     def count(self, part: int, before: int | None = None) -> int:
-        """How many of those below `before` the part has: also where the next one lies in its own memory."""
+        """How many indices below `before` the part owns; equally, the local index of its next one."""
         blocks, rest = divmod(self.size if before is None else before, self.block)
         rounds, extra = divmod(blocks, self.parts)
         return rounds * self.block + (self.block if part < extra else rest if part == extra else 0)
 
     def local(self, index: int) -> int:
-        """Where its owner has it."""
+        """The index on its owner."""
         return index // (self.block * self.parts) * self.block + index % self.block
 
-    def held(self, part: int) -> NDArray[np.int64]:
-        """All that the part has, in its own order."""
+    def global_indices(self, part: int) -> NDArray[np.int64]:
+        """The global indices that the part owns, in local order."""
         own = np.arange(self.count(part))
         return (own // self.block * self.parts + part) * self.block + own % self.block

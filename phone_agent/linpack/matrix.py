@@ -1,4 +1,4 @@
-"""The system of equations: numbers between -1/2 and 1/2 that follow from a seed and their place, on any phone."""
+"""The linear system. Each value, between -1/2 and 1/2, depends only on the seed and its position."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from phone_agent.contract.rng import uniform_at
 from phone_agent.core.thread_pool import aligned
-from phone_agent.linpack.layout import Dealt, Grid
+from phone_agent.linpack.layout import BlockCyclic, Grid
 
-CHUNK = 1 << 18  # numbers made at a time: random numbers take several times their own memory
+CHUNK = 1 << 18  # values generated at a time: generating takes several times their size
 
 
 @dataclass(frozen=True)
 class System:
-    """n equations; the right-hand side is column n."""
+    """n equations; column n is the right-hand side."""
 
     n: int
     block: int
@@ -25,34 +25,34 @@ class System:
     seed: int = 1
 
     @property
-    def rows(self) -> Dealt:
-        return Dealt(self.n, self.block, self.grid.rows)
+    def rows(self) -> BlockCyclic:
+        return BlockCyclic(self.n, self.block, self.grid.rows)
 
     @property
-    def columns(self) -> Dealt:
-        return Dealt(self.n + 1, self.block, self.grid.columns)
+    def columns(self) -> BlockCyclic:
+        return BlockCyclic(self.n + 1, self.block, self.grid.columns)
 
     @property
     def flops(self) -> float:
-        """As the benchmark counts them, whatever was done."""
+        """As HPL defines it, regardless of the algorithm."""
         return 2 / 3 * self.n**3 + 3 / 2 * self.n**2
 
     def shape(self, row: int, column: int) -> tuple[int, int]:
-        """Of what that process of the grid holds."""
+        """Of the local matrix of that process."""
         return self.rows.count(row), self.columns.count(column)
 
-    def made(self, row: int, column: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """What that process holds, some rows at a time."""
-        rows, columns = self.rows.held(row), self.columns.held(column).astype(np.uint64)
+    def generate(self, row: int, column: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """The local matrix of that process, some rows at a time."""
+        rows, columns = self.rows.global_indices(row), self.columns.global_indices(column).astype(np.uint64)
         step = max(1, CHUNK // max(1, len(columns)))
         for start in range(0, len(rows), step):
             part = slice(start, min(start + step, len(rows)))
-            places = rows[part, None].astype(np.uint64) * np.uint64(self.n + 1) + columns
-            yield part, uniform_at((self.seed,), places) - 0.5
+            positions = rows[part, None].astype(np.uint64) * np.uint64(self.n + 1) + columns
+            yield part, uniform_at((self.seed,), positions) - 0.5
 
-    def part(self, row: int, column: int) -> NDArray[np.float64]:
+    def local_matrix(self, row: int, column: int) -> NDArray[np.float64]:
         shape = self.shape(row, column)
-        whole = aligned(shape[0] * shape[1], np.float64).reshape(shape)
-        for part, numbers in self.made(row, column):
-            whole[part] = numbers
-        return whole
+        matrix = aligned(shape[0] * shape[1], np.float64).reshape(shape)
+        for rows, values in self.generate(row, column):
+            matrix[rows] = values
+        return matrix

@@ -1,4 +1,4 @@
-"""What a run takes on the phone that holds most, known before it begins."""
+"""Memory estimate for the phone that needs the most, known before the run."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from phone_agent.contract.sizes import format_size
 from phone_agent.linpack.layout import Grid
 from phone_agent.linpack.matrix import CHUNK, System
 
-NUMBER = 8
-PANELS = 2 + 1  # one used, one under way, and the one used packed for the product
-PIVOT_ROWS = 5  # gathered, put in order, sent, pushed out, pushed in
-PROCESS = 80_000_000  # Python, numpy, MPI
-PACKED_COLUMNS = 2048  # of the product's right side
-MADE = 6 * NUMBER * CHUNK  # random numbers while they are made
-USUAL_PER_PHONE = 2048  # n for one phone: the matrix then takes 34 MB of each
+DOUBLE_BYTES = 8
+PANELS = 2 + 1  # the current one, the next one, and the current one packed for the product
+PIVOT_ROWS = 5  # gathered, reordered, sent, displaced, received
+PROCESS_BYTES = 80_000_000  # Python, numpy, MPI
+PACKED_COLUMNS = 2048  # of the right operand of the product
+GENERATE_BYTES = 6 * DOUBLE_BYTES * CHUNK  # temporary, while random values are generated
+DEFAULT_N = 2048  # for one phone: a matrix of 34 MB
 
 
 class TooLargeError(AgentError):
-    """More equations than the phones' memory holds."""
+    """The system does not fit the memory of the phones."""
 
     code = ErrorCode.OUT_OF_MEMORY
 
 
-def needed(n: int, block: int, grid: Grid) -> int:
-    """Bytes; grid position (0, 0) has the most of everything."""
+def required_bytes(n: int, block: int, grid: Grid) -> int:
+    """On grid position (0, 0), which needs the most."""
     rows, columns = System(n, block, grid).shape(0, 0)
     block = min(block, n)
-    beside = PANELS * block * (rows + block) + PIVOT_ROWS * block * columns + block * PACKED_COLUMNS
-    return PROCESS + MADE + NUMBER * (rows * columns + beside)
+    buffers = PANELS * block * (rows + block) + PIVOT_ROWS * block * columns + block * PACKED_COLUMNS
+    return PROCESS_BYTES + GENERATE_BYTES + DOUBLE_BYTES * (rows * columns + buffers)
 
 
 def largest_n(memory: int, block: int, grid: Grid) -> int:
-    """The most equations that fit into so many bytes of each phone; 0 where not even one does."""
+    """The largest n that fits `memory` bytes per phone; 0 if none does."""
     fits, too_many = 0, 1
-    while needed(too_many, block, grid) <= memory:
+    while required_bytes(too_many, block, grid) <= memory:
         fits, too_many = too_many, 2 * too_many
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
-        fits, too_many = (middle, too_many) if needed(middle, block, grid) <= memory else (fits, middle)
+        fits, too_many = (middle, too_many) if required_bytes(middle, block, grid) <= memory else (fits, middle)
     return fits
 
 
 def default_n(block: int, grid: Grid, memory: int | None) -> int:
-    """As much for each phone, however many there are; less where memory is short."""
-    n = round(USUAL_PER_PHONE * sqrt(grid.size))
+    """Constant matrix size per phone (weak scaling), limited by the memory available."""
+    n = round(DEFAULT_N * sqrt(grid.size))
     return n if memory is None else min(n, largest_n(memory, block, grid))
 
 
-def check_fits(n: int, block: int, grid: Grid, memory: int, whose: str) -> None:
-    if (wanted := needed(n, block, grid)) > memory:
+def check_fits(n: int, block: int, grid: Grid, memory: int, phone: str) -> None:
+    if (required := required_bytes(n, block, grid)) > memory:
         raise TooLargeError(
-            f"n = {n} takes {format_size(wanted)} of each phone, and {whose} has {format_size(memory)} free; "
+            f"n = {n} needs {format_size(required)} per phone, but {phone} has {format_size(memory)} free; "
             f"the largest n that fits is {largest_n(memory, block, grid)}"
         )

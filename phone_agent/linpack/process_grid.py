@@ -1,4 +1,4 @@
-"""The grid's rows and columns as groups that talk. Waiting is polite, as in comm.mpi."""
+"""Communicators for the rows and columns of the process grid. Waiting yields the CPU, as in comm.mpi."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from phone_agent.linpack.layout import Grid
 Doubles = NDArray[np.float64]
 
 
-class Line:
-    """Processes in one row, or in one column, of the grid."""
+class GridComm:
+    """A communicator of the processes in one grid row or column."""
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
         self.size: int = comm.size
-        self.place: int = comm.rank
+        self.rank: int = comm.rank
 
     def broadcast(self, buffer: Doubles, root: int) -> MpiRequest:
-        """Begins; whoever calls waits."""
+        """Non-blocking: the caller waits on the request."""
         return MpiRequest(self._comm.Ibcast(buffer, root))
 
-    def add_up(self, buffer: Doubles) -> None:
-        """In place; everybody gets the sum."""
+    def allreduce_sum(self, buffer: Doubles) -> None:
+        """In place."""
         self._wait(self._comm.Iallreduce(MPI.IN_PLACE, buffer))
 
     def gather(self, row: Doubles) -> Doubles:
-        """Everybody's row, by place."""
+        """Allgather: the rows of all processes, by rank."""
         rows = np.empty((self.size, row.size))
         self._wait(self._comm.Iallgather(row, rows))
         return rows
 
     def gather_rows(self, own: Doubles, counts: Sequence[int], into: Doubles) -> None:
-        """Some rows of everybody's, one after the other; `counts` says how many of whose."""
+        """Allgatherv of rows; `counts`: rows per rank."""
         sizes = [count * own.shape[1] for count in counts]
         starts = np.cumsum([0, *sizes[:-1]]).tolist()
         self._wait(self._comm.Iallgatherv(own, [into, sizes, starts, MPI.DOUBLE]))
@@ -54,11 +54,11 @@ class Line:
         MpiRequest(request).wait()
 
 
-class Mesh:
+class ProcessGrid:
     def __init__(self, grid: Grid) -> None:
         world = MPI.COMM_WORLD
         self.grid = grid
-        self.row, self.column = grid.place(world.rank)
-        self.all = Line(world)
-        self.across = Line(world.Split(self.row, self.column))  # the processes of this row
-        self.down = Line(world.Split(self.column, self.row))  # those of this column
+        self.row, self.column = grid.coordinates(world.rank)
+        self.world = GridComm(world)
+        self.row_comm = GridComm(world.Split(self.row, self.column))  # this grid row
+        self.column_comm = GridComm(world.Split(self.column, self.row))  # this grid column

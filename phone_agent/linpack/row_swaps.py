@@ -1,6 +1,6 @@
-"""The swaps a panel asks for, done to the columns beside it.
+"""Row swaps of a panel, applied to the columns to its right.
 
-Its pivot rows go to everybody, the rows they push out to where those came from.
+Its pivot rows are gathered on every process; the rows that they displace move to where the pivot rows came from.
 """
 
 from __future__ import annotations
@@ -11,81 +11,81 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from phone_agent.linpack.layout import Dealt
+from phone_agent.linpack.layout import BlockCyclic
 from phone_agent.linpack.panel import Panel
 
 if TYPE_CHECKING:
-    from phone_agent.linpack.process_grid import Line  # starts MPI
+    from phone_agent.linpack.process_grid import GridComm  # starts MPI
 
 Doubles = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Moves:
-    """All swaps of a panel at once: which row becomes its i-th, and (place, row) of those pushed out."""
+class RowExchange:
+    """All swaps of a panel combined: the row that becomes its i-th, and (target, source) of each displaced row."""
 
     pivots: list[int]
-    pushed: list[tuple[int, int]]
+    displaced: list[tuple[int, int]]
 
 
-def moves(panel: Panel) -> Moves:
-    at: dict[int, int] = {}
-    for row, pivot in enumerate(panel.swaps(), start=panel.start):
-        at[row], at[pivot] = at.get(pivot, pivot), at.get(row, row)
+def row_exchange(panel: Panel) -> RowExchange:
+    source: dict[int, int] = {}
+    for row, pivot in enumerate(panel.pivot_rows(), start=panel.start):
+        source[row], source[pivot] = source.get(pivot, pivot), source.get(row, row)
     end = panel.start + panel.width
-    pivots = [at[row] for row in range(panel.start, end)]
-    return Moves(pivots, [(place, row) for place, row in sorted(at.items()) if place >= end])
+    pivots = [source[row] for row in range(panel.start, end)]
+    return RowExchange(pivots, [(target, row) for target, row in sorted(source.items()) if target >= end])
 
 
-class Swapper:
-    """Of one process: `part` is its share of the matrix, whose rows are dealt out as `rows` says."""
+class RowSwapper:
+    """For one process: `matrix` is its local matrix, with the row layout `rows`."""
 
-    def __init__(self, part: Doubles, rows: Dealt, down: Line) -> None:
-        self._part, self._rows, self._down = part, rows, down
+    def __init__(self, matrix: Doubles, rows: BlockCyclic, column_comm: GridComm) -> None:
+        self._matrix, self._rows, self._column_comm = matrix, rows, column_comm
 
     def swap(self, panel: Panel, first: int) -> Doubles:
-        """Columns `first` .. of this process; returns the pivot rows, which belong where the panel's rows are."""
-        moved = moves(panel)
-        columns = self._part[:, first:]
-        if self._down.size == 1:
-            pivots = columns[moved.pivots]
-            places, rows = [place for place, _ in moved.pushed], [row for _, row in moved.pushed]
-            columns[places] = columns[rows]
+        """Swaps rows in the local columns from `first` on. Returns the pivot rows, which replace the panel rows."""
+        exchange = row_exchange(panel)
+        columns = self._matrix[:, first:]
+        if self._column_comm.size == 1:
+            pivots = columns[exchange.pivots]
+            targets, sources = [target for target, _ in exchange.displaced], [row for _, row in exchange.displaced]
+            columns[targets] = columns[sources]
             return pivots
-        pivots = self._gather(moved, columns)
-        self._push(moved, columns, self._rows.owner(panel.start))
+        pivots = self._gather_pivots(exchange, columns)
+        self._move_displaced(exchange, columns, self._rows.owner(panel.start))
         return pivots
 
-    def _gather(self, moved: Moves, columns: Doubles) -> Doubles:
-        held = [self._of(place, moved.pivots) for place in range(self._down.size)]
-        own = columns[[self._rows.local(moved.pivots[index]) for index in held[self._down.place]]]
-        arrived = np.empty((len(moved.pivots), columns.shape[1]))
-        self._down.gather_rows(own, [len(part) for part in held], arrived)
-        pivots = np.empty_like(arrived)
-        pivots[[index for part in held for index in part]] = arrived
+    def _gather_pivots(self, exchange: RowExchange, columns: Doubles) -> Doubles:
+        by_rank = [self._owned_by(rank, exchange.pivots) for rank in range(self._column_comm.size)]
+        own = columns[[self._rows.local(exchange.pivots[index]) for index in by_rank[self._column_comm.rank]]]
+        received = np.empty((len(exchange.pivots), columns.shape[1]))
+        self._column_comm.gather_rows(own, [len(indices) for indices in by_rank], received)
+        pivots = np.empty_like(received)
+        pivots[[index for indices in by_rank for index in indices]] = received
         return pivots
 
-    def _of(self, place: int, rows: list[int]) -> list[int]:
-        """Which of the rows that process has."""
-        return [index for index, row in enumerate(rows) if self._rows.owner(row) == place]
+    def _owned_by(self, rank: int, rows: list[int]) -> list[int]:
+        """Positions in `rows` of the rows that the process owns."""
+        return [index for index, row in enumerate(rows) if self._rows.owner(row) == rank]
 
-    def _push(self, moved: Moves, columns: Doubles, owner: int) -> None:
-        """All rows pushed out were the owner's of the diagonal block."""
-        targets = [place for place, _ in moved.pushed]
-        if self._down.place != owner:
-            mine = self._of(self._down.place, targets)
-            if mine:
-                arrived = np.empty((len(mine), columns.shape[1]))
-                self._down.receive(arrived, owner).wait()
-                columns[[self._rows.local(targets[index]) for index in mine]] = arrived
+    def _move_displaced(self, exchange: RowExchange, columns: Doubles, owner: int) -> None:
+        """The owner of the diagonal block has all displaced rows."""
+        targets = [target for target, _ in exchange.displaced]
+        if self._column_comm.rank != owner:
+            own = self._owned_by(self._column_comm.rank, targets)
+            if own:
+                received = np.empty((len(own), columns.shape[1]))
+                self._column_comm.receive(received, owner).wait()
+                columns[[self._rows.local(targets[index]) for index in own]] = received
             return
-        parts = [(place, self._of(place, targets)) for place in range(self._down.size)]
-        rows = [columns[[self._rows.local(moved.pushed[index][1]) for index in part]] for _, part in parts]
-        sent = [
-            self._down.send(some, place)
-            for (place, part), some in zip(parts, rows, strict=True)
-            if part and place != owner
+        by_rank = [self._owned_by(rank, targets) for rank in range(self._column_comm.size)]
+        rows = [columns[[self._rows.local(exchange.displaced[index][1]) for index in indices]] for indices in by_rank]
+        requests = [
+            self._column_comm.send(rows[rank], rank)
+            for rank, indices in enumerate(by_rank)
+            if indices and rank != owner
         ]
-        columns[[self._rows.local(targets[index]) for index in parts[owner][1]]] = rows[owner]
-        for request in sent:
+        columns[[self._rows.local(targets[index]) for index in by_rank[owner]]] = rows[owner]
+        for request in requests:
             request.wait()

@@ -1,1 +1,1 @@
-"""The fastest way to compute on this phone (backend, threads, cores, tiles), by measurement in bounded time."""
+"""Autotuning: measures which backend, threads, cores and tiles are fastest on this phone, within a time budget."""

@@ -1,4 +1,4 @@
-"""Fully connected layers by our core and by numpy's BLAS. Told, not chosen from: training uses the core for all."""
+"""Compares dense layers of the core with the BLAS of numpy. For information only: training always uses the core."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ RUNS = 5
 
 
 def compare(request: TuneRequest, threads: int) -> Iterator[Row]:
-    shape = _largest(models.build(request.model))
+    shape = _largest_dense(models.build(request.model))
     if shape is None:
         return
     features, units = shape
-    what = f"3 layers, {features} x {units}"
+    layers = f"3 layers, {features} x {units}"
     for name, seconds in (
-        ("our core", _core(features, units, request.batch, threads)),
-        ("numpy's BLAS", _blas(features, units, request.batch)),
+        ("core", _core_step_s(features, units, request.batch, threads)),
+        ("numpy BLAS", _blas_step_s(features, units, request.batch)),
     ):
-        yield {"part": "dense", "what": f"{what}, {name}", "step_s": seconds}
+        yield {"part": "dense", "what": f"{layers}, {name}", "step_s": seconds}
 
 
-def _largest(graph: Graph) -> tuple[int, int] | None:
+def _largest_dense(graph: Graph) -> tuple[int, int] | None:
     weights = [
         (parameter.shape[0], parameter.shape[1])
         for node in graph.nodes
@@ -42,39 +42,39 @@ def _largest(graph: Graph) -> tuple[int, int] | None:
     return max(weights, key=lambda shape: shape[0] * shape[1], default=None)
 
 
-def _core(features: int, units: int, batch: int, threads: int) -> float:
-    """There, back and there again: a step of three layers."""
+def _core_step_s(features: int, units: int, batch: int, threads: int) -> float:
+    """A training step of three layers: features -> units -> features -> units."""
     net = GraphBuilder((1, 1, features))
     for number, width in enumerate((units, features, units)):
         net.add(f"dense{number}", Dense(width))
     graph = net.build()
     executable = CpuBackend().compile(graph, State(graph, 0), batch, Options(threads=threads))
     images, labels = np.ones((batch, 1, 1, features), np.float32), np.zeros(batch, np.int64)
-    seconds = _best(lambda: executable.loss_and_gradients(images, labels, 1.0))
+    seconds = _best_s(lambda: executable.loss_and_gradients(images, labels, 1.0))
     executable.close()
     return seconds
 
 
-def _blas(features: int, units: int, batch: int) -> float:
-    """The same eight products."""
-    source = np.random.default_rng(0)
-    x, narrow = source.standard_normal((2, batch, features)).astype(np.float32)
-    a, c = source.standard_normal((2, features, units)).astype(np.float32) / np.float32(features)
-    b = source.standard_normal((units, features)).astype(np.float32) / np.float32(units)
+def _blas_step_s(features: int, units: int, batch: int) -> float:
+    """The same eight matrix products."""
+    rng = np.random.default_rng(0)
+    x, narrow = rng.standard_normal((2, batch, features)).astype(np.float32)
+    a, c = rng.standard_normal((2, features, units)).astype(np.float32) / np.float32(features)
+    b = rng.standard_normal((units, features)).astype(np.float32) / np.float32(units)
 
     def step() -> None:
-        there = x @ a
-        np.matmul(there, b, out=narrow)
+        hidden = x @ a
+        np.matmul(hidden, b, out=narrow)
         gradient = narrow @ c
         np.matmul(narrow.T, gradient)
         back = gradient @ c.T
-        np.matmul(there.T, back)
+        np.matmul(hidden.T, back)
         np.matmul(x.T, back @ b.T)
 
-    return _best(step)
+    return _best_s(step)
 
 
-def _best(work: Callable[[], object]) -> float:
+def _best_s(work: Callable[[], object]) -> float:
     seconds = []
     for _ in range(RUNS + 1):
         started = time.monotonic()

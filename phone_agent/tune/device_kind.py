@@ -1,4 +1,4 @@
-"""What kind of phone this is: phones of one kind are tuned once. And what a measurement on it rests on."""
+"""Device kind: phones of one kind are tuned once. Also identifies the core and driver that a measurement depends on."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def collect() -> dict[str, Any]:
 
 
 def _core_id() -> str:
-    """Of the compute core's very bytes."""
+    """Hash of the shared library."""
     path = library.SHIPPED if library.SHIPPED.is_file() else library.built_here()
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -1,6 +1,6 @@
-"""The search: each part in a process of its own, since drivers hang and crash, and each with a share of the time.
+"""The search: each part in a separate process, since drivers hang and crash, and with a share of the time budget.
 
-Rows come as they are measured; the last one is what to do. A way that takes more of the phone must be faster by some.
+Rows arrive as they are measured; the last one is the best configuration. Using the GPU must pay off by a margin.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.tune import GRACE_S, TIME_SHARES, TuneRequest
 
-FASTER = 1.1  # than the processor alone, for a GPU to be worth it; and than either, for both
+MIN_SPEEDUP = 1.1  # of the GPU over the CPU, and of hybrid over either
 
 Row = dict[str, Any]
 
@@ -25,33 +25,33 @@ Row = dict[str, Any]
 def search(request: TuneRequest) -> Iterator[Row]:
     measured: list[Row] = []
     for part, share in TIME_SHARES.items():
-        if part == "hybrid" and not _of(measured, "opencl"):
+        if part == "hybrid" and not _measurements(measured, "opencl"):
             continue
-        best = fastest(_of(measured, "opencl"))
+        best = fastest(_measurements(measured, "opencl"))
         tiles = best["device_config"]["tiles"] if best else {}
         for row in _in_a_process(part, replace(request, seconds=request.seconds * share, tiles=tiles)):
             measured.append(row)
             yield row
-    yield {"part": "best", **_chosen(measured)}
+    yield {"part": "best", **_choose(measured)}
 
 
 def fastest(rows: list[Row]) -> Row | None:
     return max(rows, key=lambda row: float(row["images_per_s"]), default=None)
 
 
-def _of(rows: list[Row], part: str) -> list[Row]:
+def _measurements(rows: list[Row], part: str) -> list[Row]:
     return [row for row in rows if row["part"] == part and "images_per_s" in row]
 
 
-def _chosen(rows: list[Row]) -> Row:
-    """The processor, unless another is faster by much; both, unless one alone is about as fast."""
+def _choose(rows: list[Row]) -> Row:
+    """The CPU unless the GPU is clearly faster; hybrid only if it is clearly faster than both."""
     best: Row | None = None
     for part in ("cpu", "opencl", "hybrid"):
-        found = fastest(_of(rows, part))
-        if found and (best is None or found["images_per_s"] >= FASTER * best["images_per_s"]):
+        found = fastest(_measurements(rows, part))
+        if found and (best is None or found["images_per_s"] >= MIN_SPEEDUP * best["images_per_s"]):
             best = found
     if best is None:
-        raise AgentError("nothing could be measured here", code=ErrorCode.MEASUREMENT_FAILED)
+        raise AgentError("no configuration could be measured", code=ErrorCode.MEASUREMENT_FAILED)
     return {"device_config": best["device_config"], "images_per_s": best["images_per_s"]}
 
 

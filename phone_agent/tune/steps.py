@@ -1,4 +1,4 @@
-"""One config, timed."""
+"""Times training steps with one device config."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from phone_agent.nn.plan.options import Options
 
 
 @dataclass(frozen=True)
-class Timed:
-    step_s: float  # the best
+class StepTiming:
+    step_s: float  # the fastest
     gpu_share: float | None
 
 
-def timed(config: DeviceConfig, request: TuneRequest, runs: int) -> Timed:
-    """Forward and backward, after one that warms up: what a step waits for beyond that is the same for every config."""
+def time_steps(config: DeviceConfig, request: TuneRequest, runs: int) -> StepTiming:
+    """Times forward and backward, after a warm-up step. The rest of a step is the same for every config."""
     graph = models.build(request.model)
-    computing, state = get_backend(config.backend), State(graph, 0)
-    state.move(computing.array)
+    backend, state = get_backend(config.backend), State(graph, 0)
+    state.move(backend.array)
     threads = config.threads or int(os.environ.get("OMP_NUM_THREADS", "1"))
     options = Options(threads=threads, tiles=tuple(sorted(config.tiles.items())), gpu_share=config.gpu_fraction)
-    executable = computing.compile(graph, state, request.batch, options)
+    executable = backend.compile(graph, state, request.batch, options)
     images = np.random.default_rng(0).standard_normal((request.batch, *graph.shape)).astype(np.float32)
     labels = np.arange(request.batch) % graph.classes
     seconds = []
@@ -39,4 +39,4 @@ def timed(config: DeviceConfig, request: TuneRequest, runs: int) -> Timed:
         executable.loss_and_gradients(images, labels, 1.0)
         seconds.append(time.monotonic() - started)
     share = executable.gpu_share if isinstance(executable, HybridExecutable) else None
-    return Timed(min(seconds[1:]), share)
+    return StepTiming(min(seconds[1:]), share)

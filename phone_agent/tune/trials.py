@@ -1,4 +1,4 @@
-"""What is measured: training steps of one network, in one way after the other, until the time is over."""
+"""The measurements: training steps with one device config after the other, until the time budget is used up."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from phone_agent.device import affinity
 from phone_agent.tune.search import Row
 
 RUNS = 3
-STEPS = (0.5, 2)  # a number of a tile is tried at half and at twice what it is
+TILE_FACTORS = (0.5, 2)  # each tile parameter is tried at half and twice its value
 
 
 def measure(part: str, request: TuneRequest) -> Iterator[Row]:
     parts: dict[str, Callable[[TuneRequest], Iterator[Row]]] = {
-        "cpu": _processor,
+        "cpu": _cpu,
         "opencl": _gpu,
-        "hybrid": _both,
+        "hybrid": _hybrid,
         "dense": _dense,
     }
     if part not in parts:
-        raise AgentError(f"there is no part '{part}'; there are: {', '.join(parts)}", code=ErrorCode.BAD_REQUEST)
+        raise AgentError(f"unknown part '{part}'; choose from: {', '.join(parts)}", code=ErrorCode.BAD_REQUEST)
     yield from parts[part](request)
 
 
-def _processor(request: TuneRequest) -> Iterator[Row]:
-    """The big cores, then all that are permitted, then half of the big ones: more cores make more heat."""
-    ended = _deadline(request)
+def _cpu(request: TuneRequest) -> Iterator[Row]:
+    """The big cores, then all permitted cores, then half of the big cores, which may throttle less."""
+    expired = _deadline(request)
     big, *others = affinity.core_sets()
     half = affinity.CoreSet(big.cores[: (len(big.cores) + 1) // 2])
     affinity.pin_to_big_cores()
     for core_set in (big, *others, *([half] if half != big else [])):
-        if ended():
+        if expired():
             return
         affinity.pin_to_core_set(core_set)
         config = DeviceConfig("cpu", core_set.threads, little_cores=len(core_set.cores) > len(big.cores))
@@ -46,24 +46,26 @@ def _processor(request: TuneRequest) -> Iterator[Row]:
 
 
 def _gpu(request: TuneRequest) -> Iterator[Row]:
-    """The device's usual tiles; then each number of them smaller and larger, keeping what helps, as time permits."""
-    ended = _deadline(request)
-    if reason := _unreachable():
+    """Coordinate search: starts from the default tiles, halves and doubles each parameter, keeps improvements."""
+    expired = _deadline(request)
+    if reason := _gpu_unavailable():
         yield {"part": "opencl", "what": "OpenCL", "error": reason}
         return
     affinity.pin_to_big_cores()
     from phone_agent.backends.opencl import device, tiles
 
-    usual = tiles.default_tiles(device.find_device().limits)
-    best, best_row = usual, _row("opencl", "usual tiles", DeviceConfig("opencl"), request)
+    default = tiles.default_tiles(device.find_device().limits)
+    best, best_row = default, _row("opencl", "default tiles", DeviceConfig("opencl"), request)
     yield best_row
-    for number in fields(usual):
-        for factor in STEPS:
-            value = max(1, int(getattr(best, number.name) * factor))
-            if ended() or value == getattr(best, number.name):
+    for parameter in fields(default):
+        for factor in TILE_FACTORS:
+            value = max(1, int(getattr(best, parameter.name) * factor))
+            if expired() or value == getattr(best, parameter.name):
                 continue
-            tried = replace(best, **{number.name: value})
-            changed = {each.name: getattr(tried, each.name) for each in fields(usual) if _differs(tried, usual, each)}
+            trial = replace(best, **{parameter.name: value})
+            changed = {
+                each.name: getattr(trial, each.name) for each in fields(default) if _differs(trial, default, each)
+            }
             row = _row(
                 "opencl",
                 ", ".join(f"{k} {v}" for k, v in changed.items()),
@@ -72,30 +74,30 @@ def _gpu(request: TuneRequest) -> Iterator[Row]:
             )
             yield row
             if row.get("images_per_s", 0.0) > 1.02 * best_row.get("images_per_s", 0.0):
-                best, best_row = tried, row
+                best, best_row = trial, row
 
 
-def _differs(tiles: Any, usual: Any, number: Any) -> bool:
-    return bool(getattr(tiles, number.name) != getattr(usual, number.name))
+def _differs(tiles: Any, default: Any, parameter: Any) -> bool:
+    return bool(getattr(tiles, parameter.name) != getattr(default, parameter.name))
 
 
-def _both(request: TuneRequest) -> Iterator[Row]:
-    if reason := _unreachable():
-        yield {"part": "hybrid", "what": "both", "error": reason}
+def _hybrid(request: TuneRequest) -> Iterator[Row]:
+    if reason := _gpu_unavailable():
+        yield {"part": "hybrid", "what": "CPU and GPU", "error": reason}
         return
     affinity.pin_to_big_cores()
-    yield _row("hybrid", "both", DeviceConfig("hybrid", tiles=request.tiles), request)
+    yield _row("hybrid", "CPU and GPU", DeviceConfig("hybrid", tiles=request.tiles), request)
 
 
 def _dense(request: TuneRequest) -> Iterator[Row]:
-    """numpy's BLAS against our core, for the network's largest fully connected layer, forward and both gradients."""
+    """The BLAS of numpy against the core, on the largest dense layer of the model, forward and backward."""
     threads = affinity.pin_to_big_cores()
     from phone_agent.tune.dense import compare
 
     yield from compare(request, threads)
 
 
-def _unreachable() -> str:
+def _gpu_unavailable() -> str:
     from phone_agent.backends.opencl import driver_path
 
     return driver_path.prepare_driver()
@@ -107,16 +109,16 @@ def _deadline(request: TuneRequest) -> Callable[[], bool]:
 
 
 def _row(part: str, what: str, config: DeviceConfig, request: TuneRequest) -> Row:
-    from phone_agent.tune.steps import timed
+    from phone_agent.tune.steps import time_steps
 
     try:
-        found = timed(config, request, RUNS)
-    except AgentError as error:  # a tile that the device refuses, a network that does not fit
+        timing = time_steps(config, request, RUNS)
+    except AgentError as error:  # the device rejects a tile, or the model does not fit
         return {"part": part, "what": what, "error": str(error)[:300]}
     return {
         "part": part,
         "what": what,
-        "device_config": asdict(replace(config, gpu_fraction=found.gpu_share)),
-        "step_s": found.step_s,
-        "images_per_s": request.batch / found.step_s,
+        "device_config": asdict(replace(config, gpu_fraction=timing.gpu_share)),
+        "step_s": timing.step_s,
+        "images_per_s": request.batch / timing.step_s,
     }

@@ -1,4 +1,4 @@
-"""`clusterctl bench linpack`: on virtual phones, and flags that cannot be."""
+"""`clusterctl bench linpack`: on virtual phones, and invalid flags."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.bench.linpack import LinpackPlan, LinpackRequest, plan_linpack
 from orchestrator.cli.app import app
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.view import linpack as view
-from phone_agent.linpack.memory import needed
+from phone_agent.linpack.memory import required_bytes
 from tests.labs import TestLab
 from tests.orchestrator.launch.samples import phones
 
@@ -27,7 +27,7 @@ def planned(**flags: object) -> LinpackPlan:
 
 
 @pytest.mark.lab
-def test_virtual_phones_solve_and_pass(provisioned_lab4: TestLab) -> None:
+def test_linpack_passes_on_virtual_phones(provisioned_lab4: TestLab) -> None:
     flags = ("--n", "300", "--nb", "32", "--grid", "2x2", "--threads", "1")
     done = provisioned_lab4.clusterctl("bench", "linpack", *flags, "--json")
     found = json.loads(done.stdout)
@@ -37,7 +37,7 @@ def test_virtual_phones_solve_and_pass(provisioned_lab4: TestLab) -> None:
     assert [each["phone"] for each in found["phones"]] == ["p1-01", "p1-02", "p2-01", "p2-02"]
     assert found["gflops"] == pytest.approx(sum(each["gflops"] for each in found["phones"]))
     for each in found["phones"]:
-        assert each["peak_share"] == pytest.approx(each["gflops"] / each["peak_gflops"])
+        assert each["peak_fraction"] == pytest.approx(each["gflops"] / each["peak_gflops"])
     alone = provisioned_lab4.clusterctl("bench", "linpack", "--n", "100", "--limit", "p2-02")
     assert "grid 1x1, 1 phone" in alone.stdout
     assert "must be below 16: passed" in alone.stdout
@@ -46,50 +46,50 @@ def test_virtual_phones_solve_and_pass(provisioned_lab4: TestLab) -> None:
     assert "the largest n that fits is" in " ".join(refused.stderr.split())
 
 
-def test_the_size_is_as_asked_or_as_fits() -> None:
+def test_size_from_flags_or_free_memory() -> None:
     assert (planned().system.n, str(planned().system.grid)) == (4096, "2x2")
     assert planned(n=1000, grid="1x4").system.shape(0, 0) == (1000, 256)
-    filled = planned(memory_share=0.8)
-    assert 0.79 < needed(filled.system.n, 128, filled.system.grid) / 2e9 <= 0.8
+    filled = planned(memory_fraction=0.8)
+    assert 0.79 < required_bytes(filled.system.n, 128, filled.system.grid) / 2e9 <= 0.8
     uneven = {**FREE, "p2-02": 1_000_000_000}
-    assert plan_linpack(LinpackRequest(memory_share=0.8), PHONES, uneven).system.n < filled.system.n
-    virtual = plan_linpack(LinpackRequest(memory_share=0.8), PHONES, FREE, shared=True)
-    assert needed(virtual.system.n, 128, virtual.system.grid) <= 0.8 * 2e9 / 4
-    assert plan_linpack(LinpackRequest(n=100_000), PHONES, {}).system.n == 100_000  # judged on the phones
+    assert plan_linpack(LinpackRequest(memory_fraction=0.8), PHONES, uneven).system.n < filled.system.n
+    virtual = plan_linpack(LinpackRequest(memory_fraction=0.8), PHONES, FREE, shared=True)
+    assert required_bytes(virtual.system.n, 128, virtual.system.grid) <= 0.8 * 2e9 / 4
+    assert plan_linpack(LinpackRequest(n=100_000), PHONES, {}).system.n == 100_000  # checked on the phones
 
 
 @pytest.mark.parametrize(
-    ("request_", "told"),
+    ("request_", "message"),
     [
-        (LinpackRequest(n=100, memory_share=0.5), "--n and --memory both"),
-        (LinpackRequest(n=0), "at least 1 equation"),
-        (LinpackRequest(memory_share=80), "between 0 and 1"),
-        (LinpackRequest(block=0), "--nb 0: blocks of 1 to 1024"),
+        (LinpackRequest(n=100, memory_fraction=0.5), "--n and --memory both"),
+        (LinpackRequest(n=0), "must be at least 1"),
+        (LinpackRequest(memory_fraction=80), "between 0 and 1"),
+        (LinpackRequest(block=0), "--nb 0: must be 1 to 1024"),
         (LinpackRequest(threads=65), "1 to 64"),
     ],
 )
-def test_flags_that_cannot_be_are_told(request_: LinpackRequest, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_invalid_flags_are_rejected(request_: LinpackRequest, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         request_.check()
 
 
-def test_what_does_not_fit_these_phones_is_told() -> None:
-    with pytest.raises(UsageError, match="a grid of 2x3 takes 6 phones, there are 4; these would do: 1x4, 2x2, 4x1"):
+def test_a_plan_that_does_not_fit_is_rejected() -> None:
+    with pytest.raises(UsageError, match="a 2x3 grid needs 6 phones, but there are 4; possible grids: 1x4, 2x2, 4x1"):
         planned(grid="2x3")
     with pytest.raises(UsageError, match="'big' is not a grid"):
         planned(grid="big")
     with pytest.raises(UsageError, match=r"p2-02 has 1\.00 GB free; the largest n that fits is \d+"):
         plan_linpack(LinpackRequest(n=100_000), PHONES, {**FREE, "p2-02": 1_000_000_000})
-    with pytest.raises(UsageError, match="no phone says how much memory is free"):
-        plan_linpack(LinpackRequest(memory_share=0.5), PHONES, {})
-    with pytest.raises(UsageError, match="is too little"):
-        planned(memory_share=0.01)
+    with pytest.raises(UsageError, match="no phone reports its free memory"):
+        plan_linpack(LinpackRequest(memory_fraction=0.5), PHONES, {})
+    with pytest.raises(UsageError, match="is too small"):
+        planned(memory_fraction=0.01)
 
 
-def test_a_wrong_grid_is_told_before_any_phone_is_asked() -> None:
+def test_a_wrong_grid_is_rejected_before_any_phone_is_contacted() -> None:
     done = CliRunner().invoke(app, ["bench", "linpack", "-i", "inventory.yaml", "--limit", "sw1:1-2", "--grid", "3x3"])
     assert isinstance(done.exception, UsageError)
-    assert "takes 9 phones, there are 2" in str(done.exception)
+    assert "needs 9 phones, but there are 2" in str(done.exception)
 
 
 REPORT = {
@@ -103,12 +103,12 @@ REPORT = {
 }
 
 
-def test_a_report_is_read_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_is_parsed_and_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(n=3000)
     result = linpack._read(plan, PHONES, REPORT)
     document = view.as_document(result)
     assert document["gflops"] == pytest.approx((2 / 3 * 3000**3 + 1.5 * 3000**2) / 2e9)
-    assert document["phones"][1]["peak_share"] == pytest.approx(document["gflops"] / 4 / 40)
+    assert document["phones"][1]["peak_fraction"] == pytest.approx(document["gflops"] / 4 / 40)
     console = Console(record=True, width=120)
     monkeypatch.setattr(view, "out", console)
     view.print_linpack(result)
@@ -124,7 +124,7 @@ def test_only_a_small_residual_passes(change: dict[str, object]) -> None:
     assert linpack._read(planned(n=100), PHONES, {**REPORT, **change}).passed is False
 
 
-def test_a_report_that_makes_no_sense_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_report_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linpack, "run_mpi_job", lambda *_: {"seconds": 1.0, "phones": [{}]})
-    with pytest.raises(ClusterctlError, match="makes no sense"):
+    with pytest.raises(ClusterctlError, match="invalid report"):
         linpack.bench_linpack(None, PHONES, None, planned(n=100))  # type: ignore[arg-type]

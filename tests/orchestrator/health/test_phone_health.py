@@ -48,7 +48,7 @@ def test_what_is_free_is_counted_as_phones_count_it() -> None:
         (
             {"frequency_mhz": 900, "frequency_max_mhz": 2800, "run": {"id": "r", "state": "running", "step": 1}},
             State.RUNNING,
-            "throttled: clock at 32 % of its highest",
+            "throttled: clock at 32 % of maximum",
         ),
         ({"disk_free_mb": 10}, State.READY, "only 10 MB of disk"),
         ({"memory_free_mb": 10}, State.READY, "only 10 MB of memory"),

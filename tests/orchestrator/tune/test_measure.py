@@ -1,4 +1,4 @@
-"""What a phone says of its search may be anything: only what makes sense is kept."""
+"""Tuning rows are untrusted: invalid ones are rejected."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import PhoneError
-from orchestrator.tune.measure import _device_config, _row
+from orchestrator.tune.measure import _device_config, _parse_row
 from phone_agent.contract.schema import DeviceConfig
 
-WAY: dict[str, Any] = {
+CONFIG: dict[str, Any] = {
     "backend": "hybrid",
     "threads": 4,
     "little_cores": False,
@@ -31,9 +31,9 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-def test_a_row_of_figures_or_of_an_error_is_taken() -> None:
+def test_measurement_and_error_rows_are_accepted() -> None:
     for row in ({"part": "cpu", "step_s": 0.1, "images_per_s": 40.0}, {"part": "opencl", "error": "no device"}):
-        assert _row(json.dumps(row)) == row
+        assert _parse_row(json.dumps(row)) == row
 
 
 @pytest.mark.parametrize(
@@ -50,15 +50,15 @@ def test_a_row_of_figures_or_of_an_error_is_taken() -> None:
         "[" * 100_000,
     ],
 )
-def test_other_words_are_refused(line: str) -> None:
-    with pytest.raises(PhoneError, match="no sense"):
-        _row(line)
+def test_invalid_rows_are_rejected(line: str) -> None:
+    with pytest.raises(PhoneError, match="invalid"):
+        _parse_row(line)
 
 
-def test_a_way_is_one_that_a_person_could_ask_for() -> None:
-    assert _device_config(WAY) == DeviceConfig("hybrid", 4, gpu_fraction=0.5, tiles={"width": 4})
+def test_invalid_device_configs_are_rejected() -> None:
+    assert _device_config(CONFIG) == DeviceConfig("hybrid", 4, gpu_fraction=0.5, tiles={"width": 4})
     for wrong in WRONG:
-        with pytest.raises(PhoneError, match="no sense"):
-            _device_config({**WAY, **wrong})
+        with pytest.raises(PhoneError, match="invalid"):
+            _device_config({**CONFIG, **wrong})
     with pytest.raises(PhoneError):
         _device_config(None)

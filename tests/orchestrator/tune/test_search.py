@@ -1,4 +1,4 @@
-"""The search on a phone: each part in a process with an end, and what is chosen of what was measured."""
+"""The search on a phone: each part in a separate process with a time limit, and the choice of the best config."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row(part: str, images_per_s: float) -> dict[str, Any]:
     ("cpu", "opencl", "hybrid", "chosen"),
     [(10, 5, 10.5, "cpu"), (10, 20, 21, "opencl"), (10, 20, 29, "hybrid"), (10, 10.5, 11.2, "hybrid")],
 )
-def test_what_takes_more_of_the_phone_must_be_faster_by_some(
+def test_gpu_and_hybrid_must_be_faster_by_a_margin(
     cpu: float, opencl: float, hybrid: float, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speeds = {"cpu": cpu, "opencl": opencl, "hybrid": hybrid}
@@ -40,20 +40,20 @@ def test_what_takes_more_of_the_phone_must_be_faster_by_some(
     assert (best["part"], best["device_config"]["backend"]) == ("best", chosen)
 
 
-def test_without_a_gpu_both_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_hybrid_is_skipped_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[str] = []
 
     def measure(part: str, _: TuneRequest) -> list[dict[str, Any]]:
-        asked.append(part)
+        parts.append(part)
         return [row("cpu", 5.0)] if part == "cpu" else [{"part": part, "what": part, "error": "no device"}]
 
     monkeypatch.setattr(search, "_in_a_process", measure)
     *_, best = search.search(REQUEST)
-    assert asked == ["cpu", "opencl", "dense"]
+    assert parts == ["cpu", "opencl", "dense"]
     assert best["device_config"]["backend"] == "cpu"
 
 
-def test_the_processor_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpu_is_measured_in_a_separate_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "GRACE_S", 600.0)  # the core may have to be compiled first, on a busy computer
     rows = list(search._in_a_process("cpu", REQUEST))
     assert rows
@@ -66,9 +66,7 @@ def test_the_processor_is_measured_in_a_process_of_its_own(monkeypatch: pytest.M
     ("script", "word"),
     [("import os; os.kill(os.getpid(), 11)", "signal 11"), ("import time; time.sleep(60)", "not ready after")],
 )
-def test_a_driver_that_crashes_or_hangs_costs_its_part_only(
-    script: str, word: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_crash_or_hang_affects_only_its_part(script: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "GRACE_S", -1.5)
     popen = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda _, **k: popen([sys.executable, "-c", script], **k))
@@ -76,11 +74,11 @@ def test_a_driver_that_crashes_or_hangs_costs_its_part_only(
     assert word in row["error"]
 
 
-def test_what_cannot_be_asked_for_is_refused() -> None:
+def test_invalid_requests_are_rejected() -> None:
     for text in ("", "[]", '{"model": "lenet"}', json.dumps({"model": "lenet", "batch": 0, "seconds": 1})):
         with pytest.raises(AgentError):
             read_tune_request(text)
-    with pytest.raises(AgentError, match="no part"):
+    with pytest.raises(AgentError, match="unknown part"):
         list(trials.measure("gpu", REQUEST))
 
 
@@ -91,10 +89,10 @@ NEITHER = (
 )
 
 
-def told(
-    monkeypatch: pytest.MonkeyPatch, plainly: DeviceProbe, vendor_first: DeviceProbe, *, exists: bool = True
+def mock_probes(
+    monkeypatch: pytest.MonkeyPatch, default: DeviceProbe, vendor_first: DeviceProbe, *, exists: bool = True
 ) -> list[Any]:
-    """What a process would be started anew with."""
+    """Returns the library paths of each re-exec."""
     started: list[Any] = []
 
     class Vendor:
@@ -109,41 +107,41 @@ def told(
     monkeypatch.setenv("PREFIX", "/p")
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     monkeypatch.setattr(
-        driver_path, "probe_in_subprocess", lambda env: vendor_first if "LD_LIBRARY_PATH" in env else plainly
+        driver_path, "probe_in_subprocess", lambda env: vendor_first if "LD_LIBRARY_PATH" in env else default
     )
     monkeypatch.setattr(os, "execve", lambda *call: started.append(call[2]["LD_LIBRARY_PATH"]))
     return started
 
 
-def test_the_vendors_libraries_come_first_only_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = told(monkeypatch, FOUND, NONE)
+def test_vendor_libraries_come_first_only_if_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = mock_probes(monkeypatch, FOUND, NONE)
     assert (driver_path.prepare_driver(), started) == ("", [])
-    started = told(monkeypatch, NONE, FOUND)
+    started = mock_probes(monkeypatch, NONE, FOUND)
     driver_path.prepare_driver()
     assert started == ["/vendor/lib64:/p/lib"]
-    started = told(monkeypatch, NONE, NONE)
+    started = mock_probes(monkeypatch, NONE, NONE)
     assert (driver_path.prepare_driver(), started) == (NEITHER.format("same result"), [])
     assert driver_path.probe_device().why == NEITHER.format("same result")
-    told(monkeypatch, NONE, DeviceProbe(None, "signal 11"))
+    mock_probes(monkeypatch, NONE, DeviceProbe(None, "signal 11"))
     assert driver_path.prepare_driver() == NEITHER.format("signal 11")
-    started = told(monkeypatch, NONE, FOUND, exists=False)
+    started = mock_probes(monkeypatch, NONE, FOUND, exists=False)
     assert (driver_path.prepare_driver(), started) == ("no device here", [])
 
 
-def test_a_driver_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_of_a_hanging_or_crashing_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     run = subprocess.run
 
-    def asking(script: str) -> DeviceProbe:
+    def probe(script: str) -> DeviceProbe:
         monkeypatch.setattr(subprocess, "run", lambda _, **k: run([sys.executable, "-c", script], **k))
         return driver_path.probe_in_subprocess({}, timeout_s=2.0)
 
-    assert "did not answer" in asking("import time; time.sleep(60)").why
-    assert "signal 11" in asking("import os; os.kill(os.getpid(), 11)").why
-    assert "probe failed: oh" in asking("import sys; sys.exit('oh')").why
-    assert asking("""print('{"device": {"device": "x"}}')""").found
+    assert "did not answer" in probe("import time; time.sleep(60)").why
+    assert "signal 11" in probe("import os; os.kill(os.getpid(), 11)").why
+    assert "probe failed: oh" in probe("import sys; sys.exit('oh')").why
+    assert probe("""print('{"device": {"device": "x"}}')""").found
 
 
-def test_without_a_device_the_processor_takes_its_place_and_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_the_cpu_is_used_and_the_reason_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_path, "prepare_driver", lambda: "no device here")
     run: RunSpec = spec(2)
     assert device_config.fall_back_to_cpu(run, "p1-01") == run

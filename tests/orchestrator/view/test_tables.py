@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from rich.console import Console, Group, RenderableType
 
-from orchestrator.bench.linpack import PhoneShare
+from orchestrator.bench.linpack import LinpackPhoneResult
 from orchestrator.bootstrap.events import Waiting
 from orchestrator.bootstrap.report import PhoneBootstrapReport
 from orchestrator.chaos.evaluate import CheckResult
@@ -38,8 +38,8 @@ from orchestrator.records.record import RunRecord
 from orchestrator.selftest.assumptions import all_assumptions
 from orchestrator.selftest.report import AssumptionResult
 from orchestrator.selftest.report import PhoneReport as SelftestedPhone
-from orchestrator.tune.device_kinds import Kind
-from orchestrator.tune.measure import KindTuned
+from orchestrator.tune.device_kinds import DeviceKind
+from orchestrator.tune.measure import KindResult
 from orchestrator.view import (
     bench_compute,
     bootstrap,
@@ -173,7 +173,7 @@ def lab_phones() -> Case:
 def linpack_phones() -> Case:
     seconds = dict.fromkeys(("panel", "broadcast", "swap", "solve", "update", "check", "wait"), 1234.56)
     return Case(
-        linpack.render_phones([PhoneShare(phone, 12.3, 45.6, 23.4, seconds) for phone in FEW]),
+        linpack.render_phones([LinpackPhoneResult(phone, 12.3, 45.6, 23.4, seconds) for phone in FEW]),
         tuple(phone.name for phone in FEW),
     )
 
@@ -232,8 +232,8 @@ def measurements() -> Case:
         {"part": "cpu", "what": "8 threads, little cores as well", "step_s": 0.1234, "images_per_s": 129.7},
         {"part": "opencl", "what": "tiles " + "work_group 64, " * 8, "error": CAUSE},
     ]
-    kind = Kind("SM-G975F Exynos 9820", "abc", "Mali-G76 r0p0, OpenCL 2.0 v1.r26p0-01eac0.aadb8f2c7d8d9eb5")
-    return Case(tune.render_measurements(KindTuned(kind, RACK, FEW[0], None), rows), ("p1-01", "opencl"))
+    kind = DeviceKind("SM-G975F Exynos 9820", "abc", "Mali-G76 r0p0, OpenCL 2.0 v1.r26p0-01eac0.aadb8f2c7d8d9eb5")
+    return Case(tune.render_measurements(KindResult(kind, RACK, FEW[0], None), rows), ("p1-01", "opencl"))
 
 
 def ranks() -> Case:
