@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ClusterctlError, UsageError
 from orchestrator.inventory.model import Cluster, Phone
-from orchestrator.inventory.ring import interleaved
+from orchestrator.inventory.ring_traffic import interleaved
 from orchestrator.launch.mpi_job import run_mpi_job
 from orchestrator.launch.mpirun import agent_argv
 from orchestrator.plan.link_rate import allreduce_limit_s, bytes_per_second

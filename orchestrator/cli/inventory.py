@@ -59,8 +59,8 @@ def hostfile(
 ) -> None:
     """Print a hostfile for Open MPI: one phone per line, in rank order."""
     from orchestrator.cli.session import open_session
-    from orchestrator.inventory.ring import hostfile as lines
-    from orchestrator.inventory.ring import interleaved
+    from orchestrator.inventory.ring_traffic import hostfile as lines
+    from orchestrator.inventory.ring_traffic import interleaved
 
     phones = open_session(inventory, limit).phones
     typer.echo(lines(interleaved(phones) if order == "interleaved" else phones), nl=False)

@@ -4,7 +4,7 @@ from orchestrator.inventory.dump import dump
 from orchestrator.inventory.failed import remember_failed
 from orchestrator.inventory.load import load
 from orchestrator.inventory.model import Cluster, Phone, Switch, Uplink
-from orchestrator.inventory.ring import hostfile
+from orchestrator.inventory.ring_traffic import hostfile
 from orchestrator.inventory.selection import fold, select
 
 __all__ = ["Cluster", "Phone", "Switch", "Uplink", "dump", "fold", "hostfile", "load", "remember_failed", "select"]

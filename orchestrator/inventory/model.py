@@ -8,7 +8,7 @@ from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
-from orchestrator.inventory.topology import ring_order
+from orchestrator.inventory.ring_order import ring_order
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Cluster:
 
     @cached_property
     def phones(self) -> tuple[Phone, ...]:
-        """All phones in ring order: each switch once, port by port (see `topology.ring_order`)."""
+        """All phones in ring order: each switch once, port by port (see `ring_order`)."""
         return tuple(phone for switch in self.switches_in_ring_order for phone in switch.phones)
 
     @cached_property

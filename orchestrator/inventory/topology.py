@@ -1,27 +1,8 @@
-"""The tree of switches: ring order, loops, and disconnected parts."""
+"""Check that the switches form a tree: loops and disconnected parts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-
-def ring_order(names: Iterable[str], uplinks: Mapping[str, str]) -> tuple[str, ...]:
-    """Switches depth first, from the first one listed: a ring through the phones uses each uplink once per direction.
-
-    Depth-first traversal visits the subtree below an uplink without interruption, so the ring enters it once and
-    leaves it once.
-    """
-    listed, edges = dict.fromkeys(names), _edges(uplinks)
-    order: dict[str, None] = {}
-    for start in listed:
-        waiting = [start]
-        while waiting:
-            name = waiting.pop()
-            if name in order or name not in listed:
-                continue
-            order[name] = None
-            waiting.extend(other for other in reversed(listed) if other in edges.get(name, ()))
-    return tuple(order)
 
 
 def find_loops(uplinks: Mapping[str, str]) -> list[list[str]]:
@@ -42,7 +23,7 @@ def find_loops(uplinks: Mapping[str, str]) -> list[list[str]]:
 
 def find_islands(names: Iterable[str], uplinks: Mapping[str, str]) -> list[list[str]]:
     """Groups of switches that no cable connects; a valid cluster is one group."""
-    edges = _edges(uplinks)
+    edges = neighbors(uplinks)
     groups: list[list[str]] = []
     seen: set[str] = set()
     for start in names:
@@ -63,7 +44,7 @@ def _reachable(start: str, edges: Mapping[str, set[str]]) -> set[str]:
     return reached
 
 
-def _edges(uplinks: Mapping[str, str]) -> dict[str, set[str]]:
+def neighbors(uplinks: Mapping[str, str]) -> dict[str, set[str]]:
     edges: dict[str, set[str]] = {}
     for one, other in uplinks.items():
         edges.setdefault(one, set()).add(other)

@@ -12,7 +12,7 @@ from orchestrator.errors import InventoryError
 from orchestrator.inventory import fold
 from orchestrator.inventory.document import read_text
 from orchestrator.inventory.model import Cluster, Phone, Uplink
-from orchestrator.inventory.ring import slow_uplinks
+from orchestrator.inventory.ring_traffic import slow_uplinks
 from orchestrator.text import count_of, one_line
 from orchestrator.view.console import next_step, out, print_json, warn
 

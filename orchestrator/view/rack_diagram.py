@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.inventory.model import Cluster, Phone, Switch
-from orchestrator.inventory.ring import uplink_path
+from orchestrator.inventory.ring_traffic import uplink_path
 from orchestrator.text import count_of
 
 GUTTER = 2

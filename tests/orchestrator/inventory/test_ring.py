@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.inventory import Cluster, Phone, hostfile, load
-from orchestrator.inventory.ring import count_uplink_hops, interleaved
-from orchestrator.inventory.topology import find_islands, ring_order
+from orchestrator.inventory.ring_order import ring_order
+from orchestrator.inventory.ring_traffic import count_uplink_hops, interleaved
+from orchestrator.inventory.topology import find_islands
 from tests.orchestrator.inventory.strategies import clusters, phone
 
 RACK = load(Path(__file__).parents[3] / "inventory.yaml")
