@@ -20,7 +20,7 @@ SOURCES = sorted([*ROOT.glob("orchestrator/**/*.py"), *ROOT.glob("phone_agent/**
 # Words in the names of variables and attributes that hold text for a person.
 MESSAGE = re.compile(
     r"(^|_)(message|messages|reason|reasons|remedy|why|unfit|silent|headline|detail|advice|hint|complaint|complaints"
-    r"|explanation|said|stderr|diagnosis|evidence|error|errors)$"
+    r"|explanation|output|said|stderr|diagnosis|evidence|error|errors)$"
 )
 SEARCHES = frozenset({
     "startswith", "endswith", "partition", "rpartition", "removeprefix", "removesuffix", "find", "rfind", "rsplit",
@@ -30,9 +30,11 @@ PATTERNS = frozenset({"search", "match", "fullmatch", "findall", "finditer", "sp
 
 # Where foreign output becomes a code: file -> functions.
 BOUNDARIES: dict[str, set[str]] = {
+    "orchestrator/bootstrap/steps/apps.py": {"_install_error"},  # error names of Android's package manager
     "orchestrator/fleet/connect.py": {"_was_disconnected", "_auth_timed_out"},  # paramiko has no classes for these
     "orchestrator/fleet/result.py": {"exit_error_code"},  # strerror(ENOSPC), printed by any program
     "orchestrator/health/doctor_facts.py": {"symptoms"},  # linker, ssh, Open MPI
+    "orchestrator/lab/init.py": {"read"},  # the line a program prints when it is ready
     "orchestrator/selftest/phone_pairs.py": {"log_in_to"},  # orted --help
 }
 

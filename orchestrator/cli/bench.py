@@ -90,8 +90,8 @@ def allreduce(
     """Time one allreduce between the phones, and compare it with the speed of their links."""
     from orchestrator.bench.allreduce import USUAL_MB, AllreduceRequest, bench_allreduce
     from orchestrator.cli.session import open_session
-    from orchestrator.health.phone_health import ask_all
-    from orchestrator.health.preflight import UnfitPhonesError, inspect
+    from orchestrator.health.phone_health import collect_health
+    from orchestrator.health.preflight import UnfitPhonesError, run_preflight
     from orchestrator.view.allreduce import as_document, print_allreduce
     from orchestrator.view.console import print_json
     from orchestrator.view.progress import phone_progress, working
@@ -102,7 +102,7 @@ def allreduce(
     session = open_session(inventory, limit)
     with session.fleet() as fleet:
         with phone_progress("checking", fleet.phones) as on_done:
-            preflight = inspect(ask_all(fleet, on_done), session.cluster)
+            preflight = run_preflight(collect_health(fleet, on_done), session.cluster)
         if preflight.unfit:
             raise UnfitPhonesError(preflight, "bench allreduce")
         with working(f"running {repeats} allreduces"):
@@ -150,8 +150,8 @@ def linpack(
     """Run High Performance LINPACK on the phones: solve a dense system in fp64, and check the residual."""
     from orchestrator.bench.linpack import LinpackRequest, bench_linpack, plan_linpack
     from orchestrator.cli.session import open_session
-    from orchestrator.health.phone_health import ask_all
-    from orchestrator.health.preflight import UnfitPhonesError, inspect
+    from orchestrator.health.phone_health import collect_health
+    from orchestrator.health.preflight import UnfitPhonesError, run_preflight
     from orchestrator.view.console import print_json
     from orchestrator.view.linpack import as_document, print_linpack
     from orchestrator.view.progress import phone_progress, working
@@ -162,7 +162,7 @@ def linpack(
     request.grid_of(len(session.phones))  # an impossible grid is reported before any phone is contacted
     with session.fleet() as fleet:
         with phone_progress("checking", fleet.phones) as on_done:
-            preflight = inspect(ask_all(fleet, on_done), session.cluster)
+            preflight = run_preflight(collect_health(fleet, on_done), session.cluster)
         if preflight.unfit:
             raise UnfitPhonesError(preflight, "bench linpack")
         plan = plan_linpack(request, session.phones, preflight.memory, shared=session.cluster.lab is not None)

@@ -25,20 +25,20 @@ def doctor(
     Shows evidence and remedy for each problem. Takes at most 90 s. Exit code 1 if a problem would stop a run.
     """
     from orchestrator.cli.session import open_session
-    from orchestrator.health.examination import Ward, examine_all
-    from orchestrator.health.fixes import mend
+    from orchestrator.health.examination import DoctorContext, examine_all
+    from orchestrator.health.fixes import apply_fixes
     from orchestrator.view.console import out, print_json
     from orchestrator.view.doctor import print_report
     from orchestrator.view.progress import phone_progress
     from orchestrator.view.provision import provision_progress
 
     session = open_session(inventory, limit)
-    ward = Ward(session.cluster, session.phones, session.state, session.network)
-    with ward.fleet() as fleet, phone_progress("examining", ward.phones) as on_done:
-        report = examine_all(ward, fleet, on_done)
+    context = DoctorContext(session.cluster, session.phones, session.state, session.network)
+    with context.open_fleet() as fleet, phone_progress("examining", context.phones) as on_done:
+        report = examine_all(context, fleet, on_done)
     if fix and report.fixable:
         with provision_progress() as on_event:
-            report = mend(ward, report, on_event)
+            report = apply_fixes(context, report, on_event)
     if as_json:
         print_json(report.as_json(session.cluster.name))
     else:

@@ -150,13 +150,13 @@ def _plan(context: LaunchContext, resolved: ResolvedRequest, skip_unfit: bool) -
 
 
 def _fit_phones(context: LaunchContext, skip_unfit: bool) -> Preflight:
-    from orchestrator.health.phone_health import ask_all
-    from orchestrator.health.preflight import UnfitPhonesError, inspect
+    from orchestrator.health.phone_health import collect_health
+    from orchestrator.health.preflight import UnfitPhonesError, run_preflight
     from orchestrator.view.console import warn
 
-    health = ask_all(context.fleet, context.counter("checking", len(context.fleet.phones)))
-    preflight = inspect(health, context.cluster)
-    for line in preflight.cautions():
+    health = collect_health(context.fleet, context.counter("checking", len(context.fleet.phones)))
+    preflight = run_preflight(health, context.cluster)
+    for line in preflight.warnings():
         warn(line)
     if preflight.unfit and not (skip_unfit and preflight.fit):
         raise UnfitPhonesError(preflight, "launch")

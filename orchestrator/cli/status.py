@@ -32,7 +32,7 @@ def status(
     """
     from orchestrator.cli.session import open_session
     from orchestrator.errors import UsageError
-    from orchestrator.health.phone_health import ask_all
+    from orchestrator.health.phone_health import collect_health
     from orchestrator.view.console import out, print_json
     from orchestrator.view.progress import phone_progress
     from orchestrator.view.status import as_document, print_status, watch_status
@@ -42,10 +42,10 @@ def status(
     session = open_session(inventory, limit)
     with session.fleet() as fleet:
         if watch:
-            watch_status(out, session.cluster.name, lambda: ask_all(fleet))
+            watch_status(out, session.cluster.name, lambda: collect_health(fleet))
             return
         with phone_progress("querying", fleet.phones) as on_done:
-            health = ask_all(fleet, on_done)
+            health = collect_health(fleet, on_done)
     if as_json:
         print_json(as_document(session.cluster.name, health))
     else:
@@ -54,7 +54,7 @@ def status(
 
 
 def _exit_by(health: Sequence[PhoneHealth]) -> None:
-    from orchestrator.health.phone_health import State
+    from orchestrator.health.phone_health import PhoneState
 
-    if any(each.state in {State.OFF, State.FAILED} for each in health):
+    if any(each.state in {PhoneState.OFF, PhoneState.FAILED} for each in health):
         raise typer.Exit(EXIT_FAILED)

@@ -1,6 +1,9 @@
-"""What is wrong with the phones, how that shows, and what helps.
+"""Health of phones: facts, checks, fixes. Used by `status`, `doctor` and the preflight of `launch`.
 
-look        one session a phone: a bounded script that tells facts (facts.py, session.sh, examine.sh)
-judge       pure functions over those facts, one a check (checks/)
-mend        what can be done over SSH (mend.py); what needs adb is printed as the lines to paste (adb.py)
+vitals              what `status` shows of a phone, in one round trip
+phone_health        the state of a phone, from its vitals
+doctor_facts        what `doctor` collects: one session per phone, one bounded script (examine.sh)
+checks/             pure functions from those facts to findings
+fixes               what can be fixed over SSH; what needs adb is printed as commands (adb_commands)
+preflight           which phones can take part in a run
 """

@@ -1,4 +1,4 @@
-"""Fixes that need adb, as command lines to paste. Sources are listed in docs/guide/troubleshooting.md."""
+"""Fixes that need adb, as commands to paste. Their sources are listed in docs/guide/troubleshooting.md."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def set_clock(host: str) -> tuple[str, ...]:
     return (f"shell settings put global ntp_server {host}", "shell settings put global auto_time 1")
 
 
-def lines(phones: Iterable[Phone], commands: Iterable[str]) -> Iterator[str]:
-    """One line a command, for one phone or in a loop over many; last those whose serial number is not known."""
-    chosen = list(phones)
-    serials = [phone.serial for phone in chosen if phone.serial]
-    unknown = [phone.name for phone in chosen if not phone.serial]
+def command_lines(phones: Iterable[Phone], commands: Iterable[str]) -> Iterator[str]:
+    """One line per command: a loop if there are several phones, and a placeholder for unknown serial numbers."""
+    selected = list(phones)
+    serials = [phone.serial for phone in selected if phone.serial]
+    unknown = [phone.name for phone in selected if not phone.serial]
     for command in commands:
         if len(serials) == 1:
             yield f"adb -s {serials[0]} {command}"

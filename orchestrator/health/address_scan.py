@@ -1,7 +1,7 @@
-"""Phones that are not where the inventory says: looked for by their host keys at the addresses around.
+"""Search for phones at other addresses than the inventory has, by their host keys.
 
-A port is not merely probed: who shows the key of a missing phone is logged in to, so that sshd counts nothing against
-this computer. Addresses of other phones of the inventory are left alone.
+A host that presents the key of a missing phone is also logged in to, because sshd penalizes connections that do not log
+in. Addresses of other phones of the inventory are not scanned.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from orchestrator.inventory.model import Cluster, Phone
 if TYPE_CHECKING:
     from paramiko import PKey
 
-SWEEP_LIMIT_S: Final = 15.0
+SCAN_LIMIT_S: Final = 15.0
 _WORKERS: Final = 128
-_KNOCK_S: Final = 1.0
+_CONNECT_S: Final = 1.0
 _HANDSHAKE_S: Final = 5.0
-_AROUND: Final = 24  # prefix length: addresses that differ in the last byte
+_NEARBY_PREFIX: Final = 24  # prefix length: addresses that differ in the last byte
 _BLOCK: Final = 256
 
 
-def find_missing(
+def find_moved_phones(
     missing: dict[HostKey, Phone], cluster: Cluster, network: Dialer, login: PKey
 ) -> dict[Phone, IPv4Address]:
-    """Where the phones with these keys answer. Ends after SWEEP_LIMIT_S, whatever it found."""
+    """The addresses at which phones with these keys answer. Ends after SCAN_LIMIT_S."""
     waiting: queue.SimpleQueue[tuple[IPv4Address, Phone]] = queue.SimpleQueue()
     for candidate in candidates(tuple(missing.values()), cluster):
         waiting.put(candidate)
     found: dict[Phone, IPv4Address] = {}
-    deadline = time.monotonic() + SWEEP_LIMIT_S
+    deadline = time.monotonic() + SCAN_LIMIT_S
 
     def work() -> None:
         while time.monotonic() < deadline and len(found) < len(missing):
             try:
-                address, like = waiting.get_nowait()
+                address, phone = waiting.get_nowait()
             except queue.Empty:
                 return
-            key = _key_at(network, str(address), like, set(missing), login)
+            key = _host_key_at(network, str(address), phone, set(missing), login)
             if key is not None:
                 found[missing[key]] = address
 
@@ -61,44 +61,44 @@ def find_missing(
 
 
 def candidates(missing: Sequence[Phone], cluster: Cluster) -> list[tuple[IPv4Address, Phone]]:
-    """Addresses nobody has in the inventory: around each missing phone, the nearest first; then its place elsewhere."""
+    """Addresses that are not in the inventory: near each missing phone, the closest first; then in other subnets."""
     taken = {phone.address for phone in cluster} | ({cluster.host} if cluster.host else set())
     nearest: dict[IPv4Address, tuple[int, Phone]] = {}
     for phone in missing:
-        for distance, address in (*_around(phone, cluster.subnet), *_same_place(phone, cluster.subnet)):
+        for distance, address in (*_nearby(phone, cluster.subnet), *_same_last_byte(phone, cluster.subnet)):
             if address not in taken and (address not in nearest or distance < nearest[address][0]):
                 nearest[address] = (distance, phone)
     return [(address, phone) for address, (_, phone) in sorted(nearest.items(), key=lambda item: item[1][0])]
 
 
-def _around(phone: Phone, subnet: IPv4Network) -> Iterator[tuple[int, IPv4Address]]:
-    near = IPv4Network((phone.address, max(_AROUND, subnet.prefixlen)), strict=False)
+def _nearby(phone: Phone, subnet: IPv4Network) -> Iterator[tuple[int, IPv4Address]]:
+    near = IPv4Network((phone.address, max(_NEARBY_PREFIX, subnet.prefixlen)), strict=False)
     return ((abs(int(address) - int(phone.address)), address) for address in near.hosts())
 
 
-def _same_place(phone: Phone, subnet: IPv4Network) -> Iterator[tuple[int, IPv4Address]]:
-    """The same last byte in the other blocks of 256: the server that gives out addresses was set up otherwise."""
+def _same_last_byte(phone: Phone, subnet: IPv4Network) -> Iterator[tuple[int, IPv4Address]]:
+    """The same last byte in the other blocks of 256: the DHCP server may use another range."""
     blocks = range(int(subnet.network_address), int(subnet.broadcast_address), _BLOCK)
     own = int(phone.address) % _BLOCK
     return ((_BLOCK + index, IPv4Address(block + own)) for index, block in enumerate(blocks[:_BLOCK]))
 
 
-def _key_at(network: Dialer, address: str, like: Phone, wanted: set[HostKey], login: PKey) -> HostKey | None:
-    """The key that answers there, if it is one of those wanted."""
+def _host_key_at(network: Dialer, address: str, phone: Phone, wanted: set[HostKey], login: PKey) -> HostKey | None:
+    """The host key at this address, if it is one of those wanted."""
     try:
-        sock = network.connect(address, like.ssh_port, _KNOCK_S)
+        sock = network.connect(address, phone.ssh_port, _CONNECT_S)
     except OSError:
         return None
     transport = PhoneTransport(sock)
     try:
         transport.banner_timeout = _HANDSHAKE_S
         transport.start_client(timeout=_HANDSHAKE_S)
-        shown = transport.get_remote_server_key()
-        key = HostKey(shown.get_name(), shown.get_base64())
+        presented = transport.get_remote_server_key()
+        key = HostKey(presented.get_name(), presented.get_base64())
         if key not in wanted:
             return None
-        with suppress(SSHException):  # it is the phone, even if it does not let us in
-            transport.auth_publickey(like.user, login)
+        with suppress(SSHException):  # the key identifies the phone, even if the login fails
+            transport.auth_publickey(phone.user, login)
     except (SSHException, EOFError, OSError):
         return None
     else:

@@ -1,57 +1,32 @@
-"""What a phone told of itself when it was examined. A phone is not trusted: everything is bounded, nothing raises."""
+"""Facts that `doctor` collects with examine.sh. Phones are not trusted: values are bounded, nothing raises."""
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-from orchestrator.text import one_line
+from orchestrator.health.session_facts import SessionFacts, bounded, flag, parse_fact_lines, session_facts
+from orchestrator.provision.fact_parsing import (
+    Battery,
+    FactLines,
+    as_number,
+    clock_offset,
+    parse_battery,
+    parse_integer,
+    parse_object,
+    parse_ssh_version,
+)
 from phone_agent.contract.errors import error_message
 
-MAX_LINES: Final = 5000
-_MAX_CORES: Final = 1024
-_SSH_VERSION: Final = re.compile(r"OpenSSH_([0-9]{1,4})\.([0-9]{1,4})")
-_INTEGER: Final = re.compile(r"-?[0-9]{1,15}")
-_NUMBER: Final = re.compile(r"-?[0-9]{1,15}([.,][0-9]{1,9})?")
 _PACKAGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._:~-]{0,127}")
 _UNFINISHED: Final = frozenset({"half-configured", "half-installed", "unpacked"})
-_RANGE: Final = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
-
-Lines = Iterable[list[str]]
-
-
-@dataclass(frozen=True)
-class Session:
-    """What a login finds: cheap enough to be asked before every run."""
-
-    path: str = ""
-    prefix: str = ""
-    tmpdir: str = ""
-    preload: str = ""
-    tmp_writable: bool | None = None
-    addresses: tuple[tuple[str, str], ...] = ()  # interface, address/prefix length; without the loopback
-    interfaces: tuple[str, ...] = ()  # all of them, with an address or not
-    outbound: str = ""  # the interface by which it would begin to talk to this computer, or none; empty: not known
-    cpus_allowed: tuple[int, ...] = ()
-    cpuset: str = ""
-    cores: Mapping[int, int] = field(default_factory=dict)  # core -> how fast it can be, in any unit
-    wired_only: bool | None = None  # Open MPI's settings name the wired network
-    shell_error: str = ""  # what was said instead, when bash was not found
-
-    @property
-    def big_cores(self) -> tuple[int, ...]:
-        """Faster than the slowest kind; none where there is one kind only."""
-        slowest = min(self.cores.values(), default=0)
-        return tuple(core for core, speed in self.cores.items() if speed > slowest)
 
 
 class Symptom(StrEnum):
-    """What the output of a phone's own programs (linker, ssh, Open MPI) shows."""
+    """What the output of a program on the phone (linker, ssh, Open MPI) indicates."""
 
     MISSING_LIBRARY = "missing_library"
     BAD_SYSTEM_CALL = "bad_system_call"
@@ -60,7 +35,7 @@ class Symptom(StrEnum):
     TIMED_OUT = "timed_out"
 
 
-# Words of foreign programs. They are searched here and nowhere else.
+# Texts of foreign programs. They are searched for here and nowhere else.
 _SYMPTOMS: Final = {
     Symptom.MISSING_LIBRARY: ("CANNOT LINK EXECUTABLE", "error while loading shared libraries", "dlopen failed"),
     Symptom.BAD_SYSTEM_CALL: ("Bad system call",),
@@ -71,22 +46,24 @@ _SYMPTOMS: Final = {
 
 
 @dataclass(frozen=True)
-class Ran:
+class ProbeResult:
+    """The outcome of a command that examine.sh tried."""
+
     rc: int
-    said: str
+    output: str
 
     @property
     def timed_out(self) -> bool:
-        return self.rc in {124, 137} and not self.said
+        return self.rc in {124, 137} and not self.output
 
     @property
     def symptoms(self) -> frozenset[Symptom]:
-        return frozenset(each for each, texts in _SYMPTOMS.items() if any(text in self.said for text in texts))
+        return frozenset(each for each, texts in _SYMPTOMS.items() if any(text in self.output for text in texts))
 
 
 @dataclass(frozen=True)
-class Manager:
-    """A package manager that runs on the phone."""
+class PackageManager:
+    """An apt or dpkg process on the phone."""
 
     pid: int
     name: str
@@ -96,23 +73,23 @@ class Manager:
 
 
 @dataclass(frozen=True)
-class Facts:
-    session: Session = field(default_factory=Session)
+class DoctorFacts:
+    session: SessionFacts = field(default_factory=SessionFacts)
     complete: bool = True
-    clock_ahead_s: float = 0.0  # for certain: 0 where the time between question and answer explains it
-    slept_s: float | None = None  # how long one second took
-    ran: Mapping[str, Ran] = field(default_factory=dict)
-    managers: tuple[Manager, ...] = ()
-    packages: Mapping[str, str] = field(default_factory=dict)  # installed ones
-    unfinished: tuple[str, ...] = ()  # packages that dpkg did not finish
-    frequency_mhz: tuple[int, int] | None = None  # under load, and at most
+    clock_ahead_s: float = 0.0  # beyond doubt: 0 if the time between request and answer explains the difference
+    slept_s: float | None = None  # how long `sleep 1` took
+    probes: Mapping[str, ProbeResult] = field(default_factory=dict)
+    package_managers: tuple[PackageManager, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict)  # installed package -> version
+    unfinished_packages: tuple[str, ...] = ()  # dpkg was interrupted
+    frequency_mhz: tuple[int, int] | None = None  # under load, and the maximum
     ssh_version: tuple[int, int] | None = None
-    exempt: str | None = None  # sshd's PerSourcePenaltyExemptList
+    penalty_exempt: str | None = None  # PerSourcePenaltyExemptList of sshd
     agent_installed: bool | None = None
-    sdk: int | None = None  # Android's API level: 31 is Android 12
-    phantom: str = ""  # the last time Android said that it killed one of Termux's processes
+    sdk: int | None = None  # API level of Android: 31 is Android 12
+    phantom_kill: str = ""  # the last log line about a Termux process that Android killed
     processes: int | None = None
-    keeper: str | None = None  # of sshd: boot, runit, none
+    sshd_supervisor: str | None = None  # what restarts sshd: boot, runit, none
     boot_script: str | None = None  # missing, before-boot, since-boot
     uptime_s: int | None = None
     wake_lock: str | None = None
@@ -122,152 +99,60 @@ class Facts:
     opencl_library: bool | None = None
 
     @property
-    def battery(self) -> dict[str, Any]:
-        """Empty where Termux:API did not answer."""
-        ran = self.ran.get("battery")
-        try:
-            told = json.loads(ran.said) if ran and ran.rc == 0 else None
-        except (ValueError, RecursionError):
-            return {}
-        return told if isinstance(told, dict) else {}
+    def battery(self) -> Battery | None:
+        """None if Termux:API did not answer."""
+        probe = self.probes.get("battery")
+        return parse_battery(parse_object(probe.output)) if probe and probe.rc == 0 else None
 
 
-def parse_session(output: str, shell_error: str = "") -> Session | None:
-    """None when there is not one fact in it."""
-    lines = _lines(output)
-    return _session(lines, shell_error) if lines else None
-
-
-def without_facts(output: str) -> str:
-    return "".join(line for line in output.splitlines(keepends=True) if not line.startswith("fact\t"))
-
-
-def parse_facts(output: str, window: tuple[float, float], shell_error: str = "") -> Facts:
-    """`window`: when this computer asked, and when it had the answer."""
-    lines = _lines(output)
-    single = {key: values for key, *values in lines}
-    packages = [
-        (values[0], values[1], values[2]) for values in _of(lines, "package", 3) if _PACKAGE.fullmatch(values[0])
-    ]
-    return Facts(
-        session=_session(lines, shell_error),
-        complete="end" in single,
-        clock_ahead_s=_clock(_first_number(single, "begin"), _first_number(single, "end"), window),
-        slept_s=None if (slept := _first_integer(single, "slept_ms")) is None else slept / 1000,
-        ran={name: Ran(_integer(rc) or 0, _text(error_message(said), 600)) for name, rc, said in _of(lines, "ran", 3)},
-        managers=tuple(_manager(values) for values in _of(lines, "manager", 5)),
-        packages={name: _text(version, 60) for name, version, status in packages if status == "installed"},
-        unfinished=tuple(
-            name for name, _, status in packages if status in {"half-configured", "half-installed", "unpacked"}
-        ),
-        frequency_mhz=_frequency(single.get("frequency", [])),
-        ssh_version=_ssh_version(_first(single, "ssh")),
-        exempt=_text(_first(single, "exempt"), 200) if "exempt" in single else None,
-        agent_installed=_flag(single, "agent", "installed"),
-        sdk=_first_integer(single, "sdk"),
-        phantom=_text(_first(single, "phantom"), 300),
-        processes=_first_integer(single, "processes"),
-        keeper=_text(_first(single, "keeper"), 20) or None,
-        boot_script=_text(_first(single, "boot_script"), 20) or None,
-        uptime_s=_integer((single.get("boot_script") or ["", ""])[-1]),
-        wake_lock=_text(_first(single, "wake_lock"), 20) or None,
-        disk_mb=_first_integer(single, "disk_mb"),
-        memory_mb=_first_integer(single, "memory_mb"),
-        thermal=_text(_first(single, "thermal"), 20) or None,
-        opencl_library=_flag(single, "opencl_library", "present"),
+def parse_doctor_facts(output: str, window: tuple[float, float], shell_error: str = "") -> DoctorFacts:
+    """`window`: when this computer sent the request and when it had the answer."""
+    lines = parse_fact_lines(output)
+    packages = [row for row in lines.rows("package", 3) if _PACKAGE.fullmatch(row[0])]
+    slept_ms = lines.integer("slept_ms")
+    return DoctorFacts(
+        session=session_facts(lines, shell_error),
+        complete="end" in lines,
+        clock_ahead_s=_clock_ahead(lines, window),
+        slept_s=None if slept_ms is None else slept_ms / 1000,
+        probes={
+            name: ProbeResult(parse_integer(rc) or 0, bounded(error_message(text), 600))
+            for name, rc, text in lines.rows("probe", 3)
+        },
+        package_managers=tuple(_package_manager(row) for row in lines.rows("manager", 5)),
+        packages={name: bounded(version, 60) for name, version, status in packages if status == "installed"},
+        unfinished_packages=tuple(name for name, _, status in packages if status in _UNFINISHED),
+        frequency_mhz=_frequency(lines.values("frequency")),
+        ssh_version=parse_ssh_version(lines.text("ssh")),
+        penalty_exempt=bounded(lines.text("penalty_exempt"), 200) if "penalty_exempt" in lines else None,
+        agent_installed=flag(lines, "agent", "installed"),
+        sdk=lines.integer("sdk"),
+        phantom_kill=bounded(lines.text("phantom_kill"), 300),
+        processes=lines.integer("processes"),
+        sshd_supervisor=bounded(lines.text("sshd_supervisor"), 20) or None,
+        boot_script=bounded(lines.text("boot_script"), 20) or None,
+        uptime_s=parse_integer((lines.values("boot_script") or [""])[-1]),
+        wake_lock=bounded(lines.text("wake_lock"), 20) or None,
+        disk_mb=lines.integer("disk_mb"),
+        memory_mb=lines.integer("memory_mb"),
+        thermal=bounded(lines.text("thermal"), 20) or None,
+        opencl_library=flag(lines, "opencl_library", "present"),
     )
 
 
-def _lines(output: str) -> list[list[str]]:
-    facts = [line.split("\t")[1:] for line in output.splitlines()[:MAX_LINES] if line.startswith("fact\t")]
-    return [fields for fields in facts if fields]
-
-
-def _session(lines: list[list[str]], shell_error: str) -> Session:
-    single = {key: values for key, *values in lines}
-    env = {name: _text(value, 300) for name, value in _of(lines, "env", 2)}
-    return Session(
-        path=env.get("PATH", ""),
-        prefix=env.get("PREFIX", ""),
-        tmpdir=env.get("TMPDIR", ""),
-        preload=env.get("LD_PRELOAD", ""),
-        tmp_writable=_flag(single, "tmp", "writable"),
-        addresses=tuple((_text(n, 20), _text(a, 40)) for n, a in _of(lines, "address", 2) if not a.startswith("127.")),
-        interfaces=tuple(_text(name, 20) for (name,) in _of(lines, "interface", 1)),
-        outbound=_text(_first(single, "outbound"), 20),
-        cpus_allowed=parse_cores(_first(single, "cpus_allowed")),
-        cpuset=_text(_first(single, "cpuset"), 80),
-        cores=_speeds(_of(lines, "core", 2)),
-        wired_only=_flag(single, "wired_only", "yes"),
-        shell_error=_text(shell_error, 200),
+def _package_manager(row: list[str]) -> PackageManager:
+    pid, name, age, stdin, state = row
+    return PackageManager(
+        parse_integer(pid) or 0, bounded(name, 20), parse_integer(age) or 0, bounded(stdin, 60), state == "idle"
     )
-
-
-def parse_cores(text: str) -> tuple[int, ...]:
-    """The kernel's list form: '0-2,4' -> (0, 1, 2, 4). Empty where it is not of that form."""
-    cores: list[int] = []
-    for part in text.strip().split(",")[:64]:
-        found = _RANGE.fullmatch(part)
-        if found is None:
-            return ()
-        cores.extend(range(int(found[1]), int(found[2] or found[1]) + 1))
-    return tuple(cores[:_MAX_CORES])
-
-
-def _of(lines: Lines, key: str, width: int) -> list[list[str]]:
-    return [fields[1:] for fields in lines if fields[0] == key and len(fields) == width + 1]
-
-
-def _speeds(pairs: Lines) -> dict[int, int]:
-    known = [(_integer(core), _integer(speed)) for core, speed in pairs]
-    return {core: speed for core, speed in known[:_MAX_CORES] if core is not None and speed is not None}
-
-
-def _manager(values: list[str]) -> Manager:
-    pid, name, age, stdin, state = values
-    return Manager(_integer(pid) or 0, _text(name, 20), _integer(age) or 0, _text(stdin, 60), state == "idle")
 
 
 def _frequency(values: list[str]) -> tuple[int, int] | None:
-    numbers = [_integer(value) for value in values]
+    numbers = [parse_integer(value) for value in values]
     return (numbers[0], numbers[1]) if len(numbers) == 2 and numbers[0] and numbers[1] else None
 
 
-def _clock(begin: float | None, end: float | None, window: tuple[float, float]) -> float:
-    """The phone read its clock after we asked and before we had the answer: what is outside of that is an error."""
-    asked, answered = window
-    if begin is not None and begin < asked:
-        return begin - asked
-    return max(0.0, end - answered) if end is not None else 0.0
-
-
-def _ssh_version(text: str) -> tuple[int, int] | None:
-    found = _SSH_VERSION.search(text)
-    return (int(found[1]), int(found[2])) if found else None
-
-
-def _flag(single: Mapping[str, list[str]], key: str, yes: str) -> bool | None:
-    return _first(single, key) == yes if key in single else None
-
-
-def _first(single: Mapping[str, list[str]], key: str) -> str:
-    values = single.get(key)
-    return values[0] if values else ""
-
-
-def _first_integer(single: Mapping[str, list[str]], key: str) -> int | None:
-    return _integer(_first(single, key))
-
-
-def _first_number(single: Mapping[str, list[str]], key: str) -> float | None:
-    text = _first(single, key)
-    number = float(text.replace(",", ".")) if _NUMBER.fullmatch(text) else math.nan
-    return number if math.isfinite(number) else None
-
-
-def _integer(text: str) -> int | None:
-    return int(text) if _INTEGER.fullmatch(text) else None
-
-
-def _text(text: str, limit: int) -> str:
-    return one_line(text.strip(), limit)
+def _clock_ahead(lines: FactLines, window: tuple[float, float]) -> float:
+    """The script reads the clock at its begin and its end: the first shows a slow clock, the second a fast one."""
+    begin, end = (as_number(lines.text(key).replace(",", ".")) for key in ("begin", "end"))
+    return min(clock_offset(begin, window) or 0.0, 0.0) or max(clock_offset(end, window) or 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""All phones, looked at once: connect, ask, look for those who are missing, judge."""
+"""Examination of all phones: connect, collect facts, search for missing phones, run the checks."""
 
 from __future__ import annotations
 
@@ -13,172 +13,174 @@ from orchestrator.fleet import Fleet, HostKeys, PhoneConnection, Timeouts
 from orchestrator.fleet.context import FleetContext
 from orchestrator.fleet.keys import load_private_key
 from orchestrator.fleet.result import Outcome, Phase
-from orchestrator.health import history
-from orchestrator.health.address_scan import SWEEP_LIMIT_S, find_missing
-from orchestrator.health.checks import ALL
-from orchestrator.health.checks.device import is_late
-from orchestrator.health.doctor_facts import Facts
+from orchestrator.health.address_scan import SCAN_LIMIT_S, find_moved_phones
+from orchestrator.health.checks import ALL_CHECKS
+from orchestrator.health.checks.device import is_slow
+from orchestrator.health.doctor_facts import DoctorFacts
 from orchestrator.health.finding import Check
-from orchestrator.health.observation import Common, Contact, Seen
-from orchestrator.health.report import Found, Report
-from orchestrator.health.scripts import SCRIPT_LIMIT_S, examine
+from orchestrator.health.history import load_history, update_history
+from orchestrator.health.observation import ClusterFacts, ContactResult, Observation
+from orchestrator.health.report import DoctorReport, PhoneFinding
+from orchestrator.health.scripts import SCRIPT_LIMIT_S, collect_doctor_facts
 from orchestrator.inventory.model import Phone
 from orchestrator.records.causes import Cause
 from orchestrator.records.record import RunStore
 from phone_agent.contract.errors import ErrorCode
 
 TIMEOUTS: Final = Timeouts(tcp=5.0, banner=8.0, kex=8.0, auth=8.0, channel=8.0)
-LIMIT_S: Final = 90.0  # connecting (at most 37), asking (SCRIPT_LIMIT_S), looking around (SWEEP_LIMIT_S)
-assert LIMIT_S > 37.0 + SCRIPT_LIMIT_S + SWEEP_LIMIT_S  # noqa: S101  (what is promised is the sum of what is allowed)
+LIMIT_S: Final = 90.0  # connect (at most 37 s), collect facts (SCRIPT_LIMIT_S), scan addresses (SCAN_LIMIT_S)
+assert LIMIT_S > 37.0 + SCRIPT_LIMIT_S + SCAN_LIMIT_S  # noqa: S101  (the documented limit covers all parts)
 
 _ABSENT: Final = frozenset({ErrorCode.NO_ANSWER, ErrorCode.NO_ROUTE})
 OnDone = Callable[[Outcome[Any]], None]
 
 
-class Ward(FleetContext):
+class DoctorContext(FleetContext):
     """Phones to examine."""
 
     @property
-    def memory(self) -> Path:
+    def history_file(self) -> Path:
         return self.state.root / "doctor.json"
 
-    def fleet(self) -> Fleet:
+    def open_fleet(self) -> Fleet:
         key = self.cluster.ssh_key
         return Fleet(self.phones, self.state, self.network, key=key, timeouts=TIMEOUTS, workers=len(self.phones))
 
 
 @dataclass
-class _Round:
-    contacts: dict[Phone, Contact] = field(default_factory=dict)
-    facts: dict[Phone, Facts] = field(default_factory=dict)
-    neighbours: Mapping[Phone, Phone] = field(default_factory=dict)
+class _Collected:
+    contacts: dict[Phone, ContactResult] = field(default_factory=dict)
+    facts: dict[Phone, DoctorFacts] = field(default_factory=dict)
+    neighbors: Mapping[Phone, Phone] = field(default_factory=dict)
 
 
-def examine_all(ward: Ward, fleet: Fleet, on_done: OnDone | None = None) -> Report:
+def examine_all(context: DoctorContext, fleet: Fleet, on_done: OnDone | None = None) -> DoctorReport:
     started = time.monotonic()
-    hosts = HostKeys(ward.state.known_hosts)
-    found = _Round()
-    _reach(fleet, found)
-    there = [phone for phone in ward.phones if found.contacts[phone].ok]
-    found.neighbours = neighbours(there)
-    _ask(fleet, there, found, on_done)
-    _look_around(ward, hosts, found)
-    _compare_keys(ward, hosts, found)
-    report = _judge(ward, found, time.monotonic() - started)
-    history.remember(ward.memory, found.facts, time.time())
+    pins = HostKeys(context.state.known_hosts)
+    collected = _Collected()
+    _connect_all(fleet, collected)
+    reachable = [phone for phone in context.phones if collected.contacts[phone].ok]
+    collected.neighbors = ring_neighbors(reachable)
+    _collect_facts(fleet, reachable, collected, on_done)
+    _find_moved(context, pins, collected)
+    _match_presented_keys(context, pins, collected)
+    report = _report(context, collected, time.monotonic() - started)
+    update_history(context.history_file, collected.facts, time.time())
     return report
 
 
-def _reach(fleet: Fleet, found: _Round) -> None:
-    for outcome in fleet.map(_be_there):
-        found.contacts[outcome.phone] = contact_of(outcome)
+def _connect_all(fleet: Fleet, collected: _Collected) -> None:
+    for outcome in fleet.map(_no_task):
+        collected.contacts[outcome.phone] = contact_result(outcome)
 
 
-def _be_there(connection: PhoneConnection) -> None:
-    """A connection stands: all that is asked at first."""
+def _no_task(connection: PhoneConnection) -> None:
+    """The connection alone is the test."""
     del connection
 
 
-def contact_of(outcome: Outcome[Any]) -> Contact:
+def contact_result(outcome: Outcome[Any]) -> ContactResult:
     if outcome.ok:
-        return Contact()
-    return Contact(
+        return ContactResult()
+    return ContactResult(
         phase=outcome.phase or Phase.EXEC,
         error=outcome.error or outcome.status.value,
         remedy=outcome.remedy or "",
         code=outcome.code,
-        shown=getattr(outcome.raised, "shown", None),
+        presented_key=getattr(outcome.raised, "shown", None),
     )
 
 
-def neighbours(there: Sequence[Phone]) -> dict[Phone, Phone]:
-    """Whom each phone should reach: the next one of the ring that is there. Each is called by one other only."""
-    if len(there) < 2:
+def ring_neighbors(reachable: Sequence[Phone]) -> dict[Phone, Phone]:
+    """The next reachable phone in the ring, for each phone: so each phone is called by only one other."""
+    if len(reachable) < 2:
         return {}
-    return dict(zip(there, (*there[1:], there[0]), strict=True))
+    return dict(zip(reachable, (*reachable[1:], reachable[0]), strict=True))
 
 
-def _ask(fleet: Fleet, there: Sequence[Phone], found: _Round, on_done: OnDone | None) -> None:
-    def task(connection: PhoneConnection) -> Facts:
-        neighbour = found.neighbours.get(connection.phone)
-        return examine(connection, *((str(neighbour.address), str(neighbour.ssh_port)) if neighbour else ()))
+def _collect_facts(fleet: Fleet, reachable: Sequence[Phone], collected: _Collected, on_done: OnDone | None) -> None:
+    def task(connection: PhoneConnection) -> DoctorFacts:
+        neighbor = collected.neighbors.get(connection.phone)
+        arguments = (str(neighbor.address), str(neighbor.ssh_port)) if neighbor else ()
+        return collect_doctor_facts(connection, *arguments)
 
-    for outcome in fleet.map(task, there, on_done=on_done):
+    for outcome in fleet.map(task, reachable, on_done=on_done):
         if outcome.value is None:
-            found.contacts[outcome.phone] = contact_of(outcome)
+            collected.contacts[outcome.phone] = contact_result(outcome)
         else:
-            found.facts[outcome.phone] = outcome.value
+            collected.facts[outcome.phone] = outcome.value
 
 
-def _look_around(ward: Ward, hosts: HostKeys, found: _Round) -> None:
-    """Phones that are absent may be at another address."""
-    absent = [phone for phone, contact in found.contacts.items() if contact.code in _ABSENT]
-    missing = {key: phone for phone in absent if (key := hosts.pinned(phone))}
-    if not missing or ward.cluster.subnet.is_loopback:
+def _find_moved(context: DoctorContext, pins: HostKeys, collected: _Collected) -> None:
+    """Phones that do not answer may have another address."""
+    absent = [phone for phone, contact in collected.contacts.items() if contact.code in _ABSENT]
+    missing = {key: phone for phone in absent if (key := pins.pinned(phone))}
+    if not missing or context.cluster.subnet.is_loopback:
         return
-    login = load_private_key(ward.cluster.ssh_key or ward.state.host_key)
-    for phone, address in find_missing(missing, ward.cluster, ward.network, login).items():
-        found.contacts[phone] = replace(found.contacts[phone], elsewhere=str(address))
+    login = load_private_key(context.cluster.ssh_key or context.state.host_key)
+    for phone, address in find_moved_phones(missing, context.cluster, context.network, login).items():
+        collected.contacts[phone] = replace(collected.contacts[phone], found_at=str(address))
 
 
-def _compare_keys(ward: Ward, hosts: HostKeys, found: _Round) -> None:
-    """Who showed another phone's key: a copy of that phone's Termux, or that phone itself."""
-    for phone, contact in found.contacts.items():
-        if contact.shown:
-            like = [each for each in ward.cluster if each != phone and hosts.pinned(each) == contact.shown]
-            there = any(found.contacts[each].ok for each in like if each in found.contacts)
-            names = tuple(each.name for each in like)
-            found.contacts[phone] = replace(contact, like=names, like_there=there)
+def _match_presented_keys(context: DoctorContext, pins: HostKeys, collected: _Collected) -> None:
+    """A phone that presents the key of another one is a copy of its Termux, or is that phone."""
+    for phone, contact in collected.contacts.items():
+        if contact.presented_key:
+            same = [each for each in context.cluster if each != phone and pins.pinned(each) == contact.presented_key]
+            reachable = any(collected.contacts[each].ok for each in same if each in collected.contacts)
+            names = tuple(each.name for each in same)
+            collected.contacts[phone] = replace(contact, same_key=names, same_key_reachable=reachable)
 
 
-def _judge(ward: Ward, found: _Round, seconds: float) -> Report:
-    common = _common(ward, found)
-    earlier = history.recall(ward.memory)
-    seen = [
-        Seen(
+def _report(context: DoctorContext, collected: _Collected, seconds: float) -> DoctorReport:
+    cluster_facts = _cluster_facts(context, collected)
+    history = load_history(context.history_file)
+    observations = [
+        Observation(
             phone,
-            found.contacts[phone],
-            found.facts.get(phone),
-            earlier.get(phone.name),
-            common,
-            found.neighbours.get(phone),
+            collected.contacts[phone],
+            collected.facts.get(phone),
+            history.get(phone.name),
+            cluster_facts,
+            collected.neighbors.get(phone),
         )
-        for phone in ward.phones
+        for phone in context.phones
     ]
-    unasked = (
-        () if found.neighbours or not found.facts else ("whether phones reach each other: only one was looked at",)
-    )
-    return Report(ward.phones, tuple(judge(seen, ALL)), seconds, unasked=unasked)
+    not_checked: tuple[str, ...] = ()
+    if collected.facts and not collected.neighbors:
+        not_checked = ("whether phones can reach each other: only one phone was examined",)
+    findings = tuple(run_checks(observations, ALL_CHECKS))
+    return DoctorReport(context.phones, findings, seconds, not_checked=not_checked)
 
 
-def judge(seen: Iterable[Seen], checks: Iterable[Check]) -> Iterable[Found]:
-    chosen = tuple(checks)
-    for each in seen:
-        for check in chosen:
-            if finding := check.judge(each):
-                yield Found(check, each.phone, finding)
+def run_checks(observations: Iterable[Observation], checks: Iterable[Check]) -> Iterable[PhoneFinding]:
+    selected = tuple(checks)
+    for observation in observations:
+        for check in selected:
+            if finding := check.evaluate(observation):
+                yield PhoneFinding(check, observation.phone, finding)
 
 
-def _common(ward: Ward, found: _Round) -> Common:
-    cluster = ward.cluster
+def _cluster_facts(context: DoctorContext, collected: _Collected) -> ClusterFacts:
+    cluster = context.cluster
     refusing = [
-        phone.switch for phone, contact in found.contacts.items() if contact.code is ErrorCode.CONNECTION_REFUSED
+        phone.switch for phone, contact in collected.contacts.items() if contact.code is ErrorCode.CONNECTION_REFUSED
     ]
-    return Common(
+    return ClusterFacts(
         interface=cluster.interface,
         subnet=None if cluster.subnet.is_loopback else cluster.subnet,
-        versions=usual_versions(found.facts.values()),
+        versions=most_common_versions(collected.facts.values()),
         refusing=Counter(refusing),
-        sizes=Counter(phone.switch for phone in ward.phones),
-        slow=frozenset(phone.name for phone, each in found.facts.items() if is_late(each)),
-        killed=_killed(RunStore(ward.state.runs)),
+        sizes=Counter(phone.switch for phone in context.phones),
+        slow=frozenset(phone.name for phone, each in collected.facts.items() if is_slow(each)),
+        killed=_killed_ranks(RunStore(context.state.runs)),
         host=str(cluster.host or "HOST"),
         now=time.time(),
     )
 
 
-def usual_versions(facts: Iterable[Facts]) -> dict[str, str]:
-    """Of each package the version that most phones have."""
+def most_common_versions(facts: Iterable[DoctorFacts]) -> dict[str, str]:
+    """The version of each package on most phones."""
     counts: dict[str, Counter[str]] = {}
     for each in facts:
         for name, version in each.packages.items():
@@ -186,8 +188,8 @@ def usual_versions(facts: Iterable[Facts]) -> dict[str, str]:
     return {name: versions.most_common(1)[0][0] for name, versions in counts.items()}
 
 
-def _killed(store: RunStore) -> dict[str, str]:
-    """Phone -> run, where the newest run ended because a rank was killed."""
+def _killed_ranks(store: RunStore) -> dict[str, str]:
+    """Phone -> run, if the newest run ended because a rank was killed."""
     runs = store.all()
     newest = runs[-1] if runs else None
     if newest is None or newest.blamed is None or newest.cause != Cause.RANK_KILLED:

@@ -1,8 +1,8 @@
-# Everything a doctor asks, in less than 25 s. After session.sh and processes.sh, with NEIGHBOUR-ADDRESS PORT (or nothing).
+# Everything a doctor asks, in less than 25 s. After session.sh and processes.sh, with NEIGHBOR-ADDRESS PORT (or nothing).
 # Whatever may hang is bounded. Writes two small files at most, and removes them. One thing after the other, but for two that
 # mostly wait: Android 12 may kill the oldest of more than 32 processes, and the oldest is sshd.
 export LC_ALL=C
-neighbour=${1-} port=${2-}
+neighbor=${1-} port=${2-}
 
 # probe NAME SECONDS COMMAND…: its exit code and the end of what it said. Not begun when all time is used up.
 probe() {
@@ -12,7 +12,7 @@ probe() {
   [ "$seconds" -le "$left" ] || seconds=$left
   said=$(timeout -k 1 "$seconds" "$@" </dev/null 2>&1 | tail -c 600; exit "${PIPESTATUS[0]}")
   local rc=$?
-  fact ran "$name" "$rc" "$(short "$said")"
+  fact probe "$name" "$rc" "$(short "$said")"
 }
 # pause SECONDS: without starting a process. Nobody ever writes to that pipe.
 exec {silent}<> <(:)
@@ -62,8 +62,8 @@ if [ -r /sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq ]; then
   fact frequency "$((now / 1000))" "$((most / 1000))"
 fi
 
-if [ -n "$neighbour" ] && [ -r "$HOME/.ssh/clusterctl_ed25519" ]; then
-  probe neighbour 9 ssh -p "$port" -o ConnectTimeout=6 -o ConnectionAttempts=1 "$neighbour" true &
+if [ -n "$neighbor" ] && [ -r "$HOME/.ssh/clusterctl_ed25519" ]; then
+  probe neighbor 9 ssh -p "$port" -o ConnectTimeout=6 -o ConnectionAttempts=1 "$neighbor" true &
 fi
 agent=$HOME/.clusterctl/agent/current
 [ -e "$agent/phone_agent" ] && fact agent installed || fact agent missing
@@ -90,15 +90,15 @@ have mpirun && probe mpirun 10 mpirun --version
 
 fact ssh "$(short "$(timeout 5 ssh -V 2>&1 </dev/null)")"
 while read -r key value; do
-  [ "$key" = persourcepenaltyexemptlist ] && fact exempt "$(short "$value")"
+  [ "$key" = persourcepenaltyexemptlist ] && fact penalty_exempt "$(short "$value")"
 done < <(timeout 5 sshd -T 2>/dev/null </dev/null)
 fact sdk "$(/system/bin/getprop ro.build.version.sdk 2>/dev/null)"
 if [ -x /system/bin/logcat ]; then
-  fact phantom "$(short "$(timeout 3 /system/bin/logcat -d -t 2000 2>/dev/null </dev/null | grep -a 'Trimming phantom' | tail -n 1)")"
+  fact phantom_kill "$(short "$(timeout 3 /system/bin/logcat -d -t 2000 2>/dev/null </dev/null | grep -a 'Trimming phantom' | tail -n 1)")"
 fi
 
 find_sshd
-fact keeper "$keeper"
+fact sshd_supervisor "$supervisor"
 script=$HOME/.termux/boot/00-clusterctl
 if [ -f "$script" ]; then
   read -r mine _ < <(ticks $$)

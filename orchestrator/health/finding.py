@@ -1,4 +1,4 @@
-"""A check, and what it finds on a phone."""
+"""A check of `doctor`, and what it finds on a phone."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from orchestrator.health.observation import Seen
+from orchestrator.health.observation import Observation
 from orchestrator.text import one_line
 
-_EVIDENCE: Final = 300
+_MAX_EVIDENCE: Final = 300
 
 
 class Severity(StrEnum):
-    STOPS = "stops"  # no run, or none that ends
+    STOPS = "stops"  # a run does not start, or fails
     SLOWS = "slows"  # all phones wait for the slowest
-    NOTE = "note"  # good to know; a run goes well with it
+    NOTE = "note"  # a run is not affected
 
 
-class Kind(StrEnum):
-    """Where the remedy is applied."""
+class RemedyKind(StrEnum):
+    """How the remedy is applied."""
 
     SSH = "ssh"  # by `doctor --fix`
-    ADB = "adb"  # by a USB cable; the lines are printed
-    HANDS = "hands"
+    ADB = "adb"  # over USB; the commands are printed
+    MANUAL = "manual"
 
 
 class Fix(StrEnum):
-    """What `doctor --fix` can do, in the order in which it does it."""
+    """The fixes of `doctor --fix`, in the order in which they are applied."""
 
     FINISH_PACKAGES = "finish-packages"
     RESTART_SSHD = "restart-sshd"
@@ -40,31 +40,26 @@ class Fix(StrEnum):
 @dataclass(frozen=True)
 class Finding:
     severity: Severity
-    evidence: str  # what the phone said or did
+    evidence: str  # what the phone reported or did
     remedy: str
     fix: Fix | None = None
-    adb: tuple[str, ...] = ()  # what follows `adb -s SERIAL`
-    command: str = ""  # of clusterctl, with {phones} for whom
+    adb: tuple[str, ...] = ()  # arguments after `adb -s SERIAL`
+    command: str = ""  # a clusterctl command, with {phones} as a placeholder
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> RemedyKind:
         if self.fix:
-            return Kind.SSH
-        return Kind.ADB if self.adb else Kind.HANDS
-
-
-Judge = Callable[[Seen], Finding | None]
+            return RemedyKind.SSH
+        return RemedyKind.ADB if self.adb else RemedyKind.MANUAL
 
 
 @dataclass(frozen=True)
 class Check:
-    """`judge` is pure: what was seen of a phone in, a finding or None out."""
-
     name: str
-    row: int | None  # of the table in docs/guide/troubleshooting.md; None for what stands below it
-    looks_for: str
-    judge: Judge
-    before_runs: bool = False  # needs no more than a session tells: `launch` asks it too
+    row: int | None  # in the table of docs/guide/troubleshooting.md; None: listed below the table
+    description: str
+    evaluate: Callable[[Observation], Finding | None]  # a pure function
+    in_preflight: bool = False  # needs only session facts, so `launch` runs it too
 
     @property
     def label(self) -> str:
@@ -73,7 +68,7 @@ class Check:
 
 def _finding(severity: Severity) -> Callable[..., Finding]:
     def make(evidence: str, remedy: str, **more: Any) -> Finding:
-        return Finding(severity, one_line(evidence, _EVIDENCE), remedy, **more)
+        return Finding(severity, one_line(evidence, _MAX_EVIDENCE), remedy, **more)
 
     return make
 

@@ -1,4 +1,4 @@
-"""What can be done about findings over SSH; each is verified by looking again."""
+"""Fixes of `doctor --fix`: applied over SSH, then verified by another examination."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.errors import ClusterctlError, PhoneError
 from orchestrator.fleet import PhoneConnection
 from orchestrator.fleet.sanitize import last_lines
-from orchestrator.health.examination import Ward, examine_all
+from orchestrator.health.examination import DoctorContext, examine_all
 from orchestrator.health.finding import Fix
-from orchestrator.health.report import Deed, Report
-from orchestrator.health.scripts import PROCESSES, TERMUX_BASH, script_anyhow, text_of
+from orchestrator.health.report import AppliedFix, DoctorReport
+from orchestrator.health.scripts import PROCESSES, TERMUX_BASH, read_health_script, run_script_with_fallback
 from orchestrator.inventory.model import Phone
 from orchestrator.provision import ProvisionOptions, provision
 from orchestrator.provision.events import OnEvent
@@ -24,110 +24,116 @@ from phone_agent.contract.errors import ErrorCode
 if TYPE_CHECKING:
     from orchestrator.fleet.result import CommandResult
 
-_NEW_LOGIN_S: Final = 45.0  # the boot script may first wait 20 s for the wake lock
-_WORDS: Final = {
-    Fix.FINISH_PACKAGES: "finished the interrupted installation",
-    Fix.RESTART_SSHD: "started sshd again, with Termux's environment",
-    Fix.CLEAN: "removed downloaded packages",
-    Fix.WAKE_LOCK: "took the wake lock",
+_LOGIN_TIMEOUT_S: Final = 45.0  # the boot script may first wait 20 s for the wake lock
+_MESSAGES: Final = {
+    Fix.FINISH_PACKAGES: "finished the interrupted package installation",
+    Fix.RESTART_SSHD: "restarted sshd with Termux's environment",
+    Fix.CLEAN: "deleted downloaded packages",
+    Fix.WAKE_LOCK: "acquired the wake lock",
     Fix.PROVISION: "provisioned",
 }
-Doer = Callable[[PhoneConnection], None]
+FixFunction = Callable[[PhoneConnection], None]
 
 
-def mend(ward: Ward, report: Report, on_event: OnEvent) -> Report:
-    """Applies all that can be applied, and looks at those phones again."""
-    deeds: list[Deed] = []
+def apply_fixes(context: DoctorContext, report: DoctorReport, on_event: OnEvent) -> DoctorReport:
+    """Apply all fixes of the report, then examine the phones again."""
+    applied: list[AppliedFix] = []
     for fix in Fix:
-        phones = _with(report, fix)
+        phones = _phones_with(report, fix)
         if phones:
-            deeds += _provision(ward, phones, on_event) if fix is Fix.PROVISION else _apply(ward, fix, phones)
-    return _looked_again(ward, report, tuple(deeds))
+            applied += _provision(context, phones, on_event) if fix is Fix.PROVISION else _apply(context, fix, phones)
+    return _examine_again(context, report, tuple(applied))
 
 
-def _looked_again(ward: Ward, before: Report, deeds: tuple[Deed, ...]) -> Report:
-    """At all phones, which are compared with each other; over new connections: old ones keep what they began with."""
-    with ward.fleet() as fleet:
-        after = examine_all(ward, fleet)
-    still = {(each.check.name, each.phone) for each in after.found}
-    touched = {deed.phone for deed in deeds}
-    gone = [each for each in before.found if each.phone in touched and (each.check.name, each.phone) not in still]
-    return replace(after, seconds=before.seconds + after.seconds, deeds=deeds, cured=tuple(gone))
+def _examine_again(context: DoctorContext, before: DoctorReport, applied: tuple[AppliedFix, ...]) -> DoctorReport:
+    """Examines all phones, because they are compared with each other, over new connections with a new environment."""
+    with context.open_fleet() as fleet:
+        after = examine_all(context, fleet)
+    remaining = {(each.check.name, each.phone) for each in after.findings}
+    changed = {fix.phone for fix in applied}
+    resolved = [
+        each for each in before.findings if each.phone in changed and (each.check.name, each.phone) not in remaining
+    ]
+    return replace(after, seconds=before.seconds + after.seconds, fixes=applied, resolved=tuple(resolved))
 
 
-def _with(report: Report, fix: Fix) -> tuple[Phone, ...]:
-    return tuple(dict.fromkeys(each.phone for each in report.found if each.finding.fix is fix))
+def _phones_with(report: DoctorReport, fix: Fix) -> tuple[Phone, ...]:
+    return tuple(dict.fromkeys(each.phone for each in report.findings if each.finding.fix is fix))
 
 
-def _apply(ward: Ward, fix: Fix, phones: tuple[Phone, ...]) -> list[Deed]:
-    """Over connections of its own: one that is older than a new sshd still has the old one's environment."""
-    with replace(ward, phones=phones).fleet() as fleet:
-        outcomes = fleet.map(_doers(ward)[fix])
+def _apply(context: DoctorContext, fix: Fix, phones: tuple[Phone, ...]) -> list[AppliedFix]:
+    """Over new connections: one that is older than a restarted sshd keeps the environment of the old one."""
+    with replace(context, phones=phones).open_fleet() as fleet:
+        outcomes = fleet.map(_fix_functions(context)[fix])
     return [
-        Deed(outcome.phone, fix, outcome.ok, _WORDS[fix] if outcome.ok else f"{fix.value}: {outcome.error}")
+        AppliedFix(outcome.phone, fix, outcome.ok, _MESSAGES[fix] if outcome.ok else f"{fix.value}: {outcome.error}")
         for outcome in outcomes
     ]
 
 
-def _doers(ward: Ward) -> Mapping[Fix, Doer]:
+def _fix_functions(context: DoctorContext) -> Mapping[Fix, FixFunction]:
     return {
         Fix.FINISH_PACKAGES: finish_packages,
-        Fix.RESTART_SSHD: lambda connection: restart_sshd(ward, connection),
+        Fix.RESTART_SSHD: lambda connection: restart_sshd(context, connection),
         Fix.CLEAN: clean,
-        Fix.WAKE_LOCK: wake_lock,
+        Fix.WAKE_LOCK: acquire_wake_lock,
     }
 
 
-def _provision(ward: Ward, phones: tuple[Phone, ...], on_event: OnEvent) -> list[Deed]:
+def _provision(context: DoctorContext, phones: tuple[Phone, ...], on_event: OnEvent) -> list[AppliedFix]:
     try:
-        report = provision(replace(ward, phones=phones), ProvisionOptions(), on_event)
+        report = provision(replace(context, phones=phones), ProvisionOptions(), on_event)
     except ClusterctlError as error:
-        return [Deed(phone, Fix.PROVISION, ok=False, said=f"provision: {error.message}") for phone in phones]
-    told = {each.phone: f"provision: {each.failure.error}" for each in report if each.failure}
-    return [Deed(phone, Fix.PROVISION, phone not in told, told.get(phone, _WORDS[Fix.PROVISION])) for phone in phones]
+        return [AppliedFix(phone, Fix.PROVISION, ok=False, message=f"provision: {error.message}") for phone in phones]
+    failures = {each.phone: f"provision: {each.failure.error}" for each in report if each.failure}
+    return [
+        AppliedFix(phone, Fix.PROVISION, phone not in failures, failures.get(phone, _MESSAGES[Fix.PROVISION]))
+        for phone in phones
+    ]
 
 
 def finish_packages(connection: PhoneConnection) -> None:
-    text = PROCESSES + text_of("finish-packages.sh")
-    _must(script_anyhow(connection, text, timeout=180.0)[0], "dpkg --configure -a")
+    text = PROCESSES + read_health_script("finish-packages.sh")
+    _require_success(run_script_with_fallback(connection, text, timeout=180.0)[0], "dpkg --configure -a")
 
 
 def clean(connection: PhoneConnection) -> None:
-    _must(connection.run(["apt-get", "clean"], timeout=60.0), "apt-get clean")
+    _require_success(connection.run(["apt-get", "clean"], timeout=60.0), "apt-get clean")
 
 
-def wake_lock(connection: PhoneConnection) -> None:
+def acquire_wake_lock(connection: PhoneConnection) -> None:
     text = PROCESSES + 'find_sshd\nset -- "$sshd"\n' + read_script("wake-lock")
-    _must(connection.script(text, timeout=40.0), "termux-wake-lock")
+    _require_success(connection.script(text, timeout=40.0), "termux-wake-lock")
 
 
-def restart_sshd(ward: Ward, connection: PhoneConnection) -> None:
-    """Proved by a new login; without one, a plain sshd is started over the session that is still open."""
-    _must(script_anyhow(connection, PROCESSES + text_of("restart-sshd.sh"), timeout=20.0)[0], "sshd -t")
-    deadline = time.monotonic() + _NEW_LOGIN_S
+def restart_sshd(context: DoctorContext, connection: PhoneConnection) -> None:
+    """Restart sshd and verify it by a new login. If that fails, start a plain sshd over the open session."""
+    text = PROCESSES + read_health_script("restart-sshd.sh")
+    _require_success(run_script_with_fallback(connection, text, timeout=20.0)[0], "sshd -t")
+    deadline = time.monotonic() + _LOGIN_TIMEOUT_S
     while True:
         time.sleep(1.0)
         try:
-            return _log_in_afresh(ward, connection.phone)
+            return _verify_new_login(context, connection.phone)
         except PhoneError as error:
             if time.monotonic() > deadline:
                 connection.run([TERMUX_BASH, "-c", 'exec "${BASH%/*}/sshd"'])
                 raise PhoneError(
-                    f"no new login after sshd was started again: {error.message}", code=error.code
+                    f"cannot log in after the restart of sshd: {error.message}", code=error.code
                 ) from error
 
 
-def _log_in_afresh(ward: Ward, phone: Phone) -> None:
-    with replace(ward, phones=(phone,)).fleet() as another:
+def _verify_new_login(context: DoctorContext, phone: Phone) -> None:
+    with replace(context, phones=(phone,)).open_fleet() as another:
         connection = another.connection(phone)
         connection.run(["true"], check=True)
-        with suppress(PhoneError):  # it is a finding of its own
-            wake_lock(connection)
+        with suppress(PhoneError):  # the next examination reports it
+            acquire_wake_lock(connection)
 
 
-def _must(result: CommandResult, what: str) -> None:
+def _require_success(result: CommandResult, command: str) -> None:
     if not result.ok:
-        said = last_lines(result.stderr, 2) or last_lines(result.stdout, 2)
+        output = last_lines(result.stderr, 2) or last_lines(result.stdout, 2)
         raise PhoneError(
-            f"{what}: exit code {result.rc}" + (f": {said}" if said else ""), code=ErrorCode.COMMAND_FAILED
+            f"{command}: exit code {result.rc}" + (f": {output}" if output else ""), code=ErrorCode.COMMAND_FAILED
         )

@@ -1,4 +1,4 @@
-"""What is remembered from one examination to the next: who kept sshd running, how full the battery was."""
+"""What is kept from one examination to the next: what restarts sshd, and the charge of the battery."""
 
 from __future__ import annotations
 
@@ -9,39 +9,41 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from orchestrator.health.doctor_facts import Facts
-from orchestrator.health.observation import Earlier
+from orchestrator.health.doctor_facts import DoctorFacts
+from orchestrator.health.observation import PreviousFacts
 from orchestrator.inventory.model import Phone
 
 
-def recall(path: Path) -> dict[str, Earlier]:
-    """By phone. A memory that cannot be read is none."""
+def load_history(path: Path) -> dict[str, PreviousFacts]:
+    """By phone; empty if the file cannot be read."""
     try:
         raw = json.loads(path.read_bytes())
-        return {str(name): _earlier(entry) for name, entry in raw.items()}
+        return {str(name): _previous_facts(entry) for name, entry in raw.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
-def remember(path: Path, facts: Mapping[Phone, Facts], now: float) -> None:
-    """Phones that did not answer keep what was known of them."""
-    known = recall(path)
-    known.update({phone.name: _told(each, now) for phone, each in facts.items()})
+def update_history(path: Path, facts: Mapping[Phone, DoctorFacts], now: float) -> None:
+    """Phones that did not answer keep their earlier entry."""
+    history = load_history(path)
+    history.update({phone.name: _summary(each, now) for phone, each in facts.items()})
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps({name: asdict(each) for name, each in known.items()}) + "\n", encoding="utf-8")
+    part.write_text(json.dumps({name: asdict(each) for name, each in history.items()}) + "\n", encoding="utf-8")
     part.replace(path)
 
 
-def _told(facts: Facts, now: float) -> Earlier:
-    percentage, plugged = facts.battery.get("percentage"), facts.battery.get("plugged")
-    return Earlier(
+def _summary(facts: DoctorFacts, now: float) -> PreviousFacts:
+    battery = facts.battery
+    return PreviousFacts(
         when=now,
-        keeper=facts.keeper,
-        percentage=float(percentage) if isinstance(percentage, int | float) else None,
-        plugged=plugged != "UNPLUGGED" if isinstance(plugged, str) else None,
+        sshd_supervisor=facts.sshd_supervisor,
+        percentage=battery.percent if battery else None,
+        plugged=battery.plugged if battery else None,
     )
 
 
-def _earlier(entry: Mapping[str, Any]) -> Earlier:
-    return Earlier(float(entry["when"]), entry.get("keeper"), entry.get("percentage"), entry.get("plugged"))
+def _previous_facts(entry: Mapping[str, Any]) -> PreviousFacts:
+    return PreviousFacts(
+        float(entry["when"]), entry.get("sshd_supervisor"), entry.get("percentage"), entry.get("plugged")
+    )

@@ -1,4 +1,4 @@
-"""All that is known of one phone when it is judged: how it was reached, what it told, what the others are like."""
+"""Everything the checks of `doctor` know about one phone: how it was reached, its facts, and those of the others."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from ipaddress import IPv4Network
 
 from orchestrator.fleet.host_keys import HostKey
 from orchestrator.fleet.result import Phase
-from orchestrator.health.doctor_facts import Facts, Session
+from orchestrator.health.doctor_facts import DoctorFacts
+from orchestrator.health.session_facts import SessionFacts
 from orchestrator.inventory.model import Phone
 from phone_agent.contract.errors import ErrorCode
 
 
 @dataclass(frozen=True)
-class Contact:
-    """How an attempt to reach a phone ended."""
+class ContactResult:
+    """The outcome of an attempt to connect to a phone."""
 
-    phase: Phase | None = None  # None: it is there
+    phase: Phase | None = None  # where it failed; None: connected
     error: str = ""
     remedy: str = ""
     code: ErrorCode | None = None
-    shown: HostKey | None = None  # the key that answered instead of the pinned one
-    like: tuple[str, ...] = ()  # phones whose pinned key that is
-    like_there: bool = False  # one of them answered at its own address
-    elsewhere: str = ""  # an address at which the phone's own key answers
+    presented_key: HostKey | None = None  # the host key that the phone presented in place of the pinned one
+    same_key: tuple[str, ...] = ()  # phones for which that key is pinned
+    same_key_reachable: bool = False  # one of them answered at its own address
+    found_at: str = ""  # another address, where the pinned key of the phone answers
 
     @property
     def ok(self) -> bool:
@@ -32,40 +33,40 @@ class Contact:
 
 
 @dataclass(frozen=True)
-class Earlier:
-    """What was remembered of the phone when it was last examined."""
+class PreviousFacts:
+    """What the last examination of the phone found."""
 
     when: float
-    keeper: str | None = None
+    sshd_supervisor: str | None = None
     percentage: float | None = None
     plugged: bool | None = None
 
 
 @dataclass(frozen=True)
-class Common:
-    """What holds for all phones, or follows from all of them together."""
+class ClusterFacts:
+    """What is the same for all phones, or follows from all of them together."""
 
     interface: str = "eth0"
-    subnet: IPv4Network | None = None  # None: phones without a network of their own
-    versions: Mapping[str, str] = field(default_factory=dict)  # package -> the version most phones have
-    refusing: Mapping[str, int] = field(default_factory=dict)  # switch -> phones on which nothing listens
-    sizes: Mapping[str, int] = field(default_factory=dict)  # switch -> phones looked at
+    subnet: IPv4Network | None = None  # None: phones without their own network
+    versions: Mapping[str, str] = field(default_factory=dict)  # package -> the version of most phones
+    refusing: Mapping[str, int] = field(default_factory=dict)  # switch -> phones that refuse connections
+    sizes: Mapping[str, int] = field(default_factory=dict)  # switch -> phones examined
     killed: Mapping[str, str] = field(default_factory=dict)  # phone -> the newest run in which its rank was killed
-    slow: frozenset[str] = frozenset()  # phones whose answers are late by themselves
+    slow: frozenset[str] = frozenset()  # phones that answer late for reasons of their own
     host: str = "HOST"  # this computer's address on the wired network
     now: float = 0.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     phone: Phone
-    contact: Contact
-    facts: Facts | None = None
-    earlier: Earlier | None = None
-    common: Common = field(default_factory=Common)
-    neighbour: Phone | None = None  # whom it was asked to reach
-    known_session: Session | None = None  # where nothing more was asked
+    contact: ContactResult
+    facts: DoctorFacts | None = None
+    previous: PreviousFacts | None = None
+    cluster: ClusterFacts = field(default_factory=ClusterFacts)
+    neighbor: Phone | None = None  # the phone that it was asked to log in to
+    session_facts: SessionFacts | None = None  # of a preflight, which collects nothing else
 
     @property
-    def session(self) -> Session | None:
-        return self.facts.session if self.facts else self.known_session
+    def session(self) -> SessionFacts | None:
+        return self.facts.session if self.facts else self.session_facts

@@ -1,4 +1,4 @@
-"""What state a phone is in, and what about it deserves a look."""
+"""The state of a phone, and what needs attention, from its vitals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.fleet.result import Outcome, Outcomes, Status
-from orchestrator.health.vitals import CurrentRun, Vitals, ask_vitals
+from orchestrator.health.vitals import CurrentRun, Vitals, collect_vitals
 from orchestrator.inventory.model import Phone
 from orchestrator.text import one_line
 from phone_agent.contract.errors import ErrorCode
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from orchestrator.fleet import Fleet
 
 HOT_CPU_C = 80.0
-HOT_BATTERY_C = 45.0  # lithium cells age fast above it, and Android stops charging
+HOT_BATTERY_C = 45.0  # lithium cells age fast above this, and Android stops charging
 LOW_BATTERY_PERCENT = 30
-CLOCK_OFF_S = 5.0
-SLOW_CLOCK = 0.7  # of the highest frequency, while it computes
-LITTLE_MEMORY_MB = 300
-LITTLE_DISK_MB = 500
-_UNMET = "not provisioned: host key not known yet"
+MAX_CLOCK_OFFSET_S = 5.0
+THROTTLED_RATIO = 0.7  # of the maximum frequency, under load
+MIN_FREE_MEMORY_MB = 300
+MIN_FREE_DISK_MB = 500
+_NEW_PHONE = "not provisioned: host key not known yet"
 ACTIVE_RUN = frozenset({"starting", "running"})
 
 
-class State(StrEnum):
+class PhoneState(StrEnum):
     RUNNING = "running"
     READY = "ready"
     HOT = "hot"
-    FAILED = "failed"  # it answers, but something on it is broken
+    FAILED = "failed"  # reachable, but something on it is broken
     UNPROVISIONED = "unprovisioned"
     OFF = "off"
 
@@ -40,7 +40,7 @@ class State(StrEnum):
 @dataclass(frozen=True)
 class PhoneHealth:
     phone: Phone
-    state: State
+    state: PhoneState
     vitals: Vitals | None
     notes: tuple[str, ...] = ()
     remedy: str | None = None
@@ -48,7 +48,7 @@ class PhoneHealth:
 
     @property
     def noteworthy(self) -> bool:
-        return bool(self.notes) or self.state not in {State.READY, State.RUNNING}
+        return bool(self.notes) or self.state not in {PhoneState.READY, PhoneState.RUNNING}
 
     @property
     def active_run(self) -> CurrentRun | None:
@@ -56,65 +56,69 @@ class PhoneHealth:
         return run if run is not None and run.state in ACTIVE_RUN else None
 
 
-def ask_all(fleet: Fleet, on_done: Callable[[Any], None] | None = None) -> tuple[PhoneHealth, ...]:
-    return judge(fleet.map(ask_vitals, on_done=on_done))
+def collect_health(fleet: Fleet, on_done: Callable[[Any], None] | None = None) -> tuple[PhoneHealth, ...]:
+    return evaluate_health(fleet.map(collect_vitals, on_done=on_done))
 
 
-def judge(outcomes: Outcomes[Vitals]) -> tuple[PhoneHealth, ...]:
-    usual = usual_release(outcome.value for outcome in outcomes if outcome.value is not None)
-    return tuple(_judge_one(outcome, usual) for outcome in outcomes)
+def evaluate_health(outcomes: Outcomes[Vitals]) -> tuple[PhoneHealth, ...]:
+    common = most_common_release(outcome.value for outcome in outcomes if outcome.value is not None)
+    return tuple(_evaluate(outcome, common) for outcome in outcomes)
 
 
-def usual_release(vitals: Iterable[Vitals]) -> str | None:
-    """The release most phones run: the others are the odd ones."""
+def most_common_release(vitals: Iterable[Vitals]) -> str | None:
+    """The agent release of most phones."""
     counts = Counter(each.agent_release for each in vitals if each.agent_release)
     return counts.most_common(1)[0][0] if counts else None
 
 
-def _judge_one(outcome: Outcome[Vitals], usual: str | None) -> PhoneHealth:
+def _evaluate(outcome: Outcome[Vitals], common_release: str | None) -> PhoneHealth:
     if outcome.value is None:
-        return _silent(outcome)
+        return _without_vitals(outcome)
     vitals = outcome.value
-    provision = not vitals.provisioned or odd_release(vitals, usual) is not None
+    provision = not vitals.provisioned or release_mismatch(vitals, common_release) is not None
     remedy = f"clusterctl provision --limit {outcome.phone.name}" if provision else None
-    return PhoneHealth(outcome.phone, _state(vitals), vitals, tuple(_notes(vitals, usual)), remedy, provision)
+    return PhoneHealth(outcome.phone, _state(vitals), vitals, tuple(_notes(vitals, common_release)), remedy, provision)
 
 
-def _silent(outcome: Outcome[Vitals]) -> PhoneHealth:
-    """No vitals. A phone never met before has no pinned key: that is a new phone, not a broken one."""
+def _without_vitals(outcome: Outcome[Vitals]) -> PhoneHealth:
+    """A phone without a pinned host key is new, not broken."""
     if outcome.code is ErrorCode.HOST_KEY_UNKNOWN:
-        return PhoneHealth(outcome.phone, State.UNPROVISIONED, None, (_UNMET,), outcome.remedy, needs_provision=True)
+        return PhoneHealth(
+            outcome.phone, PhoneState.UNPROVISIONED, None, (_NEW_PHONE,), outcome.remedy, needs_provision=True
+        )
     note = one_line(outcome.error or "no answer", 160)
-    state = State.OFF if outcome.status in {Status.UNREACHABLE, Status.CANCELLED} else State.FAILED
+    state = PhoneState.OFF if outcome.status in {Status.UNREACHABLE, Status.CANCELLED} else PhoneState.FAILED
     return PhoneHealth(outcome.phone, state, None, (note,), outcome.remedy)
 
 
-def _state(vitals: Vitals) -> State:
+def _state(vitals: Vitals) -> PhoneState:
     if vitals.agent_problem:
-        return State.FAILED
+        return PhoneState.FAILED
     if not vitals.provisioned:
-        return State.UNPROVISIONED
+        return PhoneState.UNPROVISIONED
     if too_hot(vitals):
-        return State.HOT
-    return State.RUNNING if vitals.run and vitals.run.state in ACTIVE_RUN else State.READY
+        return PhoneState.HOT
+    return PhoneState.RUNNING if vitals.run and vitals.run.state in ACTIVE_RUN else PhoneState.READY
 
 
 def too_hot(vitals: Vitals) -> str | None:
     battery = vitals.battery.temperature_c if vitals.battery else None
     if battery is not None and battery >= HOT_BATTERY_C:
-        return f"battery at {battery:.0f} °C (stop at {HOT_BATTERY_C:.0f})"
+        return f"battery at {battery:.0f} °C (limit {HOT_BATTERY_C:.0f} °C)"
     limit = HOT_BATTERY_C if vitals.temperature_source == "battery" else HOT_CPU_C
     if vitals.temperature_c is not None and vitals.temperature_c >= limit:
-        return f"{vitals.temperature_c:.0f} °C (stop at {limit:.0f})"
+        return f"{vitals.temperature_c:.0f} °C (limit {limit:.0f} °C)"
     return None
 
 
 def throttled(vitals: Vitals) -> str | None:
-    """An idle phone's clock is slow to save power."""
-    now, most = vitals.frequency_mhz, vitals.frequency_max_mhz
-    if not (now and most and vitals.run and vitals.run.state in ACTIVE_RUN) or now >= SLOW_CLOCK * most:
+    """Only while it computes: an idle phone lowers its clock to save power."""
+    current, maximum = vitals.frequency_mhz, vitals.frequency_max_mhz
+    if not (current and maximum and vitals.run and vitals.run.state in ACTIVE_RUN):
         return None
-    return f"throttled: clock at {100 * now / most:.0f} % of maximum"
+    if current >= THROTTLED_RATIO * maximum:
+        return None
+    return f"throttled: clock at {100 * current / maximum:.0f} % of maximum"
 
 
 def battery_low(vitals: Vitals) -> str | None:
@@ -126,39 +130,39 @@ def battery_low(vitals: Vitals) -> str | None:
 
 def clock_off(vitals: Vitals) -> str | None:
     offset = vitals.clock_offset_s
-    if offset is None or abs(offset) <= CLOCK_OFF_S:
+    if offset is None or abs(offset) <= MAX_CLOCK_OFFSET_S:
         return None
     return f"clock {abs(offset):.0f} s {'ahead' if offset > 0 else 'behind'}"
 
 
-def odd_release(vitals: Vitals, usual: str | None) -> str | None:
-    if vitals.agent_release is None or vitals.agent_release == usual:
+def release_mismatch(vitals: Vitals, common: str | None) -> str | None:
+    if vitals.agent_release is None or vitals.agent_release == common:
         return None
-    return f"agent release {vitals.agent_release} differs from the others' {usual}"
+    return f"agent release {vitals.agent_release}, most phones have {common}"
 
 
-def short_of(vitals: Vitals) -> str | None:
-    if vitals.disk_free_mb is not None and vitals.disk_free_mb < LITTLE_DISK_MB:
-        return f"only {vitals.disk_free_mb} MB of disk free (needs {LITTLE_DISK_MB})"
-    if vitals.memory_free_mb is not None and vitals.memory_free_mb < LITTLE_MEMORY_MB:
-        return f"only {vitals.memory_free_mb} MB of memory free (needs {LITTLE_MEMORY_MB})"
+def low_resources(vitals: Vitals) -> str | None:
+    if vitals.disk_free_mb is not None and vitals.disk_free_mb < MIN_FREE_DISK_MB:
+        return f"only {vitals.disk_free_mb} MB of disk free (needs {MIN_FREE_DISK_MB})"
+    if vitals.memory_free_mb is not None and vitals.memory_free_mb < MIN_FREE_MEMORY_MB:
+        return f"only {vitals.memory_free_mb} MB of memory free (needs {MIN_FREE_MEMORY_MB})"
     return None
 
 
 def not_provisioned(vitals: Vitals) -> str | None:
     if vitals.agent_problem:
-        return f"its agent does not answer: {vitals.agent_problem}"
+        return f"the agent does not work: {vitals.agent_problem}"
     return None if vitals.provisioned else "not provisioned"
 
 
-def _notes(vitals: Vitals, usual: str | None) -> list[str]:
+def _notes(vitals: Vitals, common_release: str | None) -> list[str]:
     found = (
         not_provisioned(vitals),
         too_hot(vitals),
         throttled(vitals),
         battery_low(vitals),
-        short_of(vitals),
-        odd_release(vitals, usual),
+        low_resources(vitals),
+        release_mismatch(vitals, common_release),
         clock_off(vitals),
     )
     return [note for note in found if note]

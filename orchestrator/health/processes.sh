@@ -17,22 +17,22 @@ managers() {
   done
 }
 
-# find_sshd: in $sshd the one that listens (the outermost ancestor that is one), in $keeper who would start it again:
-# boot (Termux:Boot's script, its process in $keeper_pid), runit, none
+# find_sshd: in $sshd the one that listens (the outermost ancestor that is one), in $supervisor who would start it again:
+# boot (Termux:Boot's script, its process in $supervisor_pid), runit, none
 find_sshd() {
   local pid=$$ name parent key value
-  sshd= keeper=none keeper_pid=
+  sshd= supervisor=none supervisor_pid=
   while [ "$pid" -gt 1 ] && [ -r "/proc/$pid/status" ]; do
     name= parent=0
     while read -r key value; do
       case $key in Name:) name=$value ;; PPid:) parent=$value && break ;; esac
     done <"/proc/$pid/status"
     case $name in
-      sshd*) sshd=$pid keeper=none ;;
-      runsv) keeper=runit ;;
+      sshd*) sshd=$pid supervisor=none ;;
+      runsv) supervisor=runit ;;
       *)
         if [ -n "$sshd" ] && [[ $(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline") == */.termux/boot/* ]]; then
-          keeper=boot keeper_pid=$pid
+          supervisor=boot supervisor_pid=$pid
         fi
         ;;
     esac

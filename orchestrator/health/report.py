@@ -1,4 +1,4 @@
-"""What was found, folded: phones with the same trouble together."""
+"""The report of `doctor`: findings, with phones that have the same problem folded together."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.health import adb_commands as adb
-from orchestrator.health.checks import ALL
-from orchestrator.health.finding import Check, Finding, Fix, Kind, Severity
+from orchestrator.health.adb_commands import command_lines
+from orchestrator.health.checks import ALL_CHECKS
+from orchestrator.health.finding import Check, Finding, Fix, RemedyKind, Severity
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
 
@@ -16,7 +16,7 @@ _ORDER = {severity: position for position, severity in enumerate(Severity)}
 
 
 @dataclass(frozen=True)
-class Found:
+class PhoneFinding:
     check: Check
     phone: Phone
     finding: Finding
@@ -26,25 +26,25 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """One check's finding on one or many phones."""
+class Problem:
+    """The finding of one check on one or more phones."""
 
     check: Check
-    found: tuple[Found, ...]
+    findings: tuple[PhoneFinding, ...]
 
     @property
     def phones(self) -> tuple[Phone, ...]:
-        return tuple(each.phone for each in self.found)
+        return tuple(each.phone for each in self.findings)
 
     @property
     def first(self) -> Finding:
-        return self.found[0].finding
+        return self.findings[0].finding
 
     @property
     def evidence(self) -> str:
-        """The first phone's; where others say it with other figures, that is said."""
-        others = len({each.finding.evidence for each in self.found}) - 1
-        return self.first.evidence + (f" (and {others} alike)" if others else "")
+        """The evidence of the first phone, and how many others have different evidence."""
+        others = len({each.finding.evidence for each in self.findings}) - 1
+        return self.first.evidence + (f" (and {others} similar)" if others else "")
 
     @property
     def command(self) -> str:
@@ -52,7 +52,7 @@ class Trouble:
 
     @property
     def adb_lines(self) -> tuple[str, ...]:
-        return tuple(adb.lines(self.phones, self.first.adb))
+        return tuple(command_lines(self.phones, self.first.adb))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -61,7 +61,7 @@ class Trouble:
             "severity": self.first.severity.value,
             "phones": [
                 {"phone": each.phone.name, "port": each.phone.where, "evidence": each.finding.evidence}
-                for each in self.found
+                for each in self.findings
             ],
             "folded": fold(self.phones),
             "evidence": self.evidence,
@@ -74,67 +74,60 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Deed:
-    """Something `--fix` did on a phone."""
-
+class AppliedFix:
     phone: Phone
     fix: Fix
     ok: bool
-    said: str
+    message: str
 
     def as_json(self) -> dict[str, Any]:
-        return {"phone": self.phone.name, "fix": self.fix.value, "ok": self.ok, "said": self.said}
+        return {"phone": self.phone.name, "fix": self.fix.value, "ok": self.ok, "message": self.message}
 
 
 @dataclass(frozen=True)
-class Report:
+class DoctorReport:
     phones: tuple[Phone, ...]
-    found: tuple[Found, ...]
+    findings: tuple[PhoneFinding, ...]
     seconds: float
-    deeds: tuple[Deed, ...] = ()
-    cured: tuple[Found, ...] = ()  # by the deeds
-    unasked: tuple[str, ...] = ()  # what could not be looked at, and why
+    fixes: tuple[AppliedFix, ...] = ()
+    resolved: tuple[PhoneFinding, ...] = ()  # findings that are gone after the fixes
+    not_checked: tuple[str, ...] = ()  # what could not be checked, and why
 
     @property
-    def troubles(self) -> tuple[Trouble, ...]:
+    def problems(self) -> tuple[Problem, ...]:
         """The worst first, then in the order of the checks."""
-        groups: dict[tuple[object, ...], list[Found]] = {}
-        for each in self.found:
+        groups: dict[tuple[object, ...], list[PhoneFinding]] = {}
+        for each in self.findings:
             finding = each.finding
-            alike = (each.check.name, finding.severity, finding.remedy if not finding.adb else "", finding.adb)
-            groups.setdefault(alike, []).append(each)
-        troubles = [Trouble(group[0].check, tuple(group)) for group in groups.values()]
-        return tuple(sorted(troubles, key=lambda each: (_ORDER[each.first.severity], ALL.index(each.check))))
+            key = (each.check.name, finding.severity, finding.remedy if not finding.adb else "", finding.adb)
+            groups.setdefault(key, []).append(each)
+        problems = [Problem(group[0].check, tuple(group)) for group in groups.values()]
+        return tuple(sorted(problems, key=lambda each: (_ORDER[each.first.severity], ALL_CHECKS.index(each.check))))
 
     @property
     def healthy(self) -> bool:
-        return not any(each.finding.severity is Severity.STOPS for each in self.found)
+        return not any(each.finding.severity is Severity.STOPS for each in self.findings)
 
     @property
     def fixable(self) -> tuple[Phone, ...]:
-        return _once(each.phone for each in self.found if each.finding.kind is Kind.SSH)
+        return _unique(each.phone for each in self.findings if each.finding.kind is RemedyKind.SSH)
 
     def count(self, severity: Severity) -> int:
-        return sum(trouble.first.severity is severity for trouble in self.troubles)
+        return sum(problem.first.severity is severity for problem in self.problems)
 
     def as_json(self, cluster: str) -> dict[str, Any]:
         return {
             "cluster": cluster,
             "healthy": self.healthy,
             "phones": [phone.name for phone in self.phones],
-            "checks": len(ALL),
+            "checks": len(ALL_CHECKS),
             "seconds": round(self.seconds, 1),
-            "findings": [trouble.as_json() for trouble in self.troubles],
-            "fixed": [
-                {"phone": deed.phone.name, "fix": deed.fix.value, "ok": deed.ok, "said": deed.said}
-                for deed in self.deeds
-            ],
-            "cured": [
-                {"phone": each.phone.name, "row": each.check.row, "check": each.check.name} for each in self.cured
-            ],
-            "unasked": list(self.unasked),
+            "findings": [problem.as_json() for problem in self.problems],
+            "fixes": [fix.as_json() for fix in self.fixes],
+            "resolved": [each.as_json() for each in self.resolved],
+            "not_checked": list(self.not_checked),
         }
 
 
-def _once(phones: Iterable[Phone]) -> tuple[Phone, ...]:
+def _unique(phones: Iterable[Phone]) -> tuple[Phone, ...]:
     return tuple(dict.fromkeys(phones))

@@ -32,5 +32,5 @@ setsid nohup bash -c '
   cd "$HOME"
   [ -f "$3" ] && exec bash "$3"
   exec sshd -D
-' restart-sshd "$keeper_pid" "$sshd" "$boot" </dev/null >/dev/null 2>&1 &
+' restart-sshd "$supervisor_pid" "$sshd" "$boot" </dev/null >/dev/null 2>&1 &
 echo started

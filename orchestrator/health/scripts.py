@@ -1,4 +1,4 @@
-"""A script on a phone: in one session, bounded, what arrived counts even if the rest never comes."""
+"""Scripts on phones: run in one session, limited in time; partial output is used if a script does not finish."""
 
 from __future__ import annotations
 
@@ -9,55 +9,58 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.fleet.sanitize import last_lines
-from orchestrator.health.doctor_facts import MAX_LINES, Facts, parse_facts
+from orchestrator.health.doctor_facts import DoctorFacts, parse_doctor_facts
+from orchestrator.health.session_facts import MAX_LINES
 
 if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
     from orchestrator.fleet.result import CommandResult
 
-SCRIPT_LIMIT_S: Final = 30.0  # the script ends after 25 s by itself, unless the phone is slow
-# Where bash is when a session's PATH does not say: sshd that was started without Termux's environment.
+SCRIPT_LIMIT_S: Final = 30.0  # the script itself ends after 25 s, unless the phone is slow
+# The path of bash for sessions whose PATH lacks it, because sshd was started without Termux's environment.
 TERMUX_BASH: Final = "/data/data/com.termux/files/usr/bin/bash"
-NOT_FOUND: Final = 127
+_RC_NOT_FOUND: Final = 127
 
 
-def text_of(name: str) -> str:
+def read_health_script(name: str) -> str:
     return files("orchestrator.health").joinpath(name).read_text(encoding="utf-8")
 
 
-SESSION: Final = text_of("session.sh")
-PROCESSES: Final = text_of("processes.sh")
-EXAMINE: Final = SESSION + PROCESSES + text_of("examine.sh")
+SESSION: Final = read_health_script("session.sh")
+PROCESSES: Final = read_health_script("processes.sh")
+EXAMINE: Final = SESSION + PROCESSES + read_health_script("examine.sh")
 
 
 @dataclass(frozen=True)
-class Answer:
+class ScriptOutput:
     stdout: str
     stderr: str
-    rc: int | None  # None: it was not done in time
+    rc: int | None  # None: it did not finish in time
 
 
-def examine(connection: PhoneConnection, *neighbour: str) -> Facts:
-    """`neighbour`: address and port of a phone that this one should reach."""
-    asked = time.time()
-    answer, shell_error = _run(connection, EXAMINE, *neighbour), ""
-    if answer.rc == NOT_FOUND and not answer.stdout:
-        shell_error = last_lines(answer.stderr, 1) or "bash: command not found"
-        answer = _run(connection, EXAMINE, *neighbour, bash=TERMUX_BASH)
-    return parse_facts(answer.stdout, (asked, time.time()), shell_error)
+def collect_doctor_facts(connection: PhoneConnection, *neighbor: str) -> DoctorFacts:
+    """`neighbor`: address and port of a phone that this one should log in to."""
+    sent = time.time()
+    output, shell_error = _run(connection, EXAMINE, *neighbor), ""
+    if output.rc == _RC_NOT_FOUND and not output.stdout:
+        shell_error = last_lines(output.stderr, 1) or "bash: command not found"
+        output = _run(connection, EXAMINE, *neighbor, bash=TERMUX_BASH)
+    return parse_doctor_facts(output.stdout, (sent, time.time()), shell_error)
 
 
-def script_anyhow(connection: PhoneConnection, text: str, *args: str, timeout: float) -> tuple[CommandResult, str]:
-    """Like `PhoneConnection.script`, also where PATH leads nowhere; then with what the phone said about that."""
+def run_script_with_fallback(
+    connection: PhoneConnection, text: str, *args: str, timeout: float
+) -> tuple[CommandResult, str]:
+    """Like `PhoneConnection.script`, but falls back to Termux's bash if PATH has none; then also returns the error."""
     result = connection.script(text, *args, timeout=timeout)
-    if result.rc != NOT_FOUND or result.stdout:
+    if result.rc != _RC_NOT_FOUND or result.stdout:
         return result, ""
     body = "{\n" + text + "\n} </dev/null\n"
     again = connection.run([TERMUX_BASH, "-s", "--", *args], stdin=body.encode(), timeout=timeout)
     return again, last_lines(result.stderr, 1) or "bash: command not found"
 
 
-def _run(connection: PhoneConnection, text: str, *args: str, bash: str = "bash") -> Answer:
+def _run(connection: PhoneConnection, text: str, *args: str, bash: str = "bash") -> ScriptOutput:
     lines: list[bytes] = []
     with connection.open_stream([bash, "-c", text, "doctor", *args], silence=SCRIPT_LIMIT_S) as stream:
         abort = threading.Timer(SCRIPT_LIMIT_S, stream.close)
@@ -70,4 +73,4 @@ def _run(connection: PhoneConnection, text: str, *args: str, bash: str = "bash")
                     break
         finally:
             abort.cancel()
-    return Answer(b"\n".join(lines).decode("utf-8", "replace"), stream.stderr, stream.rc)
+    return ScriptOutput(b"\n".join(lines).decode("utf-8", "replace"), stream.stderr, stream.rc)

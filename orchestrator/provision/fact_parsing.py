@@ -62,23 +62,22 @@ class Battery:
 
     percent: int | None = None
     status: str | None = None  # CHARGING, DISCHARGING, FULL, NOT_CHARGING
-    power_source: str | None = None  # PLUGGED_AC, PLUGGED_USB, PLUGGED_WIRELESS, UNPLUGGED
+    plugged: bool | None = None
     temperature_c: float | None = None
-
-    @property
-    def plugged(self) -> bool | None:
-        return None if self.power_source is None else self.power_source != "UNPLUGGED"
+    power_source: str | None = None  # PLUGGED_AC, PLUGGED_USB, PLUGGED_WIRELESS, UNPLUGGED
 
 
 def parse_battery(raw: Any) -> Battery | None:
     """None if it reports nothing."""
     if not isinstance(raw, dict):
         return None
+    power_source = as_text(raw.get("plugged"))
     battery = Battery(
         percent=as_integer(raw.get("percentage")),
         status=as_text(raw.get("status")),
-        power_source=as_text(raw.get("plugged")),
+        plugged=None if power_source is None else power_source != "UNPLUGGED",
         temperature_c=as_number(raw.get("temperature")),
+        power_source=power_source,
     )
     return None if battery == Battery() else battery
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.health.vitals import clock_offset
+from orchestrator.provision.fact_parsing import clock_offset
 from phone_agent.contract.assumptions import CheckResult, failed, ok_if, unknown
 
 if TYPE_CHECKING:

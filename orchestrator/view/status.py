@@ -17,7 +17,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from orchestrator.health.phone_health import ACTIVE_RUN, PhoneHealth, State
+from orchestrator.health.phone_health import ACTIVE_RUN, PhoneHealth, PhoneState
 from orchestrator.health.vitals import Vitals
 from orchestrator.inventory import fold
 from orchestrator.inventory.model import Phone
@@ -28,16 +28,23 @@ from orchestrator.view.table import Column, FitTable, for_tables
 MAX_TABLE_PHONES = 16
 _CELL_WIDTH = 9
 _MARKS = {
-    State.RUNNING: ("●", "green"),
-    State.READY: ("○", "cyan"),
-    State.HOT: ("▲", "bold red"),
-    State.FAILED: ("✗", "bold magenta"),
-    State.UNPROVISIONED: ("+", "yellow"),
-    State.OFF: ("·", "red"),
+    PhoneState.RUNNING: ("●", "green"),
+    PhoneState.READY: ("○", "cyan"),
+    PhoneState.HOT: ("▲", "bold red"),
+    PhoneState.FAILED: ("✗", "bold magenta"),
+    PhoneState.UNPROVISIONED: ("+", "yellow"),
+    PhoneState.OFF: ("·", "red"),
 }
-_WORDS = {State.FAILED: "fail", State.UNPROVISIONED: "new", State.OFF: "off"}
+_WORDS = {PhoneState.FAILED: "fail", PhoneState.UNPROVISIONED: "new", PhoneState.OFF: "off"}
 _WATCH_EVERY_S = 3.0
-_WORST_FIRST = (State.FAILED, State.HOT, State.OFF, State.UNPROVISIONED, State.RUNNING, State.READY)
+_WORST_FIRST = (
+    PhoneState.FAILED,
+    PhoneState.HOT,
+    PhoneState.OFF,
+    PhoneState.UNPROVISIONED,
+    PhoneState.RUNNING,
+    PhoneState.READY,
+)
 
 
 def render_status(cluster: str, health: Sequence[PhoneHealth], size: tuple[int, int]) -> RenderableType:
@@ -82,9 +89,9 @@ def _headline(cluster: str, health: Sequence[PhoneHealth]) -> Text:
     return line
 
 
-def _totals(health: Iterable[PhoneHealth]) -> list[tuple[State, int]]:
+def _totals(health: Iterable[PhoneHealth]) -> list[tuple[PhoneState, int]]:
     counts = Counter(each.state for each in health)
-    return [(state, counts[state]) for state in State if counts[state]]
+    return [(state, counts[state]) for state in PhoneState if counts[state]]
 
 
 def _runs(health: Iterable[PhoneHealth]) -> list[str]:
@@ -150,7 +157,7 @@ def _cell(health: PhoneHealth) -> Text:
     mark, style = _MARKS[health.state]
     celsius = health.vitals.temperature_c if health.vitals else None
     value = _WORDS.get(health.state) or ("?" if celsius is None else f"{celsius:.0f}°")
-    flag = "!" if health.notes and health.state in {State.READY, State.RUNNING} else " "
+    flag = "!" if health.notes and health.state in {PhoneState.READY, PhoneState.RUNNING} else " "
     return Text.assemble((f"{health.phone.port:>2}", "dim"), (f" {mark}{value:<4}", style), (flag, "bold yellow"))
 
 
@@ -179,8 +186,8 @@ def _noteworthy(health: Sequence[PhoneHealth], room: int) -> list[RenderableType
     return [table, *([Text(f"  … and {left} more; full list: clusterctl status --json", "dim")] if left else [])]
 
 
-def _fold(health: Iterable[PhoneHealth]) -> list[tuple[State, str, list[Phone]]]:
-    groups: dict[tuple[State, str], list[Phone]] = {}
+def _fold(health: Iterable[PhoneHealth]) -> list[tuple[PhoneState, str, list[Phone]]]:
+    groups: dict[tuple[PhoneState, str], list[Phone]] = {}
     for each in health:
         groups.setdefault((each.state, "; ".join(each.notes)), []).append(each.phone)
     return [(state, note, phones) for (state, note), phones in groups.items()]
@@ -251,7 +258,7 @@ def print_status(console: Console, cluster: str, health: Sequence[PhoneHealth]) 
     console.print(render_status(cluster, health, console.size))
     if bare := [each.phone for each in health if each.needs_provision]:
         next_step(f"clusterctl provision --limit {fold(bare)}")
-    elif any(each.state in {State.OFF, State.FAILED} for each in health):
+    elif any(each.state in {PhoneState.OFF, PhoneState.FAILED} for each in health):
         next_step("clusterctl doctor")
 
 

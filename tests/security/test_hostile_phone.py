@@ -16,7 +16,7 @@ from orchestrator.errors import PhoneError
 from orchestrator.fleet import Fleet, PhoneConnection
 from orchestrator.fleet.network import DirectNetwork
 from orchestrator.fleet.sanitize import last_lines, printable
-from orchestrator.health.doctor_facts import parse_facts as parse_doctor
+from orchestrator.health.doctor_facts import parse_doctor_facts
 from orchestrator.health.vitals import parse_vitals
 from orchestrator.logs.merged_log import read_line
 from orchestrator.logs.unpack import Limits, unpack
@@ -85,7 +85,7 @@ READERS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "checkpoint events": (_checkpoint, CHECKPOINT),
     "telemetry": (lambda raw: parse_vitals("agent\n" + _text(raw), "", (0.0, 1.0)), TELEMETRY),
     "facts": (_facts, READY),
-    "doctor's facts": (lambda raw: parse_doctor(_text(raw), (0.0, 1.0)), READY),
+    "doctor's facts": (lambda raw: parse_doctor_facts(_text(raw), (0.0, 1.0)), READY),
     "selftest": (_answer, ANSWER),
     "agent's complaints": (lambda raw: failed_checks(_text(raw), ""), b'{"ok": false, "checks": []}'),
     "log lines": (read_line, STEP),

@@ -211,7 +211,7 @@ def test_an_inventory_that_is_no_text_at_all_is_refused(tmp_path: Path) -> None:
 SOURCES = sorted(Path(str(orchestrator.__file__)).parent.rglob("*.py"))
 
 
-TEXT_OF = {"script": 0, "script_anyhow": 1}  # which argument of what runs a script is its text
+TEXT_OF = {"script": 0, "run_script_with_fallback": 1}  # which argument of what runs a script is its text
 
 
 def test_scripts_for_phones_are_fixed_texts() -> None:
@@ -261,7 +261,11 @@ def _functions(path: Path) -> list[ast.FunctionDef]:
 def _text_of(call: ast.Call) -> int | None:
     if isinstance(call.func, ast.Attribute) and call.func.attr == "script":
         return TEXT_OF["script"]
-    return TEXT_OF["script_anyhow"] if isinstance(call.func, ast.Name) and call.func.id == "script_anyhow" else None
+    return (
+        TEXT_OF["run_script_with_fallback"]
+        if isinstance(call.func, ast.Name) and call.func.id == "run_script_with_fallback"
+        else None
+    )
 
 
 def _says(node: ast.expr, *words: str) -> bool:
@@ -273,7 +277,7 @@ def _is_fixed(text: ast.expr, function: ast.FunctionDef) -> bool:
     if isinstance(text, ast.BinOp):
         return _is_fixed(text.left, function) and _is_fixed(text.right, function)
     if isinstance(text, ast.Call):
-        ours = isinstance(text.func, ast.Name) and text.func.id in {"read_script", "text_of"}
+        ours = isinstance(text.func, ast.Name) and text.func.id in {"read_script", "read_health_script"}
         return ours and all(isinstance(argument, ast.Constant) for argument in text.args)
     if isinstance(text, ast.Attribute):
         return text.attr.isupper()

@@ -1,48 +1,53 @@
-"""The phone as a thing: processes Android kills, cores it withholds, heat, sleep, power, time, room."""
+"""Checks of the device: killed processes, available cores, heat, sleep, power, clock, storage and memory."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from orchestrator.health import adb_commands as adb
-from orchestrator.health.doctor_facts import Facts
+from orchestrator.health import adb_commands
+from orchestrator.health.doctor_facts import DoctorFacts
 from orchestrator.health.finding import Check, Finding, Fix, note, slows, stops
-from orchestrator.health.observation import Seen
-from orchestrator.health.phone_health import CLOCK_OFF_S, LITTLE_DISK_MB, LITTLE_MEMORY_MB, LOW_BATTERY_PERCENT
+from orchestrator.health.observation import Observation
+from orchestrator.health.phone_health import (
+    LOW_BATTERY_PERCENT,
+    MAX_CLOCK_OFFSET_S,
+    MIN_FREE_DISK_MB,
+    MIN_FREE_MEMORY_MB,
+)
 from phone_agent.contract.errors import ErrorCode
 
 _ANDROID_12: Final = 31
-_MOST_PROCESSES: Final = 32
-_FULL_SPEED: Final = 0.7
+_MAX_PROCESSES: Final = 32
+_THROTTLED_RATIO: Final = 0.7
 _SLEEP_LIMIT_S: Final = 1.3
 _CLOCK_LIMIT_S: Final = 2.0
-_SLOPE_AFTER_S: Final = 120.0
-_SLOPE_WITHIN_S: Final = 86400.0
-_COOL: Final = "cool it (fan, no case), fewer threads; a run gives it less to do by itself"
+_DISCHARGE_MIN_S: Final = 120.0
+_DISCHARGE_MAX_S: Final = 86400.0
+_COOL: Final = "cool the phone (fan, no case) or use fewer threads; load balancing gives it smaller batches meanwhile"
 
 
-def phantom_killer(seen: Seen) -> Finding | None:
-    """Row 16."""
-    facts = seen.facts
-    run = seen.common.killed.get(seen.phone.name)
+def phantom_killer(observation: Observation) -> Finding | None:
+    facts = observation.facts
+    run = observation.cluster.killed.get(observation.phone.name)
     if facts is None or (facts.sdk is not None and facts.sdk < _ANDROID_12):
         return None
-    remedy = "tell Android 12 not to count Termux's processes"
-    if facts.phantom:
-        return stops(f"Android killed processes: {facts.phantom}", remedy, adb=adb.NO_PHANTOM_KILLER)
+    remedy = "turn off the process limit of Android 12"
+    if facts.phantom_kill:
+        return stops(f"Android killed processes: {facts.phantom_kill}", remedy, adb=adb_commands.NO_PHANTOM_KILLER)
     if run:
         return stops(
-            f"its rank was killed (signal 9) in {run}: too many processes, or memory", remedy, adb=adb.NO_PHANTOM_KILLER
+            f"its rank was killed (signal 9) in {run}: too many processes, or too little memory",
+            remedy,
+            adb=adb_commands.NO_PHANTOM_KILLER,
         )
-    if facts.processes is not None and facts.processes > _MOST_PROCESSES:
-        told = f"{facts.processes} processes of Termux: Android 12 kills what is beyond {_MOST_PROCESSES}"
-        return slows(told, remedy, adb=adb.NO_PHANTOM_KILLER)
+    if facts.processes is not None and facts.processes > _MAX_PROCESSES:
+        evidence = f"{facts.processes} Termux processes: Android 12 kills those beyond {_MAX_PROCESSES}"
+        return slows(evidence, remedy, adb=adb_commands.NO_PHANTOM_KILLER)
     return None
 
 
-def little_cores(seen: Seen) -> Finding | None:
-    """Row 17."""
-    session = seen.session
+def little_cores(observation: Observation) -> Finding | None:
+    session = observation.session
     if session is None:
         return None
     big, allowed = set(session.big_cores), set(session.cpus_allowed)
@@ -50,9 +55,10 @@ def little_cores(seen: Seen) -> Finding | None:
     if not demoted and "background" not in session.cpuset:
         return None
     group = f", cpuset {session.cpuset}" if session.cpuset.strip("/") else ""
-    told = f"may use cores {_cores(session.cpus_allowed)} only, big ones are {_cores(tuple(sorted(big))) or '?'}{group}"
-    remedy = "bring Termux to the front, then start sshd again: what it starts inherits its cores"
-    return slows(told, remedy, adb=adb.TO_FRONT, command="clusterctl doctor --limit {phones}")
+    big_cores = _cores(tuple(sorted(big))) or "?"
+    evidence = f"may use only cores {_cores(session.cpus_allowed)}; the big cores are {big_cores}{group}"
+    remedy = "bring Termux to the foreground, then restart sshd, which inherits the cores of Termux"
+    return slows(evidence, remedy, adb=adb_commands.TO_FRONT, command="clusterctl doctor --limit {phones}")
 
 
 def _cores(cores: tuple[int, ...]) -> str:
@@ -66,128 +72,121 @@ def _cores(cores: tuple[int, ...]) -> str:
     return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def throttled(seen: Seen) -> Finding | None:
-    """Row 18."""
-    found = seen.facts.frequency_mhz if seen.facts else None
-    if found is None or found[0] >= _FULL_SPEED * found[1]:
+def throttled(observation: Observation) -> Finding | None:
+    found = observation.facts.frequency_mhz if observation.facts else None
+    if found is None or found[0] >= _THROTTLED_RATIO * found[1]:
         return None
     return slows(f"{found[0]} of {found[1]} MHz under load", _COOL, command="clusterctl status")
 
 
-def is_late(facts: Facts) -> bool:
-    """What it is asked takes long for its own reasons: it sleeps, it is throttled, or it did not come to the end."""
-    now, most = facts.frequency_mhz or (1, 1)
-    return not facts.complete or (facts.slept_s or 0.0) > _SLEEP_LIMIT_S or now < _FULL_SPEED * most
+def is_slow(facts: DoctorFacts) -> bool:
+    """The phone dozes, is throttled, or did not finish the examination."""
+    current, maximum = facts.frequency_mhz or (1, 1)
+    return not facts.complete or (facts.slept_s or 0.0) > _SLEEP_LIMIT_S or current < _THROTTLED_RATIO * maximum
 
 
-def sleepy(seen: Seen) -> Finding | None:
-    """Row 19."""
-    remedy = "wake lock, exemption from battery optimisation, and power: a phone without it dozes"
-    awake, do_it = adb.STAY_AWAKE, "clusterctl doctor --fix --limit {phones}"
-    if seen.contact.code is ErrorCode.NO_BANNER:
-        return stops(seen.contact.error, remedy, adb=(*adb.TO_FRONT, *awake))
-    facts = seen.facts
+def dozing(observation: Observation) -> Finding | None:
+    remedy = "keep the phone awake: wake lock, exemption from battery optimization, and a charger"
+    awake, fix_command = adb_commands.STAY_AWAKE, "clusterctl doctor --fix --limit {phones}"
+    if observation.contact.code is ErrorCode.NO_BANNER:
+        return stops(observation.contact.error, remedy, adb=(*adb_commands.TO_FRONT, *awake))
+    facts = observation.facts
     if facts is None:
         return None
     if facts.slept_s is not None and facts.slept_s > _SLEEP_LIMIT_S:
-        return slows(f"a second of sleep took {facts.slept_s:.1f} s", remedy, adb=awake)
+        return slows(f"`sleep 1` took {facts.slept_s:.1f} s", remedy, adb=awake)
     if not facts.complete:
-        return slows("it did not answer all questions in 25 s", remedy, adb=awake)
+        return slows("the examination did not finish in 25 s", remedy, adb=awake)
     if facts.wake_lock == "free" and facts.agent_installed:
-        return note("Termux holds no wake lock", "take it", fix=Fix.WAKE_LOCK, command=do_it)
+        return note("Termux holds no wake lock", "acquire it", fix=Fix.WAKE_LOCK, command=fix_command)
     return None
 
 
-def battery_silent(seen: Seen) -> Finding | None:
-    """Row 20."""
-    ran = seen.facts.ran.get("battery") if seen.facts else None
-    if ran is None or not ran.timed_out:
+def battery_status_hangs(observation: Observation) -> Finding | None:
+    probe = observation.facts.probes.get("battery") if observation.facts else None
+    if probe is None or not probe.timed_out:
         return None
     return note(
         "termux-battery-status did not answer in 8 s",
-        "install the Termux:API app from Termux's own source, open it once, exempt it from battery optimisation",
-        adb=(*adb.OPEN_API, adb.STAY_AWAKE[1]),
+        "install the Termux:API app from the same source as Termux, open it once, exempt it from battery optimization",
+        adb=(*adb_commands.OPEN_API, adb_commands.STAY_AWAKE[1]),
     )
 
 
-def no_temperature(seen: Seen) -> Finding | None:
-    """Row 21."""
-    if seen.facts is None or seen.facts.thermal != "denied":
+def no_temperature(observation: Observation) -> Finding | None:
+    if observation.facts is None or observation.facts.thermal != "denied":
         return None
-    other = "the battery's is used" if "temperature" in seen.facts.battery else "none is known"
-    told = f"no zone of /sys/class/thermal can be read; {other}"
-    return note(told, "let Termux ask Android's thermal service", adb=adb.READ_HEAT)
+    battery = observation.facts.battery
+    has_other = battery is not None and battery.temperature_c is not None
+    other = "using the battery temperature" if has_other else "no other temperature known"
+    evidence = f"cannot read any zone of /sys/class/thermal; {other}"
+    return note(evidence, "allow Termux to read Android's thermal service", adb=adb_commands.READ_HEAT)
 
 
-def power(seen: Seen) -> Finding | None:
-    """Row 22."""
-    battery = seen.facts.battery if seen.facts else {}
-    plugged, status, percent = battery.get("plugged"), battery.get("status"), battery.get("percentage")
-    if not isinstance(plugged, str) or not isinstance(percent, int | float):
+def power(observation: Observation) -> Finding | None:
+    battery = observation.facts.battery if observation.facts else None
+    if battery is None or battery.plugged is None or battery.percent is None:
         return None
-    remedy = "a hub or adapter that passes enough power (PD); less load until then"
-    if plugged == "UNPLUGGED":
-        low = percent < LOW_BATTERY_PERCENT
-        return (stops if low else slows)(
-            f"battery {percent:.0f} % and nothing charges it", f"power at {seen.phone.where}"
-        )
-    lost = _lost(seen, float(percent))
-    if status != "DISCHARGING" and not lost:
+    finding = stops if battery.percent < LOW_BATTERY_PERCENT else slows
+    if not battery.plugged:
+        where = observation.phone.where
+        return finding(f"battery {battery.percent} % and not charging", f"check the power supply at {where}")
+    discharge = _discharge(observation, battery.percent)
+    if battery.status != "DISCHARGING" and not discharge:
         return None
-    finding = stops if percent < LOW_BATTERY_PERCENT else slows
-    return finding(f"battery {percent:.0f} %, {plugged} and yet {status}{lost}", remedy)
+    evidence = f"battery {battery.percent} %, {battery.power_source} but {battery.status}{discharge}"
+    return finding(evidence, "use a hub or adapter that supplies more power (USB PD); reduce the load until then")
 
 
-def _lost(seen: Seen, percent: float) -> str:
-    """`, 3 % less than 10 min ago`, where it was plugged in then as well."""
-    before = seen.earlier
-    if before is None or not before.plugged or before.percentage is None:
+def _discharge(observation: Observation, percent: int) -> str:
+    """`, 3 % less than 10 min ago`, if it was plugged in then as well."""
+    previous = observation.previous
+    if previous is None or not previous.plugged or previous.percentage is None:
         return ""
-    ago, less = seen.common.now - before.when, before.percentage - percent
-    if not _SLOPE_AFTER_S <= ago <= _SLOPE_WITHIN_S or less < 1:
+    ago, less = observation.cluster.now - previous.when, previous.percentage - percent
+    if not _DISCHARGE_MIN_S <= ago <= _DISCHARGE_MAX_S or less < 1:
         return ""
     return f", {less:.0f} % less than {ago / 60:.0f} min ago"
 
 
-def clock(seen: Seen) -> Finding | None:
-    """Row 25."""
-    ahead = seen.facts.clock_ahead_s if seen.facts else 0.0
+def clock(observation: Observation) -> Finding | None:
+    ahead = observation.facts.clock_ahead_s if observation.facts else 0.0
     if abs(ahead) <= _CLOCK_LIMIT_S:
         return None
-    told = f"its clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
-    finding = stops if abs(ahead) > CLOCK_OFF_S else note
+    evidence = f"clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}"
+    finding = stops if abs(ahead) > MAX_CLOCK_OFFSET_S else note
     return finding(
-        told, "automatic time from a server the phone can reach, or set it by hand", adb=adb.set_clock(seen.common.host)
+        evidence,
+        "set an NTP server that the phone can reach, or set the clock by hand",
+        adb=adb_commands.set_clock(observation.cluster.host),
     )
 
 
-def disk(seen: Seen) -> Finding | None:
-    free = seen.facts.disk_mb if seen.facts else None
-    if free is None or free >= LITTLE_DISK_MB:
+def disk(observation: Observation) -> Finding | None:
+    free = observation.facts.disk_mb if observation.facts else None
+    if free is None or free >= MIN_FREE_DISK_MB:
         return None
-    told = f"{free} MB of storage are free, {LITTLE_DISK_MB} MB are needed"
+    evidence = f"{free} MB of storage free, {MIN_FREE_DISK_MB} MB needed"
     remedy = "apt-get clean; then free space on the phone (Settings, Device care, Storage)"
-    return stops(told, remedy, fix=Fix.CLEAN, command="clusterctl doctor --fix --limit {phones}")
+    return stops(evidence, remedy, fix=Fix.CLEAN, command="clusterctl doctor --fix --limit {phones}")
 
 
-def memory(seen: Seen) -> Finding | None:
-    free = seen.facts.memory_mb if seen.facts else None
-    if free is None or free >= LITTLE_MEMORY_MB:
+def memory(observation: Observation) -> Finding | None:
+    free = observation.facts.memory_mb if observation.facts else None
+    if free is None or free >= MIN_FREE_MEMORY_MB:
         return None
-    return stops(
-        f"{free} MB of memory are free, {LITTLE_MEMORY_MB} MB are needed", "close other apps, or restart the phone"
-    )
+    return stops(f"{free} MB of memory free, {MIN_FREE_MEMORY_MB} MB needed", "close other apps, or restart the phone")
 
 
 CHECKS: Final = (
     Check("phantom-killer", 16, "Android 12 kills processes beyond 32", phantom_killer),
-    Check("little-cores", 17, "only the little cores may be used", little_cores, before_runs=True),
-    Check("throttled", 18, "the processor is slowed down by heat", throttled),
-    Check("sleepy", 19, "sleeps stretch, or the phone dozes", sleepy),
-    Check("battery-silent", 20, "the battery call hangs", battery_silent),
+    Check("little-cores", 17, "Termux may use only the little cores", little_cores, in_preflight=True),
+    Check("throttled", 18, "the CPU is throttled by heat", throttled),
+    Check("sleepy", 19, "the phone dozes", dozing),
+    Check("battery-silent", 20, "termux-battery-status hangs", battery_status_hangs),
     Check("no-temperature", 21, "no temperature can be read", no_temperature),
-    Check("power", 22, "discharging, plugged in or not", power),
+    Check("power", 22, "the battery discharges", power),
     Check("clock", 25, "the clock is wrong", clock),
-    Check("disk", None, "storage is full", disk),
-    Check("memory", None, "memory is short", memory),
+    Check("disk", None, "too little free storage", disk),
+    Check("memory", None, "too little free memory", memory),
 )

@@ -14,15 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from orchestrator.health import adb_commands as adb
-from orchestrator.health import history
+from orchestrator.health.adb_commands import command_lines
 from orchestrator.health.address_scan import candidates
-from orchestrator.health.checks import ALL
-from orchestrator.health.doctor_facts import Facts, Ran, parse_cores, parse_facts, parse_session, without_facts
-from orchestrator.health.examination import judge, neighbours, usual_versions
-from orchestrator.health.observation import Seen
-from orchestrator.health.report import Report
+from orchestrator.health.checks import ALL_CHECKS
+from orchestrator.health.doctor_facts import DoctorFacts, ProbeResult, parse_doctor_facts
+from orchestrator.health.examination import most_common_versions, ring_neighbors, run_checks
+from orchestrator.health.history import load_history, update_history
+from orchestrator.health.observation import Observation
+from orchestrator.health.report import DoctorReport
 from orchestrator.health.scripts import EXAMINE
+from orchestrator.health.session_facts import parse_cores, parse_session_facts, strip_fact_lines
 from orchestrator.inventory.model import Cluster, Switch
 from orchestrator.view.doctor import print_report
 from phone_agent.device.memory import free_disk_mb
@@ -31,51 +32,51 @@ from tests.orchestrator.health.samples import FACTS, HEALTHY, SUBNET, phone, tol
 NOW = (1000.0, 1010.0)
 
 
-def report(*seen: Seen) -> Report:
-    return Report(tuple(each.phone for each in seen), tuple(judge(seen, ALL)), 3.0)
+def report(*seen: Observation) -> DoctorReport:
+    return DoctorReport(tuple(each.phone for each in seen), tuple(run_checks(seen, ALL_CHECKS)), 3.0)
 
 
-def shown(found: Report) -> str:
+def shown(found: DoctorReport) -> str:
     page = io.StringIO()
     print_report(Console(file=page, width=200), "rack", found)
     return page.getvalue()
 
 
-def clock_wrong(port: int, seconds: float = 90.0, serial: str | None = None) -> Seen:
+def clock_wrong(port: int, seconds: float = 90.0, serial: str | None = None) -> Observation:
     return replace(told(clock_ahead_s=seconds), phone=phone(port, serial=serial))
 
 
 def test_each_phone_calls_the_next_and_is_called_once() -> None:
     ring = [phone(port) for port in (1, 2, 4)]
-    assert neighbours(ring) == {ring[0]: ring[1], ring[1]: ring[2], ring[2]: ring[0]}
-    assert neighbours(ring[:1]) == {}
+    assert ring_neighbors(ring) == {ring[0]: ring[1], ring[1]: ring[2], ring[2]: ring[0]}
+    assert ring_neighbors(ring[:1]) == {}
 
 
 def test_the_usual_version_is_the_one_most_phones_have() -> None:
     odd = replace(FACTS, packages={"openmpi": "4.1.4-2"})
-    assert usual_versions([FACTS, odd, FACTS])["openmpi"] == "4.1.5-1"
+    assert most_common_versions([FACTS, odd, FACTS])["openmpi"] == "4.1.5-1"
 
 
 def test_phones_with_the_same_trouble_are_one_line_with_all_their_evidence() -> None:
     found = report(clock_wrong(1), clock_wrong(2, 91.0), clock_wrong(3, 80.0))
-    assert len(found.troubles) == 1
-    trouble = found.troubles[0].as_json()
-    assert (trouble["row"], trouble["folded"], trouble["remedy_kind"]) == (25, "sw1:1-3", "adb")
-    assert [each["evidence"] for each in trouble["phones"]][2] == "its clock is 80 s ahead"
+    assert len(found.problems) == 1
+    problem = found.problems[0].as_json()
+    assert (problem["row"], problem["folded"], problem["remedy_kind"]) == (25, "sw1:1-3", "adb")
+    assert [each["evidence"] for each in problem["phones"]][2] == "clock is 80 s ahead"
     assert "sw1:1-3" in shown(found)
-    assert "its clock is 90 s ahead (and 2 alike)" in shown(found)
+    assert "clock is 90 s ahead (and 2 similar)" in shown(found)
 
 
 def test_adb_lines_name_the_phone_s_serial_number() -> None:
-    lines = report(clock_wrong(1, serial="R58M1")).troubles[0].adb_lines
+    lines = report(clock_wrong(1, serial="R58M1")).problems[0].adb_lines
     assert lines[0] == "adb -s R58M1 shell settings put global ntp_server 10.77.0.1"
-    both = tuple(adb.lines([phone(1, serial="A"), phone(2, serial="B"), phone(3)], ["shell true"]))
+    both = tuple(command_lines([phone(1, serial="A"), phone(2, serial="B"), phone(3)], ["shell true"]))
     assert both == ("for serial in A B; do adb -s $serial shell true; done", "adb -s SERIAL shell true")
 
 
 def test_what_stops_a_run_comes_first_and_decides_the_health() -> None:
     found = report(told(thermal="denied", disk_mb=1))
-    assert [each.check.name for each in found.troubles] == ["disk", "no-temperature"]
+    assert [each.check.name for each in found.problems] == ["disk", "no-temperature"]
     assert not found.healthy
     assert report(told(thermal="denied")).healthy
 
@@ -89,13 +90,17 @@ def test_the_view_ends_with_the_command_to_run_next(capsys: pytest.CaptureFixtur
 
 def test_what_was_seen_is_remembered_and_the_silent_keep_what_was_known(tmp_path: Path) -> None:
     path = tmp_path / "state" / "doctor.json"
-    history.remember(path, {phone(1): FACTS, phone(2): FACTS}, 100.0)
-    history.remember(path, {phone(1): replace(FACTS, keeper="none")}, 200.0)
-    known = history.recall(path)
-    assert (known["p1-01"].keeper, known["p1-01"].when, known["p1-02"].keeper) == ("none", 200.0, "boot")
+    update_history(path, {phone(1): FACTS, phone(2): FACTS}, 100.0)
+    update_history(path, {phone(1): replace(FACTS, sshd_supervisor="none")}, 200.0)
+    known = load_history(path)
+    assert (known["p1-01"].sshd_supervisor, known["p1-01"].when, known["p1-02"].sshd_supervisor) == (
+        "none",
+        200.0,
+        "boot",
+    )
     assert known["p1-01"].percentage == 96.0
     path.write_text("[1, 2")
-    assert history.recall(path) == {}
+    assert load_history(path) == {}
 
 
 def test_missing_phones_are_looked_for_nearby_first_and_never_at_others_addresses() -> None:
@@ -111,7 +116,7 @@ def test_missing_phones_are_looked_for_nearby_first_and_never_at_others_addresse
 
 def test_the_clock_is_judged_by_both_ends_of_the_examination() -> None:
     def ahead(begin: float, end: float) -> float:
-        return parse_facts(f"fact\tbegin\t{begin}\nfact\tend\t{end}\n", NOW).clock_ahead_s
+        return parse_doctor_facts(f"fact\tbegin\t{begin}\nfact\tend\t{end}\n", NOW).clock_ahead_s
 
     assert ahead(1000.1, 1009.9) == 0.0
     assert ahead(1003.1, 1012.9) == pytest.approx(2.9)
@@ -119,18 +124,18 @@ def test_the_clock_is_judged_by_both_ends_of_the_examination() -> None:
 
 
 def test_an_examination_that_broke_off_is_told_as_such() -> None:
-    facts = parse_facts("fact\tbegin\t1000\nfact\tran\tpython\t0\tandroid\n", NOW)
+    facts = parse_doctor_facts("fact\tbegin\t1000\nfact\tprobe\tpython\t0\tandroid\n", NOW)
     assert not facts.complete
-    assert facts.ran["python"] == Ran(0, "android")
+    assert facts.probes["python"] == ProbeResult(0, "android")
 
 
 def test_facts_stand_beside_other_output() -> None:
     text = "hello\nfact\tenv\tPATH\t/bin\nagent\n{}\n"
-    assert without_facts(text) == "hello\nagent\n{}\n"
-    session = parse_session(text)
+    assert strip_fact_lines(text) == "hello\nagent\n{}\n"
+    session = parse_session_facts(text)
     assert session is not None
     assert session.path == "/bin"
-    assert parse_session("agent\n{}\n") is None
+    assert parse_session_facts("agent\n{}\n") is None
 
 
 def test_lists_of_cores() -> None:
@@ -140,7 +145,7 @@ def test_lists_of_cores() -> None:
 
 
 KEYS = st.sampled_from(
-    ["env", "ran", "manager", "core", "package", "frequency", "begin", "end", "ssh", "sdk", "battery", "boot_script"]
+    ["env", "probes", "manager", "core", "package", "frequency", "begin", "end", "ssh", "sdk", "battery", "boot_script"]
 )
 
 
@@ -148,14 +153,14 @@ KEYS = st.sampled_from(
 @given(st.lists(st.tuples(KEYS, st.lists(st.text(max_size=12), max_size=6)), max_size=20))
 def test_nothing_a_phone_says_raises(lines: list[tuple[str, list[str]]]) -> None:
     text = "\n".join("\t".join(["fact", key, *values]) for key, values in lines)
-    facts = parse_facts(text, NOW)
+    facts = parse_doctor_facts(text, NOW)
     seen = replace(HEALTHY, facts=facts)
-    assert all(len(found.finding.evidence) <= 300 for found in judge([seen], ALL))
+    assert all(len(found.finding.evidence) <= 300 for found in run_checks([seen], ALL_CHECKS))
 
 
 def test_a_battery_that_is_no_object_is_no_battery() -> None:
-    assert Facts(ran={"battery": Ran(0, "[1]")}).battery == {}
-    assert Facts(ran={"battery": Ran(0, "{")}).battery == {}
+    assert DoctorFacts(probes={"battery": ProbeResult(0, "[1]")}).battery is None
+    assert DoctorFacts(probes={"battery": ProbeResult(0, "{")}).battery is None
 
 
 def test_what_is_free_is_counted_as_the_agent_counts_it(tmp_path: Path) -> None:
@@ -172,6 +177,6 @@ def test_what_is_free_is_counted_as_the_agent_counts_it(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    facts = parse_facts(done.stdout, NOW)
+    facts = parse_doctor_facts(done.stdout, NOW)
     assert facts.memory_mb == 2799
     assert facts.disk_mb == pytest.approx(free_disk_mb(tmp_path), rel=0.01)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.health.checks import ALL
+from orchestrator.health.checks import ALL_CHECKS
 from orchestrator.health.examination import LIMIT_S
 from tests.labs import CLUSTERCTL, TestLab, namespaces_missing, running_lab
 from tests.orchestrator.health.faults import FIRST, SECOND, Injury, Verdict, restart, verdicts
@@ -67,13 +67,15 @@ def test_phones_are_examined_mended_and_examined_again(provisioned_lab4: TestLab
             found = list(verdicts(report := examine(lab, "--fix"), (no_way_out,)))
             assert found[0].right, report
             assert found[0].kind == "adb"
-            cured = {(each["check"], each["phone"]) for each in report["cured"]}
-            assert {("environment", "p1-02"), ("temporary-files", "p2-01")} <= cured
+            resolved = {(each["check"], each["phone"]) for each in report["resolved"]}
+            assert {("environment", "p1-02"), ("temporary-files", "p2-01")} <= resolved
             assert [each for each in serious(report) if each[0] != "outbound"] == []
             refused = lab.clusterctl("launch", "--dry-run", check=False)
             assert refused.returncode == 1
-            assert "p2-02 (sw2:2): ssh comes in by eth0, and what it begins itself has no route" in refused.stderr
-            assert {"restart-sshd", "wake-lock"} == {each["fix"] for each in report["fixed"] if each["ok"]}
+            assert (
+                "p2-02 (sw2:2): ssh comes in over eth0, but connections from the phone have no route" in refused.stderr
+            )
+            assert {"restart-sshd", "wake-lock"} == {each["fix"] for each in report["fixes"] if each["ok"]}
         finally:
             for phone in ("p1-02", "p2-01"):  # sshd is kept by the boot script now; the lab's own keeps none
                 lab.on(phone, "pkill", "-f", "termux/boot/00-clusterctl", check=False)
@@ -95,4 +97,4 @@ def test_twenty_five_of_twenty_five(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print("", *table, f"{len(rows)} of 25", sep="\n")  # noqa: T201  (this table is what the test is for)
     assert [str(each) for each in found if not each.right] == []
-    assert rows == {each.row for each in ALL if each.row}
+    assert rows == {each.row for each in ALL_CHECKS if each.row}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
-from orchestrator.health.phone_health import State, judge
-from orchestrator.health.preflight import Preflight, UnfitPhonesError, inspect
+from orchestrator.health.phone_health import PhoneState, evaluate_health
+from orchestrator.health.preflight import Preflight, UnfitPhonesError, run_preflight
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inventory.model import Phone
 from phone_agent.contract.errors import ErrorCode
@@ -25,7 +25,7 @@ def off(phone: Phone) -> Outcome[Vitals]:
 
 
 def preflight(*outcomes: Outcome[Vitals]) -> Preflight:
-    return inspect(judge(Outcomes(outcomes)))
+    return run_preflight(evaluate_health(Outcomes(outcomes)))
 
 
 def test_what_is_free_is_counted_as_phones_count_it() -> None:
@@ -36,28 +36,28 @@ def test_what_is_free_is_counted_as_phones_count_it() -> None:
 @pytest.mark.parametrize(
     ("changes", "state", "note"),
     [
-        ({}, State.READY, None),
-        ({"run": {"id": "r", "state": "running", "step": 1}}, State.RUNNING, None),
-        ({"run": {"id": "r", "state": "done", "step": 1}}, State.READY, None),
-        ({"temperature_c": 85.0}, State.HOT, "85 °C"),
-        ({"temperature_c": 46.0, "temperature_source": "battery"}, State.HOT, "46 °C"),
-        ({"battery": {"temperature": 47.0}}, State.HOT, "battery at 47 °C"),
-        ({"battery": {"percentage": 9, "status": "DISCHARGING"}}, State.READY, "battery 9 % and discharging"),
-        ({"battery": {"percentage": 9, "status": "CHARGING"}}, State.READY, None),
-        ({"frequency_mhz": 900, "frequency_max_mhz": 2800}, State.READY, None),
+        ({}, PhoneState.READY, None),
+        ({"run": {"id": "r", "state": "running", "step": 1}}, PhoneState.RUNNING, None),
+        ({"run": {"id": "r", "state": "done", "step": 1}}, PhoneState.READY, None),
+        ({"temperature_c": 85.0}, PhoneState.HOT, "85 °C"),
+        ({"temperature_c": 46.0, "temperature_source": "battery"}, PhoneState.HOT, "46 °C"),
+        ({"battery": {"temperature": 47.0}}, PhoneState.HOT, "battery at 47 °C"),
+        ({"battery": {"percentage": 9, "status": "DISCHARGING"}}, PhoneState.READY, "battery 9 % and discharging"),
+        ({"battery": {"percentage": 9, "status": "CHARGING"}}, PhoneState.READY, None),
+        ({"frequency_mhz": 900, "frequency_max_mhz": 2800}, PhoneState.READY, None),
         (
             {"frequency_mhz": 900, "frequency_max_mhz": 2800, "run": {"id": "r", "state": "running", "step": 1}},
-            State.RUNNING,
+            PhoneState.RUNNING,
             "throttled: clock at 32 % of maximum",
         ),
-        ({"disk_free_mb": 10}, State.READY, "only 10 MB of disk"),
-        ({"memory_free_mb": 10}, State.READY, "only 10 MB of memory"),
-        ({"epoch": 1100.0}, State.READY, "clock 100 s ahead"),
-        ({"epoch": 900.0}, State.READY, "clock 100 s behind"),
+        ({"disk_free_mb": 10}, PhoneState.READY, "only 10 MB of disk"),
+        ({"memory_free_mb": 10}, PhoneState.READY, "only 10 MB of memory"),
+        ({"epoch": 1100.0}, PhoneState.READY, "clock 100 s ahead"),
+        ({"epoch": 900.0}, PhoneState.READY, "clock 100 s behind"),
     ],
 )
-def test_a_phone_is_judged_by_its_vitals(changes: dict[str, Any], state: State, note: str | None) -> None:
-    (health,) = judge(Outcomes((answers(phones(1)[0], **changes),)))
+def test_a_phone_is_judged_by_its_vitals(changes: dict[str, Any], state: PhoneState, note: str | None) -> None:
+    (health,) = evaluate_health(Outcomes((answers(phones(1)[0], **changes),)))
     assert health.state is state
     assert (note is None) == (not health.notes)
     assert note is None or note in health.notes[0]
@@ -70,15 +70,15 @@ def test_a_phone_never_met_is_new_and_a_changed_key_is_not() -> None:
         Outcome[Vitals](phone, Status.FAILED, 1, phase=Phase.HOSTKEY, error="any words", code=code)
         for phone, code in codes.items()
     )
-    assert [each.state for each in judge(Outcomes(outcomes))] == [State.UNPROVISIONED, State.FAILED]
+    assert [each.state for each in evaluate_health(Outcomes(outcomes))] == [PhoneState.UNPROVISIONED, PhoneState.FAILED]
 
 
 def test_the_odd_release_is_the_minority_s() -> None:
     first, second, third = phones(3)
     odd = answers(second, agent={"release": "old", "version": "0"})
-    health = judge(Outcomes((answers(first), odd, answers(third))))
+    health = evaluate_health(Outcomes((answers(first), odd, answers(third))))
     assert [bool(each.notes) for each in health] == [False, True, False]
-    assert "old differs from the others' 0.1.0-abc" in health[1].notes[0]
+    assert "old, most phones have 0.1.0-abc" in health[1].notes[0]
 
 
 def test_unfit_phones_are_named_with_reason_remedy_and_the_limit_that_works() -> None:
@@ -92,7 +92,7 @@ def test_unfit_phones_are_named_with_reason_remedy_and_the_limit_that_works() ->
     assert "p1-02 (sw1:2): no route to host" in error.message
     assert "p1-03 (sw1:3): not provisioned -> clusterctl provision --limit p1-03" in error.message
     assert "p1-04 (sw1:4): takes part in run-1, which is running" in error.message
-    assert "name the others" in error.message
+    assert "select the others" in error.message
 
 
 def test_a_busy_rack_leads_to_its_run() -> None:
@@ -104,4 +104,4 @@ def test_phones_with_the_same_trouble_share_a_line() -> None:
     found = preflight(*(answers(phone, BARE) for phone in phones(46)))
     assert found.explain() == ["sw1:1-46 (46 phones): not provisioned -> clusterctl provision --limit sw1:1-46"]
     assert UnfitPhonesError(found, "launch").remedy == "clusterctl provision --limit sw1:1-46"
-    assert "name the others" not in UnfitPhonesError(found, "launch").message
+    assert "select the others" not in UnfitPhonesError(found, "launch").message

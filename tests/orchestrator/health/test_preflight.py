@@ -1,24 +1,24 @@
-"""Before a run, the doctor's cheaper checks are judged on what the probe tells."""
+"""The preflight of a run evaluates the checks that need only session facts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from orchestrator.fleet.result import Outcome, Outcomes, Status
-from orchestrator.health.doctor_facts import Session
-from orchestrator.health.phone_health import judge
-from orchestrator.health.preflight import Preflight, UnfitPhonesError, inspect
+from orchestrator.health.phone_health import evaluate_health
+from orchestrator.health.preflight import Preflight, UnfitPhonesError, run_preflight
+from orchestrator.health.session_facts import SessionFacts
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inventory.model import Cluster
 from tests.orchestrator.health.samples import SESSION, SUBNET
 from tests.orchestrator.launch.samples import phones, telemetry
 
 
-def before_a_run(*sessions: Session) -> Preflight:
+def before_a_run(*sessions: SessionFacts) -> Preflight:
     vitals = [replace(parse_vitals(telemetry(), "", (1000.0, 1000.0)), session=each) for each in sessions]
     chosen = phones(len(sessions))
     outcomes = [Outcome(phone, Status.OK, 0.1, each) for phone, each in zip(chosen, vitals, strict=True)]
-    return inspect(judge(Outcomes[Vitals](tuple(outcomes))), _cluster())
+    return run_preflight(evaluate_health(Outcomes[Vitals](tuple(outcomes))), _cluster())
 
 
 def _cluster() -> Cluster:
@@ -43,17 +43,17 @@ def test_a_session_without_termux_is_told_before_what_the_agent_says() -> None:
 def test_slow_phones_take_part_and_are_warned_of() -> None:
     found = before_a_run(SESSION, replace(SESSION, cpus_allowed=(0, 1, 2)))
     assert len(found.fit) == 2
-    assert "p1-02 (sw1:2): may use cores 0-2 only" in found.cautions()[0]
+    assert "p1-02 (sw1:2): may use only cores 0-2" in found.warnings()[0]
 
 
 def test_a_phone_reached_over_wifi_cannot_take_part() -> None:
     found = before_a_run(replace(SESSION, addresses=(("wlan0", "10.77.1.1/16"),), interfaces=("lo", "wlan0")))
-    assert "it was reached over wlan0; eth0 is absent" in found.explain()[0]
+    assert "reached over wlan0; eth0 is missing" in found.explain()[0]
 
 
 def test_a_phone_from_which_nothing_goes_out_cannot_take_part() -> None:
     found = before_a_run(SESSION, replace(SESSION, outbound="none"))
-    assert "p1-02 (sw1:2): ssh comes in by eth0, and what it begins itself has no route" in found.explain()[0]
+    assert "p1-02 (sw1:2): ssh comes in over eth0, but connections from the phone have no route" in found.explain()[0]
     assert "clusterctl doctor --limit p1-02" in found.explain()[0]
 
 

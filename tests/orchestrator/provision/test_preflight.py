@@ -29,12 +29,10 @@ def test_a_wrong_clock(sent: float, word: str) -> None:
     assert word in warning
 
 
-@pytest.mark.parametrize(
-    ("battery", "warned"), [((15, "UNPLUGGED"), True), ((15, "PLUGGED_USB"), False), ((80, "UNPLUGGED"), False)]
-)
-def test_an_empty_battery(battery: tuple[int, str], warned: bool) -> None:  # noqa: FBT001  a test's table
+@pytest.mark.parametrize(("battery", "warned"), [((15, False), True), ((15, True), False), ((80, False), False)])
+def test_an_empty_battery(battery: tuple[int, bool], warned: bool) -> None:  # noqa: FBT001  a test's table
     answer = facts(
-        addresses=READY.addresses, disk_free_kb=READY.disk_free_kb, battery=Battery(battery[0], power_source=battery[1])
+        addresses=READY.addresses, disk_free_kb=READY.disk_free_kb, battery=Battery(battery[0], plugged=battery[1])
     )
     assert bool(told(answer)) is warned
 

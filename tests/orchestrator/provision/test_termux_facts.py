@@ -34,7 +34,7 @@ def test_a_ready_phone() -> None:
     assert facts.mpi4py is not None
     assert (facts.mpi4py[0], len(facts.mpi4py[1])) == ("4.1.2", 64)
     assert facts.agent is not None
-    assert facts.battery == Battery(96, "CHARGING", "PLUGGED_AC", 29.4)
+    assert facts.battery == Battery(96, "CHARGING", plugged=True, temperature_c=29.4, power_source="PLUGGED_AC")
     assert facts.files["~/.ssh/authorized_keys"].mode == "600"
     assert "clusterctl lab phones" in facts.texts["authorized_keys"]
     assert facts.disk_free_kb is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
-from orchestrator.health.phone_health import PhoneHealth, judge
+from orchestrator.health.phone_health import PhoneHealth, evaluate_health
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inventory.model import Phone
 from orchestrator.view.status import render_status
@@ -14,7 +14,7 @@ from tests.orchestrator.view.screens import drawn, screen
 
 
 def rack(count: int, switches: int, off: Sequence[int] = (), hot: Sequence[int] = ()) -> tuple[PhoneHealth, ...]:
-    return judge(
+    return evaluate_health(
         Outcomes(tuple(outcome(phone, index, off, hot) for index, phone in enumerate(phones(count, switches))))
     )
 
@@ -41,7 +41,7 @@ def test_138_phones_fit_one_screen_and_problem_phones_are_named() -> None:
     assert "run-1  step 9 on 136 phones" in text
     assert "sw1:3,sw2:15 (2 phones)" in text
     assert "p3-09 (sw3:9)" in text
-    assert "88 °C (stop at 80)" in text
+    assert "88 °C (limit 80 °C)" in text
     assert text.count("●41°") == 135
 
 
@@ -52,7 +52,7 @@ def test_phones_with_the_same_problem_share_one_line() -> None:
 
 
 def test_a_list_that_does_not_fit_is_shortened_with_a_note() -> None:
-    odd = judge(
+    odd = evaluate_health(
         Outcomes(
             tuple(
                 Outcome[Vitals](phone, Status.FAILED, 1.0, phase=Phase.AUTH, error=f"trouble {index}")
@@ -76,7 +76,7 @@ def test_few_phones_are_shown_with_all_readings() -> None:
 def test_markup_from_a_phone_is_not_interpreted() -> None:
     text = telemetry(agent={"version": "[bold]x[/]", "release": "r"})
     answered = Outcome(phones(1)[0], Status.OK, 0.1, parse_vitals(text, "", (1000.0, 1000.0)))
-    assert any("[bold]x[/]" in line for line in status(judge(Outcomes((answered,)))))
+    assert any("[bold]x[/]" in line for line in status(evaluate_health(Outcomes((answered,)))))
 
 
 def test_a_narrow_terminal_shows_fewer_columns() -> None:

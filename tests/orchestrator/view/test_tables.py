@@ -20,10 +20,10 @@ from orchestrator.chaos.report import CampaignReport
 from orchestrator.data.store import StoredDataset
 from orchestrator.fleet.host_keys import HostKey, HostKeys
 from orchestrator.fleet.result import Outcome, Outcomes, Phase, Status
-from orchestrator.health.checks import ALL
-from orchestrator.health.examination import judge as examine
-from orchestrator.health.phone_health import judge
-from orchestrator.health.report import Report as HealthReport
+from orchestrator.health.checks import ALL_CHECKS
+from orchestrator.health.examination import run_checks
+from orchestrator.health.phone_health import evaluate_health
+from orchestrator.health.report import DoctorReport
 from orchestrator.health.vitals import Vitals, parse_vitals
 from orchestrator.inference.evaluate import Prediction
 from orchestrator.inventory import load
@@ -137,7 +137,7 @@ def device_tables() -> Case:
 
 def problems() -> Case:
     seen = [replace(told(clock_ahead_s=90.0, disk_mb=1), phone=phone) for phone in FEW]
-    report = HealthReport(FEW, tuple(examine(seen, ALL)), 3.0)
+    report = DoctorReport(FEW, tuple(run_checks(seen, ALL_CHECKS)), 3.0)
     return Case(doctor.render_problems(report), ("disk", "sw1:1-4"))
 
 
@@ -219,7 +219,7 @@ def health(count: int, *, off: bool = False) -> Any:
     vitals = parse_vitals(text, "", (1000.0, 1000.0))
     found = [Outcome(phone, Status.OK, 0.1, vitals) for phone in RACK[:count]]
     bad = [Outcome[Vitals](phone, Status.UNREACHABLE, 5.0, phase=Phase.TCP, error=CAUSE) for phone in RACK[:count:2]]
-    return judge(Outcomes(tuple(bad if off else found)))
+    return evaluate_health(Outcomes(tuple(bad if off else found)))
 
 
 def shares() -> Case:
