@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 
 from orchestrator.cli.app import app
-from orchestrator.health.checks import ALL
+from orchestrator.health.checks import ALL_CHECKS
 from phone_agent.contract.errors import ErrorCode
 
 ROOT = Path(__file__).parents[1]
@@ -89,7 +89,7 @@ def test_every_command_is_documented() -> None:
 def test_every_check_of_doctor_is_documented_with_its_row() -> None:
     rows = [cell.removesuffix("*").strip() for cell in _table_column("guide/troubleshooting.md", 0)]
     documented = set(zip(rows, _table_column("guide/troubleshooting.md", 1), strict=True))
-    assert [check.name for check in ALL if (str(check.row or ""), check.name) not in documented] == []
+    assert [check.name for check in ALL_CHECKS if (str(check.row or ""), check.name) not in documented] == []
 
 
 def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
