@@ -283,7 +283,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--no-winograd", dest="winograd", action="store_false")
     parser.add_argument("--quick", action="store_true", help="two networks, one batch, against PyTorch at its best")
     parser.add_argument("--check", action="store_true", help="exit code 1 unless we are as fast as promised")
-    parser.add_argument("--markdown", action="store_true", help="tables as docs/results/performance.md has them")
+    parser.add_argument("--markdown", action="store_true", help="print tables as Markdown")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.quick:
