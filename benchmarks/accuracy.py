@@ -1,16 +1,16 @@
-"""CIFAR-10 on four phones and by PyTorch: the same first weights, order of samples and recipe; what do they learn?
+"""CIFAR-10 accuracy on four phones and in PyTorch, with the same initial weights, sample order and recipe.
 
     python -m benchmarks.accuracy --torch-python .venv/bin/python --out docs/results/accuracy.json
     python -m benchmarks.accuracy_plot docs/results/accuracy.json docs/results/accuracy.svg
 
-Every run is a real `clusterctl launch` in a lab of its own. PyTorch repeats those in full precision from their
-run.json (see phones_in_torch.py). The others change one thing each: what gradients travel as, or, over more epochs, the
-batch. Two programs that round differently drift apart after some hundred steps, as two seeds do, so each is run with
-several seeds, and means are judged. Ends with 1 where phones and PyTorch are more than half a point apart, where a
-variant falls short of what it is compared with by more than that, and where something of it was not run.
+Every run is a real `clusterctl launch` in its own lab. PyTorch repeats the fp32 runs from their run.json (see
+phones_in_torch.py). Each other variant changes one setting: the gradient wire format or, over more epochs, the batch
+size. Two programs that round differently diverge after a few hundred steps, as two seeds do, so every variant runs with
+several seeds and the means are compared. Exits with 1 if phones and PyTorch differ by more than half a percentage
+point, if a variant is worse than its baseline by more than that, or if a requested run is missing.
 
-What is done is written at once: started again with the same --out, it goes on with the rest. Results of other settings
-(phones, network, flags, epochs) stay in the file and count for nothing.
+Every result is saved as soon as it is available: run again with the same --out to continue. Results with other settings
+(phones, network, flags, epochs) stay in the file and are ignored.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from rich.table import Table
 from benchmarks import cifar
 from benchmarks.labs import clusterctl, lab, launch
 from benchmarks.peers import Peer, torch_python
-from benchmarks.verdict import Promise, conclude
+from benchmarks.targets import Target, report_targets
 from phone_agent.contract.schema import RunSpec
 
 PHONES, MODEL, SAMPLES = 4, "benchmarks/small_resnet.py:build", 50_000
 PHONES_SIDE, TORCH_SIDE = SIDES = ("clusterctl", "PyTorch")
 WIRES, LARGE_BATCH = GROUPS = ("wires", "large-batch")
-EARLY = 5  # steps in which two programs have not drifted apart yet
-WITHIN = 0.5  # points
-NOT_ASKED = "not asked for"
+EARLY = 5  # steps before rounding differences make the losses diverge
+TOLERANCE = 0.5  # percentage points
+NOT_REQUESTED = "not requested"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Groups have epochs of their own: a large batch has few steps an epoch. `baseline` names what a variant must not
-    fall short of."""
+    """Groups differ in epochs: a large batch has few steps per epoch. `baseline` names the variant to compare
+    with."""
 
     name: str
     group: str
-    batch: int  # of all phones together
+    batch: int  # global batch
     epochs: int
     flags: tuple[str, ...]
     warmup: float = 0.5  # epochs
@@ -86,7 +86,7 @@ NAMES = tuple(variant.name for variant in VARIANTS)
 
 @dataclass(frozen=True)
 class Training:
-    """A variant, and what else decides what comes out."""
+    """A variant with the other settings that determine its result."""
 
     variant: Variant
     model: str
@@ -94,16 +94,16 @@ class Training:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Of `clusterctl launch`, without the seed."""
-        variant, an_epoch = self.variant, SAMPLES // self.variant.batch
-        what = ("--model", self.model, "--data", "cifar10", "--global-batch", str(variant.batch))
-        steps = ("--steps", str(self.epochs * an_epoch), "--eval-every", str(an_epoch))
-        schedule = ("--schedule", "cosine", "--warmup-steps", str(int(variant.warmup * an_epoch)))
-        return (*what, *steps, *schedule, *variant.flags)
+        """Flags of `clusterctl launch`, without the seed."""
+        variant, steps_per_epoch = self.variant, SAMPLES // self.variant.batch
+        task = ("--model", self.model, "--data", "cifar10", "--global-batch", str(variant.batch))
+        steps = ("--steps", str(self.epochs * steps_per_epoch), "--eval-every", str(steps_per_epoch))
+        schedule = ("--schedule", "cosine", "--warmup-steps", str(int(variant.warmup * steps_per_epoch)))
+        return (*task, *steps, *schedule, *variant.flags)
 
     @cached_property
     def setting(self) -> str:
-        """Results are of the same one or not compared. A network of a file is known by what is in it."""
+        """Identifies comparable results. A model defined in a file is identified by the hash of that file."""
         file, colon, _ = self.model.rpartition(":")
         digest = f", {hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]}" if colon else ""
         return f"{PHONES} phones{digest}, {' '.join(self.flags)}"
@@ -111,7 +111,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Result:
-    """`judged` and `losses` (means since the last time) at the same steps. `run` is the phones' run.json."""
+    """`judged` holds the evaluations, `losses` the mean training losses between them. `run` is the run.json."""
 
     setting: str
     side: str
@@ -129,24 +129,24 @@ class Result:
         return 100 * self.judged[-1]["top1"]
 
 
-class Notebook:
-    """Results on disk, so that minutes are not spent twice."""
+class ResultStore:
+    """Results on disk, so that an interrupted benchmark can continue."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        kept = json.loads(path.read_text())["results"] if path.exists() else []
-        if any("setting" not in result for result in kept):
-            sys.exit(f"{path} does not say what its results are of: an older program's; give another --out")
-        self._results = [Result(**result) for result in kept]
+        stored = json.loads(path.read_text())["results"] if path.exists() else []
+        if any("setting" not in result for result in stored):
+            sys.exit(f"{path} was written by an older version, without settings: choose another file with --out")
+        self._results = [Result(**result) for result in stored]
 
     def find(self, training: Training, side: str, seed: int) -> Result | None:
-        wanted = (training.setting, side, seed)
-        return next((each for each in self._results if (each.setting, each.side, each.seed) == wanted), None)
+        key = (training.setting, side, seed)
+        return next((each for each in self._results if (each.setting, each.side, each.seed) == key), None)
 
     def all(self, training: Training, side: str, seeds: int) -> list[Result]:
-        """Those that are there, by seed."""
-        found = (self.find(training, side, seed) for seed in range(seeds))
-        return [each for each in found if each is not None]
+        """Available results, by seed."""
+        available = (self.find(training, side, seed) for seed in range(seeds))
+        return [each for each in available if each is not None]
 
     def add(self, result: Result) -> None:
         self._results.append(result)
@@ -155,28 +155,29 @@ class Notebook:
 
 def main() -> None:
     options = _options()
-    notebook = Notebook(options.out)
+    store = ResultStore(options.out)
     trainings = [each for each in trainings_of(options) if each.variant.name in options.variants]
-    python = torch_python(options.torch_python) if TORCH_SIDE in options.sides else ""  # told before hours are spent
+    # Before training, so that a missing PyTorch is reported at once and not after hours.
+    python = torch_python(options.torch_python) if TORCH_SIDE in options.sides else ""
     if PHONES_SIDE in options.sides:
-        on_phones(trainings, options.seeds, notebook)
+        on_phones(trainings, options.seeds, store)
     if python:
-        by_torch(trainings, options, python, notebook)
-    show(trainings, options.seeds, notebook)
-    conclude(promises(options, notebook))
+        by_torch(trainings, options, python, store)
+    show(trainings, options.seeds, store)
+    report_targets(targets(options, store))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch-python", help="an interpreter with PyTorch, where this one has none")
+    parser.add_argument("--torch-python", help="Python interpreter with PyTorch (default: this one)")
     parser.add_argument("--model", default=MODEL)
-    parser.add_argument("--epochs", type=int, help="for a quick look: instead of each variant's own")
-    parser.add_argument("--seeds", type=int, default=3, help="how many")
+    parser.add_argument("--epochs", type=int, help="override the epochs of every variant, for a quick test")
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
     parser.add_argument("--variants", nargs="+", default=NAMES, choices=NAMES)
-    parser.add_argument("--sides", nargs="+", default=SIDES, choices=SIDES, help="who trains now")
+    parser.add_argument("--sides", nargs="+", default=SIDES, choices=SIDES, help="which sides to train now")
     parser.add_argument("--torch-threads", type=int, default=os.cpu_count())
     parser.add_argument(
-        "--out", type=Path, default=Path("accuracy.json"), help="file of results; those in it are not run again"
+        "--out", type=Path, default=Path("accuracy.json"), help="results file; runs already in it are skipped"
     )
     return parser.parse_args()
 
@@ -185,53 +186,53 @@ def trainings_of(options: argparse.Namespace) -> list[Training]:
     return [Training(variant, options.model, options.epochs or variant.epochs) for variant in VARIANTS]
 
 
-def on_phones(trainings: Sequence[Training], seeds: int, notebook: Notebook) -> None:
-    missing = _missing(trainings, PHONES_SIDE, seeds, notebook)
+def on_phones(trainings: Sequence[Training], seeds: int, store: ResultStore) -> None:
+    missing = _missing(trainings, PHONES_SIDE, seeds, store)
     if missing:
         with lab(PHONES):
             clusterctl("data", "add", "cifar10", str(cifar.ensure()))
             for training, seed in missing:
-                _on_phones(training, seed, notebook)
+                _on_phones(training, seed, store)
 
 
-def by_torch(trainings: Sequence[Training], options: argparse.Namespace, python: str, notebook: Notebook) -> None:
-    """Repeats what phones did; what they did not do, it cannot."""
+def by_torch(trainings: Sequence[Training], options: argparse.Namespace, python: str, store: ResultStore) -> None:
+    """Repeat the runs of the phones in PyTorch. Runs that the phones have not finished are skipped."""
     repeatable = [training for training in trainings if training.variant.by_torch]
-    for training, seed in _missing(repeatable, TORCH_SIDE, options.seeds, notebook):
-        if ours := notebook.find(training, PHONES_SIDE, seed):
-            _by_torch(training, ours.run, python, options.torch_threads, notebook)
+    for training, seed in _missing(repeatable, TORCH_SIDE, options.seeds, store):
+        if ours := store.find(training, PHONES_SIDE, seed):
+            _by_torch(training, ours.run, python, options.torch_threads, store)
 
 
-def _missing(trainings: Sequence[Training], side: str, seeds: int, notebook: Notebook) -> list[tuple[Training, int]]:
-    """All variants with one seed before the next one."""
-    wanted = ((training, seed) for seed in range(seeds) for training in trainings)
-    return [(training, seed) for training, seed in wanted if notebook.find(training, side, seed) is None]
+def _missing(trainings: Sequence[Training], side: str, seeds: int, store: ResultStore) -> list[tuple[Training, int]]:
+    """Missing runs, ordered by seed, so that all variants finish one seed before the next."""
+    requested = ((training, seed) for seed in range(seeds) for training in trainings)
+    return [(training, seed) for training, seed in requested if store.find(training, side, seed) is None]
 
 
-def _on_phones(training: Training, seed: int, notebook: Notebook) -> None:
+def _on_phones(training: Training, seed: int, store: ResultStore) -> None:
     started = time.monotonic()
     run = launch(*training.flags, "--seed", str(seed))
     losses = [step["loss"] for step in run.of("step")]
     seconds = time.monotonic() - started
-    _note(training, PHONES_SIDE, run.spec, notebook, losses=losses, judged=run.of("evaluate"), seconds=seconds)
+    _store(training, PHONES_SIDE, run.spec, store, losses=losses, evaluations=run.of("evaluate"), seconds=seconds)
 
 
-def _by_torch(training: Training, run: str, python: str, threads: int, notebook: Notebook) -> None:
+def _by_torch(training: Training, run: str, python: str, threads: int, store: ResultStore) -> None:
     started = time.monotonic()
     with Peer(TORCH_SIDE, "benchmarks.phones_in_torch", python) as torch:
-        found = torch.ask("train", run=run, model=training.model, data=str(cifar.ensure()), threads=threads)
+        answer = torch.ask("train", run=run, model=training.model, data=str(cifar.ensure()), threads=threads)
     seconds = time.monotonic() - started
-    _note(training, TORCH_SIDE, RunSpec.from_json(run), notebook, **found, seconds=seconds)
+    _store(training, TORCH_SIDE, RunSpec.from_json(run), store, **answer, seconds=seconds)
 
 
-def _note(
+def _store(
     training: Training,
     side: str,
     spec: RunSpec,
-    notebook: Notebook,
+    store: ResultStore,
     *,
     losses: list[float],
-    judged: list[dict[str, Any]],
+    evaluations: list[dict[str, Any]],
     seconds: float,
 ) -> None:
     result = Result(
@@ -242,68 +243,75 @@ def _note(
         steps=spec.steps,
         seconds=round(seconds, 1),
         early=tuple(losses[:EARLY]),
-        losses=means_between(losses, judged),
-        judged=tuple({key: each[key] for key in ("step", "top1", "loss")} for each in judged),
+        losses=means_between(losses, evaluations),
+        judged=tuple({key: each[key] for key in ("step", "top1", "loss")} for each in evaluations),
         run=spec.to_json(),
     )
-    notebook.add(result)
+    store.add(result)
     print(f"{training.variant.name}, seed {spec.seed}, {side}: {result.points:.2f} %", file=sys.stderr)
 
 
-def means_between(losses: Sequence[float], judged: Sequence[dict[str, Any]]) -> tuple[float, ...]:
-    ends = [int(each["step"]) for each in judged]
+def means_between(losses: Sequence[float], evaluations: Sequence[dict[str, Any]]) -> tuple[float, ...]:
+    """The mean training loss of the steps before each evaluation."""
+    ends = [int(each["step"]) for each in evaluations]
     return tuple(round(mean(losses[start:end]), 5) for start, end in zip([0, *ends], ends, strict=False))
 
 
-def promises(options: argparse.Namespace, notebook: Notebook) -> Iterator[Promise]:
-    """All there are, also those that nobody asked for."""
+def targets(options: argparse.Namespace, store: ResultStore) -> Iterator[Target]:
+    """All targets; those of variants that were not requested are not checked."""
     by_name = {training.variant.name: training for training in trainings_of(options)}
     for name, training in by_name.items():
-        asked, baseline = name in options.variants, by_name.get(training.variant.baseline)
-        ours = notebook.all(training, PHONES_SIDE, options.seeds)
+        requested, baseline = name in options.variants, by_name.get(training.variant.baseline)
+        ours = store.all(training, PHONES_SIDE, options.seeds)
         if training.variant.by_torch:
-            ahead = _ahead(ours, notebook.all(training, TORCH_SIDE, options.seeds), options.seeds)
-            excuse = "" if asked and TORCH_SIDE in options.sides else NOT_ASKED
-            apart = None if ahead is None else abs(ahead)
-            yield Promise(f"{name}: points between phones and {TORCH_SIDE}", apart, "<=", WITHIN, excuse)
+            lead = _mean_lead(ours, store.all(training, TORCH_SIDE, options.seeds), options.seeds)
+            skip_reason = "" if requested and TORCH_SIDE in options.sides else NOT_REQUESTED
+            difference = None if lead is None else abs(lead)
+            yield Target(
+                f"{name}: percentage points between phones and {TORCH_SIDE}", difference, "<=", TOLERANCE, skip_reason
+            )
         if baseline:
-            ahead = _ahead(ours, notebook.all(baseline, PHONES_SIDE, options.seeds), options.seeds)
-            excuse = "" if asked else NOT_ASKED
-            yield Promise(f"{name}: points more than {training.variant.baseline}", ahead, ">=", -WITHIN, excuse)
+            lead = _mean_lead(ours, store.all(baseline, PHONES_SIDE, options.seeds), options.seeds)
+            skip_reason = "" if requested else NOT_REQUESTED
+            yield Target(
+                f"{name}: percentage points above {training.variant.baseline}", lead, ">=", -TOLERANCE, skip_reason
+            )
 
 
-def _ahead(those: Sequence[Result], others: Sequence[Result], seeds: int) -> float | None:
-    """Points, in the mean over all seeds; None unless both have them all."""
-    if not len(those) == len(others) == seeds:
+def _mean_lead(results: Sequence[Result], others: Sequence[Result], seeds: int) -> float | None:
+    """Mean lead in percentage points over all seeds; None unless both sides have every seed."""
+    if not len(results) == len(others) == seeds:
         return None
-    return mean(one.points - other.points for one, other in zip(those, others, strict=True))
+    return mean(one.points - other.points for one, other in zip(results, others, strict=True))
 
 
-def show(trainings: Sequence[Training], seeds: int, notebook: Notebook) -> None:
-    table = Table(title=f"CIFAR-10 on {PHONES} phones: test accuracy, % (mean and deviation over seeds)")
+def show(trainings: Sequence[Training], seeds: int, store: ResultStore) -> None:
+    table = Table(title=f"CIFAR-10 on {PHONES} phones: test accuracy, % (mean and standard deviation over seeds)")
     for column in ("", "", "epochs", "steps", "accuracy", "seeds", "first losses differ by"):
         table.add_column(column, justify="right" if column else "left")
     for training in trainings:
         for side in SIDES:
-            if those := notebook.all(training, side, seeds):
-                row = (str(training.epochs), str(those[0].steps), *_accuracy(those))
-                differ = early(notebook.all(training, PHONES_SIDE, seeds), those) if side == TORCH_SIDE else ""
-                table.add_row(training.variant.name, side, *row, differ)
+            if results := store.all(training, side, seeds):
+                row = (str(training.epochs), str(results[0].steps), *_accuracy(results))
+                difference = (
+                    early_difference(store.all(training, PHONES_SIDE, seeds), results) if side == TORCH_SIDE else ""
+                )
+                table.add_row(training.variant.name, side, *row, difference)
     Console(width=110).print(table)
 
 
-def _accuracy(those: Sequence[Result]) -> tuple[str, str]:
-    points = [each.points for each in those]
+def _accuracy(results: Sequence[Result]) -> tuple[str, str]:
+    points = [each.points for each in results]
     spread = f" ± {stdev(points):.2f}" if len(points) > 1 else ""
     return f"{mean(points):.2f}{spread}", str(len(points))
 
 
-def early(ours: Sequence[Result], theirs: Sequence[Result]) -> str:
-    """By the same seed, at the most."""
+def early_difference(ours: Sequence[Result], theirs: Sequence[Result]) -> str:
+    """The largest difference between the first losses of both sides, seed by seed."""
     by_seed = {each.seed: each for each in theirs}
     pairs = [(each.early, by_seed[each.seed].early) for each in ours if each.seed in by_seed]
-    apart = [abs(one - other) for pair in pairs for one, other in zip(*pair, strict=True)]
-    return f"{max(apart):.1e}" if apart else ""
+    differences = [abs(one - other) for pair in pairs for one, other in zip(*pair, strict=True)]
+    return f"{max(differences):.1e}" if differences else ""
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Draws what `accuracy` found: test accuracy by epoch, a line a variant, the seeds' range shaded.
+"""Plot the results of `accuracy`: test accuracy by epoch, one line per variant, the range over the seeds shaded.
 
     python -m benchmarks.accuracy_plot docs/results/accuracy.json docs/results/accuracy.svg
     python -m benchmarks.accuracy_plot docs/results/accuracy.json docs/results/large-batch.svg --group large-batch
 
-Results of other settings than a plain run's are left out.
+Only results with the default settings are plotted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from benchmarks.accuracy import GROUPS, MODEL, SAMPLES, SIDES, TORCH_SIDE, VARIANTS, Notebook, Result, Training
+from benchmarks.accuracy import GROUPS, MODEL, SAMPLES, SIDES, TORCH_SIDE, VARIANTS, Result, ResultStore, Training
 
-MOST_SEEDS = 100
+MAX_SEEDS = 100
 
 
 def main() -> None:
@@ -27,39 +27,39 @@ def main() -> None:
     parser.add_argument("picture", type=Path)
     parser.add_argument("--group", default=GROUPS[0], choices=GROUPS)
     options = parser.parse_args()
-    mpl.rcParams["svg.hashsalt"] = "accuracy"  # the same results, the same bytes
-    draw(lines(Notebook(options.results), options.group)).savefig(options.picture, metadata={"Date": None})
+    mpl.rcParams["svg.hashsalt"] = "accuracy"  # reproducible output
+    draw(lines(ResultStore(options.results), options.group)).savefig(options.picture, metadata={"Date": None})
 
 
-def lines(notebook: Notebook, group: str) -> dict[str, list[Result]]:
+def lines(store: ResultStore, group: str) -> dict[str, list[Result]]:
     trainings = [Training(variant, MODEL, variant.epochs) for variant in VARIANTS if variant.group == group]
-    found = {
-        f"{side}, {training.variant.name}": notebook.all(training, side, MOST_SEEDS)
+    by_line = {
+        f"{side}, {training.variant.name}": store.all(training, side, MAX_SEEDS)
         for side in SIDES
         for training in trainings
     }
-    return {name: those for name, those in found.items() if those}
+    return {name: results for name, results in by_line.items() if results}
 
 
-def draw(found: dict[str, list[Result]]) -> Figure:
+def draw(by_line: dict[str, list[Result]]) -> Figure:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     curves, ends = figure.subplots(1, 2, width_ratios=(2, 1))
-    for place, (name, those) in enumerate(found.items()):
-        _curve(curves, name, those, f"C{place}")
-        ends.plot([each.points for each in those], [place] * len(those), "o", color=f"C{place}")
+    for index, (name, results) in enumerate(by_line.items()):
+        _curve(curves, name, results, f"C{index}")
+        ends.plot([each.points for each in results], [index] * len(results), "o", color=f"C{index}")
     curves.set(xlabel="epoch", ylabel="test accuracy, %")
     curves.legend(frameon=False)
-    ends.set(xlabel="at the end, by seed, %", yticks=range(len(found)), yticklabels=list(found))
+    ends.set(xlabel="final accuracy by seed, %", yticks=range(len(by_line)), yticklabels=list(by_line))
     ends.invert_yaxis()
     return figure
 
 
-def _curve(axes: Any, name: str, those: Sequence[Result], colour: str) -> None:
-    epochs = [each["step"] * those[0].batch / SAMPLES for each in those[0].judged]
-    by_epoch = list(zip(*([100 * each["top1"] for each in one.judged] for one in those), strict=True))
+def _curve(axes: Any, name: str, results: Sequence[Result], color: str) -> None:
+    epochs = [each["step"] * results[0].batch / SAMPLES for each in results[0].judged]
+    by_epoch = list(zip(*([100 * each["top1"] for each in one.judged] for one in results), strict=True))
     middle = [sum(points) / len(points) for points in by_epoch]
-    axes.plot(epochs, middle, "--" if TORCH_SIDE in name else "-", color=colour, label=name)
-    axes.fill_between(epochs, list(map(min, by_epoch)), list(map(max, by_epoch)), color=colour, alpha=0.15, linewidth=0)
+    axes.plot(epochs, middle, "--" if TORCH_SIDE in name else "-", color=color, label=name)
+    axes.fill_between(epochs, list(map(min, by_epoch)), list(map(max, by_epoch)), color=color, alpha=0.15, linewidth=0)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ For 4 and then 8 phones brings up a lab of its own with 1 Gbit/s cables. In ever
 one phone to the next, which sets the limit: 2 (K - 1) / K of the buffer at that rate, or the time of whoever was faster
 (then iperf3 was disturbed). Beside it stands what iperf3 gets from every phone to its next at once, as a ring needs it:
 where that is less, this computer's cores, which carry all phones' packets, are the limit. Then the contestants sum in
-turn, in the same networks; each one's best repeat over all rounds counts. Ends with 1 when a promise is not kept.
+turn, in the same networks; each one's best repeat over all rounds counts. Ends with 1 when a target is not kept.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Found:
         """A short sum is over before another process gives its core back: it gets about as much time as a long one."""
         return max(repeats, round(repeats * LARGE / self.megabytes))
 
-    def promises(self) -> Iterator[tuple[str, float, float]]:
+    def targets(self) -> Iterator[tuple[str, float, float]]:
         """What was promised, what came out, how much it should at least be."""
         ours = self.best(OURS)
         if self.megabytes >= LARGE:
@@ -87,7 +87,7 @@ def main() -> None:
             cases = [Found(phones, megabytes) for megabytes in options.sizes]
             found += [race(case, contestants, options.rounds, options.repeats) for case in cases]
     show(options.rate, found)
-    if not all(value >= least for each in found for _, value, least in each.promises()):
+    if not all(value >= least for each in found for _, value, least in each.targets()):
         sys.exit(1)
 
 
@@ -179,10 +179,10 @@ def show(rate: str, found: list[Found]) -> None:
     console = Console(width=120)
     console.print(table)
     for each in found:
-        for promise, value, least in each.promises():
-            verdict = "kept" if value >= least else "NOT KEPT"
+        for target, value, least in each.targets():
+            verdict = "met" if value >= least else "MISSED"
             console.print(
-                f"{each.phones} phones, {each.megabytes:g} MB: {promise} {value:.3f} (>= {least:g}): {verdict}"
+                f"{each.phones} phones, {each.megabytes:g} MB: {target} {value:.3f} (>= {least:g}): {verdict}"
             )
 
 

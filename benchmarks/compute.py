@@ -106,8 +106,8 @@ def main() -> None:
         print(json.dumps([_document(match) for match in matches], indent=2))
     else:
         report(matches, box.MARKDOWN if options.markdown else box.HEAVY_HEAD)
-    if options.check and (broken := broken_promises(matches)):
-        notes.print("\n".join(broken), markup=False)
+    if options.check and (missed := missed_targets(matches)):
+        notes.print("\n".join(missed), markup=False)
         sys.exit(1)
 
 
@@ -219,12 +219,12 @@ def geometric_mean(ratios: list[float]) -> float:
     return exp(sum(map(log, ratios)) / len(ratios))
 
 
-def broken_promises(matches: list[Match]) -> list[str]:
+def missed_targets(matches: list[Match]) -> list[str]:
     """Of each set of batches: what was promised of all ten networks, and did not come true or was not played."""
-    return [f"{title}: {what}" for title, played in _sets(matches).items() for what in _broken(played)]
+    return [f"{title}: {what}" for title, played in _sets(matches).items() for what in _missed(played)]
 
 
-def _broken(matches: list[Match]) -> Iterator[str]:
+def _missed(matches: list[Match]) -> Iterator[str]:
     """At least as fast on every network, 1.3x by geometric mean; twice as fast as without oneDNN, 4x on MobileNets."""
     for what, names, mean in (("PyTorch", BEST, 1.3), ("PyTorch without oneDNN", WITHOUT, 2.0)):
         ratios = {match.network: ratio for match in matches if (ratio := match.ratio(names))}

@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.labs import INTERFACE, clusterctl, lab, launch, phone_namespaces
 from benchmarks.networks import TABLE_I
 from benchmarks.peers import KEEP_MEMORY, Peer, torch_python
-from benchmarks.verdict import Promise, conclude
+from benchmarks.targets import Target, report_targets
 from phone_agent import models
 
 MODEL, PHONES, PORT, DATASET = "mobilenet_v1", 4, 29500, "blots"
@@ -51,7 +51,7 @@ def main() -> None:
         contestants = {OURS: _ours(options.batch), THEIRS: theirs}
         found = race(contestants, options.rounds, options.steps, options.batch * PHONES)
     show(options, found)
-    conclude([Promise(f"{OURS}'s images a second to {THEIRS}'s", ratio(found), ">=", AT_LEAST)])
+    report_targets([Target(f"{OURS}'s images a second to {THEIRS}'s", ratio(found), ">=", AT_LEAST)])
 
 
 def add_pictures() -> None:

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks.labs import Run, lab, launch
 from benchmarks.networks import network
-from benchmarks.verdict import Promise, conclude
+from benchmarks.targets import Target, report_targets
 from orchestrator.plan.forecast.device_model import load_phone_model
 from orchestrator.plan.forecast.forecast import Forecast, RackModel, TrainingSetup, forecast
 from phone_agent.comm.link_probe import LinkProfile
@@ -50,10 +50,10 @@ class Result:
     def efficiency(self) -> float:
         return self.compute_s / self.step_s
 
-    def promises(self) -> Iterator[Promise]:
+    def targets(self) -> Iterator[Target]:
         ratio = self.step_s / self.foretold.step_s
         what = f"{self.foretold.network}, batch {self.batch}, communication {self.way} computing: step to its forecast"
-        yield Promise(what, max(ratio, 1 / ratio), "<=", NEAR)
+        yield Target(what, max(ratio, 1 / ratio), "<=", NEAR)
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def main() -> None:
             measured(model, int(batch), way, options.steps, options.wire) for model, batch in cases for way in WAYS
         ]
     show(options, results)
-    conclude(promise for each in results for promise in each.promises())
+    report_targets(target for each in results for target in each.targets())
 
 
 def measured(model: str, batch: int, way: str, steps: int, wire: str) -> Result:

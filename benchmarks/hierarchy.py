@@ -1,11 +1,11 @@
-"""Which allreduce for several switches with thin cables between them?
+"""Which allreduce algorithm is fastest on several switches with slow uplinks between them?
 
     python -m benchmarks.hierarchy --phones 6 --switches 3 --rate 1gbit --uplink 200mbit
 
-Brings up a lab of its own, switches in a row, and lets the algorithms take turns for a small and a large buffer; the
-best repeat of each counts. The least time is what the busiest cable allows: a phone's own, or, with S switches, one
-between them, which has to carry 2 (S - 1) / S of the buffer in each direction. Ends with 1 where hierarchical is not
-faster than the ring and MPI_Allreduce for a large buffer; of a small one, latency decides.
+Starts its own lab with the switches in a chain. The algorithms take turns with a small and a large buffer, and the best
+repeat of each counts. The lower bound is set by the busiest link: the link of a phone, or, with S switches, an uplink,
+which carries 2 (S - 1) / S of the buffer in each direction. Exits with 1 if hierarchical is not faster than the ring
+and MPI_Allreduce for a large buffer; for a small buffer, latency dominates.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.labs import clusterctl, lab
-from benchmarks.verdict import Promise, conclude
+from benchmarks.targets import Target, report_targets
 from orchestrator.plan.link_rate import bytes_per_second
 
-LARGE = 25.0  # MB: from here on the cables between switches set the pace
+LARGE = 25.0  # MB: from this size on the uplinks are the bottleneck
 OTHERS = ("ring", "MPI_Allreduce")
 CONTESTANTS = {
     "ring": ("--algorithm", "ring"),
@@ -41,12 +41,12 @@ def main() -> None:
     parser.add_argument("--uplink", default="200mbit")
     parser.add_argument("--sizes", type=float, nargs="+", default=[0.1, 25.0], metavar="MB")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=3, help="of each in a round")
+    parser.add_argument("--repeats", type=int, default=3, help="repeats of each algorithm per round")
     options = parser.parse_args()
     with lab(options.phones, options.switches, options.rate, options.uplink):
-        found = {megabytes: race(megabytes, options.rounds, options.repeats) for megabytes in options.sizes}
-    show(options, found)
-    conclude(promises(found))
+        results = {megabytes: race(megabytes, options.rounds, options.repeats) for megabytes in options.sizes}
+    show(options, results)
+    report_targets(targets(results))
 
 
 def race(megabytes: float, rounds: int, repeats: int) -> dict[str, float]:
@@ -59,27 +59,29 @@ def race(megabytes: float, rounds: int, repeats: int) -> dict[str, float]:
     return {name: min(each) for name, each in seconds.items()}
 
 
-def promises(found: dict[float, dict[str, float]]) -> Iterator[Promise]:
-    for megabytes, best in found.items():
-        excuse = "" if megabytes >= LARGE else f"less than {LARGE:g} MB"
+def targets(results: dict[float, dict[str, float]]) -> Iterator[Target]:
+    for megabytes, best in results.items():
+        skip_reason = "" if megabytes >= LARGE else f"less than {LARGE:g} MB"
         for other in OTHERS:
             ratio = best[other] / best["hierarchical"]
-            yield Promise(f"{megabytes:g} MB: {other}'s time to hierarchical's", ratio, ">", 1, excuse)
+            yield Target(f"{megabytes:g} MB: {other} time / hierarchical time", ratio, ">", 1, skip_reason)
 
 
-def least(options: argparse.Namespace, megabytes: float) -> float:
+def lower_bound(options: argparse.Namespace, megabytes: float) -> float:
     phones: float = 2 * (options.phones - 1) / options.phones / bytes_per_second(options.rate)
     uplinks: float = 2 * (options.switches - 1) / options.switches / bytes_per_second(options.uplink)
     return float(max(phones, uplinks) * megabytes * 1e6)
 
 
-def show(options: argparse.Namespace, found: dict[float, dict[str, float]]) -> None:
-    cables = f"{options.rate} cables, {options.uplink} between switches"
-    table = Table(title=f"seconds to sum over {options.phones} phones on {options.switches} switches, {cables}")
-    for column in ("MB", "least", *CONTESTANTS):
+def show(options: argparse.Namespace, results: dict[float, dict[str, float]]) -> None:
+    links = f"{options.rate} links, {options.uplink} uplinks"
+    table = Table(title=f"seconds to sum over {options.phones} phones on {options.switches} switches, {links}")
+    for column in ("MB", "lower bound", *CONTESTANTS):
         table.add_column(column, justify="right")
-    for megabytes, best in found.items():
-        table.add_row(f"{megabytes:g}", f"{least(options, megabytes):.4f}", *(f"{each:.4f}" for each in best.values()))
+    for megabytes, best in results.items():
+        table.add_row(
+            f"{megabytes:g}", f"{lower_bound(options, megabytes):.4f}", *(f"{each:.4f}" for each in best.values())
+        )
     Console(width=110).print(table)
 
 

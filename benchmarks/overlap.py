@@ -1,12 +1,12 @@
-"""How much of a step waits for gradients, with and without overlap?
+"""How much of a step is spent waiting for gradients, with and without overlap.
 
     python -m benchmarks.overlap --rate 1gbit --steps 8 --case mobilenet_v1:12 --case resnet50:4
 
-Brings up a lab of its own and trains each network in turns: with communication beside computing, and after it; all
-else is the same, and the best turn of each counts. What is exposed is read off the run's own timeline, at the median of
-the turns; beside it stands what would be without overlap. All phones share this computer's cores, so a phone computes
-slowly: `--rate` decides how much of computing communication would take, see the column `share`. Ends with 1 where more
-than a tenth of a step is exposed although computing takes as long as communicating.
+Starts its own lab and trains each network in alternating rounds: with communication overlapping computing, and with
+communication after it. All other settings are equal, and the best round of each counts. The exposed share comes from
+the timeline of the run (median over the rounds); the last column is the share without overlap. All phones use the cores
+of this computer, so each phone computes slowly: `--rate` sets the ratio of communication to computing (column `ratio`).
+Exits with 1 if more than a tenth of a step is exposed although computing takes at least as long as communication.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.labs import Run, clusterctl, lab, launch
-from benchmarks.verdict import Promise, conclude
+from benchmarks.targets import Target, report_targets
 
-CASES = ("mobilenet_v1:12", "squeezenet_v1_1:12", "resnet50:4", "alexnet:32")  # from little to send to much
+CASES = ("mobilenet_v1:12", "squeezenet_v1_1:12", "resnet50:4", "alexnet:32")  # from few gradients to many
 MOST_EXPOSED = 0.10  # where computing takes at least as long as communicating
 WARM_UP = 3  # steps
 
@@ -38,37 +38,37 @@ class Result:
     communication_s: float  # without overlap
     step_s: float
     overlapped_step_s: float
-    exposed: float  # of a step, on the phone that waited most
+    exposed: float  # share of a step, on the phone that waited longest
 
-    def promise(self) -> Promise:
-        excuse = "communicating takes longer than computing" if self.communication_s > self.compute_s else ""
-        return Promise(f"{self.model}, batch {self.batch}: exposed", self.exposed, "<=", MOST_EXPOSED, excuse)
+    def target(self) -> Target:
+        skip_reason = "communication takes longer than computing" if self.communication_s > self.compute_s else ""
+        return Target(f"{self.model}, batch {self.batch}: exposed", self.exposed, "<=", MOST_EXPOSED, skip_reason)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--phones", type=int, default=4)
     parser.add_argument("--rate", default="1gbit")
-    parser.add_argument("--steps", type=int, default=8, help="measured, after warming up")
-    parser.add_argument("--rounds", type=int, default=2, help="turns each way gets")
-    parser.add_argument("--bucket", default="4MiB", help="gradients sent at once, both ways")
-    parser.add_argument("--case", action="append", metavar="MODEL:BATCH", help="may be given more than once")
+    parser.add_argument("--steps", type=int, default=8, help="measured steps, after warm-up")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds with and without overlap")
+    parser.add_argument("--bucket", default="4MiB", help="gradient bucket size, with and without overlap")
+    parser.add_argument("--case", action="append", metavar="MODEL:BATCH", help="may be repeated")
     options = parser.parse_args()
     cases = [case.split(":") for case in options.case or CASES]
     with lab(options.phones, rate=options.rate):
         results = [race(model, int(batch), options) for model, batch in cases]
     show(options, results)
-    conclude(each.promise() for each in results)
+    report_targets(each.target() for each in results)
 
 
 def race(model: str, batch: int, options: argparse.Namespace) -> Result:
     steps = ("--steps", str(options.steps + WARM_UP))
     flags = ("--model", model, "--batch", str(batch), *steps, "--data", "synthetic", "--threads", "1")
-    way = ("--algorithm", "ring", "--wire", "fp32", "--bucket-size", options.bucket)
+    communication = ("--algorithm", "ring", "--wire", "fp32", "--bucket-size", options.bucket)
     overlapped, plain = [], []
     for _ in range(options.rounds):
-        overlapped.append(launch(*flags, *way))
-        plain.append(launch(*flags, *way, "--no-overlap"))
+        overlapped.append(launch(*flags, *communication))
+        plain.append(launch(*flags, *communication, "--no-overlap"))
     return Result(
         model=model,
         batch=batch,
@@ -90,14 +90,25 @@ def typical(run: Run, what: str) -> float:
 
 def timeline(run: Run) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as scratch:
-        told = clusterctl("timeline", run.spec.run_id, "--out", str(Path(scratch) / "trace.json"), "--json")
-    ranks: list[dict[str, Any]] = json.loads(told)["ranks"]
+        output = clusterctl("timeline", run.spec.run_id, "--out", str(Path(scratch) / "trace.json"), "--json")
+    ranks: list[dict[str, Any]] = json.loads(output)["ranks"]
     return ranks
 
 
 def show(options: argparse.Namespace, results: list[Result]) -> None:
-    table = Table(title=f"{options.phones} phones, {options.rate}: what waits for gradients")
-    columns = ("network", "batch", "compute", "exchange", "share", "step", "overlapped", "gain", "exposed", "without")
+    table = Table(title=f"{options.phones} phones, {options.rate}: time spent waiting for gradients")
+    columns = (
+        "network",
+        "batch",
+        "compute",
+        "communication",
+        "ratio",
+        "step",
+        "overlapped",
+        "gain",
+        "exposed",
+        "no overlap",
+    )
     for name in columns:
         table.add_column(name, justify="left" if name == "network" else "right")
     for each in results:

@@ -1,10 +1,10 @@
 # mypy: no-warn-return-any
-"""A run as PyTorch trains it: the same first weights, samples in the same order, the same rules, phone by phone.
+"""Repeat a run in PyTorch, phone by phone: same initial weights, sample order, optimizer and schedule.
 
-Started as a program, it is a contestant of `accuracy` (see peers.py).
+Run as a program, it is the PyTorch side of `accuracy` (see peers.py).
 
-Data-parallel training is not one process with a larger batch: every phone normalises by its own batch. So a step here
-is one forward and backward for each phone, on replicas that share their weights and keep their own running statistics.
+Data-parallel training differs from one process with a larger batch: every phone normalizes with its own batch. So a
+step here is one forward and backward pass per phone, on replicas that share weights but not running statistics.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from phone_agent.data.sampling import order_of
 from phone_agent.nn.packing import State
 from phone_agent.train import schedules
 
-JUDGED_AT_ONCE = 500
-TOLD_EVERY = 50  # steps
+EVALUATION_BATCH = 500
+LOG_EVERY = 50  # steps
 
 
 class Phones:
@@ -38,7 +38,7 @@ class Phones:
     def __init__(self, spec: RunSpec, model: str, data: Path) -> None:
         self._spec = spec
         self._train, self._test = load(data, TRAIN), load(data, TEST)
-        self._mean, self._deviation = _colours(self._train)
+        self._mean, self._deviation = _channel_statistics(self._train)
         graph = models.build(model, spec.data.classes, spec.data.input_shape)
         self._net = torch_net(graph, State(graph, spec.seed))
         self._replicas = [_replica(self._net).train() for _ in spec.ranks]
@@ -47,7 +47,7 @@ class Phones:
         self._optimizer = _sgd(self._net, spec)
 
     def step(self, step: int) -> float:
-        """Counted from 1. The loss over all phones' images."""
+        """Run one step, counted from 1, and return the loss over the global batch."""
         spec = self._spec
         for group in self._optimizer.param_groups:
             group["lr"] = schedules.learning_rate(spec.optimizer, spec.schedule, step, spec.steps)
@@ -62,24 +62,24 @@ class Phones:
         self._optimizer.step()
         return total
 
-    def judge(self) -> dict[str, float]:
-        """By what all phones' normalisations saw together."""
+    def evaluate(self) -> dict[str, float]:
+        """Accuracy and loss on the test set, with the combined normalization statistics of all phones."""
         samples = len(self._test.labels)
-        parts = np.array_split(np.arange(samples), -(-samples // JUDGED_AT_ONCE))
+        parts = np.array_split(np.arange(samples), -(-samples // EVALUATION_BATCH))
         with torch.no_grad():
             self._combine_statistics()
             self._net.eval()
-            right, loss = map(sum, zip(*map(self._mark, parts), strict=True))
+            right, loss = map(sum, zip(*map(self._evaluate_batch, parts), strict=True))
         return {"top1": right / samples, "loss": loss / samples}
 
-    def _mark(self, numbers: np.ndarray[Any, Any]) -> tuple[int, float]:
+    def _evaluate_batch(self, numbers: np.ndarray[Any, Any]) -> tuple[int, float]:
         images, labels = self._prepared(self._test, numbers)
         scores = self._net(images)
         right = int((scores.argmax(1) == labels).sum())
         return right, float(nn.functional.cross_entropy(scores, labels, reduction="sum"))
 
     def _combine_statistics(self) -> None:
-        """The variance of all images: that within the phones' batches, and that between their means."""
+        """Total variance: the variance within the batches of the phones plus the variance between their means."""
         weights = [rank.batch / self._spec.global_batch for rank in self._spec.ranks]
         for norm, *of_phones in zip(_norms(self._net), *map(_norms, self._replicas), strict=True):
             parts = list(zip(weights, of_phones, strict=True))
@@ -95,29 +95,29 @@ class Phones:
 
 
 def train(run: str, model: str, data: str, threads: int) -> dict[str, Any]:
-    """`run` is a run.json. Evaluation as often as the run is."""
+    """Train as `run`, the text of a run.json, specifies, and evaluate at the same steps."""
     torch.set_num_threads(threads)
     spec = RunSpec.from_json(run)
     phones = Phones(spec, model, Path(data))
     losses: list[float] = []
-    judged: list[dict[str, float]] = []
+    evaluations: list[dict[str, float]] = []
     for step in range(1, spec.steps + 1):
         losses.append(phones.step(step))
         if step == spec.steps or (spec.eval_every and step % spec.eval_every == 0):
-            judged.append({"step": step, **phones.judge()})
-        if step % TOLD_EVERY == 0:
+            evaluations.append({"step": step, **phones.evaluate()})
+        if step % LOG_EVERY == 0:
             print(f"PyTorch: step {step}/{spec.steps}  loss {losses[-1]:.4f}", file=sys.stderr)
-    return {"losses": losses, "judged": judged}
+    return {"losses": losses, "evaluations": evaluations}
 
 
-def _colours(samples: Samples) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _channel_statistics(samples: Samples) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     over = (0, 1, 2)
     means = samples.images.mean(axis=over, dtype=np.float64), samples.images.std(axis=over, dtype=np.float64)
     return (means[0] / 255).astype(np.float32), (means[1] / 255).astype(np.float32)
 
 
 def _replica(net: TorchNet) -> TorchNet:
-    """Shares the weights, not the statistics."""
+    """A copy that shares the weights, but not the running statistics."""
     return copy.deepcopy(net, {id(weight): weight for weight in net.parameters()})
 
 
@@ -126,10 +126,10 @@ def _norms(net: TorchNet) -> Iterator[Any]:
 
 
 def _sgd(net: TorchNet, spec: RunSpec) -> torch.optim.SGD:
-    """Weights decay; biases and normalisations do not."""
+    """Weight decay applies to weights, not to biases and normalization parameters."""
     rules = spec.optimizer
     if rules.name not in {"sgd", "nesterov"}:
-        raise ValueError(f"PyTorch has no {rules.name}: only runs with sgd or nesterov can be repeated")
+        raise ValueError(f"PyTorch cannot repeat a run with {rules.name}: only sgd and nesterov are supported")
     kinds: dict[bool, list[nn.Parameter]] = {True: [], False: []}
     for weight in net.parameters():
         kinds[weight.ndim > 1 or rules.decay_all].append(weight)

@@ -1,14 +1,14 @@
-"""Does training still get there when gradients travel as fewer bytes?
+"""Does training reach the same accuracy with compressed gradients?
 
     python -m benchmarks.wires --model lenet --steps 600 --seeds 0 1 2
-    python -m benchmarks.wires --ranks 32 --batch 4      # the same batch over ten times as many hops
+    python -m benchmarks.wires --ranks 32 --batch 4      # the same global batch over ten times as many hops
 
-Trains the same network on Fashion-MNIST (/usr/share/datasets/fashion-mnist, or --data), once with each wire format and
-seed. Four ranks, each with its own weights, are threads of this process; rings, wires and optimizer are those of the
-phones, only the network between them is memory. For every wire: the loss over the last tenth of the steps, accuracy on
-the test images, both against fp32 with the same seed, and what a rank sends in one of these last steps: PowerSGD sends
-the first tenth in full, as a run does. All ranks must end with the same bits. Ends with 1 where a wire's accuracy is
-more than half a point below fp32's, in the mean over the seeds.
+Trains the same network on Fashion-MNIST (/usr/share/datasets/fashion-mnist, or --data), once per wire format and seed.
+The ranks are threads of this process, each with its own weights. Ring, wire formats and optimizer are those of the
+phones; only the network between them is replaced by memory. Reported for every wire format: the loss over the last
+tenth of the steps and the test accuracy, both compared with fp32 and the same seed, and the bytes that a rank sends per
+step in that last tenth (as in a run, PowerSGD sends the first tenth uncompressed). All ranks must end with identical
+weights. Exits with 1 if the mean accuracy of a wire format is more than half a percentage point below fp32.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.verdict import Promise, conclude
+from benchmarks.targets import Target, report_targets
 from orchestrator.data.sources import recognise
 from orchestrator.data.sources.source import Block
 from phone_agent import models
@@ -50,11 +50,11 @@ from tests.phone_agent.thread_world import ThreadWorld, on_ranks
 
 NAMES = (*WIRES, "powersgd")
 EXACT = "fp32"
-WITHIN = 0.5  # points
+TOLERANCE = 0.5  # percentage points
 RULES = OptimizerSpec(name="nesterov", learning_rate=0.05, momentum=0.9, weight_decay=5e-4)
 SCHEDULE = ScheduleSpec(policy="cosine", warmup_steps=50)
-BUCKET_BYTES = 64 * 1024  # small networks: several parts all the same
-JUDGED = 500  # images at once
+BUCKET_BYTES = 64 * 1024  # small, so that small networks have several buckets too
+EVALUATION_BATCH = 500  # images
 PATIENCE_S = 1800
 
 
@@ -68,19 +68,19 @@ class Samples:
 class Setting:
     model: str
     ranks: int
-    batch: int  # a rank's
+    batch: int  # per rank
     steps: int
 
     @property
     def last(self) -> int:
-        """How many steps at the end are told of."""
+        """Number of steps at the end that the report covers."""
         return max(self.steps // 10, 1)
 
-    def taken(self, step: int, rank: int, count: int, seed: int) -> NDArray[np.int64]:
-        """One stream of epochs over all samples, cut into global batches, and these into the ranks' parts."""
+    def sample_indices(self, step: int, rank: int, count: int, seed: int) -> NDArray[np.int64]:
+        """One stream of epochs over all samples, cut into global batches, and each of these into one part per rank."""
         start = ((step - 1) * self.ranks + rank) * self.batch
-        places = np.arange(start, start + self.batch)
-        return np.array([_order(seed, place // count, count)[place % count] for place in places.tolist()])
+        positions = np.arange(start, start + self.batch)
+        return np.array([_order(seed, position // count, count)[position % count] for position in positions.tolist()])
 
 
 @lru_cache(maxsize=4)
@@ -94,11 +94,11 @@ class Outcome:
     seed: int
     loss: float
     accuracy: float
-    bytes_a_step: float
+    bytes_per_step: float
 
 
 class Rank:
-    """One phone's training, without the phone."""
+    """The training of one phone, as a thread of this process."""
 
     def __init__(self, setting: Setting, wire: str, seed: int, world: ThreadWorld, train: Samples) -> None:
         self._setting, self._seed, self._world, self._train = setting, seed, world, train
@@ -107,9 +107,9 @@ class Rank:
         self._executable = get_backend("cpu").compile(graph, self.state, setting.batch, Options())
         self._parts = bucket_slices(self.state.packing, BUCKET_BYTES)
         self._optimizer = build_optimizer(RULES, self.state)
-        self.summed, self._reducer = self._made(wire)
+        self.summed, self._reducer = self._make_reducer(wire)
 
-    def _made(self, wire: str) -> tuple[Collective, StatefulReducer]:
+    def _make_reducer(self, wire: str) -> tuple[Collective, StatefulReducer]:
         if wire == "powersgd":
             thin = make_collective("ring", self._world, WIRE)
             return thin, PowerSgd(thin, self.state.packing, uncompressed=uncompressed_steps(self._setting.steps))
@@ -117,11 +117,11 @@ class Rank:
         return summed, PackedReducer(summed)
 
     def losses(self) -> Iterator[float]:
-        share = 1 / self._setting.ranks
+        weight = 1 / self._setting.ranks
         for step in range(1, self._setting.steps + 1):
-            taken = self._setting.taken(step, self._world.rank, len(self._train.labels), self._seed)
-            images, labels = self._train.images[taken], self._train.labels[taken]
-            loss = self._executable.loss_and_gradients(images, labels, share, step)
+            indices = self._setting.sample_indices(step, self._world.rank, len(self._train.labels), self._seed)
+            images, labels = self._train.images[indices], self._train.labels[indices]
+            loss = self._executable.loss_and_gradients(images, labels, weight, step)
             for part in self._parts:
                 self._reducer.reduce(self.state.gradients, part, step)
                 self._optimizer.update(part, learning_rate(RULES, SCHEDULE, step, self._setting.steps), step)
@@ -132,11 +132,13 @@ class Rank:
         right = sum(
             int(
                 (
-                    self._executable.forward(test.images[at : at + JUDGED]).argmax(axis=1)
-                    == test.labels[at : at + JUDGED]
+                    self._executable.forward(test.images[at : at + EVALUATION_BATCH]).argmax(axis=1)
+                    == test.labels[at : at + EVALUATION_BATCH]
                 ).sum()
             )
-            for at in range(self._world.rank * JUDGED, len(test.labels), self._setting.ranks * JUDGED)
+            for at in range(
+                self._world.rank * EVALUATION_BATCH, len(test.labels), self._setting.ranks * EVALUATION_BATCH
+            )
         )
         return float(self._world.allgather(np.array([right], np.float64)).sum()) / len(test.labels)
 
@@ -171,8 +173,8 @@ def fashion_mnist(folder: Path) -> tuple[Samples, Samples]:
 
 def show(outcomes: list[Outcome]) -> None:
     exact = {outcome.seed: outcome for outcome in outcomes if outcome.wire == EXACT}
-    table = Table(title="Fashion-MNIST by wire format; in brackets: less fp32's with the same seed")
-    for heading in ("wire", "seed", "loss", "test accuracy, %", "bytes a step", "of fp32's"):
+    table = Table(title="Fashion-MNIST by wire format; in parentheses: difference to fp32 with the same seed")
+    for heading in ("wire", "seed", "loss", "test accuracy, %", "bytes per step", "relative to fp32"):
         table.add_column(heading, justify="left" if heading == "wire" else "right")
     for wire in dict.fromkeys(outcome.wire for outcome in outcomes):
         mine = [outcome for outcome in outcomes if outcome.wire == wire]
@@ -188,34 +190,34 @@ def show(outcomes: list[Outcome]) -> None:
     Console(width=110).print(table)
 
 
-def promises(outcomes: Sequence[Outcome]) -> Iterator[Promise]:
-    """A wire and fp32, by the same seeds."""
+def targets(outcomes: Sequence[Outcome]) -> Iterator[Target]:
+    """Every wire format against fp32, over the seeds that both have."""
     exact = {outcome.seed: outcome.accuracy for outcome in outcomes if outcome.wire == EXACT}
     for wire in dict.fromkeys(outcome.wire for outcome in outcomes if outcome.wire != EXACT):
-        ahead = [each.accuracy - exact[each.seed] for each in outcomes if each.wire == wire and each.seed in exact]
-        points = 100 * fmean(ahead) if ahead else None
-        yield Promise(f"{wire}: points more than {EXACT}", points, ">=", -WITHIN)
+        leads = [each.accuracy - exact[each.seed] for each in outcomes if each.wire == wire and each.seed in exact]
+        points = 100 * fmean(leads) if leads else None
+        yield Target(f"{wire}: percentage points above {EXACT}", points, ">=", -TOLERANCE)
 
 
 def _row(outcome: Outcome, exact: Outcome | None) -> tuple[str, ...]:
-    loss, accuracy, share = f"{outcome.loss:.4f}", f"{100 * outcome.accuracy:.2f}", ""
+    loss, accuracy, ratio = f"{outcome.loss:.4f}", f"{100 * outcome.accuracy:.2f}", ""
     if exact:
         loss += f" ({outcome.loss - exact.loss:+.4f})"
         accuracy += f" ({100 * (outcome.accuracy - exact.accuracy):+.2f})"
-        share = f"1/{exact.bytes_a_step / outcome.bytes_a_step:.2f}"
-    return outcome.wire, str(outcome.seed), loss, accuracy, f"{outcome.bytes_a_step:,.0f}", share
+        ratio = f"1/{exact.bytes_per_step / outcome.bytes_per_step:.2f}"
+    return outcome.wire, str(outcome.seed), loss, accuracy, f"{outcome.bytes_per_step:,.0f}", ratio
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="lenet")
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--batch", type=int, default=32, help="images a rank and step")
+    parser.add_argument("--batch", type=int, default=32, help="batch size per rank")
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--wires", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
-    parser.add_argument("--json", action="store_true", help="one line a training, no table")
+    parser.add_argument("--json", action="store_true", help="one JSON line per training instead of the table")
     options = parser.parse_args()
     setting = Setting(options.model, options.ranks, options.batch, options.steps)
     train, test = fashion_mnist(options.data)
@@ -227,7 +229,7 @@ def main() -> None:
                 print(json.dumps(asdict(outcomes[-1])), flush=True)
     if not options.json:
         show(outcomes)
-    conclude(promises(outcomes), sys.stderr if options.json else sys.stdout)
+    report_targets(targets(outcomes), sys.stderr if options.json else sys.stdout)
 
 
 if __name__ == "__main__":

@@ -54,20 +54,20 @@ def _played(ratio: float, without: float) -> list[compute.Match]:
 
 
 def test_promises_are_kept_for_each_set_of_batches_or_told() -> None:
-    assert compute.broken_promises(_played(1.4, 4.5)) == []
-    assert [told.partition(":")[0] for told in compute.broken_promises(_played(1.2, 4.5))] == [
+    assert compute.missed_targets(_played(1.4, 4.5)) == []
+    assert [told.partition(":")[0] for told in compute.missed_targets(_played(1.2, 4.5))] == [
         "batches of Table I",
         "batch 16",
     ]
     slow = _played(1.4, 4.5)
     slow[-1].rivals["tuned"] = Times((0.9,))
-    assert any("squeezenet_v1_1 0.90x PyTorch" in told for told in compute.broken_promises(slow))
-    assert len(compute.broken_promises(_played(1.4, 3.0))) == 4  # both MobileNets, twice
+    assert any("squeezenet_v1_1 0.90x PyTorch" in told for told in compute.missed_targets(slow))
+    assert len(compute.missed_targets(_played(1.4, 3.0))) == 4  # both MobileNets, twice
 
 
 def test_what_was_not_played_breaks_the_promise() -> None:
-    assert len(compute.broken_promises([])) == 4
-    told = compute.broken_promises([match for match in _played(1.4, 4.5) if match.network != "resnet50"])
+    assert len(compute.missed_targets([])) == 4
+    told = compute.missed_targets([match for match in _played(1.4, 4.5) if match.network != "resnet50"])
     assert len(told) == 4
     assert all("not played" in each and each.endswith("resnet50") for each in told)
 
