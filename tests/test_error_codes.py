@@ -266,9 +266,7 @@ def measurement_failed(_: Path) -> None:
     from phone_agent.contract.tune import TuneRequest
     from phone_agent.tune import search
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(search, "_in_a_process", lambda *_: iter(()))
-        list(search.search(TuneRequest("lenet", 1, 1.0)))
+    list(search.search(TuneRequest("lenet", 1, 1.0), measure=lambda *_: ()))
 
 
 def singular_matrix(_: Path) -> None:
@@ -282,21 +280,21 @@ def singular_matrix(_: Path) -> None:
 
 
 def killed(_: Path) -> None:
-    from phone_agent.device_study.isolated import alone
+    from phone_agent.device.isolated import run_isolated
 
-    alone(lambda _: os.kill(os.getpid(), signal.SIGKILL), 30)
+    run_isolated(lambda: os.kill(os.getpid(), signal.SIGKILL), 30)
 
 
 def timed_out(_: Path) -> None:
-    from phone_agent.device_study.isolated import alone
+    from phone_agent.device.isolated import run_isolated
 
-    alone(lambda _: time.sleep(1000), 0.2)
+    run_isolated(lambda: time.sleep(1000), 0.2)
 
 
 def bad_answer(_: Path) -> None:
-    from phone_agent.device_study.isolated import alone
+    from phone_agent.device.isolated import run_isolated
 
-    alone(lambda _: os._exit(3), 30)
+    run_isolated(lambda: os._exit(3), 30)
 
 
 def command_failed(_: Path) -> None:

@@ -8,7 +8,6 @@ those of several phones are merged for evaluation and checkpoints. Each part has
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError, ErrorCode
+from phone_agent.device.step_timer import time_steps
 from phone_agent.nn.executable import Backend, Executable, GradientRequest, GradientsReady, ValuesNeeded
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
@@ -59,12 +59,7 @@ def _measure_step(backend: Backend, graph: Graph, state: State, images: int, opt
     scratch = _with_own_gradients(state, backend)
     executable = backend.compile(graph, scratch, images, options)
     batch, labels = np.zeros((images, *graph.shape), np.float32), np.zeros(images, np.int64)
-    times = []
-    for _ in range(PROBE_REPEATS + 1):
-        started = time.monotonic()
-        executable.loss_and_gradients(batch, labels, 1.0)
-        times.append(time.monotonic() - started)
-    return min(times[1:])
+    return min(time_steps(lambda: executable.loss_and_gradients(batch, labels, 1.0), PROBE_REPEATS))
 
 
 def _with_own_gradients(state: State, backend: Backend) -> State:

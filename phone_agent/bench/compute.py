@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.schema import OptimizerSpec
 from phone_agent.core.thread_pool import ThreadPool
 from phone_agent.device.memory import available_mb, peak_bytes
+from phone_agent.device.step_timer import time_steps
 from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
@@ -108,12 +108,13 @@ def measure_compute(request: ComputeRequest) -> ComputeResult:
     executable, state, planned = _compiled(graph, request)
     optimizer = build_optimizer(RULES, state, backend=request.backend, threads=request.threads, isa=request.isa)
     images, labels = _sample(graph, request.batch)
-    loss, seconds = _steps(executable, optimizer, images, labels, request.steps)
+    step = TrainingStep(executable, optimizer, images, labels)
+    seconds = time_steps(step, request.steps)
     rss = peak_bytes() / 1e6
     isa, peak = _machine(request)
     best = min(seconds)
     return ComputeResult(
-        request, isa, median(seconds), best, loss, rss, planned,
+        request, isa, median(seconds), best, step.loss, rss, planned,
         training_flops(graph) * request.batch / best / 1e9, peak, breakdown(executable, images, labels),
     )  # fmt: skip
 
@@ -176,19 +177,22 @@ def _refusal(graph: Graph, batch: int, options: Options, budget: int | None) -> 
     return does_not_fit(graph, batch, estimate_memory(graph, batch, options).total, budget, options)
 
 
-def _steps(
-    executable: Executable, optimizer: Optimizer, images: NDArray[Any], labels: NDArray[Any], count: int
-) -> tuple[float, list[float]]:
-    """One more than asked for runs first: it touches the memory."""
-    seconds, loss = [], 0.0
-    for index in range(count + 1):
-        start = time.perf_counter()
-        loss = executable.loss_and_gradients(images, labels, 1.0, draw=index)
-        optimizer.update(slice(None), RULES.learning_rate, index + 1)
-        seconds.append(time.perf_counter() - start)
-        if not isfinite(loss):
-            raise FailedError(f"the loss of step {index} is {loss}: the arithmetic went wrong")
-    return loss, seconds[1:]
+class TrainingStep:
+    """Forward, backward and the update of all weights, always with the same batch."""
+
+    def __init__(
+        self, executable: Executable, optimizer: Optimizer, images: NDArray[Any], labels: NDArray[Any]
+    ) -> None:
+        self._executable, self._optimizer, self._images, self._labels = executable, optimizer, images, labels
+        self._steps = 0
+        self.loss = 0.0
+
+    def __call__(self) -> None:
+        self.loss = self._executable.loss_and_gradients(self._images, self._labels, 1.0, draw=self._steps)
+        self._steps += 1
+        self._optimizer.update(slice(None), RULES.learning_rate, self._steps)
+        if not isfinite(self.loss):
+            raise FailedError(f"the loss of step {self._steps} is {self.loss}: the computation is wrong")
 
 
 def _machine(request: ComputeRequest) -> tuple[str, float | None]:

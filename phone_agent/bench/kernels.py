@@ -12,6 +12,7 @@ from phone_agent.bench.cases import Case, all_cases, names
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.core import ops
 from phone_agent.core.thread_pool import Program, ThreadPool, aligned, workspace_bytes
+from phone_agent.device.step_timer import time_steps
 
 COPY_FLOATS = 64 * 1024 * 1024  # beyond any cache
 
@@ -85,23 +86,12 @@ def peak_gflops(pool: ThreadPool, seconds: float = 0.2, *, in_double: bool = Fal
 
 def copy_gbs(rounds: int = 3, floats: int = COPY_FLOATS) -> float:
     source, target = np.ones(floats, np.float32), np.empty(floats, np.float32)
-    taken = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        np.copyto(target, source)
-        taken.append(time.perf_counter() - start)
-    return 2 * source.nbytes / min(taken) / 1e9
+    seconds = time_steps(lambda: np.copyto(target, source), rounds, warm_up=0)
+    return 2 * source.nbytes / min(seconds) / 1e9
 
 
 def _best(
     pool: ThreadPool, program: Program, seconds: float, now: Callable[[], float] = time.perf_counter, at_least: int = 3
 ) -> float:
-    """The hand-over to the threads is in it; it takes microseconds."""
-    pool.run(program)
-    taken: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(taken) < at_least or time.perf_counter() < end:
-        start = now()
-        pool.run(program)
-        taken.append(now() - start)
-    return max(min(taken), 1e-9)
+    """Includes the dispatch to the threads, which takes microseconds."""
+    return max(min(time_steps(lambda: pool.run(program), at_least, min_seconds=seconds, clock=now)), 1e-9)

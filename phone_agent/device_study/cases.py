@@ -12,8 +12,8 @@ from phone_agent import models
 from phone_agent.contract.device_study import Case, StudyRequest
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import format_distinct_sizes
+from phone_agent.device.isolated import IsolatedError, run_isolated
 from phone_agent.device_study import networks, steps
-from phone_agent.device_study.isolated import Gate, LostError, alone
 from phone_agent.device_study.time_limits import Pace
 from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.options import Options
@@ -91,13 +91,13 @@ def _measured(case: Case, place: steps.Place, means: Means, step_s: float) -> Ca
             case, why=f"out of memory, predicted: needs {need}, the budget is {there_is}", code=ErrorCode.OUT_OF_MEMORY
         )
     try:
-        found = alone(lambda gate: _time(gate, place, case.batch_asked, step_s, means.pace), means.pace.case_limit_s)
+        found = run_isolated(lambda: _time(place, case.batch_asked, step_s, means.pace), means.pace.case_limit_s)
         return replace(case, **found)
-    except LostError as error:
+    except IsolatedError as error:
         return replace(case, why=str(error), code=error.code)
 
 
-def _time(_: Gate, place: steps.Place, batch: int, step_s: float, pace: Pace) -> dict[str, Any]:
+def _time(place: steps.Place, batch: int, step_s: float, pace: Pace) -> dict[str, Any]:
     batch = steps.fitting_batch(place, batch, step_s)
     step = steps.training(place, batch)
     step()
@@ -118,8 +118,12 @@ def _time(_: Gate, place: steps.Place, batch: int, step_s: float, pace: Pace) ->
 def missing(backend: str, threads: int) -> AgentError | None:
     """Why it cannot be used here; None where it can. Tried out, in a process of its own: drivers crash."""
     place = steps.Place(networks.build("separable", 8, 1), backend, threads)
+
+    def train_once() -> None:
+        steps.training(place, 1)()
+
     try:
-        alone(lambda _: steps.training(place, 1)(), 120.0)
+        run_isolated(train_once, 120.0)
     except AgentError as error:
         first = (str(error).strip().splitlines() or ["it would not say why"])[0][:LONGEST_REASON]
         return AgentError(first, code=error.code)

@@ -20,9 +20,10 @@ from phone_agent.contract.device_study import (
     StudyRequest,
 )
 from phone_agent.device import affinity
+from phone_agent.device.isolated import IsolatedError, IsolatedProcess, Work, run_isolated
+from phone_agent.device.step_timer import Step
 from phone_agent.device_study import steps
 from phone_agent.device_study.cases import Means
-from phone_agent.device_study.isolated import Apart, LostError, Work, alone
 
 NETWORK = "mobilenet_reduced"
 BELOW = 20_000
@@ -31,8 +32,8 @@ PRIMES_BELOW_20_000 = 2262
 
 def contests(request: StudyRequest, means: Means) -> Iterator[Contest]:
     place = steps.Place(models.build(NETWORK), "cpu", means.threads)
-    batch = alone(
-        lambda _: steps.fitting_batch(place, request.batch, means.pace.contest_s / 20), means.pace.case_limit_s
+    batch = run_isolated(
+        lambda: steps.fitting_batch(place, request.batch, means.pace.contest_s / 20), means.pace.case_limit_s
     )
     yield _contest(FOREGROUND_ALONE, place, means, foreground=True)
     yield _contest(TRAINING_ALONE, place, means, foreground=False, batch=batch)
@@ -50,7 +51,7 @@ def _contest(
         works.append(_training(place, batch, seconds, gives_way=gives_way))
     try:
         found = _together(works, means.pace.case_limit_s)
-    except LostError as error:
+    except IsolatedError as error:
         return Contest(situation, place.graph.name, None, None, str(error))
     runners = found[:-1] if batch else found
     rate = sum(each.count / each.wall_s for each in runners) if runners else None
@@ -60,16 +61,16 @@ def _contest(
 def _together(works: list[Work], limit_s: float) -> list[steps.Repeats]:
     """All start when the last is ready, and run for the same time."""
     with ExitStack() as stack:
-        processes = [stack.enter_context(Apart(work, limit_s)) for work in works]
+        processes = [stack.enter_context(IsolatedProcess.fork(work, limit_s)) for work in works]
         for process in processes:
-            process.wait_at_gate()
+            process.wait_until_ready()
         for process in processes:
-            process.let_go()
+            process.release()
         return [steps.Repeats(**process.result()) for process in processes]
 
 
 def _training(place: steps.Place, batch: int, seconds: float, *, gives_way: bool) -> Work:
-    def prepare() -> steps.Step:
+    def prepare() -> Step:
         if gives_way:
             os.nice(affinity.COMPUTE_NICENESS)
         return steps.training(place, batch)
@@ -85,4 +86,4 @@ def sieve() -> None:
             for multiple in range(number * number, BELOW, number):
                 is_prime[multiple] = 0
     if sum(is_prime) != PRIMES_BELOW_20_000:
-        raise LostError("the foreground load counted its primes wrong")
+        raise IsolatedError("the foreground load counted its primes wrong")

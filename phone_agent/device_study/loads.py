@@ -12,11 +12,11 @@ from phone_agent import models
 from phone_agent.contract.device_study import Load, StudyRequest
 from phone_agent.contract.files import read_text
 from phone_agent.device import cpu, thermal
+from phone_agent.device.isolated import IsolatedError, IsolatedProcess, run_isolated
 from phone_agent.device.power import Power, read_power
 from phone_agent.device.process import PROC
 from phone_agent.device_study import steps
 from phone_agent.device_study.cases import Means
-from phone_agent.device_study.isolated import Apart, LostError, alone
 
 NO_BATTERY = "battery power is not to be had: there is no battery, or it does not tell current and voltage"
 LOOK_EVERY_S = 1.0
@@ -62,15 +62,15 @@ def _rest(seconds: float) -> Load:
 def _busy(place: steps.Place, activity: str, batch: int, means: Means) -> Load:
     pace, name = means.pace, place.graph.name
     try:
-        batch = alone(lambda _: steps.fitting_batch(place, batch, pace.model_step_s / 2), pace.case_limit_s)
+        batch = run_isolated(lambda: steps.fitting_batch(place, batch, pace.model_step_s / 2), pace.case_limit_s)
         make = steps.training if activity == "training" else steps.inference
         work = steps.repeating(lambda: make(place, batch), pace.load_s)
-        with Apart(work, pace.case_limit_s) as process:
-            process.wait_at_gate()
-            process.let_go()
+        with IsolatedProcess.fork(work, pace.case_limit_s) as process:
+            process.wait_until_ready()
+            process.release()
             seen = look(pace.load_s)
             found = steps.Repeats(**process.result())
-    except LostError as error:
+    except IsolatedError as error:
         return Load(activity, name, place.backend, 0.0, None, None, why=str(error), code=error.code)
     share = found.cpu_s / found.wall_s
     return seen.added_to(Load(activity, name, place.backend, found.wall_s, share, found.resident_bytes))

@@ -8,9 +8,9 @@ from typing import Any
 
 from phone_agent import models
 from phone_agent.contract.device_study import PROFILED, Operation, StudyRequest
+from phone_agent.device.isolated import IsolatedError, run_isolated
 from phone_agent.device_study import networks, steps
 from phone_agent.device_study.cases import Means
-from phone_agent.device_study.isolated import LostError, alone
 
 RUNS = 3
 
@@ -25,8 +25,8 @@ def operations(request: StudyRequest, means: Means) -> Iterator[Operation]:
 def _of(place: steps.Place, batch: int, means: Means) -> Iterator[Operation]:
     name = place.graph.name
     try:
-        found = alone(lambda _: _profile(place, batch, means.pace.model_step_s / 2), means.pace.case_limit_s)
-    except LostError as error:
+        found = run_isolated(lambda: _profile(place, batch, means.pace.model_step_s / 2), means.pace.case_limit_s)
+    except IsolatedError as error:
         yield Operation(name, place.backend, 0, "", "", 0.0, 0, str(error))
         return
     for kind, direction, seconds, flops in found["shares"]:
@@ -39,7 +39,7 @@ def _profile(place: steps.Place, batch: int, step_s: float) -> dict[str, Any]:
     made.executable.loss_and_gradients(made.images, made.labels, 1.0)
     profile = getattr(made.executable, "profile", None)
     if profile is None:
-        raise LostError(f"the {place.backend} backend does not time its steps one by one")
+        raise IsolatedError(f"the {place.backend} backend does not time its steps one by one")
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0])
     for one in profile(made.images, made.labels, runs=RUNS):
         total = sums[one.kind, one.direction]

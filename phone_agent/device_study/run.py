@@ -12,10 +12,10 @@ from phone_agent.contract.errors import AgentError
 from phone_agent.contract.files import read_text
 from phone_agent.core import library
 from phone_agent.device import cpu, facts, memory
+from phone_agent.device.isolated import IsolatedError, run_isolated
 from phone_agent.device.process import PROC
 from phone_agent.device_study import cases, foreground, loads, operations, thermal
 from phone_agent.device_study.cases import Means
-from phone_agent.device_study.isolated import Gate, LostError, alone
 from phone_agent.device_study.time_limits import QUICK, USUAL
 
 PARTS: dict[str, Callable[[StudyRequest, Means], Iterator[Row]]] = {
@@ -76,13 +76,13 @@ def _kernels() -> str | None:
 def _opencl() -> str | None:
     """In a process of its own: a context here would not survive the forks to come."""
     try:
-        name: str = alone(_name_device, DRIVER_S)
-    except LostError:
+        name: str = run_isolated(_name_device, DRIVER_S)
+    except IsolatedError:
         return None
     return name
 
 
-def _name_device(_: Gate) -> str:
+def _name_device() -> str:
     from phone_agent.backends.opencl.device import find_device
 
     found = find_device()

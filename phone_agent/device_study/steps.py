@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from math import isfinite, prod
+from math import prod
 from statistics import median
 from typing import Any
 
@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phone_agent.backends import get_backend
-from phone_agent.bench.compute import RULES, FailedError
+from phone_agent.bench.compute import RULES, TrainingStep
+from phone_agent.device.isolated import Gate, Work
 from phone_agent.device.memory import peak_bytes
-from phone_agent.device_study.isolated import Gate, Work
+from phone_agent.device.step_timer import Step, time_steps
 from phone_agent.models import CIFAR
 from phone_agent.nn.executable import Executable
 from phone_agent.nn.graph import Graph
@@ -24,7 +25,6 @@ from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
 from phone_agent.train.optimizers import build_optimizer
 
-Step = Callable[[], None]
 LABELS = 10  # CIFAR-10's, whatever the number of scores
 
 
@@ -61,17 +61,7 @@ def training(place: Place, batch: int) -> Step:
     """Forward, backward and the update of all values."""
     made = compiled(place, batch)
     optimizer = build_optimizer(RULES, made.state, threads=place.threads)
-    steps = 0
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-        loss = made.executable.loss_and_gradients(made.images, made.labels, 1.0, draw=steps)
-        optimizer.update(slice(None), RULES.learning_rate, steps)
-        if not isfinite(loss):
-            raise FailedError(f"the loss of step {steps} is {loss}: the arithmetic went wrong")
-
-    return step
+    return TrainingStep(made.executable, optimizer, made.images, made.labels)
 
 
 def inference(place: Place, batch: int) -> Step:
@@ -115,15 +105,10 @@ def repeating(prepare: Callable[[], Step], seconds: float, least: int = 2) -> Wo
 
 
 def repeat(step: Step, seconds: float, least: int = 2) -> Repeats:
-    taken: list[float] = []
     began, cpu_began = time.perf_counter(), time.process_time()
-    end = began + seconds
-    while len(taken) < least or time.perf_counter() < end:
-        start = time.perf_counter()
-        step()
-        taken.append(time.perf_counter() - start)
+    step_s = time_steps(step, least, min_seconds=seconds, warm_up=0)
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu_began
-    return Repeats(len(taken), median(taken), min(taken), wall, cpu, peak_bytes())
+    return Repeats(len(step_s), median(step_s), min(step_s), wall, cpu, peak_bytes())
 
 
 def fitting_batch(place: Place, most: int, step_s: float) -> int:

@@ -9,10 +9,11 @@ from statistics import median
 from phone_agent import models
 from phone_agent.contract.device_study import Sample, StudyRequest
 from phone_agent.device import battery, cpu, thermal
+from phone_agent.device.isolated import run_isolated
 from phone_agent.device.power import read_power
+from phone_agent.device.step_timer import time_steps
 from phone_agent.device_study import steps
 from phone_agent.device_study.cases import Means
-from phone_agent.device_study.isolated import alone
 
 NETWORK = "mobilenet_reduced"
 SAMPLES = 120  # at most, and one in five seconds at most
@@ -27,27 +28,17 @@ def samples(request: StudyRequest, means: Means) -> Iterator[Sample]:
     whole_s = request.thermal_minutes * 60
     every_s = min(whole_s / 4, max(EVERY_S, whole_s / SAMPLES))
     place = steps.Place(models.build(NETWORK), backend, means.threads)
-    batch = alone(lambda _: steps.fitting_batch(place, request.batch, every_s / 5), means.pace.case_limit_s)
+    batch = run_isolated(lambda: steps.fitting_batch(place, request.batch, every_s / 5), means.pace.case_limit_s)
     step = steps.training(place, batch)
     step()
     began = time.monotonic()
     has_battery = read_power() is not None
     while (at := time.monotonic() - began) < whole_s:
-        taken = _steps(step, min(every_s, whole_s - at))
-        yield _sample(place, batch, time.monotonic() - began, taken, has_battery=has_battery)
+        step_s = time_steps(step, min_seconds=min(every_s, whole_s - at), warm_up=0)
+        yield _sample(place, batch, time.monotonic() - began, step_s, has_battery=has_battery)
 
 
-def _steps(step: steps.Step, seconds: float) -> list[float]:
-    taken: list[float] = []
-    end = time.monotonic() + seconds
-    while not taken or time.monotonic() < end:
-        start = time.perf_counter()
-        step()
-        taken.append(time.perf_counter() - start)
-    return taken
-
-
-def _sample(place: steps.Place, batch: int, at_s: float, taken: list[float], *, has_battery: bool) -> Sample:
+def _sample(place: steps.Place, batch: int, at_s: float, step_s: list[float], *, has_battery: bool) -> Sample:
     found = thermal.read_temperature(battery.read_battery)
     power = read_power() if has_battery else None
     return Sample(
@@ -55,7 +46,7 @@ def _sample(place: steps.Place, batch: int, at_s: float, taken: list[float], *, 
         place.backend,
         batch,
         at_s,
-        median(taken),
+        median(step_s),
         found.celsius if found else None,
         found.source if found else None,
         cpu.frequency_mhz()[0],

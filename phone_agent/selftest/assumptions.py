@@ -8,7 +8,7 @@ from typing import Any
 
 from phone_agent.contract.assumptions import LAB_SETTING, Assumption, Check, CheckFunction, WiredNetwork
 from phone_agent.selftest import compute, gpu, network, processor, storage, system, thermal_power
-from phone_agent.selftest.bounded import bounded
+from phone_agent.selftest.isolated_check import run_isolated_check
 
 HOST_KERNEL = "uses the kernel of this computer"
 HOST_CORES = "uses the cores of this computer"
@@ -27,7 +27,7 @@ def check_assumptions(wired: WiredNetwork, only: Collection[str] = ()) -> Iterat
         if only and name not in only:
             continue
         yield {"check": name}
-        result = bounded(check.run, check.limit_s)
+        result = run_isolated_check(check.run, check.limit_s)
         yield {"check": name, "status": result.status.value, "detail": result.detail, "evidence": result.evidence}
 
 

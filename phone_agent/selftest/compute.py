@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from phone_agent.contract import layout
 from phone_agent.contract.assumptions import CheckResult, Status, failed, ok, ok_if
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.files import read_tail
 from phone_agent.selftest import worker
-from phone_agent.selftest.bounded import bounded
+from phone_agent.selftest.isolated_check import run_isolated_check
 
 ISA_S = 120.0
 BUILD_LOG = layout.ROOT / "jobs" / "build-mpi4py.log"  # written by provisioning/scripts/job.sh
@@ -27,7 +28,7 @@ def core() -> CheckResult:
 
 def kernels() -> CheckResult:
     """One process per instruction set: a crash in one set must not hide the results of the others."""
-    results = {isa: bounded(lambda isa=isa: _check_isa(isa), ISA_S) for isa in worker.check_core().split(", ")}  # type: ignore[misc]
+    results = {isa: run_isolated_check(partial(_check_isa, isa), ISA_S) for isa in worker.check_core().split(", ")}
     wrong = [f"{isa}: {each.detail}" for isa, each in results.items() if each.status is not Status.OK]
     detail = "; ".join(wrong) or f"all kernels agree with numpy: {', '.join(results)}"
     return ok_if(not wrong, detail, **{isa: each.evidence or each.detail for isa, each in results.items()})

@@ -11,6 +11,7 @@ from typing import Any
 from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unknown
 from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import cpu
+from phone_agent.device.step_timer import time_steps
 from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
 
 DISPATCHES = 2000
@@ -76,11 +77,8 @@ def threads(paths: SystemPaths = DEFAULT_PATHS) -> CheckResult:
 
     pool = ThreadPool(len(cpu.usable_cores(paths)))
     try:
-        empty, seconds = Program.of([]), []
-        for _ in range(DISPATCHES):
-            started = time.perf_counter()
-            pool.run(empty)
-            seconds.append(time.perf_counter() - started)
+        empty = Program.of([])
+        seconds = time_steps(lambda: pool.run(empty), DISPATCHES, warm_up=0)
     finally:
         pool.close()
     detail = f"{pool.threads} threads start work in {median(seconds) * 1e6:.0f} microseconds"

@@ -17,7 +17,7 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.files import read_text
 from phone_agent.device.facts import getprop
 from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
-from phone_agent.selftest.bounded import bounded
+from phone_agent.selftest.isolated_check import run_isolated_check
 
 ANDROID_VERSIONS = range(9, 13)
 KERNEL = "4.14."
@@ -132,7 +132,7 @@ def sysv_shm() -> CheckResult:
     get, control = _call_number("shmget"), _call_number("shmctl")
     if get is None or control is None:
         return unknown(f"no system call numbers known for {os.uname().machine}")
-    result = bounded(lambda: _get_segment(get, control), 5)
+    result = run_isolated_check(lambda: _get_segment(get, control), 5)
     if result.evidence.get("signal") == SIGSYS:
         return ok("using System V shared memory kills the process (SIGSYS)", how="killed")
     return result

@@ -10,6 +10,7 @@ from statistics import median
 from phone_agent.contract.assumptions import CheckResult, failed, ok, ok_if, unknown
 from phone_agent.contract.files import read_int, read_text
 from phone_agent.device import battery, commands, thermal, timers
+from phone_agent.device.step_timer import time_steps
 from phone_agent.device.system_paths import DEFAULT_PATHS, SystemPaths
 
 SLEEPS, SLEEP_S = 20, 0.05
@@ -86,11 +87,7 @@ def wake_lock() -> CheckResult:
 def sleep_precision() -> CheckResult:
     """Android stretches the sleeps of background apps, and our communication sleeps while it waits."""
     slack = timers.reduce_timer_slack()
-    seconds = []
-    for _ in range(SLEEPS):
-        started = time.monotonic()
-        time.sleep(SLEEP_S)
-        seconds.append(time.monotonic() - started)
+    seconds = time_steps(lambda: time.sleep(SLEEP_S), SLEEPS, warm_up=0, clock=time.monotonic)
     stretch, worst = median(seconds) / SLEEP_S, max(seconds) / SLEEP_S
     return ok_if(
         stretch <= MAX_STRETCH,

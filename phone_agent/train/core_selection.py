@@ -17,6 +17,7 @@ import numpy as np
 from phone_agent.backends.cpu import CpuBackend
 from phone_agent.device import affinity
 from phone_agent.device.affinity import CoreSet
+from phone_agent.device.step_timer import time_steps
 from phone_agent.nn.graph import Graph
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.memory_plan import DoesNotFitError
@@ -69,13 +70,9 @@ def fastest(core_sets: Sequence[CoreSet], measure: Callable[[CoreSet], float], i
 
 
 def _seconds(graph: Graph, state: State, images: int, options: Options, runs: int) -> float:
-    """The best of some runs, after one that touches the memory."""
+    """The fastest of `runs` steps."""
     executable = CpuBackend().compile(graph, state, images, options)
     batch, labels = np.zeros((images, *graph.shape), np.float32), np.zeros(images, np.int64)
-    times = []
-    for _ in range(runs + 1):
-        started = time.monotonic()
-        executable.loss_and_gradients(batch, labels, 1.0)
-        times.append(time.monotonic() - started)
+    seconds = time_steps(lambda: executable.loss_and_gradients(batch, labels, 1.0), runs)
     executable.close()
-    return min(times[1:])
+    return min(seconds)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from phone_agent import models
 from phone_agent.backends.cpu import CpuBackend
 from phone_agent.contract.tune import TuneRequest
+from phone_agent.device.step_timer import time_steps
 from phone_agent.nn.graph import Dense, Graph, GraphBuilder
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
@@ -50,7 +50,7 @@ def _core_step_s(features: int, units: int, batch: int, threads: int) -> float:
     graph = net.build()
     executable = CpuBackend().compile(graph, State(graph, 0), batch, Options(threads=threads))
     images, labels = np.ones((batch, 1, 1, features), np.float32), np.zeros(batch, np.int64)
-    seconds = _best_s(lambda: executable.loss_and_gradients(images, labels, 1.0))
+    seconds = min(time_steps(lambda: executable.loss_and_gradients(images, labels, 1.0), RUNS))
     executable.close()
     return seconds
 
@@ -71,13 +71,4 @@ def _blas_step_s(features: int, units: int, batch: int) -> float:
         np.matmul(hidden.T, back)
         np.matmul(x.T, back @ b.T)
 
-    return _best_s(step)
-
-
-def _best_s(work: Callable[[], object]) -> float:
-    seconds = []
-    for _ in range(RUNS + 1):
-        started = time.monotonic()
-        work()
-        seconds.append(time.monotonic() - started)
-    return min(seconds[1:])
+    return min(time_steps(step, RUNS))

@@ -1,35 +1,36 @@
-"""The search: each part in a separate process, since drivers hang and crash, and with a share of the time budget.
+"""Searches for the fastest device config. Each part runs in a process of its own, since drivers hang and crash, and
+gets a fraction of the time.
 
-Rows arrive as they are measured; the last one is the best configuration. Using the GPU must pay off by a margin.
+Rows are yielded as they are measured; the last one is the choice. A config that takes more of the phone must be faster
+by a margin.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
 from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.tune import GRACE_S, TIME_SHARES, TuneRequest
+from phone_agent.device.isolated import IsolatedError, IsolatedProcess
 
-MIN_SPEEDUP = 1.1  # of the GPU over the CPU, and of hybrid over either
+MIN_SPEED_UP = 1.1  # of the GPU over the CPU, and of both over either, to be chosen
 
 Row = dict[str, Any]
+Measure = Callable[[str, TuneRequest], Iterable[Row]]
 
 
-def search(request: TuneRequest) -> Iterator[Row]:
+def search(request: TuneRequest, measure: Measure | None = None) -> Iterator[Row]:
     measured: list[Row] = []
     for part, share in TIME_SHARES.items():
         if part == "hybrid" and not _measurements(measured, "opencl"):
             continue
         best = fastest(_measurements(measured, "opencl"))
         tiles = best["device_config"]["tiles"] if best else {}
-        for row in _in_a_process(part, replace(request, seconds=request.seconds * share, tiles=tiles)):
+        for row in (measure or measure_isolated)(part, replace(request, seconds=request.seconds * share, tiles=tiles)):
             measured.append(row)
             yield row
     yield {"part": "best", **_choose(measured)}
@@ -44,40 +45,22 @@ def _measurements(rows: list[Row], part: str) -> list[Row]:
 
 
 def _choose(rows: list[Row]) -> Row:
-    """The CPU unless the GPU is clearly faster; hybrid only if it is clearly faster than both."""
+    """The CPU unless the GPU is clearly faster; both only if they are clearly faster than either alone."""
     best: Row | None = None
     for part in ("cpu", "opencl", "hybrid"):
         found = fastest(_measurements(rows, part))
-        if found and (best is None or found["images_per_s"] >= MIN_SPEEDUP * best["images_per_s"]):
+        if found and (best is None or found["images_per_s"] >= MIN_SPEED_UP * best["images_per_s"]):
             best = found
     if best is None:
         raise AgentError("no configuration could be measured", code=ErrorCode.MEASUREMENT_FAILED)
     return {"device_config": best["device_config"], "images_per_s": best["images_per_s"]}
 
 
-def _in_a_process(part: str, request: TuneRequest) -> Iterator[Row]:
+def measure_isolated(part: str, request: TuneRequest) -> Iterator[Row]:
+    """A command of its own, since it may restart itself to find the vendor's OpenCL driver."""
     argv = [sys.executable, "-m", "phone_agent", "tune", json.dumps(asdict(request)), "--part", part]
-    limit = request.seconds + GRACE_S
-    with tempfile.TemporaryFile("w+") as complaints:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, text=True)
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            process.kill()
-
-        ender = threading.Timer(limit, end)
-        ender.start()
-        with process:
-            try:
-                yield from map(json.loads, process.stdout or ())
-                code = process.wait()
-            finally:
-                ender.cancel()
-                process.kill()
-        complaints.seek(0)
-        said = complaints.read().strip().splitlines() or ["it said nothing"]
-    if late.is_set():
-        yield {"part": part, "what": part, "error": f"not ready after {limit:.0f} s"}
-    elif code:
-        yield {"part": part, "what": part, "error": f"signal {-code}" if code < 0 else said[-1][:300]}
+    try:
+        with IsolatedProcess.spawn(argv, request.seconds + GRACE_S) as process:
+            yield from process.rows()
+    except IsolatedError as error:
+        yield {"part": part, "what": part, "error": str(error)[:300]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +12,7 @@ from phone_agent.backends import get_backend
 from phone_agent.backends.hybrid import HybridExecutable
 from phone_agent.contract.schema import DeviceConfig
 from phone_agent.contract.tune import TuneRequest
+from phone_agent.device.step_timer import time_steps
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
 
@@ -23,8 +23,8 @@ class StepTiming:
     gpu_share: float | None
 
 
-def time_steps(config: DeviceConfig, request: TuneRequest, runs: int) -> StepTiming:
-    """Times forward and backward, after a warm-up step. The rest of a step is the same for every config."""
+def time_config(config: DeviceConfig, request: TuneRequest, runs: int) -> StepTiming:
+    """The fastest of `runs` steps, forward and backward; the rest of a step takes the same time with every config."""
     graph = models.build(request.model)
     backend, state = get_backend(config.backend), State(graph, 0)
     state.move(backend.array)
@@ -33,10 +33,6 @@ def time_steps(config: DeviceConfig, request: TuneRequest, runs: int) -> StepTim
     executable = backend.compile(graph, state, request.batch, options)
     images = np.random.default_rng(0).standard_normal((request.batch, *graph.shape)).astype(np.float32)
     labels = np.arange(request.batch) % graph.classes
-    seconds = []
-    for _ in range(runs + 1):
-        started = time.monotonic()
-        executable.loss_and_gradients(images, labels, 1.0)
-        seconds.append(time.monotonic() - started)
+    seconds = time_steps(lambda: executable.loss_and_gradients(images, labels, 1.0), runs)
     share = executable.gpu_share if isinstance(executable, HybridExecutable) else None
-    return StepTiming(min(seconds[1:]), share)
+    return StepTiming(min(seconds), share)

@@ -109,10 +109,10 @@ def _deadline(request: TuneRequest) -> Callable[[], bool]:
 
 
 def _row(part: str, what: str, config: DeviceConfig, request: TuneRequest) -> Row:
-    from phone_agent.tune.steps import time_steps
+    from phone_agent.tune.steps import time_config
 
     try:
-        timing = time_steps(config, request, RUNS)
+        timing = time_config(config, request, RUNS)
     except AgentError as error:  # the device rejects a tile, or the model does not fit
         return {"part": part, "what": what, "error": str(error)[:300]}
     return {

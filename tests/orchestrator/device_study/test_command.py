@@ -20,8 +20,8 @@ from phone_agent.contract.device_study import (
     StudyRequest,
 )
 from phone_agent.contract.errors import ErrorCode
+from phone_agent.device.isolated import IsolatedError
 from phone_agent.device_study import cases
-from phone_agent.device_study.isolated import LostError
 from phone_agent.device_study.time_limits import USUAL
 from tests.labs import CLUSTERCTL, TestLab
 
@@ -181,9 +181,9 @@ def test_a_request_is_read_before_numpy_is_there() -> None:
 
 def test_a_backend_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def hang(*_: object) -> None:
-        raise LostError("no answer within 90 s", code=ErrorCode.TIMED_OUT)
+        raise IsolatedError("no answer within 90 s", code=ErrorCode.TIMED_OUT)
 
-    monkeypatch.setattr(cases, "alone", hang)
+    monkeypatch.setattr(cases, "run_isolated", hang)
     request = StudyRequest(
         parts=("sweep",), families=("fc",), widths=(8,), depths=(1, 2, 3, 4, 5), backends=("cpu",), batch=1
     )
