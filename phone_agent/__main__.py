@@ -78,7 +78,7 @@ def parse() -> argparse.Namespace:
     tuner = add("tune", tune, "measure the fastest device config; prints JSON rows")
     tuner.add_argument("request", help="JSON")
     tuner.add_argument("--part", help="measure one part, in this process")
-    add("device-study", device_study, "what this device can do, a row at a time").add_argument("request", help="JSON")
+    add("device-study", device_study, "measure this device; prints JSON rows").add_argument("request", help="JSON")
     return parser.parse_args()
 
 

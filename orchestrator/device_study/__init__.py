@@ -1,1 +1,1 @@
-"""What single devices can do, gathered from them and laid beside what was published."""
+"""Device study: measures single devices and compares them with published figures."""

@@ -1,4 +1,4 @@
-"""Asks devices what they can do: phones over ssh, this computer as a process of its own."""
+"""Runs device studies: on phones over ssh, on this computer in a subprocess."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
 
 HERE: Final = "this computer"
-SILENCE_S: Final = 600.0  # the longest that one row may take, with room
-MOST_ROWS: Final = 20_000
+SILENCE_S: Final = 600.0  # maximum time per row, with margin
+MAX_ROWS: Final = 20_000
 
-OnRow = Callable[[str, Row], None]  # the device's name; from any thread
+OnRow = Callable[[str, Row], None]  # device name and row; from any thread
 
 
 def study_here(request: StudyRequest, on_row: OnRow) -> DeviceStudy:
@@ -52,7 +52,7 @@ def study_here(request: StudyRequest, on_row: OnRow) -> DeviceStudy:
 
 
 def study_phones(cluster: Cluster, fleet: Fleet, request: StudyRequest, on_row: OnRow) -> Iterator[DeviceStudy]:
-    """All at once; virtual phones one by one, since they share a processor."""
+    """All in parallel; virtual phones one by one, since they share a processor."""
     virtual = cluster.lab is not None
     groups = [[phone] for phone in fleet.phones] if virtual else [list(fleet.phones)]
     for phones in groups:
@@ -79,7 +79,7 @@ def _ask(connection: PhoneConnection, request: StudyRequest, rows: list[Row], on
             _take(name, stream, rows, on_row)
         except StudyError as error:
             raise PhoneError(
-                f"its answer makes no sense: {error}", code=ErrorCode.BAD_ANSWER, remedy=_provision(name)
+                f"invalid result row: {error}", code=ErrorCode.BAD_ANSWER, remedy=_provision(name)
             ) from None
     if stream.rc:
         code, said = agent.reported(stream.stderr, stream.rc)
@@ -91,8 +91,8 @@ def _take(name: str, lines: Iterable[bytes], rows: list[Row], on_row: OnRow) -> 
         row = _row(line)
         if row is None:
             continue
-        if len(rows) >= MOST_ROWS:
-            raise StudyError(f"more than {MOST_ROWS} rows")
+        if len(rows) >= MAX_ROWS:
+            raise StudyError(f"more than {MAX_ROWS} rows")
         rows.append(row)
         on_row(name, row)
 

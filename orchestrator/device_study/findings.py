@@ -1,4 +1,4 @@
-"""The published figures, each with what this device shows of the same."""
+"""Published figures, each with the measurement of this device."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from phone_agent.contract.device_study import (
     FOREGROUND_ALONE,
     PROFILED,
     TRAINING_ALONE,
-    TRAINING_GIVES_WAY,
+    TRAINING_LOW_PRIORITY,
     Case,
-    Contest,
+    Interference,
     network_name,
 )
 
@@ -25,7 +25,7 @@ GRADIENTS = {"conv_backward_weights", "conv_backward_data"}
 
 @dataclass(frozen=True)
 class Finding:
-    """`measured` is in the figure's unit; None: this study did not measure it."""
+    """`measured` has the unit of the figure; None if this study did not measure it."""
 
     figure: Figure
     measured: float | None
@@ -41,7 +41,7 @@ def image_s(case: Case, activity: str) -> float | None:
 
 
 def _growth(family: str, along: str, activity: str) -> Measure:
-    """From the smallest to the largest width or depth, 64 to 512 or 1 to 8: the most there is at any of the other."""
+    """Growth from width 64 to 512 or depth 1 to 8: the maximum over the other dimension."""
     ends = (64, 512) if along == "width" else (1, 8)
 
     def measure(device: DeviceStudy) -> float | None:
@@ -62,7 +62,7 @@ def _on(cases: Iterable[Case], family: str, backend: str) -> list[Case]:
 
 
 def _between(device: DeviceStudy, one: str, other: str, activity: str) -> dict[tuple[int, int], float]:
-    """How many times longer the family `one` takes than `other`, by width and depth."""
+    """Time of family `one` relative to `other`, by width and depth."""
     times = {
         family: {(case.width, case.depth): image_s(case, activity) for case in _on(device.sweep, family, "cpu")}
         for family in (one, other)
@@ -82,7 +82,7 @@ def _separable(activity: str) -> Measure:
 
 
 def _share(of: Callable[[str, str], bool], among: Callable[[str], bool]) -> Measure:
-    """Of the four-layer network's time on the CPU, in per cent."""
+    """Percentage of the time of the four-layer network on the CPU."""
 
     def measure(device: DeviceStudy) -> float | None:
         rows = [row for row in device.operations if (row.network, row.backend) == (network_name(*PROFILED), "cpu")]
@@ -98,7 +98,7 @@ def _is_backward(direction: str) -> bool:
 
 
 def _accelerated(family: str, activity: str, name: str = "") -> Measure:
-    """How many times faster OpenCL is than the CPU: the most there is."""
+    """Speedup of OpenCL over the CPU: the maximum."""
 
     def measure(device: DeviceStudy) -> float | None:
         cases = [*device.models, *device.sweep]
@@ -125,26 +125,26 @@ def _cpu_percent(network: str) -> Measure:
     return measure
 
 
-def _contest(device: DeviceStudy, situation: str) -> Contest | None:
-    return next((each for each in device.contests if each.situation == situation), None)
+def _interference(device: DeviceStudy, situation: str) -> Interference | None:
+    return next((each for each in device.interference if each.situation == situation), None)
 
 
 def _background(device: DeviceStudy) -> float | None:
-    behind, alone = _contest(device, TRAINING_GIVES_WAY), _contest(device, TRAINING_ALONE)
+    behind, alone = _interference(device, TRAINING_LOW_PRIORITY), _interference(device, TRAINING_ALONE)
     if behind is None or alone is None or not behind.training_s or not alone.training_s:
         return None
     return behind.training_s / alone.training_s
 
 
 def _foreground_loss(device: DeviceStudy) -> float | None:
-    behind, alone = _contest(device, TRAINING_GIVES_WAY), _contest(device, FOREGROUND_ALONE)
+    behind, alone = _interference(device, TRAINING_LOW_PRIORITY), _interference(device, FOREGROUND_ALONE)
     if behind is None or alone is None or behind.foreground_rate is None or not alone.foreground_rate:
         return None
     return 100 * (1 - behind.foreground_rate / alone.foreground_rate)
 
 
 def _slower_when_warm(quarter: int) -> Measure:
-    """A quarter of the thermal run, 1 to 3, against its first."""
+    """Slowdown in a quarter of the thermal run, 1 to 3, relative to the first quarter."""
 
     def measure(device: DeviceStudy) -> float | None:
         times = [sample.training_s for sample in device.samples]

@@ -1,8 +1,8 @@
-"""What was published, with where: nothing here was measured by us.
+"""Published figures with their sources. Nothing here was measured by us.
 
 Most of it is from Chen, Biookaghazadeh and Zhao, "Exploring the Capabilities of Mobile Devices in Supporting Deep
 Learning", SEC '19; the heat of a phone that trains is from Na et al., "Scalable Smartphone Cluster for Deep Learning",
-2021. Times of single bars were never printed as numbers; those their text names are here.
+2021. Most times are only plotted; those stated in the text are here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TABLE_5: Cells = {
 
 @dataclass(frozen=True)
 class Misprint:
-    """A printed cell that its own network cannot have."""
+    """A printed table cell that contradicts its network."""
 
     table: int
     width: int
@@ -58,7 +58,7 @@ MISPRINTS = (
     ),
 )  # fmt: skip
 
-TABLE_4_UNIT = 100  # its FLOPs are so many times what one step takes
+TABLE_4_UNIT = 100  # the printed FLOPs are those of this many steps
 TABLE_4_UNIT_WHY = (
     "All FLOPs of table 4 are 100 times those of one step of 128 images, by the rule that table 5 follows without that "
     "factor. Figure 6 shows less than a quarter of a second for the largest: 252 GFLOP would be a teraflop a second, "

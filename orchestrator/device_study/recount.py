@@ -1,4 +1,4 @@
-"""The FLOPs and parameters of the paper's tables 4 and 5, counted again from the networks themselves."""
+"""FLOPs and parameters of tables 4 and 5 of the paper, counted again from the networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PRINTED = re.compile(r"(\d+)(?:\.(\d+))?([KMG])")
 
 @dataclass(frozen=True)
 class Cell:
-    """`exact` is in the table's own unit: table 4's FLOPs are those of 100 steps."""
+    """`exact` has the unit of the table: the FLOPs of table 4 are those of 100 steps."""
 
     table: int
     family: str
@@ -46,17 +46,17 @@ def cells() -> Iterator[Cell]:
 
 
 def matches(printed: str, exact: float) -> bool:
-    """The paper rounds some numbers and cuts others off: both are right."""
+    """The paper rounds some numbers and truncates others: both match."""
     found = _PRINTED.fullmatch(printed)
     if found is None:
-        raise ValueError(f"'{printed}' is not a number as the tables print them")
+        raise ValueError(f"'{printed}' is not in the number format of the tables")
     whole, decimals, suffix = found.groups()
     scaled = exact / _SUFFIXES[suffix] * 10 ** len(decimals or "")
     return int(whole + (decimals or "")) in {math.floor(scaled), math.floor(scaled + 0.5)}
 
 
-def in_its_unit(printed: str, exact: float) -> str:
-    """`exact` as the cell would print it: 1 866 626 826 240 beside 618G is 1866.6G."""
+def format_like(printed: str, exact: float) -> str:
+    """Formats `exact` like the printed cell: 1 866 626 826 240 next to 618G is 1866.6G."""
     suffix = printed[-1]
     return (
         f"{exact / _SUFFIXES[suffix]:,.4g}{suffix}"
@@ -66,6 +66,6 @@ def in_its_unit(printed: str, exact: float) -> str:
 
 
 def _misprint(table: int, width: int, depth: int, column: str) -> Misprint | None:
-    place = (table, width, depth, column)
-    found = (each for each in MISPRINTS if (each.table, each.width, each.depth, each.column) == place)
+    key = (table, width, depth, column)
+    found = (each for each in MISPRINTS if (each.table, each.width, each.depth, each.column) == key)
     return next(found, None)

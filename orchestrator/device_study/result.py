@@ -1,4 +1,4 @@
-"""What devices answered, as values; and what can be read off them."""
+"""Results of device studies, and values derived from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from phone_agent.contract.device_study import Case, Contest, Facts, Load, Operation, Row, Sample, StudyRequest, document
+from phone_agent.contract.device_study import (
+    Case,
+    Facts,
+    Interference,
+    Load,
+    Operation,
+    Row,
+    Sample,
+    StudyRequest,
+    document,
+)
 
 T = TypeVar("T", bound=Row)
 MODEL = "model"
@@ -14,7 +24,7 @@ MODEL = "model"
 
 @dataclass(frozen=True)
 class DeviceStudy:
-    """`error`: why the device did not answer to the end."""
+    """`error`: why the study did not finish."""
 
     name: str
     where: str
@@ -44,8 +54,8 @@ class DeviceStudy:
         return self._of(Load)
 
     @property
-    def contests(self) -> list[Contest]:
-        return self._of(Contest)
+    def interference(self) -> list[Interference]:
+        return self._of(Interference)
 
     @property
     def samples(self) -> list[Sample]:
@@ -60,7 +70,7 @@ class Study:
     request: StudyRequest
     devices: tuple[DeviceStudy, ...]
     made: float  # epoch seconds
-    version: str  # clusterctl's
+    version: str  # of clusterctl
 
     @property
     def ok(self) -> bool:
@@ -68,23 +78,23 @@ class Study:
 
 
 def scaled_s(seconds: float | None, case: Case) -> float | None:
-    """For the batch that was asked for; measured with fewer images, it is so many times longer: modelled."""
+    """Step time for the requested batch, extrapolated if a smaller batch was measured."""
     if seconds is None or not case.batch:
         return None
-    return seconds * case.batch_asked / case.batch
+    return seconds * case.batch_requested / case.batch
 
 
 def is_scaled(case: Case) -> bool:
-    return case.batch is not None and case.batch != case.batch_asked
+    return case.batch is not None and case.batch != case.batch_requested
 
 
 def gflops(case: Case) -> float | None:
-    """Of training, by the direct method."""
+    """Training speed, counting the FLOPs of direct convolution."""
     return case.training_flops * case.batch / case.training_s / 1e9 if case.training_s and case.batch else None
 
 
 def as_document(study: Study, findings: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """`findings`: of each device."""
+    """`findings`: one list per device."""
     devices = [
         {
             "name": device.name,
@@ -92,7 +102,7 @@ def as_document(study: Study, findings: Sequence[Sequence[Any]]) -> dict[str, An
             "virtual": device.virtual,
             "error": device.error,
             "rows": [document(row) for row in device.rows],
-            "beside_published": [asdict(finding) for finding in found],
+            "published_comparison": [asdict(finding) for finding in found],
         }
         for device, found in zip(study.devices, findings, strict=True)
     ]

@@ -73,7 +73,7 @@ def render_tables(device: DeviceStudy) -> tuple[FitTable, ...]:
         _cases("width x depth", device.sweep),
         _operations(device.operations),
         _loads(device.loads),
-        _contests(device),
+        _interference(device),
         _thermal(device.samples),
         _published(device),
     )
@@ -86,7 +86,7 @@ def _facts(facts: Facts) -> Text:
 
 
 def _cases(title: str, cases: list[Case]) -> FitTable:
-    batch = cases[0].batch_asked if cases else 0
+    batch = cases[0].batch_requested if cases else 0
     table = FitTable(
         title,
         "backend",
@@ -160,15 +160,15 @@ def _loads(loads: list[Load]) -> FitTable:
     return table
 
 
-def _contests(device: DeviceStudy) -> FitTable:
+def _interference(device: DeviceStudy) -> FitTable:
     table = FitTable(
         "with a foreground application",
         Column("its rounds/s", right=True, wrap=True),
         Column("training step", right=True),
     )
-    for contest in device.contests:
-        rate = "" if contest.foreground_rate is None else f"{contest.foreground_rate:.0f}"
-        table.add_row(one_line(contest.situation), rate or one_line(contest.why), format_seconds(contest.training_s))
+    for run in device.interference:
+        rate = "" if run.foreground_rate is None else f"{run.foreground_rate:.0f}"
+        table.add_row(one_line(run.situation), rate or one_line(run.why), format_seconds(run.training_s))
     return table
 
 

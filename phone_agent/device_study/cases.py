@@ -1,4 +1,4 @@
-"""The networks of the study, and the sweeps over width and depth: what a step takes, in time and in memory."""
+"""Step time and memory of the models, and of networks swept over width and depth."""
 
 from __future__ import annotations
 
@@ -14,98 +14,106 @@ from phone_agent.contract.errors import AgentError, ErrorCode
 from phone_agent.contract.sizes import format_distinct_sizes
 from phone_agent.device.isolated import IsolatedError, run_isolated
 from phone_agent.device_study import networks, steps
-from phone_agent.device_study.time_limits import Pace
+from phone_agent.device_study.time_limits import TimeLimits
 from phone_agent.nn.plan.memory_plan import estimate_memory
 from phone_agent.nn.plan.options import Options
 from phone_agent.nn.summary import forward_flops, training_flops
 
-NO_ANSWER = frozenset({ErrorCode.TIMED_OUT, ErrorCode.BAD_ANSWER})
-MOST_LOST = 3  # cases of a sweep that take too long, before a backend is given up
-LONGEST_REASON = 160  # a driver may tell a whole compiler's output
+NO_RESULT = frozenset({ErrorCode.TIMED_OUT, ErrorCode.BAD_ANSWER})
+MAX_FAILURES = 3  # cases without a result before a sweep skips the backend
+MAX_REASON_CHARS = 160  # a driver may return the full compiler output
 
 
 @dataclass(frozen=True)
-class Means:
-    """What there is to study with. `missing`: why a backend cannot be used, by its name."""
+class StudyContext:
+    """`unavailable`: why a backend cannot be used, by name."""
 
     threads: int
     budget_bytes: int | None
-    missing: dict[str, AgentError]
-    pace: Pace
+    unavailable: dict[str, AgentError]
+    limits: TimeLimits
 
     def usable(self, request: StudyRequest) -> list[str]:
-        """The backends there are. The first alone where the study is quick: a GPU's driver compiles for minutes."""
-        found = [name for name in request.backends if name not in self.missing]
-        return found[:1] if request.quick else found
+        """The available backends; only the first in a quick study, since a GPU driver compiles for minutes."""
+        names = [name for name in request.backends if name not in self.unavailable]
+        return names[:1] if request.quick else names
 
 
-def model_cases(request: StudyRequest, means: Means) -> Iterator[Case]:
+def model_cases(request: StudyRequest, context: StudyContext) -> Iterator[Case]:
     for name in request.models:
         for backend in request.backends:
-            place = steps.Place(models.build(name), backend, means.threads)
-            yield _measured(describe(place, "model", (0, 0), request.batch), place, means, means.pace.model_step_s)
+            workload = steps.Workload(models.build(name), backend, context.threads)
+            yield _measure(
+                describe(workload, "model", (0, 0), request.batch), workload, context, context.limits.model_step_s
+            )
 
 
-def sweep_cases(request: StudyRequest, means: Means) -> Iterator[Case]:
-    """A missing backend was told with the models. One that lost some cases is not tried on and on."""
-    lost: Counter[str] = Counter()
+def sweep_cases(request: StudyRequest, context: StudyContext) -> Iterator[Case]:
+    """Unavailable backends were reported with the models. A backend that fails repeatedly is skipped."""
+    failures: Counter[str] = Counter()
     for family, backend, depth, width in product(
-        request.families, means.usable(request), request.depths, request.widths
+        request.families, context.usable(request), request.depths, request.widths
     ):
-        place = steps.Place(networks.build(family, width, depth), backend, means.threads)
-        case = describe(place, family, (width, depth), request.batch)
-        if lost[backend] >= MOST_LOST:
+        workload = steps.Workload(networks.build(family, width, depth), backend, context.threads)
+        case = describe(workload, family, (width, depth), request.batch)
+        if failures[backend] >= MAX_FAILURES:
             yield replace(
-                case, why=f"not tried: {backend} gave no answer to {MOST_LOST} others", code=ErrorCode.CANCELLED
+                case,
+                why=f"skipped: {backend} gave no result for {MAX_FAILURES} other networks",
+                code=ErrorCode.CANCELLED,
             )
             continue
-        measured = _measured(case, place, means, means.pace.sweep_step_s)
-        lost[backend] += measured.code in NO_ANSWER
+        measured = _measure(case, workload, context, context.limits.sweep_step_s)
+        failures[backend] += measured.code in NO_RESULT
         yield measured
 
 
-def describe(place: steps.Place, family: str, size: tuple[int, int], batch: int) -> Case:
-    """What can be said before it runs. `size`: width and depth."""
-    graph = place.graph
+def describe(workload: steps.Workload, family: str, size: tuple[int, int], batch: int) -> Case:
+    """What is known before the run. `size`: width and depth."""
+    graph = workload.graph
     return Case(
         family=family,
         name=graph.name,
         width=size[0],
         depth=size[1],
-        backend=place.backend,
+        backend=workload.backend,
         parameters=graph.parameter_count,
         forward_flops=forward_flops(graph),
         training_flops=training_flops(graph),
-        batch_asked=batch,
-        planned_bytes=estimate_memory(graph, batch, Options(threads=place.threads)).total,
+        batch_requested=batch,
+        planned_bytes=estimate_memory(graph, batch, Options(threads=workload.threads)).total,
     )
 
 
-def _measured(case: Case, place: steps.Place, means: Means, step_s: float) -> Case:
-    """Out of memory is foreseen, and not tried."""
-    if lacking := means.missing.get(case.backend):
-        return replace(case, why=str(lacking), code=lacking.code)
-    if means.budget_bytes is not None and case.planned_bytes > means.budget_bytes:
-        need, there_is = format_distinct_sizes(case.planned_bytes, means.budget_bytes)
+def _measure(case: Case, workload: steps.Workload, context: StudyContext, step_s: float) -> Case:
+    """Skips cases that are predicted to run out of memory."""
+    if reason := context.unavailable.get(case.backend):
+        return replace(case, why=str(reason), code=reason.code)
+    if context.budget_bytes is not None and case.planned_bytes > context.budget_bytes:
+        required, available = format_distinct_sizes(case.planned_bytes, context.budget_bytes)
         return replace(
-            case, why=f"out of memory, predicted: needs {need}, the budget is {there_is}", code=ErrorCode.OUT_OF_MEMORY
+            case,
+            why=f"out of memory, predicted: needs {required}, the budget is {available}",
+            code=ErrorCode.OUT_OF_MEMORY,
         )
     try:
-        found = run_isolated(lambda: _time(place, case.batch_asked, step_s, means.pace), means.pace.case_limit_s)
+        found = run_isolated(
+            lambda: _time(workload, case.batch_requested, step_s, context.limits), context.limits.case_limit_s
+        )
         return replace(case, **found)
     except IsolatedError as error:
         return replace(case, why=str(error), code=error.code)
 
 
-def _time(place: steps.Place, batch: int, step_s: float, pace: Pace) -> dict[str, Any]:
-    batch = steps.fitting_batch(place, batch, step_s)
-    step = steps.training(place, batch)
+def _time(workload: steps.Workload, batch: int, step_s: float, limits: TimeLimits) -> dict[str, Any]:
+    batch = steps.fitting_batch(workload, batch, step_s)
+    step = steps.training(workload, batch)
     step()
-    trained = steps.repeat(step, pace.repeat_s)
+    trained = steps.repeat(step, limits.repeat_s)
     del step
-    infer = steps.inference(place, batch)
+    infer = steps.inference(workload, batch)
     infer()
-    inferred = steps.repeat(infer, pace.repeat_s)
+    inferred = steps.repeat(infer, limits.repeat_s)
     return {
         "batch": batch,
         "training_s": trained.median_s,
@@ -115,16 +123,16 @@ def _time(place: steps.Place, batch: int, step_s: float, pace: Pace) -> dict[str
     }
 
 
-def missing(backend: str, threads: int) -> AgentError | None:
-    """Why it cannot be used here; None where it can. Tried out, in a process of its own: drivers crash."""
-    place = steps.Place(networks.build("separable", 8, 1), backend, threads)
+def unavailable(backend: str, threads: int) -> AgentError | None:
+    """Why the backend cannot be used; None if it can. Tested in a separate process, since drivers crash."""
+    workload = steps.Workload(networks.build("separable", 8, 1), backend, threads)
 
     def train_once() -> None:
-        steps.training(place, 1)()
+        steps.training(workload, 1)()
 
     try:
         run_isolated(train_once, 120.0)
     except AgentError as error:
-        first = (str(error).strip().splitlines() or ["it would not say why"])[0][:LONGEST_REASON]
+        first = (str(error).strip().splitlines() or ["unknown reason"])[0][:MAX_REASON_CHARS]
         return AgentError(first, code=error.code)
     return None

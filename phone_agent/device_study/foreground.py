@@ -1,7 +1,7 @@
-"""How training and an application in the foreground slow each other down.
+"""How training and a foreground application slow each other down.
 
-The application is made up: a process for each core that computes, each finding the primes below 20 000 again and
-again, by a sieve in plain Python. Training gives way to it, as a run does (niceness 10), or does not.
+The application is synthetic: one process per compute core, each repeatedly finding the primes below 20 000 with a
+sieve in plain Python. Training runs at low priority (niceness 10), as in a real run, or at equal priority.
 """
 
 from __future__ import annotations
@@ -15,51 +15,58 @@ from phone_agent.contract.device_study import (
     EQUAL_PRIORITY,
     FOREGROUND_ALONE,
     TRAINING_ALONE,
-    TRAINING_GIVES_WAY,
-    Contest,
+    TRAINING_LOW_PRIORITY,
+    Interference,
     StudyRequest,
 )
 from phone_agent.device import affinity
 from phone_agent.device.isolated import IsolatedError, IsolatedProcess, Work, run_isolated
 from phone_agent.device.step_timer import Step
 from phone_agent.device_study import steps
-from phone_agent.device_study.cases import Means
+from phone_agent.device_study.cases import StudyContext
 
 NETWORK = "mobilenet_reduced"
-BELOW = 20_000
-PRIMES_BELOW_20_000 = 2262
+LIMIT = 20_000
+PRIME_COUNT = 2262
 
 
-def contests(request: StudyRequest, means: Means) -> Iterator[Contest]:
-    place = steps.Place(models.build(NETWORK), "cpu", means.threads)
+def measure_interference(request: StudyRequest, context: StudyContext) -> Iterator[Interference]:
+    workload = steps.Workload(models.build(NETWORK), "cpu", context.threads)
     batch = run_isolated(
-        lambda: steps.fitting_batch(place, request.batch, means.pace.contest_s / 20), means.pace.case_limit_s
+        lambda: steps.fitting_batch(workload, request.batch, context.limits.interference_s / 20),
+        context.limits.case_limit_s,
     )
-    yield _contest(FOREGROUND_ALONE, place, means, foreground=True)
-    yield _contest(TRAINING_ALONE, place, means, foreground=False, batch=batch)
-    yield _contest(TRAINING_GIVES_WAY, place, means, foreground=True, batch=batch, gives_way=True)
-    yield _contest(EQUAL_PRIORITY, place, means, foreground=True, batch=batch)
+    yield _interference(FOREGROUND_ALONE, workload, context, foreground=True)
+    yield _interference(TRAINING_ALONE, workload, context, foreground=False, batch=batch)
+    yield _interference(TRAINING_LOW_PRIORITY, workload, context, foreground=True, batch=batch, low_priority=True)
+    yield _interference(EQUAL_PRIORITY, workload, context, foreground=True, batch=batch)
 
 
-def _contest(
-    situation: str, place: steps.Place, means: Means, *, foreground: bool, batch: int = 0, gives_way: bool = False
-) -> Contest:
-    """`batch` 0: nobody trains."""
-    seconds = means.pace.contest_s
-    works = [steps.repeating(lambda: sieve, seconds)] * (means.threads if foreground else 0)
+def _interference(
+    situation: str,
+    workload: steps.Workload,
+    context: StudyContext,
+    *,
+    foreground: bool,
+    batch: int = 0,
+    low_priority: bool = False,
+) -> Interference:
+    """`batch` 0: no training."""
+    seconds = context.limits.interference_s
+    works = [steps.repeating(lambda: sieve, seconds)] * (context.threads if foreground else 0)
     if batch:
-        works.append(_training(place, batch, seconds, gives_way=gives_way))
+        works.append(_training(workload, batch, seconds, low_priority=low_priority))
     try:
-        found = _together(works, means.pace.case_limit_s)
+        found = _run_concurrently(works, context.limits.case_limit_s)
     except IsolatedError as error:
-        return Contest(situation, place.graph.name, None, None, str(error))
+        return Interference(situation, workload.graph.name, None, None, str(error))
     runners = found[:-1] if batch else found
     rate = sum(each.count / each.wall_s for each in runners) if runners else None
-    return Contest(situation, place.graph.name, rate, found[-1].median_s if batch else None)
+    return Interference(situation, workload.graph.name, rate, found[-1].median_s if batch else None)
 
 
-def _together(works: list[Work], limit_s: float) -> list[steps.Repeats]:
-    """All start when the last is ready, and run for the same time."""
+def _run_concurrently(works: list[Work], limit_s: float) -> list[steps.Repeats]:
+    """All start when the last one is ready, and run for the same time."""
     with ExitStack() as stack:
         processes = [stack.enter_context(IsolatedProcess.fork(work, limit_s)) for work in works]
         for process in processes:
@@ -69,21 +76,21 @@ def _together(works: list[Work], limit_s: float) -> list[steps.Repeats]:
         return [steps.Repeats(**process.result()) for process in processes]
 
 
-def _training(place: steps.Place, batch: int, seconds: float, *, gives_way: bool) -> Work:
+def _training(workload: steps.Workload, batch: int, seconds: float, *, low_priority: bool) -> Work:
     def prepare() -> Step:
-        if gives_way:
+        if low_priority:
             os.nice(affinity.COMPUTE_NICENESS)
-        return steps.training(place, batch)
+        return steps.training(workload, batch)
 
     return steps.repeating(prepare, seconds)
 
 
 def sieve() -> None:
-    is_prime = bytearray([1]) * BELOW
+    is_prime = bytearray([1]) * LIMIT
     is_prime[:2] = b"\0\0"
-    for number in range(2, int(BELOW**0.5) + 1):
+    for number in range(2, int(LIMIT**0.5) + 1):
         if is_prime[number]:
-            for multiple in range(number * number, BELOW, number):
+            for multiple in range(number * number, LIMIT, number):
                 is_prime[multiple] = 0
-    if sum(is_prime) != PRIMES_BELOW_20_000:
-        raise IsolatedError("the foreground load counted its primes wrong")
+    if sum(is_prime) != PRIME_COUNT:
+        raise IsolatedError("the foreground load found a wrong number of primes")

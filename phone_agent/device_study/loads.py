@@ -1,4 +1,4 @@
-"""What the device does and takes from its battery at rest, in inference and in training."""
+"""CPU, memory and battery power when idle, in inference and in training."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from phone_agent.device.isolated import IsolatedError, IsolatedProcess, run_isol
 from phone_agent.device.power import Power, read_power
 from phone_agent.device.process import PROC
 from phone_agent.device_study import steps
-from phone_agent.device_study.cases import Means
+from phone_agent.device_study.cases import StudyContext
 
-NO_BATTERY = "battery power is not to be had: there is no battery, or it does not tell current and voltage"
-LOOK_EVERY_S = 1.0
+NO_BATTERY = "battery power is unavailable: no battery, or its current and voltage are not readable"
+SAMPLE_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True)
-class Looks:
-    """What was seen from outside, some times, while others worked."""
+class DeviceReadings:
+    """Sensor readings taken while the device was busy."""
 
     powers: tuple[Power, ...]
     temperature_c: float | None
     frequency_mhz: float | None
 
-    def added_to(self, load: Load) -> Load:
+    def add_to(self, load: Load) -> Load:
         warm = replace(load, temperature_c=self.temperature_c, frequency_mhz=self.frequency_mhz)
         if not self.powers:
             return replace(warm, why=NO_BATTERY)
@@ -43,56 +43,56 @@ class Looks:
         )
 
 
-def loads(request: StudyRequest, means: Means) -> Iterator[Load]:
-    yield _rest(means.pace.load_s)
+def loads(request: StudyRequest, context: StudyContext) -> Iterator[Load]:
+    yield _measure_idle(context.limits.load_s)
     for name in request.models:
-        for backend in means.usable(request):
-            place = steps.Place(models.build(name), backend, means.threads)
+        for backend in context.usable(request):
+            workload = steps.Workload(models.build(name), backend, context.threads)
             for activity in ("inference", "training"):
-                yield _busy(place, activity, request.batch, means)
+                yield _measure_busy(workload, activity, request.batch, context)
 
 
-def _rest(seconds: float) -> Load:
+def _measure_idle(seconds: float) -> Load:
     before = time.process_time()
-    seen = look(seconds)
+    readings = sample_device(seconds)
     share = (time.process_time() - before) / seconds
-    return seen.added_to(Load("rest", "", "", seconds, share, _resident_bytes()))
+    return readings.add_to(Load("rest", "", "", seconds, share, _resident_bytes()))
 
 
-def _busy(place: steps.Place, activity: str, batch: int, means: Means) -> Load:
-    pace, name = means.pace, place.graph.name
+def _measure_busy(workload: steps.Workload, activity: str, batch: int, context: StudyContext) -> Load:
+    limits, name = context.limits, workload.graph.name
     try:
-        batch = run_isolated(lambda: steps.fitting_batch(place, batch, pace.model_step_s / 2), pace.case_limit_s)
+        batch = run_isolated(lambda: steps.fitting_batch(workload, batch, limits.model_step_s / 2), limits.case_limit_s)
         make = steps.training if activity == "training" else steps.inference
-        work = steps.repeating(lambda: make(place, batch), pace.load_s)
-        with IsolatedProcess.fork(work, pace.case_limit_s) as process:
+        work = steps.repeating(lambda: make(workload, batch), limits.load_s)
+        with IsolatedProcess.fork(work, limits.case_limit_s) as process:
             process.wait_until_ready()
             process.release()
-            seen = look(pace.load_s)
+            readings = sample_device(limits.load_s)
             found = steps.Repeats(**process.result())
     except IsolatedError as error:
-        return Load(activity, name, place.backend, 0.0, None, None, why=str(error), code=error.code)
+        return Load(activity, name, workload.backend, 0.0, None, None, why=str(error), code=error.code)
     share = found.cpu_s / found.wall_s
-    return seen.added_to(Load(activity, name, place.backend, found.wall_s, share, found.resident_bytes))
+    return readings.add_to(Load(activity, name, workload.backend, found.wall_s, share, found.resident_bytes))
 
 
-def look(seconds: float) -> Looks:
-    """Takes that long; the battery is asked about once a second, and not again where it does not answer."""
+def sample_device(seconds: float) -> DeviceReadings:
+    """Samples for `seconds`, once per second. A battery that does not respond is not queried again."""
     end = time.monotonic() + seconds
     powers: list[Power] = []
     clocks: list[float] = []
-    asking = True
+    has_battery = True
     while True:
-        power = read_power() if asking else None
-        asking = power is not None
+        power = read_power() if has_battery else None
+        has_battery = power is not None
         powers += [power] if power else []
         clocks += [now] if (now := cpu.frequency_mhz()[0]) else []
         left = end - time.monotonic()
         if left <= 0:
             break
-        time.sleep(min(LOOK_EVERY_S, left))
+        time.sleep(min(SAMPLE_INTERVAL_S, left))
     zone = thermal.from_zones()
-    return Looks(tuple(powers), zone.celsius if zone else None, mean(clocks) if clocks else None)
+    return DeviceReadings(tuple(powers), zone.celsius if zone else None, mean(clocks) if clocks else None)
 
 
 def _resident_bytes() -> int | None:

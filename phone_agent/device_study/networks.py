@@ -1,7 +1,7 @@
-"""Networks of one kind of layer and nothing else, to see what width and depth cost: no activations, no pooling.
+"""Networks of a single layer type, to measure the cost of width and depth: no activations, no pooling.
 
-The last layer's outputs are the class scores: `width` classes, of which CIFAR-10's labels name the first ten. That is
-how the published parameter counts come out; see orchestrator/device_study/published.py.
+The outputs of the last layer are the class scores: `width` classes, of which CIFAR-10 uses the first ten. This matches
+the published parameter counts; see orchestrator/device_study/published.py.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def convolution_only(width: int, depth: int) -> Graph:
 
 
 def separable_only(width: int, depth: int) -> Graph:
-    """Each convolution in two: 3x3 within each channel, then 1x1 across them."""
+    """Each convolution is split: 3x3 depthwise, then 1x1 pointwise."""
     net = GraphBuilder(CIFAR)
     channels = CIFAR[2]
     for number in range(1, depth + 1):
@@ -56,13 +56,13 @@ def build(family: str, width: int, depth: int) -> Graph:
 
 
 def three_pass_flops(graph: Graph, batch: int) -> int:
-    """As the paper estimates a step: forward and two backward passes of every layer, the first one too, with biases.
+    """FLOPs of a step as the paper estimates them: forward and two backward passes of every layer, with biases.
 
-    A step really does less: nobody needs the gradient of the images. `nn.summary.training_flops` counts that.
+    A real step does less: the gradient of the images is not needed. `nn.summary.training_flops` counts that.
     """
     return batch * sum(3 * node_flops(node) + 2 * _bias_additions(node) for node in graph.nodes)
 
 
 def _bias_additions(node: Node) -> int:
-    """One for each output; as many in backward, where the bias's gradient is summed."""
+    """One per output, and as many in backward, for the bias gradient."""
     return prod(node.shape) if any(parameter.name == "bias" for parameter in node.parameters) else 0

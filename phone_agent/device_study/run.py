@@ -1,4 +1,4 @@
-"""The whole study of this device, a row at a time."""
+"""The study of this device, one row at a time."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ from phone_agent.device import cpu, facts, memory
 from phone_agent.device.isolated import IsolatedError, run_isolated
 from phone_agent.device.process import PROC
 from phone_agent.device_study import cases, foreground, loads, operations, thermal
-from phone_agent.device_study.cases import Means
-from phone_agent.device_study.time_limits import QUICK, USUAL
+from phone_agent.device_study.cases import StudyContext
+from phone_agent.device_study.time_limits import DEFAULT, QUICK
 
-PARTS: dict[str, Callable[[StudyRequest, Means], Iterator[Row]]] = {
+PARTS: dict[str, Callable[[StudyRequest, StudyContext], Iterator[Row]]] = {
     "models": cases.model_cases,
     "sweep": cases.sweep_cases,
     "operations": operations.operations,
     "power": loads.loads,
-    "foreground": foreground.contests,
+    "foreground": foreground.measure_interference,
 }
 DRIVER_S = 60.0
 _PROCESSOR = re.compile(r"^(?:model name|Hardware|Processor)\s*:\s*(.+)$", re.MULTILINE)
 
 
 def study(request: StudyRequest, threads: int) -> Iterator[Row]:
-    """`threads`: those that compute, on cores chosen already."""
+    """`threads`: compute threads, already pinned."""
     request.check()
-    means = _means(request, threads)
-    yield describe(request, means)
+    context = _context(request, threads)
+    yield describe(request, context)
     for name in request.parts:
-        yield from PARTS[name](request, means)
-    yield from thermal.samples(request, means)
+        yield from PARTS[name](request, context)
+    yield from thermal.samples(request, context)
 
 
-def _means(request: StudyRequest, threads: int) -> Means:
-    _kernels()  # builds the core where it is used for the first time, before anything is timed
+def _context(request: StudyRequest, threads: int) -> StudyContext:
+    _kernels()  # builds the core on first use, before anything is timed
     free = memory.available_mb()
     budget = request.memory_bytes or (free * 1_000_000 if free else None)
-    missing = {name: why for name in request.backends if (why := cases.missing(name, threads))}
-    return Means(threads, budget, missing, QUICK if request.quick else USUAL)
+    unavailable = {name: why for name in request.backends if (why := cases.unavailable(name, threads))}
+    return StudyContext(threads, budget, unavailable, QUICK if request.quick else DEFAULT)
 
 
-def describe(request: StudyRequest, means: Means) -> Facts:
+def describe(request: StudyRequest, context: StudyContext) -> Facts:
     total = memory.total_mb()
-    why = str(means.missing.get("opencl") or ("" if "opencl" in request.backends else "not asked for"))
+    why = str(context.unavailable.get("opencl") or ("" if "opencl" in request.backends else "not requested"))
     return Facts(
         model=facts.getprop("ro.product.model"),
         processor=processor(),
         system=_system(),
         architecture=platform.machine(),
         cores=len(cpu.present()),
-        threads=means.threads,
+        threads=context.threads,
         kernels=_kernels(),
         frequency_max_mhz=cpu.frequency_mhz()[1],
         memory_bytes=total * 1_000_000 if total else None,
-        budget_bytes=means.budget_bytes,
+        budget_bytes=context.budget_bytes,
         opencl=None if why else _opencl(),
         why_no_opencl=why,
     )
@@ -74,7 +74,7 @@ def _kernels() -> str | None:
 
 
 def _opencl() -> str | None:
-    """In a process of its own: a context here would not survive the forks to come."""
+    """In a separate process: an OpenCL context would not survive the later forks."""
     try:
         name: str = run_isolated(_name_device, DRIVER_S)
     except IsolatedError:

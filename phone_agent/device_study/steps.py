@@ -29,7 +29,7 @@ LABELS = 10  # CIFAR-10's, whatever the number of scores
 
 
 @dataclass(frozen=True)
-class Place:
+class Workload:
     """Where a network runs."""
 
     graph: Graph
@@ -57,15 +57,15 @@ class Repeats:
     resident_bytes: int  # of its process, at the highest so far
 
 
-def training(place: Place, batch: int) -> Step:
+def training(workload: Workload, batch: int) -> Step:
     """Forward, backward and the update of all values."""
-    made = compiled(place, batch)
-    optimizer = build_optimizer(RULES, made.state, threads=place.threads)
+    made = compiled(workload, batch)
+    optimizer = build_optimizer(RULES, made.state, threads=workload.threads)
     return TrainingStep(made.executable, optimizer, made.images, made.labels)
 
 
-def inference(place: Place, batch: int) -> Step:
-    made = compiled(place, batch)
+def inference(workload: Workload, batch: int) -> Step:
+    made = compiled(workload, batch)
 
     def step() -> None:
         made.executable.forward(made.images)
@@ -73,22 +73,22 @@ def inference(place: Place, batch: int) -> Step:
     return step
 
 
-def compiled(place: Place, batch: int) -> Compiled:
+def compiled(workload: Workload, batch: int) -> Compiled:
     """All in memory that the backend computes in: nothing is copied for it."""
-    computing, state = get_backend(place.backend), _state(place)
+    computing, state = get_backend(workload.backend), _state(workload)
     numbers = np.random.default_rng(0)
     images = computing.array(batch * prod(CIFAR)).reshape(batch, *CIFAR)
     images[...] = numbers.standard_normal(images.shape, dtype=np.float32)
-    labels = numbers.integers(0, min(LABELS, place.graph.classes), batch).astype(np.int32)
-    executable = computing.compile(place.graph, state, batch, Options(threads=place.threads))
+    labels = numbers.integers(0, min(LABELS, workload.graph.classes), batch).astype(np.int32)
+    executable = computing.compile(workload.graph, state, batch, Options(threads=workload.threads))
     return Compiled(executable, state, images, labels)
 
 
 @lru_cache(maxsize=1)
-def _state(place: Place) -> State:
+def _state(workload: Workload) -> State:
     """Made once for all batches that are tried: drawing a large network's values takes longer than a step."""
-    state = State(place.graph, seed=1)
-    state.move(get_backend(place.backend).array)
+    state = State(workload.graph, seed=1)
+    state.move(get_backend(workload.backend).array)
     return state
 
 
@@ -111,11 +111,11 @@ def repeat(step: Step, seconds: float, least: int = 2) -> Repeats:
     return Repeats(len(step_s), median(step_s), min(step_s), wall, cpu, peak_bytes())
 
 
-def fitting_batch(place: Place, most: int, step_s: float) -> int:
+def fitting_batch(workload: Workload, most: int, step_s: float) -> int:
     """The largest of `most`, its half, its quarter… whose step takes `step_s` at most: tried out, from one image up."""
     batch = 1
     while batch < most:
-        step = training(place, batch)
+        step = training(workload, batch)
         step()
         larger = largest_half(most, repeat(step, 0.02, 2).best_s / batch, step_s)
         if larger <= batch:

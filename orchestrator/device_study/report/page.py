@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 
 from orchestrator.device_study.published import CHEN, MISPRINTS, TABLE_4_UNIT, TABLE_4_UNIT_WHY
-from orchestrator.device_study.recount import TABLES, in_its_unit
+from orchestrator.device_study.recount import TABLES, format_like
 from orchestrator.device_study.recount import Cell as Recounted
 from orchestrator.device_study.recount import cells as recounted
 from orchestrator.device_study.report import sections
@@ -108,7 +108,7 @@ def _row(depth: int, cells: Iterable[Recounted]) -> list[str | Html | Cell]:
 
 
 def _counted(cell: Recounted) -> Cell:
-    ours = element("small", in_its_unit(cell.printed, cell.exact))
+    ours = element("small", format_like(cell.printed, cell.exact))
     printed = element("s", cell.printed) if cell.misprint else plain(cell.printed)
     return Cell(join([printed, ours]), "wrong" if cell.misprint else "")
 

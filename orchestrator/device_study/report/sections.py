@@ -34,7 +34,7 @@ from phone_agent.contract.device_study import (
     EQUAL_PRIORITY,
     FOREGROUND_ALONE,
     TRAINING_ALONE,
-    TRAINING_GIVES_WAY,
+    TRAINING_LOW_PRIORITY,
     Case,
     Facts,
     Load,
@@ -111,7 +111,7 @@ def models(device: DeviceStudy) -> Html:
     cases = device.models
     if not cases:
         return Html("")
-    names, batch = _names(cases), cases[0].batch_asked
+    names, batch = _names(cases), cases[0].batch_requested
     times = svg.bars("Time of a step by network", [_model_bars(name, cases) for name in names])
     speeds = svg.bars("Training speed by network", [_speed_bars(name, cases) for name in names])
     return join([
@@ -190,25 +190,25 @@ def power(device: DeviceStudy) -> Html:
 
 
 def foreground(device: DeviceStudy) -> Html:
-    by = {contest.situation: contest for contest in device.contests}
+    by = {run.situation: run for run in device.interference}
     if not by:
         return Html("")
     rates = [
         svg.Bar(_short(name), rate, "--c3", f"{rate:.0f} rounds/s" if rate else "")
-        for name in (FOREGROUND_ALONE, TRAINING_GIVES_WAY, EQUAL_PRIORITY)
+        for name in (FOREGROUND_ALONE, TRAINING_LOW_PRIORITY, EQUAL_PRIORITY)
         if name in by and (rate := by[name].foreground_rate) is not None
     ]
     times = [
         svg.Bar(_short(name), step, "--c2", format_seconds(step))
-        for name in (TRAINING_ALONE, TRAINING_GIVES_WAY, EQUAL_PRIORITY)
+        for name in (TRAINING_ALONE, TRAINING_LOW_PRIORITY, EQUAL_PRIORITY)
         if name in by and (step := by[name].training_s) is not None
     ]
     return join([
         element("h2", "Training behind an application"),
         paragraph(
-            "The application is a process for each computing core, finding primes; training is of "
-            f"{next(iter(by.values())).network}. As a run does, training gives way (niceness 10); the last bar of each "
-            "shows what that is worth."
+            "The application is one process per compute core that finds primes; the model trained is "
+            f"{next(iter(by.values())).network}. As in a run, training has low priority (niceness 10); the last bar of "
+            "each plot shows equal priority for comparison."
         ),
         charts(
             figure("The application", "more is better", svg.bars("Speed of the application", [svg.Group("", rates)])),
@@ -339,7 +339,7 @@ def _sweep_figures(name: str, cases: Sequence[Case], backend: str) -> Iterable[H
     for activity in ("training", "inference"):
         lines = [_line(width, mine, activity) for width in sorted({case.width for case in mine})]
         drawn = svg.lines(f"{name}, {activity}", lines, "layers", format_tick, lambda depth: f"{depth:g}", log=True)
-        where = f"{BACKEND_NAMES.get(backend, backend)}, {mine[0].batch_asked} images, by width"
+        where = f"{BACKEND_NAMES.get(backend, backend)}, {mine[0].batch_requested} images, by width"
         if drawn:
             yield figure(activity.capitalize(), where, drawn)
 
@@ -390,7 +390,7 @@ def _separable(cases: Sequence[Case]) -> Html:
 
 
 def _case_table(cases: Sequence[Case], *, with_size: bool) -> Html:
-    batch = cases[0].batch_asked
+    batch = cases[0].batch_requested
     headings = ("width x depth" if with_size else "network", Cell("on", "left"), "parameters", "FLOP forward",
                 "FLOP training", "memory planned", "memory resident", "images timed", f"training of {batch}",
                 f"inference of {batch}", "GFLOP/s")  # fmt: skip
@@ -498,6 +498,6 @@ def _short(situation: str) -> str:
     return {
         FOREGROUND_ALONE: "alone",
         TRAINING_ALONE: "alone",
-        TRAINING_GIVES_WAY: "training gives way",
+        TRAINING_LOW_PRIORITY: "training at low priority",
         EQUAL_PRIORITY: "equal priority",
     }[situation]

@@ -12,11 +12,11 @@ from phone_agent.contract.device_study import (
     MODELS,
     PROFILED,
     TRAINING_ALONE,
-    TRAINING_GIVES_WAY,
+    TRAINING_LOW_PRIORITY,
     WIDTHS,
     Case,
-    Contest,
     Facts,
+    Interference,
     Load,
     Operation,
     Row,
@@ -89,11 +89,11 @@ def rows() -> tuple[Row, ...]:
         Load("inference", "mentee", "cpu", 5.0, 3.1, 300_000_000, 4.6, -1.13, 4.05, "UNPLUGGED", 44.0, 2700.0),
         Load("training", "mentee", "cpu", 5.0, 3.6, 400_000_000, 5.9, -1.46, 4.02, "UNPLUGGED", 51.0, 2650.0),
     ]
-    contests = [
-        Contest(FOREGROUND_ALONE, "mobilenet_reduced", 800.0, None),
-        Contest(TRAINING_ALONE, "mobilenet_reduced", None, 0.1),
-        Contest(TRAINING_GIVES_WAY, "mobilenet_reduced", 720.0, 0.35),
-        Contest(EQUAL_PRIORITY, "mobilenet_reduced", 400.0, 0.2),
+    interference = [
+        Interference(FOREGROUND_ALONE, "mobilenet_reduced", 800.0, None),
+        Interference(TRAINING_ALONE, "mobilenet_reduced", None, 0.1),
+        Interference(TRAINING_LOW_PRIORITY, "mobilenet_reduced", 720.0, 0.35),
+        Interference(EQUAL_PRIORITY, "mobilenet_reduced", 400.0, 0.2),
     ]
     samples = [
         Sample(
@@ -101,7 +101,7 @@ def rows() -> tuple[Row, ...]:
         )
         for at in range(1, 41)
     ]
-    return (FACTS, *models, *lacking, *sweep(), *operations, *loads, *contests, *samples)
+    return (FACTS, *models, *lacking, *sweep(), *operations, *loads, *interference, *samples)
 
 
 def study() -> Study:

@@ -44,7 +44,7 @@ def browse(report: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=180, check=True)
 
 
-def test_the_browser_shows_it_and_complains_of_nothing(report: Path) -> None:
+def test_the_browser_renders_without_errors(report: Path) -> None:
     shown = browse(report, "--dump-dom")
     assert "CONSOLE" not in shown.stderr, shown.stderr
     for said in ("What one device can do: SM-G975F, p2", "Convolutions only", "Beside the papers", "1867G"):
@@ -53,7 +53,7 @@ def test_the_browser_shows_it_and_complains_of_nothing(report: Path) -> None:
     assert "alert(" not in shown.stdout.replace("&lt;script&gt;alert(", "")
 
 
-def test_a_console_message_would_be_seen(report: Path, tmp_path: Path) -> None:
+def test_console_messages_are_detected(report: Path, tmp_path: Path) -> None:
     """Else the test above could not fail."""
     broken = tmp_path / "broken.html"
     broken.write_text(report.read_text().replace("</body>", "<script>console.error('ouch')</script></body>"))
@@ -61,7 +61,7 @@ def test_a_console_message_would_be_seen(report: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [500, 1200], ids=["narrow", "desk"])
-def test_nothing_sticks_out_of_the_page(report: Path, tmp_path: Path, width: int) -> None:
+def test_nothing_overflows_the_page(report: Path, tmp_path: Path, width: int) -> None:
     """Measured by the browser: a script, here only, says how wide the page became."""
     measured = tmp_path / "measured.html"
     script = "<script>document.title = 'wide ' + document.documentElement.scrollWidth</script></body>"
@@ -71,7 +71,7 @@ def test_nothing_sticks_out_of_the_page(report: Path, tmp_path: Path, width: int
 
 
 @pytest.mark.parametrize("width", [500, 1200], ids=["narrow", "desk"])
-def test_a_picture_can_be_taken(report: Path, tmp_path: Path, width: int) -> None:
+def test_screenshot(report: Path, tmp_path: Path, width: int) -> None:
     picture = tmp_path / "report.png"
     browse(report, f"--window-size={width},2400", f"--screenshot={picture}")
     assert picture.read_bytes().startswith(PNG)

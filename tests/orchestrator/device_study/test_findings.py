@@ -32,11 +32,11 @@ FOUND = {name: finding.measured for name, finding in zip(FIGURES, findings(study
         ("mobilenet cpu", None),  # not measured
     ],
 )
-def test_figures_are_those_of_the_rows(name: str, measured: float | None) -> None:
+def test_figures_follow_from_the_rows(name: str, measured: float | None) -> None:
     assert FOUND[name] == (measured if measured is None else pytest.approx(measured))
 
 
-def test_acceleration_is_the_most_there_is() -> None:
+def test_speedup_is_the_maximum() -> None:
     times = {(64, "cpu"): 2.0, (64, "opencl"): 1.0, (128, "cpu"): 6.0, (128, "opencl"): 2.0}
     made = [case("conv", width, 4, seconds, backend=backend) for (width, backend), seconds in times.items()]
     found = dict(zip(FIGURES, findings(DeviceStudy("p1", "", virtual=False, rows=tuple(made))), strict=True))
@@ -47,7 +47,7 @@ def test_an_empty_study_measures_nothing() -> None:
     assert {finding.measured for finding in findings(DeviceStudy("p1", "", virtual=False, rows=()))} == {None}
 
 
-def test_times_of_fewer_images_are_scaled_and_say_so() -> None:
+def test_times_of_smaller_batches_are_scaled_and_marked() -> None:
     half = case("fc", 64, 1, 0.5, batch=64)
     assert (half.training_s, scaled_s(half.training_s, half), is_scaled(half)) == (0.25, 0.5, True)
     assert gflops(half) == pytest.approx(3000 * 64 / 0.25 / 1e9)
@@ -55,5 +55,5 @@ def test_times_of_fewer_images_are_scaled_and_say_so() -> None:
     assert gflops(without_memory(half)) is None
 
 
-def test_every_figure_is_looked_for() -> None:
+def test_every_figure_has_a_measure() -> None:
     assert len(findings(DeviceStudy("p1", "", virtual=False, rows=rows()))) == len(FIGURES)

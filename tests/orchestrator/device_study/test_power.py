@@ -1,4 +1,4 @@
-"""What a battery gives, as phones and laptops tell it."""
+"""Battery power on phones and laptops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phone_agent.device.system_paths import SystemPaths
     ("current", "amperes"), [(-1_130_000, -1.13), (231_000, 0.231), (-350, -0.35), (0, 0.0)],
     ids=["microamperes", "charging", "milliamperes", "nothing"],
 )  # fmt: skip
-def test_current_is_told_in_either_unit(current: int, amperes: float) -> None:
+def test_current_in_either_unit(current: int, amperes: float) -> None:
     power = parse_battery_status({"current": current, "voltage": 4050, "plugged": "UNPLUGGED"})
     assert power is not None
     assert power.current_a == pytest.approx(amperes)
@@ -24,13 +24,13 @@ def test_current_is_told_in_either_unit(current: int, amperes: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [None, [], {}, {"current": 1}, {"current": "much", "voltage": 4000}, {"current": 1, "voltage": 0}]
+    "status", [None, [], {}, {"current": 1}, {"current": "much", "voltage": 4000}, {"current": 1, "voltage": 0}]
 )
-def test_what_is_not_told_is_not_made_up(told: Any) -> None:
-    assert parse_battery_status(told) is None
+def test_incomplete_battery_status_is_none(status: Any) -> None:
+    assert parse_battery_status(status) is None
 
 
-def test_a_laptop_tells_by_its_kernel(tmp_path: Path) -> None:
+def test_laptop_power_from_sysfs(tmp_path: Path) -> None:
     folders = {
         "AC": {"type": "Mains"},
         "BAT0": {"type": "Battery", "current_now": "1500000", "voltage_now": "12000000", "status": "Discharging"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.device_study.published import MISPRINTS, TABLE_4, TABLE_5
-from orchestrator.device_study.recount import Cell, cells, in_its_unit, matches
+from orchestrator.device_study.recount import Cell, cells, format_like, matches
 from phone_agent.contract.device_study import DEPTHS, WIDTHS
 from phone_agent.device_study import networks
 from phone_agent.nn.summary import training_flops
@@ -21,7 +21,7 @@ def test_every_cell_of_both_tables_is_counted() -> None:
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.table}-{cell.width}x{cell.depth}-{cell.column}")
 def test_a_cell_agrees_or_is_a_known_misprint(cell: Cell) -> None:
     if cell.misprint is None:
-        assert cell.agrees, in_its_unit(cell.printed, cell.exact)
+        assert cell.agrees, format_like(cell.printed, cell.exact)
     else:
         assert not cell.agrees
         assert cell.misprint.printed == cell.printed
@@ -48,7 +48,7 @@ def test_the_text_confirms_the_worst_misprint() -> None:
         ("12M", 12e6, True),
     ],
 )
-def test_numbers_may_be_rounded_or_cut_off(printed: str, exact: float, agrees: bool) -> None:  # noqa: FBT001
+def test_printed_numbers_may_be_rounded_or_truncated(printed: str, exact: float, agrees: bool) -> None:  # noqa: FBT001
     assert matches(printed, exact) is agrees
 
 

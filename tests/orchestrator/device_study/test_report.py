@@ -46,16 +46,16 @@ def read() -> Reader:
     return reader
 
 
-def test_its_tags_are_balanced() -> None:
+def test_tags_are_balanced() -> None:
     assert read().open == []
 
 
-def test_it_asks_nobody_for_anything() -> None:
+def test_the_page_loads_nothing_external() -> None:
     assert not re.search(r"https?:|//|@import|url\(|src=", PAGE)
     assert "<script" not in PAGE
 
 
-def test_what_a_phone_writes_stays_text() -> None:
+def test_phone_output_is_escaped() -> None:
     assert HOSTILE not in PAGE
     assert "\x1b" not in PAGE
     assert '<script>alert("gotcha")</script>' in read().text
@@ -80,15 +80,15 @@ def test_what_a_phone_writes_stays_text() -> None:
         "did not answer to the end",
     ],
 )
-def test_it_tells(said: str) -> None:
+def test_the_report_contains(said: str) -> None:
     assert said in read().text
 
 
-def test_it_has_its_plots() -> None:
+def test_the_report_has_plots() -> None:
     assert read().seen.count("svg") >= 20
 
 
-def test_marks_of_an_axis_are_round() -> None:
+def test_axis_ticks_are_round() -> None:
     assert svg.ticks(0.0, 4.1) == [0, 1, 2, 3, 4, 5]
     assert svg.ticks(101.0, 139.0) == pytest.approx([100, 110, 120, 130, 140])
     assert svg.ticks(5.0, 5.0)
@@ -96,7 +96,7 @@ def test_marks_of_an_axis_are_round() -> None:
     assert svg.decades(1.0, 1.0) == [1, 10]
 
 
-def test_names_at_the_ends_of_lines_do_not_meet() -> None:
+def test_line_labels_do_not_overlap() -> None:
     placed = svg.spread([50.0, 51.0, 10.0, 52.0], 13)
     assert placed[2] < placed[0] < placed[1] < placed[3]
     ordered = sorted(placed)
@@ -104,7 +104,7 @@ def test_names_at_the_ends_of_lines_do_not_meet() -> None:
     assert svg.spread([], 13) == []
 
 
-def test_nothing_to_draw_draws_nothing() -> None:
+def test_empty_plots_are_omitted() -> None:
     assert not svg.lines("none", [svg.Line("64", [])], "layers", str, str, log=True)
 
 

@@ -257,7 +257,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "chaos.render_kinds": lambda: Case(chaos.render_kinds(chaos_report()), ("rank killed",)),
     "data.render_datasets": datasets,
     "device_study._cases": device_tables,
-    "device_study._contests": device_tables,
+    "device_study._interference": device_tables,
     "device_study._loads": device_tables,
     "device_study._operations": device_tables,
     "device_study._published": device_tables,
