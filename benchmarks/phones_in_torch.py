@@ -24,7 +24,7 @@ from benchmarks.peers import serve
 from benchmarks.torch_peer import TorchNet, images_to_torch, torch_net
 from phone_agent import models
 from phone_agent.contract.schema import RunSpec
-from phone_agent.data.sampling import order_of
+from phone_agent.data.sampling import sample_order
 from phone_agent.nn.packing import State
 from phone_agent.train import schedules
 
@@ -42,7 +42,7 @@ class Phones:
         graph = models.build(model, spec.data.classes, spec.data.input_shape)
         self._net = torch_net(graph, State(graph, spec.seed))
         self._replicas = [_replica(self._net).train() for _ in spec.ranks]
-        self._orders = [order_of(spec, rank) for rank in range(len(spec.ranks))]
+        self._orders = [sample_order(spec, rank) for rank in range(len(spec.ranks))]
         self._criterion = nn.CrossEntropyLoss(label_smoothing=spec.optimizer.label_smoothing)
         self._optimizer = _sgd(self._net, spec)
 
@@ -54,7 +54,7 @@ class Phones:
         self._optimizer.zero_grad(set_to_none=True)
         total = 0.0
         for rank, order, net in zip(spec.ranks, self._orders, self._replicas, strict=True):
-            numbers, _ = order.taken(step - 1)
+            numbers, _ = order.samples_at(step - 1)
             images, labels = self._prepared(self._train, numbers)
             loss = self._criterion(net(images), labels) * (rank.batch / spec.global_batch)
             loss.backward()

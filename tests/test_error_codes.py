@@ -164,7 +164,7 @@ def io_error(home: Path) -> None:
     from phone_agent.data import locks
 
     (home / "file").touch()
-    with locks.alone(home / "file" / "dataset"):
+    with locks.exclusive(home / "file" / "dataset"):
         pass
 
 
@@ -207,8 +207,8 @@ def data_missing(home: Path) -> None:
 def data_busy(home: Path) -> None:
     from phone_agent.data import locks
 
-    with locks.alone(home / "dataset"):
-        locks.hold(home / "dataset")
+    with locks.exclusive(home / "dataset"):
+        locks.shared(home / "dataset")
 
 
 def transfer_interrupted(_: Path) -> None:

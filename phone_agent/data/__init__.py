@@ -1,4 +1,4 @@
-"""Samples: where they come from and who takes which when."""
+"""Datasets and sampling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phone_agent.contract.shards import Images, Labels
 
 
 class Dataset(Protocol):
-    """Samples as bytes NHWC, numbered over the whole dataset; `mean` and `std` by channel are in [0, 1]."""
+    """Samples as NHWC bytes, numbered over the whole dataset; `mean` and `std` per channel are in [0, 1]."""
 
     shape: tuple[int, int, int]
     class_names: tuple[str, ...]
@@ -27,7 +27,7 @@ class Dataset(Protocol):
 
     @property
     def damaged(self) -> Collection[int]:
-        """The numbers of those that were found damaged so far: whoever takes one of them gets another in its place."""
+        """Numbers of the samples found damaged so far; reading one of them returns another in its place."""
         ...
 
     def __len__(self) -> int: ...
@@ -35,7 +35,7 @@ class Dataset(Protocol):
     def take(self, indices: NDArray[np.int64]) -> tuple[Images, Labels]: ...
 
 
-def _quietly(_: str) -> None:
+def _ignore(_: str) -> None:
     pass
 
 
@@ -45,9 +45,9 @@ def open_dataset(
     batches: Sequence[int] = (1,),
     rank: int = 0,
     *,
-    tell: Callable[[str], None] = _quietly,
+    warn: Callable[[str], None] = _ignore,
 ) -> Dataset:
-    """What is trained on: made up on the spot, or what lies on this phone, which is rank `rank` of those batches."""
+    """The training set: synthetic, or the data on this phone, which is rank `rank` of those batches."""
     if spec.name == SYNTHETIC:
         from phone_agent.data.synthetic import Synthetic
 
@@ -55,22 +55,22 @@ def open_dataset(
     from phone_agent.contract.sharding import rank_spans
 
     spans = () if spec.replicated else rank_spans(spec, batches, rank)
-    return _staged(spec, spans, tell, held_out=False)
+    return _staged(spec, spans, warn, held_out=False)
 
 
-def open_test(spec: DataSpec, seed: int, *, tell: Callable[[str], None] = _quietly) -> Dataset | None:
-    """All held-out samples, which every phone has; None where there are none."""
+def open_test(spec: DataSpec, seed: int, *, warn: Callable[[str], None] = _ignore) -> Dataset | None:
+    """All held-out samples, which every phone has; None if there are none."""
     if not spec.test_samples:
         return None
     if spec.name == SYNTHETIC:
         from phone_agent.data.synthetic import Synthetic
 
         return Synthetic(spec.test_samples, spec.shape, spec.classes, seed=seed, first=spec.samples)
-    return _staged(spec, (), tell, held_out=True)
+    return _staged(spec, (), warn, held_out=True)
 
 
 def _staged(
-    spec: DataSpec, spans: Sequence[tuple[int, int]], tell: Callable[[str], None], *, held_out: bool
+    spec: DataSpec, spans: Sequence[tuple[int, int]], warn: Callable[[str], None], *, held_out: bool
 ) -> Dataset:
     from phone_agent.contract.shards import ShardError
     from phone_agent.data import locks
@@ -82,9 +82,11 @@ def _staged(
         spec.digest and manifest.digest != spec.digest
     ):
         raise ShardError(
-            f"{directory} holds another {spec.name} than the run expects",
+            f"{directory} has another version of {spec.name} than the run expects",
             f"clusterctl data push {spec.name}",
             code=ErrorCode.DATA_MISSING,
         )
     files = manifest.test if held_out else manifest.train
-    return Staged(directory, manifest, files, spans, on_corrupt=spec.on_corrupt, tell=tell, lock=locks.hold(directory))
+    return Staged(
+        directory, manifest, files, spans, on_corrupt=spec.on_corrupt, warn=warn, lock=locks.shared(directory)
+    )

@@ -1,6 +1,6 @@
-"""What is changed about an image before it is learned from: chosen here, done in the core.
+"""Image augmentation: parameters are drawn here, the core applies them.
 
-Every choice follows from (seed, epoch, sample), so it is the same whichever phone takes the sample.
+The parameters depend only on (seed, epoch, sample), so they are the same on every phone.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from phone_agent.core.ops import Kind
 from phone_agent.core.thread_pool import Program, ThreadPool, workspace_bytes
 from phone_agent.data import Dataset
 
-CHOICES = 6  # stream of random numbers; see data.synthetic and data.sampling for the others
-DRAWS = 16  # numbers a sample may use
-TOP, LEFT, FLIP, AREA, RATIO, BRIGHTNESS, CONTRAST, SATURATION, LIGHT = range(9)  # which of them for what; LIGHT: 3
-PADDING = 4  # of CIFAR's crops, as in He et al. 2015
-SMALLEST_AREA, WIDEST = 0.08, 4 / 3  # of ImageNet's crops, as in Szegedy et al. 2014
+AUGMENT_STREAM = 6  # of random numbers; see data.synthetic and data.sampling for the others
+DRAWS = 16  # random numbers per sample
+TOP, LEFT, FLIP, AREA, RATIO, BRIGHTNESS, CONTRAST, SATURATION, LIGHT = range(9)  # index of each draw; LIGHT: six
+PADDING = 4  # of CIFAR crops, as in He et al. 2015
+MIN_AREA, MAX_ASPECT_RATIO = 0.08, 4 / 3  # of ImageNet crops, as in Szegedy et al. 2014
 JITTER = 0.4  # brightness, contrast and saturation times 0.6 .. 1.4, as in Howard 2013
-GREY = np.array([0.299, 0.587, 0.114])
-# Directions in which the colours of natural images vary, each as long as they do: Krizhevsky et al. 2012.
+GRAY = np.array([0.299, 0.587, 0.114])
+# PCA of the colors of natural images, scaled by standard deviation: Krizhevsky et al. 2012.
 LIGHTING = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 LIGHTING *= np.array([0.2175, 0.0188, 0.0045]) * 0.1
 
-Draws = NDArray[np.float64]  # one row a sample, in [0, 1)
-Views = NDArray[np.int32]  # one row a sample: core.ops.View
+Draws = NDArray[np.float64]  # one row per sample, in [0, 1)
+Crops = NDArray[np.int32]  # one row per sample: top, left, height, width, flip
 
 
 class UnknownAugmentationError(AgentError):
@@ -41,59 +41,59 @@ class UnknownAugmentationError(AgentError):
 
 @dataclass(frozen=True)
 class Sizes:
-    """Height and width, as stored and as the network reads them."""
+    """Height and width of stored images and of the network input."""
 
     stored: tuple[int, int]
-    read: tuple[int, int]
+    input: tuple[int, int]
 
 
-def centred(sizes: Sizes, count: int) -> Views:
-    views = np.zeros((count, 6), np.int32)
+def center_crops(sizes: Sizes, count: int) -> Crops:
+    crops = np.zeros((count, 6), np.int32)
     for axis in (0, 1):
-        views[:, axis] = (sizes.stored[axis] - sizes.read[axis]) // 2
-        views[:, 2 + axis] = sizes.read[axis]
-    return views
+        crops[:, axis] = (sizes.stored[axis] - sizes.input[axis]) // 2
+        crops[:, 2 + axis] = sizes.input[axis]
+    return crops
 
 
-def _none(sizes: Sizes, draws: Draws) -> Views:
-    return centred(sizes, len(draws))
+def _none(sizes: Sizes, draws: Draws) -> Crops:
+    return center_crops(sizes, len(draws))
 
 
-def _flip(sizes: Sizes, draws: Draws) -> Views:
-    views = centred(sizes, len(draws))
-    views[:, 4] = draws[:, FLIP] < 0.5
-    return views
+def _flip(sizes: Sizes, draws: Draws) -> Crops:
+    crops = center_crops(sizes, len(draws))
+    crops[:, 4] = draws[:, FLIP] < 0.5
+    return crops
 
 
-def _cifar(sizes: Sizes, draws: Draws) -> Views:
-    """Anywhere in the image with 4 pixels of black around it."""
-    views = _flip(sizes, draws)
+def _cifar(sizes: Sizes, draws: Draws) -> Crops:
+    """A random crop of the image, padded with 4 black pixels."""
+    crops = _flip(sizes, draws)
     for axis, draw in ((0, TOP), (1, LEFT)):
-        room = sizes.stored[axis] - sizes.read[axis] + 2 * PADDING
-        views[:, axis] = np.floor(draws[:, draw] * (room + 1)) - PADDING
-    return views
+        margin = sizes.stored[axis] - sizes.input[axis] + 2 * PADDING
+        crops[:, axis] = np.floor(draws[:, draw] * (margin + 1)) - PADDING
+    return crops
 
 
-def _imagenet(sizes: Sizes, draws: Draws) -> Views:
-    """A part of the image, of any size and nearly any proportions, cut to what lies in it."""
-    views = _flip(sizes, draws)
-    area = (SMALLEST_AREA + (1 - SMALLEST_AREA) * draws[:, AREA]) * np.prod(sizes.stored)
-    ratio = WIDEST ** (2 * draws[:, RATIO] - 1)
-    wanted = (np.sqrt(area / ratio), np.sqrt(area * ratio))
+def _imagenet(sizes: Sizes, draws: Draws) -> Crops:
+    """A random resized crop, clipped to the image."""
+    crops = _flip(sizes, draws)
+    area = (MIN_AREA + (1 - MIN_AREA) * draws[:, AREA]) * np.prod(sizes.stored)
+    ratio = MAX_ASPECT_RATIO ** (2 * draws[:, RATIO] - 1)
+    side_lengths = (np.sqrt(area / ratio), np.sqrt(area * ratio))
     for axis, draw in ((0, TOP), (1, LEFT)):
-        side = np.clip(np.rint(wanted[axis]), 1, sizes.stored[axis])
-        views[:, 2 + axis] = side
-        views[:, axis] = np.floor(draws[:, draw] * (sizes.stored[axis] - side + 1))
-    return views
+        side = np.clip(np.rint(side_lengths[axis]), 1, sizes.stored[axis])
+        crops[:, 2 + axis] = side
+        crops[:, axis] = np.floor(draws[:, draw] * (sizes.stored[axis] - side + 1))
+    return crops
 
 
-def _colours(draws: Draws, mean: NDArray[Any]) -> NDArray[np.float32]:
-    """Brightness, contrast (away from the dataset's grey) and saturation, and some light: 3 x 4 a sample."""
+def _color_matrices(draws: Draws, mean: NDArray[Any]) -> NDArray[np.float32]:
+    """Brightness, contrast (relative to the mean gray), saturation and lighting noise: a 3 x 4 matrix per sample."""
     factors = 1 + JITTER * (2 * draws[:, BRIGHTNESS : SATURATION + 1] - 1)
     bright, contrast, saturation = (column[:, None, None] for column in factors.T)
-    mixed = saturation * np.eye(3) + (1 - saturation) * GREY
-    pivot = (1 - contrast) * (GREY @ mean)
-    # Normal enough: the sum of two uniform numbers, as wide.
+    mixed = saturation * np.eye(3) + (1 - saturation) * GRAY
+    pivot = (1 - contrast) * (GRAY @ mean)
+    # Approximately normal: the sum of two uniform numbers, with unit variance.
     light = (draws[:, LIGHT : LIGHT + 3] + draws[:, LIGHT + 3 : LIGHT + 6] - 1) * np.sqrt(6) @ LIGHTING.T
     constant = (mixed @ np.ones((3, 1))) * pivot + light[:, :, None]
     return np.concatenate([bright * contrast * mixed, constant], axis=2).astype(np.float32)
@@ -101,15 +101,15 @@ def _colours(draws: Draws, mean: NDArray[Any]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Recipe:
-    views: Callable[[Sizes, Draws], Views]
-    colours: bool = False
+    crops: Callable[[Sizes, Draws], Crops]
+    colors: bool = False
 
 
 RECIPES = {
     "none": Recipe(_none),
     "flip": Recipe(_flip),
     "cifar": Recipe(_cifar),
-    "imagenet": Recipe(_imagenet, colours=True),
+    "imagenet": Recipe(_imagenet, colors=True),
 }
 
 
@@ -118,17 +118,18 @@ def recipe(name: str) -> Recipe:
         return RECIPES[name]
     except KeyError:
         known = ", ".join(RECIPES)
-        raise UnknownAugmentationError(f"there is no augmentation called '{name}'; there are: {known}") from None
+        raise UnknownAugmentationError(f"unknown augmentation '{name}'; choose from: {known}") from None
 
 
 class Augmenter:
-    """Bytes to what a network reads, by a thread of its own in the core."""
+    """Converts stored images to network input, in a separate thread of the core."""
 
     def __init__(self, dataset: Dataset, image: tuple[int, int, int], name: str = "none", seed: int = 0) -> None:
         (height, width, channels), (out_height, out_width, out_channels) = dataset.shape, image
         if out_channels != channels:
             raise AgentError(
-                f"images of {channels} channels, but the network reads {out_channels}", code=ErrorCode.BAD_REQUEST
+                f"the images have {channels} channels, but the network expects {out_channels}",
+                code=ErrorCode.BAD_REQUEST,
             )
         self._sizes = Sizes((height, width), (out_height, out_width))
         self._recipe, self._seed = recipe(name), seed
@@ -139,31 +140,31 @@ class Augmenter:
         }  # fmt: skip
         self._pool = ThreadPool(1, workspace_bytes=workspace_bytes(1, [(Kind.AUGMENT, ops.Augment(**self._shapes))]))
 
-    def change(
+    def augment(
         self, images: Images, epochs: NDArray[np.int64], samples: NDArray[np.int64], out: NDArray[np.float32]
     ) -> None:
         draws = self._draws(epochs, samples)
-        coloured = self._recipe.colours and images.shape[3] == 3
-        colours = _colours(draws, self._mean) if coloured else None
-        self._run(images, self._recipe.views(self._sizes, draws), colours, out)
+        colored = self._recipe.colors and images.shape[3] == 3
+        colors = _color_matrices(draws, self._mean) if colored else None
+        self._run(images, self._recipe.crops(self._sizes, draws), colors, out)
 
-    def plain(self, images: Images, out: NDArray[np.float32]) -> None:
-        """The middle of each, as it is."""
-        self._run(images, centred(self._sizes, len(images)), None, out)
+    def normalize(self, images: Images, out: NDArray[np.float32]) -> None:
+        """The center crop, not augmented."""
+        self._run(images, center_crops(self._sizes, len(images)), None, out)
 
     def _draws(self, epochs: NDArray[np.int64], samples: NDArray[np.int64]) -> Draws:
         draws = np.empty((len(samples), DRAWS))
         for epoch in np.unique(epochs).tolist():
-            inside = epochs == epoch
-            places = samples[inside][:, None] * DRAWS + np.arange(DRAWS)
-            draws[inside] = rng.uniform_at((self._seed, CHOICES, epoch), places)
+            in_epoch = epochs == epoch
+            positions = samples[in_epoch][:, None] * DRAWS + np.arange(DRAWS)
+            draws[in_epoch] = rng.uniform_at((self._seed, AUGMENT_STREAM, epoch), positions)
         return draws
 
-    def _run(self, images: Images, views: Views, colours: NDArray[np.float32] | None, out: NDArray[np.float32]) -> None:
-        images, views = np.ascontiguousarray(images), np.ascontiguousarray(views)
+    def _run(self, images: Images, crops: Crops, colors: NDArray[np.float32] | None, out: NDArray[np.float32]) -> None:
+        images, crops = np.ascontiguousarray(images), np.ascontiguousarray(crops)
         op = ops.Augment(
-            images=images.ctypes.data, crops=views.ctypes.data, mean=self._mean.ctypes.data,
-            color_matrices=None if colours is None else colours.ctypes.data, inv_std=self._inv_std.ctypes.data,
+            images=images.ctypes.data, crops=crops.ctypes.data, mean=self._mean.ctypes.data,
+            color_matrices=None if colors is None else colors.ctypes.data, inv_std=self._inv_std.ctypes.data,
             out=out.ctypes.data, batch=len(images), **self._shapes,
         )  # fmt: skip
         self._pool.run(Program.of([(Kind.AUGMENT, op)]))

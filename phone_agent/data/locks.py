@@ -1,4 +1,4 @@
-"""Who may touch a dataset's folder: many runs that read it, or one push or removal."""
+"""File locks on a dataset folder: shared for runs that read it, exclusive for a push or removal."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from phone_agent.contract.errors import AgentError, ErrorCode, code_of
 LOCK = ".lock"
 
 
-def hold(directory: Path) -> IO[str]:
-    """For reading, until the file is closed."""
-    return _locked(directory, fcntl.LOCK_SH, f"a push to {directory} is under way: wait for it")
+def shared(directory: Path) -> IO[str]:
+    """Shared lock, until the file is closed."""
+    return _locked(directory, fcntl.LOCK_SH, f"a push to {directory} is in progress: wait until it is finished")
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[None]:
-    """For changing it."""
+def exclusive(directory: Path) -> Iterator[None]:
+    """Exclusive lock."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise AgentError(f"{directory} cannot be written: {error.strerror}", code=code_of(error)) from None
-    busy = f"{directory} is in use, by a run that learns from it or by another push: wait for it, or clusterctl stop"
+        raise AgentError(f"{directory} is not writable: {error.strerror}", code=code_of(error)) from None
+    busy = f"{directory} is in use by a training run or another push: wait, or run clusterctl stop"
     with _locked(directory, fcntl.LOCK_EX, busy):
         yield
 
 
-def _locked(directory: Path, how: int, busy: str) -> IO[str]:
+def _locked(directory: Path, operation: int, busy: str) -> IO[str]:
     try:
         lock = (directory / LOCK).open("a")
     except OSError as error:
-        raise AgentError(f"{directory} cannot be written: {error.strerror}", code=code_of(error)) from None
+        raise AgentError(f"{directory} is not writable: {error.strerror}", code=code_of(error)) from None
     try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
+        fcntl.flock(lock, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
         raise AgentError(busy, code=ErrorCode.DATA_BUSY) from None

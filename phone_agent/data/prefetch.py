@@ -1,4 +1,4 @@
-"""The next batch is made while the present one is computed with: by one thread, one batch ahead, no further."""
+"""Prefetching: a thread prepares the next batch while the current one is used."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from phone_agent.core.thread_pool import aligned
 from phone_agent.data import Dataset
 from phone_agent.data.sampling import ALL, Batch, MakeArray, Source, sampler
 
-Wanted = tuple[int, slice]
+BatchKey = tuple[int, slice]
 
 
 @dataclass(frozen=True)
-class _Made:
-    wanted: Wanted
+class _Prepared:
+    key: BatchKey
     batch: Batch | None = None
     error: BaseException | None = None
 
 
 class Prefetch:
-    """Guesses that after a part of a batch comes the next part, and after the last one the next step's first.
+    """Predicts that the next part of the batch is requested next, and after the last part the first of the next step.
 
-    Where that was wrong, the wanted one is made at once. What goes wrong in the thread is raised where it is asked for.
+    If the prediction was wrong, the requested batch is prepared then. Errors in the thread are raised by `batch`.
     """
 
     def __init__(self, source: Source, parts: Sequence[slice] = (ALL,)) -> None:
         self._source, self._parts = source, list(parts)
-        self._orders: queue.SimpleQueue[Wanted | None] = queue.SimpleQueue()
-        self._made: queue.SimpleQueue[_Made] = queue.SimpleQueue()
-        self._ahead: Wanted | None = None
+        self._requests: queue.SimpleQueue[BatchKey | None] = queue.SimpleQueue()
+        self._prepared: queue.SimpleQueue[_Prepared] = queue.SimpleQueue()
+        self._ahead: BatchKey | None = None
         self._thread = threading.Thread(
-            target=_work, args=(source, self._orders, self._made), daemon=True, name="prefetch"
+            target=_work, args=(source, self._requests, self._prepared), daemon=True, name="prefetch"
         )
         self._thread.start()
-        self._end = weakref.finalize(self, self._orders.put, None)
+        self._end = weakref.finalize(self, self._requests.put, None)
 
     def batch(self, step: int, part: slice = ALL) -> Batch:
-        wanted = (step, part)
+        key = (step, part)
         if self._ahead is None:
-            self._order(wanted)
-        made = self._made.get()
-        if made.wanted != wanted:
-            self._order(wanted)
-            made = self._made.get()
+            self._request(key)
+        prepared = self._prepared.get()
+        if prepared.key != key:
+            self._request(key)
+            prepared = self._prepared.get()
         self._ahead = None
-        if made.batch is None:
-            raise made.error or AssertionError
-        self._order(self._following(wanted))
-        return made.batch
+        if prepared.batch is None:
+            raise prepared.error or AssertionError
+        self._request(self._next_key(key))
+        return prepared.batch
 
     def expect(self, parts: Sequence[slice]) -> None:
         self._parts = list(parts)
@@ -62,26 +62,26 @@ class Prefetch:
         self._thread.join()
         self._source.close()
 
-    def _order(self, wanted: Wanted) -> None:
-        self._ahead = wanted
-        self._orders.put(wanted)
+    def _request(self, key: BatchKey) -> None:
+        self._ahead = key
+        self._requests.put(key)
 
-    def _following(self, wanted: Wanted) -> Wanted:
-        step, part = wanted
-        place = self._parts.index(part) + 1 if part in self._parts else 0
-        return (step, self._parts[place]) if place < len(self._parts) else (step + 1, self._parts[0])
+    def _next_key(self, key: BatchKey) -> BatchKey:
+        step, part = key
+        index = self._parts.index(part) + 1 if part in self._parts else 0
+        return (step, self._parts[index]) if index < len(self._parts) else (step + 1, self._parts[0])
 
 
-def _work(source: Source, orders: queue.SimpleQueue[Wanted | None], made: queue.SimpleQueue[_Made]) -> None:
-    while (wanted := orders.get()) is not None:
+def _work(source: Source, requests: queue.SimpleQueue[BatchKey | None], prepared: queue.SimpleQueue[_Prepared]) -> None:
+    while (key := requests.get()) is not None:
         try:
-            made.put(_Made(wanted, source.batch(*wanted)))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever waits must know
-            made.put(_Made(wanted, error=error))
+            prepared.put(_Prepared(key, source.batch(*key)))
+        except BaseException as error:  # noqa: BLE001 - raised again in `batch`
+            prepared.put(_Prepared(key, error=error))
 
 
 def open_source(
     spec: RunSpec, rank: int, dataset: Dataset, parts: Sequence[slice] = (ALL,), array: MakeArray = aligned
 ) -> Source:
-    """Made ahead of time, in these parts of a batch; in such memory."""
+    """A prefetching source. `parts`: how batches are split; `array`: allocates the memory."""
     return Prefetch(sampler(spec, rank, dataset, array), parts)

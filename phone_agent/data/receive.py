@@ -169,11 +169,11 @@ class _Keeper:
 @contextmanager
 def _keeping(manifest: DatasetManifest) -> Iterator[_Keeper]:
     directory = layout.local(layout.dataset_dir(manifest.name))
-    with locks.alone(directory):
+    with locks.exclusive(directory):
         try:
             _prepare(directory, manifest)
         except OSError as error:
-            raise AgentError(f"{directory} cannot be written: {error.strerror}", code=code_of(error)) from None
+            raise AgentError(f"{directory} is not writable: {error.strerror}", code=code_of(error)) from None
         keeper = _Keeper(directory, _verified(directory))
         try:
             yield keeper
@@ -323,7 +323,7 @@ def remove(name: str) -> bool:
     directory = layout.local(layout.dataset_dir(name))
     if not directory.is_dir():
         return False
-    with locks.alone(directory):
+    with locks.exclusive(directory):
         shutil.rmtree(directory)
     return True
 

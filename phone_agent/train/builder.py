@@ -137,7 +137,7 @@ class TrainerBuilder:
         self._report, self._warn = report, warn
         self._own = own_rank(spec, world)
         batches = [rank.batch for rank in spec.ranks]
-        self._dataset = open_dataset(spec.data, spec.seed, batches, self._own.rank, tell=warn)
+        self._dataset = open_dataset(spec.data, spec.seed, batches, self._own.rank, warn=warn)
         self._exact = make_collective("ring", world)
         self._graph = initial_state.build_graph(run, spec)
         self._collective_config = _autotune(spec, world, self._graph)

@@ -23,7 +23,7 @@ from phone_agent.contract.errors import ErrorCode, code_of, describe
 from phone_agent.contract.schema import RunSpec
 from phone_agent.contract.shards import ShardError
 from phone_agent.data import open_test
-from phone_agent.data.sampling import Normaliser
+from phone_agent.data.sampling import Normalizer
 from phone_agent.device import affinity, process
 from phone_agent.device.condition import Condition
 from phone_agent.job import run_directory
@@ -259,11 +259,11 @@ class RankRun:
 
     def _evaluate_own(self, step: int) -> evaluate.MetricSums:
         compute, data = self._trainer.compute, self._spec.data
-        test = open_test(data, self._spec.seed, tell=self._warn)
+        test = open_test(data, self._spec.seed, warn=self._warn)
         if test is None:
             return np.zeros(len(evaluate.FIELDS))
         samples = evaluate.own_samples(len(test), self._own.rank, len(self._spec.ranks))
-        normalizer = Normaliser(compute.dataset, compute.micro_batch, data.input_shape)
+        normalizer = Normalizer(compute.dataset, compute.micro_batch, data.input_shape)
 
         def report_progress(done: int) -> None:
             self._events.write("evaluate_progress", step=step, samples=done, of=len(samples))

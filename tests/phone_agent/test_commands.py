@@ -68,7 +68,7 @@ def test_a_bad_phone_says_everything_that_is_wrong(phone: Phone, released: Path)
     assert code == 1
     assert "phone_agent/contract/rng.py is damaged: provision" in checks["release"]["detail"]
     assert "no interface has 192.0.2.9" in checks["address"]["detail"]
-    assert "/dev/null/x cannot be written" in checks["tmpdir"]["detail"]
+    assert "/dev/null/x is not writable" in checks["tmpdir"]["detail"]
     assert not checks["ring"]["ok"]
     assert checks["numpy"]["ok"]
 

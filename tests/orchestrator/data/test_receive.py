@@ -166,9 +166,9 @@ def test_a_phone_that_can_keep_nothing_passes_on_what_the_next_one_lacks(
     follower(monkeypatch, f"exec cat > {tmp_path / 'passed-on'}")
     route = (stop("p1-01", ONE), stop("p1-02", TWO))
     home.mkdir(parents=True)
-    with locks.hold(home):
+    with locks.shared(home):
         first, _ = take(stream(tmp_path, Delivery(made, route)))
-    assert "by a run that learns from it" in first["error"]
+    assert "by a training run" in first["error"]
     assert (tmp_path / "passed-on").read_bytes() == stream(tmp_path, Delivery(made, route[1:]))
 
 
@@ -208,7 +208,7 @@ def test_a_disk_without_room_for_the_list_of_files_is_told(
 ) -> None:
     monkeypatch.setattr(module, "write_json", _full)
     (answer,) = take(stream(tmp_path, Delivery(made, (stop("p1-01", ONE),))))
-    assert answer["error"] == f"{home} cannot be written: No space left on device"
+    assert answer["error"] == f"{home} is not writable: No space left on device"
     assert answer["code"] == ErrorCode.DISK_FULL
 
 
@@ -226,8 +226,8 @@ def test_what_a_run_learns_from_is_not_changed_under_it(tmp_path: Path, home: Pa
     data = DataSpec("dots", made.samples, made.shape, len(made.class_names), replicated=True, test_samples=30)
     running, beside = open_dataset(data, seed=0), open_test(data, seed=0)
     (refused,) = take(raw)
-    assert "by a run that learns from it" in refused["error"]
-    with pytest.raises(AgentError, match="or clusterctl stop"):
+    assert "by a training run" in refused["error"]
+    with pytest.raises(AgentError, match="or run clusterctl stop"):
         remove("dots")
     del running, beside
     assert remove("dots") is True

@@ -20,7 +20,7 @@ from phone_agent import models
 from phone_agent.contract import safetensors
 from phone_agent.contract.dataset_manifest import MANIFEST_FILE
 from phone_agent.contract.files import write_json
-from phone_agent.data.sampling import Normaliser
+from phone_agent.data.sampling import Normalizer
 from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.nn.graph import Dense, Graph, GraphBuilder
@@ -79,7 +79,7 @@ def test_this_computer_prepares_images_as_phones_do() -> None:
     data = Synthetic(5, (9, 12, 3), 4, seed=1)
     images, _ = data.take(np.arange(5))
     ours = Preprocessing(tuple(data.mean.tolist()), tuple(data.std.tolist()), (6, 7, 3)).normalize(images)
-    np.testing.assert_allclose(ours, Normaliser(data, 5, (6, 7, 3)).normalize(images), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours, Normalizer(data, 5, (6, 7, 3)).normalize(images), rtol=1e-5, atol=1e-6)
 
 
 def test_a_dataset_that_does_not_fit_is_refused(weights: Path) -> None:

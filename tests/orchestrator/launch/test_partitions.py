@@ -14,7 +14,7 @@ from orchestrator.launch.next_attempt import next_attempt
 from orchestrator.launch.partitions import assign_slices, batches_by_partition
 from phone_agent.contract.schema import DataSpec, Partition, PartitionSlice, RankSpec, RunSpec
 from phone_agent.contract.sharding import rank_spans
-from phone_agent.data.sampling import order_of
+from phone_agent.data.sampling import sample_order
 from tests.orchestrator.launch.samples import phones
 
 TWELVE = phones(12, 3)
@@ -30,7 +30,7 @@ def partitioned(batches: list[int], samples: int = 500) -> RunSpec:
 
 
 def samples_of(spec: RunSpec, step: int) -> list[int]:
-    return sorted(int(sample) for rank in spec.ranks for sample in order_of(spec, rank.rank).taken(step)[0])
+    return sorted(int(sample) for rank in spec.ranks for sample in sample_order(spec, rank.rank).samples_at(step)[0])
 
 
 def survivors(spec: RunSpec, some: list[int]) -> list[Phone]:
@@ -55,7 +55,7 @@ def test_phones_have_the_samples_they_read(batches: list[int], some: list[int], 
     spec = next_attempt(begun, survivors(begun, some), 1)
     sizes = [rank.batch for rank in spec.ranks]
     for rank in spec.ranks:
-        taken = order_of(spec, rank.rank).taken(step)[0]
+        taken = sample_order(spec, rank.rank).samples_at(step)[0]
         here = rank_spans(spec.data, sizes, rank.rank)
         assert len(taken) == rank.batch
         assert all(any(start <= sample < end for start, end in here) for sample in taken)
@@ -110,9 +110,9 @@ def test_partitions_and_assignments_are_optional_in_json() -> None:
 
 def test_parts_of_a_batch_add_up_to_the_batch_of_the_rank() -> None:
     spec = next_attempt(partitioned([4, 4, 4]), TWELVE[:2], 1)
-    order = order_of(spec, 0)
-    parts = [order.taken(3, slice(*edge))[0] for edge in ((0, 5), (5, 6))]
-    np.testing.assert_array_equal(np.concatenate(parts), order.taken(3)[0])
+    order = sample_order(spec, 0)
+    parts = [order.samples_at(3, slice(*edge))[0] for edge in ((0, 5), (5, 6))]
+    np.testing.assert_array_equal(np.concatenate(parts), order.samples_at(3)[0])
 
 
 def test_replicated_data_needs_no_partitions() -> None:

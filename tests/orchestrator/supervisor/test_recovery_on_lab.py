@@ -16,7 +16,7 @@ import pytest
 from orchestrator.supervisor.recovery_timing import PHASES
 from phone_agent.contract.schema import PartitionSlice
 from phone_agent.contract.shards import HEADER_BYTES
-from phone_agent.data.sampling import share_order, whole_order
+from phone_agent.data.sampling import partition_order, replicated_order
 from tests.labs import TestLab, eventually
 from tests.orchestrator.launch.idx import SIDE, write_idx
 from tests.orchestrator.launch.test_on_lab import answer, states
@@ -219,8 +219,8 @@ def test_a_damaged_sample_is_sent_again_before_the_restart(provisioned_lab4: Tes
     lab, sixteen = provisioned_lab4, (4, 4, 4, 4)
     push_dataset(lab, tmp_path / "specks", how)
     whole = how == "--replicate-data"
-    order = whole_order(200, sixteen, 2, 0) if whole else share_order(200, sixteen, PartitionSlice(2, 0, 4), 0)
-    sample = int(order.taken(9)[0][1])
+    order = replicated_order(200, sixteen, 2, 0) if whole else partition_order(200, sixteen, PartitionSlice(2, 0, 4), 0)
+    sample = int(order.samples_at(9)[0][1])
     damage_sample(lab, "p2-01", sample)
     work = [*WORK, "--data", "specks", how, "--seed", "0", "--steps"]
     found = answer(lab, *work, "30")
@@ -237,7 +237,7 @@ def test_a_phone_whose_samples_cannot_be_replaced_is_left_out(provisioned_lab4: 
     """The copy on this computer is damaged as well; the other phones are complete."""
     lab = provisioned_lab4
     push_dataset(lab, tmp_path / "specks", "--replicate-data")
-    sample = int(whole_order(200, (4, 4, 4, 4), 2, 0).taken(9)[0][1])
+    sample = int(replicated_order(200, (4, 4, 4, 4), 2, 0).samples_at(9)[0][1])
     damage_sample(lab, "p2-01", sample)
     damage(lab.state / "data/specks/train-00000.shard", HEADER_BYTES + 1)
     found = answer(lab, *WORK, "--data", "specks", "--replicate-data", "--seed", "0", "--steps", "30")

@@ -18,7 +18,7 @@ def changed(name: str, stored: int = 16, read: int = 12, epoch: int = 0) -> tupl
     dataset = Synthetic(COUNT, (stored, stored, 3), 4, seed=1)
     images, _ = dataset.take(np.arange(COUNT))
     out = np.empty((COUNT, read, read, 3), np.float32)
-    Augmenter(dataset, (read, read, 3), name, seed=7).change(images, np.full(COUNT, epoch), np.arange(COUNT), out)
+    Augmenter(dataset, (read, read, 3), name, seed=7).augment(images, np.full(COUNT, epoch), np.arange(COUNT), out)
     return images / 255, out * dataset.std + dataset.mean
 
 
@@ -78,7 +78,7 @@ def test_grey_images_keep_their_one_channel() -> None:
     dataset = Synthetic(5, (20, 20, 1), 2, seed=0)
     images, _ = dataset.take(np.arange(5))
     out = np.full((5, 16, 16, 1), np.nan, np.float32)
-    Augmenter(dataset, (16, 16, 1), "imagenet").change(images, np.zeros(5, np.int64), np.arange(5), out)
+    Augmenter(dataset, (16, 16, 1), "imagenet").augment(images, np.zeros(5, np.int64), np.arange(5), out)
     assert np.isfinite(out).all()
 
 

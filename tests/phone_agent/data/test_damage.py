@@ -13,7 +13,7 @@ from phone_agent.contract import layout
 from phone_agent.contract.dataset_manifest import MANIFEST_FILE, DatasetManifest
 from phone_agent.contract.schema import DataSpec, OptimizerSpec
 from phone_agent.contract.shards import HEADER_BYTES
-from phone_agent.data.sampling import order_of
+from phone_agent.data.sampling import sample_order
 from phone_agent.train.checkpoint import newest_intact
 from tests.phone_agent.datasets import SHAPE, damage, spec_of, stage
 from tests.phone_agent.memckpt.test_server import events, train
@@ -49,7 +49,7 @@ def complaint(phone: Phone) -> tuple[str, str]:
 
 def test_a_damaged_sample_is_the_phones_fault_and_the_others_go_on_from_memory(phones: list[Phone]) -> None:
     spec = run_spec((4, 4, 4), steps=STEPS, data=spec_of(with_data(phones)), load_balancing="off")
-    sample = int(order_of(spec, 1).taken(7)[0][2])
+    sample = int(sample_order(spec, 1).samples_at(7)[0][2])
     damage_sample(phones[1], "train-00000.shard", sample)
     assert train(phones, spec).returncode == 1
     fault, message = complaint(phones[1])

@@ -15,7 +15,16 @@ from phone_agent.contract import rng
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import PartitionSlice
 from phone_agent.data.augment import Augmenter
-from phone_agent.data.sampling import Normaliser, Order, Sampler, Turns, Union, sampler, share_order, whole_order
+from phone_agent.data.sampling import (
+    Normalizer,
+    PartitionOrders,
+    SampleOrder,
+    Sampler,
+    Union,
+    partition_order,
+    replicated_order,
+    sampler,
+)
 from phone_agent.data.synthetic import Synthetic
 from tests.phone_agent.phones import run_spec
 
@@ -24,15 +33,15 @@ BATCHES = st.lists(st.integers(1, 13), min_size=1, max_size=6)
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 
 
-def taken_in(orders: list[Order], steps: int) -> list[int]:
+def taken_in(orders: list[SampleOrder], steps: int) -> list[int]:
     """By all ranks, step by step, in rank order."""
-    return [int(sample) for step in range(steps) for order in orders for sample in order.taken(step)[0]]
+    return [int(sample) for step in range(steps) for order in orders for sample in order.samples_at(step)[0]]
 
 
 @PATIENT
 @given(samples=st.integers(1, 60), batches=BATCHES, epochs=st.integers(1, 3))
 def test_phones_together_take_every_sample_once_an_epoch(samples: int, batches: list[int], epochs: int) -> None:
-    orders = [whole_order(samples, batches, rank, seed=1) for rank in range(len(batches))]
+    orders = [replicated_order(samples, batches, rank, seed=1) for rank in range(len(batches))]
     taken = taken_in(orders, -(-samples * epochs // sum(batches)))
     for epoch in range(epochs):
         assert sorted(taken[epoch * samples : (epoch + 1) * samples]) == list(range(samples))
@@ -43,7 +52,7 @@ def test_phones_together_take_every_sample_once_an_epoch(samples: int, batches: 
 def test_the_order_does_not_depend_on_the_phones(samples: int, batches: list[int], other: list[int]) -> None:
     streams = []
     for each in (batches, other):
-        orders = [whole_order(samples, each, rank, seed=1) for rank in range(len(each))]
+        orders = [replicated_order(samples, each, rank, seed=1) for rank in range(len(each))]
         streams.append(taken_in(orders, -(-100 // sum(each)))[:100])
     assert streams[0] == streams[1]
 
@@ -53,7 +62,7 @@ def test_the_order_does_not_depend_on_the_phones(samples: int, batches: list[int
 def test_shares_together_hold_every_sample_once_an_epoch(samples: int, batches: list[int]) -> None:
     taken: list[int] = []
     for rank in range(len(batches)):
-        order = share_order(samples, batches, PartitionSlice(rank, 0, batches[rank]), seed=1)
+        order = partition_order(samples, batches, PartitionSlice(rank, 0, batches[rank]), seed=1)
         size = order.end - order.first
         taken += taken_in([order], -(-size // order.batch))[:size]
     assert sorted(taken) == list(range(samples))
@@ -62,21 +71,21 @@ def test_shares_together_hold_every_sample_once_an_epoch(samples: int, batches: 
 @PATIENT
 @given(samples=st.integers(1, 60), batches=BATCHES, step=st.integers(0, 30), cuts=st.lists(st.integers(0, 13)))
 def test_parts_make_up_the_batch(samples: int, batches: list[int], step: int, cuts: list[int]) -> None:
-    order = whole_order(samples, batches, len(batches) - 1, seed=1)
+    order = replicated_order(samples, batches, len(batches) - 1, seed=1)
     edges = [order.offset + edge for edge in (0, *sorted(min(cut, order.batch) for cut in cuts), order.batch)]
-    parts = [order.taken(step, slice(*edge))[0] for edge in pairwise(edges)]
-    np.testing.assert_array_equal(np.concatenate(parts), order.taken(step)[0])
+    parts = [order.samples_at(step, slice(*edge))[0] for edge in pairwise(edges)]
+    np.testing.assert_array_equal(np.concatenate(parts), order.samples_at(step)[0])
 
 
 def test_epochs_shares_and_seeds_have_orders_of_their_own() -> None:
     orders = [
-        whole_order(50, [50], 0, seed=1),
-        whole_order(50, [50], 0, seed=2),
-        share_order(100, [50, 50], PartitionSlice(0, 0, 50), seed=1),
+        replicated_order(50, [50], 0, seed=1),
+        replicated_order(50, [50], 0, seed=2),
+        partition_order(100, [50, 50], PartitionSlice(0, 0, 50), seed=1),
     ]
-    taken = [order.taken(0)[0] for order in orders] + [orders[0].taken(1)[0]]
+    taken = [order.samples_at(0)[0] for order in orders] + [orders[0].samples_at(1)[0]]
     assert len({tuple(each) for each in taken}) == 4
-    samples, epochs = whole_order(50, [20], 0, seed=1).taken(2)
+    samples, epochs = replicated_order(50, [20], 0, seed=1).samples_at(2)
     assert epochs.tolist() == [0] * 10 + [1] * 10
     assert len(samples) == 20
 
@@ -112,14 +121,14 @@ def test_normalised_as_in_the_textbook() -> None:
     dataset = Synthetic(9, SHAPE, 4, seed=1)
     images, _ = dataset.take(np.arange(9))
     expected = (images / 255 - dataset.mean) / dataset.std
-    np.testing.assert_allclose(Normaliser(dataset, 9).normalize(images), expected, atol=1e-5)
-    cut = Normaliser(dataset, 9, (4, 3, 2)).normalize(images)
+    np.testing.assert_allclose(Normalizer(dataset, 9).normalize(images), expected, atol=1e-5)
+    cut = Normalizer(dataset, 9, (4, 3, 2)).normalize(images)
     np.testing.assert_allclose(cut, expected[:, 1:5, 1:4], atol=1e-5)
 
 
 def test_a_batch_outlives_the_making_of_the_next_and_no_more() -> None:
     dataset = Synthetic(64, SHAPE, 4, seed=1)
-    source = Sampler(dataset, whole_order(64, [8], 0, 1), Augmenter(dataset, SHAPE), SHAPE)
+    source = Sampler(dataset, replicated_order(64, [8], 0, 1), Augmenter(dataset, SHAPE), SHAPE)
     first, second, third = (source.batch(step).images for step in range(3))
     assert not np.shares_memory(first, second)
     assert np.shares_memory(first, third)
@@ -127,13 +136,13 @@ def test_a_batch_outlives_the_making_of_the_next_and_no_more() -> None:
 
 def test_only_the_epochs_in_use_are_kept() -> None:
     """Of a large dataset each takes as much memory as a small network."""
-    order = whole_order(100_000, [1000], 0, seed=1)
+    order = replicated_order(100_000, [1000], 0, seed=1)
     tracemalloc.start()
     for step in range(0, 64 * 100, 50):
-        order.taken(step)
+        order.samples_at(step)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 2.5 * order.taken(0)[0].itemsize * 100_000
+    assert kept < 2.5 * order.samples_at(0)[0].itemsize * 100_000
 
 
 @pytest.mark.parametrize("shares", [1, 5])
@@ -147,9 +156,11 @@ def test_an_epoch_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch, shares: 
         return permutation(key, size)
 
     monkeypatch.setattr(rng, "permutation", counted)
-    turns = Turns(tuple(share_order(500, [4] * shares, PartitionSlice(share, 0, 3), 1) for share in range(shares)))
+    turns = PartitionOrders(
+        tuple(partition_order(500, [4] * shares, PartitionSlice(share, 0, 3), 1) for share in range(shares))
+    )
     for step in range(1000):
-        turns.taken(step)
+        turns.samples_at(step)
     assert len(made) == len(set(made))
 
 
@@ -164,5 +175,5 @@ def test_phones_take_what_one_process_takes() -> None:
 
 
 def test_images_of_other_channels_than_the_network_reads_are_refused() -> None:
-    with pytest.raises(AgentError, match="images of 2 channels, but the network reads 3"):
+    with pytest.raises(AgentError, match="the images have 2 channels, but the network expects 3"):
         Augmenter(Synthetic(4, SHAPE, 2, seed=0), (6, 5, 3))

@@ -17,7 +17,7 @@ from phone_agent import models
 from phone_agent.backends import get_backend
 from phone_agent.contract.errors import AgentError
 from phone_agent.contract.shards import HEADER_BYTES
-from phone_agent.data.sampling import Normaliser
+from phone_agent.data.sampling import Normalizer
 from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.nn.graph import BatchNorm, Dense, GraphBuilder
@@ -61,12 +61,12 @@ def test_any_number_of_phones_finds_the_same(ranks: int) -> None:
     graph = models.build("lenet", 10, (28, 28, 1), 0.25)
     executable = get_backend("reference").compile(graph, State(graph, 1), 4, Options())
     rows = [
-        evaluate.evaluate_samples(executable, held_out, evaluate.own_samples(13, rank, ranks), Normaliser(held_out, 4))
+        evaluate.evaluate_samples(executable, held_out, evaluate.own_samples(13, rank, ranks), Normalizer(held_out, 4))
         for rank in range(ranks)
     ]
     found = evaluate.merge_metrics(np.stack(rows))
     images, labels = held_out.take(np.arange(13))
-    alone = evaluate.metric_sums(executable.forward(Normaliser(held_out, 13).normalize(images)), labels) / 13
+    alone = evaluate.metric_sums(executable.forward(Normalizer(held_out, 13).normalize(images)), labels) / 13
     assert found is not None
     assert found["samples"] == 13
     assert [found["loss"], found["top1"], found["top5"]] == pytest.approx(alone[:3].tolist(), rel=1e-6)
@@ -84,11 +84,11 @@ def test_a_damaged_sample_is_left_out_and_no_other_counts_twice(tmp_path: Path, 
     net.add("fc", Dense(CLASSES))
     executable = get_backend("reference").compile(net.build(), State(net.build(), 1), 4, Options())
     rows = [
-        evaluate.evaluate_samples(executable, held_out, evaluate.own_samples(13, rank, ranks), Normaliser(held_out, 4))
+        evaluate.evaluate_samples(executable, held_out, evaluate.own_samples(13, rank, ranks), Normalizer(held_out, 4))
         for rank in range(ranks)
     ]
     found = evaluate.merge_metrics(np.stack(rows))
-    alone = evaluate.metric_sums(executable.forward(Normaliser(whole, 12).normalize(images)), labels) / 12
+    alone = evaluate.metric_sums(executable.forward(Normalizer(whole, 12).normalize(images)), labels) / 12
     assert found is not None
     assert found["samples"] == 12
     assert [found["loss"], found["top1"], found["top5"]] == pytest.approx(alone[:3].tolist(), rel=1e-6)
@@ -101,7 +101,7 @@ def test_judging_that_takes_long_is_heard_of(monkeypatch: pytest.MonkeyPatch) ->
     told: list[int] = []
     for every_s, expected in ((1e9, []), (0.0, [4, 8, 11])):
         monkeypatch.setattr(evaluate, "PROGRESS_EVERY_S", every_s)
-        evaluate.evaluate_samples(executable, held_out, range(2, 13), Normaliser(held_out, 4), told.append)
+        evaluate.evaluate_samples(executable, held_out, range(2, 13), Normalizer(held_out, 4), told.append)
         assert told == expected
 
 

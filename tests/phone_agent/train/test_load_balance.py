@@ -22,7 +22,7 @@ from phone_agent.backends.planned_executable import MAX_PLANS
 from phone_agent.comm.world import World
 from phone_agent.contract.choices import BACKENDS
 from phone_agent.contract.schema import DataSpec, RunSpec
-from phone_agent.data.sampling import whole_order
+from phone_agent.data.sampling import replicated_order
 from phone_agent.device.condition import Cause, Condition, Level
 from phone_agent.nn.packing import State
 from phone_agent.nn.plan.options import Options
@@ -63,10 +63,10 @@ def test_a_run_whose_shares_change_is_the_run_whose_do_not(name: str) -> None:
 
 @given(samples=st.integers(1, 40), steps=st.lists(CUTS, min_size=10, max_size=10))
 def test_every_sample_is_taken_once_an_epoch_whatever_the_shares(samples: int, steps: list[list[int]]) -> None:
-    order, taken = whole_order(samples, (3, 3, 3), 0, seed=1), []
+    order, taken = replicated_order(samples, (3, 3, 3), 0, seed=1), []
     for step, cuts in enumerate(steps):
         for first, end in pairwise((0, *cuts, 9)):
-            taken += order.taken(step, slice(first, end))[0].tolist()
+            taken += order.samples_at(step, slice(first, end))[0].tolist()
     for epoch in range(len(taken) // samples):
         assert sorted(taken[epoch * samples : (epoch + 1) * samples]) == list(range(samples))
 

@@ -25,7 +25,7 @@ from phone_agent.contract.errors import AgentError
 from phone_agent.contract.schema import DataSpec, OptimizerSpec, Partition, PartitionSlice, RunSpec, ScheduleSpec
 from phone_agent.contract.sharding import partition_span, rank_spans
 from phone_agent.data import Dataset
-from phone_agent.data.sampling import Batch, Normaliser, Union, sampler
+from phone_agent.data.sampling import Batch, Normalizer, Union, sampler
 from phone_agent.data.staged import Staged
 from phone_agent.data.synthetic import Synthetic
 from phone_agent.device import memory
@@ -432,9 +432,9 @@ def test_held_out_samples_are_judged_a_batch_at_a_time(samples: int) -> None:
     executable = get_backend("cpu").compile(graph, State(graph, 0), 7, Options())
     held_out = Synthetic(samples, SYNTHETIC.shape, 10, seed=1)
     images, labels = held_out.take(np.arange(samples))
-    scores = executable.forward(Normaliser(held_out, samples).normalize(images))
+    scores = executable.forward(Normalizer(held_out, samples).normalize(images))
     right = int((scores.argmax(axis=1) == labels).sum())
-    assert evaluate_samples(executable, held_out, range(samples), Normaliser(held_out, 7))[1] == right
+    assert evaluate_samples(executable, held_out, range(samples), Normalizer(held_out, 7))[1] == right
 
 
 @pytest.mark.parametrize("threads", [65, 1000])
