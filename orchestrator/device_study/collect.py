@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from orchestrator.device_study.result import DeviceStudy
 from orchestrator.errors import PhoneError
@@ -23,28 +23,27 @@ if TYPE_CHECKING:
 
 HERE: Final = "this computer"
 SILENCE_S: Final = 600.0  # maximum time per row, with margin
-MAX_ROWS: Final = 20_000
 
 OnRow = Callable[[str, Row], None]  # device name and row; from any thread
 
 
 def study_here(request: StudyRequest, on_row: OnRow) -> DeviceStudy:
     rows: list[Row] = []
-    with TemporaryFile("w+") as complaints:
+    with TemporaryFile("w+") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-m", "phone_agent", "device-study", json.dumps(asdict(request))],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
         )  # fmt: skip
         with process:
             try:
-                _take(HERE, process.stdout or (), rows, on_row)
+                _add_rows(HERE, map(agent.parse_row, process.stdout or ()), rows, on_row)
             except BaseException:
                 process.kill()
                 raise
-        complaints.seek(0)
-        said = complaints.read().strip()
+        stderr.seek(0)
+        output = stderr.read().strip()
     error = (
-        f"the study ended with {process.returncode}: {agent.reported(said, process.returncode)[1]}"
+        f"the study failed with exit code {process.returncode}: {agent.reported(output, process.returncode)[1]}"
         if process.returncode
         else None
     )
@@ -63,7 +62,7 @@ def _study_group(
     fleet: Fleet, phones: list[Phone], request: StudyRequest, on_row: OnRow, *, virtual: bool
 ) -> Iterator[DeviceStudy]:
     rows: dict[Phone, list[Row]] = {phone: [] for phone in phones}
-    outcomes = fleet.map(lambda connection: _ask(connection, request, rows[connection.phone], on_row), phones)
+    outcomes = fleet.map(lambda connection: _study_phone(connection, request, rows[connection.phone], on_row), phones)
     for outcome in outcomes:
         phone = outcome.phone
         yield DeviceStudy(
@@ -71,39 +70,19 @@ def _study_group(
         )
 
 
-def _ask(connection: PhoneConnection, request: StudyRequest, rows: list[Row], on_row: OnRow) -> None:
+def _study_phone(connection: PhoneConnection, request: StudyRequest, rows: list[Row], on_row: OnRow) -> None:
     name = connection.phone.name
-    argv = agent.argv("device-study", json.dumps(asdict(request)))
-    with connection.open_stream(argv, env=agent.ENVIRONMENT, silence=SILENCE_S) as stream:
-        try:
-            _take(name, stream, rows, on_row)
-        except StudyError as error:
-            raise PhoneError(
-                f"invalid result row: {error}", code=ErrorCode.BAD_ANSWER, remedy=_provision(name)
-            ) from None
-    if stream.rc:
-        code, said = agent.reported(stream.stderr, stream.rc)
-        raise PhoneError(f"the study ended with {stream.rc}: {said}", code=code, remedy=_provision(name))
-
-
-def _take(name: str, lines: Iterable[bytes], rows: list[Row], on_row: OnRow) -> None:
-    for line in lines:
-        row = _row(line)
-        if row is None:
-            continue
-        if len(rows) >= MAX_ROWS:
-            raise StudyError(f"more than {MAX_ROWS} rows")
-        rows.append(row)
-        on_row(name, row)
-
-
-def _row(line: bytes) -> Row | None:
+    values = agent.stream_rows(connection, "device-study", json.dumps(asdict(request)), silence=SILENCE_S)
     try:
-        said = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return read_row(said)
+        _add_rows(name, values, rows, on_row)
+    except StudyError as error:
+        remedy = f"clusterctl provision --limit {name}"
+        raise PhoneError(f"invalid result row: {error}", code=ErrorCode.BAD_ANSWER, remedy=remedy) from None
 
 
-def _provision(name: str) -> str:
-    return f"clusterctl provision --limit {name}"
+def _add_rows(name: str, values: Iterable[Any], rows: list[Row], on_row: OnRow) -> None:
+    """Skips rows of unknown kinds."""
+    for value in values:
+        if (row := read_row(value)) is not None:
+            rows.append(row)
+            on_row(name, row)

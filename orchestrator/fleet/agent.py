@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import PhoneError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.fleet import PhoneConnection
 
 ENVIRONMENT = {"PYTHONPATH": str(layout.CURRENT)}
+MAX_ROWS = 20_000  # of a streaming command
 
 
 def argv(*command: str) -> list[str]:
@@ -34,6 +36,32 @@ def call(connection: PhoneConnection, *command: str, timeout: float = 60.0) -> A
     except (ValueError, RecursionError):
         message = f"phone_agent {command[0]} did not answer with JSON"
         raise PhoneError(message, code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision") from None
+
+
+def stream_rows(
+    connection: PhoneConnection, *command: str, silence: float, env: Mapping[str, str] = ENVIRONMENT
+) -> Iterator[Any]:
+    """The JSON values that an agent command prints, one per line, as they arrive; None for a line that is not JSON.
+
+    Phones are untrusted: callers validate the values. Raises PhoneError if the command fails or prints too much.
+    """
+    remedy = f"clusterctl provision --limit {connection.phone.name}"
+    with connection.open_stream(argv(*command), env=env, silence=silence) as stream:
+        for number, line in enumerate(stream):
+            if number >= MAX_ROWS:
+                message = f"phone_agent {command[0]} printed more than {MAX_ROWS} rows"
+                raise PhoneError(message, code=ErrorCode.TOO_MUCH_OUTPUT, remedy=remedy)
+            yield parse_row(line)
+    if stream.rc:
+        code, message = reported(stream.stderr, stream.rc)
+        raise PhoneError(f"phone_agent {command[0]} failed: {message[-300:]}", code=code, remedy=remedy)
+
+
+def parse_row(line: bytes | str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
 
 
 def reported(stderr: str, rc: int | None) -> tuple[ErrorCode, str]:

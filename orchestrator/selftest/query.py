@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from orchestrator.errors import PhoneError
 from orchestrator.fleet import agent
 from orchestrator.selftest.report import AssumptionResult, assess
 from orchestrator.text import one_line
@@ -40,21 +39,16 @@ def check_assumptions(
     by_name = {check.assumption.name: check for check in checks(wired)}
     silence = max(check.limit_s for check in by_name.values()) + _MARGIN_S
     running, started = "", time.monotonic()
-    with connection.open_stream(_argv(wired, only), env={"PYTHONPATH": str(AGENT)}, silence=silence) as stream:
-        for line in stream:
-            row = _parse_object(line)
-            check = by_name.get(str(row.get("check")))
-            if check is None:
-                continue
-            if "status" not in row:
-                running, started = check.assumption.name, time.monotonic()
-                yield check.assumption
-            elif running == check.assumption.name:  # ignore repeated results
-                running = ""
-                yield assess(check.assumption, parse_result(row), time.monotonic() - started, virtual=virtual)
-    if stream.rc:
-        code, complaint = agent.reported(stream.stderr, stream.rc)
-        raise PhoneError(f"the agent failed with exit code {stream.rc}: {one_line(complaint[-300:])}", code=code)
+    for row in agent.stream_rows(connection, *_command(wired, only), silence=silence, env={"PYTHONPATH": str(AGENT)}):
+        check = by_name.get(str(row.get("check"))) if isinstance(row, dict) else None
+        if check is None:
+            continue
+        if "status" not in row:
+            running, started = check.assumption.name, time.monotonic()
+            yield check.assumption
+        elif running == check.assumption.name:  # ignore repeated results
+            running = ""
+            yield assess(check.assumption, parse_result(row), time.monotonic() - started, virtual=virtual)
 
 
 def parse_result(row: Mapping[str, Any]) -> CheckResult:
@@ -74,7 +68,7 @@ def _bounded_evidence(evidence: Any) -> dict[str, Any]:
     return evidence
 
 
-def _argv(wired: WiredNetwork, only: Collection[str]) -> list[str]:
+def _command(wired: WiredNetwork, only: Collection[str]) -> list[str]:
     network = (
         "--address",
         wired.address,
@@ -85,12 +79,4 @@ def _argv(wired: WiredNetwork, only: Collection[str]) -> list[str]:
         "--port",
         str(wired.port),
     )
-    return agent.argv("check-assumptions", *network, *(f"--only={name}" for name in only))
-
-
-def _parse_object(line: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return ["check-assumptions", *network, *(f"--only={name}" for name in only)]

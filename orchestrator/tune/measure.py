@@ -22,7 +22,6 @@ from phone_agent.contract.tune import GRACE_S, TIME_SHARES, TuneRequest
 if TYPE_CHECKING:
     from orchestrator.fleet import Fleet, PhoneConnection
 
-MAX_ROWS: Final = 1000
 BEST: Final = "best"
 Row = Mapping[str, Any]
 OnRow = Callable[[Phone, Row], None]
@@ -82,30 +81,14 @@ def _store_best(kind: DeviceKind, request: TuneRequest, rows: list[Row]) -> Tune
 
 
 def _stream_rows(connection: PhoneConnection, request: TuneRequest, rows: list[Row], on_row: OnRow) -> None:
-    argv = agent.argv("tune", json.dumps(asdict(request)))
     silence = max(TIME_SHARES.values()) * request.seconds + 2 * GRACE_S
-    with connection.open_stream(argv, env=agent.ENVIRONMENT, silence=silence) as stream:
-        for line in stream:
-            row = _parse_row(line)
-            if len(rows) >= MAX_ROWS:
-                raise PhoneError(
-                    f"more than {MAX_ROWS} measurements", code=ErrorCode.TOO_MUCH_OUTPUT, remedy="clusterctl provision"
-                )
-            rows.append(row)
-            on_row(connection.phone, row)
-    if stream.rc:
-        code, message = agent.reported(stream.stderr, stream.rc)
-        raise PhoneError(
-            f"tuning failed with exit code {stream.rc}: {message[:200]}", code=code, remedy="clusterctl provision"
-        )
+    for value in agent.stream_rows(connection, "tune", json.dumps(asdict(request)), silence=silence):
+        row = _check_row(value)
+        rows.append(row)
+        on_row(connection.phone, row)
 
 
-def _parse_row(line: str | bytes) -> Row:
-    """Validates a row, which is untrusted."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        row = None
+def _check_row(row: Any) -> Row:
     numbers = ("step_s", "images_per_s")
     if (
         not isinstance(row, dict)
@@ -114,7 +97,7 @@ def _parse_row(line: str | bytes) -> Row:
         or not ("error" in row or numbers[0] in row or row["part"] == BEST)
     ):
         raise PhoneError(
-            f"invalid tuning row: {str(line)[:100]}", code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision"
+            f"invalid tuning row: {str(row)[:100]}", code=ErrorCode.BAD_ANSWER, remedy="clusterctl provision"
         )
     return row
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from orchestrator.errors import PhoneError
-from orchestrator.tune.measure import _device_config, _parse_row
+from orchestrator.fleet import agent
+from orchestrator.tune.measure import _check_row, _device_config
 from phone_agent.contract.schema import DeviceConfig
 
 CONFIG: dict[str, Any] = {
@@ -33,7 +33,7 @@ WRONG: list[dict[str, Any]] = [
 
 def test_measurement_and_error_rows_are_accepted() -> None:
     for row in ({"part": "cpu", "step_s": 0.1, "images_per_s": 40.0}, {"part": "opencl", "error": "no device"}):
-        assert _parse_row(json.dumps(row)) == row
+        assert _check_row(row) == row
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_measurement_and_error_rows_are_accepted() -> None:
 )
 def test_invalid_rows_are_rejected(line: str) -> None:
     with pytest.raises(PhoneError, match="invalid"):
-        _parse_row(line)
+        _check_row(agent.parse_row(line))
 
 
 def test_invalid_device_configs_are_rejected() -> None:
