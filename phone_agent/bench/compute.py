@@ -34,13 +34,13 @@ MAX_BATCH = 65_536
 
 
 class BadRequestError(AgentError):
-    """Asked for what cannot be measured."""
+    """Invalid request."""
 
     code = ErrorCode.BAD_REQUEST
 
 
 class FailedError(AgentError):
-    """It ran, and something went wrong."""
+    """The measurement failed."""
 
     code = ErrorCode.MEASUREMENT_FAILED
 
@@ -70,7 +70,7 @@ class ComputeRequest:
 
 @dataclass(frozen=True)
 class TimeShare:
-    """What one kind of work takes of a step."""
+    """Time of one kind of operation within a step."""
 
     kind: str
     direction: str
@@ -122,7 +122,7 @@ def measure_compute(request: ComputeRequest) -> ComputeResult:
 def breakdown(
     executable: Executable, images: NDArray[Any], labels: NDArray[Any], runs: int = 3
 ) -> tuple[TimeShare, ...]:
-    """Where the time of a step goes, largest first. Nothing where the backend cannot say."""
+    """Time of a step by kind of operation, largest first. Empty if the backend has no profiler."""
     profile = getattr(executable, "profile", None)
     return _by_kind(profile(images, labels, runs=runs)) if profile else ()
 
@@ -144,7 +144,7 @@ def _share(kind: str, direction: str, group: list[Any], total: float) -> TimeSha
 
 
 def _compiled(graph: Graph, request: ComputeRequest) -> tuple[Executable, State, float | None]:
-    """The budget is what was given, else what this machine has left: a batch too large is refused, not killed."""
+    """The budget is the requested memory, else the free memory: a batch that is too large is rejected up front."""
     left = available_mb()
     budget = request.memory_bytes or (left * 1_000_000 if left else None)
     options = Options(
@@ -206,7 +206,7 @@ def _machine(request: ComputeRequest) -> tuple[str, float | None]:
 
 
 def _sample(graph: Graph, batch: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Noise: the time of a step does not depend on what is on the pictures."""
+    """Random images: the step time does not depend on their content."""
     numbers = np.random.default_rng(0)
     images = numbers.standard_normal((batch, *graph.shape), dtype=np.float32)
     return images, numbers.integers(0, graph.classes, batch).astype(np.int32)

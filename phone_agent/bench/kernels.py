@@ -1,4 +1,4 @@
-"""`clusterctl bench kernels`: each kernel alone, as a share of what the processor could do at most."""
+"""`clusterctl bench kernels`: each kernel alone, relative to the peak of the processor."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ COPY_FLOATS = 64 * 1024 * 1024  # beyond any cache
 
 
 class NoSuchKernelError(AgentError):
-    """Nothing of that name can be measured."""
+    """No kernel has that name."""
 
     code = ErrorCode.BAD_REQUEST
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the kernels are measured against."""
+    """Peak compute and memory speed of this machine."""
 
     isa: str
     threads: int
@@ -54,7 +54,7 @@ def measure_machine(threads: int, isa: str | None = None, seconds: float = 0.2) 
 
 
 def measure_kernels(machine: Machine, only: str = "", seconds: float = 0.2) -> Iterator[KernelResult]:
-    """Those with `only` in their name, as they come."""
+    """Measures the kernels with `only` in their name."""
     if not any(only in name for name in names()):
         raise NoSuchKernelError(f"no kernel has '{only}' in its name; there are: {', '.join(names())}")
     for case in all_cases(machine.threads, only):

@@ -1,7 +1,7 @@
-"""Keeps Open MPI's listeners on the wired address: a library that is preloaded into mpirun, its daemons and its ranks.
+"""Binds the listening sockets of Open MPI to the wired address: a library preloaded into mpirun, daemons and ranks.
 
-Open MPI 4.1 can be told which network to call on, not which to listen on. On a phone with Wi-Fi its ports would be open
-to everybody there. ~/.clusterctl/wired (provisioning/wired.sh) starts a command with the library, where it loads.
+Open MPI 4.1 can restrict the network it connects on, but not the one it listens on: on a phone with Wi-Fi, its ports
+would be open to anyone there. ~/.clusterctl/wired (provisioning/wired.sh) starts a command with the library preloaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHIPPED = Path(__file__).parent / LIBRARY
 
 
 def cached(target: build.Target) -> Path:
-    """Built once for this very source, and kept."""
+    """Builds the library once per source and target, and caches it."""
     name = hashlib.sha256(SOURCE.read_bytes() + repr(target).encode()).hexdigest()[:16]
     out = build.cache_dir() / f"bind-shim-{target.name}-{name}"
     if not directory_cache.use(out) or not (out / LIBRARY).is_file():
