@@ -1,4 +1,4 @@
-"""One rank of PyTorch's DistributedDataParallel over gloo, as a contestant of `ddp` (see peers.py)."""
+"""One rank of PyTorch DistributedDataParallel over gloo, as a contestant of `ddp` (see peers.py)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Contestant:
         self._images = self._labels = torch.empty(0)
 
     def open(self, model: str, batch: int, *, rank: int, ranks: int, store: str) -> dict[str, Any]:
-        """`store`: the head's address and a free port, where the ranks meet."""
+        """`store`: address and port of the rendezvous store on the head phone."""
         torch.set_num_threads(1)
         distributed.init_process_group("gloo", init_method=f"tcp://{store}", rank=rank, world_size=ranks)
         graph = network(model)
@@ -33,7 +33,7 @@ class Contestant:
         return {"optimizer": self._trainer.choose(self._images, self._labels)}
 
     def steps(self, count: int) -> dict[str, Any]:
-        """When each ended."""
+        """Run steps and return the end time of each."""
         assert self._trainer is not None
         ended = []
         for _ in range(count):

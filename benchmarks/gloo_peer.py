@@ -1,4 +1,4 @@
-"""PyTorch's allreduce over gloo: one rank, in a phone's network. Asked over pipes; see benchmarks.peers."""
+"""One rank of PyTorch allreduce over gloo, in the network namespace of a phone (see peers.py)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ def start(store: str, ranks: int, rank: int) -> dict[str, Any]:
 
 
 def sums(megabytes: float, count: int) -> dict[str, Any]:
-    """Seconds of each on this rank, all having started together. What is done before and in between is what `clusterctl
-    bench allreduce` does: one sum does not count, and a connection that was idle for as long starts as slowly."""
+    """Seconds of each allreduce on this rank, started after a barrier.
+
+    The procedure matches `clusterctl bench allreduce`: one warm-up, and the same idle time between sums.
+    """
     buffer = torch.zeros(round(megabytes * 1e6 / 4))
     ranks, rank = dist.get_world_size(), dist.get_rank()
     numbers, view = SumPattern(ranks), buffer.numpy()
@@ -34,7 +36,7 @@ def sums(megabytes: float, count: int) -> dict[str, Any]:
         seconds.append(time.monotonic() - started)
         off, _ = numbers.check(view)
         if off:
-            raise ArithmeticError(f"gloo's sums are off by {off}")
+            raise ArithmeticError(f"gloo computed wrong sums: off by {off}")
     return {"seconds": seconds}
 
 

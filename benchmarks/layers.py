@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peers import CLOCKS, KEEP_MEMORY, Peer, PeerError, torch_python
+from benchmarks.peers import CLOCKS, RETAIN_FREED_MEMORY, Peer, PeerError, torch_python
 
 DIRECTIONS = ("forward", "backward_data", "backward_weights")
 
@@ -169,7 +169,7 @@ def main() -> None:
         theirs = None
         if not options.ours_only:
             python = torch_python(options.torch_python)
-            theirs = stack.enter_context(Peer("torch", "benchmarks.torch_peer", python, KEEP_MEMORY))
+            theirs = stack.enter_context(Peer("torch", "benchmarks.torch_peer", python, RETAIN_FREED_MEMORY))
             theirs.ask("open_layers", threads=options.threads)
         peak = ours.ask("peak")["gflops"]
         rows = [

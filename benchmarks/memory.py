@@ -1,12 +1,12 @@
-"""How much memory training takes: ours against PyTorch's, and the largest batch a phone's 2.8 GB can hold.
+"""Training memory: our engine against PyTorch, and the largest batch that fits in the 2.8 GB of a phone.
 
     python -m benchmarks.memory --torch-python ~/torch/bin/python
     python -m benchmarks.memory --only fits --networks resnet50
     python -m benchmarks.memory --only fits --ours-only --half
 
-`peak` is the resident set of the whole process at its highest, interpreter and libraries included, over a few real
-training steps. `fits` finds the largest batch by running steps under a limit that kills (limits.py), starting from what
-the plan says; once keeping all it needs, once with parts computed twice in backward. PyTorch's own is found alike.
+`peak` is the peak resident set of the whole process, including interpreter and libraries, over a few training steps.
+`fits` searches for the largest batch by running steps under a hard memory limit (limits.py), starting from the estimate
+of the plan: once without and once with recomputation of activations. The search is the same for PyTorch.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rich.table import Table
 
 from benchmarks.limits import memory_limit
 from benchmarks.networks import network
-from benchmarks.peers import KEEP_MEMORY, Peer, PeerError, torch_python
+from benchmarks.peers import RETAIN_FREED_MEMORY, Peer, PeerError, torch_python
 from phone_agent.contract.sizes import parse_bytes
 from phone_agent.nn.plan.memory_plan import estimate_memory, largest_batch
 from phone_agent.nn.plan.options import Options
 
 LEAN = ("resnet50", "mobilenet_v1", "mobilenet_v2")
-WANTED = {"resnet50": 40, "resnet152": 18, "mobilenet_v1": 80}  # the paper's engine held 4, 2 and 8
+TARGET_BATCH = {"resnet50": 40, "resnet152": 18, "mobilenet_v1": 80}  # the engine of the paper fitted 4, 2 and 8
 notes = Console(stderr=True, highlight=False)
 
 
@@ -42,7 +42,7 @@ class Peak:
     torch_mb: float
 
     @property
-    def share(self) -> float:
+    def ratio(self) -> float:
         return self.ours_mb / self.torch_mb
 
 
@@ -50,10 +50,10 @@ class Peak:
 class Fits:
     network: str
     contestant: str
-    planned: int | None  # largest batch by the plan
-    batch: int  # largest that ran
-    too_many: int  # smallest that did not
-    wanted: int
+    planned: int | None  # largest batch according to the plan
+    batch: int  # largest batch that ran
+    too_many: int  # smallest batch that failed
+    target: int
 
 
 def main() -> None:
@@ -64,19 +64,21 @@ def main() -> None:
         peaks = [peak(name, options, python) for name in options.networks or LEAN]
         _print_peaks(peaks, options)
     if options.only in {"both", "fits"}:
-        for name in options.networks or WANTED:
+        for name in options.networks or TARGET_BATCH:
             fits += list(_fits(name, options, python))
         _print_fits(fits, options)
     if options.json:
         print(json.dumps({"peak": [asdict(one) for one in peaks], "fits": [asdict(one) for one in fits]}, indent=2))
-    if any(one.share > 0.5 for one in peaks) or any(one.batch < one.wanted for one in fits):
+    if any(one.ratio > 0.5 for one in peaks) or any(one.batch < one.target for one in fits):
         sys.exit(1)
 
 
 def peak(name: str, options: argparse.Namespace, python: str) -> Peak:
-    asked = {"model": name, "batch": options.batch, "threads": options.threads}
-    ours = _peak_of(Peer("ours", "benchmarks.our_peer"), {**asked, "half": options.half})
-    theirs = min(_peak_of(Peer("torch", "benchmarks.torch_peer", python, env), asked) for env in ({}, KEEP_MEMORY))
+    arguments = {"model": name, "batch": options.batch, "threads": options.threads}
+    ours = _peak_of(Peer("ours", "benchmarks.our_peer"), {**arguments, "half": options.half})
+    theirs = min(
+        _peak_of(Peer("torch", "benchmarks.torch_peer", python, env), arguments) for env in ({}, RETAIN_FREED_MEMORY)
+    )
     planned = (
         estimate_memory(network(name), options.batch, Options(threads=options.threads, half=options.half)).total / 1e6
     )
@@ -84,26 +86,26 @@ def peak(name: str, options: argparse.Namespace, python: str) -> Peak:
     return Peak(name, options.batch, ours, planned, theirs)
 
 
-def _peak_of(peer: Peer, asked: dict[str, Any]) -> float:
+def _peak_of(peer: Peer, arguments: dict[str, Any]) -> float:
     with peer:
-        peer.ask("open", **asked)
+        peer.ask("open", **arguments)
         return float(peer.ask("steps", count=2)["peak_rss_mb"])
 
 
 def _fits(name: str, options: argparse.Namespace, python: str | None) -> list[Fits]:
     graph, budget = network(name), parse_bytes(options.memory)
     plain = Options(threads=options.threads, half=options.half)
-    wanted = WANTED.get(name, 1)
-    found = []
-    for recompute, label in ((False, "ours"), (True, "ours, computing twice")):
+    target = TARGET_BATCH.get(name, 1)
+    fits = []
+    for recompute, label in ((False, "ours"), (True, "ours, recomputing")):
         planned = largest_batch(graph, budget, plain, recompute=recompute)
         more = {"half": options.half, "memory_bytes": budget if recompute else None}
         good, bad = search(_runner("benchmarks.our_peer", None, name, options, **more), planned)
-        found.append(Fits(name, label, planned, good, bad, wanted * (2 if recompute else 1)))
+        fits.append(Fits(name, label, planned, good, bad, target * (2 if recompute else 1)))
     if python is not None:
-        good, bad = search(_runner("benchmarks.torch_peer", python, name, options), max(1, found[0].batch // 2))
-        found.append(Fits(name, "PyTorch", None, good, bad, 0))
-    return found
+        good, bad = search(_runner("benchmarks.torch_peer", python, name, options), max(1, fits[0].batch // 2))
+        fits.append(Fits(name, "PyTorch", None, good, bad, 0))
+    return fits
 
 
 def _runner(
@@ -117,16 +119,16 @@ def _runner(
                 peer.ask("open", model=name, batch=batch, threads=options.threads, **more)
                 peer.ask("steps", count=2)
             except PeerError as error:
-                notes.print(f"{name} {module} batch {batch}: no ({error})", markup=False)
+                notes.print(f"{name} {module} batch {batch}: failed ({error})", markup=False)
                 return False
-        notes.print(f"{name} {module} batch {batch}: yes ({limit.kind})", markup=False)
+        notes.print(f"{name} {module} batch {batch}: ran ({limit.kind})", markup=False)
         return True
 
     return runs
 
 
 def search(runs: Callable[[int], bool], start: int) -> tuple[int, int]:
-    """The largest that runs and the smallest that does not, near `start`: to within 2 %."""
+    """The largest batch that runs and the smallest that fails, to within 2 %, searched from `start`."""
     good, bad, step = 0, 0, max(1, start // 32)
     batch = start
     while not (good and bad):
@@ -148,17 +150,17 @@ def _print_peaks(peaks: list[Peak], options: argparse.Namespace) -> None:
     table = Table("network", "batch", "ours MB", "planned MB", "PyTorch MB", "ours / PyTorch", title="peak memory")
     for one in peaks:
         numbers = (one.ours_mb, one.planned_mb, one.torch_mb)
-        table.add_row(one.network, str(one.batch), *(f"{number:.0f}" for number in numbers), f"{one.share:.2f}")
+        table.add_row(one.network, str(one.batch), *(f"{number:.0f}" for number in numbers), f"{one.ratio:.2f}")
     _console(options).print(table)
 
 
 def _print_fits(fits: list[Fits], options: argparse.Namespace) -> None:
     title = f"largest batch in {options.memory}"
-    table = Table("network", "", "by the plan", "ran", "did not run", "wanted", title=title)
+    table = Table("network", "", "planned", "ran", "failed", "target", title=title)
     for one in fits:
         planned = "" if one.planned is None else str(one.planned)
-        wanted = f">= {one.wanted}" if one.wanted else ""
-        table.add_row(one.network, one.contestant, planned, str(one.batch), str(one.too_many), wanted)
+        target = f">= {one.target}" if one.target else ""
+        table.add_row(one.network, one.contestant, planned, str(one.batch), str(one.too_many), target)
     _console(options).print(table)
 
 
@@ -169,14 +171,16 @@ def _console(options: argparse.Namespace) -> Console:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["both", "peak", "fits"], default="both")
-    parser.add_argument("--networks", type=lambda text: text.split(","), help="instead of those the paper names")
-    parser.add_argument("--batch", type=int, default=16, help="for the peak")
+    parser.add_argument(
+        "--networks", type=lambda text: text.split(","), help="comma-separated (default: those of the paper)"
+    )
+    parser.add_argument("--batch", type=int, default=16, help="batch size for `peak`")
     parser.add_argument("--memory", default="2.8GB")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ours-only", action="store_true")
-    parser.add_argument("--torch-python", help="an interpreter that has PyTorch")
-    parser.add_argument("--half", action="store_true", help="our activations stored in fp16")
-    parser.add_argument("--quick", action="store_true", help="the peak of one network")
+    parser.add_argument("--torch-python", help="Python interpreter with PyTorch (default: this one)")
+    parser.add_argument("--half", action="store_true", help="store our activations in fp16")
+    parser.add_argument("--quick", action="store_true", help="only the peak of one network")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.quick:

@@ -1,12 +1,13 @@
-"""From a fault to the next completed step: clusterctl, Open MPI as it comes, and torchrun elastic over gloo.
+"""Recovery time, from a fault to the next completed step: clusterctl, Open MPI defaults, and torchrun elastic (gloo).
 
     python -m benchmarks.recovery --torch-python .venv/bin/python
     python -m benchmarks.recovery --only clusterctl --rounds 5
 
-Brings up a lab of its own. A rank's process is killed, or a phone's cable pulled, while all of them work. clusterctl's
-is a real `launch`. Open MPI knows no next step: told is when mpirun has ended, with its own time-outs. torchrun has an
-agent in every phone's network, which hear each other every second, a rendezvous that may go on with one phone fewer,
-and an allreduce that gives up after --patience seconds. Nobody is waited for longer than --bound seconds.
+Starts its own lab. During training, the process of a rank is killed, or the cable of a phone unplugged. For clusterctl
+this is a real `launch`. Open MPI does not recover, so its time is the time until mpirun exits, with its default
+timeouts. torchrun runs one agent in the network namespace of each phone, with heartbeats every second, a rendezvous
+that may continue with one phone fewer, and an allreduce that times out after --patience seconds. Every trial ends after
+--bound seconds at the latest.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from orchestrator.paths import state_dir
 PHONES, VICTIM, PORT = 4, 2, 29500
 KILLED, CABLE = "rank killed", "cable out"
 OURS, OPEN_MPI, TORCHRUN = "clusterctl", "openmpi", "torchrun"
-TITLES = {OURS: "clusterctl", OPEN_MPI: "Open MPI, until mpirun ends", TORCHRUN: "torchrun elastic, gloo"}
+TITLES = {OURS: "clusterctl", OPEN_MPI: "Open MPI, until mpirun exits", TORCHRUN: "torchrun elastic, gloo"}
 WORKER = ROOT / "benchmarks" / "recovery_peer.py"
 _AT_STEP, _WARM_STEPS, _STARTED_WITHIN_S = 30, 20, 120.0
 _EXEC = (sys.executable, "-m", "orchestrator.cli.app", "lab", "exec")
@@ -56,15 +57,15 @@ while True:
     time.sleep(0.05)
 """
 
-Found = dict[tuple[str, str], list[float | None]]  # by contestant and fault; None: longer than it was waited for
+Results = dict[tuple[str, str], list[float | None]]  # by contestant and fault; None: not recovered within the bound
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch-python", help="an interpreter with PyTorch, where this one has none")
-    parser.add_argument("--only", action="append", choices=TITLES, help="one contestant; may be repeated")
-    parser.add_argument("--bound", type=float, default=60.0, help="seconds to wait for each")
-    parser.add_argument("--patience", type=float, default=5.0, help="seconds of torchrun's allreduce")
+    parser.add_argument("--torch-python", help="Python interpreter with PyTorch (default: this one)")
+    parser.add_argument("--only", action="append", choices=TITLES, help="run only this contestant; may be repeated")
+    parser.add_argument("--bound", type=float, default=60.0, help="longest wait for a recovery, in seconds")
+    parser.add_argument("--patience", type=float, default=5.0, help="timeout of the torchrun allreduce, in seconds")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     chosen = options.only or list(TITLES)
@@ -74,32 +75,37 @@ def main() -> None:
         OPEN_MPI: lambda fault: _open_mpi(fault, options.bound),
         TORCHRUN: lambda fault: _torchrun(python, fault, options),
     }
-    found: Found = {(name, fault): [] for name in chosen for fault in (KILLED, CABLE)}
+    results: Results = {(name, fault): [] for name in chosen for fault in (KILLED, CABLE)}
     with lab(PHONES, 2):
         for _ in range(options.rounds):
-            for name, fault in found:
-                found[name, fault].append(trials[name](fault))
-                print(f"{TITLES[name]}, {fault}: {_told(found[name, fault][-1], options.bound)} s", file=sys.stderr)
-    show(found, options.bound)
+            for name, fault in results:
+                results[name, fault].append(trials[name](fault))
+                print(
+                    f"{TITLES[name]}, {fault}: {_format_seconds(results[name, fault][-1], options.bound)} s",
+                    file=sys.stderr,
+                )
+    show(results, options.bound)
 
 
-def show(found: Found, bound: float) -> None:
+def show(results: Results, bound: float) -> None:
     table = Table("", title=f"{PHONES} phones: seconds from the fault to the next step", title_justify="left")
     for fault in (KILLED, CABLE):
         table.add_column(f"{fault}: median", justify="right")
         table.add_column("worst", justify="right")
-    for name in dict.fromkeys(name for name, _ in found):
-        cells = [cell for fault in (KILLED, CABLE) for cell in _summary(found[name, fault], bound)]
+    for name in dict.fromkeys(name for name, _ in results):
+        cells = [cell for fault in (KILLED, CABLE) for cell in _summary(results[name, fault], bound)]
         table.add_row(TITLES[name], *cells)
     Console().print(table)
 
 
 def _summary(seconds: list[float | None], bound: float) -> tuple[str, str]:
-    known = [bound + 1 if each is None else each for each in seconds]
-    return tuple(_told(None if each > bound else each, bound) for each in (statistics.median(known), max(known)))  # type: ignore[return-value]
+    times = [bound + 1 if each is None else each for each in seconds]
+    return tuple(
+        _format_seconds(None if each > bound else each, bound) for each in (statistics.median(times), max(times))
+    )  # type: ignore[return-value]
 
 
-def _told(seconds: float | None, bound: float) -> str:
+def _format_seconds(seconds: float | None, bound: float) -> str:
     return f"> {bound:.0f}" if seconds is None else f"{seconds:.1f}"
 
 
@@ -107,7 +113,7 @@ def _told(seconds: float | None, bound: float) -> str:
 
 
 def _ours(fault: str) -> float | None:
-    """As in chaos, which waits for longer."""
+    """Uses the chaos driver, which waits longer than the bound."""
     with tempfile.TemporaryDirectory() as scratch:
         driver = Driver(Testbed(state_dir(), Path(scratch)), seed=1)
         injection = Injection(_AT_STEP, (PlannedFault(BY_NAME[fault], VICTIM),))
@@ -119,7 +125,7 @@ def _ours(fault: str) -> float | None:
 
 
 def _open_mpi(fault: str, bound: float) -> float | None:
-    """mpirun on the first phone, as clusterctl calls it, but with its own time-outs."""
+    """mpirun on the first phone, as clusterctl calls it, but with the default timeouts of Open MPI."""
     namespaces = phone_namespaces()
     hosts = "".join(f"{namespace.address} slots=1\n" for namespace in namespaces)
     clusterctl("lab", "exec", _name(0), "--", "bash", "-c", 'printf %s "$1" >recovery.hosts', "bash", hosts)
@@ -132,21 +138,21 @@ def _open_mpi(fault: str, bound: float) -> float | None:
         "env",
         *settings,
         *bind_to(namespaces[0].address),
-        *_with_its_own_keepalive(ours),
+        *_with_default_keepalive(ours),
     )
     with _started(command) as (process, log):
         _await_steps(lambda: log.read_text().count("step"))
-        with _struck(fault, lambda: clusterctl("lab", "exec", _name(VICTIM), "--", "pkill", "-KILL", "-f", _MARK)):
+        with _injected(fault, lambda: clusterctl("lab", "exec", _name(VICTIM), "--", "pkill", "-KILL", "-f", _MARK)):
             return _seconds(lambda: process.poll() is not None, bound)
 
 
-def _with_its_own_keepalive(argv: tuple[str, ...]) -> list[str]:
-    """As Open MPI 4.1 has it where nobody sets it: 300 s of silence, then nine questions, one every 20 s."""
-    words = [*argv]
+def _with_default_keepalive(argv: tuple[str, ...]) -> list[str]:
+    """Open MPI 4.1 defaults: the first probe after 300 s of silence, then nine probes, one every 20 s."""
+    remaining = [*argv]
     for name in KEEPALIVE:
-        at = words.index(name)
-        del words[at - 1 : at + 2]  # --mca, the name, the value
-    return words
+        at = remaining.index(name)
+        del remaining[at - 1 : at + 2]  # --mca, the name, the value
+    return remaining
 
 
 @contextmanager
@@ -159,24 +165,24 @@ def _started(command: tuple[str, ...]) -> Iterator[tuple[subprocess.Popen[bytes]
             process.kill()
             process.wait()
             for number in range(PHONES):
-                sweep = (*_EXEC, _name(number), "--", "pkill", "-KILL", "-f", f"{_MARK}|orted|mpirun")
-                subprocess.run(sweep, capture_output=True, check=False)
+                cleanup = (*_EXEC, _name(number), "--", "pkill", "-KILL", "-f", f"{_MARK}|orted|mpirun")
+                subprocess.run(cleanup, capture_output=True, check=False)
 
 
 # ------------------------------------------------------------------------------------------------------------ torchrun
 
 
 def _torchrun(python: str, fault: str, options: argparse.Namespace) -> float | None:
-    """Rank 0 tells every step."""
+    """Rank 0 writes every step to a file."""
     namespaces = phone_namespaces()
     with tempfile.NamedTemporaryFile("w+", suffix=".log") as steps:
         path = Path(steps.name)
         agents = [_agent(python, namespace, namespaces[0].address, path, options.patience) for namespace in namespaces]
         try:
             _await_steps(lambda: len(path.read_text().splitlines()))
-            before = _worlds(path)
-            with _struck(fault, lambda: _kill(_workers(agents[VICTIM]))):
-                return _seconds(lambda: _worlds(path) > before, options.bound)
+            before = _generations(path)
+            with _injected(fault, lambda: _kill(_workers(agents[VICTIM]))):
+                return _seconds(lambda: _generations(path) > before, options.bound)
         finally:
             for agent in agents:
                 _kill([*_workers(agent), agent.pid])
@@ -186,12 +192,23 @@ def _torchrun(python: str, fault: str, options: argparse.Namespace) -> float | N
 def _agent(
     python: str, namespace: PhoneNamespace, head: str, steps: Path, patience_s: float
 ) -> subprocess.Popen[bytes]:
-    where = (f"--rdzv-endpoint={head}:{PORT}", "--rdzv-backend=c10d", "--rdzv-id=recovery")
-    often = (f"--local-addr={namespace.address}", f"--nnodes={PHONES - 1}:{PHONES}", "--nproc-per-node=1")
-    hosts = str(namespace.address == head).lower()  # an agent that only shares the head's network does not know itself
+    endpoint = (f"--rdzv-endpoint={head}:{PORT}", "--rdzv-backend=c10d", "--rdzv-id=recovery")
+    topology = (f"--local-addr={namespace.address}", f"--nnodes={PHONES - 1}:{PHONES}", "--nproc-per-node=1")
+    hosts = str(
+        namespace.address == head
+    ).lower()  # explicit: an agent in a namespace does not recognize its own address
     rendezvous = f"--rdzv-conf=is_host={hosts},{_RENDEZVOUS}"
     worker = ("--max-restarts=3", "--monitor-interval=0.1", str(WORKER), str(steps), str(patience_s))
-    command = [*namespace.command_prefix, python, "-m", "torch.distributed.run", *where, *often, rendezvous, *worker]
+    command = [
+        *namespace.command_prefix,
+        python,
+        "-m",
+        "torch.distributed.run",
+        *endpoint,
+        *topology,
+        rendezvous,
+        *worker,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": INTERFACE}
     null = subprocess.DEVNULL
     return subprocess.Popen(command, env=environment, stdout=null, stderr=null, start_new_session=True)
@@ -208,8 +225,8 @@ def _kill(pids: list[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _worlds(path: Path) -> int:
-    """How often the ranks have come together: each time, their steps have a new number before them."""
+def _generations(path: Path) -> int:
+    """Number of rendezvous so far: after each one, the steps are logged with a new generation number."""
     return len({line.split()[0] for line in path.read_text().splitlines() if line.strip()})
 
 
@@ -217,7 +234,7 @@ def _worlds(path: Path) -> int:
 
 
 @contextmanager
-def _struck(fault: str, kill: Callable[[], object]) -> Iterator[None]:
+def _injected(fault: str, kill: Callable[[], object]) -> Iterator[None]:
     if fault == KILLED:
         kill()
         yield
@@ -230,14 +247,14 @@ def _struck(fault: str, kill: Callable[[], object]) -> Iterator[None]:
 
 
 def _name(number: int) -> str:
-    """Of a phone on two switches, by rank."""
+    """Name of the phone with this rank, on two switches."""
     half = PHONES // 2
     return f"p{number // half + 1}-{number % half + 1:02}"
 
 
-def _await_steps(told: Callable[[], int]) -> None:
-    if _seconds(lambda: told() > _WARM_STEPS, _STARTED_WITHIN_S) is None:
-        raise SystemExit(f"nothing to disturb: no steps in {_STARTED_WITHIN_S:.0f} s")
+def _await_steps(step_count: Callable[[], int]) -> None:
+    if _seconds(lambda: step_count() > _WARM_STEPS, _STARTED_WITHIN_S) is None:
+        raise SystemExit(f"training did not start: fewer than {_WARM_STEPS} steps in {_STARTED_WITHIN_S:.0f} s")
 
 
 def _seconds(condition: Callable[[], bool], bound: float) -> float | None:

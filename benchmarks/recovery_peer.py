@@ -1,6 +1,6 @@
-"""A worker of torchrun: one allreduce after the other; rank 0 writes each down. See recovery.py.
+"""torchrun worker for recovery.py: one allreduce after another; rank 0 logs each one.
 
-Every time that the ranks come together they have a new number, which stands before their steps.
+Each rendezvous starts a new generation, whose number precedes its steps in the log.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import distributed
 
 
 def main(steps: Path, patience_s: float) -> None:
-    """`patience_s`: how long an allreduce may take. By itself gloo waits for half an hour, as it should when ranks come
-    together, who start one after the other."""
+    """`patience_s` is the timeout of an allreduce. The gloo default of half an hour suits only the rendezvous, where
+    ranks start one after another."""
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     group = distributed.new_group(timeout=timedelta(seconds=patience_s))
